@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// checkEvery is how often the plugin's kubeconfig is tried where it is the only way to pods:
-// readiness then follows the API server within about a minute, and 10,000 nodes make 330
-// connections each second. Otherwise it is left to package token, since the socket needs no API
-// server for the pods that the node has.
+// checkEvery is the interval for checks of the plugin's kubeconfig if it is the only way to read
+// pods: readiness then follows the API server within about a minute, and 10,000 nodes make 330
+// connections per second. Otherwise package token determines the interval, because the socket does
+// not need the API server for the node's pods.
 const checkEvery = 30 * time.Second
 
-// tokenOptions say how the plugin's kubeconfig is kept.
+// tokenOptions returns the options for the plugin's kubeconfig.
 func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token.Options {
 	v := o.Settings
 	t := token.Options{
@@ -44,8 +44,7 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 	return t
 }
 
-// insertable returns an error that keeps the plugin out of the chain as long as pods would fail
-// because of it.
+// insertable returns an error while pods would fail if the plugin were in the chain.
 func (a *Agent) insertable() error {
 	if k := a.kernel.get(); !k.Ready {
 		return fmt.Errorf("the kernel: %s", k.Reasons[0])
@@ -62,9 +61,9 @@ func (a *Agent) insertable() error {
 	return errors.New("the plugin could not read pods: the API server has not answered yet")
 }
 
-// serves reports whether the plugin gets pods by the socket. The copy of the pods may be older than
-// an outage of the API server, in which no pod comes to the node; but not older than the right to
-// follow them.
+// serves reports whether the plugin can read pods through the socket. The cache may be older than
+// an outage of the API server, because no pod is scheduled to the node during an outage; but it
+// must not be older than the loss of permission to watch pods.
 func (a *Agent) serves() bool {
 	return a.server != nil && a.server.Listening() && a.podCache.Synced() && a.podCache.Refused() == nil
 }
@@ -83,7 +82,7 @@ func (a *Agent) socketPart() observe.Part {
 	return part
 }
 
-// kubeconfigPart tells of the kubeconfig at a path that has such a token.
+// kubeconfigPart returns the part of readiness for the kubeconfig at a path.
 func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
 	switch {
@@ -111,20 +110,19 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	return part
 }
 
-// rightsPart reports whether the API server lets the plugin read pods, and the agent that serves it
-// follow them. One right may be enough for the pods of this moment, but one that is missing does
-// not come back by itself, as an API server does.
+// rightsPart reports whether the API server permits the plugin to read pods and the agent to watch
+// them. One permission may suffice for current pods, but a missing one does not return by itself,
+// unlike an unavailable API server.
 func (a *Agent) rightsPart() observe.Part {
 	part := observe.Part{Name: observe.Rights, Reasons: a.missingRights()}
 	part.Ready = len(part.Reasons) == 0
-	// The kubeconfig may be there a moment before it is known whether the node's pods may be
-	// followed.
+	// The kubeconfig may exist before it is known whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Asked() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons, "the API server has not been asked for the node's pods yet")
 	}
-	// The node's pods may be listed before the first try of the kubeconfig has shown what its user
-	// may do.
+	// The pods may be listed before the first check of the kubeconfig has shown the plugin's
+	// permissions.
 	if !a.publisher.Status().RightsKnown {
 		part.Ready = false
 		part.Reasons = append(part.Reasons, "the API server has not said yet whether the plugin may read pods")
@@ -136,8 +134,7 @@ func (a *Agent) rightsPart() observe.Part {
 	return part
 }
 
-// missingRights are sentences with the API server's own words, which name the verb and the
-// resource.
+// missingRights returns the API server's messages, which name the verb and the resource.
 func (a *Agent) missingRights() []string {
 	var missing []string
 	if err := a.publisher.Status().Forbidden; err != nil {

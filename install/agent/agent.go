@@ -26,21 +26,21 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options of an agent. All are needed but for Patience and Runnables.
+// Options of an agent. Only Patience and Runnables are optional.
 type Options struct {
 	Settings settings.Values
-	// Version is the program's.
+	// Version is the version of the program.
 	Version string
-	// API says where the API server is, and as whom to ask. The agent sets Outcome.
+	// API contains the address of the API server and the credentials. The agent sets Outcome.
 	API apiclient.Options
-	// Noop is an executable that does nothing; see [node.Settings].
+	// Noop is an executable without effect; see [node.Settings].
 	Noop string
-	// Log gets the agent's lines and the plugin's.
+	// Log receives the messages of the agent and the plugin.
 	Log *logs.Log
-	// Patience is how long the kubelet has to replace a token that the API server rejects; see
-	// [credential.Options].
+	// Patience is the time within which the kubelet must replace a token that the API server
+	// rejects; see [credential.Options].
 	Patience time.Duration
-	// Runnables run beside the installation from the start until the agent is told to stop.
+	// Runnables run in parallel with the installation until the agent is stopped.
 	Runnables []Runnable
 }
 
@@ -68,11 +68,11 @@ type Agent struct {
 	ended     chan error  // has room for why the agent ends itself
 }
 
-// fetchTime bounds a question of the plugin that has to be passed on to the API server: beyond it
-// the plugin asks for itself.
+// fetchTime limits a request of the plugin that is forwarded to the API server. After it the plugin
+// sends the request itself.
 const fetchTime = 700 * time.Millisecond
 
-// New puts an agent together. Nothing is done yet. The error lists what is wrong with the settings.
+// New returns an agent that has not been started. The error lists all invalid settings.
 func New(o Options) (*Agent, error) {
 	element, parsed, err := Element(o.Settings)
 	if err != nil {
@@ -126,7 +126,7 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// prepareServing makes what answers the plugin.
+// prepareServing creates the server for the plugin.
 func (a *Agent) prepareServing(element []byte) {
 	a.server = serve.New(serve.Options{
 		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element), Locate: a.auditor.Locate,

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// longestVisit is how long the auditor may be at one pod: it enters it, reads and repairs its
-	// rules, and asks the API server, each within seconds.
+	// longestVisit is the maximum time of the auditor for a pod: entering it, reading and repairing
+	// its rules, and requests to the API server take seconds each.
 	longestVisit = 2 * time.Minute
-	// longestSilence is how long the socket may not answer, longestAnswer how long one answer may
-	// take.
+	// longestSilence is the maximum time without a reply of the socket, longestAnswer the maximum
+	// time for a reply.
 	longestSilence = time.Minute
 	longestAnswer  = 5 * time.Second
 )
 
-// loops are what must make progress for the agent to be alive: what keeps the node, what audits,
-// and what answers the plugin.
+// loops returns the loops that must make progress for the agent to be alive: installer, auditor and
+// server.
 func (a *Agent) loops() []heartbeat.Loop {
 	loops := []heartbeat.Loop{{Name: "installer", Longest: a.longestSync(), Progress: func() (uint64, bool) {
 		s := a.node.Status()
@@ -38,15 +38,15 @@ func (a *Agent) loops() []heartbeat.Loop {
 	return loops
 }
 
-// A caller asks the agent's own socket, as the plugin does: that it listens does not say that
-// anybody answers.
+// A caller sends requests to the agent's own socket, like the plugin: a listening socket alone does
+// not show that requests are served.
 type caller struct {
 	listening func() bool
 	ask       func(context.Context) error
 	answers   atomic.Uint64
 }
 
-// newCaller returns a caller of the socket, as long as that listens.
+// newCaller returns a caller that is active while the socket is listening.
 func newCaller(socket string, listening func() bool) *caller {
 	return &caller{listening: listening, ask: func(ctx context.Context) error {
 		_, err := agent.Caller{Socket: socket}.Ask(ctx, agent.Request{Verb: agent.AskPolicy})
@@ -54,7 +54,7 @@ func newCaller(socket string, listening func() bool) *caller {
 	}}
 }
 
-// run asks until ctx ends.
+// run sends requests until ctx is done.
 func (c *caller) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeat.Pause)
 	defer ticker.Stop()

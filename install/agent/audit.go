@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// prepareAudit makes what follows the node's pods, and what audits them.
+// prepareAudit creates the pod cache and the auditor.
 func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	v := a.options.Settings
 	policy, err := repair.New(v)
@@ -49,7 +49,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	return nil
 }
 
-// sandboxes says where the sandboxes of pods are looked for.
+// sandboxes returns the options for locating sandboxes.
 func sandboxes(v settings.Values) sandbox.Options {
 	o := sandbox.Options{
 		RunDir: v.Text("CNI_AGENT_RUN_DIR"), ResultDirs: resultDirs(v),
@@ -61,7 +61,7 @@ func sandboxes(v settings.Values) sandbox.Options {
 	return o
 }
 
-// resultDirs are the directories where the runtime caches results of plugins.
+// resultDirs returns the directories where the runtime caches results of plugins.
 func resultDirs(v settings.Values) []string {
 	cache := v.Text("SLUICE_MOUNTED_CACHE_DIR")
 	return []string{filepath.Join(cache, "results"), filepath.Join(cache, "cache", "results")}

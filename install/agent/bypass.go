@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// newBypass makes what knows whether the runtime passes the plugin by. Its file is on a tmpfs:
-// after a reboot there are other sandboxes, and the runtime has read its configuration.
+// newBypass returns the detector of bypasses of the plugin. Its file is on a tmpfs, because after a
+// reboot the sandboxes are new and the runtime has read its configuration.
 func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
@@ -27,8 +27,8 @@ func (a *Agent) newBypass() *bypass.Detector {
 	return d
 }
 
-// bypassChanged logs that a bypass began, was repeated, or is over, and brings the node's events up
-// to date.
+// bypassChanged logs the begin, the repetition or the end of a bypass, and updates the node's
+// events.
 func (a *Agent) bypassChanged() {
 	if b, stands := a.bypass.Standing(); stands {
 		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))
@@ -38,7 +38,7 @@ func (a *Agent) bypassChanged() {
 	a.updateEvents()
 }
 
-// noteChain notes whether the chain was as it should be at the last pass over the node.
+// noteChain records whether the chain was complete at the last pass over the node.
 func (a *Agent) noteChain(s node.Status) {
 	var why []string
 	for _, p := range s.Problems {
@@ -49,7 +49,7 @@ func (a *Agent) noteChain(s node.Status) {
 	a.bypass.Note(s.At, s.Installed(), len(s.Changes) > 0, strings.Join(why, "; "))
 }
 
-// runtimePart says whether the runtime uses the chain, as far as the pods that it has started show.
+// runtimePart reports whether the runtime uses the chain, according to the pods that it started.
 func (a *Agent) runtimePart() observe.Part {
 	b, stands := a.bypass.Standing()
 	if !stands {
@@ -58,7 +58,8 @@ func (a *Agent) runtimePart() observe.Part {
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
 }
 
-// passedBy reports whether the runtime uses a configuration without the plugin, as its files say.
+// passedBy reports whether, according to its files, the runtime uses a configuration without the
+// plugin.
 func (r *reporter) passedBy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

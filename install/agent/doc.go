@@ -1,54 +1,52 @@
-// Package agent is the node agent: it puts the parts together that install the plugin, guard it and
-// serve it.
+// Package agent is the node agent. It connects the parts that install, guard and serve the plugin.
 //
 // # Start
 //
-// First the ports answer, so that whoever asks why the node is not ready is told. Then the kernel
-// is asked by what it must be able to do: rules are put into a namespace that is gone afterwards.
-// Only if it can, something is installed: executables, and once the plugin could read pods, by the
-// agent's socket or by its own kubeconfig, its configuration. All parts are tried again as long as
-// they fail, and none waits for the API server but those that need it.
+// First the ports are opened, so that readiness can report why the node is not ready. Then the
+// agent tests the kernel by applying rules in a temporary namespace. Only if this succeeds it
+// installs the executables and, once the plugin can read pods through the agent's socket or its own
+// kubeconfig, the configuration. Failed steps are repeated. Only steps that need the API server
+// wait for it.
 //
 // # Readiness
 //
-// Ready means that an ADD would succeed now, as far as is known at this moment. One of two ways
-// must lead to pods. The socket does once the node's pods have been listed, as long as the API
-// server lets them be followed; an outage does not close it, since no pod comes to the node in one.
-// The kubeconfig does as long as the API server answers and lets pods be read; an outage closes it
-// when it has lasted for half a minute. It is tried every half minute where nothing is served, and
-// otherwise every ten minutes.
+// Ready means that an ADD would succeed now, as far as known. The plugin must be able to read pods
+// in one of two ways. The socket is available once the node's pods have been listed, while the API
+// server permits the agent to watch them; an outage does not matter, because no pod is scheduled to
+// the node during one. The kubeconfig is available while the API server replies and permits pods to
+// be read; an outage of more than half a minute makes it unavailable. It is checked every half
+// minute if nothing is served, otherwise every ten minutes.
 //
-// The API server must accept the agent's own credentials (package credential), and must have said
-// what the plugin's kubeconfig may read.
+// The API server must accept the agent's own credentials (package credential), and the permissions
+// of the plugin's kubeconfig must be known.
 //
-// And no right may be missing for either way: that is a mistake which somebody has to mend. One way
-// is enough for the gate, so that pods are redirected; but the node is not ready, and keeps its
-// start-up taint. What is closed is tried again every few seconds.
+// No permission may be missing for either way, because a person must correct that. One way is
+// sufficient to insert the plugin into the chain, so that pods are redirected; but the node is not
+// ready and keeps its start-up taint. Missing permissions are checked again every few seconds.
 //
-// An agent that has no feature which enters pods has no capabilities to try the kernel with. Then
-// the kernel is taken for granted, and readiness says so.
+// If no feature that enters pods is enabled, the agent has no capabilities to test the kernel. The
+// kernel is then assumed to support the rules, and readiness says so.
 //
-// # A node that was started anew
+// # Reboot
 //
-// The plugin's configuration outlasts a reboot, and the kubeconfig does not, since it is on a
-// tmpfs. The agent's pod must start nevertheless. That rests on the plugin: for the pod of the node
-// agent, which it knows by pod_namespace and agent_daemonset or by the annotation that the runtime
-// passes (for this capability the agent asks in the plugin's configuration), it neither reads a
-// kubeconfig nor asks anybody. And on runtimes that ask for STATUS it rests on the plugin not
-// failing, where the configuration names an agent (pod_namespace), for what that would mend: a
-// kubeconfig that is missing, or whose token has expired. With a failing one the node would not be
-// ready, and the agent's pod, which is not in the host's network, would not be started.
+// The plugin's configuration persists across a reboot, but not the kubeconfig, which is on a tmpfs.
+// The agent's pod must start nevertheless. The plugin therefore neither reads a kubeconfig nor
+// sends a request for the pod of the node agent, which it identifies by pod_namespace and
+// agent_daemonset or by the annotation that the runtime passes (the agent requests this capability
+// in the plugin's configuration). On runtimes that call STATUS, the plugin must not fail because of
+// a problem that the agent will correct, if the configuration contains the agent's name
+// (pod_namespace): a missing kubeconfig, or an expired token. Otherwise the node would not be
+// ready, and the agent's pod, which is not in the host's network, would not start.
 //
 // # Audit
 //
-// In addition, the pods that run are audited from the start (package audit), whether the plugin can
-// be installed or not: for that nothing is needed but the node's pods, which the API server says,
-// and the kernel. Whoever serves the plugin from the same copy of the pods can also tell where each
-// of them is, and what it should have there.
+// Running pods are audited from the start (package audit), whether or not the plugin can be
+// installed: the audit needs only the node's pods and the kernel. The server for the plugin, which
+// uses the same cache, also returns the location and the desired redirection of each pod.
 //
 // # Stop
 //
-// Told to stop, the agent takes the plugin off the node if package retire says so, and otherwise
-// leaves everything where it is: the plugin reads pods by its kubeconfig until the next agent is
-// there. While it uninstalls, it goes on to answer the plugin.
+// When it is stopped, the agent removes the plugin from the node if package retire decides so.
+// Otherwise it leaves everything in place: the plugin reads pods with its kubeconfig until the next
+// agent runs. During uninstallation the agent continues to serve the plugin.
 package agent

@@ -11,7 +11,7 @@ import (
 // pluginType is the plugin's type, which is the name of its executable.
 const pluginType = "sluice-cni"
 
-// element is the plugin's configuration, in the order in which it is written.
+// element is the plugin's configuration, with the fields in the order of the file.
 type element struct {
 	Type                string          `json:"type"`
 	Capabilities        map[string]bool `json:"capabilities"`
@@ -29,12 +29,12 @@ type element struct {
 	APITryTimeout       string          `json:"api_try_timeout"`
 }
 
-// Element returns the plugin's configuration by the settings, and how the plugin understands it.
-// The error names the fields that the plugin would refuse.
+// Element returns the plugin's configuration for the settings, as JSON and parsed. The error names
+// the fields that the plugin would reject.
 func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	e := element{
 		Type: pluginType,
-		// By the annotations the plugin knows the agent's own pod, whatever else is broken.
+		// The plugin identifies the agent's own pod by the annotations.
 		Capabilities:      map[string]bool{"io.kubernetes.cri.pod-annotations": true},
 		RunDir:            v.Text("CNI_AGENT_RUN_DIR"),
 		LogLevel:          v.Text("SLUICE_LOG_LEVEL"),

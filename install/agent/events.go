@@ -10,25 +10,25 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A notice is what is wrong now, in the form of an event. Count is how often it has happened, where
-// that is known; otherwise it happens each time that it begins.
+// A notice is a current problem in the form of an event. Count is the number of occurrences if
+// known; otherwise each begin of the problem counts.
 type notice struct {
 	reason, message string
 	count           int
 }
 
 const (
-	// eventTime bounds one event, eventRetry is after how long one is tried again.
+	// eventTime limits a request for an event, eventRetry is the time between retries.
 	eventTime  = 10 * time.Second
 	eventRetry = 30 * time.Second
-	// recovered is the reason of the event that nothing is wrong any more.
+	// recovered is the reason of the event after the last problem has ended.
 	recovered        = "Installed"
 	recoveredMessage = "the plugin is in the node's CNI chain, and a pod that starts now gets its redirection"
 )
 
-// nodeEvents tells the API server what is wrong, and that it is over. It compares what should be
-// told with what was, so that nothing is lost while the API server is away, and nothing old is told
-// afterwards. What comes and goes, or happens again and again, is told each time;
+// nodeEvents reports problems of the node, and their end, as events. It compares the current
+// problems with the reported ones, so that nothing is lost while the API server is unavailable, and
+// nothing outdated is reported afterwards. A repeated problem is reported each time;
 // [cluster.Client.Tell] counts it in one event.
 type nodeEvents struct {
 	tell func(context.Context, cluster.Event) error
@@ -43,14 +43,13 @@ type nodeEvents struct {
 	past []notice
 }
 
-// told is the last event of a reason; it stands as long as the trouble lasts.
+// told is the last reported event of a reason; it remains while the problem lasts.
 type told struct {
 	stands bool
 	count  int
 }
 
-// A nodeEvent is an event, and how often what it tells of has happened until then, where that is
-// known.
+// A nodeEvent is an event, with the number of occurrences so far if known.
 type nodeEvent struct {
 	cluster.Event
 	total int
@@ -60,7 +59,7 @@ func newNodeEvents(tell func(context.Context, cluster.Event) error, nodeName str
 	return &nodeEvents{tell: tell, node: nodeName, log: log, wake: make(chan struct{}, 1), told: map[string]told{}}
 }
 
-// set says what is wrong now.
+// set sets the current problems.
 func (a *nodeEvents) set(now []notice) {
 	a.mu.Lock()
 	a.now = now
@@ -71,8 +70,8 @@ func (a *nodeEvents) set(now []notice) {
 	}
 }
 
-// tellPast makes a warning be told once about what is over, or ends this process: it could not be
-// told as long as it lasted.
+// tellPast reports a warning once about a problem that has ended or ends this process, which could
+// not be reported while it lasted.
 func (a *nodeEvents) tellPast(n notice) {
 	a.mu.Lock()
 	a.past = append(a.past, n)
@@ -83,7 +82,7 @@ func (a *nodeEvents) tellPast(n notice) {
 	}
 }
 
-// run tells until ctx ends.
+// run reports events until ctx is done.
 func (a *nodeEvents) run(ctx context.Context) {
 	retry := time.NewTicker(eventRetry)
 	defer retry.Stop()
@@ -101,7 +100,7 @@ func (a *nodeEvents) run(ctx context.Context) {
 	}
 }
 
-// deliver tells what is due, and reports whether the API server has taken all of it.
+// deliver reports the pending events, and returns whether all of them were delivered.
 func (a *nodeEvents) deliver(ctx context.Context) bool {
 	for _, e := range a.due(time.Now()) {
 		bounded, cancel := context.WithTimeout(ctx, eventTime)
@@ -116,7 +115,7 @@ func (a *nodeEvents) deliver(ctx context.Context) bool {
 	return true
 }
 
-// due returns the events that should be told now.
+// due returns the pending events.
 func (a *nodeEvents) due(at time.Time) []nodeEvent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -149,7 +148,7 @@ func (a *nodeEvents) due(at time.Time) []nodeEvent {
 	return events
 }
 
-// since returns how often it has happened since it was told last.
+// since returns the number of occurrences since the last report.
 func (n notice) since(last told) int {
 	switch {
 	case !last.stands, n.count < last.count: // or it is counted anew
@@ -160,7 +159,7 @@ func (n notice) since(last told) int {
 	return 0
 }
 
-// note remembers that an event was told.
+// note records a reported event.
 func (a *nodeEvents) note(e nodeEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

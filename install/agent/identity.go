@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/credential"
 )
 
-// exitsFile is the file of the run directory that counts exits for want of credentials; see package
+// exitsFile is the file in the run directory that counts exits because of credentials; see package
 // credential.
 const exitsFile = "agent-exits.json"
 
@@ -17,8 +17,7 @@ const exitsFile = "agent-exits.json"
 // credentials.
 const credentialsReason = "CredentialsRejected"
 
-// credentialsChanged reports what the API server makes of the agent's credentials, when that
-// changes.
+// credentialsChanged reports a change of the state of the agent's credentials.
 func (a *Agent) credentialsChanged(s credential.Status) {
 	a.publisher.Check() // the plugin's token is of the same service account
 	a.reporter.mu.Lock()

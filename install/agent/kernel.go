@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelRetry is how often a kernel is asked that could not do it: modules may be installed
-// meanwhile.
+// kernelRetry is the interval for testing a kernel that lacks features, because modules may be
+// installed later.
 const kernelRetry = 30 * time.Second
 
-// A kernel knows whether rules can be had here.
+// A kernel tests whether the kernel supports the rules.
 type kernel struct {
 	engine compat.BackendName
 	choose func(compat.BackendName) (compat.Backend, error)
@@ -36,7 +36,8 @@ func (k *kernel) get() observe.Part {
 	return k.part
 }
 
-// await asks until the kernel can, and tells each answer. It returns false if ctx ends before.
+// await repeats the test until it succeeds, and reports each result. It returns false if ctx is
+// done before.
 func (k *kernel) await(ctx context.Context, answered func(observe.Part)) bool {
 	for {
 		part := k.ask()
@@ -57,7 +58,7 @@ func (k *kernel) await(ctx context.Context, answered func(observe.Part)) bool {
 	}
 }
 
-// ask does for a namespace that is gone afterwards what ADD does for most pods.
+// ask runs the steps of a typical ADD in a temporary namespace.
 func (k *kernel) ask() observe.Part {
 	part := observe.Part{Name: observe.Kernel}
 	r := rules.DefaultRedirect()
@@ -69,7 +70,7 @@ func (k *kernel) ask() observe.Part {
 		part.Ready = true
 		part.Reasons = []string{fmt.Sprintf("it takes rules by %s", engine)}
 	case compat.IsNotPermitted(err):
-		// The runtime gives the plugin rights that the agent need not have.
+		// The runtime gives the plugin privileges that the agent may lack.
 		part.Ready, part.Unknown = true, true
 		part.Reasons = []string{fmt.Sprintf("whether it takes rules is not known before the first pod: the agent may not try (%v)", err)}
 	default:
@@ -92,7 +93,7 @@ func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
 	return result.Backend, err
 }
 
-// lacking names what the kernel does not have, as far as it says so.
+// lacking returns the missing features of the kernel, as far as it reports them.
 func (k *kernel) lacking(rs rules.Ruleset) []string {
 	var reasons []string
 	note := func(features []nft.Support, err error) {

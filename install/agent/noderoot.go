@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// nodeRoot returns what finds the root directory of the container runtime. The runtime makes the
-// agent's mounts, and reads network configurations, with the mounts that this root has; process 1
-// of the node may have others.
+// nodeRoot returns a function that returns the root directory of the container runtime. The runtime
+// creates the agent's mounts, and reads network configurations, in the mount namespace of this
+// root; process 1 of the node may have another one.
 func nodeRoot(v settings.Values) func() (string, error) {
 	proc := v.Text("SLUICE_MOUNTED_PROC_DIR")
 	if !v.Bool("SLUICE_SEARCH_PROC") {
@@ -24,8 +24,8 @@ func nodeRoot(v settings.Values) func() (string, error) {
 	return func() (string, error) { return rootOfParent(proc) }
 }
 
-// rootOfParent returns the root directory of the process that has started this one, which for the
-// first process of a container is the runtime's: its shim, or its monitor.
+// rootOfParent returns the root directory of the parent process, which for the first process of a
+// container is the runtime's shim or monitor.
 func rootOfParent(proc string) (string, error) {
 	self, err := os.Readlink(filepath.Join(proc, "self")) // as the processes of proc number it
 	if err != nil {
@@ -45,7 +45,7 @@ func rootOfParent(proc string) (string, error) {
 	return root, nil
 }
 
-// parentOf returns the parent's number that a status file has (proc_pid_status(5)).
+// parentOf returns the parent's process id in a status file (proc_pid_status(5)).
 func parentOf(status string) (string, error) {
 	f, err := os.Open(status)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// retire takes the plugin off the node if no agent comes back, and reports whether it has. What
-// serves the plugin goes on.
+// retire removes the plugin from the node if no agent will replace this one, and reports whether it
+// did. The plugin is served meanwhile.
 func (a *Agent) retire(ctx context.Context) (done bool, err error) {
 	verdict := a.decider.Decide(ctx)
 	if !verdict.Leave {
@@ -29,7 +29,7 @@ func (a *Agent) retire(ctx context.Context) (done bool, err error) {
 	return err == nil, err
 }
 
-// Uninstall takes the plugin off this node when no agent runs on it.
+// Uninstall removes the plugin from this node. No agent may be running.
 func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Logger) error {
 	element, parsed, err := Element(v)
 	if err != nil {
@@ -64,8 +64,8 @@ func takeOff(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logg
 	return nil
 }
 
-// removeAccess removes the plugin's access to pods, when nothing needs it and nothing serves it any
-// more: a server would make its socket again.
+// removeAccess removes the kubeconfig and the socket once nothing needs them. No server may be
+// running, because it would create its socket again.
 func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
 	err := errors.Join(serve.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))), removeFile(kubeconfig))
 	if err != nil {

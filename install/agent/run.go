@@ -16,17 +16,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// A Runnable does something on the node beside the installation, until ctx ends. It must then
-// return soon.
+// A Runnable runs in parallel with the installation until ctx is done, and then returns soon.
 type Runnable func(ctx context.Context, w Dependencies)
 
-// Dependencies is what runnables share with the agent.
+// Dependencies are shared by the runnables and the agent.
 type Dependencies struct {
-	// Config is the plugin's configuration, as the plugin understands it.
+	// Config is the parsed configuration of the plugin.
 	Config *config.Config
 	// NodeName is the node's name.
 	NodeName string
-	// Cluster asks the API server, Pods has the node's pods; nil if nobody needs them.
+	// Cluster is the client of the API server, Pods contains the node's pods; nil if not needed.
 	Cluster *cluster.Client
 	Pods    *podcache.Cache
 	Metrics *observe.Metrics
@@ -35,18 +34,18 @@ type Dependencies struct {
 	Ready func() observe.Readiness
 }
 
-// insertPoll is how often is looked at the start whether the plugin can be inserted: it is to be
-// there within a second.
+// insertPoll is the interval for checking, at the start, whether the plugin can be inserted, which
+// should happen within a second.
 const insertPoll = 20 * time.Millisecond
 
-// Run keeps the node until ctx ends, and then takes the plugin off it if no agent comes back. The
-// error is one of the ports, of uninstalling, or of credentials that only a new start may replace
-// (see package credential), or says that the agent must be started anew because the runtime reads
-// other directories than the agent's mounts.
+// Run keeps the node in its desired state until ctx is done, and then removes the plugin from it if
+// no agent will replace this one. The error concerns the ports, the uninstallation, or credentials
+// that only a restart can replace (see package credential), or means that the agent must be
+// restarted because the runtime uses other directories than those mounted in the agent.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
-	// Ports and answers to the plugin end last.
+	// The ports and the server for the plugin end last.
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
 	var servants sync.WaitGroup
@@ -97,7 +96,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// work starts what installs and guards.
+// work starts the parts that install and guard the plugin.
 func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 	group.Go(func() { a.publisher.Run(ctx) })
 	group.Go(func() { a.events.run(ctx) })
@@ -123,8 +122,7 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// wakeWhenInsertable makes the node be looked at as soon as the plugin could work, for which there
-// is no event.
+// wakeWhenInsertable triggers a pass as soon as the plugin would work, for which there is no event.
 func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	ticker := time.NewTicker(insertPoll)
 	defer ticker.Stop()
@@ -138,7 +136,7 @@ func (a *Agent) wakeWhenInsertable(ctx context.Context) {
 	a.node.Wake()
 }
 
-// openPorts starts to answer probes and Prometheus.
+// openPorts opens the ports for probes and Prometheus.
 func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed chan<- error) error {
 	health := observe.Health{Ready: a.Readiness, Alive: a.alive, Level: a.options.Log.Level}
 	library := a.options.Log.Standard("net/http")
@@ -181,12 +179,11 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// longestSync is after how long without a pass the agent counts as stuck: passes wait for another
-// process for some seconds, and for the timer.
+// longestSync is the maximum time without a pass before the agent counts as stuck: passes may wait
+// for another process for some seconds, and for the timer.
 func (a *Agent) longestSync() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }
 
-// alive returns an error if something that the agent has to do is stuck, so that only a new start
-// helps.
+// alive returns an error if a loop of the agent is stuck, so that it must be restarted.
 func (a *Agent) alive() error { return a.heartbeat.Stuck() }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// status returns how the node is, for the command rules.
+// status returns the state of the node for the command rules.
 func (a *Agent) status() agent.Status {
 	r := a.Readiness()
 	s := agent.Status{
@@ -35,8 +35,7 @@ func (a *Agent) status() agent.Status {
 	return s
 }
 
-// topicNames are the words of the page for the parts of readiness whose own are others, and advice
-// says what to do about each part.
+// topicNames maps parts of readiness to topics with other names, and advice to the remedy.
 func topicName(part string) string {
 	switch part {
 	case observe.Binary:
@@ -69,8 +68,8 @@ func advice(part string) string {
 	return ""
 }
 
-// topicOf makes a topic of a part. The plugin reads pods by its kubeconfig or by the socket: one
-// that is closed is no problem while the node is ready.
+// topicOf returns the topic of a part. The plugin reads pods with its kubeconfig or through the
+// socket: if one is not available, this is not a problem while the node is ready.
 func topicOf(p observe.Part, ready bool) agent.Topic {
 	t := agent.Topic{Name: topicName(p.Name), State: agent.TopicOK, Facts: p.Reasons}
 	switch {
@@ -125,7 +124,7 @@ func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
 	return t
 }
 
-// counted says how many there are of each, without those of which there is none.
+// counted returns the numbers of each kind, without zeros.
 func counted(values map[string]int) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {

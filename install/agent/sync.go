@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// seen is what was reported already: what stays as it was is not told again.
+// seen contains what was already reported, so that only changes are reported.
 type seen struct {
 	problems     []node.Problem
 	rewrites     map[string]uint64
@@ -35,7 +35,7 @@ const (
 	bypassReason      = "PluginBypassed"
 )
 
-// kernelAnswered reports what the kernel can do.
+// kernelAnswered reports the result of testing the kernel.
 func (a *Agent) kernelAnswered(p observe.Part) {
 	if p.Ready {
 		a.options.Log.Info("the kernel: " + p.Reasons[0])
@@ -45,7 +45,7 @@ func (a *Agent) kernelAnswered(p observe.Part) {
 	a.events.set([]notice{{reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0]}})
 }
 
-// synced reports what the node's files are like.
+// synced reports the state of the node's files.
 func (a *Agent) synced(s node.Status) {
 	a.reporter.sync(s)
 	a.noteChain(s)
@@ -53,7 +53,7 @@ func (a *Agent) synced(s node.Status) {
 	a.remount(s)
 }
 
-// updateEvents compares the node's events with what is wrong now.
+// updateEvents updates the node's events with the current problems.
 func (a *Agent) updateEvents() {
 	s := a.node.Status()
 	if s.At.IsZero() {
@@ -75,7 +75,7 @@ func (a *Agent) updateEvents() {
 	a.events.set(list)
 }
 
-// rewrites counts what all conflicting writers have done.
+// rewrites returns the number of writes of all conflicting writers.
 func rewrites(writers []node.ConflictingWriter) int {
 	count := 0
 	for _, r := range writers {
@@ -84,11 +84,11 @@ func rewrites(writers []node.ConflictingWriter) int {
 	return count
 }
 
-// conditions are the events of what is wrong with the node's files, with the plugin's kubeconfig,
-// and with the rights that are missing.
+// conditions returns the events for problems with the node's files, the plugin's kubeconfig and
+// missing permissions.
 func conditions(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []notice {
 	var list []notice
-	// Before the first answer of the API server, waiting for it is how each start begins.
+	// Before the first reply of the API server, waiting for it is normal.
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
 		if p.Reason != node.HeldBack || !starting && len(missing) == 0 { // which right is missing is told below
@@ -109,8 +109,7 @@ func conditions(problems []node.Problem, t token.Status, missing []string, serve
 	return list
 }
 
-// sync reports what is new in a status: changes, problems that came or went, and conflicting
-// writers.
+// sync reports the changes of a status: new and solved problems, and conflicting writers.
 func (r *reporter) sync(s node.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +142,7 @@ func (r *reporter) sync(s node.Status) {
 	r.directories(s.Directories)
 }
 
-// directories says what the directories are, and logs when that is not known any more, or again.
+// directories reports the state of the directories, and logs when it becomes unknown or known.
 func (r *reporter) directories(d node.Directories) {
 	for part, is := range map[string]node.Directory{observe.Configuration: d.Configuration, observe.Binary: d.Binary} {
 		for _, state := range []node.Directory{node.Same, node.Replaced, node.Gone, node.Unknown} {
@@ -156,7 +155,7 @@ func (r *reporter) directories(d node.Directories) {
 	r.seen.directories = d
 }
 
-// came reports a problem that was not there before.
+// came reports a new problem.
 func (r *reporter) came(p node.Problem) {
 	text := r.onNode.Replace(p.String())
 	if p.Reason == node.Polling {
@@ -169,7 +168,7 @@ func (r *reporter) came(p node.Problem) {
 	r.log.Error(text)
 }
 
-// failedWrites counts writes that failed since the last pass, under both names.
+// failedWrites counts failed writes since the last pass, under both names of the metric.
 func (r *reporter) failedWrites(total map[string]uint64) {
 	for part, n := range total {
 		more := float64(n - r.seen.failedWrites[part])
@@ -186,7 +185,7 @@ func (r *reporter) failedWrites(total map[string]uint64) {
 	r.seen.failedWrites = total
 }
 
-// published reports what became of a token.
+// published reports the outcome of a token.
 func (a *Agent) published(s token.Status) {
 	if a.stopping.Load() {
 		return
@@ -227,7 +226,7 @@ func (r *reporter) token(s token.Status) {
 	}
 }
 
-// trouble logs what is wrong when it begins and when it changes, and when it is over.
+// trouble logs the begin, changes and the end of a problem.
 func (r *reporter) trouble(what string, now, last error) {
 	switch {
 	case now != nil && (last == nil || now.Error() != last.Error()):

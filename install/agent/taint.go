@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// taintPoll is how often is looked whether an ADD would succeed; taintRetry is the longest
-	// pause after what fails.
+	// taintPoll is the interval for checking whether an ADD would succeed; taintRetry is the
+	// maximum delay after an error.
 	taintPoll  = 100 * time.Millisecond
 	taintRetry = 30 * time.Second
 	taintTime  = 10 * time.Second
 )
 
-// removeTaint returns what removes the start-up taint of a key from the node once an ADD would
-// succeed there. It does so once: a taint that comes later has another reason.
+// removeTaint returns a runnable that removes the start-up taint with the key once an ADD would
+// succeed on the node. It does so once, because a later taint has another reason.
 func removeTaint(key string) Runnable {
 	return func(ctx context.Context, w Dependencies) {
 		pause := taintPoll
@@ -47,7 +47,7 @@ func removeTaint(key string) Runnable {
 	}
 }
 
-// untaint takes the taints of a key off a node, and reports whether there were any.
+// untaint removes the taints with a key from a node, and reports whether there were any.
 func untaint(ctx context.Context, c *cluster.Client, nodeName, key string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, taintTime)
 	defer cancel()

@@ -28,10 +28,10 @@ type Options struct {
 	SkipTLSVerify bool
 	// UserAgent is the User-Agent header of the requests.
 	UserAgent string
-	// Dial connects, as [net.Dialer.DialContext] does; nil connects by TCP.
+	// Dial replaces [net.Dialer.DialContext]; by default it uses TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Outcome is called with the token and the outcome of each request, if it is not nil. The code
-	// is 0 if there is no answer.
+	// Outcome, unless nil, is called with the token and the outcome of each request. The code is 0
+	// if there is no reply.
 	Outcome func(token string, code int, err error)
 }
 
@@ -68,7 +68,7 @@ func New(o Options) (*Client, error) {
 // Close closes idle connections.
 func (c *Client) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
-// REST returns a client for the resources of a group and version below a path such as "/api". It
+// REST returns a client for the resources of a group and version under a path such as "/api". It
 // shares the connections of c.
 func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
@@ -80,9 +80,9 @@ func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient
 	return client, nil
 }
 
-// Do sends a request for a path and returns the answer, whatever its status code. A body that is
-// not nil is sent as JSON, with [http.MethodPatch] as a merge patch. The caller must close the
-// body of the answer, and bound the request by ctx.
+// Do sends a request for a path and returns the reply with any status code. A body other than nil
+// is sent as JSON, with [http.MethodPatch] as a merge patch. The caller must close the body of the
+// reply, and limit the request with ctx.
 func (c *Client) Do(
 	ctx context.Context, method, path string, query url.Values, body any,
 ) (*http.Response, error) {

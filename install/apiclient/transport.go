@@ -12,8 +12,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A transport adds the token to each request, and trusts the authority that the CA file has at the
-// time of the request. It is safe for concurrent use.
+// A transport adds the token to each request, and trusts the certificate authority in the CA file
+// at the time of the request. It is safe for concurrent use.
 type transport struct {
 	options Options
 
@@ -42,7 +42,7 @@ func newTransport(o Options) (*transport, error) {
 	return t, nil
 }
 
-// trust makes the transport trust the certificates in ca. It returns false if there are none.
+// trust sets the trusted certificates. It returns false if ca contains none.
 func (t *transport) trust(ca []byte) bool {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
@@ -59,8 +59,8 @@ func (t *transport) use(config *tls.Config) {
 	})
 }
 
-// renewed returns the transport for the current content of the CA file. A file that cannot be read,
-// or has no certificate, changes nothing: it may be half written.
+// renewed returns the transport for the current content of the CA file. A file that cannot be read
+// or contains no certificate is ignored, because it may be incomplete.
 func (t *transport) renewed() *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,8 +109,8 @@ func ReadToken(path string) (string, error) {
 	return string(bytes.TrimSpace(text)), nil
 }
 
-// WrappedRoundTripper implements [utilnet.RoundTripperWrapper], by which idle connections are
-// closed.
+// WrappedRoundTripper implements [utilnet.RoundTripperWrapper], which is needed to close idle
+// connections.
 func (t *transport) WrappedRoundTripper() http.RoundTripper {
 	t.mu.Lock()
 	defer t.mu.Unlock()

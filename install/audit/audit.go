@@ -33,19 +33,19 @@ type Auditor struct {
 	pods  map[string]*pod                              // by UID
 	named map[podName]string
 	homes map[netns.ID]string // the UID of the pod whose namespace it is
-	// events is what hears of namespaces; nil if nothing is heard now.
+	// events provides events of namespaces; nil while they are not available.
 	events Events
-	// round is when all pods were visited, or will be, because of lost events.
+	// round is the time of the last or planned visit of all pods after lost events.
 	round time.Time
-	// silent is until when the API server is not asked to delete or label a pod, as it did not
-	// answer the last time.
+	// silent is the time until which no requests to delete or label a pod are sent, because the API
+	// server did not reply to the last one.
 	silent time.Time
 }
 
-// podName is the name by which the API server knows a pod.
+// podName identifies a pod in the API server.
 type podName struct{ namespace, name string }
 
-// New returns an auditor. Nothing is done before Run.
+// New returns an auditor, which begins with Run.
 func New(o Options) *Auditor {
 	a := &Auditor{
 		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs},
@@ -81,15 +81,15 @@ func (a *Auditor) Run(ctx context.Context) {
 	group.Wait()
 }
 
-// Changed reports that a pod has changed, was made or is gone; with empty names that any of them
-// may have. It does not wait.
+// Changed reports that a pod was added, changed or deleted; with empty names, that any pod may have
+// changed. It does not block.
 func (a *Auditor) Changed(namespace, name string) {
 	if a.audits() { // otherwise nobody takes it
 		a.changes.Add(podName{namespace, name})
 	}
 }
 
-// follow keeps what is known of the pods up to date.
+// follow keeps the list of pods up to date.
 func (a *Auditor) follow(ctx context.Context) {
 	defer context.AfterFunc(ctx, a.changes.ShutDown)()
 	a.changes.Add(podName{})
@@ -111,7 +111,7 @@ func (a *Auditor) follow(ctx context.Context) {
 	}
 }
 
-// list takes over all pods, and forgets those that are gone.
+// list replaces the list of pods.
 func (a *Auditor) list() {
 	there := map[podName]bool{}
 	kept := map[string]bool{}
@@ -134,7 +134,7 @@ func (a *Auditor) list() {
 	a.note("what was repaired is not forgotten", a.repairs.keep(kept))
 }
 
-// know takes over what a pod is now, if there is one of the name.
+// know updates a pod from the cache, if it exists.
 func (a *Auditor) know(n podName, item podcache.Item, ok bool) {
 	a.mu.Lock()
 	old, known := a.named[n]
@@ -166,10 +166,10 @@ func (a *Auditor) know(n podName, item podcache.Item, ok bool) {
 	a.plan(item.UID, at)
 }
 
-// plan has a pod visited at a time, or earlier if that is planned already.
+// plan plans a visit of a pod at a time, unless an earlier one is planned.
 func (a *Auditor) plan(uid string, at time.Time) { a.queue.AddAfter(uid, time.Until(at)) }
 
-// forget forgets a pod that is gone.
+// forget removes a deleted pod.
 func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
 	a.failures.delays.Forget(uid)
@@ -177,7 +177,7 @@ func (a *Auditor) forget(uid string) {
 	a.note("what was repaired is not forgotten", a.repairs.remove(uid))
 }
 
-// note logs an error that nothing depends on.
+// note logs an error without consequences.
 func (a *Auditor) note(text string, err error) {
 	if err != nil {
 		a.Log.Warn(text, zap.Error(err))

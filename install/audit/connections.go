@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// endConnections ends the connections of a pod that was repaired just now, of those that bypass the
-// proxy since they were opened before. It returns what an event should say of them, empty if there
-// are none.
+// endConnections ends the connections of a repaired pod that bypass the proxy because they were
+// opened before the repair. It returns a sentence for the event, or an empty string if there are
+// none.
 func (v *reconciliation) endConnections(ns Namespace) string {
 	r, err := ns.EndConnections(rules.MustCompile(*v.desired.redirect), v.Connections)
 	var parts []string

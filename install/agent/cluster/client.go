@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/apiclient"
 )
 
-// A Client asks the API server. It is safe for concurrent use.
+// A Client sends requests to the API server. It is safe for concurrent use.
 type Client struct {
 	api    *apiclient.Client
 	series *series
@@ -24,16 +24,16 @@ func New(api *apiclient.Client) *Client {
 	return &Client{api: api, series: newSeries()}
 }
 
-// Close closes idle connections, also those of api. Repetitions of events that are not written yet
-// are given up.
+// Close closes idle connections, including those of api. Pending repetitions of events are
+// discarded.
 func (c *Client) Close() {
 	c.series.close()
 	c.api.Close()
 }
 
-// A StatusError is an answer of the API server that is not what was asked for.
+// A StatusError is an error status of the API server.
 type StatusError struct {
-	// Code is that of HTTP, Message what the API server says, on one line.
+	// Code is the HTTP status code, Message the message of the API server on one line.
 	Code    int
 	Message string
 }
@@ -42,26 +42,25 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the API server answers %d: %s", e.Code, e.Message)
 }
 
-// IsNotFound reports whether the API server says that there is no such object.
+// IsNotFound reports whether the object does not exist.
 func IsNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
 
-// IsRefused reports whether the API server does not answer this agent: its credentials are not
-// accepted, or not sufficient.
+// IsRefused reports whether the API server rejects the agent's credentials or permissions.
 func IsRefused(err error) bool {
 	return codeOf(err) == http.StatusUnauthorized || codeOf(err) == http.StatusForbidden
 }
 
-// IsConflict reports whether the object is not any more the one that the question was about.
+// IsConflict reports whether the object has changed since it was read.
 func IsConflict(err error) bool { return codeOf(err) == http.StatusConflict }
 
-// IsAnswer reports whether the API server has answered that it will not do it, however often it is
-// asked.
+// IsAnswer reports whether the API server rejected the request permanently, so that a retry does
+// not help.
 func IsAnswer(err error) bool {
 	code := codeOf(err)
 	return code/100 == 4 && code != http.StatusUnauthorized && code != http.StatusTooManyRequests
 }
 
-// IsStatus reports whether the API server has answered at all.
+// IsStatus reports whether the API server replied.
 func IsStatus(err error) bool { return codeOf(err) != 0 }
 
 func codeOf(err error) int {
@@ -72,10 +71,10 @@ func codeOf(err error) int {
 	return 0
 }
 
-// maxAnswer bounds what is read of an answer; a DaemonSet or a page of pods has some KiB.
+// maxAnswer limits the size of a reply; a DaemonSet or a page of pods has a few KiB.
 const maxAnswer = 8 << 20
 
-// do sends a request, and decodes the answer into one that is not nil.
+// do sends a request, and decodes the reply into answer unless it is nil.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
 	response, err := c.send(ctx, method, path, query, body)
 	if err != nil {
@@ -95,7 +94,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil
 }
 
-// send sends a request, and returns the answer if that is a success.
+// send sends a request, and returns the reply if it is a success.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	response, err := c.api.Do(ctx, method, path, query, body)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 func statusError(response *http.Response) error {
 	var status struct{ Message string }
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	// What is no JSON comes from a proxy, and the code says enough.
+	// A reply that is not JSON comes from a proxy; the code is sufficient.
 	_ = json.Unmarshal(text, &status)
 	if status.Message == "" {
 		status.Message = http.StatusText(response.StatusCode)

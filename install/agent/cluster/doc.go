@@ -1,7 +1,6 @@
-// Package cluster is what the node agent asks the API server about itself: its DaemonSet, its node,
-// its pods, and the events that it tells.
+// Package cluster contains the node agent's requests to the API server about its DaemonSet, its
+// node and its pods, and its events.
 //
-// It sends JSON by package apiclient, with types that have only what is read here:
-// the typed clients would link every API group. Reading and waiting are bounded by the caller's
-// context.
+// It sends JSON with package apiclient, with types that contain only the required fields: the typed
+// clients would link every API group. The caller's context limits all operations.
 package cluster

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An Object is what an event is about.
+// An Object is the subject of an event.
 type Object struct {
 	Kind            string `json:"kind"`
 	APIVersion      string `json:"apiVersion"`
@@ -16,36 +16,36 @@ type Object struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// NodeObject is a node, as kubectl describe looks for its events: the kubelet gives the name in the
-// place of the UID.
+// NodeObject returns a node as kubectl describe looks up its events: the kubelet uses the name as
+// the UID.
 func NodeObject(name string) Object {
 	return Object{Kind: "Node", APIVersion: "v1", Name: name, UID: name}
 }
 
-// An Event is one sentence for whoever looks at an object.
+// An Event is an event about an object, one sentence long.
 type Event struct {
 	About Object
-	// Warning makes it one; otherwise it is Normal.
+	// Warning marks a warning; otherwise the type is Normal.
 	Warning bool
 	// Reason is one word in CamelCase.
 	Reason  string
 	Message string
-	// Node is where the agent that tells it runs.
+	// Node is the node of the reporting agent.
 	Node string
 	Time time.Time
-	// Count is how often it has happened since it was told last; 0 is once.
+	// Count is the number of occurrences since the last report; 0 means 1.
 	Count int
 }
 
-// maxMessage is what the API server takes (ValidateEvent).
+// maxMessage is the maximum length of a message (ValidateEvent).
 const maxMessage = 1024
 
 const component = "sluice-node"
 
-// maxName is what the name of an object has at most.
+// maxName is the maximum length of an object's name.
 const maxName = 253
 
-// eventName returns a name for an event about an object of a name.
+// eventName returns a name for an event about an object.
 func eventName(about string) string {
 	end := "." + strings.ToLower(rand.Text()[:16])
 	return strings.TrimRight(about[:min(len(about), maxName-len(end))], "-.") + end

@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Meta is what is read of an object's metadata.
+// Meta contains the required fields of an object's metadata.
 type Meta struct {
 	Name              string            `json:"name"`
 	Namespace         string            `json:"namespace,omitempty"`
@@ -16,7 +16,7 @@ type Meta struct {
 	Labels            map[string]string `json:"labels,omitempty"`
 }
 
-// A DaemonSet is what is read of one: whether it goes, and on which nodes its pods run.
+// A DaemonSet contains the required fields of a DaemonSet: deletion and node selection.
 type DaemonSet struct {
 	Meta Meta `json:"metadata"`
 	Spec struct {
@@ -26,10 +26,10 @@ type DaemonSet struct {
 	} `json:"spec"`
 }
 
-// Deleted reports whether the DaemonSet is being deleted. That cannot be taken back.
+// Deleted reports whether the DaemonSet is being deleted, which is irreversible.
 func (d *DaemonSet) Deleted() bool { return d.Meta.DeletionTimestamp != "" }
 
-// A Node is what is read of one.
+// A Node contains the required fields of a node.
 type Node struct {
 	Meta Meta `json:"metadata"`
 	Spec struct {
@@ -64,8 +64,7 @@ func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-// DeleteDaemonSet deletes a DaemonSet once its pods are gone (in the foreground), and does not
-// wait.
+// DeleteDaemonSet deletes a DaemonSet in the foreground, after its pods, and does not wait.
 func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
 	options := map[string]any{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
 	return c.do(ctx, http.MethodDelete, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil, options, nil)

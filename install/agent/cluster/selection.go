@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// PodSpec is what says on which nodes a pod may run.
+// PodSpec contains the node selection of a pod.
 type PodSpec struct {
 	NodeSelector map[string]string `json:"nodeSelector"`
 	Affinity     struct {
@@ -21,22 +21,22 @@ type PodSpec struct {
 	} `json:"affinity"`
 }
 
-// A Term matches nodes for which all its requirements hold; one without any matches none.
+// A Term matches nodes that meet all its requirements; a term without requirements matches none.
 type Term struct {
 	Labels []Requirement `json:"matchExpressions"`
 	Fields []Requirement `json:"matchFields"`
 }
 
-// A Requirement is about one label or field of a node.
+// A Requirement is a condition on a label or field of a node.
 type Requirement struct {
 	Key      string   `json:"key"`
 	Operator string   `json:"operator"`
 	Values   []string `json:"values"`
 }
 
-// Selects reports whether pods of the spec may run on a node, by its labels and name. Taints do not
-// count: they come and go with troubles of the node, and whoever is driven away by one comes back.
-// The error says that a requirement is not understood.
+// Selects reports whether pods of the spec may run on a node, according to its labels and name.
+// Taints are ignored, because they are temporary and evicted pods return. The error means that a
+// requirement is not supported.
 func (s *PodSpec) Selects(n *Node) (bool, error) {
 	if !labels.SelectorFromSet(s.NodeSelector).Matches(labels.Set(n.Meta.Labels)) {
 		return false, nil
@@ -67,7 +67,7 @@ func (t *Term) matches(n *Node) (bool, error) {
 	return len(t.Labels)+len(t.Fields) > 0, nil
 }
 
-// operators are those of node selectors, in the words of label selectors.
+// operators maps the operators of node selectors to those of label selectors.
 var operators = map[string]selection.Operator{
 	"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists, "DoesNotExist": selection.DoesNotExist,
 	"Gt": selection.GreaterThan, "Lt": selection.LessThan,

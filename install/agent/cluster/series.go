@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// firstUpdate is the least time between two writes of an event that is repeated, and doubles
-	// with each up to longestUpdate.
+	// firstUpdate is the minimum time between two updates of a repeated event. It doubles with each
+	// update up to longestUpdate.
 	firstUpdate   = 10 * time.Second
 	longestUpdate = 5 * time.Minute
-	// seriesLife is how long the API server keeps an event that is not written any more
+	// seriesLife is the time after which the API server deletes an event that is not updated
 	// (kube-apiserver's --event-ttl).
 	seriesLife = time.Hour
 	updateTime = 10 * time.Second
 )
 
-// series are the events that were written: one that is repeated counts up in the same object, with
-// the last message and time, as the kubelet's do. Repetitions between two writes are written
-// together, by a worker that the first event starts.
+// series are the written events. A repetition increases the count in the same object, with the last
+// message and time, like the kubelet's events. A worker, which the first event starts, combines
+// repetitions between two updates.
 type series struct {
 	first, longest time.Duration // pauses between writes
 	workers        sync.WaitGroup
@@ -34,18 +34,18 @@ type series struct {
 	mu     sync.Mutex
 	known  map[subject]*written
 	closed bool
-	// queue has the series whose pause is over; nil before the first event.
+	// queue contains the series to update; nil before the first event.
 	queue workqueue.TypedRateLimitingInterface[subject]
 }
 
-// subject is what events of one series have in common.
+// subject is the common part of the events of a series.
 type subject struct {
 	kind, namespace, name, uid string
 	warning                    bool
 	reason                     string
 }
 
-// written is an event in the API server, and what is to be added to it.
+// written is an event in the API server, with its pending changes.
 type written struct {
 	name    string
 	first   time.Time
@@ -64,7 +64,7 @@ func subjectOf(e Event) subject {
 	return subject{e.About.Kind, e.About.Namespace, e.About.Name, e.About.UID, e.Warning, e.Reason}
 }
 
-// close ends what is planned and being written, and waits for it.
+// close cancels pending updates and waits for running ones.
 func (s *series) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -77,9 +77,9 @@ func (s *series) close() {
 	}
 }
 
-// Tell writes an event, its message on one line. Those about objects without a namespace are in the
-// namespace default. A repetition is counted in the event that was written before, which is no
-// error: soon if that is some time ago, and otherwise later.
+// Tell writes an event with its message on one line. Events about objects without a namespace are
+// in the namespace default. A repetition is counted in the existing event, immediately or later
+// depending on the time since the last update.
 func (c *Client) Tell(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
 	key, s := subjectOf(e), c.series
@@ -102,7 +102,7 @@ func (c *Client) Tell(ctx context.Context, e Event) error {
 	return nil
 }
 
-// startSeries starts the worker, if it is not started. The lock is held.
+// startSeries starts the worker unless it is running. The caller holds the lock.
 func (c *Client) startSeries() {
 	s := c.series
 	if s.queue != nil || s.closed {
@@ -124,7 +124,7 @@ func (c *Client) startSeries() {
 	})
 }
 
-// expire forgets events that the API server does not have any more.
+// expire removes events that the API server has deleted.
 func (s *series) expire(now time.Time) {
 	for key, w := range s.known {
 		if !w.queued && now.Sub(w.at) > seriesLife {
@@ -156,8 +156,8 @@ func (c *Client) begin(ctx context.Context, key subject, w *written, e Event) er
 	return err
 }
 
-// update writes the pending repetitions of a series whose pause is over. What fails is tried again
-// after the next pause.
+// update writes the pending repetitions of a series. A failed update is repeated after the next
+// pause.
 func (c *Client) update(ctx context.Context, key subject) {
 	s := c.series
 	s.mu.Lock()
@@ -191,7 +191,7 @@ func (c *Client) update(ctx context.Context, key subject) {
 	s.queue.AddRateLimited(key)
 }
 
-// create makes an event.
+// create creates an event.
 func (c *Client) create(ctx context.Context, w *written, e Event, count int) error {
 	kind := "Normal"
 	if e.Warning {
@@ -207,7 +207,7 @@ func (c *Client) create(ctx context.Context, w *written, e Event, count int) err
 	}, nil)
 }
 
-// patch counts repetitions in an event.
+// patch increases the count of an event.
 func (c *Client) patch(ctx context.Context, w *written, e Event, count int) error {
 	return c.do(ctx, http.MethodPatch, eventsOf(e)+"/"+url.PathEscape(w.name), nil, map[string]any{
 		"message": messageOf(e), "lastTimestamp": stamp(e.Time), "count": count,

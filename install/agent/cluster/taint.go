@@ -7,7 +7,7 @@ import (
 	"net/url"
 )
 
-// Taint is one taint of a node: its key, and all of it as it was read.
+// Taint is a taint of a node: its key and its complete JSON.
 type Taint struct {
 	Key string
 	raw json.RawMessage
@@ -26,8 +26,9 @@ func (t *Taint) UnmarshalJSON(text []byte) error {
 // MarshalJSON implements [json.Marshaler].
 func (t Taint) MarshalJSON() ([]byte, error) { return t.raw, nil }
 
-// Untaint removes all taints of a key from a node as it was read, and reports whether there were
-// any. If the node has changed since, the API server refuses, and the node must be read again.
+// Untaint removes all taints with a key from a node, and reports whether there were any. If the
+// node has changed since it was read, the API server rejects the request, and the node must be read
+// again.
 func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error) {
 	left := []Taint{}
 	for _, t := range n.Spec.Taints {

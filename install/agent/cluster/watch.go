@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// watchTime is after how long the API server ends a watch, so that one which died unnoticed is
-	// made anew. One that it does not end is given up after longestPause more.
+	// watchTime is the time after which the API server ends a watch, so that a dead connection is
+	// replaced. The client ends a watch after longestPause more.
 	watchTime    = 290 * time.Second
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
 )
 
-// WatchDaemonSet calls seen with a DaemonSet as it is, and again after each change, until ctx ends;
-// with nil if there is none. What fails is told to broken, if that is not nil, and tried again with
-// longer and longer pauses.
+// WatchDaemonSet calls seen with the DaemonSet, or nil if there is none, and again after each
+// change, until ctx is done. It calls broken, unless nil, with each error, and retries with
+// increasing delays.
 func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet), broken func(error)) {
 	pause := firstPause
 	for ctx.Err() == nil {
@@ -34,8 +34,8 @@ func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSe
 		if err != nil && ctx.Err() == nil && broken != nil {
 			broken(fmt.Errorf("watch DaemonSet %s: %w", n, err))
 		}
-		// Without an error too: the API server ends watches from time to time, and a broken one at
-		// once.
+		// Wait without an error too: the API server ends watches from time to time, and may end a
+		// broken one immediately.
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -48,7 +48,7 @@ func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSe
 	}
 }
 
-// listDaemonSet tells what there is, and returns from which version to watch.
+// listDaemonSet reports the current DaemonSet, and returns the version from which to watch.
 func (c *Client) listDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet)) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestPause)
 	defer cancel()
@@ -69,7 +69,7 @@ func (c *Client) listDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet
 	return list.Meta.ResourceVersion, nil
 }
 
-// followDaemonSet tells changes until the watch ends.
+// followDaemonSet reports changes until the watch ends.
 func (c *Client) followDaemonSet(ctx context.Context, n Name, version string, seen func(*DaemonSet)) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+longestPause)
 	defer cancel()
@@ -101,7 +101,7 @@ func (c *Client) followDaemonSet(ctx context.Context, n Name, version string, se
 	}
 }
 
-// take tells one event of a watch.
+// take reports one event of a watch.
 func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) error {
 	switch what {
 	case "ADDED", "MODIFIED", "DELETED":

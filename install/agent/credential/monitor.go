@@ -14,41 +14,41 @@ import (
 )
 
 const (
-	// defaultPatience is more than the 60 to 90 s in which the kubelet looks at each pod once.
+	// defaultPatience is more than the 60 to 90 s in which the kubelet syncs each pod once.
 	defaultPatience = 2 * time.Minute
-	// unknownLife is what a token is taken to live that does not say. The kubelet asks for an hour
-	// where the pod asks for nothing.
+	// unknownLife is the assumed lifetime of a token without one. The kubelet requests an hour by
+	// default.
 	unknownLife = time.Hour
-	// look is how often the token file is compared with the token that was rejected.
+	// look is the interval for comparing the token file with the rejected token.
 	look = 10 * time.Second
 )
 
-// Options of a [Monitor]. TokenFile, CAFile and Record are needed.
+// Options of a [Monitor]. TokenFile, CAFile and Record are required.
 type Options struct {
 	// TokenFile and CAFile are the paths of the credentials.
 	TokenFile, CAFile string
 	// Record is the path of the file that counts exits across restarts.
 	Record string
-	// Changed is called when the credentials begin to be rejected, are rejected for another reason,
-	// or are accepted again. It must not wait.
+	// Changed is called when the credentials are rejected, are rejected for another reason, or are
+	// accepted again. It must not block.
 	Changed func(Status)
-	// Patience is how long the kubelet has to replace a token that is rejected, from the time on
-	// when it should; 2 min if it is 0.
+	// Patience is the time within which the kubelet must replace a rejected token, counted from the
+	// expected replacement; 2 min if it is 0.
 	Patience time.Duration
 }
 
-// Status is what the API server makes of the agent's credentials. The zero value is of an agent
-// that has not asked yet.
+// Status is the state of the agent's credentials. The zero value means that no request has been
+// sent.
 type Status struct {
 	// Accepted is set once the API server has accepted the token.
 	Accepted bool
-	// Problem says that the API server rejects the token, or that its certificate is not trusted,
-	// and Since from when on; nil and zero if neither is so, as far as is known.
+	// Problem is not nil if the API server rejects the token or its certificate is not trusted;
+	// Since is the begin of this problem.
 	Problem error
 	Since   time.Time
 }
 
-// A Monitor watches the credentials by the outcome of requests. Use [New], and pass
+// A Monitor derives the state of the credentials from the outcome of requests. Use [New], and pass
 // [Monitor.Outcome] to the client of the API server. It is safe for concurrent use.
 type Monitor struct {
 	options Options
@@ -67,44 +67,44 @@ func New(o Options) *Monitor {
 	return &Monitor{options: o, wake: make(chan struct{}, 1)}
 }
 
-// Status returns what is known now.
+// Status returns the current status.
 func (m *Monitor) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.status
 }
 
-// Exits returns how often agents of this node have exited for want of credentials since these were
-// accepted the last time, and why the last of them did.
+// Exits returns the number of exits of agents of this node because of credentials since they were
+// last accepted, and the reason of the last exit.
 func (m *Monitor) Exits() (count int, why string) {
 	e := loadExits(m.options.Record)
 	return e.Count, e.Why
 }
 
-// Outcome takes the outcome of a request with a token. The code is 0 if there is no answer.
+// Outcome records the outcome of a request with a token. The code is 0 without a reply.
 func (m *Monitor) Outcome(used string, code int, err error) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
 		m.set("", fmt.Errorf("%s does not vouch for the API server's certificate: %w", m.options.CAFile, untrusted.Err))
 	case err != nil:
-		// An API server that is away says nothing of credentials.
+		// An unavailable API server does not show whether the credentials are valid.
 	case code != http.StatusUnauthorized:
 		m.set("", nil)
 	case used == m.projected():
 		m.set(used, errors.New("the API server rejects the agent's service account token (401)"))
 	default:
-		// A token that has been replaced meanwhile.
+		// The token has been replaced meanwhile.
 	}
 }
 
-// projected returns the token in the file; empty if it cannot be read.
+// projected returns the token in the file, or an empty string if it cannot be read.
 func (m *Monitor) projected() string {
 	text, _ := apiclient.ReadToken(m.options.TokenFile)
 	return text
 }
 
-// set takes over what a request has shown, and tells what is new.
+// set records the result of a request, and reports changes.
 func (m *Monitor) set(rejected string, problem error) {
 	m.mu.Lock()
 	old := m.status
@@ -130,8 +130,8 @@ func (m *Monitor) set(rejected string, problem error) {
 	}
 }
 
-// Run returns nil when ctx ends, and an error when the agent should exit, since the kubelet leaves
-// it with a token that is rejected. The exit is recorded then.
+// Run returns nil when ctx is done, or an error when the agent should exit because the kubelet does
+// not replace a rejected token. The exit is then recorded.
 func (m *Monitor) Run(ctx context.Context) error {
 	for {
 		wait, err := m.next(time.Now())
@@ -150,10 +150,10 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// idle is how long nothing need be looked at while no token is rejected.
+// idle is the interval of checks while no token is rejected.
 const idle = time.Hour
 
-// next returns how long to wait, or an error if it is time to exit.
+// next returns the time to wait, or an error if the agent must exit.
 func (m *Monitor) next(now time.Time) (time.Duration, error) {
 	m.mu.Lock()
 	status, rejected := m.status, m.rejected
@@ -173,14 +173,15 @@ func (m *Monitor) next(now time.Time) (time.Duration, error) {
 		status.Problem, status.Since.UTC().Format(time.RFC3339))
 	record := exits{Count: before.Count + 1, Last: now, Why: err.Error()}
 	if stored := record.store(m.options.Record); stored != nil {
-		// Without a record the next agent would exit as soon: the kubelet's own back-off has to do.
+		// Without a record the next agent would exit as early; then only the kubelet's back-off
+		// applies.
 		err = fmt.Errorf("%w (the exit is not recorded: %w)", err, stored)
 	}
 	return 0, err
 }
 
-// settle forgets the exits once the credentials have been accepted for the longest pause, and
-// returns how long to wait.
+// settle removes the record of exits once the credentials have been accepted for the maximum pause,
+// and returns the time to wait.
 func (m *Monitor) settle(now time.Time, status Status) time.Duration {
 	e := loadExits(m.options.Record)
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
@@ -193,8 +194,8 @@ func (m *Monitor) settle(now time.Time, status Status) time.Duration {
 	return idle
 }
 
-// renewal returns when the kubelet should have replaced a token that is rejected since a time:
-// after 80 % of its life.
+// renewal returns the time when the kubelet should have replaced a token rejected since a time:
+// after 80 % of its lifetime.
 func renewal(text string, since time.Time) time.Time {
 	issued, expiry := token.Validity(text)
 	if issued.IsZero() || expiry.IsZero() {
@@ -202,7 +203,7 @@ func renewal(text string, since time.Time) time.Time {
 	}
 	life := expiry.Sub(issued)
 	if life > 25*time.Hour {
-		// A token of an hour is valid for a year, and the kubelet is told that it lives for an hour
+		// A token of an hour is valid for a year, but the kubelet receives a lifetime of an hour
 		// (--service-account-extend-token-expiration).
 		life = unknownLife
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// exits are the exits of the agents of this node for want of credentials, the last ones in a row.
+// exits records the consecutive exits of agents of this node because of credentials.
 type exits struct {
 	Count int       `json:"count"`
 	Last  time.Time `json:"last"`
 	Why   string    `json:"why"`
 }
 
-// firstPause and longestPause bound the time from one exit to the next, which doubles.
+// firstPause and longestPause are the limits of the time between exits, which doubles.
 const (
 	firstPause   = time.Minute
 	longestPause = time.Hour
 )
 
-// loadExits reads the record. One that is missing or damaged counts no exits.
+// loadExits reads the record. A missing or damaged one counts no exits.
 func loadExits(path string) exits {
 	var e exits
 	text, err := os.ReadFile(path)
@@ -50,8 +50,8 @@ func forget(path string) error {
 	return nil
 }
 
-// next returns the earliest time of the next exit; zero if there was none before. A last one in the
-// future is of another clock, and counts as now.
+// next returns the earliest time of the next exit; zero if there was none. A time in the future was
+// recorded with another clock and counts as now.
 func (e exits) next(now time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}

@@ -1,7 +1,6 @@
-// Package heartbeat finds loops that are stuck: that have something to do and make no progress.
-// Time is counted by looks of its own, of which there are none while the process is stopped, is
-// given no processor, or the node sleeps. So a loop is not taken for stuck because the clock has
-// moved.
+// Package heartbeat detects loops that are stuck: that have work and make no progress. Time is
+// counted in its own checks, which do not happen while the process is stopped or gets no processor,
+// or the node sleeps. A jump of the clock therefore does not make a loop count as stuck.
 package heartbeat
 
 import (
@@ -12,24 +11,24 @@ import (
 	"time"
 )
 
-// Pause is the time from one look to the next.
+// Pause is the time between two checks.
 const Pause = 10 * time.Second
 
-// A Loop is something that must make progress.
+// A Loop is a loop that must make progress.
 type Loop struct {
-	// Name is a word for the error.
+	// Name is its name in the error.
 	Name string
-	// Progress returns a number that changes with each step, and whether the loop has anything to
-	// do. It must not wait.
+	// Progress returns a number that changes with each step, and whether the loop has work. It must
+	// not block.
 	Progress func() (step uint64, busy bool)
-	// Longest is how long one step may take.
+	// Longest is the maximum time of a step.
 	Longest time.Duration
 
 	last  uint64
 	looks int // in which the step was the same one
 }
 
-// A Monitor watches loops. It is safe for concurrent use.
+// A Monitor monitors loops. It is safe for concurrent use.
 type Monitor struct {
 	mu    sync.Mutex
 	loops []Loop
@@ -38,7 +37,7 @@ type Monitor struct {
 // New returns a monitor of loops.
 func New(loops ...Loop) *Monitor { return &Monitor{loops: loops} }
 
-// Run looks at the loops until ctx ends.
+// Run checks the loops until ctx is done.
 func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(Pause)
 	defer ticker.Stop()
@@ -67,8 +66,7 @@ func (m *Monitor) look() {
 	}
 }
 
-// Stuck returns an error that names the loops that have made no progress for longer than they may;
-// nil if there are none.
+// Stuck returns an error that names the loops without progress for longer than allowed, or nil.
 func (m *Monitor) Stuck() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

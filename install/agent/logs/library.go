@@ -10,25 +10,24 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TakeOver makes libraries log here: those that use klog, as client-go does, and those that use the
-// standard library's logger, as net/http does by default. client-go's lines are for debugging,
-// since the agent says itself what fails.
+// TakeOver redirects the logs of libraries to this log: of those that use klog, such as client-go,
+// and of those that use the standard library's logger, such as net/http. Messages of client-go have
+// the level debug, because the agent itself logs failures.
 func (l *Log) TakeOver() {
 	klog.SetLoggerWithOptions(logr.New(&sink{l.Named("client-go")}), klog.ContextualLogger(true))
-	// The agent has no flags of klog's, whose default is to write to standard error as well.
+	// The agent has no klog flags, and klog's default is to write to standard error too.
 	klog.LogToStderr(false)
 	log.SetFlags(0)
 	log.SetOutput(l.StandardWriter("standard"))
 }
 
-// Standard returns a logger of the standard library for a library of a name. Its lines are
-// warnings.
+// Standard returns a logger of the standard library for a library. Its messages are warnings.
 func (l *Log) Standard(library string) *log.Logger {
 	return log.New(l.StandardWriter(library), "", 0)
 }
 
-// StandardWriter returns what takes lines of a library as warnings. Their text is a field, so that
-// they are counted as one message.
+// StandardWriter returns a writer for messages of a library, which become warnings. Their text is a
+// field, so that they count as one message.
 func (l *Log) StandardWriter(library string) interface{ Write([]byte) (int, error) } {
 	return writer{l.Named(library)}
 }
@@ -48,7 +47,7 @@ func trimmed(line []byte) []byte {
 	return line
 }
 
-// A sink takes what libraries log by logr.
+// A sink receives messages of libraries that use logr.
 type sink struct{ to *zap.Logger }
 
 var _ logr.LogSink = (*sink)(nil)
@@ -56,8 +55,7 @@ var _ logr.LogSink = (*sink)(nil)
 // Init implements [logr.LogSink].
 func (s *sink) Init(logr.RuntimeInfo) {}
 
-// Enabled implements [logr.LogSink]. More verbose levels than 0 are for those who develop the
-// library.
+// Enabled implements [logr.LogSink]. Levels above 0 are for developers of the library.
 func (s *sink) Enabled(level int) bool { return level == 0 && s.to.Core().Enabled(zapcore.DebugLevel) }
 
 // Info implements [logr.LogSink].
@@ -76,8 +74,8 @@ func (s *sink) WithValues(pairs ...any) logr.LogSink { return &sink{s.to.With(fi
 // WithName implements [logr.LogSink].
 func (s *sink) WithName(name string) logr.LogSink { return &sink{s.to.Named(name)} }
 
-// fieldsOf makes fields of keys and values. Values are written as text: any may be given, and none
-// must fail.
+// fieldsOf converts keys and values of any type to fields. Values are converted to text, which
+// cannot fail.
 func fieldsOf(pairs []any) []zapcore.Field {
 	fields := make([]zapcore.Field, 0, len(pairs)/2+2)
 	for i := 0; i+1 < len(pairs); i += 2 {

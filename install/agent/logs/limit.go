@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// window is the time in which lines are counted. burst lines of a message and a level are
-	// logged in it, and burstOfAll of all.
+	// window is the period in which lines are counted. At most burst lines of a message and a level
+	// are logged in it, and burstOfAll of all.
 	window     = 10 * time.Second
 	burst      = 100
 	burstOfAll = 1000
@@ -18,24 +18,25 @@ const (
 
 // A limit counts lines. It is safe for concurrent use.
 type limit struct {
-	// suppressed is called with each line that is not logged.
+	// suppressed is called for each line that is not logged.
 	suppressed func()
 
 	mu     sync.Mutex
 	begin  time.Time // of the window
 	all    int
 	counts map[message]int
-	// kept says how many lines of a message were suppressed since one was logged.
+	// kept contains the number of suppressed lines of a message since it was last logged.
 	kept map[message]int
 }
 
-// A message is what lines are counted by; the texts of messages are fixed, but for a few.
+// A message is the key by which lines are counted. Texts of messages are fixed, with few
+// exceptions.
 type message struct {
 	level zapcore.Level
 	text  string
 }
 
-// take reports whether a line may be logged, and how many of the same message were suppressed
+// take reports whether a line may be logged, and how many lines of the same message were suppressed
 // before it.
 func (l *limit) take(e zapcore.Entry) (before int, ok bool) {
 	l.mu.Lock()
@@ -61,7 +62,7 @@ func (l *limit) take(e zapcore.Entry) (before int, ok bool) {
 	return before, true
 }
 
-// limited is a core behind a limit.
+// limited is a core with a limit.
 type limited struct {
 	zapcore.Core
 	limit *limit

@@ -1,6 +1,6 @@
-// Package logs makes the agent's log: lines of one format, of which a message that is repeated too
-// often is suppressed and counted, those of libraries included, and the latest warnings and errors
-// kept for rules status.
+// Package logs provides the agent's log: lines in one format, including those of libraries.
+// Messages that are repeated too often are suppressed and counted. The latest warnings and errors
+// are kept for rules status.
 package logs
 
 import (
@@ -17,14 +17,14 @@ import (
 // A Log is the agent's log. Use [New].
 type Log struct {
 	*zap.Logger
-	// Level sets what is logged. It can be changed.
+	// Level is the log level. It can be changed.
 	Level zap.AtomicLevel
 
 	suppressed atomic.Pointer[func()]
 	recent     *recent
 }
 
-// New returns a log of a level, in lines of JSON or for people to read.
+// New returns a log with a level, in JSON or in a readable format.
 func New(level string, inJSON bool, w io.Writer) (*Log, error) {
 	parsed, err := options.ParseLevel(level)
 	if err != nil {
@@ -47,20 +47,20 @@ func New(level string, inJSON bool, w io.Writer) (*Log, error) {
 	return l, nil
 }
 
-// OnSuppressed makes tell be called with each line that is suppressed.
+// OnSuppressed sets a function that is called for each suppressed line.
 func (l *Log) OnSuppressed(tell func()) { l.suppressed.Store(&tell) }
 
-// Recent returns the latest warnings and errors, the last one first, whatever the level of the log.
+// Recent returns the latest warnings and errors, the last one first, independent of the log level.
 func (l *Log) Recent() []Line { return l.recent.lines() }
 
-// A Line is a warning or an error that was logged.
+// A Line is a logged warning or error.
 type Line struct {
-	// First and Last are when the message was logged for the first time and for the last, Count is
-	// how often.
+	// First and Last are the times of the first and the last occurrence, Count is the number of
+	// occurrences.
 	First, Last time.Time
 	Count       int
 	Level       string
 	Message     string
-	// Error is the error of the last time; empty if there was none.
+	// Error is the error of the last occurrence; empty if there was none.
 	Error string
 }

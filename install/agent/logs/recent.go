@@ -7,11 +7,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// longestRecent is how many messages are kept.
+// longestRecent is the maximum number of kept messages.
 const longestRecent = 16
 
-// recent keeps the latest warnings and errors, a line for each message, the last one first. It is
-// safe for concurrent use.
+// recent contains the latest warnings and errors, one line for each message, the last one first. It
+// is safe for concurrent use.
 type recent struct {
 	mu   sync.Mutex
 	kept []Line
@@ -38,14 +38,14 @@ func (r *recent) add(e zapcore.Entry, failed string) {
 	r.kept = r.kept[:min(len(r.kept), longestRecent)]
 }
 
-// recentCore is a core that writes warnings and errors of the agent to recent. Those of libraries
-// have no say: what matters of them the agent says itself.
+// recentCore is a core that adds warnings and errors of the agent to recent. Messages of libraries
+// are ignored, because the agent itself logs failures.
 type recentCore struct{ recent *recent }
 
 // Enabled implements [zapcore.Core].
 func (c *recentCore) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
 
-// With implements [zapcore.Core]. Fields that a logger has always are not kept.
+// With implements [zapcore.Core]. Permanent fields of a logger are ignored.
 func (c *recentCore) With([]zapcore.Field) zapcore.Core { return c }
 
 // Check implements [zapcore.Core].

@@ -1,3 +1,3 @@
-// Package observe shows how the node agent is: metrics by the table of package metrics, readiness
+// Package observe exposes the state of the node agent: the metrics of package metrics, readiness
 // with its reasons, and the HTTP handlers for both.
 package observe

@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/log/options"
 )
 
-// Health says what is served besides the metrics. All functions are called concurrently.
+// Health contains the functions of the health port. All are called concurrently.
 type Health struct {
-	// Ready tells the readiness of this moment.
+	// Ready returns the current readiness.
 	Ready func() Readiness
-	// Alive returns nil unless the agent should be started anew.
+	// Alive returns nil unless the agent should be restarted.
 	Alive func() error
-	// Level is what /log-level shows and sets.
+	// Level is the log level that /log-level reads and sets.
 	Level zap.AtomicLevel
 }
 
@@ -93,7 +93,7 @@ func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, h.level())
 }
 
-// local reports whether a peer is in our own network namespace.
+// local reports whether a client is in the agent's network namespace.
 func local(peer string) bool {
 	host, _, err := net.SplitHostPort(peer)
 	if err != nil {

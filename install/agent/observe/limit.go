@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// Limits of what the clients of one port may cost. Each connection costs two descriptors at most
-// and some 30 KiB.
+// Limits for the clients of a port. Each connection costs at most two descriptors and about 30 KiB.
 const (
-	// maxOpen and maxOpenOfOne bound the open connections of all addresses but the node's, and of
-	// one address. The kubelet opens two at a time, and each Prometheus one.
+	// maxOpen and maxOpenOfOne limit the open connections of all addresses other than the node's,
+	// and of one address. The kubelet opens two at a time, and each Prometheus one.
 	maxOpen      = 64
 	maxOpenOfOne = 8
-	// maxRate and maxRateOfOne bound the new connections of a second likewise.
+	// maxRate and maxRateOfOne limit the new connections per second in the same way.
 	maxRate      = 100
 	maxRateOfOne = 20
-	// maxAddresses bounds the addresses that are told apart in a second.
+	// maxAddresses is the maximum number of addresses that are counted separately in a second.
 	maxAddresses = 4096
-	// ofNode is how many more an address of the node may have: probes come from there.
+	// ofNode is the factor of the limits for an address of the node, because probes use it.
 	ofNode = 4
-	// refusalPause is the least time between two reports of refusals.
+	// refusalPause is the minimum time between two reports of refusals.
 	refusalPause = time.Minute
 )
 
-// Refusals are the connections to a port that were refused since the last report.
+// Refusals are the refused connections to a port since the last report.
 type Refusals struct {
 	Count int
-	// Address is the one that was refused last.
+	// Address is the last refused address.
 	Address netip.Addr
 }
 
@@ -41,8 +40,7 @@ type Refusals struct {
 type limiter struct {
 	net.Listener
 	node func(netip.Addr) bool
-	// refused is called with each connection that is refused; report not more often than once in
-	// refusalPause.
+	// refused is called for each refused connection, report at most once in refusalPause.
 	refused func()
 	report  func(Refusals)
 	now     func() time.Time
@@ -58,7 +56,7 @@ type limiter struct {
 	reported time.Time
 }
 
-// A limited connection is one that a limiter has let in.
+// A limited connection is a connection that the limiter accepted.
 type limited struct {
 	net.Conn
 	limiter *limiter
@@ -73,7 +71,7 @@ func (c *limited) Close() error {
 	return c.Conn.Close()
 }
 
-// Accept returns the next connection that is let in.
+// Accept returns the next connection within the limits.
 func (l *limiter) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -88,8 +86,8 @@ func (l *limiter) Accept() (net.Conn, error) {
 	}
 }
 
-// admit returns the connection with a place, or nil if it is refused. Where there is no place,
-// another connection is ended.
+// admit returns the connection, or nil if it is refused. If all places are taken, it closes another
+// connection.
 func (l *limiter) admit(conn net.Conn) net.Conn {
 	address := addressOf(conn)
 	c := &limited{Conn: conn, limiter: l, address: address, node: l.node(address)}
@@ -116,8 +114,8 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 	return c
 }
 
-// withinRate counts a new connection of an address. The first one of an address in each second is
-// let in however many others come.
+// withinRate counts a new connection of an address. The first connection of an address in each
+// second is always accepted.
 func (l *limiter) withinRate(address netip.Addr, node bool) bool {
 	now := l.now()
 	if l.rates == nil || now.Sub(l.second) >= time.Second {
@@ -138,7 +136,7 @@ func (l *limiter) withinRate(address netip.Addr, node bool) bool {
 	return true
 }
 
-// victim returns the connection that gives way to a new one; nil if there is a place.
+// victim returns the connection to close in favor of a new one; nil if a place is free.
 func (l *limiter) victim(to *limited) net.Conn {
 	allowed := maxOpenOfOne
 	if to.node {
@@ -159,7 +157,7 @@ func (l *limiter) victim(to *limited) net.Conn {
 	return l.oldest(func(c *limited) bool { return !c.node && l.places[c.address] == most })
 }
 
-// enter gives a connection a place.
+// enter adds a connection.
 func (l *limiter) enter(c *limited) {
 	if l.places == nil {
 		l.places = map[netip.Addr]int{}
@@ -178,7 +176,7 @@ func (l *limiter) oldest(of func(*limited) bool) net.Conn {
 	return nil
 }
 
-// leave frees the place of a connection.
+// leave removes a connection.
 func (l *limiter) leave(c *limited) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +193,7 @@ func (l *limiter) leave(c *limited) {
 	}
 }
 
-// reset ends a connection without leaving anything of it in the kernel.
+// reset closes a connection without leaving state in the kernel.
 func reset(conn net.Conn) {
 	inner := conn
 	if c, ok := conn.(*limited); ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// Metrics has a collector for each metric of the table, and the client library's of the process and
-// of Go's runtime: process_open_fds, process_resident_memory_bytes, go_goroutines and more. It is
-// safe for concurrent use.
+// Metrics contains a collector for each metric of the table, and the client library's collectors of
+// the process and of Go's runtime: process_open_fds, process_resident_memory_bytes, go_goroutines
+// and others. It is safe for concurrent use.
 type Metrics struct {
 	registry   *prometheus.Registry
 	counters   map[string]*prometheus.CounterVec
@@ -21,9 +21,9 @@ type Metrics struct {
 	histograms map[string]*prometheus.HistogramVec
 }
 
-// NewMetrics returns the collectors of an agent of a version. Counters whose labels have known
-// values begin with 0, so that the first event is an increase; of others nothing is shown until
-// there is something.
+// NewMetrics returns the collectors of an agent with a version. Counters whose label values are
+// known begin with 0, so that the first event is an increase; other counters are absent before the
+// first event.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
@@ -59,8 +59,8 @@ func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
 	return h
 }
 
-// combinations returns all values that the labels may have together; none if one has values that
-// are not known.
+// combinations returns all combinations of label values; nil if the values of a label are not
+// known.
 func combinations(labels []metrics.Label) [][]string {
 	all := [][]string{nil}
 	for _, l := range labels {
@@ -99,8 +99,8 @@ func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
 	m.histograms[s.Name()].WithLabelValues(s.Labels()...).Observe(value)
 }
 
-// Values returns the values of a counter or gauge that has one label, rounded, by the value of that
-// label; zeros are included. The metric is named by the function that returns its series.
+// Values returns the rounded values of a counter or gauge with one label, by the label value,
+// including zeros. The metric is identified by the function that returns its series.
 func Values[L ~string, S interface{ Name() string }](m *Metrics, of func(label L) S) map[string]int {
 	families, err := m.registry.Gather()
 	if err != nil {
@@ -121,8 +121,8 @@ func Values[L ~string, S interface{ Name() string }](m *Metrics, of func(label L
 	return values
 }
 
-// Handler serves the metrics, uncompressed: they are some 30 KB, and a compressor would keep a
-// megabyte. Before each answer refresh is called, to set what changes with time.
+// Handler serves the metrics uncompressed: they are about 30 KB, and a compressor would keep a
+// megabyte. It calls refresh before each reply, to update metrics that change with time.
 func (m *Metrics) Handler(refresh func()) http.Handler {
 	inner := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{DisableCompression: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -7,10 +7,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// FromNode returns what reports whether an address is the node's own, from where the kubelet probes
-// the agent: those given, separated by commas, the default gateways, which most network plugins
-// give the node's end of a pod's link, and loopback, where kubectl port-forward comes from. What is
-// given and is no address is left out.
+// FromNode returns a function that reports whether an address belongs to the node, from which the
+// kubelet probes the agent: the given addresses, separated by commas, the default gateways, which
+// most network plugins assign to the node's end of a pod's link, and loopback, which kubectl
+// port-forward uses. Invalid addresses are ignored.
 func FromNode(given string) func(netip.Addr) bool {
 	node := map[netip.Addr]bool{}
 	for text := range strings.SplitSeq(given, ",") {
@@ -18,7 +18,7 @@ func FromNode(given string) func(netip.Addr) bool {
 			node[a.Unmap()] = true
 		}
 	}
-	// Without an answer of the kernel the addresses given have to do.
+	// If the kernel does not list routes, only the given addresses are used.
 	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	for _, r := range routes {
 		if a, ok := netip.AddrFromSlice(r.Gw); ok && isDefault(r) {

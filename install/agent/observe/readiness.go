@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Part is one thing that an ADD needs.
+// A Part is a requirement of ADD.
 type Part struct {
 	// Name is a word: kernel, binary, configuration, rights, runtime, kubeconfig, socket.
 	Name string `json:"name"`

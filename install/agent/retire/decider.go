@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A Decider knows the agent's DaemonSet. It is safe for concurrent use.
+// A Decider watches the agent's DaemonSet. It is safe for concurrent use.
 type Decider struct {
 	options Options
 
@@ -18,21 +18,21 @@ type Decider struct {
 	last *cluster.DaemonSet
 }
 
-// Options say what is decided about.
+// Options are the options of a [Decider].
 type Options struct {
 	Client *cluster.Client
-	// DaemonSet is the agent's, NodeName the node that it runs on.
+	// DaemonSet is the agent's DaemonSet, NodeName its node.
 	DaemonSet cluster.Name
 	NodeName  string
-	// Patience is how long the API server is asked when it does not answer; 3 s if it is 0.
+	// Patience is the time limit for requests to the API server; 3 s if it is 0.
 	Patience time.Duration
-	// Broken is told when the DaemonSet cannot be watched, if it is not nil.
+	// Broken, unless nil, is called if the DaemonSet cannot be watched.
 	Broken func(error)
 }
 
 const defaultPatience = 3 * time.Second
 
-// New returns a decider that has seen nothing yet.
+// New returns a decider without information.
 func New(o Options) *Decider {
 	if o.Patience == 0 {
 		o.Patience = defaultPatience
@@ -40,7 +40,7 @@ func New(o Options) *Decider {
 	return &Decider{options: o}
 }
 
-// Run watches the DaemonSet until ctx ends.
+// Run watches the DaemonSet until ctx is done.
 func (j *Decider) Run(ctx context.Context) {
 	j.options.Client.WatchDaemonSet(ctx, j.options.DaemonSet, func(d *cluster.DaemonSet) {
 		j.mu.Lock()
@@ -49,7 +49,7 @@ func (j *Decider) Run(ctx context.Context) {
 	}, j.options.Broken)
 }
 
-// Decide asks the API server, for as long as its patience lasts, and decides.
+// Decide sends requests to the API server within the time limit, and decides.
 func (j *Decider) Decide(ctx context.Context) Verdict {
 	ctx, cancel := context.WithTimeout(ctx, j.options.Patience)
 	defer cancel()
@@ -59,11 +59,12 @@ func (j *Decider) Decide(ctx context.Context) Verdict {
 		if err == nil {
 			return verdict
 		}
-		// A question that the end of the patience cut short has less to say than the one before it.
+		// The error of a request that the time limit interrupted is less specific than the one
+		// before it.
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		// An answer, and asking again would not change it.
+		// A retry would have the same result.
 		final := cluster.IsRefused(err)
 		if !final {
 			timer := time.NewTimer(j.options.Patience / 6)
@@ -80,7 +81,7 @@ func (j *Decider) Decide(ctx context.Context) Verdict {
 	}
 }
 
-// ask decides by what the API server says now.
+// ask decides with the current state in the API server.
 func (j *Decider) ask(ctx context.Context) (Verdict, error) {
 	name := j.options.DaemonSet
 	d, err := j.options.Client.DaemonSet(ctx, name)
@@ -103,7 +104,7 @@ func (j *Decider) ask(ctx context.Context) (Verdict, error) {
 	return decide(name, d, n), nil
 }
 
-// recall decides by what was seen before the API server fell silent.
+// recall decides with the last known state, because the API server does not reply.
 func (j *Decider) recall(silence error) Verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()

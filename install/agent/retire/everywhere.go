@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// everywherePoll is how often the agents that are left are counted: there is the right to list
-// pods, and none to watch them.
+// everywherePoll is the interval for counting the remaining agents; the job may list pods but not
+// watch them.
 const everywherePoll = time.Second
 
 // Everywhere deletes the agent's DaemonSet, and returns when all agents have ended: as long as one
@@ -49,7 +49,8 @@ func Everywhere(ctx context.Context, c *cluster.Client, d cluster.Name, waiting 
 	}
 }
 
-// deleteOnce deletes the DaemonSet unless that is done, and returns the agents that are left.
+// deleteOnce deletes the DaemonSet unless it is already being deleted, and returns the remaining
+// agents.
 func deleteOnce(ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool) ([]string, error) {
 	if !*deleted {
 		if err := c.DeleteDaemonSet(ctx, d); err != nil && !cluster.IsNotFound(err) {

@@ -6,15 +6,15 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A Verdict is what becomes of the plugin.
+// A Verdict is a decision about the plugin.
 type Verdict struct {
-	// Leave takes the plugin off the node; otherwise it stays.
+	// Leave means to remove the plugin from the node.
 	Leave bool
 	// Reason is a sentence for the log.
 	Reason string
 }
 
-// decide decides by what the API server says now. There is no DaemonSet if d is nil.
+// decide decides with the current objects. d is nil if there is no DaemonSet.
 func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
 	if v := goes(name, d); v.Leave {
 		return v
@@ -28,7 +28,7 @@ func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
 	return Verdict{false, fmt.Sprintf("DaemonSet %s stays and selects the node, so that the next agent takes over", name)}
 }
 
-// goes decides whether the DaemonSet itself goes.
+// goes decides whether the DaemonSet is being deleted.
 func goes(name cluster.Name, d *cluster.DaemonSet) Verdict {
 	switch {
 	case d == nil:

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port returns a TCP port for an agent to listen on. Until the test ends the kernel does not assign
-// the port to a socket that asks for any free port.
+// Port returns a TCP port for an agent. Until the test ends the kernel does not assign it to
+// sockets that request any free port.
 func Port(tb testing.TB) string {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -17,8 +17,8 @@ func Port(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = unix.Close(fd) })
-	// A socket that names the port can still bind it: this socket does not listen, and Go sets the
-	// same option on listeners.
+	// A socket that requests the port can still bind it, because this socket does not listen, and
+	// Go sets the same option on listeners.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		tb.Fatal(err)
 	}
