@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// NodeSettings returns what the node should be like. The noop is an executable that does nothing;
-// see [node.Settings].
+// NodeSettings returns the desired state of the node. The noop is an executable without effect; see
+// [node.Settings].
 func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.Settings {
 	return node.Settings{
 		CNIBinDir:                   v.Text("SLUICE_MOUNTED_BIN_DIR"),
@@ -35,8 +35,8 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 	}
 }
 
-// onNode makes sentences about the agent's mounts ones about the node's directories, which is where
-// a user has to look.
+// onNode replaces paths of the agent's mounts in sentences by paths on the node, which a user
+// needs.
 func onNode(v settings.Values) *strings.Replacer {
 	return strings.NewReplacer(
 		v.Text("SLUICE_MOUNTED_BIN_DIR"), v.Text("SLUICE_HOST_BIN_DIR"),

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Readiness reports whether an ADD on this node would succeed now. It is computed from what is
-// there; nobody is asked for it.
+// Readiness reports whether an ADD on this node would succeed now. It uses known state and sends no
+// request.
 func (a *Agent) Readiness() observe.Readiness {
 	status := a.node.Status()
 	parts := []observe.Part{
@@ -25,8 +25,8 @@ func (a *Agent) Readiness() observe.Readiness {
 	return observe.Combine(parts...)
 }
 
-// binaryPart says whether the executable is the one of the agent's image. The last pass over the
-// node has found that out; an event wakes the next one when the file changes.
+// binaryPart reports whether the executable is identical to the one in the agent's image, according
+// to the last pass over the node. A change of the file triggers the next pass.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated}
 	shown := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)

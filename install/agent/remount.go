@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// errMounts is the error of an agent that ends because the runtime reads other directories than the
-// ones that are mounted for it.
+// errMounts is the error of an agent that exits because the runtime reads other directories than
+// those mounted in the agent.
 var errMounts = errors.New("the runtime reads other directories than the agent's mounts: " +
 	"the agent ends, and the kubelet starts it with new mounts")
 
-// farewellTime is how long an agent that ends waits for the API server to take its last events.
+// farewellTime is the time limit for delivering the last events before an exit.
 const farewellTime = 5 * time.Second
 
-// remount ends the agent where only new mounts help. The runtime makes them: so they are what it
-// reads itself, however the directories were replaced, and no right to write elsewhere on the node
-// is needed. Kubelet restarts the container, later and later if that does not help. Until then pods
-// are served by the kubeconfig, and nothing is lost: what the agent knows is on disk.
+// remount ends the agent if only new mounts help. The runtime creates the mounts in its own mount
+// namespace, so that they show the directories that it reads, however these were replaced, and the
+// agent needs no permission to write elsewhere. The kubelet restarts the container with increasing
+// delays. Meanwhile the plugin uses its kubeconfig, and no state is lost because it is on disk.
 func (a *Agent) remount(s node.Status) {
 	if !s.Remount {
 		return
@@ -34,7 +34,7 @@ func (a *Agent) remount(s node.Status) {
 	}
 }
 
-// farewell tells the node's events what is wrong before the agent ends because of it.
+// farewell delivers the node's events before the agent exits.
 func (a *Agent) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, farewellTime)
 	defer cancel()

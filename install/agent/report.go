@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// A reporter turns what happens into log lines and metrics.
+// A reporter writes log messages and metrics.
 type reporter struct {
 	log     *zap.Logger
 	metrics *observe.Metrics
@@ -34,12 +34,13 @@ func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *report
 	return &reporter{log: log, metrics: m, onNode: onNode(v), binDir: v.Text("SLUICE_MOUNTED_BIN_DIR")}
 }
 
-// policy returns what the plugin is told of its configuration.
+// policy returns the configuration that the plugin may request.
 func policy(element []byte) func() json.RawMessage {
 	return func() json.RawMessage { return slices.Clone(element) }
 }
 
-// podsUnseen reports that the node's pods are not followed, which may be for want of a right.
+// podsUnseen reports that the node's pods cannot be watched, perhaps because of a missing
+// permission.
 func (a *Agent) podsUnseen(err error) {
 	a.reporter.podsUnseen(err)
 	a.updateEvents()

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// origin is from where is known what a pod should have.
+// origin is the source of the desired state of a pod.
 type origin uint8
 
 const (
@@ -29,17 +29,17 @@ const (
 type desired struct {
 	decision decide.Decision
 	origin   origin
-	// redirect is nil if the pod is not redirected, or if its addresses must be known before.
+	// redirect is nil if the pod is not redirected, or if its addresses are still unknown.
 	redirect *rules.Redirect
 	engine   compat.BackendName
 	repaired time.Time // when it was, by that store
-	// sandboxUID is by what the kubelet knows the pod, and up reports that its status has an
-	// address: it has a sandbox.
+	// sandboxUID is the UID of the pod in the kubelet, and up reports that its status has an
+	// address and therefore a sandbox.
 	sandboxUID string
 	up         bool
 }
 
-// object returns the pod as the API server has it.
+// object returns the pod from the API server.
 func (a *Auditor) object(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
 	text, _, err := a.Pods.Pod(ctx, item.Ref)
 	if err != nil {
@@ -52,12 +52,12 @@ func (a *Auditor) object(ctx context.Context, item podcache.Item) (*decide.Pod, 
 	return pod, nil
 }
 
-// configHash is the annotation that has, in the API server's copy of a static pod, the UID by which
-// the kubelet knows it.
+// configHash is the annotation that contains, in the API server's copy of a static pod, its UID in
+// the kubelet.
 const configHash = "kubernetes.io/config.hash"
 
-// recordsOf returns what ADD has stored of a pod. The annotation is a user's text, and counts only
-// if it leads to records of the same pod: by another's it would be taken for that one.
+// recordsOf returns the records of ADD for a pod. The annotation can be set by users, and is used
+// only if the records belong to the same pod.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if list := a.records.Of(pod.Metadata.UID); len(list) > 0 {
 		return list
@@ -102,9 +102,8 @@ func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*rec
 	return w, err
 }
 
-// ofADD is the record that says what the pod should have; nil if there is none. Of several
-// attachments those that are redirected have the same rules, and a sandbox that came later counts
-// more.
+// ofADD returns the record with the desired state of the pod, or nil. Redirected attachments of a
+// pod have the same rules; the record of the newest sandbox takes precedence.
 func ofADD(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {
@@ -125,7 +124,7 @@ func ofADD(records []*record.Record) *record.Record {
 	return best
 }
 
-// decide decides as ADD does.
+// decide decides like ADD.
 func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision, error) {
 	in := decide.Input{Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}, Pod: pod}
 	d := decide.Decide(in, a.Decide)
@@ -143,7 +142,7 @@ func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision,
 	return decide.Decide(in, a.Decide), nil
 }
 
-// understand finds out anew what a pod should have, if anything has changed that it depends on.
+// understand determines the desired state of a pod again if one of its inputs has changed.
 func (a *Auditor) understand(ctx context.Context, p *pod, item podcache.Item) error {
 	if err := a.records.Refresh(); err != nil {
 		return fmt.Errorf("records of ADD: %w", err)
@@ -172,7 +171,7 @@ func (a *Auditor) understand(ctx context.Context, p *pod, item podcache.Item) er
 	return nil
 }
 
-// complete finds the parameters of a pod of whose ADD nothing is known.
+// complete determines the parameters of a pod without a record of ADD.
 func (a *Auditor) complete(ctx context.Context, p *pod, item podcache.Item, ns Namespace) error {
 	if p.desired.redirect != nil {
 		return nil
@@ -185,10 +184,10 @@ func (a *Auditor) complete(ctx context.Context, p *pod, item podcache.Item, ns N
 	return err
 }
 
-// errNoAddress reports that a namespace has no address yet, or not any more.
+// errNoAddress means that a namespace has no address yet or no longer.
 var errNoAddress = errors.New("the pod's network namespace has no address")
 
-// parameters are those that ADD would find, from the addresses of the namespace.
+// parameters returns the parameters that ADD would use, with the addresses of the namespace.
 func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect, error) {
 	addresses, err := ns.Addresses()
 	if err != nil {
@@ -204,7 +203,7 @@ func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect,
 	return &r, nil
 }
 
-// policyPod is the pod as the policy looks at it.
+// policyPod returns the properties of the pod that the policy needs.
 func (a *Auditor) policyPod(ctx context.Context, item podcache.Item) (repair.Pod, error) {
 	object, err := a.object(ctx, item)
 	return repair.Pod{Item: item, Pod: object, Node: a.NodeName}, err

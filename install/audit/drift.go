@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// differs acts upon differences.
+// differs handles differences.
 func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
 	bare := false
 	if !found.HasRules { // perhaps the other engine has some
@@ -60,7 +60,7 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 	v.mend(ns, found, what)
 }
 
-// mend repairs a difference, and looks whether that has helped.
+// mend repairs a difference and checks the result.
 func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string) {
 	v.trouble.repairs.ReserveN(v.now, 1)
 	left, err := v.apply(ns, v.engineOf(found), found)
@@ -90,14 +90,13 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 	v.inspect(ns)
 }
 
-// repairFailed has the pod visited when another repair is allowed.
+// repairFailed plans the next visit for the time when another repair is allowed.
 func (v *reconciliation) repairFailed() {
 	v.failures.note(v.uid, &v.trouble.failed, v.now)
 	v.again = v.trouble.failed.next
 }
 
-// apply gives the pod what it should have instead of what was found, and returns what differs
-// nevertheless.
+// apply applies the desired state, and returns the remaining differences.
 func (v *reconciliation) apply(ns Namespace, e compat.BackendName, found compat.Comparison) ([]rules.Difference, error) {
 	rs, err := rules.Compile(*v.desired.redirect)
 	if err != nil {
@@ -130,7 +129,7 @@ func (v *reconciliation) count(differences []rules.Difference, bare bool) {
 	}
 }
 
-// describe says what is wrong and who has done it.
+// describe returns a sentence about the differences and their author.
 func (v *reconciliation) describe(differences []rules.Difference, bare bool) string {
 	text := "the pod's redirection was changed: " + oneLine(differences)
 	if bare {
@@ -142,7 +141,7 @@ func (v *reconciliation) describe(differences []rules.Difference, bare bool) str
 	return text
 }
 
-// textOf is by what differences are known again.
+// textOf returns a text that identifies the differences.
 func textOf(differences []rules.Difference) string {
 	lines := make([]string, len(differences))
 	for i, d := range differences {
@@ -152,7 +151,7 @@ func textOf(differences []rules.Difference) string {
 	return strings.Join(lines, "\n")
 }
 
-// shown is how many differences an event has; the command rules shows all.
+// shown is the maximum number of differences in an event; the command rules lists all.
 const shown = 3
 
 func oneLine(differences []rules.Difference) string {

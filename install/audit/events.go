@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// Reasons of events on pods, besides those that istio-cni has.
+// Reasons of events on pods, in addition to those of istio-cni.
 const (
 	redirectRepaired = "RedirectRepaired"
 	drifted          = "RedirectDrifted"
@@ -19,22 +19,22 @@ const (
 	notRedirected    = "NotRedirected"
 	bypassed         = "RedirectBypassed"
 	effectUnknown    = "RedirectUnknown"
-	// auditFailed is for the log alone.
+	// auditFailed is used only in the log.
 	auditFailed = "AuditFailed"
 )
 
-// tellPause is the least time between two events of a reason on a pod: a pod whose processes change
-// its rules on and on shall not flood the API server.
+// tellPause is the minimum time between two events of a reason on a pod, so that a pod that changes
+// its rules repeatedly does not flood the API server.
 const tellPause = 5 * time.Minute
 
-// told is when something was told for a reason last, and how often it has happened since.
+// told is the time of the last event of a reason, with the number of occurrences since then.
 type told struct {
 	at    time.Time
 	since int
 }
 
-// isDue reports whether an event of the reason is due again, and how often it has happened since
-// the last one.
+// isDue reports whether an event of the reason may be sent, and the number of occurrences since the
+// last one.
 func (v *reconciliation) isDue(reason string) (times int, due bool) {
 	last, known := v.told[reason]
 	last.since++
@@ -46,7 +46,7 @@ func (v *reconciliation) isDue(reason string) (times int, due bool) {
 	return last.since, true
 }
 
-// recordEvent queues an event on the pod, and logs it, unless one of the reason was recorded a
+// recordEvent queues an event on the pod and logs it, unless there was one of the same reason a
 // short time ago.
 func (v *reconciliation) recordEvent(reason, message string) {
 	times, due := v.isDue(reason)
@@ -67,20 +67,21 @@ func (v *reconciliation) recordEvent(reason, message string) {
 }
 
 const (
-	// longestQueue is how many events wait while the API server is away; beyond that the oldest are
-	// dropped.
+	// longestQueue is the maximum number of waiting events while the API server is unavailable; the
+	// oldest are dropped.
 	longestQueue = 500
-	// tellTime bounds one event. After tellRetry the next one is tried if nobody answers, and after
-	// tellNext if it is only this one that fails.
+	// tellTime limits the delivery of an event. The next one is tried after tellRetry if the API
+	// server does not reply, and after tellNext if only this one failed.
 	tellTime  = 10 * time.Second
 	tellRetry = 30 * time.Second
 	tellNext  = 5 * time.Second
-	// tellLife is how long an event is tried, which is as long as the API server keeps one.
+	// tellLife is the time for which delivery is tried, equal to the lifetime of events in the API
+	// server.
 	tellLife = time.Hour
 )
 
-// An eventQueue sends events one after the other, so that no caller waits for the API server. Those
-// that fail are sent again after all others.
+// An eventQueue delivers events in sequence, so that callers do not wait for the API server. Failed
+// events are moved to the end.
 type eventQueue struct {
 	send  func(context.Context, cluster.Event) error
 	log   *zap.Logger
@@ -99,7 +100,7 @@ func (t *eventQueue) add(e cluster.Event) {
 	t.queue.Add(e)
 }
 
-// run tells until the context ends.
+// run delivers events until ctx is done.
 func (t *eventQueue) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, t.queue.ShutDown)()
 	for {
@@ -119,7 +120,8 @@ func (t *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// deliver tells one event, or keeps it for later. It returns how long to wait before the next one.
+// deliver delivers an event, or keeps it for a retry. It returns the time to wait before the next
+// one.
 func (t *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
 	bounded, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()

@@ -9,24 +9,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// others is what rules of other owners do to the captured traffic of a pod.
+// others is the effect of foreign rules on captured traffic of a pod.
 type others struct {
 	reading foreign.Reading
-	// The reading is of this namespace, redirection and generation of nftables, and of no other.
-	// The generation is 0 if it is unknown.
+	// The reading is valid for this namespace, redirection and generation of nftables only. The
+	// generation is 0 if it is unknown.
 	in         netns.ID
 	redirect   *rules.Redirect
 	generation uint32
-	// exhausted reports that the last decision took more than its budget.
+	// exhausted reports that the last decision exceeded its budget.
 	exhausted bool
 }
 
-// secondTry is how many times as long a decision may take that has taken more than its budget. Of a
-// pod whose rules make that happen again and again, [rest] bounds the cost.
+// secondTry is the factor of the budget for a decision that exceeded it. [rest] limits the cost of
+// pods whose rules cause this repeatedly.
 const secondTry = 10
 
-// inspect decides what rules of others do to the captured traffic of a pod whose own rules are as
-// desired. The agent does not touch them. The decision is repeated when rules have changed.
+// inspect determines the effect of foreign rules on captured traffic of a pod whose own rules are
+// as desired. The agent does not change foreign rules. The decision is repeated when rules have
+// changed.
 func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
@@ -50,8 +51,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 			strings.Join(found.Sentences(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
-		// The time may have passed because the node is busy: only when it passes again is that
-		// reported.
+		// The node may have been busy: report this only if it happens again.
 		v.others.exhausted = found.Exhausted
 		if found.Exhausted && !exhausted {
 			v.again = earlier(v.again, v.now.Add(firstPause))

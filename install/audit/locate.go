@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Locate returns where a pod of the node is, and what it should have there, whether it is audited
-// or not. The errors are those of [source.Source].
+// Locate returns the location of a pod of the node and its desired redirection, whether or not it
+// is audited. The errors are those of [source.Source].
 func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Location, error) {
 	item, ok := a.Pods.Item(namespace, name)
 	if !ok {
@@ -51,8 +51,8 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	return l, nil
 }
 
-// drafted are the parameters of a pod of whose ADD nothing is known: by its sandbox, or without one
-// by its status.
+// drafted returns the parameters of a pod without a record of ADD, with the addresses of its
+// sandbox or of its status.
 func (a *Auditor) drafted(object *decide.Pod, sb *sandbox.Sandbox) (*rules.Redirect, error) {
 	if sb == nil {
 		r, _, err := decide.Parameters(object, object.Addresses(), a.Decide)
@@ -66,8 +66,8 @@ func (a *Auditor) drafted(object *decide.Pod, sb *sandbox.Sandbox) (*rules.Redir
 	return a.parameters(object, ns)
 }
 
-// sandboxOf returns the sandbox of a pod, which is sought if it is not known; nil if there is none,
-// with the reason.
+// sandboxOf returns the sandbox of a pod, which is searched if it is unknown; nil and the reason if
+// there is none.
 func (a *Auditor) sandboxOf(ctx context.Context, uid string, p sandbox.Pod) (*sandbox.Sandbox, error) {
 	a.mu.Lock()
 	known := a.pods[uid]

@@ -25,8 +25,8 @@ type locator struct {
 	wake    chan struct{} // has room for one
 
 	mu sync.Mutex
-	// pending has the pods to find by their API UIDs. Pod.UID is the UID that the kubelet uses,
-	// which differs for static pods.
+	// pending contains the pods to find by their API UIDs. Pod.UID is the UID in the kubelet, which
+	// differs for static pods.
 	pending map[string]sandbox.Pod
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/metrics"
 )
 
-// Measure sets the metrics that say how the pods stand now, if any are looked at.
+// Measure updates the metrics of the current state of the pods.
 func (a *Auditor) Measure() {
 	if !a.audits() {
 		return

@@ -28,14 +28,14 @@ func Open(s sandbox.Sandbox) (Namespace, error) {
 	return namespace{ns}, nil
 }
 
-// Used is how much time of processors this process has used.
+// Used returns the processor time of this process.
 func Used() time.Duration {
 	var r unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // never fails
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// namespace is one of the kernel's.
+// namespace implements Namespace with the kernel.
 type namespace struct{ ns *netns.NS }
 
 func (n namespace) NS() *netns.NS                    { return n.ns }
@@ -66,7 +66,7 @@ func (n namespace) Mend(e compat.BackendName, rs rules.Ruleset, found compat.Com
 	return b.Apply(n.ns, rs, found.Snapshot)
 }
 
-// Bare implements Namespace. A kernel without an engine has no rules in it.
+// Bare implements Namespace. A kernel without a backend has no rules.
 func (n namespace) Bare() (bool, error) {
 	for _, b := range compat.Backends() {
 		found, err := b.Read(n.ns)

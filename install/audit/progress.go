@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// visits are the reconciliations that are under way. The methods are safe for concurrent use.
+// visits are the running reconciliations. The methods are safe for concurrent use.
 type visits struct {
 	mu      sync.Mutex
 	begun   uint64
 	running map[uint64]bool // by number
 }
 
-// begin returns the number of a visit that begins.
+// begin returns the number of a new visit.
 func (v *visits) begin() uint64 {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -31,8 +31,8 @@ func (v *visits) end(number uint64) {
 	delete(v.running, number)
 }
 
-// progress returns the number of the visit that has lasted longest, and whether there is one.
-// Without one it is the number of the last visit, and waiting is returned.
+// progress returns the number of the oldest running visit and true, or, if there is none, the
+// number of the last visit and waiting.
 func (v *visits) progress(waiting bool) (visit uint64, busy bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -42,9 +42,9 @@ func (v *visits) progress(waiting bool) (visit uint64, busy bool) {
 	return v.begun, waiting
 }
 
-// Progress returns the number of the visit that has lasted longest, and whether there is one: as
-// long as a worker is stuck, both stay. Where none is made though one is due, it is the number of
-// the last one.
+// Progress returns the number of the oldest running visit, and whether there is one: while a worker
+// is stuck, both remain unchanged. If a visit is due but none is running, it is the number of the
+// last one.
 func (a *Auditor) Progress() (visit uint64, busy bool) {
 	a.mu.Lock()
 	queue := a.queue
@@ -52,8 +52,7 @@ func (a *Auditor) Progress() (visit uint64, busy bool) {
 	return a.visits.progress(queue != nil && queue.Len() > 0)
 }
 
-// Waiting returns how often a change of a pod was taken over, and whether there are some that were
-// not yet.
+// Waiting returns the number of processed changes of pods, and whether there are unprocessed ones.
 func (a *Auditor) Waiting() (taken uint64, busy bool) {
 	return a.taken.Load(), a.changes.Len() > 0
 }

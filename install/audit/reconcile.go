@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// errorPause is after how long a pod is visited again that could not be understood or looked at.
+// errorPause is the time before the next visit of a pod after an error.
 const errorPause = 15 * time.Second
 
 // A reconciliation compares one pod with its desired state, once, and acts on the result.
@@ -66,7 +66,7 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 	}
 }
 
-// end keeps what a visit has found out, and reports whether the pod has gone meanwhile.
+// end stores the results of a visit, and reports whether the pod was deleted meanwhile.
 func (a *Auditor) end(v *reconciliation) (gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,8 +116,8 @@ func (v *reconciliation) run(ctx context.Context) {
 	}
 }
 
-// failUnderstanding handles a pod of which the desired state is not known. It counts as one of the
-// mesh unless it was none before.
+// failUnderstanding handles a pod whose desired state is unknown. It counts as a mesh pod unless it
+// was known not to be one.
 func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
 	v.again = v.now.Add(errorPause)
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) { // then it will soon be known to have gone
@@ -128,7 +128,8 @@ func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
 	}
 }
 
-// enter opens the pod's namespace, and listens to it. It returns nil if there is none now.
+// enter opens the pod's namespace and subscribes to its events. It returns nil if there is none
+// now.
 func (v *reconciliation) enter(ctx context.Context) Namespace {
 	if v.sandbox == nil {
 		v.locate(ctx)
@@ -147,7 +148,7 @@ func (v *reconciliation) enter(ctx context.Context) Namespace {
 	return ns
 }
 
-// lose forgets where the sandbox was.
+// lose forgets the location of the sandbox.
 func (v *reconciliation) lose() {
 	v.equal = equal{} // the kernel may give the namespace's number to another
 	v.mu.Lock()
@@ -158,7 +159,7 @@ func (v *reconciliation) lose() {
 	v.sandbox = nil
 }
 
-// locate requests the sandbox, and meanwhile does what needs none.
+// locate requests the sandbox, and meanwhile performs actions that do not need it.
 func (v *reconciliation) locate(ctx context.Context) {
 	v.mu.Lock()
 	isRetried, lookupErr := v.queue.NumRequeues(v.uid) > 0, v.lookupErr
@@ -179,7 +180,7 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 	v.mu.Lock()
 	events := v.events
 	if v.pods[v.uid] == v.pod {
-		// The number of a namespace that has ended may be another pod's by now.
+		// The inode number of a namespace that has ended may be in use by another pod.
 		if v.watched != v.sandbox.ID && v.homes[v.watched] == v.uid {
 			delete(v.homes, v.watched)
 		}
@@ -198,7 +199,7 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 	}
 }
 
-// look compares what the pod has with what it should have, and acts upon it.
+// look compares the actual and the desired state of the pod, and acts on the result.
 func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	v.again = v.nextTurn()
 	if v.early() {
@@ -206,8 +207,8 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	}
 	switch err := v.complete(ctx, v.pod, v.item, ns); {
 	case errors.Is(err, errNoAddress):
-		// They are still to come, or the pod's sandbox is being taken down, as its record already
-		// is.
+		// The addresses are not assigned yet, or the sandbox is being removed, as its record
+		// already was.
 		v.state, v.again = Unknown, v.now.Add(errorPause)
 		return
 	case err != nil:
@@ -234,8 +235,8 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	}
 }
 
-// compare compares. What was as it should be at the last visit is asked of the kernel only whether
-// it has changed, where it can tell.
+// compare compares the namespace with the desired state. If it was equal at the last visit and the
+// kernel has generation IDs, only these are compared.
 func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := v.equal
 	v.equal = equal{}
@@ -254,45 +255,45 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	return found, err
 }
 
-// early reports whether the pod's ADD may be still under way, and its addresses still to come, so
-// that it must not be taken for a late one: a process of the pod may be there before them. The
-// other sources have a sandbox only after its ADD.
+// early reports whether the pod's ADD may be running and its addresses not assigned yet, so that it
+// does not count as late. Processes of the pod may exist before that. Other sources contain a
+// sandbox only after its ADD.
 func (v *reconciliation) early() bool {
 	return v.desired.origin == decided && v.sandbox.Source == sandbox.Proc && !v.started()
 }
 
-// started reports whether the pod's status says that it has a sandbox with a network.
+// started reports whether the pod's status shows a sandbox with a network.
 func (v *reconciliation) started() bool { return v.desired.up || v.item.PodStatus.Phase == "Running" }
 
-// failed is for a namespace that cannot be looked into.
+// failed handles a namespace that cannot be read.
 func (v *reconciliation) failed(err error) {
 	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	v.unaudited(err)
 	v.state, v.again = Unknown, v.now.Add(errorPause)
 }
 
-// unaudited logs why a pod is unknown.
+// unaudited logs the reason why the state of a pod is unknown.
 func (v *reconciliation) unaudited(why error) {
 	if _, due := v.isDue(auditFailed); due {
 		v.Log.Warn("a pod cannot be audited", zap.Stringer("pod", v.item.Ref), zap.Error(why))
 	}
 }
 
-// impossible is for a pod of which nobody knows what it should have.
+// impossible handles a pod whose desired state cannot be determined.
 func (v *reconciliation) impossible(err error) {
 	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	v.state, v.compared, v.again = Unprotected, true, v.now.Add(errorPause)
 	v.recordEvent(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
 }
 
-// turns is how many moments an interval has at which pods are visited without an event. So not all
-// come at once, and those that come together share what it takes to wake a thread and to have
-// everything at hand: several times as much as a visit.
+// turns is the number of times in an interval at which pods are visited without an event. This
+// spreads the visits, and visits at the same time share the cost of waking a thread and filling
+// caches, which is several times that of a visit.
 const turns = 6
 
-// nextTurn is when the pod is visited next without an event: at one of the moments of the interval,
-// always the same. They are counted from when the auditor was made: nobody sets that clock back,
-// after which there would be no turn until the old time has come again.
+// nextTurn returns the time of the next visit without an event: one of the times in the interval,
+// always the same for a pod. They are relative to the start of the auditor on the monotonic clock,
+// which is never set back.
 func (v *reconciliation) nextTurn() time.Time {
 	if !v.Compare {
 		return time.Time{}
@@ -306,7 +307,7 @@ func (v *reconciliation) nextTurn() time.Time {
 	return turn
 }
 
-// engineOf is the engine to mend by: where the rules were, if that is known.
+// engineOf returns the backend for a repair: the one that held the rules, if known.
 func (v *reconciliation) engineOf(found compat.Comparison) compat.BackendName {
 	if v.desired.origin == decided {
 		return v.Engine

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
-// repairs is the store of repairs in memory. Its methods are safe for concurrent use.
+// repairs is the store of repairs with a copy in memory. Its methods are safe for concurrent use.
 type repairs struct {
 	store repair.Store
 
@@ -30,7 +30,7 @@ func (r *repairs) of(uid string) (repair.Entry, bool) {
 	return e, ok
 }
 
-// put keeps an entry, in memory also if it cannot be written.
+// put stores an entry, in memory even if it cannot be written.
 func (r *repairs) put(e repair.Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *repairs) remove(uid string) error {
 	return r.store.Remove(uid)
 }
 
-// keep forgets all pods but those that are there.
+// keep removes all pods that do not exist.
 func (r *repairs) keep(there map[string]bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/repair"
 )
 
-// repairUnprotected handles a pod that has no rules and no successful ADD on record: it started
-// before the plugin was on the node, or without the plugin, or while neither agent nor API server
-// answered.
+// repairUnprotected handles a pod that has no rules and no record of a successful ADD: it started
+// before the plugin was on the node, or without the plugin, or while neither the agent nor the API
+// server replied.
 func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	others, err := ns.Istio()
 	if err != nil {
@@ -45,8 +45,8 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	v.inPlace(ctx, ns)
 }
 
-// cause is why the pod has no redirection. A record that decides nothing is of an ADD that could
-// not read the pod.
+// cause returns the reason why the pod has no redirection. A record without a decision was written
+// by an ADD that could not read the pod.
 func (v *reconciliation) cause() string {
 	if len(v.pod.records) > 0 {
 		return "the plugin could not read the pod when it started"
@@ -54,7 +54,8 @@ func (v *reconciliation) cause() string {
 	return v.unrecorded().Sentence
 }
 
-// unrecorded is why the plugin was not called for the pod, by when its sandbox was made.
+// unrecorded returns the reason why the plugin was not called for the pod, according to the
+// creation time of its sandbox.
 func (v *reconciliation) unrecorded() bypass.Cause {
 	var created time.Time
 	if v.sandbox != nil {
@@ -63,8 +64,7 @@ func (v *reconciliation) unrecorded() bypass.Cause {
 	return v.Bypass.Explain(created)
 }
 
-// noteBypass tells of a pod that was started without the plugin although the chain was as it should
-// be.
+// noteBypass reports a pod that started without the plugin although the chain was complete.
 func (v *reconciliation) noteBypass() {
 	if len(v.pod.records) > 0 || v.unrecorded().Kind != bypass.Bypassed {
 		return
@@ -76,7 +76,7 @@ func (v *reconciliation) noteBypass() {
 	}
 }
 
-// inPlace gives a late pod its redirection.
+// inPlace redirects a late pod.
 func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 	v.trouble.repairs.ReserveN(v.now, 1)
 	left, err := v.apply(ns, v.Engine, compat.Comparison{})
@@ -104,16 +104,16 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 	v.inspect(ns)
 }
 
-// checkAfterRepair looks whether a pod that was repaired in place has failed since. The times of
-// containers have whole seconds.
+// checkAfterRepair checks whether a pod failed after it was repaired in place. The times of
+// containers have a resolution of a second.
 func (v *reconciliation) checkAfterRepair(ctx context.Context) {
 	if v.desired.origin == repaired {
 		v.applyPolicy(ctx, v.desired.repaired.Truncate(time.Second).Add(time.Second))
 	}
 }
 
-// applyPolicy does to a pod that has failed since a time what the policy says if it is not, or
-// cannot be, repaired in place.
+// applyPolicy applies the policy for pods that are not or cannot be repaired in place to a pod that
+// failed after a time.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	if v.acted == v.item.ResourceVersion || !v.Policy.Any() || !v.Policy.Broken(v.item.PodStatus, since) {
 		return
@@ -143,9 +143,9 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 }
 
 const (
-	// actTime bounds one question to the API server, for which other pods may have to wait.
+	// actTime limits a request to the API server, for which other pods may have to wait.
 	actTime = 3 * time.Second
-	// actSilence is for how long nothing is asked after one that was not answered.
+	// actSilence is the time without requests after one without a reply.
 	actSilence = 30 * time.Second
 )
 
@@ -168,7 +168,7 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 		v.countUnprotected(action, metrics.Success)
 		v.recordEvent(reason, text)
 	case cluster.IsNotFound(err), cluster.IsConflict(err):
-		// It has gone, or has changed; then it is visited because of that.
+		// The pod was deleted or has changed, which triggers another visit.
 		v.acted = v.item.ResourceVersion
 		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
@@ -183,7 +183,7 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 	}
 }
 
-// repairCause is the cause by which repairs of a pod without redirection are counted.
+// repairCause returns the cause for the metric of repairs of pods without redirection.
 func (v *reconciliation) repairCause() metrics.Cause {
 	if v.unrecorded().Kind == bypass.Bypassed {
 		return metrics.CauseBypass
@@ -191,7 +191,7 @@ func (v *reconciliation) repairCause() metrics.Cause {
 	return metrics.CauseRace
 }
 
-// countUnprotected counts what was done about a pod without redirection, under both names.
+// countUnprotected counts an action on a pod without redirection, under both names of the metric.
 func (v *reconciliation) countUnprotected(action repair.Action, result metrics.Result) {
 	v.Metrics.Count(metrics.Repairs(v.repairCause(), metrics.Action(action), result), 1)
 	istio := metrics.PodSuccess
@@ -201,7 +201,7 @@ func (v *reconciliation) countUnprotected(action repair.Action, result metrics.R
 	v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istio), 1)
 }
 
-// earlier is the first of two times, of which one may be none.
+// earlier returns the earlier of two times; zero times are ignored.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

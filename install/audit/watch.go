@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// longestListen is the longest pause before it is tried again to listen, where that fails.
+	// longestListen is the maximum delay between attempts to subscribe to events.
 	longestListen = 5 * time.Minute
-	// lostShare is the time for each pod between two visits of all because of lost events: with 2
-	// ms for a visit that looks for rules of others too, losses cost 2 % of a core at most.
+	// lostShare is the time for each pod between two visits of all pods because of lost events:
+	// with 2 ms for a visit including foreign rules, lost events cost at most 2 % of a core.
 	lostShare = 100 * time.Millisecond
 )
 
-// listenPauses are from one second to longestListen.
+// listenPauses are delays from one second to longestListen.
 var listenPauses = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: longestListen}
 
-// listen hears of changes of rules until the context ends.
+// listen subscribes to changes of rules until the context ends.
 func (a *Auditor) listen(ctx context.Context) {
 	pauses := listenPauses
 	for ctx.Err() == nil {
@@ -74,7 +74,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 	return errors.Join(err, events.Close())
 }
 
-// heard has the pod visited whose namespace was heard of.
+// heard plans a visit of the pod with the namespace of the event.
 func (a *Auditor) heard(e watch.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *Auditor) heard(e watch.Event) {
 	a.plan(uid, p.eventTurn.next(now))
 }
 
-// all has all pods visited that have a sandbox, but not too soon after the last time.
+// all plans visits of all pods with a sandbox, with a minimum time since the last ones.
 func (a *Auditor) all() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

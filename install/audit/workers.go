@@ -8,12 +8,12 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// workers is how many pods are reconciled at a time.
+// workers is the number of pods that are reconciled concurrently.
 const workers = 2
 
-// work reconciles the pods in the queue until the context ends, and all reconciliations with it.
-// The queue gives a pod to one worker at a time. A pod that is gone may still be in the queue, from
-// which nothing can be removed: reconciling it does nothing.
+// work reconciles the pods in the queue until the context ends, and waits for running
+// reconciliations. The queue gives a pod to one worker at a time. A deleted pod may remain in the
+// queue, from which nothing can be removed: reconciling it has no effect.
 func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, uid string)) {
 	queue := a.queue
 	defer context.AfterFunc(ctx, queue.ShutDown)()
@@ -37,14 +37,14 @@ func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, 
 	group.Wait()
 }
 
-// newQueue returns the queue of the UIDs of pods. Its rate limiter spaces the searches for the
-// sandbox of a pod.
+// newQueue returns the queue of the UIDs of pods. Its rate limiter determines the backoff for
+// searches of the sandbox.
 func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue[string](newTogether(begin))
 }
 
 // together extends the delays of a rate limiter so that items with the same delay are due at the
-// same moment, counted from a begin: one search then serves all pods that wait as long.
+// same time, relative to a begin: one search then serves all of them.
 type together struct {
 	workqueue.TypedRateLimiter[string]
 	begin time.Time

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A Cause is why a pod has no ADD of the plugin.
+// A Cause is the reason why a pod has no ADD of the plugin.
 type Cause struct {
 	Kind Kind
-	// Sentence says it, with the times that it rests upon.
+	// Sentence describes it with the relevant times.
 	Sentence string
 }
 
@@ -24,8 +24,8 @@ const (
 	Unknown  Kind = "unknown"  // when it was made is not known
 )
 
-// Explain returns why a pod whose sandbox was made at a time, the zero time if that is not known,
-// has no ADD of the plugin.
+// Explain returns the reason why a pod has no ADD of the plugin, from the creation time of its
+// sandbox, which is zero if unknown.
 func (d *Detector) Explain(created time.Time) Cause {
 	if d.options.Optional {
 		return Cause{Optional, "the plugin is not in the node's CNI chain, since chained is false, and the pod has not asked for its network"}
@@ -61,7 +61,7 @@ func (h *history) explain(created time.Time) Cause {
 	return Cause{Gap, made + h.gap(in)}
 }
 
-// gap says what was wrong after a span.
+// gap describes the problem after a span.
 func (h *history) gap(before span) string {
 	text := ", while the node's CNI chain was not as it should be: it was last at " + stamp(before.last)
 	for _, s := range h.spans {

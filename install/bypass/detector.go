@@ -12,27 +12,27 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// settled is how long after a change of the chain a runtime may still use the one that it had read:
-// some tenths of a second until it reads the new one (containerd), and then until the sandbox is
-// made.
+// settled is the time after a change of the chain during which a runtime may use the previous one:
+// some tenths of a second until it reads the new one (containerd), and the time to create a
+// sandbox.
 const settled = 5 * time.Second
 
-// Options of a detector. The zero value has the plugin in the chain, and forgets a bypass when the
-// process ends.
+// Options of a detector. With the zero value the plugin is in the chain, and bypasses are not
+// stored.
 type Options struct {
-	// Optional says that pods may start without the plugin, since it is not in the chain: they must
-	// ask for its network. Then nothing is a bypass.
+	// Optional reports that pods may start without the plugin, because it is not in the chain and
+	// pods must request its network. Then nothing is a bypass.
 	Optional bool
-	// File keeps a bypass that stands, for the next agent. It should not outlast a reboot.
+	// File stores a current bypass for the next agent. It should not persist across a reboot.
 	File string
-	// Look looks at the chain now, and notes what it has found by [Detector.Note]. It is called
-	// before a bypass is told.
+	// Look checks the chain now, and reports the result with [Detector.Note]. It is called before a
+	// bypass is reported.
 	Look func()
-	// Changed is called when a bypass begins, is repeated, or is over, and no lock is held.
+	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
 }
 
-// A Detector knows since when the chain is as it should be, and whether the runtime passes it by.
+// A Detector records since when the chain is complete, and detects a runtime that does not use it.
 // Use [New]. Its methods are safe for concurrent use.
 type Detector struct {
 	options Options
@@ -42,19 +42,20 @@ type Detector struct {
 	stands  *Bypass
 }
 
-// A Bypass is a pod that was started without the plugin while the chain was as it should be.
+// A Bypass is a pod that started without the plugin while the chain was complete.
 type Bypass struct {
-	// Pod is the last such pod, as namespace/name, and UID its own.
+	// Pod is the last such pod, as namespace/name, and UID its UID.
 	Pod string `json:"pod"`
 	UID string `json:"uid"`
-	// Created is when its sandbox was made, Since from when on the chain had been as it should be.
+	// Created is the creation time of its sandbox, Since the time since when the chain had been
+	// complete.
 	Created time.Time `json:"created"`
 	Since   time.Time `json:"since"`
-	// Pods counts the pods without an ADD since the last one that had one.
+	// Pods is the number of pods without an ADD since the last pod with one.
 	Pods int `json:"pods"`
 }
 
-// String says it, and what to do.
+// String describes the bypass and the remedy.
 func (b Bypass) String() string {
 	return fmt.Sprintf("the runtime passes the plugin by: it made the sandbox of pod %s at %s without calling it, although the node's CNI chain "+
 		"has been as it should be since %s (%d such pods); it reads another directory, or has not read the configuration again: "+
@@ -64,8 +65,8 @@ func (b Bypass) String() string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// New returns a detector. The error says why what an earlier agent has kept is not known; the
-// detector is of use nevertheless.
+// New returns a detector. The error means that the state of an earlier agent cannot be read; the
+// detector is usable nevertheless.
 func New(o Options) (*Detector, error) {
 	d := &Detector{options: o}
 	if o.File == "" {
@@ -86,15 +87,15 @@ func New(o Options) (*Detector, error) {
 	return d, nil
 }
 
-// Note takes in what the chain was found to be at a time. Changed says that it is as it should be
-// only since then, and why what is wrong.
+// Note records the state of the chain at a time. changed means that it is complete only since then;
+// why is the problem.
 func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.history.note(at, ok, changed, why)
 }
 
-// Standing returns the bypass that stands.
+// Standing returns the current bypass.
 func (d *Detector) Standing() (Bypass, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,8 +105,8 @@ func (d *Detector) Standing() (Bypass, bool) {
 	return *d.stands, true
 }
 
-// Passed notes a pod that [Detector.Explain] calls a bypass, and reports whether it is a new one.
-// The error says that the next agent will not know.
+// Passed records a pod that [Detector.Explain] classifies as a bypass, and reports whether it is a
+// new one. The error means that it is not stored for the next agent.
 func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
 	in, _ := d.history.during(created)
@@ -124,8 +125,8 @@ func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err e
 	return true, err
 }
 
-// Added notes that the plugin was called for a pod, and was done at that time: if that is long
-// enough after the last bypass, the runtime uses the chain.
+// Added records that the plugin completed a call for a pod at that time: if this is long enough
+// after the last bypass, the runtime uses the chain.
 func (d *Detector) Added(at time.Time) error {
 	d.mu.Lock()
 	if d.stands == nil || at.Before(d.stands.Created.Add(settled)) {
@@ -145,7 +146,7 @@ func (d *Detector) changed() {
 	}
 }
 
-// keep writes what stands, or removes the file.
+// keep stores the current bypass, or removes the file.
 func (d *Detector) keep() error {
 	if d.options.File == "" {
 		return nil

@@ -2,24 +2,23 @@ package bypass
 
 import "time"
 
-// A span is a time during which the chain was as it should be, each time that it was looked at.
+// A span is a time during which the chain was complete at each check.
 type span struct {
 	from, last time.Time
 }
 
-// history has the spans, the oldest first. The last one goes on if open.
+// history contains the spans, the oldest first. If open is true the last one has not ended.
 type history struct {
 	spans []span
 	open  bool
-	// why is what was wrong when the chain was looked at last and was not as it should be.
+	// why is the problem at the last check, if the chain was not complete.
 	why string
 }
 
-// keptSpans is how many spans are remembered. A conflicting writer may end one every few seconds.
+// keptSpans is the maximum number of spans. A conflicting writer may end one every few seconds.
 const keptSpans = 256
 
-// note takes in what was found at a time. Changed says that the chain is as it should be only since
-// then.
+// note records the state at a time. changed means that the chain is complete only since then.
 func (h *history) note(at time.Time, ok, changed bool, why string) {
 	if !ok {
 		h.open, h.why = false, why
@@ -38,7 +37,7 @@ func (h *history) note(at time.Time, ok, changed bool, why string) {
 	h.spans, h.open = append(h.spans, span{at, at}), true
 }
 
-// last returns when the chain was as it should be last; the zero time for never.
+// last returns the last time when the chain was complete, or the zero time.
 func (h *history) last() time.Time {
 	if len(h.spans) == 0 {
 		return time.Time{}
@@ -46,7 +45,7 @@ func (h *history) last() time.Time {
 	return h.spans[len(h.spans)-1].last
 }
 
-// during returns the span that a time is in.
+// during returns the span that contains a time.
 func (h *history) during(at time.Time) (span, bool) {
 	for i := len(h.spans) - 1; i >= 0; i-- {
 		if s := h.spans[i]; !at.Before(s.from) {

@@ -8,24 +8,24 @@ import (
 
 // A Part is a requirement of ADD.
 type Part struct {
-	// Name is a word: kernel, binary, configuration, rights, runtime, kubeconfig, socket.
+	// Name is kernel, binary, configuration, rights, runtime, kubeconfig or socket.
 	Name string `json:"name"`
-	// Ready says that the part is as it should be.
+	// Ready reports that the requirement is met.
 	Ready bool `json:"ready"`
-	// Unknown says that this cannot be found out before the first ADD, and is taken for granted.
+	// Unknown reports that this cannot be determined before the first ADD, and is assumed.
 	Unknown bool `json:"unknown,omitempty"`
-	// Reasons are sentences: what is wrong, or what a user should know though nothing is.
+	// Reasons are sentences about problems, or about facts that a user should know.
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Readiness reports whether an ADD on this node would succeed now, and why.
+// Readiness reports whether an ADD on this node would succeed now, with reasons.
 type Readiness struct {
 	Ready bool   `json:"ready"`
 	Parts []Part `json:"parts"`
 }
 
-// Combine returns the readiness that the parts make. All of them are needed, but of kubeconfig and
-// socket one is enough: they are two ways to the same pods.
+// Combine returns the readiness of the parts. All of them are required, except that one of
+// kubeconfig and socket is sufficient, because both provide the same pods.
 func Combine(parts ...Part) Readiness {
 	r := Readiness{Ready: true, Parts: parts}
 	paths, open := 0, false
@@ -53,8 +53,8 @@ const (
 	Socket        = "socket"
 )
 
-// String says it in lines, as Kubernetes' own servers do: a plus for each part that is as it should
-// be, a question mark for one of which that is not known.
+// String returns a line for each part in the format of Kubernetes' servers: a plus if it is ready,
+// a question mark if that is unknown.
 func (r Readiness) String() string {
 	var b strings.Builder
 	switch {

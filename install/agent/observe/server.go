@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of what a caller may cost: answers are small, and made from memory.
+// Limits for a client. Replies are small and come from memory.
 const (
 	headerTime  = 2 * time.Second
 	requestTime = 5 * time.Second
 	idleTime    = 30 * time.Second
 	maxHeader   = 16 << 10
-	// receiveBuffer bounds what the kernel keeps of a connection before it is read.
+	// receiveBuffer limits the data that the kernel stores for a connection before it is read.
 	receiveBuffer = 16 << 10
 )
 
@@ -43,22 +43,22 @@ func Listen(ctx context.Context, port int) (net.Listener, error) {
 	return l, nil
 }
 
-// A Port is what is served on a listener, and to whom.
+// A Port is a handler with its limits.
 type Port struct {
 	Handler http.Handler
-	// FromNode reports whether an address is the node's own, from where the kubelet probes; nil if
-	// none is known to be.
+	// FromNode reports whether an address belongs to the node, from which the kubelet sends probes;
+	// nil means that none does.
 	FromNode func(netip.Addr) bool
-	// Refused is called with each connection that is refused, and Report with their number, once in
-	// a minute at most. Both may be nil.
+	// Refused is called for each refused connection, and Report with their number at most once a
+	// minute. Both may be nil.
 	Refused func()
 	Report  func(Refusals)
-	// Log takes what net/http has to say; nil discards nothing and writes to the standard logger.
+	// Log receives messages of net/http; nil means the standard logger.
 	Log *log.Logger
 }
 
-// Serve answers those who connect to a listener, within the limits of package observe, until ctx
-// ends, and closes it. Those who are being answered then are answered to the end, within a second.
+// Serve serves the connections of a listener, within the limits of package observe, until ctx is
+// done, and closes it. Running requests are completed within a second.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	guarded := &limiter{Listener: l, node: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now}
 	if guarded.node == nil {
