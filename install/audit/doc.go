@@ -1,54 +1,52 @@
-// Package audit sees to it that the pods of the mesh on a node have their redirection, and keep it.
+// Package audit ensures that the mesh pods of a node keep their redirection.
 //
-// What a pod should have says the record of its ADD; without one, what was repaired says it
-// (package repair), or it is decided as ADD decides, from the pod and the addresses of its
-// namespace. Whoever is left alone by ADD is left alone here, and so are pods that have ended or
-// are being deleted. What a pod has is read from the kernel, all of it: a comparison takes about
-// 0.3 ms with nftables and less than 1 ms with iptables-legacy. Of what was as it should be at the
-// last visit nftables says whether it has changed since, and of the routing a quick look, in 0.1
-// ms.
+// The desired state of a pod comes from the record of its ADD; without one, from the record of its
+// repair (package repair), or from the same decision as in ADD, with the pod and the addresses of
+// its namespace. Pods that ADD skips are not audited, nor are pods that have ended or are being
+// deleted. The actual state is read completely from the kernel: a comparison takes about 0.3 ms
+// with nftables and less than 1 ms with iptables-legacy. If a namespace was equal at the last
+// visit, the generation ID of nftables and a check of the routing suffice, which takes 0.1 ms.
 //
-// # When
+// # Visits
 //
-// A pod is visited when it appears or changes, when its namespace is heard of (package nft/watch),
-// and when the last visit is as long ago as the interval says: rules of iptables-legacy change in
-// silence, and events may be lost. Those visits come together at a few moments of the interval: to
-// wake up for each costs more than the visit. After a loss all pods are visited, but no more often
-// than costs 2 % of one core.
+// A pod is visited when it appears or changes, after an event of its namespace (package nft/watch),
+// and when the interval since the last visit has passed, because iptables-legacy has no events and
+// events may be lost. Interval visits are grouped at a few times, because waking up costs more than
+// a visit. After lost events all pods are visited, limited to 2 % of a core.
 //
-// # What for
+// # Repair
 //
-// A pod that differs from what it should have is repaired by one transaction of the backend, which
-// is then read back. A pod whose processes change its rules on and on is repaired three times at
-// once, and then once a second: its traffic bypasses the proxy from a change to the next repair.
-// A pod that is itself changed on and on is visited every two seconds. Where the rules of a pod are
-// so many that a visit takes long, the visits are so rare that they use 5 % of a core.
+// A pod that differs from its desired state is repaired by one transaction of the backend, which is
+// then read back. A pod that changes its rules repeatedly is repaired three times immediately, and
+// then once a second: its traffic bypasses the proxy from a change to the next repair. A pod whose
+// object changes repeatedly is visited every two seconds. If a visit takes long because of many
+// rules, visits are limited to 5 % of a core.
 //
-// A repair that fails is tried again after pauses that double up to a minute. What a repair cannot
-// remove, such as a rule of another owner among our policy routes, is reported and tried again
-// likewise, which does not delay the repair of other differences.
+// A failed repair is repeated after pauses that double up to a minute. Differences that a repair
+// cannot remove, such as a foreign rule among Sluice's policy routes, are reported and tried again
+// in the same way, which does not delay the repair of other differences.
 //
-// The pods wait in a rate-limiting work queue of client-go, from which two workers take them. The
-// queue keeps a pod that is gone until its next visit would be due, and the visit does nothing.
+// The pods are in a rate-limiting work queue of client-go with two workers. A deleted pod remains
+// in the queue until its next visit, which has no effect.
 //
-// Connections that were opened before a repair, and bypass the proxy since, are ended (package
+// Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.
 //
-// Rules of others, of any backend and table, are judged by what they do to the traffic that the
-// pod's rules capture (package foreign): if some of it bypasses the proxy, or that cannot be
-// decided, the pod does not count as redirected, and an event says which rule it is. The decision
-// is made when a namespace is first seen and when its rules have changed. Those of iptables-legacy
-// change without an event: their tables are read at each visit, for a digest.
+// Foreign rules, of any backend and table, are judged by their effect on the traffic that the pod's
+// rules capture (package foreign): if some of it bypasses the proxy, or if that cannot be decided,
+// the pod does not count as redirected, and an event names the rule. The decision is made when a
+// namespace is first visited and when its rules have changed. For iptables-legacy, which has no
+// events, the tables are read at each visit and compared by a digest.
 //
-// A pod that has nothing, and of whose ADD nothing is known, started before the plugin was there:
-// package repair says what becomes of it. If Istio's rules are in its namespace, istio-cni has
-// redirected it, and nothing is done. One whose sandbox only a process shows is let be until its
-// status has an address: its ADD may be under way, and its addresses be still to come.
+// A pod without rules and without a record of ADD started before the plugin was installed: package
+// repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it,
+// and nothing is done. A pod whose sandbox is known only from a process is not repaired until its
+// status has an address, because its ADD may be running and its addresses may not be assigned yet.
 //
 // # Addresses
 //
-// ADD learns from the result of the chain which families a pod has. Here the addresses of the
-// namespace's interfaces say it, in the kernel's order, which is that in which they were added;
-// istio-iptables takes them too. The addresses of the pod's status come late, and are no more than
-// one of each family.
+// ADD determines the address families of a pod from the result of the chain. The audit uses the
+// addresses of the namespace's interfaces in the kernel's order, in which they were added, as
+// istio-iptables does. The addresses in the pod's status are set late and contain at most one of
+// each family.
 package audit

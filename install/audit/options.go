@@ -25,26 +25,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Options say what is audited and how. All fields are needed but where it is said.
+// Options are the options of an auditor. All fields are required unless noted.
 type Options struct {
 	NodeName string
-	// Compare looks at all pods, again and again; Mend repairs what differs in place. Interval is
-	// after how long a pod is looked at again when no event says so.
+	// Compare enables repeated comparison of all pods; Mend repairs differences in place. Interval
+	// is the time between visits of a pod without events.
 	Compare, Mend bool
 	Interval      time.Duration
-	// Connections says what becomes of connections that bypass the proxy since they were opened
-	// before a repair.
+	// Connections selects the handling of connections that bypass the proxy because they were
+	// opened before a repair.
 	Connections established.Options
-	// Policy is about pods that started before the plugin was there.
+	// Policy applies to pods that started before the plugin was installed.
 	Policy repair.Policy
-	// Decide and Engine are the plugin's configuration.
+	// Decide and Engine are parts of the plugin's configuration.
 	Decide *decide.Settings
 	Engine compat.BackendName
-	// Records are those of ADD, Repairs has what was repaired.
+	// Records are the records of ADD, Repairs the records of repairs.
 	Records record.Store
 	Repairs repair.Store
-	// Bypass knows since when the node's CNI chain is as it should be, and is told of pods that
-	// were started without the plugin since.
+	// Bypass records since when the node's CNI chain is complete, and receives pods that started
+	// without the plugin since then.
 	Bypass *bypass.Detector
 
 	Pods    Pods
@@ -52,22 +52,22 @@ type Options struct {
 	// Find finds sandboxes, and Open opens one.
 	Find func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing)
 	Open func(sandbox.Sandbox) (Namespace, error)
-	// Used tells how much time of processors was used until now; [Used].
+	// Used returns the processor time of the process; [Used].
 	Used func() time.Duration
-	// Listen begins to listen for changes of rules.
+	// Listen subscribes to changes of rules.
 	Listen func() (Events, error)
 
 	Metrics Metrics
 	Log     *zap.Logger
 }
 
-// audits reports whether any pod is looked at.
+// audits reports whether any pod is visited.
 func (o *Options) audits() bool { return o.Compare || o.Policy.Any() }
 
-// enters reports whether namespaces are entered at all. Otherwise the agent has no right to.
+// enters reports whether namespaces are entered. Otherwise the agent has no permission to.
 func (o *Options) enters() bool { return o.Compare || o.Policy.InPlace }
 
-// Pods are the node's pods; [podcache.Cache] has them.
+// Pods provides the node's pods; implemented by [podcache.Cache].
 type Pods interface {
 	Synced() bool
 	Pods() []podcache.Item
@@ -76,23 +76,23 @@ type Pods interface {
 	Namespace(ctx context.Context, name string) (namespace []byte, fetched bool, err error)
 }
 
-// Cluster is what is done by the API server.
+// Cluster performs actions through the API server.
 type Cluster interface {
-	// DeletePod deletes the pod if it is still the one of the version, LabelPod labels it if it is
-	// still the one of the UID.
+	// DeletePod deletes the pod unless it has changed since the version, LabelPod labels it if it
+	// has the UID.
 	DeletePod(ctx context.Context, pod cluster.Name, uid, resourceVersion string) error
 	LabelPod(ctx context.Context, pod cluster.Name, uid, key, value string) error
 	Tell(ctx context.Context, e cluster.Event) error
 }
 
-// Metrics take what is counted; see package metrics.
+// Metrics receives the metrics; see package metrics.
 type Metrics interface {
 	Count(s metrics.CounterSeries, n float64)
 	Set(s metrics.GaugeSeries, value float64)
 	Observe(s metrics.HistogramSeries, value float64)
 }
 
-// Events are heard of all namespaces that were added; [watch.Watcher] hears them.
+// Events provides events of the added namespaces; implemented by [watch.Watcher].
 type Events interface {
 	Add(*netns.NS) error
 	Next(ctx context.Context) (watch.Event, error)
@@ -101,24 +101,24 @@ type Events interface {
 
 // A Namespace is the network namespace of a pod.
 type Namespace interface {
-	// NS is the namespace itself.
+	// NS returns the namespace.
 	NS() *netns.NS
-	// Addresses are those of its interfaces; see [route.Addresses].
+	// Addresses returns the addresses of its interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
-	// Check, Recheck and Mend are those of the engine's [compat.Backend].
+	// Check, Recheck and Mend call the backend; see [compat.Backend].
 	Check(compat.BackendName, rules.Ruleset) (compat.Comparison, error)
 	Recheck(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
 	Mend(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
-	// Bare reports whether no engine has a rule of ours.
+	// Bare reports whether no backend holds a rule of Sluice.
 	Bare() (bool, error)
-	// Foreign returns what rules of others do to the traffic that the ruleset captures. It returns
-	// the last reading if that is not nil and the tables of iptables-legacy have not changed since,
-	// and decides anew within the budget otherwise.
+	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. It
+	// returns last, unless it is nil or the tables of iptables-legacy have changed since; then it
+	// decides again within the budget.
 	Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading
-	// EndConnections ends connections that bypass the proxy although the ruleset captures such
-	// ones; see [established.End].
+	// EndConnections ends connections that bypass the proxy although the ruleset captures their
+	// traffic; see [established.End].
 	EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error)
-	// Istio lists what Istio's programs have left, a line for each thing.
+	// Istio lists rules of Istio, one line for each item.
 	Istio() ([]string, error)
 	Close() error
 }

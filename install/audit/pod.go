@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A State is how a pod stands, in the words of the metric. The empty one is that of pods that have
-// no redirection to lose: those of no mesh, and those that have no sandbox yet.
+// A State is the state of a pod's redirection, as in the metric. It is empty for pods without
+// redirection: pods outside the mesh, and pods without a sandbox.
 type State string
 
 // The states.
@@ -27,27 +27,27 @@ const (
 	Unknown     State = "unknown"
 )
 
-// States are all that are counted.
+// States returns the states that are counted.
 func States() []State { return []State{Redirected, Drifted, Unprotected, Unknown} }
 
-// pod is what is known of a pod of the node.
+// pod contains the known facts about a pod of the node.
 type pod struct {
-	// Of these, guarded by the auditor's lock:
+	// The auditor's lock guards these fields:
 
 	item  podcache.Item
 	state State
-	// foreign is what rules of others do to its captured traffic.
+	// foreign is the effect of foreign rules on its captured traffic.
 	foreign foreign.Verdict
-	// audited is when the pod was last compared.
+	// audited is the time of the last comparison.
 	audited   time.Time
 	sandbox   *sandbox.Sandbox // nil if it is not known
 	lookupErr error            // of the last lookup of the sandbox
-	// Visits because of events, and of changes of the pod.
+	// Limits of visits because of events, and because of changes of the pod.
 	eventTurn, changeTurn turn
 	rest                  rest
 	heard                 heard
 
-	// And the worker's that visits the pod:
+	// Only the worker that visits the pod uses these fields:
 
 	version string           // of the object that want was found out from; empty for none
 	records []*record.Record // likewise
@@ -71,7 +71,7 @@ func newPod() *pod {
 	}
 }
 
-// heard is what the events since the last visit say.
+// heard contains the events since the last visit.
 type heard struct {
 	at      time.Time // of the first one; zero if there was none
 	rules   bool      // rules may have changed, whose ever
@@ -89,7 +89,7 @@ func (h *heard) note(e watch.Event, now time.Time) {
 	}
 }
 
-// trouble is a difference that is not mended yet.
+// trouble is a difference that has not been repaired.
 type trouble struct {
 	since time.Time // zero if there is none
 	text  string    // of the differences, to know them again
@@ -99,7 +99,7 @@ type trouble struct {
 	failed  attempt       // the last repair that failed or left something
 }
 
-// next returns from when on the differences may be repaired.
+// next returns the time from which the differences may be repaired.
 func (t *trouble) next(text string, now time.Time) time.Time {
 	if at := t.failed.next; at.After(now) && (t.left == "" || t.left == text) {
 		return at
@@ -109,10 +109,11 @@ func (t *trouble) next(text string, now time.Time) time.Time {
 	return now.Add(r.DelayFrom(now))
 }
 
-// over forgets a difference, but not what limits repairs.
+// over removes the difference, but keeps the limits of repairs.
 func (t *trouble) over() { *t = trouble{repairs: t.repairs, failed: attempt{last: t.failed.last}} }
 
-// equal is the last comparison that found no difference; of no namespace if the last one found any.
+// equal identifies the last comparison without differences; its namespace is zero if the last one
+// had some.
 type equal struct {
 	in       netns.ID
 	redirect *rules.Redirect

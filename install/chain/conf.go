@@ -12,12 +12,12 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// chainedVersion is what a list gets whose only plugin was configured for a version without chains,
-// or for none. Istio's installer takes the same.
+// chainedVersion is the version of a list created for a plugin whose version is missing or does not
+// support chains. Istio's installer uses the same.
 const chainedVersion = "0.3.1"
 
-// FromPlain returns the list that means the same as a plain configuration, with its bytes as the
-// only plugin.
+// FromPlain returns a list equivalent to a plain configuration, which becomes its only plugin
+// unchanged.
 func FromPlain(data []byte) (*List, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
@@ -40,20 +40,20 @@ func FromPlain(data []byte) (*List, error) {
 	return Parse(list)
 }
 
-// ListName returns the name of the file of the list that comes instead of a plain
-// configuration. Taken reports the names that others use.
+// ListName returns the file name for the list that replaces a plain configuration. taken reports
+// the names of existing files.
 func ListName(plain string, taken func(name string) bool) string {
 	name := strings.TrimSuffix(plain, filepath.Ext(plain)) + ".conflist"
 	for stem := plain + "-sluice"; taken(name); stem += "-" {
-		// Right after the plain one and before those that are taken, so that it is used when that
-		// is gone.
+		// It sorts right after the plain file and before taken names, so that it is used when the
+		// plain file is gone.
 		name = stem + ".conflist"
 	}
 	return name
 }
 
-// Standalone returns a plain configuration of our plugin alone, which Multus runs for the networks
-// of a pod: the element with a version and the network's name, unless it has them.
+// Standalone returns a plain configuration of the plugin alone, which Multus runs for the networks
+// of a pod: the element with a version and the network's name, unless it contains them.
 func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
 	var head struct{ CNIVersion, Name, Type *string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == nil {
@@ -85,7 +85,7 @@ func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, er
 	return out.Bytes(), nil
 }
 
-// PlainType returns the type of a plain configuration, or nothing if it is not valid.
+// PlainType returns the type of a plain configuration, or an empty string if it is invalid.
 func PlainType(data []byte) string {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {

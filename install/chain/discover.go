@@ -10,25 +10,24 @@ import (
 
 // A File is a file of the configuration directory.
 type File struct {
-	// Name is without the directory.
+	// Name is the file name without the directory.
 	Name string
-	// Data is what it holds.
+	// Data is the content.
 	Data []byte
-	// Err is set where it could not be read.
+	// Err is the read error, or nil.
 	Err error
 }
 
 // A Choice is the configuration that a runtime uses.
 type Choice struct {
 	File
-	// List is what the file holds; the list that means the same if the file is a plain
-	// configuration.
+	// List is the content of the file, or the equivalent list of a plain configuration.
 	List *List
-	// Plain says that the file is a plain configuration, not a list.
+	// Plain reports that the file is a plain configuration, not a list.
 	Plain bool
 }
 
-// Skipped is a file that comes before the chosen one, or is the only one, and is not valid.
+// Skipped is an invalid file that sorts before the chosen one, or is the only one.
 type Skipped struct {
 	Name   string
 	Reason error
@@ -36,19 +35,18 @@ type Skipped struct {
 
 func (s Skipped) String() string { return fmt.Sprintf("%s: %v", s.Name, s.Reason) }
 
-// ErrNone is the error of a directory in which there is no valid configuration, or not the one that
-// was named.
+// ErrNone is the error for a directory without a valid configuration, or without the named one.
 var ErrNone = errors.New("no valid network configuration")
 
-// IsConfiguration reports whether runtimes look at files of this name.
+// IsConfiguration reports whether runtimes read files with this name.
 func IsConfiguration(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
 }
 
-// Discover returns the configuration that a runtime uses of a directory with these files: the first
-// valid one in the order of the names, or the one with the given name, where .conf and .conflist
-// are the same. Files that were passed over are returned as well: CRI-O leaves them out, and
-// containerd refuses the whole directory for one of them, as long as it comes before a valid one.
+// Discover returns the configuration that a runtime uses from a directory with these files: the
+// first valid one in the order of names, or the one with the given name, where .conf and .conflist
+// are equivalent. It also returns skipped files: CRI-O skips them, and containerd rejects the whole
+// directory because of one of them if it sorts before a valid one.
 func Discover(files []File, named string) (Choice, []Skipped, error) {
 	var skipped []Skipped
 	for _, f := range candidates(files, named) {
@@ -83,8 +81,8 @@ func candidates(files []File, named string) []File {
 	return found
 }
 
-// sibling is the other name that a named configuration may have: an installer may write a list or
-// turn it into one.
+// sibling returns the other name that a named configuration may have, because an installer may
+// write either form.
 func sibling(named string) string {
 	if stem, ok := strings.CutSuffix(named, ".conf"); ok {
 		return stem + ".conflist"
@@ -95,8 +93,8 @@ func sibling(named string) string {
 	return named
 }
 
-// Read judges one file as the runtimes do: the extension alone says whether it is a list. The error
-// says why it is not valid.
+// Read parses a file like the runtimes: only the extension determines whether it is a list. The
+// error is the reason why it is invalid.
 func Read(f File) (Choice, error) {
 	if f.Err != nil {
 		return Choice{}, f.Err

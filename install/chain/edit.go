@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// A Defect is what is wrong with our plugin in a list.
+// A Defect is a defect of the plugin's entry in a list.
 type Defect string
 
 // The defects, worst first.
@@ -20,8 +20,8 @@ const (
 	NotLast   Defect = "is not last"    // others come after it
 )
 
-// Inspect tells what is wrong with the plugin of the type in the list, compared with the wanted
-// element. JSON values are compared, not text: one who only reformats the list has changed nothing.
+// Inspect returns the defect of the plugin in the list, compared with the desired element. JSON
+// values are compared, not their text: formatting is ignored.
 func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
 	ours := l.Elements(plugin)
 	switch {
@@ -37,7 +37,8 @@ func (l *List) Inspect(plugin string, element json.RawMessage) Defect {
 	return None
 }
 
-// Equal reports whether two JSON texts have the same value. Invalid texts are equal to nothing.
+// Equal reports whether two JSON texts have the same value. Invalid texts are not equal to
+// anything.
 func Equal(a, b json.RawMessage) bool {
 	one, err := value(a)
 	if err != nil {
@@ -55,9 +56,9 @@ func value(raw json.RawMessage) (any, error) {
 	return v, err
 }
 
-// Insert returns the list's text with the element as the last plugin, in the style of its
-// neighbour. Elements that have the type of the element or one of the types in place of which it
-// comes are taken out. The element must be a JSON object with a type.
+// Insert returns the list's text with the element as the last plugin, formatted like its neighbor.
+// Elements with the type of the element or one of the types in inPlaceOf are removed. The element
+// must be a JSON object with a type.
 func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, error) {
 	var head struct{ Type string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == "" {
@@ -73,15 +74,15 @@ func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, err
 	return rest.add(element), nil
 }
 
-// add puts an element after the last one.
+// add appends an element after the last one.
 func (l *List) add(element json.RawMessage) []byte {
 	last := l.Plugins[len(l.Plugins)-1]
 	before := l.spaceBefore(len(l.Plugins) - 1)
 	return slices.Concat(l.data[:last.end], []byte(","), before, like(element, last.Raw, before), l.data[last.end:])
 }
 
-// Remove returns the list's text without the plugins of the types. What [List.Insert] put in leaves
-// no trace. Without any plugin left the list is not valid.
+// Remove returns the list's text without the plugins of the types. It completely reverts
+// [List.Insert]. Without any remaining plugin the list is invalid.
 func (l *List) Remove(types ...string) []byte {
 	data, plugins := l.data, slices.Clone(l.Plugins)
 	for i := len(plugins) - 1; i >= 0; i-- {

@@ -11,18 +11,17 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// A List is a valid network configuration list: its text, and where the plugins stand in it. Values
-// come from [Parse].
+// A List is a valid network configuration list: its text, and the positions of the plugins in it.
+// Use [Parse].
 type List struct {
-	// Name is the network's.
+	// Name is the name of the network.
 	Name string
-	// CNIVersion is the version of the specification in which the runtime calls the plugins; it may
-	// be empty.
+	// CNIVersion is the version of the specification for calls of the plugins; it may be empty.
 	CNIVersion string
-	// Plugins is the chain as far as it stands in the list, first to last; never empty.
+	// Plugins are the plugins in the list, in order; never empty.
 	Plugins []Plugin
-	// OnlyInlined says that the runtime takes no further plugins from the folder that is named as
-	// the network.
+	// OnlyInlined reports that the runtime loads no further plugins from the directory with the
+	// network's name.
 	OnlyInlined bool
 
 	data []byte
@@ -32,17 +31,17 @@ type List struct {
 type Plugin struct {
 	// Type is the name of the executable.
 	Type string
-	// Raw is the element's text. It must not be changed.
+	// Raw is the text of the element. It must not be modified.
 	Raw json.RawMessage
 
 	start, end int // where Raw stands in the list
 }
 
-// ErrNoPlugins is the error of a list that has no plugins in it. From CNI 1.3 on it may be valid
-// with those of a folder.
+// ErrNoPlugins is the error for a list without plugins. From CNI 1.3 on it may be valid with
+// plugins in a directory.
 var ErrNoPlugins = errors.New("no plugins in the list")
 
-// Parse reads a list as libcni does. The data must not be changed afterwards.
+// Parse parses a list like libcni. The data must not be modified afterwards.
 func Parse(data []byte) (*List, error) {
 	conf, err := libcni.NetworkConfFromBytes(data)
 	if err != nil {
@@ -70,7 +69,7 @@ func Parse(data []byte) (*List, error) {
 	}, nil
 }
 
-// Types returns the chain's types, first to last.
+// Types returns the types of the plugins in order.
 func (l *List) Types() []string {
 	types := make([]string, len(l.Plugins))
 	for i, p := range l.Plugins {
@@ -79,7 +78,7 @@ func (l *List) Types() []string {
 	return types
 }
 
-// Has reports whether a plugin of the type is in the list.
+// Has reports whether the list contains a plugin of the type.
 func (l *List) Has(plugin string) bool { return slices.Contains(l.Types(), plugin) }
 
 // Elements returns the plugins of a type.
@@ -93,8 +92,8 @@ func (l *List) Elements(plugin string) []Plugin {
 	return found
 }
 
-// Chains reports whether plugins of the list can be given the result of the one before, which came
-// with version 0.3.0.
+// Chains reports whether the list's version supports passing results to the next plugin, as version
+// 0.3.0 and later do.
 func (l *List) Chains() bool { return chains(l.CNIVersion) }
 
 func chains(cniVersion string) bool {
@@ -105,8 +104,8 @@ func chains(cniVersion string) bool {
 	return err == nil && ok
 }
 
-// elements finds the elements of the plugins of a list that libcni has accepted. Where a key is
-// written twice the last one counts, as for libcni.
+// elements returns the elements of the plugins in a list that libcni accepts. Of duplicate keys the
+// last one counts, as in libcni.
 func elements(data []byte) ([]Plugin, error) {
 	var found []Plugin
 	err := eachMember(data, func(key string, d *json.Decoder) error {
@@ -131,7 +130,8 @@ func elements(data []byte) ([]Plugin, error) {
 	return found, err
 }
 
-// eachMember calls value for each member of an object, with the decoder before the member's value.
+// eachMember calls value for each member of an object, with the decoder positioned at the member's
+// value.
 func eachMember(data []byte, value func(key string, d *json.Decoder) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if _, err := d.Token(); err != nil { // the brace

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Mentions returns the types of plugins that a configuration names anywhere, sorted: those of its
-// chain, and those within them, as of the copies to which Multus delegates. It returns none of what
-// is not JSON.
+// Mentions returns the sorted types of all plugins in a configuration, including nested ones, such
+// as those in the copies to which Multus delegates. It returns nil for invalid JSON.
 func Mentions(data []byte) []string {
 	v, err := value(json.RawMessage(data))
 	if err != nil {
@@ -20,7 +19,7 @@ func Mentions(data []byte) []string {
 	return slices.Sorted(maps.Keys(types))
 }
 
-// mention adds the types that a JSON value names.
+// mention adds the types in a JSON value.
 func mention(v any, types map[string]bool) {
 	switch v := v.(type) {
 	case []any:

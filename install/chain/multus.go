@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Delegation is what a configuration that begins with Multus runs for each pod instead of a
-// network of its own.
+// Delegation describes which network a configuration with Multus as its first plugin runs for each
+// pod.
 type Delegation string
 
-// The delegations, seen from another configuration of the same directory.
+// The delegations, relative to another configuration in the same directory.
 const (
 	NoDelegation Delegation = ""                                             // it does not begin with Multus
 	Followed     Delegation = "delegates to it"                              // or holds a copy with the plugin
@@ -20,13 +20,13 @@ const (
 	Copied       Delegation = "holds a copy of a configuration without the plugin"
 )
 
-// IsMultus reports whether plugins of the type run the networks of others. A shim calls Multus'
-// daemon.
+// IsMultus reports whether plugins of the type delegate to other networks. A shim calls the daemon
+// of Multus.
 func IsMultus(plugin string) bool { return plugin == "multus" || plugin == "multus-shim" }
 
-// Delegates reports whether a configuration runs what another one holds, for which that one has the
-// plugin of a type. See "clusterNetwork" and "delegates" in Multus' configuration reference; the
-// latter is ignored if there is the former.
+// Delegates reports whether a configuration runs another one, which contains the plugin. See
+// "clusterNetwork" and "delegates" in Multus' configuration reference; the latter is ignored if the
+// former is set.
 func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	multus := c.List.Plugins[0]
 	if !IsMultus(multus.Type) {
@@ -56,7 +56,7 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	return Unclear
 }
 
-// copied judges the first delegate, which is the network of each pod: a list, or a plain
+// copied evaluates the first delegate, which is the network of each pod: a list, or a plain
 // configuration.
 func copied(delegate json.RawMessage, plugin string) Delegation {
 	list, err := Parse(delegate)

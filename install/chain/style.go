@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// spaceBefore returns what stands between element i and the bracket or comma before it.
+// spaceBefore returns the white space between element i and the preceding bracket or comma.
 func (l *List) spaceBefore(i int) []byte {
 	start := l.Plugins[i].start
 	from := start
@@ -15,8 +15,8 @@ func (l *List) spaceBefore(i int) []byte {
 	return l.data[from:start]
 }
 
-// like formats an element as its neighbour is: over several lines or on one, with its indentation
-// and its line ends.
+// like formats an element like its neighbor: on one or several lines, with its indentation and line
+// ends.
 func like(element, neighbour json.RawMessage, before []byte) []byte {
 	var out bytes.Buffer
 	unit, multiline := indentation(neighbour, before)
@@ -35,8 +35,8 @@ func like(element, neighbour json.RawMessage, before []byte) []byte {
 	return out.Bytes()
 }
 
-// indentation returns by what the members of an element are indented from the element, and whether
-// they stand on lines of their own.
+// indentation returns the indentation of the members relative to their element, and whether they
+// are on separate lines.
 func indentation(element json.RawMessage, before []byte) (unit []byte, multiline bool) {
 	if bytes.IndexByte(before, '\n') < 0 {
 		return nil, false
@@ -56,7 +56,7 @@ func indentation(element json.RawMessage, before []byte) (unit []byte, multiline
 	return nil, true
 }
 
-// margin is what stands between the last line end and the text after it.
+// margin returns the text after the last line end.
 func margin(space []byte) []byte { return space[bytes.LastIndexByte(space, '\n')+1:] }
 
 func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }
