@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An instance is one of inotify(7). It keeps no paths: a directory is known by the descriptor that
-// the kernel gives it, the same under all its names and wherever it is moved. A book of paths would
-// be wrong as soon as two directories take each other's names.
+// An instance is an instance of inotify(7). It stores no paths: a directory is identified by its
+// watch descriptor, which is the same under all its names and when it is moved. Stored paths would
+// be wrong after two directories exchange their names.
 type instance struct {
 	fd     int
 	file   *os.File // of fd
 	reader sync.WaitGroup
 }
 
-// changes are all events that tell of one.
+// changes are all events that report a change.
 const changes = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_DELETE_SELF |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF
 
-// open returns an instance that calls wake of each change, from a goroutine of its own.
+// open returns an instance that calls wake after each change, in its own goroutine.
 func open(wake func()) (*instance, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -32,7 +32,7 @@ func open(wake func()) (*instance, error) {
 	return i, nil
 }
 
-// watch makes sure that a directory is watched, and returns its descriptor.
+// watch watches a directory, and returns its descriptor.
 func (i *instance) watch(dir string) (descriptor int, err error) {
 	descriptor, err = unix.InotifyAddWatch(i.fd, dir, changes)
 	if err != nil {
@@ -41,11 +41,11 @@ func (i *instance) watch(dir string) (descriptor int, err error) {
 	return descriptor, nil
 }
 
-// drop ends the watch of a directory. That of one that was removed has ended.
+// drop removes the watch of a directory. The kernel removes the watch of a removed directory.
 func (i *instance) drop(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint32(descriptor)) }
 
-// read passes events on. What they say does not matter, nor whether some are lost: whoever is woken
-// looks at everything.
+// read calls wake for each event. The content of events and lost events do not matter, because the
+// callee checks everything.
 func (i *instance) read(wake func()) {
 	buffer := make([]byte, 4096) // has room for some events: one is at most 16 bytes and a name (inotify(7))
 	for {
@@ -56,7 +56,7 @@ func (i *instance) read(wake func()) {
 	}
 }
 
-// close ends all watches: wake is not called any more when it returns.
+// close removes all watches: wake is not called after it returns.
 func (i *instance) close() {
 	_ = i.file.Close() // nothing depends on it any more
 	i.reader.Wait()

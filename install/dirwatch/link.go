@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// maxLinks is how many links the kernel follows in one path (path_resolution(7)).
+// maxLinks is the maximum number of links that the kernel follows in a path (path_resolution(7)).
 const maxLinks = 40
 
-// trails returns the directories through which links lead, each once.
+// trails returns the directories on the paths of the links, each once.
 func trails(links []string) []string {
 	var dirs []string
 	for _, link := range links {
@@ -21,9 +21,9 @@ func trails(links []string) []string {
 	return slices.Compact(dirs)
 }
 
-// trail returns the directories a change in which may make a link lead to another file, or to one
-// with another content: those of all links on the way and that of the file. Where the way ends
-// before, the last is the one in which it could go on.
+// trail returns the directories in which a change may make a link lead to another file or content:
+// those of all links on the path, and that of the file. If the path does not exist, the last one is
+// the deepest existing directory.
 func trail(link string) []string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(link))
 	if err != nil {
@@ -40,14 +40,14 @@ func trail(link string) []string {
 	return dirs
 }
 
-// A walk is where one stands in a path, and what is still to go.
+// A walk is a position in a path, with the rest of the path.
 type walk struct {
 	dir string // leads through no link
 	way []string
 }
 
-// step goes on by one name. It reports whether that depended on what the directory holds under it:
-// a link, or the end of the way.
+// step follows one name. It reports whether the result depended on the content of the directory:
+// for a link, or at the end of the path.
 func (w *walk) step() bool {
 	name := w.way[0]
 	w.way = w.way[1:]
@@ -73,7 +73,7 @@ func (w *walk) step() bool {
 	return false
 }
 
-// turn goes where a link leads.
+// turn follows a link.
 func (w *walk) turn(link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package dirwatch reports that something has changed in directories, to those who then look at
-// everything and have a timer as well.
+// Package dirwatch reports changes in directories to callers that then check everything and also
+// have a timer.
 package dirwatch
 
 import (
@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// A Watch wakes somebody when something changes in directories. Directories that come, go or are
-// replaced are found by renewing it. It is used by one goroutine at a time.
+// A Watch reports changes in directories. Directories that appear, disappear or are replaced are
+// found by renewing it. It must be used by one goroutine at a time.
 type Watch struct {
 	wake func()
 	dirs []string
@@ -18,11 +18,11 @@ type Watch struct {
 	watched descriptors
 }
 
-// descriptors are those of directories that are watched.
+// descriptors contains the descriptors of watched directories.
 type descriptors map[int]bool
 
-// New returns a watch of directories that calls wake, from a goroutine of its own, when something
-// has changed. Nothing is watched before [Watch.Renew].
+// New returns a watch of directories that calls wake, in its own goroutine, after a change. Nothing
+// is watched before [Watch.Renew].
 func New(wake func(), dirs ...string) *Watch { return &Watch{wake: wake, dirs: dirs} }
 
 // Renew makes sure that all directories are watched from now on, and with them those through which
@@ -53,7 +53,7 @@ func (w *Watch) Renew(links ...string) error {
 	return errors.Join(errs...)
 }
 
-// add watches a directory. One that is watched already stays so.
+// add watches a directory, unless it is already watched.
 func (w *Watch) add(now descriptors, dir string) error {
 	descriptor, err := w.inotify.watch(dir)
 	if err == nil {
@@ -62,16 +62,16 @@ func (w *Watch) add(now descriptors, dir string) error {
 	return err
 }
 
-// renewals bounds how often links are followed again. Of one that changes so often there are
-// events.
+// renewals is the maximum number of times that links are followed again. Links that change more
+// often cause events.
 const renewals = 3
 
-// addBehind watches directories to which links lead.
+// addBehind watches directories on the paths of links.
 func (w *Watch) addBehind(now descriptors, links []string) error {
 	var errs []error
 	var before []string
 	for range 1 + renewals {
-		// A link that was changed before its directory was watched leads elsewhere now.
+		// A link that changed before its directory was watched has another target now.
 		behind := trails(links)
 		if slices.Equal(behind, before) {
 			break
@@ -86,7 +86,7 @@ func (w *Watch) addBehind(now descriptors, links []string) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the watch: wake is not called any more when it returns.
+// Close ends the watch: wake is not called after it returns.
 func (w *Watch) Close() {
 	if w.inotify != nil {
 		w.inotify.close()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// choose finds the configuration to insert into, and says what is odd about it.
+// choose returns the configuration for the plugin, and reports problems of the choice.
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	_, passed, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
@@ -38,8 +38,8 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	return choice, true
 }
 
-// find returns the configuration to insert into: the one that runtimes take, the named one, or the
-// list that we have made of that.
+// find returns the configuration for the plugin: the one that runtimes use, the named one, or the
+// list that replaced it.
 func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
 	name := p.CNIConfFileName
 	if list, ok := p.standIn(name); ok {
@@ -52,7 +52,7 @@ func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error
 	return choice, skipped, err
 }
 
-// standIn returns the list that we made of a plain configuration that has not come back.
+// standIn returns the list that replaced a plain configuration which no longer exists.
 func (p *planner) standIn(plain string) (string, bool) {
 	if _, back := p.found.Files[plain]; back {
 		return "", false
@@ -65,8 +65,8 @@ func (p *planner) standIn(plain string) (string, bool) {
 	return "", false
 }
 
-// passedOver tells about a file that is not valid. First says that runtimes come to it before a
-// valid one: it decides what they do, unless our own configuration comes before it.
+// passedOver reports an invalid file. first means that it sorts before a valid one, and therefore
+// affects runtimes, unless Sluice's own configuration sorts before it.
 func (p *planner) passedOver(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
@@ -88,15 +88,15 @@ const (
 	removeIt       = "correct it, or take it out of the directory"
 )
 
-// comesAfterOurs reports whether runtimes find our own configuration before a file that is not
-// valid. Before one that cannot be read here none is put: it may be the network of the node, and
-// ours would be a copy of another.
+// comesAfterOurs reports whether Sluice's own configuration sorts before an invalid file. It is not
+// placed before a file that cannot be read here, which may be the configuration of the node's
+// network, while Sluice's would be a copy of another one.
 func (p *planner) comesAfterOurs(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
 	return p.Settings.owned() && p.IstioOwnedCNIConfigFileName < name && (exists || p.found.Files[name].Err == nil)
 }
 
-// hidden returns the first of the files that runtimes may take before all that can be read here.
+// hidden returns the first file that runtimes may prefer to all files that can be read here.
 func (p *planner) hidden(files []chain.File) (name string, ok bool) {
 	_, passed, _ := chain.Discover(files, "")
 	i := slices.IndexFunc(passed, func(s chain.Skipped) bool { return p.found.Files[s.Name].Err != nil })
@@ -106,7 +106,7 @@ func (p *planner) hidden(files []chain.File) (name string, ok bool) {
 	return passed[i].Name, true
 }
 
-// bypass finds out whether runtimes take another configuration than the one with the plugin.
+// bypass determines whether runtimes use another configuration than the one with the plugin.
 func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.notInUse(chosen, first)
@@ -135,7 +135,7 @@ func (p *planner) notInUse(named, first chain.Choice) {
 	}
 }
 
-// byName is what the order of names does not tell.
+// byName is a limitation of choosing by the order of names.
 const byName = "that CRI-O may be told a network by name (cni_default_network) is not seen here"
 
 // writers names the programs that install the plugins in use, and the plugins.

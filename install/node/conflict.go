@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// A ConflictingWriter is another program that writes or removes a file again and again after the
-// agent has written it.
+// A ConflictingWriter is another program that repeatedly writes or removes a file after the agent
+// has written it.
 type ConflictingWriter struct {
-	// File is a configuration, without its directory, or the path of an executable. Plugin is the
-	// plugin by which they are known; it is empty for an executable.
+	// File is a configuration without its directory, or the path of an executable. Plugin is the
+	// plugin that identifies the program; it is empty for an executable.
 	File, Plugin string
-	// Writer is the program, as far as it can be told from the plugin; Advice what to do about it.
+	// Writer is the program, if the plugin identifies it; Advice is the remedy.
 	Writer, Advice string
-	// Rewrites counts what they wrote in a row, from Since to Last.
+	// Rewrites is the number of its consecutive writes, from Since to Last.
 	Rewrites    int
 	Since, Last time.Time
 
 	recent [contestedAfter]time.Time // the last rewrites, in a ring
 }
 
-// period is the average time between the last rewrites; 0 for a single one.
+// period returns the average time between the last rewrites; 0 for a single one.
 func (r ConflictingWriter) period() time.Duration {
 	n := min(r.Rewrites, contestedAfter)
 	if n < 2 {
@@ -31,10 +31,10 @@ func (r ConflictingWriter) period() time.Duration {
 	return r.Last.Sub(r.recent[(r.Rewrites-n)%contestedAfter]) / time.Duration(n-1)
 }
 
-// fast reports whether pods are likely to start between a rewrite and its repair.
+// fast reports whether pods probably start between a rewrite and its repair.
 func (r ConflictingWriter) fast() bool { return r.period() <= quiet }
 
-// String says it without how often, which is other words each time: Rewrites counts.
+// String returns a description without the number, which Rewrites contains.
 func (r ConflictingWriter) String() string {
 	since := r.Since.UTC().Format(time.RFC3339)
 	if r.Plugin == "" {
@@ -46,18 +46,19 @@ func (r ConflictingWriter) String() string {
 }
 
 const (
-	// A conflicting writer rewrites at least this often with less than memory in between. Once or
-	// twice is an upgrade.
+	// A conflicting writer rewrites at least so many times with less than memory in between. Once
+	// or twice is an upgrade.
 	contestedAfter = 3
 	memory         = 10 * time.Minute
-	// One who on average rewrites with less than quiet in between leaves pods so much time without
-	// the plugin that the node is not ready.
+	// If rewrites are on average less than quiet apart, pods start without the plugin for so much
+	// of the time that the node is not ready.
 	quiet = 10 * time.Second
-	// relaxed is how long a constraint stays relaxed that a conflicting writer does not respect.
+	// relaxed is the time for which a constraint that a conflicting writer violates remains
+	// relaxed.
 	relaxed = 5 * time.Minute
 )
 
-// conflicts counts the writes of other programs over the files of the agent. It is not safe for
+// conflicts counts the writes of other programs to files of the agent. It is not safe for
 // concurrent use.
 type conflicts struct {
 	armed    map[string]bool // files that hold what we wrote, as far as we know
@@ -71,14 +72,14 @@ func newConflicts() *conflicts {
 	return &conflicts{armed: map[string]bool{}, contests: map[string]*ConflictingWriter{}, total: map[string]uint64{}}
 }
 
-// wrote notes that a file has the desired content.
+// wrote records that a file has the desired content.
 func (r *conflicts) wrote(name string) { r.armed[name] = true }
 
-// released notes that the agent no longer manages a file.
+// released records that the agent no longer manages a file.
 func (r *conflicts) released(name string) { delete(r.armed, name) }
 
-// rewritten notes that a file does not have the desired content, and by which program. It counts
-// once per repair.
+// rewritten records that a file does not have the desired content, and the program that wrote it.
+// It counts once per repair.
 func (r *conflicts) rewritten(now time.Time, name, plugin string) {
 	if !r.armed[name] {
 		return
@@ -100,7 +101,7 @@ func (r *conflicts) count(now time.Time, name, plugin string, w writer) {
 	c.Rewrites++
 }
 
-// active returns the programs that conflict now, by file.
+// active returns the current conflicting writers by file.
 func (r *conflicts) active(now time.Time) []ConflictingWriter {
 	var active []ConflictingWriter
 	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
@@ -109,7 +110,7 @@ func (r *conflicts) active(now time.Time) []ConflictingWriter {
 			delete(r.contests, name)
 			continue
 		}
-		// A program that has missed two of its turns has stopped for now.
+		// A program that did not write at two expected times has stopped.
 		if c.Rewrites >= contestedAfter && now.Sub(c.Last) <= max(quiet, 2*c.period()) {
 			active = append(active, *c)
 		}
@@ -124,7 +125,7 @@ func (r *conflicts) relax(now time.Time, c Relaxed) {
 	r.until = now.Add(relaxed)
 }
 
-// relaxedAt returns the constraints that are relaxed now.
+// relaxedAt returns the currently relaxed constraints.
 func (r *conflicts) relaxedAt(now time.Time) Relaxed {
 	if !now.Before(r.until) {
 		r.relaxed = Relaxed{}

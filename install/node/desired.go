@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Relaxed are the constraints that are relaxed for a time because they cannot be met, so that the
-// one that matters is: the plugin is in the chain.
+// Relaxed contains the constraints that are temporarily relaxed because they cannot be met, in
+// favor of the essential one: the plugin is in the chain.
 type Relaxed struct {
 	Position bool // other plugins may come after ours
 	Together bool // plugins in whose place ours comes may stay in addition to it
 	Outdated bool // an element of ours with another configuration may stay: its executable could not be replaced
 }
 
-// Desired computes what the configuration directory should be like. It looks at nothing but its
-// arguments; only the settings' gate is asked.
+// Desired returns the desired state of the configuration directory. It is a function of its
+// arguments, except that it calls the settings' gate.
 func Desired(s Settings, f Found, c Relaxed) State {
 	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
@@ -40,8 +40,8 @@ type planner struct {
 	relaxed Relaxed
 }
 
-// chained puts the plugin into the configuration that the runtime uses, and keeps it up to date
-// wherever else it is: if that configuration goes away, the next one has it already.
+// chained puts the plugin into the configuration that the runtime uses, and updates it in other
+// configurations that contain it, so that the next one is ready if the first is removed.
 func (p *planner) chained() {
 	own := p.leftovers()
 	files := p.found.configurations(own...)
@@ -64,8 +64,9 @@ func (p *planner) chained() {
 	}
 }
 
-// releaseLeftovers takes them away. A copy of a primary configuration is better than nothing while
-// there is none; a stand-alone one is no network.
+// releaseLeftovers removes files of earlier settings. A copy of a primary configuration is kept
+// while there is no primary one; a stand-alone configuration is not, because it provides no
+// network.
 func (p *planner) releaseLeftovers(primary bool) {
 	for _, name := range p.leftovers() {
 		if primary || filepath.Ext(name) != ".conflist" {
@@ -74,7 +75,7 @@ func (p *planner) releaseLeftovers(primary bool) {
 	}
 }
 
-// leftovers are files of our own that other settings asked for.
+// leftovers returns Sluice's files of other settings.
 func (p *planner) leftovers() []string {
 	var names []string
 	for name, e := range p.found.Entries {
@@ -86,7 +87,7 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// owned keeps a copy of the primary configuration with the plugin in it. Where that cannot be, the
+// owned maintains a copy of the primary configuration with the plugin. If that is not possible, the
 // plugin goes into the primary one.
 func (p *planner) owned() {
 	name := p.IstioOwnedCNIConfigFileName
@@ -98,8 +99,8 @@ func (p *planner) owned() {
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
 	if _, hidden := p.hidden(others); hidden && !exists {
-		// A copy of what comes next might be put before the network of the node. A runtime that
-		// passes over what is hidden takes the next.
+		// A copy of a later file might take precedence over the node's network. A runtime that
+		// skips the hidden file uses the next one.
 		p.chained()
 		return
 	}
@@ -128,7 +129,7 @@ func (p *planner) owned() {
 	p.releaseOthers(name, p.Primary)
 }
 
-// standalone keeps a configuration of the plugin alone.
+// standalone maintains a configuration with only the plugin.
 func (p *planner) standalone() {
 	name := p.CNIConfFileName
 	now, exists := p.found.Files[name]
@@ -156,7 +157,7 @@ func (p *planner) standalone() {
 	p.releaseOthers(name)
 }
 
-// record returns the entry of a file of our own.
+// record returns the journal entry of a file of Sluice.
 func (p *planner) record(name string) journal.Entry {
 	if e, ok := p.found.Entries[name]; ok {
 		return e
@@ -164,12 +165,13 @@ func (p *planner) record(name string) journal.Entry {
 	return journal.Entry{Kind: journal.Created}
 }
 
-// foreign reports whether a file that has the name of one of ours is not ours.
+// foreign reports whether a file with the name of a file of Sluice is foreign.
 func (p *planner) foreign(name string) bool {
 	return !p.found.carries(name, p.Type) && !p.found.Entries[name].Wrote(p.found.Files[name].Data)
 }
 
-// releaseOthers takes the plugin out of all files but those kept: they had it under other settings.
+// releaseOthers removes the plugin from all files except keep, which contain it because of earlier
+// settings.
 func (p *planner) releaseOthers(keep ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
 		_, recorded := p.found.Entries[name]

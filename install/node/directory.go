@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Directory says whether the runtime reads the directory that this process keeps.
+// A Directory reports whether the runtime reads the directory that this process manages.
 type Directory string
 
-// What a directory may be. The empty one is that of a status before the first pass.
+// The states of a directory. The empty one is that of a status before the first pass.
 const (
 	Same     Directory = "same"     // the runtime finds it at the path on the node
 	Replaced Directory = "replaced" // the runtime finds another one there
@@ -25,32 +25,32 @@ const (
 	Unknown  Directory = "unknown"  // what is on the node is not seen from here
 )
 
-// Directories say what the directories are that this process keeps.
+// Directories contains the states of the managed directories.
 type Directories struct {
 	Configuration, Binary Directory
-	// Why says why one is unknown.
+	// Why is the reason why a state is unknown.
 	Why string
 }
 
-// Known returns whether of both directories it is known what they are.
+// Known reports whether both states are known.
 func (d Directories) Known() bool { return d.Configuration != Unknown && d.Binary != Unknown }
 
 const (
-	// remountAfter is how long a directory that was the node's is another one before only a new
-	// mount is expected to help: whoever moves directories may be about to move them back.
+	// remountAfter is the time that a directory must differ from the node's before new mounts are
+	// considered necessary, because a moved directory may be moved back.
 	remountAfter = 2 * time.Second
-	// remountLate is the same for one that was never the node's: then a new mount is unlikely to
-	// help, and shall not be made again and again.
+	// remountLate is the same for a directory that never was the node's: new mounts will probably
+	// not help, and must not be made too often.
 	remountLate = 5 * time.Minute
 )
 
-// directories follow whether what this process keeps is what the runtime finds at the same paths of
-// the node. Not safe for concurrent use.
+// directories tracks whether this process manages the directories that the runtime uses. It is not
+// safe for concurrent use.
 type directories struct {
 	mounts map[string]*mount // by the path on the node
 }
 
-// mount is what is known of a directory or a file in one.
+// mount contains the known facts about a directory, or a file in one.
 type mount struct {
 	root  string    // where its root was in its file system at first; empty if that is not known
 	same  bool      // it was the node's once
@@ -69,8 +69,8 @@ func (d *directories) of(onNode string) *mount {
 	return m
 }
 
-// check compares the directories, and in them the configuration in use and the plugin, with the
-// node's, and adds what is wrong to a status.
+// check compares the directories, the configuration in use and the plugin with the node's, and adds
+// problems to a status.
 func (d *directories) check(s Settings, status *Status) {
 	root, hidden := "", errors.New("the node's root directory is not seen from here")
 	if s.NodeRoot != nil {
@@ -95,8 +95,8 @@ func (d *directories) check(s Settings, status *Status) {
 	status.Directories.Binary = look(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
 }
 
-// compare says what a directory of this process is on the node. Where the node is hidden, only a
-// directory that was moved or removed is recognised, by its place in its file system.
+// compare returns the state of a directory of this process. If the node's root is not accessible,
+// only a moved or removed directory is detected, by its path in its file system.
 func (m *mount) compare(dir, root, onNode string, hidden error) (Directory, error) {
 	if hidden == nil {
 		found, err := sameFile(dir, root, onNode)
@@ -118,7 +118,7 @@ func (m *mount) compare(dir, root, onNode string, hidden error) (Directory, erro
 	return Unknown, hidden
 }
 
-// judge reports a directory, or else a file in one, that is not the node's.
+// judge reports a directory, or a file in one, that is not the node's.
 func (m *mount) judge(found Directory, status *Status, onNode string, whole bool) {
 	switch found {
 	case Gone:
@@ -145,8 +145,8 @@ func (m *mount) judge(found Directory, status *Status, onNode string, whole bool
 	}
 }
 
-// sameFile compares a file of this process with what a process with that root directory finds at a
-// path. Of one that is being replaced at this moment it takes the second look.
+// sameFile compares a file of this process with the file at a path under a root directory. For a
+// file that is being replaced, the second comparison decides.
 func sameFile(path, root, onNode string) (found Directory, err error) {
 	for range 3 {
 		found, err = lookTwice(path, root, onNode)
@@ -179,7 +179,7 @@ func lookTwice(path, root, onNode string) (Directory, error) {
 	return Same, nil
 }
 
-// absent tells a file that is not on the node from a node that is not seen.
+// absent distinguishes a missing file from an inaccessible node.
 func absent(root string, err error) (Directory, error) {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return Unknown, err
@@ -190,9 +190,9 @@ func absent(root string, err error) (Directory, error) {
 	return Gone, nil
 }
 
-// mountRoot returns where the root of the mount at a directory is now in its file system
-// (proc_pid_mountinfo(5)). It follows the directory when that is moved on the node, and says so
-// when it is removed.
+// mountRoot returns the current path, in its file system, of the root of the mount at a directory
+// (proc_pid_mountinfo(5)). It changes when the directory is moved on the node, and shows that it
+// was removed.
 func mountRoot(dir string) (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {

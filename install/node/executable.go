@@ -15,9 +15,9 @@ import (
 
 const executableMode = 0o755
 
-// executables compares executables with the files that they are copies of. Contents are read once:
-// as long as neither file has changed by its status (which no write can avoid), what was found
-// stays true. Not safe for concurrent use.
+// executables compares executables with their sources. Contents are read once: the result is valid
+// while the status of both files, which every write changes, is unchanged. It is not safe for
+// concurrent use.
 type executables struct {
 	dir   string
 	known map[pair]verdict
@@ -31,14 +31,13 @@ type verdict struct {
 	same         bool
 }
 
-// checksum is that of a file's content.
+// checksum is the checksum of a file's content.
 type checksum struct {
 	of  identity
 	sum string
 }
 
-// identity changes with each change of a file's content: the kernel sets the last time, and nobody
-// else can.
+// identity changes with each change of a file's content: only the kernel sets the change time.
 type identity struct {
 	dev, ino uint64
 	size     int64
@@ -49,7 +48,7 @@ func newExecutables(dir string) *executables {
 	return &executables{dir, map[pair]verdict{}, map[string]checksum{}}
 }
 
-// holds reports whether the executable exists and is a copy of source.
+// holds reports whether the executable exists and is identical to source.
 func (x *executables) holds(name, source string) (bool, error) {
 	path := filepath.Join(x.dir, name)
 	here, info, err := identify(path)
@@ -77,7 +76,7 @@ func (x *executables) holds(name, source string) (bool, error) {
 	return known.same && info.Mode().Perm() == executableMode, nil
 }
 
-// sum returns the checksum of a file, as the journal has it.
+// sum returns the checksum of a file in the format of the journal.
 func (x *executables) sum(path string) (string, error) {
 	here, _, err := identify(path)
 	if err != nil {
@@ -94,8 +93,8 @@ func (x *executables) sum(path string) (string, error) {
 	return x.sums[path].sum, nil
 }
 
-// judge says what the executable is: the one that source is, one of these earlier versions, or
-// another program.
+// judge classifies the executable: identical to source, one of the earlier versions, or another
+// program.
 func (x *executables) judge(name, source string, versions []string) Executable {
 	if same, err := x.holds(name, source); err == nil && same {
 		return Verified
@@ -113,14 +112,14 @@ func (x *executables) judge(name, source string, versions []string) Executable {
 	return Wrong
 }
 
-// exists reports whether there is an executable of the name.
+// exists reports whether there is an executable with the name.
 func (x *executables) exists(name string) bool {
 	info, err := os.Stat(filepath.Join(x.dir, name))
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// put makes the executable a copy of source, and reports whether there was anything to do, and
-// whether that was because somebody else has removed or changed it since it was one.
+// put makes the executable a copy of source. It reports whether this was a change, and whether
+// another program removed or changed the executable before.
 func (x *executables) put(name, source string) (changed, disturbed bool, err error) {
 	disturbed = x.disturbed(name, source)
 	if same, err := x.holds(name, source); err == nil && same {
@@ -128,15 +127,14 @@ func (x *executables) put(name, source string) (changed, disturbed bool, err err
 	}
 	x.forget(name)
 	if changed, err = file.Copy(filepath.Join(x.dir, name), source, executableMode); err == nil {
-		// So it is known from now on which file is ours. If it is not there any more, the next look
-		// finds that out.
+		// This records the identity of the file. If it has disappeared, the next check detects
+		// that.
 		_, _ = x.holds(name, source)
 	}
 	return changed, disturbed, err
 }
 
-// disturbed reports whether the executable is not the file any more that was compared with source
-// last.
+// disturbed reports whether the executable is not the file that was last compared with source.
 func (x *executables) disturbed(name, source string) bool {
 	known, ok := x.known[pair{name, source}]
 	if !ok {
@@ -152,7 +150,7 @@ func (x *executables) remove(name string) error {
 	return err
 }
 
-// forget keeps what we do to an executable from being taken for the work of others.
+// forget prevents a change by the agent from being attributed to another program.
 func (x *executables) forget(name string) {
 	maps.DeleteFunc(x.known, func(p pair, _ verdict) bool { return p.name == name })
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Found is what is on the node.
+// Found is the actual state of the node.
 type Found struct {
-	// Files are the files of the configuration directory that runtimes look at, by name.
+	// Files are the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
-	// Folders are the networks that have plugins in a folder next to the list.
+	// Folders are the networks with plugins in a directory next to the list.
 	Folders map[string]bool
-	// Entries are what was done to files of the configuration directory, by name.
+	// Entries are the journal's entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
-	// Executables tells which types of plugins can be run. Those that do nothing do not count.
+	// Executables are the types of plugins that can be executed, without those that have no effect.
 	Executables map[string]bool
 }
 
-// A File is a configuration file as it was read.
+// A File is a configuration file that was read.
 type File struct {
 	Data []byte
 	Mode fs.FileMode
 	Err  error // it could not be read
-	// Settling says that it is not valid and was not so a moment ago: its owner may be writing it.
+	// Settling reports that it has become invalid just now: its owner may be writing it.
 	Settling bool
 }
 
-// configurations returns the files but for those with the given names.
+// configurations returns the files except those with the given names.
 func (f Found) configurations(except ...string) []chain.File {
 	var files []chain.File
 	for name, file := range f.Files {
@@ -45,7 +45,7 @@ func (f Found) configurations(except ...string) []chain.File {
 	return files
 }
 
-// carries reports whether the plugin is in the file.
+// carries reports whether the file contains the plugin.
 func (f Found) carries(name, plugin string) bool {
 	file, ok := f.Files[name]
 	if !ok || file.Err != nil {
@@ -58,7 +58,7 @@ func (f Found) carries(name, plugin string) bool {
 	return err == nil && list.Has(plugin)
 }
 
-// Keys of the journal: names do not change when another process sees the directories elsewhere.
+// Keys of the journal. They are names, because another process may mount the directories elsewhere.
 func confKey(name string) string { return "conf/" + name }
 func binKey(name string) string  { return "bin/" + name }
 
@@ -101,7 +101,7 @@ func readFile(path string) File {
 	return File{Data: data, Mode: info.Mode().Perm(), Err: err}
 }
 
-// links are the symbolic links among the configurations and our executables.
+// links returns the symbolic links among the configurations and Sluice's executables.
 func links(s Settings) []string {
 	var paths []string
 	entries, _ := os.ReadDir(s.CNIConfDir) // the look that follows says what is wrong with it
@@ -124,8 +124,7 @@ func hasPlugins(folder string) bool {
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".conf" })
 }
 
-// errGone is the error of a directory that is mounted here and has been removed where it was
-// mounted from.
+// errGone is the error for a mounted directory that was removed on the node.
 var errGone = errors.New("it was removed on the node, and one that was made in its place is not seen from here")
 
 func checkLinked(dir string) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// insert puts the plugin into a configuration.
+// insert inserts the plugin into a configuration.
 func (p *planner) insert(choice chain.Choice) {
 	if choice.Plain {
 		p.convert(choice)
@@ -18,7 +18,8 @@ func (p *planner) insert(choice chain.Choice) {
 	p.edit(choice.Name, choice.List, true)
 }
 
-// edit makes the plugin be in a list as it should. In the configuration in use it displaces others.
+// edit corrects the plugin's entry in a list. In the configuration in use it also removes
+// conflicting plugins.
 func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	var displaced []string
 	if inUse {
@@ -45,14 +46,14 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: now.Mode}, e)
 }
 
-// bearable reports whether a defect may stay. Behind a configuration that is in use, only what
-// would do harm is mended.
+// bearable reports whether a defect may remain. In configurations after the one in use, only
+// harmful defects are corrected.
 func (p *planner) bearable(d chain.Defect, inUse bool) bool {
 	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 
-// element is our element for a file: the one in it, as long as the executable is the one that it
-// was written for.
+// element returns the plugin's element for a file: the existing one while the executable for which
+// it was written is installed.
 func (p *planner) element(name string) json.RawMessage {
 	if p.relaxed.Outdated {
 		if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {
@@ -62,8 +63,8 @@ func (p *planner) element(name string) json.RawMessage {
 	return p.Element
 }
 
-// convert makes a list instead of a plain configuration. The list is complete before the plain
-// file goes, and until then the plain one is used.
+// convert replaces a plain configuration by a list. The list is complete before the plain file is
+// removed, which is used until then.
 func (p *planner) convert(choice chain.Choice) {
 	name, ok := p.converted(choice.Name)
 	if !ok {
@@ -86,8 +87,7 @@ func (p *planner) convert(choice chain.Choice) {
 	}
 }
 
-// converted returns the list that we made of a plain configuration earlier, if it is still as we
-// made it.
+// converted returns the list that replaced a plain configuration earlier, if it is unchanged.
 func (p *planner) converted(plain string) (string, bool) {
 	for name, e := range p.found.Entries {
 		if now, exists := p.found.Files[name]; exists && e.Kind == journal.Converted && e.From == plain && e.Wrote(now.Data) {

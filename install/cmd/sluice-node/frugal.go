@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// processors is how many threads run Go code at a time at most: pods are visited by two
-	// workers, and all else waits. On a node of 64 processors each collection of garbage, and each
-	// wake-up, would call up many threads more.
+	// processors is the maximum number of threads that run Go code. Two workers visit pods, and
+	// everything else mostly waits. On a node with 64 processors each garbage collection and each
+	// wake-up would otherwise start many threads.
 	processors = 2
-	// garbage is how much of it there may be, in percent of what is in use. In an hour there are
-	// some hundred collections of 2 ms.
+	// garbage is the maximum garbage in percent of the memory in use. There are about a hundred
+	// collections of 2 ms in an hour.
 	garbage = 50
-	// heap is the part of the memory limit that Go's runtime may have, in percent; the kernel
-	// counts its own buffers to the limit too.
+	// heap is the share of the memory limit for Go's runtime in percent; buffers of the kernel
+	// count toward the limit too.
 	heap = 90
 )
 
-// frugal makes Go's runtime take little of the node, and stay below the memory limit that the chart
-// passes as GOMEMLIMIT. GOGC in the environment counts, and GOMAXPROCS where it says less.
+// frugal limits the resources of Go's runtime, and keeps it below the memory limit that the chart
+// passes as GOMEMLIMIT. GOGC in the environment takes precedence, and GOMAXPROCS if it is lower.
 func frugal() {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	if os.Getenv("GOGC") == "" {

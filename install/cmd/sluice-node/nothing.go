@@ -6,9 +6,9 @@ import (
 	cni "github.com/containernetworking/cni/pkg/version"
 )
 
-// nothing is the CNI plugin that does nothing, successfully, but for ADD: whoever still calls that
-// means a plugin which redirects, and must not get a pod without. The runtime tries again, by the
-// configuration that it has then. It returns the exit status.
+// nothing is a CNI plugin without effect. Only ADD fails, because its caller expects a plugin that
+// redirects, and the pod must not start without it. The runtime retries with its current
+// configuration. nothing returns the exit status.
 func nothing() int {
 	fine := func(*skel.CmdArgs) error { return nil }
 	funcs := skel.CNIFuncs{

@@ -18,13 +18,13 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// Where the kubelet puts what identifies a pod.
+// Files of the kubelet in the pod.
 const (
 	tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	caFile    = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 )
 
-// apiServer says where the API server is.
+// apiServer returns the address of the API server and the credentials.
 func apiServer() (apiclient.Options, error) {
 	server, err := token.ServerURL(os.Getenv)
 	if err != nil {
@@ -70,11 +70,11 @@ func newLog(v settings.Values) (*logs.Log, error) {
 	return logs.New(v.Text("SLUICE_LOG_LEVEL"), v.Bool("SLUICE_LOG_JSON"), os.Stderr)
 }
 
-// errLogged is an error that is in the log already.
+// errLogged is the error after a message was logged.
 var errLogged = errors.New("see the log")
 
-// report says why the program ends: in a line of JSON if the log is to be JSON, which is all that
-// is asked of the settings, since these may be what is wrong.
+// report writes the reason why the program ends, in JSON if the log format is JSON. It reads no
+// other setting, because an invalid one may be the reason.
 func report(err error) {
 	if errors.Is(err, errLogged) {
 		return
@@ -104,7 +104,7 @@ func uninstall(ctx context.Context) error {
 	return agent.Uninstall(ctx, v, noop, log.Logger)
 }
 
-// lenient returns the environment, and something for what only a running agent needs to know.
+// lenient returns the environment, with placeholders for settings that only a running agent needs.
 func lenient(name string) (string, bool) {
 	if value := os.Getenv(name); value != "" {
 		return value, true
@@ -115,8 +115,8 @@ func lenient(name string) (string, bool) {
 	return "", false
 }
 
-// uninstallEverywhere runs in a pod that is not the agent's, and knows of the settings only
-// namespace and level.
+// uninstallEverywhere runs in the pod of the uninstall job, and uses only the settings of namespace
+// and log level.
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {
