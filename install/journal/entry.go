@@ -29,18 +29,18 @@ type Entry struct {
 	Mode fs.FileMode `json:"mode,omitempty"`
 	// Written are the checksums of what we wrote: one, or two while a change may be under way.
 	Written []string `json:"written"`
-	// Versions are the checksums of the plugin's executables that were installed, the newest last;
-	// of no other file. One of them may stay in use as long as it cannot be replaced.
+	// Versions are the checksums of installed versions of the plugin's executable, the newest last;
+	// empty for other files. One of them may stay in use while it cannot be replaced.
 	Versions []string `json:"versions,omitempty"`
-	// Taken are the elements of other plugins in whose place ours came, as they were written.
+	// Taken are the replaced elements of other plugins, unmodified.
 	Taken [][]byte `json:"taken,omitempty"`
 }
 
-// Wrote reports whether data is what we wrote, and nobody after us.
+// Wrote reports whether data was written by the agent.
 func (e Entry) Wrote(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
-// Writing returns the entry for a change of the file from what it holds now to content. Until the
-// change is made the file may hold what we wrote earlier.
+// Writing returns the entry for a change of the file's content from now to content. Until the
+// change is made the file may contain earlier content of the agent.
 func (e Entry) Writing(now, content []byte) Entry {
 	next := e
 	next.Written = []string{Sum(content)}
@@ -50,7 +50,7 @@ func (e Entry) Writing(now, content []byte) Entry {
 	return next
 }
 
-// Sum is the checksum by which contents are recognised.
+// Sum returns the checksum that identifies contents.
 func Sum(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Lock keeps other processes from changing the node at the same time. It ends with the process,
-// however that ends.
+// A Lock prevents other processes from changing the node. The kernel releases it when the process
+// ends.
 type Lock struct {
 	f        *os.File
 	readOnly error
@@ -24,14 +24,14 @@ type Lock struct {
 
 const (
 	lockName = "lock"
-	// lockPoll is how often a lock that somebody holds is tried: they hold it for some
+	// lockPoll is the interval for trying to acquire a held lock, which is held for some
 	// milliseconds.
 	lockPoll = 10 * time.Millisecond
 )
 
-// Acquire takes the lock of a state directory, which is made if it does not exist. It waits until
-// ctx ends; the error says which process holds the lock. In a directory that has become read-only
-// the lock can still be taken: see [Lock.ReadOnly].
+// Acquire acquires the lock of a state directory, which is created if it does not exist. It waits
+// until ctx is done; the error names the process that holds the lock. The lock can also be acquired
+// in a read-only directory: see [Lock.ReadOnly].
 func Acquire(ctx context.Context, dir string) (*Lock, error) {
 	path := filepath.Join(dir, lockName)
 	for {
@@ -51,21 +51,22 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 		if current(f, path) {
-			// For the error message of others; without it they only cannot tell who it is.
+			// The process id is for error messages of other processes. A failure is not important.
 			if err := f.Truncate(0); err == nil {
 				_, _ = fmt.Fprintln(f, os.Getpid())
 			}
 			return &Lock{f, readOnly}, nil
 		}
-		// Its holder has removed it: the lock of a file without a name keeps nobody away.
+		// The lock file was removed by its holder: the lock of an unlinked file does not exclude
+		// other processes.
 		if err := f.Close(); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// open opens a file to be locked, which is made if it does not exist. Where that cannot be because
-// the file system is read-only, one that is there does as well, and readOnly says so.
+// open opens the lock file, and creates it if it does not exist. On a read-only file system it
+// opens an existing file, and returns the error as readOnly.
 func open(path string) (f *os.File, readOnly, err error) {
 	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if !file.IsReadOnly(err) {
@@ -103,21 +104,20 @@ func current(f *os.File, path string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
-// ReadOnly returns why nothing can be recorded in the state directory: its file system is
-// read-only. What was recorded before can be read.
+// ReadOnly returns the reason why nothing can be recorded in the state directory: its file system
+// is read-only. Earlier records can be read.
 func (l *Lock) ReadOnly() error { return l.readOnly }
 
-// Release gives the lock back.
+// Release releases the lock.
 func (l *Lock) Release() error { return l.f.Close() }
 
-// Discard removes the lock's file and the state directory, if nothing else is in it, and gives the
-// lock back.
+// Discard removes the lock file, and the state directory if it is empty, and releases the lock.
 func (l *Lock) Discard() error {
 	dir := filepath.Dir(l.f.Name())
 	_ = os.Remove(filepath.Join(dir, presenceName))
 	err := os.Remove(l.f.Name())
 	if err == nil {
-		// Others may keep files there.
+		// Other programs may have files there.
 		_ = os.Remove(dir)
 	}
 	return errors.Join(err, l.Release())

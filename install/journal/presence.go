@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Registration shows other processes that an agent runs on the node. During a rolling update
-// there may be several. It ends with the process, even if that is killed.
+// A Registration shows other processes that an agent is running on the node. During a rolling
+// update there may be several. It ends with the process, even if the process is killed.
 type Registration struct{ f *os.File }
 
 const presenceName = "agents"
 
-// ErrAgentRunning is the error of an action that is refused while an agent runs.
+// ErrAgentRunning is the error of an action that is not allowed while an agent is running.
 var ErrAgentRunning = errors.New("an agent is running on this node")
 
 // RegisterAgent registers this process in a state directory, which is created if it does not exist.

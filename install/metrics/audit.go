@@ -70,7 +70,7 @@ var operateMetrics = []Metric{
 	},
 }
 
-// istioMetrics are those of istio-cni's that alerts and dashboards of its users rest upon.
+// istioMetrics are metrics of istio-cni that users' alerts and dashboards use.
 var istioMetrics = []Metric{
 	{
 		Name: "istio_cni_install_ready", Type: Gauge,

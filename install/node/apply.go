@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// apply makes targets true in their order, up to the first that fails. It returns the paths of
-// those that it changed, and what could not be recorded.
+// apply applies targets in order, up to the first error. It returns the paths of changed files, and
+// the changes that could not be recorded.
 func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed []string, unrecorded []error, err error) {
 	for _, t := range targets {
 		path := filepath.Join(s.CNIConfDir, t.Name)
@@ -39,9 +39,8 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 	return changed, unrecorded, nil
 }
 
-// dispensable reports whether a change may be made although it cannot be recorded: with what the
-// journal knows of the file the plugin can be taken out of it again, and nothing of others is lost
-// that it does not know.
+// dispensable reports whether a change may be made although it cannot be recorded: the journal's
+// entry is sufficient to remove the plugin from the file, and no foreign content is lost.
 func dispensable(j *journal.Journal, t Target) bool {
 	old, recorded := j.Entry(confKey(t.Name))
 	return recorded && slices.EqualFunc(old.Taken, t.Entry.Taken, slices.Equal) &&

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// install puts the executables in place. It reports whether the plugin can be named by a
-// configuration, and whether that must be the one that the plugin there was written for.
+// install installs the executables. It reports whether a configuration may name the plugin, and
+// whether it must be the configuration for the installed version.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
@@ -36,7 +36,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 			status.add(n.wrong(path, s.Binaries[name], err))
 		default:
 			p := problemOf(err)
-			// An earlier version does its work.
+			// An earlier version works too.
 			p.Blocking = name != s.Type || status.Executable != Outdated
 			status.add(p)
 		}
@@ -44,7 +44,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 	return outdated, status.Executable == Verified || status.Executable == Outdated
 }
 
-// wrong is the problem of another program in the plugin's place.
+// wrong returns the problem of another program with the plugin's name.
 func (n *Node) wrong(path, source string, why error) Problem {
 	found, err := n.executables.sum(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func (n *Node) wrong(path, source string, why error) Problem {
 		"or take away what is mounted there (umount)", path, found, want, why)
 }
 
-// countFailed counts a write that failed.
+// countFailed counts a failed write.
 func (n *Node) countFailed(s Settings, err error) {
 	var failed *file.Error
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
@@ -72,17 +72,17 @@ func (n *Node) countFailed(s Settings, err error) {
 	n.totals.FailedWrites[part]++
 }
 
-// keptVersions is how many versions of the plugin are known again by their checksums.
+// keptVersions is the maximum number of recorded versions of the plugin.
 const keptVersions = 16
 
-// versions are the checksums of the executables of a name that were installed.
+// versions returns the checksums of the installed versions of an executable.
 func versions(j *journal.Journal, name string) []string {
 	e, _ := j.Entry(binKey(name))
 	return e.Versions
 }
 
-// putVersion records and copies a version of an executable. Where it cannot be recorded any more,
-// it is copied if the journal knows at least whose the name is.
+// putVersion records and copies a version of an executable. If it cannot be recorded, it is copied
+// only if the journal contains an entry for the name.
 func (n *Node) putVersion(j *journal.Journal, name, source string, status *Status) (changed, disturbed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -102,8 +102,8 @@ func (n *Node) putVersion(j *journal.Journal, name, source string, status *Statu
 	return n.executables.put(name, source)
 }
 
-// putNoop records and copies the executable that does nothing. Its checksum is kept, by which it is
-// recognised without its source.
+// putNoop records and copies the executable without effect. The stored checksum identifies it
+// without its source.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
@@ -119,11 +119,11 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 	return changed, err
 }
 
-// recount is how old the count of references may be.
+// recount is the maximum age of the count of references.
 const recount = time.Minute
 
-// fillGaps keeps a no-op executable at the path of each executable that ours replaced,
-// while there are sandboxes whose removal needs it.
+// fillGaps keeps a no-op executable at the path of each replaced executable while sandboxes need it
+// for their removal.
 func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
 	if s.Noop == "" {
 		return
@@ -163,7 +163,7 @@ func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Statu
 	return err
 }
 
-// discard removes an executable of ours and its record.
+// discard removes an executable of Sluice and its record.
 func (n *Node) discard(j *journal.Journal, name string) error {
 	if err := n.executables.remove(name); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (n *Node) discard(j *journal.Journal, name string) error {
 	return j.Forget(binKey(name))
 }
 
-// isNoop reports whether the executable of a plugin is one that we put there to do nothing.
+// isNoop reports whether the executable of a plugin is Sluice's no-op executable.
 func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	e, recorded := j.Entry(binKey(plugin))
 	if !recorded || !n.executables.exists(plugin) {
@@ -180,12 +180,12 @@ func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
 	if same, err := n.executables.holds(plugin, s.Noop); err == nil && same {
 		return true
 	}
-	// Perhaps that of an earlier version.
+	// It may be the executable of an earlier version.
 	data, err := os.ReadFile(filepath.Join(s.CNIBinDir, plugin))
 	return err == nil && e.Wrote(data)
 }
 
-// count returns how many cached results name each plugin, as it was not long ago.
+// count returns how many cached results name each plugin, with a limited age.
 func (n *Node) count(s Settings, now time.Time) (map[string]Use, error) {
 	if n.references != nil && now.Sub(n.counted) < recount {
 		return n.references, nil
@@ -198,7 +198,7 @@ func (n *Node) count(s Settings, now time.Time) (map[string]Use, error) {
 	return references, nil
 }
 
-// note reports a failure that leaves pods alone.
+// note reports an error that does not affect pods.
 func (n *Node) note(status *Status, err error) {
 	if err != nil {
 		p := problemOf(err)

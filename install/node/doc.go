@@ -1,27 +1,28 @@
 // Package node keeps the plugin in the node's CNI chain.
 //
-// It is level-triggered. A pass looks at the node ([Found]), computes what its files should be
-// ([Desired], a pure function), and makes the difference true. Events only wake it. So it does not
-// matter in what state the node is found: after a first start, an upgrade, a kill at any moment, or
-// when others have written.
+// It is level-triggered. A pass reads the actual state ([Found]), computes the desired state
+// ([Desired], a pure function), and applies the difference. Events only trigger a pass. The result
+// therefore does not depend on the initial state: after a first start, an upgrade, a kill at any
+// time, or writes of other programs.
 //
-// The order is what keeps pods alive. Executables are in place before a configuration names them. A
-// new configuration is in place before an old one goes. Uninstalling, the configuration goes first
-// and an executable only when no cached result of a runtime names it. The node is then as it was.
-// An executable that is named still, by sandboxes of pods that run on or are the agent's own, or by
-// a copy of our configuration that Multus has made, stays as one that does nothing, with the
-// journal, until somebody uninstalls again. It does not remove itself at the last DEL: the runtime
-// repeats a DEL in which another plugin of the chain fails, and would not find it.
+// The order of changes keeps pods working. Executables are in place before a configuration names
+// them. A new configuration is in place before an old one is removed. Uninstallation removes the
+// configuration first, and an executable only when no cached result of a runtime names it. The node
+// is then in its original state. An executable that is still named, by sandboxes of running pods or
+// of the agent's own pod, or by a copy of the configuration that Multus made, is replaced by one
+// without effect, and the journal is kept, until the next uninstallation. It is not removed at the
+// last DEL, because the runtime repeats a DEL if another plugin of the chain fails, and would not
+// find it.
 //
-// Each change of a file that others own is recorded, with the original bytes, before it is made.
-// Where that has become impossible, what is recorded already is kept right nevertheless.
+// Each change of a foreign file is recorded with the original bytes before it is made. If recording
+// has become impossible, files that are already recorded are still managed.
 //
-// What keeps runtimes from coming to the plugin is told with the file's name, and the node is then
-// not as it should be: a file before the named one, or one before all that is not valid or cannot
-// be read here. Nobody tells the agent which runtime there is, nor whether it is configured to take
-// a network by name, so it goes by the order of the files. The plugin is put where it would be
-// needed without what keeps runtimes from it, which is where those come that pass such a file over.
+// Files that keep runtimes from using the plugin are reported by name, and the node then has a
+// problem: a file before the named one, or an invalid or unreadable file before all others. The
+// agent does not know which runtime is used, nor whether it is configured to use a network by name,
+// so it goes by the order of the files. The plugin is put into the configuration that would be used
+// without such files, which is used by runtimes that skip them.
 //
-// Those who write the same files are noticed ([ConflictingWriter]) and told about in the [Status];
-// they are never fought in silence.
+// Programs that write the same files are detected ([ConflictingWriter]) and reported in the
+// [Status].
 package node

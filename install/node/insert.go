@@ -111,7 +111,7 @@ func (p *planner) want(t Target, e journal.Entry) bool {
 	return true
 }
 
-// held asks the gate, unless the plugin is on the node already: taking it out would let pods start
+// held calls the gate, unless the plugin is already on the node: removing it would let pods start
 // without redirection.
 func (p *planner) held(name string) bool {
 	if p.Gate == nil || len(p.found.Entries) > 0 {
@@ -129,7 +129,7 @@ func (p *planner) held(name string) bool {
 	return err != nil
 }
 
-// taken adds the elements that a change displaces to those that were displaced before.
+// taken returns the elements that were replaced before, and those that the change replaces.
 func taken(before [][]byte, list *chain.List, displaced []string) [][]byte {
 	taken := slices.Clone(before)
 	for _, plugin := range list.Plugins {
@@ -141,7 +141,7 @@ func taken(before [][]byte, list *chain.List, displaced []string) [][]byte {
 	return taken
 }
 
-// displaced are the types in a list in whose place ours comes.
+// displaced returns the types in a list that the plugin replaces.
 func (p *planner) displaced(name string, list *chain.List) []string {
 	var types []string
 	for _, plugin := range list.Plugins {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Node is kept as settings say. Its methods are safe for concurrent use.
+// A Node keeps a node in its desired state. Its methods are safe for concurrent use.
 type Node struct {
 	now  func() time.Time
 	wake chan struct{}
@@ -32,13 +32,13 @@ type Node struct {
 	counted     time.Time // when references were counted
 }
 
-// Options of a node, for those who need another than the zero value.
+// Options are optional parameters of a node.
 type Options struct {
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 }
 
-// New returns a node. Nothing is looked at or changed yet.
+// New returns a node. Nothing is read or changed before the first pass.
 func New(s Settings, o Options) (*Node, error) {
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
@@ -53,7 +53,7 @@ func New(s Settings, o Options) (*Node, error) {
 	}, nil
 }
 
-// Wake makes [Node.Run] look at the node now.
+// Wake triggers a pass of [Node.Run].
 func (n *Node) Wake() {
 	select {
 	case n.wake <- struct{}{}:
@@ -61,7 +61,7 @@ func (n *Node) Wake() {
 	}
 }
 
-// Status returns what the last pass found.
+// Status returns the result of the last pass.
 func (n *Node) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,11 +74,12 @@ func (n *Node) current() Settings {
 	return n.settings
 }
 
-// lockPatience is how long a pass waits for another process. Theirs takes some milliseconds.
+// lockPatience is the maximum time that a pass waits for the lock, which other processes hold for
+// some milliseconds.
 const lockPatience = 5 * time.Second
 
-// Reconcile makes one pass: it looks at the node and puts right what is not as it should be. What
-// could not be done is in the status.
+// Reconcile runs a pass: it reads the actual state and applies the desired state. The status
+// contains what could not be done.
 func (n *Node) Reconcile(ctx context.Context) Status {
 	n.pass.Lock()
 	defer n.pass.Unlock()
@@ -112,8 +113,8 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// exclusively calls do with the journal while no other process changes the node. ReadOnly is why
-// nothing can be recorded in it.
+// exclusively calls do with the journal while no other process changes the node. readOnly is the
+// reason why nothing can be recorded.
 func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
@@ -128,8 +129,8 @@ func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.J
 	return errors.Join(err, lock.Release())
 }
 
-// converge puts executables in place, and then the configuration that names them. It tells who is
-// against that.
+// converge installs the executables, and then the configuration that names them. It reports
+// conflicting writers.
 func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.swept {
 		n.sweep(s, status)
@@ -137,7 +138,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 			n.conflicts.wrote(name) // as far as we know: what happened in between is found out by looking
 		}
 	}
-	// A configuration without its executable would keep all pods from starting.
+	// A configuration without its executable would prevent all pods from starting.
 	if outdated, ok := n.install(s, j, status); ok {
 		n.fillGaps(s, j, status)
 		n.configure(s, j, status, outdated)
@@ -145,7 +146,7 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	n.addConflicts(status)
 }
 
-// sweep removes what a killed process left half-done.
+// sweep removes temporary files of killed processes.
 func (n *Node) sweep(s Settings, status *Status) {
 	n.swept = true
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
@@ -158,10 +159,10 @@ func (n *Node) sweep(s Settings, status *Status) {
 	}
 }
 
-// tries bounds how often a pass begins again because somebody wrote while it did.
+// tries is the maximum number of times that a pass begins again because of concurrent writes.
 const tries = 5
 
-// configure makes the configuration directory as it should be.
+// configure applies the desired state of the configuration directory.
 func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdated bool) {
 	var err error
 	for range tries {
@@ -194,7 +195,7 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 	}
 }
 
-// look reads what is there.
+// look reads the actual state.
 func (n *Node) look(s Settings, j *journal.Journal) (Found, error) {
 	files, folders, err := readConfigurations(s.CNIConfDir)
 	if err != nil {

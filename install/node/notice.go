@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// confEntries are the journal's entries of configuration files, by name.
+// confEntries returns the journal's entries of configuration files by name.
 func confEntries(j *journal.Journal) map[string]journal.Entry {
 	entries := map[string]journal.Entry{}
 	for _, path := range j.Paths() {
@@ -19,7 +19,7 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 	return entries
 }
 
-// notice counts conflicting writes, and relaxes constraints where that does no harm.
+// notice counts conflicting writes, and relaxes constraints where that is harmless.
 func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	for _, t := range state.Files {
 		if e := f.Entries[t.Name]; t.done() || t.Forget || e.Wrote(t.Was) {
@@ -32,7 +32,7 @@ func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
 	}
 }
 
-// addConflicts adds the conflicting writers to a status. They are no problem where the plugin is in
+// addConflicts adds the conflicting writers to a status. They are not a problem if the plugin is in
 // the chain nevertheless, or nearly all of the time.
 func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
@@ -42,7 +42,7 @@ func (n *Node) addConflicts(status *Status) {
 	}
 }
 
-// yield relaxes the constraint that a conflicting writer breaks, if the plugin is in the file
+// yield relaxes the constraint that a conflicting writer violates, if the file contains the plugin
 // nevertheless.
 func (r *conflicts) yield(now time.Time, s Settings, file File) {
 	list, err := chain.Parse(file.Data)

@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Problem is what keeps the node from what it should be, or may do so.
+// A Problem is an actual or possible cause why the node is not in its desired state.
 type Problem struct {
 	Reason  Reason
 	Message string // a sentence for a user, with what to do where that is known
-	// Blocking says that a pod which starts now may be without redirection, or may not start
-	// because of us.
+	// Blocking reports that a pod that starts now may not be redirected, or may fail to start
+	// because of Sluice.
 	Blocking bool
 }
 

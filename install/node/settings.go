@@ -41,7 +41,8 @@ type Settings struct {
 	// (02-istio-cni.conflist).
 	IstioOwnedCNIConfig         bool
 	IstioOwnedCNIConfigFileName string
-	// CNIConfGroupRead lets the group read a stand-alone configuration: mode 0640, not 0600.
+	// CNIConfGroupRead makes a stand-alone configuration readable by its group: mode 0640 instead
+	// of 0600.
 	CNIConfGroupRead bool
 
 	// Type is the plugin's type, which is also the name of its executable.
@@ -50,36 +51,36 @@ type Settings struct {
 	Element json.RawMessage
 	// NetworkName and CNIVersion complete a stand-alone configuration (istio-cni, 0.3.1).
 	NetworkName, CNIVersion string
-	// Binaries are the executables to put into CNIBinDir, by name: the paths to copy them from. One
-	// must have Type for its name.
+	// Binaries are the executables to install into CNIBinDir, by name, with the paths to copy them
+	// from. One must have the name Type.
 	Binaries map[string]string
-	// Noop is the path of an executable that does nothing successfully. It takes the place of
-	// executables that are gone while cached results of the runtime name them. If empty, none is
-	// put there and uninstalling leaves the plugin itself in that case.
+	// Noop is the path of an executable without effect. It replaces removed executables while
+	// cached results of the runtime name them. If it is empty, uninstallation leaves the plugin
+	// itself in that case.
 	Noop string
-	// TakeOver are types of plugins in whose place ours comes, and which get it back when ours goes
-	// (istio-cni). Elements with ambient_enabled stay.
+	// TakeOver are types of plugins that the plugin replaces, and that are restored by
+	// uninstallation (istio-cni). Elements with ambient_enabled are not replaced.
 	TakeOver []string
 
-	// StateDir keeps the journal. It should survive a reboot of the node: without it, uninstalling
-	// only takes our element out.
+	// StateDir contains the journal. It should persist across reboots: without it, uninstallation
+	// only removes the plugin's element.
 	StateDir string
-	// ResultDirs are where runtimes cache the results of ADD (/var/lib/cni/results and
+	// ResultDirs are the directories where runtimes cache results of ADD (/var/lib/cni/results and
 	// /var/lib/cni/cache/results).
 	ResultDirs []string
 	// AgentNamespace is the namespace of the agent's pods, AgentDaemonSet the name of their
-	// DaemonSet, and of the job that uninstalls all nodes. If either is empty, no pod is known to
-	// be the agent's. See [Settings.OwnPod].
+	// DaemonSet and of the uninstall job. If either is empty, no pod is identified as the agent's.
+	// See [Settings.OwnPod].
 	AgentNamespace, AgentDaemonSet string
-	// Gate is asked before the plugin is put where it is not yet: an error keeps it away, so that
-	// no pod meets a plugin that cannot work. If nil, nothing is asked. It is called from the
-	// goroutine of the pass.
+	// Gate is called before the plugin is inserted where it is not yet: an error prevents that, so
+	// that no pod uses a plugin that cannot work. It may be nil. It is called by the goroutine of
+	// the pass.
 	Gate func() error
-	// Resync is how long nothing is looked at without an event (10 s).
+	// Resync is the maximum time between passes (10 s).
 	Resync time.Duration
 }
 
-// Defaults of settings that may be empty.
+// Defaults of settings.
 const (
 	DefaultOwnedFileName      = "02-istio-cni.conflist"
 	DefaultStandaloneFileName = "YYY-sluice-cni.conf"
@@ -88,7 +89,7 @@ const (
 	defaultResync             = 10 * time.Second
 )
 
-// WithDefaults returns the settings with each empty one that has a default filled in.
+// WithDefaults returns the settings with defaults for empty ones.
 func (s Settings) WithDefaults() Settings {
 	fill := func(value *string, fallback string) {
 		if *value == "" {
@@ -113,7 +114,7 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// Validate reports everything that is wrong with the settings.
+// Validate returns an error with all invalid settings.
 func (s Settings) Validate() error {
 	var errs []error
 	need := func(ok bool, format string, args ...any) {
@@ -142,16 +143,15 @@ func (s Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// OwnPod reports whether a pod is one of the agent's, or of the job that uninstalls all nodes: in
-// their namespace, and with a name as a controller gives it, which appends a dash and a word to its
-// own.
+// OwnPod reports whether a pod belongs to the agent or the uninstall job: it is in their namespace,
+// and its name is the controller's name with a dash and a suffix.
 func (s Settings) OwnPod(namespace, pod string) bool {
 	word, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
 	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&
 		found && word != "" && !strings.Contains(word, "-")
 }
 
-// owned reports whether a configuration of our own is kept before the primary one.
+// owned reports whether a copy of the primary configuration is maintained.
 func (s Settings) owned() bool { return s.Chained && s.IstioOwnedCNIConfig }
 
 func (s Settings) standaloneMode() fs.FileMode {

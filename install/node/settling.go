@@ -7,16 +7,16 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// settle is how long a file of a node in order may be invalid before that counts: its owner may be
-// writing it at this moment, and the next event says that it is done. Less than the second in which
-// what others do is to be told.
+// settle is the time for which a file of a healthy node may be invalid before this counts: its
+// owner may be writing it, and the next event reports the end. It is less than the second within
+// which changes of other programs must be reported.
 const settle = 500 * time.Millisecond
 
-// settling follows since when files are not valid. Not safe for concurrent use.
+// settling contains the times since when files are invalid. It is not safe for concurrent use.
 type settling map[string]time.Time
 
-// mark says which files are settling, and returns whether any is. Where the node was not in order
-// before, none is given any time: so what was wrong from the beginning is never taken to be right.
+// mark marks the files that are settling, and reports whether there are any. If the node was not
+// healthy before, there are none, so that an initial problem is always reported.
 func (s settling) mark(now time.Time, files map[string]File, inOrder bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]

@@ -7,42 +7,42 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// A Target is what one file of the configuration directory should be.
+// A Target is the desired state of a file in the configuration directory.
 type Target struct {
-	// Name is without the directory.
+	// Name is the name without the directory.
 	Name string
-	// Was is what the file holds now; nil if there is none. Somebody who writes it in the meantime
+	// Was is the current content; nil if the file does not exist. A file that was changed meanwhile
 	// is not overwritten.
 	Was []byte
-	// Content is what it should hold; nil if it should not be there.
+	// Content is the desired content; nil if the file must not exist.
 	Content []byte
-	// Mode is the permission bits; the file keeps its own where Content is the same.
+	// Mode are the permission bits; they are not changed if the content is unchanged.
 	Mode fs.FileMode
-	// Entry is recorded before the change; nil if the record stays as it is.
+	// Entry is recorded before the change; nil if the record does not change.
 	Entry *journal.Entry
 	// Forget removes the record of the file after the change.
 	Forget bool
 }
 
-// done reports whether the file is as it should be.
+// done reports whether the file has the desired content.
 func (t Target) done() bool {
 	return (t.Was == nil) == (t.Content == nil) && bytes.Equal(t.Was, t.Content)
 }
 
-// State is what the configuration directory should be like.
+// State is the desired state of the configuration directory.
 type State struct {
-	// Files are the targets, in the order in which they must be made true.
+	// Files are the targets, in the order in which they must be applied.
 	Files []Target
-	// Primary is the name of the file that runtimes take, once the targets are true; empty if there
-	// is none.
+	// Primary is the name of the file that runtimes use after the targets are applied; empty if
+	// there is none.
 	Primary string
-	// Plugins is the chain of that file as it is now; nil if it cannot be read.
+	// Plugins is the current chain of that file; nil if it cannot be read.
 	Plugins []string
-	// Problems are what cannot be as it should, and what a user should know.
+	// Problems are deviations from the desired state, and facts that a user should know.
 	Problems []Problem
 }
 
-// Compare returns the targets that are not true yet, in their order.
+// Compare returns the targets that are not applied yet, in order.
 func Compare(desired State) []Target {
 	var missing []Target
 	for _, t := range desired.Files {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// A Report tells what uninstalling did.
+// A Report is the result of an uninstallation.
 type Report struct {
 	// Changed are the paths of the files that were restored, changed or removed.
 	Changed []string
@@ -23,8 +23,8 @@ type Report struct {
 	Left []Leftover
 }
 
-// A Leftover is an executable that stays because the removal of sandboxes needs it, or a
-// configuration of others names it. A later run removes it.
+// A Leftover is an executable that remains because sandboxes need it for their removal, or because
+// a foreign configuration names it. A later run removes it.
 type Leftover struct {
 	Path       string
 	References int    // sandboxes whose cached result names it
@@ -59,11 +59,11 @@ func (l Leftover) whose() string {
 }
 
 const (
-	// poll is how often cached results are looked at while their end is waited for.
+	// poll is the interval for reading cached results.
 	poll = 500 * time.Millisecond
-	// afterglow is how long a runtime may still use the configuration that it had read: some tenths
-	// of a second until it reads the new one (containerd), and then until the sandbox is made and
-	// its result is cached.
+	// afterglow is the time for which a runtime may use its previous configuration: some tenths of
+	// a second until it reads the new one (containerd), and the time to create a sandbox and cache
+	// its result.
 	afterglow = 2 * time.Second
 )
 
@@ -78,13 +78,13 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 	n.pass.Lock()
 	defer n.pass.Unlock()
 	s := n.current()
-	// What others write from now on is their business.
+	// Writes of other programs do not matter any more.
 	n.conflicts, n.swept = newConflicts(), false
 	var report Report
 	if err := journal.CheckNoAgent(s.StateDir); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
-	// Without the record of a damaged journal our element is taken out of today's bytes.
+	// With a damaged journal the element is removed from the current content.
 	if err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error { return n.restore(s, j, &report) }); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
@@ -101,7 +101,7 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 	return report, nil
 }
 
-// restore takes us out of the configuration directory.
+// restore removes the plugin from the configuration directory.
 func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
 		if _, err := file.Sweep(dir); err != nil {
@@ -130,9 +130,9 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	return err
 }
 
-// awaitRelease waits until no cached result names the plugin but those of the agent's own pods, and
-// returns what they name at the end. Where they cannot be read, each executable counts as named.
-// After a change that was made just now, results may still come.
+// awaitRelease waits until cached results name the plugin only for the agent's own pods, and
+// returns what they name at the end. If they cannot be read, each executable counts as named. Right
+// after a change, new results may still appear.
 func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justChanged bool) map[string]Use {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -161,7 +161,7 @@ func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justC
 	}
 }
 
-// removeExecutables removes our executables but for those that are still named.
+// removeExecutables removes Sluice's executables except those that are still named.
 func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[string]Use, report *Report) error {
 	named, err := mentions(s.CNIConfDir)
 	if err != nil {

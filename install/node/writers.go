@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// A writer is a program that writes network configurations, known by the plugin that it installs.
+// A writer is a program that writes network configurations, identified by the plugin that it
+// installs.
 type writer struct{ name, advice string }
 
 const (
@@ -14,7 +15,8 @@ const (
 	uninstallIt      = "uninstall it, or take it off this node"
 )
 
-// writerOf tells who installs a plugin, as far as that is known. See each project's installer.
+// writerOf returns the program that installs a plugin, if known. See the installers of the
+// projects.
 func writerOf(plugin string) writer {
 	known := map[string]writer{
 		"cilium-cni":          {"Cilium's agent", "set cni.exclusive=false in Cilium's values"},
@@ -40,18 +42,18 @@ func writerOf(plugin string) writer {
 	return writer{"the installer of " + plugin, ownConfiguration}
 }
 
-// stranger is whoever writes where no installer of a network does.
+// stranger is the writer if no known installer fits.
 var stranger = writer{"an unknown program", "find out what cleans or writes the directory of plugins on the node, and stop it"}
 
-// blame tells which plugin's installer has changed a file that we had written: who wants to be
-// where we are, or else the owner of the network.
+// blame returns the plugin whose installer probably changed a file of the agent: a plugin with the
+// same position, or else the owner of the network.
 func blame(s Settings, f Found, name string, primary []string) string {
 	plugins := primary
 	if there, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {
 		plugins = there.List.Types()
 	}
 	for _, plugin := range plugins {
-		// Cilium writes whole chains that begin with the plugin of a cloud.
+		// Cilium writes complete chains that begin with a cloud provider's plugin.
 		if plugin == "cilium-cni" || slices.Contains(s.TakeOver, plugin) {
 			return plugin
 		}

@@ -1,17 +1,16 @@
 package repair
 
-// An Action is what is done about a pod, in the words of the metric.
+// An Action is an action on a pod, as in the metric.
 type Action string
 
-// The actions. The empty one is to wait.
+// The actions. The empty one means to wait.
 const (
 	InPlace Action = "repair"
 	Delete  Action = "delete"
 	Label   Action = "label"
 )
 
-// Instead returns what is to be done about a broken pod that is not repaired in place; nothing if
-// all that is allowed is done.
+// Instead returns the action for a broken pod that is not repaired in place, or the empty one.
 func (p *Policy) Instead(pod Pod) Action {
 	_, labelled := pod.Metadata.Labels[p.LabelKey]
 	switch {

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// A Policy says which pods are mended, and how. The zero value mends none.
+// A Policy selects the pods to repair, and the actions. The zero value repairs none.
 type Policy struct {
-	// InPlace, Delete and Label are what is allowed, in this order.
+	// InPlace, Delete and Label are the allowed actions, in this order.
 	InPlace, Delete, Label bool
 	// LabelKey and LabelValue are the label of a broken pod.
 	LabelKey, LabelValue string
@@ -31,7 +31,7 @@ type Policy struct {
 	fields        fields.Selector
 }
 
-// New returns the policy of the settings. The error lists selectors that are not understood.
+// New returns the policy of the settings. The error lists invalid selectors.
 func New(v settings.Values) (Policy, error) {
 	enabled := v.Bool("REPAIR_ENABLED")
 	p := Policy{
@@ -58,26 +58,26 @@ func New(v settings.Values) (Policy, error) {
 	return p, errors.Join(faults...)
 }
 
-// Any reports whether anything is allowed.
+// Any reports whether any action is allowed.
 func (p *Policy) Any() bool { return p.InPlace || p.Delete || p.Label }
 
-// A Pod is what the policy looks at.
+// A Pod contains the properties of a pod that the policy needs.
 type Pod struct {
 	podcache.Item
 	*decide.Pod
-	// Node is the name of the node that the pod is on.
+	// Node is the name of the pod's node.
 	Node string
 }
 
-// Selects reports whether the policy is about the pod: it has the sidecar's annotation, and both
+// Selects reports whether the policy applies to the pod: it has the sidecar's annotation, and both
 // selectors match.
 func (p *Policy) Selects(pod Pod) bool {
 	_, injected := pod.Metadata.Annotations[p.annotation]
 	return injected && p.labels.Matches(labels.Set(pod.Metadata.Labels)) && p.fields.Matches(fieldsOf(pod))
 }
 
-// Broken reports whether the pod's validation has failed in a run that began at that time or later,
-// and has not succeeded since. The zero time means any run.
+// Broken reports whether the pod's validation failed in a run that began at since or later, and has
+// not succeeded since. The zero time means any run.
 func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(life.Init, func(c podcache.InitContainer) bool {
 		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil && !c.Last.Started.Before(since) &&
@@ -86,7 +86,7 @@ func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
 	})
 }
 
-// fieldNames are the fields of pods that a selector may ask for.
+// fieldNames are the supported fields of field selectors.
 var fieldNames = []string{
 	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
 	"spec.hostNetwork", "status.phase", "status.podIP",
@@ -101,8 +101,7 @@ func fieldsOf(pod Pod) fields.Set {
 	}
 }
 
-// knownFields fails for a selector that asks for what pods are not known by here: it would match
-// none.
+// knownFields returns an error for a selector with unsupported fields, which would match no pod.
 func knownFields(s fields.Selector) error {
 	var faults []error
 	for _, r := range s.Requirements() {

@@ -15,32 +15,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An Entry is what is kept of a pod that was repaired in place. It stands for the record that ADD
-// would have left.
+// An Entry is the record of a pod that was repaired in place. It replaces the record of ADD.
 type Entry struct {
-	// UID is the pod's, Namespace and Name are for people.
+	// UID is the pod's UID. Namespace and Name are for display.
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Redirect is what its rules were compiled from, Engine what has them.
+	// Redirect contains the parameters of its rules, Engine is their backend.
 	Redirect rules.Redirect     `json:"redirect"`
 	Engine   compat.BackendName `json:"engine"`
-	// Time is when that was done.
+	// Time is the time of the repair.
 	Time time.Time `json:"time"`
 }
 
-// A Store is a directory of entries, one small file for each pod. Like the records of ADD it is on
-// a tmpfs: after a reboot there are other sandboxes. The methods are safe for concurrent use.
+// A Store is a directory with a small file for each entry. Like the records of ADD it is on a
+// tmpfs, because after a reboot the sandboxes are new. The methods are safe for concurrent use.
 type Store struct{ dir string }
 
-// In returns the store below the directory that agent and plugin share. It is made when something
-// is put there.
+// In returns the store in the directory shared by agent and plugin. It is created when needed.
 func In(runDir string) Store { return Store{filepath.Join(runDir, "repaired")} }
 
 const suffix = ".json"
 
-// file returns the path of a pod's entry. A UID is a user's text where the kubelet does not make
-// it: that of a static pod.
+// file returns the path of a pod's entry. The UID of a static pod can be set by users.
 func (l Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") || len(uid) > 200 {
 		return "", fmt.Errorf("pod uid %q is no file name", uid)
@@ -48,7 +45,7 @@ func (l Store) file(uid string) (string, error) {
 	return filepath.Join(l.dir, uid+suffix), nil
 }
 
-// Put keeps an entry, instead of the one that the pod had.
+// Put stores an entry and replaces an earlier one.
 func (l Store) Put(e Entry) error {
 	if err := l.put(e); err != nil {
 		return fmt.Errorf("keep that pod %s/%s was repaired: %w", e.Namespace, e.Name, err)
@@ -71,8 +68,7 @@ func (l Store) put(e Entry) error {
 	return file.Put(path, append(data, '\n'))
 }
 
-// List returns all entries by the UIDs of their pods. Besides those, the error says which files
-// cannot be used.
+// List returns all valid entries by the UIDs of their pods. The error names the other files.
 func (l Store) List() (map[string]Entry, error) {
 	files, err := os.ReadDir(l.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +108,7 @@ func read(path string) (Entry, error) {
 	return e, nil
 }
 
-// Remove forgets a pod. It is no error if nothing is kept.
+// Remove removes the entry of a pod, if there is one.
 func (l Store) Remove(uid string) error {
 	path, err := l.file(uid)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A claim says that a pod's sandbox has the network namespace at a path of the node.
+// A claim states that a pod's sandbox has the network namespace at a path of the node.
 type claim struct {
 	pod         Pod
 	containerID string
@@ -15,7 +15,7 @@ type claim struct {
 	time        time.Time
 }
 
-// claims are those of one source.
+// claims contains the claims of one source.
 type claims struct {
 	byUID  map[string][]claim // the newest first
 	byPath map[string]claim   // the newest
@@ -23,7 +23,7 @@ type claims struct {
 
 func newClaims() claims { return claims{map[string][]claim{}, map[string]claim{}} }
 
-// add takes a claim in.
+// add adds a claim.
 func (c *claims) add(a claim) {
 	list := c.byUID[a.pod.UID]
 	at, _ := slices.BinarySearchFunc(list, a, func(b, a claim) int { return a.time.Compare(b.time) })
@@ -33,7 +33,7 @@ func (c *claims) add(a claim) {
 	}
 }
 
-// newest returns the newest claim of a pod, an empty one if there is none.
+// newest returns the newest claim of a pod, or an empty one.
 func (c *claims) newest(uid string) claim {
 	if list := c.byUID[uid]; len(list) > 0 {
 		return list[0]
@@ -41,7 +41,7 @@ func (c *claims) newest(uid string) claim {
 	return claim{}
 }
 
-// normal is the one form of a path of the node that the rest goes by: /var/run leads to /run.
+// normal returns the canonical form of a path of the node: /var/run is a link to /run.
 func normal(path string) string {
 	path = filepath.Clean(path)
 	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {
