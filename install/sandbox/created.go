@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticks is how many of them a second has in /proc (USER_HZ, which is the same on all architectures
-// that Go knows).
+// ticks is the number of clock ticks per second in /proc (USER_HZ, which is the same on all
+// architectures of Go).
 const ticks = 100
 
-// created returns when the namespace at a path of the finder was made, by the node's clock; the
-// zero time if that is not known. For one that is mounted the kernel says it. Of one that only a
-// process shows, the process is not older than the pod.
+// created returns the creation time of the namespace at a path of the finder, by the node's clock;
+// zero if unknown. For a mounted namespace the kernel provides it. For a namespace known only from
+// a process, it is the start time of the process.
 func (s *search) created(path string) time.Time {
 	pid, ok := s.proc.process(path)
 	if !ok {

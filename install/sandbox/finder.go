@@ -10,22 +10,22 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// Options say where the sources are. All paths are the finder's own unless said otherwise.
+// Options contains the locations of the sources. All paths are the finder's own unless noted.
 type Options struct {
-	// RunDir is the plugin's run directory, which has its records; none if empty.
+	// RunDir is the plugin's run directory with its records; empty for none.
 	RunDir string
-	// ResultDirs have the runtime's cached results; those that do not exist hold nothing.
+	// ResultDirs contain the runtime's cached results; directories that do not exist are ignored.
 	ResultDirs []string
-	// HostNetnsDir is the node's path of the directory where the runtime mounts network namespaces;
-	// /var/run/netns if empty. NetnsDir is where the finder sees it; the same if empty. Mounts must
-	// propagate there.
+	// HostNetnsDir is the path on the node of the directory where the runtime mounts network
+	// namespaces; by default /var/run/netns. NetnsDir is its path for the finder; by default the
+	// same. Mounts must propagate there.
 	HostNetnsDir, NetnsDir string
-	// ProcDir is the node's /proc. Nothing is searched there if it is empty.
+	// ProcDir is the node's /proc. If it is empty, it is not searched.
 	ProcDir string
 }
 
-// Finder finds sandboxes, and remembers them while they are there. It is safe for concurrent use;
-// who searches makes others wait.
+// Finder finds sandboxes, and caches them while they exist. It is safe for concurrent use;
+// concurrent searches wait for each other.
 type Finder struct {
 	netns   netnsDir
 	proc    procDir
@@ -34,12 +34,11 @@ type Finder struct {
 
 	mu    sync.Mutex
 	found map[string]known // by UID
-	// sweepAt is at how many remembered sandboxes those are forgotten that nobody asks for any
-	// more, since they have ended.
+	// sweepAt is the number of cached sandboxes at which ended ones are removed.
 	sweepAt int
 }
 
-// leastSweep is how many sandboxes are remembered without a look at whether they have ended.
+// leastSweep is the number of sandboxes that are cached without checking whether they have ended.
 const leastSweep = 128
 
 // New returns a finder.
@@ -58,8 +57,8 @@ func New(o Options) *Finder {
 	return f
 }
 
-// Find returns the sandboxes of the pods, by their UIDs, and the pods that have none that can be
-// found. One search serves all. It ends early when ctx does.
+// Find returns the sandboxes of the pods by their UIDs, and the pods without a known sandbox. One
+// search serves all pods. It ends early when ctx is done.
 func (f *Finder) Find(ctx context.Context, pods []Pod) (found map[string]Sandbox, missing []Missing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,19 +92,19 @@ func (f *Finder) Find(ctx context.Context, pods []Pod) (found map[string]Sandbox
 	return s.found, missing
 }
 
-// known is a sandbox that was found, while the pod's newest record was that of a container; of none
-// if that is empty.
+// known is a found sandbox, with the container of the pod's newest record at that time; empty if
+// there was none.
 type known struct {
 	Sandbox
 	recorded string
 }
 
-// remember keeps a sandbox that was found.
+// remember caches a sandbox.
 func (f *Finder) remember(s Sandbox) {
 	f.found[s.Pod.UID] = known{s, f.records.claims.newest(s.Pod.UID).containerID}
 }
 
-// remembered returns the sandbox that was found for a pod before, if it is still the one.
+// remembered returns the cached sandbox of a pod if it is still valid.
 func (f *Finder) remembered(p Pod) (Sandbox, bool) {
 	k, ok := f.found[p.UID]
 	if !ok {
@@ -118,8 +117,8 @@ func (f *Finder) remembered(p Pod) (Sandbox, bool) {
 	return k.Sandbox, true
 }
 
-// sweep forgets sandboxes that have ended. It costs a look at each, once for as many that were
-// remembered since the last time.
+// sweep removes ended sandboxes from the cache. It checks each one, after the number of cached ones
+// has doubled.
 func (f *Finder) sweep() {
 	if len(f.found) < f.sweepAt {
 		return

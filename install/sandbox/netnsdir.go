@@ -6,13 +6,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// netnsDir is where the runtime mounts network namespaces.
+// netnsDir is the directory where the runtime mounts network namespaces.
 type netnsDir struct {
-	// path is where the finder sees it, onNode its normal path on the node.
+	// path is its path for the finder, onNode its canonical path on the node.
 	path, onNode string
 }
 
-// place returns the finder's path for one of the node, if that lies in the directory.
+// place returns the finder's path for a path of the node in the directory.
 func (d netnsDir) place(onNode string) (path string, ok bool) {
 	dir, name := filepath.Split(onNode)
 	if name == "" || name == ".." || filepath.Clean(dir) != d.onNode {
@@ -21,7 +21,7 @@ func (d netnsDir) place(onNode string) (path string, ok bool) {
 	return filepath.Join(d.path, name), true
 }
 
-// mounted returns the paths of the namespaces in the directory. Files that are no namespaces have
+// mounted returns the paths of the namespaces in the directory. Files that are not namespaces have
 // other identities.
 func (d netnsDir) mounted() (map[netns.ID]string, error) {
 	names, err := readNames(d.path)

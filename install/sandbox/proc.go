@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// procDir is the node's /proc; empty if there is none to look at.
+// procDir is the node's /proc; empty if it is not available.
 type procDir string
 
-// netns is the path of a process's network namespace.
+// netns returns the path of a process's network namespace.
 func (d procDir) netns(pid int) string { return string(d) + "/" + strconv.Itoa(pid) + "/ns/net" }
 
-// firstProcess is one that is always in the node's own namespace.
+// firstProcess is a process that is always in the node's own namespace.
 const firstProcess = 1
 
 // namespace returns the network namespace of a process.
@@ -32,19 +32,18 @@ func (d procDir) namespace(pid int) (netns.ID, error) {
 	return id, err
 }
 
-// podOf returns the UID of the pod that a process belongs to; empty if it belongs to none, or has
-// ended.
+// podOf returns the UID of the pod of a process; empty if there is none or the process has ended.
 func (d procDir) podOf(pid int) string {
 	var buf [16 << 10]byte // 13 hierarchies with paths of 1 KiB
 	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/cgroup", buf[:])
-	// What does not fit may say something else at its end.
+	// The end of a longer file might change the result.
 	if err != nil || n == len(buf) {
 		return ""
 	}
 	return podOf(string(buf[:n]))
 }
 
-// started returns when a process has started, in ticks since the boot of the node.
+// started returns the start time of a process in ticks since the boot of the node.
 func (d procDir) started(pid int) (uint64, error) {
 	var buf [1 << 10]byte
 	n, err := readSmall(string(d)+"/"+strconv.Itoa(pid)+"/stat", buf[:])
@@ -54,8 +53,8 @@ func (d procDir) started(pid int) (uint64, error) {
 	return startedIn(buf[:n])
 }
 
-// startedIn returns the field starttime of a /proc/PID/stat. The name of the process, in brackets,
-// may have any bytes.
+// startedIn returns the field starttime of a /proc/PID/stat. The name of the process, in
+// parentheses, may contain any bytes.
 func startedIn(stat []byte) (uint64, error) {
 	const field = 22 - 3 // fields are counted from 1; after the name comes the third
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
@@ -65,14 +64,13 @@ func startedIn(stat []byte) (uint64, error) {
 	return strconv.ParseUint(string(fields[field]), 10, 64)
 }
 
-// confirms reports whether a sandbox that was found here is still the pod's: the number of a
-// process may be used again.
+// confirms reports whether a sandbox found here still belongs to the pod: process ids are reused.
 func (d procDir) confirms(s Sandbox) bool {
 	pid, ok := d.process(s.Path)
 	return !ok || d.podOf(pid) == s.Pod.UID
 }
 
-// process returns the process whose namespace a path of the finder is.
+// process returns the process of a finder's path to a namespace.
 func (d procDir) process(path string) (pid int, ok bool) {
 	if rest, ok := strings.CutPrefix(path, string(d)+"/"); ok && d != "" {
 		return processOf("/proc/" + rest)
@@ -80,7 +78,7 @@ func (d procDir) process(path string) (pid int, ok bool) {
 	return 0, false
 }
 
-// processOf returns the process whose namespace a path of the node is: /proc/PID/ns/net.
+// processOf returns the process of a path of the node: /proc/PID/ns/net.
 func processOf(path string) (pid int, ok bool) {
 	rest, isProc := strings.CutPrefix(path, "/proc/")
 	number, isNet := strings.CutSuffix(rest, "/ns/net")
@@ -103,7 +101,7 @@ func (d procDir) processes() ([]int, error) {
 	return pids, err
 }
 
-// readSmall reads what fits of a file of the kernel.
+// readSmall reads a file of the kernel up to the size of the buffer.
 func readSmall(file string, buf []byte) (int, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// records are what the plugin's ADD has stored. A record is read once: a container's pod and
-// namespace never change.
+// records contains the records of the plugin's ADD. A record is read once, because the pod and the
+// namespace of a container never change.
 type records struct {
 	none   bool // no directory is given
 	store  record.Store
@@ -17,8 +17,8 @@ type records struct {
 	claims claims
 }
 
-// refresh reads what is new. The error says what cannot be read, which is tried again the next
-// time.
+// refresh reads new records. The error names those that cannot be read, which are tried again the
+// next time.
 func (r *records) refresh() error {
 	if r.none {
 		return nil
@@ -54,7 +54,7 @@ func (r *records) refresh() error {
 	return trouble.in(Record)
 }
 
-// troubles are the errors about files of a source, of which there may be many.
+// troubles contains the errors about files of a source, of which there may be many.
 type troubles struct {
 	first error
 	count int

@@ -14,15 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// results are what the runtime has cached of its plugins' results. A file is read again when it has
-// changed.
+// results contains the runtime's cached results of plugins. A file is read again after a change.
 type results struct {
 	dirs   []string
 	known  map[string]cached // by file
 	claims claims
 }
 
-// cached is what a file said.
+// cached is the content of a file.
 type cached struct {
 	size   int64
 	time   time.Time
@@ -30,7 +29,7 @@ type cached struct {
 	broken error
 }
 
-// refresh reads what is new.
+// refresh reads new and changed files.
 func (r *results) refresh(ctx context.Context) error {
 	var trouble troubles
 	known := make(map[string]cached, len(r.known))
@@ -61,7 +60,7 @@ func (r *results) refresh(ctx context.Context) error {
 	return trouble.in(Runtime)
 }
 
-// read returns what a file says.
+// read returns the content of a file.
 func (r *results) read(file string) (cached, error) {
 	info, err := os.Lstat(file)
 	if err != nil {
@@ -82,12 +81,11 @@ func (r *results) read(file string) (cached, error) {
 	return c, nil
 }
 
-// longestResult is more than any cached result has: it holds the configuration of the chain, and
-// the pod's annotations, which have at most 256 KiB, twice.
+// longestResult is the maximum size of a cached result in bytes: it contains the configuration of
+// the chain, and twice the pod's annotations, which are limited to 256 KiB.
 const longestResult = 2 << 20
 
-// readRegular reads a file that is neither a link nor anything that could hang the reader, nor
-// huge.
+// readRegular reads a regular file of limited size. It does not follow links and does not block.
 func readRegular(file string) ([]byte, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -109,12 +107,12 @@ func readRegular(file string) ([]byte, error) {
 	return text, err
 }
 
-// loopback is the interface of a network of its own that containerd adds before the pod's
-// (cni-loopback): its result is there while the ADD of the chain is under way.
+// loopback is the interface of a separate network that containerd adds before the pod's
+// (cni-loopback): its result exists while the ADD of the chain is running.
 const loopback = "lo"
 
-// parseResult returns the claim in a result as libcni caches it (kind cniCacheV1). It is of no pod
-// if the text is something else in JSON, of a sandbox that is no pod's, or of the loopback network.
+// parseResult returns the claim in a result in libcni's format (kind cniCacheV1). It has no pod if
+// the text is other JSON, the sandbox has no pod, or the network is the loopback network.
 func parseResult(text []byte) (claim, error) {
 	var c struct {
 		Kind        string      `json:"kind"`
@@ -158,7 +156,7 @@ func parseResult(text []byte) (claim, error) {
 	return claim{pod: pod, containerID: c.ContainerID, path: normal(path)}, nil
 }
 
-// readNames returns the names of the files in a directory, none if there is no such directory.
+// readNames returns the names of the files in a directory; nil if it does not exist.
 func readNames(dir string) ([]string, error) {
 	d, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +169,7 @@ func readNames(dir string) ([]string, error) {
 	return names, errors.Join(err, d.Close())
 }
 
-// in is the error about all of a source.
+// in returns the error about a source.
 func (t troubles) in(s Source) error {
 	if t.count > 1 {
 		return errorIn(s, fmt.Errorf("%d files cannot be read, among them: %w", t.count, t.first))

@@ -9,23 +9,23 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Pod names a pod.
+// Pod identifies a pod.
 type Pod struct {
 	Namespace, Name string
-	// UID is by what the kubelet knows the pod. That of a static pod is in its annotation
+	// UID is the UID of the pod in the kubelet. For a static pod it is in the annotation
 	// kubernetes.io/config.hash.
 	UID string
 }
 
-// String is the pod as logs and errors name it.
+// String returns the name of the pod for logs and errors.
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// Source is where a sandbox was found.
+// Source is the source in which a sandbox was found.
 type Source string
 
 // The sources.
 const (
-	// Record is what the plugin's ADD has stored.
+	// Record is the record of the plugin's ADD.
 	Record Source = "record"
 	// Runtime is the runtime's cache of results.
 	Runtime Source = "runtime"
@@ -36,22 +36,22 @@ const (
 // Sandbox is a pod's network namespace.
 type Sandbox struct {
 	Pod Pod
-	// Path is the namespace's file, which can be opened while the namespace lives; see
+	// Path is the namespace's file, which can be opened while the namespace exists; see
 	// [Sandbox.Open].
 	Path string
-	// ID recognises the namespace while it lives.
+	// ID identifies the namespace while it exists.
 	ID netns.ID
 	// ContainerID is the runtime's id of the sandbox; empty if it was found in /proc.
 	ContainerID string
 	Source      Source
-	// Created is when the namespace was made, or the process started that shows it, by the node's
-	// clock; zero if that is not known.
+	// Created is the creation time of the namespace, or the start time of the process that showed
+	// it, by the node's clock; zero if unknown.
 	Created time.Time
 }
 
-// Open opens the namespace, to be closed soon: that keeps it from ending. [fs.ErrNotExist] is in
-// the error if its file is gone, and it is an error too if the file is another namespace by now.
-// Find the pod again then.
+// Open opens the namespace. It should be closed soon, because an open namespace does not end. The
+// error wraps [fs.ErrNotExist] if the file has been removed. It is also an error if the file is
+// another namespace now; then find the pod again.
 func (s Sandbox) Open() (*netns.NS, error) {
 	ns, err := netns.Open(s.Path)
 	if err != nil {
@@ -64,13 +64,13 @@ func (s Sandbox) Open() (*netns.NS, error) {
 	return ns, nil
 }
 
-// there reports whether the path is still the namespace.
+// there reports whether the path is still the same namespace.
 func (s Sandbox) there() bool {
 	id, err := identify(s.Path)
 	return err == nil && id == s.ID
 }
 
-// identify returns what namespace a file is, if it is one at all.
+// identify returns the identity of a file if it is a namespace.
 func identify(path string) (netns.ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -82,7 +82,7 @@ func identify(path string) (netns.ID, error) {
 // Missing is a pod whose sandbox was not found.
 type Missing struct {
 	Pod Pod
-	// Err says why, by source. That is no failure: a pod that is about to start or to end has no
-	// sandbox.
+	// Err contains the reasons by source. It is not a failure: a pod that is starting or ending has
+	// no sandbox.
 	Err error
 }

@@ -8,25 +8,25 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A search is one call of Find.
+// A search is a call of Find.
 type search struct {
 	*Finder
 	ctx    context.Context
 	found  map[string]Sandbox
 	wanted map[string]*Missing // by UID: what is not found yet
-	// own and host are the namespaces that are nobody's sandbox; host is empty if there is no /proc
-	// to know it from.
+	// own and host are the namespaces of the finder and the node, which are not sandboxes; host is
+	// empty if /proc is not available.
 	own, host netns.ID
-	// trouble is what a source as a whole could not do.
+	// trouble contains the errors of sources as a whole.
 	trouble error
 }
 
-// learn reads the records that are new.
+// learn reads new records.
 func (s *search) learn() { s.note(s.records.refresh()) }
 
 func (s *search) note(err error) { s.trouble = errors.Join(s.trouble, err) }
 
-// run asks the sources for what is wanted.
+// run searches the sources for the wanted pods.
 func (s *search) run() {
 	if len(s.wanted) == 0 {
 		return
@@ -43,14 +43,14 @@ func (s *search) run() {
 	}
 	s.note(s.results.refresh(s.ctx))
 	s.ask(Runtime, &s.results.claims)
-	// Whoever does not know the node's own namespace may take it for a pod's.
+	// Without knowing the node's own namespace, it could be mistaken for a pod's.
 	if len(s.wanted) == 0 || s.proc == "" || err != nil {
 		return
 	}
 	s.searchProc()
 }
 
-// ask looks for wanted pods in a source's claims.
+// ask searches the claims of a source.
 func (s *search) ask(source Source, c *claims) {
 	for uid, m := range s.wanted {
 		for _, a := range c.byUID[uid] {
@@ -65,7 +65,7 @@ func (s *search) ask(source Source, c *claims) {
 	}
 }
 
-// find notes a sandbox.
+// find adds a found sandbox.
 func (s *search) find(f Sandbox) {
 	f.Created = s.created(f.Path)
 	delete(s.wanted, f.Pod.UID)
@@ -73,7 +73,7 @@ func (s *search) find(f Sandbox) {
 	s.remember(f)
 }
 
-// verify returns the sandbox that a claim is about, if it is there.
+// verify returns the sandbox of a claim if it exists.
 func (s *search) verify(p Pod, a claim, all *claims) (Sandbox, error) {
 	if owner := all.byPath[a.path].pod; owner != p {
 		return Sandbox{}, fmt.Errorf("%s is that of pod %s with UID %s", a.path, owner, owner.UID)
@@ -96,7 +96,7 @@ func (s *search) verify(p Pod, a claim, all *claims) (Sandbox, error) {
 // isNobodys reports whether a namespace cannot be a pod's sandbox.
 func (s *search) isNobodys(id netns.ID) bool { return id == s.own || id == s.host }
 
-// place returns the finder's path for that of a claim.
+// place returns the finder's path for the path of a claim.
 func (s *search) place(a claim) (string, error) {
 	if path, ok := s.netns.place(a.path); ok {
 		return path, nil

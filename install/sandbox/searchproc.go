@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A candidate is a namespace that a process of a pod is in.
+// A candidate is a namespace of a process of a pod.
 type candidate struct {
 	id      netns.ID
 	path    string
@@ -18,7 +18,8 @@ type candidate struct {
 	pid     int
 }
 
-// before reports whether a candidate goes before another one; see the package's text.
+// before reports whether a candidate takes precedence over another one; see the package
+// documentation.
 func (c candidate) before(d candidate) bool {
 	switch {
 	case c.mounted != d.mounted:
@@ -29,14 +30,14 @@ func (c candidate) before(d candidate) bool {
 	return c.pid < d.pid
 }
 
-// searchProc looks for wanted pods among the processes of the node.
+// searchProc searches the processes of the node for wanted pods.
 func (s *search) searchProc() {
 	pids, err := s.proc.processes()
 	if err != nil {
 		s.note(errorIn(Proc, err))
 		return
 	}
-	// Only when it is needed: mostly there is nothing to be found.
+	// Read on first use, because it is rarely needed.
 	mounts := sync.OnceValue(func() map[netns.ID]string {
 		paths, err := s.netns.mounted()
 		if err != nil {
@@ -99,8 +100,8 @@ func (s *search) candidate(pid int, uid string, mounts func() map[netns.ID]strin
 	return c, nil
 }
 
-// isOthers is an error if another pod is known to have the namespace: a privileged process may
-// enter whose it likes.
+// isOthers returns an error if the namespace is known to belong to another pod, because a
+// privileged process may enter any namespace.
 func (s *search) isOthers(c candidate, uid string) error {
 	if c.mounted {
 		onNode := filepath.Join(s.netns.onNode, filepath.Base(c.path))

@@ -15,13 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// draftPrefix is how the names of sockets begin that are to get the socket's name.
+// draftPrefix is the prefix of the names of sockets before they are renamed.
 const draftPrefix = ".new-"
 
-// longestPath is what fits into a sockaddr_un (unix(7)), without the zero byte at its end.
+// longestPath is the maximum length of a path in a sockaddr_un (unix(7)), without the terminating
+// zero.
 const longestPath = 107
 
-// A listener is a socket that is listened to.
+// A listener is a listening socket.
 type listener struct {
 	*net.UnixListener
 	path string
@@ -31,8 +32,8 @@ type listener struct {
 	last time.Time // when nobody is let in any more; set before left is closed
 }
 
-// open makes a socket, and puts it instead of the one that has the path. The kernel lets
-// whoever connects meanwhile find either.
+// open creates a socket, and replaces the one at the path. A client that connects meanwhile reaches
+// one of the two.
 func open(path string) (*listener, error) {
 	d, err := tryOpen(path)
 	if err != nil {
@@ -47,7 +48,7 @@ func tryOpen(path string) (*listener, error) {
 		return nil, err
 	}
 	sweep(dir)
-	// Agents in containers have the same process id.
+	// Agents in containers have equal process ids.
 	draft := filepath.Join(dir, draftPrefix+rand.Text()[:8])
 	if longest := max(len(draft), len(path)); longest > longestPath {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes, and this would need %d", longestPath, longest)
@@ -70,7 +71,7 @@ func tryOpen(path string) (*listener, error) {
 	return d, nil
 }
 
-// secure makes the directory if there is none, and keeps everybody out of it but its owner, which
+// secure creates the directory if it does not exist, and sets permissions for only its owner, which
 // must be this process.
 func secure(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -93,7 +94,7 @@ func secure(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// sweep removes the sockets of processes that died before their socket got its name.
+// sweep removes the sockets of processes that ended before they renamed their socket.
 func sweep(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -107,25 +108,24 @@ func sweep(dir string) {
 	}
 }
 
-// answers reports whether somebody listens to a socket.
+// answers reports whether a process listens on a socket.
 func answers(path string) bool {
 	conn, err := net.DialTimeout("unix", path, requestTime)
 	if err != nil {
-		// A full queue belongs to somebody who is alive.
+		// A full queue belongs to a running process.
 		return errors.Is(err, unix.EAGAIN)
 	}
 	_ = conn.Close()
 	return true
 }
 
-// inPlace reports whether the path leads to this listener.
+// inPlace reports whether the path is this listener's socket.
 func (d *listener) inPlace() bool {
 	now, err := os.Lstat(d.path)
 	return err == nil && os.SameFile(now, d.made)
 }
 
-// leave lets those in who are waiting already, and then nobody. It does not wait; there may be no
-// listener.
+// leave accepts the waiting connections, and no later ones. It does not block; d may be nil.
 func (d *listener) leave() {
 	if d == nil {
 		return
@@ -137,9 +137,8 @@ func (d *listener) leave() {
 	})
 }
 
-// next waits for the next caller. When the listener is left, the last one is the one after whom
-// nobody comes for a while; where no other process has the socket that may be never, and so it ends
-// anyhow.
+// next waits for the next connection. After leave it ends when there was no connection for a while,
+// because another process that also has the socket may keep it open.
 func (d *listener) next() (*net.UnixConn, error) {
 	select {
 	case <-d.left:
@@ -151,8 +150,8 @@ func (d *listener) next() (*net.UnixConn, error) {
 	return d.AcceptUnix()
 }
 
-// pause waits after an error of accepting, such as too many open files. It returns false if the
-// listener is left meanwhile.
+// pause waits after an error of accept, such as too many open files. It returns false if leave is
+// called meanwhile.
 func (d *listener) pause() bool {
 	timer := time.NewTimer(drainTime)
 	defer timer.Stop()
@@ -166,13 +165,12 @@ func (d *listener) pause() bool {
 
 func (d *listener) close() { _ = d.Close() }
 
-// Remove removes the socket when the node is to be left without an agent. It is no error if there
-// is none.
+// Remove removes the socket when no agent remains on the node. It is not an error if there is none.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove socket: %w", err)
 	}
-	// The directory stays if somebody else has put something there.
+	// The directory stays if it contains other files.
 	_ = os.Remove(filepath.Dir(path))
 	return nil
 }

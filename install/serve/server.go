@@ -14,61 +14,58 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Objects are what the plugin asks for. All methods are called concurrently; errors have a
+// Objects provides the objects for the plugin. All methods are called concurrently; errors have a
 // [source.Kind].
 type Objects interface {
-	// Pod and Namespace return an object in JSON, and whether the API server had to be asked for
-	// it.
+	// Pod and Namespace return an object in JSON, and whether it was fetched from the API server.
 	Pod(ctx context.Context, ref source.Ref) (object []byte, fetched bool, err error)
 	Namespace(ctx context.Context, name string) (object []byte, fetched bool, err error)
-	// Ready reports whether pods can be answered now.
+	// Ready reports whether pods are available now.
 	Ready(ctx context.Context) error
 }
 
-// Options say what is served. All functions are called concurrently, and must not wait but where it
-// is said.
+// Options are the options of a server. All functions are called concurrently, and must not block
+// unless noted.
 type Options struct {
-	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is made if there is
-	// none, and gets the mode 0700.
+	// Socket is the path of the socket; see [agent.SocketIn]. Its directory is created if it does
+	// not exist, and gets the mode 0700.
 	Socket string
-	// Objects answers the plugin's questions.
+	// Objects provides the objects.
 	Objects Objects
-	// Policy returns the plugin's configuration as it should be now, a JSON object; nil for none.
+	// Policy returns the current configuration for the plugin, a JSON object; nil for none.
 	Policy func() json.RawMessage
-	// Locate answers where a pod of the node is, and what it should have there. Its errors have a
-	// [source.Kind]: NotFound if the node has no such pod. It may wait until the context is done;
-	// nil means that nobody knows.
+	// Locate returns the location and the desired redirection of a pod of the node. Its errors have
+	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
+	// done; nil means that it is not available.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
-	// Status answers how the node is, with what can be written as JSON; nil means that nobody
-	// knows.
+	// Status returns the state of the node as a JSON value; nil means that it is not available.
 	Status func() any
-	// Log takes a line of the plugin's log, one JSON object without the end of the line.
+	// Log receives a line of the plugin's log, one JSON object without the line end.
 	Log func(line []byte)
-	// Added takes what became of an ADD. It is valid.
+	// Added receives the valid report of an ADD.
 	Added func(agent.Add)
-	// Answered counts questions, with the time that the answer took.
+	// Answered counts queries with their duration.
 	Answered func(Result, time.Duration)
-	// Failed takes what went wrong, for the log: a peer that is not root, a request that is not
-	// understood, a socket that was lost.
+	// Failed receives errors for the log: a client that is not root, an invalid request, a lost
+	// socket.
 	Failed func(error)
 }
 
-// Limits of what callers may cost.
+// Limits for clients.
 const (
 	maxConnections = 64
-	// requestTime is for the request to arrive, and again for the answer to be taken: the peer is
-	// on the same machine.
+	// requestTime limits the reception of the request, and again the delivery of the reply: the
+	// client is on the same machine.
 	requestTime = time.Second
-	// answerTime is less than the plugin waits, so that it hears why there is no answer.
+	// answerTime is less than the plugin's timeout, so that the plugin receives the error.
 	answerTime = 800 * time.Millisecond
-	// locateTime is for a question that is not the plugin's but a person's, and less than the
-	// command rules waits.
+	// locateTime limits a query of a user, and is less than the timeout of the command rules.
 	locateTime = 2500 * time.Millisecond
-	// drainTime is for those who found the socket before it was given up.
+	// drainTime is the time for clients that connected before the socket was replaced.
 	drainTime = 50 * time.Millisecond
 )
 
-// A Server answers the plugin. Use [New].
+// A Server serves the plugin. Use [New].
 type Server struct {
 	options   Options
 	slots     chan struct{}
@@ -76,7 +73,7 @@ type Server struct {
 	listening atomic.Bool
 }
 
-// New returns a server that does not listen yet. Functions that are nil in the options are not
+// New returns a server that is not listening yet. Functions that are nil in the options are not
 // called.
 func New(o Options) *Server {
 	if o.Policy == nil {
@@ -105,13 +102,13 @@ func New(o Options) *Server {
 	return &Server{options: o, slots: make(chan struct{}, maxConnections)}
 }
 
-// Listening reports whether the socket is there and leads to this server or to another living one;
-// not before Run, and not after it.
+// Listening reports whether the socket exists and belongs to this server or to another running one.
+// It is false before and after Run.
 func (s *Server) Listening() bool { return s.listening.Load() }
 
-// Run serves until the context ends, and returns when all that was asked is answered. The socket
-// stays where it is, since the next agent replaces it, and a plugin that finds nobody behind it
-// goes to the API server at once. What cannot be done is told to Options.Failed and tried again.
+// Run serves until the context ends, and returns after all requests are answered. The socket
+// remains, because the next agent replaces it; a plugin that finds no listener uses the API server
+// immediately. Errors are passed to Options.Failed, and the operation is repeated.
 func (s *Server) Run(ctx context.Context) {
 	look := newSocketWatcher(s.options.Socket)
 	defer look.close()
@@ -143,8 +140,8 @@ func (s *Server) Run(ctx context.Context) {
 	s.handlers.Wait()
 }
 
-// accept lets in whoever comes through a listener, but no more at a time than allowed, until the
-// listener is left.
+// accept serves the connections of a listener, up to a maximum number at a time, until leave is
+// called.
 func (s *Server) accept(d *listener) {
 	defer d.close()
 	for {

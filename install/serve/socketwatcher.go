@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// guardTime is how often the socket is looked at while another agent has it, whose death
-	// changes nothing in the directory, and while it cannot be made or nobody tells of changes.
+	// guardTime is the interval of checks while another agent owns the socket, whose end does not
+	// change the directory, and while the socket cannot be created or changes are not reported.
 	guardTime = time.Second
-	// netTime is how often it is looked at otherwise, when it is told of changes.
+	// netTime is the interval of other checks, in addition to reported changes.
 	netTime = 10 * time.Second
-	// guardGap is the least time between two looks, whoever changes the directory.
+	// guardGap is the minimum time between two checks.
 	guardGap = 10 * time.Millisecond
 )
 
-// A socketWatcher says when to look at the socket again: often enough, and no oftener, since a
-// process that wakes up each second uses more of a processor by that than by its work.
+// A socketWatcher determines the times of checks of the socket. They are rare, because waking up
+// each second costs more than the check.
 type socketWatcher struct {
 	watch   *dirwatch.Watch
 	changed chan struct{} // has room for one
@@ -38,10 +38,10 @@ func newSocketWatcher(socket string) *socketWatcher {
 	return l
 }
 
-// renew comes before each look, or a change in between would go unnoticed.
+// renew is called before each check, so that no change is missed.
 func (l *socketWatcher) renew() { l.blind = l.watch.Renew() != nil }
 
-// wait waits until it is time to look again. It returns false when the context ends.
+// wait waits until the next check. It returns false when the context ends.
 func (l *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 	changed, pause := l.changed, netTime
 	if l.blind || !inPlace {
@@ -67,8 +67,7 @@ func (l *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 
 func (l *socketWatcher) close() { l.watch.Close() }
 
-// guard returns the listener that leads here: the given one, as long as nobody has taken it away,
-// or a new one.
+// guard returns the listener at the path: the given one while its socket is in place, or a new one.
 func (s *Server) guard(current *listener) (*listener, error) {
 	if current != nil && (current.inPlace() || answers(s.options.Socket)) {
 		return current, nil

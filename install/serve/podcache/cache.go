@@ -16,28 +16,27 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options say what is cached.
+// Options are the options of a cache.
 type Options struct {
 	// Client sends the requests. Run closes its idle connections at the end.
 	Client *apiclient.Client
-	// NodeName is the name of the node whose pods are kept.
+	// NodeName is the node of the cached pods.
 	NodeName string
-	// Fetch is asked for what is not kept.
+	// Fetch provides objects that are not cached.
 	Fetch source.Source
-	// Changed is called with the name of each pod that was changed, made or removed, if it is not
-	// nil; with empty ones when all were listed anew, so that any of them may have been. It must
-	// not wait.
+	// Changed, unless nil, is called with the name of each pod that was added, changed or removed,
+	// or with empty names after a new list, when any pod may have changed. It must not block.
 	Changed func(namespace, name string)
-	// Broken is called with the error when a watch cannot be made, and every half minute as long as
-	// it cannot, if it is not nil. Events may be lost until it can; what is kept is then listed
-	// anew.
+	// Broken, unless nil, is called with the error if a watch fails, and every half minute while it
+	// does. Events may be lost meanwhile; then the objects are listed again.
 	Broken func(error)
 }
 
-// maxFetches bounds the questions to the API server at a time; a pod has at most some MiB.
+// maxFetches is the maximum number of concurrent requests to the API server; a pod has at most a
+// few MiB.
 const maxFetches = 8
 
-// A Cache keeps pods and namespaces. It is safe for concurrent use.
+// A Cache caches pods and namespaces. It is safe for concurrent use.
 type Cache struct {
 	options         Options
 	client          *rest.RESTClient
@@ -74,9 +73,9 @@ func (o *Options) tellChange(n name) {
 	}
 }
 
-// Run keeps the cache up to date until the context ends. What fails is tried again: pods after at
-// most five seconds, namespaces with longer and longer pauses, up to a minute. Meanwhile the last
-// state stays.
+// Run keeps the cache up to date until the context ends. Failed watches are repeated: of pods after
+// at most five seconds, of namespaces with delays that grow to a minute. Meanwhile the last state
+// remains.
 func (m *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -134,7 +133,7 @@ func (m *Cache) Namespace(ctx context.Context, which string) (namespace []byte, 
 	return namespace, true, err
 }
 
-// fetch asks the API server, after those who wait already.
+// fetch sends a request to the API server, in the order of the calls.
 func fetch[T any](ctx context.Context, m *Cache, question func() (*T, error)) ([]byte, error) {
 	select {
 	case m.fetches <- struct{}{}:
@@ -149,23 +148,23 @@ func fetch[T any](ctx context.Context, m *Cache, question func() (*T, error)) ([
 	return json.Marshal(answer)
 }
 
-// An Item names a pod that is kept.
+// An Item identifies a cached pod.
 type Item struct {
 	source.Ref
-	// ResourceVersion is that of the pod's last change.
+	// ResourceVersion is the version of the pod's last change.
 	ResourceVersion string
 	PodStatus       PodStatus
 }
 
-// Pods returns the pods of the node in the order of their names; none before they are listed.
-// [Cache.Pod] has the rest.
+// Pods returns the pods of the node sorted by name; none before they are listed. [Cache.Pod]
+// returns the object.
 func (m *Cache) Pods() []Item {
 	items := m.pods.all()
 	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.String(), b.String()) })
 	return items
 }
 
-// Item returns a pod of the node, if it is kept.
+// Item returns a pod of the node, if it is cached.
 func (m *Cache) Item(namespace, podName string) (Item, bool) {
 	return m.pods.one(name{namespace, podName})
 }

@@ -14,25 +14,24 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// longestKept is how many bytes of one object are kept. An injected pod has about 4 KiB.
+// longestKept is the maximum size of a cached object in bytes. An injected pod has about 4 KiB.
 const longestKept = 32 << 10
 
-// configHash is the annotation by which a static pod is known; see [decide.Pod.HasUID].
+// configHash is the annotation that identifies a static pod; see [decide.Pod.HasUID].
 const configHash = "kubernetes.io/config.hash"
 
-// lastApplied is written by kubectl, doubles a pod, and never counts.
+// lastApplied is written by kubectl, doubles the size of a pod, and is not needed.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// object is a pod or a namespace: first as the API server sends it, and then as it is kept. The
-// types of k8s.io/api are not linked, and their many fields are never decoded.
+// object is a pod or a namespace, first as received and then as cached. The types of k8s.io/api are
+// not used, so that their many fields are not decoded.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              json.RawMessage `json:"spec,omitempty"`
 	Status            json.RawMessage `json:"status,omitempty"`
 
-	// kept is what will be kept. When it is there, all but the identity is gone from the fields
-	// above.
+	// kept is the cached form. When it is set, the fields above contain only the identity.
 	kept *kept
 }
 
@@ -44,9 +43,8 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// trim turns an object into what is kept of it. Of one that is not understood that is its name:
-// whoever asks for it shall hear why. An error would make client-go log the whole object, with all
-// that its owner wrote into it.
+// trim converts an object to its cached form. An invalid object is reduced to its name, and a
+// request for it returns the reason. An error would make client-go log the whole object.
 func trim(what any) (any, error) {
 	o, ok := what.(*object)
 	if !ok {
@@ -67,10 +65,10 @@ func trim(what any) (any, error) {
 	return t, nil
 }
 
-// longestName is the length of the longest names that Kubernetes knows.
+// longestName is the maximum length of a name in Kubernetes.
 const longestName = 253
 
-// short returns a text, or nothing if it is longer than any that could be meant.
+// short returns the text, or an empty string if it is longer than any valid one.
 func short(text string) string {
 	if len(text) > longestName {
 		return ""
@@ -78,7 +76,7 @@ func short(text string) string {
 	return text
 }
 
-// counting returns the JSON of what decisions need.
+// counting returns the JSON of the parts that decisions need.
 func (o *object) counting() ([]byte, error) {
 	m := decide.Metadata{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Labels: o.Labels}
 	if o.Namespace == "" { // the objects of a list do not say their kind
@@ -93,7 +91,7 @@ func (o *object) counting() ([]byte, error) {
 	return json.Marshal(pod)
 }
 
-// unmarshal leaves the value alone where there is nothing.
+// unmarshal does not change the value if the text is empty.
 func unmarshal(text json.RawMessage, value any) error {
 	if len(text) == 0 {
 		return nil
@@ -121,7 +119,7 @@ func (l *list) DeepCopyObject() runtime.Object {
 
 var group = schema.GroupVersion{Version: "v1"}
 
-// codecs decode pods and namespaces into what this package has of them.
+// codecs returns decoders of pods and namespaces to the types of this package.
 func codecs() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	for _, kind := range []string{"Pod", "Namespace"} {

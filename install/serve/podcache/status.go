@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// PodStatus is how far a pod has come, and what else a field selector may ask for. The plugin is
-// not told of it. The zero value is a pod of which nothing is known.
+// PodStatus contains the phase of a pod, and other fields for field selectors. It is not sent to
+// the plugin. The zero value is that of an unknown pod.
 type PodStatus struct {
-	// Deleted reports that the pod is being deleted. That cannot be taken back.
+	// Deleted reports that the pod is being deleted, which is irreversible.
 	Deleted bool
 	// Phase is the phase of the pod's status: Pending, Running, Succeeded, Failed or Unknown.
 	Phase string
@@ -19,31 +19,31 @@ type PodStatus struct {
 	Init []InitContainer
 }
 
-// Over reports whether the pod's containers have ended for good.
+// Over reports whether the pod's containers have ended permanently.
 func (l *PodStatus) Over() bool { return l.Phase == "Succeeded" || l.Phase == "Failed" }
 
-// An InitContainer is what is known of an init container that has ended at least once.
+// An InitContainer contains the results of an init container that has ended at least once.
 type InitContainer struct {
 	Name string
-	// Succeeded reports that its last run has ended well.
+	// Succeeded reports that its last run succeeded.
 	Succeeded bool
-	// Last is the run before the present one, or before the one that waits to begin; nil if there
-	// was none.
+	// Last is the last completed run; nil if there was none.
 	Last *Termination
 }
 
-// A Termination is how a run of a container ended.
+// A Termination is the result of a run of a container.
 type Termination struct {
 	ExitCode int
 	Message  string
-	// Started is when the run began, to the second; zero if the runtime does not say.
+	// Started is the begin of the run, with a resolution of a second; zero if unknown.
 	Started time.Time
 }
 
-// longestMessages bounds the messages that are kept of one pod. The kubelet cuts each after 4 KiB.
+// longestMessages is the maximum total size of the cached messages of a pod. The kubelet truncates
+// each to 4 KiB.
 const longestMessages = 8 << 10
 
-// lifeOf returns what an object says of its life. What is not understood is not known.
+// lifeOf returns the status of an object. Invalid parts are ignored.
 func lifeOf(o *object) PodStatus {
 	var spec struct{ RestartPolicy, SchedulerName, ServiceAccountName string }
 	_ = unmarshal(o.Spec, &spec)
@@ -73,7 +73,7 @@ func lifeOf(o *object) PodStatus {
 	return l
 }
 
-// initStatus is the part of a ContainerStatus that counts.
+// initStatus is the required part of a ContainerStatus.
 type initStatus struct {
 	Name             string
 	State, LastState struct{ Terminated *termination }
@@ -85,7 +85,7 @@ type termination struct {
 	StartedAt time.Time
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]: a time that is none shall not hide the rest.
+// UnmarshalJSON implements [json.Unmarshaler]: an invalid time does not make the rest invalid.
 func (t *termination) UnmarshalJSON(text []byte) error {
 	var raw struct {
 		ExitCode  int

@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// store is what a watch keeps up to date. It is safe for concurrent use. Without a watch it is
-// empty.
+// store is the store of a watch. It is safe for concurrent use. Without a watch it is empty.
 type store struct {
 	mu      sync.RWMutex
 	objects map[name]*kept
@@ -23,19 +22,18 @@ type store struct {
 
 var _ cache.TransformingStore = (*store)(nil)
 
-// name names an object; a namespace is in none.
+// name identifies an object; the namespace of a namespace is empty.
 type name struct{ namespace, name string }
 
-// kept is what is kept of an object. It is never changed.
+// kept is a cached object. It is immutable.
 type kept struct {
 	uid, hash, version string
-	// json is what counts; nil if there is too much of it, or it is not understood.
+	// json contains the required parts; nil if they are too large or invalid.
 	json []byte
 	life PodStatus // of a pod
 }
 
-// hasUID reports whether the object is the one that the kubelet knows by the UID. Everything has
-// the empty one.
+// hasUID reports whether the object has the UID in the kubelet. The empty UID matches every object.
 func (k *kept) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
 
 // get returns an object with its text; nil if there is none.
@@ -48,7 +46,7 @@ func (s *store) get(n name) *kept {
 	return nil
 }
 
-// all returns what is to be known of all objects but their text.
+// all returns all objects without their text.
 func (s *store) all() []Item {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -59,7 +57,7 @@ func (s *store) all() []Item {
 	return items
 }
 
-// one returns the same of one object, if there is one.
+// one returns an object without its text.
 func (s *store) one(n name) (Item, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -75,21 +73,21 @@ func (k *kept) item(n name) Item {
 	return Item{Ref: ref, ResourceVersion: k.version, PodStatus: k.life}
 }
 
-// ready reports whether the first list has come.
+// ready reports whether the first list has been received.
 func (s *store) ready() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.synced
 }
 
-// trouble returns why the API server is not followed now; nil if it is.
+// trouble returns the reason why the watch is interrupted, or nil.
 func (s *store) trouble() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.broken
 }
 
-// refusal returns the API server's answer that it does not let us watch, if that was the last.
+// refusal returns the last error if it means that the agent has no permission to watch.
 func (s *store) refusal() error {
 	if err := s.trouble(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return err
@@ -97,10 +95,10 @@ func (s *store) refusal() error {
 	return nil
 }
 
-// quiet is how long a failure that goes on is not told again. It is tried much more often.
+// quiet is the minimum time between reports of a lasting failure, which is retried more often.
 const quiet = 30 * time.Second
 
-// note keeps what came of the last request, and returns whether it is a failure to tell.
+// note records the result of the last request, and reports whether it is a failure to report.
 func (s *store) note(err error) (tell bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +111,8 @@ func (s *store) note(err error) (tell bool) {
 	return tell
 }
 
-// Transformer implements [cache.TransformingStore]: while a list is streamed its objects are
-// trimmed one by one.
+// Transformer implements [cache.TransformingStore]: the objects of a streamed list are converted
+// one by one.
 func (s *store) Transformer() cache.TransformFunc { return trim }
 
 // Add implements [cache.ReflectorStore].

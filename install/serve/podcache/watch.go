@@ -28,17 +28,17 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-// listTime bounds a list and the beginning of a watch, which otherwise wait without end for an
-// answer that comes byte by byte. A list of a large cluster's namespaces takes seconds. A watch
-// ends at the latest so long after the API server should have ended it.
+// listTime limits a list and the begin of a watch, which would otherwise wait indefinitely for a
+// slow response. A list of the namespaces of a large cluster takes seconds. A watch ends at most so
+// long after the time when the API server should have ended it.
 const listTime = time.Minute
 
-// namespacePause is client-go's own, from about a second to a minute: namespaces are those of the
-// whole cluster, too much for each of its nodes to ask for every few seconds. One that is new is
+// namespacePause is client-go's default, from about a second to a minute: the namespaces of the
+// whole cluster are too large to be requested by every node every few seconds. A new namespace is
 // fetched meanwhile.
 var namespacePause *wait.Backoff
 
-// A boundedWatch is a watch whose context ends with it.
+// A boundedWatch is a watch that cancels its context when it is stopped.
 type boundedWatch struct {
 	watch.Interface
 	end func()
