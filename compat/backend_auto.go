@@ -29,7 +29,7 @@ func Choose(name BackendName) (Backend, error) {
 	case BackendLegacy:
 		return legacyBackend{}, nil
 	}
-	return nil, fmt.Errorf("%q is not a backend: want %s, %s or %s",
+	return nil, fmt.Errorf("%q is not a backend: must be %s, %s or %s",
 		string(name), string(BackendAuto), string(BackendNFT), string(BackendLegacy))
 }
 

@@ -39,7 +39,7 @@ func FindIstio(ns *netns.NS) ([]string, error) {
 func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
-		return nil, fmt.Errorf("%s what Istio left: %w", what, err)
+		return nil, fmt.Errorf("%s Istio's rules: %w", what, err)
 	}
 	var lines []string
 	var errs []error
@@ -50,7 +50,7 @@ func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]st
 		found, err := do(ns, id)
 		lines = append(lines, found...)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s what Istio left: %w", what, err))
+			errs = append(errs, fmt.Errorf("%s Istio's rules: %w", what, err))
 		}
 	}
 	return lines, errors.Join(errs...)
