@@ -29,7 +29,7 @@ func Choose(name BackendName) (Backend, error) {
 	case BackendLegacy:
 		return legacyBackend{}, nil
 	}
-	return nil, fmt.Errorf("%q is not a backend: want %s, %s or %s",
+	return nil, fmt.Errorf("%q is not a backend: must be %s, %s or %s",
 		string(name), string(BackendAuto), string(BackendNFT), string(BackendLegacy))
 }
 
@@ -50,12 +50,13 @@ func fallBack(rs rules.Ruleset, nftErr error) (Result, error) {
 
 // lacksNFT reports whether the error means that the kernel lacks a feature of nf_tables.
 func lacksNFT(err error) bool {
-	var refused *nft.KernelError
+	var kernelErr *nft.KernelError
 	switch {
 	case err == nil, errors.Is(err, route.ErrNoIPv6):
 		return false
-	case errors.As(err, &refused) && refused.Errno == unix.ENOENT:
-		return true // no such type of expression or chain; no message names anything else that need be there
+	case errors.As(err, &kernelErr) && kernelErr.Errno == unix.ENOENT:
+		// An unknown expression or chain type: the transaction creates all other objects it uses.
+		return true
 	}
 	return nft.IsNotSupported(err)
 }

@@ -31,8 +31,8 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 
 // applyLegacy applies translated tables.
 func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
-	err = inside(ns, func() error {
-		return locked(func(exclusive bool) (err error) {
+	err = inNamespace(ns, func() error {
+		return withLock(func(exclusive bool) (err error) {
 			a := legacyApplier{want: tablesOf(want.Tables)}
 			result, err = a.run(want.Routing, exclusive)
 			return err
@@ -49,7 +49,7 @@ func (legacyBackend) Plan(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (p Plan
 	}
 	p = Plan{Backend: BackendLegacy, Outcome: nft.Created}
 	if !prev.empty {
-		err = inside(ns, func() (err error) {
+		err = inNamespace(ns, func() (err error) {
 			p.Outcome, err = planLegacy(tablesOf(want.Tables))
 			return err
 		})
@@ -122,7 +122,7 @@ func (legacyBackend) Read(ns *netns.NS) (rules.Ruleset, error) { return readRule
 // readRuleset returns Sluice's rules in the tables of iptables-legacy, and Sluice's routes.
 func readRuleset(ns *netns.NS, own func(*rules.Table) *rules.Table) (rules.Ruleset, error) {
 	var rs rules.Ruleset
-	err := inside(ns, func() error {
+	err := inNamespace(ns, func() error {
 		current, err := readLegacy(own)
 		if err != nil {
 			return err
@@ -136,8 +136,8 @@ func readRuleset(ns *netns.NS, own func(*rules.Table) *rules.Table) (rules.Rules
 
 // Remove implements Backend.
 func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
-	err = inside(ns, func() error {
-		return locked(func(bool) (err error) {
+	err = inNamespace(ns, func() error {
+		return withLock(func(bool) (err error) {
 			if removed, err = removeLegacy(); err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ func (nftBackend) Name() BackendName { return BackendNFT }
 // Apply implements Backend.
 func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (result Result, err error) {
 	if ns != nil {
-		err = inside(ns, func() (err error) {
+		err = inNamespace(ns, func() (err error) {
 			result, err = b.Apply(nil, rs, prev)
 			return err
 		})
@@ -70,7 +70,7 @@ func (m *migration) begin(exclusive bool) (err error) {
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if err != nil && !tookPlace(applied) {
 		if len(m.gates.log) > 0 {
-			err = locked(func(bool) error { return m.gates.undo(err) })
+			err = withLock(func(bool) error { return m.gates.undo(err) })
 		}
 		return m.gates.left(m.old), err
 	}
@@ -87,7 +87,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	result.legacyEmpty = clearErr == nil && len(current) == 0
 	if len(current) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
-		clearErr = locked(func(bool) error { return result.clearLegacy(m.ruleset) })
+		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {
 		const what = "the rules are in place in nftables, but not all of ours in iptables-legacy are gone"
@@ -206,7 +206,7 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 		removed, err = nft.Remove(ns)
 	}
 	if nft.IsNotSupported(err) {
-		err = nil // a kernel without nf_tables has nothing of ours in it
+		err = nil // a kernel without nf_tables holds no rules of Sluice
 	}
 	return removed, err
 }
@@ -215,7 +215,7 @@ func (nftBackend) Remove(ns *netns.NS) (removed bool, err error) {
 // returns none, because the process cannot have written any.
 func legacyTables(ns *netns.NS) ([]rules.Table, error) {
 	var tables []rules.Table
-	err := inside(ns, func() error {
+	err := inNamespace(ns, func() error {
 		current, err := readLegacy(ownRules)
 		tables = current.list()
 		return err

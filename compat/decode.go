@@ -106,13 +106,13 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	d.address(h.Source, rules.Source, xtables.InvertSource)
 	d.address(h.Destination, rules.Destination, xtables.InvertDestination)
 	flags, known := h.Flags&^xtables.FlagGoto4, uint8(xtables.FlagFragment4)
-	asked, tos := h.Protocol != 0, ""
+	hasProtocol, tos := h.Protocol != 0, ""
 	if family == rules.IPv6 {
 		flags, known = h.Flags&^(xtables.FlagGoto6|xtables.FlagProtocol6), xtables.FlagTOS6
-		asked = h.Flags&xtables.FlagProtocol6 != 0
+		hasProtocol = h.Flags&xtables.FlagProtocol6 != 0
 		tos = fmt.Sprintf(", type of service 0x%x", h.TOS)
 	}
-	if asked {
+	if hasProtocol {
 		d.protocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
@@ -177,9 +177,9 @@ func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 // address converts an address and its mask, which is usually a prefix.
 func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8) {
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
-		return // no packet of IPv4 has another address than 0.0.0.0 in no bits (ip_packet_match)
+		return // an empty mask matches every address (ip_packet_match)
 	}
-	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if one is after a zero
+	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if the mask is not a prefix
 	p := netip.PrefixFrom(a.Addr, ones)
 	if ones == 0 || p.Masked() != p {
 		name := map[rules.Side]string{rules.Source: "source", rules.Destination: "destination"}[side]
@@ -191,7 +191,7 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 
 // protocol converts the transport protocol.
 func (d *headerDecoder) protocol(number uint16) {
-	if number == 0 || number > 255 { // IPv6's 0 is any, whether inverted or not (ip6_packet_match)
+	if number == 0 || number > 255 { // IPv6: 0 matches any, even if inverted (ip6_packet_match)
 		d.unknown(rules.Reads, "%sprotocol %d", d.not(xtables.InvertProtocol), number)
 		return
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodeRule writes a rule of one family for a table of the kernel; decodeRule reads it back the
-// same. The rule must be one that xtables has: at most one value for each of its own comparisons,
-// conditions in the canonical order, and one action besides the counter that every rule has anyway.
-// The error names the condition or action that is not so.
+// encodeRule encodes a rule of one family for xtables. It is the inverse of decodeRule. The rule
+// must be expressible in xtables: at most one value for each field of the rule header, matches in the
+// canonical order, and at most one action in addition to rules.Count. The error names the
+// unsupported match or action.
 func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	e := headerEncoder{family: family}
 	for _, m := range r.Matches {
@@ -27,7 +27,7 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 		return xtables.Rule{}, err
 	}
 	if r.Comment != "" {
-		// The last, so that it costs nothing for packets that do not match.
+		// Last, so that the kernel evaluates it only for packets that match the rest.
 		x, err := xt.EncodeComment(r.Comment)
 		if err != nil {
 			return xtables.Rule{}, err
@@ -49,19 +49,20 @@ func kernelExtension(x xt.Extension) xtables.Extension {
 	return xtables.Extension{Name: x.Name, Revision: uint8(x.Revision), Data: x.Data}
 }
 
-// encodeTarget writes the one action of a rule.
+// encodeTarget encodes the action of a rule. It ignores rules.Count.
 func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, error) {
-	var only rules.Action
+	var action rules.Action
 	for _, a := range actions {
 		if a == rules.Action(rules.Count{}) {
 			continue
 		}
-		if only != nil {
-			return xtables.Target{}, fmt.Errorf("%s and %s: a rule of xtables has one target", only, a)
+		if action != nil {
+			const format = "%s and %s: a rule of xtables has one target"
+			return xtables.Target{}, fmt.Errorf(format, action, a)
 		}
-		only = a
+		action = a
 	}
-	switch a := only.(type) {
+	switch a := action.(type) {
 	case nil:
 		return xtables.Target{}, nil
 	case rules.Verdict:
@@ -71,19 +72,19 @@ func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, 
 	case rules.Jump:
 		return xtables.Target{Chain: a.Chain, Goto: a.Goto}, nil
 	}
-	x, err := xt.EncodeTarget(family, only)
+	x, err := xt.EncodeTarget(family, action)
 	return xtables.Target{Extension: kernelExtension(x)}, err
 }
 
-// headerEncoder collects a rule's own comparisons.
+// headerEncoder collects the header of a rule, and the matches that need extensions.
 type headerEncoder struct {
-	family rules.Family
-	header xtables.Header
-	sides  [2]bool // that have an address
-	rest   []rules.Match
+	family  rules.Family
+	header  xtables.Header
+	hasAddr [2]bool       // by rules.Side
+	rest    []rules.Match // for extensions
 }
 
-var errTwice = errors.New("a rule of xtables compares it once, with one value")
+var errSingleValue = errors.New("a rule of xtables compares it once, with one value")
 
 func (e *headerEncoder) match(m rules.Match) error {
 	switch m := m.(type) {
@@ -93,7 +94,7 @@ func (e *headerEncoder) match(m rules.Match) error {
 		return e.address(m)
 	case rules.MatchProtocol:
 		if len(m.Protocols) != 1 || e.header.Protocol != 0 || m.Protocols[0] == 0 {
-			return errTwice
+			return errSingleValue
 		}
 		e.header.Protocol = uint16(m.Protocols[0])
 		e.negate(m.Not, xtables.InvertProtocol)
@@ -106,7 +107,7 @@ func (e *headerEncoder) match(m rules.Match) error {
 	return nil
 }
 
-// protocol is the one that all packets have which the rule matches, 0 if there is none.
+// protocol returns the protocol that the rule requires, or 0 if it requires none.
 func (e *headerEncoder) protocol() rules.Protocol {
 	if e.header.Invert&xtables.InvertProtocol != 0 {
 		return 0
@@ -126,7 +127,7 @@ func (e *headerEncoder) name(m rules.MatchInterface) error {
 		field, bit = &e.header.Out, xtables.InvertOut
 	}
 	if len(m.Names) != 1 || *field != (xtables.Interface{}) {
-		return errTwice
+		return errSingleValue
 	}
 	var err error
 	*field, err = xtables.NamedInterface(m.Names[0].Name, m.Names[0].Prefix)
@@ -134,19 +135,19 @@ func (e *headerEncoder) name(m rules.MatchInterface) error {
 	return err
 }
 
-// address writes a prefix. A range that is none, or of a side that has an address already, is left
-// for an extension.
+// address encodes a prefix in the header. A range that is not a prefix, or a second address of the
+// same side, is left for an extension.
 func (e *headerEncoder) address(m rules.MatchAddr) error {
 	if m.Family() != e.family {
 		return fmt.Errorf("it is not of family %s", e.family)
 	}
-	first := !e.sides[m.Side]
-	e.sides[m.Side] = true
+	first := !e.hasAddr[m.Side]
+	e.hasAddr[m.Side] = true
 	if len(m.Ranges) != 1 {
-		return errTwice
+		return errSingleValue
 	}
 	p, isPrefix := m.Ranges[0].Prefix()
-	if !first || !isPrefix || p.Bits() == 0 { // which compares nothing
+	if !first || !isPrefix || p.Bits() == 0 { // 0 bits match every address
 		e.rest = append(e.rest, m)
 		return nil
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// encodeForKernel is encodeRule with the target in the newest revision that the kernel has, of
-// those that say it. iptables-legacy-save prints no other: for older ones it writes "[unsupported
-// revision]", though the kernel takes them. If the kernel cannot be asked, it is the oldest, which
-// every kernel has.
+// encodeForKernel is like encodeRule, but uses the newest revision of the target that the kernel
+// supports. For older revisions iptables-legacy-save prints "[unsupported revision]", although the
+// kernel accepts them. If the kernel cannot be probed, encodeForKernel uses the oldest revision,
+// which every kernel supports.
 func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	encoded, err := encodeRule(family, r)
 	if err != nil {
@@ -33,19 +33,19 @@ func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	return encoded, nil
 }
 
-// targetAnswers are the kernel's, true or false by feature: they do not change while it runs.
-var targetAnswers sync.Map
+// targetSupport caches by feature whether the kernel supports a revision of a target.
+var targetSupport sync.Map
 
-// kernelHas reports whether the kernel is known to have a revision of a target. Asking needs
-// CAP_NET_ADMIN for the namespace of the thread, and makes the kernel load the target's module.
+// kernelHas reports whether the kernel is known to support a revision of a target. The probe needs
+// CAP_NET_ADMIN in the namespace of the thread, and makes the kernel load the target's module.
 func kernelHas(family rules.Family, x xtables.Extension) bool {
 	f := xtables.Feature{Family: family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision}
-	if has, known := targetAnswers.Load(f); known {
+	if has, known := targetSupport.Load(f); known {
 		return has.(bool)
 	}
 	err := xtables.Probe(nil, f)
 	if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EPROTONOSUPPORT) {
-		targetAnswers.Store(f, err == nil)
+		targetSupport.Store(f, err == nil)
 	}
 	return err == nil
 }

@@ -50,7 +50,7 @@ func SetHits(s Snapshot, packets uint64) {
 var LegacyTables = legacyTables
 
 // Described says what a feature is to people.
-var Described = described
+var Described = describe
 
 // Steps lists, for tests, what is written in which order: the tables, with "gate" after those in
 // which the gate is shut.
@@ -87,4 +87,6 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 }
 
 // Kept is what a Result says of the packets that rules for older connections have let pass.
-func Kept(want, live []rules.Table) uint64 { return kept(tablesOf(want), tablesOf(live)) }
+func Kept(want, live []rules.Table) uint64 {
+	return establishedPackets(tablesOf(want), tablesOf(live))
+}

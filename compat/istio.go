@@ -18,42 +18,42 @@ const maxAttempts = 20
 
 // RemoveIstio deletes the rules that istio-iptables wrote with iptables-legacy in the namespace
 // (nil: the current one), table by table, each atomically. Package [istio] describes how they are
-// recognised. Rules of others stay as they are, in their order and with their counters. Tables
-// stay, also empty ones, and none is created.
+// recognised. Foreign rules, their order and their counters are unchanged. RemoveIstio neither
+// deletes empty tables nor creates tables.
 //
-// It returns what it deleted, one line each, also with an error: if a table cannot be replaced, the
-// others are replaced nevertheless. It needs the privileges of [xtables.Tables] and
+// It returns one line for each deleted item, even with an error: if a table cannot be replaced, it
+// continues with the next one. It needs the privileges of [xtables.Tables] and
 // [xtables.Replace].
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "remove", removeFrom)
 }
 
-// FindIstio returns what RemoveIstio would delete, one line for each item, also with an error. It
-// writes nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
+// FindIstio returns one line for each item that RemoveIstio would delete, even with an error. It
+// changes nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
 	return inEachTable(ns, "look for", findIn)
 }
 
-// inEachTable returns the lines of all existing tables that Istio may have written to, even if one
-// of them fails.
+// inEachTable calls do for each existing table that Istio may have written to, and returns all lines
+// and all errors.
 func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
-		return nil, fmt.Errorf("%s what Istio left: %w", what, err)
+		return nil, fmt.Errorf("%s Istio's rules: %w", what, err)
 	}
 	var lines []string
-	var faults []error
+	var errs []error
 	for _, id := range tables {
 		if !slices.Contains(istioTables, id.Name) {
 			continue
 		}
-		of, err := do(ns, id)
-		lines = append(lines, of...)
+		found, err := do(ns, id)
+		lines = append(lines, found...)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s what Istio left: %w", what, err))
+			errs = append(errs, fmt.Errorf("%s Istio's rules: %w", what, err))
 		}
 	}
-	return lines, errors.Join(faults...)
+	return lines, errors.Join(errs...)
 }
 
 // findIn returns the lines for Istio's rules in one table.
@@ -105,7 +105,8 @@ func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 
 // remove removes the rules and chains from the table.
 func remove(t *xtables.Table, found istio.Remains) error {
-	for _, p := range slices.Backward(found.Rules) { // so that the indices before stay right
+	// Backward, so that the remaining indices stay valid.
+	for _, p := range slices.Backward(found.Rules) {
 		c := &t.Chains[p.Chain]
 		c.Rules = slices.Delete(c.Rules, p.Rule, p.Rule+1)
 	}

@@ -20,18 +20,18 @@ const ChainPrefix = "SLUICE_"
 
 // Translate converts a ruleset into the form of iptables-legacy, with the same fate for every
 // packet. It supports what [rules.Compile] uses. An error names the chain and the rule that xtables
-// cannot express. The time is linear in the number of prefixes.
+// does not support. The time is linear in the number of prefixes.
 //
 // A chain goes into the table of the built-in chain that calls it: a NAT chain into nat, a filter
 // chain into raw if it runs before conntrack, and into mangle otherwise. Families are separate. A
 // match with several values becomes several rules, of which the first has the comment; one rule has
 // as many ports as fit. The drop after a tproxy, for packets without a listener, is part of TPROXY.
 //
-// Accept becomes a return to the built-in chain: as in nf_tables, the chains of others at the hook
-// see the packet next. ACCEPT of xtables would end the table, with the rules of others after our
-// jump. (REDIRECT and TPROXY do end it, which cannot be avoided.) A return leaves one chain only.
-// So the rules after a jump become a chain of their own, and the chain that is jumped to goes on to
-// it at its end (-g).
+// Accept becomes a return to the built-in chain: as in nf_tables, the packet then traverses the
+// foreign chains at the hook. ACCEPT of xtables would end the table, and skip foreign rules after
+// Sluice's jump. (REDIRECT and TPROXY end it unavoidably.) A return leaves only one chain.
+// Therefore the rules after a jump become a separate chain, and the jump's target ends with a goto
+// (-g) to that chain.
 //
 // Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, for readers
 // of the counters of these rules.

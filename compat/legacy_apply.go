@@ -109,7 +109,7 @@ func (a *legacyApplier) replace(want tables) (Result, error) {
 			a.found = append(a.found, current.list()...)
 		}
 		if len(list) == 0 {
-			result.Kept = kept(want, current)
+			result.Kept = establishedPackets(want, current)
 			return result, nil
 		}
 		if err := a.writer.do(list); err != nil {

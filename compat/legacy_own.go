@@ -69,7 +69,7 @@ func removeOwn(t *xtables.Table) (encoded, error) {
 				kept = append(kept, c.Rules[j])
 				continue
 			}
-			r, err := renewed(t.Family, &c.Rules[j])
+			r, err := withoutCounters(t.Family, &c.Rules[j])
 			if err != nil {
 				return p, fmt.Errorf("%s: chain %s: rule %d: %w", t, c.Name, j+1, err)
 			}
@@ -94,8 +94,8 @@ func removeOwn(t *xtables.Table) (encoded, error) {
 	return p, nil
 }
 
-// renewed returns an equivalent rule without counters.
-func renewed(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
+// withoutCounters returns an equivalent rule without counters.
+func withoutCounters(f rules.Family, r *xtables.Rule) (xtables.Rule, error) {
 	var target xtables.Target
 	target.Chain, target.Goto = r.Jump()
 	if verdict, ok := r.Verdict(); ok {

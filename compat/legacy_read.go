@@ -101,9 +101,9 @@ func (m tables) count() int {
 	return n
 }
 
-// kept returns the sum of the counters of the rules for established connections, which have a Count
-// action.
-func kept(want, current tables) uint64 {
+// establishedPackets returns the sum of the packet counters of the rules with a Count action, which
+// match established connections.
+func establishedPackets(want, current tables) uint64 {
 	var n uint64
 	for id, t := range want {
 		for _, c := range t.Chains {

@@ -69,7 +69,7 @@ func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 
 func readLive(ns *netns.NS, origin Origin) (Live, error) {
 	if !slices.Contains([]Origin{OriginAll, OriginNFT, OriginIPTablesNFT, OriginLegacy}, origin) {
-		return Live{}, fmt.Errorf("%q is not an origin of rules: want nft, iptables-nft, legacy or nothing", origin)
+		return Live{}, fmt.Errorf("%q is not an origin of rules: must be nft, iptables-nft, legacy or empty", origin)
 	}
 	before, err := readSurroundings(ns, origin)
 	for range maxLiveReads {

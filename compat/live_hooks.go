@@ -85,9 +85,9 @@ func (o hookOrder) before(h rules.Hook, a, b chainID) bool {
 	return false
 }
 
-// besideConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
+// sideOfConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
 // for a chain after it, and 0 if the order is unknown.
-func (o hookOrder) besideConntrack(h rules.Hook, id chainID) int {
+func (o hookOrder) sideOfConntrack(h rules.Hook, id chainID) int {
 	side := 0
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if id.family != rules.Inet && id.family != f {

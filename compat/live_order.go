@@ -56,7 +56,7 @@ func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity 
 			p := liveOrder{chains: chains[:n], legacy: legacy, hook: h, hooks: order}
 			open := p.arrange()
 			if position == rules.ConntrackPriority {
-				open = p.arrangeBesideConntrack(open)
+				open = p.arrangeAroundConntrack(open)
 			}
 			if len(open) > 0 {
 				unknown = append(unknown, Ambiguity{h, open})
@@ -89,20 +89,20 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 		placed[next] = true
 		c := p.chains[next]
 		c.Chain.Base.Order = order
-		if p.isOpen(next) {
+		if p.isAmbiguous(next) {
 			open = append(open, c)
 		}
 	}
 	return open
 }
 
-// arrangeBesideConntrack makes the order of sorted chains negative before conntrack and positive
+// arrangeAroundConntrack makes the order of sorted chains negative before conntrack and positive
 // after it. If this is unknown for one of them, it sets all orders to 0 and returns the chains
 // whose order then matters; otherwise it returns open.
-func (p *liveOrder) arrangeBesideConntrack(open []rules.ChainRef) []rules.ChainRef {
+func (p *liveOrder) arrangeAroundConntrack(open []rules.ChainRef) []rules.ChainRef {
 	before, known := 0, true
 	for _, c := range p.chains {
-		switch p.hooks.besideConntrack(p.hook, p.id(c)) {
+		switch p.hooks.sideOfConntrack(p.hook, p.id(c)) {
 		case -1:
 			before++
 		case 0:
@@ -123,7 +123,9 @@ func (p *liveOrder) arrangeBesideConntrack(open []rules.ChainRef) []rules.ChainR
 	if known || len(p.chains) < 2 {
 		return open
 	}
-	open = slices.DeleteFunc(slices.Clone(p.chains), func(c rules.ChainRef) bool { return !acts(c) })
+	open = slices.DeleteFunc(slices.Clone(p.chains), func(c rules.ChainRef) bool {
+		return !hasEffect(c)
+	})
 	if len(open) < 2 {
 		return nil
 	}
@@ -168,24 +170,26 @@ func (p *liveOrder) next(placed []bool) int {
 	return slices.Index(placed, false)
 }
 
-// isOpen reports whether the chain has rules and its order relative to another chain with rules is
-// unknown.
-func (p *liveOrder) isOpen(i int) bool {
+// isAmbiguous reports whether the chain has rules and its order relative to another chain with
+// rules is unknown.
+func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
-		if j != i && p.first[i][j] == p.first[j][i] && meet(p.chains[i], p.chains[j]) && acts(p.chains[i]) && acts(p.chains[j]) {
+		isUnordered := j != i && p.first[i][j] == p.first[j][i] &&
+			sharePackets(p.chains[i], p.chains[j])
+		if isUnordered && hasEffect(p.chains[i]) && hasEffect(p.chains[j]) {
 			return true
 		}
 	}
 	return false
 }
 
-// meet reports whether a packet can traverse both chains.
-func meet(a, b rules.ChainRef) bool {
+// sharePackets reports whether a packet can traverse both chains.
+func sharePackets(a, b rules.ChainRef) bool {
 	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet || a.Table.Family == b.Table.Family
 }
 
-// acts reports whether the chain has an effect on packets.
-func acts(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
+// hasEffect reports whether the chain has an effect on packets.
+func hasEffect(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
 
 // runsFirst reports whether a is known to run before b.
 func (p *liveOrder) runsFirst(a, b rules.ChainRef) bool {

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// inside runs do in the namespace, so that its sockets belong to the namespace. It adds the name of
-// the namespace to the error.
-func inside(ns *netns.NS, do func() error) error {
+// inNamespace runs do in the namespace, so that its sockets belong to the namespace. It adds the
+// name of the namespace to the error.
+func inNamespace(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
 		return fmt.Errorf("%s: %w", ns, err)
@@ -17,10 +17,10 @@ func inside(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// locked runs do in the namespace of the thread while other processes that apply rules wait. The
+// withLock runs do in the namespace of the thread while other processes that apply rules wait. The
 // lock is advisory: a process that does not release it only delays do, and where it is not
 // available exclusive is false.
-func locked(do func(exclusive bool) error) error {
+func withLock(do func(exclusive bool) error) error {
 	const wait = 2 * time.Second
 	release, taken, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {

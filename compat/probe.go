@@ -42,17 +42,17 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	}
 	probed.Lock()
 	defer probed.Unlock()
-	if err := probed.ask(needs); err != nil {
+	if err := probed.probe(needs); err != nil {
 		return nil, fmt.Errorf("probe the kernel's iptables-legacy: %w", err)
 	}
 	var support []nft.Support
 	for _, f := range needs {
-		s := nft.Support{Feature: described(f)}
-		if answer := probed.answers[f]; answer != nil {
-			if errors.Is(answer, unix.ENOPROTOOPT) {
-				s.Feature = familyDescribed(f.Family)
+		s := nft.Support{Feature: describe(f)}
+		if err := probed.errs[f]; err != nil {
+			if errors.Is(err, unix.ENOPROTOOPT) {
+				s.Feature = describeFamily(f.Family)
 			}
-			s.Err = &nft.UnsupportedError{Feature: s.Feature, Err: answer}
+			s.Err = &nft.UnsupportedError{Feature: s.Feature, Err: err}
 		}
 		if !slices.ContainsFunc(support, func(other nft.Support) bool { return other.Feature == s.Feature }) {
 			support = append(support, s)
@@ -92,22 +92,22 @@ func featuresOf(want tables) ([]xtables.Feature, error) {
 }
 
 // probed caches the results. A nil error means that the kernel has the feature.
-var probed answers
+var probed featureCache
 
-type answers struct {
+type featureCache struct {
 	sync.Mutex
-	answers map[xtables.Feature]error
+	errs map[xtables.Feature]error
 }
 
-// ask probes the features that are not cached.
-func (a *answers) ask(features []xtables.Feature) error {
-	if a.answers == nil {
-		a.answers = map[xtables.Feature]error{}
+// probe tests the features that are not cached.
+func (a *featureCache) probe(features []xtables.Feature) error {
+	if a.errs == nil {
+		a.errs = map[xtables.Feature]error{}
 	}
 	var scratch *netns.NS
 	defer func() { _ = scratch.Close() }()
 	for _, f := range features {
-		if _, known := a.answers[f]; known {
+		if _, known := a.errs[f]; known {
 			continue
 		}
 		if scratch == nil {
@@ -120,7 +120,7 @@ func (a *answers) ask(features []xtables.Feature) error {
 		if err != nil && !isLacking(err) {
 			return fmt.Errorf("%s: %w", f, err)
 		}
-		a.answers[f] = err
+		a.errs[f] = err
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 // revision 3 of conntrack.
 const firstVersion = "2.6.39"
 
-// described returns the display name of a feature, with the kernel's configuration option, the
+// describe returns the display name of a feature, with the kernel's configuration option, the
 // module, and the first version with it.
-func described(f xtables.Feature) nft.Feature {
+func describe(f xtables.Feature) nft.Feature {
 	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)
 	if f.Kind == xtables.KindTable {
@@ -28,8 +28,8 @@ func described(f xtables.Feature) nft.Feature {
 	return d
 }
 
-// familyDescribed returns the description of iptables-legacy of a family.
-func familyDescribed(f rules.Family) nft.Feature {
+// describeFamily returns the description of iptables-legacy of a family.
+func describeFamily(f rules.Family) nft.Feature {
 	return nft.Feature{
 		Name:   fmt.Sprintf("iptables-legacy's tables of %s", f),
 		Option: withModule(fmt.Sprintf("%s_NF_IPTABLES", f), fmt.Sprintf("%s_tables", f)),

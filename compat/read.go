@@ -19,14 +19,14 @@ func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 		return nil, fmt.Errorf("read iptables-legacy: %w", err)
 	}
 	var tables []rules.Table
-	var faults []error
+	var errs []error
 	for _, id := range ids {
 		t, err := xtables.Read(ns, id.Family, id.Name)
 		if err != nil {
-			faults = append(faults, err)
+			errs = append(errs, err)
 			continue
 		}
 		tables = append(tables, *decode(t))
 	}
-	return tables, errors.Join(faults...)
+	return tables, errors.Join(errs...)
 }

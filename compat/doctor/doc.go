@@ -1,9 +1,9 @@
-// Package doctor looks for whatever could keep redirection from working in a network namespace:
-// kernel features and permissions, sysctls, routing, and rules of other owners.
+// Package doctor diagnoses causes that prevent redirection in a network namespace: missing kernel
+// features and permissions, sysctls, routing, and foreign rules.
 //
-// [Gather] reads the [Facts]. It changes nothing; what it may not read is a fact, too. [Judge] is
-// pure: from the facts and the parameters of a redirection it makes one [Finding] for each thing
-// worth knowing, with its [Severity] and the next step. [Sum] is the verdict over all findings.
+// [Gather] reads the [Facts]. It changes nothing; a failed read is also a fact. [Judge] is a pure
+// function. It derives from the facts and the parameters of a redirection a list of [Finding], each
+// with a [Severity] and the next step. [Sum] returns the verdict of all findings.
 //
 //	facts := doctor.Gather(ns, ruleset)
 //	for _, f := range doctor.Judge(facts, redirect) {

@@ -29,9 +29,9 @@ type Severity string
 // The severities.
 const (
 	OK      Severity = "ok"
-	Note    Severity = "note"    // it does no harm
-	Warning Severity = "warning" // capture works, but something may come in its way
-	Problem Severity = "problem" // capture does not work, or not as the parameters say
+	Note    Severity = "note"    // harmless
+	Warning Severity = "warning" // capture works, but may be disturbed
+	Problem Severity = "problem" // capture fails or differs from the parameters
 )
 
 var severities = []Severity{Problem, Warning, Note, OK}
@@ -41,9 +41,9 @@ type Verdict string
 
 // The verdicts.
 const (
-	Works     Verdict = "works"     // nothing keeps capture from working
-	Disturbed Verdict = "disturbed" // something in the namespace does
-	Prevented Verdict = "prevented" // the kernel or a missing permission rules it out
+	Works     Verdict = "works"     // nothing prevents capture
+	Disturbed Verdict = "disturbed" // something in the namespace prevents it
+	Prevented Verdict = "prevented" // the kernel or a missing permission prevents it
 )
 
 // Sentence returns the verdict as a sentence without a full stop.

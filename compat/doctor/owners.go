@@ -92,7 +92,7 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	case c.Base.Priority != ours:
 		return c.Base.Priority < ours
 	case j.ours() == nil:
-		return false // ours will be the last to come
+		return false // Sluice's chain will be registered last
 	}
 	at := func(family rules.Family, name string) int {
 		return slices.IndexFunc(j.Tables, func(o rules.Table) bool { return o.Family == family && o.Name == name })
@@ -104,7 +104,7 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 // zones are assigned before it.
 const conntrackPriority = -200
 
-// natPriority is that of our chains of NAT.
+// natPriority returns the priority of Sluice's NAT chains.
 func (j *judge) natPriority() int {
 	if priority, ok := j.priority(func(b *rules.Base) bool { return b.Type == rules.NAT }); ok {
 		return priority
@@ -112,7 +112,8 @@ func (j *judge) natPriority() int {
 	return rules.NATPriority
 }
 
-// priority is that of the first of our chains that is such a one: as they are, or as they would be.
+// priority returns the priority of Sluice's first base chain that satisfies is. It uses the installed
+// chains, or the compiled ones if none are installed.
 func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
 	tables := j.compiled.Tables
 	if t := j.ours(); t != nil {
@@ -128,7 +129,7 @@ func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
 	return 0, false
 }
 
-// beforeUs says what to do about those who run before us.
+// beforeUs returns the remedy for foreign chains that run before Sluice's.
 func (j *judge) beforeUs() string {
 	if slices.Contains(j.redirect.Without, rules.NATFirst) {
 		return "leave the deviation nat-first on (see rules help deviations), or give that chain a higher priority"
@@ -136,7 +137,7 @@ func (j *judge) beforeUs() string {
 	return "give that chain a higher priority, or make sure that it leaves the mesh's connections alone"
 }
 
-// istio reports what Istio's own programs have left in nf_tables.
+// istio reports rules of Istio's programs in nf_tables.
 func (j *judge) istio() {
 	for i := range j.Tables {
 		t := &j.Tables[i]
@@ -146,11 +147,11 @@ func (j *judge) istio() {
 	}
 }
 
-// removeIstio is what to do about rules of Istio's own programs.
+// removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "rules cleanup --istio removes them"
 
-// beside reports rules of Istio's own programs, and whether they are those that keep TPROXY's
-// marks.
+// beside reports rules of Istio's programs. marking means that they save marks to connections, which
+// conflicts with TPROXY.
 func (j *judge) beside(verdict string, marking bool) {
 	switch {
 	case !j.tproxy():
@@ -163,7 +164,7 @@ func (j *judge) beside(verdict string, marking bool) {
 	j.add("rules", j.besideIstio(), verdict, removeIstio)
 }
 
-// besideIstio is how bad rules of Istio's own programs are.
+// besideIstio returns the severity of rules of Istio's programs.
 func (j *judge) besideIstio() Severity {
 	if j.tproxy() {
 		return Problem
@@ -171,7 +172,7 @@ func (j *judge) besideIstio() Severity {
 	return Warning
 }
 
-// istioProgram is the one of Istio's programs that made the table or wrote to it, or nothing.
+// istioProgram returns the program of Istio that created rules of the table, or "".
 func istioProgram(t *rules.Table) string {
 	switch {
 	case isIstioNFT(t):
@@ -193,7 +194,7 @@ func isIstioNFT(t *rules.Table) bool {
 	return t.Family == rules.Inet && strings.HasPrefix(t.Name, "istio-proxy-")
 }
 
-// ownerOf guesses whose a table is by its name and those of its chains.
+// ownerOf guesses the owner of a table from its name and the names of its chains.
 func ownerOf(t *rules.Table) string {
 	if isIstioNFT(t) {
 		return " (of istio-nftables)"
@@ -223,7 +224,7 @@ func countRules(t *rules.Table) int {
 	return n
 }
 
-// countText counts things of which the noun's first word is the one that has a plural.
+// countText returns a count with a noun that begins with "rule", in the plural if n is not 1.
 func countText(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

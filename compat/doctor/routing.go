@@ -7,11 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// localTable is the table of the host's own addresses, which the kernel's first rule looks up
-// (RT_TABLE_LOCAL).
+// localTable is the routing table of local addresses (RT_TABLE_LOCAL).
 const localTable = 255
 
-// markRules judges the policy rules that packets with TPROXY's mark meet.
+// markRules checks the policy rules that match packets with TPROXY's mark.
 func (j *judge) markRules() {
 	mark := j.redirect.TProxyMark
 	type key struct {
@@ -44,7 +43,7 @@ func (j *judge) markRules() {
 	}
 }
 
-// markRoutes judges the routing table that makes packets with TPROXY's mark local.
+// markRoutes checks the routing table that makes packets with TPROXY's mark local.
 func (j *judge) markRoutes() {
 	if !j.tproxy() {
 		return
@@ -61,7 +60,7 @@ func (j *judge) markRoutes() {
 	}
 }
 
-// passthrough judges ::6, from where the proxy calls the application.
+// passthrough checks ::6, the proxy's source address for connections to the application.
 func (j *judge) passthrough() {
 	if j.InterfacesErr != nil || j.TablesErr != nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// sourceMark judges net.ipv4.conf.*.src_valid_mark. With it the kernel looks up the sender of a
+// sourceMark checks net.ipv4.conf.*.src_valid_mark. With it the kernel looks up the sender of a
 // packet by the packet's mark, and TPROXY's mark makes every address local (fib_validate_source in
 // net/ipv4/fib_frontend.c). rp_filter has no such influence.
 func (j *judge) sourceMark() {
@@ -21,7 +21,7 @@ func (j *judge) sourceMark() {
 	for name, value := range j.Settings {
 		device, ok := strings.CutPrefix(name, "net.ipv4.conf.")
 		device, isMark := strings.CutSuffix(device, ".src_valid_mark")
-		// "default" is for interfaces to come.
+		// "default" applies to future interfaces.
 		if ok && isMark && value != "0" && device != "default" {
 			set = append(set, device)
 		}
@@ -38,10 +38,10 @@ func (j *judge) sourceMark() {
 	}
 }
 
-// nearlyFull is the part of conntrack's table that is worth a warning.
+// nearlyFull is the usage ratio of the conntrack table that causes a warning.
 const nearlyFull = 0.9
 
-// conntrack judges the settings of conntrack, without which nothing is redirected.
+// conntrack checks the settings of conntrack.
 func (j *judge) conntrack() {
 	const dir = "net.netfilter.nf_conntrack_"
 	// With it the packet begins a connection again, is redirected to the proxy, and is reset there
@@ -69,8 +69,7 @@ func (j *judge) number(name string) (int, bool) {
 	return n, ok && err == nil
 }
 
-// localPorts judges whether connections may be given the proxy's ports as their own, before the
-// proxy listens there.
+// localPorts checks that the kernel does not assign the proxy's ports as ephemeral ports.
 func (j *judge) localPorts() {
 	text, ok := j.setting("net.ipv4.ip_local_port_range")
 	var local rules.PortRange

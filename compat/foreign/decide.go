@@ -208,7 +208,7 @@ func unread(live *compat.Live) []string {
 	}
 	for _, c := range live.Elsewhere {
 		if strings.HasPrefix(c, "table arp ") {
-			continue // meets no packet of IP
+			continue // matches no IP packet
 		}
 		list = append(list, "what this chain does to packets is not known: "+c)
 	}

@@ -1,9 +1,7 @@
-// Package foreign decides what rules of other owners in a network namespace do to the traffic that
-// a ruleset of ours captures: whether packets bypass the proxy, by which rule, and whose rule that
-// is.
+// Package foreign determines the effect of foreign rules in a network namespace on the traffic that
+// Sluice's ruleset captures: the packets that bypass the proxy, the deciding rule and its owner.
 //
-// The answer is the one of [diff.Bypass], for all packets that the ruleset captures: the ruleset
-// alone is compared with everything that is live in the namespace, of every backend and table.
-// Rules of others that drop packets, or capture more, make no bypass. What cannot be decided is
-// said to be unknown, with the reason.
+// It uses [diff.Bypass] to compare the ruleset alone with all live rules of the namespace, of every
+// backend and table, for all packets that the ruleset captures. Foreign rules that drop packets, or
+// capture more, cause no bypass. An undecidable effect is unknown, with the reason.
 package foreign

@@ -197,7 +197,7 @@ func (d *decoder) match(body json.RawMessage) {
 		}
 	}
 	text := string(body)
-	// A condition that depends on chance, or on something that changes, is not one of the packet.
+	// Random or changing values are not properties of the packet.
 	for _, word := range []string{"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes", "packets"} {
 		if strings.Contains(text, word) {
 			d.unknown("match " + text)

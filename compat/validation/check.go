@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A Check is one thing that was tried.
+// A Check is the result of one test.
 type Check struct {
-	// Name says what: "outbound, IPv4".
+	// Name identifies the check, such as "outbound, IPv4".
 	Name string `json:"name"`
-	// Kind is what checks of several families and addresses have in common.
+	// Kind is common to the checks of all families and addresses.
 	Kind Kind `json:"kind"`
-	// Proves reports that the check, if it is ok, shows that rules or routes are there. That a
+	// Proves reports that the check, if it is ok, shows that rules or routes exist. That a
 	// setting does no harm, or that a connection that is not to be captured is not, would be so
 	// without any.
 	Proves bool `json:"proves"`
 	// Packet is the first packet of the connection, in the syntax of rules.ParsePacket; empty for a
-	// check without one. A port 0 stands for one that the kernel would have chosen.
+	// check without one. Port 0 represents an ephemeral port.
 	Packet string `json:"packet,omitempty"`
 	// Expected is what the parameters say, Found what happened; each is a sentence without its full
 	// stop.
@@ -25,7 +25,7 @@ type Check struct {
 	Status   Status `json:"status"`
 	// Reason says more about a check that failed, and why one was not done.
 	Reason string `json:"reason,omitempty"`
-	// Next is what to do about it.
+	// Next is the remedy.
 	Next string `json:"next,omitempty"`
 }
 
@@ -43,7 +43,7 @@ const (
 	Rules        Kind = "rules and routes"
 )
 
-// Status is how a check ended.
+// Status is the status of a check.
 type Status string
 
 // The statuses.
@@ -53,7 +53,7 @@ const (
 	NotChecked Status = "not checked"
 )
 
-// A Result is what [Run] has found.
+// A Result is the result of [Run].
 type Result struct {
 	Checks []Check
 	// Empty reports that the parameters capture no connection of the application's, neither in nor
@@ -61,12 +61,12 @@ type Result struct {
 	Empty bool
 	// Running reports that a proxy listened already, so that no listener was opened besides it.
 	Running bool
-	// Attempts is how often all was tried before nothing failed or the time was over.
+	// Attempts is the number of attempts until no check failed or the timeout expired.
 	Attempts int
 	Duration time.Duration
 }
 
-// Outcome sums up a result.
+// Outcome is the summary of a result.
 type Outcome string
 
 // The outcomes.
@@ -78,7 +78,7 @@ const (
 	NotDecided      Outcome = "not decided"             // nothing failed, but nothing is proved either
 )
 
-// Outcome sums up the result.
+// Outcome returns the summary of the result.
 func (r Result) Outcome() Outcome {
 	switch {
 	case r.Count(Failed) > 0:
@@ -118,7 +118,7 @@ func (r Result) Unchecked() []string {
 	return names
 }
 
-// Count returns how many checks have the status.
+// Count returns the number of checks with the status.
 func (r Result) Count(s Status) int {
 	n := 0
 	for _, c := range r.Checks {

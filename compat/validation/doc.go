@@ -1,11 +1,12 @@
-// Package validation tests by real connections whether a network namespace captures what the
-// parameters say.
+// Package validation tests with real connections whether a network namespace captures the traffic
+// that the parameters specify.
 //
-// [Run] opens the connections that the parameters capture, as the user of the proxy and as that of
+// [Run] opens the connections that the parameters capture, as the users of the proxy and of
 // the application, and observes where each arrives. Without a proxy, listeners take its place for
-// the milliseconds of an attempt. With a running proxy, Run asks the kernel which socket has the
-// connection, and closes it before a byte is sent. The expected outcome of each connection is what
-// [diff.Explain] says of its first packet. At the end Run reads the rules back and compares them.
+// the milliseconds of an attempt. With a running proxy, Run looks up the socket of the
+// connection, and closes the connection before any byte is sent. The expected outcome of each
+// connection is the result of [diff.Explain] for its first packet. At the end Run reads
+// the rules back and compares them.
 //
 // Run needs no privilege. Checks that need one the process does not have are listed as not checked,
 // with the reason.

@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// overflowID is what an id without a number in a user namespace is there (overflowuid in
+// overflowID represents an id that is not mapped into a user namespace (overflowuid in
 // kernel/sys.c).
 const overflowID = 65534
 
 // An idMap translates ids between the user namespace of a network namespace and that of this
-// process; the nil map leaves them as they are.
+// process; the nil map returns them unchanged.
 type idMap []idRange
 
 // idRange is a line of /proc/PID/uid_map, see user_namespaces(7).
@@ -50,7 +50,7 @@ func (m idMap) inside(id int) uint32 {
 	return overflowID
 }
 
-// parseIDMap reads a map in the kernel's form.
+// parseIDMap parses the format of /proc/PID/uid_map.
 func parseIDMap(r io.Reader) (idMap, error) {
 	m := idMap{}
 	lines := bufio.NewScanner(r)
@@ -64,12 +64,12 @@ func parseIDMap(r io.Reader) (idMap, error) {
 	return m, lines.Err()
 }
 
-// errNoProcess reports that the user namespace's ids cannot be found out.
+// errNoProcess is the error for a user namespace whose id mapping is unknown.
 var errNoProcess = errors.New("the network namespace belongs to another user namespace, of which /proc shows no process")
 
-// idMaps returns the maps of the namespace: nil ones if its user namespace is our own, or if the
-// kernel does not say whose it is. With an error they translate everything into overflowID, as the
-// kernel does.
+// idMaps returns the maps of the namespace: nil maps if its user namespace is the one of this process,
+// or if the kernel does not report it. With an error the maps translate every id into overflowID,
+// as the kernel does.
 func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")
@@ -100,7 +100,7 @@ func readIDMap(path string) (idMap, error) {
 	return parseIDMap(file)
 }
 
-// A fileID tells namespace files apart.
+// A fileID identifies a namespace file.
 type fileID struct{ dev, ino uint64 }
 
 func namespaceFile(path string) (fileID, error) {

@@ -35,14 +35,14 @@ func (t *probe) judge(o observation, equal bool) Check {
 	return c
 }
 
-// asExpected reports whether the probe met its fate.
+// asExpected reports whether the observation matches the expected fate.
 func (t *probe) asExpected(o observation) bool {
 	fate := t.trace.Fate
 	switch {
 	case fate.Dropped:
 		return o.outcome == unanswered
 	case !fate.Captured() && o.outcome == refused:
-		return !t.awaited // nobody listens there, and nobody took it on the way
+		return !t.awaited // there is no listener, and nothing captured the probe
 	case o.outcome != arrived && o.outcome != answered, o.arrival.port != t.port():
 		return false
 	case t.agent != nil && o.outcome != answered:
@@ -52,7 +52,7 @@ func (t *probe) asExpected(o observation) bool {
 	return !original.IsValid() || original == t.packet.Destination
 }
 
-// finding says what happened to the probe.
+// finding describes the observed outcome of the probe.
 func (t *probe) finding(o observation) string {
 	to := t.packet.Destination
 	switch o.outcome {
@@ -90,7 +90,7 @@ func (t *probe) arrivalText(a arrival) string {
 	return fmt.Sprintf("arrived at port %d", a.port)
 }
 
-// advice says what to do about a probe that met another fate.
+// advice returns the remedy for a probe with an unexpected outcome.
 func (t *probe) advice(o observation, equal bool) string {
 	const asTheyShouldBe = "the rules are as they should be, so that the cause is elsewhere: rules doctor looks for it"
 	switch {

@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An endpoint is where a listener waits for probes.
+// An endpoint is the address of a listener.
 type endpoint struct {
 	protocol    rules.Protocol
 	at          netip.AddrPort
 	transparent bool
 }
 
-// A caller is the far end of a connection or datagram, as a listener sees it.
+// A caller is the remote end of a connection or datagram.
 type caller struct {
 	protocol rules.Protocol
 	addr     netip.AddrPort
@@ -28,10 +28,10 @@ type caller struct {
 // An arrival is a connection or datagram that has reached a listener.
 type arrival struct {
 	port     uint16         // of the listener
-	original netip.AddrPort // the destination that the caller asked for; not known of datagrams
+	original netip.AddrPort // the original destination; unknown for datagrams
 }
 
-// listeners wait for probes, each identified by its own address. Whoever else comes is hung up on.
+// listeners wait for probes, which their source addresses identify, and close other connections.
 type listeners struct {
 	mu       sync.Mutex
 	expected map[caller]chan arrival
@@ -39,8 +39,8 @@ type listeners struct {
 	wg       sync.WaitGroup
 }
 
-// expect returns where the arrival of the caller's probe is announced. It is called before the
-// probe is sent.
+// expect returns a channel that receives the arrival of the caller's probe. Call it before sending
+// the probe.
 func (l *listeners) expect(c caller) <-chan arrival {
 	arrived := make(chan arrival, 1)
 	l.mu.Lock()
@@ -52,7 +52,7 @@ func (l *listeners) expect(c caller) <-chan arrival {
 	return arrived
 }
 
-// announce tells who expects the caller that it has arrived, and whether somebody does.
+// announce sends the arrival to the channel of the caller, and reports whether there is one.
 func (l *listeners) announce(c caller, a arrival) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,14 +60,14 @@ func (l *listeners) announce(c caller, a arrival) bool {
 	if ok {
 		select {
 		case arrived <- a:
-		default: // a datagram that came twice
+		default: // a duplicate datagram
 		}
 	}
 	return ok
 }
 
-// listen opens a listener on a thread of the namespace, with the owner that the thread has.
-// [unix.EADDRINUSE] is wrapped by the error when somebody else listens there.
+// listen opens a listener in the namespace of the thread, with the owner of the thread. The error
+// wraps [unix.EADDRINUSE] if the endpoint is in use.
 func (l *listeners) listen(e endpoint) error {
 	// Without SO_REUSEPORT, which a proxy's listener has: with it a listener of the proxy's own
 	// user would be given some of the connections that are the proxy's.
@@ -121,7 +121,7 @@ func (l *listeners) takeDatagrams(s socket.Socket, port uint16) {
 		n, from, err := receive(s, buf)
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
-			continue // about an earlier answer
+			continue // an ICMP error for an earlier answer
 		case err != nil:
 			return
 		}
@@ -131,7 +131,7 @@ func (l *listeners) takeDatagrams(s socket.Socket, port uint16) {
 	}
 }
 
-// receive waits for a datagram, or for the error that an ICMP message brought.
+// receive waits for a datagram or an ICMP error.
 func receive(s socket.Socket, buf []byte) (n int, from unix.Sockaddr, err error) {
 	err = s.WhenReadable(func(fd int) (err error) {
 		n, from, err = unix.Recvfrom(fd, buf, 0)
@@ -140,7 +140,7 @@ func receive(s socket.Socket, buf []byte) (n int, from unix.Sockaddr, err error)
 	return n, from, err
 }
 
-// close ends all listeners.
+// close closes all listeners.
 func (l *listeners) close() {
 	for _, s := range l.files {
 		_ = s.Close()
@@ -157,7 +157,7 @@ func query() []byte {
 	return []byte("\x5c\x1c\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + domain + "\x00\x01\x00\x01")
 }
 
-// answer is the DNS answer to it, "no such domain".
+// answer returns the NXDOMAIN response to a query.
 func answer(query []byte) []byte {
 	a := append([]byte(nil), query...)
 	if len(a) > 3 {

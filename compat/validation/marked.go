@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// markedPackets are packets to another host with TPROXY's mark, which the policy route makes local:
-// so the application's answers find the proxy that speaks in the client's name. A datagram shows it
-// as well as a connection, and no other rule meets it.
+// markedPackets adds packets to another host with TPROXY's mark. The policy route delivers them
+// locally, as it does with the application's replies to a proxy that uses the client's address. A
+// datagram is sufficient, and no other rule matches it.
 func (p *planner) markedPackets(f rules.Family) {
 	routing := p.rules.Routing
 	i := slices.IndexFunc(routing.Policies, func(r rules.PolicyRoute) bool { return r.Family == f })
@@ -61,7 +61,7 @@ func judgeSourceCheck(read int, set []string) Check {
 	switch {
 	case read == 0:
 		c.Reason = "/proc/sys/net/ipv4/conf cannot be read"
-	// That of "default" is only what new interfaces get.
+	// "default" applies only to new interfaces.
 	case len(set) == 0 || slices.Equal(set, []string{"default"}):
 		c.Status, c.Found = OK, "it is 0"
 	default:

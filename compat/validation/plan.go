@@ -15,7 +15,7 @@ type probe struct {
 	Check // without what was found; its status is set if the probe cannot be done
 	// packet is its first packet; source port 0 means any.
 	packet rules.Packet
-	trace  rules.Trace // what the parameters say of the packet
+	trace  rules.Trace // of packet, by the parameters
 	// hint is the remedy if the probe fails, or empty.
 	hint string
 	// outside marks a probe from the namespace of this process. If it does not arrive, a connection
