@@ -77,7 +77,9 @@ func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
 	return err
 }
 
-// fill sends until there is no room, neither at the receiver nor here, and returns how much.
+// fill sends until the receiver's window is closed and the send buffer is full, and returns the
+// number of bytes. A full buffer alone is not enough: the receiver may still have room for data that
+// is on its way.
 func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -85,21 +87,26 @@ func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 		t.Fatal(err)
 	}
 	chunk := make([]byte, 1<<16)
-	var fault error
-	err = raw.Control(func(fd uintptr) {
-		for {
-			n, err := unix.Write(int(fd), chunk)
-			if err != nil {
-				fault = err
-				return
+	for {
+		var info *unix.TCPInfo
+		var writeErr, infoErr error
+		err = raw.Control(func(fd uintptr) {
+			for writeErr == nil {
+				var n int
+				if n, writeErr = unix.Write(int(fd), chunk); writeErr == nil {
+					sent += int64(n)
+				}
 			}
-			sent += int64(n)
+			info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		})
+		if err != nil || infoErr != nil || !errors.Is(writeErr, unix.EAGAIN) {
+			t.Fatal(err, infoErr, writeErr)
 		}
-	})
-	if err != nil || !errors.Is(fault, unix.EAGAIN) {
-		t.Fatal(err, fault)
+		if info.Unacked == 0 && info.Notsent_bytes > 0 {
+			return sent
+		}
+		time.Sleep(time.Millisecond)
 	}
-	return sent
 }
 
 // forget flushes the pod's conntrack table, and waits until the connection from the port is known
