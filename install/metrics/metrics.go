@@ -23,7 +23,7 @@ type Metric struct {
 	Type Type
 	// Help is one sentence without a full stop.
 	Help string
-	// Labels are in the order in which a collector takes them.
+	// Labels are in the order in which a collector takes their values.
 	Labels []Label
 	// Buckets are the upper bounds of a histogram, in the unit of its name.
 	Buckets []float64
@@ -32,7 +32,7 @@ type Metric struct {
 // A Label is one dimension of a metric.
 type Label struct {
 	Name string
-	// Values are all that may occur; empty if they are names from outside, of which there are few:
+	// Values are all possible values; empty for names from outside, of which there are few:
 	// programs, versions.
 	Values []string
 }

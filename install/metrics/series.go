@@ -2,8 +2,8 @@ package metrics
 
 import "strings"
 
-// A series is one time series: the name of a metric of the table and the values of its labels, in
-// the order of the table.
+// A series is a time series: the name of a metric of the table and the values of its labels, in the
+// order of the table.
 type series struct {
 	name   string
 	labels []string
@@ -18,8 +18,8 @@ func (s series) Labels() []string { return s.labels }
 // String returns the name and the values of the labels: sluice_audits_total{drift}.
 func (s series) String() string { return s.name + "{" + strings.Join(s.labels, ",") + "}" }
 
-// The series of the three types of metrics. The functions below return them; nothing else does, so
-// that a name or a label that is not in the table does not compile.
+// The series of the three types of metrics. Only the functions below return them, so that a name or
+// a label that is not in the table does not compile.
 type (
 	// CounterSeries is a series of a counter.
 	CounterSeries struct{ series }

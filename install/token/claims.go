@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// claims are what a token says of itself (RFC 7519). Nothing is verified: the API server does that.
+// claims are the claims of a token (RFC 7519). They are not verified, which the API server does.
 type claims struct {
 	Subject  string `json:"sub"`
 	IssuedAt int64  `json:"iat"`
 	Expiry   int64  `json:"exp"`
 }
 
-// claimsOf reads a token; the zero value if it is no JWT.
+// claimsOf parses a token; the result is the zero value if it is not a JWT.
 func claimsOf(token string) claims {
 	var c claims
 	parts := strings.Split(token, ".")
@@ -28,8 +28,8 @@ func claimsOf(token string) claims {
 	return c
 }
 
-// account returns namespace and name of the service account that the token is for; empty if it is
-// for none.
+// account returns the namespace and the name of the token's service account; empty if there is
+// none.
 func (c claims) account() (namespace, name string) {
 	rest, found := strings.CutPrefix(c.Subject, "system:serviceaccount:")
 	namespace, name, named := strings.Cut(rest, ":")
@@ -39,12 +39,12 @@ func (c claims) account() (namespace, name string) {
 	return namespace, name
 }
 
-// issued and expiry are zero where the token does not say.
+// issued and expiry are zero if the token does not contain them.
 func (c claims) issued() time.Time { return seconds(c.IssuedAt) }
 func (c claims) expiry() time.Time { return seconds(c.Expiry) }
 
-// Validity returns from when to when a token says that it is valid; zero times if it does not say.
-// Nothing is verified.
+// Validity returns the period of validity in a token; zero times if it has none. The token is not
+// verified.
 func Validity(token string) (issued, expiry time.Time) {
 	c := claimsOf(token)
 	return c.issued(), c.expiry()

@@ -16,15 +16,15 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// issueTime bounds a request for a token.
+// issueTime limits a request for a token.
 const issueTime = 10 * time.Second
 
-// errNotPermitted is wrapped by the error of a request that the API server forbids, or does not
-// know.
+// errNotPermitted is wrapped by the error of a request that the API server forbids or does not
+// support.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
-// issue asks the API server for a token of the account that the given one is for. It is bound to no
-// pod: a token that died with the agent's would be worth nothing just when the plugin needs it.
+// issue requests a token for the account of the given token. It is not bound to a pod: a token that
+// became invalid with the agent's pod would be useless when the plugin needs it.
 func (o *Options) issue(ctx context.Context, with string) (string, error) {
 	namespace, name := claimsOf(with).account()
 	if name == "" {
@@ -49,7 +49,7 @@ func (o *Options) issue(ctx context.Context, with string) (string, error) {
 	return readIssued(answer)
 }
 
-// readIssued reads the answer to a request for a token.
+// readIssued reads the response to a request for a token.
 func readIssued(answer *http.Response) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err != nil {
@@ -59,7 +59,7 @@ func readIssued(answer *http.Response) (string, error) {
 		Message string
 		Status  json.RawMessage
 	}
-	// What is no JSON has no token either.
+	// A response that is not JSON contains no token.
 	_ = json.Unmarshal(text, &issued)
 	var status struct{ Token string }
 	switch code := answer.StatusCode; {
@@ -76,12 +76,12 @@ func readIssued(answer *http.Response) (string, error) {
 	return status.Token, nil
 }
 
-// wellFormed reports whether a token has only characters that a header may have.
+// wellFormed reports whether a token contains only characters that are allowed in a header.
 func wellFormed(token string) bool {
 	return token != "" && !strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// quote quotes foreign text so that it fits into a line.
+// quote quotes untrusted text for a single line.
 func quote(text string) string {
 	const longest = 300
 	if len(text) > longest {

@@ -18,7 +18,7 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificate authority: %w", err)
 		}
-		// Half of a file that somebody is writing must not get to the plugin.
+		// The plugin must not get an incomplete file that is being written.
 		if !x509.NewCertPool().AppendCertsFromPEM(authority) {
 			return nil, fmt.Errorf("certificate authority: %s has no certificate in PEM", o.CAFile)
 		}

@@ -15,47 +15,47 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Options say what is published, and where.
+// Options are the options of a [Publisher].
 type Options struct {
 	// Kubeconfig is the path of the plugin's kubeconfig, Mode its mode (0600).
 	Kubeconfig string
 	Mode       fs.FileMode
-	// Options say where the API server is. TokenFile is the token that the kubelet projects into the
-	// agent's pod.
+	// Options contains the address of the API server. TokenFile is the token that the kubelet
+	// projects into the agent's pod.
 	apiclient.Options
-	// Lifetime is what is asked for in a TokenRequest (24 h); the API server may give less. Half of
-	// it is what an outage of the API server or of the agent may last.
+	// Lifetime is the lifetime in a TokenRequest (24 h); the API server may assign less. An outage
+	// of the API server or of the agent may last half of it.
 	Lifetime time.Duration
-	// CheckEvery is how often the published token is tried again (10 min), as long as the tries
+	// CheckEvery is the interval for checking the published token (10 min) while the checks
 	// succeed.
 	CheckEvery time.Duration
-	// Namespaces says that the plugin reads namespaces too, and must have the right to.
+	// Namespaces reports that the plugin also reads namespaces and needs the permission.
 	Namespaces bool
-	// Poll looks at the files every 10 s only, and not when they change: for file systems without
+	// Poll checks the files only every 10 s, and not when they change: for file systems without
 	// inotify.
 	Poll bool
-	// Changed is called with each new status, if it is not nil, and must not wait.
+	// Changed, unless nil, is called with each new status, and must not block.
 	Changed func(Status)
 }
 
 const (
 	defaultLifetime = 24 * time.Hour
-	// defaultCheck is how often the published token is tried again, and askEvery how often it is
-	// asked whether a better one than a projected one can be had.
+	// defaultCheck is the default interval for checking the published token, and askEvery the
+	// interval for requesting a token instead of the projected one.
 	defaultCheck = 10 * time.Minute
 	askEvery     = 10 * time.Minute
-	// checkAgain is after how long a try is repeated that did not succeed: a right may have come,
-	// or the API server be back. On 10,000 nodes without rights that is 2,000 connections each
-	// second, less than what they make to follow their pods. It is spread by half of itself, so
-	// that the nodes do not all come at once when the API server is back.
+	// checkAgain is the delay after a failed check: a permission may have been granted, or the API
+	// server may be available again. On 10,000 nodes without permissions this causes 2,000
+	// connections per second, less than those for watching their pods. It has 50 % jitter, so that
+	// the nodes do not send requests at the same time when the API server is available again.
 	checkAgain = 5 * time.Second
 )
 
-// A Publisher keeps the kubeconfig. Use [New]. Status may be called at any time, Run once.
+// A Publisher maintains the kubeconfig. Use [New]. Status may be called at any time, Run once.
 type Publisher struct {
 	options Options
 
-	// These belong to the goroutine of Run.
+	// Only the goroutine of Run uses these fields.
 	token   string // the one that is published
 	content []byte // what was tried successfully, and is published
 	renewAt time.Time
@@ -67,7 +67,7 @@ type Publisher struct {
 	status Status
 }
 
-// New returns a publisher that has not published anything.
+// New returns a publisher that has not published a token.
 func New(o Options) *Publisher {
 	if o.Mode == 0 {
 		o.Mode = 0o600
@@ -81,8 +81,8 @@ func New(o Options) *Publisher {
 	return &Publisher{options: o, again: make(chan struct{}, 1)}
 }
 
-// Check makes Run try the published token at once, and look for another if that is not accepted. It
-// does not wait.
+// Check makes Run check the published token immediately, and replace it if it is rejected. It does
+// not block.
 func (p *Publisher) Check() {
 	select {
 	case p.again <- struct{}{}:
@@ -90,14 +90,14 @@ func (p *Publisher) Check() {
 	}
 }
 
-// Status returns what is published.
+// Status returns the current status.
 func (p *Publisher) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
 }
 
-// set changes the status, and tells it.
+// set changes and reports the status.
 func (p *Publisher) set(change func(*Status)) {
 	p.mu.Lock()
 	change(&p.status)
@@ -108,13 +108,12 @@ func (p *Publisher) set(change func(*Status)) {
 	}
 }
 
-// pass compares what is published with what should be, and does what is needed. It returns what is
-// wrong.
+// pass compares the published kubeconfig with the desired one, and updates it. It returns the
+// problem, if any.
 func (p *Publisher) pass(ctx context.Context) error {
 	now := time.Now()
 	if p.content != nil {
-		// Before anything else: whoever changed the file did not ask whether the API server is
-		// there.
+		// Restore a changed file first, independent of the API server.
 		if _, err := file.Write(p.options.Kubeconfig, p.content, p.options.Mode); err != nil {
 			return p.failed(err)
 		}
@@ -156,8 +155,8 @@ func (o *Options) projected() (string, error) {
 	return token, nil
 }
 
-// next returns the token that should be published: a new one, or where none can be had the
-// projected one. A failure that may pass is no reason to replace a token that is good.
+// next returns the token to publish: a new one, or the projected one if none can be requested. A
+// valid token is not replaced because of a temporary failure.
 func (p *Publisher) next(ctx context.Context, projected string) (string, Origin, error) {
 	token, err := p.options.issue(ctx, projected)
 	switch {
@@ -169,8 +168,7 @@ func (p *Publisher) next(ctx context.Context, projected string) (string, Origin,
 	return "", "", fmt.Errorf("request a token: %w", err)
 }
 
-// check tries the published token. If the API server does not accept it any more, the pass looks
-// for another.
+// check checks the published token. If the API server rejects it, the pass replaces it.
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.try(ctx, p.content)
 	if ctx.Err() != nil {
@@ -196,7 +194,7 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 	}
 }
 
-// planCheck sets when the published token is tried again after a try.
+// planCheck sets the time of the next check.
 func (p *Publisher) planCheck(err error) {
 	pause := p.options.CheckEvery
 	if err != nil {
@@ -205,7 +203,7 @@ func (p *Publisher) planCheck(err error) {
 	p.checkAt = time.Now().Add(pause)
 }
 
-// publish tries a kubeconfig and puts it in place.
+// publish checks a kubeconfig and writes it.
 func (p *Publisher) publish(ctx context.Context, now time.Time, token string, origin Origin, content []byte) error {
 	err := p.options.try(ctx, content)
 	kind := source.KindOf(err)
@@ -215,8 +213,8 @@ func (p *Publisher) publish(ctx context.Context, now time.Time, token string, or
 	case err != nil && kind != source.Forbidden:
 		return p.failed(fmt.Errorf("token not published, since it cannot be tried: %w", err))
 	}
-	// A token that is accepted, but whose owner lacks a right, is published nevertheless: the right
-	// may come, while the old token goes.
+	// An accepted token whose owner lacks a permission is published nevertheless: the permission
+	// may be granted later, and the old token expires.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
 		p.set(func(s *Status) { s.answered(forbidden) })
@@ -234,8 +232,8 @@ func (p *Publisher) publish(ctx context.Context, now time.Time, token string, or
 	return nil
 }
 
-// plan sets when the next token is due. The node's clock need not be that of the API server: only
-// lifetimes count.
+// plan sets the time of the next token. Only lifetimes are used, because the clocks of the node and
+// the API server may differ.
 func (p *Publisher) plan(now time.Time, origin Origin) {
 	if !now.After(p.renewAt) {
 		return
@@ -248,14 +246,14 @@ func (p *Publisher) plan(now time.Time, origin Origin) {
 	p.renewAt = now.Add(life / 2)
 }
 
-// settled takes back a problem that is over.
+// settled clears a solved problem.
 func (p *Publisher) settled() {
 	if p.Status().Problem != nil {
 		p.set(func(s *Status) { s.Problem = nil })
 	}
 }
 
-// failed tells what came of an attempt, and returns it.
+// failed reports the error of an attempt, and returns it.
 func (p *Publisher) failed(err error) error {
 	p.set(func(s *Status) {
 		s.Problem = err

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// resync is how often everything is looked at without an event.
+	// resync is the interval of passes without an event.
 	resync = 10 * time.Second
-	// firstPause and longestPause are between attempts that fail.
+	// firstPause and longestPause are the limits of the delay after a failed attempt.
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
-	// eventGap is the least time between two passes because of changed files. The plugin's log,
-	// which changes with each ADD, is in the directory of the kubeconfig.
+	// eventGap is the minimum time between two passes because of changed files. The plugin's log,
+	// which changes with each ADD, is in the same directory.
 	eventGap = 100 * time.Millisecond
 )
 
-// Run publishes and renews until the context ends. What fails is tried again, with longer and
-// longer pauses; see [Publisher.Status]. The kubeconfig stays.
+// Run publishes and renews the kubeconfig until the context ends. Failed attempts are repeated with
+// increasing delays; see [Publisher.Status]. The kubeconfig remains.
 func (p *Publisher) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	watch := p.options.watch(changed)
@@ -28,8 +28,8 @@ func (p *Publisher) Run(ctx context.Context) {
 	pause := firstPause
 	for {
 		if !p.options.Poll {
-			// Before the pass, or a change in between would go unnoticed. Where nothing can be
-			// watched, the timer is enough.
+			// Renew before the pass, so that no change is missed. If nothing can be watched, the
+			// timer is sufficient.
 			_ = watch.Renew(p.options.TokenFile, p.options.CAFile)
 		}
 		wait := resync
@@ -44,7 +44,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// rest waits for a time, a request or a changed file. It returns false if the context ends.
+// rest waits for a timeout, a request or a changed file. It returns false if the context ends.
 func (p *Publisher) rest(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
 	timer, gap := time.NewTimer(wait), time.NewTimer(eventGap)
 	defer timer.Stop()
@@ -67,7 +67,8 @@ func (p *Publisher) rest(ctx context.Context, wait time.Duration, changed <-chan
 	}
 }
 
-// watch returns a watch of the directories of the files, which are replaced, not written.
+// watch returns a watch of the directories of the files, because files are replaced and not written
+// in place.
 func (o *Options) watch(changed chan<- struct{}) *dirwatch.Watch {
 	var dirs []string
 	for _, path := range []string{o.TokenFile, o.CAFile, o.Kubeconfig} {

@@ -10,8 +10,8 @@ import (
 )
 
 // ServerURL returns the URL of the API server from the variables that the kubelet sets in each pod:
-// KUBERNETES_SERVICE_PROTOCOL, which is https if it is empty, KUBERNETES_SERVICE_HOST and
-// KUBERNETES_SERVICE_PORT. The error names all variables that are wrong.
+// KUBERNETES_SERVICE_PROTOCOL, by default https, KUBERNETES_SERVICE_HOST and
+// KUBERNETES_SERVICE_PORT. The error names all invalid variables.
 func ServerURL(getenv func(name string) string) (string, error) {
 	protocol := cmp.Or(getenv("KUBERNETES_SERVICE_PROTOCOL"), "https")
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")

@@ -2,7 +2,7 @@ package token
 
 import "time"
 
-// An Origin is where a token comes from.
+// An Origin is the origin of a token.
 type Origin string
 
 // The origins.
@@ -11,55 +11,53 @@ const (
 	Projected Origin = "projected" // from the file that the kubelet writes for the agent's pod
 )
 
-// Status is what is published, and what came of the last attempt. It is a value.
+// Status is the state of the published token and of the last attempt. It is a value.
 type Status struct {
-	// Origin is that of the token that is published; empty before the first one.
+	// Origin is the origin of the published token; empty before the first one.
 	Origin Origin
-	// PublishedAt is when the kubeconfig got its content. IssuedAt and Expiry are what the token
-	// says; zero if it does not.
+	// PublishedAt is the time when the kubeconfig was written. IssuedAt and Expiry are taken from
+	// the token; zero if it does not contain them.
 	PublishedAt, IssuedAt, Expiry time.Time
-	// Revoked says that the API server does not accept the published token any more, and that there
-	// is no better one.
+	// Revoked reports that the API server rejects the published token, and that there is no other.
 	Revoked bool
-	// RightsKnown says that the API server has accepted a token once, and so has said whether its
-	// owner may read pods.
+	// RightsKnown reports that the API server has accepted a token, and the permissions of its
+	// owner are therefore known.
 	RightsKnown bool
-	// Forbidden is the API server's answer that the token is good but its owner may not read pods,
-	// or namespaces where these are needed, on one line; nil if it may.
+	// Forbidden is the API server's error, on one line, if the owner of the valid token may not
+	// read pods, or namespaces if required; otherwise nil.
 	Forbidden error
-	// Unavailable is why the last try of the published token brought no answer from the API server,
-	// on one line, and UnavailableSince when that began; nil and zero if it did.
+	// Unavailable is the reason, on one line, why the API server did not reply to the last check,
+	// and UnavailableSince the begin of this problem; nil and zero if it replied.
 	Unavailable      error
 	UnavailableSince time.Time
-	// Problem is what keeps the next token from being published, on one line and without secrets;
-	// nil if nothing does. It does not make the published one worse.
+	// Problem is the reason, on one line and without secrets, why the next token cannot be
+	// published; nil if there is none. It does not affect the published token.
 	Problem error
-	// Published, Refused and Failed count attempts: tokens that were published, that the API server
-	// did not accept, and that could not be had, tried or written.
+	// Published, Refused and Failed are the numbers of tokens that were published, that the API
+	// server rejected, and that could not be obtained, checked or written.
 	Published, Refused, Failed uint64
 }
 
-// patience is how long an API server that does not answer counts as one that soon will: the plugin
-// goes on to ask it for a third of that, unless it is told otherwise, and the runtime calls it
-// again.
+// patience is the time for which an API server that does not reply counts as available soon: the
+// plugin by default retries for a third of it, and the runtime calls the plugin again.
 const patience = 30 * time.Second
 
-// Usable reports whether pods can be read with the published token at a time. That does not change
-// while tokens are renewed in time, nor by an outage of the API server that is shorter than half a
-// minute.
+// Usable reports whether pods can be read with the published token at a time. It remains true while
+// tokens are renewed in time, and during an outage of the API server of less than half a minute.
 func (s Status) Usable(at time.Time) bool {
 	away := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= patience
 	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !away && (s.Expiry.IsZero() || at.Before(s.Expiry))
 }
 
-// answered notes that the API server has answered a try; forbidden is nil if no right is missing.
+// answered records a reply of the API server to a check; forbidden is nil if no permission is
+// missing.
 func (s *Status) answered(forbidden error) {
 	s.RightsKnown = true
 	s.Forbidden, s.Unavailable, s.UnavailableSince = forbidden, nil, time.Time{}
 }
 
-// Age is how long ago the published token was issued, or published if it does not say; 0 if there
-// is none.
+// Age returns the age of the published token since it was issued, or published if that is unknown;
+// 0 if there is none.
 func (s Status) Age(at time.Time) time.Duration {
 	since := s.IssuedAt
 	if since.IsZero() {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// try asks the API server by a kubeconfig as the plugin would. The errors have a [source.Kind];
-// that the plugin may not read what it needs is an error too.
+// try sends the plugin's requests with a kubeconfig. The errors have a [source.Kind]; a missing
+// permission of the plugin is an error too.
 func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	f, err := inMemory(kubeconfig)
 	if err != nil {
@@ -35,7 +35,8 @@ func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	return nil
 }
 
-// inMemory returns a file that is in no directory: what is killed leaves no token behind.
+// inMemory returns a file without a directory entry, so that a killed process leaves no token
+// behind.
 func inMemory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("kubeconfig", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package metricstest looks metrics up for tests.
+// Package metricstest finds metrics for tests.
 package metricstest
 
 import (

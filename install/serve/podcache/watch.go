@@ -13,14 +13,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podPause is how long the pods of the node are not followed after a failure: evenly spread from
-// half a second to five, from the first failure on and without growing. client-go's own pauses grow
-// to a minute, in which the audit would know nothing of a new pod.
+// podPause is the delay before watching the node's pods again after a failure: uniformly distributed
+// from half a second to five seconds, without growing. client-go's default delays grow to a minute,
+// in which the audit would not receive new pods.
 //
-// One agent asks every 2.75 s on average, and for the pods of one node only, which API servers have
-// an index for. On 10,000 nodes that is 3,600 connections each second that a server refuses, and
-// when it is back 2,200 lists each second for five seconds. These are of a service account:
-// priority and fairness puts them behind what the nodes themselves need.
+// An agent sends a request every 2.75 s on average, only for the pods of one node, for which API
+// servers have an index. On 10,000 nodes this causes 3,600 connections per second that an
+// unavailable server rejects, and when it is available again 2,200 lists per second for five
+// seconds. They are requests of a service account, which priority and fairness ranks after requests
+// of the nodes.
 var podPause = wait.Backoff{Duration: shortestPause, Jitter: float64(longestPause/shortestPause) - 1}
 
 const (
