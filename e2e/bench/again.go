@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// againRows measure that nothing is to be done.
+// againRows measure applying rules that are already in place.
 func againRows(t Tools) []Row {
 	const topic = "Applied again, unchanged"
 	row := Row{

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// changeRows measure the change of one prefix among many on a pod in service. What takes seconds
-// has a row of its own, of few rounds.
+// changeRows measure the change of one prefix among many on a pod under traffic. Tasks that take
+// seconds have separate rows with few rounds.
 func changeRows(t Tools) []Row {
 	before := Sidecar{IPv4: 1000}
 	after := before
@@ -43,8 +43,8 @@ func changeRows(t Tools) []Row {
 	return []Row{first, row("change-iptables", name+", beside iptables", 0.2, istioLegacy, istioNFT)}
 }
 
-// changing is the change by a programmer's commands, in a pod that another one has programmed
-// before.
+// changing returns a contestant that changes the rules with a programmer's commands, in a pod that
+// another programmer prepared.
 func (t Tools) changing(first, again programmer, before, after Sidecar) Contestant {
 	return Contestant{Name: again.name, Kind: again.kind, Prepare: func() (Task, error) {
 		ns, err := NewPod()
@@ -64,8 +64,8 @@ func (t Tools) changing(first, again programmer, before, after Sidecar) Contesta
 	}}
 }
 
-// changeInProcess has the ruleset ready, as a process that stays has it; one that has read the
-// pod's rules before has those, too.
+// changeInProcess returns a contestant with a ready ruleset, like a long-running process; with
+// reads it has also read the pod's rules before.
 func changeInProcess(name string, reads bool, before, after Sidecar) Contestant {
 	var old, want rules.Ruleset
 	return Contestant{
@@ -102,7 +102,7 @@ func changeInProcess(name string, reads bool, before, after Sidecar) Contestant 
 	}
 }
 
-// underTraffic is the task while datagrams go to and fro in the pod.
+// underTraffic runs the task while datagrams are sent in the pod.
 func underTraffic(ns *netns.NS, task Task) Task {
 	do := task.Do
 	task.Do = func() (Sample, error) {

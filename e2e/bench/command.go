@@ -14,18 +14,18 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Command is a program to be executed.
+// A Command is a program with its arguments.
 type Command struct {
 	Path  string
 	Args  []string // without the program's name
 	Env   []string // all of it
 	Stdin []byte
-	// In is the network namespace in which the process runs; nil for this one's.
+	// In is the network namespace of the process; nil for the current one.
 	In *netns.NS
 }
 
-// exec returns the command, and the file that its output goes to. Files and not pipes: nobody need
-// be there to read and write.
+// exec returns the command and the file for its output. Files are used instead of pipes, so that no
+// goroutine must read and write.
 func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
 	in, err := unnamed(c.Stdin)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Command) exec() (cmd *exec.Cmd, out *os.File, err error) {
 	return cmd, out, nil
 }
 
-// unnamed returns a file in memory that has the content, and is read from its beginning.
+// unnamed returns a file in memory with the content, positioned at its begin.
 func unnamed(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("bench", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -54,7 +54,7 @@ func unnamed(content []byte) (*os.File, error) {
 	return file, err
 }
 
-// do executes the command by the function, in its namespace. An error has the output.
+// do runs execute with the command, in its namespace. An error contains the output.
 func (c *Command) do(execute func(*exec.Cmd) error) error {
 	cmd, out, err := c.exec()
 	if err != nil {
@@ -69,17 +69,17 @@ func (c *Command) do(execute func(*exec.Cmd) error) error {
 	return nil
 }
 
-// Task is to execute the command, and nothing before or after it.
+// Task returns the task of executing the command.
 func (c *Command) Task() Task { return Task{Do: c.run, Count: c.traced} }
 
-// run executes the command, and tells what that took.
+// run executes the command, and returns its cost.
 func (c *Command) run() (s Sample, err error) {
 	err = c.do(func(cmd *exec.Cmd) error {
 		begin := time.Now()
 		err := cmd.Run()
 		wall := time.Since(begin)
 		if err == nil {
-			// The times of children that were waited for are in it.
+			// The times include those of children that the process waited for.
 			usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 			cpu := time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 			s = Sample{report.Wall: wall.Seconds(), report.CPU: cpu.Seconds()}
@@ -89,12 +89,12 @@ func (c *Command) run() (s Sample, err error) {
 	return s, err
 }
 
-// Run executes the command when that is not measured.
+// Run executes the command without measuring it.
 func (c *Command) Run() error {
 	return c.do(func(cmd *exec.Cmd) error { return cmd.Run() })
 }
 
-// Output executes the command when that is not measured, and returns what it prints.
+// Output executes the command without measuring it, and returns its output.
 func (c *Command) Output() ([]byte, error) {
 	var said []byte
 	err := c.do(func(cmd *exec.Cmd) error {
@@ -111,7 +111,7 @@ func (c *Command) Output() ([]byte, error) {
 	return said, err
 }
 
-// inTurn is to execute commands one after the other.
+// inTurn returns the task of executing commands in sequence.
 func inTurn(commands []*Command) Task {
 	all := func(sum Sample, execute func(*Command) (Sample, error)) (Sample, error) {
 		for _, c := range commands {

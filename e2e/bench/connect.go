@@ -31,7 +31,7 @@ func connectRows(t Tools) []Row {
 			row.Contestants = append(row.Contestants, t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}))
 		}
 	}
-	// Two medians of equal things are a percent or two apart.
+	// Two medians of equal quantities differ by one or two percent.
 	const equal = 0.97
 	for i, n := range sizes {
 		row.Goals = append(row.Goals, report.Goal{Of: of(ours, n), Quantity: report.Rate, Than: []string{of(istioLegacy, n)}, Factor: equal})
@@ -42,8 +42,7 @@ func connectRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// connecting makes connections in one pod over all rounds; without a programmer the pod has no
-// rules.
+// connecting opens connections in one pod in all rounds; without a programmer the pod has no rules.
 func (t Tools) connecting(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
 	const connections = 500
 	var l *listening
@@ -82,7 +81,7 @@ func (t Tools) connecting(name string, kind report.Kind, p *programmer, s Sideca
 	}
 }
 
-// listening is a pod that accepts connections to the proxy's port.
+// listening is a pod with a listener on the proxy's port.
 type listening struct {
 	ns       *netns.NS
 	listener int
@@ -102,7 +101,8 @@ func listenInPod() (*listening, error) {
 	return l, nil
 }
 
-// listen also makes a default route: the kernel looks for one before the rules are asked.
+// listen also adds a default route, because the kernel looks up a route before it evaluates the
+// rules.
 func (l *listening) listen() (err error) {
 	eth, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -144,7 +144,7 @@ func connect(to *unix.SockaddrInet4) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// Closing by reset leaves no port behind in TIME_WAIT.
+	// Closing with a reset leaves no port in TIME_WAIT.
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return err
 	}

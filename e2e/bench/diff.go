@@ -5,7 +5,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// diffRows measure the decision whether two rulesets treat every packet alike.
+// diffRows measure deciding whether two rulesets treat every packet alike.
 func diffRows(t Tools) []Row {
 	var rows []Row
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func diffRows(t Tools) []Row {
 	return rows
 }
 
-// deciding compares the sidecar with what istio-iptables makes of it.
+// deciding compares the sidecar's rules with those of istio-iptables.
 func (t Tools) deciding(id, name string, s Sidecar) Contestant {
 	var args []string
 	return Contestant{
@@ -60,7 +60,7 @@ func (t Tools) deciding(id, name string, s Sidecar) Contestant {
 			})
 		},
 		Prepare: func() (Task, error) {
-			// The status is 0 if they are alike but for known deviations.
+			// The status is 0 if the only differences are known deviations.
 			c, err := t.Command(nil, Rules, nil, args...)
 			if err != nil {
 				return Task{}, err

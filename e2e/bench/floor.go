@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A floor sends ready-made bytes: what any program must at least do.
+// A floor sends prepared bytes, the minimum work of any program.
 type floor struct{ rules, address []byte }
 
-// newFloor makes the bytes of a ruleset whose only routing is ::6 on lo.
+// newFloor returns the bytes of a ruleset whose only routing is ::6 on lo.
 func newFloor(rs rules.Ruleset) (floor, error) {
 	t, err := nft.Encode(rs)
 	if err != nil {
@@ -32,7 +32,7 @@ func newFloor(rs rules.Ruleset) (floor, error) {
 	return floor{t.Bytes(), address.Serialize()}, nil
 }
 
-// apply sends everything.
+// apply sends the bytes.
 func (f floor) apply(ns *netns.NS) error {
 	return ns.Do(func() error {
 		if err := exchange(unix.NETLINK_ROUTE, f.address); err != nil {
@@ -42,7 +42,7 @@ func (f floor) apply(ns *netns.NS) error {
 	})
 }
 
-// exchange opens a socket, sends, waits for the acknowledgement and closes.
+// exchange opens a socket, sends the request, waits for the acknowledgment and closes the socket.
 func exchange(protocol int, request []byte) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The names of contestants that goals name.
+// Names of contestants that goals refer to.
 const (
 	rawName, emptyName, nftName = "the same bytes, ready-made", "empty Go program", "nft -f"
 	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
@@ -17,7 +17,7 @@ const (
 	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
 )
 
-// inProcessRows measure the library: from parameters to committed rules.
+// inProcessRows measure the library, from parameters to committed rules.
 func inProcessRows() []Row {
 	const topic = "A fresh pod, in process"
 	var rows []Row
@@ -49,8 +49,7 @@ func excluded(n int) string {
 	return fmt.Sprintf("%d excluded prefixes of each family", n)
 }
 
-// inPod is a task in this process, in a pod that another function has prepared; nil for a fresh
-// one.
+// inPod returns a task in this process, in a pod that prepare prepared; nil for a new one.
 func inPod(prepare, do func(*netns.NS) error) (Task, error) {
 	ns, err := NewPod()
 	if err == nil && prepare != nil {
@@ -111,7 +110,7 @@ func cachedContestant(s Sidecar) Contestant {
 	}
 }
 
-// created is an error unless a first installation was made.
+// created returns an error unless the rules were created.
 func created(r nft.Result, err error) error { return became(nft.Created, r, err) }
 
 func became(want nft.Outcome, r nft.Result, err error) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// Machine describes the one that this process runs on.
+// Machine describes the machine of this process.
 func Machine() report.Machine {
 	m := report.Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
 	var name unix.Utsname
@@ -38,7 +38,7 @@ func Machine() report.Machine {
 	return m
 }
 
-// Programs describes those that take part, as far as they are there.
+// Programs describes the available programs.
 func (t Tools) Programs() []report.Program {
 	var programs []report.Program
 	for _, p := range []struct {
@@ -74,7 +74,7 @@ func (t Tools) Programs() []report.Program {
 	return programs
 }
 
-// moduleVersion is that of Istio in an executable that was built from its module; empty of others.
+// moduleVersion returns the version of Istio's module in an executable, or an empty string.
 func moduleVersion(path string) string {
 	out, err := exec.Command("go", "version", "-m", path).Output()
 	if err != nil {

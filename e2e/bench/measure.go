@@ -6,9 +6,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// Measure lets the contestants of a row do its task in turn, in so many rounds of which each begins
-// with another one. The first time of each does not count: it warms caches, and is where memory and
-// executed programs are counted. A contestant that fails is left out of the result, which says why.
+// Measure runs the task of a row with its contestants in turn, in so many rounds, each of which
+// begins with another contestant. The first run of each is not measured: it warms caches, and
+// memory and executed programs are counted in it. A contestant that fails is omitted from the
+// result, with the reason.
 func Measure(row Row, rounds int) report.Row {
 	result := report.Row{ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted, Goals: row.Goals}
 	if row.Share > 0 {
@@ -35,17 +36,17 @@ func Measure(row Row, rounds int) report.Row {
 	return result
 }
 
-// A run is a contestant in a row.
+// A run is a contestant of a row.
 type run struct {
 	*Contestant
 	counted Sample
 	samples map[report.Quantity][]float64
 	end     func()
-	// err is why it takes no part any more.
+	// err is the reason why it is omitted.
 	err error
 }
 
-// start opens the contestant and lets it do the task the time that does not count.
+// start opens the contestant and runs the task once without measuring it.
 func start(c *Contestant) *run {
 	r := &run{Contestant: c, samples: map[report.Quantity][]float64{}, end: func() {}}
 	if c.Open != nil {
@@ -66,7 +67,7 @@ func start(c *Contestant) *run {
 	return r
 }
 
-// round lets the contestant do the task once more.
+// round runs the task once.
 func (r *run) round() {
 	if r.err != nil {
 		return
@@ -81,7 +82,7 @@ func (r *run) round() {
 	}
 }
 
-// entry is what all rounds took.
+// entry returns the result of all rounds.
 func (r *run) entry() report.Entry {
 	e := report.Entry{Name: r.Name, Kind: r.Kind, Values: map[report.Quantity]report.Summary{}}
 	for q, value := range r.counted {
@@ -93,7 +94,7 @@ func (r *run) entry() report.Entry {
 	return e
 }
 
-// once prepares the task, does it, checks that it was done, and undoes it.
+// once prepares the task, runs and checks it, and undoes it.
 func (c *Contestant) once(do func(Task) (Sample, error)) (Sample, error) {
 	task, err := c.Prepare()
 	if err != nil {

@@ -15,20 +15,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// An Attachment is a pod's network namespace as the plugin before ours in the chain leaves it, and
-// what a runtime calls it.
+// An Attachment is a pod's network namespace after the previous plugin of the chain, with its name
+// for the runtime.
 type Attachment struct {
 	NS          *netns.NS
 	ContainerID string
 }
 
-// The addresses of every pod: they never meet.
+// The addresses of every pod. The pods are not connected.
 var (
 	podIPv4 = net.IPNet{IP: net.IPv4(10, 244, 7, 9).To4(), Mask: net.CIDRMask(24, 32)}
 	podIPv6 = net.IPNet{IP: net.ParseIP("fd00:10:244:7::9"), Mask: net.CIDRMask(64, 128)}
 )
 
-// NewAttachment makes an IPv4 pod.
+// NewAttachment creates an IPv4 pod.
 func NewAttachment(number int) (*Attachment, error) {
 	ns, err := newPod(&podIPv4)
 	if err != nil {
@@ -37,10 +37,10 @@ func NewAttachment(number int) (*Attachment, error) {
 	return &Attachment{NS: ns, ContainerID: fmt.Sprintf("%064x", number)}, nil
 }
 
-// NewPod makes the namespace of a dual-stack pod.
+// NewPod creates the namespace of a dual-stack pod.
 func NewPod() (*netns.NS, error) { return newPod(&podIPv4, &podIPv6) }
 
-// newPod makes a namespace that has the addresses on lo: nobody looks for the interface.
+// newPod creates a namespace with the addresses on lo, because the interface does not matter.
 func newPod(addresses ...*net.IPNet) (*netns.NS, error) {
 	ns, err := netns.New()
 	if err != nil {
@@ -67,10 +67,10 @@ func newPod(addresses ...*net.IPNet) (*netns.NS, error) {
 	return ns, nil
 }
 
-// Path is that of the namespace, for other processes.
+// Path returns the path of the namespace for other processes.
 func (a *Attachment) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), a.NS.FD()) }
 
-// PrevResult is what the plugin before says of the pod.
+// PrevResult returns the result of the previous plugin.
 func (a *Attachment) PrevResult() map[string]any {
 	return map[string]any{
 		"cniVersion": CNIVersion,
@@ -80,8 +80,8 @@ func (a *Attachment) PrevResult() map[string]any {
 	}
 }
 
-// redirects tells by an error if the namespace's rules do not redirect what an application sends,
-// or if they do and should not.
+// redirects returns an error unless the namespace's rules redirect outbound connections of an
+// application if and only if want is true.
 func redirects(ns *netns.NS, want bool) error {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {

@@ -11,12 +11,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// trackingChain needs conntrack, and is called by no hook. An empty NAT chain alone does not: the
-// kernel finds the connection of each packet only in a namespace where some rule asks for it
-// (nf_ct_netns_get in net/netfilter/nf_conntrack_proto.c), as every redirect does.
+// trackingChain enables conntrack, and is not called by a hook. An empty NAT chain does not enable
+// it: the kernel looks up the connection of each packet only in a namespace with a rule that needs
+// it (nf_ct_netns_get in net/netfilter/nf_conntrack_proto.c), such as a redirect.
 const trackingChain = "add chain inet empty tracking\nadd rule inet empty tracking ct state new accept\n"
 
-// emptyNATChain is a programmer of one, and of what else the text has nft do.
+// emptyNATChain returns a programmer that creates an empty NAT chain and executes the additional
+// nft commands.
 func emptyNATChain(name, more string) programmer {
 	return programmer{name, report.Floor, func(t Tools, ns *netns.NS, _ Sidecar) ([]*Command, error) {
 		text := "add table inet empty\nadd chain inet empty output { type nat hook output priority -100; }\n" + more
@@ -25,7 +26,7 @@ func emptyNATChain(name, more string) programmer {
 	}}
 }
 
-// packetRows measure the packets of flows that exist.
+// packetRows measure packets of established flows.
 func packetRows(t Tools) []Row {
 	untracked, tracked := emptyNATChain("one empty NAT chain, without conntrack", ""), emptyNATChain("one empty NAT chain", trackingChain)
 	const plain, dns = "Sluice", "Sluice, DNS captured"
@@ -54,8 +55,8 @@ func packetRows(t Tools) []Row {
 	return []Row{row}
 }
 
-// sending sends datagrams in one pod over all rounds, in each by other sockets: where the kernel
-// puts those makes a difference too.
+// sending sends datagrams in one pod in all rounds, with other sockets in each round, because their
+// memory addresses affect the result.
 func (t Tools) sending(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
 	const datagrams = 5000
 	var pod *netns.NS
@@ -97,9 +98,9 @@ func (t Tools) sending(name string, kind report.Kind, p *programmer, s Sidecar) 
 	}
 }
 
-// threadTime is the CPU time of a function that does all its work in the calling thread and for it,
-// such as the kernel's for packets over lo. Others at work on the machine, who would make a
-// difference of some percent disappear, do not count.
+// threadTime returns the CPU time of a function that does all its work in the calling thread,
+// including the kernel's work for packets over lo. Other load on the machine, which would change
+// the result by some percent, is not included.
 func threadTime(do func() error) (time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -112,7 +113,7 @@ func threadTime(do func() error) (time.Duration, error) {
 	return time.Duration(end.Nano() - begin.Nano()), err
 }
 
-// establish lets the flow have an answer.
+// establish sends a reply, so that the flow is established.
 func (t *traffic) establish() error {
 	if err := t.pass(); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (t *traffic) establish() error {
 	return answer.pass()
 }
 
-// pass sends one datagram and takes it from the other socket, where it is when sending returns.
+// pass sends a datagram and receives it from the other socket, which has it when sending returns.
 func (t *traffic) pass() error {
 	var buf [64]byte
 	if _, err := unix.Write(t.client, buf[:]); err != nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// CNIVersion is that of the specification that all plugins are configured with.
+// CNIVersion is the version of the specification in all configurations.
 const CNIVersion = "1.0.0"
 
 // A Plugin is a CNI plugin at the end of a chain.
 type Plugin struct {
 	Name string
 	Kind report.Kind
-	// Path is that of the executable.
+	// Path is the path of the executable.
 	Path string
-	// Config are the fields of the plugin's own in its configuration.
+	// Config contains the plugin's own fields of its configuration.
 	Config map[string]any
 	// Env is added to the environment.
 	Env []string
@@ -28,19 +28,19 @@ type Plugin struct {
 	Node *netns.NS
 }
 
-// A Pod is what CNI_ARGS says of a sandbox.
+// A Pod is the part of CNI_ARGS about a pod.
 type Pod struct {
 	Namespace, Name, UID string
-	// Annotations are passed to the plugin as containerd does if it is configured for that; nil for
-	// a runtime that does not.
+	// Annotations are passed to the plugin like a suitably configured containerd does; nil for a
+	// runtime that does not pass them.
 	Annotations map[string]string
 }
 
-// attachments counts them, so that each has an id of its own.
+// attachments counts the attachments, so that each has a unique id.
 var attachments atomic.Int64
 
-// Add is the plugin in a contest of ADD for the pod, each time in a namespace of its own, which has
-// rules afterwards if and only if the pod is redirected.
+// Add returns a contestant that runs ADD for the pod, each time in a new namespace, which must have
+// rules afterwards if and only if redirected is true.
 func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
 	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
@@ -48,7 +48,7 @@ func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
 			return Task{}, err
 		}
 		undo := func() {
-			// What is kept of the attachment shall not pile up.
+			// Remove the record of the attachment.
 			_ = p.command("DEL", pod, a).Run()
 			_ = a.NS.Close()
 		}
@@ -58,7 +58,7 @@ func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
 	}}
 }
 
-// Del is the plugin in a contest of DEL for the pod, each time after ADD.
+// Del returns a contestant that runs DEL for the pod, each time after ADD.
 func (p *Plugin) Del(pod Pod) Contestant {
 	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
@@ -76,7 +76,7 @@ func (p *Plugin) Del(pod Pod) Contestant {
 	}}
 }
 
-// command is a call of the plugin as containerd makes it.
+// command returns a call of the plugin as containerd makes it.
 func (p *Plugin) command(verb string, pod Pod, a *Attachment) *Command {
 	config := map[string]any{"cniVersion": CNIVersion, "name": "bench", "type": p.Name, "prevResult": a.PrevResult()}
 	maps.Copy(config, p.Config)

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// processRows measure whole processes that program a fresh pod.
+// processRows measure processes that program a new pod.
 func processRows(t Tools) []Row {
 	const topic = "A fresh pod, by a process"
 	goals := []report.Goal{
@@ -32,7 +32,7 @@ func processRows(t Tools) []Row {
 	}
 }
 
-// quoted writes arguments as a shell takes them.
+// quoted returns arguments in shell syntax.
 func quoted(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -53,7 +53,7 @@ func (t Tools) processRow(id, topic, name string, s Sidecar, share float64, goal
 	return row
 }
 
-// empty is a process that does nothing.
+// empty returns a process that does nothing.
 func (t Tools) empty() Contestant {
 	return Contestant{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
 		c, err := t.Empty()
@@ -64,13 +64,13 @@ func (t Tools) empty() Contestant {
 	}}
 }
 
-// fresh is a programmer in a pod that nobody has programmed.
+// fresh returns a contestant that programs a new pod.
 func (t Tools) fresh(p programmer, s Sidecar) Contestant {
 	return Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) { return t.commandsInPod(p, s, s, nil) }}
 }
 
-// commandsInPod is the task to execute a programmer's commands for the sidecar, in a pod that
-// another one has programmed before, unless that is nil, for the sidecar as it was.
+// commandsInPod returns the task of executing a programmer's commands for the sidecar, in a pod
+// that first, unless nil, programmed for the sidecar before.
 func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer) (Task, error) {
 	ns, err := NewPod()
 	if err != nil {
@@ -93,7 +93,7 @@ func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer)
 	return task, nil
 }
 
-// nft is the nft command, given our ruleset as it prints it.
+// nft returns the nft command with Sluice's ruleset as nft prints it.
 func (t Tools) nft(s Sidecar) Contestant {
 	var text []byte
 	return t.loading(nftName, func() error {
@@ -107,7 +107,8 @@ func (t Tools) nft(s Sidecar) Contestant {
 	})
 }
 
-// restore is iptables-legacy's and ip6tables-legacy's, given what istio-iptables has programmed.
+// restore returns iptables-legacy-restore and ip6tables-legacy-restore with the rules of
+// istio-iptables.
 func (t Tools) restore(s Sidecar) Contestant {
 	programs := []string{"iptables-legacy", "ip6tables-legacy"}
 	texts := make([][]byte, len(programs))
@@ -134,7 +135,7 @@ func (t Tools) restore(s Sidecar) Contestant {
 	})
 }
 
-// loading is a contestant whose commands load what is written down before.
+// loading returns a contestant whose commands load prepared files.
 func (t Tools) loading(name string, write func() error, commands func(*netns.NS) ([]*Command, error)) Contestant {
 	p := programmer{name: name, commands: func(_ Tools, ns *netns.NS, _ Sidecar) ([]*Command, error) { return commands(ns) }}
 	c := t.fresh(p, Sidecar{})
@@ -142,7 +143,7 @@ func (t Tools) loading(name string, write func() error, commands func(*netns.NS)
 	return c
 }
 
-// inExample calls do with a pod that a programmer has programmed.
+// inExample calls do with a pod that a programmer programmed.
 func (t Tools) inExample(p programmer, s Sidecar, do func(*netns.NS) error) error {
 	ns, err := NewPod()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 const restartPods = 250
 
-// restartRows measure the programming of all pods of a node by one process.
+// restartRows measure programming all pods of a node in one process.
 func restartRows() []Row {
 	s := Sidecar{}
 	raw := rawContestant(s)
@@ -40,7 +40,7 @@ func restartRows() []Row {
 	}}
 }
 
-// nodeOf programs all pods of a node by one function.
+// nodeOf returns a contestant that programs all pods of a node with program.
 func nodeOf(name string, kind report.Kind, s Sidecar, program func(rules.Redirect) (func(*netns.NS) error, error)) Contestant {
 	var apply func(*netns.NS) error
 	return Contestant{
@@ -98,7 +98,7 @@ func programAll(pods []*netns.NS, apply func(*netns.NS) error) (Sample, error) {
 	return Sample{report.Wall: wall.Seconds(), report.Kept: max(heap()-before, 0)}, errors.Join(errs...)
 }
 
-// heap is how much of it is in use.
+// heap returns the size of the heap in use.
 func heap() float64 {
 	runtime.GC()
 	runtime.GC() // what sync.Pool keeps goes only now

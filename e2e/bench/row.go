@@ -8,43 +8,43 @@ import (
 
 // A Row is one task.
 type Row struct {
-	// ID, Topic, Name, Note and Plotted are those of the result.
+	// ID, Topic, Name, Note and Plotted are copied to the result.
 	ID, Topic, Name, Note string
 	Plotted               report.Quantity
-	// Share says how many of the run's rounds there are, for tasks that take little time or much; 0
-	// is all.
+	// Share is the fraction of the run's rounds, for tasks that are fast or slow; 0 means all.
 	Share       float64
 	Contestants []Contestant
 	Goals       []report.Goal
 }
 
-// A Contestant is a program, and the way in which it does the task.
+// A Contestant is a program that performs the task in some way.
 type Contestant struct {
 	Name string
 	Kind report.Kind
-	// Open makes what lasts over all rounds, and returns what ends that; nil if there is nothing.
+	// Open creates what is needed in all rounds, and returns a function that removes it; it may be
+	// nil.
 	Open func() (end func(), err error)
-	// Prepare makes the state in which the task is done once, such as a fresh network namespace.
+	// Prepare prepares a single run of the task, such as a new network namespace.
 	Prepare func() (Task, error)
 }
 
-// A Task is what is to be done once. Only Do is measured.
+// A Task is a single run of a task. Only Do is measured.
 type Task struct {
-	// Do does it, and returns what that took.
+	// Do performs the task, and returns its cost.
 	Do func() (Sample, error)
-	// Count does it instead of Do, once, and returns what cannot be counted without making it
-	// slow; nil if there is nothing.
+	// Count performs the task instead of Do, once, and returns quantities whose measurement slows
+	// it down; it may be nil.
 	Count func() (Sample, error)
-	// Check tells afterwards whether the task was really done; nil if Do's error says enough.
+	// Check checks afterwards that the task was performed; nil if the error of Do suffices.
 	Check func() error
-	// Undo undoes everything; nil if there is nothing.
+	// Undo reverts the task; it may be nil.
 	Undo func()
 }
 
-// A Sample is what doing a task once took.
+// A Sample is the cost of a run of a task.
 type Sample map[report.Quantity]float64
 
-// timed is how long a function takes, for tasks in this process.
+// timed returns a function that measures the time of a function in this process.
 func timed(do func() error) func() (Sample, error) {
 	return func() (Sample, error) {
 		begin := time.Now()

@@ -2,7 +2,7 @@ package bench
 
 import "slices"
 
-// Rows are the tasks that need no API server.
+// Rows returns the rows that need no API server.
 func Rows(t Tools) []Row {
 	return slices.Concat(inProcessRows(), processRows(t), againRows(t), changeRows(t), restartRows(), connectRows(t), packetRows(t), diffRows(t))
 }

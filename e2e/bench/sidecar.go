@@ -9,20 +9,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Sidecar is what the injector asks for in a dual-stack pod, with so many excluded prefixes of
-// each family, none of which touch.
+// A Sidecar describes the parameters of an injected dual-stack pod, with so many excluded prefixes
+// of each family, which are not adjacent.
 type Sidecar struct {
 	IPv4, IPv6 int
-	// Plain leaves DNS capture out, and thus all rules but those of NAT.
+	// Plain omits DNS capture, and therefore all rules other than NAT.
 	Plain bool
-	// Single is for a pod that has IPv4 only.
+	// Single makes the pod IPv4-only.
 	Single bool
-	// Other puts another prefix instead of the last one.
+	// Other replaces the last prefix by another one.
 	Other bool
 }
 
-// Flags are those of istio-iptables, which are ours too, but for the pod's addresses, which both
-// look up. Linux gives an argument 128 KiB: 10,000 prefixes of IPv4 just fit.
+// Flags returns the flags of istio-iptables, which Sluice also accepts, except the pod's addresses,
+// which both look up. Linux limits an argument to 128 KiB, which is sufficient for 10,000 prefixes
+// of IPv4.
 func (s Sidecar) Flags() []string {
 	flags := []string{
 		"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", strings.Join(s.prefixes(), ","),
@@ -51,12 +52,12 @@ func (s Sidecar) prefixes() []string {
 	return list
 }
 
-// Redirect is what the flags mean to us.
+// Redirect returns the parameters that the flags represent.
 func (s Sidecar) Redirect() (rules.Redirect, error) {
 	return istio.Configuration{Args: s.Flags(), Pod: istio.DualPod}.Redirect()
 }
 
-// Compile is the ruleset.
+// Compile returns the ruleset.
 func (s Sidecar) Compile() (rules.Ruleset, error) {
 	r, err := s.Redirect()
 	if err != nil {
@@ -65,7 +66,7 @@ func (s Sidecar) Compile() (rules.Ruleset, error) {
 	return rules.Compile(r)
 }
 
-// prepare is the ruleset, to be applied in many pods.
+// prepare returns the ruleset prepared for many pods.
 func (s Sidecar) prepare() (*nft.Prepared, error) {
 	rs, err := s.Compile()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Tools are the programs that program a namespace.
+// Tools provides the programs that program a namespace.
 type Tools struct {
-	// Dir is where they write, and Bin where the built ones are.
+	// Dir is their working directory, and Bin the directory of the built programs.
 	Dir, Bin string
 }
 
@@ -28,7 +28,7 @@ const (
 	InstallCNI    = "e2e/install-cni" // where the tests on a cluster have it as well
 )
 
-// Find returns where a program is. The error says how to get it.
+// Find returns the path of a program. The error describes how to get it.
 func (t Tools) Find(name string) (string, error) {
 	built := filepath.Join(t.Bin, name)
 	if info, err := os.Stat(built); err == nil && info.Mode().IsRegular() {
@@ -42,9 +42,9 @@ func (t Tools) Find(name string) (string, error) {
 	return "", fmt.Errorf("no %s: \"make bench-peers\" builds it, or the packages nftables and iptables have it", name)
 }
 
-// install copies a built program, once, as every installer does: a file as the linker writes it
-// takes longer to start than its copy, by a tenth of the CPU time of a plugin, since the page cache
-// holds it in smaller pieces.
+// install copies a built program once, as an installer does. A file written by the linker starts
+// slower than its copy, by a tenth of the CPU time of a plugin, because the page cache contains it
+// in smaller pieces.
 func (t Tools) install(built string) (string, error) {
 	if t.Dir == "" {
 		return built, nil
@@ -60,7 +60,8 @@ func (t Tools) install(built string) (string, error) {
 	return path, os.WriteFile(path, program, 0o755)
 }
 
-// Command is a program in the namespace. It shares no lock of iptables with anybody.
+// Command returns a command in the namespace. It does not share iptables' lock with other
+// processes.
 func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) (*Command, error) {
 	path, err := t.Find(name)
 	if err != nil {
@@ -72,7 +73,7 @@ func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) 
 	return &Command{Path: path, Args: args, Env: env, Stdin: stdin, In: ns}, nil
 }
 
-// Output is what a program prints in the namespace.
+// Output returns the output of a program in the namespace.
 func (t Tools) Output(ns *netns.NS, name string, args ...string) ([]byte, error) {
 	c, err := t.Command(ns, name, nil, args...)
 	if err != nil {
@@ -81,7 +82,7 @@ func (t Tools) Output(ns *netns.NS, name string, args ...string) ([]byte, error)
 	return c.Output()
 }
 
-// Empty builds a Go program that does nothing, static as ours are.
+// Empty builds a static Go program that does nothing.
 func (t Tools) Empty() (*Command, error) {
 	built := filepath.Join(t.Dir, "built", "empty")
 	if _, err := os.Stat(built); err != nil {
@@ -109,15 +110,15 @@ func buildEmpty(path string) error {
 	return nil
 }
 
-// A programmer is a way to program a namespace.
+// A programmer programs a namespace with commands.
 type programmer struct {
 	name string
 	kind report.Kind
-	// commands returns what is executed for it, one after the other.
+	// commands returns the commands to execute in sequence.
 	commands func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error)
 }
 
-// byFlags is a program that takes the sidecar's flags, after some and before others of its own.
+// byFlags returns a programmer that passes the sidecar's flags between its own.
 func byFlags(name string, kind report.Kind, program string, before, after []string) programmer {
 	return programmer{name, kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
 		c, err := t.Command(ns, program, nil, slices.Concat(before, s.Flags(), after)...)
@@ -125,9 +126,9 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 	}}
 }
 
-// The programmers. A name of one of Istio's says what writes the rules in the end, or how that is
-// chosen. Istio ships its code as a command of pilot-agent, which the init container istio-init
-// executes; the others are that code in a program that has nothing else.
+// The programmers. The name of one of Istio's describes which program finally writes the rules, or
+// how it is chosen. Istio provides this code as a command of pilot-agent, which the init container
+// istio-init executes; the others contain only that code.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
 	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"}, []string{"--backend", "legacy"})
@@ -140,7 +141,7 @@ var (
 	initNative = byFlags("istio-init, nftables", report.Peer, PilotAgent, []string{"istio-iptables"}, []string{"--native-nftables"})
 )
 
-// reconciling makes one of istio-iptables mend what is there.
+// reconciling returns a programmer that repairs existing rules.
 func (p programmer) reconciling() programmer {
 	return programmer{p.name + ", reconcile", p.kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
 		commands, err := p.commands(t, ns, s)
@@ -151,7 +152,7 @@ func (p programmer) reconciling() programmer {
 	}}
 }
 
-// run programs the namespace when that is not measured.
+// run programs the namespace without measuring it.
 func (p programmer) run(t Tools, ns *netns.NS, s Sidecar) error {
 	commands, err := p.commands(t, ns, s)
 	for _, c := range commands {
@@ -162,7 +163,7 @@ func (p programmer) run(t Tools, ns *netns.NS, s Sidecar) error {
 	return err
 }
 
-// writeFile writes one into the directory of the tools.
+// writeFile writes a file to the directory of the tools.
 func (t Tools) writeFile(name string, content []byte) (string, error) {
 	path := filepath.Join(t.Dir, name)
 	return path, os.WriteFile(path, content, 0o600)

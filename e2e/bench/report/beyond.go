@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The ids of the rows that a simulation needs, and in these the names of our plugin as it is
-// deployed and without an agent.
+// The ids of the rows that the extrapolation needs, and in these the names of the plugin with and
+// without an agent.
 const (
 	AddRow       = "add"
 	DelRow       = "del"
@@ -14,28 +14,27 @@ const (
 	WithoutAgent = "sluice-cni, no agent"
 )
 
-// What a simulation assumes, besides what was measured.
+// Assumptions of the extrapolation.
 const (
 	nodePods, clusterNodes = 500, 10_000
-	// rolloutHours is how long the restart of the whole cluster takes.
+	// rolloutHours is the duration of a restart of the whole cluster.
 	rolloutHours = 8
-	// watchEvents is how often a watcher hears of a pod from the time that it is bound to the node
-	// until it is gone: bound, containers creating, address known, init containers done, ready;
-	// then to be deleted, not ready, gone.
+	// watchEvents is the number of events of a pod for a watcher from its binding to the node to
+	// its end: bound, containers creating, address known, init containers done, ready; being
+	// deleted, not ready, deleted.
 	watchEvents = 8
 )
 
-// A pattern is what a CNI plugin and its agent ask of the API server, and what an attachment costs
-// them.
+// A pattern contains the requests of a CNI plugin and its agent to the API server, and the cost of
+// an attachment.
 type pattern struct {
 	name string
-	// gets are the requests for a pod at each ADD, on so many new TLS connections.
+	// gets are the requests for a pod at each ADD, connections the new TLS connections for them.
 	gets, connections int
 	addCPU, delCPU    float64
 }
 
-// beyond renders what the measured costs mean for nodes and clusters that are larger than the
-// machine.
+// beyond renders the extrapolation of the measured costs to larger nodes and clusters.
 func beyond(r Results) string {
 	columns := patterns(r)
 	if columns == nil {
@@ -59,8 +58,8 @@ agent the plugin asks as istio-cni does, which is Sluice at its worst. What agen
 	return b.String()
 }
 
-// patterns are istio-cni's with the better of its modes, and ours; nil unless all of them were
-// measured.
+// patterns returns the patterns of istio-cni with its better mode, and of Sluice; nil unless all of
+// them were measured.
 func patterns(r Results) []pattern {
 	add, del := r.Row(AddRow), r.Row(DelRow)
 	if add == nil || del == nil || r.Pod.Bytes == 0 {
@@ -88,7 +87,7 @@ func patterns(r Results) []pattern {
 	return []pattern{theirs, ours, alone}
 }
 
-// scale is the table for so many pods.
+// scale returns the table for a number of pods.
 func scale(of string, pods, podBytes int, columns []pattern) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| restart of %s, %s pods | arithmetic |", of, thousands(pods))
@@ -121,7 +120,7 @@ func scale(of string, pods, podBytes int, columns []pattern) string {
 	return b.String()
 }
 
-// seconds writes a long time.
+// seconds formats a long time.
 func seconds(s float64) string {
 	if s < 2*3600 {
 		return duration(s)
@@ -129,7 +128,7 @@ func seconds(s float64) string {
 	return three(s/3600) + " h"
 }
 
-// thousands writes a number in groups of three digits.
+// thousands formats a number in groups of three digits.
 func thousands(n int) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

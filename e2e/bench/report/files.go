@@ -7,11 +7,10 @@ import (
 	"path/filepath"
 )
 
-// ResultsFile is the name of the file that has the results, besides the ones that are rendered from
-// it.
+// ResultsFile is the name of the file with the results, from which the other files are rendered.
 const ResultsFile = "results.json"
 
-// Read returns the results of a directory.
+// Read returns the results in a directory.
 func Read(dir string) (Results, error) {
 	text, err := os.ReadFile(filepath.Join(dir, ResultsFile))
 	if err != nil {
@@ -20,7 +19,7 @@ func Read(dir string) (Results, error) {
 	return Decode(text)
 }
 
-// Files returns the files that are rendered from the results, by name: the page and its plots.
+// Files returns the rendered files by name: the page and its plots.
 func Files(r Results) (map[string][]byte, error) {
 	files := map[string][]byte{"RESULTS.md": Markdown(r)}
 	for _, p := range Plots(r) {
@@ -36,8 +35,8 @@ func Files(r Results) (map[string][]byte, error) {
 	return files, nil
 }
 
-// Write writes the results into a directory with the files that are rendered from them, and removes
-// plots of topics that are gone.
+// Write writes the results and the rendered files to a directory, and removes plots of topics that
+// no longer exist.
 func Write(dir string, r Results) error {
 	text, err := r.Encode()
 	if err != nil {

@@ -6,35 +6,34 @@ import (
 	"strings"
 )
 
-// A Goal is what an entry of ours shall reach.
+// A Goal is a goal for an entry of Sluice.
 type Goal struct {
-	// Of is the entry.
+	// Of is the name of the entry.
 	Of       string   `json:"of"`
 	Quantity Quantity `json:"quantity"`
-	// Than are the entries that it is compared with, each of which it must hold against; nil for
-	// all peers. A name that is not there, since it was left out, does not count.
+	// Than are the entries to compare with, each of which counts; nil for all peers. Omitted
+	// entries are ignored.
 	Than []string `json:"than,omitempty"`
-	// Factor is what the entry may have at the most of what the others have, or with Rate at the
-	// least.
+	// Factor is the maximum ratio to the other entry, or the minimum with Rate.
 	Factor float64 `json:"factor,omitempty"`
-	// Limit is the most that it may have in any case; 0 for no limit, and Zero for none at all.
+	// Limit is the maximum value; 0 for no limit. Zero requires the value 0.
 	Limit float64 `json:"limit,omitempty"`
 	Zero  bool    `json:"zero,omitempty"`
 }
 
-// A verdict tells how an entry stands to a goal.
+// A verdict is the result for a goal.
 type verdict struct {
-	// wanted says what the goal is, and got what the entry has reached.
+	// wanted describes the goal, and got the value of the entry.
 	wanted, got string
 	met         bool
-	// value is the entry's, against the one of the other that it does worst against, if it is
-	// compared with any.
+	// value is the value of the entry, against the value of the other entry with the worst ratio,
+	// if it is compared.
 	value   Summary
 	against *Entry
 	ratio   float64
 }
 
-// judge returns how the row's entry stands to the goal, and false if what it takes was left out.
+// judge returns the result of the row's entry, or false if a required entry is missing.
 func (g Goal) judge(r *Row) (verdict, bool) {
 	entry := r.Entry(g.Of)
 	if entry == nil {
@@ -68,7 +67,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 	return v, true
 }
 
-// compares reports whether the goal is about the other entry.
+// compares reports whether the goal refers to the other entry.
 func (g Goal) compares(other *Entry) bool {
 	if g.Than == nil {
 		return other.Kind == Peer
@@ -81,8 +80,8 @@ func (g Goal) compares(other *Entry) bool {
 	return false
 }
 
-// worse reports whether a ratio is worse than another: more of a cost, less of a rate. What rounds
-// to the same is not.
+// worse reports whether a ratio is worse than another: more of a cost, less of a rate. Ratios that
+// round to the same value are not.
 func (g Goal) worse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false
@@ -97,7 +96,7 @@ func (g Goal) sign() string {
 	return "≤"
 }
 
-// factor writes small ones as fractions, as people think of them.
+// factor formats a ratio; small ones as fractions.
 func factor(f float64) string {
 	if inverse := 1 / f; f < 0.6 && math.Abs(inverse-math.Round(inverse)) < 1e-9 {
 		return fmt.Sprintf("1/%.0f", inverse)

@@ -14,8 +14,7 @@ do better.
 
 `
 
-// Markdown renders the results as a page. It refers to the plots by the names that [Plots] gives
-// them.
+// Markdown renders the results as a page, which refers to the plots by the names of [Plots].
 func Markdown(r Results) []byte {
 	var b strings.Builder
 	b.WriteString(introduction)
@@ -53,7 +52,7 @@ func machine(r Results) string {
 	return b.String()
 }
 
-// goals is the table of what was to be reached.
+// goals returns the table of the goals.
 func goals(rows []Row) string {
 	var b strings.Builder
 	b.WriteString("\n## Goals\n\n| what | Sluice | beside it | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
@@ -85,8 +84,8 @@ func goals(rows []Row) string {
 	return b.String()
 }
 
-// Table renders a row: its entries with the ratio of each to the first one of ours, its goals, and
-// what was left out.
+// Table renders a row: its entries with the ratio of each to the first entry of Sluice, its goals,
+// and the omitted contestants.
 func Table(row Row) string {
 	var b strings.Builder
 	if len(row.Entries) > 0 {
@@ -136,7 +135,7 @@ func entries(b *strings.Builder, row Row) {
 	}
 }
 
-// columns are the quantities that any entry has, in the order of [quantities].
+// columns returns the quantities of the entries, in the order of [quantities].
 func (r *Row) columns() []Quantity {
 	var columns []Quantity
 	for _, q := range quantities {
@@ -150,7 +149,7 @@ func (r *Row) columns() []Quantity {
 	return columns
 }
 
-// first is the entry that the others are compared with: the first one of ours.
+// first returns the reference entry: the first one of Sluice.
 func (r *Row) first() *Entry {
 	for i := range r.Entries {
 		if r.Entries[i].Kind == Ours {
@@ -160,7 +159,7 @@ func (r *Row) first() *Entry {
 	return nil
 }
 
-// label is the name in the table.
+// label returns the name in the table.
 func (e *Entry) label() string {
 	switch e.Kind {
 	case Ours:
@@ -181,7 +180,7 @@ func (q Quantity) compared() bool {
 	return false
 }
 
-// cell is the value with its spread.
+// cell returns the value with its spread.
 func (q Quantity) cell(e *Entry) string {
 	s, ok := e.Values[q]
 	switch {
@@ -193,7 +192,7 @@ func (q Quantity) cell(e *Entry) string {
 	return fmt.Sprintf("%s (%s – %s)", q.format(s.Median), q.format(s.First), q.format(s.Third))
 }
 
-// times is how often the entry has what the first one has.
+// times returns the ratio to the first entry.
 func (q Quantity) times(e, first *Entry) string {
 	if first == nil || first.Values[q].Median == 0 || e.Values[q].Median == 0 {
 		return ""
@@ -201,7 +200,7 @@ func (q Quantity) times(e, first *Entry) string {
 	return three(e.Values[q].Median/first.Values[q].Median) + "×"
 }
 
-// sentence says what was to be reached, and what was.
+// sentence describes the goal and the result.
 func (g Goal) sentence(v verdict) string {
 	end := "met."
 	if !v.met {
@@ -213,15 +212,15 @@ func (g Goal) sentence(v verdict) string {
 	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.against.Name, v.got, end)
 }
 
-// oneLine is the text without its line ends.
+// oneLine returns the text on one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// maxReason is how much of a reason is written: some programs log all their parameters when they
+// maxReason is the maximum length of a reason: some programs log all their parameters when they
 // fail.
 const maxReason = 300
 
-// abridged is the text without its middle if it is long: what failed stands at its beginning, and
-// why at its end.
+// abridged returns the begin and the end of a long text, which contain the failed operation and the
+// cause.
 func abridged(text string) string {
 	if len(text) <= maxReason {
 		return text

@@ -4,12 +4,12 @@ import "strings"
 
 // A Plot is a picture of the page.
 type Plot struct {
-	// Name is that of the file.
+	// Name is the name of the file.
 	Name string
 	SVG  []byte
 }
 
-// Plots renders one plot for each topic that has rows with something to plot.
+// Plots renders a plot for each topic with values to plot.
 func Plots(r Results) []Plot {
 	var plots []Plot
 	seen := map[string]bool{}
@@ -30,7 +30,7 @@ type topicPlot struct {
 	chart chart
 }
 
-// plotOf is the plot of a topic, if it has one: a group of bars for each of its rows.
+// plotOf returns the plot of a topic, if any: a group of bars for each of its rows.
 func plotOf(r Results, topic string) (topicPlot, bool) {
 	var c chart
 	for _, row := range r.Rows {
@@ -52,7 +52,7 @@ func plotOf(r Results, topic string) (topicPlot, bool) {
 	return topicPlot{fileName(topic), c}, len(c.groups) > 0
 }
 
-// fileName makes one of a topic.
+// fileName returns the file name for a topic.
 func fileName(topic string) string {
 	letters := func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// A Quantity is something that is measured.
+// A Quantity is a measured quantity.
 type Quantity string
 
 // The quantities, and their units.
@@ -22,12 +22,12 @@ const (
 	Classes  Quantity = "classes"  // of packets that differ
 )
 
-// quantities describes each, in the order of the tables' columns.
+// quantities describes the quantities in the order of the columns.
 var quantities = []struct {
 	Quantity
 	title  string
 	format func(float64) string
-	// ratio reports whether quotients of it say something.
+	// ratio reports whether ratios of it are meaningful.
 	ratio bool
 }{
 	{Wall, "wall time", duration, true},
@@ -42,7 +42,7 @@ var quantities = []struct {
 	{Classes, "classes that differ", count, false},
 }
 
-// title is the head of the quantity's column.
+// title returns the heading of the quantity's column.
 func (q Quantity) title() string {
 	for _, known := range quantities {
 		if known.Quantity == q {
@@ -52,7 +52,7 @@ func (q Quantity) title() string {
 	return string(q)
 }
 
-// format writes a value with its unit.
+// format formats a value with its unit.
 func (q Quantity) format(value float64) string {
 	for _, known := range quantities {
 		if known.Quantity == q {
@@ -62,7 +62,7 @@ func (q Quantity) format(value float64) string {
 	return strconv.FormatFloat(value, 'g', 3, 64)
 }
 
-// duration writes seconds.
+// duration formats seconds.
 func duration(s float64) string {
 	switch {
 	case s == 0:
@@ -77,7 +77,7 @@ func duration(s float64) string {
 	return three(s) + " s"
 }
 
-// size writes bytes.
+// size formats bytes.
 func size(bytes float64) string {
 	switch {
 	case bytes < 1e3:
@@ -96,8 +96,8 @@ func count(n float64) string { return strconv.FormatFloat(n, 'f', 0, 64) }
 
 func percent(part float64) string { return three(part*100) + " %" }
 
-// three writes a number with three digits, of which none after the point where it has as many
-// before.
+// three formats a number with three significant digits, and no decimals if it has three digits
+// before the point.
 func three(x float64) string {
 	switch {
 	case x == 0:

@@ -1,5 +1,5 @@
-// Package report renders what was measured: a page of tables, in Markdown, and plots, in SVG. It
-// measures nothing itself, and equal results give equal bytes.
+// Package report renders measured results: a page with tables in Markdown, and plots in SVG. Equal
+// results give equal bytes.
 package report
 
 import (
@@ -8,21 +8,21 @@ import (
 	"slices"
 )
 
-// Results are what one run has measured.
+// Results are the results of a run.
 type Results struct {
 	Machine Machine `json:"machine"`
-	// Programs are those that took part.
+	// Programs are the measured programs.
 	Programs []Program `json:"programs"`
-	// Rounds is how often each contestant did each task, where a row has no number of its own.
+	// Rounds is the default number of rounds.
 	Rounds int   `json:"rounds"`
 	Rows   []Row `json:"rows"`
-	// Pod describes the pod that simulations are about.
+	// Pod describes the pod of the extrapolations.
 	Pod Pod `json:"pod"`
-	// Soak is the last run of that test, which is a run of its own; nil for none.
+	// Soak is the result of the last soak test, which is a separate run; nil for none.
 	Soak *Soak `json:"soak,omitempty"`
 }
 
-// A Machine is where the run took place.
+// A Machine describes the machine of a run.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -31,15 +31,15 @@ type Machine struct {
 	Go     string `json:"go"`
 }
 
-// A Program is one that took part.
+// A Program is a measured program.
 type Program struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Size is that of the executable, in bytes; 0 where it does not matter.
+	// Size is the size of the executable in bytes; 0 if it is not relevant.
 	Size int64 `json:"size,omitempty"`
 }
 
-// A Pod is an injected pod as the API server has it.
+// A Pod is an injected pod in the API server.
 type Pod struct {
 	// Bytes is the size of its JSON.
 	Bytes int `json:"bytes"`
@@ -47,38 +47,38 @@ type Pod struct {
 
 // A Row is one task.
 type Row struct {
-	// ID names the row, and what is built on it.
+	// ID identifies the row.
 	ID string `json:"id"`
-	// Topic is what rows belong together by, and Name says what is done, in few words.
+	// Topic groups rows, and Name describes the task in few words.
 	Topic string `json:"topic"`
 	Name  string `json:"name"`
-	// Note says what has to be known to read the figures.
+	// Note contains information that is needed to interpret the figures.
 	Note string `json:"note,omitempty"`
-	// Rounds is how often each contestant did it.
+	// Rounds is the number of rounds of this row.
 	Rounds  int     `json:"rounds,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
 	Goals   []Goal  `json:"goals,omitempty"`
-	// LeftOut says what could not be measured here, and why.
+	// LeftOut lists what could not be measured, with the reasons.
 	LeftOut []Reason `json:"leftOut,omitempty"`
-	// Plotted is the quantity that a plot of the topic shows; empty for none.
+	// Plotted is the quantity in the topic's plot; empty for none.
 	Plotted Quantity `json:"plotted,omitempty"`
 }
 
-// A Reason says why a contestant, or with no name a whole row, was left out.
+// A Reason is the reason why a contestant, or with an empty name the whole row, was omitted.
 type Reason struct {
 	Name string `json:"name,omitempty"`
 	Why  string `json:"why"`
 }
 
-// An Entry is what the task cost a contestant.
+// An Entry is the result of a contestant.
 type Entry struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind,omitempty"`
-	// Values are the quantities that were measured.
+	// Values are the measured quantities.
 	Values map[Quantity]Summary `json:"values"`
 }
 
-// A Kind says what an entry is there for.
+// A Kind is the role of an entry.
 type Kind string
 
 // The kinds.
@@ -91,15 +91,15 @@ const (
 // A Summary is the distribution of a quantity over the rounds.
 type Summary struct {
 	Median float64 `json:"median"`
-	// First and Third are the quartiles, Least the smallest value.
+	// First and Third are the quartiles, Least the minimum.
 	First float64 `json:"first"`
 	Third float64 `json:"third"`
 	Least float64 `json:"least"`
-	// Samples is how many values there are.
+	// Samples is the number of values.
 	Samples int `json:"samples"`
 }
 
-// Summarise returns the distribution of the values; zero of none.
+// Summarise returns the distribution of the values; the zero value if there are none.
 func Summarise(values []float64) Summary {
 	if len(values) == 0 {
 		return Summary{}
@@ -109,7 +109,7 @@ func Summarise(values []float64) Summary {
 	return Summary{Median: at(0.5), First: at(0.25), Third: at(0.75), Least: sorted[0], Samples: len(sorted)}
 }
 
-// Entry returns the row's entry of the name, or nil.
+// Entry returns the row's entry with the name, or nil.
 func (r *Row) Entry(name string) *Entry {
 	i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Name == name })
 	if i < 0 {
@@ -118,7 +118,7 @@ func (r *Row) Entry(name string) *Entry {
 	return &r.Entries[i]
 }
 
-// Row returns the row of the id, or nil.
+// Row returns the row with the id, or nil.
 func (r *Results) Row(id string) *Row {
 	i := slices.IndexFunc(r.Rows, func(row Row) bool { return row.ID == id })
 	if i < 0 {
@@ -127,7 +127,7 @@ func (r *Results) Row(id string) *Row {
 	return &r.Rows[i]
 }
 
-// Decode reads results as [Results.Encode] writes them.
+// Decode decodes the output of [Results.Encode].
 func Decode(text []byte) (Results, error) {
 	var r Results
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -136,7 +136,7 @@ func Decode(text []byte) (Results, error) {
 	return r, nil
 }
 
-// Encode writes the results as JSON.
+// Encode encodes the results as JSON.
 func (r *Results) Encode() ([]byte, error) {
 	text, err := json.MarshalIndent(r, "", "\t")
 	return append(text, '\n'), err

@@ -14,20 +14,20 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Soak is a run of the node agent while sandboxes come and go.
+// Soak is the result of a run of the node agent while sandboxes are created and removed.
 type Soak struct {
 	Machine  Machine       `json:"machine"`
 	Duration time.Duration `json:"duration"`
-	// Sandboxes is how many came, and Live how many were there at a time.
+	// Sandboxes is their total number, and Live the number at a time.
 	Sandboxes int `json:"sandboxes"`
 	Live      int `json:"live"`
-	// Connections is how many were opened in live sandboxes; all were captured.
+	// Connections is the number of connections in live sandboxes, all of which were captured.
 	Connections int `json:"connections"`
-	// Repairs is how long it took until rules that were removed were back, in seconds.
+	// Repairs are the times in seconds until removed rules were restored.
 	Repairs Summary `json:"repairs"`
-	// LongestRepair is the longest of these times, in seconds.
+	// LongestRepair is the maximum of these times, in seconds.
 	LongestRepair float64 `json:"longestRepair"`
-	// Series are what was sampled of the agent.
+	// Series are the sampled quantities of the agent.
 	Series []Series `json:"series"`
 }
 
@@ -35,21 +35,21 @@ type Soak struct {
 type Series struct {
 	Name string `json:"name"`
 	Unit string `json:"unit,omitempty"`
-	// Growth is how much more the last quarter may have than the second one, in the median.
+	// Growth is the allowed growth of the median from the second to the last quarter.
 	Growth float64 `json:"growth"`
 	// Seconds are the times of the samples since the start of the run, Values the samples.
 	Seconds []float64 `json:"seconds"`
 	Values  []float64 `json:"values"`
 }
 
-// Quarters returns the medians of the second and the last quarter of the samples. In the first one
-// caches fill.
+// Quarters returns the medians of the second and the last quarter of the samples. Caches fill in
+// the first one.
 func (s Series) Quarters() (second, last float64) {
 	n := len(s.Values)
 	return Summarise(s.Values[n/4 : n/2]).Median, Summarise(s.Values[n-n/4:]).Median
 }
 
-// Flat reports whether the quantity has not grown by more than it may.
+// Flat reports whether the quantity has grown at most by Growth.
 func (s Series) Flat() bool {
 	second, last := s.Quarters()
 	return last-second <= s.Growth

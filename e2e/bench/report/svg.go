@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// A chart is bars, in groups, of one quantity.
+// A chart contains groups of bars of a quantity.
 type chart struct {
 	title, unit string
 	format      func(float64) string
 	groups      []group
 }
 
-// A group is bars under one heading.
+// A group contains the bars under a heading.
 type group struct {
 	heading string
 	bars    []bar
@@ -26,25 +26,24 @@ type bar struct {
 	kind  Kind
 }
 
-// Measures of a chart, in pixels. The names have the left part, the values the room behind the
-// bars.
+// Dimensions of a chart in pixels. Names are on the left, values to the right of the bars.
 const (
 	chartWidth, nameWidth, valueWidth = 820, 320, 90
 	barHeight, barGap                 = 16, 5
 	headHeight, groupHeight           = 34, 26
 )
 
-// style makes the chart readable on light and dark pages.
+// style supports light and dark pages.
 const style = `<style>
 text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:14px;font-weight:600}.head{font-weight:600}
 .grid{stroke:#d0d7de}.peer{fill:#8c959f}.ours{fill:#1a7f37}.floor{fill:#54aeff}
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.grid{stroke:#30363d}.peer{fill:#6e7681}.ours{fill:#3fb950}.floor{fill:#388bfd}}
 </style>`
 
-// logFrom is from which ratio of the largest to the smallest value on the axis is logarithmic.
+// logFrom is the ratio of the maximum to the minimum from which the axis is logarithmic.
 const logFrom = 20
 
-// svg draws the chart.
+// svg renders the chart.
 func (c chart) svg() string {
 	axis := c.axis()
 	height := headHeight + barGap
@@ -103,7 +102,7 @@ type axis struct {
 	ticks       []float64
 }
 
-// axis returns one that has room for all values of the chart.
+// axis returns an axis for all values of the chart.
 func (c chart) axis() axis {
 	least, most := math.Inf(1), 0.0
 	for _, g := range c.groups {
@@ -125,7 +124,7 @@ func (c chart) axis() axis {
 		}
 		return a
 	}
-	// From the power of ten below, so that the smallest bar has a length.
+	// The axis begins below the least value, so that its bar has a length.
 	a := axis{logarithmic: true, from: math.Pow(10, math.Floor(math.Log10(least)-0.2)), to: most}
 	for tick := a.from * 10; tick <= most; tick *= 10 {
 		a.ticks = append(a.ticks, tick)
@@ -133,7 +132,7 @@ func (c chart) axis() axis {
 	return a
 }
 
-// place returns how far from the axis' start a value is, in pixels.
+// place returns the position of a value on the axis in pixels.
 func (a axis) place(value float64) float64 {
 	const width = chartWidth - nameWidth - valueWidth
 	if !a.logarithmic {
