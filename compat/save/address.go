@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readAddress reads an address, a prefix, or a list of these, of which each is for a rule of its
-// own.
+// readAddress parses an address, a prefix, or a list of these, each of which becomes a separate
+// rule.
 func (r *ruleReader) readAddress(at word, not bool) {
 	side, place, bit := rules.Source, &r.header.source, uint(givenSource)
 	if at.raw == "-d" || strings.HasPrefix(at.raw, "--d") {
@@ -36,7 +36,7 @@ func (r *ruleReader) wantAddress() string {
 	return "an IPv4 address or prefix"
 }
 
-// addressMatch reads one address with its mask; nil if all addresses match.
+// addressMatch parses an address with its mask; it returns nil if all addresses match.
 func (r *ruleReader) addressMatch(at, w word, text string, side rules.Side, not bool) rules.Match {
 	address, mask, masked := strings.Cut(text, "/")
 	if isName(address) {
@@ -64,14 +64,14 @@ func (r *ruleReader) addressMatch(at, w word, text string, side rules.Side, not 
 	return rules.MatchAddr{Side: side, Not: not, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(prefix)}}
 }
 
-// address reads an address of the family. A zone is dropped: rules cannot match it (iptables drops
-// it too).
+// address parses an address of the family. A zone is ignored, because rules cannot match it
+// (iptables ignores it too).
 func (r *ruleReader) address(text string) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(text)
 	return a.WithZone(""), err == nil && rules.FamilyOf(a) == r.family
 }
 
-// maskBits reads the length of a prefix, or a mask; -1 for a mask with a one after a zero.
+// maskBits parses the length of a prefix, or a mask; -1 for a noncontiguous mask.
 func (r *ruleReader) maskBits(text string, most int) (int, bool) {
 	if n, ok := number(text, 8); ok {
 		return int(n), int(n) <= most
@@ -87,7 +87,7 @@ func (r *ruleReader) maskBits(text string, most int) (int, bool) {
 	return ones, true
 }
 
-// addressRange reads "FIRST-LAST" or one address.
+// addressRange parses "FIRST-LAST" or one address.
 func (r *moduleReader) addressRange(w word) []netipx.IPRange {
 	from, to, isRange := strings.Cut(w.text, "-")
 	if !isRange {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// priority is that of the table (enum nf_ip_hook_priorities of linux/netfilter_ipv4.h); source NAT
-// has one of its own.
+// priority returns the priority of the table (enum nf_ip_hook_priorities in
+// linux/netfilter_ipv4.h), except for source NAT.
 func priority(table string) int {
 	switch table {
 	case "raw":
@@ -24,8 +24,8 @@ func priority(table string) int {
 
 const sourceNATPriority = 100
 
-// hooksOf returns the hooks at which the table has a built-in chain, in the order of the kernel's
-// numbers; nil if iptables has no such table.
+// hooksOf returns the hooks of the table's built-in chains, in the order of the kernel's numbers;
+// nil if iptables has no such table.
 func hooksOf(table string) []rules.Hook {
 	switch table {
 	case "raw":
@@ -40,13 +40,13 @@ func hooksOf(table string) []rules.Hook {
 	return nil
 }
 
-// chainNames are what iptables calls the chains at the hooks.
+// chainNames are the names of the built-in chains by hook.
 var chainNames = [...]string{
 	rules.Prerouting: "PREROUTING", rules.Input: "INPUT", rules.Forward: "FORWARD", rules.Output: "OUTPUT",
 	rules.Postrouting: "POSTROUTING",
 }
 
-// Base says how xtables attaches the built-in chain of a table at a hook. Drop is its policy.
+// Base returns how xtables registers the built-in chain of a table at a hook. Drop is its policy.
 func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	b := &rules.Base{Hook: hook, Priority: priority(table), Drop: drop}
 	switch {
@@ -61,8 +61,8 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 	return b
 }
 
-// newTable returns a table with its built-in chains, empty and accepting; false if iptables has
-// none of that name.
+// newTable returns a table with its built-in chains, empty and with the policy accept; false if
+// iptables has no such table.
 func newTable(family rules.Family, name string) (*table, bool) {
 	hooks := hooksOf(name)
 	t := &table{Table: rules.Table{Family: family, Name: name, XTables: true}, named: map[string]*chain{}}
@@ -72,7 +72,7 @@ func newTable(family rules.Family, name string) (*table, bool) {
 	return t, hooks != nil
 }
 
-// HookOf returns the hook of the table's built-in chain with that name, and false if it has none.
+// HookOf returns the hook of a built-in chain of the table.
 func HookOf(table, chain string) (rules.Hook, bool) {
 	i := slices.Index(chainNames[:], chain)
 	if i < 0 {

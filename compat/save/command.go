@@ -27,7 +27,7 @@ func shortCommand(name string) string {
 	return name
 }
 
-// command reads a line that changes the table.
+// command parses a line that changes the table.
 func (p *parser) command(words []word) *SyntaxError {
 	var hits *rules.Hits
 	if words[0].raw[0] == '[' {
@@ -56,7 +56,7 @@ func (p *parser) command(words []word) *SyntaxError {
 	return p.at(words[0], "one of -A, -D, -F, -I, -N, -P and -X")
 }
 
-// exactly checks how many words the line has.
+// exactly checks the number of words in the line.
 func (p *parser) exactly(words []word, n int, missing string) *SyntaxError {
 	if len(words) < n {
 		return p.atEnd("%s", missing)
@@ -67,7 +67,7 @@ func (p *parser) exactly(words []word, n int, missing string) *SyntaxError {
 	return nil
 }
 
-// chain finds a chain of the table.
+// chain returns a chain of the table.
 func (p *parser) chain(name word) (*chain, *SyntaxError) {
 	c := p.table().named[name.text]
 	if c == nil {
@@ -76,7 +76,7 @@ func (p *parser) chain(name word) (*chain, *SyntaxError) {
 	return c, nil
 }
 
-// policyCommand reads "-P CHAIN POLICY".
+// policyCommand parses "-P CHAIN POLICY".
 func (p *parser) policyCommand(words []word) *SyntaxError {
 	if err := p.exactly(words, 3, "a chain and its policy"); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (p *parser) policyCommand(words []word) *SyntaxError {
 	return p.setPolicy(c, words[2])
 }
 
-// emptyCommand reads "-F [CHAIN]", which takes the rules out of a chain or of all, and "-X
-// [CHAIN]", which deletes one or all of users.
+// emptyCommand parses "-F [CHAIN]", which deletes the rules of a chain or of all, and "-X [CHAIN]",
+// which deletes one or all user-defined chains.
 func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 	if len(words) > 1 {
 		return p.at(words[1], "the line to end")
@@ -122,7 +122,7 @@ func (p *parser) emptyCommand(name string, words []word) *SyntaxError {
 	return nil
 }
 
-// deleteChain deletes a chain that is empty and that nothing jumps to; the kernel keeps others.
+// deleteChain deletes a chain that is empty and not a target of a jump, as the kernel requires.
 func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	switch {
 	case c.base != nil:
@@ -139,7 +139,7 @@ func (p *parser) deleteChain(c *chain, at word) *SyntaxError {
 	return p.at(at, "a chain to delete that no rule jumps to: %s does", p.table().jumper(c).name)
 }
 
-// ruleCommand reads the rest of -A, -I or -D.
+// ruleCommand parses the rest of -A, -I or -D.
 func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *SyntaxError {
 	if len(words) == 0 {
 		return p.atEnd("a chain")
@@ -178,7 +178,7 @@ func (p *parser) ruleCommand(name string, words []word, hits *rules.Hits) *Synta
 	return nil
 }
 
-// ruleNumber reads the place of a rule in its chain, from 1, and returns its index.
+// ruleNumber parses the number of a rule in its chain, counted from 1, and returns its index.
 func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	if c.merged {
 		const want = "no number: a rule of chain %s has more than %d combinations of addresses, " +
@@ -196,7 +196,7 @@ func (p *parser) ruleNumber(name string, c *chain, w word) (int, *SyntaxError) {
 	return n - 1, nil
 }
 
-// deleteRules takes out the first rule that is the same, for each of the list.
+// deleteRules deletes, for each rule of the list, the first equal rule.
 func (p *parser) deleteRules(c *chain, list []rules.Rule, words []word) *SyntaxError {
 	for i := range list {
 		if p.table().deleteSame(c, &list[i]) {

@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// A SyntaxError is a place of a text at which something else was expected. Parse and ParseIstioLog
-// report several at once, joined by [errors.Join].
+// A SyntaxError is a syntax error at a position of a text. Parse and ParseIstioLog report several,
+// joined by [errors.Join].
 type SyntaxError struct {
 	File string
 	Line int // from 1
-	// Column is the byte of the line at which the token begins, from 1; 0 where the line is JSON,
-	// in which a byte of the text has no place of its own.
+	// Column is the byte of the line at which the token begins, from 1; 0 in JSON, where the
+	// position in the line is unknown.
 	Column int
-	// Token is what is there; empty where the line ends.
+	// Token is the token at this position; empty at the end of a line.
 	Token string
-	// Want says what was expected instead.
+	// Want describes what is expected.
 	Want string
 }
 
-// Error says where, what was found and what was expected, in one line.
+// Error returns the position, the token and what is expected in one line.
 func (e *SyntaxError) Error() string {
 	place := fmt.Sprintf("%s:%d", e.File, e.Line)
 	if e.Column > 0 {
@@ -35,20 +35,20 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s: %q: want %s", place, token, e.Want)
 }
 
-// maxToken bounds how much of a token an error shows, in bytes.
+// maxToken is the maximum length of a token in an error, in bytes.
 const maxToken = 200
 
-// maxErrors bounds how many errors of a text are reported: enough to see what is wrong with it.
+// maxErrors is the maximum number of reported errors of a text.
 const maxErrors = 20
 
-// syntaxErrors are those of a text, in the order of its lines: the first of them, and how many
-// there are more.
+// syntaxErrors are the first errors of a text in the order of its lines, and the number of further
+// ones.
 type syntaxErrors struct {
 	list []*SyntaxError
 	more int
 }
 
-// err joins the errors, nil if there are none.
+// err returns the joined errors, or nil.
 func (s *syntaxErrors) err() error {
 	var list []error
 	for _, e := range s.list {
@@ -60,10 +60,10 @@ func (s *syntaxErrors) err() error {
 	return errors.Join(list...)
 }
 
-// areMany reports whether no further error is kept.
+// areMany reports whether further errors are only counted.
 func (s *syntaxErrors) areMany() bool { return len(s.list) == maxErrors }
 
-// add records an error unless it is nil.
+// add adds an error unless it is nil.
 func (s *syntaxErrors) add(e *SyntaxError) {
 	switch {
 	case e == nil:
@@ -74,7 +74,7 @@ func (s *syntaxErrors) add(e *SyntaxError) {
 	}
 }
 
-// addAll records the errors of another part of the text.
+// addAll adds the errors of another part of the text.
 func (s *syntaxErrors) addAll(other *syntaxErrors) {
 	for _, e := range other.list {
 		s.add(e)

@@ -8,18 +8,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxCombinations is how many rules a rule with lists of addresses becomes at most, if it can be
-// one rule with the same effect: if the addresses of each list are disjoint, a packet matches one
-// combination at most.
+// maxCombinations is the maximum number of rules for a rule with lists of addresses that could also
+// be a single rule: if the addresses of each list are disjoint, a packet matches at most one
+// combination.
 const maxCombinations = 4096
 
-// maxExpansion bounds the memory for the rules that lists of addresses make of others, in a text:
-// the number of these rules, and that of their matches, of which each rule counts for two more.
-// That is up to some 300,000 rules and 100 MB.
+// maxExpansion limits the memory for rules that result from lists of addresses in a text: the
+// number of their matches plus two for each rule. This allows about 300,000 rules and 100 MB.
 const maxExpansion = 1 << 20
 
-// headers lists what the header compares, for each rule that is to be. It reports whether one rule
-// stands for several.
+// headers returns the header matches of each resulting rule. merged reports that one rule
+// represents several.
 func (r *ruleReader) headers(others int) (list [][]rules.Match, merged bool) {
 	h := &r.header
 	combinations := max(len(h.source), 1) * max(len(h.destination), 1)
@@ -43,12 +42,12 @@ func (r *ruleReader) headers(others int) (list [][]rules.Match, merged bool) {
 	return h.matches(), false
 }
 
-// headerSize is what a rule counts for besides its match modules: itself, as two matches, and some
-// for what its header compares.
+// headerSize is the size of a rule other than its match modules: two for the rule, and two for the
+// header matches.
 const headerSize = 4
 
-// disjoint returns one match for addresses that are all of one side and pairwise disjoint; false if
-// they are not.
+// disjoint returns a single match for addresses on one side that are pairwise disjoint; false
+// otherwise.
 func disjoint(list []rules.Match) ([]rules.Match, bool) {
 	if len(list) < 2 {
 		return list, true

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A header is what every rule may compare without a match module.
+// A header contains the matches of a rule that need no match module.
 type header struct {
 	given               uint // bits of the options that were there
 	in, out             rules.Match
@@ -29,7 +29,7 @@ const (
 	givenCounters
 )
 
-// headerOptions are the options that every rule may have, with their spellings.
+// headerOptions are the options of all rules, with their spellings.
 var headerOptions = [...]struct {
 	names []string
 	read  func(r *ruleReader, at word, not bool)
@@ -44,7 +44,7 @@ var headerOptions = [...]struct {
 	{[]string{"-4", "--ipv4", "-6", "--ipv6"}, (*ruleReader).readFamily},
 }
 
-// headerOption returns what reads the option, nil if it is none that every rule may have.
+// headerOption returns the parser of an option of all rules, or nil.
 func headerOption(name string) func(r *ruleReader, at word, not bool) {
 	for i := range headerOptions {
 		if slices.Contains(headerOptions[i].names, name) {
@@ -54,7 +54,7 @@ func headerOption(name string) func(r *ruleReader, at word, not bool) {
 	return nil
 }
 
-// beginsHeaderOption reports whether an option that every rule may have begins so.
+// beginsHeaderOption reports whether the text is a prefix of an option of all rules.
 func beginsHeaderOption(text string) bool {
 	for i := range headerOptions {
 		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool { return strings.HasPrefix(name, text) }) {
@@ -64,8 +64,8 @@ func beginsHeaderOption(text string) bool {
 	return false
 }
 
-// matches lists what the header compares, for each rule that is to be: in the kernel's order, the
-// interfaces first.
+// matches returns the header matches of each resulting rule in the kernel's order, the interfaces
+// first.
 func (h *header) matches() [][]rules.Match {
 	var list [][]rules.Match
 	for _, s := range orAny(h.source) {
@@ -89,7 +89,7 @@ func orAny(list []rules.Match) []rules.Match {
 	return list
 }
 
-// onlyProtocol is the protocol that the rule asks for.
+// onlyProtocol returns the protocol that the rule matches.
 func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	m, ok := h.protocol.(rules.MatchProtocol)
 	if !ok || m.Not {
@@ -98,7 +98,7 @@ func (h *header) onlyProtocol() (rules.Protocol, bool) {
 	return m.Protocols[0], true
 }
 
-// once notes that an option is there; it must not be a second time.
+// once records an option, which must not be repeated.
 func (r *ruleReader) once(at word, bit uint) {
 	if r.header.given&bit != 0 {
 		r.fail(at, "each option once")
@@ -106,15 +106,15 @@ func (r *ruleReader) once(at word, bit uint) {
 	r.header.given |= bit
 }
 
-// never refuses a ! before an option that cannot have one.
+// never reports an error for a ! before an option that does not support it.
 func (r *ruleReader) never(at word, not bool) {
 	if not {
 		r.fail(at, "no ! before this option")
 	}
 }
 
-// unread is an option with its value that the model has no word for. The header of a rule only
-// reads the packet.
+// unread returns an unsupported match for an option with its value. The header of a rule only reads
+// the packet.
 func unread(at word, not bool, values ...word) rules.Match {
 	words := append([]word{at}, values...)
 	if not {
@@ -137,13 +137,13 @@ func (r *ruleReader) readInterface(at word, not bool) {
 	case w.text == "" || len(w.text) > maxInterface || strings.ContainsAny(w.text, "/ \t"):
 		r.fail(w, "%s", want)
 	case name == "" && !not:
-		// Any interface: nothing is compared.
+		// All interfaces match.
 	default:
 		*place = rules.MatchInterface{Out: out, Not: not, Names: []rules.InterfaceName{{Name: name, Prefix: prefix}}}
 	}
 }
 
-// maxInterface is IFNAMSIZ of linux/if.h, less the final zero.
+// maxInterface is IFNAMSIZ of linux/if.h without the terminating zero.
 const maxInterface = 15
 
 func (r *ruleReader) readProtocol(at word, not bool) {
@@ -170,7 +170,7 @@ func (r *ruleReader) readProtocol(at word, not bool) {
 	}
 }
 
-// readFragment reads a condition that the model does not have, and that IPv6 has no option for.
+// readFragment parses an unsupported condition, for which IPv6 has no option.
 func (r *ruleReader) readFragment(at word, not bool) {
 	r.once(at, givenFragment)
 	if r.family == rules.IPv6 {
@@ -179,7 +179,7 @@ func (r *ruleReader) readFragment(at word, not bool) {
 	r.header.fragment = unread(at, not)
 }
 
-// readCounters reads the counter where it is part of the rule.
+// readCounters parses the counter of a rule.
 func (r *ruleReader) readCounters(at word, not bool) {
 	r.never(at, not)
 	r.once(at, givenCounters)
@@ -194,7 +194,7 @@ func (r *ruleReader) readCounters(at word, not bool) {
 	}
 }
 
-// readFamily reads the option by which a text for both families says for which of them a rule is.
+// readFamily parses the option that restricts a rule to a family in a text for both families.
 func (r *ruleReader) readFamily(at word, not bool) {
 	r.never(at, not)
 	of := rules.IPv4

@@ -10,29 +10,29 @@ import (
 type kind struct {
 	name    string
 	options []optionKind
-	// open reports that not all of its options are known here: every word is one until an option of
-	// the rule itself. The options say of the known ones which words are their values, since these
-	// may look like options.
+	// open reports that some of its options are unknown: every word before the next option of the
+	// rule may be one. The known options determine which words are values, because values may look
+	// like options.
 	open bool
-	// match returns what the options of a match ask for; nil for a target.
+	// match returns the matches of the options; nil for a target.
 	match func(*moduleReader) []rules.Match
-	// target returns what a target does, nil if nothing; nil for a match.
+	// target returns the action of a target, or nil if it has none; nil for a match.
 	target func(*moduleReader) rules.Action
 }
 
-// An optionKind is an option that a match or target has.
+// An optionKind is an option of a match or target.
 type optionKind struct {
 	name   string
 	other  string // another spelling of the name; empty for none
 	values int
 }
 
-// begins reports whether a spelling of the option begins so.
+// begins reports whether the text is a prefix of a spelling of the option.
 func (o *optionKind) begins(text string) bool {
 	return strings.HasPrefix(o.name, text) || strings.HasPrefix(o.other, text)
 }
 
-// spelled finds an option by a spelling of its name; nil if the kind has none such.
+// spelled returns the option with a spelling, or nil.
 func (k *kind) spelled(name string) *optionKind {
 	for i := range k.options {
 		if o := &k.options[i]; o.name == name || o.other == name {
@@ -42,7 +42,7 @@ func (k *kind) spelled(name string) *optionKind {
 	return nil
 }
 
-// kindOf finds a kind by its name; nil if it is not in the list.
+// kindOf returns the kind with a name, or nil.
 func kindOf(list []kind, name string) *kind {
 	for i := range list {
 		if list[i].name == name {
@@ -52,7 +52,7 @@ func kindOf(list []kind, name string) *kind {
 	return nil
 }
 
-// kinds are the matches whose options are known here.
+// kinds are the matches with known options.
 var kinds = []kind{
 	{name: "tcp", match: (*moduleReader).tcp, options: []optionKind{
 		{"--dport", "--destination-port", 1},
@@ -117,7 +117,7 @@ var kinds = []kind{
 	{name: "icmp6", match: (*moduleReader).icmpv6, options: []optionKind{{"--icmpv6-type", "", 1}}},
 }
 
-// targets are those whose meaning is known here.
+// targets are the supported targets.
 var targets = []kind{
 	{name: "ACCEPT", target: accepts},
 	{name: "DROP", target: drops},

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// optionsOf reads a list of options, each followed by one = for each value that it has.
+// optionsOf parses a list of options, each followed by one = for each of its values.
 func optionsOf(list string) []optionKind {
 	var options []optionKind
 	for field := range strings.FieldsSeq(list) {
@@ -16,15 +16,15 @@ func optionsOf(list string) []optionKind {
 	return options
 }
 
-// An openKind is a match or a target of which the options are in the form that optionsOf reads. One
-// without a function is unknown to the model.
+// An openKind is a match or a target with its options in the form of optionsOf. Without a function
+// it is unsupported.
 type openKind struct {
 	name, options string
 	match         func(*moduleReader) []rules.Match
 	target        func(*moduleReader) rules.Action
 }
 
-// openKindOf finds a kind by its name; nil if it is not in the list.
+// openKindOf returns the kind with a name, or nil.
 func openKindOf(list []openKind, name string) *kind {
 	for _, o := range list {
 		if o.name != name {
@@ -35,8 +35,7 @@ func openKindOf(list []openKind, name string) *kind {
 	return nil
 }
 
-// openMatches are the matches that the model has no word for, with the options that their manual
-// pages have.
+// openMatches are unsupported matches with the options in their manual pages.
 var openMatches = [...]openKind{
 	{name: "recent", match: (*moduleReader).recent, options: `--set --rcheck --update --remove --reap --rttl --rsource --rdest
 		--seconds= --hitcount= --name= --mask=`},
@@ -100,7 +99,7 @@ var openMatches = [...]openKind{
 	},
 }
 
-// openMatch is a match whose options are not known.
+// openMatch is a match with unknown options.
 var openMatch = kind{open: true, match: (*moduleReader).unknownMatch}
 
 func (r *moduleReader) unknownMatch() []rules.Match {
@@ -108,8 +107,8 @@ func (r *moduleReader) unknownMatch() []rules.Match {
 	return nil
 }
 
-// openTargets are targets that do nothing to a packet but record it, and targets that the model has
-// no word for, with the options that their manual pages have.
+// openTargets are targets that only record packets, and unsupported targets, with the options in
+// their manual pages.
 var openTargets = [...]openKind{
 	{name: "LOG", target: (*moduleReader).noAction, options: `--log-level= --log-prefix= --log-tcp-sequence --log-tcp-options
 		--log-ip-options --log-uid --log-macdecode`},
@@ -144,7 +143,7 @@ var openTargets = [...]openKind{
 	{name: "DNPT", options: "--src-pfx= --dst-pfx="},
 }
 
-// openTarget is a target that is not known.
+// openTarget is an unknown target.
 var openTarget = kind{open: true, target: (*moduleReader).unknownTarget}
 
 func (r *moduleReader) unknownTarget() rules.Action {
@@ -152,11 +151,11 @@ func (r *moduleReader) unknownTarget() rules.Action {
 	return nil
 }
 
-// translatesSource is the action of a target that gives the connection another source.
+// translatesSource returns the action of a target that changes the source of the connection.
 func (r *moduleReader) translatesSource() rules.Action {
 	r.unknown, r.effect = true, rules.TranslatesSource
 	return nil
 }
 
-// noAction is that of a target that does nothing to a packet, such as one that records it.
+// noAction returns the action of a target without effect on packets, such as one that records them.
 func (r *moduleReader) noAction() rules.Action { return nil }

@@ -9,28 +9,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An IstioLog is what the log of an istio-init container shows of its last run.
+// An IstioLog is the result of the last run in a log of an istio-init container.
 type IstioLog struct {
-	// Tables are the tables that the run left, as Parse reads them, IPv4 first; [rules.Rule.Line]
-	// is a line of the log. A family whose state the run did not print has none: istio-init prints
-	// that of IPv6 if it captures IPv6.
+	// Tables are the resulting tables, as Parse returns them, IPv4 first; [rules.Rule.Line] is a
+	// line of the log. A family without printed state has none: istio-init prints the state of IPv6
+	// if it captures IPv6.
 	Tables []rules.Table
-	// DryRun reports that the run changed nothing. Then Tables are what it would have made of empty
-	// tables.
+	// DryRun reports that the run changed nothing. Then Tables are the result for empty tables.
 	DryRun bool
-	// FromInput reports that some tables are what iptables-restore was given, on empty tables: in a
-	// dry run, and where the log has no final state.
+	// FromInput reports that some tables come from the input of iptables-restore, for empty tables:
+	// in a dry run, and if the log has no final state.
 	FromInput bool
-	// Failure is what the run failed with; empty if it did not. Tables are nevertheless what it
-	// left.
+	// Failure is the error of the run, or empty. Tables are the result in either case.
 	Failure string
-	// Redirect is the parameters that the run printed. Nil if the log does not show all of them, or
-	// one of them cannot be used, or the run was to remove rules only: then NoRedirect says why.
+	// Redirect contains the printed parameters of the run. It is nil if the log does not contain
+	// all of them, if one of them is invalid, or if the run only removed rules: then NoRedirect is
+	// the reason.
 	Redirect   *rules.Redirect
 	NoRedirect error
-	// Unstated are the parameters that Redirect has by default, since the log does not state them,
-	// by the names that istio-iptables has for them: HOST_IPV4_LOOPBACK_CIDR, which no version
-	// prints, and those that an older version does not have or does not print.
+	// Unstated are the parameters of Redirect with default values because the log does not contain
+	// them, by the names of istio-iptables: HOST_IPV4_LOOPBACK_CIDR, which no version prints, and
+	// parameters that an older version lacks or does not print.
 	Unstated []string
 }
 
@@ -76,8 +75,7 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 	return l, nil
 }
 
-// An istioRun is one run of istio-iptables: the entries of its log that say something about the
-// rules.
+// An istioRun contains the log entries of a run of istio-iptables that concern the rules.
 type istioRun struct {
 	dry    bool
 	native *logEntry // says that nftables was used
@@ -86,12 +84,11 @@ type istioRun struct {
 	final  map[rules.Family]*logEntry // what iptables-save printed at the end
 	last   *logEntry
 	stage  stage // the latest
-	// saving is the family of an iptables-save that the last entry ran, Inet for none.
+	// saving is the family of the iptables-save in the last entry, or Inet.
 	saving rules.Family
 }
 
-// A stage is how far a run is. Runs go through the stages in ascending order, and may leave out
-// some.
+// A stage is a stage of a run. The stages of a run ascend, and some may be missing.
 type stage uint8
 
 const (
@@ -105,8 +102,7 @@ const (
 	final6
 )
 
-// stageOf tells to which stage an entry belongs. The texts are those of istio-iptables, and of
-// older versions of it.
+// stageOf returns the stage of an entry, by the texts of istio-iptables and of older versions.
 func stageOf(e *logEntry) stage {
 	title := e.title()
 	switch {
@@ -135,13 +131,13 @@ func stageOf(e *logEntry) stage {
 	return noStage
 }
 
-// isNative reports whether an entry is of a run that writes nftables rules.
+// isNative reports whether an entry belongs to a run that writes nftables rules.
 func isNative(title string) bool {
 	return strings.HasPrefix(title, "native nftables enabled") || title == "Istio nftables environment:" ||
 		title == "nftables rules programmed:"
 }
 
-// lastRun collects the entries of the last run.
+// lastRun returns the last run.
 func lastRun(entries []logEntry) istioRun {
 	var run istioRun
 	for i := range entries {
@@ -187,14 +183,14 @@ func (r *istioRun) add(e *logEntry, s stage) {
 		r.final[rules.IPv6] = e
 	}
 	r.addSaved(e, s)
-	// The last entry of a dry run says so too; the beginning of the log may be missing.
+	// The last entry of a dry run also shows it; the begin of the log may be missing.
 	r.dry = r.dry || e.title() == "skipping configuring routes due to dry run mode"
 	r.stage = max(r.stage, s)
 	r.last = e
 }
 
-// addSaved notes what iptables-save printed, which older versions ran at the end, but which others
-// run at the beginning too.
+// addSaved records the output of iptables-save, which older versions run at the end, and others
+// also at the begin.
 func (r *istioRun) addSaved(e *logEntry, s stage) {
 	title := strings.TrimPrefix(e.title(), "+ ")
 	switch {
@@ -214,7 +210,7 @@ func (r *istioRun) addSaved(e *logEntry, s stage) {
 	}
 }
 
-// isSave reports whether a command is iptables-save or one of its variants, without arguments.
+// isSave reports whether a command is iptables-save or a variant without arguments.
 func isSave(command string) bool {
 	command = strings.TrimRight(command, blanks)
 	return strings.HasPrefix(command, "ip") && strings.HasSuffix(command, "-save") &&
@@ -228,7 +224,7 @@ func familyOf(command string) rules.Family {
 	return rules.IPv4
 }
 
-// failure is what the run ended with, if that is an error: istio-iptables logs it last.
+// failure returns the error at the end of the run, if any: istio-iptables logs it last.
 func (r *istioRun) failure() string {
 	if r.last == nil || !slices.Contains([]string{"error", "fatal", "critical"}, r.last.level) {
 		return ""
@@ -239,10 +235,10 @@ func (r *istioRun) failure() string {
 	return strings.TrimSpace(r.last.message())
 }
 
-// howToLog says which command makes the log.
+// howToLog names the command that prints the log.
 const howToLog = "as kubectl logs POD -c istio-init prints it"
 
-// unreadable says why the run shows no rules, nil if it does.
+// unreadable returns the reason why the run contains no rules, or nil.
 func (r *istioRun) unreadable(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
 	of := func(e *logEntry, want string) error {

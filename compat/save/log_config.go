@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// configured returns a value of the configuration that the run printed, empty if there is none.
+// configured returns a value of the printed configuration, or an empty string.
 func (r *istioRun) configured(key string) string {
 	if r.config != nil {
 		for _, l := range r.config.lines[1:] {
@@ -21,7 +21,8 @@ func (r *istioRun) configured(key string) string {
 	return ""
 }
 
-// redirect makes parameters of the configuration that the run printed, or says why that cannot be.
+// redirect returns the parameters in the printed configuration, or the reason why that is not
+// possible.
 func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
 	if r.config == nil {
 		return nil, nil, fmt.Errorf("%s: the log does not show the configuration", file)
@@ -48,13 +49,13 @@ func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, 
 	return &redirect, append(c.unstated, "HOST_IPV4_LOOPBACK_CIDR"), nil
 }
 
-// A configReader reads the values of a configuration.
+// A configReader parses the values of a configuration.
 type configReader struct {
 	file   string
 	title  int // the line where it begins
 	values map[string]configValue
 	faults []error
-	// older reports that the version may be one that has fewer parameters.
+	// older reports that the version may have fewer parameters.
 	older    bool
 	unstated []string
 }
@@ -64,11 +65,11 @@ type configValue struct {
 	line int
 }
 
-// redirect reads what istio-iptables printed of its configuration (Config.Print of its
+// redirect parses the configuration printed by istio-iptables (Config.Print in its
 // tools/common/config).
 func (c *configReader) redirect() rules.Redirect {
 	r := rules.DefaultRedirect()
-	// To istio-iptables every mode but TPROXY is REDIRECT, whatever it says.
+	// istio-iptables treats every mode other than TPROXY as REDIRECT.
 	if read(c, "INBOUND_INTERCEPTION_MODE", asText) == string(rules.ModeTProxy) {
 		r.Mode = rules.ModeTProxy
 	}

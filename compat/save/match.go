@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readModule reads "-m NAME".
+// readModule parses "-m NAME".
 func (r *ruleReader) readModule(at word, not bool) {
 	r.never(at, not)
 	name := r.next("the name of a match")
@@ -20,7 +20,7 @@ func (r *ruleReader) readModule(at word, not bool) {
 	r.modules = append(r.modules, m)
 }
 
-// matchName returns the name that the kernel has for a match.
+// matchName returns the kernel's name of a match.
 func matchName(name string) string {
 	switch name {
 	case "icmpv6", "ipv6-icmp":
@@ -29,7 +29,7 @@ func matchName(name string) string {
 	return name
 }
 
-// matchNamed returns the kind of match of that name.
+// matchNamed returns the kind of the match with a name.
 func matchNamed(name string) *kind {
 	if k := kindOf(kinds, name); k != nil {
 		return k
@@ -43,7 +43,7 @@ func matchNamed(name string) *kind {
 	return &openMatch
 }
 
-// protocolMatch is the name of the match that a protocol stands for.
+// protocolMatch returns the name of the match for a protocol.
 func protocolMatch(p rules.Protocol) string {
 	switch {
 	case p == mobility:
@@ -54,7 +54,7 @@ func protocolMatch(p rules.Protocol) string {
 	return ""
 }
 
-// matchesOf returns what a match asks for; all of it is unknown if part of it is.
+// matchesOf returns the matches of a module; all of them are unknown if one is.
 func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.called)}
 	found := m.match(&mr)
@@ -64,7 +64,7 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	return found
 }
 
-// needs refuses a rule that asks for no protocol of the list.
+// needs reports an error unless the rule matches a protocol of the list.
 func (r *moduleReader) needs(list ...rules.Protocol) {
 	p, _ := r.header.onlyProtocol()
 	for _, one := range list {
@@ -79,7 +79,7 @@ func (r *moduleReader) needs(list ...rules.Protocol) {
 	r.fail(r.at, "%s beside it", strings.Join(names, " or "))
 }
 
-// required returns an option without which the module does nothing.
+// required returns a required option of the module.
 func (r *moduleReader) required(name string) *option {
 	o := r.option(name)
 	if o == nil {
@@ -88,7 +88,7 @@ func (r *moduleReader) required(name string) *option {
 	return o
 }
 
-// comments reads the text that says what the rule is for.
+// comments parses the comment of the rule.
 func (r *moduleReader) comments() []rules.Match {
 	if o := r.required("--comment"); o != nil {
 		r.never(o.at, o.not)

@@ -44,7 +44,7 @@ func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error)
 	return tables, nil
 }
 
-// linesOf numbers the lines of a text.
+// linesOf returns the lines of a text with their numbers.
 func linesOf(text string) iter.Seq[textLine] {
 	return func(yield func(textLine) bool) {
 		number := 0
@@ -57,16 +57,15 @@ func linesOf(text string) iter.Seq[textLine] {
 	}
 }
 
-// A textLine is a line and where it is from.
+// A textLine is a line with its position.
 type textLine struct {
 	number int
 	text   string
-	// before is how many bytes of the line precede the text; -1 where bytes of the text have no
-	// place in the line.
+	// before is the number of bytes of the line before the text; -1 if it is unknown.
 	before int
 }
 
-// A parser reads the tables of one family.
+// A parser parses the tables of one family.
 type parser struct {
 	family rules.Family
 	file   string
@@ -75,11 +74,12 @@ type parser struct {
 	begun  map[string]int // the lines at which tables begin
 	open   bool           // the last table has not been committed
 	lost   bool           // the line belongs to a table that cannot be read
-	// outside is the error of the first line of a text if it belongs to no table.
+	// outside is the error for the first line outside a table.
 	outside *SyntaxError
 	words   []word // of the line, kept for its memory
 	errs    syntaxErrors
-	// expanded is what the lists of addresses of the text have made, as maxExpansion counts.
+	// expanded is the size of the rules that resulted from lists of addresses, as limited by
+	// maxExpansion.
 	expanded int
 }
 
@@ -87,7 +87,7 @@ func newParser(family rules.Family, file string) *parser {
 	return &parser{family: family, file: file, begun: map[string]int{}}
 }
 
-// parse reads the lines.
+// parse parses the lines.
 func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 	for p.line = range lines {
 		p.errs.add(p.readLine())
@@ -102,7 +102,7 @@ func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 	return list
 }
 
-// at makes an error of a word.
+// at returns an error at a word.
 func (p *parser) at(w word, format string, args ...any) *SyntaxError {
 	e := &SyntaxError{File: p.file, Line: p.line.number, Column: w.column + p.line.before, Token: w.raw}
 	e.Want = fmt.Sprintf(format, args...)
@@ -112,12 +112,12 @@ func (p *parser) at(w word, format string, args ...any) *SyntaxError {
 	return e
 }
 
-// atEnd makes an error of the end of a line.
+// atEnd returns an error at the end of a line.
 func (p *parser) atEnd(format string, args ...any) *SyntaxError {
 	return p.at(word{column: len(p.line.text) + 1}, format, args...)
 }
 
-// table is the table that the line belongs to.
+// table returns the current table.
 func (p *parser) table() *table { return p.tables[len(p.tables)-1] }
 
 func (p *parser) readLine() *SyntaxError {
@@ -160,7 +160,7 @@ func (p *parser) readLine() *SyntaxError {
 	return p.command(words)
 }
 
-// comment looks for the one comment that says something: iptables-nft-save writes it for a table that it cannot show.
+// comment detects the comment that iptables-nft-save writes for a table that it cannot represent.
 func (p *parser) comment() *SyntaxError {
 	if strings.Contains(p.line.text, " is incompatible, use 'nft' tool") {
 		return p.at(word{raw: p.line.text, column: 1}, "the table itself: it is not in this text")
@@ -168,7 +168,7 @@ func (p *parser) comment() *SyntaxError {
 	return nil
 }
 
-// beginTable reads "*nat" or, as istio-iptables writes it, "* nat".
+// beginTable parses "*nat" or, as istio-iptables writes it, "* nat".
 func (p *parser) beginTable(words []word) *SyntaxError {
 	name := words[0]
 	name.raw, name.column = name.raw[1:], name.column+1
@@ -193,7 +193,8 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 	return nil
 }
 
-// declareChain reads ":NAME POLICY [PACKETS:BYTES]"; the policy of a chain of users is "-", and of a built-in one it then stays.
+// declareChain parses ":NAME POLICY [PACKETS:BYTES]". The policy of a user-defined chain is "-",
+// which keeps the policy of a built-in one.
 func (p *parser) declareChain(words []word) *SyntaxError {
 	name := words[0]
 	name.text, name.raw, name.column = name.text[1:], name.raw[1:], name.column+1
@@ -232,7 +233,8 @@ func (p *parser) setPolicy(c *chain, policy word) *SyntaxError {
 	return nil
 }
 
-// maxChainName is XT_EXTENSION_MAXNAMELEN of linux/netfilter/x_tables.h, less the final zero.
+// maxChainName is XT_EXTENSION_MAXNAMELEN of linux/netfilter/x_tables.h without the terminating
+// zero.
 const maxChainName = 28
 
 func (p *parser) addChain(name word) *SyntaxError {
@@ -251,7 +253,7 @@ func isChainName(name string) bool {
 		!strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '"' || c == '\\' })
 }
 
-// parseCounters reads "[PACKETS:BYTES]".
+// parseCounters parses "[PACKETS:BYTES]".
 func parseCounters(text string) (rules.Hits, bool) {
 	inner, ok := strings.CutPrefix(text, "[")
 	inner, closed := strings.CutSuffix(inner, "]")

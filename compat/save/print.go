@@ -44,7 +44,7 @@ func Print(w io.Writer, tables []rules.Table) error {
 	return err
 }
 
-// A tablePrinter writes a table and collects what cannot be written.
+// A tablePrinter writes a table and collects the parts that cannot be represented.
 type tablePrinter struct {
 	*bytes.Buffer
 	table  *rules.Table
@@ -52,8 +52,7 @@ type tablePrinter struct {
 	faults []error
 }
 
-// fault records what is wrong with the table, or with its chain or rule that the printer is at;
-// rules count from 1.
+// fault records an error about the current table, chain or rule; rules are counted from 1.
 func (p *tablePrinter) fault(rule int, err error) {
 	place := ""
 	if p.chain != nil {
@@ -90,7 +89,7 @@ func (p *tablePrinter) print() {
 	p.WriteString("COMMIT\n")
 }
 
-// policy returns the policy of the chain as iptables-save prints it.
+// policy returns the policy of the chain in iptables-save format.
 func (p *tablePrinter) policy() (string, error) {
 	c := p.chain
 	hook, builtIn := HookOf(p.table.Name, c.Name)
@@ -111,8 +110,8 @@ func (p *tablePrinter) policy() (string, error) {
 	return "-", nil
 }
 
-// sameBase reports whether a chain is attached as the built-in one, whichever the order among
-// chains at that place is.
+// sameBase reports whether a chain is registered like the built-in one, except for the order at its
+// position.
 func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	if b == nil {
 		return false
@@ -122,8 +121,9 @@ func sameBase(b *rules.Base, table string, hook rules.Hook) bool {
 	return *b == *builtIn
 }
 
-// How many arguments iptables-restore takes (MAX_ARGC of iptables' xshared.h), less those that it
-// adds itself: three, and three more for a counter. So many never fill its line of 10239 bytes.
+// The maximum number of arguments of iptables-restore (MAX_ARGC in iptables' xshared.h) without
+// those that it adds: three, and three more for a counter. So many arguments fit into its line of
+// 10239 bytes.
 const (
 	maxWords     = 251
 	counterWords = 3
@@ -157,13 +157,13 @@ type rulePrinter struct {
 	table *rules.Table
 	chain *rules.Chain
 	words []string
-	// protocol is the only one that the rule asks for, 0 if there is none.
+	// protocol is the only protocol that the rule matches, or 0.
 	protocol rules.Protocol
 }
 
 func (w *rulePrinter) add(words ...string) { w.words = append(w.words, words...) }
 
-// option adds an option, and a ! before it if it is negated.
+// option adds an option, with a ! if it is negated.
 func (w *rulePrinter) option(not bool, words ...string) {
 	if not {
 		w.add("!")
@@ -171,7 +171,7 @@ func (w *rulePrinter) option(not bool, words ...string) {
 	w.add(words...)
 }
 
-// maxComment is XT_MAX_COMMENT_LEN of linux/netfilter/xt_comment.h, less the final zero.
+// maxComment is XT_MAX_COMMENT_LEN of linux/netfilter/xt_comment.h without the terminating zero.
 const maxComment = 255
 
 func (w *rulePrinter) comment(text string) error {
@@ -185,7 +185,7 @@ func (w *rulePrinter) comment(text string) error {
 	return nil
 }
 
-// quote writes a text so that iptables-restore takes it for one word.
+// quote quotes a text so that iptables-restore parses it as one word.
 func quote(text string) string {
 	b := []byte{'"'}
 	for _, c := range []byte(text) {
