@@ -110,7 +110,7 @@ func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 		}
 		diffs = append(diffs, rules.Difference{
 			Kind: rules.Extra, Where: name.String(),
-			Got: fmt.Sprintf("table %s %s, with rules of ours: %d", t.Family, t.Name, n),
+			Got: fmt.Sprintf("table %s %s with %d rules of Sluice", t.Family, t.Name, n),
 		})
 	}
 	return diffs

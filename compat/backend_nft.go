@@ -90,7 +90,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {
-		const what = "the rules are in place in nftables, but not all of ours in iptables-legacy are gone"
+		const what = "the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed"
 		clearErr = fmt.Errorf("%s: %w", what, clearErr)
 	}
 	return result, errors.Join(err, clearErr)

@@ -97,7 +97,7 @@ func lines(diffs []rules.Difference) string {
 	return strings.Join(text, "\n")
 }
 
-// nothingHeld wants that no backend has rules of ours and that there are no routes of ours.
+// nothingHeld wants that no backend has rules of Sluice and that there are no routes of ours.
 func nothingHeld(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)

@@ -179,7 +179,7 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 					}
 					bare := row.found == remove || strings.HasPrefix(row.found, "flush table")
 					if found.HasRules == bare {
-						t.Errorf("rules of ours: %t", found.HasRules)
+						t.Errorf("rules of Sluice: %t", found.HasRules)
 					}
 					if read := e != compat.BackendLegacy && row.found != "" && row.found != remove; compat.HasReading(found.Snapshot) != read {
 						t.Errorf("what was read is kept: %t", !read)
@@ -255,7 +255,7 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 	}
 }
 
-// TestCheckAfterApplyDoesNotLookAtLegacyAgain: rules of ours there would have removed those of
+// TestCheckAfterApplyDoesNotLookAtLegacyAgain: rules of Sluice there would have removed those of
 // nf_tables first. If those differ, it looks.
 func TestCheckAfterApplyDoesNotLookAtLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")

@@ -24,7 +24,7 @@ func (a Ambiguity) String() string {
 			names[i] += " (" + c.Table.Comment + ")"
 		}
 	}
-	return fmt.Sprintf("hook %s: which comes first of %s is not known, since the kernel does not tell", a.Hook, strings.Join(names, ", "))
+	return fmt.Sprintf("hook %s: the order of %s is unknown, because the kernel does not report it", a.Hook, strings.Join(names, ", "))
 }
 
 // liveHooks are the hooks at which connections are captured, and postrouting, which packets on lo

@@ -188,8 +188,8 @@ func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
 	})
 	rs.Tables[0].Comment, rs.Tables[1].Comment = "iptables-nft", "iptables-legacy"
 	got := orderLive(&rs, firstLegacy, nil)
-	const want = "hook output: which comes first of ip nat OUTPUT (iptables-nft), ip nat OUTPUT (iptables-legacy) is not known," +
-		" since the kernel does not tell"
+	const want = "hook output: the order of ip nat OUTPUT (iptables-nft), ip nat OUTPUT (iptables-legacy) is unknown, " +
+		"because the kernel does not report it"
 	if len(got) != 1 || got[0].String() != want {
 		t.Errorf("%v", got)
 	}

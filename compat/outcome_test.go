@@ -27,7 +27,7 @@ func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	for range 2 { // by nft, then by auto
 		got := p.line(t)
 		if !strings.HasPrefix(got, "replaced by nft, moved true: ") ||
-			!strings.Contains(got, ": the rules are in place in nftables, but not all of ours in iptables-legacy are gone: ") ||
+			!strings.Contains(got, ": the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed: ") ||
 			!strings.HasSuffix(got, "operation not supported") {
 			t.Error(got)
 		}

@@ -57,7 +57,7 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 			Unchanged,
 			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
 		},
-		{"a route in a table that is not ours, without rules of ours", "sidecar-ipv4", "", "-4 route add blackhole 10.0.0.0/8 table 133", nil, Unchanged, nil},
+		{"a route in a table that is not ours, without rules of Sluice", "sidecar-ipv4", "", "-4 route add blackhole 10.0.0.0/8 table 133", nil, Unchanged, nil},
 		{
 			"a policy rule like ours", "sidecar-ipv4", "", "-4 rule add pref 133 fwmark 7 lookup 100",
 			[]string{"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route"},

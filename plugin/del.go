@@ -36,7 +36,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// needsRemoval reports whether the namespace may have rules of ours that nothing else removes or
+// needsRemoval reports whether the namespace may have rules of Sluice that nothing else removes or
 // needs. It returns false for a sandbox of Kubernetes: its runtime destroys the namespace next, and
 // until then the kernel would take 5 to 15 ms to unregister the hooks.
 func needsRemoval(args *skel.CmdArgs, store record.Store) bool {

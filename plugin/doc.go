@@ -57,7 +57,7 @@
 //	102  the kernel refused to install or remove rules; the details name the rule and the reason
 //	103  the kernel has other rules than ADD installed, or they cannot be read
 //	104  CHECK: the namespace differs from what ADD left in it, or a pod that is left alone, and has
-//	     no istio-init, has rules of ours; the details list the differences
+//	     no istio-init, has rules of Sluice; the details list the differences
 //	999  a defect of this program
 //
 // STATUS never returns code 51: rules are in the kernel, and connections of running pods do not

@@ -49,7 +49,7 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 	return err
 }
 
-// checkUnredirected fails if the namespace of a pod that is left alone has rules of ours. They are
+// checkUnredirected fails if the namespace of a pod that is left alone has rules of Sluice. They are
 // allowed if another attachment has them, or if the pod may be meant to have them or may make them
 // itself: nothing has looked for an istio-init where less was enough to decide.
 func (c *call) checkUnredirected(reason decide.Reason) error {
@@ -59,7 +59,7 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 	installed, err := compat.InstalledBackends(c.sandbox.ns)
 	var found []string
 	for _, backend := range installed {
-		const format = "there are rules of ours by %s, and the pod is left alone (%s)"
+		const format = "there are rules of Sluice by %s, and the pod is left alone (%s)"
 		found = append(found, fmt.Sprintf(format, backend.Name(), reason))
 	}
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of ours
+// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of Sluice
 // then.
 func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
 	for _, row := range []struct {
@@ -119,11 +119,11 @@ func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 	}{
 		{
 			"it has no proxy", "plain", nil, `"backend":"auto"`, decide.NoProxyContainer,
-			"there are rules of ours by nft, and the pod is left alone (no-proxy-container)",
+			"there are rules of Sluice by nft, and the pod is left alone (no-proxy-container)",
 		},
 		{
 			"it has opted out", "opt-out-label", nil, `"backend":"auto"`, decide.OptOutLabel,
-			"there are rules of ours by nft, and the pod is left alone (opt-out-label)",
+			"there are rules of Sluice by nft, and the pod is left alone (opt-out-label)",
 		},
 		{"it has istio-init", "istio-init", nil, `"backend":"auto"`, decide.IstioInit, ""},
 		{"it has istio-init by hand", "istio-init", injectedByHand, `"backend":"auto"`, decide.IstioInit, ""},

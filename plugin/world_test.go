@@ -253,14 +253,14 @@ func rulesIn(t testing.TB, ns *netns.NS) int {
 func holds(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	if rulesIn(t, ns) == 0 {
-		t.Error("the namespace has no rules of ours")
+		t.Error("the namespace has no rules of Sluice")
 	}
 }
 
 func holdsNothing(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	if n := rulesIn(t, ns); n > 0 {
-		t.Errorf("the namespace has %d rules of ours, want none", n)
+		t.Errorf("the namespace has %d rules of Sluice, want none", n)
 	}
 }
 

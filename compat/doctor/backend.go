@@ -67,8 +67,8 @@ func (j *judge) legacyKernel() {
 	lacking := j.lackingLegacy()
 	switch {
 	case len(j.LegacyFeatures) == 0 && j.Backend == compat.BackendLegacy:
-		j.add("kernel", Note, fmt.Sprintf("what Linux %s has of iptables-legacy could not be asked, which takes CAP_SYS_ADMIN", j.Kernel),
-			"rules doctor as root says what this kernel has")
+		j.add("kernel", Note, fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", j.Kernel),
+			"run rules doctor as root to determine the kernel's features")
 	case len(j.LegacyFeatures) == 0:
 	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy || j.Backend != compat.BackendNFT && len(j.lackingNFT()) > 0):
 		for _, f := range lacking {
@@ -97,16 +97,16 @@ func (j *judge) asTheyRun() rules.Redirect {
 // held reports the backend that holds Sluice's rules.
 func (j *judge) held() {
 	legacy := j.inLegacy()
-	const whether = "rules check tells whether it is that of the parameters"
+	const whether = "rules check compares them with the parameters"
 	switch t := j.ours(); {
 	case t != nil && len(legacy) > 0:
-		j.add("rules", Warning, fmt.Sprintf("rules of ours are in table inet %s and in iptables-legacy's tables %s: two of us capture here", t.Name,
+		j.add("rules", Warning, fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s: both backends capture", t.Name,
 			strings.Join(legacy, ", ")), "rules apply leaves one of the two")
 	case t != nil:
 		j.add("rules", OK, fmt.Sprintf("table inet %s is there, with %s; %s", t.Name, countText(countRules(t), "rule"), whether), "")
 	case len(legacy) > 0:
-		j.add("rules", OK, fmt.Sprintf("rules of ours are in iptables-legacy's tables %s; %s", strings.Join(legacy, ", "), whether), "")
+		j.add("rules", OK, fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s; %s", strings.Join(legacy, ", "), whether), "")
 	default:
-		j.add("rules", Note, "there are no rules of ours", "rules apply makes them")
+		j.add("rules", Note, "there are no rules of Sluice", "rules apply creates them")
 	}
 }

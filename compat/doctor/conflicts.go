@@ -108,7 +108,7 @@ func (j *judge) conflicts() {
 		alone := diff.ExplainWithin(&j.compiled, s.packet, budget).Fate
 		trace := diff.ExplainWithin(&together, s.packet, budget)
 		if trace.Exhausted != "" {
-			j.add("rules", Warning, fmt.Sprintf("whether the other owners' rules change what becomes of %s cannot be decided: %s", s.kind, trace.Exhausted),
+			j.add("rules", Warning, fmt.Sprintf("whether foreign rules change the fate of %s cannot be decided: %s", s.kind, trace.Exhausted),
 				"rules explain --live follows one connection for longer")
 			return
 		}
@@ -119,20 +119,20 @@ func (j *judge) conflicts() {
 		severity, next := Warning, "remove that rule, if the mesh is to have these connections to itself"
 		switch {
 		case trace.Fate.Undecided != "":
-			next = "look at that rule: rules validate shows by a real connection what it does"
+			next = "check that rule; rules validate tests it with connections"
 		case j.isIstio(lastForeign(trace)):
 			severity, next = j.besideIstio(), removeIstio
 			if alone.Captured() {
 				severity = Problem
 			}
 		case alone.Captured():
-			severity, next = Problem, "remove that rule, or let its chain run after ours"
+			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
 		j.add("rules", severity, fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
 			s.kind, s.packet, j.fateText(alone), j.otherwise(trace)), next)
 	}
 	if !found && !j.bypasses() {
-		j.add("rules", OK, "the other owners' rules in nf_tables change nothing for the connections that were looked at", "")
+		j.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
 	}
 }
 

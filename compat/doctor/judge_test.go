@@ -125,18 +125,18 @@ func TestJudge(t *testing.T) {
 	}{
 		"the kernel lacks what is needed": {tproxy, nil, lacks(nft.FeatureTProxy), Problem, "lacks transparent proxying", Prevented},
 		"the kernel lacks what is not":    {redirect, nil, lacks(nft.FeatureTProxy), Note, "do not need it", Works},
-		"the kernel could not be asked": {
+		"the kernel could not be determined": {
 			redirect, nil, func(f *Facts) { f.FeaturesErr = unix.EPERM }, Note,
 			"its version is recent enough", Works,
 		},
-		"an old kernel could not be asked": {
+		"an old kernel could not be determined": {
 			redirect, nil, func(f *Facts) { f.Kernel, f.FeaturesErr = "4.19.0", unix.EPERM }, Warning,
 			"Linux 4.19.0 is older than 5.2", Works,
 		},
 		"the kernel holds our rules": {redirect, nil, func(f *Facts) {
 			f.FeaturesErr, f.Tables = unix.EPERM, []rules.Table{compiled(redirect, nil)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
-		}, OK, "holds rules of ours already", Works},
+		}, OK, "already holds rules of Sluice", Works},
 		"nothing may be read":      {redirect, nil, func(f *Facts) { f.TablesErr = unix.EPERM }, Problem, "may neither read nor write", Prevented},
 		"there is no nf_tables":    {redirect, nil, func(f *Facts) { f.TablesErr = unix.EPROTONOSUPPORT }, Problem, "no nf_tables", Prevented},
 		"the rules cannot be read": {redirect, nil, func(f *Facts) { f.TablesErr = errors.New("busy") }, Warning, "could not be read: busy", Works},
@@ -191,28 +191,28 @@ func TestJudge(t *testing.T) {
 		}, Note, "IPv4 has 2 rules for the mark 0x539", Works},
 		"our priority is taken": {
 			redirect, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
-			"has the priority of ours, 133: theirs", Works,
+			"has the priority of Sluice's, 133: theirs", Works,
 		},
 		"our table is taken": {tproxy, nil, func(f *Facts) {
 			f.Routing.Routes = []Route{{Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1"}}
 		}, Problem, "has another owner's route: default via 10.0.0.1", Disturbed},
 		"::6 is missing": {redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Disturbed},
-		"::6 is left":    {redirect, nil, func(f *Facts) { f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6()) }, Note, "lo has ::6, although", Works},
+		"::6 is left":    {redirect, nil, func(f *Facts) { f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6()) }, Note, "lo has ::6 without rules of Sluice", Works},
 
 		"another's NAT runs first": {
 			redirect, v4, tables(natTable("early", -150, web)), Problem,
 			"with the other owners' rules it is redirected to port 7777 of this host by ip early out #1", Disturbed,
 		},
-		"another's NAT runs later": {redirect, v4, tables(natTable("late", -100, web)), Note, "which run after ours (-110)", Works},
+		"another's NAT runs later": {redirect, v4, tables(natTable("late", -100, web)), Note, "which run after Sluice's (-110)", Works},
 		"strict: as early as ours, made before": {redirect, strict, func(f *Facts) {
 			f.Tables = []rules.Table{compiled(redirect, strict), natTable("same", -100, web)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
-		}, Note, "run after ours (-100)", Works},
+		}, Note, "run after Sluice's (-100)", Works},
 		"strict: as early as ours, made after": {
 			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)), Warning,
-			"(chain out, priority -100), which run before ours (-100)", Disturbed,
+			"(chain out, priority -100), which run before Sluice's (-100)", Disturbed,
 		},
-		"strict: as early as ours, which are to come": {redirect, strict, tables(natTable("same", -100, web)), Note, "run after ours (-100)", Works},
+		"strict: as early as ours, which are to come": {redirect, strict, tables(natTable("same", -100, web)), Note, "run after Sluice's (-100)", Works},
 		"the proxy's own connections are taken": {
 			redirect, v4, tables(natTable("early", -150, web)), Warning,
 			"the proxy's outbound connections", Disturbed,
@@ -223,15 +223,15 @@ func TestJudge(t *testing.T) {
 		"another chooses zones first": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{{
 			Name: "out", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -400},
 			Rules: []rules.Rule{{Matches: web.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}}}},
-		}}}), Warning, "which run before ours (-310) and choose conntrack zones", Works},
+		}}}), Warning, "which run before Sluice's (-310) and choose conntrack zones", Works},
 		"another's mangle rules": {tproxy, v4, tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
 			Name: "out", Base: &rules.Base{Type: rules.Route, Hook: rules.Output, Priority: -150},
 			Rules: []rules.Rule{{Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}}}},
-		}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), which run after ours (-160)", Works},
+		}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), which run after Sluice's (-160)", Works},
 		"another's mangle rules where we have none": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
 			Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
 			Rules: []rules.Rule{{Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}}}},
-		}}}), Note, "(chain in, priority -150), where ours are not", Works},
+		}}}), Note, "(chain in, priority -150), where Sluice has none", Works},
 		"a firewall drops": {redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "firewall", Chains: []rules.Chain{{
 			Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true},
 		}}}), Problem, "it is dropped by the policy of one of their chains", Disturbed},
@@ -241,10 +241,10 @@ func TestJudge(t *testing.T) {
 		},
 		"istio-nftables beside TPROXY": {
 			tproxy, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Problem,
-			"rules apply refuses TPROXY beside them", Disturbed,
+			"rules apply refuses TPROXY with them", Disturbed,
 		},
 		"istio-iptables' marks beside TPROXY": {
-			tproxy, v4, tables(istioMangle), Problem, "that give TPROXY's mark 0x539 to connections", Disturbed,
+			tproxy, v4, tables(istioMangle), Problem, "that set TPROXY's mark 0x539 on connections", Disturbed,
 		},
 		"istio-iptables' marks on a sample": {
 			tproxy, v4, tables(istioMangle), Problem,
@@ -254,7 +254,7 @@ func TestJudge(t *testing.T) {
 		"another's marks on connections": {tproxy, v4, tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
 			Name: "in", Base: istioMangle.Chains[0].Base,
 			Rules: []rules.Rule{{Actions: []rules.Action{rules.SetMark{Value: 7, Mask: ^uint32(0)}, rules.SaveMark{}}}},
-		}}}), OK, "change nothing", Works},
+		}}}), OK, "do not affect the tested connections", Works},
 		"istio-iptables was here": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{
 			{Name: "ISTIO_OUTPUT"},
 		}}), Warning, "has rules of istio-iptables", Works},
@@ -282,12 +282,12 @@ func TestJudge(t *testing.T) {
 			f.TablesErr = unix.EPROTONOSUPPORT
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, Note, "no nf_tables", Works},
-		"legacy is wanted, and could not be asked": {
-			redirect, nil, func(f *Facts) { f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy }, Note, "could not be asked", Works,
+		"legacy is wanted, and could not be determined": {
+			redirect, nil, func(f *Facts) { f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy }, Note, "could not be determined", Works,
 		},
 		"legacy: ours": {
 			redirect, v4, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9}), OK,
-			"rules of ours are in iptables-legacy's tables nat (IPv4)", Works,
+			"rules of Sluice are in iptables-legacy's tables nat (IPv4)", Works,
 		},
 		"legacy: ours, beside another's NAT that runs between nft's priority and legacy's": {redirect, v4, func(f *Facts) {
 			legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9})(f)
@@ -296,13 +296,13 @@ func TestJudge(t *testing.T) {
 		"ours in both": {redirect, v4, func(f *Facts) {
 			legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9})(f)
 			tables(compiled(redirect, v4))(f)
-		}, Warning, "in iptables-legacy's tables nat (IPv4): two of us capture here", Works},
+		}, Warning, "in iptables-legacy's tables nat (IPv4): both backends capture", Works},
 
 		"legacy: empty": {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat"}), Note, "is empty", Works},
-		"legacy: NAT":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Note, "run after ours (-110)", Works},
+		"legacy: NAT":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Note, "run after Sluice's (-110)", Works},
 		"legacy: NAT, strict": {
 			redirect, strict, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Warning,
-			"whoever came last runs first", Works,
+			"the chain registered last runs first", Works,
 		},
 		"legacy: Istio's": {
 			redirect, nil, legacy(LegacyTable{Family: rules.IPv6, Name: "nat", Chains: []string{"ISTIO_INBOUND"}, Rules: 3}),
@@ -310,14 +310,14 @@ func TestJudge(t *testing.T) {
 		},
 		"legacy: Istio's marks beside TPROXY": {
 			tproxy, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "mangle", Chains: []string{"ISTIO_TPROXY"}, Rules: 3}),
-			Problem, "give TPROXY's mark 0x539 to connections", Disturbed,
+			Problem, "set TPROXY's mark 0x539 on connections", Disturbed,
 		},
 		"legacy: Istio's NAT beside TPROXY": {
 			tproxy, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3}),
-			Problem, "rules apply refuses TPROXY beside them", Disturbed,
+			Problem, "rules apply refuses TPROXY with them", Disturbed,
 		},
 		"legacy: a filter": {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "filter", Rules: 1}), Note, "filter of iptables-legacy (IPv4) has 1 rule", Works},
-		"legacy: unread":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Err: unix.EPERM}), Warning, "not known", Works},
+		"legacy: unread":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Err: unix.EPERM}), Warning, "content is unknown", Works},
 		"legacy: unlisted": {redirect, nil, func(f *Facts) { f.LegacyErr = unix.EACCES }, Note, "whether iptables-legacy has tables", Works},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,15 +64,15 @@ func (j *judge) unaskedKernel() {
 	switch {
 	case j.Backend == compat.BackendLegacy:
 	case j.ours() != nil:
-		j.add("kernel", OK, fmt.Sprintf("Linux %s holds rules of ours already", j.Kernel), "")
+		j.add("kernel", OK, fmt.Sprintf("Linux %s already holds rules of Sluice", j.Kernel), "")
 	case !nft.IsNotPermitted(j.FeaturesErr):
 		j.add("kernel", Warning, "the kernel's features could not be found out: "+j.FeaturesErr.Error(), "")
 	case older(j.Kernel, needed.Since):
 		j.add("kernel", Warning, fmt.Sprintf("Linux %s is older than %s, where %s came; it could not be asked, which takes CAP_SYS_ADMIN",
-			j.Kernel, needed.Since, needed.Name), "rules doctor as root says what this kernel has")
+			j.Kernel, needed.Since, needed.Name), "run rules doctor as root to determine the kernel's features")
 	default:
-		j.add("kernel", Note, fmt.Sprintf("what Linux %s was built with could not be asked, which takes CAP_SYS_ADMIN; its version is recent "+
-			"enough", j.Kernel), "rules doctor as root says what this kernel has")
+		j.add("kernel", Note, fmt.Sprintf("the features of Linux %s could not be determined, which needs CAP_SYS_ADMIN; its version is recent "+
+			"enough", j.Kernel), "run rules doctor as root to determine the kernel's features")
 	}
 }
 

@@ -41,10 +41,10 @@ func (j *judge) owners() {
 func (j *judge) translator(t *rules.Table, c *rules.Chain) {
 	verdict, first := j.order(t, c, "rule of NAT", j.natPriority())
 	if !first {
-		j.add("rules", Note, verdict+": a connection that ours redirect does not meet them", "")
+		j.add("rules", Note, verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
 		return
 	}
-	j.add("rules", Warning, verdict+": what they translate is not ours any more", j.beforeUs())
+	j.add("rules", Warning, verdict+": Sluice's rules are not evaluated for connections that they translate", j.beforeUs())
 }
 
 // marker reports a foreign chain at the positions of iptables' raw and mangle tables.
@@ -54,7 +54,7 @@ func (j *judge) marker(t *rules.Table, c *rules.Chain) {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT && (b.Priority < conntrackPriority) == isRaw
 	})
 	if !ok {
-		j.add("rules", Note, place(t, c, "rule")+", where ours are not", "")
+		j.add("rules", Note, place(t, c, "rule")+", where Sluice has none", "")
 		return
 	}
 	verdict, first := j.order(t, c, "rule", ours)
@@ -77,7 +77,7 @@ func (j *judge) order(t *rules.Table, c *rules.Chain, noun string, ours int) (ve
 	if first {
 		when = "before"
 	}
-	return fmt.Sprintf("%s, which run %s ours (%d)", place(t, c, noun), when, ours), first
+	return fmt.Sprintf("%s, which run %s Sluice's (%d)", place(t, c, noun), when, ours), first
 }
 
 // place describes a chain and its position.
@@ -157,9 +157,9 @@ func (j *judge) beside(verdict string, marking bool) {
 	case !j.tproxy():
 		verdict += ": two programs capture here"
 	case marking:
-		verdict += fmt.Sprintf(" that give TPROXY's mark %#x to connections: inbound ones get no answer, since it goes to lo", j.redirect.TProxyMark)
+		verdict += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound connections are routed to lo and lost", j.redirect.TProxyMark)
 	default:
-		verdict += ": two programs capture here, and rules apply refuses TPROXY beside them"
+		verdict += ": two programs capture, and rules apply refuses TPROXY with them"
 	}
 	j.add("rules", j.besideIstio(), verdict, removeIstio)
 }

@@ -32,7 +32,7 @@ func (j *judge) markRules() {
 				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+", or choose another mark")
 		}
 		if r.Priority == rules.PolicyPriority && !j.tproxy() {
-			j.add("routing", Note, fmt.Sprintf("a rule of another owner has the priority of ours, %d: %s", r.Priority, r.Text), "")
+			j.add("routing", Note, fmt.Sprintf("a foreign policy rule has the priority of Sluice's, %d: %s", r.Priority, r.Text), "")
 		}
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -78,7 +78,7 @@ func (j *judge) passthrough() {
 	case ours && j.redirect.IPv6 && on == "":
 		j.add("interfaces", Problem, "our rules are there, but lo lacks ::6, from where the proxy calls the application", "rules apply adds it")
 	case on == lo && !ours:
-		j.add("interfaces", Note, "lo has ::6, although rules of ours are not there: somebody else's, or left behind",
+		j.add("interfaces", Note, "lo has ::6 without rules of Sluice: it belongs to another program, or was left over",
 			"rules cleanup removes it, also if it is Istio's")
 	}
 }

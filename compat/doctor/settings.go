@@ -31,7 +31,7 @@ func (j *judge) sourceMark() {
 	case len(set) == 0:
 		j.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no influence", "")
 	case j.tproxy():
-		j.add("settings", Problem, fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops what TPROXY captures, as coming from itself",
+		j.add("settings", Problem, fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
 			strings.Join(set, ", ")), fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
 	default:
 		j.add("settings", Note, fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT", strings.Join(set, ", ")), "")

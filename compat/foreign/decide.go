@@ -55,7 +55,7 @@ func (e *Effect) Sentences() []string {
 		list = append(list, b.String())
 	}
 	if e.More {
-		list = append(list, "and others")
+		list = append(list, "and more")
 	}
 	return list
 }
@@ -82,7 +82,7 @@ func (b Bypass) String() string {
 	if b.Rule != "" {
 		by = fmt.Sprintf("rule of %s: %s", b.Owner, b.Rule)
 	}
-	return fmt.Sprintf("%s bypass the proxy (for example %s: %s; without the rules of others: %s); decided by %s",
+	return fmt.Sprintf("%s bypass the proxy (for example %s: %s; without foreign rules: %s); decided by %s",
 		b.Packets, b.Witness, b.Live, b.Desired, by)
 }
 
@@ -172,7 +172,7 @@ func (e *Effect) unknown(text string) {
 
 // undecided returns a sentence about an unknown.
 func undecided(u diff.Undecided) string {
-	text := fmt.Sprintf("what becomes of packets such as %s depends on %s", u.Witness, u.Text)
+	text := fmt.Sprintf("the fate of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
 		text += fmt.Sprintf(", in a rule of %s: %s", OwnerOf(&u.Step), u.Step)
 	}
@@ -204,13 +204,13 @@ func describe(conditions []diff.Condition) string {
 func unread(live *compat.Live) []string {
 	list := []string{}
 	for _, f := range live.Others {
-		list = append(list, "what this function of the kernel does to packets is not known: "+f.String())
+		list = append(list, "the effect of this function of the kernel on packets is unknown: "+f.String())
 	}
 	for _, c := range live.Elsewhere {
 		if strings.HasPrefix(c, "table arp ") {
 			continue // matches no IP packet
 		}
-		list = append(list, "what this chain does to packets is not known: "+c)
+		list = append(list, "the effect of this chain on packets is unknown: "+c)
 	}
 	return list
 }

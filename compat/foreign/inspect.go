@@ -69,5 +69,5 @@ func (r *Reading) Holds(ns *netns.NS) bool {
 
 // unreadable returns the effect of rules that cannot be read.
 func unreadable(err error) Effect {
-	return Effect{Unknown: []string{fmt.Sprintf("the rules of others cannot be read: %v", err)}, Exhausted: true}
+	return Effect{Unknown: []string{fmt.Sprintf("foreign rules cannot be read: %v", err)}, Exhausted: true}
 }

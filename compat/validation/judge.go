@@ -59,9 +59,9 @@ func (t *probe) finding(o observation) string {
 	case unsent:
 		return "it could not be sent: " + o.err.Error()
 	case refused:
-		return "refused: nobody listens where it went"
+		return "refused: there is no listener at its destination"
 	case strange:
-		return "answered by somebody outside of the namespace: not captured"
+		return "answered from outside the namespace: not captured"
 	case unknown:
 		return "the connection was taken, but it cannot be told by whom"
 	case answered:
@@ -92,7 +92,7 @@ func (t *probe) arrivalText(a arrival) string {
 
 // advice returns the remedy for a probe with an unexpected outcome.
 func (t *probe) advice(o observation, equal bool) string {
-	const asTheyShouldBe = "the rules are as they should be, so that the cause is elsewhere: rules doctor looks for it"
+	const asTheyShouldBe = "the rules are correct, so the cause is elsewhere: run rules doctor"
 	switch {
 	case equal && errors.Is(o.err, unix.EADDRNOTAVAIL):
 	case equal && o.outcome == refused && t.trace.Fate.Captured():

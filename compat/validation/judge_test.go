@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 		"arrived at the running proxy":        {outbound, at(15001, ""), OK, "arrived at port 15001"},
 		"arrived without its destination":     {outbound, at(15001, "10.0.0.1:80"), Failed, "with 10.0.0.1:80 as the original destination"},
 		"arrived at another port":             {outbound, at(15009, ""), Failed, "arrived at port 15009"},
-		"refused":                             {outbound, observation{outcome: refused, source: own}, Failed, "refused: nobody listens"},
+		"refused":                             {outbound, observation{outcome: refused, source: own}, Failed, "refused: there is no listener"},
 		"no answer":                           {outbound, observation{outcome: unanswered, source: own}, Failed, "it was dropped, or has left the pod"},
 		"answered by a stranger":              {outbound, observation{outcome: strange, source: own}, Failed, "not captured"},
 		"not sent":                            {outbound, observation{err: unix.EPERM}, Failed, "could not be sent: operation not permitted"},

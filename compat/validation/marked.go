@@ -66,7 +66,7 @@ func judgeSourceCheck(read int, set []string) Check {
 		c.Status, c.Found = OK, "it is 0"
 	default:
 		c.Status, c.Found = Failed, "it is 1 for "+strings.Join(set, ", ")
-		c.Reason = "the kernel then looks up the sender of an inbound packet by TPROXY's mark, finds that it is local, and drops the packet"
+		c.Reason = "the kernel then routes the source of an inbound packet with TPROXY's mark, considers it local, and drops the packet"
 		c.Next = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0])
 	}
 	return c

@@ -22,7 +22,7 @@ func (v *validator) readBack() Check {
 		c.Next = onTheNode
 		return c
 	case err != nil:
-		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "rules doctor looks for the cause"
+		c.Status, c.Reason, c.Next = NotChecked, err.Error(), "run rules doctor to find the cause"
 		return c
 	}
 	if len(found.Differences) > 0 {

@@ -286,7 +286,7 @@ func TestForeignChainDecides(t *testing.T) {
 	}
 	for _, c := range got.Checks {
 		if c.Status == Failed && (!strings.Contains(c.Reason, "redirected to port 7777 of this host: inet foreign out") ||
-			!strings.HasPrefix(c.Next, "the rules are as they should be")) {
+			!strings.HasPrefix(c.Next, "the rules are correct")) {
 			t.Errorf("%s: reason %s, next %s", c.Name, c.Reason, c.Next)
 		}
 	}

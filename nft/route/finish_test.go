@@ -64,7 +64,7 @@ func TestRoutesOfAChange(t *testing.T) {
 			found{Any: true},
 			nil, 3, nil,
 		},
-		{"without rules of ours, ::6 may be Istio's", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, nil, 2, stateSix},
+		{"without rules of Sluice, ::6 may be Istio's", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, nil, 2, stateSix},
 		{"a policy route of another mark is replaced", []string{other4, istioRoute4}, onlyIPv4, false, found{Any: true}, nil, 2, state4},
 		{"a change that fails leaves no routes", nil, everything, false, found{}, refused, 0, nil},
 		{"a change that fails keeps existing routes", []string{ourRule4, istioRoute4}, everything, false, found{}, refused, 0, state4},

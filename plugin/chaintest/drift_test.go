@@ -31,7 +31,7 @@ func TestCheckNamesTheDrift(t *testing.T) {
 		{"the rule of policy routing is gone", compat.BackendNFT, "tproxy", "ip rule del lookup 133", "133"},
 		{"the jump to our chain is gone", compat.BackendLegacy, "sidecar", "iptables-legacy -t nat -F OUTPUT", "OUTPUT"},
 		{"all of mangle is gone", compat.BackendLegacy, "tproxy", "iptables-legacy -t mangle -F", "mangle"},
-		{"the other backend has rules of ours too", compat.BackendLegacy, "sidecar", "nft add table inet sluice", "sluice"},
+		{"the other backend has rules of Sluice too", compat.BackendLegacy, "sidecar", "nft add table inet sluice", "sluice"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,7 @@ import (
 )
 
 const applyHelp = `Program the redirection of a network namespace: routes, and one nftables transaction. If the rules are in place already,
-nothing is written. Other rules of ours are replaced without a gap.
+nothing is written. Other rules of Sluice are replaced without a gap.
 
 If the kernel lacks a feature of nf_tables that the rules need, or with --backend legacy, the rules are written to the tables
 of iptables-legacy and ip6tables-legacy, table by table, beside the rules of others. Our rules in the other backend are

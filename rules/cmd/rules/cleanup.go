@@ -71,7 +71,7 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	return errors.Join(s.print(c.text(), c), refused(err))
 }
 
-// withoutRules is the routing that stays where there are no rules of ours: ::6 may be Istio's.
+// withoutRules is the routing that stays where there are no rules of Sluice: ::6 may be Istio's.
 func withoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
@@ -121,7 +121,7 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 	case !removed:
 		return nil, err
 	case unread != nil:
-		return []string{"rules of ours"}, err
+		return []string{"rules of Sluice"}, err
 	case err != nil:
 		left, unread := s.findOurs(ns, backends)
 		if unread != nil {

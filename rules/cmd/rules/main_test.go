@@ -216,7 +216,7 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptUntouched wants no table of nftables, no rules of ours in iptables-legacy, and no route of
+// scriptUntouched wants no table of nftables, no rules of Sluice in iptables-legacy, and no route of
 // ours: untouched NAME
 func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ns := opened(ts, args[0])

@@ -106,7 +106,7 @@ show (Ruleset; in other objects a RULESET)
             loopbackAddresses[]: addresses added to lo
 
 apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), namespace, backend (nft, legacy), moved (true if the
-            other backend had rules of ours, which are removed), rules, sets, elements, routes (changes of routing), bytes,
+            other backend had rules of Sluice, which are removed), rules, sets, elements, routes (changes of routing), bytes,
             milliseconds; with legacy there are no sets, elements and bytes
             with --keep-established also kept: packets of older connections that the rules have let pass
             (REDIRECT: one for each connection that conntrack did not know; TPROXY: of inbound ones all until the answer)
