@@ -10,31 +10,31 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FeatureHooks is needed by [Hooks]. Many distributions leave it out.
+// FeatureHooks is required by [Hooks]. Many distributions do not enable it.
 var FeatureHooks = Feature{"lists of the functions at a hook", "CONFIG_NETFILTER_NETLINK_HOOK", "5.14"}
 
-// A HookList is what the kernel calls for the packets of a family at a hook, in this order.
+// A HookList lists the functions that the kernel calls for packets of a family at a hook, in order.
 type HookList struct {
 	Family    rules.Family // IPv4 or IPv6
 	Hook      rules.Hook
 	Functions []HookFunction
 }
 
-// A HookFunction is something that the kernel calls at a hook.
+// A HookFunction is a function at a hook.
 type HookFunction struct {
 	Kind     HookKind
 	Priority int
-	// Name is the function's symbol, and Module the module that it is in; empty if the kernel does
-	// not tell, or has it built in.
+	// Name is the symbol of the function, and Module its module; empty if the kernel does not
+	// report it or it is built in.
 	Name, Module string
-	// Family and Table name the table of an nftables chain or of iptables-legacy, Chain the chain.
-	// Of a table of iptables-legacy the family is the list's.
+	// Family and Table are the table of an nftables chain or of iptables-legacy, Chain is the
+	// chain. The family of a table of iptables-legacy is the family of the list.
 	Family rules.Family
 	Table  string
 	Chain  string
 }
 
-// String names the function in a line.
+// String returns a description of the function in a line.
 func (f HookFunction) String() string {
 	switch f.Kind {
 	case HookChain:
@@ -49,7 +49,7 @@ func (f HookFunction) String() string {
 	return text
 }
 
-// A HookKind says what a function at a hook does.
+// A HookKind is the kind of a function at a hook.
 type HookKind uint8
 
 // The kinds of functions.
@@ -69,9 +69,9 @@ const (
 	HookLabel
 )
 
-// Hooks lists what the kernel calls at prerouting, output and postrouting in the namespace (nil: the
-// current one), for both families. On a kernel that has no such lists the error answers [IsNotSupported],
-// without the right to ask [IsNotPermitted]. It writes nothing.
+// Hooks returns the functions at prerouting, output and postrouting in the namespace (nil: the
+// current one), for both families. [IsNotSupported] is true for the error if the kernel does not
+// list them, and [IsNotPermitted] without permission. It writes nothing.
 func Hooks(ns *netns.NS) ([]HookList, error) {
 	var lists []HookList
 	err := inside(ns, func() error {
@@ -86,7 +86,7 @@ func Hooks(ns *netns.NS) ([]HookList, error) {
 	return lists, err
 }
 
-// hooks is Hooks over a socket.
+// hooks implements Hooks with a socket.
 func (c *conn) hooks() ([]HookList, error) {
 	var lists []HookList
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

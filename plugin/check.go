@@ -58,8 +58,8 @@ func (c *call) check() (err error) {
 	return c.differ(CodeDrift, message, differences)
 }
 
-// expectation is what a namespace should hold, and in which backend. For a pod that is left alone
-// it has the reason only.
+// expectation is the expected content of a namespace, and its backend. For a pod that is not
+// redirected it contains only the reason.
 type expectation struct {
 	reason   decide.Reason
 	redirect *rules.Redirect

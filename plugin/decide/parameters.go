@@ -19,7 +19,7 @@ const (
 	prometheusPort = 15090
 )
 
-// result is what the parameters make.
+// result contains the parameters of a redirection, and the errors.
 type result struct {
 	parameter.Values
 
@@ -94,8 +94,8 @@ func (r *result) fault(source, value, want string) {
 
 // complete adds what follows from several parameters.
 func (r *result) complete() {
-	// Only the pod's own annotation takes the place of istio-cni's default; what is stated for all
-	// of the mesh comes beside it.
+	// Only the pod's own annotation replaces istio-cni's default; values for the whole mesh are
+	// added to it.
 	if !r.annotated["OutboundExcludePorts"] {
 		r.Redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort), r.Redirect.OutboundExcludePorts...))
 	}
@@ -142,7 +142,7 @@ func Deciding(addresses []netip.Addr) []netip.Addr {
 	return deciding
 }
 
-// validate adds what is wrong with the redirection as a whole, by the names of the inputs.
+// validate adds the faults of the redirection as a whole, with the names of the inputs.
 func (r *result) validate() {
 	var faults rules.Faults
 	if !errors.As(r.Redirect.Validate(), &faults) {

@@ -60,7 +60,7 @@ type EnvVar struct {
 	ValueFrom *ValueSource `json:"valueFrom"`
 }
 
-// ValueSource stands for any source of a variable's value.
+// ValueSource represents any source of a variable's value.
 type ValueSource struct{}
 
 // SecurityContext has the user and group of a container, or of all containers of a pod. nil is

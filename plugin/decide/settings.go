@@ -5,8 +5,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// Settings are what the plugin's configuration says about decisions. The zero value takes every
-// injected pod into the mesh, and recognises no node agent.
+// Settings are the fields of the plugin's configuration for decisions. With the zero value every
+// injected pod belongs to the mesh, and no pod is identified as the node agent's.
 type Settings struct {
 	// ExcludeNamespaces are the names of namespaces whose pods are left alone.
 	ExcludeNamespaces []string

@@ -9,11 +9,11 @@ import (
 	"syscall"
 )
 
-// ErrChanged is wrapped by the error of a change that was given up because somebody else wrote the
-// file in the meantime. What they wrote is in place.
+// ErrChanged is wrapped by the error of a change that was canceled because another process wrote
+// the file meanwhile. The content of the other process remains.
 var ErrChanged = errors.New("somebody else wrote it in the meantime")
 
-// An Error says which file could not be changed, and what is there now.
+// An Error names the file that could not be changed, and its state.
 type Error struct {
 	Op    string // what was attempted: "write", "copy", "remove"
 	Path  string // as the caller gave it
@@ -21,7 +21,7 @@ type Error struct {
 	Err   error
 }
 
-// State is what a failed change left behind.
+// State is the state of a file after a failed change.
 type State string
 
 // The states.

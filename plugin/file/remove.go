@@ -33,7 +33,7 @@ func RemoveIf(path string, was []byte) error {
 	if err := holds(path, was); err != nil {
 		return failed("remove", path, err)
 	}
-	// Looked at again once nobody can write it by its name any more.
+	// Read it again when no process can write it by its name any more.
 	aside := filepath.Join(filepath.Dir(path), prefix+time.Now().Format("150405.000000000")+suffix)
 	if err := os.Rename(path, aside); err != nil {
 		return failed("remove", path, err)

@@ -52,7 +52,7 @@ func holds(path string, was []byte) error {
 	return err
 }
 
-// create gives the temporary file a name that nobody has.
+// create creates the temporary file with a unique name.
 func (t *temporary) create(target string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
 	if unsupported(err) {

@@ -81,8 +81,7 @@ func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error
 	t := &http.Transport{
 		DialContext:     o.Dial,
 		TLSClientConfig: trust,
-		// A server that does not accept connections is given up earlier than one that answers
-		// slowly.
+		// A server that does not accept connections times out earlier than one that replies slowly.
 		TLSHandshakeTimeout: o.try() / 2,
 		// A pod is small, and an uncompressed answer cannot expand.
 		DisableCompression:     true,

@@ -1,2 +1,2 @@
-// Package agenttest is a node agent for tests. It answers what the test tells it to.
+// Package agenttest provides a node agent for tests, with replies that the test defines.
 package agenttest

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// paper is what the account is written on. It counts what was not as expected.
+// paper writes the report of the demonstration, and counts unexpected results.
 type paper struct {
 	unexpected int
 

@@ -92,7 +92,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	})
 }
 
-// validation is what --run-validation asks for.
+// validation contains the parameters of --run-validation.
 type validation struct {
 	namespace *netns.NS
 	redirect  rules.Redirect
@@ -100,11 +100,11 @@ type validation struct {
 	port      uint16 // the probe's
 	timeout   time.Duration
 	backend   compat.BackendName
-	// applied is what apply has done before, if it is to be printed as one object with the result.
+	// applied is the result of apply, if both are printed as one object.
 	applied *applied
 }
 
-// applied is what apply has done.
+// applied is the result of apply.
 type applied struct {
 	Outcome      string  `json:"outcome"`
 	Namespace    string  `json:"namespace"`

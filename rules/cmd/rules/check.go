@@ -48,13 +48,13 @@ func newCheckCommand(s *system) *cobra.Command {
 	})
 }
 
-// checked is what check has found.
+// checked is the result of check.
 type checked struct {
 	Namespace   string             `json:"namespace"`
 	Backend     string             `json:"backend"`
 	Equal       bool               `json:"equal"`
 	Differences []rules.Difference `json:"differences"`
-	// Foreign is what rules of other owners do; left out if there are differences.
+	// Foreign is the effect of foreign rules; omitted if there are differences.
 	Foreign *foreign.Effect `json:"foreign,omitempty"`
 }
 

@@ -40,7 +40,7 @@ func newCleanupCommand(s *system) *cobra.Command {
 	})
 }
 
-// cleaned is what cleanup has done.
+// cleaned is the result of cleanup.
 type cleaned struct {
 	Namespace string   `json:"namespace"`
 	DryRun    bool     `json:"dryRun"`

@@ -53,7 +53,7 @@ const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log 
   kubectl logs web -c istio-init | kubectl exec -i -n istio-system ds/sluice-node -- rules diff --pod default/web --istio-log -
   rules diff --left netns:/run/netns/pod --right flags:"-b * -i * -d 15020"`
 
-// diffParameters are what only diff has.
+// diffParameters are the parameters of diff only.
 type diffParameters struct {
 	save, save6, log, nft string // files
 	left, right           string // SPECs
@@ -118,7 +118,7 @@ func newDiffCommand(s *system) *cobra.Command {
 	})
 }
 
-// sidesOf says what is compared.
+// sidesOf returns the sides to compare.
 func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	d := p.diff
 	shaped := in.shaped(s)

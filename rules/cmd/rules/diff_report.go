@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A diffReport is what diff tells.
+// A diffReport is the result of diff.
 type diffReport struct {
 	left, right *diffSide
 	diff.Result
@@ -239,7 +239,7 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 	fmt.Fprintf(b, "  right    %s\n           %s\n", s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()), r.right.decidedBy(c.Outcome.Right))
 }
 
-// undecidedText writes what the model has no word for.
+// undecidedText writes an unsupported expression.
 func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecided) {
 	name, side := "left", r.left
 	if u.Right {
@@ -249,7 +249,7 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }
 
-// remarks are what has no part in the answer.
+// remarks writes facts that do not affect the result.
 func (r diffReport) remarks(b *strings.Builder) {
 	var lines []string
 	for _, n := range r.notCompared {

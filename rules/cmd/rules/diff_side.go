@@ -23,7 +23,7 @@ type diffSide struct {
 	// texts are those that the rules were read from, by family; a rule's position is the number of
 	// its line.
 	texts map[rules.Family]sourceText
-	// undecided is what is not known of the whole side, and could decide about packets.
+	// undecided lists unknown facts about the whole side that may affect packets.
 	undecided []string
 	// elsewhere are chains that no packet of the comparison meets, such as those at the ingress
 	// hook of a device.
@@ -32,7 +32,7 @@ type diffSide struct {
 	unstated []string
 	// isGuess reports that the order of some chains is one of several that are possible.
 	isGuess bool
-	// notes are what a reader should know of the side.
+	// notes are facts about the side that a reader should know.
 	notes []string
 	// logged is the redirection that a log states; notLogged says why there is none.
 	logged    *rules.Redirect
@@ -76,8 +76,8 @@ func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffS
 	return s.loadFlags(p, from.parameters, other)
 }
 
-// loadFlags compiles parameters. What they do not say of the pod is what the namespace at a place
-// has, or if that is none what the other side's log says, or what rules show assumes.
+// loadFlags compiles parameters. Missing facts about the pod are taken from the namespace of place,
+// otherwise from the log of the other side, otherwise from the defaults of rules show.
 func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, error) {
 	if p.located != nil {
 		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.Redirect)
@@ -125,7 +125,7 @@ func (p *parameters) adopt(logged rules.Redirect) {
 	}
 }
 
-// loggedSide is what the configuration in the other side's log means.
+// loggedSide returns the side for the configuration in the other side's log.
 func loggedSide(other *diffSide) (*diffSide, error) {
 	if other.logged == nil {
 		return nil, fmt.Errorf("%s does not say what it was to program, so that the parameters are needed as flags: %w", other.name,

@@ -41,7 +41,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 	})
 }
 
-// examined is what doctor has found.
+// examined is the result of doctor.
 type examined struct {
 	Namespace string           `json:"namespace"`
 	Kernel    string           `json:"kernel"`

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// planned is what apply would do.
+// planned is the result of a dry run of apply.
 type planned struct {
 	Outcome   string      `json:"outcome"` // "dry-run"
 	Would     string      `json:"would"`   // the outcome without it

@@ -21,7 +21,7 @@ import (
 // besidePod are the parameters that mean something besides --pod, which states all others.
 var besidePod = []string{"pod-ip", "strict-istio", "without"}
 
-// An explainedPod is what the CNI plugin would do with a pod.
+// An explainedPod is the decision of the CNI plugin about a pod.
 type explainedPod struct {
 	Pod      string        `json:"pod"`
 	Outcome  string        `json:"outcome"`
@@ -87,8 +87,8 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	return s.printRedirected(head, result, redirect, packets)
 }
 
-// decidedEarlier notes the decision that a runtime's annotations bring before the pod is read, if
-// that has another reason. It is what the record and the metrics then have.
+// decidedEarlier records the decision that a runtime's annotations allow before the pod is read, if
+// it has another reason, which the record and the metrics then contain.
 func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision decide.Decision) []decide.Note {
 	if len(a.Annotations) == 0 {
 		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"} // as the kubelet adds to those that a runtime passes
@@ -103,7 +103,7 @@ func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision dec
 	}}
 }
 
-// printLeftAlone completes what is printed of a pod for which the plugin writes no rules.
+// printLeftAlone prints a pod for which the plugin writes no rules.
 func (s *system) printLeftAlone(head string, result explainedPod, packets []rules.Packet) error {
 	switch {
 	case len(packets) == 0:
@@ -146,7 +146,7 @@ func (p *parameters) settings() (*decide.Settings, error) {
 	return &settings, nil
 }
 
-// printRedirected completes what is printed of a pod that is redirected.
+// printRedirected prints a pod that is redirected.
 func (s *system) printRedirected(head string, result explainedPod, r rules.Redirect, packets []rules.Packet) error {
 	ruleset, err := rules.Compile(r)
 	if err != nil {

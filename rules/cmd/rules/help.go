@@ -202,7 +202,7 @@ func (p *parameter) names() string {
 	return "-" + p.short + ", --" + p.flag
 }
 
-// description is what the parameter means, its default, and the variables that set it too.
+// description returns the meaning of the parameter, its default, and its environment variables.
 func (p *parameter) description() string {
 	var notes []string
 	if p.repeat || p.list && p.flag != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// liveTraceParameters are what only trace has.
+// liveTraceParameters are the parameters of trace only.
 type liveTraceParameters struct {
 	filter   trace.Filter
 	verbose  bool

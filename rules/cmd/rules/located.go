@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// locateTime bounds the question for a pod. The agent answers within a second, or says why it does
-// not.
+// locateTime limits the request for a pod. The agent replies within a second, or with an error.
 const locateTime = 3 * time.Second
 
 // podName is a pod's namespace and name, as --pod has them.
@@ -68,7 +67,7 @@ func (p *parameters) setRunDir(path string) error {
 	return nil
 }
 
-// podFaults are what is wrong besides --pod.
+// podFaults returns the errors about parameters that are not allowed with --pod.
 func (in *inputs) podFaults(p *parameters) []error {
 	var errs []error
 	if p.podFile != "" && !slices.Contains(in.sections, sectionExplain) {

@@ -9,7 +9,7 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// parameters are what the flags and the environment say.
+// parameters are the values of the flags and the environment.
 type parameters struct {
 	params.Values // without what is found in the pod: see complete
 

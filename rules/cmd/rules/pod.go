@@ -102,8 +102,8 @@ func (s *system) warnOfNameservers(r rules.Redirect) {
 	}
 }
 
-// nameservers reads resolv.conf(5) as Istio does: every server counts, not only the first three,
-// and what is not an address is passed over.
+// nameservers reads resolv.conf(5) like Istio: all servers are used, not only the first three, and
+// invalid addresses are ignored.
 func nameservers(path string) ([]netip.Addr, error) {
 	file, err := os.Open(path)
 	if err != nil {

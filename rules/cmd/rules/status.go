@@ -24,7 +24,7 @@ no agent answers.`
 const statusExamples = `  kubectl exec -n istio-system ds/sluice-node -- rules status
   rules status --cni-agent-run-dir /run/sluice-cni -o json`
 
-// statusTime bounds the question for the status, which the agent answers from memory.
+// statusTime limits the request for the status, which the agent answers from memory.
 const statusTime = 5 * time.Second
 
 func newStatusCommand(s *system) *cobra.Command {

@@ -56,7 +56,7 @@ func newValidateCommand(s *system) *cobra.Command {
 	})
 }
 
-// validated is what validate has found.
+// validated is the result of validate.
 type validated struct {
 	Namespace    string        `json:"namespace"`
 	Outcome      prove.Outcome `json:"outcome"`
@@ -69,7 +69,7 @@ type validated struct {
 
 func (validated) kind() string { return "Validation" }
 
-// validate is what --run-validation calls, too.
+// validate is also called for --run-validation.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
 		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout, Backend: v.backend,
@@ -178,7 +178,7 @@ func (s *system) validationText(v validated, r prove.Result) string {
 	return b.String()
 }
 
-// nexts are what to do about the checks that were not done.
+// nexts returns the remedies for skipped checks.
 func (v validated) nexts() []string {
 	var list []string
 	for _, c := range v.Checks {

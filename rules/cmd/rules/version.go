@@ -25,7 +25,7 @@ func newVersionCommand(s *system) *cobra.Command {
 // counts.
 var version string
 
-// build is what is known of this executable.
+// build describes this executable.
 type build struct {
 	Version  string `json:"release"` // "version" is the one of the JSON
 	Commit   string `json:"commit,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Code is what terminals know a colour by (SGR, in ECMA-48).
+// A Code is a color code of terminals (SGR, in ECMA-48).
 type Code string
 
 // The colours that commands use; as such count also the weights of a font.
@@ -22,8 +22,8 @@ const (
 // A Painter reports whether text is painted; the zero value leaves it as it is.
 type Painter bool
 
-// For paints what is written to the file if that is a terminal whose user has not declined colours:
-// by NO_COLOR (https://no-color.org), or by a TERM that knows none.
+// For returns a painter for a file. It paints only if the file is a terminal that supports colors,
+// and NO_COLOR (https://no-color.org) is not set.
 func For(f *os.File) Painter {
 	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return false
