@@ -61,7 +61,7 @@ func TestDELThatIsRefusedForgets(t *testing.T) {
 			c.stdin = strings.Replace(c.stdin, change.was, change.is, 1)
 			out := execute(t, host, "DEL", c)
 			out.silent(t)
-			if !strings.Contains(out.stderr, "DEL goes on although it is refused: ") {
+			if !strings.Contains(out.stderr, "DEL continues although it is rejected: ") {
 				t.Errorf("standard error: %q", out.stderr)
 			}
 			c.wantNoRecord(t)
@@ -143,7 +143,7 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 		cmd.Env, cmd.Stdin = without(cmd.Env), silent
 		out := run(t, host, cmd)
 		out.silent(t)
-		if !strings.Contains(out.stderr, "DEL goes on without its configuration: standard input has not ended after 1s") {
+		if !strings.Contains(out.stderr, "DEL continues without its configuration: standard input has not ended after 1s") {
 			t.Errorf("standard error: %q", out.stderr)
 		}
 	})

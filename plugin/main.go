@@ -45,10 +45,10 @@ func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error
 	if keyOf(args).Validate() != nil {
 		return refusal
 	}
-	fmt.Fprintf(p.Stderr, "DEL goes on although it is refused: %v\n", refusal)
+	fmt.Fprintf(p.Stderr, "DEL continues although it is rejected: %v\n", refusal)
 	var err error
 	if args.StdinData, err = input.wait(stdinPatience); err != nil {
-		fmt.Fprintf(p.Stderr, "DEL goes on without its configuration: %v\n", err)
+		fmt.Fprintf(p.Stderr, "DEL continues without its configuration: %v\n", err)
 	}
 	_ = p.guarded(p.Del)(args)
 	return nil

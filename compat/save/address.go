@@ -20,7 +20,7 @@ func (r *ruleReader) readAddress(at word, not bool) {
 	r.once(at, bit)
 	w := r.value(r.wantAddress(), &not)
 	if strings.Contains(w.text, ",") && not {
-		r.fail(w, "a single address behind a !")
+		r.fail(w, "a single address after a !")
 		return
 	}
 	r.header.list = w

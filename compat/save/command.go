@@ -37,7 +37,7 @@ func (p *parser) command(words []word) *SyntaxError {
 		}
 		hits = &counter
 		if words = words[1:]; len(words) == 0 {
-			return p.atEnd("a rule behind the counter")
+			return p.atEnd("a rule after the counter")
 		}
 	}
 	switch name := shortCommand(words[0].raw); name {

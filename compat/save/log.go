@@ -256,12 +256,12 @@ func (r *istioRun) unreadable(file string, log string, entries []logEntry) error
 	case len(r.final) == 0 && len(r.input) == 0 && r.stage == noStage:
 		return of(&entries[0], "the log of istio-init, "+howToLog+": this is another log")
 	case len(r.final) == 0 && len(r.input) == 0:
-		return of(r.last, "rules behind it: the log ends before it shows any")
+		return of(r.last, "rules after it: the log ends before it shows any")
 	case len(r.final) == 0 && r.failure() != "":
 		return of(r.last, "the final state before it: of a run that failed, nothing else says what it left")
 	case isEnabled(r.configured("ENABLE_INBOUND_IPV6")) && r.final[rules.IPv6] == nil &&
 		r.input[rules.IPv6] == nil:
-		return of(r.last, "the rules of IPv6 behind it, since the run captures IPv6")
+		return of(r.last, "the rules of IPv6 after it, because the run captures IPv6")
 	}
 	return nil
 }

@@ -306,11 +306,11 @@ func TestParseLogErrors(t *testing.T) {
 		},
 		{
 			"an end before any rules", upTo(applied, "2026-01-01T00:00:00.000005Z"),
-			`f:41:34: "Applying iptables chains and rules": want rules behind it: the log ends before it shows any`,
+			`f:41:34: "Applying iptables chains and rules": want rules after it: the log ends before it shows any`,
 		},
 		{
 			"an end before the rules of IPv6", upTo(applied, "2026-01-01T00:00:00.000006Z"),
-			`f:42:34: "Running iptables restore with: iptables-nft-restore and the following input:": want the rules of IPv6 behind it, since the run captures IPv6`,
+			`f:42:34: "Running iptables restore with: iptables-nft-restore and the following input:": want the rules of IPv6 after it, because the run captures IPv6`,
 		},
 		{
 			"a failure without the final state", upTo(failed, "info\tFinal") + "error\texit status 1\n",

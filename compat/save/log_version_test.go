@@ -162,7 +162,7 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 		{"a failed run of an old version, then a newer one", v9 + stop + v13, 8, false, "", ""},
 		{"a run of the newest version at the end", v4 + fixture(t, "applied.log"), len(appliedRules), false, "", ""},
 		{"a state that another command asked for", v13 + "info\tRunning command: ip6tables -t nat -L\ninfo\tCommand output: \nnonsense\n", 8, false, "", ""},
-		{"only an environment", upTo(v9, "Variables"), 0, false, "", "want rules behind it: the log ends before it shows any"},
+		{"only an environment", upTo(v9, "Variables"), 0, false, "", "want rules after it: the log ends before it shows any"},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			l, err := save.ParseIstioLog("f", strings.NewReader(tc.text))

@@ -83,7 +83,7 @@ func (r *moduleReader) needs(list ...rules.Protocol) {
 func (r *moduleReader) required(name string) *option {
 	o := r.option(name)
 	if o == nil {
-		r.fail(r.at, "%s behind it", name)
+		r.fail(r.at, "%s after it", name)
 	}
 	return o
 }

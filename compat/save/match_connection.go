@@ -32,7 +32,7 @@ var statusBits = []namedBits{
 // net/netfilter/xt_conntrack.c).
 func (r *moduleReader) connection() []rules.Match {
 	if len(r.options) == 0 {
-		r.fail(r.at, "an option behind it")
+		r.fail(r.at, "an option after it")
 		return nil
 	}
 	o := r.options[0]

@@ -24,7 +24,7 @@ func (r *moduleReader) addrType() []rules.Match {
 		}
 	}
 	if len(list) == 0 {
-		r.fail(r.at, "--src-type or --dst-type behind it")
+		r.fail(r.at, "--src-type or --dst-type after it")
 	}
 	return list
 }

@@ -75,7 +75,7 @@ const maxMultiport = 15
 func (r *moduleReader) multiport() []rules.Match {
 	r.needs(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
 	if len(r.options) != 1 {
-		r.fail(r.at, "one of --sports, --dports and --ports behind it")
+		r.fail(r.at, "one of --sports, --dports and --ports after it")
 		return nil
 	}
 	o := r.options[0]

@@ -59,7 +59,7 @@ func (r *moduleReader) listed() []rules.Match {
 		o = r.option("--set")
 	}
 	if o == nil {
-		r.fail(r.at, "--match-set behind it")
+		r.fail(r.at, "--match-set after it")
 		return nil
 	}
 	m := rules.MatchListed{Not: o.not, List: "ipset " + o.values[0].text, Parts: o.values[1].text, State: xt.StateOfSets}

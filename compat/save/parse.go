@@ -151,7 +151,7 @@ func (p *parser) readLine() *SyntaxError {
 	case first.is("COMMIT"):
 		p.open = false
 		if len(words) > 1 {
-			return p.at(words[1], "nothing behind COMMIT")
+			return p.at(words[1], "nothing after COMMIT")
 		}
 		return nil
 	case first.raw[0] == ':':
@@ -178,7 +178,7 @@ func (p *parser) beginTable(words []word) *SyntaxError {
 	}
 	switch line, again := p.begun[name.raw]; {
 	case len(words) > 1:
-		return p.at(words[1], "nothing behind the name of the table")
+		return p.at(words[1], "nothing after the name of the table")
 	case p.open:
 		return p.at(words[0], "COMMIT of table %s before another begins", p.table().Name)
 	case again:
@@ -207,7 +207,7 @@ func (p *parser) declareChain(words []word) *SyntaxError {
 		}
 	}
 	if len(words) > 3 {
-		return p.at(words[3], "nothing behind the counter of a chain")
+		return p.at(words[3], "nothing after the counter of a chain")
 	}
 	if c := p.table().named[name.text]; c != nil && c.base != nil {
 		if words[1].is("-") {

@@ -149,7 +149,7 @@ func (r *ruleReader) readOption() {
 	given := r.words[:1]
 	if given[0].is("!") {
 		if len(r.words) == 1 {
-			r.fail(given[0], "an option behind it")
+			r.fail(given[0], "an option after it")
 			return
 		}
 		given = r.words[:2]
@@ -282,10 +282,10 @@ func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 	before := r.words
 	r.words = r.words[len(given):]
 	if of.values > 0 {
-		o.values[0] = r.value("a value behind it", &o.not)
+		o.values[0] = r.value("a value after it", &o.not)
 	}
 	if of.values > 1 {
-		o.values[1] = r.next("a second value behind it")
+		o.values[1] = r.next("a second value after it")
 	}
 	m.words = append(m.words, before[:len(before)-len(r.words)]...)
 	m.options = append(m.options, o)

@@ -73,7 +73,7 @@ func (r *moduleReader) only(names ...string) *option {
 		}
 	}
 	if found == nil {
-		r.fail(r.at, "one of %s behind it", strings.Join(names, ", "))
+		r.fail(r.at, "one of %s after it", strings.Join(names, ", "))
 	}
 	return found
 }

@@ -101,7 +101,7 @@ func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr)
 	last, okLast := r.address(to)
 	switch {
 	case !okFirst || !okLast:
-		r.fail(w, "%s, a range of them, or a port behind a colon", r.wantAddress())
+		r.fail(w, "%s, a range of them, or a port after a colon", r.wantAddress())
 	case first == last:
 		last = netip.Addr{}
 	case last.Less(first):

@@ -47,7 +47,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 	switch v.effect = found.Verdict(); v.effect {
 	case foreign.Bypassed:
 		v.state = Drifted
-		v.recordEvent(bypassed, "the pod's redirection is as it should be, but rules of others let traffic bypass the proxy: "+
+		v.recordEvent(bypassed, "the pod's own rules are correct, but foreign rules let traffic bypass the proxy: "+
 			strings.Join(found.Sentences(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
@@ -57,7 +57,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 			v.again = earlier(v.again, v.now.Add(firstPause))
 			return
 		}
-		v.recordEvent(effectUnknown, "the pod's redirection is as it should be, but whether rules of others let traffic bypass the proxy "+
+		v.recordEvent(effectUnknown, "the pod's own rules are correct, but whether foreign rules let traffic bypass the proxy "+
 			"cannot be decided: "+strings.Join(found.Sentences(), "; "))
 	}
 }

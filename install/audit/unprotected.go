@@ -125,7 +125,7 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	action := v.Policy.Instead(pod)
 	if action == "" {
 		if v.desired.origin == repaired {
-			v.recordEvent(repairFailed, "the pod was given its redirection, and fails nevertheless: look at its validation container")
+			v.recordEvent(repairFailed, "the pod was redirected and fails nevertheless: check its validation container")
 		}
 		return
 	}

@@ -59,7 +59,7 @@ type Bypass struct {
 func (b Bypass) String() string {
 	return fmt.Sprintf("the runtime passes the plugin by: it made the sandbox of pod %s at %s without calling it, although the node's CNI chain "+
 		"has been as it should be since %s (%d such pods); it reads another directory, or has not read the configuration again: "+
-		"restart the container runtime, and look at its cni conf_dir; the next pod that the plugin is called for shows that it is over",
+		"restart the container runtime, and check its cni conf_dir; the problem is solved once the plugin is called for a pod",
 		b.Pod, stamp(b.Created), stamp(b.Since), b.Pods)
 }
 

@@ -5,11 +5,11 @@ var auditMetrics = []Metric{
 		Name: "sluice_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
 		Help: "Mesh pods on the node by the state of their redirection; unprotected pods have none, " +
-			"of unknown ones no network namespace was found, or it cannot be read, or the effect of rules of others cannot be decided",
+			"of unknown ones no network namespace was found, or it cannot be read, or the effect of foreign rules cannot be decided",
 	},
 	{
 		Name: "sluice_pods_foreign_rules", Type: Gauge, Labels: []Label{{"effect", []string{"bypass", "unknown"}}},
-		Help: "Mesh pods on the node whose own rules are as they should be, and in which rules of others let captured traffic " +
+		Help: "Mesh pods on the node whose own rules are correct, and in which foreign rules let captured traffic " +
 			"bypass the proxy, or may do so: unknown if that cannot be decided",
 	},
 	{

@@ -27,7 +27,7 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_conflicting_writes_total", Type: Counter, Labels: []Label{{Name: "writer"}},
-		Help: "How often somebody else took the plugin out of the configuration or its executable away, by the name of the one who did",
+		Help: "How often another program removed the plugin from the configuration, or its executable, by the name of the program",
 	},
 	{
 		Name: "sluice_token_age_seconds", Type: Gauge,

@@ -29,7 +29,7 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 		return choice, false
 	}
 	if p.found.Folders[choice.List.Name] && !choice.List.OnlyInlined && !choice.Plain {
-		p.report(NotChainable, false, "%s takes more plugins from the folder %s; they run after ours", choice.Name, choice.List.Name)
+		p.report(NotChainable, false, "%s loads more plugins from the directory %s; they run after Sluice's", choice.Name, choice.List.Name)
 	}
 	if !choice.List.Chains() {
 		p.report(NotChainable, true, "%s has cniVersion %q; a chain needs 0.3.0 or later", choice.Name, choice.List.CNIVersion)
@@ -135,7 +135,7 @@ func (p *planner) notInUse(named, first chain.Choice) {
 }
 
 // byName is a limitation of choosing by the order of names.
-const byName = "that CRI-O may be told a network by name (cni_default_network) is not seen here"
+const byName = "CRI-O's cni_default_network is not read"
 
 // writers names the programs that install the plugins in use, and the plugins.
 func (p *planner) writers() string {

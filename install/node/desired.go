@@ -93,7 +93,7 @@ func (p *planner) owned() {
 	name := p.IstioOwnedCNIConfigFileName
 	now, exists := p.found.Files[name]
 	if exists && (p.foreign(name) || p.found.Entries[name].Kind == journal.Edited) {
-		p.report(NameTaken, false, "%s is somebody else's; the plugin goes into the configuration in use instead", name)
+		p.report(NameTaken, false, "%s belongs to another program; the plugin is added to the configuration in use instead", name)
 		p.chained()
 		return
 	}
@@ -134,7 +134,7 @@ func (p *planner) standalone() {
 	name := p.CNIConfFileName
 	now, exists := p.found.Files[name]
 	if exists && p.foreign(name) && !slices.Contains(p.TakeOver, chain.PlainType(now.Data)) {
-		p.report(NameTaken, true, "%s is somebody else's; choose another cniConfFileName", name)
+		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName", name)
 		return
 	}
 	content, err := chain.Standalone(p.Element, p.CNIVersion, p.NetworkName)

@@ -29,7 +29,7 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	content, element := now.Data, p.element(name)
 	defect := list.Inspect(p.Type, element)
 	if inUse && defect == chain.NotLast && p.relaxed.Position {
-		p.report(Shared, false, "%s insists on the last place in %s; ours comes before it", list.Types()[len(list.Plugins)-1], name)
+		p.report(Shared, false, "%s insists on the last position in %s; Sluice's plugin is before it", list.Types()[len(list.Plugins)-1], name)
 	}
 	if len(displaced) > 0 || !p.bearable(defect, inUse) {
 		var err error
@@ -155,7 +155,7 @@ func (p *planner) displaced(name string, list *chain.List) []string {
 		case err == nil && mode.Ambient:
 			p.report(Shared, false, "%s in %s serves ambient mode and stays in the chain; both plugins run", plugin.Type, name)
 		case p.relaxed.Together && list.Has(p.Type):
-			p.report(Shared, false, "%s comes back into %s again and again: uninstall it; until then both plugins run", plugin.Type, name)
+			p.report(Shared, false, "%s is added to %s again and again: uninstall it; until then both plugins run", plugin.Type, name)
 		default:
 			types = append(types, plugin.Type)
 		}

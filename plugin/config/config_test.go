@@ -345,7 +345,7 @@ func ExampleFields() {
 	// kubernetes.exclude_namespaces  none                                     Istio's early place of exclude_namespaces
 	// exclude_namespaces             none                                     namespaces whose pods are left alone, before anybody is asked for them
 	// enablement_selectors           none                                     of the pods that would be redirected only those are that one of these matches
-	// pod_namespace                  none                                     namespace of the node agent, whose pods are left alone whatever else is broken; STATUS then reports the kernel only, and logs what the agent would mend: configuration and credentials
+	// pod_namespace                  none                                     namespace of the node agent, whose pods always start without redirection; STATUS then reports the kernel only, and logs what the agent would mend: configuration and credentials
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings

@@ -63,7 +63,7 @@ func Fields() []Field {
 		},
 		{
 			"pod_namespace", nameWant, "none",
-			"namespace of the node agent, whose pods are left alone whatever else is broken; STATUS then reports the kernel only, and logs " +
+			"namespace of the node agent, whose pods always start without redirection; STATUS then reports the kernel only, and logs " +
 				"what the agent would mend: configuration and credentials",
 			name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
 		},

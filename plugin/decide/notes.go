@@ -46,7 +46,7 @@ func (r *result) note(kind NoteKind, format string, args ...any) {
 // noteFamily names the address whose family is not captured.
 func (r *result) noteFamily(addresses []netip.Addr) {
 	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.Redirect.IPv6 {
-		r.note(IPv6Uncaptured, "the pod's IPv6 is left uncaptured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+		r.note(IPv6Uncaptured, "the pod's IPv6 is not captured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
 			addresses[i])
 	}
 }

@@ -211,7 +211,7 @@ func TestFamilies(t *testing.T) {
 		{name: "IPv6 first decides, and IPv4 is always captured", addresses: addresses("fd00::5", "10.0.0.5"), ipv6: true},
 		{
 			name: "IPv4 first leaves IPv6 alone", addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
-			note: "the pod's IPv6 is left uncaptured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+			note: "the pod's IPv6 is not captured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
 		},
 		{name: "dual stack", addresses: addresses("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
 		{name: "dual stack, IPv6 last of several", addresses: addresses("10.0.0.5", "10.0.0.6", "fd00::5"), dualStack: true, ipv6: true},

@@ -11,7 +11,7 @@ type Settings struct {
 	// ExcludeNamespaces are the names of namespaces whose pods are left alone.
 	ExcludeNamespaces []string
 	// AgentNamespace is the namespace of our own node agent, AgentDaemonSet the name of its
-	// DaemonSet. Its pods are left alone whatever else is broken. Without the namespace none is
+	// DaemonSet. Its pods always start without redirection. Without the namespace none is
 	// recognised; without the name only by [AgentAnnotation].
 	AgentNamespace, AgentDaemonSet string
 	// ProxyContainer is the name of the proxy's container; istio-proxy if empty.

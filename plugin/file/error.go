@@ -11,7 +11,7 @@ import (
 
 // ErrChanged is wrapped by the error of a change that was canceled because another process wrote
 // the file meanwhile. The content of the other process remains.
-var ErrChanged = errors.New("somebody else wrote it in the meantime")
+var ErrChanged = errors.New("another process wrote it meanwhile")
 
 // An Error names the file that could not be changed, and its state.
 type Error struct {

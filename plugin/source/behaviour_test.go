@@ -59,15 +59,15 @@ func TestMisbehaviour(t *testing.T) {
 		},
 		{
 			"seconds beyond the budget are final",
-			apiservertest.TooManyRequests("10"), 1, 0, source.Unavailable, "wants to be asked again after 10s",
+			apiservertest.TooManyRequests("10"), 1, 0, source.Unavailable, "requests a retry after 10s",
 		},
 		{
 			"seconds beyond all numbers too",
-			apiservertest.TooManyRequests("9223372036854775808"), 1, 0, source.Unavailable, "asked again after",
+			apiservertest.TooManyRequests("9223372036854775808"), 1, 0, source.Unavailable, "requests a retry after",
 		},
 		{
 			"a date beyond all durations too",
-			apiservertest.TooManyRequests("Fri, 31 Dec 2999 23:59:59 GMT"), 1, 0, source.Unavailable, "asked again after",
+			apiservertest.TooManyRequests("Fri, 31 Dec 2999 23:59:59 GMT"), 1, 0, source.Unavailable, "requests a retry after",
 		},
 		{
 			"an answer larger than a pod can be is final",
@@ -112,7 +112,7 @@ func TestLastingMisbehaviour(t *testing.T) {
 		{"500", apiservertest.InternalError(), 9 * time.Second, source.Unavailable, `it answers 500: "etcdserver: request timed out" (`},
 		{
 			"429 with seconds",
-			apiservertest.TooManyRequests("4"), 8 * time.Second, source.Unavailable, "wants to be asked again after 4s (3 tries",
+			apiservertest.TooManyRequests("4"), 8 * time.Second, source.Unavailable, "requests a retry after 4s (3 tries",
 		},
 		{"a black hole", apiservertest.Silent(), 9 * time.Second, source.Unavailable, "TLS handshake timeout"},
 		{"no answer", apiservertest.Mute(), 10 * time.Second, source.Unavailable, "no answer within 4s (3 tries in 10s)"},

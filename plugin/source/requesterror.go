@@ -68,7 +68,7 @@ func (c *client) refused(answer *http.Response, p path, token string) *requestEr
 	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
 		after := retryAfter(answer.Header.Get("Retry-After"))
 		if after > 0 {
-			err = fmt.Errorf("%w, and wants to be asked again after %v", err, after.Round(time.Millisecond))
+			err = fmt.Errorf("%w, and requests a retry after %v", err, after.Round(time.Millisecond))
 		}
 		return &requestError{kind: Unavailable, err: err, after: after}
 	}

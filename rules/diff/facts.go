@@ -94,7 +94,7 @@ var factTexts = [...]factText{
 		"nf_nat_register_fn in net/netfilter/nf_nat_core.c",
 	},
 	FirstNATMapping: {
-		"FirstNATMapping", "the first chain of NAT that maps a connection decides, and no chain of NAT behind it runs",
+		"FirstNATMapping", "the first chain of NAT that maps a connection decides, and no later chain of NAT runs",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	NATDecidesOnce: {
@@ -130,7 +130,7 @@ var factTexts = [...]factText{
 		"ip_output in net/ipv4/ip_output.c, ip6_output in net/ipv6/ip6_output.c",
 	},
 	ConntrackReassembles: {
-		"ConntrackReassembles", "where conntrack or a transparent proxy is used, rules from priority -400 on meet no fragments: the kernel reassembles packets before",
+		"ConntrackReassembles", "where conntrack or a transparent proxy is used, rules from priority -400 on receive no fragments: the kernel reassembles packets before",
 		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
 	},
 	RedirectTakesFirstAddress: {
@@ -194,7 +194,7 @@ var factTexts = [...]factText{
 		"nft_notrack_eval in net/netfilter/nft_ct.c, xt_ct_target in net/netfilter/xt_CT.c",
 	},
 	ZoneBehindConntrack: {
-		"ZoneBehindConntrack", "a zone chosen behind conntrack has no effect on a packet with a connection",
+		"ZoneBehindConntrack", "a zone assigned after conntrack has no effect on a packet with a connection",
 		"nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
 	NeighbourDiscoveryUntracked: {
@@ -202,7 +202,7 @@ var factTexts = [...]factText{
 		"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",
 	},
 	SocketsAfterPrerouting: {
-		"SocketsAfterPrerouting", "a packet that arrives has no socket at prerouting: early demux looks for one behind it",
+		"SocketsAfterPrerouting", "a packet that arrives has no socket at prerouting: early demux looks for one after it",
 		"ip_rcv_finish_core in net/ipv4/ip_input.c, ip6_rcv_finish_core in net/ipv6/ip6_input.c",
 	},
 	TProxyAssignsSocket: {
@@ -246,7 +246,7 @@ var factTexts = [...]factText{
 		"owner_mt in net/netfilter/xt_owner.c",
 	},
 	SocketMarkIsWritten: {
-		"SocketMarkIsWritten", "a match of xtables that writes the socket's mark does so before the matches behind it",
+		"SocketMarkIsWritten", "a match of xtables that writes the socket's mark does so before later matches",
 		"socket_match in net/netfilter/xt_socket.c",
 	},
 	RouteChainsRouteAgain: {
@@ -310,7 +310,7 @@ var factTexts = [...]factText{
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LoopbackWasSent: {
-		"LoopbackWasSent", "what comes by lo was sent before, and begins its way at output",
+		"LoopbackWasSent", "a packet that arrives on lo was sent before, and entered at output",
 		"loopback_xmit in drivers/net/loopback.c",
 	},
 	LoopbackSourceNeverArrives: {

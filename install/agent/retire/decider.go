@@ -114,5 +114,5 @@ func (j *Decider) recall(silence error) Verdict {
 			return v
 		}
 	}
-	return Verdict{false, fmt.Sprintf("the API server does not say that no agent comes back: %v", silence)}
+	return Verdict{false, fmt.Sprintf("the API server does not confirm that no agent will run here: %v", silence)}
 }

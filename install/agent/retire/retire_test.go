@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 		{"the rights are gone", "", func(b *bed) { b.RefuseDaemonSets(403) }, false, "403"},
 		{"the token is not accepted any more", "", func(b *bed) { b.SetToken("another") }, false, "401"},
 		{"the API server fails", "", func(b *bed) { b.RefuseDaemonSets(500); b.decider = b.patient(brief) }, false, "500"},
-		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.decider = b.patient(brief) }, false, "does not say"},
+		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.decider = b.patient(brief) }, false, "does not confirm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBed(t)

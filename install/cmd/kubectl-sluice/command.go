@@ -61,7 +61,7 @@ func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Comma
 		{"check", "report whether pods hold exactly the rules that they should have"},
 		{"diff", "decide for every packet whether a ruleset is the same as a pod's"},
 		{"show", "print the ruleset of pods"},
-		{"doctor", "look for what could keep redirection from working in pods"},
+		{"doctor", "diagnose pods: kernel, permissions, settings, foreign rules"},
 	} {
 		root.AddCommand(o.newVerb(v.name, v.short))
 	}

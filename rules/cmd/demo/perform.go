@@ -91,7 +91,7 @@ func remove(p *paper, bed *testbed.Bed) error {
 	if err := showAll(p, bed, rules.Ruleset{}, afterwards); err != nil {
 		return err
 	}
-	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(), "no table, no policy route and no address of ours is left in the pod",
+	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(), "no table, no policy route and no address of Sluice is left in the pod",
 		fmt.Sprintf("nothing, found %s", left))
 	return nil
 }

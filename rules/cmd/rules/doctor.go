@@ -29,7 +29,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionOutput), tolerated: actionSections}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
-		Short:   "look for what could keep redirection from working",
+		Short:   "diagnose a namespace: kernel, permissions, settings, foreign rules",
 		Long:    doctorHelp,
 		Example: doctorExamples,
 	}

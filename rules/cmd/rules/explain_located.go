@@ -35,7 +35,7 @@ func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
 	_ = p.inNamespace(func(ns *netns.NS) error {
 		addresses, err := s.podAddresses(ns)
 		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !p.Redirect.IPv6 {
-			sentence := fmt.Sprintf("the pod's IPv6 is left uncaptured: it has %s", addresses[i])
+			sentence := fmt.Sprintf("the pod's IPv6 is not captured: it has %s", addresses[i])
 			note, found = jsonNote{decide.IPv6Uncaptured, sentence}, true
 		}
 		return nil

@@ -116,7 +116,7 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 		return s.print(head, result)
 	}
 	head += result.note(decide.Note{
-		Kind: noteNoRules, Sentence: "the plugin writes no rules for the pod; rules of others are not considered",
+		Kind: noteNoRules, Sentence: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
 	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()))
 	result.Packets = traced

@@ -168,7 +168,7 @@ func TestExplainNamesTheFamilyThatIsLeftUncaptured(t *testing.T) {
 		addresses []string
 		note      string
 	}{
-		{"single", []string{v4, v6}, "  note: the pod's IPv6 is left uncaptured: it has fd00::5\n"},
+		{"single", []string{v4, v6}, "  note: the pod's IPv6 is not captured: it has fd00::5\n"},
 		{"single", []string{v4, "fe80::1"}, ""},
 		{"dual", []string{v4, v6}, ""},
 		{"away", []string{v4, v6}, ""},

@@ -47,7 +47,7 @@ func TestFamiliesOfThePod(t *testing.T) {
 		{name: "IPv4 only", found: addrs("10.0.0.5")},
 		{name: "IPv6 only", found: addrs("fd00::5"), ipv6: true},
 		{name: "the first address decides", found: addrs("fd00::5", "10.0.0.5"), ipv6: true},
-		{name: "IPv6 besides, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"), warning: "IPv6 is left uncaptured: fd00::5"},
+		{name: "IPv6 besides, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"), warning: "IPv6 is not captured: fd00::5"},
 		{name: "dual-stack", found: addrs("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
 		{name: "dual-stack with several of IPv4", found: addrs("10.0.0.5", "10.1.0.5", "fd00::5", "10.2.0.5"), dualStack: true, ipv6: true},
 		{name: "dual-stack without IPv6", found: addrs("10.0.0.5"), dualStack: true},
