@@ -16,18 +16,18 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// footprint is what a command and all its descendants took of the machine besides time.
+// footprint is the cost of a command and all its descendants other than time.
 type footprint struct {
 	memory   int64 // of the largest process, in bytes
 	executed int   // programs, without the command itself
 }
 
-// traced executes the command under ptrace, which makes it slow: its time says nothing. The memory
-// that wait4 reports would not do, since it counts what the process was before exec, which is this
-// one.
+// traced executes the command under ptrace, which makes it slow, so that its time is not measured.
+// The memory that wait4 reports is not usable, because it includes the process before exec, which
+// is this one.
 func (c *Command) traced() (Sample, error) {
 	var f footprint
-	// All requests of ptrace must come from the thread that started the process: do stays on one.
+	// All ptrace requests must come from the thread that started the process, on which do remains.
 	err := c.do(func(cmd *exec.Cmd) error {
 		runtime.LockOSThread() // also where there is no namespace to enter
 		defer runtime.UnlockOSThread()
@@ -36,7 +36,7 @@ func (c *Command) traced() (Sample, error) {
 			return err
 		}
 		status, err := f.follow(cmd.Process.Pid)
-		// It has been waited for, which cmd does not know.
+		// The process was already waited for, which cmd does not know.
 		_ = cmd.Process.Release()
 		if err == nil && status != 0 {
 			err = fmt.Errorf("exit status %d", status)
@@ -49,13 +49,12 @@ func (c *Command) traced() (Sample, error) {
 const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC |
 	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
 
-// follow lets the process run and all that come from it, until the last one has ended, and returns
-// the exit status of the first.
+// follow waits for the process and all its descendants, and returns the exit status of the process.
 func (f *footprint) follow(root int) (status int, err error) {
 	known := map[int]bool{}
 	for {
 		var ws unix.WaitStatus
-		// __WNOTHREAD leaves other threads' children, such as those of other benchmarks, alone.
+		// __WNOTHREAD excludes children of other threads, such as those of other benchmarks.
 		pid, err := unix.Wait4(-1, &ws, unix.WALL|unix.WNOTHREAD, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -78,7 +77,7 @@ func (f *footprint) follow(root int) (status int, err error) {
 	}
 }
 
-// stopped notes why a thread has stopped, and returns the signal with which it is to go on.
+// stopped records why a thread has stopped, and returns the signal to continue with.
 func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (signal int) {
 	first := !known[pid]
 	known[pid] = true
@@ -96,15 +95,15 @@ func (f *footprint) stopped(pid int, ws unix.WaitStatus, known map[int]bool) (si
 	case unix.PTRACE_EVENT_EXEC:
 		f.executed++
 	case unix.PTRACE_EVENT_EXIT:
-		// Of one that is ending it cannot always be told.
+		// It is not always available for a process that is ending.
 		memory, _ := LargestMemory(pid)
 		f.memory = max(f.memory, memory)
 	}
 	return 0
 }
 
-// LargestMemory is the most memory that a process, of which the number may be that of a thread, had
-// resident since its exec, in bytes.
+// LargestMemory returns the maximum resident memory of a process, or of the process of a thread,
+// since its exec, in bytes.
 func LargestMemory(pid int) (int64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

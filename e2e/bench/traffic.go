@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// traffic is datagrams that an application of a pod sends to another over lo, which answers each.
+// traffic consists of datagrams that one application of a pod sends to another over lo, which
+// replies to each.
 type traffic struct {
 	client, server int
 	begun          chan struct{} // an answer is there, or late
@@ -23,14 +24,14 @@ type traffic struct {
 	err            error
 }
 
-// Pauses of traffic.
+// Intervals of traffic.
 const (
 	sendEvery = 200 * time.Microsecond
-	// patience is how long the first answer may take, and the last ones.
+	// patience is the time limit for the first reply, and for the last ones.
 	patience = 50 * time.Millisecond
 )
 
-// startTraffic begins to send, and returns as soon as the first answer is there, or late.
+// startTraffic begins to send, and returns after the first reply or the time limit.
 func startTraffic(ns *netns.NS) (*traffic, error) {
 	t, err := newTraffic(ns)
 	if err != nil {
@@ -42,7 +43,7 @@ func startTraffic(ns *netns.NS) (*traffic, error) {
 	return t, nil
 }
 
-// newTraffic joins two sockets.
+// newTraffic connects two sockets.
 func newTraffic(ns *netns.NS) (*traffic, error) {
 	t := &traffic{}
 	err := ns.Do(func() (err error) {
@@ -60,7 +61,7 @@ func newTraffic(ns *netns.NS) (*traffic, error) {
 	return t, nil
 }
 
-// loopbackSocket has a port of 127.0.0.1.
+// loopbackSocket returns a socket bound to a port of 127.0.0.1.
 func loopbackSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -69,7 +70,7 @@ func loopbackSocket() (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 }
 
-// join makes the one send to the other.
+// join connects one socket to the other.
 func join(from, to int) error {
 	address, err := unix.Getsockname(to)
 	if err != nil {
@@ -78,9 +79,9 @@ func join(from, to int) error {
 	return unix.Connect(from, address)
 }
 
-// run sends and answers until it is to stop and the last answers are there, or late. It has a
-// thread to itself, whose pauses the kernel ends: a ticker would be late whenever another goroutine
-// is in a system call for long, and the traffic would seem to stand still.
+// run sends and replies until it is stopped and the last replies have arrived or timed out. It uses
+// its own thread and sleeps in the kernel, because a ticker would be late while another goroutine
+// is in a long system call.
 func (t *traffic) run(quit <-chan struct{}) {
 	defer close(t.done)
 	begin := sync.OnceFunc(func() { close(t.begun) })
@@ -91,7 +92,7 @@ func (t *traffic) run(quit <-chan struct{}) {
 	var deadline time.Time
 	for next := last; ; {
 		if deadline.IsZero() {
-			// What netfilter drops at output is an error here, and lost.
+			// A datagram that netfilter drops at output is an error here, and counts as lost.
 			_, _ = unix.Write(t.client, []byte("ping"))
 			t.sent++
 		}
@@ -117,7 +118,7 @@ func (t *traffic) run(quit <-chan struct{}) {
 			quit, deadline = nil, now.Add(patience)
 		default:
 		}
-		// What is late is not made up for.
+		// Missed times are skipped.
 		if next = next.Add(sendEvery); next.Before(now) {
 			next = now
 		}
@@ -129,7 +130,8 @@ func (t *traffic) run(quit <-chan struct{}) {
 	}
 }
 
-// echo lets the server answer all that has come, and returns how many answers the client got.
+// echo replies to all received datagrams, and returns the number of replies that the client
+// received.
 func (t *traffic) echo() (answers int, err error) {
 	var buf [64]byte
 	for _, fd := range []int{t.server, t.client} {
@@ -151,8 +153,8 @@ func (t *traffic) echo() (answers int, err error) {
 	return answers, nil
 }
 
-// stop ends the traffic, and tells how many datagrams were not answered and the longest time
-// without an answer.
+// stop ends the traffic, and returns the number of datagrams without a reply and the longest time
+// without one.
 func (t *traffic) stop() (lost int, gap time.Duration, err error) {
 	close(t.quit)
 	<-t.done

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// Addresses of a cluster. They are in its own network namespace, so all clusters have the same. The
-// pods' ranges are for more pods than a kubelet runs.
+// Addresses of a cluster. All clusters have the same, because each has its own network namespace.
+// The ranges of the pods are larger than the maximum number of pods of a kubelet.
 const (
 	nodeIPv4, nodeIPv6             = "10.89.0.2", "fd00:89::2"
 	podRangeIPv4, podRangeIPv6     = "10.244.0.0/22", "fd00:244::/64"
 	serviceRangeIPv4, serviceRange = "10.96.0.0/16", "fd00:96::/112"
 	apiServiceIP                   = "10.96.0.1"
-	// DNSAddress is that of the Service of Options.DNS.
+	// DNSAddress is the address of the Service of Options.DNS.
 	DNSAddress = "10.96.0.10"
 )
 
-// both are the values of the families that the cluster has.
+// both returns the values of the cluster's families.
 func (o Options) both(ipv4, ipv6 string) []string {
 	if o.DualStack {
 		return []string{ipv4, ipv6}
@@ -24,10 +24,10 @@ func (o Options) both(ipv4, ipv6 string) []string {
 	return []string{ipv4}
 }
 
-// joined is both as Kubernetes' flags want it.
+// joined returns the values of both separated by commas, as in Kubernetes' flags.
 func (o Options) joined(ipv4, ipv6 string) string { return strings.Join(o.both(ipv4, ipv6), ",") }
 
-// serverAddresses are those under which somebody reaches the API server.
+// serverAddresses returns the addresses of the API server.
 func serverAddresses() []net.IP {
 	var all []net.IP
 	for _, a := range []string{"127.0.0.1", "::1", nodeIPv4, nodeIPv6, apiServiceIP} {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Collect saves what there is to know about the cluster in a folder, which it makes: the logs of
+// Collect saves all information about the cluster in a directory, which it creates: logs of
 // services, pods and their containers, objects and events, the rulesets of every node and pod, and
-// the nodes' conflists. It saves what it can, and returns what it could not.
+// the nodes' conflists. It saves as much as possible, and returns the errors.
 func (c *Cluster) Collect(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -37,7 +37,7 @@ func (c *Cluster) Collect(dir string) error {
 	return errors.Join(errs...)
 }
 
-// collectNode saves what the node knows, whether or not the API server answers.
+// collectNode saves the information on a node, which does not depend on the API server.
 func collectNode(ctx context.Context, n Node, dir string) error {
 	errs := []error{os.MkdirAll(dir, 0o755)}
 	save := func(name string, argv ...string) {
@@ -61,8 +61,8 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// ruleset prints what a network namespace has. The legacy tables are read only where they are:
-// reading would make them.
+// ruleset prints the rules of a network namespace. Legacy tables are read only if they exist,
+// because reading creates them.
 const ruleset = `
 	ip address; ip rule; ip -6 rule; ip route show table all
 	nft list ruleset
@@ -78,8 +78,8 @@ func saveOutput(file string, cmd *exec.Cmd) error {
 	return said(nil, err)
 }
 
-// collectFailed collects what is known of a cluster that does not come up. The error says where
-// that is.
+// collectFailed saves the information about a cluster that did not start. The error contains the
+// directory.
 func (c *Cluster) collectFailed(dir, otherwise string) error {
 	if dir == "" {
 		if err := os.MkdirAll(otherwise, 0o755); err != nil {

@@ -9,10 +9,10 @@ import (
 //go:embed containerd.toml
 var containerdConfiguration []byte
 
-// An object is one of JSON, and so of YAML.
+// An object is an object in JSON.
 type object = map[string]any
 
-// kubelet is the configuration of the node's kubelet.
+// kubelet returns the configuration of the node's kubelet.
 func (o Options) kubelet() object {
 	return object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -23,23 +23,23 @@ func (o Options) kubelet() object {
 		"authorization": object{"mode": "Webhook"},
 		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress}, "resolvConf": resolvConf,
 		"featureGates": o.FeatureGates,
-		// This machine may have cgroups of version 1, swap, and no right to lower a process's score
-		// for the out-of-memory killer.
+		// This machine may have version 1 of control groups, swap, and no permission to lower a
+		// process's score for the out-of-memory killer.
 		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
-		// Its disk is this machine's, of which the node must not think that it is its own to clean.
+		// The disk is shared with this machine, so the node must not try to free space.
 		"evictionHard": object{
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
 		},
 		"imageGCHighThresholdPercent": 100,
-		// A test sees at once what changes, and starts a hundred pods.
+		// Tests wait for changes and start a hundred pods.
 		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s", "syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 		"volumePluginDir": volumePlugins,
 	}
 }
 
-// proxy is the configuration of the node's kube-proxy. It may not change the size of the connection
-// table, which is the kernel's.
+// proxy returns the configuration of the node's kube-proxy. It must not change the size of the
+// kernel's connection table.
 func (o Options) proxy() object {
 	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
@@ -51,7 +51,7 @@ func (o Options) proxy() object {
 	}
 }
 
-// conflist is the CNI configuration of a node whose pods are in subnets, one of each family.
+// conflist returns the CNI configuration of a node with the pods' subnets, one of each family.
 func (o Options) conflist(subnets ...string) ([]byte, error) {
 	if o.Conflist != nil {
 		return o.Conflist, nil
@@ -80,7 +80,7 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 	})
 }
 
-// encoded is a file with an object.
+// encoded returns the content of a file with an object.
 func encoded(o object) ([]byte, error) {
 	out, err := json.MarshalIndent(o, "", "  ")
 	if err != nil {

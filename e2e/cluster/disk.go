@@ -10,14 +10,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 )
 
-// A disk is the root of a node that has not booted yet. The first error stays, and ends the
-// writing.
+// A disk is the root directory of a node that has not booted yet. The first error is kept and ends
+// the writing.
 type disk struct {
 	root string
 	err  error
 }
 
-// write makes a file, and the folders that it is in.
+// write creates a file and its directories.
 func (d *disk) write(path string, content []byte, mode fs.FileMode) {
 	if d.err != nil {
 		return
@@ -35,14 +35,14 @@ func (d *disk) encode(path string, o object) {
 	d.write(path, content, 0o644)
 }
 
-// link makes a symbolic link, a relative one: who follows it from outside stays inside.
+// link creates a relative symbolic link, which works from outside too.
 func (d *disk) link(target, path string) {
 	if d.err == nil {
 		d.err = os.Symlink(target, filepath.Join(d.root, path))
 	}
 }
 
-// programs copies the programs of a folder.
+// programs copies the programs in a directory.
 func (d *disk) programs(from, to string) {
 	entries, err := os.ReadDir(from)
 	d.err = errors.Join(d.err, err)
@@ -53,7 +53,7 @@ func (d *disk) programs(from, to string) {
 	}
 }
 
-// install writes what a node has before its first boot.
+// install writes the files for the node's first boot.
 func (d *disk) install(o Options, s *build.Software) error {
 	for _, folder := range []string{"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv"} {
 		if d.err == nil {
@@ -85,7 +85,8 @@ func (d *disk) install(o Options, s *build.Software) error {
 	return nil
 }
 
-// libraries links the folders of libraries, which a distribution has in /usr or next to it.
+// libraries links the library directories, which are in /usr or in the root directory depending on
+// the distribution.
 func (d *disk) libraries() {
 	for _, name := range []string{"lib", "lib32", "lib64", "libx32"} {
 		if _, err := os.Stat(filepath.Join("/usr", name)); err == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A forwarder is a port on this machine's loopback interface that leads to one in a node.
-// Connections are made by a thread of this process inside the node's network namespace: no
-// interface leads there.
+// A forwarder forwards a port on this machine's loopback interface to a port on a node. A thread of
+// this process makes the connections inside the node's network namespace, to which no interface
+// leads.
 type forwarder struct {
 	listener net.Listener
 	ns       func() string // the file of the namespace
@@ -41,8 +41,8 @@ func (f *forwarder) serve() {
 	}
 }
 
-// pass connects two connections until both directions are at their end. A client whose target is
-// not there sees its own end.
+// pass copies between two connections until both directions have ended. If the target does not
+// accept, the client's connection is closed.
 func (f *forwarder) pass(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	to, err := f.dial()
@@ -59,7 +59,7 @@ func (f *forwarder) pass(from net.Conn) {
 	<-done
 }
 
-// copyHalf copies one direction, and passes on its end.
+// copyHalf copies one direction, and then closes it.
 func copyHalf(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()

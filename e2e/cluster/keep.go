@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keep lets a person look at the cluster until an interrupt. It tells on the terminal, because go
-// test may show what a test says only when it has ended.
+// keep keeps the cluster running until an interrupt. It writes to the terminal, because go test may
+// delay a test's output until its end.
 func (c *Cluster) keep() {
 	interrupt := make(chan os.Signal, 1)
 	signal.Notify(interrupt, os.Interrupt, unix.SIGTERM)
@@ -25,7 +25,7 @@ func (c *Cluster) keep() {
 	<-interrupt
 }
 
-// invite says how to reach the cluster.
+// invite describes how to access the cluster.
 func (c *Cluster) invite(out io.Writer) {
 	fmt.Fprintf(out, "\nE2E_KEEP=1: the cluster runs until an interrupt, or kill -INT %d\n", os.Getpid())
 	fmt.Fprintf(out, "  export KUBECONFIG=%s\n", c.kubeconfig)

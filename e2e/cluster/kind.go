@@ -15,11 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// BuildNodeImage is the Options.NodeImage that StartKind assembles itself, where no registry is
-// reached.
+// BuildNodeImage is the Options.NodeImage that StartKind builds, where no registry is reachable.
 const BuildNodeImage = "build"
 
-// A kindCluster is what kind has made: nodes that are containers of an engine.
+// A kindCluster is a cluster of kind, whose nodes are containers of an engine.
 type kindCluster struct {
 	*Cluster
 	options  Options
@@ -69,7 +68,7 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	return k.Cluster, nil
 }
 
-// create makes the nodes of the cluster, and what kind leaves to others.
+// create creates the nodes of the cluster, and the parts that kind does not.
 func (k *kindCluster) create(ctx context.Context) error {
 	err := k.steps.reach(ctx, "docker answers", func(ctx context.Context) error {
 		return said(k.engine.Command(ctx, "docker", "version").CombinedOutput())
@@ -96,7 +95,7 @@ func (k *kindCluster) create(ctx context.Context) error {
 	return k.ready(ctx, k.options, k.software)
 }
 
-// createNodes has kind make the nodes.
+// createNodes creates the nodes with kind.
 func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 	config, err := encoded(k.options.kind())
 	if err != nil {
@@ -127,7 +126,7 @@ func (k *kindCluster) createNodes(ctx context.Context, image string) error {
 	return nil
 }
 
-// findNodes finds the nodes, the one with the control plane first.
+// findNodes lists the nodes, the one with the control plane first.
 func (k *kindCluster) findNodes(ctx context.Context) error {
 	out, err := k.engine.Command(ctx, "kind", "get", "nodes", "--name="+k.name).Output()
 	if err != nil {

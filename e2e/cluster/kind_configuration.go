@@ -26,19 +26,19 @@ func (o Options) kind() object {
 	}
 }
 
-// kindKubelet is what is different in the configuration of a kubelet.
+// kindKubelet returns the changes of a kubelet's configuration.
 func (o Options) kindKubelet() object {
 	return object{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "failCgroupV1": false,
-		// A test sees at once what changes, and starts a hundred pods.
+		// Tests wait for changes and start a hundred pods.
 		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s", "syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 	}
 }
 
-// kindControlPlane is what is different in the control plane: who leads without an election goes on
-// when the API server is back, and does not have to start again. At its usual 20 requests a second
-// a new namespace waits for its service account.
+// kindControlPlane returns the changes of the control plane: without leader election the components
+// continue when the API server is available again, instead of restarting. With the default of 20
+// requests per second a new namespace waits for its service account.
 func (o Options) kindControlPlane() object {
 	var args []object
 	for _, flag := range o.gated("--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=2000") {
@@ -51,8 +51,7 @@ func (o Options) kindControlPlane() object {
 	}
 }
 
-// patch is an object as text within another. Strings, numbers and what is made of them can always
-// be encoded.
+// patch returns an object as text. Encoding of strings, numbers and containers of them cannot fail.
 func patch(o object) string {
 	text, err := encoded(o)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// image returns the name of the nodes' image in the engine; empty: kind has the engine fetch its
-// own.
+// image returns the name of the nodes' image in the engine; if it is empty, kind's own image is
+// fetched.
 func (k *kindCluster) image(ctx context.Context) (string, error) {
 	switch {
 	case k.options.NodeImage == BuildNodeImage:
@@ -28,12 +28,12 @@ func (k *kindCluster) image(ctx context.Context) (string, error) {
 	}
 }
 
-// importImage gives the engine the image that was assembled.
+// importImage loads the built image into the engine.
 func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 	name := docker.ImageOf(k.name)
 	load := k.engine.Command(ctx, "docker", "import", "--change=ENV container=docker",
 		`--change=ENTRYPOINT ["`+build.NodeInit+`"]`, "-", name)
-	// Files are linked with those of other folders, of which the engine knows nothing.
+	// The files are hard links, which the engine does not know.
 	archive := exec.CommandContext(ctx, "tar", "--create", "--numeric-owner", "--hard-dereference",
 		"--directory="+k.software.NodeRoot, ".")
 	var complaints, out bytes.Buffer
@@ -52,7 +52,7 @@ func (k *kindCluster) importImage(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// fetchImage gives an engine that reaches no registry an image that this machine fetches.
+// fetchImage loads an image, fetched by this machine, into an engine without access to a registry.
 func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	name := k.options.NodeImage
 	if name == "" {
@@ -79,7 +79,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("load the node image %s: %w", name, said(out, err))
 	}
-	// One that has no tag gets another name.
+	// An image without a tag gets another name.
 	_, loaded, found := strings.Cut(string(out), "Loaded image: ")
 	if !found {
 		return "", fmt.Errorf("load the node image %s: %s", name, out)
@@ -88,7 +88,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	return strings.TrimSpace(loaded), nil
 }
 
-// withoutRegistry says what to do about an error of a registry.
+// withoutRegistry adds the remedy to an error of a registry.
 func withoutRegistry(err error) error {
 	return fmt.Errorf("%w\nE2E_NODE_IMAGE=%s assembles a node image without a registry", err, BuildNodeImage)
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// collectLogs saves what the engine, kind's nodes and their services have logged. Pods' logs, of
-// which the control plane's are some, are the nodes' files.
+// collectLogs saves the logs of the engine, of kind's nodes and of their services. Logs of pods,
+// including the control plane's, are files on the nodes.
 func (k *kindCluster) collectLogs(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -27,8 +27,7 @@ func (k *kindCluster) collectLogs(dir string) error {
 	return errors.Join(errs...)
 }
 
-// lines passes on the lines that a program writes, as soon as each is whole, and keeps the last
-// ones.
+// lines forwards complete lines of a program's output, and keeps the last ones.
 type lines struct {
 	log func(line string)
 
@@ -55,7 +54,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// kept are the last lines.
+// kept returns the last lines.
 func (l *lines) kept() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// reach makes the clients of an administrator, who reaches the API server through a port of this
-// machine. Every node has an administrator's credentials too.
+// reach creates the administrator's clients, which use a port of this machine for the API server.
+// Every node has an administrator's credentials too.
 func (k *kindCluster) reach() error {
 	first := k.containers[0]
 	credentials, err := os.ReadFile(first.Path(adminConfig))
@@ -45,7 +45,7 @@ func (k *kindCluster) reach() error {
 	return k.reachable(outside)
 }
 
-// connect gives the nodes the pods' network, and lets pods run on all of them.
+// connect installs the pods' network on the nodes, and allows pods on all of them.
 func (k *kindCluster) connect(ctx context.Context) error {
 	for _, n := range k.containers {
 		var cidrs []string
@@ -57,7 +57,7 @@ func (k *kindCluster) connect(ctx context.Context) error {
 			if cidrs = object.Spec.PodCIDRs; len(cidrs) != len(k.options.both("", "")) {
 				return fmt.Errorf("they are %q", cidrs)
 			}
-			// Only that of the control plane is there.
+			// Only the taint of the control plane exists.
 			object.Spec.Taints = withoutTaint(object.Spec.Taints, "node-role.kubernetes.io/control-plane")
 			_, err = k.clients.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
 			return err
@@ -92,7 +92,7 @@ func withoutTaint(taints []corev1.Taint, key string) []corev1.Taint {
 	return left
 }
 
-// route leads from every node to the pods of the others.
+// route adds routes to the pods of the other nodes on every node.
 func (k *kindCluster) route(ctx context.Context) error {
 	list, err := k.clients.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -117,7 +117,7 @@ func (k *kindCluster) route(ctx context.Context) error {
 	return nil
 }
 
-// addressLike is a node's address of the family of another.
+// addressLike returns a node's address with the family of another address.
 func addressLike(n corev1.Node, other netip.Addr) (string, error) {
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == other.Is4() {

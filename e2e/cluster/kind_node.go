@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
 )
 
-// A kindNode is a container of an engine, in which systemd runs containerd and the kubelet.
+// A kindNode is a container of an engine in which systemd runs containerd and the kubelet.
 type kindNode struct {
 	cluster *kindCluster
 	name    string
@@ -26,7 +26,7 @@ type kindNode struct {
 
 func (n *kindNode) Name() string { return n.name }
 
-// find asks the engine which process is the node's first.
+// find gets the process id of the node's first process from the engine.
 func (n *kindNode) find(ctx context.Context) error {
 	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}", n.name).Output()
 	if err != nil {
@@ -45,7 +45,7 @@ func (n *kindNode) find(ctx context.Context) error {
 	return nil
 }
 
-// process is the folder of the node's first process.
+// process returns the /proc directory of the node's first process.
 func (n *kindNode) process() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -54,7 +54,7 @@ func (n *kindNode) process() string {
 
 func (n *kindNode) Path(file string) string { return filepath.Join(n.process(), "root", file) }
 
-// Command implements Node. The engine could not end what it runs in a container.
+// Command implements Node. The engine cannot end a process that it runs in a container.
 func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	var args []string
 	for flag, ns := range map[string]string{"mount": "mnt", "uts": "uts", "ipc": "ipc", "net": "net", "pid": "pid", "cgroup": "cgroup"} {
@@ -69,7 +69,7 @@ func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command on the node, and returns what it prints.
+// run runs a command on the node, and returns its output.
 func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
 	var complaints bytes.Buffer
 	cmd := n.Command(ctx, argv...)

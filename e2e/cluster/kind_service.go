@@ -10,18 +10,17 @@ import (
 	"strings"
 )
 
-// Folders of a node with the pods that its kubelet runs without being told by an API server, and
-// with those that were stopped.
+// Directories of a node with the manifests of static pods, and with those of stopped ones.
 const (
 	manifests        = kubernetesDir + "/manifests"
 	stoppedManifests = kubernetesDir + "/stopped"
 )
 
-// isUnit tells the services that systemd runs from those that are pods.
+// isUnit reports whether a service is a unit of systemd, and not a pod.
 func isUnit(service string) bool { return service == Kubelet || service == Containerd }
 
-// StopService implements Node. The services of the control plane are static pods: without its
-// manifest, the kubelet ends one. kube-proxy is a DaemonSet's, which runs on every node.
+// StopService implements Node. The services of the control plane are static pods, which the kubelet
+// ends when their manifest is removed. kube-proxy is a DaemonSet on every node.
 func (n *kindNode) StopService(ctx context.Context, service string) error {
 	if isUnit(service) {
 		_, err := n.run(ctx, "systemctl", "stop", service)
@@ -38,8 +37,8 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		if err != nil || id == "" {
 			return err
 		}
-		// The kubelet would give it half a minute, and ends none at all if it has not heard from
-		// the API server since it was started.
+		// The kubelet would allow it half a minute to end, and does not end it at all before it has
+		// reached the API server.
 		if ids := n.containers(ctx, service); len(ids) > 0 {
 			_, err = n.run(ctx, append([]string{"crictl", "stop", "--timeout=2"}, ids...)...)
 		}
@@ -63,7 +62,7 @@ func (n *kindNode) StartService(ctx context.Context, service string) error {
 	return nil
 }
 
-// move moves a service's manifest. No error if it is moved already.
+// move moves a service's manifest, unless it is already moved.
 func (n *kindNode) move(service, from, to string) error {
 	name := service + ".yaml"
 	if err := os.MkdirAll(n.Path(to), 0o700); err != nil {
@@ -76,7 +75,7 @@ func (n *kindNode) move(service, from, to string) error {
 	return err
 }
 
-// containers are those of a service that run.
+// containers returns the running containers of a service.
 func (n *kindNode) containers(ctx context.Context, service string) []string {
 	out, err := n.run(ctx, "crictl", "ps", "--quiet", "--name=^"+service+"$")
 	if err != nil {
@@ -85,8 +84,8 @@ func (n *kindNode) containers(ctx context.Context, service string) []string {
 	return strings.Fields(out)
 }
 
-// KillService implements Node. A container is started again by the kubelet, which waits ten seconds
-// when that happens often.
+// KillService implements Node. The kubelet restarts a container, with a delay of ten seconds if
+// that happens often.
 func (n *kindNode) KillService(ctx context.Context, service string) error {
 	pid, err := n.servicePID(ctx, service)
 	if err != nil {
@@ -103,7 +102,7 @@ func (n *kindNode) KillService(ctx context.Context, service string) error {
 	})
 }
 
-// servicePID is that of the process of a service, as the node numbers processes.
+// servicePID returns the process id of a service on the node.
 func (n *kindNode) servicePID(ctx context.Context, service string) (string, error) {
 	if isUnit(service) {
 		pid, err := n.run(ctx, "systemctl", "show", "--property=MainPID", "--value", service)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A compilation is one call of go build.
+// A compilation is a call of go build.
 type compilation struct {
 	module   string   // folder of the module, relative to this package's
 	packages []string // to build
@@ -22,10 +22,10 @@ type compilation struct {
 	env      []string // besides the process's
 }
 
-// A word every so often tells a user that it goes on.
+// often is the interval of progress messages.
 const often = 3 * time.Second
 
-// compile runs a compilation, and tells how far it is.
+// compile runs a compilation and reports its progress.
 func (b *builder) compile(ctx context.Context, c compilation) error {
 	begin, name := time.Now(), filepath.Base(c.out)
 	flags := append([]string{"-trimpath", "-buildvcs=false"}, c.flags...)
@@ -56,7 +56,7 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 		select {
 		case line, more := <-lines:
 			open = more
-			// -v prints the packages, and nothing else that looks like one.
+			// -v prints the names of packages, one on a line.
 			if done++; strings.ContainsAny(line, " \t") {
 				other = append(other, line)
 			}
@@ -71,7 +71,7 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 	return nil
 }
 
-// run returns what go says for a compilation.
+// run runs a go command for a compilation, and returns its output.
 func (b *builder) run(ctx context.Context, c compilation, args ...string) (string, error) {
 	cmd := b.command(ctx, c, args...)
 	out, err := cmd.Output()
@@ -88,7 +88,7 @@ func (b *builder) command(ctx context.Context, c compilation, args ...string) *e
 	return cmd
 }
 
-// explained adds to a command's error what it said.
+// explained adds the output of a command to its error.
 func explained(err error) error {
 	if exit := new(exec.ExitError); errors.As(err, &exit) && len(exit.Stderr) > 0 {
 		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
@@ -96,8 +96,8 @@ func explained(err error) error {
 	return err
 }
 
-// moduleFolder returns the folder with the source of a required module. It downloads a module that
-// is not in the cache, for which go list -m prints no folder.
+// moduleFolder returns the source directory of a required module. It downloads a module that is not
+// in the cache, for which go list -m prints no directory.
 func (b *builder) moduleFolder(ctx context.Context, c compilation, module string) (string, error) {
 	out, err := b.run(ctx, c, "mod", "download", "-json", module)
 	if err != nil {

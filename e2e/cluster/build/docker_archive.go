@@ -14,8 +14,8 @@ import (
 	"runtime"
 )
 
-// A dockerArchive is an image as docker save writes it: of one layer, which is not compressed, with
-// several names. It may have links and programs that need libraries, which package image has not.
+// A dockerArchive is an image in the format of docker save with one uncompressed layer and several
+// names. In contrast to package image it supports links and dynamic programs.
 type dockerArchive struct {
 	refs, env []string
 	root      string
@@ -80,7 +80,7 @@ func (a dockerArchive) write(file string) error {
 	return errors.Join(w.Close(), archive.Close())
 }
 
-// writeLayer writes the files, folders and links of a folder, all of which are root's.
+// writeLayer writes the files, directories and links of a directory, owned by root.
 func writeLayer(out io.Writer, root string) error {
 	w := tar.NewWriter(out)
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// follow runs a command, and tells every so often what it said last. An error has its last lines.
+// follow runs a command, and regularly reports the last line of its output. An error contains its
+// last lines.
 func (b *builder) follow(name string, cmd *exec.Cmd) error {
 	begin := time.Now()
 	said, err := cmd.StdoutPipe()

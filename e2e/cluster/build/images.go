@@ -38,7 +38,7 @@ var keeper = part{
 	found: func(s *Software, dir string) { s.Keeper = filepath.Join(dir, "node") },
 }
 
-// image compiles a program into out/root/name, and packs it as out/name.tar, an image that runs it.
+// image compiles a program to out/root/name, and packs it as an image in out/name.tar.
 func (b *builder) image(ctx context.Context, c compilation, out, name, ref string) error {
 	root := filepath.Join(out, "root")
 	c.out = filepath.Join(root, name)

@@ -12,13 +12,12 @@ import (
 // NodeInit is the first process of a node whose file system is Software.NodeRoot.
 const NodeInit = "/kind/bin/boot"
 
-// DockerPath are the folders with programs in Software.Docker, in the order in which they are to be
-// searched.
+// DockerPath are the directories with programs in Software.Docker, in search order.
 var DockerPath = []string{"bin", "unpacked/usr/bin", "unpacked/usr/sbin"}
 
-// ForKind is Build for a cluster of kind: it returns kind too, a docker if engine says so, and the
-// file system of a node if node does. The last two are of the distribution's packages, for which it
-// needs their mirrors. For a docker without such a node it returns crane.
+// ForKind is Build for a cluster of kind: it also returns kind, a docker if engine is true, and the
+// file system of a node if node is true. The last two are built from packages of the distribution,
+// whose mirrors must be reachable. For a docker without such a node it returns crane.
 func ForKind(ctx context.Context, log io.Writer, engine, node bool) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
@@ -59,7 +58,7 @@ var kind = part{
 
 var imageConstant = regexp.MustCompile(`const Image = "(.+)"`)
 
-// stockImage writes into a file which node image a source of kind names.
+// stockImage writes the name of the node image in kind's source to a file.
 func stockImage(source, file string) error {
 	content, err := os.ReadFile(source)
 	if err != nil {
@@ -72,7 +71,7 @@ func stockImage(source, file string) error {
 	return os.WriteFile(file, found[1], 0o644)
 }
 
-// crane fetches an image for an engine that reaches no registry.
+// crane fetches an image for an engine without access to a registry.
 var crane = part{
 	name: "crane", from: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {

@@ -12,14 +12,14 @@ import (
 	"runtime"
 )
 
-// A part is built as a whole, into a folder of its own.
+// A part is built as a whole into its own directory.
 type part struct {
 	name string
-	// from are the files and folders, relative to this package's, that decide what comes out.
+	// from are the inputs: files and directories relative to this package.
 	from []string
-	// make builds into a folder.
+	// make builds the part in a directory.
 	make func(ctx context.Context, b *builder, out string) error
-	// found tells where it is.
+	// found stores the directory.
 	found func(s *Software, dir string)
 }
 
@@ -29,7 +29,7 @@ type builder struct {
 	log         io.Writer
 }
 
-// part returns the folder of a part, which is built if it is not there.
+// part returns the directory of a part, and builds it if it does not exist.
 func (b *builder) part(ctx context.Context, p part) (string, error) {
 	key, err := b.key(p)
 	if err != nil {
@@ -39,7 +39,8 @@ func (b *builder) part(ctx context.Context, p part) (string, error) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return dir, err
 	}
-	// Under another name first: a folder that is there is whole, even after a crash.
+	// Build under another name, so that an existing directory is always complete, even after a
+	// crash.
 	unfinished := filepath.Join(b.out, p.name+".unfinished")
 	if err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o755)); err != nil {
 		return "", err
@@ -51,8 +52,8 @@ func (b *builder) part(ctx context.Context, p part) (string, error) {
 	return dir, os.Rename(unfinished, dir)
 }
 
-// key identifies what a part is built from: the names and the content of its files, the release of
-// Go and the architecture.
+// key identifies the inputs of a part: the names and contents of its files, the release of Go and
+// the architecture.
 func (b *builder) key(p part) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH)

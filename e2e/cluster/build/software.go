@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Software says where the programs of a node are on this machine.
+// Software contains the paths of a node's programs on this machine.
 type Software struct {
 	// Kubernetes has kubelet, kubectl, kubeadm, etcd and what else runs on a node of the control
 	// plane; Runtime has containerd and its shim, runc, ctr and crictl; Plugins has the CNI
 	// plugins. They are folders of programs that need no library.
 	Kubernetes, Runtime, Plugins string
-	// Keeper is the program of the package's sibling cmd/node.
+	// Keeper is the program of cmd/node.
 	Keeper string
-	// Logs is a folder, which need not be there, for what is to be seen after a failure.
+	// Logs is the directory for logs after a failure, which may not exist.
 	Logs string
 	// Pause and DNS are archives of images: of a pod's sandbox, PauseImage, and of CoreDNS,
 	// DNSImage.
@@ -48,11 +48,11 @@ func Build(ctx context.Context, log io.Writer) (*Software, error) {
 	}
 	defer unlock()
 	s := &Software{Logs: filepath.Join(b.out, "logs")}
-	// What fails soonest first.
+	// Parts that fail soonest are first.
 	return s, b.parts(ctx, s, keeper, pause, containers, kubernetes, dns)
 }
 
-// open returns a builder, and locks out other processes until unlock.
+// open returns a builder, and excludes other processes until unlock is called.
 func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err error) {
 	source, err := folder(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func open(ctx context.Context, log io.Writer) (b *builder, unlock func(), err er
 	return b, unlock, err
 }
 
-// parts builds parts that are not there, and tells where they are.
+// parts builds missing parts, and stores their paths.
 func (b *builder) parts(ctx context.Context, s *Software, parts ...part) error {
 	for _, p := range parts {
 		dir, err := b.part(ctx, p)
@@ -78,8 +78,8 @@ func (b *builder) parts(ctx context.Context, s *Software, parts ...part) error {
 	return nil
 }
 
-// folder is where this package is: the modules that are built lie in it. The process is anywhere in
-// the checkout's module e2e.
+// folder returns the directory of this package, which contains the modules to build. The process
+// may be anywhere in the module e2e.
 func folder(ctx context.Context) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-find", "-f", "{{.Dir}}", "github.com/sluice-mesh/sluice/e2e/cluster/build")
 	out, err := list.Output()
@@ -89,7 +89,7 @@ func folder(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// lock makes that one process builds at a time.
+// lock ensures that one process builds at a time.
 func (b *builder) lock() (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(b.out, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

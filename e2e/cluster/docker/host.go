@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host is the engine of this machine. A process that waits for the end of this one takes the
-// cluster away, whatever ends this one.
+// A host is the engine of this machine. A child process waits for the end of this process and
+// removes the cluster.
 type host struct {
 	env   []string
 	dir   string
@@ -25,8 +25,7 @@ type host struct {
 	closed error
 }
 
-// takeAway waits for the end of its input. What was never made is not there to be removed: only
-// what is left counts.
+// takeAway waits for the end of its input. Objects that were not created are ignored.
 const takeAway = `
 	cat >/dev/null
 	kind delete cluster --quiet --name "$1"
@@ -38,14 +37,14 @@ const takeAway = `
 	[ -z "$left" ] || { echo "left in docker: $left" >&2; exit 1; }
 	rm -f "$3.log"`
 
-// UseHost returns the engine of this machine for a cluster. The folder of a program kind is
-// searched for it first; parent is where the cluster's own folder is made.
+// UseHost returns the engine of this machine for a cluster. The directory of kind is first in its
+// PATH; the cluster's directory is created in parent.
 func UseHost(kind, parent, cluster string) (Engine, error) {
 	dir, err := os.MkdirTemp(parent, "sluice-e2e-kind-")
 	if err != nil {
 		return nil, err
 	}
-	// A process that is gone can't read what the other says.
+	// After the end of this process nothing reads the output of the child.
 	log, err := os.Create(dir + ".log")
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -56,7 +55,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
 	h.undo = exec.Command("/bin/sh", "-c", takeAway, "sh", cluster, ImageOf(cluster), dir)
 	h.undo.Env, h.undo.Stdout, h.undo.Stderr = h.env, log, log
-	// What a terminal sends to this process is not for it.
+	// Signals of the terminal must not reach it.
 	h.undo.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if h.input, err = h.undo.StdinPipe(); err == nil {
 		err = h.undo.Start()
@@ -69,7 +68,7 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 }
 
 func (h *host) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	// It searches the PATH that it is given.
+	// env searches the PATH that is passed to it.
 	cmd := exec.CommandContext(ctx, "env", argv...)
 	cmd.Env = h.env
 	return cmd
