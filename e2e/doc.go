@@ -1,13 +1,17 @@
-// Package e2e is the root of a module of its own for all that needs a cluster, another kernel or a
-// peer's program, so that none of their dependencies reaches the users of Sluice. It holds no code
-// itself:
+// Package e2e is the root of a separate module for everything that needs a cluster, another kernel or
+// programs of Istio, so that users of Sluice do not get these dependencies. It contains no code:
 //
-//	istio         runs Istio's programs in network namespaces like a pod's, and compares Sluice with them
-//	istio/cmd     those programs, as thin mains around their packages, at the version that go.mod says
-//	istio/matrix  the configurations that they are compared for
-//	injection     has pods injected by the real istiod, and compares what Sluice makes of them with what istio-init does
-//	cluster       runs a real Kubernetes in namespaces of its own, built from Go modules
-//	bench         measures Sluice's time and memory beside those of its peers
+//	istio         runs Istio's programs in network namespaces, and compares Sluice's rules with theirs
+//	istio/cmd     these programs, with Istio's packages at the version in go.mod
+//	istio/matrix  the configurations for the comparison
+//	injection     lets the real istiod inject pods, and compares Sluice's rules with those of istio-init
+//	cluster       runs a real Kubernetes in namespaces, built from Go modules
+//	suite         tests Sluice on such a cluster
+//	kernels       runs tests on other kernels under qemu
+//	bench         measures Sluice and its peers in one run
+//	image         builds the image without a container engine
 //
-// The tests need root, and what "make test-peers" builds; "go test" alone does not find that.
+// The modules deploy (chart, manifests and alerts) and release are in directories of their own.
+//
+// The tests need root and the programs that the targets of the Makefile build.
 package e2e
