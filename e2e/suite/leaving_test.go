@@ -1,7 +1,9 @@
 package suite_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -74,9 +76,14 @@ func provesMigration(t *testing.T, w *world) {
 	w.mustInstall(t)
 	beside := w.run(t, inMesh(ns, "beside"))[0]
 	w.helmIstio(t, "uninstall", "--wait")
-	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "sluice-cni" || len(list) != len(elements(t, w.chain()))+1 {
-		t.Errorf("after istio-cni's uninstallation the chain is %s", conflist(t, w.node()))
-	}
+	// Helm waits for the DaemonSet only: istio-cni's pod removes its element when it ends.
+	eventually(t, readyTime, "only our element is left in the chain", func(context.Context) error {
+		chain := conflist(t, w.node())
+		if list := elements(t, chain); typeOf(t, list[len(list)-1]) != "sluice-cni" || len(list) != len(elements(t, w.chain()))+1 {
+			return fmt.Errorf("the chain is %s", chain)
+		}
+		return nil
+	})
 	last := w.run(t, inMesh(ns, "last"))[0]
 	w.mustCapture(t, first, both)
 	w.mustCapture(t, both, theirs)
