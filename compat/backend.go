@@ -29,9 +29,9 @@ func (n BackendName) String() string {
 // A Backend puts rulesets into network namespaces. Callers get one from [Choose],
 // [InstalledBackends] or [Backends]. A nil namespace is the calling thread's.
 //
-// Apply, Check and Plan take prev, an earlier [Snapshot] of the same namespace for the same ruleset.
-// It lets them skip reading state that has not changed. The zero value is always correct: it makes
-// them read everything.
+// Apply, Check and Plan take prev, an earlier [Snapshot] of the same namespace for the same
+// ruleset. It lets them skip reading state that has not changed. The zero value is always correct:
+// it makes them read everything.
 //
 // All methods are safe for concurrent use, also by several processes in one namespace. Classify
 // their errors with [IsNotPermitted] and [IsNotSupported].
@@ -88,8 +88,8 @@ type Plan struct {
 	Backend BackendName
 	Outcome nft.Outcome
 	// Text is the input that the kernel would get: for nft one line per netlink message, for legacy
-	// the input of iptables-restore and ip6tables-restore, each after a line that names the program.
-	// It is empty if nothing would change.
+	// the input of iptables-restore and ip6tables-restore, each after a line that names the
+	// program. It is empty if nothing would change.
 	Text string
 	// Bytes is the size of nft's transaction.
 	Bytes int
@@ -138,8 +138,8 @@ func anyRules(tables []rules.Table) bool {
 // Backends returns nft and legacy, in the order of preference.
 func Backends() []Backend { return []Backend{nftBackend{}, legacyBackend{}} }
 
-// InstalledBackends returns the backends that hold rules of Sluice in the namespace. The error joins
-// the read failures of single backends; the result is valid even then.
+// InstalledBackends returns the backends that hold rules of Sluice in the namespace. The error
+// joins the read failures of single backends; the result is valid even then.
 func InstalledBackends(ns *netns.NS) ([]Backend, error) {
 	var installed []Backend
 	var errs []error

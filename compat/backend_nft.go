@@ -68,7 +68,7 @@ func (m *migration) begin(exclusive bool) (err error) {
 // finish ends the migration after nft's Apply: it removes the old rules from iptables-legacy, or
 // after an error restores the rules that the gates replaced.
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
-	if err != nil && !tookPlace(applied) {
+	if err != nil && !wasReplaced(applied) {
 		if len(m.gates.log) > 0 {
 			err = withLock(func(bool) error { return m.gates.undo(err) })
 		}
@@ -96,8 +96,8 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	return result, errors.Join(err, clearErr)
 }
 
-// tookPlace reports whether the rules of a failed Apply may be in nf_tables.
-func tookPlace(applied nft.Result) bool {
+// wasReplaced reports whether the rules of a failed Apply may be in nf_tables.
+func wasReplaced(applied nft.Result) bool {
 	if applied.Outcome == "" {
 		return false
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // encodeRule encodes a rule of one family for xtables. It is the inverse of decodeRule. The rule
-// must be expressible in xtables: at most one value for each field of the rule header, matches in the
-// canonical order, and at most one action in addition to rules.Count. The error names the
+// must be expressible in xtables: at most one value for each field of the rule header, matches in
+// the canonical order, and at most one action in addition to rules.Count. The error names the
 // unsupported match or action.
 func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	e := headerEncoder{family: family}

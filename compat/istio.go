@@ -25,18 +25,18 @@ const maxAttempts = 20
 // continues with the next one. It needs the privileges of [xtables.Tables] and
 // [xtables.Replace].
 func RemoveIstio(ns *netns.NS) ([]string, error) {
-	return inEachTable(ns, "remove", removeFrom)
+	return inEachFamily(ns, "remove", removeFrom)
 }
 
 // FindIstio returns one line for each item that RemoveIstio would delete, even with an error. It
 // changes nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
-	return inEachTable(ns, "look for", findIn)
+	return inEachFamily(ns, "look for", findIn)
 }
 
-// inEachTable calls do for each existing table that Istio may have written to, and returns all lines
-// and all errors.
-func inEachTable(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
+// inEachFamily calls do for each existing table that Istio may have written to, and returns all
+// lines and all errors.
+func inEachFamily(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
 		return nil, fmt.Errorf("%s Istio's rules: %w", what, err)

@@ -48,15 +48,15 @@ func Translate(rs rules.Ruleset) (Legacy, error) {
 }
 
 // A place is a built-in chain at a hook.
-type place struct {
+type tablePosition struct {
 	table string
 	hook  rules.Hook
 	chain string
 }
 
-// places are the built-in chains that can call Sluice's chains, at each hook in the order in which
-// a packet traverses them.
-var places = []place{
+// tablePositions are the built-in chains that can call Sluice's chains, at each hook in the order
+// in which a packet traverses them.
+var tablePositions = []tablePosition{
 	{"raw", rules.Prerouting, "PREROUTING"},
 	{"mangle", rules.Prerouting, "PREROUTING"},
 	{"nat", rules.Prerouting, "PREROUTING"},
@@ -91,12 +91,12 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 		t := rules.Table{Family: f, Name: name}
 		taken := map[string]bool{gateChain: true}
 		var own []rules.Chain
-		for _, at := range places {
+		for _, at := range tablePositions {
 			c, ok := chains[at]
 			if !ok || at.table != name {
 				continue
 			}
-			tr := translator{family: f, at: at, from: c.Table, base: c.Chain.Base, taken: taken, chains: map[continued]string{}}
+			tr := translator{family: f, at: at, from: c.Table, base: c.Chain.Base, names: taken, chains: map[continuation]string{}}
 			jump, err := tr.baseChain(c.Chain.Name)
 			if err != nil {
 				return nil, err
@@ -119,8 +119,8 @@ func ofFamily(c rules.ChainRef, f rules.Family) bool {
 }
 
 // placeChains returns the place of each base chain. The places must keep the order of the chains.
-func placeChains(rs *rules.Ruleset, f rules.Family) (map[place]rules.ChainRef, error) {
-	placed := map[place]rules.ChainRef{}
+func placeChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
+	placed := map[tablePosition]rules.ChainRef{}
 	for _, h := range []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting, rules.Ingress} {
 		last := -1
 		for _, c := range rs.BaseChains(h) {
@@ -128,7 +128,7 @@ func placeChains(rs *rules.Ruleset, f rules.Family) (map[place]rules.ChainRef, e
 				continue
 			}
 			b := c.Chain.Base
-			n := slices.IndexFunc(places, func(p place) bool { return p.hook == h && p.table == tableOf(b) })
+			n := slices.IndexFunc(tablePositions, func(p tablePosition) bool { return p.hook == h && p.table == tableOf(b) })
 			switch {
 			case n < 0:
 				return nil, fmt.Errorf("chain %s: iptables-legacy has no place for it: %s", c.Chain.Name, b)
@@ -137,7 +137,7 @@ func placeChains(rs *rules.Ruleset, f rules.Family) (map[place]rules.ChainRef, e
 			case n <= last:
 				return nil, fmt.Errorf("chain %s: it runs behind a chain that would be in table %s too, or in a later one", c.Chain.Name, tableOf(b))
 			}
-			placed[places[n]] = c
+			placed[tablePositions[n]] = c
 			last = n
 		}
 	}

@@ -60,7 +60,7 @@ func (a *legacyApplier) apply() error {
 		}
 		return err
 	}
-	gated, err := a.replace(gatedMarks(a.want))
+	gated, err := a.replace(gateSavedMarks(a.want))
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,9 @@ func (a *legacyApplier) apply() error {
 	return nil
 }
 
-// gatedMarks returns the tables with a gate before rules that must not read the marks of the rules
-// in nf_tables.
-func gatedMarks(want tables) tables {
+// gateSavedMarks returns the tables with a gate before rules that must not read the marks of the
+// rules in nf_tables.
+func gateSavedMarks(want tables) tables {
 	gated := tables{}
 	for id, t := range want {
 		gated[id] = t

@@ -13,20 +13,20 @@ import (
 // A translator translates a base chain and all chains that it calls for one family.
 type translator struct {
 	family rules.Family
-	at     place
+	at     tablePosition
 	from   *rules.Table
 	base   *rules.Base
 	made   []rules.Chain
-	taken  map[string]bool      // names of chains of the table
-	chains map[continued]string // names of chains made
-	path   []string             // of jumps that lead to the chain that is being made
-	marks  bool                 // a rule changes the packet's mark
+	names  map[string]bool         // names of chains of the table
+	chains map[continuation]string // names of chains made
+	path   []string                // of jumps that lead to the chain that is being made
+	marks  bool                    // a rule changes the packet's mark
 }
 
 // A continued is the rest of a chain from an index on, and the chain that follows at its end.
 // Without one the packet leaves Sluice's chains. It determines the fate of a packet completely,
 // because Sluice's chains continue in each other and never return.
-type continued struct {
+type continuation struct {
 	chain string
 	rule  int
 	end   string
@@ -36,7 +36,7 @@ type continued struct {
 // rule is left.
 func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 	tr.path = []string{name}
-	first, err := tr.chain(continued{chain: name})
+	first, err := tr.chain(continuation{chain: name})
 	if err != nil || first == "" {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func chainKind(t rules.ChainType) string { return "a chain of type " + t.String(
 
 // chain translates a chain and returns its name, or the name of the following chain if no rule is
 // left.
-func (tr *translator) chain(at continued) (string, error) {
+func (tr *translator) chain(at continuation) (string, error) {
 	if name, ok := tr.chains[at]; ok {
 		return name, nil
 	}
@@ -87,11 +87,11 @@ func (tr *translator) reserve(source, suffix string) string {
 		return '_'
 	}, strings.ToUpper(strings.TrimPrefix(source, tr.at.table+"-")))
 	name := stem[:min(len(stem), maxName-len(suffix))] + suffix
-	for n := 2; tr.taken[name]; n++ {
+	for n := 2; tr.names[name]; n++ {
 		number := fmt.Sprintf("%s_%d", suffix, n)
 		name = stem[:min(len(stem), maxName-len(number))] + number
 	}
-	tr.taken[name] = true
+	tr.names[name] = true
 	tr.made = append(tr.made, rules.Chain{Name: name})
 	return name
 }
@@ -99,32 +99,32 @@ func (tr *translator) reserve(source, suffix string) string {
 // fill adds the rules of a chain, without ineffective ones at its end. If none is left it removes
 // the chain and returns the name of the following one.
 func (tr *translator) fill(name string, list []rules.Rule, end string) string {
-	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 && list[len(list)-1].Actions[0] == goOn(end) {
+	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 && list[len(list)-1].Actions[0] == jumpTo(end) {
 		list = list[:len(list)-1]
 	}
 	i := slices.IndexFunc(tr.made, func(c rules.Chain) bool { return c.Name == name })
 	if len(list) == 0 {
 		tr.made = slices.Delete(tr.made, i, i+1)
-		delete(tr.taken, name)
+		delete(tr.names, name)
 		return end
 	}
-	if end != "" && !endsAlways(&list[len(list)-1]) {
-		list = append(list, rules.Rule{Actions: []rules.Action{goOn(end)}})
+	if end != "" && !alwaysEnds(&list[len(list)-1]) {
+		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(end)}})
 	}
 	tr.made[i].Rules = list
 	return name
 }
 
-// goOn returns the action that continues in a chain of Sluice, or leaves Sluice's chains.
-func goOn(chain string) rules.Action {
+// jumpTo returns the action that continues in a chain of Sluice, or leaves Sluice's chains.
+func jumpTo(chain string) rules.Action {
 	if chain == "" {
 		return rules.Return
 	}
 	return rules.Jump{Chain: chain, Goto: true}
 }
 
-// endsAlways reports whether the rule ends the chain for every packet.
-func endsAlways(r *rules.Rule) bool {
+// alwaysEnds reports whether the rule ends the chain for every packet.
+func alwaysEnds(r *rules.Rule) bool {
 	return len(r.Matches) == 0 && len(r.Actions) > 0 && isLast(r.Actions[len(r.Actions)-1])
 }
 
@@ -140,20 +140,20 @@ func isLast(a rules.Action) bool {
 }
 
 // rules translates the rules of a chain.
-func (tr *translator) rules(c *rules.Chain, at continued) ([]rules.Rule, error) {
+func (tr *translator) rules(c *rules.Chain, at continuation) ([]rules.Rule, error) {
 	var list []rules.Rule
 	for i := at.rule; i < len(c.Rules); {
 		r, n, err := tr.read(c.Rules[i:])
 		var more []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
-			more, split, err = tr.place(r, continued{c.Name, i + n, at.end})
+			more, split, err = tr.place(r, continuation{c.Name, i + n, at.end})
 		}
 		if err != nil {
 			return nil, inRule(c, i, err)
 		}
 		list = append(list, more...)
-		if split || len(more) > 0 && endsAlways(&more[len(more)-1]) {
+		if split || len(more) > 0 && alwaysEnds(&more[len(more)-1]) {
 			break
 		}
 		i += n
@@ -177,8 +177,8 @@ func (e ruleError) Unwrap() error { return e.error }
 
 // place translates a rule that next follows. split reports that another chain of Sluice follows
 // now.
-func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, split bool, err error) {
-	apart := len(r.except) > 0 || r.disturbs()
+func (tr *translator) place(r ruleParts, next continuation) (list []rules.Rule, split bool, err error) {
+	apart := len(r.except) > 0 || r.hasSideEffects()
 	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
 		return ok && !jump.Goto
@@ -195,13 +195,13 @@ func (tr *translator) place(r ruleParts, next continued) (list []rules.Rule, spl
 		}
 	}
 	if apart {
-		if r, err = tr.apart(r, next.chain, follows); err != nil {
+		if r, err = tr.separate(r, next.chain, follows); err != nil {
 			return nil, false, err
 		}
 	}
 	list, err = tr.write(r)
-	if split && err == nil && (len(list) == 0 || !endsAlways(&list[len(list)-1])) {
-		list = append(list, rules.Rule{Actions: []rules.Action{goOn(follows)}})
+	if split && err == nil && (len(list) == 0 || !alwaysEnds(&list[len(list)-1])) {
+		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(follows)}})
 	}
 	return list, split, err
 }
@@ -214,7 +214,7 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 		case rules.Accept:
 			return rules.Return, nil // to the built-in chain
 		case rules.Return:
-			return goOn(end), nil
+			return jumpTo(end), nil
 		}
 	case rules.Jump:
 		if slices.Contains(tr.path, a.Chain) {
@@ -224,20 +224,20 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 			follows = end
 		}
 		tr.path = append(tr.path, a.Chain)
-		chain, err := tr.chain(continued{chain: a.Chain, end: follows})
+		chain, err := tr.chain(continuation{chain: a.Chain, end: follows})
 		tr.path = tr.path[:len(tr.path)-1]
-		return goOn(chain), err
+		return jumpTo(chain), err
 	}
 	return a, nil
 }
 
-// apart moves the actions of a rule to a separate chain, if rules with the same conditions in
+// separate moves the actions of a rule to a separate chain, if rules with the same conditions in
 // sequence would not be equivalent.
-func (tr *translator) apart(r ruleParts, source, follows string) (ruleParts, error) {
+func (tr *translator) separate(r ruleParts, source, follows string) (ruleParts, error) {
 	name := tr.reserve(source, "_DO")
 	var list []rules.Rule
 	for _, m := range r.except {
-		list = append(list, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{goOn(follows)}})
+		list = append(list, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{jumpTo(follows)}})
 	}
 	for _, a := range r.actions {
 		action := ruleParts{alternatives: always, actions: []rules.Action{a}}
@@ -250,6 +250,6 @@ func (tr *translator) apart(r ruleParts, source, follows string) (ruleParts, err
 		}
 		list = append(list, written...)
 	}
-	r.except, r.actions = nil, []rules.Action{goOn(tr.fill(name, list, follows))}
+	r.except, r.actions = nil, []rules.Action{jumpTo(tr.fill(name, list, follows))}
 	return r, nil
 }

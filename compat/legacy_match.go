@@ -10,24 +10,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A choice is a list of alternatives: a packet must satisfy all conditions of one. The alternatives
-// exclude each other.
-type choice [][]rules.Match
+// matchAlternatives are lists of conditions: a packet must satisfy all conditions of one list. The
+// lists exclude each other.
+type matchAlternatives [][]rules.Match
 
-// The choices without a condition.
+// The alternatives without a condition.
 var (
-	always = choice{nil}
-	never  = choice{}
+	always = matchAlternatives{nil}
+	never  = matchAlternatives{}
 )
 
 // conditions converts the matches of a rule into the form of xtables.
-func (tr *translator) conditions(matches []rules.Match) (alternatives choice, except []rules.Match, err error) {
+func (tr *translator) conditions(matches []rules.Match) (alternatives matchAlternatives, except []rules.Match, err error) {
 	alternatives, except, err = protocols(matches)
 	for _, m := range matches {
 		if err != nil || len(alternatives) == 0 {
 			return never, nil, err
 		}
-		var options choice
+		var options matchAlternatives
 		var not []rules.Match
 		if options, not, err = tr.condition(m); err == nil {
 			alternatives, except = alternatives.and(options), append(except, not...)
@@ -35,13 +35,14 @@ func (tr *translator) conditions(matches []rules.Match) (alternatives choice, ex
 	}
 	for _, list := range alternatives {
 		rules.SortMatches(list)
-		slices.SortStableFunc(list, outLast)
+		slices.SortStableFunc(list, outputInterfaceLast)
 	}
 	return alternatives, except, err
 }
 
-// outLast moves the output interface after the input interface, which is the order of decoding.
-func outLast(a, b rules.Match) int {
+// outputInterfaceLast moves the output interface after the input interface, which is the order of
+// decoding.
+func outputInterfaceLast(a, b rules.Match) int {
 	in, ok := a.(rules.MatchInterface)
 	out, both := b.(rules.MatchInterface)
 	if !ok || !both || in.Out == out.Out {
@@ -53,12 +54,12 @@ func outLast(a, b rules.Match) int {
 	return -1
 }
 
-// and returns the conjunction of two choices.
-func (c choice) and(other choice) choice {
+// and returns the conjunction of two lists of alternatives.
+func (c matchAlternatives) and(other matchAlternatives) matchAlternatives {
 	if len(other) == 1 && len(other[0]) == 0 {
 		return c
 	}
-	product := make(choice, 0, len(c)*len(other))
+	product := make(matchAlternatives, 0, len(c)*len(other))
 	for _, a := range c {
 		for _, b := range other {
 			product = append(product, slices.Concat(a, b))
@@ -68,7 +69,7 @@ func (c choice) and(other choice) choice {
 }
 
 // condition converts a match, except for protocols, into the form of xtables.
-func (tr *translator) condition(m rules.Match) (choice, []rules.Match, error) {
+func (tr *translator) condition(m rules.Match) (matchAlternatives, []rules.Match, error) {
 	switch m := m.(type) {
 	case rules.MatchFamily:
 		if m.Family == rules.Inet || m.Family == tr.family {
@@ -95,24 +96,24 @@ func (tr *translator) condition(m rules.Match) (choice, []rules.Match, error) {
 	case rules.Unknown:
 		return nil, nil, fmt.Errorf("%s is not known to the model", m)
 	}
-	return choice{{m}}, nil, nil
+	return matchAlternatives{{m}}, nil, nil
 }
 
-// negated returns the choice, which is always or never, or its opposite if not is set.
-func negated(not bool, c choice) choice {
+// negated returns c, which is always or never, or its opposite if not is set.
+func negated(not bool, c matchAlternatives) matchAlternatives {
 	if not == (len(c) > 0) {
 		return never
 	}
 	return always
 }
 
-// oneOf returns a choice of single conditions, or, with not, an exception for them. The negation of
-// one condition is a condition too.
-func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (choice, []rules.Match) {
+// oneOf returns alternatives of single conditions, or, with not, an exception for them. The
+// negation of one condition is a condition too.
+func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
 	if not && len(list) == 1 {
-		return choice{{negate(list[0])}}, nil
+		return matchAlternatives{{negate(list[0])}}, nil
 	}
-	options, except := make(choice, 0, len(list)), []rules.Match(nil)
+	options, except := make(matchAlternatives, 0, len(list)), []rules.Match(nil)
 	for _, m := range list {
 		if not {
 			except = append(except, m)
@@ -128,7 +129,7 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (choice, []rules
 
 // interfaces returns a condition for each name, without names that another name with a wildcard
 // covers.
-func interfaces(m rules.MatchInterface) (choice, []rules.Match) {
+func interfaces(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	var list []rules.MatchInterface
 	for i, n := range m.Names {
 		covered := false
@@ -147,7 +148,7 @@ func interfaces(m rules.MatchInterface) (choice, []rules.Match) {
 }
 
 // addresses returns a condition for each prefix.
-func (tr *translator) addresses(m rules.MatchAddr) (choice, []rules.Match) {
+func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.Match) {
 	if m.Family() != tr.family {
 		return never, nil
 	}
@@ -167,11 +168,11 @@ func (tr *translator) addresses(m rules.MatchAddr) (choice, []rules.Match) {
 }
 
 // owners returns a condition for each range. One rule may have several negated ones.
-func (tr *translator) owners(m rules.MatchOwner) (choice, error) {
+func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 	if tr.at.hook != rules.Output {
 		return nil, fmt.Errorf("%s at %s: xtables knows owners at output only", m, tr.at.hook)
 	}
-	options, all := choice{}, []rules.Match(nil)
+	options, all := matchAlternatives{}, []rules.Match(nil)
 	for _, ids := range m.IDs {
 		one := m
 		one.IDs = []rules.IDRange{ids}
@@ -181,17 +182,17 @@ func (tr *translator) owners(m rules.MatchOwner) (choice, error) {
 	case !m.Not:
 		return options, nil
 	case len(all) == 0 && !m.Socketless:
-		return choice{{rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: ^uint32(0)}}}}}, nil
+		return matchAlternatives{{rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: ^uint32(0)}}}}}, nil
 	}
-	return choice{all}, nil
+	return matchAlternatives{all}, nil
 }
 
 // ports returns conditions of as many ports as fit.
-func ports(m rules.MatchPort) choice {
+func ports(m rules.MatchPort) matchAlternatives {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
 		return negated(m.Not, always)
 	}
-	options, all := choice{}, []rules.Match(nil)
+	options, all := matchAlternatives{}, []rules.Match(nil)
 	for rest := m.Ports; len(rest) > 0; {
 		n := min(len(rest), xt.MaxSlots)
 		for xt.Slots(rest[:n]) > xt.MaxSlots {
@@ -202,7 +203,7 @@ func ports(m rules.MatchPort) choice {
 		rest = rest[n:]
 	}
 	if m.Not {
-		return choice{all}
+		return matchAlternatives{all}
 	}
 	return options
 }

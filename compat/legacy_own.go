@@ -65,7 +65,7 @@ func removeOwn(t *xtables.Table) (encoded, error) {
 		var own []xtables.Rule
 		for j := range c.Rules {
 			chain, _ := c.Rules[j].Jump()
-			if !IsOurs(c.Name) && !IsOurs(chain) {
+			if !IsSluiceChain(c.Name) && !IsSluiceChain(chain) {
 				kept = append(kept, c.Rules[j])
 				continue
 			}
@@ -73,13 +73,13 @@ func removeOwn(t *xtables.Table) (encoded, error) {
 			if err != nil {
 				return p, fmt.Errorf("%s: chain %s: rule %d: %w", t, c.Name, j+1, err)
 			}
-			if IsOurs(c.Name) {
+			if IsSluiceChain(c.Name) {
 				own = append(own, r)
 			} else {
 				p.jumps = append(p.jumps, placedRule{c.Name, j, r})
 			}
 		}
-		if IsOurs(c.Name) {
+		if IsSluiceChain(c.Name) {
 			names = append(names, c.Name)
 			p.chains = append(p.chains, encodedChain{c.Name, own})
 			continue

@@ -9,7 +9,7 @@ import (
 
 // protocols returns the choice of protocols that follows from all matches, including matches of
 // ports and flags.
-func protocols(matches []rules.Match) (choice, []rules.Match, error) {
+func protocols(matches []rules.Match) (matchAlternatives, []rules.Match, error) {
 	var candidates []rules.Protocol // nil for any
 	var list []rules.MatchProtocol
 	var excluded []rules.Protocol

@@ -40,7 +40,7 @@ func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
 // chains that jump to them, without policies.
 func ownRules(t *rules.Table) *rules.Table {
 	return ownPart(t, func(list []rules.Rule) []rules.Rule {
-		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return !JumpsToOurs(&r) })
+		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return !JumpsToSluice(&r) })
 	})
 }
 
@@ -49,7 +49,7 @@ func ownRules(t *rules.Table) *rules.Table {
 func ownAndPreceding(t *rules.Table) *rules.Table {
 	return ownPart(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {
-			if JumpsToOurs(&list[i]) {
+			if JumpsToSluice(&list[i]) {
 				return list[:i+1]
 			}
 		}
@@ -62,7 +62,7 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
 	ours := rules.Table{Family: t.Family, Name: t.Name}
 	for _, c := range t.Chains {
-		if !IsOurs(c.Name) {
+		if !IsSluiceChain(c.Name) {
 			if c.Rules = keep(c.Rules); len(c.Rules) == 0 {
 				continue
 			}
@@ -79,14 +79,14 @@ func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table 
 	return &ours
 }
 
-// IsOurs reports whether a chain of iptables-legacy has a name of Sluice's chains.
-func IsOurs(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }
+// IsSluiceChain reports whether a chain of iptables-legacy has a name of Sluice's chains.
+func IsSluiceChain(chain string) bool { return strings.HasPrefix(chain, ChainPrefix) }
 
-// JumpsToOurs reports whether a rule of iptables-legacy jumps to a chain of Sluice.
-func JumpsToOurs(r *rules.Rule) bool {
+// JumpsToSluice reports whether a rule of iptables-legacy jumps to a chain of Sluice.
+func JumpsToSluice(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
-		return ok && IsOurs(jump.Chain)
+		return ok && IsSluiceChain(jump.Chain)
 	})
 }
 

@@ -133,8 +133,8 @@ func needsPorts(a rules.Action) bool {
 }
 
 // protocols returns the protocols of the alternatives that have ports.
-func (r *ruleParts) protocols() choice {
-	var list choice
+func (r *ruleParts) protocols() matchAlternatives {
+	var list matchAlternatives
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
 		m := rules.MatchProtocol{Protocols: []rules.Protocol{p}}
 		has := slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
@@ -159,9 +159,9 @@ func hasPorts(m rules.Match) bool {
 	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP || p.Protocols[0] == rules.UDP)
 }
 
-// disturbs reports whether an action changes a field that the rule matches, while other actions
-// follow.
-func (r *ruleParts) disturbs() bool {
+// hasSideEffects reports whether an action changes a field that the rule matches, while other
+// actions follow.
+func (r *ruleParts) hasSideEffects() bool {
 	var mark, conntrackMark, connection bool // changed
 	for i, a := range r.actions {
 		if i == len(r.actions)-1 {

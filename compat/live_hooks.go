@@ -53,7 +53,7 @@ func newHookOrder(lists []nft.HookList) hookOrder {
 func (o hookOrder) has(h rules.Hook, id chainID) bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if id.family == rules.Inet || id.family == f {
-			if _, ok := o.place(f, h, id); !ok {
+			if _, ok := o.position(f, h, id); !ok {
 				return false
 			}
 		}
@@ -61,8 +61,8 @@ func (o hookOrder) has(h rules.Hook, id chainID) bool {
 	return true
 }
 
-// place returns the position of a chain in the list of a family.
-func (o hookOrder) place(f rules.Family, h rules.Hook, id chainID) (int, bool) {
+// position returns the position of a chain in the list of a family.
+func (o hookOrder) position(f rules.Family, h rules.Hook, id chainID) (int, bool) {
 	places := o[hookPlace{f, h}]
 	nat := id.nat
 	id.nat = false
@@ -76,8 +76,8 @@ func (o hookOrder) place(f rules.Family, h rules.Hook, id chainID) (int, bool) {
 // before reports whether a is listed before b in a family that both have.
 func (o hookOrder) before(h rules.Hook, a, b chainID) bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		x, okX := o.place(f, h, a)
-		y, okY := o.place(f, h, b)
+		x, okX := o.position(f, h, a)
+		y, okY := o.position(f, h, b)
 		if okX && okY && x < y {
 			return true
 		}
@@ -93,8 +93,8 @@ func (o hookOrder) sideOfConntrack(h rules.Hook, id chainID) int {
 		if id.family != rules.Inet && id.family != f {
 			continue
 		}
-		x, okX := o.place(f, h, id)
-		y, okY := o.place(f, h, conntrack)
+		x, okX := o.position(f, h, id)
+		y, okY := o.position(f, h, conntrack)
 		of := -1
 		if x > y {
 			of = 1

@@ -175,7 +175,7 @@ func (p *liveOrder) next(placed []bool) int {
 func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
 		isUnordered := j != i && p.first[i][j] == p.first[j][i] &&
-			sharePackets(p.chains[i], p.chains[j])
+			meetSamePackets(p.chains[i], p.chains[j])
 		if isUnordered && hasEffect(p.chains[i]) && hasEffect(p.chains[j]) {
 			return true
 		}
@@ -183,8 +183,8 @@ func (p *liveOrder) isAmbiguous(i int) bool {
 	return false
 }
 
-// sharePackets reports whether a packet can traverse both chains.
-func sharePackets(a, b rules.ChainRef) bool {
+// meetSamePackets reports whether a packet can traverse both chains.
+func meetSamePackets(a, b rules.ChainRef) bool {
 	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet || a.Table.Family == b.Table.Family
 }
 

@@ -117,7 +117,7 @@ func (a *featureCache) probe(features []xtables.Feature) error {
 			}
 		}
 		err := xtables.Probe(scratch, f)
-		if err != nil && !isLacking(err) {
+		if err != nil && !isMissing(err) {
 			return fmt.Errorf("%s: %w", f, err)
 		}
 		a.errs[f] = err
@@ -125,8 +125,8 @@ func (a *featureCache) probe(features []xtables.Feature) error {
 	return nil
 }
 
-// isLacking reports whether the error means that the kernel lacks the feature.
-func isLacking(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
+// isMissing reports whether the error means that the kernel lacks the feature.
+func isMissing(err error) bool { return IsNotSupported(err) || errors.Is(err, fs.ErrNotExist) }
 
 // diagnose adds the missing features of iptables-legacy to the error, if they can be probed.
 func diagnose(err error, rs rules.Ruleset) error {

@@ -1,5 +1,5 @@
-// Package e2e is the root of a separate module for everything that needs a cluster, another kernel or
-// programs of Istio, so that users of Sluice do not get these dependencies. It contains no code:
+// Package e2e is the root of a separate module for everything that needs a cluster, another kernel
+// or programs of Istio, so that users of Sluice do not get these dependencies. It contains no code:
 //
 //	istio         runs Istio's programs in network namespaces, and compares Sluice's rules with theirs
 //	istio/cmd     these programs, with Istio's packages at the version in go.mod

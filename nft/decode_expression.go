@@ -23,8 +23,8 @@ type expressionKind struct {
 	effect rules.Effect
 }
 
-// expressionNamed returns the kind of the expression with the name. It includes all expressions that
-// Linux 6.18 registers with nft_register_expr and in nft_basic_types
+// expressionNamed returns the kind of the expression with the name. It includes all expressions
+// that Linux 6.18 registers with nft_register_expr and in nft_basic_types
 // (net/netfilter/nf_tables_core.c). An expression with another name may have any effect.
 func expressionNamed(name string) (kind expressionKind, known bool) {
 	switch name {

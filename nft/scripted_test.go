@@ -62,8 +62,9 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	return &conn{fd: pair[0]}
 }
 
-// withShortTimeout sets a short timeout for answers, for a script that omits some of them. The other
-// answers arrive as soon as the goroutine of the script runs, on a busy machine after about 100 ms.
+// withShortTimeout sets a short timeout for answers, for a script that omits some of them. The
+// other answers arrive as soon as the goroutine of the script runs, on a busy machine after about
+// 100 ms.
 func (c *conn) withShortTimeout(t testing.TB) *conn {
 	t.Helper()
 	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())

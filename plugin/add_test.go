@@ -387,7 +387,8 @@ func TestADDRefuses(t *testing.T) {
 	}
 }
 
-// Neither the log nor the record can keep a pod from starting, and the log says why they are missing.
+// Neither the log nor the record can keep a pod from starting, and the log says why they are
+// missing.
 func TestADDWithoutPlaceToWrite(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)

@@ -49,9 +49,9 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 	return err
 }
 
-// checkUnredirected fails if the namespace of a pod that is left alone has rules of Sluice. They are
-// allowed if another attachment has them, or if the pod may be meant to have them or may make them
-// itself: nothing has looked for an istio-init where less was enough to decide.
+// checkUnredirected fails if the namespace of a pod that is left alone has rules of Sluice. They
+// are allowed if another attachment has them, or if the pod may be meant to have them or may make
+// them itself: nothing has looked for an istio-init where less was enough to decide.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil

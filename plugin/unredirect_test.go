@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of Sluice
-// then.
+// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of
+// Sluice then.
 func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
 	for _, row := range []struct {
 		name, backend string

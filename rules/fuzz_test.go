@@ -126,7 +126,8 @@ func FuzzParseMark(f *testing.F) {
 	})
 }
 
-// FuzzParseWords is about what is one word: reading must not panic, and an error must name the word.
+// FuzzParseWords is about what is one word: reading must not panic, and an error must name the
+// word.
 func FuzzParseWords(f *testing.F) {
 	addSeeds(f, "", "REDIRECT", "TPROXY", "tproxy", "true", "banana", "1", "127.0.0.1/8", "::1/128", "10.96.0.10", "fe80::1%eth0", "15001", "*")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -26,8 +26,8 @@ func (j *judge) inLegacy() []string {
 	return names
 }
 
-// lackingNFT returns the missing features of nf_tables that the parameters need.
-func (j *judge) lackingNFT() []nft.Feature {
+// missingNFT returns the missing features of nf_tables that the parameters need.
+func (j *judge) missingNFT() []nft.Feature {
 	if j.TablesErr != nil && nft.IsNotSupported(j.TablesErr) {
 		return []nft.Feature{nft.FeatureTables}
 	}
@@ -40,8 +40,8 @@ func (j *judge) lackingNFT() []nft.Feature {
 	return lacking
 }
 
-// lackingLegacy returns the missing features of iptables-legacy.
-func (j *judge) lackingLegacy() []nft.Feature {
+// missingLegacy returns the missing features of iptables-legacy.
+func (j *judge) missingLegacy() []nft.Feature {
 	var lacking []nft.Feature
 	for _, s := range j.LegacyFeatures {
 		if s.Err != nil {
@@ -59,18 +59,18 @@ func (j *judge) usesLegacy() bool {
 	case compat.BackendLegacy:
 		return true
 	}
-	return len(j.lackingNFT()) > 0 && len(j.LegacyFeatures) > 0 && len(j.lackingLegacy()) == 0
+	return len(j.missingNFT()) > 0 && len(j.LegacyFeatures) > 0 && len(j.missingLegacy()) == 0
 }
 
 // legacyKernel reports the kernel's features of iptables-legacy.
 func (j *judge) legacyKernel() {
-	lacking := j.lackingLegacy()
+	lacking := j.missingLegacy()
 	switch {
 	case len(j.LegacyFeatures) == 0 && j.Backend == compat.BackendLegacy:
 		j.add("kernel", Note, fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", j.Kernel),
 			"run rules doctor as root to determine the kernel's features")
 	case len(j.LegacyFeatures) == 0:
-	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy || j.Backend != compat.BackendNFT && len(j.lackingNFT()) > 0):
+	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy || j.Backend != compat.BackendNFT && len(j.missingNFT()) > 0):
 		for _, f := range lacking {
 			j.prevent("kernel", fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, f.Name),
 				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))
@@ -84,9 +84,9 @@ func (j *judge) legacyKernel() {
 	}
 }
 
-// asTheyRun returns the parameters with the actual priorities of the rules: in iptables-legacy
-// always Istio's.
-func (j *judge) asTheyRun() rules.Redirect {
+// actualPriorities returns the parameters with the actual priorities of the rules: in
+// iptables-legacy always Istio's.
+func (j *judge) actualPriorities() rules.Redirect {
 	r := j.redirect
 	if j.ours() == nil && (len(j.inLegacy()) > 0 || j.usesLegacy()) {
 		r.Without = append(slices.Clone(r.Without), rules.NATFirst)
@@ -94,8 +94,8 @@ func (j *judge) asTheyRun() rules.Redirect {
 	return r
 }
 
-// held reports the backend that holds Sluice's rules.
-func (j *judge) held() {
+// installed reports the backend that holds Sluice's rules.
+func (j *judge) installed() {
 	legacy := j.inLegacy()
 	const whether = "rules check compares them with the parameters"
 	switch t := j.ours(); {

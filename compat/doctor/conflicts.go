@@ -36,7 +36,7 @@ func (j *judge) samples() []sample {
 				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 			}
 		}
-		other := unused(f)
+		other := documentationAddr(f)
 		self := out(rules.TCP, proxy, end(pod, 8080))
 		self.OutInterface = lo
 		list = append(list,
@@ -53,8 +53,8 @@ func (j *judge) samples() []sample {
 	return list
 }
 
-// unused returns an address for documentation (RFC 5737, RFC 3849).
-func unused(f rules.Family) netip.Addr {
+// documentationAddr returns an address for documentation (RFC 5737, RFC 3849).
+func documentationAddr(f rules.Family) netip.Addr {
 	if f == rules.IPv6 {
 		return netip.MustParseAddr("2001:db8::1")
 	}
@@ -82,7 +82,7 @@ func (j *judge) destination(f rules.Family) netip.Addr {
 			return p.Addr()
 		}
 	}
-	return unused(f)
+	return documentationAddr(f)
 }
 
 // server returns a nameserver.
@@ -92,7 +92,7 @@ func (j *judge) server(f rules.Family) netip.Addr {
 			return s
 		}
 	}
-	return unused(f)
+	return documentationAddr(f)
 }
 
 // conflicts compares the fates of samples with Sluice's rules alone and with the foreign rules.
@@ -101,7 +101,7 @@ func (j *judge) conflicts() {
 	if j.TablesErr != nil || len(others) == 0 {
 		return
 	}
-	together := rules.Ruleset{Tables: j.among(others), Routing: j.compiled.Routing}
+	together := rules.Ruleset{Tables: j.withCompiled(others), Routing: j.compiled.Routing}
 	found := false
 	budget := diff.AgentBudget.From(time.Now()) // of all samples
 	for _, s := range j.samples() {
@@ -112,7 +112,7 @@ func (j *judge) conflicts() {
 				"rules explain --live follows one connection for longer")
 			return
 		}
-		if j.sameFate(alone, trace.Fate) || j.bypasses() && alone.Captured() && !trace.Fate.Dropped {
+		if j.sameCapture(alone, trace.Fate) || j.bypasses() && alone.Captured() && !trace.Fate.Dropped {
 			continue // the same, or reported with all other packets that bypass the proxy
 		}
 		found = true
@@ -121,7 +121,7 @@ func (j *judge) conflicts() {
 		case trace.Fate.Undecided != "":
 			next = "check that rule; rules validate tests it with connections"
 		case j.isIstio(lastForeign(trace)):
-			severity, next = j.besideIstio(), removeIstio
+			severity, next = j.istioSeverity(), removeIstio
 			if alone.Captured() {
 				severity = Problem
 			}
@@ -129,16 +129,16 @@ func (j *judge) conflicts() {
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
 		j.add("rules", severity, fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
-			s.kind, s.packet, j.fateText(alone), j.otherwise(trace)), next)
+			s.kind, s.packet, j.fateText(alone), j.actualText(trace)), next)
 	}
 	if !found && !j.bypasses() {
 		j.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
 	}
 }
 
-// among inserts the compiled table at the position of Sluice's table, or first, the position of a
-// new table.
-func (j *judge) among(others []rules.Table) []rules.Table {
+// withCompiled inserts the compiled table at the position of Sluice's table, or first, the position
+// of a new table.
+func (j *judge) withCompiled(others []rules.Table) []rules.Table {
 	if j.ours() == nil {
 		return append(slices.Clone(j.compiled.Tables), others...)
 	}
@@ -151,9 +151,9 @@ func (j *judge) among(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameFate reports whether two fates are equal for capture. Marks and zones may differ, except
+// sameCapture reports whether two fates are equal for capture. Marks and zones may differ, except
 // TPROXY's mark of a connection, because it routes all replies to lo.
-func (j *judge) sameFate(a, b rules.Fate) bool {
+func (j *judge) sameCapture(a, b rules.Fate) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == "" &&
 		j.connectionMark(a) == j.connectionMark(b)
 }
@@ -174,9 +174,9 @@ func (j *judge) fateText(f rules.Fate) string {
 	return f.String()
 }
 
-// otherwise returns a sentence about the fate of the packet and the last matching rule of a foreign
-// table.
-func (j *judge) otherwise(t rules.Trace) string {
+// actualText returns a sentence about the fate of the packet and the last matching rule of a
+// foreign table.
+func (j *judge) actualText(t rules.Trace) string {
 	text := "it is " + j.fateText(t.Fate)
 	if step := lastForeign(t); step != nil {
 		return fmt.Sprintf("%s by %s", text, step)

@@ -76,7 +76,7 @@ func Sum(findings []Finding) Verdict {
 // are invalid (see [rules.Redirect.Validate]).
 func Judge(f Facts, r rules.Redirect) []Finding {
 	j := &judge{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
-	j.compiled = rules.MustCompile(j.asTheyRun())
+	j.compiled = rules.MustCompile(j.actualPriorities())
 	j.kernel()
 	j.legacyKernel()
 	j.permission()

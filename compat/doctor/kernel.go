@@ -13,7 +13,7 @@ import (
 // kernel reports the kernel's features.
 func (j *judge) kernel() {
 	if j.FeaturesErr != nil {
-		j.unaskedKernel()
+		j.unprobedKernel()
 		return
 	}
 	lacking := false
@@ -58,8 +58,8 @@ func (j *judge) needs(f nft.Feature) bool {
 	return true
 }
 
-// unaskedKernel reports features that follow from other facts if probing was not possible.
-func (j *judge) unaskedKernel() {
+// unprobedKernel reports features that follow from other facts if probing was not possible.
+func (j *judge) unprobedKernel() {
 	needed := nft.FeatureNAT
 	switch {
 	case j.Backend == compat.BackendLegacy:

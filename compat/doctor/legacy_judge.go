@@ -29,7 +29,7 @@ func (j *judge) legacy() {
 		case t.Rules == 0:
 			j.add("rules", Note, name+" is empty: reading it with iptables-legacy created it", "")
 		case isIstios:
-			j.beside(fmt.Sprintf("%s has %s, those of istio-iptables among them", name, countText(t.Rules, "rule")),
+			j.istioRules(fmt.Sprintf("%s has %s, those of istio-iptables among them", name, countText(t.Rules, "rule")),
 				slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
 		case t.isOurs():
 			j.add("rules", Note, fmt.Sprintf("%s has %s, including Sluice's, which run before the others", name, countText(t.Rules, "rule")), "")
@@ -49,5 +49,5 @@ func (j *judge) legacyNAT(name string, t LegacyTable) {
 		return
 	}
 	j.add("rules", Warning, verdict+", the priority of Sluice's: the chain registered last runs first, and the other one is not evaluated for connections that it translates",
-		j.beforeUs())
+		j.orderAdvice())
 }

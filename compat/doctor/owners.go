@@ -20,7 +20,7 @@ func (j *judge) foreign() []rules.Table {
 // owners reports the foreign rules at the hooks of capture, and their order.
 func (j *judge) owners() {
 	if j.TablesErr == nil || nft.IsNotSupported(j.TablesErr) {
-		j.held()
+		j.installed()
 	}
 	for _, t := range j.foreign() {
 		for i := range t.Chains {
@@ -29,26 +29,26 @@ func (j *judge) owners() {
 				continue
 			}
 			if c.Base.Type == rules.NAT {
-				j.translator(&t, c)
+				j.natChain(&t, c)
 			} else if c.Base.Priority < 0 {
-				j.marker(&t, c)
+				j.mangleChain(&t, c)
 			}
 		}
 	}
 }
 
-// translator reports a foreign NAT chain.
-func (j *judge) translator(t *rules.Table, c *rules.Chain) {
+// natChain reports a foreign NAT chain.
+func (j *judge) natChain(t *rules.Table, c *rules.Chain) {
 	verdict, first := j.order(t, c, "rule of NAT", j.natPriority())
 	if !first {
 		j.add("rules", Note, verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
 		return
 	}
-	j.add("rules", Warning, verdict+": Sluice's rules are not evaluated for connections that they translate", j.beforeUs())
+	j.add("rules", Warning, verdict+": Sluice's rules are not evaluated for connections that they translate", j.orderAdvice())
 }
 
-// marker reports a foreign chain at the positions of iptables' raw and mangle tables.
-func (j *judge) marker(t *rules.Table, c *rules.Chain) {
+// mangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
+func (j *judge) mangleChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < conntrackPriority
 	ours, ok := j.priority(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT && (b.Priority < conntrackPriority) == isRaw
@@ -60,7 +60,7 @@ func (j *judge) marker(t *rules.Table, c *rules.Chain) {
 	verdict, first := j.order(t, c, "rule", ours)
 	if isRaw && first && j.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		j.add("rules", Warning, verdict+" and choose conntrack zones: the first choice counts, and answers to captured DNS queries may be lost",
-			j.beforeUs())
+			j.orderAdvice())
 		return
 	}
 	j.add("rules", Note, verdict, "")
@@ -112,8 +112,8 @@ func (j *judge) natPriority() int {
 	return rules.NATPriority
 }
 
-// priority returns the priority of Sluice's first base chain that satisfies is. It uses the installed
-// chains, or the compiled ones if none are installed.
+// priority returns the priority of Sluice's first base chain that satisfies is. It uses the
+// installed chains, or the compiled ones if none are installed.
 func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
 	tables := j.compiled.Tables
 	if t := j.ours(); t != nil {
@@ -129,8 +129,8 @@ func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
 	return 0, false
 }
 
-// beforeUs returns the remedy for foreign chains that run before Sluice's.
-func (j *judge) beforeUs() string {
+// orderAdvice returns the remedy for foreign chains that run before Sluice's.
+func (j *judge) orderAdvice() string {
 	if slices.Contains(j.redirect.Without, rules.NATFirst) {
 		return "leave the deviation nat-first on (see rules help deviations), or give that chain a higher priority"
 	}
@@ -142,7 +142,7 @@ func (j *judge) istio() {
 	for i := range j.Tables {
 		t := &j.Tables[i]
 		if program := istioProgram(t); program != "" {
-			j.beside(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program), marks(t))
+			j.istioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program), marks(t))
 		}
 	}
 }
@@ -150,9 +150,9 @@ func (j *judge) istio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "rules cleanup --istio removes them"
 
-// beside reports rules of Istio's programs. marking means that they save marks to connections, which
-// conflicts with TPROXY.
-func (j *judge) beside(verdict string, marking bool) {
+// istioRules reports rules of Istio's programs. marking means that they save marks to connections,
+// which conflicts with TPROXY.
+func (j *judge) istioRules(verdict string, marking bool) {
 	switch {
 	case !j.tproxy():
 		verdict += ": two programs capture here"
@@ -161,11 +161,11 @@ func (j *judge) beside(verdict string, marking bool) {
 	default:
 		verdict += ": two programs capture, and rules apply refuses TPROXY with them"
 	}
-	j.add("rules", j.besideIstio(), verdict, removeIstio)
+	j.add("rules", j.istioSeverity(), verdict, removeIstio)
 }
 
-// besideIstio returns the severity of rules of Istio's programs.
-func (j *judge) besideIstio() Severity {
+// istioSeverity returns the severity of rules of Istio's programs.
+func (j *judge) istioSeverity() Severity {
 	if j.tproxy() {
 		return Problem
 	}

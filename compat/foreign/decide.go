@@ -100,7 +100,7 @@ const (
 // OwnerOf returns the owner of a rule in a table of [compat.ReadLive].
 func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
-	case t.Family == rules.Inet && t.Name == rules.TableName, compat.IsOurs(step.Chain.Name) && compat.IsLegacy(t):
+	case t.Family == rules.Inet && t.Name == rules.TableName, compat.IsSluiceChain(step.Chain.Name) && compat.IsLegacy(t):
 		return OwnerSluice
 	case compat.IsLegacy(t):
 		return OwnerLegacy
@@ -110,15 +110,15 @@ func OwnerOf(step *rules.Step) Owner {
 	return OwnerNFT
 }
 
-// mostClasses is the maximum number of classes in an effect.
-const mostClasses = 3
+// maxClasses is the maximum number of classes in an effect.
+const maxClasses = 3
 
 // Decide returns the effect of the foreign rules in a namespace on the traffic that the desired
 // ruleset captures. Live contains all rules of the namespace, including Sluice's. The budget limits
 // the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
-	e := Effect{Bypasses: []Bypass{}, Unknown: unread(&live)}
-	if alone(&live) {
+	e := Effect{Bypasses: []Bypass{}, Unknown: unreadParts(&live)}
+	if isAlone(&live) {
 		return e
 	}
 	orders, ok := ordersOf(live.Ambiguous)
@@ -132,7 +132,7 @@ func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	var results []diff.Result
 	for _, set := range orders {
 		set()
-		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{MaxClasses: mostClasses, Budget: within}))
+		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{MaxClasses: maxClasses, Budget: within}))
 	}
 	e.add(results, live.Ambiguous)
 	return e
@@ -200,8 +200,8 @@ func describe(conditions []diff.Condition) string {
 	return "packets with " + strings.Join(words, ", ")
 }
 
-// unread lists the live functions that were not read and may have any effect.
-func unread(live *compat.Live) []string {
+// unreadParts lists the live functions that were not read and may have any effect.
+func unreadParts(live *compat.Live) []string {
 	list := []string{}
 	for _, f := range live.Others {
 		list = append(list, "the effect of this function of the kernel on packets is unknown: "+f.String())
@@ -215,15 +215,15 @@ func unread(live *compat.Live) []string {
 	return list
 }
 
-// alone reports whether all rules are Sluice's.
-func alone(live *compat.Live) bool {
+// isAlone reports whether all rules are Sluice's.
+func isAlone(live *compat.Live) bool {
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
 		if t.Family == rules.Inet && t.Name == rules.TableName {
 			continue
 		}
 		for j := range t.Chains {
-			if !compat.IsLegacy(t) && len(t.Chains[j].Rules) > 0 || compat.IsLegacy(t) && !onlyOurs(&t.Chains[j]) {
+			if !compat.IsLegacy(t) && len(t.Chains[j].Rules) > 0 || compat.IsLegacy(t) && !jumpsOnlyToSluice(&t.Chains[j]) {
 				return false
 			}
 		}
@@ -231,8 +231,8 @@ func alone(live *compat.Live) bool {
 	return true
 }
 
-// onlyOurs reports whether a chain of iptables-legacy contains only Sluice's rules and jumps to
-// them.
-func onlyOurs(c *rules.Chain) bool {
-	return compat.IsOurs(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return !compat.JumpsToOurs(&r) })
+// jumpsOnlyToSluice reports whether a chain of iptables-legacy contains only Sluice's rules and
+// jumps to them.
+func jumpsOnlyToSluice(c *rules.Chain) bool {
+	return compat.IsSluiceChain(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return !compat.JumpsToSluice(&r) })
 }

@@ -51,7 +51,7 @@ func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 // hasOurs reports whether some rules are Sluice's.
 func hasOurs(live *compat.Live) bool {
 	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
-		ours := func(c rules.Chain) bool { return compat.IsOurs(c.Name) }
+		ours := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
 		return t.Family == rules.Inet && t.Name == rules.TableName || compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, ours)
 	})
 }

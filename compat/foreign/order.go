@@ -5,9 +5,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// mostOrders is the maximum number of orders of base chains to evaluate: those of three pairs of
+// maxOrders is the maximum number of orders of base chains to evaluate: those of three pairs of
 // chains, or of three chains.
-const mostOrders = 8
+const maxOrders = 8
 
 // ordersOf returns all orders of base chains whose order is unknown; each function applies one to
 // the ruleset. It returns false if there are too many.
@@ -21,7 +21,7 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 			return nil, false // on which side of conntrack they run is not known either
 		}
 		var longer []func()
-		for _, p := range permutations(len(a.Chains), mostOrders) {
+		for _, p := range permutations(len(a.Chains), maxOrders) {
 			for _, before := range orders {
 				longer = append(longer, func() {
 					before()
@@ -31,7 +31,7 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 				})
 			}
 		}
-		if orders = longer; len(orders) == 0 || len(orders) > mostOrders {
+		if orders = longer; len(orders) == 0 || len(orders) > maxOrders {
 			return nil, false
 		}
 	}

@@ -266,9 +266,8 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 	}
 	leftFate, leftOthers := Explain(&a.left.model, p)
 	rightFate, rightOthers := Explain(&a.right.model, p)
-	if leftFate.RedirectLast != 0 || leftFate.DNATPortLast != 0 || rightFate.RedirectLast != 0 ||
-		rightFate.DNATPortLast != 0 {
-		l.To, r.To = p.Destination, p.Destination // the kernel draws the port
+	if destinationDrawn(leftFate, p) || destinationDrawn(rightFate, p) {
+		l.To, r.To = p.Destination, p.Destination
 	}
 	if !l.HasConnection || !r.HasConnection {
 		l.HasConnection, l.ConntrackMark, l.Zone = false, 0, 0
@@ -291,6 +290,16 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 	default:
 		a.fail(p, "alike: "+string(a.result.Verdict(true)), l, r)
 	}
+}
+
+// destinationDrawn reports whether the kernel may select the destination that the packet has
+// already: a port of a range, or an address of a range that contains the address of the packet.
+func destinationDrawn(f rules.Fate, p rules.Packet) bool {
+	if f.RedirectLast != 0 || f.DNATPortLast != 0 {
+		return true
+	}
+	addr := p.Destination.Addr()
+	return f.DNATAddrLast.IsValid() && f.DNATAddr.Compare(addr) <= 0 && addr.Compare(f.DNATAddrLast) <= 0
 }
 
 // witness judges the witness of a class.

@@ -51,9 +51,9 @@ type Process struct {
 	Name  string
 }
 
-// Sender returns the sender of the packet, or false if its socket is closed or unknown. The group
+// Process returns the sender of the packet, or false if its socket is closed or unknown. The group
 // is the group of the process, or equal to the user if no visible process has the socket.
-func (n *Namespace) Sender(protocol rules.Protocol, source, destination netip.AddrPort) (Process, bool) {
+func (n *Namespace) Process(protocol rules.Protocol, source, destination netip.AddrPort) (Process, bool) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list := n.handle.SocketDiagTCP
 		switch protocol {

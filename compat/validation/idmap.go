@@ -67,9 +67,9 @@ func parseIDMap(r io.Reader) (idMap, error) {
 // errNoProcess is the error for a user namespace whose id mapping is unknown.
 var errNoProcess = errors.New("the network namespace belongs to another user namespace, of which /proc shows no process")
 
-// idMaps returns the maps of the namespace: nil maps if its user namespace is the one of this process,
-// or if the kernel does not report it. With an error the maps translate every id into overflowID,
-// as the kernel does.
+// idMaps returns the maps of the namespace: nil maps if its user namespace is the one of this
+// process, or if the kernel does not report it. With an error the maps translate every id into
+// overflowID, as the kernel does.
 func idMaps(ns *netns.NS) (uids, gids idMap, err error) {
 	owner, ownerErr := userNamespace(ns)
 	own, ownErr := namespaceFile("/proc/thread-self/ns/user")

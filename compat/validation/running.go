@@ -75,8 +75,8 @@ func listening(list []entry, protocol rules.Protocol, port uint16) bool {
 	})
 }
 
-// taker returns the local address of the other end of the caller's connection.
-func taker(list []entry, caller netip.AddrPort) (local netip.AddrPort, found bool) {
+// takerOf returns the local address of the other end of the caller's connection.
+func takerOf(list []entry, caller netip.AddrPort) (local netip.AddrPort, found bool) {
 	i := slices.IndexFunc(list, func(e entry) bool { return e.protocol == rules.TCP && !e.listens && e.peer == caller })
 	if i < 0 {
 		return netip.AddrPort{}, false

@@ -180,7 +180,7 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 		o.outcome, o.err = unknown, err
 		return
 	}
-	local, found := taker(list, o.source)
+	local, found := takerOf(list, o.source)
 	if !found {
 		o.outcome = strange
 		return

@@ -107,8 +107,8 @@ func WriteLayout(w io.Writer, ref string, image v1.Image) error {
 	return writeLayout(w, ref, func(top layout.Path, o layout.Option) error { return top.AppendImage(image, o) })
 }
 
-// writeLayout writes a layout as an archive. The annotations are the names that containerd and other
-// programs read.
+// writeLayout writes a layout as an archive. The annotations are the names that containerd and
+// other programs read.
 func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Option) error) error {
 	dir, err := os.MkdirTemp("", "image")
 	if err != nil {

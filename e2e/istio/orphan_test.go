@@ -78,8 +78,8 @@ func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
 }
 
 // fill sends until the receiver's window is closed and the send buffer is full, and returns the
-// number of bytes. A full buffer alone is not enough: the receiver may still have room for data that
-// is on its way.
+// number of bytes. A full buffer alone is not enough: the receiver may still have room for data
+// that is on its way.
 func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	t.Helper()
 	raw, err := c.SyscallConn()

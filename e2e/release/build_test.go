@@ -220,8 +220,8 @@ func open(t *testing.T, r *Release, archive string) layout.Path {
 	return l
 }
 
-// checkChart pushes the chart with Helm, and renders it from the registry: its image is the one that
-// was pushed.
+// checkChart pushes the chart with Helm, and renders it from the registry: its image is the one
+// that was pushed.
 func checkChart(t *testing.T, r *Release, digest string) {
 	t.Helper()
 	helm, err := filepath.Abs(cmp.Or(os.Getenv("HELM"), "../../bin/e2e/helm"))

@@ -1,7 +1,7 @@
 // Package release builds everything that a release of Sluice consists of: archives of static
-// programs, packages for Debian and RPM, the image as an OCI layout, the Helm chart with the digest of
-// the image, the manifest for krew, shell completions, man pages, SPDX documents, SLSA provenance,
-// checksums and signatures.
+// programs, packages for Debian and RPM, the image as an OCI layout, the Helm chart with the digest
+// of the image, the manifest for krew, shell completions, man pages, SPDX documents, SLSA
+// provenance, checksums and signatures.
 //
 //	r := release.Release{Source: "../..", Out: "dist", Version: "v0.2.0", Commit: commit, Time: t}
 //	err := r.Build(ctx)

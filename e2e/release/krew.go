@@ -6,7 +6,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A krewPlugin is the manifest of a plugin in an index of krew (krew.googlecontainertools.github.com).
+// A krewPlugin is the manifest of a plugin in an index of krew
+// (krew.googlecontainertools.github.com).
 type krewPlugin struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`

@@ -90,7 +90,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.cluster = cluster.New(api)
-	a.events = newNodeEvents(a.cluster.Tell, v.Text("NODE_NAME"), o.Log.Logger)
+	a.events = newNodeEvents(a.cluster.SendEvent, v.Text("NODE_NAME"), o.Log.Logger)
 	a.reporter = newReporter(v, o.Log.Logger, a.metrics)
 	a.bypass = a.newBypass()
 	a.decider = retire.New(retire.Options{

@@ -58,9 +58,9 @@ func (a *Agent) runtimePart() observe.Part {
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
 }
 
-// passedBy reports whether, according to its files, the runtime uses a configuration without the
+// bypassed reports whether, according to its files, the runtime uses a configuration without the
 // plugin.
-func (r *reporter) passedBy() bool {
+func (r *reporter) bypassed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seen.passedBy

@@ -12,7 +12,7 @@ import (
 
 // A notice is a current problem in the form of an event. Count is the number of occurrences if
 // known; otherwise each begin of the problem counts.
-type notice struct {
+type problemEvent struct {
 	reason, message string
 	count           int
 }
@@ -29,22 +29,22 @@ const (
 // nodeEvents reports problems of the node, and their end, as events. It compares the current
 // problems with the reported ones, so that nothing is lost while the API server is unavailable, and
 // nothing outdated is reported afterwards. A repeated problem is reported each time;
-// [cluster.Client.Tell] counts it in one event.
+// [cluster.Client.SendEvent] counts it in one event.
 type nodeEvents struct {
-	tell func(context.Context, cluster.Event) error
+	send func(context.Context, cluster.Event) error
 	node string
 	log  *zap.Logger
 	wake chan struct{}
 
-	mu   sync.Mutex
-	now  []notice
-	told map[string]told
-	open bool // a warning was told that is not over
-	past []notice
+	mu       sync.Mutex
+	now      []problemEvent
+	reported map[string]reportedProblem
+	open     bool // a warning was told that is not over
+	past     []problemEvent
 }
 
-// told is the last reported event of a reason; it remains while the problem lasts.
-type told struct {
+// reportedProblem is the last reported event of a reason; it remains while the problem lasts.
+type reportedProblem struct {
 	stands bool
 	count  int
 }
@@ -56,11 +56,11 @@ type nodeEvent struct {
 }
 
 func newNodeEvents(tell func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger) *nodeEvents {
-	return &nodeEvents{tell: tell, node: nodeName, log: log, wake: make(chan struct{}, 1), told: map[string]told{}}
+	return &nodeEvents{send: tell, node: nodeName, log: log, wake: make(chan struct{}, 1), reported: map[string]reportedProblem{}}
 }
 
 // set sets the current problems.
-func (a *nodeEvents) set(now []notice) {
+func (a *nodeEvents) set(now []problemEvent) {
 	a.mu.Lock()
 	a.now = now
 	a.mu.Unlock()
@@ -70,9 +70,9 @@ func (a *nodeEvents) set(now []notice) {
 	}
 }
 
-// tellPast reports a warning once about a problem that has ended or ends this process, which could
+// notePast reports a warning once about a problem that has ended or ends this process, which could
 // not be reported while it lasted.
-func (a *nodeEvents) tellPast(n notice) {
+func (a *nodeEvents) notePast(n problemEvent) {
 	a.mu.Lock()
 	a.past = append(a.past, n)
 	a.mu.Unlock()
@@ -104,7 +104,7 @@ func (a *nodeEvents) run(ctx context.Context) {
 func (a *nodeEvents) deliver(ctx context.Context) bool {
 	for _, e := range a.due(time.Now()) {
 		bounded, cancel := context.WithTimeout(ctx, eventTime)
-		err := a.tell(bounded, e.Event)
+		err := a.send(bounded, e.Event)
 		cancel()
 		if err != nil {
 			a.log.Warn("the node's events do not know it yet", zap.String("reason", e.Reason), zap.Error(err))
@@ -128,7 +128,7 @@ func (a *nodeEvents) due(at time.Time) []nodeEvent {
 	}
 	wrong := map[string]bool{}
 	for _, n := range a.now {
-		last := a.told[n.reason]
+		last := a.reported[n.reason]
 		if more := n.since(last); !wrong[n.reason] && more > 0 {
 			e := event
 			e.Warning, e.Reason, e.Message, e.Count = true, n.reason, n.message, more
@@ -136,9 +136,9 @@ func (a *nodeEvents) due(at time.Time) []nodeEvent {
 		}
 		wrong[n.reason] = true
 	}
-	for reason := range a.told {
+	for reason := range a.reported {
 		if !wrong[reason] {
-			delete(a.told, reason)
+			delete(a.reported, reason)
 		}
 	}
 	if len(a.now) == 0 && a.open {
@@ -149,7 +149,7 @@ func (a *nodeEvents) due(at time.Time) []nodeEvent {
 }
 
 // since returns the number of occurrences since the last report.
-func (n notice) since(last told) int {
+func (n problemEvent) since(last reportedProblem) int {
 	switch {
 	case !last.stands, n.count < last.count: // or it is counted anew
 		return max(1, n.count)
@@ -169,6 +169,6 @@ func (a *nodeEvents) note(e nodeEvent) {
 	}
 	a.open = e.Warning
 	if e.Warning {
-		a.told[e.Reason] = told{true, e.total}
+		a.reported[e.Reason] = reportedProblem{true, e.total}
 	}
 }

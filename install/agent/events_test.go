@@ -35,37 +35,37 @@ func TestNodeEvents(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.run(ctx)
-		disk, writer := notice{reason: "DiskFull", message: "the disk"}, notice{"ConflictingWriter", "cilium", 3}
+		disk, writer := problemEvent{reason: "DiskFull", message: "the disk"}, problemEvent{"ConflictingWriter", "cilium", 3}
 		for _, step := range []struct {
 			name  string
 			away  bool
 			pass  time.Duration
-			wrong []notice
+			wrong []problemEvent
 			want  string // the events so far
 		}{
 			{"nothing was ever wrong", false, 0, nil, ""},
-			{"a disk is full", false, 0, []notice{disk}, "DiskFull the disk"},
-			{"it still is", false, time.Hour, []notice{disk}, "DiskFull the disk"},
-			{"a conflicting writer comes", false, 0, []notice{disk, writer}, "DiskFull the disk, ConflictingWriter cilium 3"},
+			{"a disk is full", false, 0, []problemEvent{disk}, "DiskFull the disk"},
+			{"it still is", false, time.Hour, []problemEvent{disk}, "DiskFull the disk"},
+			{"a conflicting writer comes", false, 0, []problemEvent{disk, writer}, "DiskFull the disk, ConflictingWriter cilium 3"},
 			{"all is over", false, time.Second, nil, "DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage},
 			{
 				"the writer is back at once", false, time.Second,
-				[]notice{writer},
+				[]problemEvent{writer},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3",
 			},
 			{
 				"and has written twice more", false, time.Hour,
-				[]notice{{"ConflictingWriter", "cilium", 5}},
+				[]problemEvent{{"ConflictingWriter", "cilium", 5}},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
 				"a trouble that nobody can be told", true, time.Minute,
-				[]notice{disk, {"ConflictingWriter", "cilium", 5}},
+				[]problemEvent{disk, {"ConflictingWriter", "cilium", 5}},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
 				"and now can, while the writer is counted anew", false, time.Minute,
-				[]notice{disk, writer},
+				[]problemEvent{disk, writer},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
 					", ConflictingWriter cilium 3, ConflictingWriter cilium 2, DiskFull the disk, ConflictingWriter cilium 3",
 			},
@@ -94,7 +94,7 @@ func TestNodeEventsWaits(t *testing.T) {
 		defer cancel()
 		go a.run(ctx)
 		for range 10 {
-			a.set([]notice{{reason: "DiskFull", message: "the disk"}})
+			a.set([]problemEvent{{reason: "DiskFull", message: "the disk"}})
 			synctest.Wait()
 		}
 		if n := asked.Load(); n != 1 {

@@ -19,15 +19,15 @@ const kernelRetry = 30 * time.Second
 
 // A kernel tests whether the kernel supports the rules.
 type kernel struct {
-	engine compat.BackendName
-	choose func(compat.BackendName) (compat.Backend, error)
+	backend compat.BackendName
+	choose  func(compat.BackendName) (compat.Backend, error)
 
 	mu   sync.Mutex
 	part observe.Part
 }
 
 func newKernel(e compat.BackendName) *kernel {
-	return &kernel{engine: e, choose: compat.Choose, part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}}}
+	return &kernel{backend: e, choose: compat.Choose, part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}}}
 }
 
 func (k *kernel) get() observe.Part {
@@ -85,7 +85,7 @@ func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
 		return "", err
 	}
 	defer func() { _ = ns.Close() }()
-	backend, err := k.choose(k.engine)
+	backend, err := k.choose(k.backend)
 	if err != nil {
 		return "", err
 	}
@@ -106,10 +106,10 @@ func (k *kernel) lacking(rs rules.Ruleset) []string {
 			}
 		}
 	}
-	if k.engine != compat.BackendLegacy {
+	if k.backend != compat.BackendLegacy {
 		note(nft.Probe())
 	}
-	if k.engine != compat.BackendNFT {
+	if k.backend != compat.BackendNFT {
 		note(compat.ProbeLegacy(rs))
 	}
 	return reasons

@@ -86,7 +86,7 @@ func (a *Agent) refresh() {
 		a.metrics.SetBool(metrics.InstallPartReady(p.Name), p.Ready)
 	}
 	_, bypassed := a.bypass.Standing()
-	a.metrics.SetBool(metrics.ChainBypassed(), bypassed || a.reporter.passedBy())
+	a.metrics.SetBool(metrics.ChainBypassed(), bypassed || a.reporter.bypassed())
 	if a.auditor != nil {
 		a.auditor.Measure()
 	}

@@ -15,8 +15,8 @@ import (
 var errMounts = errors.New("the runtime reads other directories than the agent's mounts: " +
 	"the agent ends, and the kubelet starts it with new mounts")
 
-// farewellTime is the time limit for delivering the last events before an exit.
-const farewellTime = 5 * time.Second
+// exitReportTimeout is the time limit for delivering the last events before an exit.
+const exitReportTimeout = 5 * time.Second
 
 // remount ends the agent if only new mounts help. The runtime creates the mounts in its own mount
 // namespace, so that they show the directories that it reads, however these were replaced, and the
@@ -34,9 +34,9 @@ func (a *Agent) remount(s node.Status) {
 	}
 }
 
-// farewell delivers the node's events before the agent exits.
-func (a *Agent) farewell(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, farewellTime)
+// reportExit delivers the node's events before the agent exits.
+func (a *Agent) reportExit(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, exitReportTimeout)
 	defer cancel()
 	a.events.deliver(ctx)
 }

@@ -80,14 +80,14 @@ func TestSync(t *testing.T) {
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
 		`sluice_install_writes_total{part="binary",result="error"} 3`, `istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
-	if !d.passedBy() {
+	if !d.bypassed() {
 		t.Error("that the runtime uses another configuration is not told")
 	}
 	d.sync(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
-	if d.passedBy() {
+	if d.bypassed() {
 		t.Error("bypassed after all is well")
 	}
 	d.said(

@@ -25,7 +25,7 @@ func (a *Agent) retire(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	a.options.Log.Info("the plugin is taken off the node", zap.String("why", verdict.Reason))
-	err = takeOff(ctx, a.node, a.options.Settings, a.options.Log.Logger)
+	err = uninstallNode(ctx, a.node, a.options.Settings, a.options.Log.Logger)
 	return err == nil, err
 }
 
@@ -39,14 +39,14 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err != nil {
 		return err
 	}
-	if err := takeOff(ctx, n, v, log); err != nil {
+	if err := uninstallNode(ctx, n, v, log); err != nil {
 		return err
 	}
 	return removeAccess(v, parsed.Kubeconfig, log)
 }
 
-// takeOff uninstalls the plugin.
-func takeOff(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
+// uninstallNode uninstalls the plugin.
+func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
 	shown := onNode(v)
 	for _, path := range report.Changed {

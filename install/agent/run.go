@@ -86,7 +86,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err == nil {
 		uninstalled, err = a.retire(context.WithoutCancel(ctx))
 	} else {
-		a.farewell(context.WithoutCancel(ctx))
+		a.reportExit(context.WithoutCancel(ctx))
 	}
 	stopServing(nil)
 	servants.Wait()

@@ -42,7 +42,7 @@ func (a *Agent) kernelAnswered(p observe.Part) {
 		return
 	}
 	a.options.Log.Error("nothing is installed, since the kernel could not do it", zap.Strings("why", p.Reasons))
-	a.events.set([]notice{{reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0]}})
+	a.events.set([]problemEvent{{reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0]}})
 }
 
 // synced reports the state of the node's files.
@@ -70,7 +70,7 @@ func (a *Agent) updateEvents() {
 		}
 	}
 	if b, stands := a.bypass.Standing(); stands {
-		list = append(list, notice{bypassReason, b.String(), b.Pods})
+		list = append(list, problemEvent{bypassReason, b.String(), b.Pods})
 	}
 	a.events.set(list)
 }
@@ -86,23 +86,23 @@ func rewrites(writers []node.ConflictingWriter) int {
 
 // conditions returns the events for problems with the node's files, the plugin's kubeconfig and
 // missing permissions.
-func conditions(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []notice {
-	var list []notice
+func conditions(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []problemEvent {
+	var list []problemEvent
 	// Before the first reply of the API server, waiting for it is normal.
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
 		if p.Reason != node.HeldBack || !starting && len(missing) == 0 { // which right is missing is told below
-			list = append(list, notice{reason: string(p.Reason), message: p.Message})
+			list = append(list, problemEvent{reason: string(p.Reason), message: p.Message})
 		}
 	}
 	if len(missing) > 0 {
-		list = append(list, notice{reason: rightsReason, message: strings.Join(missing, "; ")})
+		list = append(list, problemEvent{reason: rightsReason, message: strings.Join(missing, "; ")})
 	}
 	if t.Problem != nil {
-		list = append(list, notice{reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error()})
+		list = append(list, problemEvent{reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error()})
 	}
 	if t.Unavailable != nil && !t.Usable(now) && !serves {
-		list = append(list, notice{
+		list = append(list, problemEvent{
 			reason: unavailableReason, message: "the API server does not answer the plugin's kubeconfig: " + t.Unavailable.Error(),
 		})
 	}
@@ -122,7 +122,7 @@ func (r *reporter) sync(s node.Status) {
 	}
 	for _, p := range s.Problems {
 		if !slices.Contains(r.seen.problems, p) {
-			r.came(p)
+			r.problemFound(p)
 		}
 	}
 	for _, p := range r.seen.problems {
@@ -155,8 +155,8 @@ func (r *reporter) directories(d node.Directories) {
 	r.seen.directories = d
 }
 
-// came reports a new problem.
-func (r *reporter) came(p node.Problem) {
+// problemFound reports a new problem.
+func (r *reporter) problemFound(p node.Problem) {
 	text := r.onNode.Replace(p.String())
 	if p.Reason == node.Polling {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
@@ -219,15 +219,15 @@ func (r *reporter) token(s token.Status) {
 		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Failure), 1)
 		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationKubeconfig), 1)
 	}
-	r.trouble("the plugin's kubeconfig", s.Problem, last.Problem)
-	r.trouble("the plugin lacks a right", s.Forbidden, last.Forbidden)
+	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
+	r.logChange("the plugin lacks a right", s.Forbidden, last.Forbidden)
 	if s.Unavailable == nil || last.Unavailable == nil { // how long a try took is another each time
-		r.trouble("the API server does not answer the plugin's kubeconfig", s.Unavailable, last.Unavailable)
+		r.logChange("the API server does not answer the plugin's kubeconfig", s.Unavailable, last.Unavailable)
 	}
 }
 
-// trouble logs the begin, changes and the end of a problem.
-func (r *reporter) trouble(what string, now, last error) {
+// logChange logs the begin, changes and the end of a problem.
+func (r *reporter) logChange(what string, now, last error) {
 	switch {
 	case now != nil && (last == nil || now.Error() != last.Error()):
 		r.log.Warn(what, zap.Error(now))

@@ -50,7 +50,7 @@ func New(o Options) *Auditor {
 	a := &Auditor{
 		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs},
 		changes: workqueue.NewTyped[podName](), failures: newBackoff(), actions: newBackoff(),
-		eventQueue: newEventQueue(o.Cluster.Tell, o.Log), begin: time.Now(),
+		eventQueue: newEventQueue(o.Cluster.SendEvent, o.Log), begin: time.Now(),
 		pods: map[string]*pod{}, named: map[podName]string{}, homes: map[netns.ID]string{},
 	}
 	a.locator = newLocator(a)
@@ -105,7 +105,7 @@ func (a *Auditor) follow(ctx context.Context) {
 			a.list()
 		default:
 			item, ok := a.Pods.Item(n.namespace, n.name)
-			a.know(n, item, ok)
+			a.updatePod(n, item, ok)
 		}
 		a.changes.Done(n)
 	}
@@ -118,7 +118,7 @@ func (a *Auditor) list() {
 	for _, item := range a.Pods.Pods() {
 		n := podName{item.Namespace, item.Name}
 		there[n], kept[item.UID] = true, true
-		a.know(n, item, true)
+		a.updatePod(n, item, true)
 	}
 	a.mu.Lock()
 	var gone []podName
@@ -129,13 +129,13 @@ func (a *Auditor) list() {
 	}
 	a.mu.Unlock()
 	for _, n := range gone {
-		a.know(n, podcache.Item{}, false)
+		a.updatePod(n, podcache.Item{}, false)
 	}
 	a.note("what was repaired is not forgotten", a.repairs.keep(kept))
 }
 
-// know updates a pod from the cache, if it exists.
-func (a *Auditor) know(n podName, item podcache.Item, ok bool) {
+// updatePod updates a pod from the cache, if it exists.
+func (a *Auditor) updatePod(n podName, item podcache.Item, ok bool) {
 	a.mu.Lock()
 	old, known := a.named[n]
 	if known && (!ok || old != item.UID) {
@@ -159,7 +159,7 @@ func (a *Auditor) know(n podName, item podcache.Item, ok bool) {
 		return
 	}
 	p.item = item
-	at := p.changeTurn.next(now)
+	at := p.changeLimit.next(now)
 	if at.Equal(now) { // one that changes on and on is not sought at each of its changes
 		a.queue.Forget(item.UID)
 	}

@@ -31,7 +31,7 @@ type desired struct {
 	origin   origin
 	// redirect is nil if the pod is not redirected, or if its addresses are still unknown.
 	redirect *rules.Redirect
-	engine   compat.BackendName
+	backend  compat.BackendName
 	repaired time.Time // when it was, by that store
 	// sandboxUID is the UID of the pod in the kubelet, and up reports that its status has an
 	// address and therefore a sandbox.
@@ -77,16 +77,16 @@ func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 
 // desiredOf returns the desired state of a pod.
 func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*record.Record) (desired, error) {
-	w := desired{engine: a.Engine, sandboxUID: pod.Metadata.UID, up: len(pod.Addresses()) > 0}
+	w := desired{backend: a.Backend, sandboxUID: pod.Metadata.UID, up: len(pod.Addresses()) > 0}
 	if len(records) > 0 {
 		w.sandboxUID = records[0].Pod.UID
 	}
-	if r := ofADD(records); r != nil {
+	if r := newestADD(records); r != nil {
 		w.origin = added
 		w.decision = decide.Decision{Outcome: decide.Skip, Reason: decide.Reason(r.Reason), Sentence: "ADD has left the pod alone"}
 		if r.Redirect != nil {
 			w.decision.Outcome, w.decision.Sentence = decide.Redirect, "ADD has redirected the pod"
-			w.redirect, w.engine = r.Redirect, r.Backend
+			w.redirect, w.backend = r.Redirect, r.Backend
 		}
 		return w, nil
 	}
@@ -94,7 +94,7 @@ func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*rec
 		w.decision = decide.Decision{
 			Outcome: decide.Redirect, Reason: decide.MeshPod, Sentence: "the pod started without the plugin, and was repaired",
 		}
-		w.origin, w.redirect, w.engine, w.repaired = repaired, &e.Redirect, e.Engine, e.Time
+		w.origin, w.redirect, w.backend, w.repaired = repaired, &e.Redirect, e.Backend, e.Time
 		return w, nil
 	}
 	var err error
@@ -102,9 +102,9 @@ func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*rec
 	return w, err
 }
 
-// ofADD returns the record with the desired state of the pod, or nil. Redirected attachments of a
-// pod have the same rules; the record of the newest sandbox takes precedence.
-func ofADD(records []*record.Record) *record.Record {
+// newestADD returns the record with the desired state of the pod, or nil. Redirected attachments of
+// a pod have the same rules; the record of the newest sandbox takes precedence.
+func newestADD(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {
 		if !r.Decided() {
@@ -142,8 +142,8 @@ func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision,
 	return decide.Decide(in, a.Decide), nil
 }
 
-// understand determines the desired state of a pod again if one of its inputs has changed.
-func (a *Auditor) understand(ctx context.Context, p *pod, item podcache.Item) error {
+// updateDesired determines the desired state of a pod again if one of its inputs has changed.
+func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item) error {
 	if err := a.records.Refresh(); err != nil {
 		return fmt.Errorf("records of ADD: %w", err)
 	}
@@ -171,8 +171,8 @@ func (a *Auditor) understand(ctx context.Context, p *pod, item podcache.Item) er
 	return nil
 }
 
-// complete determines the parameters of a pod without a record of ADD.
-func (a *Auditor) complete(ctx context.Context, p *pod, item podcache.Item, ns Namespace) error {
+// addParameters determines the parameters of a pod without a record of ADD.
+func (a *Auditor) addParameters(ctx context.Context, p *pod, item podcache.Item, ns Namespace) error {
 	if p.desired.redirect != nil {
 		return nil
 	}

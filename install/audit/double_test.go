@@ -141,14 +141,14 @@ func (s *space) Check(e compat.BackendName, want rules.Ruleset) (compat.Comparis
 	return compat.Comparison{Backend: e, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0}, nil
 }
 
-func (s *space) Recheck(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
+func (s *space) CheckSince(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
 	s.w.mu.Lock()
 	s.rechecked++
 	s.w.mu.Unlock()
 	return s.Check(last.Backend, want)
 }
 
-func (s *space) Mend(_ compat.BackendName, want rules.Ruleset, found compat.Comparison) (compat.Result, error) {
+func (s *space) Repair(_ compat.BackendName, want rules.Ruleset, found compat.Comparison) (compat.Result, error) {
 	if s.during != nil {
 		s.during()
 	}
@@ -193,7 +193,7 @@ func (w *world) act(what string) error {
 	return w.refuse
 }
 
-func (w *world) Tell(_ context.Context, e cluster.Event) error {
+func (w *world) SendEvent(_ context.Context, e cluster.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)

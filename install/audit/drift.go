@@ -33,44 +33,44 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 		return
 	}
 	text := textOf(found.Differences)
-	if text != v.trouble.text {
+	if text != v.unrepaired.text {
 		v.count(found.Differences, bare)
-		v.trouble.text = text
+		v.unrepaired.text = text
 	}
-	if v.trouble.since.IsZero() {
-		v.trouble.since = v.now
-		if !v.heard.at.IsZero() {
-			v.trouble.since = v.heard.at
+	if v.unrepaired.since.IsZero() {
+		v.unrepaired.since = v.now
+		if !v.pending.at.IsZero() {
+			v.unrepaired.since = v.pending.at
 		}
 	}
 	what := v.describe(found.Differences, bare)
-	if !v.Compare || !v.Mend {
+	if !v.Compare || !v.Repair {
 		v.recordEvent(drifted, what+"; it is only reported, as the agent is configured")
 		return
 	}
-	if at := v.trouble.next(text, v.now); at.After(v.now) {
+	if at := v.unrepaired.next(text, v.now); at.After(v.now) {
 		v.again = at
-		if v.trouble.left != text {
+		if v.unrepaired.left != text {
 			v.recordEvent(drifted, fmt.Sprintf(
 				"%s; it is changed again and again, and will be repaired in %s: find out who changes it",
 				what, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return
 	}
-	v.mend(ns, found, what)
+	v.repair(ns, found, what)
 }
 
-// mend repairs a difference and checks the result.
-func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string) {
-	v.trouble.repairs.ReserveN(v.now, 1)
-	left, err := v.apply(ns, v.engineOf(found), found)
+// repair repairs a difference and checks the result.
+func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what string) {
+	v.unrepaired.repairs.ReserveN(v.now, 1)
+	left, err := v.apply(ns, v.backendOf(found), found)
 	if text := textOf(left); err == nil && text != "" {
 		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
 		v.state = Drifted
 		v.repairFailed()
-		v.trouble.text = text
-		if v.trouble.left != text {
-			v.trouble.left = text
+		v.unrepaired.text = text
+		if v.unrepaired.left != text {
+			v.unrepaired.left = text
 			v.recordEvent(drifted, "what is left of it cannot be mended by the agent: "+oneLine(left))
 		}
 		return
@@ -82,18 +82,18 @@ func (v *reconciliation) mend(ns Namespace, found compat.Comparison, what string
 		return
 	}
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
-	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift), time.Since(v.trouble.since).Seconds())
+	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift), time.Since(v.unrepaired.since).Seconds())
 	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
-		zap.Duration("after", time.Since(v.trouble.since)))
+		zap.Duration("after", time.Since(v.unrepaired.since)))
 	v.recordEvent(redirectRepaired, what+"; all is as it should be again"+v.endConnections(ns))
-	v.trouble.over()
+	v.unrepaired.reset()
 	v.inspect(ns)
 }
 
 // repairFailed plans the next visit for the time when another repair is allowed.
 func (v *reconciliation) repairFailed() {
-	v.failures.note(v.uid, &v.trouble.failed, v.now)
-	v.again = v.trouble.failed.next
+	v.failures.note(v.uid, &v.unrepaired.failed, v.now)
+	v.again = v.unrepaired.failed.next
 }
 
 // apply applies the desired state, and returns the remaining differences.
@@ -102,11 +102,11 @@ func (v *reconciliation) apply(ns Namespace, e compat.BackendName, found compat.
 	if err != nil {
 		return nil, err
 	}
-	applied, err := ns.Mend(e, rs, found)
+	applied, err := ns.Repair(e, rs, found)
 	if err != nil {
 		return nil, err
 	}
-	v.desired.engine = applied.Backend
+	v.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
 	if err != nil {
 		return nil, fmt.Errorf("it is not known whether it has helped: %w", err)
@@ -135,8 +135,8 @@ func (v *reconciliation) describe(differences []rules.Difference, bare bool) str
 	if bare {
 		text = "the pod's redirection was removed: it has no rule left"
 	}
-	if v.heard.pid != 0 {
-		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)", v.heard.process, v.heard.pid)
+	if v.pending.pid != 0 {
+		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)", v.pending.process, v.pending.pid)
 	}
 	return text
 }
@@ -151,15 +151,15 @@ func textOf(differences []rules.Difference) string {
 	return strings.Join(lines, "\n")
 }
 
-// shown is the maximum number of differences in an event; the command rules lists all.
-const shown = 3
+// shownDifferences is the maximum number of differences in an event; the command rules lists all.
+const shownDifferences = 3
 
 func oneLine(differences []rules.Difference) string {
 	var lines []string
-	for _, d := range differences[:min(shown, len(differences))] {
+	for _, d := range differences[:min(shownDifferences, len(differences))] {
 		lines = append(lines, d.String())
 	}
-	if more := len(differences) - shown; more > 0 {
+	if more := len(differences) - shownDifferences; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "; ")

@@ -23,12 +23,12 @@ const (
 	auditFailed = "AuditFailed"
 )
 
-// tellPause is the minimum time between two events of a reason on a pod, so that a pod that changes
-// its rules repeatedly does not flood the API server.
-const tellPause = 5 * time.Minute
+// eventInterval is the minimum time between two events of a reason on a pod, so that a pod that
+// changes its rules repeatedly does not flood the API server.
+const eventInterval = 5 * time.Minute
 
-// told is the time of the last event of a reason, with the number of occurrences since then.
-type told struct {
+// lastEvent is the time of the last event of a reason, with the number of occurrences since then.
+type lastEvent struct {
 	at    time.Time
 	since int
 }
@@ -36,13 +36,13 @@ type told struct {
 // isDue reports whether an event of the reason may be sent, and the number of occurrences since the
 // last one.
 func (v *reconciliation) isDue(reason string) (times int, due bool) {
-	last, known := v.told[reason]
+	last, known := v.lastEvents[reason]
 	last.since++
-	if known && v.now.Sub(last.at) < tellPause {
-		v.told[reason] = last
+	if known && v.now.Sub(last.at) < eventInterval {
+		v.lastEvents[reason] = last
 		return last.since, false
 	}
-	v.told[reason] = told{at: v.now}
+	v.lastEvents[reason] = lastEvent{at: v.now}
 	return last.since, true
 }
 
@@ -70,14 +70,14 @@ const (
 	// longestQueue is the maximum number of waiting events while the API server is unavailable; the
 	// oldest are dropped.
 	longestQueue = 500
-	// tellTime limits the delivery of an event. The next one is tried after tellRetry if the API
-	// server does not reply, and after tellNext if only this one failed.
-	tellTime  = 10 * time.Second
-	tellRetry = 30 * time.Second
-	tellNext  = 5 * time.Second
-	// tellLife is the time for which delivery is tried, equal to the lifetime of events in the API
+	// deliverTimeout limits the delivery of an event. The next one is tried after deliverRetry if
+	// the API server does not reply, and after deliverNext if only this one failed.
+	deliverTimeout = 10 * time.Second
+	deliverRetry   = 30 * time.Second
+	deliverNext    = 5 * time.Second
+	// eventLife is the time for which delivery is tried, equal to the lifetime of events in the API
 	// server.
-	tellLife = time.Hour
+	eventLife = time.Hour
 )
 
 // An eventQueue delivers events in sequence, so that callers do not wait for the API server. Failed
@@ -123,19 +123,19 @@ func (t *eventQueue) run(ctx context.Context) {
 // deliver delivers an event, or keeps it for a retry. It returns the time to wait before the next
 // one.
 func (t *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
-	bounded, cancel := context.WithTimeout(ctx, tellTime)
+	bounded, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()
 	err := t.send(bounded, e)
 	switch {
 	case err == nil:
 		return 0
-	case cluster.IsAnswer(err), time.Since(e.Time) > tellLife:
+	case cluster.IsAnswer(err), time.Since(e.Time) > eventLife:
 		t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
 		return 0
 	}
 	t.add(e)
 	if cluster.IsStatus(err) {
-		return tellNext
+		return deliverNext
 	}
-	return tellRetry
+	return deliverRetry
 }

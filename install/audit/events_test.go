@@ -23,14 +23,14 @@ type flaky struct {
 	of  string // the pod whose events it does not take; of all if empty
 }
 
-func (f *flaky) Tell(ctx context.Context, e cluster.Event) error {
+func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
 	f.mu.Lock()
 	err := f.err
 	f.mu.Unlock()
 	if err != nil && (f.of == "" || f.of == e.About.Name) {
 		return err
 	}
-	return f.world.Tell(ctx, e)
+	return f.world.SendEvent(ctx, e)
 }
 
 // Events wait for an API server that is away, and are dropped if it does not take them.

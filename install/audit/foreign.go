@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// others is the effect of foreign rules on captured traffic of a pod.
-type others struct {
+// foreignEffect is the effect of foreign rules on captured traffic of a pod.
+type foreignEffect struct {
 	reading foreign.Reading
 	// The reading is valid for this namespace, redirection and generation of nftables only. The
 	// generation is 0 if it is unknown.
@@ -21,9 +21,9 @@ type others struct {
 	exhausted bool
 }
 
-// secondTry is the factor of the budget for a decision that exceeded it. [rest] limits the cost of
-// pods whose rules cause this repeatedly.
-const secondTry = 10
+// retryFactor is the factor of the budget for a decision that exceeded it. [visitPause] limits the
+// cost of pods whose rules cause this repeatedly.
+const retryFactor = 10
 
 // inspect determines the effect of foreign rules on captured traffic of a pod whose own rules are
 // as desired. The agent does not change foreign rules. The decision is repeated when rules have
@@ -32,18 +32,18 @@ func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
 	var last *foreign.Reading
-	same := v.others.in == v.sandbox.ID && v.others.redirect == v.desired.redirect && v.others.generation == generation
-	if same && !v.heard.rules && (v.listens || generation != 0) {
-		last = &v.others.reading
+	same := v.foreignEffect.in == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect && v.foreignEffect.generation == generation
+	if same && !v.pending.rules && (v.listens || generation != 0) {
+		last = &v.foreignEffect.reading
 	}
-	exhausted, budget := v.others.exhausted, diff.AgentBudget
+	exhausted, budget := v.foreignEffect.exhausted, diff.AgentBudget
 	if exhausted {
-		budget.Time *= secondTry
+		budget.Time *= retryFactor
 	}
-	v.others = others{
+	v.foreignEffect = foreignEffect{
 		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), in: v.sandbox.ID, redirect: v.desired.redirect, generation: generation,
 	}
-	found := &v.others.reading
+	found := &v.foreignEffect.reading
 	switch v.effect = found.Verdict(); v.effect {
 	case foreign.Bypassed:
 		v.state = Drifted
@@ -52,9 +52,9 @@ func (v *reconciliation) inspect(ns Namespace) {
 	case foreign.Unknown:
 		v.state = Unknown
 		// The node may have been busy: report this only if it happens again.
-		v.others.exhausted = found.Exhausted
+		v.foreignEffect.exhausted = found.Exhausted
 		if found.Exhausted && !exhausted {
-			v.again = earlier(v.again, v.now.Add(firstPause))
+			v.again = earliest(v.again, v.now.Add(firstPause))
 			return
 		}
 		v.recordEvent(effectUnknown, "the pod's own rules are correct, but whether foreign rules let traffic bypass the proxy "+

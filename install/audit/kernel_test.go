@@ -171,7 +171,7 @@ func TestALatePodOfTheKernel(t *testing.T) {
 		t.Error("not captured afterwards")
 	}
 	kept, err := r.options.Repairs.List()
-	if e, ok := kept["uid-web"]; err != nil || !ok || e.Engine != compat.BackendNFT {
+	if e, ok := kept["uid-web"]; err != nil || !ok || e.Backend != compat.BackendNFT {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
 }

@@ -14,20 +14,20 @@ const (
 	visitBurst   = 10
 	eventPeriod  = time.Second
 	changePeriod = 2 * time.Second
-	// After a visit that uses longVisit of processor time or more, for example because of tens of
-	// thousands of rules, the pod is not visited for restFactor times as long: such a pod costs 5 %
-	// of a core.
-	longVisit  = 100 * time.Millisecond
-	restFactor = 20
+	// After a visit that uses expensiveVisit of processor time or more, for example because of tens
+	// of thousands of rules, the pod is not visited for pauseFactor times as long: such a pod costs
+	// 5 % of a core.
+	expensiveVisit = 100 * time.Millisecond
+	pauseFactor    = 20
 	// A pod is repaired without delay repairBurst times, and then once in repairPeriod: rules that
 	// it removes are missing for about a second.
 	repairBurst  = 3
 	repairPeriod = time.Second
 	// After a failed repair, a deletion or a label, the pause doubles from firstPause to
-	// longestPause. It is reset after calm without one.
+	// longestPause. It is reset after backoffReset without one.
 	firstPause   = time.Second
 	longestPause = time.Minute
-	calm         = 10 * time.Minute
+	backoffReset = 10 * time.Minute
 )
 
 // newLimiter returns a limiter for visits or repairs of a pod.
@@ -35,28 +35,28 @@ func newLimiter(period time.Duration, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Every(period), burst)
 }
 
-// turn limits the visits of a pod for one reason.
-type turn struct {
+// visitLimit limits the visits of a pod for one reason.
+type visitLimit struct {
 	limiter *rate.Limiter
 	at      time.Time // of the last visit that was taken
 }
 
 // next returns the time when the pod may be visited. It reserves a visit, unless one is already
 // reserved.
-func (t *turn) next(now time.Time) time.Time {
+func (t *visitLimit) next(now time.Time) time.Time {
 	if !t.at.After(now) {
 		t.at = now.Add(t.limiter.ReserveN(now, 1).DelayFrom(now))
 	}
 	return t.at
 }
 
-// rest is the time until which a pod is not visited after a long visit.
-type rest struct{ until time.Time }
+// visitPause is the time until which a pod is not visited after a long visit.
+type visitPause struct{ until time.Time }
 
 // note records the processor time of a visit.
-func (r *rest) note(used time.Duration, now time.Time) {
-	if used >= longVisit {
-		r.until = now.Add(restFactor * used)
+func (r *visitPause) note(used time.Duration, now time.Time) {
+	if used >= expensiveVisit {
+		r.until = now.Add(pauseFactor * used)
 	}
 }
 
@@ -78,7 +78,7 @@ type attempt struct {
 
 // note records an attempt for a pod.
 func (b backoff) note(uid string, a *attempt, now time.Time) {
-	if now.Sub(a.last) > calm {
+	if now.Sub(a.last) > backoffReset {
 		b.delays.Forget(uid)
 	}
 	a.last, a.next = now, now.Add(b.delays.When(uid))

@@ -35,8 +35,8 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 		Namespace: namespace, Name: name, UID: item.UID,
 		Decision: w.decision.Outcome.String(), Reason: string(w.decision.Reason), Sentence: w.decision.Sentence, Redirect: w.redirect,
 	}
-	if w.engine != compat.BackendAuto {
-		l.Backend = string(w.engine)
+	if w.backend != compat.BackendAuto {
+		l.Backend = string(w.backend)
 	}
 	sb, reason := a.sandboxOf(ctx, item.UID, sandbox.Pod{Namespace: namespace, Name: name, UID: w.sandboxUID})
 	if sb != nil {
@@ -45,15 +45,15 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if w.decision.Outcome != decide.Redirect || w.redirect != nil {
 		return l, nil
 	}
-	if l.Redirect, err = a.drafted(object, sb); err != nil {
+	if l.Redirect, err = a.parametersWithoutRecord(object, sb); err != nil {
 		return l, source.WithKind(source.Unavailable, errors.Join(reason, err))
 	}
 	return l, nil
 }
 
-// drafted returns the parameters of a pod without a record of ADD, with the addresses of its
-// sandbox or of its status.
-func (a *Auditor) drafted(object *decide.Pod, sb *sandbox.Sandbox) (*rules.Redirect, error) {
+// parametersWithoutRecord returns the parameters of a pod without a record of ADD, with the
+// addresses of its sandbox or of its status.
+func (a *Auditor) parametersWithoutRecord(object *decide.Pod, sb *sandbox.Sandbox) (*rules.Redirect, error) {
 	if sb == nil {
 		r, _, err := decide.Parameters(object, object.Addresses(), a.Decide)
 		return &r, err

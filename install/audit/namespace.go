@@ -50,7 +50,7 @@ func (n namespace) Check(e compat.BackendName, rs rules.Ruleset) (compat.Compari
 	return b.Check(n.ns, rs, compat.Snapshot{})
 }
 
-func (n namespace) Recheck(last compat.Comparison, rs rules.Ruleset) (compat.Comparison, error) {
+func (n namespace) CheckSince(last compat.Comparison, rs rules.Ruleset) (compat.Comparison, error) {
 	b, err := compat.Choose(last.Backend)
 	if err != nil {
 		return compat.Comparison{}, err
@@ -58,7 +58,7 @@ func (n namespace) Recheck(last compat.Comparison, rs rules.Ruleset) (compat.Com
 	return b.Check(n.ns, rs, last.Snapshot)
 }
 
-func (n namespace) Mend(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error) {
+func (n namespace) Repair(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error) {
 	b, err := compat.Choose(e)
 	if err != nil {
 		return compat.Result{}, err

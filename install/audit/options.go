@@ -28,18 +28,18 @@ import (
 // Options are the options of an auditor. All fields are required unless noted.
 type Options struct {
 	NodeName string
-	// Compare enables repeated comparison of all pods; Mend repairs differences in place. Interval
-	// is the time between visits of a pod without events.
-	Compare, Mend bool
-	Interval      time.Duration
+	// Compare enables repeated comparison of all pods; Repair repairs differences in place.
+	// Interval is the time between visits of a pod without events.
+	Compare, Repair bool
+	Interval        time.Duration
 	// Connections selects the handling of connections that bypass the proxy because they were
 	// opened before a repair.
 	Connections established.Options
 	// Policy applies to pods that started before the plugin was installed.
 	Policy repair.Policy
 	// Decide and Engine are parts of the plugin's configuration.
-	Decide *decide.Settings
-	Engine compat.BackendName
+	Decide  *decide.Settings
+	Backend compat.BackendName
 	// Records are the records of ADD, Repairs the records of repairs.
 	Records record.Store
 	Repairs repair.Store
@@ -82,7 +82,7 @@ type Cluster interface {
 	// has the UID.
 	DeletePod(ctx context.Context, pod cluster.Name, uid, resourceVersion string) error
 	LabelPod(ctx context.Context, pod cluster.Name, uid, key, value string) error
-	Tell(ctx context.Context, e cluster.Event) error
+	SendEvent(ctx context.Context, e cluster.Event) error
 }
 
 // Metrics receives the metrics; see package metrics.
@@ -105,10 +105,10 @@ type Namespace interface {
 	NS() *netns.NS
 	// Addresses returns the addresses of its interfaces; see [route.Addresses].
 	Addresses() ([]netip.Addr, error)
-	// Check, Recheck and Mend call the backend; see [compat.Backend].
+	// Check, CheckSince and Repair call the backend; see [compat.Backend].
 	Check(compat.BackendName, rules.Ruleset) (compat.Comparison, error)
-	Recheck(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
-	Mend(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
+	CheckSince(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
+	Repair(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
 	// Bare reports whether no backend holds a rule of Sluice.
 	Bare() (bool, error)
 	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. It

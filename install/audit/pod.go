@@ -43,43 +43,43 @@ type pod struct {
 	sandbox   *sandbox.Sandbox // nil if it is not known
 	lookupErr error            // of the last lookup of the sandbox
 	// Limits of visits because of events, and because of changes of the pod.
-	eventTurn, changeTurn turn
-	rest                  rest
-	heard                 heard
+	eventLimit, changeLimit visitLimit
+	visitPause              visitPause
+	pending                 pendingEvents
 
 	// Only the worker that visits the pod uses these fields:
 
-	version string           // of the object that want was found out from; empty for none
-	records []*record.Record // likewise
-	desired desired
-	watched netns.ID // the namespace of which changes are heard
-	listens bool     // changes are heard
-	equal   equal
-	others  others
-	told    map[string]told
-	trouble trouble
-	action  attempt // deleting and labelling
-	acted   string  // the version of the object that was deleted or labelled, or was not any more there for it
+	version       string           // of the object that want was found out from; empty for none
+	records       []*record.Record // likewise
+	desired       desired
+	watched       netns.ID // the namespace of which changes are heard
+	listens       bool     // changes are heard
+	equal         equal
+	foreignEffect foreignEffect
+	lastEvents    map[string]lastEvent
+	unrepaired    unrepaired
+	action        attempt // deleting and labelling
+	acted         string  // the version of the object that was deleted or labelled, or was not any more there for it
 }
 
 func newPod() *pod {
 	return &pod{
-		told:       map[string]told{},
-		eventTurn:  turn{limiter: newLimiter(eventPeriod, visitBurst)},
-		changeTurn: turn{limiter: newLimiter(changePeriod, visitBurst)},
-		trouble:    trouble{repairs: newLimiter(repairPeriod, repairBurst)},
+		lastEvents:  map[string]lastEvent{},
+		eventLimit:  visitLimit{limiter: newLimiter(eventPeriod, visitBurst)},
+		changeLimit: visitLimit{limiter: newLimiter(changePeriod, visitBurst)},
+		unrepaired:  unrepaired{repairs: newLimiter(repairPeriod, repairBurst)},
 	}
 }
 
-// heard contains the events since the last visit.
-type heard struct {
+// pendingEvents contains the events since the last visit.
+type pendingEvents struct {
 	at      time.Time // of the first one; zero if there was none
 	rules   bool      // rules may have changed, whose ever
 	process string    // that made the last change of rules
 	pid     uint32
 }
 
-func (h *heard) note(e watch.Event, now time.Time) {
+func (h *pendingEvents) note(e watch.Event, now time.Time) {
 	if h.at.IsZero() {
 		h.at = now
 	}
@@ -89,8 +89,8 @@ func (h *heard) note(e watch.Event, now time.Time) {
 	}
 }
 
-// trouble is a difference that has not been repaired.
-type trouble struct {
+// unrepaired is a difference that has not been repaired.
+type unrepaired struct {
 	since time.Time // zero if there is none
 	text  string    // of the differences, to know them again
 	left  string    // those that mending did not take away
@@ -100,7 +100,7 @@ type trouble struct {
 }
 
 // next returns the time from which the differences may be repaired.
-func (t *trouble) next(text string, now time.Time) time.Time {
+func (t *unrepaired) next(text string, now time.Time) time.Time {
 	if at := t.failed.next; at.After(now) && (t.left == "" || t.left == text) {
 		return at
 	}
@@ -109,8 +109,10 @@ func (t *trouble) next(text string, now time.Time) time.Time {
 	return now.Add(r.DelayFrom(now))
 }
 
-// over removes the difference, but keeps the limits of repairs.
-func (t *trouble) over() { *t = trouble{repairs: t.repairs, failed: attempt{last: t.failed.last}} }
+// reset removes the difference, but keeps the limits of repairs.
+func (t *unrepaired) reset() {
+	*t = unrepaired{repairs: t.repairs, failed: attempt{last: t.failed.last}}
+}
 
 // equal identifies the last comparison without differences; its namespace is zero if the last one
 // had some.

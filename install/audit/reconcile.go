@@ -30,7 +30,7 @@ type reconciliation struct {
 	uid     string
 	item    podcache.Item
 	sandbox *sandbox.Sandbox
-	heard   heard
+	pending pendingEvents
 	now     time.Time
 
 	state    State
@@ -48,13 +48,13 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 		a.mu.Unlock()
 		return
 	}
-	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, heard: p.heard, now: time.Now()}
-	if until := p.rest.until; until.After(v.now) {
+	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, pending: p.pending, now: time.Now()}
+	if until := p.visitPause.until; until.After(v.now) {
 		a.plan(uid, until)
 		a.mu.Unlock()
 		return
 	}
-	p.heard = heard{}
+	p.pending = pendingEvents{}
 	a.mu.Unlock()
 
 	before := a.Used()
@@ -75,7 +75,7 @@ func (a *Auditor) end(v *reconciliation) (gone bool) {
 		return p == nil
 	}
 	p.state, p.foreign = v.state, v.effect
-	p.rest.note(v.used, time.Now())
+	p.visitPause.note(v.used, time.Now())
 	if v.compared {
 		p.audited = v.now
 	}
@@ -90,7 +90,7 @@ func (v *reconciliation) run(ctx context.Context) {
 		return
 	}
 	before := v.pod.records
-	if err := v.understand(ctx, v.pod, v.item); err != nil {
+	if err := v.updateDesired(ctx, v.pod, v.item); err != nil {
 		v.failUnderstanding(ctx, err)
 		return
 	}
@@ -205,7 +205,7 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	if v.early() {
 		return
 	}
-	switch err := v.complete(ctx, v.pod, v.item, ns); {
+	switch err := v.addParameters(ctx, v.pod, v.item, ns); {
 	case errors.Is(err, errNoAddress):
 		// The addresses are not assigned yet, or the sandbox is being removed, as its record
 		// already was.
@@ -224,8 +224,8 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	case len(found.Differences) == 0:
 		v.Metrics.Count(metrics.Audits(metrics.AuditEqual), 1)
 		v.compared = true
-		v.desired.engine = found.Backend
-		v.trouble.over()
+		v.desired.backend = found.Backend
+		v.unrepaired.reset()
 		v.inspect(ns)
 		v.checkAfterRepair(ctx)
 	default:
@@ -245,9 +245,9 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 		return found, err
 	}
 	if last.in == v.sandbox.ID && last.redirect == v.desired.redirect {
-		found, err = ns.Recheck(last.found, rs)
+		found, err = ns.CheckSince(last.found, rs)
 	} else {
-		found, err = ns.Check(v.desired.engine, rs)
+		found, err = ns.Check(v.desired.backend, rs)
 	}
 	if err == nil && len(found.Differences) == 0 {
 		v.equal = equal{v.sandbox.ID, v.desired.redirect, found}
@@ -307,10 +307,10 @@ func (v *reconciliation) nextTurn() time.Time {
 	return turn
 }
 
-// engineOf returns the backend for a repair: the one that held the rules, if known.
-func (v *reconciliation) engineOf(found compat.Comparison) compat.BackendName {
+// backendOf returns the backend for a repair: the one that held the rules, if known.
+func (v *reconciliation) backendOf(found compat.Comparison) compat.BackendName {
 	if v.desired.origin == decided {
-		return v.Engine
+		return v.Backend
 	}
 	return found.Backend
 }

@@ -38,7 +38,7 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
-	if at := v.trouble.next("", v.now); at.After(v.now) {
+	if at := v.unrepaired.next("", v.now); at.After(v.now) {
 		v.again = at
 		return
 	}
@@ -78,8 +78,8 @@ func (v *reconciliation) noteBypass() {
 
 // inPlace redirects a late pod.
 func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
-	v.trouble.repairs.ReserveN(v.now, 1)
-	left, err := v.apply(ns, v.Engine, compat.Comparison{})
+	v.unrepaired.repairs.ReserveN(v.now, 1)
+	left, err := v.apply(ns, v.Backend, compat.Comparison{})
 	if err != nil || len(left) > 0 {
 		v.countUnprotected(repair.InPlace, metrics.Failure)
 		v.repairFailed()
@@ -97,7 +97,7 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 	v.Log.Info("a pod that started without the plugin is redirected", zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
 	entry := repair.Entry{
 		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
-		Redirect: *v.desired.redirect, Engine: v.desired.engine, Time: time.Now(),
+		Redirect: *v.desired.redirect, Backend: v.desired.backend, Time: time.Now(),
 	}
 	v.note("what was repaired is not kept", v.repairs.put(entry))
 	v.desired.origin, v.desired.repaired = repaired, entry.Time
@@ -134,7 +134,7 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	v.mu.Unlock()
 	for _, at := range []time.Time{silent, v.action.next} {
 		if at.After(time.Now()) {
-			v.again = earlier(v.again, at)
+			v.again = earliest(v.again, at)
 			return
 		}
 	}
@@ -143,15 +143,15 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 }
 
 const (
-	// actTime limits a request to the API server, for which other pods may have to wait.
-	actTime = 3 * time.Second
-	// actSilence is the time without requests after one without a reply.
-	actSilence = 30 * time.Second
+	// actionTimeout limits a request to the API server, for which other pods may have to wait.
+	actionTimeout = 3 * time.Second
+	// actionInterval is the time without requests after one without a reply.
+	actionInterval = 30 * time.Second
 )
 
 // act deletes or labels a pod.
 func (v *reconciliation) act(ctx context.Context, action repair.Action) {
-	bounded, cancel := context.WithTimeout(ctx, actTime)
+	bounded, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
 	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted to be made anew"
@@ -173,10 +173,10 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
 		v.countUnprotected(action, metrics.Failure)
-		v.again = earlier(v.again, v.action.next)
+		v.again = earliest(v.again, v.action.next)
 		if !cluster.IsStatus(err) {
 			v.mu.Lock()
-			v.silent = time.Now().Add(actSilence)
+			v.silent = time.Now().Add(actionInterval)
 			v.mu.Unlock()
 		}
 		v.Log.Warn("a broken pod stays", zap.Stringer("pod", v.item.Ref), zap.String("action", string(action)), zap.Error(err))
@@ -201,8 +201,8 @@ func (v *reconciliation) countUnprotected(action repair.Action, result metrics.R
 	v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), istio), 1)
 }
 
-// earlier returns the earlier of two times; zero times are ignored.
-func earlier(a, b time.Time) time.Time {
+// earliest returns the earlier of two times; zero times are ignored.
+func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

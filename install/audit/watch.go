@@ -65,7 +65,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 			a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
 			a.all()
 		} else {
-			a.heard(e)
+			a.onEvent(e)
 		}
 	}
 	a.mu.Lock()
@@ -74,8 +74,8 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 	return errors.Join(err, events.Close())
 }
 
-// heard plans a visit of the pod with the namespace of the event.
-func (a *Auditor) heard(e watch.Event) {
+// onEvent plans a visit of the pod with the namespace of the event.
+func (a *Auditor) onEvent(e watch.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	uid, ok := a.homes[e.NS]
@@ -84,8 +84,8 @@ func (a *Auditor) heard(e watch.Event) {
 	}
 	now := time.Now()
 	p := a.pods[uid]
-	p.heard.note(e, now)
-	a.plan(uid, p.eventTurn.next(now))
+	p.pending.note(e, now)
+	a.plan(uid, p.eventLimit.next(now))
 }
 
 // all plans visits of all pods with a sandbox, with a minimum time since the last ones.
@@ -102,7 +102,7 @@ func (a *Auditor) all() {
 	a.round = at
 	for uid, p := range a.pods {
 		if p.sandbox != nil {
-			p.heard.rules = true // perhaps
+			p.pending.rules = true // perhaps
 			a.plan(uid, at)
 		}
 	}

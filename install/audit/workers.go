@@ -40,23 +40,23 @@ func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, 
 // newQueue returns the queue of the UIDs of pods. Its rate limiter determines the backoff for
 // searches of the sandbox.
 func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
-	return workqueue.NewTypedRateLimitingQueue[string](newTogether(begin))
+	return workqueue.NewTypedRateLimitingQueue[string](newAlignedDelays(begin))
 }
 
-// together extends the delays of a rate limiter so that items with the same delay are due at the
-// same time, relative to a begin: one search then serves all of them.
-type together struct {
+// alignedDelays extends the delays of a rate limiter so that items with the same delay are due at
+// the same time, relative to a begin: one search then serves all of them.
+type alignedDelays struct {
 	workqueue.TypedRateLimiter[string]
 	begin time.Time
 }
 
-func newTogether(begin time.Time) together {
+func newAlignedDelays(begin time.Time) alignedDelays {
 	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialSearchBackoff, maxSearchBackoff)
-	return together{delays, begin}
+	return alignedDelays{delays, begin}
 }
 
 // When implements [workqueue.TypedRateLimiter].
-func (t together) When(uid string) time.Duration {
+func (t alignedDelays) When(uid string) time.Duration {
 	delay, since := t.TypedRateLimiter.When(uid), time.Since(t.begin)
 	return (since + delay).Truncate(delay) - since
 }

@@ -115,7 +115,7 @@ func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
 // Pods whose sandboxes were not found as often are sought together, whenever that was.
 func TestSearchesComeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		searches := newTogether(time.Now())
+		searches := newAlignedDelays(time.Now())
 		var moments []time.Time
 		for i := range 3 {
 			moments = append(moments, time.Now().Add(searches.When(fmt.Sprint(i))))
@@ -154,7 +154,7 @@ func TestPausesDouble(t *testing.T) {
 	if got := fmt.Sprint(pauses); got != "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1m0s]" {
 		t.Error(got)
 	}
-	now = now.Add(calm + time.Second)
+	now = now.Add(backoffReset + time.Second)
 	b.note("web", &a, now)
 	if pause := a.next.Sub(now); pause != time.Second {
 		t.Errorf("after a calm: %v", pause)
@@ -171,7 +171,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 || wait > time.Minute {
 		t.Errorf("the next turn is at %v, %v from now", turn, wait)
 	}
-	searches := newTogether(a.begin)
+	searches := newAlignedDelays(a.begin)
 	if wait := searches.When("web"); wait <= 0 || wait > initialSearchBackoff {
 		t.Errorf("the next search is %v from now", wait)
 	}

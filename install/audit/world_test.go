@@ -123,8 +123,8 @@ func newWorld(t testing.TB, env map[string]string) *world {
 		t.Fatal(err)
 	}
 	w.options = audit.Options{
-		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"), Mend: values.Bool("SLUICE_AUDIT_REPAIR"),
-		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Engine: compat.BackendAuto,
+		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"), Repair: values.Bool("SLUICE_AUDIT_REPAIR"),
+		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Backend: compat.BackendAuto,
 		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: w, Cluster: w, Find: w.find, Open: w.open,
 		Used:   func() time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.used },
 		Listen: func() (audit.Events, error) { return ears{w}, nil }, Metrics: w, Log: zap.NewNop(),

@@ -117,9 +117,10 @@ func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 }
 
 // notInUse reports that another configuration sorts before the named one, unless that one delegates
-// to the named one. A delegation that cannot be followed here ([chain.Unclear]) is only reported and
-// does not make the node unready, although pods may have no redirection: its target is known only to
-// the API server or in another directory, and a node where it is the named one would never be ready.
+// to the named one. A delegation that cannot be followed here ([chain.Unclear]) is only reported
+// and does not make the node unready, although pods may have no redirection: its target is known
+// only to the API server or in another directory, and a node where it is the named one would never
+// be ready.
 func (p *planner) notInUse(named, first chain.Choice) {
 	delegation := first.Delegates(named, p.Type)
 	switch {

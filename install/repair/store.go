@@ -23,7 +23,7 @@ type Entry struct {
 	Name      string `json:"name"`
 	// Redirect contains the parameters of its rules, Engine is their backend.
 	Redirect rules.Redirect     `json:"redirect"`
-	Engine   compat.BackendName `json:"engine"`
+	Backend  compat.BackendName `json:"engine"`
 	// Time is the time of the repair.
 	Time time.Time `json:"time"`
 }

@@ -20,7 +20,7 @@ var equate = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 func entry(uid string) repair.Entry {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.IPv6 = true, true
-	return repair.Entry{UID: uid, Namespace: "shop", Name: "web", Redirect: r, Engine: compat.BackendNFT, Time: noon}
+	return repair.Entry{UID: uid, Namespace: "shop", Name: "web", Redirect: r, Backend: compat.BackendNFT, Time: noon}
 }
 
 // What is kept comes back, in files that only the owner reads, until it is removed.

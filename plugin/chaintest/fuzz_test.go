@@ -39,7 +39,8 @@ var hostile = []string{
 	"lxc\u00e9", strings.Repeat("8,", 5000), "80\xff\xfe", "\xc3\x28,443", strings.Repeat("x", 256<<10), everySecond(40_000),
 }
 
-// everySecond returns a list of so many ports, no two of which are neighbours; as long as annotations may be together.
+// everySecond returns a list of so many ports, no two of which are neighbours; as long as
+// annotations may be together.
 func everySecond(n int) string {
 	var list []byte
 	for i := range n {
@@ -48,9 +49,10 @@ func everySecond(n int) string {
 	return string(list[:len(list)-1])
 }
 
-// FuzzHostilePod gives ADD a pod whose annotations, labels, names, arguments and variables somebody has made up. Whatever becomes of
-// it: the only files are the log, in lines of JSON, and the record of the attachment; rules go into the pod's namespace only, and all
-// words in them are ours but for harmless names of interfaces; an error is a short printable line. That no program is executed,
+// FuzzHostilePod gives ADD a pod whose annotations, labels, names, arguments and variables somebody
+// has made up. Whatever becomes of it: the only files are the log, in lines of JSON, and the record
+// of the attachment; rules go into the pod's namespace only, and all words in them are ours but for
+// harmless names of interfaces; an error is a short printable line. That no program is executed,
 // TestNothingIsExecuted says.
 func FuzzHostilePod(f *testing.F) {
 	ns, ours := netnstest.New(f), wordsOfRules(f)

@@ -3,8 +3,8 @@ package diff
 import "github.com/sluice-mesh/sluice/rules"
 
 // Consecutive rules with the same action are evaluated as one rule that matches the union of their
-// packets. This keeps Decide fast where iptables needs a rule for each of ten thousand prefixes: one
-// union and one action instead of ten thousand.
+// packets. This keeps Decide fast where iptables needs a rule for each of ten thousand prefixes:
+// one union and one action instead of ten thousand.
 //
 // Merging is correct only if evaluating the merged rule once has the effect of evaluating its rules
 // one after the other, that is, if no rule of the run changes what a later one does to the packets
@@ -27,8 +27,8 @@ type run struct {
 	hasSideEffects bool
 }
 
-// A guardKey is the key under which the packets that a run matches are cached: the run, and the view
-// in which it is evaluated.
+// A guardKey is the key under which the packets that a run matches are cached: the run, and the
+// view in which it is evaluated.
 type guardKey struct {
 	chain *rules.Chain
 	first int

@@ -98,7 +98,7 @@ func TestErrorsAnswerQuestions(t *testing.T) {
 
 func TestTell(t *testing.T) {
 	server, c := start(t)
-	err := c.Tell(t.Context(), cluster.Event{
+	err := c.SendEvent(t.Context(), cluster.Event{
 		About: cluster.NodeObject("node-1"), Warning: true, Reason: "DiskFull", Message: strings.Repeat("ü", 2000), Node: "node-1", Time: time.Now(),
 	})
 	events := server.Events()
@@ -119,7 +119,7 @@ func TestTell(t *testing.T) {
 func TestTellOfStrangers(t *testing.T) {
 	server, c := start(t)
 	long := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: strings.Repeat("x", 235) + "-" + strings.Repeat("y", 17)}
-	if err := c.Tell(t.Context(), cluster.Event{About: long, Reason: "R", Message: "a\nb\x1b[2J", Time: time.Now()}); err != nil {
+	if err := c.SendEvent(t.Context(), cluster.Event{About: long, Reason: "R", Message: "a\nb\x1b[2J", Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	e := server.Events()[0]

@@ -77,10 +77,10 @@ func (s *series) close() {
 	}
 }
 
-// Tell writes an event with its message on one line. Events about objects without a namespace are
-// in the namespace default. A repetition is counted in the existing event, immediately or later
+// SendEvent writes an event with its message on one line. Events about objects without a namespace
+// are in the namespace default. A repetition is counted in the existing event, immediately or later
 // depending on the time since the last update.
-func (c *Client) Tell(ctx context.Context, e Event) error {
+func (c *Client) SendEvent(ctx context.Context, e Event) error {
 	e.Count = max(1, e.Count)
 	key, s := subjectOf(e), c.series
 	s.mu.Lock()

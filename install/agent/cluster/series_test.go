@@ -16,7 +16,7 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 	first = time.Now().Truncate(time.Second)
 	for i := range times {
 		last = first.Add(time.Duration(i) * time.Second)
-		if err := c.Tell(t.Context(), cluster.Event{
+		if err := c.SendEvent(t.Context(), cluster.Event{
 			About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter", Message: fmt.Sprint("the ", i+1, ". time"),
 			Node: "node-1", Time: last,
 		}); err != nil {
@@ -57,7 +57,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 	if n := server.EventUpdates(); n > 10 {
 		t.Errorf("%d updates for 100 repetitions", n)
 	}
-	if err := c.Tell(t.Context(), cluster.Event{
+	if err := c.SendEvent(t.Context(), cluster.Event{
 		About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter", Message: "often", Time: last, Count: 23,
 	}); err != nil {
 		t.Error(err)
@@ -76,7 +76,7 @@ func TestEventsOfOthersAreNotCountedTogether(t *testing.T) {
 	for _, e := range []cluster.Event{
 		{About: pod, Reason: "A"}, {About: pod, Reason: "B"}, {About: pod, Reason: "A", Warning: true}, {About: anew, Reason: "A"},
 	} {
-		if e.Time = time.Now(); c.Tell(t.Context(), e) != nil {
+		if e.Time = time.Now(); c.SendEvent(t.Context(), e) != nil {
 			t.Error("not told")
 		}
 	}
@@ -117,7 +117,7 @@ func TestAFirstEventThatIsNotTaken(t *testing.T) {
 	server, c := start(t)
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
 	server.SetToken("another")
-	if err := c.Tell(t.Context(), e); err == nil {
+	if err := c.SendEvent(t.Context(), e); err == nil {
 		t.Error("no error")
 	}
 	if len(server.Events()) != 0 {

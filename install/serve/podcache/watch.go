@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podPause is the delay before watching the node's pods again after a failure: uniformly distributed
-// from half a second to five seconds, without growing. client-go's default delays grow to a minute,
-// in which the audit would not receive new pods.
+// podPause is the delay before watching the node's pods again after a failure: uniformly
+// distributed from half a second to five seconds, without growing. client-go's default delays grow
+// to a minute, in which the audit would not receive new pods.
 //
 // An agent sends a request every 2.75 s on average, only for the pods of one node, for which API
 // servers have an index. On 10,000 nodes this causes 3,600 connections per second that an

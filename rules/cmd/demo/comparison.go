@@ -21,7 +21,7 @@ var istioLog string
 
 // compareWithIstio decides whether the pod treats every packet as istio-init would, and whether a
 // change of parameters is found.
-func compareWithIstio(p *paper, bed *testbed.Bed) error {
+func compareWithIstio(p *printer, bed *testbed.Bed) error {
 	p.heading("The pod compared with what istio-init programs (its log), for every possible packet")
 	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))
 	if err != nil {

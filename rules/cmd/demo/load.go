@@ -35,7 +35,7 @@ var load = []row{captured[0], captured[3]}
 
 // changeUnderLoad excludes a prefix and includes it again, while connections are opened as fast as
 // possible.
-func changeUnderLoad(p *paper, bed *testbed.Bed) error {
+func changeUnderLoad(p *printer, bed *testbed.Bed) error {
 	excluded := netip.MustParsePrefix("192.0.2.0/24")
 	changed := sidecar()
 	changed.OutboundExcludeCIDRs = []netip.Prefix{excluded}
@@ -45,7 +45,7 @@ func changeUnderLoad(p *paper, bed *testbed.Bed) error {
 	if _, err := nft.Apply(bed.Pod, with); err != nil {
 		return err
 	}
-	there := ends(80, netip.MustParseAddr("192.0.2.7"))
+	there := endpoints(80, netip.MustParseAddr("192.0.2.7"))
 	if err := (row{app, "tcp", there, "excluded", by(testbed.Outside)}).show(p, bed, with); err != nil {
 		return err
 	}

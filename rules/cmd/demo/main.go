@@ -34,7 +34,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	p := newPaper(os.Stdout)
+	p := newPrinter(os.Stdout)
 	done := make(chan int, 1)
 	go func() { done <- demonstrate(p) }()
 	select {
@@ -47,7 +47,7 @@ func run() int {
 }
 
 // demonstrate runs all parts and returns the exit code.
-func demonstrate(p *paper) int {
+func demonstrate(p *printer) int {
 	err := perform(p)
 	switch {
 	case err == nil && p.unexpected == 0:

@@ -26,7 +26,7 @@ func sidecar() rules.Redirect {
 }
 
 // perform shows everything, part by part.
-func perform(p *paper) (err error) {
+func perform(p *printer) (err error) {
 	bed, err := testbed.New(testbed.Options{})
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func perform(p *paper) (err error) {
 	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
 		return err
 	}
-	for _, part := range []func(*paper, *testbed.Bed) error{program, compareWithIstio, showCaptured, showLeftAlone, changeUnderLoad, remove} {
+	for _, part := range []func(*printer, *testbed.Bed) error{program, compareWithIstio, showCaptured, showLeftAlone, changeUnderLoad, remove} {
 		if err := part(p, bed); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func perform(p *paper) (err error) {
 }
 
 // program applies the redirection and prints what the kernel then has.
-func program(p *paper, bed *testbed.Bed) error {
+func program(p *printer, bed *testbed.Bed) error {
 	rs := rules.MustCompile(sidecar())
 	start := time.Now()
 	result, err := nft.Apply(bed.Pod, rs)
@@ -79,7 +79,7 @@ func program(p *paper, bed *testbed.Bed) error {
 }
 
 // remove takes the redirection away and shows that nothing of it is left.
-func remove(p *paper, bed *testbed.Bed) error {
+func remove(p *printer, bed *testbed.Bed) error {
 	p.heading("Everything removed")
 	if _, err := nft.Remove(bed.Pod); err != nil {
 		return err

@@ -33,14 +33,14 @@ func mounts(namespaces ...*netns.NS) ([]string, error) {
 // a thread.
 func waitUntilUnheld() (found []string, err error) {
 	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
-		if found, err = held(); err != nil || len(found) == 0 {
+		if found, err = isHeld(); err != nil || len(found) == 0 {
 			break
 		}
 	}
 	return found, err
 }
 
-func held() ([]string, error) {
+func isHeld() ([]string, error) {
 	home, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		return nil, err

@@ -46,17 +46,17 @@ type row struct {
 }
 
 // The other ends: the rest of the world, the pod as others see it, and as it sees itself.
-func world(port uint16) []netip.AddrPort {
-	return ends(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
+func environment(port uint16) []netip.AddrPort {
+	return endpoints(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
 }
 
-func pod(port uint16) []netip.AddrPort { return ends(port, testbed.PodIP4, testbed.PodIP6) }
+func pod(port uint16) []netip.AddrPort { return endpoints(port, testbed.PodIP4, testbed.PodIP6) }
 
 func lo(port uint16) []netip.AddrPort {
-	return ends(port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
+	return endpoints(port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 }
 
-func ends(port uint16, addrs ...netip.Addr) []netip.AddrPort {
+func endpoints(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 	var list []netip.AddrPort
 	for _, a := range addrs {
 		list = append(list, netip.AddrPortFrom(a, port))
@@ -67,18 +67,18 @@ func ends(port uint16, addrs ...netip.Addr) []netip.AddrPort {
 func by(names ...testbed.Name) []testbed.Name { return names }
 
 var captured = []row{
-	{app, "tcp", world(80), "", by(testbed.Outbound, testbed.Outside)},
-	{app, "udp", world(53), "DNS", by(testbed.DNS)},
-	{app, "tcp", world(53), "DNS", by(testbed.DNS)},
+	{app, "tcp", environment(80), "", by(testbed.Outbound, testbed.Outside)},
+	{app, "udp", environment(53), "DNS", by(testbed.DNS)},
+	{app, "tcp", environment(53), "DNS", by(testbed.DNS)},
 	{neighbour, "tcp", pod(8080), "", by(testbed.Inbound, testbed.Application)},
 	{proxy, "tcp", pod(8080), "its own pod", by(testbed.Inbound, testbed.Application)},
 }
 
 var leftAlone = []row{
-	{proxy, "tcp", world(80), "", by(testbed.Outside)},
-	{proxy, "udp", world(53), "DNS", by(testbed.Outside)},
-	{app, "tcp", world(excludedPort), "excluded port", by(testbed.Outside)},
-	{app, "udp", world(443), "not DNS", by(testbed.Outside)},
+	{proxy, "tcp", environment(80), "", by(testbed.Outside)},
+	{proxy, "udp", environment(53), "DNS", by(testbed.Outside)},
+	{app, "tcp", environment(excludedPort), "excluded port", by(testbed.Outside)},
+	{app, "udp", environment(443), "not DNS", by(testbed.Outside)},
 	{app, "tcp", pod(8080), "its own pod", by(testbed.Application)},
 	{app, "tcp", lo(8080), "loopback", by(testbed.Application)},
 	{neighbour, "tcp", pod(15021), "health port", by(testbed.Health)},
@@ -87,13 +87,13 @@ var leftAlone = []row{
 }
 
 var afterwards = []row{
-	{app, "tcp", world(80), "", by(testbed.Outside)},
-	{app, "udp", world(53), "DNS", by(testbed.Outside)},
+	{app, "tcp", environment(80), "", by(testbed.Outside)},
+	{app, "udp", environment(53), "DNS", by(testbed.Outside)},
 	{neighbour, "tcp", pod(8080), "", by(testbed.Application)},
 }
 
 // showCaptured shows each family by itself, with what the proxy was asked for.
-func showCaptured(p *paper, bed *testbed.Bed) error {
+func showCaptured(p *printer, bed *testbed.Bed) error {
 	p.heading("Captured: by the proxy's outbound, inbound or dns listener, which know whom the caller wanted")
 	var rows []row
 	for _, r := range captured {
@@ -106,13 +106,13 @@ func showCaptured(p *paper, bed *testbed.Bed) error {
 	return showAll(p, bed, rules.MustCompile(sidecar()), rows)
 }
 
-func showLeftAlone(p *paper, bed *testbed.Bed) error {
+func showLeftAlone(p *printer, bed *testbed.Bed) error {
 	p.heading("Left alone: straight to whom the caller wanted")
 	return showAll(p, bed, rules.MustCompile(sidecar()), leftAlone)
 }
 
 // showAll makes the rows' calls under the ruleset and writes what became of them.
-func showAll(p *paper, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
+func showAll(p *printer, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
 	for _, r := range rows {
 		if err := r.show(p, bed, rs); err != nil {
 			return err
@@ -123,7 +123,7 @@ func showAll(p *paper, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
 
 // show makes the row's calls and writes what became of them, in one line. They are to agree with
 // the row and with the model.
-func (r row) show(p *paper, bed *testbed.Bed, rs rules.Ruleset) error {
+func (r row) show(p *printer, bed *testbed.Bed, rs rules.Ruleset) error {
 	var where, what []string
 	ok := true
 	for _, to := range r.to {
@@ -135,7 +135,7 @@ func (r row) show(p *paper, bed *testbed.Bed, rs rules.Ruleset) error {
 		predicted, _ := bed.Predict(&rs, c, a.Own)
 		ok = ok && r.fulfilled(a, to) && a.Agrees(predicted)
 		where = append(where, to.String())
-		what = append(what, r.tell(a))
+		what = append(what, r.print(a))
 	}
 	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.who, r.network, strings.Join(where, ", "), strings.Join(slices.Compact(what), "; "))
 	if r.note != "" {
@@ -163,8 +163,8 @@ func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
 	})
 }
 
-// tell says who answered, and what a proxy was asked for.
-func (r row) tell(a testbed.Answer) string {
+// print says who answered, and what a proxy was asked for.
+func (r row) print(a testbed.Answer) string {
 	if a.Outcome != testbed.Answered {
 		return a.String()
 	}

@@ -62,7 +62,7 @@ type liveTracer struct {
 	ruleset   rules.Ruleset
 	stale     bool
 	collector trace.Collector
-	senders   map[senderKey]livetrace.Process
+	processes map[senderKey]livetrace.Process
 	summary   traceSummary
 }
 
@@ -81,7 +81,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		return err
 	}
 	defer namespace.Close()
-	t := &liveTracer{s: s, p: p, ns: ns, namespace: namespace, senders: map[senderKey]livetrace.Process{}}
+	t := &liveTracer{s: s, p: p, ns: ns, namespace: namespace, processes: map[senderKey]livetrace.Process{}}
 	t.summary.Sentences = map[string]int{}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -188,9 +188,9 @@ func (t *liveTracer) take(b trace.Batch) error {
 		if e.Header == nil || e.In != 0 {
 			continue
 		}
-		if _, known := t.senders[keyOf(e.Header)]; !known {
-			if p, ok := t.namespace.Sender(e.Header.Protocol, e.Header.Source, e.Header.Destination); ok {
-				t.senders[keyOf(e.Header)] = p
+		if _, known := t.processes[keyOf(e.Header)]; !known {
+			if p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source, e.Header.Destination); ok {
+				t.processes[keyOf(e.Header)] = p
 			}
 		}
 	}
@@ -207,8 +207,8 @@ func (t *liveTracer) take(b trace.Batch) error {
 			continue
 		}
 		packet := livetrace.PacketOf(p, interfaces)
-		sender, known := t.senders[keyOf(p.Header())]
-		delete(t.senders, keyOf(p.Header()))
+		sender, known := t.processes[keyOf(p.Header())]
+		delete(t.processes, keyOf(p.Header()))
 		if known {
 			packet.Owner = &sender.Owner
 		}

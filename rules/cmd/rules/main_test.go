@@ -216,8 +216,8 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptUntouched wants no table of nftables, no rules of Sluice in iptables-legacy, and no route of
-// ours: untouched NAME
+// scriptUntouched wants no table of nftables, no rules of Sluice in iptables-legacy, and no route
+// of ours: untouched NAME
 func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()

@@ -2,8 +2,8 @@
 //
 //	release -version v0.2.0 -source ../.. -o dist
 //
-// With a private key in PEM in $COSIGN_PRIVATE_KEY, or in the file that $COSIGN_KEY names, and with its
-// password in $COSIGN_PASSWORD, it signs the checksums and the image.
+// With a private key in PEM in $COSIGN_PRIVATE_KEY, or in the file that $COSIGN_KEY names, and with
+// its password in $COSIGN_PASSWORD, it signs the checksums and the image.
 package main
 
 import (

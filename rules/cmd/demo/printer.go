@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// paper writes the report of the demonstration, and counts unexpected results.
-type paper struct {
+// printer writes the report of the demonstration, and counts unexpected results.
+type printer struct {
 	unexpected int
 
 	out    io.Writer
@@ -18,17 +18,17 @@ type paper struct {
 	part   int
 }
 
-// newPaper writes to f, in colour if its reader wants that.
-func newPaper(f *os.File) *paper {
-	return &paper{out: f, colour: colour.For(f)}
+// newPrinter writes to f, in colour if its reader wants that.
+func newPrinter(f *os.File) *printer {
+	return &printer{out: f, colour: colour.For(f)}
 }
 
-func (p *paper) line(format string, args ...any) {
+func (p *printer) line(format string, args ...any) {
 	fmt.Fprintf(p.out, format+"\n", args...)
 }
 
 // heading begins the next part.
-func (p *paper) heading(format string, args ...any) {
+func (p *printer) heading(format string, args ...any) {
 	p.part++
 	if p.part > 1 {
 		p.line("")
@@ -37,7 +37,7 @@ func (p *paper) heading(format string, args ...any) {
 }
 
 // verdict writes a result that was to be as wanted; empty for what needs no further words.
-func (p *paper) verdict(ok bool, what, wanted string) {
+func (p *printer) verdict(ok bool, what, wanted string) {
 	if ok {
 		p.line("%s %s", p.colour.Paint(colour.Green, "ok"), what)
 		return
@@ -47,7 +47,7 @@ func (p *paper) verdict(ok bool, what, wanted string) {
 }
 
 // ruleset writes rules, the comments paler than the rest.
-func (p *paper) ruleset(text string) {
+func (p *printer) ruleset(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "  ")
 		if rule, comment, found := strings.Cut(line, ` comment "`); found {
