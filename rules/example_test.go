@@ -72,7 +72,6 @@ func ExampleParsePacket() {
 	_, err := rules.ParsePacket("out tcp 10.244.1.5 > 10.96.0.1:443 uid root")
 	fmt.Println(err)
 	// Output:
-	// packet "out tcp 10.244.1.5 > 10.96.0.1:443 uid root": source "10.244.1.5" is not an address
-	// and port, such as 10.1.2.3:80 or [fd00::1]:80 uid "root" is not a number from 0 to
-	// 4294967295, decimal or hexadecimal (0x539)
+	// packet "out tcp 10.244.1.5 > 10.96.0.1:443 uid root": source "10.244.1.5" is not an address and port, such as 10.1.2.3:80 or [fd00::1]:80
+	// uid "root" is not a number from 0 to 4294967295, decimal or hexadecimal (0x539)
 }

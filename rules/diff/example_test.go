@@ -52,13 +52,11 @@ func ExampleDecide() {
 	}
 	// Output:
 	// different
-	// hook output, family IPv4, protocol tcp, source not 127.0.0.6, destination not 127.0.0.1,
-	// destination port 5432, interface lo, user 1337, state new, related
+	// hook output, family IPv4, protocol tcp, source not 127.0.0.6, destination not 127.0.0.1, destination port 5432, interface lo, user 1337, state new, related
 	// 	example: out tcp 10.244.1.5:40000 > 10.244.1.5:5432 dev lo uid 1337 gid 1000
 	// 	left:    redirected to port 15006 of this host, by inet sluice nat-output-lo #3: tcp dport != 15008 meta skuid 1337 redirect to :15006
 	// 	right:   goes to its destination, not captured, by inet sluice nat-output #2: tcp dport 5432 return
-	// hook output, family IPv4, protocol tcp, destination not 127.0.0.1, destination port 5432,
-	// interface not lo, user not 1337, group not 1337, state new, related
+	// hook output, family IPv4, protocol tcp, destination not 127.0.0.1, destination port 5432, interface not lo, user not 1337, group not 1337, state new, related
 	// 	example: out tcp 10.244.1.5:40000 > 192.0.2.10:5432 dev eth0 uid 1000 gid 1000
 	// 	left:    redirected to port 15001 of this host, by inet sluice nat-output #6: meta l4proto tcp redirect to :15001
 	// 	right:   goes to its destination, not captured, by inet sluice nat-output #2: tcp dport 5432 return
