@@ -87,6 +87,7 @@ func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	result.legacyEmpty = clearErr == nil && len(current) == 0
 	if len(current) > 0 {
 		result.Moved, result.Outcome = true, nft.Replaced
+		nft.WaitForPackets()
 		clearErr = withLock(func(bool) error { return result.clearLegacy(m.ruleset) })
 	}
 	if clearErr != nil {

@@ -69,7 +69,7 @@ func Steps(want, live []rules.Table) []string {
 }
 
 // WithGate is an IPv4 mangle table that a killed process may leave.
-func WithGate() rules.Table { return *withGate(rules.IPv4, nil) }
+func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()) }
 
 // BeginApply carries out that many of the steps to the tables, as a process that is then killed,
 // and reports whether there are more.

@@ -64,6 +64,7 @@ func (a *legacyApplier) apply() error {
 	if err != nil {
 		return err
 	}
+	nft.WaitForPackets()
 	if _, err := nft.RemoveRules(nil); err != nil {
 		return a.writer.undo(fmt.Errorf("remove our rules from nftables: %w", err))
 	}
@@ -84,7 +85,7 @@ func gateSavedMarks(want tables) tables {
 	for id, t := range want {
 		gated[id] = t
 		if savesMarks(t) {
-			gated[id] = withGate(id.Family, t)
+			gated[id] = withGate(id.Family, t, anyTCP())
 		}
 	}
 	return gated

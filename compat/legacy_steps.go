@@ -43,6 +43,9 @@ func tablesOf(list []rules.Table) tables {
 type step struct {
 	id   xtables.ID
 	want *rules.Table
+	// gated reports that the gate is in place afterwards. Before the next step, packets that passed
+	// without it, or without a hook that the step has registered, must leave their hook.
+	gated bool
 }
 
 // steps returns the replacements that lead from the current tables to the desired ones. Each
@@ -55,9 +58,10 @@ type step struct {
 //   - If both change, capture may move from one to the other, as with the interception mode.
 //     Between the two replacements a connection could traverse neither the old nor the new rules,
 //     or both. Therefore mangle, which is first, contains a gate in addition to the new rules: it
-//     drops TCP. Then nat is replaced, and then the gate is removed. This takes one or two
-//     milliseconds. A client retransmits a dropped packet: of a new connection after a second
-//     (TCP_TIMEOUT_INIT), of an established one after 200 ms (TCP_RTO_MIN).
+//     drops TCP. Then nat is replaced, and then the gate is removed, each after
+//     nft.WaitForPackets. This takes some 50 ms. A client retransmits a dropped packet: of a new
+//     connection after a second (TCP_TIMEOUT_INIT), of an established one after 200 ms
+//     (TCP_RTO_MIN).
 //   - A family without rules of Sluice captures nothing and needs no gate.
 //
 // A rollback executes the steps in reverse order through the same states, and is as safe. A process
@@ -83,15 +87,16 @@ func familySteps(f rules.Family, want, current tables) []step {
 			continue
 		}
 		id := xtables.ID{Family: f, Name: name}
-		s := step{id, want[id]}
+		s := step{id: id, want: want[id]}
 		if name == "mangle" && gated {
-			s.want = withGate(f, s.want)
+			s.want = withGate(f, s.want, notEstablished())
 		}
+		s.gated = gated && name != "raw"
 		list = append(list, s)
 	}
 	if gated {
 		id := xtables.ID{Family: f, Name: "mangle"}
-		list = append(list, step{id, want[id]})
+		list = append(list, step{id: id, want: want[id]})
 	}
 	return list
 }
@@ -107,14 +112,29 @@ func sameTable(a, b *rules.Table) bool {
 // gateChain is the chain that drops TCP while tables are being replaced.
 const gateChain = ChainPrefix + "GATE"
 
+// anyTCP matches the packets that must not traverse the rules of both backends.
+func anyTCP() []rules.Match {
+	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
+}
+
+// notEstablished matches the packets of connections that have yet to be captured.
+func notEstablished() []rules.Match {
+	return append(anyTCP(), rules.MatchState{Not: true, States: rules.States(rules.Established, rules.Related)})
+}
+
 // gateHooks are the hooks of the gate: the hooks of Sluice's rules in mangle.
+//
+// At output the gate never drops answers to connection requests: TCP forgets a request if it cannot
+// repeat the answer (reqsk_timer_handler). The client's next attempt would belong to an established
+// connection of conntrack, which is not captured anew, and reach the application.
 var gateHooks = []struct {
 	chain string
 	hook  rules.Hook
 }{{"PREROUTING", rules.Prerouting}, {"OUTPUT", rules.Output}}
 
-// withGate returns a copy of a mangle table, which may be nil, that drops TCP before its rules.
-func withGate(f rules.Family, t *rules.Table) *rules.Table {
+// withGate returns a copy of a mangle table, which may be nil, that before its rules drops the
+// packets that match, but at output only those of connections that have yet to be captured.
+func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.Table {
 	gated := rules.Table{Family: f, Name: "mangle"}
 	if t != nil {
 		if t.Chain(gateChain) != nil {
@@ -122,8 +142,11 @@ func withGate(f rules.Family, t *rules.Table) *rules.Table {
 		}
 		gated.Chains = slices.Clone(t.Chains)
 	}
-	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: gateChain}}}
 	for _, at := range gateHooks {
+		jump := rules.Rule{Matches: notEstablished(), Actions: []rules.Action{rules.Jump{Chain: gateChain}}}
+		if at.hook == rules.Prerouting {
+			jump.Matches = prerouting
+		}
 		if c := gated.Chain(at.chain); c != nil {
 			c.Rules = append([]rules.Rule{jump}, c.Rules...)
 			continue
@@ -133,7 +156,7 @@ func withGate(f rules.Family, t *rules.Table) *rules.Table {
 		})
 	}
 	gated.Chains = append(gated.Chains, rules.Chain{Name: gateChain, Rules: []rules.Rule{{
-		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
+		Matches: anyTCP(),
 		Actions: []rules.Action{rules.Drop},
 	}}})
 	return &gated

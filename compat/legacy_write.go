@@ -21,6 +21,7 @@ type writer struct {
 type written struct {
 	id     xtables.ID
 	before encoded
+	gated  bool // as in step
 }
 
 // do executes the steps. If one fails, it rolls back.
@@ -28,6 +29,9 @@ func (w *writer) do(list []step) error {
 	for _, s := range list {
 		if err := w.write(s); err != nil {
 			return w.undo(err)
+		}
+		if s.gated {
+			nft.WaitForPackets()
 		}
 	}
 	return nil
@@ -41,18 +45,19 @@ func (w *writer) write(s step) error {
 	}
 	before, err := replaceOwn(s.id, want)
 	if err == nil {
-		w.log = append(w.log, written{s.id, before})
+		w.log = append(w.log, written{s.id, before, s.gated})
 	}
 	return err
 }
 
-// gateMarks replaces the rules of mangle that interfere with rules in nf_tables by the gate; see
+// gateMarks puts the gate before the rules of mangle that interfere with rules in nf_tables; see
 // savesMarks.
 func (w *writer) gateMarks(current []rules.Table) error {
 	var list []step
 	for i := range current {
 		if t := &current[i]; savesMarks(t) {
-			list = append(list, step{xtables.ID{Family: t.Family, Name: t.Name}, withGate(t.Family, nil)})
+			id := xtables.ID{Family: t.Family, Name: t.Name}
+			list = append(list, step{id, withGate(t.Family, t, anyTCP()), true})
 		}
 	}
 	return w.do(list)
@@ -62,7 +67,10 @@ func (w *writer) gateMarks(current []rules.Table) error {
 // with the errors of the rollback. Tables that were created remain without rules.
 func (w *writer) undo(reason error) error {
 	errs := []error{reason}
-	for _, done := range slices.Backward(w.log) {
+	for i, done := range slices.Backward(w.log) {
+		if i < len(w.log)-1 && done.gated {
+			nft.WaitForPackets()
+		}
 		if _, err := replaceOwn(done.id, done.before); err != nil {
 			errs, w.stuck = append(errs, fmt.Errorf("not undone: %w", err)), true
 		}

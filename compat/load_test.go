@@ -1,14 +1,17 @@
 package compat_test
 
 import (
+	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -46,6 +49,9 @@ var changes = map[string]changing{
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded, allDNS, dropInvalid}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS}},
 	},
+	"of the mode, nft": {
+		{compat.BackendNFT, nil}, {compat.BackendNFT, []func(*rules.Redirect){tproxy}},
+	},
 	"of the backend, redirect": {
 		{compat.BackendLegacy, nil}, {compat.BackendNFT, nil},
 	},
@@ -60,27 +66,61 @@ func TestChangesUnderLoad(t *testing.T) {
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bed := startBed(t, testbed.Options{}, testbed.ProxyOwner)
-			apply := func(i int) compat.Result {
-				c := list[i%len(list)]
-				result, err := chosen(t, c.backend).Apply(bed.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return result
-			}
-			apply(0)
-			load := newLoad(t, bed)
-			for i := range times(12, 200) {
-				load.wait(len(busy) * 2)
-				if result := apply(i + 1); result.Outcome != nft.Replaced {
-					t.Errorf("change %d: %s", i+1, result.Outcome)
-				}
-			}
-			load.stop()
-			t.Logf("%d connections", load.opened.Load())
+			list.underLoad(t, startBed(t, testbed.Options{}, testbed.ProxyOwner), times(12, 200))
 		})
 	}
+}
+
+// The same holds for packets that are in a hook when a change begins, and still there when it ends.
+func TestChangesWhilePacketsAreInAHook(t *testing.T) {
+	for name, list := range changes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bed := startBed(t, testbed.Options{}, testbed.ProxyOwner)
+			istiotest.Run(t, bed.Pod, slowChains(), "nft", "-f", "-")
+			list.underLoad(t, bed, times(6, 200))
+		})
+	}
+}
+
+// slowChains returns a table that holds the first packet of a connection for about ten milliseconds
+// before the chains that capture, and again between those of mangle and nat.
+func slowChains() string {
+	var b strings.Builder
+	b.WriteString("table inet slow {\nchain lookups {\n")
+	b.WriteString(strings.Repeat("fib daddr type blackhole\n", 200))
+	b.WriteString("}\nchain slow {\n")
+	b.WriteString(strings.Repeat("jump lookups\n", 100))
+	b.WriteString("}\n")
+	for _, hook := range []string{"prerouting", "output"} {
+		for i, priority := range []int{-310, -125} {
+			fmt.Fprintf(&b, "chain %s-%d {\ntype filter hook %s priority %d\n", hook, i, hook, priority)
+			b.WriteString("tcp flags & (syn|ack) == syn jump slow\n}\n")
+		}
+	}
+	return b.String() + "}\n"
+}
+
+// underLoad applies the rulesets one after the other, n times, while connections are opened.
+func (list changing) underLoad(t *testing.T, bed *testbed.Bed, n int) {
+	apply := func(i int) compat.Result {
+		c := list[i%len(list)]
+		result, err := chosen(t, c.backend).Apply(bed.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	apply(0)
+	load := newLoad(t, bed)
+	for i := range n {
+		load.wait(len(busy) * 2)
+		if result := apply(i + 1); result.Outcome != nft.Replaced {
+			t.Errorf("change %d: %s", i+1, result.Outcome)
+		}
+	}
+	load.stop()
+	t.Logf("%d connections", load.opened.Load())
 }
 
 // A load opens connections as fast as it can, one after the other of each kind, and uses as many

@@ -30,7 +30,7 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 		asks    bool
 	}{
 		{"a prefix differs", excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...), Updated, false},
-		{"rules differ", example("tproxy-dual"), Replaced, false},
+		{"rules differ", example("lists-and-groups"), Replaced, false},
 		{"nothing differs, which may no longer be so", prefixes, Unchanged, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {

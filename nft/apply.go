@@ -51,7 +51,9 @@ const maxAttempts = 20
 // namespace is the current one. The ruleset must have exactly the table that [rules.Compile] makes.
 //
 // Apply adds routes before, and removes routes after, one transaction with all other changes.
-// Readers and packets observe either the old ruleset or the new one. If Apply returns an error
+// Readers and packets observe either the old ruleset or the new one. Only if capture moves from one
+// base chain to another, as with the mode, there are three transactions, and for some 50 ms new TCP
+// connections wait. If Apply returns an error
 // without an outcome, nothing has changed. With an error and an outcome, either the rules are in
 // place but a change of routes failed, or the kernel's answer was lost and the rules may be in
 // place. Two concurrent calls in one namespace both succeed, and the result is one of the two
@@ -114,17 +116,25 @@ func (a *applier) run() error {
 func (a *applier) apply(planned step) error {
 	var err error
 	for range maxAttempts {
-		if planned, err = a.replan(planned); err == nil && planned.transaction != nil {
+		planned, err = a.replan(planned)
+		switch {
+		case err != nil || planned.transaction == nil:
+		case planned.gated != nil:
+			if err = a.shut(planned); err == nil {
+				planned = step{}
+				continue
+			}
+		default:
 			a.begin(planned)
 			err = a.end(planned, a.conn.commit(planned.transaction))
 		}
 		if !isRace(err) {
-			return err
+			return a.withoutGate(err)
 		}
 		planned = step{}
 	}
-	return fmt.Errorf("gave up after %d attempts because of concurrent changes by other processes: %w",
-		maxAttempts, err)
+	return a.withoutGate(fmt.Errorf("gave up after %d attempts because of concurrent changes by other processes: %w",
+		maxAttempts, err))
 }
 
 // replan returns the step if it has a transaction, otherwise a new one. If the new step has no
@@ -226,6 +236,9 @@ type applier struct {
 	found []rules.Table
 	// sent contains the outcome and size of a transaction whose answer was lost.
 	sent Result
+	// gated reports that this call has added the gate, and moved that it has then replaced the
+	// rules.
+	gated, moved bool
 	// deleted reports that closing the socket will wait for the kernel.
 	deleted bool
 }

@@ -13,6 +13,11 @@ type step struct {
 	// transaction is nil if no change is needed. It fails if the ruleset has changed since the
 	// plan.
 	transaction *Transaction
+	// gated, unless nil, must be executed first, because the transaction moves capture; see [gate].
+	// Afterwards plan again.
+	gated *Transaction
+	// moves reports that gated replaces the rules, because the gate is in place.
+	moves bool
 }
 
 // plan reads the current table, unless the caller has passed a reading, and returns the step to the
@@ -32,7 +37,7 @@ func (a *applier) plan() (step, error) {
 	}
 	if present == nil {
 		t, err := a.creation()
-		return step{Created, t}, err
+		return step{outcome: Created, transaction: t}, err
 	}
 	table := &a.want.Tables[0]
 	expected := newExpectation(table)
@@ -46,7 +51,7 @@ func (a *applier) plan() (step, error) {
 	old := &found.tables[0]
 	if expected.isMet(old) {
 		a.found = []rules.Table{old.Table}
-		return step{Unchanged, nil}, nil
+		return step{outcome: Unchanged}, nil
 	}
 	return a.planFrom(old, found.generation)
 }
@@ -57,14 +62,13 @@ func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	a.found = []rules.Table{old.Table}
 	update, sameButSets := changedSets(table, old)
 	if !sameButSets {
-		t, err := encodeReplacement(table, old, generation)
-		return step{Replaced, t}, err
+		return planReplacement(table, old, generation)
 	}
 	a.result.Kept = kept(&old.Table)
 	if len(update) == 0 {
-		return step{Unchanged, nil}, nil
+		return step{outcome: Unchanged}, nil
 	}
-	return step{Updated, encodeUpdate(table, update, generation)}, nil
+	return step{outcome: Updated, transaction: encodeUpdate(table, update, generation)}, nil
 }
 
 // planFromLast returns the step from the reading that the caller has passed, without a transaction

@@ -67,10 +67,11 @@ func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 		{
 			"NAT before conntrack", func() rules.Ruleset {
 				rs := example("tproxy-dual")
-				rs.Tables[0].Chain("nat-output").Base.Priority = -300
+				base := rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: -300}
+				rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{Name: "early", Base: &base})
 				return rs
 			}(), unix.EOPNOTSUPP,
-			[]string{"add chain inet sluice nat-output { type nat hook output priority -300; policy accept; }"},
+			[]string{"add chain inet sluice early { type nat hook output priority -300; policy accept; }"},
 		},
 		{
 			"overlapping elements of a named set", insert("nat-output", overlapping("a-set")), unix.EEXIST,
@@ -86,9 +87,9 @@ func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 			ns := netnstest.New(t)
 			refuses(t, ns, row.rs, row.errno, row.want)
 			empty(t, ns)
-			applied(t, ns, example("sidecar-ipv4"), Created)
+			applied(t, ns, example("tproxy-dual"), Created)
 			refuses(t, ns, row.rs, row.errno, row.want)
-			holds(t, ns, example("sidecar-ipv4"))
+			holds(t, ns, example("tproxy-dual"))
 		})
 	}
 }

@@ -7,6 +7,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// planReplacement returns the step from the old table to the wanted one.
+func planReplacement(want *rules.Table, old *foundTable, generation uint32) (step, error) {
+	s := step{outcome: Replaced, moves: hasGate(&old.Table)}
+	var err error
+	if s.transaction, err = encodeReplacement(want, old, generation); err != nil || !movesCapture(want, old) {
+		return s, err
+	}
+	if s.moves {
+		s.gated, err = encodeReplacement(withGate(want), old, generation)
+	} else {
+		s.gated, err = encodeGate(&old.Table, generation)
+	}
+	return s, err
+}
+
 // encodeReplacement returns the transaction that changes the old table to the wanted one. It keeps
 // chains whose attachment does not change, and replaces only their rules.
 //
@@ -17,7 +32,7 @@ import (
 // the mark of the first as a mark of the proxy, and the connection hangs. Kept chains avoid both.
 //
 // This is not possible if capture moves to another hook or priority, because the mode or the
-// deviation nat-first changes. Do not change these for a running pod.
+// deviation nat-first changes: see [gate].
 func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*Transaction, error) {
 	if old.dormant {
 		// Create the table again: this clears the flag dormant.

@@ -1,0 +1,111 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Only if capture moves to another base chain is one transaction not enough.
+func TestTransactionsOfAReplacement(t *testing.T) {
+	for _, tc := range []struct {
+		from, to string
+		want     int32
+	}{
+		{"sidecar-ipv4", "exclusions-dual", 1},
+		{"tproxy-dual", "tproxy-keep-established", 1},
+		{"sidecar-ipv4", "nothing-captured", 1},
+		{"nothing-captured", "tproxy-dual", 1},
+		{"sidecar-ipv4", "tproxy-dual", 3},
+		{"tproxy-dual", "sidecar-ipv4", 3},
+		{"sidecar-ipv4", "strict-istio", 3}, // other priorities
+	} {
+		t.Run(tc.from+" to "+tc.to, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			applied(t, ns, example(tc.from), Created)
+			if n, err := batchesOf(t, ns, example(tc.to), nil); err != nil || n != tc.want {
+				t.Errorf("%d transactions, want %d (error %v)", n, tc.want, err)
+			}
+			holdsTables(t, ns, example(tc.to))
+		})
+	}
+}
+
+// Whichever transaction the kernel refuses, the gate is not left.
+func TestAMoveOfCaptureThatIsRefused(t *testing.T) {
+	for refused := range int32(3) {
+		t.Run(fmt.Sprintf("transaction %d", refused+1), func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			from := example("sidecar-ipv4")
+			applied(t, ns, from, Created)
+			to := example("tproxy-dual")
+			_, err := batchesOf(t, ns, to, func(n int32) bool { return n == refused+1 })
+			if refusal := (*KernelError)(nil); !errors.As(err, &refusal) || refusal.Errno != unix.EINVAL {
+				t.Errorf("error %v", err)
+			}
+			holdsTables(t, ns, []rules.Ruleset{from, from, to}[refused])
+		})
+	}
+}
+
+// A process that is killed leaves the gate; the next Apply deletes it.
+func TestAGateThatWasLeft(t *testing.T) {
+	for _, next := range []string{"sidecar-ipv4", "tproxy-dual", "nothing-captured"} {
+		t.Run(next, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			from := example("sidecar-ipv4")
+			applied(t, ns, from, Created)
+			within(t, ns, func(c *conn) error {
+				gated, err := encodeGate(&from.Tables[0], 0)
+				if err != nil {
+					return err
+				}
+				return c.commit(gated)
+			})
+			applied(t, ns, example(next), Replaced)
+			holds(t, ns, example(next))
+		})
+	}
+}
+
+// batchesOf applies the tables of the ruleset, and returns the number of transactions. The kernel
+// refuses those that refuse selects.
+func batchesOf(t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32) bool) (int32, error) {
+	var batches atomic.Int32
+	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		if isBatch(request) {
+			if n := batches.Add(1); refuse != nil && refuse(n) {
+				second := native.Uint32(request)
+				native.PutUint16(request[second+4:], messageType(0xff)) // unknown to the kernel
+			}
+		}
+		return kernel(request)
+	})
+	a := newApplier(c, prepared(t, rs), ApplyOptions{})
+	err := a.apply(step{})
+	if replaced := batches.Load() > 3; err != nil && (a.outcome(err).Outcome == Replaced) != replaced {
+		t.Errorf("with an error after %d transactions, result %+v", batches.Load(), a.result)
+	}
+	return batches.Load(), err
+}
+
+func holdsTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
+	t.Helper()
+	got, err := Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diffs := rules.Compare(rules.Ruleset{Tables: want.Tables}, rules.Ruleset{Tables: got.Tables}); len(diffs) > 0 {
+		t.Errorf("the namespace does not hold the tables:\n%s", listing(diffs))
+	}
+}
