@@ -11,22 +11,23 @@ import (
 	"sync"
 )
 
-// An apiServer is an API server's double: what is put into it can be read, listed and created, and
-// nothing ever changes. It knows no schema, no users and no versions. The zero value is empty. It
-// is safe for concurrent use.
+// An apiServer is a stand-in for an API server: objects can be created, read and listed, and never
+// change. It has no schema, users or versions. The zero value is empty. It is safe for concurrent
+// use.
 type apiServer struct {
 	mu      sync.Mutex
 	objects map[key]json.RawMessage
 }
 
-// A key names an object, or a collection if the name is empty.
+// A key identifies an object, or a collection if the name is empty.
 type key struct {
 	resource  string // with its version, as "api/v1/pods"
 	namespace string
 	name      string
 }
 
-// keyOf reads the path of a request; false if that is none of an object or a collection.
+// keyOf parses the path of a request. It returns false if the path is not that of an object or a
+// collection.
 func keyOf(request string) (key, bool) {
 	words := strings.Split(strings.Trim(request, "/"), "/")
 	version := 2
@@ -57,14 +58,14 @@ func (s *apiServer) put(k key, object json.RawMessage) {
 	s.objects[k] = object
 }
 
-// get returns an object, nil if it is not there.
+// get returns an object, or nil if it does not exist.
 func (s *apiServer) get(k key) json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[k]
 }
 
-// list returns the objects of a collection, which is that of all namespaces if it names none.
+// list returns the objects of a collection: of all namespaces if the key has none.
 func (s *apiServer) list(k key) []json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +80,7 @@ func (s *apiServer) list(k key) []json.RawMessage {
 	return found
 }
 
-// ServeHTTP answers as an API server does.
+// ServeHTTP responds like an API server.
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k, isObject := keyOf(r.URL.Path)
 	switch {
@@ -105,7 +106,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// store takes an object as it is sent.
+// store stores an object from a request.
 func (s *apiServer) store(w http.ResponseWriter, r *http.Request, k key) {
 	var object json.RawMessage
 	var named struct{ Metadata struct{ Name string } }
@@ -122,8 +123,8 @@ func (s *apiServer) store(w http.ResponseWriter, r *http.Request, k key) {
 	answer(w, http.StatusCreated, object)
 }
 
-// watch tells of no change until the client has enough. A client that wants what there is by a
-// watch has to ask for a list instead.
+// watch sends no event until the client disconnects. It rejects a client that requests the initial
+// list as watch events, so that the client uses a list request.
 func watch(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		refuse(w, http.StatusUnprocessableEntity, "Invalid")
@@ -135,8 +136,8 @@ func watch(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// listOf is a list without a kind, which every client reads as the one that it asks for, but for
-// the one that asks for metadata.
+// listOf returns a list without a kind. Clients decode it as the kind that they requested, except
+// those that request metadata, which get one with a kind.
 func listOf(r *http.Request, items []json.RawMessage) map[string]any {
 	list := map[string]any{"metadata": map[string]string{"resourceVersion": "1"}, "items": items}
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {

@@ -19,8 +19,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// compare holds what the plugin makes of its pod against what istio-init does in the other one: but
-// for what has a name no packet is treated otherwise, and what has a name is there.
+// compare compares the plugin's rules for its pod with those of istio-init in the other one. No
+// packet may be treated differently except by the named differences, and each named difference must
+// occur.
 func compare(t *testing.T, tools injection.Tools, s subject, pod, initialised *corev1.Pod) {
 	t.Helper()
 	ours := parameters(t, s, pod)
@@ -43,7 +44,8 @@ func compare(t *testing.T, tools injection.Tools, s subject, pod, initialised *c
 	}
 }
 
-// parameters are those that the plugin takes from its pod. The command has to say the same.
+// parameters returns the parameters that the plugin derives from its pod. The command must derive
+// the same.
 func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
 	t.Helper()
 	pod := readAsPlugin(t, injected)
@@ -72,7 +74,7 @@ func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
 	return ours
 }
 
-// decideWithout compares the rules of parameters, with some differences undone, with others.
+// decideWithout compares our rules, with some differences undone, with their rules.
 func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []difference) diff.Result {
 	for _, d := range undone {
 		d.undo(&ours)
@@ -81,8 +83,7 @@ func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []differenc
 		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
 }
 
-// runInit runs the pod's istio-init in a pod's network namespace, and returns the rules that it
-// leaves.
+// runInit runs the pod's istio-init in a pod's network namespace and returns the resulting rules.
 func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) rules.Ruleset {
 	t.Helper()
 	i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "istio-init" })
@@ -117,7 +118,7 @@ func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) ru
 	return live.Ruleset
 }
 
-// deviationsOf are those that a comparison names, each once.
+// deviationsOf returns the deviations that a comparison names.
 func deviationsOf(r diff.Result) []rules.DeviationID {
 	var ids []rules.DeviationID
 	for _, c := range r.Classes {
@@ -127,7 +128,7 @@ func deviationsOf(r diff.Result) []rules.DeviationID {
 	return slices.Compact(ids)
 }
 
-// describe writes what a comparison found.
+// describe formats a comparison for people.
 func describe(r diff.Result) string {
 	var b strings.Builder
 	for _, c := range r.Classes {

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 )
 
-// OpenShift gives every namespace users and groups of its own.
+// openShiftNamespace returns a namespace with the ranges of users and groups that OpenShift
+// assigns.
 func openShiftNamespace() corev1.Namespace {
 	return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: injectedNamespace, Annotations: map[string]string{
 		"openshift.io/sa.scc.uid-range":           "1000650000/10000",
@@ -17,10 +18,10 @@ func openShiftNamespace() corev1.Namespace {
 	}}}
 }
 
-// openShiftUser is the last of the namespace's, which istiod takes for proxies.
+// openShiftUser is the last user of the namespace's range, which istiod assigns to proxies.
 const openShiftUser = 1000659999
 
-// A control is a control plane, and the pods that are injected by it.
+// A control is a control plane, and the pods that it injects.
 type control struct {
 	name string
 	injection.Installation
@@ -45,8 +46,7 @@ var controls = []control{
 		subjects: []subject{
 			{name: "a sidecar", user: openShiftUser},
 			{name: "a container among others", user: openShiftUser, annotations: annotated(nativeAnnotation, "false")},
-			// For TPROXY the injector makes the proxy run as root, whatever the namespace's users
-			// are.
+			// For TPROXY the injector runs the proxy as root, regardless of the namespace's users.
 			{name: "TPROXY", annotations: annotated(mesh.ModeAnnotation, "TPROXY"), deviations: tproxy},
 		},
 	},
@@ -78,5 +78,6 @@ var controls = []control{
 	},
 }
 
-// usualExcluded: the plugin leaves the usual status port alone besides the mesh's own.
+// usualExcluded: the plugin excludes the usual status port in addition to the mesh's configured
+// one.
 var usualExcluded = []difference{usualStatusPortExcluded}

@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A difference is something that the plugin does otherwise than istio-init, because istio-cni does.
+// A difference is a deviation of the plugin from istio-init that istio-cni has too.
 type difference struct {
 	name string
-	// undo makes of the plugin's parameters what istio-init would do, and changes nothing else.
+	// undo changes the plugin's parameters to what istio-init would use, and nothing else.
 	undo func(r *rules.Redirect)
 }
 
@@ -54,7 +54,8 @@ var (
 	}
 )
 
-// usual is what is different in a pod that says nothing about it, none what is where it does.
+// usual contains the differences in a pod without annotations about them; none is for pods with
+// them.
 var (
 	usual = []difference{statusPortUncaptured}
 	none  = []difference{}

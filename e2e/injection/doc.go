@@ -1,10 +1,10 @@
-// Package injection has the pods of the sample application injected by Istio itself, so that what
-// Sluice makes of a pod is held against what Istio makes of the same one:
+// Package injection injects pods of the sample application with Istio's own programs, and compares
+// what Sluice does with a pod with what Istio does with the same one:
 //
-//	build     pilot-discovery, which is istiod, and pilot-agent, at the version that go.mod says, as a module of their own
-//	cmd       pilot-agent with a stand-in for Envoy
+//	build     pilot-discovery, which is istiod, and pilot-agent, in the version of go.mod, as a separate module
+//	cmd       pilot-agent with a replacement for Envoy
 //
-// [Start] runs istiod as Istio's chart installs it, with a double instead of the API server,
-// and [Istiod.Inject] asks its webhook. The tests have each pod injected twice: for a CNI plugin,
-// and for istio-init, which says what the plugin is to do.
+// [Start] runs istiod with the configuration of Istio's chart and a stand-in for the API server.
+// [Istiod.Inject] calls its webhook. The tests inject each pod twice: for a CNI plugin, and for
+// istio-init, whose rules are the expected result of the plugin.
 package injection

@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// apiAddress is where the double is, in the namespace of its istiod.
+// apiAddress is the address of the API server in istiod's namespace.
 const apiAddress = "127.0.0.1:6443"
 
-// furnish puts into the double what istiod looks for.
+// furnish creates the objects that istiod reads.
 func (i *Istiod) furnish(p plane, namespaces []corev1.Namespace) error {
 	for name, config := range p.configs {
 		i.api.put(key{"api/v1/configmaps", SystemNamespace, name}, config)
@@ -36,7 +36,7 @@ func (i *Istiod) furnish(p plane, namespaces []corev1.Namespace) error {
 	return errors.Join(errs...)
 }
 
-// listen makes the namespace, in which the double is heard.
+// listen creates the namespace and listens in it.
 func (i *Istiod) listen() error {
 	var err error
 	if i.ns, err = netns.New(); err != nil {
@@ -62,7 +62,7 @@ func (i *Istiod) listen() error {
 	return nil
 }
 
-// kubeconfig leads to the double.
+// kubeconfig connects to the API server.
 const kubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: double, cluster: {server: "http://` + apiAddress + `"}}]

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Inject asks istiod's webhook, as an API server does when somebody creates the pod, and returns
-// the pod that would be created: the same if there is nothing to inject. The error says why istiod
-// refuses the pod.
+// Inject sends the pod to istiod's webhook, as an API server does when a pod is created, and
+// returns the pod that would be created: an equal one if nothing is injected. The error contains
+// istiod's reason for rejecting the pod.
 func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	p := *pod
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -51,7 +51,7 @@ func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 	return &result, json.Unmarshal(injected, &result)
 }
 
-// ask sends a review to the webhook, and puts its response in there.
+// ask sends a review to the webhook, and stores the response in it.
 func (i *Istiod) ask(ctx context.Context, review *admissionv1.AdmissionReview) error {
 	body, err := json.Marshal(review)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// SystemNamespace is where Istio is installed.
+// SystemNamespace is the namespace of Istio's control plane.
 const SystemNamespace = "istio-system"
 
-// kubernetesVersion is that of the cluster.
+// kubernetesVersion is the version of the cluster.
 const kubernetesVersion = "v1.36.3"
 
-// Tools are programs and files that "make e2e-istio" prepares.
+// Tools are the programs and files that "make e2e-istio" prepares.
 type Tools struct {
-	// Discovery is pilot-discovery, and Agent pilot-agent.
+	// Discovery is the path of pilot-discovery, Agent that of pilot-agent.
 	Discovery, Agent string
-	// Helm is Helm's command, and Charts the folder of Istio's charts.
+	// Helm is the path of Helm's command, Charts the folder of Istio's charts.
 	Helm, Charts string
 }
 
-// ToolsOf are those in the folder bin of the checkout. The error names what is not there.
+// ToolsOf returns the tools in the folder bin of the checkout. The error names missing ones.
 func ToolsOf(bin string) (Tools, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
@@ -46,21 +46,21 @@ func ToolsOf(bin string) (Tools, error) {
 	return t, nil
 }
 
-// Chart is the folder of the chart of istiod.
+// Chart returns the folder of istiod's chart.
 func (t Tools) Chart() string { return filepath.Join(t.Charts, "istio-control", "istio-discovery") }
 
-// An Installation is Istio's control plane as a user installs it by Helm. The zero value is the
-// default one.
+// An Installation is the configuration of Istio's control plane, as installed with Helm. The zero
+// value is the default installation.
 type Installation struct {
-	// Revision is the control plane's; empty for the default one.
+	// Revision is the revision of the control plane, empty for the default one.
 	Revision string
-	// CNI reports that a CNI plugin redirects, and not istio-init.
+	// CNI selects redirection by a CNI plugin instead of istio-init.
 	CNI bool
-	// Values are more of the chart's values.
+	// Values contains further values of the chart.
 	Values map[string]any
 }
 
-// all are the chart's values.
+// all returns the chart's values.
 func (in Installation) all() map[string]any {
 	values := map[string]any{}
 	for k, v := range in.Values {
@@ -71,7 +71,7 @@ func (in Installation) all() map[string]any {
 	return values
 }
 
-// suffix is that of the names of the control plane's objects.
+// suffix returns the suffix of the names of the control plane's objects.
 func (in Installation) suffix() string {
 	if in.Revision == "" {
 		return ""
@@ -79,7 +79,7 @@ func (in Installation) suffix() string {
 	return "-" + in.Revision
 }
 
-// render lets Helm make the objects of the chart, each in JSON.
+// render renders the chart with Helm and returns its objects as JSON.
 func (t Tools) render(in Installation) ([]json.RawMessage, error) {
 	values, err := yaml.Marshal(in.all())
 	if err != nil {
@@ -106,13 +106,13 @@ func (t Tools) render(in Installation) ([]json.RawMessage, error) {
 	return objects, nil
 }
 
-// A plane is what the chart makes, as far as istiod looks at it.
+// A plane contains the parts of the rendered chart that istiod reads.
 type plane struct {
 	configs   map[string]json.RawMessage // ConfigMaps by name
 	discovery corev1.Container
 }
 
-// planeOf finds it among the objects.
+// planeOf returns the parts from the objects.
 func planeOf(objects []json.RawMessage) (plane, error) {
 	p := plane{configs: map[string]json.RawMessage{}}
 	for _, object := range objects {

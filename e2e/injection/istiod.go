@@ -20,30 +20,30 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Where istiod listens, in a namespace of its own.
+// The addresses on which istiod listens, in its own namespace.
 const (
 	readyURL   = "http://127.0.0.1:8080/ready"
 	webhookURL = "https://127.0.0.1:15017/inject"
 )
 
-// startTime bounds the time until istiod is ready, which takes it a second or two.
+// startTime bounds the time until istiod is ready, usually a second or two.
 const startTime = time.Minute
 
 // Istiod is a running istiod. Its methods are safe for concurrent use.
 type Istiod struct {
-	dir    string // of its own, with kubeconfig and log
+	dir    string // has kubeconfig and log
 	log    string
 	ns     *netns.NS
 	api    *apiServer
 	server *http.Server
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when the process has
+	ended  chan struct{} // closed when the process has ended
 	client *http.Client
-	host   string // whom the webhook's certificate is for
+	host   string // the host name in the webhook's certificate
 }
 
-// Start runs istiod as the chart installs it, in a network namespace of its own, and returns when
-// it is ready to inject. It knows the namespaces given, and one node. It needs root. The caller
+// Start runs istiod with the chart's configuration in its own network namespace, and returns when
+// it is ready to inject. It knows the given namespaces, and one node. It needs root. The caller
 // closes it.
 func Start(ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace) (*Istiod, error) {
 	i := &Istiod{api: &apiServer{}, ended: make(chan struct{}), host: "istiod" + in.suffix() + "." + SystemNamespace + ".svc"}
@@ -93,8 +93,8 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	defer func() { _ = log.Close() }()
 	i.cmd = exec.Command(program, append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
 	i.cmd.Dir, i.cmd.Stdout, i.cmd.Stderr = i.dir, log, log
-	// Nothing of a test that is killed may go on. The signal comes when the thread ends that has
-	// started the process, so that one waits for it.
+	// The kernel kills istiod if the test is killed. It sends the signal when the starting thread
+	// ends, so the thread waits for the process.
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	i.cmd.Env = []string{"POD_NAME=istiod", "POD_NAMESPACE=" + SystemNamespace, "SERVICE_ACCOUNT=istiod", "HOME=" + i.dir}
 	for _, v := range container.Env {
@@ -117,7 +117,7 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 	return <-started
 }
 
-// awaitReady returns when istiod says that it is.
+// awaitReady returns when istiod reports that it is ready.
 func (i *Istiod) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -153,8 +153,8 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// trust makes the client trust the authority that istiod has made for itself, as the webhook's
-// configuration says it in a cluster.
+// trust adds istiod's self-signed authority to the client's trusted ones, as the webhook's
+// configuration does in a cluster.
 func (i *Istiod) trust() error {
 	var secret corev1.Secret
 	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}), &secret); err != nil {
@@ -169,7 +169,7 @@ func (i *Istiod) trust() error {
 	return nil
 }
 
-// lastWords are the end of its log.
+// lastWords returns the end of istiod's log.
 func (i *Istiod) lastWords() string {
 	text, err := os.ReadFile(i.log)
 	if err != nil {
@@ -178,7 +178,7 @@ func (i *Istiod) lastWords() string {
 	return string(text[max(0, len(text)-4096):])
 }
 
-// Close ends istiod, and removes what was made for it.
+// Close stops istiod and removes its files and namespace.
 func (i *Istiod) Close() error {
 	var errs []error
 	if i.cmd != nil && i.cmd.Process != nil {

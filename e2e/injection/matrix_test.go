@@ -18,11 +18,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide/podfile"
 )
 
-// bin is where the Makefile puts what it builds.
+// bin is the folder in which the Makefile builds programs.
 const bin = "../../bin"
 
-// TestInjectedPods holds the decision about what istiod injects for a CNI plugin, and the rules
-// that follow, against the rules that the real istio-init makes of what istiod injects for it.
+// TestInjectedPods compares the plugin's decision and rules for pods that istiod injects for a CNI
+// plugin, with the rules of the real istio-init in the same pods that istiod injects for
+// istio-init.
 func TestInjectedPods(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.ToolsOf(bin)
@@ -68,7 +69,7 @@ func start(t *testing.T, tools injection.Tools, c control) *injection.Istiod {
 	return i
 }
 
-// inject returns the pod with the addresses that its status would have.
+// inject returns the injected pod with the addresses that its status would have.
 func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
 	t.Helper()
 	pod, err := i.Inject(t.Context(), s.manifest())
@@ -82,8 +83,8 @@ func inject(t *testing.T, i *injection.Istiod, s subject) *corev1.Pod {
 	return pod
 }
 
-// mustBeInjected reports that the control plane and the pod are what the test says, and not by
-// mistake as all others.
+// mustBeInjected checks that control plane and pod have the properties of the test, because
+// otherwise the test would test the default.
 func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
 	t.Helper()
 	if revision := cmp.Or(c.Revision, "default"); pod.Annotations["istio.io/rev"] != revision {
@@ -101,7 +102,7 @@ func addresses(p istio.Pod) []netip.Addr {
 	}[p]
 }
 
-// readAsPlugin reads a pod as the plugin does.
+// readAsPlugin parses a pod as the plugin does.
 func readAsPlugin(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	t.Helper()
 	read, err := podfile.Read(strings.NewReader(text(t, pod)))
@@ -111,7 +112,7 @@ func readAsPlugin(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	return read
 }
 
-// text writes a pod as kubectl does.
+// text formats a pod like kubectl.
 func text(t *testing.T, pod *corev1.Pod) string {
 	t.Helper()
 	p := *pod

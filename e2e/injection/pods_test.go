@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Annotations and labels of Istio that the sample application does not name.
+// Annotations and labels of Istio that package mesh does not define.
 const (
 	nativeAnnotation    = "sidecar.istio.io/nativeSidecar"
 	templatesAnnotation = "inject.istio.io/templates"
@@ -28,19 +28,19 @@ type subject struct {
 	annotations map[string]string
 	labels      map[string]string
 	change      func(p *corev1.Pod)
-	pod         istio.Pod // its addresses
-	// skipped is why the plugin leaves it alone; empty if it does not.
+	pod         istio.Pod // the pod's addresses
+	// skipped is the reason for which the plugin does not redirect it, empty if it does.
 	skipped decide.Reason
-	// user is as whom the proxy runs, 1337 if 0.
+	// user is the user of the proxy; 0 means 1337.
 	user uint32
-	// deviations are the named ones that a packet shows when our rules are compared with those of
-	// istio-init. Others are what the plugin does otherwise, as istio-cni does; nil stands for
+	// deviations contains the deviations that occur for some packet when our rules are compared
+	// with those of istio-init. others contains the differences that istio-cni has too; nil means
 	// usual.
 	deviations []rules.DeviationID
 	others     []difference
 }
 
-// manifest is the pod as a user writes it.
+// manifest returns the pod as a user writes it.
 func (s subject) manifest() *corev1.Pod {
 	p := mesh.Pod(injectedNamespace, "web")
 	maps.Copy(p.Annotations, s.annotations)
@@ -59,12 +59,12 @@ func annotated(pairs ...string) map[string]string {
 	return m
 }
 
-// proxyConfig is the annotation by which a user gives the proxy an environment.
+// proxyConfig returns the annotation that sets environment variables of the proxy.
 func proxyConfig(pairs string) map[string]string {
 	return annotated(configAnnotation, "proxyMetadata: {"+pairs+"}")
 }
 
-// ordinary are pods for any installation.
+// ordinary contains pods for any installation.
 var ordinary = []subject{
 	{name: "a native sidecar"},
 	{name: "a container among others", annotations: annotated(nativeAnnotation, "false")},
@@ -137,8 +137,8 @@ var ordinary = []subject{
 	{name: "the label that opts out", labels: annotated(mesh.InjectKey, "false"), skipped: decide.NoProxyContainer},
 }
 
-// tproxy is what deviates in every pod that captures all inbound ports in the mode TPROXY.
+// tproxy contains the deviations of each pod that captures all inbound ports in TPROXY mode.
 var tproxy = []rules.DeviationID{rules.TunnelPortTProxy}
 
-// injectedNamespace is where the pods are.
+// injectedNamespace is the namespace of the pods.
 const injectedNamespace = "shop"

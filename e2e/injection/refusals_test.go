@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestRefusals: what istiod refuses is refused by the plugin too, which meets it in pods that were
-// injected otherwise; and so is what istiod lets pass, although istio-init would fail on it.
+// TestRefusals checks that the plugin rejects what istiod rejects, because a pod can be injected by
+// other means, and what istiod accepts but istio-init fails on.
 func TestRefusals(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.ToolsOf(bin)
@@ -21,7 +21,7 @@ func TestRefusals(t *testing.T) {
 	istiod := start(t, tools, control{namespace: plainNamespace, Installation: injection.Installation{CNI: true}})
 	for _, test := range []struct {
 		annotation, value string
-		passes            bool // istiod lets it pass
+		passes            bool // istiod accepts it
 	}{
 		{annotation: mesh.ModeAnnotation, value: "tproxy"},
 		{annotation: mesh.IncludeRanges, value: "10.0.0.0"},

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestSampleInjection holds what package mesh injects by itself, without istiod, against istiod.
+// TestSampleInjection compares the injection of package mesh, which works without istiod, with
+// istiod's.
 func TestSampleInjection(t *testing.T) {
 	netnstest.RequireRoot(t)
 	tools, err := injection.ToolsOf(bin)

@@ -8,15 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// isLong reports whether all is wanted, however long it takes.
+// isLong reports whether the test runs in its long form.
 func isLong() bool { return os.Getenv("SLUICE_LONG") != "" }
 
-// appliedGroups are those of which our rules are put into the kernel also when there is little
-// time.
+// appliedGroups contains the groups whose rules are applied to the kernel in the short form too.
 var appliedGroups = []string{"usual", "everything", "random"}
 
-// checkApplied lets our command put the rules of the same arguments into the kernel, with either
-// backend, and holds what is there then against what istio-iptables left.
+// checkApplied applies the rules of the same arguments with our command, with either backend, and
+// compares the kernel's rules with those of istio-iptables.
 func (s subject) checkApplied(t *testing.T, istios diff.Side) {
 	t.Helper()
 	if !isLong() && !slices.Contains(appliedGroups, s.Group) {

@@ -13,14 +13,14 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// What rules diff exits with.
+// The exit codes of rules diff.
 const (
 	equivalent = 0
 	different  = 1
 )
 
-// TestDiffCommand holds the answers of "rules diff" against what the real istio-iptables left, in
-// all ways to tell it what that is.
+// TestDiffCommand compares the answers of "rules diff" with what the real istio-iptables left, for
+// each way to specify that side.
 func TestDiffCommand(t *testing.T) {
 	program(t, ourCommand)
 	for _, row := range []struct {
@@ -58,8 +58,8 @@ func TestDiffCommand(t *testing.T) {
 	}
 }
 
-// sidesOf are the flags that name what the run left: the namespace, and for iptables its log and
-// the output of iptables-save too.
+// sidesOf returns the flags that specify what the run left: the namespace, and for iptables also
+// its log and the output of iptables-save.
 func sidesOf(t *testing.T, c istio.Configuration, engine string, ns *netns.NS, run istio.Result) [][]string {
 	t.Helper()
 	sides := [][]string{{"--netns=/proc/self/ns/net"}}

@@ -5,43 +5,44 @@ import (
 	"strings"
 )
 
-// A Configuration is what istio-iptables is started with, and the pod that it is started in.
+// A Configuration contains the arguments and environment of istio-iptables, and the pod in which it
+// runs.
 type Configuration struct {
-	// Name is unique among the configurations of a matrix, Group says what several of them have in
+	// Name is unique among the configurations of a matrix. Group is what several of them have in
 	// common: the parameter that is varied.
 	Name, Group string
-	// Args are the arguments, Env the environment as far as istio-iptables looks at it, each
-	// "NAME=value".
+	// Args contains the arguments. Env contains the environment variables that istio-iptables
+	// reads, each as "NAME=value".
 	Args, Env []string
 	Pod       Pod
 	// ResolvConf is the content of /etc/resolv.conf.
 	ResolvConf string
-	// Idle reports that it is to leave no rules behind.
+	// Idle reports that the run must not leave any rules.
 	Idle bool
-	// Refused is not nil if one of the two programs refuses to do this.
+	// Refused is not nil if one of the two programs rejects the configuration.
 	Refused *Refusal
 }
 
-// A Refusal says who refuses a configuration, and why they may differ about it.
+// A Refusal describes which program rejects a configuration, and why they may differ.
 type Refusal struct {
 	ByIstio, ByUs bool
 	Reason        string
 }
 
-// Pod says which addresses a pod has on its eth0.
+// Pod specifies the addresses of a pod's eth0.
 type Pod uint8
 
 // The pods.
 const (
 	IPv4Pod Pod = iota
 	IPv6Pod
-	DualPod // of both families, the IPv4 address first
+	DualPod // both families, the IPv4 address first
 )
 
-// String is "v4", "v6" or "dual".
+// String returns "v4", "v6" or "dual".
 func (p Pod) String() string { return [...]string{"v4", "v6", "dual"}[p] }
 
-// String writes the configuration as a shell would start it, with a note about the pod.
+// String returns the configuration as a shell command, with a comment about the pod.
 func (c Configuration) String() string {
 	var b strings.Builder
 	for _, e := range c.Env {
@@ -59,7 +60,7 @@ func (c Configuration) String() string {
 	return b.String()
 }
 
-// quote puts a word into quotes if a shell would take it for something else.
+// quote quotes a word if a shell would interpret it.
 func quote(word string) string {
 	if word == "" || strings.ContainsAny(word, " *'\"$&;<>|()#") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
@@ -67,7 +68,7 @@ func quote(word string) string {
 	return word
 }
 
-// nameservers are the servers of resolv.conf, as written.
+// nameservers returns the servers of resolv.conf, as written.
 func (c Configuration) nameservers() []string {
 	var servers []string
 	for line := range strings.Lines(c.ResolvConf) {
@@ -78,7 +79,7 @@ func (c Configuration) nameservers() []string {
 	return servers
 }
 
-// variable is the value of an environment variable.
+// variable returns the value of an environment variable.
 func (c Configuration) variable(name string) (string, bool) {
 	i := slices.IndexFunc(c.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	if i < 0 {

@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio/matrix"
 )
 
-// elsewhere are the flags that the matrix has no need to vary.
+// elsewhere contains the flags that the matrix need not vary, with the reason.
 var elsewhere = map[string]string{
 	"--help":            "does nothing",
 	"--native-nftables": "every configuration is run with and without",
 	"--run-validation":  "opens connections, and makes no rule",
 }
 
-// TestMatrixVariesEveryFlag asks the real program which flags it has.
+// TestMatrixVariesEveryFlag asks the real program for its flags.
 func TestMatrixVariesEveryFlag(t *testing.T) {
 	all := matrix.Alone()
 	help, err := program(t, istioIptables).Run(newPod(t, all[0].Pod), all[0], "--help")

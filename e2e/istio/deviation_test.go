@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// deviationsExpected are the deviations that a packet shows when the rules of the parameters are
-// compared with istio-iptables'. It is said here once more, in terms of the parameters alone.
+// deviationsExpected returns the deviations that occur for some packet if the rules of the
+// parameters are compared with istio-iptables' rules. It derives them from the parameters alone,
+// independently of the implementation.
 func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 	expected := map[rules.DeviationID]bool{}
 	if r.Mode == rules.ModeTProxy {

@@ -1,3 +1,3 @@
-// Package istio runs Istio's own programs in network namespaces like a pod's, so that Sluice can be
-// compared with them: their rules are the specification.
+// Package istio runs Istio's own programs in network namespaces like a pod's, and compares Sluice
+// with them. Their rules are the specification.
 package istio

@@ -6,18 +6,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A finding is something that istio-nftables does otherwise than istio-iptables.
+// A finding is a difference between istio-nftables and istio-iptables.
 type finding struct {
 	id, sentence string
-	// repair changes istio-nftables' rules so that they do this as istio-iptables' do. Once all are
-	// repaired nothing differs, and with one of them left the packets that differ are those of the
-	// finding.
+	// repair changes istio-nftables' rules so that the difference disappears. With all findings
+	// repaired, nothing differs. With all but one repaired, the packets that differ are those of
+	// the remaining finding.
 	repair func(s subject, rs *rules.Ruleset)
-	// expected tells, of the parameters alone, whether there are such packets.
+	// expected reports, from the parameters alone, whether such packets exist.
 	expected func(r rules.Redirect) bool
 }
 
-// findings are all there are.
+// findings contains all known findings.
 var findings = []finding{
 	{
 		"ipv6-captured", "IPv6 is captured in a pod that is treated as one of IPv4 only",
@@ -31,7 +31,7 @@ var findings = []finding{
 			}
 		},
 		func(r rules.Redirect) bool {
-			// Rules for addresses are for those of one family; all others are for both.
+			// Rules with addresses are for one family; all others are for both.
 			return !r.IPv6 && (hasInbound(r) || r.Mode == rules.ModeTProxy || r.DropInvalid || r.DNS.Capture || capturesAnywhere(r))
 		},
 	},
@@ -90,7 +90,7 @@ func isProtocol(m rules.Match) bool { _, ok := m.(rules.MatchProtocol); return o
 
 func isTProxy(a rules.Action) bool { _, ok := a.(rules.TProxy); return ok }
 
-// eachChain calls change for every chain.
+// eachChain calls change for each chain.
 func eachChain(rs *rules.Ruleset, change func(*rules.Chain)) {
 	for i := range rs.Tables {
 		for j := range rs.Tables[i].Chains {
@@ -99,7 +99,7 @@ func eachChain(rs *rules.Ruleset, change func(*rules.Chain)) {
 	}
 }
 
-// eachRule calls change for every rule.
+// eachRule calls change for each rule.
 func eachRule(rs *rules.Ruleset, change func(*rules.Chain, *rules.Rule)) {
 	eachChain(rs, func(c *rules.Chain) {
 		for i := range c.Rules {
@@ -108,7 +108,7 @@ func eachRule(rs *rules.Ruleset, change func(*rules.Chain, *rules.Rule)) {
 	})
 }
 
-// repaired returns a copy of istio-nftables' rules in which all findings but one are repaired.
+// repaired returns a copy of istio-nftables' rules in which all findings except one are repaired.
 func (s subject) repaired(native rules.Ruleset, but string) rules.Ruleset {
 	rs := clone(native)
 	for _, f := range findings {
@@ -119,7 +119,7 @@ func (s subject) repaired(native rules.Ruleset, but string) rules.Ruleset {
 	return rs
 }
 
-// clone copies what the repairs change.
+// clone copies the parts that the repairs change.
 func clone(rs rules.Ruleset) rules.Ruleset {
 	rs.Tables = slices.Clone(rs.Tables)
 	for i := range rs.Tables {

@@ -16,18 +16,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers are the recorded runs that leave rules of the run before in place: what they leave is
-// not what they were told.
+// leftovers contains the recorded runs that did not remove the rules of an earlier run, so that the
+// result does not follow from their parameters.
 var leftovers = map[string]string{
 	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
 	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
 }
 
-// otherModes are the recorded runs with a mode that we refuse, and that Istio takes for REDIRECT.
+// otherModes contains the recorded runs with a mode that Sluice rejects, and that Istio treats as
+// REDIRECT.
 var otherModes = []string{"099-mode-lowercase", "09a-mode-none"}
 
-// TestRecordedRuns compares our rules with those that istio-iptables left in runs which were
-// recorded, where they are: in the folder that SLUICE_GOLDEN names, or else next to the repository.
+// TestRecordedRuns compares our rules with those of recorded runs of istio-iptables, in the folder
+// $SLUICE_GOLDEN or else next to the repository. Without the folder it is skipped.
 func TestRecordedRuns(t *testing.T) {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
 	cases, err := filepath.Glob(filepath.Join(dir, "[0-9]*-*"))
@@ -42,7 +43,7 @@ func TestRecordedRuns(t *testing.T) {
 		var statuses map[string][]any
 		readJSON(t, filepath.Join(dir, "rc.json"), &statuses)
 		if statuses["legacy"][0] != 0.0 || slices.Contains(otherModes, name) {
-			continue // the matrix has those that somebody refuses
+			continue // the matrix covers rejected configurations
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +65,7 @@ func TestRecordedRuns(t *testing.T) {
 	}
 }
 
-// recorded reads what a run was started with, and whether it only removed rules.
+// recorded reads the parameters of a run, and whether the run only removed rules.
 func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
 	t.Helper()
 	var args map[string]any
@@ -88,8 +89,8 @@ func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
 	return newSubject(t, c), args["cleanup-only"] == true
 }
 
-// recordedRules are those of iptables-legacy after the run. Its routes are left out: a run that
-// only removes rules adds some.
+// recordedRules returns the rules of iptables-legacy after the run, without routes, because a run
+// that only removes rules adds some.
 func recordedRules(t *testing.T, dir string) rules.Ruleset {
 	t.Helper()
 	return parseSaved(t, [2]string{"legacy-v4.save", "legacy-v6.save"}, func(name string) (string, error) {

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// dryRun is a finding about what istio-nftables does when it is to do nothing.
+// dryRun is the finding that istio-nftables changes rules in a dry run.
 var dryRun = finding{id: "dry-run", sentence: "a dry run puts the rules into the kernel"}
 
-// checkIdle runs the programs, and sees that none leaves rules, but for istio-nftables in a dry
+// checkIdle runs the programs and checks that none leaves rules, except istio-nftables in a dry
 // run.
 func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
 	t.Helper()
@@ -42,7 +42,7 @@ func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
 	}
 }
 
-// leftRules compares what is in the namespace with nothing.
+// leftRules compares the namespace with an empty ruleset.
 func leftRules(t *testing.T, ns *netns.NS) diff.Result {
 	t.Helper()
 	left := rules.Ruleset{Tables: readLive(t, ns).Tables}

@@ -14,12 +14,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// patience is how long to wait for what should come at once.
+// patience bounds the wait for events that normally occur at once.
 const patience = 10 * time.Second
 
-// confirmByTruncation sends the witness as a datagram that claims to be longer than it is, which
-// conntrack finds invalid (udp_error, net/netfilter/nf_conntrack_proto_udp.c), and then a sound
-// one.
+// confirmByTruncation sends the witness as a datagram with a wrong length, which conntrack
+// considers invalid (udp_error, net/netfilter/nf_conntrack_proto_udp.c), and then a valid one.
 func confirmByTruncation(t *testing.T, w witnessed) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Protocol != rules.UDP || p.State != rules.Invalid || !p.Destination.Addr().Is4() {
@@ -34,14 +33,14 @@ func confirmByTruncation(t *testing.T, w witnessed) diff.Pair[string] {
 	return diff.Pair[string]{Left: "it arrives", Right: "it does not arrive"}
 }
 
-// The two datagrams are told apart by their length.
+// The length tells the two datagrams apart.
 const (
 	truncatedLen = 12
 	soundLen     = 16
 )
 
-// arrives sends the invalid datagram and then the sound one from the neighbour, and reports whether
-// the first arrived. They keep their order.
+// arrives sends the invalid datagram and then the valid one from the neighbour, and reports whether
+// the first one arrived. They are not reordered.
 func arrives(t *testing.T, l loaded, p rules.Packet) bool {
 	t.Helper()
 	in, out := rawSocket(t, l.Pod, p.Destination.Addr()), rawSocket(t, l.Neighbour, p.Source.Addr())
@@ -66,7 +65,7 @@ func arrives(t *testing.T, l loaded, p rules.Packet) bool {
 	return n-headerLen == truncatedLen
 }
 
-// rawSocket is one for UDP with the address.
+// rawSocket opens a raw socket for UDP with the address.
 func rawSocket(t *testing.T, ns *netns.NS, a netip.Addr) *os.File {
 	t.Helper()
 	var fd int

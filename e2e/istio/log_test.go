@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// checkLog holds what the log of the run says against what iptables-save printed after it.
+// checkLog compares the rules in the log of the run with the output of iptables-save after it.
 func (s subject) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	t.Helper()
 	log, err := save.ParseIstioLog("log", strings.NewReader(run.Output+run.Errors))
@@ -34,13 +34,13 @@ func (s subject) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 		return
 	}
 	told := *log.Redirect
-	told.LoopbackCIDR = s.redirect.LoopbackCIDR // the log does not tell it
+	told.LoopbackCIDR = s.redirect.LoopbackCIDR // not in the log
 	if got := rules.MustCompile(told); !rules.Equal(got, s.ours) {
 		t.Errorf("%s\nthe parameters that its log tells mean\n%s\nand its arguments\n%s", s, got, s.ours)
 	}
 }
 
-// namesOwners reports whether users or groups are given by name, which a log cannot be asked for.
+// namesOwners reports whether users or groups are given by name; the log contains only their ids.
 func (s subject) namesOwners() bool {
 	return slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(text string) bool { return strings.Contains(text, "=daemon") })
 }

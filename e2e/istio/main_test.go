@@ -14,13 +14,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// The programs that are compared; "make test-peers" builds them.
+// The programs to compare. "make test-peers" builds them.
 const (
 	istioIptables istio.Program = "istio-iptables"
 	ourCommand    istio.Program = "rules"
 )
 
-// program finds one in the folder of built programs. Without root the test is skipped.
+// program returns the path of a built program. Without root it skips the test.
 func program(t testing.TB, p istio.Program) istio.Program {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -34,15 +34,14 @@ func program(t testing.TB, p istio.Program) istio.Program {
 	return istio.Program(path)
 }
 
-// How many random configurations there are, and from which seed, unless the environment says
-// otherwise.
+// The default number of random configurations, and the default seed.
 const (
 	fewRandom, manyRandom = 40, 400
 	defaultSeed           = 20261120
 )
 
-// configurations are every parameter alone and random combinations: many with SLUICE_LONG, of
-// another seed with SLUICE_SEED.
+// configurations returns configurations with one varied parameter, and random combinations.
+// SLUICE_LONG increases the number of combinations, SLUICE_SEED sets the seed.
 func configurations(t testing.TB) []istio.Configuration {
 	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
 	if err != nil {
@@ -57,7 +56,7 @@ func configurations(t testing.TB) []istio.Configuration {
 	return append(alone, matrix.Random(seed, n)...)
 }
 
-// A counter shows how far a long test is.
+// A counter prints the progress of a long test.
 type counter struct {
 	done  atomic.Int64
 	total int

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// What parameters mean for connections, said here without the rules that are made of them.
+// The following functions derive the effect of parameters on connections, independently of the
+// rules.
 
 // hasInbound reports whether inbound connections to some port are captured.
 func hasInbound(r rules.Redirect) bool { return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0 }
@@ -22,23 +23,22 @@ func capturesInbound(r rules.Redirect, port uint16) bool {
 	return rules.Contains(rules.Normalise(r.InboundPorts.Ports), port)
 }
 
-// capturesAnywhere reports whether outbound connections are captured that go to no address in
-// particular.
+// capturesAnywhere reports whether outbound connections to arbitrary addresses are captured.
 func capturesAnywhere(r rules.Redirect) bool {
 	rerouted := r.OutboundCIDRs.All && len(r.RerouteInterfaces) > 0
 	return (r.OutboundCIDRs.All || len(includedPorts(r)) > 0) && hasGroups(r) || rerouted
 }
 
-// capturesOutbound reports whether some outbound connection is captured by its address or port, be
-// it over lo.
+// capturesOutbound reports whether some outbound connection is captured because of its address or
+// port, including connections over lo.
 func capturesOutbound(r rules.Redirect) bool {
 	return slices.ContainsFunc(inclusions(r), func(included []netip.Prefix) bool {
 		return len(capturedAddresses(r, included, asGiven).Ranges()) > 0
 	})
 }
 
-// inclusions are the addresses to which connections are captured, but for those excluded: of any
-// port, and of the included ports.
+// inclusions returns the addresses to which connections are captured, ignoring exclusions: for any
+// port, and for the included ports.
 func inclusions(r rules.Redirect) [][]netip.Prefix {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	all := [][]netip.Prefix{r.OutboundCIDRs.Prefixes}
@@ -54,7 +54,8 @@ func inclusions(r rules.Redirect) [][]netip.Prefix {
 	return all
 }
 
-// capturedAddresses are the included ones without those excluded, when prefixes are read in a way.
+// capturedAddresses returns the included addresses without the excluded ones, with a given
+// interpretation of prefixes.
 func capturedAddresses(r rules.Redirect, included []netip.Prefix, read func(netip.Prefix) netip.Prefix) *netipx.IPSet {
 	var b netipx.IPSetBuilder
 	for _, p := range included {
@@ -67,14 +68,14 @@ func capturedAddresses(r rules.Redirect, included []netip.Prefix, read func(neti
 	}
 	set, err := b.IPSet()
 	if err != nil {
-		panic(err) // of a prefix that Redirect.Validate refuses
+		panic(err) // a prefix that Redirect.Validate rejects
 	}
 	return set
 }
 
 func asGiven(p netip.Prefix) netip.Prefix { return p }
 
-// unmapped reads an IPv4-mapped prefix as the one of IPv4.
+// unmapped converts an IPv4-mapped prefix to IPv4.
 func unmapped(p netip.Prefix) netip.Prefix {
 	if !p.Addr().Is4In6() {
 		return p
@@ -82,8 +83,8 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 }
 
-// includedPorts are those of which connections are captured wherever they go, without that of DNS
-// where it is captured anyhow.
+// includedPorts returns the ports whose connections are captured to any address, without the DNS
+// port if DNS is captured anyway.
 func includedPorts(r rules.Redirect) []uint16 {
 	var ports []uint16
 	excluded := rules.Normalise(r.OutboundExcludePorts)
@@ -102,7 +103,7 @@ func capturesDNS(r rules.Redirect) bool {
 	return r.DNS.Capture && !rules.Contains(rules.Normalise(r.OutboundExcludePorts), 53)
 }
 
-// hasGroups reports whether any group's connections are captured.
+// hasGroups reports whether connections of some group are captured.
 func hasGroups(r rules.Redirect) bool { return r.OwnerGroups.All || len(r.OwnerGroups.IDs) > 0 }
 
 func hasLoopback(prefixes []netip.Prefix) bool {

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// A nativeRefusal is something that istio-nftables does not start with, and istio-iptables does.
+// A nativeRefusal is a configuration that istio-nftables rejects and istio-iptables accepts.
 type nativeRefusal struct {
 	id, sentence string
-	// says is part of nft's error.
+	// says contains parts of nft's error.
 	says []string
-	// expected reports whether the configuration meets it.
+	// expected reports whether the configuration is of this kind.
 	expected func(s subject) bool
-	// instead writes an argument so that nft reads it as iptables reads the original; nil if there
-	// is no way.
+	// instead rewrites an argument so that nft interprets it as iptables interprets the original.
+	// It is nil if that is impossible.
 	instead func(name, value string) string
 }
 
-// nativeRefusals are all there are. What nft finds while it parses comes first.
+// nativeRefusals contains all known kinds. Errors of nft's parser come first.
 var nativeRefusals = []nativeRefusal{
 	{
 		"port-range", "a range of ports is written a-b for nft and a:b for iptables",
@@ -68,12 +68,12 @@ var nativeRefusals = []nativeRefusal{
 	},
 }
 
-// isIn reports whether the output has the error.
+// isIn reports whether the output contains the error.
 func (r nativeRefusal) isIn(output string) bool {
 	return !slices.ContainsFunc(r.says, func(part string) bool { return !strings.Contains(output, part) })
 }
 
-// hasArg reports whether some argument is like that.
+// hasArg reports whether like returns true for some argument.
 func (s subject) hasArg(like func(name, value string) bool) bool {
 	return slices.ContainsFunc(s.Args, func(arg string) bool {
 		name, value, _ := strings.Cut(arg, "=")

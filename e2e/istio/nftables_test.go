@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A tally counts in which configurations istio-nftables does what.
+// A tally counts the configurations in which each finding occurs.
 type tally struct {
 	mu       sync.Mutex
 	compared int
 	seen     map[string]*sighting // by the id of the finding
 }
 
-// A sighting is where a finding was seen.
+// A sighting is the first occurrence of a finding.
 type sighting struct {
 	configurations int
 	first          string     // the name of a configuration
-	class          diff.Class // of it
+	class          diff.Class // of that configuration
 }
 
 func newTally() *tally { return &tally{seen: map[string]*sighting{}} }
@@ -44,7 +44,7 @@ func (n *tally) add(id, name string, c diff.Class) {
 	}
 }
 
-// print shows the findings, each with a witness.
+// print prints the findings, each with a witness.
 func (n *tally) print() {
 	fmt.Printf("istio-nftables against istio-iptables, in %d configurations:\n", n.compared)
 	for _, r := range nativeRefusals {
@@ -60,9 +60,8 @@ func (n *tally) print() {
 	}
 }
 
-// checkNative runs istio-iptables with --native-nftables and compares what it left with what it
-// leaves with legacy iptables: what differs must be the findings that are expected, and nothing
-// else.
+// checkNative compares the rules of istio-iptables with --native-nftables with those of legacy
+// iptables. The differences must be exactly the expected findings.
 func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 	t.Helper()
 	native, ok := n.startNative(t, s)
@@ -94,15 +93,15 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 	}
 }
 
-// startNative runs istio-nftables and reads its rules. It returns false if the configuration is one
-// that it refuses.
+// startNative runs istio-nftables and reads its rules. It returns false if istio-nftables rejects
+// the configuration.
 func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
 	t.Helper()
 	c := s.Configuration
 	expected := slices.DeleteFunc(slices.Clone(nativeRefusals), func(r nativeRefusal) bool { return !r.expected(s) })
 	for i, r := range expected {
 		_, result := start(t, c, byNative)
-		// nft gives up after a few errors.
+		// nft stops after a few errors.
 		isOne := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool { return r.isIn(result.Output) })
 		if result.Status == 0 || !isOne {
 			t.Errorf("%s\nistio-nftables: exit status %d, but it should refuse that: %s\n%s", s, result.Status, r.sentence,

@@ -21,10 +21,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// confirmByOrphan lets a process of the pod send more to another one than that takes, and close.
-// The connection lives on without a socket: the kernel asks every few hundred milliseconds whether
-// there is room. Then conntrack forgets the connection, and the next such packet is a new
-// connection's, over lo, of nobody: the witness. If it is not captured the rest arrives.
+// confirmByOrphan lets a process of the pod send more data to another one than that reads, and
+// close the connection. The connection then exists without a socket, and the kernel probes the
+// receiver's window every few hundred milliseconds. After the conntrack entry is deleted, the next
+// probe is the first packet of a new conntrack entry, over lo and without an owner: the witness. If
+// it is not captured, the remaining data arrives.
 func confirmByOrphan(t *testing.T, w witnessed) diff.Pair[string] {
 	p := w.class.Witness
 	if p.Owner != nil || p.Protocol != rules.TCP || p.Destination.Addr() != testbed.PodIP4 {
@@ -40,8 +41,8 @@ func confirmByOrphan(t *testing.T, w witnessed) diff.Pair[string] {
 	return diff.Pair[string]{Left: broken.Error(), Right: "all arrives"}
 }
 
-// deliver returns why the receiver does not receive what was sent before its connection was
-// forgotten, or nil if it does.
+// deliver deletes the conntrack entry of the connection. It returns nil if the receiver then
+// receives the data, otherwise the reason.
 func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
 	t.Helper()
 	var client, server *net.TCPConn
@@ -78,8 +79,8 @@ func deliver(t *testing.T, l loaded, to netip.AddrPort) error {
 }
 
 // fill sends until the receiver's window is closed and the send buffer is full, and returns the
-// number of bytes. A full buffer alone is not enough: the receiver may still have room for data
-// that is on its way.
+// number of bytes. A full buffer alone is not enough, because the receiver may still have room for
+// data in flight.
 func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -109,8 +110,8 @@ func fill(t *testing.T, c *net.TCPConn) (sent int64) {
 	}
 }
 
-// forget flushes the pod's conntrack table, and waits until the connection from the port is known
-// again or is gone.
+// forget flushes the pod's conntrack table, and waits until the connection from the port has an
+// entry again or has ended.
 func forget(t *testing.T, l loaded, port uint16) {
 	t.Helper()
 	err := l.Pod.Do(func() error {
@@ -133,14 +134,14 @@ func forget(t *testing.T, l loaded, port uint16) {
 	}
 }
 
-// isKnown reports whether conntrack knows a connection from the port.
+// isKnown reports whether conntrack has an entry for a connection from the port.
 func isKnown(port uint16) (bool, error) {
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool { return f.Forward.SrcPort == port }), err
 }
 
-// hasSocket reports whether the kernel has a TCP socket of the pod's address and the port, be it
-// nobody's.
+// hasSocket reports whether the kernel has a TCP socket with the pod's address and the port, with
+// or without an owner.
 func hasSocket(port uint16) (bool, error) {
 	address := testbed.PodIP4.As4()
 	local := fmt.Sprintf(": %08X:%04X ", binary.NativeEndian.Uint32(address[:]), port)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestPeers compares our rules with those of the real istio-iptables, for every configuration of
-// the matrix.
+// TestPeers compares our rules with those of the real istio-iptables, for each configuration of the
+// matrix.
 func TestPeers(t *testing.T) {
 	program(t, istioIptables)
 	all := configurations(t)
@@ -40,7 +40,7 @@ func TestPeers(t *testing.T) {
 	t.Cleanup(native.print)
 }
 
-// checkRefusal runs both programs, and holds who refuses against who should.
+// checkRefusal runs both programs and checks which of them rejects the configuration.
 func checkRefusal(t *testing.T, c istio.Configuration) {
 	t.Helper()
 	_, theirs := start(t, c, byLegacy)
@@ -55,8 +55,8 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	check("rules", ours, c.Refused.ByUs)
 }
 
-// checkCommand holds what our command makes of the same arguments, in the same kind of pod, against
-// the ruleset that is compared.
+// checkCommand compares the ruleset of our command, run with the same arguments in the same kind of
+// pod, with the ruleset under test.
 func (s subject) checkCommand(t *testing.T) {
 	t.Helper()
 	for _, side := range []struct {
@@ -74,7 +74,7 @@ func (s subject) checkCommand(t *testing.T) {
 	}
 }
 
-// checkLive holds what we read from the kernel against what iptables-save prints.
+// checkLive compares the rules that we read from the kernel with the output of iptables-save.
 func (s subject) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	t.Helper()
 	live := readLive(t, ns)
@@ -97,8 +97,8 @@ func showOurs(t *testing.T, c istio.Configuration, more ...string) istio.Result 
 	return r
 }
 
-// checkIptables runs istio-iptables with legacy iptables and compares what it left with our rules.
-// It returns what it left.
+// checkIptables runs istio-iptables with legacy iptables, compares its rules with ours, and returns
+// them.
 func (s subject) checkIptables(t *testing.T) rules.Ruleset {
 	t.Helper()
 	ns, result := start(t, s.Configuration, byLegacy)

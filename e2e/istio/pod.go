@@ -13,14 +13,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// The pod's interface, and the one at the other end, which is in the same namespace: nothing is
-// ever sent there.
+// The pod's interface and its peer, which is in the same namespace and receives no traffic.
 const (
 	ethName = "eth0"
 	endName = "eth0-end"
 )
 
-// NewNamespace makes a network namespace with the interfaces and addresses of the pod. The caller
+// NewNamespace returns a network namespace with the interfaces and addresses of the pod. The caller
 // closes it.
 func (p Pod) NewNamespace() (*netns.NS, error) {
 	n, err := netns.New()
@@ -33,7 +32,7 @@ func (p Pod) NewNamespace() (*netns.NS, error) {
 	return n, nil
 }
 
-// addresses are those of eth0.
+// addresses returns the addresses of eth0.
 func (p Pod) addresses() []*net.IPNet {
 	v4 := network(testbed.PodIP4, 24)
 	v6 := network(testbed.PodIP6, 64)
@@ -44,7 +43,7 @@ func network(a netip.Addr, bits int) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
 }
 
-// setUp makes the interfaces in the current namespace.
+// setUp creates the interfaces in the current namespace.
 func (p Pod) setUp() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = ethName

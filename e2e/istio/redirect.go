@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An input is a parameter of istio-iptables that shapes its rules: a flag, or variables of the
-// environment of which the last that is set counts, or both, when the flag counts.
+// An input is a parameter of istio-iptables that affects its rules: a flag, environment variables
+// of which the last one set counts, or both, in which case the flag takes precedence.
 type input struct {
 	flag, short string
 	variables   []string
@@ -24,7 +24,7 @@ type input struct {
 	set         func(r *rules.Redirect, text string) error
 }
 
-// set makes the function that sets a field of a Redirect to what a text means.
+// set returns a function that parses a text and sets a field of a Redirect.
 func set[T any](parse func(string) (T, error), of func(*rules.Redirect) *T) func(*rules.Redirect, string) error {
 	return func(r *rules.Redirect, text string) error {
 		v, err := parse(text)
@@ -33,8 +33,8 @@ func set[T any](parse func(string) (T, error), of func(*rules.Redirect) *T) func
 	}
 }
 
-// inputs are those of istio.io/istio tools/istio-iptables/pkg/cmd/root.go. This is on purpose not
-// the table of our own command, which is held against it.
+// inputs returns the parameters in istio.io/istio tools/istio-iptables/pkg/cmd/root.go. They are
+// listed again here, so that the table of our own command is tested against an independent one.
 func inputs() []input {
 	type r = *rules.Redirect
 	ports := func(field func(r) *[]rules.PortRange) func(r, string) error { return set(rules.ParsePorts, field) }
@@ -93,8 +93,8 @@ func inputs() []input {
 	}
 }
 
-// Redirect is what the configuration means, with every deviation on. The error names what is not
-// accepted.
+// Redirect returns the redirect parameters of the configuration, with all deviations. The error
+// names what is not accepted.
 func (c Configuration) Redirect() (rules.Redirect, error) {
 	r := rules.DefaultRedirect()
 	r.ProxyUIDs, r.ProxyGIDs = nil, nil
@@ -116,7 +116,7 @@ func (c Configuration) Redirect() (rules.Redirect, error) {
 	return r, r.Validate()
 }
 
-// parseFlags reads the arguments as far as they are inputs.
+// parseFlags parses the arguments that are inputs.
 func parseFlags(all []input, args []string) (*pflag.FlagSet, error) {
 	flags := pflag.NewFlagSet("istio-iptables", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -133,13 +133,13 @@ func parseFlags(all []input, args []string) (*pflag.FlagSet, error) {
 	return flags, flags.Parse(args)
 }
 
-// text is what an input is set to.
+// text returns the value of an input.
 func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
 	if in.flag != "" && flags.Changed(in.flag) {
 		return flags.Lookup(in.flag).Value.String(), true
 	}
 	variables := in.variables
-	// The one flag that Istio binds no variable to is that of the outbound port.
+	// The flag for the outbound port is the only one that Istio binds to no variable.
 	if in.flag != "" && in.flag != "envoy-port" {
 		variables = append([]string{strings.ToUpper(strings.ReplaceAll(in.flag, "-", "_"))}, variables...)
 	}
@@ -154,7 +154,7 @@ func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
 	return last, found
 }
 
-// complete fills in what depends on the pod.
+// complete sets the fields that depend on the pod.
 func (c Configuration) complete(r *rules.Redirect) {
 	if len(r.ProxyUIDs) == 0 {
 		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
@@ -166,7 +166,7 @@ func (c Configuration) complete(r *rules.Redirect) {
 	if len(r.ProxyGIDs) == 0 {
 		r.ProxyGIDs = r.ProxyUIDs
 	}
-	// So far IPv6 says whether dual stack is asked for.
+	// Before this line, IPv6 is the flag for dual stack.
 	r.IPv6 = c.Pod == IPv6Pod || c.Pod == DualPod && r.IPv6
 	if !r.DNS.Capture || r.DNS.All {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// describe writes what a comparison found, so that a person sees what is wrong: the classes of
-// packets, a witness of each, both fates and the rules that decided.
+// describe formats a comparison for people: the classes of packets, each with a witness, both
+// outcomes and the rules that decided.
 func describe(r diff.Result, left, right string) string {
 	var b strings.Builder
 	for _, c := range r.Classes {
@@ -49,7 +49,7 @@ func describeClass(c diff.Class, left, right string) string {
 	return b.String()
 }
 
-// positionOf says where a rule was read, if it was.
+// positionOf returns the position of a rule in its source, if known.
 func positionOf(r *rules.Rule) string {
 	switch {
 	case r.Line != 0:
@@ -60,7 +60,7 @@ func positionOf(r *rules.Rule) string {
 	return ""
 }
 
-// deviationsOf are those that a comparison names, each once.
+// deviationsOf returns the deviations that a comparison names.
 func deviationsOf(r diff.Result) map[rules.DeviationID]bool {
 	named := map[rules.DeviationID]bool{}
 	for _, c := range r.Classes {

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReadRouting returns what the namespace has of the routing that redirection needs, whoever made
-// it: policy rules for a mark that lead to a table with a local default route, and ::6 on lo. Of
+// ReadRouting returns the part of the namespace's routing that redirection needs, whoever created
+// it: policy rules for a mark that select a table with a local default route, and ::6 on lo. Of
 // several rules of one family with the same mark and table it returns one. The kernel has chosen
-// Istio's priority; here it is always [rules.PolicyPriority].
+// the priority of Istio's rules; ReadRouting always returns [rules.PolicyPriority].
 func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 	var found rules.Routing
 	err := ns.Do(func() error {

@@ -12,20 +12,20 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Result is how a program ended.
+// A Result is the result of a program.
 type Result struct {
-	// Status is its exit status; 0 if all went well.
+	// Status is the exit status, 0 on success.
 	Status int
-	// Output is what it printed, Errors what it printed to standard error.
+	// Output is the standard output, Errors the standard error.
 	Output, Errors string
 }
 
 // A Program is an executable.
 type Program string
 
-// Run starts the program with the arguments in the namespace, and waits for its end. It sees the
-// configuration's resolv.conf and environment and no other, and shares no lock of iptables with
-// anybody. The error reports that it could not be started, not that it failed.
+// Run starts the program with the arguments in the namespace and waits until it exits. The program
+// sees only the resolv.conf and environment of the configuration, and has its own iptables lock.
+// The error reports that it could not be started, not that it failed.
 func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, error) {
 	dir, err := os.MkdirTemp("", "istio-iptables-")
 	if err != nil {
@@ -36,15 +36,15 @@ func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, err
 	if err := os.WriteFile(resolvConf, []byte(c.ResolvConf), 0o644); err != nil {
 		return Result{}, err
 	}
-	// The mount is seen by the program and those that it starts only, and vanishes with them.
+	// Only the program and its children see the mount, and it disappears with them.
 	const bind = `mount --bind "$0" /etc/resolv.conf && exec "$@"`
 	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", bind, resolvConf, string(p)}, args...)...)
 	cmd.Env = append(environment(dir), c.Env...)
 	return run(ns, cmd)
 }
 
-// Save is what iptables-save of a variant (a name such as "iptables-legacy-save") prints in the
-// namespace.
+// Save returns the output of iptables-save of a variant (a name such as "iptables-legacy-save") in
+// the namespace.
 func Save(ns *netns.NS, program string) (string, error) {
 	cmd := exec.Command(program)
 	cmd.Env = environment("")
@@ -55,8 +55,8 @@ func Save(ns *netns.NS, program string) (string, error) {
 	return r.Output, err
 }
 
-// environment lets programs find the commands of administrators, and lets iptables take a lock of
-// this folder, if there is any.
+// environment returns an environment with the administrators' commands in PATH, and with the
+// iptables lock in dir.
 func environment(dir string) []string {
 	env := []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin"}
 	if dir != "" {

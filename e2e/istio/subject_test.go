@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A subject is a configuration and what is made of it.
+// A subject is a configuration and our rulesets for it.
 type subject struct {
 	istio.Configuration
 	redirect rules.Redirect
-	ours     rules.Ruleset // by default
+	ours     rules.Ruleset // with the default deviations
 	strict   rules.Ruleset // without deviations
 }
 
@@ -40,7 +40,7 @@ func (s subject) strictRedirect() rules.Redirect {
 	return r
 }
 
-// Our rules as a side of a comparison.
+// ourSide returns our rules as a side of a comparison.
 func (s subject) ourSide() diff.Side {
 	return diff.Side{Ruleset: s.ours, RoutingKnown: true, Redirect: &s.redirect}
 }
@@ -50,14 +50,14 @@ func (s subject) strictSide() diff.Side {
 	return diff.Side{Ruleset: s.strict, RoutingKnown: true, Redirect: &r}
 }
 
-// The ways to make istio-iptables use an engine. Before the arguments, so that those of a
-// configuration count.
+// The arguments that select an engine of istio-iptables. They precede the others, so that those of
+// a configuration take precedence.
 const (
 	byLegacy = "--force-iptables-binary=legacy"
 	byNative = "--native-nftables"
 )
 
-// start runs istio-iptables in a new pod, which is there until the test ends.
+// start runs istio-iptables in a new pod, which exists until the test ends.
 func start(t *testing.T, c istio.Configuration, engine string) (*netns.NS, istio.Result) {
 	t.Helper()
 	ns := newPod(t, c.Pod)
@@ -82,7 +82,7 @@ func newPod(t *testing.T, p istio.Pod) *netns.NS {
 	return ns
 }
 
-// readSaved reads what iptables-legacy-save and its twin print, with the routing.
+// readSaved reads the output of iptables-legacy-save and ip6tables-legacy-save, and the routing.
 func readSaved(t *testing.T, ns *netns.NS) rules.Ruleset {
 	t.Helper()
 	rs := parseSaved(t, [2]string{"iptables-legacy-save", "ip6tables-legacy-save"}, func(program string) (string, error) {
@@ -92,7 +92,7 @@ func readSaved(t *testing.T, ns *netns.NS) rules.Ruleset {
 	return rs
 }
 
-// parseSaved reads the texts of the names, the first of IPv4 and the second of IPv6.
+// parseSaved parses the texts with these names, the first of IPv4 and the second of IPv6.
 func parseSaved(t *testing.T, names [2]string, text func(name string) (string, error)) rules.Ruleset {
 	t.Helper()
 	var rs rules.Ruleset
@@ -110,7 +110,7 @@ func parseSaved(t *testing.T, names [2]string, text func(name string) (string, e
 	return rs
 }
 
-// readLive reads what decides about packets in the namespace, as rules diff does.
+// readLive reads everything in the namespace that decides about packets, as rules diff does.
 func readLive(t *testing.T, ns *netns.NS) rules.Ruleset {
 	t.Helper()
 	live, err := compat.ReadLive(ns, compat.OriginAll)
@@ -132,7 +132,7 @@ func readRouting(t *testing.T, ns *netns.NS) rules.Routing {
 	return routing
 }
 
-// lastLines are the end of a long text.
+// lastLines returns the last n lines of a text.
 func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// checkTranslation holds our rules as iptables-legacy has them against the same for nf_tables.
+// checkTranslation compares our rules for iptables-legacy with those for nf_tables.
 func (s subject) checkTranslation(t *testing.T) {
 	t.Helper()
 	legacy, err := compat.Translate(s.ours)

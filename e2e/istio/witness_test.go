@@ -18,17 +18,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestWitnessesAreReal makes, for each finding, the decision's own witness come true: among the
-// rules of the real istio-nftables and among those of istio-iptables, and the two ends differ as
-// the decision says.
+// TestWitnessesAreReal sends the witness of each finding through the rules of the real
+// istio-nftables and of istio-iptables, and checks that both outcomes are those of the decision.
 func TestWitnessesAreReal(t *testing.T) {
 	program(t, istioIptables)
 	for _, row := range []struct {
 		finding, configuration string
 		which                  string
-		class                  func(diff.Class) bool // which of the finding's classes
+		class                  func(diff.Class) bool // selects among the finding's classes
 		proxy                  bool
-		confirm                func(t *testing.T, w witnessed) diff.Pair[string] // what happens with each
+		confirm                func(t *testing.T, w witnessed) diff.Pair[string] // returns the outcome with each ruleset
 	}{
 		{"ipv6-captured", "usual/injected/unflagged/REDIRECT", "inbound", enters(rules.Prerouting), true, confirmByCall},
 		{"ipv6-captured", "usual/injected/unflagged/REDIRECT", "outbound", leavesBy("eth0"), true, confirmByCall},
@@ -59,7 +58,7 @@ func TestWitnessesAreReal(t *testing.T) {
 	}
 }
 
-// What a class may be looked for by.
+// The following functions select classes.
 
 func enters(h rules.Hook) func(diff.Class) bool {
 	return func(c diff.Class) bool { return c.Witness.Hook == h }
@@ -73,14 +72,14 @@ func ofFamily(f rules.Family) func(diff.Class) bool {
 	return func(c diff.Class) bool { return c.Witness.Family() == f && c.Witness.Hook == rules.Prerouting }
 }
 
-// queries are datagrams that only one side captures.
+// queries selects datagrams that only one side captures.
 func queries(c diff.Class) bool {
 	p := c.Witness
 	onlyLeft := c.Outcome.Left.Fate.Captured() && !c.Outcome.Right.Fate.Captured()
 	return p.Protocol == rules.UDP && p.Owner != nil && p.State == rules.New && onlyLeft
 }
 
-// witnessed is a witness, and the two pods in which it is to come true.
+// witnessed is a witness, and the two pods in which it is sent.
 type witnessed struct {
 	native, legacy loaded
 	class          diff.Class
@@ -102,7 +101,7 @@ func configurationNamed(t *testing.T, name string) istio.Configuration {
 	return all[i]
 }
 
-// load makes a pod with a neighbour and lets istio-iptables loose in it.
+// load creates a pod with a neighbour and runs istio-iptables in it.
 func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
@@ -141,7 +140,7 @@ func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 	return l
 }
 
-// confirmByCall makes the call of which the witness is the first packet.
+// confirmByCall makes a call whose first packet is the witness.
 func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 	call := callOf(w.class.Witness)
 	var answers []testbed.Answer
@@ -151,7 +150,7 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 			t.Fatal(err)
 		}
 		packet := l.Packet(&l.rules, call, answer.Own)
-		// Whether somebody listens for tproxy means nothing to rules without one.
+		// Rules without tproxy do not depend on whether a proxy listens.
 		depends := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool { return c.Field == "listener" })
 		packet.NoListener = packet.NoListener && depends
 		if d := cmp.Diff(w.class.Witness, packet, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
@@ -168,10 +167,11 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 	return diff.Pair[string]{Left: answers[0].String(), Right: answers[1].String()}
 }
 
-// silence is how long a call is tried: on a busy host an answer takes longer than testbed expects.
+// silence bounds the duration of a call. On a busy host an answer takes longer than testbed's
+// default.
 const silence = 2 * time.Second
 
-// callOf is the call of which the packet is the first.
+// callOf returns the call whose first packet is the packet.
 func callOf(p rules.Packet) testbed.Call {
 	c := testbed.Call{
 		From: testbed.FromNeighbour, Network: p.Protocol.String(), To: p.Destination, Local: p.Source, Mark: p.Mark, Timeout: silence,

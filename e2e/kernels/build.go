@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// binaries are what is compiled for each architecture, by the path in a machine: the module's
-// folder, and go's arguments.
+// binaries contains the programs to compile for each architecture, by their path in a machine: the
+// module's folder, and go's arguments.
 var binaries = map[string]struct {
 	module string
 	args   []string
@@ -29,7 +29,8 @@ var binaries = map[string]struct {
 	testPath("compat"): {".", []string{"test", "./compat", "-c"}},
 }
 
-// build compiles them into the folder, static: each has there the path that it has in a machine.
+// build compiles the programs, statically linked, into the folder, at the same paths as in a
+// machine.
 func build(ctx context.Context, root, arch, dir string) error {
 	for target, b := range binaries {
 		output, err := filepath.Abs(filepath.Join(dir, target))
@@ -47,9 +48,9 @@ func build(ctx context.Context, root, arch, dir string) error {
 	return nil
 }
 
-// inputs are the folders of which an initramfs is made.
+// inputs contains the folders from which an initramfs is built.
 type inputs struct {
-	root             string // the project
+	root             string // the project's folder
 	kernel           string // unpacked
 	binaries         string
 	programs         string
@@ -57,7 +58,7 @@ type inputs struct {
 	modulesLeftAside []string
 }
 
-// writeInitramfs writes the archive with which a machine boots.
+// writeInitramfs writes the archive from which a machine boots.
 func (in inputs) writeInitramfs(file string) (err error) {
 	text, err := os.ReadFile(filepath.Join(in.kernel, modulesFile))
 	if err != nil {

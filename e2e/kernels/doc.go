@@ -1,8 +1,7 @@
-// Package kernels runs our tests on real kernels other than the host's: older ones, ones without
-// the modules of one engine, and another architecture. Each boots in an emulated machine from
-// Debian's package, with an initramfs that has its modules, our commands and tests, and the
-// programs that the tests compare with; nothing is installed, and nothing of the host is used but
-// qemu.
+// Package kernels runs our tests on kernels other than the host's: on older ones, on ones without
+// the modules of one backend, and on another architecture. Each is a Debian kernel that boots in an
+// emulated machine. Its initramfs contains the kernel's modules, our commands and tests, and the
+// programs that the tests compare with. Nothing is installed, and only qemu is used of the host.
 //
-// What was measured is a table in e2e/README.md, and a difference between the two a failure.
+// The results are a table in e2e/README.md. It is an error if they differ from it.
 package kernels

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// emulatorPackages are Debian's, with the emulator of an architecture.
+// emulatorPackages contains Debian's packages with the emulators, by architecture.
 var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}
 
-// Required reports whether something that is missing is a failure: SLUICE_REQUIRE=1 or CI=true.
+// Required reports whether missing programs or packages are an error: SLUICE_REQUIRE=1 or CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
-// Emulators sees to it that what emulates the tasks' architectures is there: as root, and in CI, it
-// installs the distribution's packages. The error says what is missing.
+// Emulators ensures that the emulators of the tasks' architectures are installed. As root in CI, it
+// installs Debian's packages. Otherwise the error names what is missing.
 func Emulators(ctx context.Context, root string, tasks []Task) error {
 	missing := missingEmulators(tasks)
 	if len(missing) == 0 {

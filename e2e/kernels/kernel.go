@@ -6,19 +6,19 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
 )
 
-// A Kernel is one to boot.
+// A Kernel is a kernel to boot.
 type Kernel struct {
-	// Version is the kernel's, without what the distribution's updates change: "5.10".
+	// Version is the version without the part that the distribution's updates change: "5.10".
 	Version string
-	// Arch is the architecture, by the name that Debian and Go have in common.
+	// Arch is the architecture, by the name that Debian and Go share.
 	Arch string
-	// Release names the distribution's release that the kernel is of.
+	// Release is the distribution's release that contains the kernel.
 	Release string
-	// suites are where its package is.
+	// suites contains the archives and suites with its package.
 	suites [2][2]string
 }
 
-// Kernels are those of Debian's releases, as they are made for clouds.
+// Kernels contains the cloud kernels of Debian's releases.
 var Kernels = []Kernel{
 	{"5.10", "amd64", "Debian 11", suitesOf("bullseye")},
 	{"6.1", "amd64", "Debian 12", suitesOf("bookworm")},
@@ -30,13 +30,13 @@ func suitesOf(release string) [2][2]string {
 	return [2][2]string{{"debian-security", release + "-security"}, {"debian", release}}
 }
 
-// String is the kernel's name: "5.10 amd64".
+// String returns the kernel's name: "5.10 amd64".
 func (k Kernel) String() string { return k.Version + " " + k.Arch }
 
-// pattern is what the names of its packages are like.
+// pattern returns the pattern of the package's name.
 func (k Kernel) pattern() string { return fmt.Sprintf("linux-image-%s.*-cloud-%s", k.Version, k.Arch) }
 
-// sources are where its package is.
+// sources returns the sources of the package.
 func (k Kernel) sources() []debian.Source {
 	var list []debian.Source
 	for _, s := range k.suites {

@@ -2,7 +2,7 @@ package kernels
 
 import (
 	"context"
-	_ "embed" // the list below
+	_ "embed" // for packages.txt
 	"errors"
 	"fmt"
 	"os"
@@ -12,22 +12,22 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
 )
 
-// PackagesFile has the packages that are used, below e2e/kernels.
+// PackagesFile lists the packages to use, relative to e2e/kernels.
 const PackagesFile = "packages.txt"
 
 //go:embed packages.txt
 var pinned string
 
-// programs are the packages with what tests compare with, and all that these need.
+// programs contains the packages of the programs that tests compare with, and their dependencies.
 var programs = []string{
 	"iptables", "nftables", "busybox-static", "netbase", "libc6", "libip4tc2", "libip6tc2", "libmnl0", "libnetfilter-conntrack3",
 	"libnfnetlink0", "libnftnl11", "libxtables12", "libedit2", "libjansson4", "libnftables1", "libgmp10", "libbsd0", "libmd0", "libtinfo6",
 }
 
-// programsSuite is the release that they are of.
+// programsSuite is the release of these packages.
 const programsSuite = "bookworm"
 
-// Pin looks up the newest packages, and writes them to PackagesFile in the folder.
+// Pin finds the newest packages and writes the list to PackagesFile in the folder.
 func Pin(ctx context.Context, m debian.Mirror, dir string) error {
 	var list []debian.Package
 	arches := map[string]bool{}
@@ -61,23 +61,23 @@ func programSources(arch string) []debian.Source {
 	return []debian.Source{{Archive: "debian", Suite: programsSuite, Arch: arch}}
 }
 
-// A fetcher gets packages by the list, or a newer version of one that the mirror has no more.
+// A fetcher fetches the listed packages, or newer versions of those that the mirror no longer has.
 type fetcher struct {
 	mirror debian.Mirror
 	list   []debian.Package
 	say    func(format string, args ...any)
 }
 
-// An UnavailableError reports that a package cannot be had.
+// An UnavailableError reports that a package cannot be fetched.
 type UnavailableError struct{ Err error }
 
-// Error says which, and why.
+// Error implements error.
 func (e *UnavailableError) Error() string { return "a package cannot be had: " + e.Err.Error() }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// fetch returns the file of the package whose name is as the pattern says.
+// fetch returns the file of the package whose name matches the pattern.
 func (f *fetcher) fetch(ctx context.Context, pattern string, sources []debian.Source) (string, debian.Package, error) {
 	i := slices.IndexFunc(f.list, func(p debian.Package) bool { return p.Arch == sources[0].Arch && p.Match(pattern) })
 	if i < 0 {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// The table is between these lines of e2e/README.md.
+// The lines of e2e/README.md before and after the table.
 const (
 	begin = "<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n"
 	end   = "<!-- kernels: end -->\n"
 )
 
-// Embed returns the text with the table in its place.
+// Embed returns the text with the table inserted.
 func Embed(readme, table string) (string, error) {
 	before, rest, ok := strings.Cut(readme, begin)
 	_, after, ended := strings.Cut(rest, end)
@@ -22,10 +22,10 @@ func Embed(readme, table string) (string, error) {
 	return before + begin + table + end + after, nil
 }
 
-// ErrDifferent reports that e2e/README.md does not say what was measured.
+// ErrDifferent reports that the table in e2e/README.md differs from the results.
 var ErrDifferent = errors.New("the table of kernels in e2e/README.md is not what was measured")
 
-// Compare returns ErrDifferent, with the lines, if the table is not in the text.
+// Compare returns ErrDifferent, with the lines, if the text does not contain the table.
 func Compare(readme, table string) error {
 	want, err := Embed(readme, table)
 	if err != nil || want == readme {

@@ -13,33 +13,34 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// A Result is what a machine has shown.
+// A Result contains the results of a machine.
 type Result struct {
 	Kernel Kernel
 	Shape  Shape
-	// Release is what the kernel calls itself.
+	// Release is the kernel's release (uname -r).
 	Release string
-	// Auto is the engine that was chosen automatically.
+	// Auto is the backend that was selected automatically.
 	Auto compat.BackendName
-	// Refused has, for an engine that was asked for by name and refused, the words.
+	// Refused contains the error of each backend that was selected by name and is not supported.
 	Refused map[compat.BackendName]string
-	// Facts are of the kernel.
+	// Facts are the features of the kernel.
 	Facts Facts
-	// Tests and Passed are how many tests there were, and which of them passed.
+	// Tests is the number of tests, Passed the number of those that passed.
 	Tests, Passed int
 }
 
-// Facts are of a kernel and its modules. None keeps anything from working.
+// Facts are features of a kernel and its modules that are not required.
 type Facts struct {
-	// Hooks reports whether the kernel lists who has hooks (CONFIG_NETFILTER_NETLINK_HOOK).
+	// Hooks reports whether the kernel lists registered hooks (CONFIG_NETFILTER_NETLINK_HOOK).
 	Hooks bool
-	// Destroy reports whether nf_tables can delete what need not be there (Linux 6.3).
+	// Destroy reports whether nf_tables can delete an object without an error if it does not exist
+	// (Linux 6.3).
 	Destroy bool
-	// MissingNFT and MissingLegacy name what is lacking of what rules can need.
+	// MissingNFT and MissingLegacy contain the features that rules can need and the kernel lacks.
 	MissingNFT, MissingLegacy []string `json:",omitempty"`
 }
 
-// A record is what each step has printed, and how it ended.
+// A record contains the output and result of each step.
 type record struct {
 	release string
 	lines   map[string][]string
@@ -63,7 +64,7 @@ func (r *record) add(e guest.Event) {
 
 func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
 
-// judge makes the result of a record. The errors are what is not as it must be.
+// judge returns the result of a record. The error contains everything that is not as expected.
 func (r *record) judge(k Kernel, s Shape) (Result, error) {
 	result := Result{Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{}}
 	var wrong []error
@@ -90,7 +91,7 @@ func (r *record) judge(k Kernel, s Shape) (Result, error) {
 	return result, errors.Join(wrong...)
 }
 
-// judgeEngine records what asking for the engine gave, which must agree with the shape.
+// judgeEngine adds the result of selecting the backend, which must agree with the shape.
 func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
 	step := stepApply + string(e)
 	backend, refusal, err := r.answer(step)
@@ -117,7 +118,7 @@ func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
 	return errors.Join(r.done(step), r.done(stepCheck+string(e)), r.done(stepClean+string(e)))
 }
 
-// answer is what rules apply has answered: the engine, or the error.
+// answer returns the backend that rules apply used, or its error.
 func (r *record) answer(step string) (backend compat.BackendName, refusal string, err error) {
 	var refusals []string
 	for d := json.NewDecoder(strings.NewReader(r.output(step))); ; {
@@ -138,7 +139,7 @@ func (r *record) answer(step string) (backend compat.BackendName, refusal string
 	}
 }
 
-// done wants that the step succeeded.
+// done returns an error if the step failed.
 func (r *record) done(step string) error {
 	exit, ok := r.exits[step]
 	switch {
@@ -157,7 +158,7 @@ func (r *record) decode(step string, into any) error {
 	return nil
 }
 
-// lacking is an error where an engine whose modules are there lacks something.
+// lacking returns an error if a backend whose modules exist lacks a feature.
 func lacking(engine string, there bool, missing []string) error {
 	if !there || len(missing) == 0 {
 		return nil
@@ -165,7 +166,7 @@ func lacking(engine string, there bool, missing []string) error {
 	return fmt.Errorf("the kernel lacks of %s: %s", engine, strings.Join(missing, ", "))
 }
 
-// failed lists the tests that have not passed, those that have not run included.
+// failed returns the tests that did not pass, including those that did not run.
 func (r *record) failed(pkg string, tests []string) []string {
 	passed := map[string]bool{}
 	for _, line := range r.lines[stepTests+pkg] {

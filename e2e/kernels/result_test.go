@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// recorded is a record as a machine of the shape makes it when all is well.
+// recorded returns the record of a machine of the shape on which everything passed.
 func recorded(s Shape) *record {
 	r := newRecord()
 	r.add(guest.Event{Kernel: "5.10.0"})
@@ -117,7 +117,7 @@ func TestWhatIsNotAsItMustBeIsNamed(t *testing.T) {
 	}
 }
 
-// A test that has another name now would only be missed in a machine.
+// Without this test, a renamed test would be noticed only in a machine.
 func TestTheTestsExist(t *testing.T) {
 	for _, set := range testSets {
 		files, err := filepath.Glob(filepath.Join("..", "..", set.pkg, "*_test.go"))

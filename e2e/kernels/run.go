@@ -16,35 +16,34 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-// A Run boots kernels and gathers results.
+// A Run boots kernels and collects results.
 type Run struct {
-	// Root is the project's folder; Dir keeps what is fetched, unpacked and logged.
+	// Root is the project's folder. Dir is for downloads, unpacked files and logs.
 	Root, Dir string
-	// Mirror is where packages come from.
+	// Mirror is the source of packages.
 	Mirror debian.Mirror
-	// Parallel is how many machines run at a time.
+	// Parallel is the number of machines at a time.
 	Parallel int
-	// Limit is how long a machine may run.
+	// Limit bounds the duration of a machine.
 	Limit time.Duration
-	// Progress gets a line for each thing that is done.
+	// Progress receives a line for each completed task.
 	Progress io.Writer
 
 	begin   time.Time
 	writing sync.Mutex
 }
 
-// A Task is a kernel in a shape.
+// A Task is a kernel with a shape.
 type Task struct {
 	Kernel Kernel
 	Shape  Shape
 }
 
-// String names the task: "5.10 amd64, no nf_tables".
+// String returns the name of the task: "5.10 amd64, no nf_tables".
 func (t Task) String() string { return t.Kernel.String() + ", " + t.Shape.Name }
 
-// Do does the tasks, and returns their results in the same order. The error is of all that was not
-// as it must be; where nothing could be measured the result has no Release. An UnavailableError in
-// it ends the whole.
+// Do runs the tasks and returns their results in the same order. The error joins everything that
+// was not as expected. A task without results has no Release. After an UnavailableError it stops.
 func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	r.begin = time.Now()
 	list, err := debian.ParseList(pinned)
@@ -57,7 +56,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	var wg sync.WaitGroup
 	ready := map[string]bool{}
 	for i, t := range tasks {
-		// Machines of the kernels before run meanwhile.
+		// Machines of earlier kernels run meanwhile.
 		in, err := r.prepare(ctx, f, t.Kernel, ready)
 		if err != nil {
 			errs[i] = err
@@ -75,7 +74,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	return results, errors.Join(errs...)
 }
 
-// prepare fetches, unpacks and compiles what a kernel's machines need, but for what is ready.
+// prepare fetches, unpacks and compiles what a kernel's machines need, unless it is ready.
 func (r *Run) prepare(ctx context.Context, f *fetcher, k Kernel, ready map[string]bool) (inputs, error) {
 	deb, p, err := f.fetch(ctx, k.pattern(), k.sources())
 	if err != nil {
@@ -103,7 +102,7 @@ func (r *Run) prepare(ctx context.Context, f *fetcher, k Kernel, ready map[strin
 	return in, nil
 }
 
-// programs unpacks what tests compare with.
+// programs unpacks the programs that tests compare with.
 func (r *Run) programs(ctx context.Context, f *fetcher, arch, dir string) error {
 	return unpackOnce(dir, func(dir string) error {
 		for _, name := range programs {
@@ -119,7 +118,7 @@ func (r *Run) programs(ctx context.Context, f *fetcher, arch, dir string) error 
 	})
 }
 
-// do boots a machine and judges what it shows.
+// do boots a machine and checks its results.
 func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 	in.guestSteps, in.modulesLeftAside = steps(t.Shape), t.Shape.Without
 	name := strings.NewReplacer(" ", "-", ",", "").Replace(t.String())
@@ -154,7 +153,7 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 	return result, nil
 }
 
-// report tells of what takes time, and of tests that fail.
+// report prints what takes time, and failed tests.
 func (r *Run) report(t Task, e guest.Event) {
 	switch {
 	case e.Kernel != "":
@@ -166,7 +165,7 @@ func (r *Run) report(t Task, e guest.Event) {
 	}
 }
 
-// say prints a line with the time since the beginning.
+// say prints a line with the elapsed time.
 func (r *Run) say(format string, args ...any) {
 	r.writing.Lock()
 	defer r.writing.Unlock()

@@ -2,24 +2,24 @@ package kernels
 
 import "github.com/sluice-mesh/sluice/compat"
 
-// A Shape is which of a kernel's modules a machine has.
+// A Shape is a selection of a kernel's modules.
 type Shape struct {
-	// Name says it.
+	// Name is the display name.
 	Name string
-	// Without are the modules that are left out, with all that need them.
+	// Without contains the modules that are removed, with those that depend on them.
 	Without []string
-	// NFT and Legacy tell which engines there are then.
+	// NFT and Legacy report which backends the machine supports.
 	NFT, Legacy bool
 }
 
-// Shapes are those of real nodes.
+// Shapes contains selections as on real nodes.
 var Shapes = []Shape{
 	{Name: "all modules", NFT: true, Legacy: true},
 	{Name: "no nf_tables", Without: []string{"nf_tables"}, Legacy: true},
 	{Name: "no iptables-legacy", Without: []string{"ip_tables", "ip6_tables"}, NFT: true},
 }
 
-// auto is the engine that must be chosen.
+// auto returns the backend that must be selected.
 func (s Shape) auto() compat.BackendName {
 	if s.NFT {
 		return compat.BackendNFT
@@ -27,7 +27,7 @@ func (s Shape) auto() compat.BackendName {
 	return compat.BackendLegacy
 }
 
-// has reports whether the engine is there.
+// has reports whether the machine supports the backend.
 func (s Shape) has(e compat.BackendName) bool {
 	switch e {
 	case compat.BackendNFT:

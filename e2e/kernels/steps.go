@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// Where a machine has what is ours.
+// Paths of our files in a machine.
 const (
 	rulesPath = "/sluice/rules"
 	factsPath = "/sluice/facts"
@@ -16,10 +16,10 @@ const (
 
 func testPath(pkg string) string { return "/sluice/" + pkg + "/" + pkg + ".test" }
 
-// engines are those that are asked for by name, automatic choice first.
+// engines contains the backends to select, automatic selection first.
 var engines = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}
 
-// Names of steps; those that apply, check and clean end with the name of the backend.
+// Names of steps. Those of apply, check and cleanup end with the name of the backend.
 const (
 	stepFacts  = "facts"
 	stepDoctor = "doctor"
@@ -29,21 +29,22 @@ const (
 	stepTests  = "tests of "
 )
 
-// The parameters with which rules are applied: those of a usual pod, whose network is not there and
-// therefore named.
+// parameters are the arguments of rules apply: a usual pod's. The pod's address is given, because
+// the machine has no network.
 var parameters = []string{"-i", "*", "-b", "*", "--pod-ip", "10.244.1.5"}
 
-// testLimit is for a test that hangs. By the machine's clock, which does not run while the host is
-// busy, all take no minute.
+// testLimit bounds a test that hangs. By the machine's clock, which stops while the host is busy,
+// all tests take less than a minute.
 const testLimit = 3 * time.Minute
 
-// testsAtOnce is how many tests run at the same time: before Linux 6.12 one of traffic takes a
-// second, for most of which the machine's one processor is idle.
+// testsAtOnce is the number of parallel tests. Before Linux 6.12 a test with traffic takes a
+// second, most of which the machine's single processor is idle.
 const testsAtOnce = "4"
 
-// steps are what a machine does.
+// steps returns the steps of a machine.
 func steps(s Shape) []guest.Step {
-	// First of all, so that the choice is not helped by a module that something else has loaded.
+	// This is the first step, so that no other step has loaded a module that influences the
+	// selection.
 	var list []guest.Step
 	for _, e := range engines {
 		name := string(e)

@@ -8,12 +8,12 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// introduction says what the table is.
+// introduction is the text before the table.
 const introduction = "Debian's kernels for clouds, each with all of its modules and without those of one backend, booted under qemu by " +
 	"`make e2e-kernels`; there run the\ntests of the backends that ask the kernel, real connections included:\n\n"
 
-// Table is what was measured, in Markdown. Times and what the distribution's updates change are not
-// in it.
+// Table returns the results in Markdown, without times and without what the distribution's updates
+// change.
 func Table(results []Result) string {
 	var text strings.Builder
 	text.WriteString(introduction)
@@ -41,10 +41,10 @@ func Table(results []Result) string {
 	return text.String()
 }
 
-// escape makes stars no emphasis.
+// escape escapes stars, which Markdown would treat as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "*", `\*`) }
 
-// besides lists the facts that a kernel can have and need not.
+// besides lists the features that are not required.
 func (f Facts) besides() string {
 	var list []string
 	if f.Hooks {

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// testPackages are the packages, below the project's folder, whose tests run.
+// testPackages contains the packages whose tests run, relative to the project's folder.
 var testPackages = []string{"nft", "compat"}
 
-// A testSet is a number of tests of a package.
+// A testSet is a set of tests of a package.
 type testSet struct {
 	pkg string
-	// nft and legacy tell which engines the tests need.
+	// nft and legacy report which backends the tests need.
 	nft, legacy bool
 	tests       []string
 }
 
-// Of both packages those tests run of which the result is the kernel's: traffic, what it takes and
-// refuses, what it shows. Left out is what is decided in memory, what asks for a thousand
-// repetitions, and what compares with a program whose own age matters.
+// testSets contains the tests whose result depends on the kernel: with traffic, and about what it
+// accepts, rejects and reports. Tests that only compute, those with a thousand repetitions, and
+// comparisons with programs whose version matters are excluded.
 var testSets = []testSet{
 	{pkg: "nft", nft: true, tests: []string{
 		"TestThisKernelSupportsEverything",
@@ -78,7 +78,7 @@ var testSets = []testSet{
 	}},
 }
 
-// in reports whether the tests run where only these engines are.
+// in reports whether the tests run with the backends of the shape.
 func (t testSet) in(s Shape) bool { return (!t.nft || s.NFT) && (!t.legacy || s.Legacy) }
 
 // testsOf lists the tests of a package that run in a shape.
@@ -92,5 +92,5 @@ func testsOf(pkg string, s Shape) []string {
 	return list
 }
 
-// pattern selects exactly these tests, in the language of go test's -run.
+// pattern returns the regular expression for go test's -run that selects exactly these tests.
 func pattern(tests []string) string { return fmt.Sprintf("^(%s)$", strings.Join(tests, "|")) }

@@ -18,13 +18,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// Files of an unpacked kernel: itself, and what its modules are.
+// Files of an unpacked kernel: the kernel, and the index of its modules.
 const (
 	imageFile   = "vmlinuz"
 	modulesFile = "modules.json"
 )
 
-// unpackOnce lets fill make a folder, unless it is there. Half of one never is.
+// unpackOnce lets fill create a folder, unless it exists. An incomplete folder never exists under
+// its name.
 func unpackOnce(dir string, fill func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -43,7 +44,7 @@ func unpackOnce(dir string, fill func(dir string) error) error {
 	return os.Rename(part, dir)
 }
 
-// unpackKernel takes the kernel and those of its modules that networks need out of a package.
+// unpackKernel extracts the kernel and its network modules from a package.
 func unpackKernel(deb, dir string) error {
 	var all kmod.Index
 	files := map[string][]byte{}
@@ -84,11 +85,10 @@ func unpackKernel(deb, dir string) error {
 	return os.WriteFile(filepath.Join(dir, modulesFile), text, 0o644)
 }
 
-// possible are the files of modules that may be wanted, or needed by these: to decompress all of
-// them takes long.
+// possible matches the modules that may be needed, because decompressing all of them takes long.
 var possible = regexp.MustCompile(`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 
-// wanted are the modules that a machine gets, besides what these need.
+// wanted matches the modules that a machine gets, besides their dependencies.
 var wanted = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)
 
 func plainModule(f debian.File) ([]byte, error) {
@@ -102,7 +102,7 @@ func plainModule(f debian.File) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// unpackProgram takes the programs, libraries and configuration out of a package.
+// unpackProgram extracts programs, libraries and configuration from a package.
 func unpackProgram(deb, dir string) error {
 	return debian.Files(deb, func(f debian.File) error {
 		if !useful.MatchString(f.Name) {
@@ -119,7 +119,7 @@ func unpackProgram(deb, dir string) error {
 	})
 }
 
-// useful are the files of packages that a machine gets.
+// useful matches the files of packages that a machine gets.
 var useful = regexp.MustCompile(`^/(bin/|lib|etc/protocols$|usr/sbin/(nft|ip6?tables-(legacy|nft)(-save|-restore)?|xtables-(legacy|nft)-multi)$|usr/lib/[^/]*/(lib[^/]*\.so|xtables/))`)
 
 func write(file string, content io.Reader) error {

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Image is the name of the sample application's image. It has to be on the node.
+// Image is the name of the sample application's image. It must be on the node.
 const Image = "mesh.test/mesh:e2e"
 
 // AppContainer is the name of the container with the application.
@@ -19,14 +19,14 @@ const (
 	UDPPort   = 7000
 )
 
-// NameLabel is the label of all pods of this package; it has the pod's name.
+// NameLabel is a label of all pods of this package. Its value is the name of the pod.
 const NameLabel = "mesh.test/name"
 
 // appUser is the application's user and group.
 const appUser = 1000
 
-// Pod is a pod with the application alone, which listens on its ports and is ready when it answers
-// the kubelet.
+// Pod returns a pod that contains only the application, which listens on its ports and is ready
+// when it answers kubelet.
 func Pod(namespace, name string) *corev1.Pod {
 	app := Container(AppContainer, "serve", "-tcp", "8080,9090", "-udp", "7000")
 	app.ReadinessProbe = probe("/ready", Port)
@@ -43,7 +43,8 @@ func Pod(namespace, name string) *corev1.Pod {
 	}
 }
 
-// Container runs the command mesh with arguments, as the application's user.
+// Container returns a container that runs the command mesh with arguments, as the application's
+// user.
 func Container(name string, args ...string) corev1.Container {
 	return corev1.Container{
 		Name: name, Image: Image, ImagePullPolicy: corev1.PullNever,
@@ -57,7 +58,7 @@ func Container(name string, args ...string) corev1.Container {
 	}
 }
 
-// unprivileged is a user without any capability.
+// unprivileged returns the security context of a user without capabilities.
 func unprivileged(id int64) *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(id), RunAsGroup: new(id), RunAsNonRoot: new(true), ReadOnlyRootFilesystem: new(true),
@@ -65,7 +66,7 @@ func unprivileged(id int64) *corev1.SecurityContext {
 	}
 }
 
-// probe asks a port of the pod every second.
+// probe returns a probe that requests a path from a port of the pod every second.
 func probe(path string, port int) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(port)}},

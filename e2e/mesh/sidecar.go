@@ -15,10 +15,10 @@ const (
 	ValidationContainer = "istio-validation"
 )
 
-// Annotations of Istio that say what is captured.
+// Istio's annotations about what is captured.
 const (
 	StatusAnnotation     = "sidecar.istio.io/status"
-	InjectKey            = "sidecar.istio.io/inject" // a label too
+	InjectKey            = "sidecar.istio.io/inject" // also a label
 	ModeAnnotation       = "sidecar.istio.io/interceptionMode"
 	traffic              = "traffic.sidecar.istio.io/"
 	IncludeRanges        = traffic + "includeOutboundIPRanges"
@@ -31,30 +31,31 @@ const (
 // ProxyID is the proxy's user and group.
 const ProxyID = 1337
 
-// proxyReady is where the proxy says that it is.
+// The endpoint that reports whether the proxy is ready.
 const (
 	proxyReadyPath = "/healthz/ready"
 	proxyReadyPort = 15021
 )
 
-// A Sidecar says how a proxy is injected. The zero value is a container among others, with
+// A Sidecar configures the injection of a proxy. The zero value is an ordinary container with
 // REDIRECT.
 type Sidecar struct {
-	// Native makes it an init container that stays, so that it runs before those that follow.
+	// Native makes the proxy an init container with restartPolicy Always, which runs before those
+	// that follow.
 	Native bool
-	// TProxy makes the mode TPROXY.
+	// TProxy selects the mode TPROXY.
 	TProxy bool
-	// Env is what is added to the environment of the proxy and the validation, as
+	// Env is added to the environment of the proxy and the validation, for instance
 	// ISTIO_META_DNS_CAPTURE.
 	Env map[string]string
 }
 
 // Inject adds to a pod what Istio's injector adds when a CNI plugin redirects: an init container
-// that checks the redirection, the proxy, and the annotation that says so. The validation's
-// arguments repeat the pod's annotations, as Istio's do.
+// that checks the redirection, the proxy, and the annotation that marks the pod as injected. The
+// arguments of the validation repeat the pod's annotations, as Istio's do.
 func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	pod.Annotations[StatusAnnotation] = `{"containers":["istio-proxy"],"initContainers":["istio-validation"],"revision":"default"}`
-	// The plugin, as istio-cni, leaves pods alone whose proxy is of another type.
+	// The plugin, like istio-cni, does not redirect pods whose proxy has another type.
 	args := []string{"proxy", "sidecar"}
 	security := unprivileged(ProxyID)
 	if s.TProxy {
@@ -82,7 +83,7 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 	return pod
 }
 
-// transparent is as whom Istio runs the proxy for TPROXY.
+// transparent returns the security context of the proxy for TPROXY, as in Istio.
 func transparent() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), RunAsGroup: new(int64(ProxyID)), RunAsNonRoot: new(bool), ReadOnlyRootFilesystem: new(true),
@@ -90,7 +91,7 @@ func transparent() *corev1.SecurityContext {
 	}
 }
 
-// validation is the init container istio-validation, with our command for the check.
+// validation returns the init container istio-validation, with our command for the check.
 func validation(pod *corev1.Pod) corev1.Container {
 	annotation := func(key, without string) string { return cmp.Or(pod.Annotations[key], without) }
 	excluded := strings.TrimSuffix("15090,15021,"+annotation(ExcludeInboundPorts, ""), ",") + ",15020"

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// seen is a pod as the plugin reads it.
+// seen returns a pod as the plugin parses it.
 func seen(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	t.Helper()
 	text, err := json.Marshal(pod)
@@ -60,7 +60,7 @@ func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
 		want := rules.DefaultRedirect()
 		want.InboundPorts.All, want.OutboundCIDRs.All = true, true
 		want.InboundExcludePorts = rules.Singles[uint16](9090, 15020, 15021, 15090)
-		// As istio-cni's, where no annotation says otherwise.
+		// The default of istio-cni without an annotation.
 		want.OutboundExcludePorts = rules.Singles[uint16](15020)
 		c.change(&want)
 		if diff := cmp.Diff(rules.MustCompile(want).String(), rules.MustCompile(got).String()); diff != "" {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideEnv says that the process has its own mount namespace already.
+// insideEnv reports that the process already has its own mount namespace.
 const insideEnv = "SLUICE_SOAK_INSIDE"
 
-// TestMain runs the tests in a mount namespace of their own, in which /run belongs to them. What is
-// mounted there later is also seen in the namespaces that begin as copies of it, as the directories
-// of a node are in a container that mounts them.
+// TestMain runs the tests in their own mount namespace, with their own /run. Later mounts propagate
+// to mount namespaces that are copies of it, as those of a node propagate to a container that
+// mounts its directories.
 func TestMain(m *testing.M) {
 	if os.Getenv(insideEnv) == "" && os.Geteuid() == 0 {
 		os.Exit(inside())
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// inside executes the tests again, and returns the exit code.
+// inside runs the test binary again and returns the exit code.
 func inside() int {
 	self, err := os.Executable()
 	if err != nil {

@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// netnsDir is where the runtime mounts network namespaces.
+	// netnsDir is the directory in which the runtime mounts network namespaces.
 	netnsDir = "/run/netns"
-	// accountDir is where the kubelet projects the service account.
+	// accountDir is the directory in which kubelet projects the service account.
 	accountDir = "/run/secrets/kubernetes.io/serviceaccount"
 	conflist   = "conf/10-net.conflist"
 )
 
-// primary is the configuration of the cluster's network, and its plugin, which says what an
-// ordinary one would. The test has made the network.
+// primary is the configuration of the cluster's network plugin, which returns an ordinary result.
+// The test creates the network itself.
 const (
 	primary       = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "address"}]}`
 	primaryPlugin = `#!/bin/sh
@@ -41,7 +41,7 @@ printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}
 `
 )
 
-// A node is an agent, an API server, and a container runtime as far as it executes plugins.
+// A node is an agent, an API server, and a container runtime that only runs CNI plugins.
 type node struct {
 	t       testing.TB
 	dir     string
@@ -53,10 +53,10 @@ type node struct {
 	client  http.Client
 }
 
-// newNode starts an agent, and returns when it is ready.
+// newNode starts an agent and returns when it is ready.
 func newNode(t testing.TB) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "soak") // paths of sockets must be short
+	dir, err := os.MkdirTemp("", "soak") // the paths of sockets must be short
 	check(t, err)
 	n := &node{t: t, dir: dir, api: apiservertest.StartForAgent(t), client: http.Client{Timeout: 10 * time.Second}}
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
@@ -72,7 +72,7 @@ func newNode(t testing.TB) *node {
 	check(t, os.MkdirAll(accountDir, 0o755))
 	n.api.ProjectInto(accountDir)
 	n.plugin = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")}, n.path("cache"), &invoke.DefaultExec{
-		RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs what the plugin does
+		RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs the plugin's messages
 	})
 	program, err := filepath.Abs(filepath.Join(bin, "sluice-node"))
 	check(t, err)
@@ -82,7 +82,7 @@ func newNode(t testing.TB) *node {
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
-// start executes the agent in a mount namespace that sees what is mounted on the node later.
+// start runs the agent in a mount namespace that receives later mounts of the node.
 func (n *node) start(program string) {
 	n.t.Helper()
 	host, port, err := net.SplitHostPort(n.api.Address())
@@ -102,7 +102,7 @@ func (n *node) start(program string) {
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // when the thread ends that started the process, this is killed
+		runtime.LockOSThread() // when the starting thread ends, the kernel kills the agent
 		started <- n.agent.Start()
 		<-ended
 		runtime.UnlockOSThread()
@@ -134,11 +134,10 @@ func lastLines(text string) string {
 	return text[strings.IndexByte(text, '\n')+1:]
 }
 
-// patience is how long something that must happen may take on a machine that is busy with other
-// things.
+// patience bounds the wait for an event on a busy machine.
 const patience = 30 * time.Second
 
-// eventually waits until a condition has no error.
+// eventually waits until condition returns nil.
 func eventually(t testing.TB, what string, condition func() error) {
 	t.Helper()
 	var err error

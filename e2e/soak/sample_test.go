@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// quantities are what is sampled of the agent, and how much more of it there may be in the last
-// quarter of a run than in the second. A descriptor, a thread or a goroutine for each sandbox would
-// be thousands.
+// quantities returns what is sampled of the agent, and how much more the last quarter of a run may
+// have than the second one. With a leak of one descriptor, thread or goroutine for each sandbox it
+// would be thousands.
 func (n *node) quantities() []quantity {
 	return []quantity{
 		{report.Series{Name: "resident memory", Unit: "MB", Growth: 4}, n.memory},
@@ -28,13 +28,13 @@ func (n *node) quantities() []quantity {
 	}
 }
 
-// A quantity is a series, and how the next value is read.
+// A quantity is a series of samples, and the function that reads the next one.
 type quantity struct {
 	report.Series
 	read func() (float64, error)
 }
 
-// sample adds the present value.
+// sample appends the current value.
 func (q *quantity) sample(since time.Time) error {
 	v, err := q.read()
 	if err != nil {
@@ -52,7 +52,7 @@ func (n *node) memory() (float64, error) {
 
 func (n *node) threads() (float64, error) { return n.status("Threads") }
 
-// status reads a number of /proc/PID/status.
+// status reads a number from /proc/PID/status.
 func (n *node) status(field string) (float64, error) {
 	text, err := os.ReadFile(n.proc("status"))
 	if err != nil {
@@ -77,7 +77,7 @@ func (n *node) namespaces() (float64, error) {
 	links, err := filepath.Glob(n.proc("fd/*"))
 	count := 0
 	for _, link := range links {
-		// One may be closed by now.
+		// The descriptor may have been closed meanwhile.
 		if to, err := os.Readlink(link); err == nil && (strings.HasPrefix(to, "net:[") || strings.HasPrefix(to, netnsDir)) {
 			count++
 		}
@@ -100,7 +100,7 @@ func (n *node) goroutines() (float64, error) {
 	return 0, errors.New("no metric go_goroutines")
 }
 
-// files counts what agent and plugin have written: the runtime's own cache does not count.
+// files counts the files of agent and plugin, without the runtime's own cache.
 func (n *node) files() (float64, error) {
 	names, err := n.written()
 	return float64(len(names)), err

@@ -23,26 +23,25 @@ import (
 
 const (
 	podAddress = "10.244.7.9"
-	// elsewhere is an address that no sandbox has: a connection to it succeeds only if it is
+	// elsewhere is an address that no sandbox has. A connection to it succeeds only if it is
 	// captured.
 	elsewhere = "10.96.0.1:80"
 	proxy     = "127.0.0.1:15001"
 )
 
-// A sandbox is a pod of the mesh: its network namespace, in which something listens as the proxy
-// does.
+// A sandbox is a mesh pod: its network namespace, with a listener in place of the proxy.
 type sandbox struct {
 	id       string
 	ns       *netns.NS
 	listener net.Listener
 	accepted atomic.Int64
-	// busy is held by whoever changes the rules, and shared by whoever depends on them.
+	// busy is held for writing while rules are changed, and for reading while they must not change.
 	busy sync.RWMutex
 	gone bool
 }
 
-// newSandbox makes a namespace with an address and a route, mounts it as a runtime does, and
-// executes the plugins.
+// newSandbox creates a namespace with an address and a route, mounts it as a runtime does, and runs
+// the plugins.
 func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	s := &sandbox{id: fmt.Sprintf("%064x", number)}
 	var err error
@@ -70,8 +69,8 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	return s, nil
 }
 
-// connect makes an interface with the address and the default route, and listens. Nobody is at the
-// other end of it: what is not captured goes nowhere.
+// connect creates an interface with the address and the default route, and listens. The other end
+// of the interface has no peer: packets that are not captured are lost.
 func (s *sandbox) connect() error {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}); err != nil {
 		return err
@@ -115,7 +114,7 @@ func (s *sandbox) name() string { return "orders-" + s.id[len(s.id)-8:] }
 func (s *sandbox) uid() string  { return "uid-" + s.id[len(s.id)-8:] }
 func (s *sandbox) path() string { return filepath.Join(netnsDir, "cni-"+s.id[len(s.id)-8:]) }
 
-// plugins executes the plugins of the list that is installed now.
+// plugins runs the plugins of the currently installed list.
 func (n *node) plugins(s *sandbox, do func(context.Context, *libcni.NetworkConfigList, *libcni.RuntimeConf) error) error {
 	list, err := libcni.ConfListFromFile(n.path(conflist))
 	if err != nil {
@@ -135,7 +134,7 @@ func (n *node) plugins(s *sandbox, do func(context.Context, *libcni.NetworkConfi
 	})
 }
 
-// remove takes a sandbox away as a runtime does.
+// remove removes a sandbox as a runtime does.
 func (n *node) remove(s *sandbox) error {
 	s.busy.Lock()
 	defer s.busy.Unlock()
@@ -150,8 +149,8 @@ func (n *node) remove(s *sandbox) error {
 	return errors.Join(err, s.listener.Close(), unix.Unmount(s.path(), unix.MNT_DETACH), os.Remove(s.path()), s.ns.Close())
 }
 
-// captured opens a connection to elsewhere, which must reach the proxy. It reports false if the
-// sandbox is gone.
+// captured opens a connection to elsewhere, which must reach the proxy. It returns false if the
+// sandbox no longer exists.
 func (s *sandbox) captured() (bool, error) {
 	s.busy.RLock()
 	defer s.busy.RUnlock()
@@ -164,7 +163,7 @@ func (s *sandbox) captured() (bool, error) {
 		if err != nil {
 			return err
 		}
-		// Until it is closed from the other side it may not have been accepted.
+		// Before the proxy closes the connection, it may not have accepted it.
 		_, _ = c.Read(make([]byte, 1))
 		return c.Close()
 	})
@@ -174,7 +173,7 @@ func (s *sandbox) captured() (bool, error) {
 	return true, nil
 }
 
-// drift removes the rules, and returns how long it takes until the kernel has them again.
+// drift deletes the rules, and returns the time until they are restored.
 func (s *sandbox) drift() (took time.Duration, done bool, err error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()

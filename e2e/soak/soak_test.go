@@ -19,11 +19,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// samples is how often the agent is looked at, and drifts how often rules are removed, in a run of
-// any length.
+// samples is the number of samples and drifts the number of deleted rulesets, in a run of any
+// length.
 const samples, drifts = 120, 200
 
-// A plan is what a run does.
+// A plan contains the parameters of a run.
 type plan struct {
 	duration        time.Duration
 	sandboxes, live int
@@ -55,11 +55,11 @@ func planned(t *testing.T) plan {
 	return p
 }
 
-// A run is the sandboxes that are there, and what was counted.
+// A run contains the existing sandboxes and the counters.
 type run struct {
 	*node
 	plan
-	pod string // a pod, with NAME and UID for what each has of its own
+	pod string // a pod, with NAME and UID as placeholders
 
 	mu          sync.Mutex
 	there       []*sandbox
@@ -67,9 +67,9 @@ type run struct {
 	repairs     []float64 // in seconds
 }
 
-// TestSoak lets sandboxes come and go, and holds that every connection of a live one is captured,
-// that rules which are removed come back, that the agent has no more of anything at the end than in
-// the beginning, and that nothing of the sandboxes is left.
+// TestSoak creates and removes sandboxes. It checks that each connection of a live sandbox is
+// captured, that deleted rules are restored, that the agent's use of resources does not grow, and
+// that nothing of the sandboxes is left.
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
 	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))
@@ -141,7 +141,7 @@ func TestSoak(t *testing.T) {
 			return err
 		}
 		open, err := r.namespaces()
-		// The plugin's log is new.
+		// The plugin's log is a new file.
 		if err == nil && (len(files) > len(before)+1 || open > 1) {
 			err = fmt.Errorf("%d namespaces, and the files %v; before the sandboxes %v", int(open), files, before)
 		}
@@ -152,7 +152,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// writeSoak puts the result among those of the benchmarks.
+// writeSoak adds the result to those of the benchmarks.
 func writeSoak(t *testing.T, s report.Soak) {
 	dir := filepath.Join("..", "bench")
 	all, err := report.Read(dir)
@@ -161,7 +161,7 @@ func writeSoak(t *testing.T, s report.Soak) {
 	check(t, report.Write(dir, all))
 }
 
-// paced does something so many times, evenly over a duration, and until the context ends.
+// paced calls a function the given number of times, evenly over a duration, until the context ends.
 func paced(ctx context.Context, times int, over time.Duration, do func(i int) error) error {
 	begin := time.Now()
 	for i := range times {
@@ -192,7 +192,7 @@ func (r *run) come(number int) error {
 	return nil
 }
 
-// replace removes a sandbox, and makes another.
+// replace removes a sandbox and creates another one.
 func (r *run) replace(number int) error {
 	if err := r.remove(r.take()); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (r *run) replace(number int) error {
 	return r.come(number)
 }
 
-// take returns a sandbox, which is no longer one of those that are there.
+// take removes a sandbox from the existing ones and returns it.
 func (r *run) take() *sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()

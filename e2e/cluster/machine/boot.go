@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A guest is what the keeper tells init first.
+// A guest is the first message of the keeper to init.
 type guest struct {
 	Dir         string
 	Spec        json.RawMessage
 	Hierarchies []hierarchy
 }
 
-// Boot is init, the first process of a machine's namespaces: it makes the machine as in says first,
-// and then does what in asks for. It returns at the end of in, and the kernel ends all others when
-// the process does.
+// Boot is init, the first process of a machine's namespaces. It reads the machine's description
+// from in, boots it, and then executes the requests from in. It returns at the end of in. When the
+// process ends, the kernel kills all others.
 func Boot(in io.Reader, out io.Writer) error {
 	unix.CloseOnExec(lockFD)
 	requests, replies := json.NewDecoder(in), json.NewEncoder(out)
@@ -51,7 +51,7 @@ func Boot(in io.Reader, out io.Writer) error {
 	}
 }
 
-// bootNode makes the machine of the namespaces that this process is in, and starts its services.
+// bootNode sets up the machine in the namespaces of this process, and starts its services.
 func bootNode(g guest, spec Spec) (*supervisor, error) {
 	logs, err := openLogs(g.Dir, spec)
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A hierarchy is one of cgroups as this machine has it mounted: the only one of version 2, or one
+// A hierarchy is a cgroup hierarchy as the host has mounted it: the only one of version 2, or one
 // of several.
 type hierarchy struct {
-	Mount   string // where
+	Mount   string // mount point
 	Type    string // cgroup or cgroup2
-	Options string // that make a mount be of this hierarchy: cpu,cpuacct
-	// own is the folder of this process.
+	Options string // options that select the hierarchy in a mount: cpu,cpuacct
+	// own is the directory of this process.
 	own string
 }
 
-// hierarchies reads what /proc/self/mountinfo and /proc/self/cgroup say.
+// hierarchies parses /proc/self/mountinfo and /proc/self/cgroup.
 func hierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
 	membership := map[string]string{} // path by controllers, as in the file
 	for s := bufio.NewScanner(cgroup); s.Scan(); {
@@ -60,7 +60,7 @@ func hierarchies(mountinfo, cgroup io.Reader) ([]hierarchy, error) {
 	return found, s.Err()
 }
 
-// isFlag tells a superblock's option that says nothing about which hierarchy it is.
+// isFlag reports whether a superblock option does not identify a hierarchy.
 func isFlag(option string) bool {
 	return slices.Contains([]string{"rw", "ro", "clone_children", "xattr", "noprefix"}, option) ||
 		strings.HasPrefix(option, "release_agent=")
@@ -80,8 +80,8 @@ func mountedHierarchies() ([]hierarchy, error) {
 	return hierarchies(mountinfo, cgroup)
 }
 
-// within calls fn while this process is in the cgroup of the name, which it makes where it is not
-// there, in every hierarchy: what fn starts stays there.
+// within calls fn while this process is in the cgroup with the name, in every hierarchy. It creates
+// missing cgroups. Processes that fn starts stay there.
 func within(all []hierarchy, name string, fn func() error) (err error) {
 	defer func() {
 		for _, h := range all {
@@ -93,7 +93,7 @@ func within(all []hierarchy, name string, fn func() error) (err error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
-		// A new cpuset of version 1 has no processor, and takes no process.
+		// A new cpuset of version 1 has no processors, and accepts no process before it has.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if h.Type != "cgroup" || !strings.Contains(h.Options, "cpuset") {
 				break
@@ -118,14 +118,14 @@ func join(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 }
 
-// removeCgroups removes the cgroups of the name and those below them, in which no process is, or
-// soon will be.
+// removeCgroups removes the cgroups with the name and those below them. Their processes have ended
+// or are about to.
 func removeCgroups(all []hierarchy, name string) error {
 	var errs []error
 	for _, h := range all {
 		dir := filepath.Join(h.Mount, name)
 		err := removeTree(dir)
-		// The kernel lets go of one a moment after its last process.
+		// The kernel releases a cgroup shortly after the end of its last process.
 		for begin := time.Now(); errors.Is(err, unix.EBUSY) && time.Since(begin) < 5*time.Second; err = removeTree(dir) {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -134,8 +134,8 @@ func removeCgroups(all []hierarchy, name string) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes folders from the innermost on. The files in a cgroup are no obstacle, and
-// can't be removed.
+// removeTree removes directories, innermost first. The files in a cgroup need not and cannot be
+// removed.
 func removeTree(dir string) error {
 	var folders []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

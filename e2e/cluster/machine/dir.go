@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Dir is a machine's folder before the machine starts.
+// A Dir is the folder of a machine that has not been started.
 type Dir struct {
 	path string
 	lock *os.File
 }
 
-// NewDir makes a folder for a machine in parent, and removes what machines whose keepers were
-// killed left there.
+// NewDir creates a folder for a machine in parent, and removes the remains of machines whose
+// keepers were killed.
 func NewDir(parent string) (*Dir, error) {
 	if err := Sweep(parent); err != nil {
 		return nil, err
@@ -27,7 +27,8 @@ func NewDir(parent string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{path: path}
-	// Under another name until it is locked: Sweep takes away what has a lock that nobody holds.
+	// The folder has another name until it is locked, because Sweep removes folders with a lock
+	// that no process holds.
 	early := filepath.Join(path, lockFile+".new")
 	if d.lock, err = os.Create(early); err == nil {
 		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX)
@@ -46,17 +47,16 @@ func NewDir(parent string) (*Dir, error) {
 	return d, nil
 }
 
-// Path is the folder.
+// Path returns the path of the folder.
 func (d *Dir) Path() string { return d.path }
 
-// Root is the folder in it that is to become the machine's /.
+// Root returns the folder in it that becomes the machine's root directory.
 func (d *Dir) Root() string { return filepath.Join(d.path, rootDir) }
 
-// Remove removes the folder of a machine that is not to be started.
+// Remove removes the folder of a machine that will not be started.
 func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d.path)) }
 
-// Sweep removes the folders and cgroups of machines in parent whose keeper is gone without having
-// done so: it was killed.
+// Sweep removes the folders and cgroups of machines in parent whose keeper was killed.
 func Sweep(parent string) error {
 	locks, err := filepath.Glob(filepath.Join(parent, prefix+"*", lockFile))
 	if err != nil {
@@ -76,7 +76,7 @@ func Sweep(parent string) error {
 
 func sweep(path string, all []hierarchy) error {
 	lock, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) { // another process swept it
+	if errors.Is(err, fs.ErrNotExist) { // another process has removed it
 		return nil
 	} else if err != nil {
 		return err

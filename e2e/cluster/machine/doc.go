@@ -1,14 +1,14 @@
-// Package machine makes a machine out of namespaces: it has its own processes, mounts, network,
-// cgroups and host name, a folder of this one as its disk, and services that its init keeps
-// running. It knows no Kubernetes.
+// Package machine emulates a machine with namespaces: it has its own processes, mounts, network,
+// cgroups and host name, a folder of the host as its disk, and services that its init restarts. It
+// is independent of Kubernetes.
 //
-// Nothing of the machine outlives the process that started it. Three processes see to that, each
-// tied to the one before by a pipe that is at its end when that one is gone, however it went:
+// Nothing of the machine outlives the process that started it. Three processes ensure this. Each
+// reads a pipe from the previous one, which the kernel closes when that process ends for any reason:
 //
-//	the caller     has a Machine, and asks for what it wants
-//	 └ the keeper  Keep: makes the machine's folder and cgroups, boots it, and takes all away in the end
-//	    └ init     Boot: the first process of the namespaces, with which the kernel ends all the others
+//	the caller     has a Machine and sends requests
+//	 └ the keeper  Keep: creates the machine's folder and cgroups, boots it, and finally removes everything
+//	    └ init     Boot: the first process of the namespaces; when it ends, the kernel kills all others
 //
-// A keeper that is killed itself leaves a folder and cgroups that hold nothing; Sweep, which every
-// Start begins with, removes them.
+// If the keeper itself is killed, it leaves a folder and cgroups without processes. Sweep, which
+// each Start calls first, removes them.
 package machine

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// namespaces are the ones that a process is in and this one is not. They stay until the test ends,
-// or the kernel would use their numbers again.
+// namespaces returns the namespaces of a process that this process is not in. It keeps them until
+// the test ends, so that the kernel does not reuse their numbers.
 func namespaces(t *testing.T, pid int) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -34,7 +34,7 @@ func namespaces(t *testing.T, pid int) map[string]bool {
 	return found
 }
 
-// processesIn are those in any of the namespaces.
+// processesIn returns the processes in any of the namespaces.
 func processesIn(t *testing.T, namespaces map[string]bool) []string {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/ns/*")
@@ -50,7 +50,7 @@ func processesIn(t *testing.T, namespaces map[string]bool) []string {
 	return found
 }
 
-// parentOf is the process that started another.
+// parentOf returns the parent of a process.
 func parentOf(t *testing.T, pid int) int {
 	t.Helper()
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -65,7 +65,7 @@ func parentOf(t *testing.T, pid int) int {
 	return parent
 }
 
-// footprint is what this machine has that a machine of namespaces could have left.
+// footprint returns everything on the host that a machine could have left.
 func footprint(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -90,7 +90,7 @@ func footprint(t *testing.T) map[string]string {
 	return found
 }
 
-// same fails the test when the footprint is another than before.
+// same fails the test unless the footprint is the same as before.
 func same(t *testing.T, before map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, footprint(t)); diff != "" {

@@ -14,15 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep is the keeper: it does what in asks for, and answers on out. It returns at the end of in,
-// when the machine and its folder, dir, are gone.
+// Keep is the keeper: it executes the requests from in and answers on out. At the end of in it
+// stops the machine, removes the folder dir, and returns.
 func Keep(dir string, in io.Reader, out io.Writer) error {
 	all, err := mountedHierarchies()
 	if err != nil {
 		return err
 	}
-	// A caller may have been given descriptors that it knows nothing of, and passes on. They are
-	// not for the machine.
+	// A caller may have inherited descriptors that it passes on. The machine must not have them.
 	if err := unix.CloseRange(lockFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors from the machine: %w", err)
 	}
@@ -40,7 +39,7 @@ func Keep(dir string, in io.Reader, out io.Writer) error {
 		}
 	}()
 	for r := range requests {
-		// A caller that is gone does not read: the end of in comes next.
+		// If the caller has ended, the end of in comes next.
 		_ = replies.Encode(k.do(r))
 	}
 	return errors.Join(k.down(), os.RemoveAll(dir))
@@ -50,15 +49,15 @@ type keeper struct {
 	dir         string
 	hierarchies []hierarchy
 	lock        *os.File
-	init        *exec.Cmd // nil: not booted
+	init        *exec.Cmd // nil if not booted
 	line        line      // to init
 
 	mu        sync.Mutex
-	process   *os.Process // of init
-	abandoned bool        // nobody is there to boot for
+	process   *os.Process // init
+	abandoned bool        // the caller has ended
 }
 
-// abandon ends init at once, for which the last request may be waiting for ever.
+// abandon kills init at once, because the last request may wait for it forever.
 func (k *keeper) abandon() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,7 +84,7 @@ func (k *keeper) do(r request) reply {
 	return got
 }
 
-// up boots, and returns when init has made the machine.
+// up boots the machine, and returns when init has set it up.
 func (k *keeper) up() error {
 	spec, err := os.ReadFile(filepath.Join(k.dir, "spec.json"))
 	if err != nil {
@@ -98,7 +97,7 @@ func (k *keeper) up() error {
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command("/proc/self/exe", "init", k.dir)
 	cmd.Stderr, cmd.Dir, cmd.Env, cmd.ExtraFiles = log, "/", []string{}, []*os.File{k.lock}
-	// Its own session: what a terminal sends to the caller's processes is not for it.
+	// In its own session it does not receive the terminal's signals to the caller's processes.
 	cmd.SysProcAttr = &unix.SysProcAttr{
 		Setsid: true,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
@@ -112,7 +111,7 @@ func (k *keeper) up() error {
 	if err != nil {
 		return err
 	}
-	// The root of the new cgroup namespace is where this process is when it makes that.
+	// The root of a new cgroup namespace is the cgroup of the process that creates it.
 	if err := within(k.hierarchies, filepath.Base(k.dir), func() error { return k.start(cmd) }); err != nil {
 		return fmt.Errorf("start init: %w", err)
 	}
@@ -139,10 +138,10 @@ func (k *keeper) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// down ends every process of the machine, and returns when they and their cgroups are gone.
+// down kills all processes of the machine, and returns when they and their cgroups no longer exist.
 func (k *keeper) down() error {
 	if k.init != nil {
-		// It may have ended, and the status of a process that was killed is no news.
+		// Init may have ended already, and the status of a killed process is irrelevant.
 		_, _ = k.init.Process.Kill(), k.init.Wait()
 		k.init = nil
 	}

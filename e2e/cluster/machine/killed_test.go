@@ -18,10 +18,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// program is cmd/node, built once.
+// program is the path of cmd/node, which is built once.
 var program string
 
-// TestMain is also another process, which starts a machine for a test that kills it.
+// TestMain can also run as another process, which starts a machine for a test that kills it.
 func TestMain(m *testing.M) {
 	if spec := os.Getenv("MACHINE_FOR"); spec != "" {
 		victim(spec)
@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// victim starts a machine, says which, and waits for its end.
+// victim starts a machine, prints its properties, and waits until it ends.
 func victim(spec string) {
 	var s machine.Spec
 	if err := json.Unmarshal([]byte(spec), &s); err != nil {
@@ -87,7 +87,7 @@ func startElsewhere(t *testing.T, parent string) started {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "MACHINE_FOR="+string(encoded), "MACHINE_IN="+parent, "MACHINE_BY="+program)
-	// As a shell starts a job: a group of its own, to which the terminal sends an interrupt.
+	// Like a job of a shell it has its own process group, to which the terminal sends an interrupt.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -114,7 +114,7 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 	for _, c := range []struct {
 		how    string
 		signal syscall.Signal
-		group  int // -1: all of its process group
+		group  int // -1: its process group
 	}{
 		{"killed, as after a timeout", unix.SIGKILL, 1},
 		{"interrupted from the terminal, as all of its group", unix.SIGINT, -1},
@@ -139,7 +139,7 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 func TestTheNextMachineTakesAwayWhatAKilledKeeperLeft(t *testing.T) {
 	parent := t.TempDir()
 	before := footprint(t)
-	other := startElsewhere(t, parent) // lives on, and is none of this
+	other := startElsewhere(t, parent) // must not be affected
 	m := startElsewhere(t, parent)
 	inside := namespaces(t, m.init)
 	if err := unix.Kill(parentOf(t, m.init), unix.SIGKILL); err != nil {
@@ -178,7 +178,7 @@ func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// eventually waits for a condition, for longer than it should take.
+// eventually waits for a condition, much longer than it normally takes.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Machine runs until it is closed, or this process ends. Its methods are safe for concurrent use;
-// what they ask the machine for, it does one after the other.
+// A Machine runs until it is closed or this process ends. Its methods are safe for concurrent use;
+// the machine executes their requests one after the other.
 type Machine struct {
 	dir    string
 	spec   Spec
@@ -27,12 +27,12 @@ type Machine struct {
 	line   line
 
 	mu     sync.Mutex
-	pid    int // of init, as this process sees it; 0 when the machine is down
+	pid    int // init, as seen by this process; 0 while the machine is down
 	closed bool
 }
 
-// Start boots a machine in a folder that NewDir made, and returns when its services are about to
-// start. program is the path of cmd/node. The folder is gone when Start fails.
+// Start boots a machine in a folder of NewDir, and returns when its services are about to start.
+// program is the path of cmd/node. If Start fails, it removes the folder.
 func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, error) {
 	m := &Machine{dir: dir.path, spec: spec}
 	if err := m.keep(program, dir); err != nil {
@@ -44,8 +44,8 @@ func Start(ctx context.Context, program string, dir *Dir, spec Spec) (*Machine, 
 	return m, nil
 }
 
-// keep starts the keeper. It has no descriptor of ours but its own pipes: whoever waits for the end
-// of our output need not wait for the keeper's.
+// keep starts the keeper. It inherits only its own pipes, so that a process that waits for the end
+// of our output does not wait for the keeper.
 func (m *Machine) keep(program string, dir *Dir) error {
 	encoded, err := json.Marshal(m.spec)
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *Machine) keep(program string, dir *Dir) error {
 	return keeper.Start()
 }
 
-// ask asks the keeper, one question at a time, and gives up waiting for the answer when ctx is
+// ask sends a request to the keeper, one at a time. It stops waiting for the answer when ctx is
 // done.
 func (m *Machine) ask(ctx context.Context, r request) (reply, error) {
 	type result struct {
@@ -97,8 +97,8 @@ func (m *Machine) ask(ctx context.Context, r request) (reply, error) {
 	}
 }
 
-// Reboot ends every process of the machine at once, and with them its mounts and its network; then
-// it boots the machine again from the same root, with all services wanted.
+// Reboot kills all processes of the machine at once, which also removes its mounts and network. It
+// then boots the machine from the same root, with all services enabled.
 func (m *Machine) Reboot(ctx context.Context) error {
 	got, err := m.ask(ctx, request{Do: boot})
 	m.mu.Lock()
@@ -107,45 +107,45 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	return err
 }
 
-// StopService ends a service by SIGTERM, and after 2 seconds by SIGKILL, and returns when it is
-// gone. It stays away.
+// StopService sends SIGTERM to a service, SIGKILL after 2 seconds, and returns when it has ended.
+// Init does not restart it.
 func (m *Machine) StopService(ctx context.Context, name string) error {
 	_, err := m.ask(ctx, request{Do: stopService, Service: name})
 	return err
 }
 
-// StartService lets a service run again, and returns before it does.
+// StartService enables a service again, and returns before it runs.
 func (m *Machine) StartService(ctx context.Context, name string) error {
 	_, err := m.ask(ctx, request{Do: startService, Service: name})
 	return err
 }
 
-// KillService ends a service by SIGKILL and returns when it is gone. Init starts it again.
+// KillService sends SIGKILL to a service and returns when it has ended. Init restarts it.
 func (m *Machine) KillService(ctx context.Context, name string) error {
 	_, err := m.ask(ctx, request{Do: killService, Service: name})
 	return err
 }
 
-// PID is that of init; 0 when the machine is down. It changes with a reboot.
+// PID returns the process ID of init, or 0 while the machine is down. It changes with a reboot.
 func (m *Machine) PID() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pid
 }
 
-// Dir is the machine's folder, which has LogDir.
+// Dir returns the machine's folder, which contains LogDir.
 func (m *Machine) Dir() string { return m.dir }
 
-// Path is where a file of the machine is for this process, until it reboots.
+// Path returns the path of a file of the machine on the host. It is valid until the machine
+// reboots.
 func (m *Machine) Path(file string) string {
 	return filepath.Join("/proc", strconv.Itoa(m.PID()), "root", file)
 }
 
-// Command returns a command that runs inside the machine, with the environment of its services, and
-// dies with ctx.
+// Command returns a command that runs inside the machine with the environment of its services. It
+// is killed when ctx is done.
 func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
-	// nsenter waits for the command, which is in another process namespace, and would be outlived
-	// by it.
+	// nsenter waits for the command, which is in another PID namespace and would outlive it.
 	args := []string{
 		"-t", strconv.Itoa(m.PID()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--", "/usr/bin/setpriv", "--pdeathsig", "KILL",
 	}
@@ -154,7 +154,7 @@ func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Close ends the machine, and returns when nothing is left of it. The second time it does nothing.
+// Close stops the machine, and returns when nothing of it is left. Further calls do nothing.
 func (m *Machine) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,7 +163,7 @@ func (m *Machine) Close() error {
 	}
 	m.closed, m.pid = true, 0
 	log := filepath.Join(m.dir, LogDir, "keeper.log")
-	// Its pipe at its end tells the keeper.
+	// The keeper stops at the end of its pipe.
 	err := m.input.Close()
 	if waited := m.keeper.Wait(); waited != nil {
 		said, _ := os.ReadFile(log)

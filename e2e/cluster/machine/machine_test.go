@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// A machine with a shell, a service that runs for ever, one that ends at once, and one that waits
-// for a socket that is not there.
+// small returns a machine with a shell, a service that runs forever, one that exits at once, and
+// one that waits for a socket that does not exist.
 func small(t *testing.T) (*machine.Dir, machine.Spec) {
 	t.Helper()
 	dir, err := machine.NewDir(t.TempDir())
@@ -38,7 +38,7 @@ func small(t *testing.T) (*machine.Dir, machine.Spec) {
 	}
 }
 
-// start returns a machine that ends with the test.
+// start returns a machine that is closed at the end of the test.
 func start(t *testing.T) *machine.Machine {
 	t.Helper()
 	dir, spec := small(t)
@@ -54,7 +54,7 @@ func start(t *testing.T) *machine.Machine {
 	return m
 }
 
-// shell returns what a shell in the machine says.
+// shell returns the output of a shell script in the machine.
 func shell(t *testing.T, m *machine.Machine, script string) string {
 	t.Helper()
 	out, err := m.Command(t.Context(), "sh", "-c", script).CombinedOutput()
@@ -238,7 +238,7 @@ func logOf(t *testing.T, m *machine.Machine, service string) string {
 	return string(bytes.TrimSpace(content))
 }
 
-// gone fails the test when a machine's folder or one of its cgroups is there.
+// gone fails the test if a machine's folder or one of its cgroups exists.
 func gone(t *testing.T, dir string) {
 	t.Helper()
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +249,7 @@ func gone(t *testing.T, dir string) {
 	}
 }
 
-// cgroups are those of the machine that has the folder.
+// cgroups returns the cgroups of the machine with the folder.
 func cgroups(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", filepath.Base(dir)))

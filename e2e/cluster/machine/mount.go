@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountAll makes the tree of mounts of a machine with the root and read-only binds, and enters it.
-// Outside of its mount namespace none of it is seen.
+// mountAll mounts a machine's file systems, with the root and read-only binds, and makes it the
+// root directory. No other mount namespace sees these mounts.
 func mountAll(root string, binds map[string]string, hierarchies []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -29,8 +29,8 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 		{"proc", "proc", ""},
 		{"sysfs", "sys", ""},
 		{"tmpfs", "run", "mode=755"},
-		// In a user namespace of its own, a pod may mount proc only if there is one that nothing
-		// covers, as shield covers the first.
+		// In its own user namespace, a pod may mount proc only if there is a proc mount that
+		// nothing covers. shield covers the first one.
 		{"proc", "run/proc", ""},
 		{"tmpfs", "tmp", "mode=1777"},
 		{"tmpfs", "dev", "mode=755"},
@@ -45,14 +45,14 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), shield(root), pivot(root)); err != nil {
 		return err
 	}
-	// A mount that a service or a pod makes is seen where the other has a share in it.
+	// Mounts of services and pods propagate to shared mounts of the others.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("make the mounts shared: %w", err)
 	}
 	return nil
 }
 
-// mount mounts a file system of a kind, on a folder that it makes.
+// mount mounts a file system on a directory, which it creates.
 func mount(kind, target, options string) error {
 	err := os.MkdirAll(target, 0o755)
 	if err == nil {
@@ -64,7 +64,7 @@ func mount(kind, target, options string) error {
 	return nil
 }
 
-// bind shows a file or folder at another place, which it makes.
+// bind mounts a file or directory at another path, which it creates.
 func bind(source, target string, readOnly bool) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -90,8 +90,7 @@ func bind(source, target string, readOnly bool) error {
 	return nil
 }
 
-// devices gives the machine those that its programs use, without those that are about this
-// machine's hardware.
+// devices creates the device files that programs use, without those of the host's hardware.
 func devices(root string) error {
 	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"} {
 		err := bind("/dev/"+name, filepath.Join(root, "dev", name), false)
@@ -109,8 +108,8 @@ func devices(root string) error {
 	return nil
 }
 
-// mountCgroups mounts the hierarchies that this machine has, at the same places. In the cgroup
-// namespace their roots are the machine's own cgroups.
+// mountCgroups mounts the host's cgroup hierarchies at the same paths. In the cgroup namespace
+// their roots are the machine's own cgroups.
 func mountCgroups(root string, hierarchies []hierarchy) error {
 	for _, h := range hierarchies {
 		if h.Type == "cgroup" {
@@ -133,7 +132,7 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 				return fmt.Errorf("cgroup: %w", err)
 			}
 		}
-		// Mounts of several controllers are known by the name of each.
+		// A mount of several controllers also has a symbolic link for each of them.
 		if names := strings.Split(h.Options, ","); h.Type == "cgroup" && len(names) > 1 {
 			for _, name := range names {
 				if err := os.Symlink(filepath.Base(target), filepath.Join(filepath.Dir(target), name)); err != nil {
@@ -145,8 +144,8 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 	return nil
 }
 
-// delegate lets a cgroup of version 2 have others below it with all its controllers, for which no
-// process may be in itself.
+// delegate enables all controllers for the cgroups below a cgroup of version 2. The cgroup itself
+// must not contain processes.
 func delegate(cgroup string) error {
 	services := filepath.Join(cgroup, "init")
 	if err := os.Mkdir(services, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -167,8 +166,8 @@ func delegate(cgroup string) error {
 	return nil
 }
 
-// shield covers what is of the whole kernel with files of the machine's own. The kubelet wants
-// these values and sets others; it also takes a new boot id for a reboot.
+// shield covers kernel-wide files with files of the machine. Kubelet reads and sets these values; a
+// new boot ID tells it that the machine was rebooted.
 func shield(root string) error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
@@ -196,13 +195,13 @@ func shield(root string) error {
 	return nil
 }
 
-// pivot makes a folder, which is a mount, the root of this process and of all that it starts, and
-// lets go of the old root.
+// pivot makes a directory, which must be a mount point, the root directory of this process and its
+// children, and unmounts the old root.
 func pivot(root string) error {
 	if err := unix.Chdir(root); err != nil {
 		return fmt.Errorf("enter %s: %w", root, err)
 	}
-	// The old root lies on top of the new one for a moment.
+	// The old root is temporarily mounted over the new one.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("make %s the root: %w", root, err)
 	}

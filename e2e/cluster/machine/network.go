@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connect gives the machine's network namespace its interface and the role of a router. There is
-// nothing outside, and who sends there is told so at once, instead of waiting for an answer.
+// connect configures the interface of the machine's network namespace, and enables forwarding. The
+// network has no outside: packets to it are rejected at once instead of being lost.
 func connect(addresses, routes []string) error {
 	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding"} {
 		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0); err != nil && !os.IsNotExist(err) {
@@ -35,7 +35,7 @@ func connect(addresses, routes []string) error {
 		if err != nil {
 			return err
 		}
-		// Nobody else can have the address, and there is no time to ask.
+		// Duplicate address detection takes time, and no other host can have the address.
 		address.Flags = unix.IFA_F_NODAD
 		if err := netlink.AddrAdd(link, address); err != nil {
 			return fmt.Errorf("add address %s: %w", a, err)

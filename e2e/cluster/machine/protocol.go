@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// A request of the caller to the keeper, which passes on to init what is about services.
+// A request is sent by the caller to the keeper, which forwards requests about services to init.
 type request struct {
 	Do      verb   `json:"do"`
 	Service string `json:"service,omitempty"`
@@ -22,14 +22,14 @@ const (
 	killService  verb = "kill"
 )
 
-// A reply to a request; there is one for each.
+// A reply is sent for each request.
 type reply struct {
-	// PID of init, for the keeper.
+	// PID is init's process ID, for the keeper.
 	PID   int    `json:"pid,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// A line is a connection to the next process: requests go there, replies come back.
+// A line is the connection to the next process, for requests and replies.
 type line struct {
 	to   *json.Encoder
 	from *json.Decoder
@@ -39,7 +39,8 @@ func newLine(to io.Writer, from io.Reader) line {
 	return line{to: json.NewEncoder(to), from: json.NewDecoder(from)}
 }
 
-// ask returns the reply to a request. The error is the other side's, or says that it is gone.
+// ask sends a request and returns its reply. The error is from the other side, or reports that it
+// has ended.
 func (l line) ask(r request) (reply, error) {
 	var answer reply
 	if err := l.to.Encode(r); err != nil {
@@ -54,7 +55,7 @@ func (l line) ask(r request) (reply, error) {
 	return answer, nil
 }
 
-// answer is the reply for an error, or none.
+// answer returns the reply for an error, which may be nil.
 func answer(err error) reply {
 	if err != nil {
 		return reply{Error: err.Error()}

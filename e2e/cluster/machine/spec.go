@@ -2,40 +2,41 @@ package machine
 
 // A Spec describes a machine.
 type Spec struct {
-	// Hostname is its name.
+	// Hostname is its host name.
 	Hostname string
-	// Binds are files and folders of this machine that it sees, read-only, by where it sees them.
+	// Binds contains files and directories of the host that are mounted read-only, by their path in
+	// the machine.
 	Binds map[string]string
-	// Addresses of its interface eth0, each with its prefix length, as 10.89.0.2/24. The other end
-	// of the link is nowhere.
+	// Addresses contains the addresses of eth0, each with its prefix length, such as 10.89.0.2/24.
+	// The other end of the link is not connected.
 	Addresses []string
-	// Routes are networks that lead to eth0, as 10.96.0.0/16: without a route nobody could send to
-	// an address that is translated.
+	// Routes contains the networks that are routed to eth0, such as 10.96.0.0/16. Without a route,
+	// packets to an address that is translated could not be sent.
 	Routes []string
-	// Services are what init runs, from the first boot on.
+	// Services contains the services that init runs, from the first boot.
 	Services []Service
-	// Env are the environment of services and commands.
+	// Env is the environment of services and commands.
 	Env []string
 }
 
-// A Service is a program that runs as long as it should: init starts it again when it ends.
+// A Service is a program that init restarts when it ends, while the service is enabled.
 type Service struct {
 	Name string
 	Argv []string
-	// After is a socket that must take connections before the service starts, as unix:/run/x.sock
-	// or tcp:127.0.0.1:80. Empty: none.
+	// After is a socket that must accept connections before the service starts, such as
+	// unix:/run/x.sock or tcp:127.0.0.1:80. It may be empty.
 	After string
 }
 
-// Files of a machine in its folder.
+// Names in a machine's folder.
 const (
-	// LogDir has a file name.log for each service, and one each of the keeper and init.
+	// LogDir contains a file name.log for each service, and one each for the keeper and init.
 	LogDir  = "log"
 	rootDir = "root"
-	// lockFile is locked as long as the keeper or init runs, as the descriptor lockFD of both.
+	// lockFile is locked while the keeper or init runs; both have it as descriptor lockFD.
 	lockFile = "lock"
 	lockFD   = 3
 )
 
-// prefix begins the names of all the machines' folders and cgroups.
+// prefix is the prefix of the names of the folders and cgroups of machines.
 const prefix = "sluice-e2e-"

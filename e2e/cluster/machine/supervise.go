@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Times of init, for services.
+// Intervals of init.
 const (
-	patience = 2 * time.Second        // from SIGTERM to SIGKILL
+	patience = 2 * time.Second        // between SIGTERM and SIGKILL
 	pace     = 200 * time.Millisecond // between the end of a service and its next start
-	look     = 20 * time.Millisecond  // between two looks at whether a socket is there
+	look     = 20 * time.Millisecond  // between two attempts to connect to a socket
 )
 
-// A supervisor runs services, and waits for every process that its machine orphans.
+// A supervisor runs services, and reaps orphaned processes of the machine.
 type supervisor struct {
 	env      []string
 	logs     map[string]*os.File
 	mu       sync.Mutex
-	changed  *sync.Cond // any of the below; with mu
+	changed  *sync.Cond // the fields below have changed; with mu
 	wanted   map[string]bool
-	services map[int]string // that run, by process
+	services map[int]string // running services by process ID
 	running  map[string]int
 }
 
-// openLogs opens the services' log files, while the folder is still in sight.
+// openLogs opens the services' log files before the root directory changes.
 func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 	logs := map[string]*os.File{}
 	for _, s := range spec.Services {
@@ -44,7 +44,7 @@ func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 	return logs, nil
 }
 
-// supervise starts the services, and returns at once.
+// supervise starts the services and returns at once.
 func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	s := &supervisor{
 		env: spec.Env, logs: logs, wanted: map[string]bool{}, services: map[int]string{}, running: map[string]int{},
@@ -58,7 +58,7 @@ func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	return s
 }
 
-// run keeps a service running while it is wanted.
+// run restarts a service while it is enabled.
 func (s *supervisor) run(service Service) {
 	for {
 		s.mu.Lock()
@@ -82,9 +82,9 @@ func (s *supervisor) run(service Service) {
 	}
 }
 
-// start starts a service, unless nobody wants it any more.
+// start starts a service if it is still enabled.
 func (s *supervisor) start(service Service) error {
-	s.mu.Lock() // until the process is known, or reap would not know whose end it saw
+	s.mu.Lock() // until the process ID is stored, for reap
 	defer s.mu.Unlock()
 	if !s.wanted[service.Name] {
 		return nil
@@ -123,7 +123,7 @@ func lookUp(name string, env []string) (string, error) {
 	return "", fmt.Errorf("no program %s in the PATH", name)
 }
 
-// reap waits for every child, those that other processes left too.
+// reap waits for all children, including orphaned processes.
 func (s *supervisor) reap() {
 	for {
 		var status unix.WaitStatus
@@ -145,7 +145,7 @@ func (s *supervisor) reap() {
 	}
 }
 
-// listens tells if a socket of the form of Service.After takes connections.
+// listens reports whether a socket in the form of Service.After accepts connections.
 func listens(address string) bool {
 	network, address, _ := strings.Cut(address, ":")
 	conn, err := net.Dial(network, address)
@@ -156,8 +156,8 @@ func listens(address string) bool {
 	return true
 }
 
-// do does what a request asks for. It returns when a process is gone that should go, but waits for
-// none to start: that may wait for another service, of which the next request is.
+// do executes a request. It waits until a process that it stops has ended, but not until a service
+// has started, because that may wait for another service that a later request starts.
 func (s *supervisor) do(r request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *supervisor) do(r request) error {
 	}
 }
 
-// end signals a service's process and waits for its end. It is called with the mutex.
+// end signals a service's process and waits until it has ended. The caller holds the mutex.
 func (s *supervisor) end(service string, pid int, signal unix.Signal) error {
 	if pid == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package matrix lists the configurations for which Sluice is compared with istio-iptables: every
-// parameter alone, with the values that its meaning turns on, and random combinations of them.
+// Package matrix lists the configurations for which Sluice is compared with istio-iptables: with
+// each parameter varied alone, at the values at which its effect changes, and random combinations.
 package matrix
 
 import (
@@ -11,25 +11,25 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// A setting is one flag ("proxy-uid=1338") or, in upper case, one environment variable.
-// "~proxy-uid" leaves a flag out.
+// A setting is a flag ("proxy-uid=1338") or, in upper case, an environment variable. "~proxy-uid"
+// removes a flag.
 type setting string
 
-// A parameter is a row of the matrix: what is varied, and how.
+// A parameter is a row of the matrix: the parameter that is varied, and its values.
 type parameter struct {
 	group string
-	// values are the settings that are tried one after the other.
+	// values contains the settings, which are tested one after the other.
 	values []value
-	// pods are those that each value is tried in, and modes the modes; one of each, the usual, if
-	// there is none here.
+	// pods and modes are tested with each value. If they are empty, the usual pod and mode are
+	// used.
 	pods  []pod
 	modes []string
-	// alone reports that the values mean nothing in combination with others, or are refused; idle
-	// that no rule is made.
+	// alone reports that the values have no effect in combination with others, or are rejected.
+	// idle reports that no rule is created.
 	alone, idle bool
 }
 
-// A value is a few settings that belong together.
+// A value consists of settings that belong together.
 type value struct {
 	name       string // unique in the row
 	settings   []setting
@@ -37,7 +37,7 @@ type value struct {
 	refused    *istio.Refusal
 }
 
-// A pod is the addresses of one, and what it is told of them.
+// A pod is the addresses of a pod, and the settings about them.
 type pod struct {
 	name      string
 	addresses istio.Pod
@@ -48,7 +48,7 @@ var (
 	v4        = pod{"v4", istio.IPv4Pod, nil}
 	v6        = pod{"v6", istio.IPv6Pod, nil}
 	dual      = pod{"dual", istio.DualPod, []setting{"dual-stack"}}
-	unflagged = pod{"unflagged", istio.DualPod, nil} // both families, but without --dual-stack
+	unflagged = pod{"unflagged", istio.DualPod, nil} // both families, without --dual-stack
 
 	everyPod  = []pod{v4, v6, dual, unflagged}
 	bothModes = []string{redirect, tproxy}
@@ -61,13 +61,13 @@ const (
 	usualResolvConf = "search default.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
 )
 
-// base is what the injector passes to istio-init.
+// base contains the settings that the injector passes to istio-init.
 var base = []setting{
 	"envoy-port=15001", "inbound-capture-port=15006", "proxy-uid=1337", "istio-inbound-interception-mode=REDIRECT",
 	"istio-service-cidr=*", "istio-service-exclude-cidr=", "istio-inbound-ports=*", "istio-local-exclude-ports=15090,15021,15020",
 }
 
-// Alone returns the configurations in which one parameter is varied.
+// Alone returns configurations in each of which one parameter is varied.
 func Alone() []istio.Configuration {
 	var all []istio.Configuration
 	for _, p := range parameters() {
@@ -100,7 +100,7 @@ func orOne[T any](list []T, usual T) []T {
 	return list
 }
 
-// configure builds a configuration; later settings replace earlier ones of the same name.
+// configure returns a configuration; later settings replace earlier ones of the same name.
 func configure(p pod, resolvConf string, settings ...[]setting) istio.Configuration {
 	chosen := slices.Clone(base)
 	for _, s := range append(slices.Concat(settings...), p.settings...) {
@@ -130,10 +130,10 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 	return c
 }
 
-// plain is a name without what go test would take for something else.
+// plain returns a name without the characters that go test interprets.
 func plain(name string) string { return strings.NewReplacer("/", "_", " ", "_").Replace(name) }
 
-// each returns a value for every text that the parameter is set to.
+// each returns a value for each text of the parameter.
 func each(name string, texts ...string) []value {
 	values := make([]value, len(texts))
 	for i, t := range texts {
@@ -145,10 +145,10 @@ func each(name string, texts ...string) []value {
 	return values
 }
 
-// together is a value of several settings.
+// together returns a value of several settings.
 func together(name string, settings ...setting) value { return value{name: name, settings: settings} }
 
-// many writes a list of n elements.
+// many returns a list of n elements.
 func many(n int, element func(i int) string) string {
 	texts := make([]string, n)
 	for i := range texts {
@@ -160,5 +160,5 @@ func many(n int, element func(i int) string) string {
 func prefix4(i int) string { return fmt.Sprintf("10.%d.%d.0/24", i/256, i%256) }
 func prefix6(i int) string { return fmt.Sprintf("fd00:%x::/32", i) }
 
-// group is the id of one; none is next to another, so that no range stands for two.
+// group returns a group id. No two are adjacent, so that no range contains two.
 func group(i int) string { return strconv.Itoa(2000 + 2*i) }

@@ -5,12 +5,12 @@ import (
 	"strconv"
 )
 
-// parameters are the rows, in the order of the groups of istio-iptables' flags.
+// parameters returns the rows, in the order of the groups of istio-iptables' flags.
 func parameters() []parameter {
 	return slices.Concat(whole(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(), environment(), actions(), refused())
 }
 
-// whole are configurations as they are in use, complete.
+// whole returns complete configurations from practice.
 func whole() []parameter {
 	return []parameter{
 		{group: "usual", values: []value{together("injected")}, pods: everyPod, modes: bothModes},

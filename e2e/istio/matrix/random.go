@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/istio"
 )
 
-// Random returns n combinations of parameters. The same seed yields the same ones, and more of them
-// when n is greater.
+// Random returns n combinations of parameters. The same seed yields the same combinations, and a
+// greater n appends further ones.
 func Random(seed uint64, n int) []istio.Configuration {
 	all := make([]istio.Configuration, n)
 	for i := range all {
@@ -22,8 +22,8 @@ func Random(seed uint64, n int) []istio.Configuration {
 	return all
 }
 
-// combination draws a pod, a mode, and for some parameters a value: one of those that are tried
-// alone, or a random list.
+// combination selects a pod, a mode, and values for some parameters: one of the listed values, or a
+// random list.
 func combination(r *rand.Rand) istio.Configuration {
 	var settings []setting
 	var resolvConf string
@@ -54,7 +54,7 @@ func combination(r *rand.Rand) istio.Configuration {
 	return configure(everyPod[r.IntN(len(everyPod))], resolvConf, settings, modeSetting(mode))
 }
 
-// port draws a port or a range of ports, often one that has a meaning.
+// port returns a port or a range of ports, often one with a special meaning.
 func port(r *rand.Rand) string {
 	known := []string{"53", "80", "443", "15001", "15006", "15008", "15020", "15053", "0", "1", "65535"}
 	switch r.IntN(3) {
@@ -67,7 +67,7 @@ func port(r *rand.Rand) string {
 	return fmt.Sprintf("%d:%d", first, first+r.IntN(1<<16-first))
 }
 
-// prefix draws a prefix of either family, in which host bits may be set.
+// prefix returns a prefix of either family, sometimes with host bits set.
 func prefix(r *rand.Rand) string {
 	known := []string{"0.0.0.0/0", "::/0", "127.0.0.6/32", "::6/128", "10.244.1.5/32", "fd00:10:244:1::5/128", "10.96.0.10/32", "127.0.0.0/8"}
 	if r.IntN(4) == 0 {

@@ -2,7 +2,7 @@ package matrix
 
 import "github.com/sluice-mesh/sluice/e2e/istio"
 
-// environment are the ways to give a parameter other than by its long flag.
+// environment returns the ways to set a parameter other than its long flag.
 func environment() []parameter {
 	return []parameter{
 		{group: "environment", alone: true, values: []value{
@@ -32,7 +32,7 @@ func environment() []parameter {
 	}
 }
 
-// actions are parameters that say what to do, and that shape no rule.
+// actions returns parameters that select an action and do not affect rules.
 func actions() []parameter {
 	return []parameter{
 		{group: "no effect", alone: true, values: []value{
@@ -47,7 +47,7 @@ func actions() []parameter {
 	}
 }
 
-// refused are configurations that istio-iptables or our own command refuses.
+// refused returns configurations that istio-iptables or our own command rejects.
 func refused() []parameter {
 	both := &istio.Refusal{ByIstio: true, ByUs: true, Reason: "wrong to everybody"}
 	istioOnly := func(reason string) *istio.Refusal { return &istio.Refusal{ByIstio: true, Reason: reason} }

@@ -15,19 +15,20 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// A File is one that a package has: a regular file, or a symbolic link.
+// A File is a file of a package: a regular file or a symbolic link.
 type File struct {
-	// Name is its absolute path.
+	// Name is the absolute path.
 	Name string
-	// Perm are its permissions.
+	// Perm contains the permissions.
 	Perm fs.FileMode
-	// Link is what a symbolic link points to; empty for a regular file.
+	// Link is the target of a symbolic link, empty for a regular file.
 	Link string
-	// Content is a regular file's, good until the next file.
+	// Content is the content of a regular file, valid until the next file.
 	Content io.Reader
 }
 
-// Files calls each with every file of a package (deb(5)), in its order. An error of each ends it.
+// Files calls each for each file of a package (deb(5)), in order. If each returns an error, Files
+// stops and returns it.
 func Files(deb string, each func(File) error) error {
 	file, err := os.Open(deb)
 	if err != nil {
@@ -67,8 +68,8 @@ func Files(deb string, each func(File) error) error {
 	}
 }
 
-// member returns the member of an archive of ar(5): a line that begins it, then for each member a
-// header of 60 bytes and the content, padded to an even length.
+// member returns a member of an ar(5) archive. After the first line, each member has a header of 60
+// bytes and its content, padded to an even length.
 func member(r io.Reader, name string) (io.Reader, error) {
 	const magic, headerSize, sizeBegin, sizeEnd = "!<arch>\n", 60, 48, 58
 	begin := make([]byte, len(magic))

@@ -58,7 +58,7 @@ func TestAListIsReadBack(t *testing.T) {
 	}
 }
 
-// mirror serves files, and returns how often it was asked.
+// mirror serves files, and returns the number of requests.
 func mirror(t *testing.T, files map[string]string) (debian.Mirror, *int) {
 	t.Helper()
 	asked := 0
@@ -149,7 +149,7 @@ func TestTheNewestOfSeveralSuitesIsFound(t *testing.T) {
 	}
 }
 
-// deb is a package with these files, below the two members that come first.
+// deb returns a package with these files.
 func deb(t *testing.T, headers []tar.Header, contents map[string]string) string {
 	t.Helper()
 	var data bytes.Buffer

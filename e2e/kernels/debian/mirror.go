@@ -18,23 +18,23 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// DefaultMirror is Debian's own.
+// DefaultMirror is Debian's mirror.
 const DefaultMirror = "https://deb.debian.org"
 
-// A Mirror is where packages come from, and a folder that keeps them.
+// A Mirror is a source of packages, with a folder that caches them.
 type Mirror struct {
-	// URL is the mirror's; a mirror without https is trusted with lists of packages, never with
-	// packages that have a known checksum.
+	// URL is the URL of the mirror. A mirror without https is trusted for lists of packages, but
+	// not for packages, whose checksums must match.
 	URL string
-	// Dir keeps what was fetched; it is created.
+	// Dir is the cache. It is created if it does not exist.
 	Dir string
 }
 
 // ErrNotFound reports that the mirror does not have a file, or no longer has it.
 var ErrNotFound = errors.New("not found on the mirror")
 
-// Fetch returns the package's file, of which the checksum is right. What the folder has is not
-// fetched again. ErrNotFound is wrapped by the error when the mirror does not have it.
+// Fetch returns the path of the package's file, after verifying its checksum. It does not fetch
+// again what is in the cache. The error wraps ErrNotFound if the mirror does not have the file.
 func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	file := filepath.Join(m.Dir, path.Base(p.Path))
 	if sum, err := checksum(file); err == nil && sum == p.SHA256 {
@@ -51,7 +51,7 @@ func (m Mirror) Fetch(ctx context.Context, p Package) (string, error) {
 	return file, nil
 }
 
-// keep writes the content next to the file and renames it when its checksum is right.
+// keep writes the content to a temporary file, and renames it if its checksum is correct.
 func keep(file, want string, content io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -72,7 +72,7 @@ func keep(file, want string, content io.Reader) error {
 	return os.Rename(part.Name(), file)
 }
 
-// Index lists the packages of a source whose names are as one of the patterns says.
+// Index lists the packages of a source whose names match one of the patterns.
 func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Package, error) {
 	body, err := m.get(ctx, fmt.Sprintf("%s/dists/%s/main/binary-%s/Packages.xz", s.Archive, s.Suite, s.Arch))
 	if err != nil {
@@ -90,7 +90,7 @@ func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Pack
 	return list, nil
 }
 
-// parseIndex reads paragraphs of fields.
+// parseIndex parses paragraphs of fields.
 func parseIndex(r io.Reader, s Source, patterns []string) ([]Package, error) {
 	const longestLine = 1 << 20
 	lines := bufio.NewScanner(r)

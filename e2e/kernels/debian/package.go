@@ -1,5 +1,4 @@
-// Package debian fetches packages of the distribution, without its tools and without installing
-// anything.
+// Package debian fetches Debian packages without Debian's tools and without installing anything.
 package debian
 
 import (
@@ -10,11 +9,11 @@ import (
 
 // A Package is a version of a package for an architecture.
 type Package struct {
-	// Source is where the mirror has it.
+	// Source is the mirror's list with the package.
 	Source
-	// Name and Version are the package's: "linux-image-6.1.0-56-cloud-amd64", "6.1.192-2".
+	// Name and Version are those of the package: "linux-image-6.1.0-56-cloud-amd64", "6.1.192-2".
 	Name, Version string
-	// Path is the file's in the archive.
+	// Path is the path of the file in the archive.
 	Path string
 	// SHA256 is the checksum of the file, in hexadecimal.
 	SHA256 string
@@ -26,27 +25,27 @@ type Source struct {
 	Archive string
 	// Suite is a release: "bookworm", "bookworm-security".
 	Suite string
-	// Arch is an architecture by Debian's name: "amd64".
+	// Arch is Debian's name of an architecture: "amd64".
 	Arch string
 }
 
-// String names the package, its version and where it is from.
+// String returns the name of the package, its version and its source.
 func (p Package) String() string {
 	return fmt.Sprintf("%s %s (%s/%s, %s)", p.Name, p.Version, p.Archive, p.Suite, p.Arch)
 }
 
-// Match reports whether the package's name is as the pattern says, in path.Match's language.
+// Match reports whether the package's name matches the pattern (path.Match).
 func (p Package) Match(pattern string) bool {
 	ok, err := path.Match(pattern, p.Name)
 	return ok && err == nil
 }
 
-// line is the package in a list: fields with blanks between them.
+// line formats the package as a line of a list: fields separated by blanks.
 func (p Package) line() string {
 	return strings.Join([]string{p.Archive, p.Suite, p.Arch, p.Name, p.Version, p.SHA256, p.Path}, " ")
 }
 
-// FormatList writes packages, one a line, below a comment.
+// FormatList formats packages, one per line, after a comment.
 func FormatList(comment string, packages []Package) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "# %s\n", comment)
@@ -56,7 +55,7 @@ func FormatList(comment string, packages []Package) string {
 	return text.String()
 }
 
-// ParseList reads what FormatList writes.
+// ParseList parses the output of FormatList.
 func ParseList(text string) ([]Package, error) {
 	var list []Package
 	number := 0

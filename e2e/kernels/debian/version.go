@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// CompareVersions orders versions as dpkg does (deb-version(7)): negative when a is older than b.
+// CompareVersions orders versions as dpkg does (deb-version(7)). It is negative if a is older than
+// b.
 func CompareVersions(a, b string) int {
 	epochA, upstreamA, revisionA := parts(a)
 	epochB, upstreamB, revisionB := parts(b)
@@ -23,7 +24,7 @@ func parts(version string) (epoch, upstream, revision string) {
 	return epoch, upstream, revision
 }
 
-// comparePart compares runs of other characters and of digits by turns.
+// comparePart compares alternating runs of non-digits and digits.
 func comparePart(a, b string) int {
 	for a != "" || b != "" {
 		for (a != "" && !digit(a[0])) || (b != "" && !digit(b[0])) {
@@ -44,8 +45,8 @@ func comparePart(a, b string) int {
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
-// weight orders first characters: a tilde before the end, the end and digits before letters,
-// letters before all others.
+// weight orders first characters: a tilde precedes the end, the end and digits precede letters, and
+// letters precede all others.
 func weight(s string) int {
 	switch {
 	case s == "" || digit(s[0]):

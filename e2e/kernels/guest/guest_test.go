@@ -17,7 +17,7 @@ func TestAnEventIsReadBackFromTheConsole(t *testing.T) {
 		{Failed: "no plan"},
 		{Done: true},
 	} {
-		// The kernel may have begun a line, and the console ends lines in its own way.
+		// The kernel may print the beginning of a line, and the console changes line ends.
 		got, ok, err := ParseEvent("[    1.0] " + strings.TrimSuffix(e.line(), "\n") + "\r\n")
 		if err != nil || !ok || !cmp.Equal(e, got) {
 			t.Errorf("%s: ok %v, error %v, %s", e.line(), ok, err, cmp.Diff(e, got))

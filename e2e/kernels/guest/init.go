@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// Init is the first process: it prepares the machine, does the steps of PlanFile, tells events to
-// console, and turns the machine off.
+// Init is the first process. It prepares the machine, runs the steps of PlanFile, writes events to
+// the console, and powers the machine off.
 func Init(console io.Writer) {
 	tell := func(e Event) { _, _ = io.WriteString(console, e.line()) }
 	if err := work(tell); err != nil {
@@ -49,7 +49,7 @@ func work(tell func(Event)) error {
 	return nil
 }
 
-// run does a step.
+// run runs a step.
 func run(s Step, tell func(line string)) Exit {
 	ctx := context.Background()
 	if s.Limit > 0 {
@@ -59,7 +59,7 @@ func run(s Step, tell func(line string)) Exit {
 	}
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Env, cmd.Dir = append(os.Environ(), s.Env...), s.Dir
-	// What a killed step has started may keep the pipe open.
+	// Children of a killed step may keep the pipe open.
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -96,7 +96,7 @@ func eachLine(r io.Reader, tell func(line string)) {
 	}
 }
 
-// Modprobe loads what the kernel asks for.
+// Modprobe loads the module that the kernel requests.
 func Modprobe(request string) error {
 	var modules kmod.Index
 	if err := read(ModulesFile, &modules); err != nil {

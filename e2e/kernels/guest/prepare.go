@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ModprobePath is the program that the kernel calls for a module: the guest's own, by this name.
+// ModprobePath is the program that the kernel runs to load a module: the guest itself.
 const ModprobePath = "/sbin/modprobe"
 
-// searchPath is where programs are looked for.
+// searchPath is the PATH of programs.
 const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// prepare makes the machine one in which network namespaces can be made and modules are loaded on
+// prepare prepares the machine, so that network namespaces can be created and modules are loaded on
 // demand.
 func prepare() error {
 	for _, m := range []struct{ kind, target string }{

@@ -1,5 +1,5 @@
-// Package guest is what runs inside a virtual machine: the first process, which does a list of
-// steps and tells of each over the console, and the loader of modules that the kernel calls.
+// Package guest contains the programs inside a virtual machine: the first process, which runs a
+// list of steps and reports events over the console, and modprobe.
 package guest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Files of the initramfs that the guest reads, and the directory of what it runs.
+// Files of the initramfs that the guest reads, and the directory of its programs.
 const (
 	PlanFile    = "/plan.json"
 	ModulesFile = "/modules.json"
@@ -17,48 +17,48 @@ const (
 
 // A Step is a command to run.
 type Step struct {
-	// Name tells the step from others.
+	// Name identifies the step.
 	Name string
-	// Command is the program's path and its arguments.
+	// Command contains the program's path and its arguments.
 	Command []string
 	// Env is added to the environment.
 	Env []string `json:",omitempty"`
 	// Dir is the working directory; empty for /.
 	Dir string `json:",omitempty"`
-	// Limit is how long it may take by the clock of the guest; 0 for as long as it takes.
+	// Limit bounds the duration by the guest's clock; 0 means unlimited.
 	Limit time.Duration `json:",omitempty"`
 }
 
-// An Event is something that the guest tells. Exactly one of the fields is set besides Step.
+// An Event is a message of the guest. Exactly one of the fields other than Step is set.
 type Event struct {
-	// Kernel is the release of the kernel, as uname -r has it: the first event.
+	// Kernel is the release of the kernel, as in uname -r. It is in the first event.
 	Kernel string `json:",omitempty"`
-	// Step is the name of the step that the event is about.
+	// Step is the name of the step that the event belongs to.
 	Step string `json:",omitempty"`
-	// Line is a line that the step printed, to standard output or error.
+	// Line is a line that the step printed to standard output or standard error.
 	Line *string `json:",omitempty"`
 	// Exit reports that the step has ended.
 	Exit *Exit `json:",omitempty"`
-	// Failed says what kept the guest from its work.
+	// Failed is the reason for which the guest could not continue.
 	Failed string `json:",omitempty"`
-	// Done reports that all steps have been done: the last event.
+	// Done reports that all steps have ended. It is in the last event.
 	Done bool `json:",omitempty"`
 }
 
-// An Exit is the end of a step.
+// An Exit is the result of a step.
 type Exit struct {
-	// Code is the exit code, -1 when the step could not be started or was ended.
+	// Code is the exit code, or -1 if the step could not be started or was killed.
 	Code int
-	// Took is how long the step ran by the clock of the guest.
+	// Took is the duration of the step by the guest's clock.
 	Took time.Duration
-	// Error says why there is no exit code.
+	// Error is the reason for a missing exit code.
 	Error string `json:",omitempty"`
 }
 
-// mark begins the lines of the console that are events.
+// mark is the prefix of the console's lines that are events.
 const mark = "\x1esluice "
 
-// line is the event as a line of the console.
+// line formats the event as a line of the console.
 func (e Event) line() string {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -67,8 +67,7 @@ func (e Event) line() string {
 	return mark + string(text) + "\n"
 }
 
-// ParseEvent reads a line of the console. Not ok: it is not an event but something that the kernel
-// printed.
+// ParseEvent parses a line of the console. ok is false for a line that the kernel printed.
 func ParseEvent(line string) (e Event, ok bool, err error) {
 	_, text, ok := strings.Cut(line, mark)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 // An Index is a set of modules.
 type Index []Module
 
-// Only returns the modules that keep tells of, with all that these need.
+// Only returns the modules for which keep returns true, and their dependencies.
 func (ix Index) Only(keep func(Module) bool) Index {
 	kept := map[string]bool{}
 	var take func(name string)
@@ -30,7 +30,7 @@ func (ix Index) Only(keep func(Module) bool) Index {
 	return ix.filter(func(m Module) bool { return kept[m.Name] })
 }
 
-// Without returns the index without the modules of these names, and without all that need one of
+// Without returns the index without the modules with these names and without those that depend on
 // them.
 func (ix Index) Without(names ...string) Index {
 	gone := map[string]bool{}
@@ -48,9 +48,8 @@ func (ix Index) Without(names ...string) Index {
 	return ix.filter(func(m Module) bool { return !gone[m.Name] })
 }
 
-// Order lists the modules to load, first those that others need, for what the kernel asks for: a
-// module's name or alias. Nothing here has it: no module. The error reports that a needed one is
-// missing.
+// Order returns the modules to load for a module's name or alias, dependencies first. It returns
+// none if no module has the name. It is an error if a dependency is missing.
 func (ix Index) Order(request string) ([]Module, error) {
 	request = plain(request)
 	var order []Module

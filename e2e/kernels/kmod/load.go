@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Load loads what the kernel or somebody asks for, with what it needs. What nothing here has is an
-// error; what is loaded already is none.
+// Load loads a module by name or alias, with its dependencies. It is an error if no module has the
+// name. Modules that are already loaded are not an error.
 func (ix Index) Load(request string) error {
 	order, err := ix.Order(request)
 	if err != nil {

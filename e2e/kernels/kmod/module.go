@@ -1,5 +1,5 @@
-// Package kmod knows what a kernel's modules are called and what they need, and loads them: for an
-// initramfs that has no kmod and no depmod.
+// Package kmod reads the names, aliases and dependencies of kernel modules, and loads modules, for
+// an initramfs without kmod and depmod.
 package kmod
 
 import (
@@ -11,17 +11,18 @@ import (
 
 // A Module is one of a kernel's modules.
 type Module struct {
-	// Name is the module's, with underscores: "nf_tables".
+	// Name is the name, with underscores: "nf_tables".
 	Name string
-	// Path is where its file is, uncompressed.
+	// Path is the path of the uncompressed file.
 	Path string
-	// Aliases are the names by which the kernel asks for it, with underscores: "nft_expr_redir".
+	// Aliases contains the names by which the kernel requests the module, with underscores:
+	// "nft_expr_redir".
 	Aliases []string
-	// Needs are the names of the modules that must be loaded before.
+	// Needs contains the names of the modules that must be loaded before it.
 	Needs []string
 }
 
-// Describe reads what a module's file, which must be uncompressed, says of it: all but the path.
+// Describe reads the properties of a module, except Path, from its uncompressed file.
 func Describe(file io.ReaderAt) (Module, error) {
 	object, err := elf.NewFile(file)
 	if err != nil {
@@ -57,5 +58,5 @@ func Describe(file io.ReaderAt) (Module, error) {
 	return m, nil
 }
 
-// plain is a name as all are compared: the kernel takes - and _ for the same.
+// plain returns the name in the form used for comparisons, because the kernel treats - and _ alike.
 func plain(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
 )
 
-// object is an ELF file with one section besides that of the names.
+// object returns an ELF file with one section, and that of the section names.
 func object(t *testing.T, section, content string) []byte {
 	t.Helper()
 	const headerSize, sectionSize = 64, 64

@@ -1,5 +1,4 @@
-// Package machine boots kernels in virtual machines that have nothing but an initramfs and a
-// console.
+// Package machine boots kernels in virtual machines that have only an initramfs and a console.
 package machine
 
 import (
@@ -13,9 +12,9 @@ import (
 	"strings"
 )
 
-// An Initramfs writes an archive from which a kernel unpacks its first file system. It is not
-// compressed: an emulated processor unpacks slowly. Parents of what is added are created by
-// themselves. The first error is returned by Close.
+// An Initramfs writes a cpio archive from which a kernel unpacks its first file system. It is not
+// compressed, because an emulated processor decompresses slowly. Parent directories are created
+// automatically. Close returns the first error.
 type Initramfs struct {
 	out   *bufio.Writer
 	seen  map[string]bool
@@ -24,7 +23,7 @@ type Initramfs struct {
 	err   error
 }
 
-// NewInitramfs begins an archive with the console of the first process.
+// NewInitramfs starts an archive that contains the console of the first process.
 func NewInitramfs(w io.Writer) *Initramfs {
 	a := &Initramfs{out: bufio.NewWriter(w), seen: map[string]bool{}}
 	a.parents("/dev/console")
@@ -33,7 +32,7 @@ func NewInitramfs(w io.Writer) *Initramfs {
 	return a
 }
 
-// Kinds of files, in the mode of an entry (cpio(5), and linux/stat.h).
+// File types, in the mode of an entry (cpio(5), linux/stat.h).
 const (
 	unixCharacter = 0o020000
 	unixDirectory = 0o040000
@@ -46,7 +45,7 @@ func (a *Initramfs) Bytes(name string, perm fs.FileMode, content []byte) {
 	a.file(name, perm, int64(len(content)), strings.NewReader(string(content)))
 }
 
-// Copy adds a file of the host.
+// Copy adds a copy of a file of the host.
 func (a *Initramfs) Copy(name string, perm fs.FileMode, source string) {
 	file, err := os.Open(source)
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *Initramfs) file(name string, perm fs.FileMode, size int64, content io.R
 	a.write(content)
 }
 
-// first reports whether a name is new, and adds its parents then.
+// first reports whether a name is new. If so, it adds its parents.
 func (a *Initramfs) first(name string) bool {
 	if a.seen[name] {
 		a.fail(fmt.Errorf("%s is there twice", name))
@@ -109,8 +108,8 @@ func (a *Initramfs) parents(name string) {
 	}
 }
 
-// entry writes the header of the format newc: hexadecimal numbers, then the name, padded to a
-// multiple of four.
+// entry writes a header in the format newc: hexadecimal numbers, then the name, padded to a
+// multiple of four bytes.
 func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 	name = strings.TrimPrefix(name, "/")
 	a.inode++
@@ -121,7 +120,7 @@ func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 	a.write(strings.NewReader(header + name + "\x00"))
 }
 
-// write copies, and pads to a multiple of four.
+// write copies the content and pads it to a multiple of four bytes.
 func (a *Initramfs) write(r io.Reader) {
 	n, err := io.Copy(a.out, r)
 	a.fail(err)

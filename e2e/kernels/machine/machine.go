@@ -13,46 +13,45 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// A Machine is one to boot.
+// A Machine is a virtual machine.
 type Machine struct {
-	// Arch is the processor's architecture by Go's name: amd64 or arm64.
+	// Arch is Go's name of the processor's architecture: amd64 or arm64.
 	Arch string
-	// Kernel and Initramfs are files.
+	// Kernel and Initramfs are paths of files.
 	Kernel, Initramfs string
-	// Limit is how long the machine may run by the clock of the host.
+	// Limit bounds the duration by the host's clock.
 	Limit time.Duration
-	// Log gets all that the console shows.
+	// Log receives all output of the console.
 	Log io.Writer
 }
 
-// emulator is how an architecture is emulated.
+// emulator is the command line for an architecture.
 type emulator struct {
 	program string
 	args    []string
 	console string
 }
 
-// Of amd64's newest processor one thing is left out that qemu emulates by halting all others
-// (cx16).
+// cx16 is excluded from amd64's newest processor, because qemu emulates it by stopping all other
+// processors.
 var emulators = map[string]emulator{
 	"amd64": {"qemu-system-x86_64", []string{"-cpu", "max,-cx16"}, "ttyS0"},
 	"arm64": {"qemu-system-aarch64", []string{"-machine", "virt", "-cpu", "cortex-a72"}, "ttyAMA0"},
 }
 
-// Emulator is the program that emulates the architecture: one of Debian's package qemu-system-x86
-// or qemu-system-arm.
+// Emulator returns the program that emulates the architecture, from Debian's package
+// qemu-system-x86 or qemu-system-arm.
 func Emulator(arch string) string { return emulators[arch].program }
 
-// memory is what a machine has, in MiB: five times what tests were seen to need besides the
-// initramfs.
+// memory is the machine's memory in MiB: five times what tests used in addition to the initramfs.
 const memory = "1024"
 
-// Run boots the machine and calls tell with each event, in order, until the guest turns it off. It
-// returns the processor time that this took. The error says that it has not come about: with the
-// end of what the console showed.
+// Run boots the machine and calls tell for each event, in order, until the guest powers it off. It
+// returns the processor time used. If the machine stops for another reason, the error contains the
+// end of the console's output.
 //
-// The clock of the machine counts its instructions (icount), and where nothing is to do the time is
-// skipped: a busy host makes the machine slower but no timeout in it shorter.
+// The machine's clock counts instructions (icount), and skips idle time. A busy host therefore
+// makes the machine slower, but does not make its timeouts shorter.
 func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("not finished after %s", m.Limit))
 	defer cancel()
@@ -92,8 +91,8 @@ func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration
 	return used, fmt.Errorf("%s: %w\n%s%s", e.program, err, stderr.String(), tail)
 }
 
-// listen reads the console to its end. It reports whether the guest has done its work, and else how
-// the console ended.
+// listen reads the console to its end. It reports whether the guest has run all steps, and returns
+// the end of the output.
 func listen(console io.Reader, tell func(guest.Event)) (done bool, tail string, err error) {
 	lines := bufio.NewReader(console)
 	var last []string

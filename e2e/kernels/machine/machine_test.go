@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
 )
 
-// The archive is one that cpio reads: newc, by the kernel's
+// The archive has cpio's format newc, as in the kernel's
 // Documentation/driver-api/early-userspace/buffer-format.rst.
 func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "program")
@@ -36,7 +36,7 @@ func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
 	}
 }
 
-// entries reads an archive: mode in octal, name and content.
+// entries parses an archive: mode in octal, name and content.
 func entries(t *testing.T, archive []byte) []string {
 	t.Helper()
 	const headerSize = 110

@@ -1,5 +1,5 @@
-// Package client asks servers of a mesh, and reports both what they answered and the caller's own
-// end.
+// Package client sends requests to servers of a mesh, and reports the answers and the caller's own
+// addresses.
 package client
 
 import (
@@ -17,13 +17,12 @@ import (
 const (
 	// tryTimeout bounds one attempt.
 	tryTimeout = 3 * time.Second
-	// pause is between two attempts.
+	// pause is the interval between two attempts.
 	pause = 50 * time.Millisecond
 )
 
-// Get asks a URL by a connection of its own. While nobody answers it tries again, for as long as
-// the context lasts, but at least once; whatever is answered with status 200 counts, and is not
-// asked again.
+// Get requests a URL over a new connection. Until a server answers with status 200, it repeats the
+// request while the context lasts, at least once.
 func Get(ctx context.Context, caller, url string) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}
@@ -35,7 +34,7 @@ func Get(ctx context.Context, caller, url string) path.Report {
 	})
 }
 
-// Datagram is Get by a datagram of UDP, to an address with port.
+// Datagram is like Get for a UDP datagram to an address with port.
 func Datagram(ctx context.Context, caller, to string) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}
@@ -47,7 +46,7 @@ func Datagram(ctx context.Context, caller, to string) path.Report {
 	})
 }
 
-// retry makes attempts until one is answered.
+// retry repeats an attempt until it is answered.
 func retry(ctx context.Context, try func() path.Report) path.Report {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -109,7 +108,7 @@ func datagram(to string, r *path.Report) error {
 	return json.NewDecoder(conn).Decode(r.Answer)
 }
 
-// addrPort is the address of an end, IPv4 always as such.
+// addrPort returns the address of an endpoint, unmapped if it is IPv4.
 func addrPort(a net.Addr) netip.AddrPort {
 	ap, err := netip.ParseAddrPort(a.String())
 	if err != nil {

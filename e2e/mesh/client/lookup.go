@@ -8,16 +8,16 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
-// A Lookup is a query for an address.
+// A Lookup is a DNS query for an address.
 type Lookup struct {
-	// Name is looked up; it ends in a dot. Six asks for its IPv6 address.
+	// Name ends in a dot. Six requests an IPv6 address.
 	Name string
 	Six  bool
-	// Resolver is the server with port, Network "udp" or "tcp".
+	// Resolver is the server with port, Network is "udp" or "tcp".
 	Resolver, Network string
 }
 
-// Ask sends the query, again and again while nobody answers and the context lasts.
+// Ask sends the query, and repeats it until there is an answer or the context ends.
 func (l Lookup) Ask(ctx context.Context) name.Resolution {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// maxDatagram is more than any answer here has.
+// maxDatagram is larger than any answer of this package.
 const maxDatagram = 4096
 
 // Exchange sends a query over a connection of network "udp" or "tcp", and returns the answer.

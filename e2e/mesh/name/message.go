@@ -1,5 +1,5 @@
-// Package name asks and answers DNS queries so that it can be told who answered: the server, and
-// the proxy that carried the query, each add a record of their own.
+// Package name sends and answers DNS queries so that the caller knows who handled them: the server
+// and the proxy each add a record to the answer.
 package name
 
 import (
@@ -11,40 +11,40 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The owners of the records that are added.
+// The owner names of the added records.
 const (
 	Proxy  = "proxy.mesh."
 	Server = "server.mesh."
 )
 
-// Answered is the address of every name at this package's server, of one family each.
+// Answered4 and Answered6 are the addresses of every name at this package's server.
 var (
 	Answered4 = netip.MustParseAddr("192.0.2.53")
 	Answered6 = netip.MustParseAddr("2001:db8::53")
 )
 
-// A Resolution is what a caller learns from an answer.
+// A Resolution is the content of an answer.
 type Resolution struct {
-	// Proxy is the pod of the proxy that carried the query; empty if none did.
+	// Proxy is the pod of the proxy that forwarded the query, empty if none did.
 	Proxy string `json:"proxy,omitempty"`
-	// Server is the pod of the server, and Peer whom it saw; empty and invalid if it is not one of
-	// this package.
+	// Server is the pod of the server, and Peer the address from which it received the query. They
+	// are empty and invalid if the server is not of this package.
 	Server string         `json:"server,omitempty"`
 	Peer   netip.AddrPort `json:"peer,omitzero"`
-	// Addresses are the answers, and Code is the response code, as "RCodeSuccess".
+	// Addresses contains the answers. Code is the response code, such as "RCodeSuccess".
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Code      string       `json:"code,omitempty"`
-	// Error says why there is no answer.
+	// Error is the reason for a missing answer.
 	Error string `json:"error,omitempty"`
 }
 
-// signature is what the server's record says.
+// signature is the content of the server's record.
 type signature struct {
 	Server string         `json:"server"`
 	Peer   netip.AddrPort `json:"peer"`
 }
 
-// Query asks for the address of a name; in IPv6 if six.
+// Query returns a query for the address of a name, the IPv6 address if six is set.
 func Query(host string, six bool) ([]byte, error) {
 	owner, err := dnsmessage.NewName(host)
 	if err != nil {
@@ -61,7 +61,7 @@ func Query(host string, six bool) ([]byte, error) {
 	return m.Pack()
 }
 
-// Sign adds a record with a text to an answer.
+// Sign adds a text record to an answer.
 func Sign(answer []byte, owner, text string) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(answer); err != nil {
@@ -74,7 +74,7 @@ func Sign(answer []byte, owner, text string) ([]byte, error) {
 	return m.Pack()
 }
 
-// Read reads an answer. A proxy that two have signed is an error.
+// Read parses an answer. It is an error if two proxies have signed it.
 func Read(answer []byte) (Resolution, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(answer); err != nil {
@@ -108,7 +108,7 @@ func Read(answer []byte) (Resolution, error) {
 	return r, nil
 }
 
-// Answer answers a query of a peer: any name has the address of [Answered4] or [Answered6].
+// Answer answers a query from a peer: each name has the address [Answered4] or [Answered6].
 func Answer(query []byte, pod string, peer netip.AddrPort) ([]byte, error) {
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil {

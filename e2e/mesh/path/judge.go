@@ -6,33 +6,34 @@ import (
 	"net/netip"
 )
 
-// passthrough4 and passthrough6 are whom an application sees that a proxy without TPROXY connects
-// to.
+// passthrough4 and passthrough6 are the source addresses that an application sees of connections of
+// a proxy without TPROXY.
 var (
 	passthrough4 = netip.MustParseAddr("127.0.0.6")
 	passthrough6 = netip.MustParseAddr("::6")
 )
 
-// A Way is how a request is to go. The zero value is that of a pod outside the mesh to another:
-// past all proxies.
+// A Way is the expected path of a request. The zero value is the path from a pod outside the mesh
+// to another one: without proxies.
 type Way struct {
-	// Server is the pod that is to answer; any if empty. At is what in it; the application ("app")
-	// if empty.
+	// Server is the pod that must answer; empty means any. At is the part of it that must answer;
+	// empty means the application ("app").
 	Server, At string
-	// Outbound and Inbound tell if the caller's proxy, and the server's, are to carry it.
+	// Outbound and Inbound report whether the caller's proxy, and the server's proxy, must forward
+	// it.
 	Outbound, Inbound bool
 	// Transparent reports that the server's proxy keeps the caller's address, as with TPROXY.
 	Transparent bool
-	// Masqueraded reports that the caller's address is translated between the two pods, so that the
-	// chain is broken there: of the caller's end, nothing is compared.
+	// Masqueraded reports that the caller's address is translated between the two pods. Then the
+	// caller's address is not compared.
 	Masqueraded bool
 }
 
-// Captured is the way from one pod of the mesh to another.
+// Captured returns the path from one mesh pod to another.
 func Captured(server string) Way { return Way{Server: server, Outbound: true, Inbound: true} }
 
-// Check returns nil if the request was answered and went exactly this way. The error says where it
-// did not.
+// Check returns nil if the request was answered and took exactly this path. The error describes the
+// first deviation.
 func (r Report) Check(w Way) error {
 	if r.Answer == nil {
 		return fmt.Errorf("%s was not answered: %s", r.Caller, r.Error)
@@ -80,7 +81,7 @@ func (w Way) check(r Report) error {
 	return nil
 }
 
-// checkInbound judges the server's proxy, which was reached from an address.
+// checkInbound checks the server's proxy, to which the peer at the address from connected.
 func (w Way) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
 	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !w.Masqueraded {
 		return fmt.Errorf("the inbound proxy carried another connection: %+v", h)

@@ -10,7 +10,7 @@ import (
 
 func end(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// whole is a request that both proxies carried; change makes another of it.
+// whole returns the report of a request that both proxies forwarded, modified by change.
 func whole(change func(r *path.Report)) path.Report {
 	r := path.Report{
 		Caller: "a", Local: end("10.0.0.1:1001"), Remote: end("10.96.0.1:80"),
@@ -32,7 +32,7 @@ func TestARequestIsJudgedByWhoCarriedIt(t *testing.T) {
 		name   string
 		way    path.Way
 		change func(r *path.Report)
-		want   string // in the error; none if empty
+		want   string // part of the error; empty for none
 	}{
 		{"both proxies carried it", captured, func(*path.Report) {}, ""},
 		{"neither did", captured, func(r *path.Report) {

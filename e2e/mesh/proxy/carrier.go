@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// connectTimeout bounds the connection to an original destination.
+// connectTimeout bounds the connect to an original destination.
 const connectTimeout = 5 * time.Second
 
-// A carrier carries the connections of one direction.
+// A carrier proxies the connections of one direction.
 type carrier struct {
 	proxy       string
 	direction   path.Direction
@@ -36,8 +36,9 @@ func (c carrier) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// carry connects the caller with the destination that it asked for, until both have said all. A
-// destination that cannot be reached is a reset for the caller, as its own attempt would have been.
+// carry connects the caller with its original destination, until both have closed. If the
+// destination cannot be reached it resets the caller's connection, as a direct connect would have
+// been.
 func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
 	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: addrPort(down.RemoteAddr())}
@@ -52,7 +53,7 @@ func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
 	return err
 }
 
-// exchange passes on what both sides say.
+// exchange copies the data of both directions.
 func (c carrier) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // answerTimeout bounds the wait for the resolver.
 const answerTimeout = 3 * time.Second
 
-// resolve starts what forwards DNS queries. It listens on loopback, as answers must come from where
-// the redirect has led the queries.
+// resolve starts the DNS forwarder. It listens on loopback, because answers must have the address
+// to which the redirect sends the queries.
 func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		serve(func() error {
@@ -29,7 +29,7 @@ func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	}
 }
 
-// forward asks the pod's resolver, and signs the answer.
+// forward sends a query to the pod's resolver, and adds a hop to the answer.
 func (o Options) forward(network string, query []byte, peer netip.AddrPort) ([]byte, error) {
 	answer, err := o.ask(network, query)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package proxy is a transparent proxy that stands for Envoy and the agent beside it: the same
-// ports, the same addresses towards the application, and nothing of what they decide. It carries a
-// connection to the destination that its caller asked for, and writes into a request over HTTP that
-// it did (see package path), so that what it did not carry can be told from what it did.
+// Package proxy is a transparent proxy with the ports of Envoy and pilot-agent, and with the source
+// addresses that they use towards the application, but without their routing. It forwards each
+// connection to its original destination. It adds a header to each HTTP request (see package path),
+// so that the receiver knows whether the request went through the proxy.
 //
 //	15001  outbound connections
 //	15006  inbound connections, to the application as 127.0.0.6 or ::6, or with the caller's address if Transparent
@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 )
 
-// The ports that carry, and those that answer themselves.
+// The ports that forward, and those that answer themselves.
 const (
 	outboundPort = 15001
 	inboundPort  = 15006
@@ -30,25 +30,25 @@ const (
 
 var ownPorts = []uint16{15008, 15020, 15021, 15090}
 
-// mark is that of connections to the application which have the caller's address; the redirect
-// routes their answers to the proxy.
+// mark is the mark of connections to the application with the client's address. The redirect routes
+// their answers to the proxy.
 const mark = 1337
 
-// Options say who the proxy is.
+// Options configure the proxy.
 type Options struct {
-	// Name is its pod's.
+	// Name is the name of the pod.
 	Name string
-	// Transparent makes the inbound side that of TPROXY. It needs NET_ADMIN.
+	// Transparent makes the inbound listener transparent, for TPROXY. It needs NET_ADMIN.
 	Transparent bool
 	// Resolver is the DNS server to forward to, with port.
 	Resolver string
 }
 
-// Run serves until the context ends, which is no error.
+// Run serves until the context ends, which is not an error.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A server that fails ends the others.
+	// If a server fails, the others stop.
 	serve := func(run func() error) {
 		go func() { cancel(run()) }()
 	}
@@ -72,7 +72,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// carry starts what carries connections.
+// carry starts the servers that proxy connections.
 func (o Options) carry(ctx context.Context, serve func(func() error)) error {
 	for port, c := range map[uint16]carrier{
 		outboundPort: {proxy: o.Name, direction: path.Outbound},
@@ -89,8 +89,8 @@ func (o Options) carry(ctx context.Context, serve func(func() error)) error {
 	return nil
 }
 
-// listen listens on a port of all addresses, by a socket for each family that there is: only such a
-// one tells the original destination of either.
+// listen listens on a port of all addresses, with one socket for each supported family, because
+// SO_ORIGINAL_DST depends on the socket's family.
 func listen(ctx context.Context, port uint16, transparent bool) ([]net.Listener, error) {
 	var listeners []net.Listener
 	for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {

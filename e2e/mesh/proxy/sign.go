@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/server"
 )
 
-// methods begin the requests that are signed.
+// methods are the methods of the requests that get a header.
 var methods = [][]byte{[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " ")}
 
-// sendSigned copies a connection's one direction. If that begins as a request over HTTP, the hop is
-// added as its first header; all else, and later requests of the connection, stay as they are. It
-// never waits for more than the caller has sent.
+// sendSigned copies one direction of a connection. If it begins with an HTTP request, sendSigned
+// adds the hop as its first header. Everything else, including later requests of the connection, is
+// unchanged. It never waits for more data than the caller has sent.
 func sendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)
 	n, err := from.Read(first)

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isNoIPv6 reports that a socket could not be made or bound because there is no IPv6 here.
+// isNoIPv6 reports that a socket could not be created or bound because the host has no IPv6.
 func isNoIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
-// makeTransparent lets a socket of the net package take addresses that are not the host's.
+// makeTransparent lets a socket of the net package use addresses that are not the host's.
 func makeTransparent(network, _ string, c syscall.RawConn) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if strings.HasSuffix(network, "6") {
@@ -26,7 +26,7 @@ func makeTransparent(network, _ string, c syscall.RawConn) error {
 	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) })
 }
 
-// makeMarked is makeTransparent for connections of which the answers are to come back to this host.
+// makeMarked is like makeTransparent for connections whose answers must return to this host.
 func makeMarked(network, address string, c syscall.RawConn) error {
 	return errors.Join(makeTransparent(network, address, c), control(c, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark)
@@ -41,8 +41,8 @@ func control(c syscall.RawConn, do func(fd int) error) error {
 	return failed
 }
 
-// original is the destination that the caller of an accepted connection had asked for: what
-// conntrack remembers, or the own address of a connection that was not translated.
+// original returns the destination to which the caller of an accepted connection connected: from
+// conntrack, or the local address of a connection without NAT.
 func original(c *net.TCPConn) (netip.AddrPort, error) {
 	local := addrPort(c.LocalAddr())
 	raw, err := c.SyscallConn()
@@ -50,7 +50,7 @@ func original(c *net.TCPConn) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	var found netip.AddrPort
-	// The structures of these calls are only room for the address that the kernel writes.
+	// The structures of these calls only provide space for the address that the kernel writes.
 	err = control(raw, func(fd int) error {
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
@@ -77,7 +77,7 @@ func original(c *net.TCPConn) (netip.AddrPort, error) {
 	return found, nil
 }
 
-// addrPort is the address of a TCP or UDP end, IPv4 always as such.
+// addrPort returns the address of a TCP or UDP endpoint, unmapped if it is IPv4.
 func addrPort(a net.Addr) netip.AddrPort {
 	var ap netip.AddrPort
 	switch a := a.(type) {

@@ -1,5 +1,5 @@
-// Package server is the application's side of a mesh: HTTP and UDP servers that answer with what
-// they see of the caller.
+// Package server contains the application: HTTP and UDP servers that answer with the caller's
+// properties.
 package server
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// HopHeader is what proxies add to requests: a [path.Hop] in JSON, the last proxy first.
+// HopHeader is the header that proxies add to requests: a [path.Hop] in JSON, the last proxy first.
 const HopHeader = "X-Mesh-Hop"
 
-// lastPrefix begins the URL path that asks for an earlier answer.
+// lastPrefix is the prefix of the URL path that requests an earlier answer.
 const lastPrefix = "/last"
 
-// Handler answers every request with a [path.Answer] of a place in a pod; below /last, with the
-// answer to the last request for the rest of the URL's path, 404 if there was none.
+// Handler answers each request with a [path.Answer] of a place in a pod. Below /last it returns the
+// answer to the last request for the rest of the URL's path, or 404 if there was none.
 func Handler(pod, at string) http.Handler {
 	h := &handler{pod: pod, at: at, last: map[string]path.Answer{}}
 	return http.HandlerFunc(h.serve)
@@ -67,7 +67,7 @@ func (h *handler) answer(r *http.Request) (path.Answer, bool) {
 	return answer, true
 }
 
-// addrPort is an address of either family, IPv4 always as such.
+// addrPort parses an address of either family, unmapped if it is IPv4.
 func addrPort(text string) netip.AddrPort {
 	ap, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -76,7 +76,7 @@ func addrPort(text string) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// Echo answers every datagram at an address with an [path.Answer], until the context ends.
+// Echo answers each datagram with a [path.Answer] until the context ends.
 func Echo(ctx context.Context, at, pod string) error {
 	var config net.ListenConfig
 	conn, err := config.ListenPacket(ctx, "udp", at)

@@ -1,6 +1,6 @@
-// Command pilot-agent stands in an image for Istio's, of which the real one is in the same
-// directory: only for "proxy", which would start Envoy, the sample application's proxy runs. All
-// else that injected containers ask for (istio-iptables, wait, request) is the real one's.
+// Command pilot-agent takes the place of Istio's in an image; the real one is in the same
+// directory. For "proxy", which would start Envoy, it runs the sample application's proxy. For all
+// other commands of injected containers (istio-iptables, wait, request) it runs the real one.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// What is run, by its place in the image.
+// The programs, by their paths in the image.
 const (
 	realAgent = "/usr/local/bin/istio/pilot-agent"
 	sample    = "/usr/local/bin/mesh"
@@ -23,8 +23,8 @@ func main() {
 	os.Exit(1)
 }
 
-// command is what to run in place of pilot-agent with arguments. The mode is Istio's word for how
-// inbound connections come.
+// command returns the command to run for the arguments of pilot-agent. The mode is Istio's name of
+// the interception mode.
 func command(args []string, mode string) []string {
 	if !slices.Equal(args[:min(len(args), 2)], []string{"proxy", "sidecar"}) {
 		return append([]string{realAgent}, args...)

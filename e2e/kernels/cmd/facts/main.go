@@ -1,4 +1,4 @@
-// Command facts prints, as JSON, what a kernel has of what rules and diagnosis can use:
+// Command facts prints, as JSON, the features of the kernel that rules and diagnostics can use:
 // kernels.Facts.
 package main
 
@@ -48,7 +48,7 @@ func gather() (kernels.Facts, error) {
 	return facts, nil
 }
 
-// missing names the features that the kernel does not have.
+// missing returns the names of the features that the kernel does not have.
 func missing(features []nft.Support) []string {
 	var names []string
 	for _, f := range features {
@@ -59,7 +59,7 @@ func missing(features []nft.Support) []string {
 	return names
 }
 
-// everything are rules that use all that rules can.
+// everything returns a ruleset that uses all features.
 func everything() rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.Mode = rules.ModeTProxy
@@ -71,7 +71,8 @@ func everything() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// destroys deletes a table that is not there in the way that is no error where the kernel has it.
+// destroys deletes a nonexistent table with the request that is no error on kernels that support
+// it.
 func destroys() (err error) {
 	c, err := nftables.New()
 	if err != nil {

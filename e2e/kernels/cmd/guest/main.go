@@ -1,5 +1,5 @@
-// Command guest is the only program of the project's own that an initramfs needs: /init, and by
-// another name the kernel's modprobe.
+// Command guest is the only program of the project that an initramfs needs: as /init, and by
+// another name as the kernel's modprobe.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 		guest.Init(os.Stdout)
 		return
 	}
-	// The kernel calls: modprobe -q -- NAME.
+	// The kernel runs: modprobe -q -- NAME.
 	if err := guest.Modprobe(os.Args[len(os.Args)-1]); err != nil {
 		fmt.Fprintf(os.Stderr, "modprobe: %v\n", err)
 		os.Exit(1)

@@ -1,9 +1,9 @@
 // Command kernels boots real kernels, runs our tests on each, and compares the results with the
 // table of e2e/README.md: see package kernels.
 //
-// Exit code 0: all is as it must be, or -kernel or -shape left something out and the rest is. 1:
-// something is not, or SLUICE_REQUIRE=1 or CI=true and something that is needed is missing, which
-// otherwise is said and ends it with 0.
+// The exit code is 0 if all selected results are as expected, otherwise 1. If a required program or
+// package is missing, it prints a message and exits with 0, or with 1 if SLUICE_REQUIRE=1 or
+// CI=true.
 package main
 
 import (
@@ -78,7 +78,7 @@ func run(ctx context.Context) error {
 	return record(filepath.Join(*root, "e2e", "README.md"), table, *update)
 }
 
-// choose lists the tasks.
+// choose returns the selected tasks.
 func choose(kernel, shape string) []kernels.Task {
 	var tasks []kernels.Task
 	for _, k := range kernels.Kernels {
@@ -91,7 +91,7 @@ func choose(kernel, shape string) []kernels.Task {
 	return tasks
 }
 
-// unavailable says what is missing, which is an error where nothing may be left out.
+// unavailable reports what is missing. This is an error if nothing may be skipped.
 func unavailable(err error) error {
 	if kernels.Required() {
 		return err
@@ -100,7 +100,7 @@ func unavailable(err error) error {
 	return nil
 }
 
-// record compares the table with the one in the file, or writes it there.
+// record compares the table with the one in the file, or writes it to the file.
 func record(file, table string, update bool) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

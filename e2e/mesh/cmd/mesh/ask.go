@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/path"
 )
 
-// asking has the flags of all commands that ask.
+// asking returns the flags that all client commands have.
 func asking(name string) (flags *flag.FlagSet, wait *time.Duration) {
 	flags = flag.NewFlagSet(name, flag.ContinueOnError)
 	return flags, flags.Duration("wait", 0, "try again for so long while nobody answers")
 }
 
-// argument parses the flags, after which there is one argument.
+// argument parses the flags and returns the single argument.
 func argument(flags *flag.FlagSet, args []string) (string, error) {
 	if err := flags.Parse(args); err != nil {
 		return "", err

@@ -1,14 +1,13 @@
-// Command mesh is a sample application of a mesh and the proxy beside it, for tests, in one
-// program:
+// Command mesh contains a sample application of a mesh and its sidecar proxy, for tests:
 //
-//	mesh proxy sidecar [-transparent]             the proxy that stands for Envoy; its arguments begin as pilot-agent's
-//	mesh serve [-tcp 8080,9090] [-udp 7000]       an application: HTTP and UDP servers that tell what they see
-//	mesh dns [-at :53]                            a DNS server that tells what it sees
-//	mesh get [-wait 5s] [-captured] URL           one request; -captured: that both proxies carry it, or exit with 1
+//	mesh proxy sidecar [-transparent]             the proxy, a replacement for Envoy, with pilot-agent's first arguments
+//	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers that report the caller's properties
+//	mesh dns [-at :53]                            a DNS server that reports the caller's properties
+//	mesh get [-wait 5s] [-captured] URL           one request; -captured: exit with 1 unless both proxies forward it
 //	mesh udp [-wait 5s] ADDRESS:PORT              one datagram
 //	mesh lookup [-wait 5s] [-tcp] [-6] [-server ADDRESS:PORT] NAME
 //
-// What a request met is printed as JSON. The pod is $POD_NAME, or the host's name.
+// Clients print their report as JSON. The name of the pod is $POD_NAME, or the host's name.
 package main
 
 import (
@@ -20,12 +19,12 @@ import (
 	"syscall"
 )
 
-// commands by name.
+// commands contains the commands by name.
 var commands = map[string]func(ctx context.Context, pod string, args []string) error{
 	"proxy": runProxy, "serve": runServe, "dns": runDNS, "get": runGet, "udp": runUDP, "lookup": runLookup,
 }
 
-// terminationFile is where the kubelet looks for what a container says last.
+// terminationFile is the file from which kubelet reads a container's last message.
 const terminationFile = "/dev/termination-log"
 
 func main() {

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// asMesh in the environment makes the test's executable the command.
+// asMesh is the environment variable that makes the test's executable run the command.
 const asMesh = "MESH_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A world is a pod with an application and a proxy, and outside of it a server that stands for all
-// others.
+// A world is a pod with an application and a proxy, and a server outside of it for all other
+// addresses.
 type world struct {
 	netnstest.Pair
 	t *testing.T
@@ -50,7 +50,7 @@ func newWorld(t *testing.T, transparent bool) world {
 	return w
 }
 
-// command makes the program run in a namespace as an owner.
+// command returns a command that runs the program in a namespace with the given credentials.
 func (w world) command(pod string, owner *syscall.Credential, args ...string) *exec.Cmd {
 	c := exec.CommandContext(w.t.Context(), "/proc/self/exe", args...)
 	c.Env = append(os.Environ(), asMesh+"=1", "POD_NAME="+pod)
@@ -63,7 +63,7 @@ func (w world) command(pod string, owner *syscall.Credential, args ...string) *e
 func (w world) start(ns *netns.NS, pod string, owner *syscall.Credential, args ...string) {
 	w.t.Helper()
 	c := w.command(pod, owner, args...)
-	// The parent of a process is a thread, as far as its death signal is concerned: one that stays.
+	// The death signal depends on the starting thread, which may end before the test.
 	c.SysProcAttr.Pdeathsig = 0
 	if err := ns.Do(c.Start); err != nil {
 		w.t.Fatal(err)
@@ -74,7 +74,7 @@ func (w world) start(ns *netns.NS, pod string, owner *syscall.Credential, args .
 	})
 }
 
-// ask runs a client as an application's user, and decodes what it prints.
+// ask runs a client as the application's user and decodes its output.
 func (w world) ask(ns *netns.NS, answer any, args ...string) {
 	w.t.Helper()
 	pod := "pod"
@@ -111,7 +111,7 @@ func (w world) redirect(change func(r *rules.Redirect)) {
 	}
 }
 
-// both are the addresses of a place in both families.
+// both returns an address and port for both families.
 func both(four, six netip.Addr, port uint16) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(four, port), netip.AddrPortFrom(six, port)}
 }
@@ -121,7 +121,7 @@ func TestEachProxyThatCarriesARequestIsSeen(t *testing.T) {
 		name        string
 		transparent bool
 		redirect    func(r *rules.Redirect)
-		// The ways from the pod, and to it.
+		// The expected paths of requests from the pod, and to it.
 		out, in path.Way
 	}{
 		{

@@ -63,7 +63,7 @@ func runDNS(ctx context.Context, pod string, args []string) error {
 	})
 }
 
-// ended is nil if a signal was the reason.
+// ended returns nil if the process ended because of a signal.
 func ended(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -71,7 +71,7 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// podResolver is the first DNS server of the pod, with port.
+// podResolver returns the first DNS server of the pod, with port.
 func podResolver() string {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
