@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// BoundaryPackets draws packets from the boundaries of the classes into which the rulesets divide
-// packets: for each rule of each of them a packet of which the fields lie at or next to an end of
-// what the rule's matches ask for, and as a rule those of the jumps that lead to its chain. The
+// BoundaryPackets returns packets at the boundaries of the classes into which the rulesets divide
+// packets. For each rule of each ruleset it returns a packet whose fields lie at or next to an end
+// of the rule's matches, and usually also satisfy the jumps that lead to the rule's chain. The
 // packets can be sent one after the other.
 func (g *Generator) BoundaryPackets(n *Network, count int, rulesets ...*rules.Ruleset) []rules.Packet {
 	var ways []way
@@ -38,15 +38,15 @@ func (g *Generator) BoundaryPackets(n *Network, count int, rulesets ...*rules.Ru
 	return packets
 }
 
-// A way is a rule and its place.
+// A way is a rule and its position.
 type way struct {
 	table *rules.Table
 	chain *rules.Chain
 	rule  *rules.Rule
 }
 
-// lead changes the packet so that it may come to the rule and lies at a boundary of what the rule
-// matches. Of the matches on the way, one in six is left out.
+// lead changes the packet so that it may reach the rule and lies at a boundary of the rule's
+// matches. It ignores one in six matches on the way.
 func (g *Generator) lead(p *rules.Packet, w way) {
 	for range 8 {
 		for _, m := range matchesOf(w.rule) {
@@ -66,8 +66,8 @@ func (g *Generator) lead(p *rules.Packet, w way) {
 	}
 }
 
-// enter makes the packet one of the hook, as far as that leaves it one that can be sent: all
-// packets that a hook sees at prerouting may have left by lo before.
+// enter makes the packet a packet of the hook if it can then still be sent: each packet at
+// prerouting may have left by lo before.
 func (g *Generator) enter(p *rules.Packet, h rules.Hook) {
 	switch {
 	case h == rules.Output && p.Hook != rules.Output:
@@ -80,7 +80,7 @@ func (g *Generator) enter(p *rules.Packet, h rules.Hook) {
 	}
 }
 
-// caller returns a rule that jumps to the chain of another.
+// caller returns a rule that jumps to the chain of the given rule.
 func (g *Generator) caller(w way) (way, bool) {
 	var list []way
 	for i := range w.table.Chains {
@@ -99,7 +99,7 @@ func (g *Generator) caller(w way) (way, bool) {
 	return draw(g, list...), true
 }
 
-// matchesOf returns the matches of a rule, also those after statements.
+// matchesOf returns the matches of a rule, including those after statements.
 func matchesOf(r *rules.Rule) []rules.Match {
 	list := r.Matches[:len(r.Matches):len(r.Matches)]
 	for _, a := range r.Actions {
@@ -179,8 +179,8 @@ func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
 	}
 }
 
-// approachAddr changes an address of the packet. If the match is of the other family, or the
-// address is not one that a packet can have, it leaves the packet alone.
+// approachAddr changes an address of the packet. It does nothing if the match is of the other
+// family, or if a packet cannot have the address.
 func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	r := draw(g, m.Ranges...)
 	a := draw(g, r.From(), r.To(), r.From(), r.To(), r.From().Prev(), r.To().Next())
@@ -202,7 +202,7 @@ func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	}
 }
 
-// approachProtocol makes the packet one of TCP or UDP, if it begins a connection.
+// approachProtocol makes the packet a TCP or UDP packet if it opens a connection.
 func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
 	if protocol != rules.TCP && protocol != rules.UDP || p.Protocol == protocol || p.State != rules.New || p.Status != 0 {
 		return
@@ -231,7 +231,7 @@ func (g *Generator) approachPort(p *rules.Packet, m rules.MatchPort) {
 	}
 }
 
-// approachMark gives the packet the mark, or a known connection of it.
+// approachMark sets the mark of the packet, or of its known connection.
 func (g *Generator) approachMark(p *rules.Packet, conntrack bool, mark uint32) {
 	switch {
 	case !conntrack:

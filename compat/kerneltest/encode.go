@@ -11,24 +11,24 @@ import (
 )
 
 // Each packet ends with magic and a token of four bytes. Before these, notesAt bytes after the IP
-// header, there is room for the witness to write to (see note).
+// header, the witness writes its notes.
 const (
 	magic     = 0x51ce0a5d
 	notesAt   = 80
 	notesSize = 36
-	// The room has zeroes except for the status, which has bits that no connection has.
+	// The notes are initially zero, except the status, which has bits that no connection has.
 	noStatus = 0xffffffff
 )
 
-// A note is what the witness writes into a packet: the conntrack fields that nfnetlink_log does not
-// have on all kernels.
+// A note is written into a packet by the witness: a conntrack field that nfnetlink_log does not
+// report on all kernels.
 type note struct {
 	key      expr.CtKey
 	at, size uint32
 }
 
-// notes are the fields and their places in the room. The last two are of the original direction:
-// the destination that the connection's first packet had when conntrack saw it.
+// notes contains the fields and their positions. The last two are the original destination of the
+// connection: that of its first packet when conntrack saw it.
 var notes = []note{
 	{expr.CtKeyMARK, 0, 4},
 	{expr.CtKeySTATUS, 4, 4},
@@ -39,7 +39,7 @@ var notes = []note{
 	{expr.CtKeyPROTODST, 32, 2},
 }
 
-// newNotes returns the room before the witness has written.
+// newNotes returns the bytes before the witness has written to them.
 func newNotes() []byte {
 	b := make([]byte, notesSize)
 	binary.NativeEndian.PutUint32(b[4:], noStatus)
@@ -53,7 +53,7 @@ type Connection struct {
 	Status rules.Status
 	State  rules.State
 	Reply  bool
-	// Original is the destination of the connection's first packet as conntrack has seen it.
+	// Original is the destination of the connection's first packet when conntrack saw it.
 	Original netip.AddrPort
 }
 
@@ -97,7 +97,7 @@ func readNotes(b []byte, ipv4 bool) (rules.State, *Connection) {
 	}
 }
 
-// encode writes the packet with its headers and the token. An ICMP error carries the beginning of
+// encode returns the packet with its headers and the token. An ICMP error contains the beginning of
 // inner.
 func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 	from, to := p.Source.Addr(), p.Destination.Addr()
@@ -121,7 +121,7 @@ func encode(p *rules.Packet, token uint32, inner []byte) []byte {
 		segment = make([]byte, 8)
 		segment[0], segment[1] = p.ICMPType, p.ICMPCode
 		if inner == nil {
-			// The identifier is the connection's, so that no two echoes share one.
+			// The identifier is unique for each connection.
 			binary.BigEndian.PutUint16(segment[4:], uint16(token))
 		}
 		segment = append(segment, inner[:min(len(inner), 48)]...) // the headers of IPv6 and UDP
@@ -191,7 +191,7 @@ func fold(sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
-// decoded is what a logged packet says.
+// decoded contains the fields of a logged packet.
 type decoded struct {
 	token     uint32
 	protocol  rules.Protocol
@@ -199,12 +199,12 @@ type decoded struct {
 	hasTokens bool
 	state     rules.State
 	conn      *Connection
-	// answer is by what the kernel answers the packet with the token, or the packet that went where
-	// this one comes from; empty if the packet is no answer.
+	// answer is the kernel's answer to the packet with the token, or to the packet to whose
+	// destination this one has the source. It is empty if the packet is not an answer.
 	answer string
 }
 
-// decode reads a logged packet.
+// decode parses a logged packet.
 func decode(b []byte) decoded {
 	var d decoded
 	var from, to netip.Addr
@@ -234,8 +234,8 @@ func decode(b []byte) decoded {
 	return d
 }
 
-// readAnswer reads the answer to a rejected packet after the IP header: a reset, or an ICMP
-// error, which carries the packet with its token.
+// readAnswer parses the answer to a rejected packet after the IP header: a reset, or an ICMP error,
+// which contains the packet with its token.
 func (d *decoded) readAnswer(b []byte) {
 	switch {
 	case d.protocol == rules.TCP && len(b) >= 20 && rules.TCPFlags(b[13])&rules.RST != 0:

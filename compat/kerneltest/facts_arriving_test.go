@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// arrivals are packets and how far they come.
+// arrivals contains packets and how far they get.
 var arrivals = []struct {
-	of               diff.Fact // only of packets that do not arrive
+	of               diff.Fact // only for packets that do not arrive
 	says, from, to   string
 	atRules, arrives bool
 }{
@@ -32,9 +32,9 @@ var arrivals = []struct {
 	{diff.MulticastSourceNeverArrives, "from an IPv6 multicast address", "ff02::1", "fd00:10:244:1::5", false, false},
 }
 
-// TestTheKernelKeepsTheConstraints sends packets that cannot exist to a real pod, each to a port of
-// its own, and counts how far they come: those that cannot exist reach no rule, or at least nobody
-// whatever the rules say.
+// TestTheKernelKeepsTheConstraints sends packets that violate the decision's constraints to a real
+// pod, each to its own port. They must reach no rule, or at least no socket, whatever the rules
+// are.
 func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, saved, savedTo = 1, 2, 3
@@ -63,7 +63,7 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 			Source:      netip.AddrPortFrom(netip.MustParseAddr(tc.from), 40000),
 			Destination: netip.AddrPortFrom(netip.MustParseAddr(tc.to), port),
 		}
-		// Routing drops what is for 127.0.0.1 only if no rule has redirected it.
+		// Routing drops packets to 127.0.0.1 only if no rule has redirected them.
 		if want := arrives || tc.to == "127.0.0.1"; diff.Possible(p) != want {
 			t.Errorf("%s: possible %t, want %t", tc.says, diff.Possible(p), want)
 		}
@@ -73,8 +73,8 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	}
 }
 
-// counting counts the UDP packets to each port before the rules and after routing, and redirects
-// one port to another.
+// counting returns rules that count the UDP packets to each port before other rules and after
+// routing, and that redirect one port to another.
 func counting(ports []uint16, redirected, to uint16) rules.Ruleset {
 	before := rules.Chain{Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300}}
 	behind := rules.Chain{Name: "input", Base: &rules.Base{Hook: rules.Input}}
@@ -95,8 +95,8 @@ func onPort(port uint16, a rules.Action) rules.Rule {
 	}}
 }
 
-// waitForHit returns the counters, by chain and port, as soon as a packet to the port has come
-// through.
+// waitForHit returns the counters, by chain and port, as soon as a packet to the port has been
+// counted.
 func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
@@ -122,7 +122,7 @@ func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	return nil
 }
 
-// A sender sends packets with any header from the neighbour to the pod.
+// A sender sends packets with arbitrary headers from the neighbour to the pod.
 type sender struct {
 	t        *testing.T
 	pair     netnstest.Pair
@@ -134,7 +134,7 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 	s := sender{t: t, pair: pair}
 	open := func(domain int) (fd int) {
 		err := pair.Neighbour.Do(func() (err error) {
-			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW) // brings its own header
+			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW) // the packet contains its header
 			return err
 		})
 		if err != nil {
@@ -147,7 +147,7 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 	return s
 }
 
-// send sends a UDP packet. The link leads to the pod whatever the header says.
+// send sends a UDP packet. The link leads to the pod regardless of the header.
 func (s sender) send(from, to netip.Addr, port uint16) {
 	s.t.Helper()
 	udp := binary.BigEndian.AppendUint16(nil, 40000)

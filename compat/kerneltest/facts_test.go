@@ -93,7 +93,7 @@ func related(p *rules.Packet) {
 	}
 }
 
-// A fact is what the kernel does with a packet, which shows a fact of package diff.
+// A fact is the kernel's treatment of a packet that demonstrates a fact of package diff.
 type fact struct {
 	of        diff.Fact
 	says      string
@@ -101,7 +101,7 @@ type fact struct {
 	listeners bool
 	before    []rules.Packet // sent first
 	packet    rules.Packet
-	// then is what the packet is after those before it, if that is something else.
+	// then describes the packet as it is after the earlier ones, if it differs.
 	then func(p *rules.Packet)
 	want string // of Outcome.String
 }
@@ -111,7 +111,7 @@ var (
 	udp = in("eth0", rules.UDP, "10.9.9.9:1000", "10.244.1.5:81")
 )
 
-// The chains of nft in which most facts are, the variants of iptables, and a packet that leaves.
+// The declarations of nft chains in most facts, the variants of iptables, and a packet that leaves.
 var (
 	rawNFT    = base("filter", "prerouting", "-300")
 	mangleNFT = base("filter", "prerouting", "-150")
@@ -125,7 +125,7 @@ func one(tables ...kerneltest.Table) kerneltest.Ruleset { return tables }
 // A factList is a list of facts.
 type factList []fact
 
-// add adds a fact about a packet while listeners are open.
+// add appends a fact about a packet that is sent while listeners are open.
 func (list *factList) add(of diff.Fact, says string, ruleset kerneltest.Ruleset, p rules.Packet, want string) {
 	*list = append(*list, fact{of: of, says: says, ruleset: ruleset, listeners: true, packet: p, want: want})
 }
@@ -144,8 +144,8 @@ func facts() factList {
 	)
 }
 
-// TestKernelFacts holds what the kernel does with single packets, and that the model says the same
-// or that it does not know.
+// TestKernelFacts checks the kernel's treatment of single packets, and that the model predicts it
+// or reports that it does not know.
 func TestKernelFacts(t *testing.T) {
 	n := network(t)
 	for _, f := range facts() {
@@ -202,8 +202,8 @@ func TestKernelFacts(t *testing.T) {
 	}
 }
 
-// TestEachFactHasAKernelTest holds that the kernel is asked about each fact on which decisions
-// rely.
+// TestEachFactHasAKernelTest checks that each fact on which decisions rely is tested with the
+// kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies: true, // TestChainsAtConntracksPriority
@@ -225,7 +225,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 	}
 }
 
-// disagree fails the test, but not while the evaluation is known to be incomplete.
+// disagree fails the test, or only logs while the model is known to be incomplete.
 func disagree(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if kerneltest.ModelIsComplete || os.Getenv("SLUICE_STRICT") == "1" {

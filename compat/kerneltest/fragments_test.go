@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestFragments holds that rules meet fragments where nothing makes the kernel reassemble packets,
-// at most in chains before priority -400 where something does, and that package diff knows which.
+// TestFragments checks that rules see fragments only if nothing makes the kernel reassemble
+// packets, otherwise only in chains before priority -400, and that package diff knows which.
 func TestFragments(t *testing.T) {
 	const port = "tcp dport 80 counter\n"
 	for _, tc := range []struct {
@@ -59,7 +59,7 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// sendFragment sends the last fragment of a packet by lo.
+// sendFragment sends the last fragment of a packet over lo.
 func sendFragment() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Generator draws rulesets and packets. Equal seeds draw the same.
+// A Generator generates rulesets and packets at random. Equal seeds yield equal results.
 type Generator struct {
 	random *rand.Rand
-	// Ordinary leaves out most of what the model has no word for.
+	// Ordinary omits most constructs that the model cannot express.
 	Ordinary bool
-	// Wide adds rules in other words and orders, and much that the model has no word for.
+	// Wide adds rules with other option names and orders, and many that the model cannot express.
 	Wide bool
-	// conntrack makes rules that ask conntrack and tell it what to do more frequent than others, so
-	// that they meet.
+	// conntrack makes rules that match or change conntrack state more frequent, so that they
+	// interact.
 	conntrack bool
 }
 
@@ -27,7 +27,7 @@ func NewGenerator(seed uint64) *Generator {
 	return &Generator{random: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// The values of rules and packets are few, so that they often meet.
+// Rules and packets have few values, so that they often match.
 var (
 	somePorts = []string{"53", "80", "443", "9090", "15001", "15006"}
 	someMarks = []string{"0x0", "0x1", "0x5", "0x7", "0x100", "0x539"}
@@ -55,7 +55,7 @@ var (
 	flagNames = []string{"SYN", "ACK", "FIN", "RST", "SYN,ACK", "SYN,ACK,FIN,RST"}
 )
 
-// TProxyListeners are the listeners that are open when a ruleset is tried with listeners.
+// TProxyListeners are the listeners for rulesets that are tested with listeners.
 var TProxyListeners = []Listener{
 	{15001, rules.Owner{UID: 0, GID: 1337}},
 	{15006, rules.Owner{UID: 1337, GID: 1337}},
@@ -64,12 +64,12 @@ var TProxyListeners = []Listener{
 
 func (g *Generator) below(n int) int { return g.random.IntN(n) }
 
-// oneIn is true once in n draws.
+// oneIn returns true with probability 1/n.
 func (g *Generator) oneIn(n int) bool { return g.random.IntN(n) == 0 }
 
 func draw[T any](g *Generator, from ...T) T { return from[g.random.IntN(len(from))] }
 
-// not returns the word once in three draws, else nothing.
+// not returns the word with probability 1/3, otherwise "".
 func (g *Generator) not(word string) string {
 	if g.oneIn(3) {
 		return word
@@ -95,7 +95,7 @@ func (g *Generator) portRange(separator string) string {
 
 func (g *Generator) masked() string { return draw(g, someMarks...) + "/" + draw(g, someMasks...) }
 
-// Ruleset draws a ruleset of one or several programs.
+// Ruleset returns a ruleset of one or several programs.
 func (g *Generator) Ruleset() Ruleset {
 	var rs Ruleset
 	g.conntrack = g.oneIn(4)
@@ -114,7 +114,7 @@ func (g *Generator) Ruleset() Ruleset {
 	return rs
 }
 
-// RulesetOf draws a ruleset of one program.
+// RulesetOf returns a ruleset of one program.
 func (g *Generator) RulesetOf(p Program) Ruleset {
 	if p == NFT {
 		return g.nft()
@@ -172,7 +172,7 @@ func (rs Ruleset) clone() Ruleset {
 // Has reports whether a rule of the ruleset contains the text.
 func (rs Ruleset) Has(text string) bool { return strings.Contains(rs.String(), text) }
 
-// Packets draws packets that can be sent one after the other without meeting each other's
+// Packets returns packets that can be sent one after the other without affecting each other's
 // connections.
 func (g *Generator) Packets(n *Network, count int) []rules.Packet {
 	var packets []rules.Packet
@@ -186,19 +186,19 @@ func (g *Generator) Packets(n *Network, count int) []rules.Packet {
 	return packets
 }
 
-// meetings are the ports of packets. Whatever rules do to destinations, packets of different
-// connections do not meet as long as no source port is used twice, or as a destination port: that
-// would be a reply.
+// meetings contains the ports of packets. Packets of different connections do not interact if no
+// source port is used twice, or as a destination port, which would be a reply. This holds for any
+// translation of destinations.
 type meetings map[string]bool
 
-// add reports whether the packet meets none of those added before, and adds it.
+// add adds the packet unless it interacts with an earlier one, and reports whether it did.
 func (m meetings) add(p *rules.Packet) bool {
 	switch p.Protocol {
 	case rules.ICMP, rules.ICMPv6:
-		return true // each has an identifier of its own
+		return true // each has its own identifier
 	case rules.TCP, rules.UDP:
 	default:
-		// Connections of other protocols are two addresses, which rules may change.
+		// Connections of other protocols consist of two addresses, which rules may change.
 		key := fmt.Sprint(p.Family(), p.Protocol)
 		if m[key] {
 			return false
@@ -209,7 +209,7 @@ func (m meetings) add(p *rules.Packet) bool {
 	key := func(side string, port uint16) string { return fmt.Sprint(p.Family(), p.Protocol, side, port) }
 	from, to := p.Source.Port(), p.Destination.Port()
 	if p.Reply {
-		from, to = to, from // the first packet was from there
+		from, to = to, from // the first packet came from there
 	}
 	if m[key("from", from)] || m[key("from", to)] || m[key("to", from)] {
 		return false
@@ -228,7 +228,7 @@ func (g *Generator) packet() rules.Packet {
 	addr := func() netip.Addr {
 		for {
 			a := netip.MustParseAddr(draw(g, packetAddrs[family]...))
-			// These do not come from another host.
+			// These sources are impossible for packets from another host.
 			if p.Hook == rules.Prerouting && a.IsLoopback() {
 				continue
 			}
@@ -268,7 +268,7 @@ func (g *Generator) packet() rules.Packet {
 	return p
 }
 
-// The values of packets: those of rules, and others near them.
+// The values of packets: those of rules, and values next to them.
 var (
 	packetAddrs = map[rules.Family][]string{
 		rules.IPv4: append([]string{"10.0.2.0", "11.0.0.1", "192.0.2.129"},
@@ -280,7 +280,7 @@ var (
 	packetMarks = []uint32{0, 1, 5, 7, 0x100, 0x539, 0x10000, 0xffffffff}
 )
 
-// state draws the state of the packet's connection, and what goes with it.
+// state selects the state of the packet's connection, and the fields that depend on it.
 func (g *Generator) state(p *rules.Packet) {
 	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
 	switch kind := g.below(10); {

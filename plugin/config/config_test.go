@@ -134,14 +134,14 @@ func TestParse(t *testing.T) {
 
 // A wrong value is refused with the field, the value and what is allowed.
 func TestWrongValues(t *testing.T) {
-	const name = "a name as Kubernetes has them"
+	const name = "a Kubernetes name"
 	for _, tc := range []struct{ field, value, want string }{
 		{"cni_agent_run_dir", `"run"`, `"run" is not allowed: want an absolute path`},
 		{"cni_agent_run_dir", `"/a\u0000b"`, `"/a\u0000b" is not allowed: want an absolute path`},
 		{"kubeconfig", `7`, `7 is not allowed: want an absolute path`},
-		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"Shop" is not allowed: want a list of names`},
-		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"a b" is not allowed: want a list of names`},
-		{"exclude_namespaces", `"kube-system"`, `"kube-system" is not allowed: want a list of names`},
+		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"Shop" is not allowed: want a list of Kubernetes names`},
+		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"a b" is not allowed: want a list of Kubernetes names`},
+		{"exclude_namespaces", `"kube-system"`, `"kube-system" is not allowed: want a list of Kubernetes names`},
 		{"pod_namespace", `"-a"`, `"-a" is not allowed: want ` + name},
 		{"agent_daemonset", `"a/b"`, `"a/b" is not allowed: want ` + name},
 		{"proxy_container", `"` + strings.Repeat("a", 64) + `"`, "… is not allowed: want " + name},
@@ -339,26 +339,26 @@ func ExampleFields() {
 	}
 	_ = w.Flush()
 	// Output:
-	// cni_agent_run_dir              /var/run/sluice-cni                      directory of what the plugin keeps and shares with the node agent, whose socket agent/plugin.sock there is asked first
-	// kubernetes.kubeconfig          as kubeconfig                            Istio's early place of kubeconfig
-	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the API server's address and our credentials
-	// kubernetes.exclude_namespaces  none                                     Istio's early place of exclude_namespaces
-	// exclude_namespaces             none                                     namespaces whose pods are left alone, before anybody is asked for them
-	// enablement_selectors           none                                     of the pods that would be redirected only those are that one of these matches
-	// pod_namespace                  none                                     namespace of the node agent, whose pods always start without redirection; STATUS then reports the kernel only, and logs what the agent would mend: configuration and credentials
+	// cni_agent_run_dir              /var/run/sluice-cni                      directory of the plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket
+	// kubernetes.kubeconfig          as kubeconfig                            the field kubeconfig of early versions of istio-cni
+	// kubeconfig                     cni_agent_run_dir/sluice-cni-kubeconfig  file with the address of the API server and the plugin's credentials
+	// kubernetes.exclude_namespaces  none                                     the field exclude_namespaces of early versions of istio-cni
+	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read them
+	// enablement_selectors           none                                     redirect only pods that match one of these selectors; if empty, all
+	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; STATUS then reports only problems of the kernel, and logs those that the agent repairs: configuration and credentials
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container
 	// validation_container           istio-validation                         name of the init container whose arguments state the mesh's settings
-	// unreadable_pods                fail                                     what becomes of a pod that cannot be read: it does not start, or without redirection
-	// api_budget                     10s                                      time for all attempts to read a pod from the API server; the node agent has a second before that
-	// api_try_timeout                3s                                       time for one attempt; at most api_budget counts
+	// unreadable_pods                fail                                     what ADD does if the pod cannot be read: fail, or skip redirection
+	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server, in addition to one second for the node agent
+	// api_try_timeout                3s                                       time limit for one attempt, not more than api_budget
 	// backend                        auto                                     part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that the kernel supports
 	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
 	// deviations_off                 none                                     disable single deviations from Istio by id
-	// log_level                      info                                     Istio's early name of plugin_log_level
-	// plugin_log_level               info                                     least level that is logged
-	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; all is logged to standard error, and told to the node agent, too
-	// log_file_max_mb                10                                       megabytes at which the log file is rotated
-	// log_file_backups               1                                        how many rotated log files are kept, 0 for all
-	// log_file_max_days              2                                        days for which rotated log files are kept, 0 for ever
+	// log_level                      info                                     the field plugin_log_level of early versions of istio-cni
+	// plugin_log_level               info                                     minimum log level
+	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; messages are also sent to standard error and to the node agent
+	// log_file_max_mb                10                                       size in megabytes at which the log file is rotated
+	// log_file_backups               1                                        number of rotated log files to keep; if 0, all
+	// log_file_max_days              2                                        days for which rotated log files are kept; if 0, forever
 }

@@ -38,33 +38,33 @@ func Fields() []Field {
 	return []Field{
 		{
 			runDirField, "an absolute path", DefaultRunDir,
-			"directory of what the plugin keeps and shares with the node agent, whose socket agent/plugin.sock there is asked first",
+			"directory of the plugin's files, shared with the node agent; agent/plugin.sock in it is the agent's socket",
 			path(func(c *Config) *string { return &c.RunDir }),
 		},
 		{
-			"kubernetes.kubeconfig", "an absolute path", "as kubeconfig", "Istio's early place of kubeconfig",
+			"kubernetes.kubeconfig", "an absolute path", "as kubeconfig", "the field kubeconfig of early versions of istio-cni",
 			path(func(c *Config) *string { return &c.Kubeconfig }),
 		},
 		{
-			"kubeconfig", "an absolute path", "cni_agent_run_dir/" + kubeconfigFile, "file with the API server's address and our credentials",
+			"kubeconfig", "an absolute path", "cni_agent_run_dir/" + kubeconfigFile, "file with the address of the API server and the plugin's credentials",
 			path(func(c *Config) *string { return &c.Kubeconfig }),
 		},
 		{
-			"kubernetes.exclude_namespaces", namesWant, "none", "Istio's early place of exclude_namespaces",
+			"kubernetes.exclude_namespaces", namesWant, "none", "the field exclude_namespaces of early versions of istio-cni",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
-			"exclude_namespaces", namesWant, "none", "namespaces whose pods are left alone, before anybody is asked for them",
+			"exclude_namespaces", namesWant, "none", "namespaces whose pods are not redirected; the plugin does not read them",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
 			"enablement_selectors", "a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", "none",
-			"of the pods that would be redirected only those are that one of these matches", setSelectors,
+			"redirect only pods that match one of these selectors; if empty, all", setSelectors,
 		},
 		{
 			"pod_namespace", nameWant, "none",
-			"namespace of the node agent, whose pods always start without redirection; STATUS then reports the kernel only, and logs " +
-				"what the agent would mend: configuration and credentials",
+			"namespace of the node agent, whose pods are never redirected; STATUS then reports only problems of the kernel, and logs " +
+				"those that the agent repairs: configuration and credentials",
 			name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
 		},
 		{
@@ -80,15 +80,15 @@ func Fields() []Field {
 			name(func(c *Config) *string { return &c.Decide.ValidationContainer }),
 		},
 		{
-			"unreadable_pods", "fail or skip", string(Fail), "what becomes of a pod that cannot be read: it does not start, or without redirection",
+			"unreadable_pods", "fail or skip", string(Fail), "what ADD does if the pod cannot be read: fail, or skip redirection",
 			setPolicy,
 		},
 		{
-			"api_budget", durationWant, "10s", "time for all attempts to read a pod from the API server; the node agent has a second before that",
+			"api_budget", durationWant, "10s", "time limit for all attempts to read a pod from the API server, in addition to one second for the node agent",
 			duration(func(c *Config) *time.Duration { return &c.APIBudget }),
 		},
 		{
-			"api_try_timeout", durationWant, "3s", "time for one attempt; at most api_budget counts",
+			"api_try_timeout", durationWant, "3s", "time limit for one attempt, not more than api_budget",
 			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
 		},
 		fromCatalogue("backend", func(c *Config, v *parameter.Values) { c.Backend = compat.BackendName(v.Backend) }),
@@ -104,26 +104,26 @@ func Fields() []Field {
 			}
 		}),
 		{
-			"log_level", levelWant, "info", "Istio's early name of plugin_log_level", setLevel,
+			"log_level", levelWant, "info", "the field plugin_log_level of early versions of istio-cni", setLevel,
 		},
 		{
-			"plugin_log_level", levelWant, "info", "least level that is logged", setLevel,
+			"plugin_log_level", levelWant, "info", "minimum log level", setLevel,
 		},
 		{
 			logFileField, "an absolute path, or empty for none", "cni_agent_run_dir/" + logFile,
-			"log file; all is logged to standard error, and told to the node agent, too",
+			"log file; messages are also sent to standard error and to the node agent",
 			setLogFile,
 		},
 		{
-			"log_file_max_mb", "1 to 1024", "10", "megabytes at which the log file is rotated",
+			"log_file_max_mb", "1 to 1024", "10", "size in megabytes at which the log file is rotated",
 			number(func(c *Config) *int { return &c.Log.MaxMegabytes }, 1, 1024),
 		},
 		{
-			"log_file_backups", "0 to 100", "1", "how many rotated log files are kept, 0 for all",
+			"log_file_backups", "0 to 100", "1", "number of rotated log files to keep; if 0, all",
 			number(func(c *Config) *int { return &c.Log.Backups }, 0, 100),
 		},
 		{
-			"log_file_max_days", "0 to 3650", "2", "days for which rotated log files are kept, 0 for ever",
+			"log_file_max_days", "0 to 3650", "2", "days for which rotated log files are kept; if 0, forever",
 			number(func(c *Config) *int { return &c.Log.MaxDays }, 0, 3650),
 		},
 	}

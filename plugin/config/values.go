@@ -16,8 +16,8 @@ import (
 
 // What values are allowed, where several fields share it.
 const (
-	nameWant     = "a name as Kubernetes has them: 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
-	namesWant    = "a list of names as Kubernetes has them: 1 to 63 of a-z, 0-9, - and ., with a letter or digit at both ends"
+	nameWant     = "a Kubernetes name: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
+	namesWant    = "a list of Kubernetes names: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
 	durationWant = "a duration from 100ms to 2m"
 	levelWant    = options.LevelWant
 )

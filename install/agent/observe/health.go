@@ -29,7 +29,7 @@ type Health struct {
 //
 //	GET /readyz     200 or 503; the reasons as text, or as JSON with ?format=json or if JSON is accepted
 //	GET /healthz    200 or 503
-//	GET /log-level  the least level that is logged
+//	GET /log-level  the minimum log level
 //	PUT /log-level  sets it (debug, info, warn, error, fatal or none), from the agent's own network namespace only, where kubectl
 //	                port-forward comes from: the port is open to the cluster
 func (h Health) Handler() http.Handler {
