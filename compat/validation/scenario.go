@@ -125,7 +125,7 @@ func privateNets(f rules.Family) []netip.Addr {
 // connections are captured.
 func (p *planner) outbound(f rules.Family) {
 	r := &p.options.Redirect
-	addrs := slices.Concat(testNets(f), corners(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
+	addrs := slices.Concat(testNets(f), boundaryAddrs(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
 	ports := []uint16{p.options.Port, 80, 443, 8080, 9999}
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
@@ -136,8 +136,9 @@ func (p *planner) outbound(f rules.Family) {
 // maxCorners is the maximum number of prefixes to search for a captured address.
 const maxCorners = 256
 
-// corners returns addresses just inside the included prefixes and just outside the excluded ones.
-func corners(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
+// boundaryAddrs returns addresses just inside the included prefixes and just outside the excluded
+// ones.
+func boundaryAddrs(f rules.Family, included, excluded []netip.Prefix) []netip.Addr {
 	var found []netip.Addr
 	keep := func(addrs ...netip.Addr) {
 		for _, a := range addrs {

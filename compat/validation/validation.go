@@ -62,7 +62,7 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
 	}
-	v := &validator{ns: ns, options: o, backend: backend, wanted: wanted, proved: map[string]Check{}}
+	v := &validator{ns: ns, options: o, backend: backend, wanted: wanted, completed: map[string]Check{}}
 	defer v.close()
 	if err := v.open(); err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
@@ -96,8 +96,9 @@ type validator struct {
 	owners  *owners
 	pod     *network
 	around  *network // of here; nil if that is the same namespace
-	// proved contains the checks of probes that passed in an earlier attempt and are not repeated.
-	proved map[string]Check
+	// completed contains the checks of probes that passed in an earlier attempt and are not
+	// repeated.
+	completed map[string]Check
 	// running reports that a proxy is listening, transparent that this process may open transparent
 	// listeners.
 	running, transparent bool
@@ -145,7 +146,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	probes, captures := plan(v.options, v.wanted, v.surroundings())
 
 	for i := range probes {
-		if c, ok := v.proved[probes[i].Name]; ok {
+		if c, ok := v.completed[probes[i].Name]; ok {
 			probes[i].Check = c
 		}
 	}
@@ -165,7 +166,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	for i := range probes {
 		c := probes[i].judge(observations[i], back.Status == OK)
 		if c.Status == OK {
-			v.proved[c.Name] = c
+			v.completed[c.Name] = c
 		}
 		checks = append(checks, c)
 	}

@@ -17,8 +17,8 @@ import (
 // apiAddress is the address of the API server in istiod's namespace.
 const apiAddress = "127.0.0.1:6443"
 
-// furnish creates the objects that istiod reads.
-func (i *Istiod) furnish(p plane, namespaces []corev1.Namespace) error {
+// createObjects creates the objects that istiod reads.
+func (i *Istiod) createObjects(p plane, namespaces []corev1.Namespace) error {
 	for name, config := range p.configs {
 		i.api.put(key{"api/v1/configmaps", SystemNamespace, name}, config)
 	}

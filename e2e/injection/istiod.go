@@ -63,7 +63,7 @@ func (i *Istiod) start(ctx context.Context, tools Tools, in Installation, namesp
 	if err != nil {
 		return err
 	}
-	if err := i.furnish(p, namespaces); err != nil {
+	if err := i.createObjects(p, namespaces); err != nil {
 		return err
 	}
 	if err := i.listen(); err != nil {
@@ -137,9 +137,9 @@ func (i *Istiod) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-i.ended:
-			return fmt.Errorf("istiod ended (%s):\n%s", i.cmd.ProcessState, i.lastWords())
+			return fmt.Errorf("istiod ended (%s):\n%s", i.cmd.ProcessState, i.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("istiod is not ready: %w:\n%s", ctx.Err(), i.lastWords())
+			return fmt.Errorf("istiod is not ready: %w:\n%s", ctx.Err(), i.logTail())
 		case <-tick.C:
 		}
 	}
@@ -169,8 +169,8 @@ func (i *Istiod) trust() error {
 	return nil
 }
 
-// lastWords returns the end of istiod's log.
-func (i *Istiod) lastWords() string {
+// logTail returns the end of istiod's log.
+func (i *Istiod) logTail() string {
 	text, err := os.ReadFile(i.log)
 	if err != nil {
 		return err.Error()

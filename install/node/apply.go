@@ -16,7 +16,7 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 		path := filepath.Join(s.CNIConfDir, t.Name)
 		if t.Entry != nil {
 			if err := j.Record(confKey(t.Name), *t.Entry); err != nil {
-				if !dispensable(j, t) {
+				if !needsNoRecord(j, t) {
 					return changed, unrecorded, err
 				}
 				unrecorded = append(unrecorded, fmt.Errorf("what others wrote into %s is not recorded: %w", t.Name, err))
@@ -39,9 +39,9 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 	return changed, unrecorded, nil
 }
 
-// dispensable reports whether a change may be made although it cannot be recorded: the journal's
+// needsNoRecord reports whether a change may be made although it cannot be recorded: the journal's
 // entry is sufficient to remove the plugin from the file, and no foreign content is lost.
-func dispensable(j *journal.Journal, t Target) bool {
+func needsNoRecord(j *journal.Journal, t Target) bool {
 	old, recorded := j.Entry(confKey(t.Name))
 	return recorded && slices.EqualFunc(old.Taken, t.Entry.Taken, slices.Equal) &&
 		(old.Kind != journal.Created || t.Entry.Kind == journal.Created)

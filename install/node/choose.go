@@ -14,14 +14,14 @@ import (
 func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 	_, passed, _ := chain.Discover(files, "")
 	choice, skipped, err := p.find(files)
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, s := range passed {
-		told[s.Name] = true
-		p.passedOver(s, true)
+		reported[s.Name] = true
+		p.reportSkipped(s, true)
 	}
 	for _, s := range skipped {
-		if !told[s.Name] { // no runtime comes so far
-			p.passedOver(s, false)
+		if !reported[s.Name] { // no runtime comes so far
+			p.reportSkipped(s, false)
 		}
 	}
 	if err != nil {
@@ -42,18 +42,18 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 // list that replaced it.
 func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error) {
 	name := p.CNIConfFileName
-	if list, ok := p.standIn(name); ok {
+	if list, ok := p.replacementList(name); ok {
 		name = list
 	}
 	choice, skipped, err := chain.Discover(files, name)
-	if list, ok := p.standIn(strings.TrimSuffix(name, ".conflist") + ".conf"); ok && err != nil {
+	if list, ok := p.replacementList(strings.TrimSuffix(name, ".conflist") + ".conf"); ok && err != nil {
 		choice, _, err = chain.Discover(files, list)
 	}
 	return choice, skipped, err
 }
 
-// standIn returns the list that replaced a plain configuration which no longer exists.
-func (p *planner) standIn(plain string) (string, bool) {
+// replacementList returns the list that replaced a plain configuration which no longer exists.
+func (p *planner) replacementList(plain string) (string, bool) {
 	if _, back := p.found.Files[plain]; back {
 		return "", false
 	}
@@ -65,9 +65,9 @@ func (p *planner) standIn(plain string) (string, bool) {
 	return "", false
 }
 
-// passedOver reports an invalid file. first means that it sorts before a valid one, and therefore
-// affects runtimes, unless Sluice's own configuration sorts before it.
-func (p *planner) passedOver(s chain.Skipped, first bool) {
+// reportSkipped reports an invalid file. first means that it sorts before a valid one, and
+// therefore affects runtimes, unless Sluice's own configuration sorts before it.
+func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
 	case errors.Is(s.Reason, chain.ErrNoPlugins):
@@ -112,7 +112,7 @@ func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 		p.notInUse(chosen, first)
 	}
 	if name, ok := p.hidden(files); ok && !p.found.Files[name].Settling {
-		p.Primary, p.Plugins = name, nil // as far as is known; why this is so was told
+		p.Primary, p.Plugins = name, nil // as far as is known; why this is so was reported
 	}
 }
 

@@ -46,10 +46,10 @@ func (r ConflictingWriter) String() string {
 }
 
 const (
-	// A conflicting writer rewrites at least so many times with less than memory in between. Once
-	// or twice is an upgrade.
+	// A conflicting writer rewrites at least so many times with less than conflictTTL in between.
+	// Once or twice is an upgrade.
 	contestedAfter = 3
-	memory         = 10 * time.Minute
+	conflictTTL    = 10 * time.Minute
 	// If rewrites are on average less than quiet apart, pods start without the plugin for so much
 	// of the time that the node is not ready.
 	quiet = 10 * time.Second
@@ -92,7 +92,7 @@ func (r *conflicts) rewritten(now time.Time, name, plugin string) {
 func (r *conflicts) count(now time.Time, name, plugin string, w writer) {
 	r.total[w.name]++
 	c := r.contests[name]
-	if c == nil || now.Sub(c.Last) > memory {
+	if c == nil || now.Sub(c.Last) > conflictTTL {
 		c = &ConflictingWriter{File: name, Since: now}
 		r.contests[name] = c
 	}
@@ -106,7 +106,7 @@ func (r *conflicts) active(now time.Time) []ConflictingWriter {
 	var active []ConflictingWriter
 	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
 		c := r.contests[name]
-		if now.Sub(c.Last) > memory {
+		if now.Sub(c.Last) > conflictTTL {
 			delete(r.contests, name)
 			continue
 		}

@@ -76,7 +76,7 @@ func (d *directories) check(s Settings, status *Status) {
 	if s.NodeRoot != nil {
 		root, hidden = s.NodeRoot()
 	}
-	look := func(dir, onNode, name string) Directory {
+	compare := func(dir, onNode, name string) Directory {
 		m := d.of(onNode)
 		found, err := m.compare(dir, root, onNode, hidden)
 		m.judge(found, status, onNode, true)
@@ -91,8 +91,8 @@ func (d *directories) check(s Settings, status *Status) {
 		}
 		return found
 	}
-	status.Directories.Configuration = look(s.CNIConfDir, s.NodeCNIConfDir, status.Primary)
-	status.Directories.Binary = look(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
+	status.Directories.Configuration = compare(s.CNIConfDir, s.NodeCNIConfDir, status.Primary)
+	status.Directories.Binary = compare(s.CNIBinDir, s.NodeCNIBinDir, s.Type)
 }
 
 // compare returns the state of a directory of this process. If the node's root is not accessible,
@@ -149,7 +149,7 @@ func (m *mount) judge(found Directory, status *Status, onNode string, whole bool
 // file that is being replaced, the second comparison decides.
 func sameFile(path, root, onNode string) (found Directory, err error) {
 	for range 3 {
-		found, err = lookTwice(path, root, onNode)
+		found, err = compareTwice(path, root, onNode)
 		if found == Same {
 			break
 		}
@@ -157,7 +157,7 @@ func sameFile(path, root, onNode string) (found Directory, err error) {
 	return found, err
 }
 
-func lookTwice(path, root, onNode string) (Directory, error) {
+func compareTwice(path, root, onNode string) (Directory, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Same, nil // what is not here is reported as missing

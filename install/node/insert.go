@@ -31,7 +31,7 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	if inUse && defect == chain.NotLast && p.relaxed.Position {
 		p.report(Shared, false, "%s insists on the last position in %s; Sluice's plugin is before it", list.Types()[len(list.Plugins)-1], name)
 	}
-	if len(displaced) > 0 || !p.bearable(defect, inUse) {
+	if len(displaced) > 0 || !p.acceptable(defect, inUse) {
 		var err error
 		if content, err = list.Insert(element, displaced...); err != nil {
 			p.Problems = append(p.Problems, problemOf(err))
@@ -46,9 +46,9 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: now.Mode}, e)
 }
 
-// bearable reports whether a defect may remain. In configurations after the one in use, only
+// acceptable reports whether a defect may remain. In configurations after the one in use, only
 // harmful defects are corrected.
-func (p *planner) bearable(d chain.Defect, inUse bool) bool {
+func (p *planner) acceptable(d chain.Defect, inUse bool) bool {
 	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 

@@ -32,21 +32,21 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	defer watch.Close()
 	for {
 		// Before looking, or a change in between would go unnoticed.
-		blind := watch.Renew(links(n.current())...)
+		pollErr := watch.Renew(links(n.current())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		if blind != nil {
+		if pollErr != nil {
 			n.mu.Lock()
-			n.status.add(problem(Polling, false, "changes on the node are noticed late, by looking every second: %v", blind))
+			n.status.add(problem(Polling, false, "changes on the node are noticed late, by looking every second: %v", pollErr))
 			status = n.status
 			n.mu.Unlock()
 		}
 		if publish != nil {
 			publish(status)
 		}
-		if !n.sleep(ctx, status, blind != nil) {
+		if !n.sleep(ctx, status, pollErr != nil) {
 			break
 		}
 	}
@@ -57,7 +57,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 }
 
 // sleep waits for a reason to look again. It returns false when ctx ends.
-func (n *Node) sleep(ctx context.Context, status Status, blind bool) bool {
+func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	pause := gap
 	if len(status.ConflictingWriters) > 0 {
 		pause = contestedGap
@@ -66,7 +66,7 @@ func (n *Node) sleep(ctx context.Context, status Status, blind bool) bool {
 		return false
 	}
 	long := n.current().Resync
-	if blind || !status.Installed() {
+	if polling || !status.Installed() {
 		long = min(long, retry)
 	}
 	if status.settling {

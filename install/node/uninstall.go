@@ -61,10 +61,10 @@ func (l Leftover) whose() string {
 const (
 	// poll is the interval for reading cached results.
 	poll = 500 * time.Millisecond
-	// afterglow is the time for which a runtime may use its previous configuration: some tenths of
-	// a second until it reads the new one (containerd), and the time to create a sandbox and cache
-	// its result.
-	afterglow = 2 * time.Second
+	// reloadDelay is the time for which a runtime may use its previous configuration: some tenths
+	// of a second until it reads the new one (containerd), and the time to create a sandbox and
+	// cache its result.
+	reloadDelay = 2 * time.Second
 )
 
 // Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached
@@ -140,7 +140,7 @@ func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justC
 	defer ticker.Stop()
 	settled := time.Now()
 	if justChanged {
-		settled = settled.Add(afterglow)
+		settled = settled.Add(reloadDelay)
 	}
 	for {
 		references, err := References(s.ResultDirs, s.OwnPod)

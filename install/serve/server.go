@@ -110,16 +110,16 @@ func (s *Server) Listening() bool { return s.listening.Load() }
 // remains, because the next agent replaces it; a plugin that finds no listener uses the API server
 // immediately. Errors are passed to Options.Failed, and the operation is repeated.
 func (s *Server) Run(ctx context.Context) {
-	look := newSocketWatcher(s.options.Socket)
-	defer look.close()
+	watcher := newSocketWatcher(s.options.Socket)
+	defer watcher.close()
 	var current *listener
 	var listeners sync.WaitGroup
-	told := ""
+	lastError := ""
 	for {
-		look.renew()
+		watcher.renew()
 		next, err := s.guard(current)
-		if text := fmt.Sprint(err); text != told { // and not every second
-			if told = text; err != nil {
+		if text := fmt.Sprint(err); text != lastError { // and not every second
+			if lastError = text; err != nil {
 				s.options.Failed(err)
 			}
 		}
@@ -128,9 +128,9 @@ func (s *Server) Run(ctx context.Context) {
 			current.leave()
 			current = next
 			listeners.Go(func() { s.accept(next) })
-			look.renew() // its directory may be a new one
+			watcher.renew() // its directory may be a new one
 		}
-		if !look.wait(ctx, err == nil && current.inPlace()) {
+		if !watcher.wait(ctx, err == nil && current.inPlace()) {
 			break
 		}
 	}

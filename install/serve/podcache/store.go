@@ -12,12 +12,12 @@ import (
 
 // store is the store of a watch. It is safe for concurrent use. Without a watch it is empty.
 type store struct {
-	mu      sync.RWMutex
-	objects map[name]*kept
-	synced  bool
-	broken  error      // why there is no watch now
-	told    time.Time  // when that was told last
-	changed func(name) // may be nil; called after each change, with the zero name if it may be of all
+	mu       sync.RWMutex
+	objects  map[name]*kept
+	synced   bool
+	broken   error      // why there is no watch now
+	reported time.Time  // when that was told last
+	changed  func(name) // may be nil; called after each change, with the zero name if it may be of all
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -99,16 +99,16 @@ func (s *store) refusal() error {
 const quiet = 30 * time.Second
 
 // note records the result of the last request, and reports whether it is a failure to report.
-func (s *store) note(err error) (tell bool) {
+func (s *store) note(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	tell = err != nil && (s.broken == nil || now.Sub(s.told) >= quiet)
-	if tell {
-		s.told = now
+	report = err != nil && (s.broken == nil || now.Sub(s.reported) >= quiet)
+	if report {
+		s.reported = now
 	}
 	s.broken = err
-	return tell
+	return report
 }
 
 // Transformer implements [cache.TransformingStore]: the objects of a streamed list are converted
