@@ -36,7 +36,8 @@ func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	c := last.Chain("SLUICE_OUTPUT")
 	c.Rules = append(c.Rules, rules.Rule{
 		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-		Actions: []rules.Action{rules.TProxyDrop{Port: 15006, Value: 1, Mask: 1}}, // a target for mangle only
+		// a target for mangle only
+		Actions: []rules.Action{rules.TProxyDrop{Port: 15006, Value: 1, Mask: 1}},
 	})
 	return l
 }
@@ -48,8 +49,16 @@ func TestLegacyUndoesEverythingWhenTheLastTableIsRefused(t *testing.T) {
 		change []func(*rules.Redirect)
 	}{
 		{"a first installation", nil, []func(*rules.Redirect){tproxy, allDNS}},
-		{"a change of the mode", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, allDNS}},
-		{"and back", []func(*rules.Redirect){dual, tproxy, allDNS, exclusions}, []func(*rules.Redirect){dropInvalid}},
+		{
+			"a change of the mode",
+			[]func(*rules.Redirect){dual},
+			[]func(*rules.Redirect){tproxy, allDNS},
+		},
+		{
+			"and back",
+			[]func(*rules.Redirect){dual, tproxy, allDNS, exclusions},
+			[]func(*rules.Redirect){dropInvalid},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
@@ -62,7 +71,8 @@ func TestLegacyUndoesEverythingWhenTheLastTableIsRefused(t *testing.T) {
 			if result != (compat.Result{}) {
 				t.Errorf("%+v, want that nothing was done", result)
 			}
-			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "iptables-legacy ip6 nat: replace") {
+			if !errors.Is(err, unix.EINVAL) ||
+				!strings.Contains(err.Error(), "iptables-legacy ip6 nat: replace") {
 				t.Errorf("error %v, want that table ip6 nat is refused", err)
 			}
 			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
@@ -119,7 +129,8 @@ func TestAppliersAtOnce(t *testing.T) {
 // between a replacement and the next: the kernel has no other way to keep them.)
 func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
 	ns := netnstest.New(t)
-	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
+		"*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")
 	var stopped atomic.Bool
 	var others sync.WaitGroup
 	for _, name := range []string{"nat", "mangle"} {
@@ -156,7 +167,8 @@ func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
 	}
 	stopped.Store(true)
 	others.Wait()
-	if dump := istiotest.Dump(t, ns, istiotest.Legacy); !strings.Contains(dump, " -A OUTPUT -o eth3 -j ACCEPT\n") {
+	if dump := istiotest.Dump(t, ns, istiotest.Legacy); !strings.Contains(dump,
+		" -A OUTPUT -o eth3 -j ACCEPT\n") {
 		t.Errorf("the other rule is lost:\n%s", dump)
 	}
 }
@@ -167,12 +179,15 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 	for _, e := range append(slices.Clone(backends), compat.BackendAuto) {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
-			err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0) })
+			err := ns.Do(func() error {
+				return os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("1"), 0)
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = chosen(t, e).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
-			if !errors.Is(err, route.ErrNoIPv6) || strings.Contains(err.Error(), "cannot be used") || compat.IsNotSupported(err) {
+			if !errors.Is(err, route.ErrNoIPv6) ||
+				strings.Contains(err.Error(), "cannot be used") || compat.IsNotSupported(err) {
 				t.Errorf("error %v, want that there is no IPv6", err)
 			}
 			nothingHeld(t, ns)

@@ -15,7 +15,8 @@ type BackendName string
 const (
 	BackendNFT    BackendName = "nft"    // nf_tables
 	BackendLegacy BackendName = "legacy" // the tables of iptables-legacy and ip6tables-legacy
-	BackendAuto   BackendName = "auto"   // the first that the kernel supports, nft before legacy: see [Choose]
+	// the first that the kernel supports, nft before legacy: see [Choose]
+	BackendAuto BackendName = "auto"
 )
 
 // String returns the display name: "iptables-legacy" instead of "legacy".

@@ -136,9 +136,13 @@ func needs(rs *rules.Ruleset, f nft.Feature) bool {
 	case nft.FeatureTProxy:
 		return anyRule(rs, func(r *rules.Rule) bool { return has[rules.TProxy](r.Actions) })
 	case nft.FeatureZone:
-		return anyRule(rs, func(r *rules.Rule) bool { return has[rules.SetZone](r.Actions) || has[rules.MatchState](r.Matches) })
+		return anyRule(rs, func(r *rules.Rule) bool {
+			return has[rules.SetZone](r.Actions) || has[rules.MatchState](r.Matches)
+		})
 	case nft.FeatureRoute:
-		return anyChain(rs, func(c *rules.Chain) bool { return c.Base != nil && c.Base.Type == rules.Route })
+		return anyChain(rs, func(c *rules.Chain) bool {
+			return c.Base != nil && c.Base.Type == rules.Route
+		})
 	case nft.FeatureInterval:
 		return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool { return len(t.Sets()) > 0 })
 	}

@@ -20,7 +20,9 @@ type nftBackend struct {
 func (nftBackend) Name() BackendName { return BackendNFT }
 
 // Apply implements Backend.
-func (b nftBackend) Apply(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (result Result, err error) {
+func (b nftBackend) Apply(
+	ns *netns.NS, rs rules.Ruleset, prev Snapshot,
+) (result Result, err error) {
 	if ns != nil {
 		err = inNamespace(ns, func() (err error) {
 			result, err = b.Apply(nil, rs, prev)
@@ -175,7 +177,8 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 		}, nil
 	}
 	c := Comparison{
-		Backend: BackendNFT, Differences: rules.Compare(rs, found.Ruleset), HasRules: anyRules(found.Tables),
+		Backend: BackendNFT, Differences: rules.Compare(rs, found.Ruleset),
+		HasRules: anyRules(found.Tables),
 	}
 	if !prev.legacyEmpty || len(c.Differences) > 0 {
 		var old []rules.Table

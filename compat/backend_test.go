@@ -48,7 +48,9 @@ func allDNS(r *rules.Redirect)      { r.DNS = rules.DNS{Capture: true, All: true
 func dropInvalid(r *rules.Redirect) { r.DropInvalid = true }
 
 func exclusions(r *rules.Redirect) {
-	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")}
+	r.OutboundExcludeCIDRs = []netip.Prefix{
+		netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64"),
+	}
 	r.OutboundExcludePorts = rules.Singles[uint16](5432, 9000)
 	r.ExcludeInterfaces = []rules.InterfaceName{{Name: "eth1"}, {Name: "tap", Prefix: true}}
 	r.RerouteInterfaces = []rules.InterfaceName{{Name: "vnet0"}}
@@ -65,7 +67,9 @@ func compiled(t testing.TB, change ...func(*rules.Redirect)) rules.Ruleset {
 }
 
 // applied applies, wants the outcome, and wants that exactly this is what the namespace then holds.
-func applied(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, want nft.Outcome) compat.Result {
+func applied(
+	t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, want nft.Outcome,
+) compat.Result {
 	t.Helper()
 	result, err := b.Apply(ns, rs, compat.Snapshot{})
 	if err != nil {
@@ -134,21 +138,31 @@ func TestBackendsHoldWhatTheyApply(t *testing.T) {
 		}{
 			{"redirect", nil},
 			{"tproxy, both families, DNS", []func(*rules.Redirect){tproxy, dual, allDNS}},
-			{"exclusions of every kind", []func(*rules.Redirect){dual, exclusions, allDNS, dropInvalid}},
-			{"exclusions of every kind, tproxy", []func(*rules.Redirect){tproxy, dual, exclusions, allDNS, dropInvalid}},
-			{"on a live pod", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) { r.KeepEstablished = true }}},
+			{
+				"exclusions of every kind",
+				[]func(*rules.Redirect){dual, exclusions, allDNS, dropInvalid},
+			},
+			{
+				"exclusions of every kind, tproxy",
+				[]func(*rules.Redirect){tproxy, dual, exclusions, allDNS, dropInvalid},
+			},
+			{"on a live pod", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) {
+				r.KeepEstablished = true
+			}}},
 		} {
 			t.Run(string(e)+"/"+tc.name, func(t *testing.T) {
 				ns := netnstest.New(t)
 				b, rs := chosen(t, e), compiled(t, tc.change...)
-				if r := applied(t, b, ns, rs, nft.Created); r.Backend != e || r.Rules == 0 || r.Moved {
+				if r := applied(t, b, ns, rs, nft.Created); r.Backend != e || r.Rules == 0 ||
+					r.Moved {
 					t.Errorf("result %+v", r)
 				}
 				if r := applied(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
 					t.Errorf("unchanged, but %+v", r)
 				}
 				held, err := b.Read(ns)
-				if err != nil || len(held.Tables) == 0 || !cmp.Equal(held.Routing.Policies, rs.Routing.Policies) {
+				if err != nil || len(held.Tables) == 0 ||
+					!cmp.Equal(held.Routing.Policies, rs.Routing.Policies) {
 					t.Errorf("read %v, error %v", held, err)
 				}
 				if removed, err := b.Remove(ns); err != nil || !removed {
@@ -169,7 +183,8 @@ func TestCommentsAreNoDrift(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
-			earlier, rs := compiled(t, tproxy, allDNS, exclusions), compiled(t, tproxy, allDNS, exclusions)
+			earlier, rs := compiled(t, tproxy, allDNS, exclusions),
+				compiled(t, tproxy, allDNS, exclusions)
 			for i := range earlier.Tables[0].Chains {
 				for j := range earlier.Tables[0].Chains[i].Rules {
 					earlier.Tables[0].Chains[i].Rules[j].Comment = "in earlier words"
@@ -186,7 +201,11 @@ func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
 	tables, err := xtables.Tables(ns)
-	want := []xtables.ID{{Family: rules.IPv4, Name: "mangle"}, {Family: rules.IPv4, Name: "nat"}, {Family: rules.IPv4, Name: "raw"}}
+	want := []xtables.ID{
+		{Family: rules.IPv4, Name: "mangle"},
+		{Family: rules.IPv4, Name: "nat"},
+		{Family: rules.IPv4, Name: "raw"},
+	}
 	if err != nil || !slices.Equal(tables, want) {
 		t.Errorf("tables %v, error %v, want %v", tables, err, want)
 	}
@@ -225,7 +244,8 @@ func TestLegacyKeepsOthersRulesAndCounters(t *testing.T) {
 func TestLegacyRunsFirst(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
-	for line := range strings.Lines(istiotest.Run(t, ns, "", "iptables-legacy", "-t", "nat", "-S", "OUTPUT")) {
+	for line := range strings.Lines(istiotest.Run(t, ns, "", "iptables-legacy", "-t", "nat", "-S",
+		"OUTPUT")) {
 		if strings.HasPrefix(line, "-A") {
 			if line != "-A OUTPUT -j SLUICE_OUTPUT\n" {
 				t.Errorf("first is %s", line)
@@ -242,13 +262,19 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 		{"a rule more in our chain", "-t nat -I SLUICE_OUTPUT -j ACCEPT"},
 		{"a rule less", "-t nat -D SLUICE_OUTPUT 1"},
 		{"another rule in place of one", "-t nat -R SLUICE_OUTPUT 1 -o eth9 -j RETURN"},
-		{"a rule that nobody knows", "-t nat -A SLUICE_OUTPUT -m statistic --mode random --probability 0.5 -j RETURN"},
+		{
+			"a rule that nobody knows",
+			"-t nat -A SLUICE_OUTPUT -m statistic --mode random --probability 0.5 -j RETURN",
+		},
 		{"no jump", "-t nat -D OUTPUT -j SLUICE_OUTPUT"},
 		{"a second jump", "-t nat -A OUTPUT -j SLUICE_OUTPUT"},
 		{"a jump for some packets only", "-t nat -R OUTPUT 1 -p tcp -j SLUICE_OUTPUT"},
 		{"a jump from a chain of others", "-t nat -N OTHER; -t nat -A OTHER -j SLUICE_OUTPUT"},
 		{"a chain more", "-t nat -N SLUICE_OTHER"},
-		{"a rule of others before ours, which may keep packets from the proxy", "-t nat -I OUTPUT -j ACCEPT"},
+		{
+			"a rule of others before ours, which may keep packets from the proxy",
+			"-t nat -I OUTPUT -j ACCEPT",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -261,7 +287,8 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 			if err != nil || len(found.Differences) == 0 {
 				t.Errorf("nothing found, error %v", err)
 			}
-			if plan, err := b.Plan(ns, rs, compat.Snapshot{}); err != nil || plan.Outcome != nft.Replaced {
+			if plan, err := b.Plan(ns, rs, compat.Snapshot{}); err != nil ||
+				plan.Outcome != nft.Replaced {
 				t.Errorf("plan %+v, error %v", plan, err)
 			}
 			applied(t, b, ns, rs, nft.Replaced)
@@ -275,7 +302,8 @@ func TestLegacyLeavesOthersOutOfTheComparison(t *testing.T) {
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)
 	applied(t, b, ns, rs, nft.Created)
 	for _, change := range []string{
-		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER", "-t filter -A INPUT -j ACCEPT", "-t mangle -A PREROUTING -i eth9 -j ACCEPT",
+		"-t nat -A OUTPUT -j ACCEPT", "-t mangle -P OUTPUT DROP", "-t nat -N OTHER",
+		"-t filter -A INPUT -j ACCEPT", "-t mangle -A PREROUTING -i eth9 -j ACCEPT",
 	} {
 		istiotest.Run(t, ns, "", "iptables-legacy", strings.Fields(change)...)
 	}

@@ -128,7 +128,8 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 }
 
 // knownInverts contains all bits that the kernel accepts (IPT_INV_MASK, IP6T_INV_MASK).
-const knownInverts = xtables.InvertIn | xtables.InvertOut | xtables.InvertTOS | xtables.InvertSource |
+const knownInverts = xtables.InvertIn | xtables.InvertOut | xtables.InvertTOS |
+	xtables.InvertSource |
 	xtables.InvertDestination | xtables.InvertFragment | xtables.InvertProtocol
 
 // A headerDecoder collects matches; invert contains the bits that no match has used yet.
@@ -164,13 +165,16 @@ func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 		return
 	}
 	name, _, ended := bytes.Cut(i.Name[:length], []byte{0})
-	if !ended && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 || ended && len(name)+1 != length {
+	if !ended && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 ||
+		ended && len(name)+1 != length {
 		side := map[bool]string{false: "incoming", true: "outgoing"}[out]
-		d.unknown(rules.Reads, "%s%s interface %q in the bits of %x", d.not(invert), side, i.Name, i.Mask)
+		d.unknown(rules.Reads, "%s%s interface %q in the bits of %x", d.not(invert), side, i.Name,
+			i.Mask)
 		return
 	}
 	d.matches = append(d.matches, rules.MatchInterface{
-		Out: out, Not: d.inverted(invert), Names: []rules.InterfaceName{{Name: string(name), Prefix: !ended}},
+		Out: out, Not: d.inverted(invert),
+		Names: []rules.InterfaceName{{Name: string(name), Prefix: !ended}},
 	})
 }
 
@@ -182,11 +186,16 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if the mask is not a prefix
 	p := netip.PrefixFrom(a.Addr, ones)
 	if ones == 0 || p.Masked() != p {
-		name := map[rules.Side]string{rules.Source: "source", rules.Destination: "destination"}[side]
-		d.unknown(rules.Reads, "%s%s address %s in the bits of %s", d.not(invert), name, a.Addr, a.Mask)
+		name := map[rules.Side]string{
+			rules.Source: "source", rules.Destination: "destination",
+		}[side]
+		d.unknown(rules.Reads, "%s%s address %s in the bits of %s", d.not(invert), name, a.Addr,
+			a.Mask)
 		return
 	}
-	d.matches = append(d.matches, rules.MatchAddr{Side: side, Not: d.inverted(invert), Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}})
+	d.matches = append(d.matches, rules.MatchAddr{
+		Side: side, Not: d.inverted(invert), Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)},
+	})
 }
 
 // protocol converts the transport protocol.
@@ -196,6 +205,7 @@ func (d *headerDecoder) protocol(number uint16) {
 		return
 	}
 	d.matches = append(d.matches, rules.MatchProtocol{
-		Not: d.inverted(xtables.InvertProtocol), Protocols: []rules.Protocol{rules.Protocol(number)},
+		Not:       d.inverted(xtables.InvertProtocol),
+		Protocols: []rules.Protocol{rules.Protocol(number)},
 	})
 }

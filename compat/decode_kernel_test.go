@@ -76,17 +76,23 @@ func TestEffectsOfAllMatches(t *testing.T) {
 	eachExtension(t, "matches", xtables.KindMatch, func(f rules.Family, x xt.Extension) {
 		noted := xt.MatchEffect(x.Name)
 		for _, p := range []rules.Protocol{rules.TCP, rules.UDP, rules.ICMP, rules.ICMPv6} {
-			r := rules.Rule{Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{p}}}}
+			r := rules.Rule{
+				Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{p}}},
+			}
 			for _, m := range xt.DecodeMatch(&r, f, x) {
 				u, unknown := m.(rules.Unknown)
 				switch {
 				case noted == rules.Records && unknown && u.Effect == noted:
 				case !noted.IsCondition() && (!unknown || u.Effect != rules.Anything):
-					t.Errorf("%s revision %d is %#v, and MatchEffect does not know it", x.Name, x.Revision, m)
-				case unknown && noted.IsCondition() && u.State != "" && (u.Effect == rules.Records || u.Effect == rules.Writes):
+					t.Errorf("%s revision %d is %#v, and MatchEffect does not know it", x.Name,
+						x.Revision, m)
+				case unknown && noted.IsCondition() && u.State != "" &&
+					(u.Effect == rules.Records || u.Effect == rules.Writes):
 				case unknown && u.Effect != noted && u.Effect != rules.Anything:
-					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect, noted)
-				case unknown && u.Effect == rules.Anything && noted.IsCondition() && x.Name != "socket":
+					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect,
+						noted)
+				case unknown && u.Effect == rules.Anything && noted.IsCondition() &&
+					x.Name != "socket":
 					t.Errorf("revision %d of %s is not known: read its source", x.Revision, x.Name)
 				}
 			}
@@ -95,7 +101,9 @@ func TestEffectsOfAllMatches(t *testing.T) {
 }
 
 // targetWords are the targets that the model has a word for, in some of their uses.
-var targetWords = []string{"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "TPROXY"}
+var targetWords = []string{
+	"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "TPROXY",
+}
 
 // observers are targets that change nothing about the packet and let the chain go on.
 var observers = []string{"AUDIT", "IDLETIMER", "LED", "LOG", "NFLOG", "TRACE", "ULOG"}
@@ -115,7 +123,8 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			if x.Name != "SNAT" && x.Name != "MASQUERADE" {
 				t.Errorf("%s revision %d only translates the source", x.Name, x.Revision)
 			}
-		case unknown && (u.Effect == rules.Anything || u.Effect == rules.Writes || x.Name == "CONNMARK"):
+		case unknown && (u.Effect == rules.Anything || u.Effect == rules.Writes ||
+			x.Name == "CONNMARK"):
 		case !unknown && slices.Contains(targetWords, x.Name):
 		default:
 			t.Errorf("%s revision %d is %#v", x.Name, x.Revision, a)

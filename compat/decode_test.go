@@ -29,14 +29,26 @@ func TestDecodeRules(t *testing.T) {
 		{rules.IPv4, "-i eth1 -j RETURN", `iifname "eth1" counter return`},
 		{rules.IPv4, "! -i eth1 -j RETURN", `iifname != "eth1" counter return`},
 		{rules.IPv4, "-o tap+ -j RETURN", `oifname "tap*" counter return`},
-		{rules.IPv4, "-i a23456789012345 -o b2345678901234+", `iifname "a23456789012345" oifname "b2345678901234*" counter`},
+		{
+			rules.IPv4, "-i a23456789012345 -o b2345678901234+",
+			`iifname "a23456789012345" oifname "b2345678901234*" counter`,
+		},
 		{rules.IPv4, "-p tcp", "meta l4proto tcp counter"},
 		{rules.IPv4, "! -p 200", "meta l4proto != 200 counter"},
-		{rules.IPv4, "-s 10.0.0.1 ! -d 127.0.0.0/8", "ip saddr 10.0.0.1 ip daddr != 127.0.0.0/8 counter"},
-		{rules.IPv4, "-s 10.0.0.1/255.0.0.255", "unknown(source address 10.0.0.1 in the bits of 255.0.0.255) counter"},
+		{
+			rules.IPv4, "-s 10.0.0.1 ! -d 127.0.0.0/8",
+			"ip saddr 10.0.0.1 ip daddr != 127.0.0.0/8 counter",
+		},
+		{
+			rules.IPv4, "-s 10.0.0.1/255.0.0.255",
+			"unknown(source address 10.0.0.1 in the bits of 255.0.0.255) counter",
+		},
 		{rules.IPv4, "-f", "unknown(flags 0x1, inverted 0x0) counter"},
 		{rules.IPv4, "! -f", "unknown(flags 0x1, inverted 0x20) counter"},
-		{rules.IPv4, "-p tcp -m mark --mark 0x539 -j CONNMARK --save-mark", "meta l4proto tcp meta mark 0x539 counter ct mark set meta mark"},
+		{
+			rules.IPv4, "-p tcp -m mark --mark 0x539 -j CONNMARK --save-mark",
+			"meta l4proto tcp meta mark 0x539 counter ct mark set meta mark",
+		},
 		{
 			rules.IPv4, "-p tcp -m connmark ! --mark 1/3 -j CONNMARK --restore-mark",
 			"meta l4proto tcp ct mark & 0x3 != 0x1 counter meta mark set ct mark",
@@ -45,7 +57,10 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv4, "-o lo -m owner --uid-owner 7-9 ! --gid-owner 3 -j MARK --set-mark 0x53a",
 			`oifname "lo" meta skuid 7-9 meta skgid != 3 counter meta mark set 0x53a`,
 		},
-		{rules.IPv4, "-j MARK --set-xmark 1/2", "counter meta mark set meta mark & 0xfffffffd ^ 0x1"},
+		{
+			rules.IPv4, "-j MARK --set-xmark 1/2",
+			"counter meta mark set meta mark & 0xfffffffd ^ 0x1",
+		},
 		{
 			rules.IPv4, "-p udp -m udp --dport 53 -j TTL --ttl-set 3",
 			"udp dport 53 counter unknown(target TTL revision 0)",
@@ -57,26 +72,56 @@ func TestDecodeRules(t *testing.T) {
 		{rules.IPv6, "! -p udp", "meta l4proto != udp counter"},
 		{rules.IPv6, "-j MARK --set-mark 5", "counter meta mark set 0x5"},
 		{rules.IPv4, "-p tcp -m tcp", "meta l4proto tcp counter"},
-		{rules.IPv4, "-p tcp --sport 80 ! --dport 8000:9000", "tcp sport 80 tcp dport != 8000-9000 counter"},
+		{
+			rules.IPv4, "-p tcp --sport 80 ! --dport 8000:9000",
+			"tcp sport 80 tcp dport != 8000-9000 counter",
+		},
 		{rules.IPv4, "-p tcp --syn", "tcp flags & (fin | syn | rst | ack) == syn counter"},
-		{rules.IPv4, "-p tcp ! --tcp-flags SYN,ACK SYN --dport 80", "tcp dport 80 tcp flags & (syn | ack) != syn counter"},
-		{rules.IPv4, "-p tcp --tcp-option 8", "meta l4proto tcp unknown(match tcp revision 0) counter"},
+		{
+			rules.IPv4, "-p tcp ! --tcp-flags SYN,ACK SYN --dport 80",
+			"tcp dport 80 tcp flags & (syn | ack) != syn counter",
+		},
+		{
+			rules.IPv4, "-p tcp --tcp-option 8",
+			"meta l4proto tcp unknown(match tcp revision 0) counter",
+		},
 		{rules.IPv4, "-p udp ! --sport 53", "udp sport != 53 counter"},
-		{rules.IPv4, "-p tcp -m multiport --dports 443,80,8000:9000", "tcp dport { 80, 443, 8000-9000 } counter"},
+		{
+			rules.IPv4, "-p tcp -m multiport --dports 443,80,8000:9000",
+			"tcp dport { 80, 443, 8000-9000 } counter",
+		},
 		{rules.IPv4, "-p udp -m multiport ! --sports 1,3", "udp sport != { 1, 3 } counter"},
-		{rules.IPv4, "-p tcp -m multiport --ports 1,3", "{ th sport { 1, 3 }, th dport { 1, 3 } } meta l4proto tcp counter"},
+		{
+			rules.IPv4, "-p tcp -m multiport --ports 1,3",
+			"{ th sport { 1, 3 }, th dport { 1, 3 } } meta l4proto tcp counter",
+		},
 		{rules.IPv4, "-p sctp -m multiport --dports 1,3", "sctp dport { 1, 3 } counter"},
 		{rules.IPv4, "-p sctp -m sctp --dport 1", "sctp dport 1 counter"},
 		{rules.IPv4, "-m owner --socket-exists", "meta skuid 0-4294967295 counter"},
 		{rules.IPv4, "-m owner ! --socket-exists", "meta skuid != 0-4294967295 counter"},
 		{rules.IPv4, "-m owner --socket-exists ! --uid-owner 5", "meta skuid != 5 counter"},
-		{rules.IPv4, "-m conntrack --ctstate RELATED,ESTABLISHED", "ct state established,related counter"},
-		{rules.IPv4, "-m conntrack ! --ctstate INVALID,NEW,UNTRACKED", "ct state != new,invalid,untracked counter"},
+		{
+			rules.IPv4, "-m conntrack --ctstate RELATED,ESTABLISHED",
+			"ct state established,related counter",
+		},
+		{
+			rules.IPv4, "-m conntrack ! --ctstate INVALID,NEW,UNTRACKED",
+			"ct state != new,invalid,untracked counter",
+		},
 		{rules.IPv4, "-m conntrack --ctstate DNAT", "ct state dnat counter"},
-		{rules.IPv4, "-m conntrack --ctstate NEW --ctproto 6", "unknown(match conntrack revision 3) counter"},
+		{
+			rules.IPv4, "-m conntrack --ctstate NEW --ctproto 6",
+			"unknown(match conntrack revision 3) counter",
+		},
 		{rules.IPv4, "-m state --state NEW", "ct state new counter"},
-		{rules.IPv4, "-m iprange --src-range 10.0.0.1-10.0.0.9", "ip saddr 10.0.0.1-10.0.0.9 counter"},
-		{rules.IPv6, "-m iprange ! --dst-range fd00::1-fd00::9", "ip6 daddr != fd00::1-fd00::9 counter"},
+		{
+			rules.IPv4, "-m iprange --src-range 10.0.0.1-10.0.0.9",
+			"ip saddr 10.0.0.1-10.0.0.9 counter",
+		},
+		{
+			rules.IPv6, "-m iprange ! --dst-range fd00::1-fd00::9",
+			"ip6 daddr != fd00::1-fd00::9 counter",
+		},
 		{rules.IPv4, "-m limit --limit 5/sec", "unknown(match limit revision 0) counter"},
 		{
 			rules.IPv4, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
@@ -86,23 +131,53 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv6, "-p udp -j TPROXY --on-port 15006 --tproxy-mark 1/3",
 			"meta l4proto udp counter TPROXY redirect 0.0.0.0:15006 mark 0x1/0x3",
 		},
-		{rules.IPv4, "-p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1", "meta l4proto tcp counter TPROXY redirect 127.0.0.1:15006 mark 0x0/0x0"},
-		{rules.IPv4, "-p tcp -j TPROXY --on-port 0", "meta l4proto tcp counter TPROXY redirect 0.0.0.0:0 mark 0x0/0x0"},
-		{rules.IPv4, "-j CONNMARK --save-mark --mask 15", "counter ct mark set meta mark & 0xf ^ ct mark & 0xfffffff0"},
+		{
+			rules.IPv4, "-p tcp -j TPROXY --on-port 15006 --on-ip 127.0.0.1",
+			"meta l4proto tcp counter TPROXY redirect 127.0.0.1:15006 mark 0x0/0x0",
+		},
+		{
+			rules.IPv4, "-p tcp -j TPROXY --on-port 0",
+			"meta l4proto tcp counter TPROXY redirect 0.0.0.0:0 mark 0x0/0x0",
+		},
+		{
+			rules.IPv4, "-j CONNMARK --save-mark --mask 15",
+			"counter ct mark set meta mark & 0xf ^ ct mark & 0xfffffff0",
+		},
 		{rules.IPv4, "-j LOG --log-prefix x", "counter"},
 		{rules.IPv6, "-j NFLOG --nflog-group 3", "counter"},
 		{rules.IPv4, "-t raw -j TRACE", "counter"},
-		{rules.IPv4, "-t raw -p udp --dport 53 -j CT --zone 2", "udp dport 53 counter ct zone set 2"},
+		{
+			rules.IPv4, "-t raw -p udp --dport 53 -j CT --zone 2",
+			"udp dport 53 counter ct zone set 2",
+		},
 		{rules.IPv6, "-t raw -j CT --zone 1", "counter ct zone set 1"},
 		{rules.IPv4, "-t raw -j CT --notrack", "counter notrack"},
 		{rules.IPv4, "-t raw -j CT --zone-orig 2", "counter unknown(target CT revision 2)"},
-		{rules.IPv4, "-t nat -p tcp -j REDIRECT --to-ports 15001", "meta l4proto tcp counter redirect to :15001"},
-		{rules.IPv6, "-t nat -p tcp -j REDIRECT --to-ports 15001", "meta l4proto tcp counter redirect to :15001"},
+		{
+			rules.IPv4, "-t nat -p tcp -j REDIRECT --to-ports 15001",
+			"meta l4proto tcp counter redirect to :15001",
+		},
+		{
+			rules.IPv6, "-t nat -p tcp -j REDIRECT --to-ports 15001",
+			"meta l4proto tcp counter redirect to :15001",
+		},
 		{rules.IPv4, "-t nat -p tcp -j REDIRECT", "meta l4proto tcp counter redirect"},
-		{rules.IPv6, "-t nat -p tcp -j REDIRECT --to-ports 1-2", "meta l4proto tcp counter redirect to :1-2"},
-		{rules.IPv4, "-t nat -p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
-		{rules.IPv6, "-t nat -p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
-		{rules.IPv4, "-t nat -p tcp -j DNAT --to-destination 10.0.0.1:80", "meta l4proto tcp counter dnat ip to 10.0.0.1:80"},
+		{
+			rules.IPv6, "-t nat -p tcp -j REDIRECT --to-ports 1-2",
+			"meta l4proto tcp counter redirect to :1-2",
+		},
+		{
+			rules.IPv4, "-t nat -p tcp -j DNAT --to-destination :8080",
+			"meta l4proto tcp counter dnat to :8080",
+		},
+		{
+			rules.IPv6, "-t nat -p tcp -j DNAT --to-destination :8080",
+			"meta l4proto tcp counter dnat to :8080",
+		},
+		{
+			rules.IPv4, "-t nat -p tcp -j DNAT --to-destination 10.0.0.1:80",
+			"meta l4proto tcp counter dnat ip to 10.0.0.1:80",
+		},
 		{rules.IPv4, "-t nat -j MASQUERADE", "counter unknown(target MASQUERADE revision 0)"},
 	} {
 		t.Run(tc.family.String()+" "+tc.rule, func(t *testing.T) {
@@ -111,7 +186,8 @@ func TestDecodeRules(t *testing.T) {
 			if text, ok := strings.CutPrefix(rule, "-t "); ok {
 				name, rule, _ = strings.Cut(text, " ")
 			}
-			istiotest.Restore(t, ns, istiotest.Legacy, tc.family, "*"+name+"\n:CHAIN - [0:0]\n:RULES - [0:0]\n[3:99] -A RULES "+rule+"\nCOMMIT\n")
+			istiotest.Restore(t, ns, istiotest.Legacy, tc.family, "*"+name+
+				"\n:CHAIN - [0:0]\n:RULES - [0:0]\n[3:99] -A RULES "+rule+"\nCOMMIT\n")
 			table, err := xtables.Read(ns, tc.family, name)
 			if err != nil {
 				t.Fatal(err)
@@ -140,7 +216,8 @@ func TestDecodeHeaderOfALaterKernel(t *testing.T) {
 			addMatch(&r, m)
 		}
 		want := rules.Rule{
-			Matches: []rules.Match{lo}, Actions: []rules.Action{rules.Unknown{Text: name}, rules.Require{Match: length}},
+			Matches: []rules.Match{lo},
+			Actions: []rules.Action{rules.Unknown{Text: name}, rules.Require{Match: length}},
 		}
 		if diff := cmp.Diff(want, r); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -164,7 +241,8 @@ func TestDecodeComments(t *testing.T) {
 
 func TestDecodeChains(t *testing.T) {
 	ns := netnstest.New(t)
-	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*mangle\n:OUTPUT DROP [0:0]\n:CHAIN - [0:0]\nCOMMIT\n*nat\nCOMMIT\n")
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
+		"*mangle\n:OUTPUT DROP [0:0]\n:CHAIN - [0:0]\nCOMMIT\n*nat\nCOMMIT\n")
 	var got []string
 	for _, name := range []string{"mangle", "nat"} {
 		table, err := xtables.Read(ns, rules.IPv4, name)
@@ -198,9 +276,14 @@ func TestDecodeChains(t *testing.T) {
 
 // Whatever bytes a rule has, nothing of it is left out: what the model cannot say is unknown.
 func FuzzDecodeHeader(f *testing.F) {
-	f.Add(false, []byte("eth1\x00"), []byte("\xff\xff\xff\xff\xff\x00"), []byte{10, 0, 0, 0}, []byte{255, 0, 0, 0}, uint16(6), byte(0), byte(1))
-	f.Add(true, []byte("tap+"), []byte("\xff\xff\xff"), make([]byte, 16), []byte{15: 1}, uint16(300), byte(3), byte(0x7f))
-	f.Fuzz(func(t *testing.T, six bool, name, nameMask, addr, addrMask []byte, protocol uint16, flags, invert byte) {
+	f.Add(false, []byte("eth1\x00"), []byte("\xff\xff\xff\xff\xff\x00"), []byte{10, 0, 0, 0},
+		[]byte{255, 0, 0, 0}, uint16(6), byte(0), byte(1))
+	f.Add(true, []byte("tap+"), []byte("\xff\xff\xff"), make([]byte, 16), []byte{15: 1},
+		uint16(300), byte(3), byte(0x7f))
+	f.Fuzz(func(
+		t *testing.T, six bool, name, nameMask, addr, addrMask []byte, protocol uint16,
+		flags, invert byte,
+	) {
 		family, size := rules.IPv4, 4
 		if six {
 			family, size = rules.IPv6, 16
@@ -218,11 +301,13 @@ func FuzzDecodeHeader(f *testing.F) {
 		copy(h.In.Mask[:], nameMask)
 		matches := decodeHeader(family, h)
 		text := (&rules.Rule{Matches: matches}).String()
-		if asked := h.In.Mask != (xtables.Interface{}).Mask; asked != strings.Contains(text, "if") && !strings.Contains(text, "interface") {
+		if asked := h.In.Mask != (xtables.Interface{}).Mask; asked != strings.Contains(text,
+			"if") && !strings.Contains(text, "interface") {
 			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
 		}
 		// Without a mask the kernel compares addresses of IPv4 with 0.0.0.0, and none of IPv6.
-		if asked := !h.Source.Mask.IsUnspecified() || !six && !h.Source.Addr.IsUnspecified(); asked != strings.Contains(text, "addr") {
+		if asked := !h.Source.Mask.IsUnspecified() ||
+			!six && !h.Source.Addr.IsUnspecified(); asked != strings.Contains(text, "addr") {
 			t.Errorf("address %s %s: %s", h.Source.Addr, h.Source.Mask, text)
 		}
 		if invert != 0 && !strings.Contains(text, "!=") && !strings.Contains(text, "unknown") {
@@ -247,7 +332,8 @@ func encodeAgain(t *testing.T, family rules.Family, matches []rules.Match) {
 		t.Fatal(err)
 	}
 	again := decodeRule(family, &r)
-	if got, want := (&rules.Rule{Matches: again.Matches}).String(), (&rules.Rule{Matches: matches}).String(); got != want {
+	if got, want := (&rules.Rule{Matches: again.Matches}).String(),
+		(&rules.Rule{Matches: matches}).String(); got != want {
 		t.Errorf("%s is encoded to %s", want, got)
 	}
 }

@@ -15,14 +15,16 @@ import (
 func TestUnknownRulesAreTheSame(t *testing.T) {
 	list := []string{
 		"-m length --length 100", "-m length --length 101", "-m length ! --length 100",
-		"-m statistic --mode nth --every 3 --packet 0", "-m statistic --mode nth --every 3 --packet 1",
+		"-m statistic --mode nth --every 3 --packet 0",
+		"-m statistic --mode nth --every 3 --packet 1",
 		"-m statistic --mode random --probability 0.5",
 		"-m quota --quota 1000000", "-m quota --quota 1000001",
 		"-m recent --name a --set", "-m recent --name b --set", "-m recent --name a --rcheck",
 		"-m hashlimit --hashlimit-upto 5/sec --hashlimit-name a",
 		"-m hashlimit --hashlimit-upto 6/sec --hashlimit-name b",
 		"-m connlimit --connlimit-above 3", "-m connlimit --connlimit-above 4",
-		"-m string --algo bm --string abc", "-m string --algo bm --string abd", "-m string --algo kmp --string abc",
+		"-m string --algo bm --string abc", "-m string --algo bm --string abd",
+		"-m string --algo kmp --string abc",
 		"-m time --timestart 01:00", "-m time --timestart 02:00",
 		"-m conntrack --ctstate NEW --ctdir ORIGINAL", "-m conntrack --ctstate NEW --ctdir REPLY",
 		"-m socket", "-m socket --nowildcard",
@@ -55,7 +57,8 @@ func TestUnknownRulesAreTheSame(t *testing.T) {
 			for i, a := range found[0] {
 				for j, b := range found[1] {
 					if same := a == b; same != (i == j) {
-						t.Errorf("%v %s: %s and %s: same %t:\n%#v\n%#v", variant, f, list[i], list[j], same, a, b)
+						t.Errorf("%v %s: %s and %s: same %t:\n%#v\n%#v", variant, f, list[i],
+							list[j], same, a, b)
 					}
 				}
 			}

@@ -45,7 +45,9 @@ func words(f rules.Family) []word {
 	state := func(not bool, states ...rules.State) []rules.Match {
 		return list(rules.MatchState{Not: not, States: rules.States(states...)})
 	}
-	status := func(not bool, s rules.Status) []rules.Match { return list(rules.MatchStatus{Not: not, Status: s}) }
+	status := func(not bool, s rules.Status) []rules.Match {
+		return list(rules.MatchStatus{Not: not, Status: s})
+	}
 	port := func(side rules.Side, not bool, ranges string) rules.MatchPort {
 		return rules.MatchPort{Side: side, Not: not, Ports: portRanges(ranges)}
 	}
@@ -55,10 +57,17 @@ func words(f rules.Family) []word {
 		}}
 	}
 	icmp := func(not bool, first, last uint16) []rules.Match {
-		return list(rules.MatchICMP{V6: f == rules.IPv6, Not: not, Values: []rules.Range[uint16]{{First: first, Last: last}}})
+		return list(rules.MatchICMP{
+			V6: f == rules.IPv6, Not: not,
+			Values: []rules.Range[uint16]{{First: first, Last: last}},
+		})
 	}
-	reads := func(text string) []rules.Match { return list(rules.Unknown{Text: text, Effect: rules.Reads}) }
-	draws := func(text string) []rules.Match { return list(rules.Unknown{Text: text, Effect: rules.Draws}) }
+	reads := func(text string) []rules.Match {
+		return list(rules.Unknown{Text: text, Effect: rules.Reads})
+	}
+	draws := func(text string) []rules.Match {
+		return list(rules.Unknown{Text: text, Effect: rules.Draws})
+	}
 	does0 := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
 	writes := func(effect rules.Effect, text, state string) []rules.Action {
 		return does(rules.Unknown{Text: text, Effect: effect, State: state})
@@ -66,15 +75,24 @@ func words(f rules.Family) []word {
 	types := rules.AddrTypes
 	const all = ^uint32(0)
 	v4, v6 := rules.IPv4, rules.IPv6
-	natRevision := map[rules.Family]string{v4: "target DNAT revision 2", v6: "target DNAT revision 2"}[f]
+	natRevision := map[rules.Family]string{
+		v4: "target DNAT revision 2", v6: "target DNAT revision 2",
+	}[f]
 	return []word{
 		{table: "mangle", rule: "-m addrtype --dst-type LOCAL", matches: list(
 			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Local)})},
-		{table: "mangle", rule: "-m addrtype ! --src-type MULTICAST --dst-type ANYCAST,LOCAL", matches: list(
-			rules.MatchAddrType{Not: true, Types: types(rules.Multicast)},
-			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Anycast, rules.Local)})},
+		{
+			table: "mangle", rule: "-m addrtype ! --src-type MULTICAST --dst-type ANYCAST,LOCAL",
+			matches: list(
+				rules.MatchAddrType{Not: true, Types: types(rules.Multicast)},
+				rules.MatchAddrType{
+					Side: rules.Destination, Types: types(rules.Anycast, rules.Local),
+				}),
+		},
 		{table: "mangle", rule: "-m addrtype ! --dst-type LOCAL,BROADCAST", only: v4, matches: list(
-			rules.MatchAddrType{Side: rules.Destination, Not: true, Types: types(rules.Local, rules.Broadcast)})},
+			rules.MatchAddrType{
+				Side: rules.Destination, Not: true, Types: types(rules.Local, rules.Broadcast),
+			})},
 		{table: "mangle", rule: "-m addrtype --dst-type UNICAST", only: v4, matches: list(
 			rules.MatchAddrType{Side: rules.Destination, Types: types(rules.Unicast)})},
 		{
@@ -114,7 +132,10 @@ func words(f rules.Family) []word {
 			table: "mangle", rule: "-m conntrack ! --ctstatus SEEN_REPLY,CONFIRMED",
 			matches: status(true, rules.StatusSeenReply|rules.StatusConfirmed),
 		},
-		{table: "mangle", rule: "-m conntrack --ctdir ORIGINAL", matches: list(rules.MatchDirection{})},
+		{
+			table: "mangle", rule: "-m conntrack --ctdir ORIGINAL",
+			matches: list(rules.MatchDirection{}),
+		},
 		{
 			table: "mangle", rule: "-m conntrack --ctdir REPLY",
 			matches: list(rules.MatchDirection{Reply: true}),
@@ -148,7 +169,10 @@ func words(f rules.Family) []word {
 			table: "mangle", rule: "-p tcp -m multiport --ports 80,443:445",
 			matches: list(either(false, "80,443-445")),
 		},
-		{table: "mangle", rule: "-p udp -m multiport ! --ports 53", matches: list(either(true, "53"))},
+		{
+			table: "mangle", rule: "-p udp -m multiport ! --ports 53",
+			matches: list(either(true, "53")),
+		},
 		{
 			table: "mangle", rule: "-p tcp -m multiport --dports 80,82:84",
 			matches: list(port(rules.Destination, false, "80,82-84")),
@@ -200,7 +224,10 @@ func words(f rules.Family) []word {
 			matches: list(rules.MatchSocket{Kind: "nowildcard"}),
 		},
 		{table: "mangle", rule: "-m socket", matches: reads("match socket revision 3")},
-		{table: "mangle", rule: "-m socket --nowildcard", matches: reads("match socket revision 3")},
+		{
+			table: "mangle", rule: "-m socket --nowildcard",
+			matches: reads("match socket revision 3"),
+		},
 		{table: "raw", rule: "-m rpfilter", matches: list(rules.MatchReversePath{})},
 		{
 			table: "raw", rule: "-m rpfilter --validmark --invert",
@@ -228,7 +255,10 @@ func words(f rules.Family) []word {
 			table: "mangle", rule: "-m recent --name x --update",
 			actions: writes(rules.Records, "match recent revision 1", "recent x"),
 		},
-		{table: "mangle", rule: "-m recent --name x --rcheck", matches: draws("match recent revision 1")},
+		{
+			table: "mangle", rule: "-m recent --name x --rcheck",
+			matches: draws("match recent revision 1"),
+		},
 		{table: "mangle", rule: "-m quota --quota 1000", matches: draws("match quota revision 0")},
 		{
 			table: "mangle", rule: "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name x",
@@ -243,11 +273,18 @@ func words(f rules.Family) []word {
 			matches: draws("match bpf revision 1"),
 		},
 		{
-			table: "mangle", rule: "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 1",
+			table:   "mangle",
+			rule:    "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 1",
 			actions: does0("match cluster revision 0"),
 		},
-		{table: "mangle", rule: "-m length --length 100", matches: reads("match length revision 0")},
-		{table: "mangle", rule: "-m connlabel --label 1", matches: reads("match connlabel revision 0")},
+		{
+			table: "mangle", rule: "-m length --length 100",
+			matches: reads("match length revision 0"),
+		},
+		{
+			table: "mangle", rule: "-m connlabel --label 1",
+			matches: reads("match connlabel revision 0"),
+		},
 		{
 			table: "mangle", rule: "-s 10.0.0.1/255.0.0.255",
 			only: v4, notNFT: true,
@@ -263,7 +300,10 @@ func words(f rules.Family) []word {
 			only: v6, notNFT: true,
 			matches: reads("not destination address fd00::1 in the bits of ff00::ff"),
 		},
-		{table: "mangle", rule: "-f", only: v4, notNFT: true, matches: reads("flags 0x1, inverted 0x0")},
+		{
+			table: "mangle", rule: "-f", only: v4, notNFT: true,
+			matches: reads("flags 0x1, inverted 0x0"),
+		},
 		{
 			table: "mangle", rule: "! -f",
 			only: v4, notNFT: true,
@@ -272,25 +312,33 @@ func words(f rules.Family) []word {
 
 		// What restores a socket's mark has done so where the rule goes no further.
 		{
-			table: "mangle", rule: "-i lo -m socket --restore-skmark -m length --length 100 -m socket --transparent -j DROP",
+			table:   "mangle",
+			rule:    "-i lo -m socket --restore-skmark -m length --length 100 -m socket --transparent -j DROP",
 			notNFT:  true, // package nft has no Require yet
 			matches: list(rules.MatchInterface{Names: interfaceNames("lo")}),
 			actions: does(
 				rules.Unknown{Text: "match socket revision 3"},
-				rules.Require{Match: rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}},
+				rules.Require{Match: rules.Unknown{
+					Text: "match length revision 0", Effect: rules.Reads,
+				}},
 				rules.Require{Match: rules.MatchSocket{}}, rules.Drop,
 			),
 		},
 		{
-			table: "mangle", rule: "-m length --length 100 -m socket --transparent --restore-skmark",
-			matches: reads("match length revision 0"), actions: does(rules.Unknown{Text: "match socket revision 3"}),
+			table:   "mangle",
+			rule:    "-m length --length 100 -m socket --transparent --restore-skmark",
+			matches: reads("match length revision 0"),
+			actions: does(rules.Unknown{Text: "match socket revision 3"}),
 		},
 
 		{
 			table: "mangle", rule: "-j MARK --set-xmark 0x3/0x1",
 			actions: does(rules.SetMark{Value: 3, Mask: 1}),
 		},
-		{table: "mangle", rule: "-j MARK --xor-mark 0x10", actions: does(rules.SetMark{Value: 0x10})},
+		{
+			table: "mangle", rule: "-j MARK --xor-mark 0x10",
+			actions: does(rules.SetMark{Value: 0x10}),
+		},
 		{
 			table: "mangle", rule: "-j MARK --and-mark 0x10",
 			actions: does(rules.SetMark{Mask: all &^ 0x10}),
@@ -309,10 +357,16 @@ func words(f rules.Family) []word {
 			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 1, Xor: 3})},
 		{table: "mangle", rule: "-j CONNMARK --or-mark 0x10", actions: does(
 			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0x10, Xor: 0x10})},
-		{table: "mangle", rule: "-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff00", actions: does(
-			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0xff00, Mark: 0xff})},
-		{table: "mangle", rule: "-j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff00", actions: does(
-			rules.MixMark{Mark: all &^ 0xff, ConntrackMark: 0xff00})},
+		{
+			table: "mangle", rule: "-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xff00",
+			actions: does(
+				rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0xff00, Mark: 0xff}),
+		},
+		{
+			table: "mangle", rule: "-j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff00",
+			actions: does(
+				rules.MixMark{Mark: all &^ 0xff, ConntrackMark: 0xff00}),
+		},
 		{table: "mangle", rule: "-j CONNMARK --save-mark --left-shift-mark 4", actions: does(
 			rules.Unknown{Text: "target CONNMARK revision 2", Effect: rules.WritesConntrackMark})},
 		{table: "mangle", rule: "-j CONNMARK --restore-mark --right-shift-mark 4", actions: does(
@@ -323,7 +377,10 @@ func words(f rules.Family) []word {
 		{table: "raw", rule: "-j CT --zone 7", actions: does(rules.SetZone{Zone: 7})},
 		{table: "raw", rule: "-j CT --zone-orig 7", actions: does0("target CT revision 2")},
 		{table: "raw", rule: "-j CT --zone-reply mark", actions: does0("target CT revision 2")},
-		{table: "raw", rule: "-j CT --ctevents new,destroy", actions: does0("target CT revision 2")},
+		{
+			table: "raw", rule: "-j CT --ctevents new,destroy",
+			actions: does0("target CT revision 2"),
+		},
 
 		{table: "nat", rule: "-p tcp -j REDIRECT", actions: does(rules.RedirectTo{})},
 		{
@@ -342,7 +399,10 @@ func words(f rules.Family) []word {
 			table: "nat", rule: "-p tcp -j REDIRECT --to-ports 80-90 --random",
 			actions: does0("target REDIRECT revision 0"),
 		},
-		{table: "nat", rule: "-j DNAT --to-destination {8}", actions: does(rules.DNATTo{Addr: addr(8)})},
+		{
+			table: "nat", rule: "-j DNAT --to-destination {8}",
+			actions: does(rules.DNATTo{Addr: addr(8)}),
+		},
 		{
 			table: "nat", rule: "-j DNAT --to-destination {6}-{8}",
 			actions: does(rules.DNATTo{Addr: addr(6), LastAddr: addr(8)}),
@@ -444,8 +504,12 @@ func words(f rules.Family) []word {
 			actions: does(rules.Reject{With: "icmpv6 reject-route"}),
 		},
 
-		{table: "mangle", rule: "-p tcp -j TPROXY --on-port 15006 --on-ip {8} --tproxy-mark 0x3/0x1", actions: does(
-			rules.TProxyDrop{Port: 15006, Addr: addr(8), Value: 3, Mask: 1})},
+		{
+			table: "mangle",
+			rule:  "-p tcp -j TPROXY --on-port 15006 --on-ip {8} --tproxy-mark 0x3/0x1",
+			actions: does(
+				rules.TProxyDrop{Port: 15006, Addr: addr(8), Value: 3, Mask: 1}),
+		},
 		{table: "mangle", rule: "-p udp -j TPROXY --on-port 0", actions: does(rules.TProxyDrop{})},
 
 		{table: "mangle", rule: "-j NFLOG --nflog-group 3"},
@@ -453,7 +517,8 @@ func words(f rules.Family) []word {
 		{table: "raw", rule: "-j TRACE", notNFT: true},
 		{table: "mangle", rule: "-j AUDIT --type accept"},
 		{
-			table: "mangle", rule: "-j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewmalog 0.5s",
+			table:   "mangle",
+			rule:    "-j RATEEST --rateest-name x --rateest-interval 250ms --rateest-ewmalog 0.5s",
 			actions: writes(rules.Writes, "target RATEEST revision 0", "rateest"),
 		},
 		{table: "mangle", rule: "-j IDLETIMER --timeout 10 --label x"},
@@ -464,14 +529,18 @@ func words(f rules.Family) []word {
 			actions: does0("target CLASSIFY revision 0"),
 		},
 		{table: "nat", rule: "-j NETMAP --to {8}", actions: does0("target NETMAP revision 0")},
-		{table: "mangle", rule: "-j NFQUEUE --queue-num 1", actions: does0("target NFQUEUE revision 3")},
+		{
+			table: "mangle", rule: "-j NFQUEUE --queue-num 1",
+			actions: does0("target NFQUEUE revision 3"),
+		},
 	}
 }
 
 // withAddresses puts addresses of the family in the places of {8} and {6}.
 func (w word) withAddresses(f rules.Family) string {
 	if f == rules.IPv4 {
-		return strings.NewReplacer("[", "", "]", "", "{8}", "10.0.0.8", "{6}", "10.0.0.6").Replace(w.rule)
+		return strings.NewReplacer("[", "", "]", "", "{8}", "10.0.0.8", "{6}",
+			"10.0.0.6").Replace(w.rule)
 	}
 	return strings.NewReplacer("{8}", "fd00::8", "{6}", "fd00::6").Replace(w.rule)
 }
@@ -487,7 +556,9 @@ func tableReaders() map[istiotest.Variant]func(*netns.NS) []rules.Table {
 // TestDecodeWords loads rules with the real programs and reads what the kernel has.
 func TestDecodeWords(t *testing.T) {
 	for variant, read := range tableReaders() {
-		name := map[istiotest.Variant]string{istiotest.Legacy: "legacy", istiotest.NFT: "nft"}[variant]
+		name := map[istiotest.Variant]string{
+			istiotest.Legacy: "legacy", istiotest.NFT: "nft",
+		}[variant]
 		for _, f := range istiotest.Families {
 			ns := netnstest.New(t)
 			list := slices.DeleteFunc(words(f), func(w word) bool {
@@ -497,7 +568,9 @@ func TestDecodeWords(t *testing.T) {
 			tables := read(ns)
 			for i, w := range list {
 				t.Run(fmt.Sprintf("%s %s -t %s %s", name, f, w.table, w.rule), func(t *testing.T) {
-					n := slices.IndexFunc(tables, func(table rules.Table) bool { return table.Family == f && table.Name == w.table })
+					n := slices.IndexFunc(tables, func(table rules.Table) bool {
+						return table.Family == f && table.Name == w.table
+					})
 					w.check(t, tables[n].Chain(fmt.Sprint("W", i)).Rules[0])
 				})
 			}
@@ -527,23 +600,30 @@ func (w word) check(t *testing.T, got rules.Rule) {
 		_, ok := m.(rules.MatchProtocol)
 		return ok
 	}
-	if protocol, _, ok := strings.Cut(strings.TrimPrefix(w.rule, "-p "), " "); ok && strings.HasPrefix(w.rule, "-p ") {
+	if protocol, _, ok := strings.Cut(strings.TrimPrefix(w.rule, "-p "), " "); ok &&
+		strings.HasPrefix(w.rule, "-p ") {
 		n := slices.IndexFunc(got.Matches, isProtocol)
 		if n < 0 || got.Matches[n].String() != "meta l4proto "+protocol {
 			t.Errorf("%v does not compare the protocol", got.Matches)
 		}
 	}
 	got.Matches = slices.DeleteFunc(got.Matches, isProtocol)
-	got.Actions = slices.DeleteFunc(got.Actions, func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
+	got.Actions = slices.DeleteFunc(got.Actions, func(a rules.Action) bool {
+		return a == rules.Action(rules.Count{})
+	})
 	opts := cmp.Options{
 		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),
-		cmp.Comparer(func(a, b rules.Unknown) bool { return a.Text == b.Text && a.Effect == b.Effect }),
+		cmp.Comparer(func(a, b rules.Unknown) bool {
+			return a.Text == b.Text && a.Effect == b.Effect
+		}),
 	}
-	if diff := cmp.Diff(w.matches, got.Matches, opts); len(w.matches)+len(got.Matches) > 0 && diff != "" {
+	if diff := cmp.Diff(w.matches, got.Matches, opts); len(w.matches)+len(got.Matches) > 0 &&
+		diff != "" {
 		t.Errorf("matches, -want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff(w.actions, got.Actions, opts); len(w.actions)+len(got.Actions) > 0 && diff != "" {
+	if diff := cmp.Diff(w.actions, got.Actions, opts); len(w.actions)+len(got.Actions) > 0 &&
+		diff != "" {
 		t.Errorf("actions, -want +got:\n%s", diff)
 	}
 }

@@ -26,9 +26,13 @@ func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 			applied(t, b, ns, want, nft.Created)
 			ip := netnstest.RequireBinary(t, "ip")
 			for _, args := range []string{
-				"-6 route add blackhole fd00::/16 table 133", "-4 rule add pref 133 from 10.0.0.1 lookup main", "-4 rule add pref 133 fwmark 7 lookup 9",
+				"-6 route add blackhole fd00::/16 table 133",
+				"-4 rule add pref 133 from 10.0.0.1 lookup main",
+				"-4 rule add pref 133 fwmark 7 lookup 9",
 			} {
-				if err := ns.Do(func() error { return exec.Command(ip, strings.Fields(args)...).Run() }); err != nil {
+				if err := ns.Do(func() error {
+					return exec.Command(ip, strings.Fields(args)...).Run()
+				}); err != nil {
 					t.Fatalf("ip %s: %v", args, err)
 				}
 			}
@@ -43,12 +47,14 @@ func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(strings.Join(texts, "\n"), lines(found.Differences)); diff != "" {
+				if diff := cmp.Diff(strings.Join(texts, "\n"),
+					lines(found.Differences)); diff != "" {
 					t.Errorf("-want +found\n%s", diff)
 				}
 			}
 			check(append([]string{stale}, foreign...)...)
-			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil || result.Outcome != nft.Updated || result.Routes != 1 {
+			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil ||
+				result.Outcome != nft.Updated || result.Routes != 1 {
 				t.Errorf("%+v, %v, want that the rule which is ours is removed", result, err)
 			}
 			check(foreign...)
@@ -118,7 +124,9 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 		t.Fatalf("%v, %v", last.Differences, err)
 	}
 	if command != nil {
-		if err := ns.Do(func() error { return exec.Command(command[0], strings.Fields(command[1])...).Run() }); err != nil {
+		if err := ns.Do(func() error {
+			return exec.Command(command[0], strings.Fields(command[1])...).Run()
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,8 +158,11 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 		{"a policy rule less", "rule del pref 133", ""},
 		{"a policy rule less, and an empty chain since", "rule del pref 133", flush},
 	} {
-		for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto} {
-			if ofTable := strings.Contains(row.found+row.since, "inet sluice"); ofTable && e == compat.BackendLegacy {
+		for _, e := range []compat.BackendName{
+			compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto,
+		} {
+			if ofTable := strings.Contains(row.found+row.since, "inet sluice"); ofTable &&
+				e == compat.BackendLegacy {
 				continue
 			}
 			t.Run(row.name+"/"+string(e), func(t *testing.T) {
@@ -165,11 +176,15 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 					if command == "" {
 						return
 					}
-					if err := ns.Do(exec.Command(program, strings.Fields(command)...).Run); err != nil {
+					if err := ns.Do(exec.Command(program,
+						strings.Fields(command)...).Run); err != nil {
 						t.Fatal(err)
 					}
 				}
-				result := func(repair func(*netns.NS, compat.Comparison) (compat.Result, error)) compat.Result {
+				result := func(repair func(
+					*netns.NS, compat.Comparison,
+				) (compat.Result, error),
+				) compat.Result {
 					ns := netnstest.New(t)
 					applied(t, b, ns, want, nft.Created)
 					do(ns, row.found)
@@ -181,7 +196,8 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 					if found.HasRules == bare {
 						t.Errorf("rules of Sluice: %t", found.HasRules)
 					}
-					if read := e != compat.BackendLegacy && row.found != "" && row.found != remove; compat.HasReading(found.Snapshot) != read {
+					if read := e != compat.BackendLegacy && row.found != "" &&
+						row.found != remove; compat.HasReading(found.Snapshot) != read {
 						t.Errorf("what was read is kept: %t", !read)
 					}
 					do(ns, row.since)
@@ -189,7 +205,8 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if left, err := b.Check(ns, want, compat.Snapshot{}); err != nil || len(left.Differences) > 0 {
+					if left, err := b.Check(ns, want, compat.Snapshot{}); err != nil ||
+						len(left.Differences) > 0 {
 						t.Errorf("%v, %v", left.Differences, err)
 					}
 					return result
@@ -197,10 +214,13 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 				apply := result(func(ns *netns.NS, _ compat.Comparison) (compat.Result, error) {
 					return b.Apply(ns, want, compat.Snapshot{})
 				})
-				repair := result(func(ns *netns.NS, found compat.Comparison) (compat.Result, error) {
+				repair := result(func(
+					ns *netns.NS, found compat.Comparison,
+				) (compat.Result, error) {
 					return b.Apply(ns, want, found.Snapshot)
 				})
-				if diff := cmp.Diff(apply, repair, cmp.AllowUnexported(compat.Result{})); diff != "" {
+				if diff := cmp.Diff(apply, repair,
+					cmp.AllowUnexported(compat.Result{})); diff != "" {
 					t.Errorf("-apply +repair\n%s", diff)
 				}
 			})
@@ -216,7 +236,8 @@ func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
 			b, want := chosen(t, e), compiled(t, dual)
 			tells := func(rules bool) {
 				t.Helper()
-				if found, err := b.Check(ns, want, compat.Snapshot{}); err != nil || found.HasRules != rules {
+				if found, err := b.Check(ns, want, compat.Snapshot{}); err != nil ||
+					found.HasRules != rules {
 					t.Errorf("%t, %v", found.HasRules, err)
 				}
 			}
@@ -237,7 +258,9 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		ns := netnstest.New(t)
 		b, want := chosen(t, e), compiled(t, dual, func(r *rules.Redirect) {
-			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24")}
+			r.OutboundExcludeCIDRs = []netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24"),
+			}
 		})
 		applied(t, b, ns, want, nft.Created)
 		command := strings.Fields("add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }")
@@ -249,7 +272,8 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		compat.SetHits(found.Snapshot, 7)
-		if result, err := b.Apply(ns, want, found.Snapshot); err != nil || result.Outcome != nft.Updated || result.Kept != 7 {
+		if result, err := b.Apply(ns, want, found.Snapshot); err != nil ||
+			result.Outcome != nft.Updated || result.Kept != 7 {
 			t.Errorf("%s: %+v, %v", e, result, err)
 		}
 	}
@@ -283,7 +307,8 @@ func TestCheckAfterApplyDoesNotLookAtLegacyAgain(t *testing.T) {
 	if err := ns.Do(exec.Command(nftables, command...).Run); err != nil {
 		t.Fatal(err)
 	}
-	if got := differences(result.Snapshot()); !strings.Contains(got, inLegacy) || !strings.Contains(got, "accept") {
+	if got := differences(result.Snapshot()); !strings.Contains(got, inLegacy) ||
+		!strings.Contains(got, "accept") {
 		t.Errorf("after a change: %q, want the rule and the rules in iptables-legacy", got)
 	}
 }

@@ -27,7 +27,8 @@ func encodeForKernel(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 	}
 	for _, x := range xt.Newer(extension(target)) {
 		if newer := kernelExtension(x); kernelHas(family, newer) {
-			return xtables.NewRule(family, encoded.Header(), encoded.Matches(), xtables.Target{Extension: newer})
+			return xtables.NewRule(family, encoded.Header(), encoded.Matches(),
+				xtables.Target{Extension: newer})
 		}
 	}
 	return encoded, nil
@@ -39,7 +40,9 @@ var targetSupport sync.Map
 // kernelHas reports whether the kernel is known to support a revision of a target. The probe needs
 // CAP_NET_ADMIN in the namespace of the thread, and makes the kernel load the target's module.
 func kernelHas(family rules.Family, x xtables.Extension) bool {
-	f := xtables.Feature{Family: family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision}
+	f := xtables.Feature{
+		Family: family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision,
+	}
 	if has, known := targetSupport.Load(f); known {
 		return has.(bool)
 	}

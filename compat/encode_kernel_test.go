@@ -60,7 +60,8 @@ func withCounters(tables []rules.Table) rules.Ruleset {
 			c := &table.Chains[i]
 			c.Rules = slices.Clone(c.Rules)
 			for j := range c.Rules {
-				if r := &c.Rules[j]; len(r.Actions) == 0 || r.Actions[0] != rules.Action(rules.Count{}) {
+				if r := &c.Rules[j]; len(r.Actions) == 0 ||
+					r.Actions[0] != rules.Action(rules.Count{}) {
 					r.Actions = append([]rules.Action{rules.Count{}}, r.Actions...)
 				}
 			}
@@ -83,7 +84,9 @@ func kernelRules(t testing.TB, ns *netns.NS) (rs rules.Ruleset, comments []strin
 			t.Fatal(err)
 		}
 		found := *compat.DecodeTable(table)
-		found.Chains = slices.DeleteFunc(found.Chains, func(c rules.Chain) bool { return c.Base != nil && len(c.Rules) == 0 })
+		found.Chains = slices.DeleteFunc(found.Chains, func(c rules.Chain) bool {
+			return c.Base != nil && len(c.Rules) == 0
+		})
 		rs.Tables = append(rs.Tables, found)
 		comments = append(comments, commentsOf(found)...)
 	}
@@ -95,7 +98,8 @@ func commentsOf(tables ...rules.Table) []string {
 	for _, table := range tables {
 		for _, c := range table.Chains {
 			for _, r := range c.Rules {
-				list = append(list, fmt.Sprintf("%s %s %s: %s", table.Family, table.Name, c.Name, r.Comment))
+				list = append(list,
+					fmt.Sprintf("%s %s %s: %s", table.Family, table.Name, c.Name, r.Comment))
 			}
 		}
 	}
@@ -120,19 +124,25 @@ var matrix = map[string][]func(*rules.Redirect){
 		r.OwnerGroups = rules.GroupSelection{IDs: idRanges("202,300-400,0")}
 	}},
 	"many ports": {func(r *rules.Redirect) {
-		r.InboundPorts = rules.PortSelection{Ports: portRanges("1,3,5,7,9,11,13,15,17,19,21,23,25,27-28,30,0,65535,40-50")}
+		r.InboundPorts = rules.PortSelection{
+			Ports: portRanges("1,3,5,7,9,11,13,15,17,19,21,23,25,27-28,30,0,65535,40-50"),
+		}
 		r.OutboundExcludePorts, r.OutboundPorts = portRanges("53,80-90"), portRanges("0-65535")
 	}},
 	"interfaces": {tproxy, dual, func(r *rules.Redirect) {
-		r.ExcludeInterfaces, r.RerouteInterfaces = interfaceNames("eth1,net+,fifteen-letters"), interfaceNames("k6t-eth0,tap+")
+		r.ExcludeInterfaces, r.RerouteInterfaces = interfaceNames("eth1,net+,fifteen-letters"),
+			interfaceNames("k6t-eth0,tap+")
 	}},
 	"established":             {tproxy, dual, func(r *rules.Redirect) { r.KeepEstablished = true }},
 	"not tproxy, established": {dual, allDNS, func(r *rules.Redirect) { r.KeepEstablished = true }},
 	"destinations": {dual, func(r *rules.Redirect) {
-		list := prefixList("10.0.0.0/7,10.1.2.3/16,127.0.0.2/8,fd00::/9,::1/128,0.0.0.0/1,128.0.0.0/2")
+		list := prefixList(
+			"10.0.0.0/7,10.1.2.3/16,127.0.0.2/8,fd00::/9,::1/128,0.0.0.0/1,128.0.0.0/2")
 		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: list}
 	}},
-	"a thousand prefixes": {dual, func(r *rules.Redirect) { r.OutboundExcludeCIDRs = manyPrefixes(1000) }},
+	"a thousand prefixes": {dual, func(r *rules.Redirect) {
+		r.OutboundExcludeCIDRs = manyPrefixes(1000)
+	}},
 }
 
 // The kernel takes what is encoded, and has then what was translated. What the real programs print
@@ -157,7 +167,8 @@ func TestKernelHasWhatIsEncoded(t *testing.T) {
 
 			again := netnstest.New(t)
 			for _, f := range istiotest.Families {
-				istiotest.Restore(t, again, istiotest.Legacy, f, istiotest.Save(t, ns, istiotest.Legacy, f))
+				istiotest.Restore(t, again, istiotest.Legacy, f,
+					istiotest.Save(t, ns, istiotest.Legacy, f))
 			}
 			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, again)); diff != "" {
 				t.Errorf("what iptables has printed and loaded it prints otherwise:\n%s", diff)
@@ -186,7 +197,8 @@ func dumpSorted(t testing.TB, ns *netns.NS) []string {
 func TestRealProgramPrints(t *testing.T) {
 	r := sidecar(tproxy, allDNS)
 	r.ExcludeInterfaces = interfaceNames("eth1,net+")
-	r.InboundExcludePorts, r.OutboundExcludeCIDRs = portRanges("15021,9000-9001"), prefixList("10.96.0.0/12")
+	r.InboundExcludePorts, r.OutboundExcludeCIDRs = portRanges("15021,9000-9001"),
+		prefixList("10.96.0.0/12")
 	legacy, err := compat.Translate(rules.MustCompile(r))
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +290,11 @@ func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
 		{"mangle", "OUTPUT", rule([]rules.Match{tcp}, rules.DNATPort{Port: 1}), unix.EINVAL},
 		{"mangle", "PREROUTING", rule([]rules.Match{tcp}, proxied), nil},
 		{"mangle", "PREROUTING", rule(nil, proxied), unix.EINVAL},
-		{"mangle", "PREROUTING", rule([]rules.Match{rules.MatchProtocol{Not: true, Protocols: tcp.Protocols}}, proxied), unix.EINVAL},
+		{
+			"mangle", "PREROUTING",
+			rule([]rules.Match{rules.MatchProtocol{Not: true, Protocols: tcp.Protocols}}, proxied),
+			unix.EINVAL,
+		},
 		{"mangle", "OUTPUT", rule([]rules.Match{tcp}, proxied), unix.EINVAL},
 		{"nat", "PREROUTING", rule([]rules.Match{tcp}, proxied), unix.EINVAL},
 		{"raw", "OUTPUT", rule(nil, rules.SetZone{Zone: 1}), nil},
@@ -295,7 +311,8 @@ func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
 			c := table.Chain(tc.chain)
 			c.Rules = append(c.Rules, must(compat.EncodeForKernel(f, &tc.rule)))
 			if err := xtables.Replace(ns, table); !errors.Is(err, tc.want) {
-				t.Errorf("%s %s %s: %s: error %v, want %v", f, tc.table, tc.chain, &tc.rule, err, tc.want)
+				t.Errorf("%s %s %s: %s: error %v, want %v", f, tc.table, tc.chain, &tc.rule, err,
+					tc.want)
 			}
 		}
 	}
@@ -325,7 +342,8 @@ func TestKernelTakesTheOldestRevisions(t *testing.T) {
 	for _, f := range istiotest.Families {
 		ns := netnstest.New(t)
 		for table, action := range map[string]rules.Action{
-			"raw": rules.SetZone{Zone: 3}, "nat": rules.DNATPort{Port: 5}, "mangle": rules.RestoreMark{},
+			"raw": rules.SetZone{Zone: 3}, "nat": rules.DNATPort{Port: 5},
+			"mangle": rules.RestoreMark{},
 		} {
 			r := rule([]rules.Match{tcp}, rules.Count{}, action)
 			oldest := must(compat.EncodeRule(f, &r))

@@ -42,9 +42,13 @@ func wantSameRule(t rapid.TB, f rules.Family, r *rules.Rule) {
 		t.Fatalf("%s: %v", r, err)
 	}
 	chain := []xtables.Chain{{Name: "chain", Rules: []xtables.Rule{encoded}}}
-	found := compat.DecodeTable(&xtables.Table{Family: f, Name: "test", Chains: chain}).Chains[0].Rules[0]
+	found := compat.DecodeTable(&xtables.Table{
+		Family: f, Name: "test", Chains: chain,
+	}).Chains[0].Rules[0]
 	alone := func(r rules.Rule) rules.Ruleset {
-		return rules.Ruleset{Tables: []rules.Table{{Chains: []rules.Chain{{Rules: []rules.Rule{r}}}}}}
+		return rules.Ruleset{
+			Tables: []rules.Table{{Chains: []rules.Chain{{Rules: []rules.Rule{r}}}}},
+		}
 	}
 	if !rules.Equal(alone(*r), alone(found)) || r.Comment != found.Comment {
 		t.Fatalf("want %s, found %s", r, &found)
@@ -59,26 +63,47 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 		want string
 	}{
 		{
-			"two interfaces", rule([]rules.Match{rules.MatchInterface{Names: interfaceNames("a,b")}}),
+			"two interfaces",
+			rule([]rules.Match{rules.MatchInterface{Names: interfaceNames("a,b")}}),
 			`iifname { "a", "b" }: a rule of xtables compares it once`,
 		},
 		{
 			"an interface twice",
-			rule([]rules.Match{rules.MatchInterface{Names: interfaceNames("a+")}, rules.MatchInterface{Names: interfaceNames("ab")}}),
+			rule([]rules.Match{
+				rules.MatchInterface{Names: interfaceNames("a+")},
+				rules.MatchInterface{Names: interfaceNames("ab")},
+			}),
 			`iifname "ab": a rule of xtables compares it once`,
 		},
-		{"a name that is none", rule([]rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{}}}}), `"" is no name of an interface`},
-		{"two prefixes", rule([]rules.Match{rules.MatchAddr{Ranges: addrs}}), "a rule of xtables compares it once"},
-		{"the other family", rule([]rules.Match{rules.MatchAddr{Ranges: rules.AddrRanges(prefixList("fd00::/8"))}}), "it is not of family ip"},
-		{"two protocols", rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{6, 17}}}), "a rule of xtables compares it once"},
+		{
+			"a name that is none",
+			rule([]rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{}}}}),
+			`"" is no name of an interface`,
+		},
+		{
+			"two prefixes", rule([]rules.Match{rules.MatchAddr{Ranges: addrs}}),
+			"a rule of xtables compares it once",
+		},
+		{
+			"the other family",
+			rule([]rules.Match{rules.MatchAddr{Ranges: rules.AddrRanges(prefixList("fd00::/8"))}}),
+			"it is not of family ip",
+		},
+		{
+			"two protocols",
+			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{6, 17}}}),
+			"a rule of xtables compares it once",
+		},
 		{"a protocol twice", rule([]rules.Match{tcp, tcp}), "a rule of xtables compares it once"},
 		{
-			"the protocol that is none", rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
+			"the protocol that is none",
+			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
 			"a rule of xtables compares it once",
 		},
 		{
 			"ports of all protocols but TCP", rule([]rules.Match{
-				rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{6}}, rules.MatchPort{Ports: portRanges("80")},
+				rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{6}},
+				rules.MatchPort{Ports: portRanges("80")},
 			}),
 			"th sport 80: a match of ports needs a match of the protocol, TCP or UDP",
 		},
@@ -86,10 +111,14 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 			"two actions", rule(nil, rules.Count{}, rules.SaveMark{}, rules.Accept),
 			"ct mark set meta mark and accept: a rule of xtables has one target",
 		},
-		{"tproxy without its drop", rule(nil, rules.TProxy{Port: 1}), "tproxy to :1: xtables has no such target"},
+		{
+			"tproxy without its drop", rule(nil, rules.TProxy{Port: 1}),
+			"tproxy to :1: xtables has no such target",
+		},
 		{"a long comment", rules.Rule{Comment: strings.Repeat("x", 256)}, "at most 255 bytes"},
 	} {
-		if _, err := compat.EncodeRule(rules.IPv4, &tc.rule); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := compat.EncodeRule(rules.IPv4, &tc.rule); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
 		}
 	}
@@ -98,13 +127,22 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 // Addresses that are no prefix, or more than one of a side, need a match.
 func TestEncodeAddressesBesideTheHeader(t *testing.T) {
 	addr := func(side rules.Side, not bool, text string) rules.MatchAddr {
-		return rules.MatchAddr{Side: side, Not: not, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)}}
+		return rules.MatchAddr{
+			Side: side, Not: not, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)},
+		}
 	}
 	for _, r := range []rules.Rule{
 		rule([]rules.Match{addr(rules.Source, true, "10.0.0.1-10.0.0.9")}, rules.Count{}),
-		rule([]rules.Match{addr(rules.Source, false, "10.0.0.0-10.255.255.255"), addr(rules.Source, true, "10.1.0.0-10.1.255.255")}, rules.Count{}),
-		rule([]rules.Match{addr(rules.Destination, false, "0.0.0.0-255.255.255.255")}, rules.Count{}),
-		rule([]rules.Match{addr(rules.Destination, false, "10.0.0.1-10.0.0.9"), addr(rules.Destination, true, "10.0.0.2-10.0.0.3")}, rules.Count{}),
+		rule([]rules.Match{
+			addr(rules.Source, false, "10.0.0.0-10.255.255.255"),
+			addr(rules.Source, true, "10.1.0.0-10.1.255.255"),
+		}, rules.Count{}),
+		rule([]rules.Match{addr(rules.Destination, false, "0.0.0.0-255.255.255.255")},
+			rules.Count{}),
+		rule([]rules.Match{
+			addr(rules.Destination, false, "10.0.0.1-10.0.0.9"),
+			addr(rules.Destination, true, "10.0.0.2-10.0.0.3"),
+		}, rules.Count{}),
 	} {
 		wantSameRule(t, rules.IPv4, &r)
 	}

@@ -32,17 +32,34 @@ func TestKernelTakesWords(t *testing.T) {
 			{"nat", "PREROUTING", tcp, rules.RedirectTo{Port: 80, Last: 90}},
 			{"nat", "PREROUTING", tcp, rules.DNATPort{Port: 80, Last: 90}},
 			{"nat", "PREROUTING", tcp, rules.DNATTo{Addr: first}},
-			{"nat", "PREROUTING", tcp, rules.DNATTo{Addr: first, LastAddr: last, Port: 80, Last: 90}},
+			{
+				"nat", "PREROUTING", tcp,
+				rules.DNATTo{Addr: first, LastAddr: last, Port: 80, Last: 90},
+			},
 			{"mangle", "PREROUTING", tcp, rules.SetMark{Value: 3, Mask: 1}},
-			{"mangle", "PREROUTING", tcp, rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x101}},
-			{"mangle", "PREROUTING", tcp, rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Mark: 15}},
+			{
+				"mangle", "PREROUTING", tcp,
+				rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x101},
+			},
+			{
+				"mangle", "PREROUTING", tcp,
+				rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Mark: 15},
+			},
 			{"mangle", "PREROUTING", tcp, rules.MixMark{Mark: 0xff, ConntrackMark: 15}},
 			{"mangle", "PREROUTING", tcp, rules.TProxyDrop{Addr: first, Value: 3, Mask: 1}},
 			{"filter", "INPUT", tcp, reject},
 			{"filter", "INPUT", tcp, rules.Reject{With: "tcp reset"}},
 			{"filter", "INPUT", rules.MatchDirection{Reply: true}, rules.Drop},
-			{"filter", "INPUT", rules.MatchStatus{Not: true, Status: rules.StatusAssured}, rules.Drop},
-			{"filter", "INPUT", rules.MatchState{States: rules.States(rules.SNAT, rules.DNAT)}, rules.Drop},
+			{
+				"filter", "INPUT",
+				rules.MatchStatus{Not: true, Status: rules.StatusAssured},
+				rules.Drop,
+			},
+			{
+				"filter", "INPUT",
+				rules.MatchState{States: rules.States(rules.SNAT, rules.DNAT)},
+				rules.Drop,
+			},
 		} {
 			r := rule([]rules.Match{tc.match}, rules.Count{}, tc.action)
 			table := must(xtables.Open(ns, f, tc.table))

@@ -24,7 +24,9 @@ func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err e
 }
 
 // ApplyNFT is the nft backend's Apply with apply instead of package nft's.
-func ApplyNFT(ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error)) (result Result, err error) {
+func ApplyNFT(
+	ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error),
+) (result Result, err error) {
 	err = ns.Do(func() (err error) {
 		m := migration{ruleset: rs}
 		if err := m.begin(true); err != nil {

@@ -36,7 +36,9 @@ func FindIstio(ns *netns.NS) ([]string, error) {
 
 // inEachFamily calls do for each existing table that Istio may have written to, and returns all
 // lines and all errors.
-func inEachFamily(ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error)) ([]string, error) {
+func inEachFamily(
+	ns *netns.NS, what string, do func(*netns.NS, xtables.ID) ([]string, error),
+) ([]string, error) {
 	tables, err := xtables.Tables(ns)
 	if err != nil {
 		return nil, fmt.Errorf("%s Istio's rules: %w", what, err)

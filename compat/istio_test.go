@@ -127,7 +127,8 @@ func TestRemoveIstioBesideOthers(t *testing.T) {
 	wg.Wait()
 	wantNothing(t, ns)
 	left := istiotest.Dump(t, ns, istiotest.Legacy)
-	if n := strings.Count(left, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 || strings.Contains(left, ":ISTIO_") {
+	if n := strings.Count(left, "-A PORTMAP -p tcp -m tcp --dport 82 -j RETURN"); n != 20 ||
+		strings.Contains(left, ":ISTIO_") {
 		t.Errorf("%d of 20 rules, in:\n%s", n, left)
 	}
 }
@@ -138,14 +139,18 @@ func addDespiteOthers(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	const resourceProblem = 4 // iptables(8): exit status when resources are busy
 	for range 100 {
-		_, err := istiotest.TryRun(t, ns, "", "iptables-legacy", "-t", "nat", "-A", "PORTMAP", "-p", "tcp", "--dport", "82", "-j", "RETURN")
+		_, err := istiotest.TryRun(t, ns, "", "iptables-legacy", "-t", "nat", "-A", "PORTMAP", "-p",
+			"tcp", "--dport", "82", "-j", "RETURN")
 		if err == nil {
 			return
 		}
 		if strings.Contains(err.Error(), "Invalid argument") {
-			return // the rule is in; the counters that iptables then sets are of a table that has been replaced since (do_add_counters)
+			// the rule is in; the counters that iptables then sets are of a table that has been
+			// replaced since (do_add_counters)
+			return
 		}
-		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != resourceProblem {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) ||
+			exit.ExitCode() != resourceProblem {
 			t.Fatal(err)
 		}
 	}
@@ -185,7 +190,8 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
 	for _, others := range []string{
-		"[7:420] -A OUTPUT -o eth3 -j ACCEPT\n", "[7:420] -A OUTPUT -m owner --uid-owner 5 -j ACCEPT\n",
+		"[7:420] -A OUTPUT -o eth3 -j ACCEPT\n",
+		"[7:420] -A OUTPUT -m owner --uid-owner 5 -j ACCEPT\n",
 	} {
 		t.Run(others, func(t *testing.T) {
 			ns := netnstest.NewInUserNS(t)
@@ -211,7 +217,8 @@ func restoreInside(t *testing.T, ns *netns.NS, save string) {
 	cmd := exec.Command(netnstest.RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3",
 		netnstest.RequireBinary(t, "iptables-legacy-restore"), "--noflush", "--counters")
 	cmd.ExtraFiles = []*os.File{users}
-	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null") // which root of the user namespace can open
+	// which root of the user namespace can open
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null")
 	cmd.Stdin = strings.NewReader(istiotest.WithCounters(save))
 	err = ns.Do(func() error {
 		out, err := cmd.CombinedOutput()

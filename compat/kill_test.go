@@ -20,10 +20,16 @@ var alternatives = []struct {
 	backend compat.BackendName
 	rs      func() rules.Ruleset
 }{
-	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, allDNS)) }},
-	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy, dropInvalid)) }},
+	{compat.BackendLegacy, func() rules.Ruleset {
+		return rules.MustCompile(sidecar(dual, allDNS))
+	}},
+	{compat.BackendLegacy, func() rules.Ruleset {
+		return rules.MustCompile(sidecar(dual, tproxy, dropInvalid))
+	}},
 	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual)) }},
-	{compat.BackendLegacy, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy)) }},
+	{compat.BackendLegacy, func() rules.Ruleset {
+		return rules.MustCompile(sidecar(dual, tproxy))
+	}},
 	{compat.BackendNFT, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy)) }},
 }
 
@@ -46,7 +52,8 @@ func TestAKilledApplierLetsNothingPass(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	fates := map[string]int{}
 	for range times(40, 400) {
-		if _, err := chosen(t, compat.BackendLegacy).Apply(ns, alternatives[0].rs(), compat.Snapshot{}); err != nil {
+		if _, err := chosen(t,
+			compat.BackendLegacy).Apply(ns, alternatives[0].rs(), compat.Snapshot{}); err != nil {
 			t.Fatal(err)
 		}
 		p := start(t, ns, "apply alternately")
@@ -54,7 +61,8 @@ func TestAKilledApplierLetsNothingPass(t *testing.T) {
 			p.line(t)
 		}
 		// An Apply takes some milliseconds; this spends the time without giving up the processor.
-		for begin, wait := time.Now(), time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
+		for begin, wait := time.Now(),
+			time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
 			continue
 		}
 		if err := p.Process.Kill(); err != nil {

@@ -20,7 +20,9 @@ func TestBackendsLeakNothing(t *testing.T) {
 	round := func(i int) {
 		ns := withLoopbackDown(t)
 		defer ns.Close()
-		for _, e := range []compat.BackendName{backends[i%2], backends[(i+1)%2], compat.BackendAuto} {
+		for _, e := range []compat.BackendName{
+			backends[i%2], backends[(i+1)%2], compat.BackendAuto,
+		} {
 			b := chosen(t, e)
 			if _, err := b.Apply(ns, rs, compat.Snapshot{}); err != nil {
 				t.Fatal(err)
@@ -44,7 +46,8 @@ func TestBackendsLeakNothing(t *testing.T) {
 	}
 	// Sockets are closed in the background, and the kernel takes its time with namespaces.
 	after := holdings(t)
-	for begin := time.Now(); after.descriptors > before.descriptors || after.namespaces > before.namespaces; after = holdings(t) {
+	for begin := time.Now(); after.descriptors > before.descriptors ||
+		after.namespaces > before.namespaces; after = holdings(t) {
 		if time.Since(begin) > 10*time.Second {
 			t.Fatalf("%+v, then %+v", before, after)
 		}

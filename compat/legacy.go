@@ -96,7 +96,10 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 			if !ok || at.table != name {
 				continue
 			}
-			tr := translator{family: f, at: at, from: c.Table, base: c.Chain.Base, names: taken, chains: map[continuation]string{}}
+			tr := translator{
+				family: f, at: at, from: c.Table, base: c.Chain.Base, names: taken,
+				chains: map[continuation]string{},
+			}
 			jump, err := tr.baseChain(c.Chain.Name)
 			if err != nil {
 				return nil, err
@@ -121,19 +124,27 @@ func ofFamily(c rules.ChainRef, f rules.Family) bool {
 // placeChains returns the place of each base chain. The places must keep the order of the chains.
 func placeChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
 	placed := map[tablePosition]rules.ChainRef{}
-	for _, h := range []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting, rules.Ingress} {
+	for _, h := range []rules.Hook{
+		rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
+		rules.Ingress,
+	} {
 		last := -1
 		for _, c := range rs.BaseChains(h) {
 			if !ofFamily(c, f) {
 				continue
 			}
 			b := c.Chain.Base
-			n := slices.IndexFunc(tablePositions, func(p tablePosition) bool { return p.hook == h && p.table == tableOf(b) })
+			n := slices.IndexFunc(tablePositions, func(p tablePosition) bool {
+				return p.hook == h && p.table == tableOf(b)
+			})
 			switch {
 			case n < 0:
-				return nil, fmt.Errorf("chain %s: iptables-legacy has no place for it: %s", c.Chain.Name, b)
+				return nil, fmt.Errorf("chain %s: iptables-legacy has no place for it: %s",
+					c.Chain.Name, b)
 			case b.Drop:
-				return nil, fmt.Errorf("chain %s: the policy drop would hold for the rules of others too", c.Chain.Name)
+				return nil, fmt.Errorf(
+					"chain %s: the policy drop would hold for the rules of others too",
+					c.Chain.Name)
 			case n <= last:
 				return nil, fmt.Errorf("chain %s: it runs behind a chain that would be in table %s too, or in a later one", c.Chain.Name, tableOf(b))
 			}

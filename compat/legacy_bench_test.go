@@ -18,7 +18,8 @@ func manyPrefixes(n int) []netip.Prefix {
 	for i := range n {
 		list = append(list,
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 7), byte(i << 1), 0}), 24),
-			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 2: byte(i >> 7), 3: byte(i << 1)}), 32))
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 2: byte(i >> 7), 3: byte(i << 1)}),
+				32))
 	}
 	return list
 }
@@ -30,12 +31,15 @@ func TestTranslateManyPrefixes(t *testing.T) {
 	var legacy compat.Legacy
 	var err error
 	// It takes some 20 ms: a second is what a walk through all prefixes for each would take.
-	budgettest.Bound{Processor: time.Second, Allocated: 1 << 30}.Check(t, "Translate", func() { legacy, err = compat.Translate(rs) })
+	budgettest.Bound{Processor: time.Second, Allocated: 1 << 30}.Check(t, "Translate", func() {
+		legacy, err = compat.Translate(rs)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if n := strings.Count(strings.Join(listing(legacy, f), "\n"), " return"); n < 10_000 || n > 10_010 {
+		if n := strings.Count(strings.Join(listing(legacy, f), "\n"), " return"); n < 10_000 ||
+			n > 10_010 {
 			t.Errorf("%d rules of family %s", n, f)
 		}
 	}

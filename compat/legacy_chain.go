@@ -99,7 +99,8 @@ func (tr *translator) reserve(source, suffix string) string {
 // fill adds the rules of a chain, without ineffective ones at its end. If none is left it removes
 // the chain and returns the name of the following one.
 func (tr *translator) fill(name string, list []rules.Rule, end string) string {
-	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 && list[len(list)-1].Actions[0] == jumpTo(end) {
+	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 &&
+		list[len(list)-1].Actions[0] == jumpTo(end) {
 		list = list[:len(list)-1]
 	}
 	i := slices.IndexFunc(tr.made, func(c rules.Chain) bool { return c.Name == name })
@@ -169,7 +170,8 @@ func inRule(c *rules.Chain, i int, err error) error {
 	if inner := (ruleError{}); errors.As(err, &inner) {
 		return err
 	}
-	return ruleError{fmt.Errorf("chain %s: rule %d: %s: iptables-legacy cannot do that: %w", c.Name, i+1, &c.Rules[i], err)}
+	return ruleError{fmt.Errorf("chain %s: rule %d: %s: iptables-legacy cannot do that: %w", c.Name,
+		i+1, &c.Rules[i], err)}
 }
 
 // Unwrap returns the error.
@@ -177,7 +179,9 @@ func (e ruleError) Unwrap() error { return e.error }
 
 // place translates a rule that next follows. split reports that another chain of Sluice follows
 // now.
-func (tr *translator) place(r ruleParts, next continuation) (list []rules.Rule, split bool, err error) {
+func (tr *translator) place(
+	r ruleParts, next continuation,
+) (list []rules.Rule, split bool, err error) {
 	apart := len(r.except) > 0 || r.hasSideEffects()
 	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
@@ -237,7 +241,9 @@ func (tr *translator) separate(r ruleParts, source, follows string) (ruleParts, 
 	name := tr.reserve(source, "_DO")
 	var list []rules.Rule
 	for _, m := range r.except {
-		list = append(list, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{jumpTo(follows)}})
+		list = append(list, rules.Rule{
+			Matches: []rules.Match{m}, Actions: []rules.Action{jumpTo(follows)},
+		})
 	}
 	for _, a := range r.actions {
 		action := ruleParts{alternatives: always, actions: []rules.Action{a}}

@@ -14,7 +14,9 @@ import (
 // A dice draws from few values, so that they often meet.
 type dice struct{ *rapid.T }
 
-func pick[T any](d dice, label string, from ...T) T { return rapid.SampledFrom(from).Draw(d.T, label) }
+func pick[T any](d dice, label string, from ...T) T {
+	return rapid.SampledFrom(from).Draw(d.T, label)
+}
 
 func some[T any](d dice, label string, least, most int, from ...T) []T {
 	return rapid.SliceOfN(rapid.SampledFrom(from), least, most).Draw(d.T, label)
@@ -37,7 +39,9 @@ func portRanges(texts string) []rules.PortRange { return must(rules.ParsePorts(t
 
 func idRanges(texts string) []rules.IDRange { return must(rules.ParseIDs(texts, nil)) }
 
-func interfaceNames(texts string) []rules.InterfaceName { return must(rules.ParseInterfaces(texts)) }
+func interfaceNames(texts string) []rules.InterfaceName {
+	return must(rules.ParseInterfaces(texts))
+}
 
 // redirect draws valid parameters.
 func (d dice) redirect() rules.Redirect {
@@ -69,13 +73,16 @@ func (d dice) redirect() rules.Redirect {
 		r.OwnerGroups.IDs = some(d, "groups", 0, 3, someIDs...)
 	}
 	r.OwnerGroupsExclude = some(d, "groups exclude", 0, 3, someIDs...)
-	r.ExcludeInterfaces, r.RerouteInterfaces = some(d, "interfaces", 0, 3, someNames...), some(d, "rerouted", 0, 3, someNames...)
-	r.LoopbackCIDR = pick(d, "loopback", rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"))
+	r.ExcludeInterfaces, r.RerouteInterfaces = some(d, "interfaces", 0, 3, someNames...),
+		some(d, "rerouted", 0, 3, someNames...)
+	r.LoopbackCIDR = pick(d, "loopback", rules.DefaultLoopbackCIDR(),
+		netip.MustParsePrefix("127.0.0.1/8"))
 	r.DNS.Capture, r.DNS.All = d.yes("DNS"), d.yes("all DNS")
 	for _, p := range some(d, "servers", 0, 3, somePrefixes...) {
 		r.DNS.Servers = append(r.DNS.Servers, p.Addr().Unmap())
 	}
-	r.DropInvalid, r.IPv6, r.KeepEstablished = d.yes("drop invalid"), d.yes("IPv6"), d.yes("keep established")
+	r.DropInvalid, r.IPv6, r.KeepEstablished = d.yes("drop invalid"), d.yes("IPv6"),
+		d.yes("keep established")
 	for _, deviation := range rules.Deviations {
 		if d.yes("without " + string(deviation.ID)) {
 			r.Without = append(r.Without, deviation.ID)
@@ -90,14 +97,21 @@ func (d dice) redirect() rules.Redirect {
 // anyPacket draws a packet of the values that the rulesets are drawn from, and of some besides
 // them.
 func anyPacket(r *rand.Rand) rules.Packet {
-	addrs := []string{"10.1.2.3", "10.96.0.10", "11.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.6", "192.0.2.1"}
+	addrs := []string{
+		"10.1.2.3", "10.96.0.10", "11.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.6", "192.0.2.1",
+	}
 	if r.IntN(2) == 0 {
-		addrs = []string{"fd00::1", "fd02:8000::1", "fd00:10:96::a", "::1", "::6", "2001:db8::1", "::ffff:10.1.2.3"}
+		addrs = []string{
+			"fd00::1", "fd02:8000::1", "fd00:10:96::a", "::1", "::6", "2001:db8::1",
+			"::ffff:10.1.2.3",
+		}
 	}
 	one := func(n ...uint32) uint32 { return n[r.IntN(len(n))] }
 	p := rules.Packet{
-		Hook: rules.Prerouting, Protocol: rules.Protocol(one(6, 6, 17, 1, 132)), State: rules.State(r.IntN(5)), NoListener: r.IntN(2) == 0,
-		Mark: one(0, 1, 2, 3, 1337, 1338, 1339, 1<<32-1), ConntrackMark: one(0, 1, 2, 3, 1337, 1338),
+		Hook: rules.Prerouting, Protocol: rules.Protocol(one(6, 6, 17, 1, 132)),
+		State: rules.State(r.IntN(5)), NoListener: r.IntN(2) == 0,
+		Mark:          one(0, 1, 2, 3, 1337, 1338, 1339, 1<<32-1),
+		ConntrackMark: one(0, 1, 2, 3, 1337, 1338),
 	}
 	port := func() uint16 {
 		return uint16(one(0, 1, 2, 8, 53, 80, 81, 90, 443, 8081, 15006, 15008, 15053, 40000, 65535))
@@ -106,7 +120,9 @@ func anyPacket(r *rand.Rand) rules.Packet {
 		port = func() uint16 { return 0 }
 	}
 	if p.Protocol == rules.TCP {
-		p.Flags = []rules.TCPFlags{rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST}[r.IntN(4)]
+		p.Flags = []rules.TCPFlags{
+			rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST,
+		}[r.IntN(4)]
 	}
 	if p.State == rules.Invalid || p.State == rules.Untracked {
 		p.ConntrackMark = 0
@@ -117,7 +133,10 @@ func anyPacket(r *rand.Rand) rules.Packet {
 	if r.IntN(2) == 0 {
 		p.Hook, p.OutInterface, p.InInterface = rules.Output, p.InInterface, ""
 		if r.IntN(8) > 0 {
-			p.Owner = &rules.Owner{UID: one(0, 1, 202, 1337, 1338, 1339, 5000, 7000), GID: one(0, 1, 202, 1337, 1338, 5000, 7000)}
+			p.Owner = &rules.Owner{
+				UID: one(0, 1, 202, 1337, 1338, 1339, 5000, 7000),
+				GID: one(0, 1, 202, 1337, 1338, 5000, 7000),
+			}
 		}
 	}
 	return p
@@ -130,7 +149,10 @@ func (d dice) ruleset() rules.Ruleset {
 		{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority},
 		{Type: rules.Filter, Hook: rules.Output, Priority: rules.RawPriority},
 		{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority},
-		{Type: pick(d, "type", rules.Route, rules.Route, rules.Filter), Hook: rules.Output, Priority: rules.ManglePriority},
+		{
+			Type: pick(d, "type", rules.Route, rules.Route, rules.Filter), Hook: rules.Output,
+			Priority: rules.ManglePriority,
+		},
 		{Type: rules.NAT, Hook: rules.Prerouting, Priority: rules.NATPriority},
 		{Type: rules.NAT, Hook: rules.Output, Priority: rules.NATPriority},
 	} {
@@ -141,7 +163,8 @@ func (d dice) ruleset() rules.Ruleset {
 		first := len(t.Chains)
 		t.Chains = append(t.Chains, rules.Chain{Name: name, Base: &base})
 		for range d.number("chains", 2) {
-			t.Chains = append(t.Chains, rules.Chain{Name: fmt.Sprintf("%s-%d", name, len(t.Chains))})
+			t.Chains = append(t.Chains,
+				rules.Chain{Name: fmt.Sprintf("%s-%d", name, len(t.Chains))})
 		}
 		for i := first; i < len(t.Chains); i++ {
 			t.Chains[i].Rules = d.rules(base, t.Chains[i+1:])
@@ -149,7 +172,9 @@ func (d dice) ruleset() rules.Ruleset {
 	}
 	rs := rules.Ruleset{Tables: []rules.Table{t}}
 	if d.yes("policy route") {
-		rs.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133}}
+		rs.Routing.Policies = []rules.PolicyRoute{{
+			Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133,
+		}}
 	}
 	return rs
 }
@@ -164,16 +189,21 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 				if _, owner := m.(rules.MatchOwner); !owner || base.Hook == rules.Output {
 					r.Matches = append(r.Matches, m)
 				}
-				if _, port := m.(rules.MatchPort); port { // of SCTP and others the backend writes none
+				// of SCTP and others the backend writes none
+				if _, port := m.(rules.MatchPort); port {
 					r.Matches = append(r.Matches, rules.MatchProtocol{
-						Protocols: pick(d, "protocols with ports", []rules.Protocol{rules.TCP}, []rules.Protocol{rules.UDP}, []rules.Protocol{rules.TCP, rules.UDP}),
+						Protocols: pick(d, "protocols with ports", []rules.Protocol{rules.TCP},
+							[]rules.Protocol{rules.UDP}, []rules.Protocol{rules.TCP, rules.UDP}),
 					})
 				}
 			}
 		}
 		for range d.number("actions before", 2) {
-			r.Actions = append(r.Actions, pick[rules.Action](d, "action", rules.Count{}, rules.SaveMark{}, rules.SetMark{Value: 1, Mask: 1},
-				rules.SetMark{Value: 2, Mask: 3}))
+			r.Actions = append(r.Actions,
+				pick[rules.Action](d, "action", rules.Count{}, rules.SaveMark{}, rules.SetMark{
+					Value: 1, Mask: 1,
+				},
+					rules.SetMark{Value: 2, Mask: 3}))
 		}
 		more, final := d.final(base, others)
 		r.Matches, r.Actions = append(r.Matches, more...), append(r.Actions, final...)
@@ -189,20 +219,29 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 // final draws what a rule does last, and what it must compare for it.
 func (d dice) final(base rules.Base, others []rules.Chain) ([]rules.Match, []rules.Action) {
 	if len(others) > 0 && d.number("jump", 2) == 0 {
-		return nil, []rules.Action{rules.Jump{Chain: others[d.number("chain", len(others)-1)].Name, Goto: d.yes("goto")}}
+		return nil, []rules.Action{rules.Jump{
+			Chain: others[d.number("chain", len(others)-1)].Name, Goto: d.yes("goto"),
+		}}
 	}
-	protocol := []rules.Match{rules.MatchProtocol{Protocols: some(d, "protocols", 1, 1, rules.TCP, rules.UDP)}}
+	protocol := []rules.Match{rules.MatchProtocol{Protocols: some(d, "protocols", 1, 1, rules.TCP,
+		rules.UDP)}}
 	switch {
 	case base.Type == rules.NAT && d.yes("NAT"):
-		return protocol, []rules.Action{pick[rules.Action](d, "to", rules.RedirectTo{Port: 15001}, rules.DNATPort{Port: 15002})}
+		return protocol, []rules.Action{pick[rules.Action](d, "to", rules.RedirectTo{Port: 15001},
+			rules.DNATPort{Port: 15002})}
 	case base.Priority == rules.RawPriority && d.yes("zone"):
 		return nil, []rules.Action{rules.SetZone{Zone: uint16(d.number("zone", 2))}}
-	case base.Type == rules.Filter && base.Hook == rules.Prerouting && base.Priority == rules.ManglePriority && d.yes("tproxy"):
-		return protocol, []rules.Action{rules.TProxy{Port: 15006}, rules.SetMark{Value: 1, Mask: 1}, rules.Accept}
+	case base.Type == rules.Filter && base.Hook == rules.Prerouting &&
+		base.Priority == rules.ManglePriority && d.yes("tproxy"):
+		return protocol, []rules.Action{
+			rules.TProxy{Port: 15006}, rules.SetMark{Value: 1, Mask: 1}, rules.Accept,
+		}
 	case base.Type != rules.NAT && d.yes("drop"):
 		return nil, []rules.Action{rules.Drop}
 	}
-	return nil, [][]rules.Action{{rules.Accept}, {rules.Return}, {rules.RestoreMark{}}, nil}[d.number("end", 3)]
+	return nil, [][]rules.Action{
+		{rules.Accept}, {rules.Return}, {rules.RestoreMark{}}, nil,
+	}[d.number("end", 3)]
 }
 
 func (d dice) match() rules.Match {
@@ -212,7 +251,8 @@ func (d dice) match() rules.Match {
 	case 0:
 		return rules.MatchFamily{Family: pick(d, "family", rules.IPv4, rules.IPv6, rules.Inet)}
 	case 1:
-		texts := pick(d, "family", "10.0.0.0/8,10.1.0.0/16,127.0.0.1/32,0.0.0.0/0", "fd00::/16,::1/128,fd02::/17")
+		texts := pick(d, "family", "10.0.0.0/8,10.1.0.0/16,127.0.0.1/32,0.0.0.0/0",
+			"fd00::/16,::1/128,fd02::/17")
 		list := some(d, "prefixes", 1, 3, prefixList(texts)...)
 		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.AddrRanges(list)}
 	case 2:
@@ -220,18 +260,31 @@ func (d dice) match() rules.Match {
 		slices.Sort(list)
 		return rules.MatchProtocol{Not: not, Protocols: slices.Compact(list)}
 	case 3:
-		list := some(d, "ports", 1, 20, portRanges("0,2,4,6,8,10,12,14,16,18,20,22,53,80-90,100-200,443,15008,65535,0-65535")...)
+		list := some(d, "ports", 1, 20,
+			portRanges(
+				"0,2,4,6,8,10,12,14,16,18,20,22,53,80-90,100-200,443,15008,65535,0-65535")...)
 		return rules.MatchPort{Side: side, Not: not, Ports: rules.Normalise(list)}
 	case 4:
-		return rules.MatchTCPFlags{Not: not, Mask: rules.SYN | rules.ACK, Value: pick(d, "flags", rules.SYN, rules.ACK)}
+		return rules.MatchTCPFlags{
+			Not: not, Mask: rules.SYN | rules.ACK, Value: pick(d, "flags", rules.SYN, rules.ACK),
+		}
 	case 5:
 		list := some(d, "ids", 1, 3, idRanges("0,1337,1337-1339,5000")...)
-		return rules.MatchOwner{Group: d.yes("group"), Not: not, Socketless: not && d.yes("socketless"), IDs: rules.Normalise(list)}
+		return rules.MatchOwner{
+			Group: d.yes("group"), Not: not, Socketless: not && d.yes("socketless"),
+			IDs: rules.Normalise(list),
+		}
 	case 6:
 		mask := pick[uint32](d, "mask", 1, 3, 1<<32-1)
-		return rules.MatchMark{Conntrack: d.yes("connection"), Not: not, Value: uint32(d.number("mark", 3)), Mask: mask}
+		return rules.MatchMark{
+			Conntrack: d.yes("connection"), Not: not, Value: uint32(d.number("mark", 3)),
+			Mask: mask,
+		}
 	case 7:
 		return rules.MatchState{Not: not, States: rules.StateSet(d.number("states", 31))}
 	}
-	return rules.MatchInterface{Out: d.yes("out"), Not: not, Names: some(d, "names", 1, 3, interfaceNames("lo,eth0,eth1,eth+,e+,net1")...)}
+	return rules.MatchInterface{
+		Out: d.yes("out"), Not: not,
+		Names: some(d, "names", 1, 3, interfaceNames("lo,eth0,eth1,eth+,e+,net1")...),
+	}
 }

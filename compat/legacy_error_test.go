@@ -11,9 +11,13 @@ import (
 
 func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 	redirect := rules.RedirectTo{Port: 15001}
-	mangle := func(list ...rules.Rule) rules.Ruleset { return outputOf(rules.Route, rules.ManglePriority, list) }
+	mangle := func(list ...rules.Rule) rules.Ruleset {
+		return outputOf(rules.Route, rules.ManglePriority, list)
+	}
 	based := func(b rules.Base, list ...rules.Rule) rules.Ruleset {
-		return rules.Ruleset{Tables: []rules.Table{{Name: "test", Chains: []rules.Chain{{Name: "base", Base: &b, Rules: list}}}}}
+		return rules.Ruleset{Tables: []rules.Table{{
+			Name: "test", Chains: []rules.Chain{{Name: "base", Base: &b, Rules: list}},
+		}}}
 	}
 	two := natOf([]rules.Rule{rule([]rules.Match{tcp}, redirect)})
 	two.Tables = append(two.Tables, two.Tables[0])
@@ -27,77 +31,130 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"a hook of others", based(rules.Base{Hook: rules.Input}),
 			"chain base: iptables-legacy has no place for it: type filter hook input priority 0",
 		},
-		{"a policy", based(rules.Base{Hook: rules.Output, Drop: true}), "chain base: the policy drop would hold for the rules of others too"},
-		{"two chains in one", two, "chain out: it runs behind a chain that would be in table nat too"},
 		{
-			"a filter that changes marks", based(rules.Base{Hook: rules.Output, Priority: -160}, rule(nil, rules.SetMark{Value: 1, Mask: 1})),
+			"a policy", based(rules.Base{Hook: rules.Output, Drop: true}),
+			"chain base: the policy drop would hold for the rules of others too",
+		},
+		{
+			"two chains in one", two,
+			"chain out: it runs behind a chain that would be in table nat too",
+		},
+		{
+			"a filter that changes marks",
+			based(rules.Base{
+				Hook: rules.Output, Priority: -160,
+			}, rule(nil, rules.SetMark{Value: 1, Mask: 1})),
 			"chain base: with a changed mark the kernel routes again behind a chain of type route, but not behind a chain of type filter",
 		},
 		{
-			"an unknown condition", mangle(rule([]rules.Match{rules.Unknown{Text: "x"}}, rules.Drop)),
+			"an unknown condition",
+			mangle(rule([]rules.Match{rules.Unknown{Text: "x"}}, rules.Drop)),
 			"chain out: rule 1: unknown(x) drop" + cannot + "unknown(x) is not known to the model",
 		},
-		{"an unknown action", mangle(rule(nil, rules.Accept), rule(nil, rules.Unknown{Text: "x"})), ""},
+		{
+			"an unknown action",
+			mangle(rule(nil, rules.Accept), rule(nil, rules.Unknown{Text: "x"})), "",
+		},
 		{
 			"and one that is met", mangle(rule(nil, rules.Unknown{Text: "x"})),
 			"chain out: rule 1: unknown(x)" + cannot + "unknown(x) is not known",
 		},
 		{
 			"a fault in a chain that is jumped to",
-			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})}, []rules.Rule{rule([]rules.Match{tcp}, rules.Drop)}),
-			"chain c1: rule 1: meta l4proto tcp drop" + cannot + "iptables admits no DROP in table nat",
+			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
+				[]rules.Rule{rule([]rules.Match{tcp}, rules.Drop)}),
+			"chain c1: rule 1: meta l4proto tcp drop" + cannot +
+				"iptables admits no DROP in table nat",
 		},
-		{"a jump to nowhere", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c9"})}), cannot + "there is no chain c9"},
+		{"a jump to nowhere", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c9"})}), cannot +
+			"there is no chain c9"},
 		{
-			"a circle", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})}, []rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"})}),
-			"chain c1: rule 1: meta l4proto tcp jump c1" + cannot + "chain c1 is jumped to in a circle",
+			"a circle",
+			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
+				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"})}),
+			"chain c1: rule 1: meta l4proto tcp jump c1" + cannot +
+				"chain c1 is jumped to in a circle",
 		},
 		{
 			"a redirect outside of nat", mangle(rule([]rules.Match{tcp}, redirect)),
 			"redirect to :15001 in table mangle: xtables has it in nat only",
 		},
-		{"a redirect of any protocol", natOf([]rules.Rule{rule(nil, redirect)}), "redirect to :15001 without a protocol that has ports"},
-		{"a zone outside of raw", mangle(rule(nil, rules.SetZone{Zone: 1})), "ct zone set 1 in table mangle: xtables has it in raw only"},
-		{"what follows a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)), "meta mark set ct mark before accept"},
-		{"what follows a jump", mangle(rule(nil, rules.Jump{Chain: "c1"}, rules.Accept)), "jump c1 before accept"},
+		{
+			"a redirect of any protocol", natOf([]rules.Rule{rule(nil, redirect)}),
+			"redirect to :15001 without a protocol that has ports",
+		},
+		{
+			"a zone outside of raw", mangle(rule(nil, rules.SetZone{Zone: 1})),
+			"ct zone set 1 in table mangle: xtables has it in raw only",
+		},
+		{
+			"what follows a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)),
+			"meta mark set ct mark before accept",
+		},
+		{
+			"what follows a jump", mangle(rule(nil, rules.Jump{Chain: "c1"}, rules.Accept)),
+			"jump c1 before accept",
+		},
 		{
 			"an owner where there is none",
-			based(rules.Base{Hook: rules.Prerouting, Priority: -160}, rule([]rules.Match{rules.MatchOwner{IDs: idRanges("1")}}, rules.Drop)),
+			based(rules.Base{Hook: rules.Prerouting, Priority: -160},
+				rule([]rules.Match{rules.MatchOwner{IDs: idRanges("1")}}, rules.Drop)),
 			"meta skuid 1 at prerouting: xtables knows owners at output only",
 		},
 		{
 			"two interfaces at once", mangle(rule([]rules.Match{
-				rules.MatchInterface{Out: true, Names: interfaceNames("a+")}, rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("ab")},
+				rules.MatchInterface{Out: true, Names: interfaceNames("a+")},
+				rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("ab")},
 			}, rules.Drop)),
 			`oifname != "ab": a rule of xtables compares it once, with one value`,
 		},
 		{
-			"protocol 0", mangle(rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}, rules.Drop)),
+			"protocol 0",
+			mangle(rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}},
+				rules.Drop)),
 			"protocol 0, which xtables takes for any",
 		},
 		{"a mark with bits to flip", mangle(rule(nil, rules.SetMark{Value: 2, Mask: 1})), ""},
-		{"a mark that is mixed", mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00})), ""},
 		{
-			"a mark that is mixed with a number", mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00, Xor: 1})),
+			"a mark that is mixed",
+			mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00})), "",
+		},
+		{
+			"a mark that is mixed with a number",
+			mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00, Xor: 1})),
 			"CONNMARK can either copy a mark or set a value",
 		},
 		{
-			"a condition behind an action", mangle(rule(nil, rules.SetMark{Value: 1, Mask: 1}, rules.Require{Match: tcp}, rules.Drop)),
+			"a condition behind an action",
+			mangle(rule(nil, rules.SetMark{Value: 1, Mask: 1}, rules.Require{Match: tcp},
+				rules.Drop)),
 			"meta l4proto tcp behind an action: a rule of xtables has its conditions first",
 		},
-		{"an answer", mangle(rule(nil, rules.Reject{With: "icmp port-unreachable"})), "xtables has it in filter only"},
-		{"a packet that is not tracked", mangle(rule(nil, rules.Notrack{})), "xtables has it in raw only"},
+		{
+			"an answer", mangle(rule(nil, rules.Reject{With: "icmp port-unreachable"})),
+			"xtables has it in filter only",
+		},
+		{
+			"a packet that is not tracked", mangle(rule(nil, rules.Notrack{})),
+			"xtables has it in raw only",
+		},
 		{
 			"an address of one family for both", natOf([]rules.Rule{
-				rule([]rules.Match{tcp}, rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80}),
+				rule([]rules.Match{
+					tcp,
+				}, rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80}),
 			}),
 			"address 10.0.0.1 is not of family ip6",
 		},
 		{
-			"ports that are reversed", natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 2, Last: 1})}),
+			"ports that are reversed",
+			natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 2, Last: 1})}),
 			"ports 2-1: the first port must be 1 or more",
 		},
-		{"a range of ports", natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 1, Last: 2})}), ""},
+		{
+			"a range of ports",
+			natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 1, Last: 2})}), "",
+		},
 		{
 			"what is only read", mangle(rule([]rules.Match{rules.MatchSocket{}}, rules.Drop)),
 			"socket transparent 1: encoding it as an xtables match is not supported",
@@ -111,7 +168,8 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Count(err.Error(), "chain ") > 2+strings.Count(tc.want, "chain ") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) ||
+				strings.Count(err.Error(), "chain ") > 2+strings.Count(tc.want, "chain ") {
 				t.Errorf("error %v\nwant  %s", err, tc.want)
 			}
 		})

@@ -21,7 +21,9 @@ var (
 )
 
 // conditions converts the matches of a rule into the form of xtables.
-func (tr *translator) conditions(matches []rules.Match) (alternatives matchAlternatives, except []rules.Match, err error) {
+func (tr *translator) conditions(
+	matches []rules.Match,
+) (alternatives matchAlternatives, except []rules.Match, err error) {
 	alternatives, except, err = protocols(matches)
 	for _, m := range matches {
 		if err != nil || len(alternatives) == 0 {
@@ -158,7 +160,9 @@ func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.M
 			if p.Bits() == 0 {
 				return negated(m.Not, always), nil
 			}
-			list = append(list, rules.MatchAddr{Side: m.Side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)}})
+			list = append(list, rules.MatchAddr{
+				Side: m.Side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(p)},
+			})
 		}
 	}
 	return oneOf(m.Not, list, func(m rules.MatchAddr) rules.MatchAddr {
@@ -182,7 +186,9 @@ func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 	case !m.Not:
 		return options, nil
 	case len(all) == 0 && !m.Socketless:
-		return matchAlternatives{{rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: ^uint32(0)}}}}}, nil
+		return matchAlternatives{{rules.MatchOwner{IDs: []rules.IDRange{{
+			First: 0, Last: ^uint32(0),
+		}}}}}, nil
 	}
 	return matchAlternatives{all}, nil
 }

@@ -22,7 +22,8 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 		return
 	}
 	for _, c := range result.Classes {
-		t.Errorf("%s\n  is     %s\n  but is %s", c.Witness, c.Outcome.Left.Fate, c.Outcome.Right.Fate)
+		t.Errorf("%s\n  is     %s\n  but is %s", c.Witness, c.Outcome.Left.Fate,
+			c.Outcome.Right.Fate)
 	}
 	t.Fatalf("%v\n%s\n%s", result.Routing, rs, translated)
 }
@@ -35,7 +36,8 @@ func wantSameFates(t *rapid.T, rs, translated *rules.Ruleset) {
 		p := anyPacket(random)
 		is, becomes := diff.Explain(rs, p), diff.Explain(translated, p)
 		if is.Fate != becomes.Fate {
-			t.Fatalf("%s\n  is     %s\n  but is %s\n%s\n%s", p, is.Fate, becomes.Fate, rs, translated)
+			t.Fatalf("%s\n  is     %s\n  but is %s\n%s\n%s", p, is.Fate, becomes.Fate, rs,
+				translated)
 		}
 	}
 }

@@ -31,7 +31,9 @@ func protocols(matches []rules.Match) (matchAlternatives, []rules.Match, error) 
 		}
 	}
 	fits := func(p rules.Protocol) bool {
-		return !slices.ContainsFunc(list, func(m rules.MatchProtocol) bool { return slices.Contains(m.Protocols, p) == m.Not })
+		return !slices.ContainsFunc(list, func(m rules.MatchProtocol) bool {
+			return slices.Contains(m.Protocols, p) == m.Not
+		})
 	}
 	if ported && !flagged && (fits(rules.SCTP) || fits(rules.DCCP) || fits(rules.UDPLite)) {
 		return nil, nil, errors.New("ports of a protocol other than TCP and UDP")

@@ -40,7 +40,9 @@ func readLegacy(own func(*rules.Table) *rules.Table) (tables, error) {
 // chains that jump to them, without policies.
 func ownRules(t *rules.Table) *rules.Table {
 	return ownPart(t, func(list []rules.Rule) []rules.Rule {
-		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool { return !JumpsToSluice(&r) })
+		return slices.DeleteFunc(slices.Clone(list), func(r rules.Rule) bool {
+			return !JumpsToSluice(&r)
+		})
 	})
 }
 

@@ -25,7 +25,9 @@ type ruleParts struct {
 // the drop after a tproxy.
 func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
-	parts := ruleParts{comment: r.Comment, counts: slices.Contains(r.Actions, rules.Action(rules.Count{}))}
+	parts := ruleParts{
+		comment: r.Comment, counts: slices.Contains(r.Actions, rules.Action(rules.Count{})),
+	}
 	actions := withoutCount(r.Actions)
 	if tproxy, ok := tproxyWithDrop(list); ok {
 		actions, n = []rules.Action{tproxy}, 2
@@ -62,12 +64,16 @@ func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 		mark, isMark = actions[1].(rules.SetMark)
 	}
 	drops := slices.Equal(withoutCount(list[1].Actions), []rules.Action{rules.Drop})
-	return rules.TProxyDrop{Port: tproxy.Port, Addr: tproxy.Addr, Value: mark.Value, Mask: mark.Mask},
+	return rules.TProxyDrop{
+			Port: tproxy.Port, Addr: tproxy.Addr, Value: mark.Value, Mask: mark.Mask,
+		},
 		isTProxy && isMark && drops && reflect.DeepEqual(list[0].Matches, list[1].Matches)
 }
 
 func withoutCount(actions []rules.Action) []rules.Action {
-	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
+	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool {
+		return a == rules.Action(rules.Count{})
+	})
 }
 
 // check returns an error if the action is not possible in the table or at the hook.
@@ -138,7 +144,9 @@ func (r *ruleParts) protocols() matchAlternatives {
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
 		m := rules.MatchProtocol{Protocols: []rules.Protocol{p}}
 		has := slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {
-			return slices.ContainsFunc(matches, func(other rules.Match) bool { return isOnly(other, p) })
+			return slices.ContainsFunc(matches, func(other rules.Match) bool {
+				return isOnly(other, p)
+			})
 		})
 		if has {
 			list = append(list, []rules.Match{m})
@@ -156,7 +164,8 @@ func isOnly(m rules.Match, p rules.Protocol) bool {
 // hasPorts reports whether only TCP or only UDP packets match.
 func hasPorts(m rules.Match) bool {
 	p, ok := m.(rules.MatchProtocol)
-	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP || p.Protocols[0] == rules.UDP)
+	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP ||
+		p.Protocols[0] == rules.UDP)
 }
 
 // hasSideEffects reports whether an action changes a field that the rule matches, while other
@@ -175,7 +184,8 @@ func (r *ruleParts) hasSideEffects() bool {
 		case rules.MixMark:
 			mark, conntrackMark = mark || !a.Conntrack, conntrackMark || a.Conntrack
 		case rules.SetZone, rules.Notrack:
-			connection = true // a packet with a zone looks new, and one that is not tracked has none
+			// a packet with a zone looks new, and one that is not tracked has none
+			connection = true
 		}
 	}
 	return slices.ContainsFunc(r.alternatives, func(matches []rules.Match) bool {

@@ -106,7 +106,8 @@ func sameTable(a, b *rules.Table) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return len(compare(rules.Ruleset{Tables: []rules.Table{*a}}, rules.Ruleset{Tables: []rules.Table{*b}})) == 0
+	return len(compare(rules.Ruleset{Tables: []rules.Table{*a}},
+		rules.Ruleset{Tables: []rules.Table{*b}})) == 0
 }
 
 // gateChain is the chain that drops TCP while tables are being replaced.
@@ -119,7 +120,9 @@ func anyTCP() []rules.Match {
 
 // notEstablished matches the packets of connections that have yet to be captured.
 func notEstablished() []rules.Match {
-	return append(anyTCP(), rules.MatchState{Not: true, States: rules.States(rules.Established, rules.Related)})
+	return append(anyTCP(), rules.MatchState{
+		Not: true, States: rules.States(rules.Established, rules.Related),
+	})
 }
 
 // gateHooks are the hooks of the gate: the hooks of Sluice's rules in mangle.
@@ -143,7 +146,9 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 		gated.Chains = slices.Clone(t.Chains)
 	}
 	for _, at := range gateHooks {
-		jump := rules.Rule{Matches: notEstablished(), Actions: []rules.Action{rules.Jump{Chain: gateChain}}}
+		jump := rules.Rule{
+			Matches: notEstablished(), Actions: []rules.Action{rules.Jump{Chain: gateChain}},
+		}
 		if at.hook == rules.Prerouting {
 			jump.Matches = prerouting
 		}

@@ -60,9 +60,13 @@ func listing(l compat.Legacy, f rules.Family) []string {
 func TestTranslateRules(t *testing.T) {
 	redirect := rules.RedirectTo{Port: 15001}
 	addrs := func(not bool, texts string) rules.MatchAddr {
-		return rules.MatchAddr{Side: rules.Destination, Not: not, Ranges: rules.AddrRanges(prefixList(texts))}
+		return rules.MatchAddr{
+			Side: rules.Destination, Not: not, Ranges: rules.AddrRanges(prefixList(texts)),
+		}
 	}
-	manyPorts := rules.MatchPort{Side: rules.Destination, Ports: portRanges("1,3,5,7,9,11,13,15,17,19,21,23,25,27-28,30")}
+	manyPorts := rules.MatchPort{
+		Side: rules.Destination, Ports: portRanges("1,3,5,7,9,11,13,15,17,19,21,23,25,27-28,30"),
+	}
 	manyNot := manyPorts
 	manyNot.Not = true
 	for _, tc := range []struct {
@@ -74,7 +78,9 @@ func TestTranslateRules(t *testing.T) {
 			"each prefix, port list and protocol is a rule", natOf([]rules.Rule{
 				rule([]rules.Match{addrs(false, "10.0.0.0/8,192.0.2.0/24"), rules.MatchPort{
 					Side: rules.Destination, Ports: portRanges("80"),
-				}, rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}}}, redirect),
+				}, rules.MatchProtocol{Protocols: []rules.Protocol{
+					rules.TCP, rules.UDP,
+				}}}, redirect),
 			}),
 			[]string{
 				"nat SLUICE_OUT: ip daddr 10.0.0.0/8 tcp dport 80 redirect to :15001",
@@ -85,7 +91,12 @@ func TestTranslateRules(t *testing.T) {
 		},
 		{
 			"a range of addresses is its prefixes", natOf([]rules.Rule{
-				rule([]rules.Match{tcp, rules.MatchAddr{Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.4")}}}, redirect),
+				rule([]rules.Match{
+					tcp,
+					rules.MatchAddr{
+						Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.4")},
+					},
+				}, redirect),
 			}),
 			[]string{
 				"nat SLUICE_OUT: ip saddr 10.0.0.1 meta l4proto tcp redirect to :15001",
@@ -94,8 +105,10 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"all addresses are no condition, and those of the other family no rule", natOf([]rules.Rule{
-				rule([]rules.Match{tcp, addrs(false, "::/0")}, redirect), rule([]rules.Match{tcp, addrs(false, "0.0.0.0/0")}, redirect),
+			"all addresses are no condition, and those of the other family no rule",
+			natOf([]rules.Rule{
+				rule([]rules.Match{tcp, addrs(false, "::/0")}, redirect),
+				rule([]rules.Match{tcp, addrs(false, "0.0.0.0/0")}, redirect),
 			}),
 			[]string{"nat SLUICE_OUT: meta l4proto tcp redirect to :15001"},
 		},
@@ -108,14 +121,18 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"ports that must not be are all in one rule", natOf([]rules.Rule{rule([]rules.Match{tcp, manyNot}, redirect)}),
+			"ports that must not be are all in one rule",
+			natOf([]rules.Rule{rule([]rules.Match{tcp, manyNot}, redirect)}),
 			[]string{
 				"nat SLUICE_OUT: tcp dport != { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27-28 } tcp dport != 30 redirect to :15001",
 			},
 		},
 		{
-			"several interfaces are several rules, unless one stands for another", natOf([]rules.Rule{
-				rule([]rules.Match{rules.MatchInterface{Out: true, Names: interfaceNames("eth0,eth+,lo,lo")}, tcp}, redirect),
+			"several interfaces are several rules, unless one stands for another",
+			natOf([]rules.Rule{
+				rule([]rules.Match{
+					rules.MatchInterface{Out: true, Names: interfaceNames("eth0,eth+,lo,lo")}, tcp,
+				}, redirect),
 			}),
 			[]string{
 				`nat SLUICE_OUT: oifname "eth*" meta l4proto tcp redirect to :15001`,
@@ -123,9 +140,11 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"several values that must not be are a chain that goes on behind the rule", natOf([]rules.Rule{
+			"several values that must not be are a chain that goes on behind the rule",
+			natOf([]rules.Rule{
 				rule([]rules.Match{
-					rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("eth0,lo")}, tcp, addrs(true, "10.0.0.0/8,11.0.0.0/16"),
+					rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("eth0,lo")},
+					tcp, addrs(true, "10.0.0.0/8,11.0.0.0/16"),
 				}, redirect),
 				rule([]rules.Match{tcp}, rules.RedirectTo{Port: 15006}),
 			}),
@@ -144,7 +163,9 @@ func TestTranslateRules(t *testing.T) {
 		{
 			"owners are a rule each, but in one rule if they must not be", natOf([]rules.Rule{
 				rule([]rules.Match{rules.MatchOwner{IDs: idRanges("5,7-9")}}, rules.Return),
-				rule([]rules.Match{tcp, rules.MatchOwner{Group: true, Not: true, IDs: idRanges("5,7-9")}}, redirect),
+				rule([]rules.Match{
+					tcp, rules.MatchOwner{Group: true, Not: true, IDs: idRanges("5,7-9")},
+				}, redirect),
 			}),
 			[]string{
 				"nat SLUICE_OUT: meta skuid 5 return",
@@ -153,8 +174,10 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"several actions are several rules", outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
-				rule([]rules.Match{tcp}, rules.SetMark{Value: 1, Mask: 1}, rules.SaveMark{}, rules.Accept),
+			"several actions are several rules",
+			outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
+				rule([]rules.Match{tcp}, rules.SetMark{Value: 1, Mask: 1}, rules.SaveMark{},
+					rules.Accept),
 				rule(nil, rules.SetMark{Value: 2, Mask: 2}),
 			}),
 			[]string{
@@ -165,9 +188,12 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"actions that change what the rule compares are a chain", outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
-				rule([]rules.Match{rules.MatchMark{Conntrack: true, Value: 5, Mask: 15}}, rules.SaveMark{}, rules.Accept),
-				rule([]rules.Match{rules.MatchMark{Value: 5, Mask: 15}}, rules.SetMark{Value: 1, Mask: 1}, rules.SetMark{Value: 2, Mask: 2}),
+			"actions that change what the rule compares are a chain",
+			outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
+				rule([]rules.Match{rules.MatchMark{Conntrack: true, Value: 5, Mask: 15}},
+					rules.SaveMark{}, rules.Accept),
+				rule([]rules.Match{rules.MatchMark{Value: 5, Mask: 15}},
+					rules.SetMark{Value: 1, Mask: 1}, rules.SetMark{Value: 2, Mask: 2}),
 			}),
 			[]string{
 				"mangle SLUICE_OUT: ct mark & 0xf == 0x5 goto SLUICE_OUT_DO_2",
@@ -180,8 +206,10 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a packet that is not tracked looks otherwise to the next rule", outputOf(rules.Filter, rules.RawPriority, []rules.Rule{
-				rule([]rules.Match{rules.MatchState{States: rules.States(rules.Invalid)}}, rules.Notrack{}, rules.Accept),
+			"a packet that is not tracked looks otherwise to the next rule",
+			outputOf(rules.Filter, rules.RawPriority, []rules.Rule{
+				rule([]rules.Match{rules.MatchState{States: rules.States(rules.Invalid)}},
+					rules.Notrack{}, rules.Accept),
 			}),
 			[]string{
 				"raw SLUICE_OUT: ct state invalid goto SLUICE_OUT_DO",
@@ -189,11 +217,14 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a rule whose connection's mark is mixed is a chain if it compares it", outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
+			"a rule whose connection's mark is mixed is a chain if it compares it",
+			outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
 				rule([]rules.Match{rules.MatchMark{Conntrack: true, Value: 5, Mask: 15}},
-					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100}, rules.MixMark{ConntrackMark: 0xf00}),
+					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100},
+					rules.MixMark{ConntrackMark: 0xf00}),
 				rule([]rules.Match{rules.MatchMark{Value: 5, Mask: 15}},
-					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100}, rules.SetMark{Value: 2}),
+					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100},
+					rules.SetMark{Value: 2}),
 			}),
 			[]string{
 				"mangle SLUICE_OUT: ct mark & 0xf == 0x5 goto SLUICE_OUT_DO",
@@ -207,9 +238,13 @@ func TestTranslateRules(t *testing.T) {
 		},
 		{
 			"to return from a chain is to go on behind the jump, and to accept is to leave", natOf(
-				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}), rule([]rules.Match{tcp}, redirect)},
 				[]rules.Rule{
-					rule([]rules.Match{addrs(false, "10.0.0.0/8")}, rules.Return), rule([]rules.Match{addrs(false, "11.0.0.0/8")}, rules.Accept),
+					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}),
+					rule([]rules.Match{tcp}, redirect),
+				},
+				[]rules.Rule{
+					rule([]rules.Match{addrs(false, "10.0.0.0/8")}, rules.Return),
+					rule([]rules.Match{addrs(false, "11.0.0.0/8")}, rules.Accept),
 				},
 			),
 			[]string{
@@ -223,8 +258,15 @@ func TestTranslateRules(t *testing.T) {
 		},
 		{
 			"a goto leads to where its chain would", natOf(
-				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}), rule([]rules.Match{tcp}, redirect)},
-				[]rules.Rule{rule([]rules.Match{addrs(false, "10.0.0.0/8")}, rules.Jump{Chain: "c2", Goto: true}), rule(nil, rules.Accept)},
+				[]rules.Rule{
+					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}),
+					rule([]rules.Match{tcp}, redirect),
+				},
+				[]rules.Rule{
+					rule([]rules.Match{addrs(false,
+						"10.0.0.0/8")}, rules.Jump{Chain: "c2", Goto: true}),
+					rule(nil, rules.Accept),
+				},
 				[]rules.Rule{rule([]rules.Match{addrs(false, "10.1.0.0/16")}, rules.Accept)},
 			),
 			[]string{
@@ -240,7 +282,8 @@ func TestTranslateRules(t *testing.T) {
 		{
 			"a chain that is jumped to from two places is there twice", natOf(
 				[]rules.Rule{
-					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}), rule(nil, rules.Jump{Chain: "c1", Goto: true}),
+					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}),
+					rule(nil, rules.Jump{Chain: "c1", Goto: true}),
 					rule([]rules.Match{tcp}, redirect),
 				},
 				[]rules.Rule{rule([]rules.Match{tcp, addrs(false, "10.0.0.0/8")}, redirect)},
@@ -255,11 +298,17 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"counters stay where they are asked for, and nothing that changes nothing", natOf([]rules.Rule{
-				rule([]rules.Match{tcp}, rules.Count{}), rule([]rules.Match{tcp}), rule([]rules.Match{tcp}, rules.Count{}, rules.Accept),
-				rule([]rules.Match{tcp}, rules.Return), rule(nil, rules.Accept), rule([]rules.Match{tcp}, redirect),
+			"counters stay where they are asked for, and nothing that changes nothing",
+			natOf([]rules.Rule{
+				rule([]rules.Match{tcp}, rules.Count{}), rule([]rules.Match{tcp}),
+				rule([]rules.Match{tcp}, rules.Count{}, rules.Accept),
+				rule([]rules.Match{tcp}, rules.Return), rule(nil, rules.Accept),
+				rule([]rules.Match{tcp}, redirect),
 			}),
-			[]string{"nat SLUICE_OUT: meta l4proto tcp counter", "nat SLUICE_OUT: meta l4proto tcp counter return"},
+			[]string{
+				"nat SLUICE_OUT: meta l4proto tcp counter",
+				"nat SLUICE_OUT: meta l4proto tcp counter return",
+			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -280,7 +329,8 @@ func TestTranslateRules(t *testing.T) {
 
 func TestTranslateTProxy(t *testing.T) {
 	of := func(behind ...rules.Rule) rules.Ruleset {
-		first := rule([]rules.Match{tcp}, rules.TProxy{Port: 15006}, rules.SetMark{Value: 1, Mask: 3}, rules.Accept)
+		first := rule([]rules.Match{tcp}, rules.TProxy{Port: 15006},
+			rules.SetMark{Value: 1, Mask: 3}, rules.Accept)
 		return rules.Ruleset{Tables: []rules.Table{{Name: "test", Chains: []rules.Chain{{
 			Name:  "in",
 			Base:  &rules.Base{Hook: rules.Prerouting, Priority: rules.ManglePriority},
@@ -299,8 +349,11 @@ func TestTranslateTProxy(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	onAddr := of(rule([]rules.Match{tcp}, rules.Drop))
-	onAddr.Tables[0].Chains[0].Rules[0].Actions[0] = rules.TProxy{Port: 15006, Addr: netip.MustParseAddr("127.0.0.1")}
-	if _, err := compat.Translate(onAddr); err == nil || !strings.Contains(err.Error(), "must be of family ip6") {
+	onAddr.Tables[0].Chains[0].Rules[0].Actions[0] = rules.TProxy{
+		Port: 15006, Addr: netip.MustParseAddr("127.0.0.1"),
+	}
+	if _, err := compat.Translate(onAddr); err == nil ||
+		!strings.Contains(err.Error(), "must be of family ip6") {
 		t.Errorf("an address of one family for both: error %v", err)
 	}
 	onAddr.Tables[0].Family = rules.IPv4
@@ -314,8 +367,10 @@ func TestTranslateTProxy(t *testing.T) {
 
 	const refused = "a tproxy that is not followed by a drop of the same packets"
 	for name, rs := range map[string]rules.Ruleset{
-		"nothing follows":          of(),
-		"others are dropped":       of(rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}}, rules.Drop)),
+		"nothing follows": of(),
+		"others are dropped": of(rule(
+			[]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}},
+			rules.Drop)),
 		"something else than drop": of(rule([]rules.Match{tcp}, rules.Accept)),
 	} {
 		if _, err := compat.Translate(rs); err == nil || !strings.Contains(err.Error(), refused) {

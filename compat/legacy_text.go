@@ -14,7 +14,9 @@ import (
 func SaveText(l Legacy) (string, error) {
 	text := new(strings.Builder)
 	for _, f := range families {
-		of := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool { return t.Family != f })
+		of := slices.DeleteFunc(slices.Clone(l.Tables), func(t rules.Table) bool {
+			return t.Family != f
+		})
 		if len(of) == 0 {
 			continue
 		}

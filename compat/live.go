@@ -49,7 +49,8 @@ type Live struct {
 const maxLiveReads = 100
 
 // errLiveBusy is the error of ReadLive if the rules changed during every attempt.
-var errLiveBusy = errors.New("the rules changed during every attempt to read them: another process writes continuously")
+var errLiveBusy = errors.New(
+	"the rules changed during every attempt to read them: another process writes continuously")
 
 // ReadLive returns the rules of the origin for packets of the namespace (nil: the current one), in
 // the order in which the kernel evaluates them. The result is a consistent snapshot, even while
@@ -69,7 +70,8 @@ func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 
 func readLive(ns *netns.NS, origin Origin) (Live, error) {
 	if !slices.Contains([]Origin{OriginAll, OriginNFT, OriginIPTablesNFT, OriginLegacy}, origin) {
-		return Live{}, fmt.Errorf("%q is not an origin of rules: must be nft, iptables-nft, legacy or empty", origin)
+		return Live{}, fmt.Errorf(
+			"%q is not an origin of rules: must be nft, iptables-nft, legacy or empty", origin)
 	}
 	before, err := readSurroundings(ns, origin)
 	for range maxLiveReads {
@@ -142,7 +144,8 @@ func (s surroundings) equal(other surroundings) bool {
 	sameList := func(a, b nft.HookList) bool {
 		return a.Family == b.Family && a.Hook == b.Hook && slices.Equal(a.Functions, b.Functions)
 	}
-	return slices.EqualFunc(s.hooks, other.hooks, sameList) && rules.Equal(rules.Ruleset{Tables: s.legacy}, rules.Ruleset{Tables: other.legacy})
+	return slices.EqualFunc(s.hooks, other.hooks, sameList) &&
+		rules.Equal(rules.Ruleset{Tables: s.legacy}, rules.Ruleset{Tables: other.legacy})
 }
 
 // list reports whether the hooks, if known, contain all chains of the tables of nf_tables except
@@ -151,7 +154,10 @@ func (s surroundings) list(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
 		for _, c := range rs.BaseChains(h) {
-			if s.hooks != nil && c.Chain.Base.Type != rules.NAT && !o.has(h, chainID{table: c.Table.Name, chain: c.Chain.Name, family: c.Table.Family}) {
+			if s.hooks != nil && c.Chain.Base.Type != rules.NAT &&
+				!o.has(h, chainID{
+					table: c.Table.Name, chain: c.Chain.Name, family: c.Table.Family,
+				}) {
 				return false
 			}
 		}
@@ -195,7 +201,8 @@ func IsLegacy(t *rules.Table) bool { return t.Comment == legacyComment }
 
 // isIPTablesNFT reports whether the table has the form of a table of iptables-nft.
 func isIPTablesNFT(t *rules.Table) bool {
-	if t.Family == rules.Inet || !slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, t.Name) {
+	if t.Family == rules.Inet ||
+		!slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, t.Name) {
 		return false
 	}
 	for _, c := range t.Chains {
@@ -207,7 +214,8 @@ func isIPTablesNFT(t *rules.Table) bool {
 		if t.Name == "security" {
 			built.Priority = securityPriorityNFT
 		}
-		if hook, ok := save.HookOf(t.Name, c.Name); !ok || hook != c.Base.Hook || *c.Base != *built {
+		if hook, ok := save.HookOf(t.Name, c.Name); !ok || hook != c.Base.Hook ||
+			*c.Base != *built {
 			return false
 		}
 	}

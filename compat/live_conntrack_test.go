@@ -19,7 +19,8 @@ func TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun(t *testing.T) {
 		t.Skip(err)
 	}
 	chain := func(table, rule string) string {
-		return "table inet " + table + " { chain c { type filter hook prerouting priority -200; " + rule + "; }; }"
+		return "table inet " + table + " { chain c { type filter hook prerouting priority -200; " +
+			rule + "; }; }"
 	}
 	orders := func() map[string]int {
 		live := readLive(t, ns, compat.OriginAll)
@@ -39,7 +40,8 @@ func TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun(t *testing.T) {
 	nftables(t, ns, chain("tracks", "ct state new counter"))
 	nftables(t, ns, chain("newer", "counter"))
 	nftables(t, ns, chain("newest", "counter"))
-	if diff := cmp.Diff(map[string]int{"newest": -2, "newer": -1, "tracks": 1, "older": 2}, orders()); diff != "" {
+	if diff := cmp.Diff(map[string]int{"newest": -2, "newer": -1, "tracks": 1, "older": 2},
+		orders()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
@@ -47,7 +49,8 @@ func TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun(t *testing.T) {
 // TestChainsElsewhereAreNamed has a chain at a device.
 func TestChainsElsewhereAreNamed(t *testing.T) {
 	ns := netnstest.New(t)
-	nftables(t, ns, `table netdev filter { chain ingress { type filter hook ingress device "lo" priority 0; drop; }; }`)
+	nftables(t, ns,
+		`table netdev filter { chain ingress { type filter hook ingress device "lo" priority 0; drop; }; }`)
 	for part, want := range map[compat.Origin][]string{
 		compat.OriginAll:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},
 		compat.OriginNFT:         {"table netdev filter chain ingress at ingress of lo (1 rule)"},

@@ -24,7 +24,8 @@ func (a Ambiguity) String() string {
 			names[i] += " (" + c.Table.Comment + ")"
 		}
 	}
-	return fmt.Sprintf("hook %s: the order of %s is unknown, because the kernel does not report it", a.Hook, strings.Join(names, ", "))
+	return fmt.Sprintf("hook %s: the order of %s is unknown, because the kernel does not report it",
+		a.Hook, strings.Join(names, ", "))
 }
 
 // liveHooks are the hooks at which connections are captured, and postrouting, which packets on lo
@@ -49,7 +50,9 @@ func orderLive(rs *rules.Ruleset, firstLegacy int, order hookOrder) []Ambiguity 
 	for _, h := range liveHooks {
 		for chains := rs.BaseChains(h); len(chains) > 0; {
 			position := chains[0].Chain.Base.Position()
-			n := slices.IndexFunc(chains, func(c rules.ChainRef) bool { return c.Chain.Base.Position() != position })
+			n := slices.IndexFunc(chains, func(c rules.ChainRef) bool {
+				return c.Chain.Base.Position() != position
+			})
 			if n < 0 {
 				n = len(chains)
 			}
@@ -185,7 +188,8 @@ func (p *liveOrder) isAmbiguous(i int) bool {
 
 // meetSamePackets reports whether a packet can traverse both chains.
 func meetSamePackets(a, b rules.ChainRef) bool {
-	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet || a.Table.Family == b.Table.Family
+	return a.Table.Family == rules.Inet || b.Table.Family == rules.Inet ||
+		a.Table.Family == b.Table.Family
 }
 
 // hasEffect reports whether the chain has an effect on packets.

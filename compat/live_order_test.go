@@ -25,7 +25,10 @@ func listed(lines ...string) []nft.HookList {
 			case words[0] == "legacy":
 				f = nft.HookFunction{Kind: nft.HookLegacy, Family: l.Family, Table: words[1]}
 			case len(words) == 3:
-				f = nft.HookFunction{Kind: nft.HookChain, Family: familyNamed[words[0]], Table: words[1], Chain: words[2]}
+				f = nft.HookFunction{
+					Kind: nft.HookChain, Family: familyNamed[words[0]], Table: words[1],
+					Chain: words[2],
+				}
 			}
 			l.Functions = append(l.Functions, f)
 		}
@@ -57,7 +60,12 @@ func output(chains []outputChain) (rs rules.Ruleset, firstLegacy int) {
 				at[c.table] = len(rs.Tables)
 				rs.Tables = append(rs.Tables, rules.Table{Family: familyNamed[family], Name: name})
 			}
-			made := rules.Chain{Name: c.name, Base: &rules.Base{Type: c.kind, Hook: rules.Output, Priority: c.priority, Drop: c.drop}}
+			made := rules.Chain{
+				Name: c.name,
+				Base: &rules.Base{
+					Type: c.kind, Hook: rules.Output, Priority: c.priority, Drop: c.drop,
+				},
+			}
 			if !c.empty {
 				made.Rules = []rules.Rule{{}}
 			}
@@ -83,36 +91,57 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 	}{
 		{
 			"different priorities are enough", nil,
-			chains{{"inet a", "p", filter, -300, false, false}, {"legacy ip raw", "OUTPUT", filter, -299, false, false}},
+			chains{
+				{"inet a", "p", filter, -300, false, false},
+				{"legacy ip raw", "OUTPUT", filter, -299, false, false},
+			},
 			"a/p raw/OUTPUT", "",
 		},
 		{
 			"without a list chains of two tables at one priority are open", nil,
-			chains{{"inet a", "p", filter, -300, false, false}, {"inet b", "p", filter, -300, false, false}, {"inet b", "q", filter, 0, false, false}},
+			chains{
+				{"inet a", "p", filter, -300, false, false},
+				{"inet b", "p", filter, -300, false, false},
+				{"inet b", "q", filter, 0, false, false},
+			},
 			"a/p b/p b/q", "a/p b/p",
 		},
 		{
 			"but not if one of them has no rules", nil,
-			chains{{"inet a", "p", filter, -300, true, false}, {"inet b", "p", filter, -300, false, false}},
+			chains{
+				{"inet a", "p", filter, -300, true, false},
+				{"inet b", "p", filter, -300, false, false},
+			},
 			"a/p b/p", "",
 		},
 		{
 			"unless its policy drops", nil,
-			chains{{"inet a", "p", filter, -300, true, true}, {"inet b", "p", filter, -300, false, false}},
+			chains{
+				{"inet a", "p", filter, -300, true, true},
+				{"inet b", "p", filter, -300, false, false},
+			},
 			"a/p b/p", "a/p b/p",
 		},
 		{
 			"nor if no packet passes both", nil,
-			chains{{"ip a", "p", filter, -300, false, false}, {"legacy ip6 raw", "OUTPUT", filter, -300, false, false}},
+			chains{
+				{"ip a", "p", filter, -300, false, false},
+				{"legacy ip6 raw", "OUTPUT", filter, -300, false, false},
+			},
 			"a/p raw/OUTPUT", "",
 		},
 		{
 			"of one table the chain made last runs first", nil,
-			chains{{"inet a", "p", filter, 0, false, false}, {"inet a", "q", rules.Route, 0, false, false}, {"inet a", "r", filter, 0, false, false}},
+			chains{
+				{"inet a", "p", filter, 0, false, false},
+				{"inet a", "q", rules.Route, 0, false, false},
+				{"inet a", "r", filter, 0, false, false},
+			},
 			"a/r a/q a/p", "",
 		},
 		{
-			"the list has the order", listed("ip: inet a p, ip raw OUTPUT, legacy raw, inet b p", "ip6: inet a p, inet b p"),
+			"the list has the order",
+			listed("ip: inet a p, ip raw OUTPUT, legacy raw, inet b p", "ip6: inet a p, inet b p"),
 			chains{
 				{"inet b", "p", filter, -300, false, false},
 				{"ip raw", "OUTPUT", filter, -300, false, false},
@@ -122,42 +151,62 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p raw/OUTPUT raw/OUTPUT b/p", "",
 		},
 		{
-			"the lists of two families make one order", listed("ip: inet b p, ip c p", "ip6: ip6 a p, inet b p"),
+			"the lists of two families make one order",
+			listed("ip: inet b p, ip c p", "ip6: ip6 a p, inet b p"),
 			chains{
-				{"ip c", "p", filter, -300, false, false}, {"inet b", "p", filter, -300, false, false}, {"ip6 a", "p", filter, -300, false, false},
+				{"ip c", "p", filter, -300, false, false},
+				{"inet b", "p", filter, -300, false, false},
+				{"ip6 a", "p", filter, -300, false, false},
 			},
 			"a/p b/p c/p", "",
 		},
 		{
 			"chains of NAT have the order of their priorities", nil,
-			chains{{"inet a", "n", nat, -100, false, false}, {"inet b", "n", nat, -110, false, false}, {"legacy ip nat", "OUTPUT", nat, -99, false, false}},
+			chains{
+				{"inet a", "n", nat, -100, false, false},
+				{"inet b", "n", nat, -110, false, false},
+				{"legacy ip nat", "OUTPUT", nat, -99, false, false},
+			},
 			"b/n a/n nat/OUTPUT", "",
 		},
 		{
 			"at equal priority NAT is open, since the kernel does not list it", listed("ip: NAT"),
-			chains{{"inet a", "n", nat, -100, false, false}, {"legacy ip nat", "OUTPUT", nat, -100, false, false}},
+			chains{
+				{"inet a", "n", nat, -100, false, false},
+				{"legacy ip nat", "OUTPUT", nat, -100, false, false},
+			},
 			"a/n nat/OUTPUT", "a/n nat/OUTPUT",
 		},
 		{
 			"but a later kernel does", listed("ip: legacy nat, inet a n"),
-			chains{{"inet a", "n", nat, -100, false, false}, {"legacy ip nat", "OUTPUT", nat, -100, false, false}},
+			chains{
+				{"inet a", "n", nat, -100, false, false},
+				{"legacy ip nat", "OUTPUT", nat, -100, false, false},
+			},
 			"nat/OUTPUT a/n", "",
 		},
 		{
 			"two chains of NAT in one table are not open", listed("ip: NAT"),
-			chains{{"inet a", "n", nat, -100, false, false}, {"inet a", "m", nat, -100, false, false}},
+			chains{
+				{"inet a", "n", nat, -100, false, false}, {"inet a", "m", nat, -100, false, false},
+			},
 			"a/m a/n", "",
 		},
 		{
-			"a filter at the place of NAT runs where the list has it", listed("ip: inet a f, NAT, inet b f", "ip6: inet a f, NAT, inet b f"),
+			"a filter at the place of NAT runs where the list has it",
+			listed("ip: inet a f, NAT, inet b f", "ip6: inet a f, NAT, inet b f"),
 			chains{
-				{"inet b", "f", filter, -100, false, false}, {"inet a", "n", nat, 50, false, false}, {"inet a", "f", filter, -100, false, false},
+				{"inet b", "f", filter, -100, false, false},
+				{"inet a", "n", nat, 50, false, false},
+				{"inet a", "f", filter, -100, false, false},
 			},
 			"a/f a/n b/f", "",
 		},
 		{
 			"without a list that is open", nil,
-			chains{{"inet a", "n", nat, 50, false, false}, {"inet a", "f", filter, -100, false, false}},
+			chains{
+				{"inet a", "n", nat, 50, false, false}, {"inet a", "f", filter, -100, false, false},
+			},
 			"a/f a/n", "a/f a/n",
 		},
 	} {
@@ -167,7 +216,9 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			for _, a := range orderLive(&rs, firstLegacy, newHookOrder(tc.hooks)) {
 				open = append(open, names(a.Chains))
 			}
-			if diff := cmp.Diff([]string{tc.want, tc.open}, []string{names(rs.BaseChains(rules.Output)), strings.Join(open, "; ")}); diff != "" {
+			if diff := cmp.Diff([]string{
+				tc.want, tc.open,
+			}, []string{names(rs.BaseChains(rules.Output)), strings.Join(open, "; ")}); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
@@ -184,7 +235,8 @@ func names(chains []rules.ChainRef) string {
 
 func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
 	rs, firstLegacy := output([]outputChain{
-		{"ip nat", "OUTPUT", rules.NAT, -100, false, false}, {"legacy ip nat", "OUTPUT", rules.NAT, -100, false, false},
+		{"ip nat", "OUTPUT", rules.NAT, -100, false, false},
+		{"legacy ip nat", "OUTPUT", rules.NAT, -100, false, false},
 	})
 	rs.Tables[0].Comment, rs.Tables[1].Comment = "iptables-nft", "iptables-legacy"
 	got := orderLive(&rs, firstLegacy, nil)
@@ -198,7 +250,8 @@ func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
 // TestFunctionsOfOthersAreNamed: what a program of BPF does is not known, so that it must not be
 // kept back.
 func TestFunctionsOfOthersAreNamed(t *testing.T) {
-	s := surroundings{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p", "ip6: nf_hook_run_bpf, legacy raw")}
+	s := surroundings{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p",
+		"ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}
 	if diff := cmp.Diff(want, s.join(rules.Ruleset{}, OriginAll).Others); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
@@ -209,14 +262,19 @@ func TestFunctionsOfOthersAreNamed(t *testing.T) {
 func TestALookIsRepeatedWhenSomethingHasChanged(t *testing.T) {
 	mangle := func(mark uint32) []rules.Table {
 		rule := rules.Rule{Actions: []rules.Action{rules.SetMark{Value: mark, Mask: 0xff}}}
-		return []rules.Table{{Family: rules.IPv4, Name: "mangle", Chains: []rules.Chain{{Name: "OUTPUT", Rules: []rules.Rule{rule}}}}}
+		return []rules.Table{{
+			Family: rules.IPv4, Name: "mangle",
+			Chains: []rules.Chain{{Name: "OUTPUT", Rules: []rules.Rule{rule}}},
+		}}
 	}
 	look := surroundings{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}
 	for says, other := range map[string]surroundings{
 		"another rule of iptables-legacy": {legacy: mangle(2), hooks: look.hooks},
 		"one table less":                  {hooks: look.hooks},
-		"another order":                   {legacy: mangle(1), hooks: listed("ip: inet b p, inet a p")},
-		"a chain less":                    {legacy: mangle(1), hooks: listed("ip: inet a p")},
+		"another order": {
+			legacy: mangle(1), hooks: listed("ip: inet b p, inet a p"),
+		},
+		"a chain less": {legacy: mangle(1), hooks: listed("ip: inet a p")},
 	} {
 		if look.equal(other) {
 			t.Errorf("%s is not seen", says)
@@ -225,7 +283,9 @@ func TestALookIsRepeatedWhenSomethingHasChanged(t *testing.T) {
 	if !look.equal(surroundings{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
 		t.Error("the same differs")
 	}
-	a, _ := output([]outputChain{{"inet a", "p", rules.Filter, 0, false, false}, {"inet a", "n", rules.NAT, 0, false, false}})
+	a, _ := output([]outputChain{
+		{"inet a", "p", rules.Filter, 0, false, false}, {"inet a", "n", rules.NAT, 0, false, false},
+	})
 	for says, row := range map[string]struct {
 		hooks []nft.HookList
 		want  bool

@@ -40,10 +40,12 @@ func nftables(t testing.TB, ns *netns.NS, text string) {
 func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, f := range families {
-		istiotest.Restore(t, ns, istiotest.Legacy, f, "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n*filter\nCOMMIT\n")
-		istiotest.Restore(t, ns, istiotest.NFT, f, "*nat\n:CHAIN - [0:0]\n-A OUTPUT -j CHAIN\n-A INPUT -j RETURN\n-A POSTROUTING -j RETURN\nCOMMIT\n"+
-			"*mangle\n-A PREROUTING -j RETURN\n-A OUTPUT -j RETURN\nCOMMIT\n*raw\n-A OUTPUT -j RETURN\nCOMMIT\n"+
-			"*filter\n-A FORWARD -j RETURN\nCOMMIT\n*security\n-A INPUT -j RETURN\nCOMMIT\n")
+		istiotest.Restore(t, ns, istiotest.Legacy, f,
+			"*nat\n-A OUTPUT -j RETURN\nCOMMIT\n*filter\nCOMMIT\n")
+		istiotest.Restore(t, ns, istiotest.NFT, f,
+			"*nat\n:CHAIN - [0:0]\n-A OUTPUT -j CHAIN\n-A INPUT -j RETURN\n-A POSTROUTING -j RETURN\nCOMMIT\n"+
+				"*mangle\n-A PREROUTING -j RETURN\n-A OUTPUT -j RETURN\nCOMMIT\n*raw\n-A OUTPUT -j RETURN\nCOMMIT\n"+
+				"*filter\n-A FORWARD -j RETURN\nCOMMIT\n*security\n-A INPUT -j RETURN\nCOMMIT\n")
 	}
 	nftables(t, ns, `
 		table inet nat { chain OUTPUT { type nat hook output priority -100; }; }
@@ -56,14 +58,18 @@ func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
 		"ip filter, ip nat, ip6 filter, ip6 nat"
 	const own = "inet sluice, ip others, inet nat"
 	for part, want := range map[compat.Origin]string{
-		compat.OriginNFT: own, compat.OriginIPTablesNFT: variants, compat.OriginLegacy: legacies, compat.OriginAll: own + ", " + variants + ", " + legacies,
+		compat.OriginNFT: own, compat.OriginIPTablesNFT: variants, compat.OriginLegacy: legacies,
+		compat.OriginAll: own + ", " + variants + ", " + legacies,
 	} {
 		live := readLive(t, ns, part)
 		var got []string
 		for _, table := range live.Ruleset.Tables {
 			got = append(got, table.Family.String()+" "+table.Name)
-			wantComment := map[compat.Origin]string{compat.OriginIPTablesNFT: "iptables-nft", compat.OriginLegacy: "iptables-legacy"}[part]
-			if part != compat.OriginAll && part != compat.OriginNFT && table.Comment != wantComment {
+			wantComment := map[compat.Origin]string{
+				compat.OriginIPTablesNFT: "iptables-nft", compat.OriginLegacy: "iptables-legacy",
+			}[part]
+			if part != compat.OriginAll && part != compat.OriginNFT &&
+				table.Comment != wantComment {
 				t.Errorf("%s: comment %q of %s", part, table.Comment, table.Name)
 			}
 		}
@@ -71,7 +77,8 @@ func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
 			t.Errorf("part %q, -want +got\n%s", part, diff)
 		}
 	}
-	if _, err := compat.ReadLive(ns, "iptables"); err == nil || !strings.Contains(err.Error(), `"iptables" is not an origin`) {
+	if _, err := compat.ReadLive(ns, "iptables"); err == nil ||
+		!strings.Contains(err.Error(), `"iptables" is not an origin`) {
 		t.Errorf("%v", err)
 	}
 }
@@ -122,7 +129,8 @@ func TestReadLiveMakesNothing(t *testing.T) {
 		}
 		return string(text) + istiotest.Run(t, ns, "", "nft", "-s", "list", "ruleset")
 	}
-	if live := readLive(t, ns, compat.OriginAll); len(live.Ruleset.Tables) > 0 || len(live.Ambiguous) > 0 || look() != "" {
+	if live := readLive(t, ns, compat.OriginAll); len(live.Ruleset.Tables) > 0 ||
+		len(live.Ambiguous) > 0 || look() != "" {
 		t.Errorf("%v in a namespace without rules, afterwards: %s", live, look())
 	}
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, "*mangle\n-A OUTPUT -j RETURN\nCOMMIT\n")
@@ -137,11 +145,15 @@ func TestReadLiveMakesNothing(t *testing.T) {
 // TestLiveRulesAreWhatTheirTextSays loads what istio-iptables writes with both kinds of iptables,
 // and reads the same model from the kernel as from the text.
 func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
-	for variant, part := range map[istiotest.Variant]compat.Origin{istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT} {
+	for variant, part := range map[istiotest.Variant]compat.Origin{
+		istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT,
+	} {
 		for _, c := range istiotest.Cases(t, variant) {
 			t.Run(string(part)+"/"+c.Name, func(t *testing.T) {
 				t.Parallel()
-				sameAsText(t, variant, part, map[rules.Family]string{rules.IPv4: c.IPv4, rules.IPv6: c.IPv6})
+				sameAsText(t, variant, part, map[rules.Family]string{
+					rules.IPv4: c.IPv4, rules.IPv6: c.IPv6,
+				})
 			})
 		}
 	}
@@ -156,7 +168,9 @@ func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for variant, part := range map[istiotest.Variant]compat.Origin{istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT} {
+		for variant, part := range map[istiotest.Variant]compat.Origin{
+			istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT,
+		} {
 			t.Run(f.String()+"/"+string(part), func(t *testing.T) {
 				sameAsText(t, variant, part, map[rules.Family]string{f: string(text)})
 			})
@@ -166,7 +180,9 @@ func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
 
 // sameAsText loads a text of each family and wants to read what the text says, without anything
 // unknown.
-func sameAsText(t *testing.T, variant istiotest.Variant, part compat.Origin, texts map[rules.Family]string) {
+func sameAsText(
+	t *testing.T, variant istiotest.Variant, part compat.Origin, texts map[rules.Family]string,
+) {
 	t.Helper()
 	ns := netnstest.New(t)
 	var want []rules.Table
@@ -184,7 +200,8 @@ func sameAsText(t *testing.T, variant istiotest.Variant, part compat.Origin, tex
 	live := readLive(t, ns, part)
 	got := rules.Ruleset{Tables: live.Ruleset.Tables}
 	for _, d := range rules.Compare(rules.Ruleset{Tables: want}, got) {
-		if d.Kind != rules.Extra || !strings.HasPrefix(d.Got, "chain ") { // an empty chain that the text does not name
+		// an empty chain that the text does not name
+		if d.Kind != rules.Extra || !strings.HasPrefix(d.Got, "chain ") {
 			t.Error(d)
 		}
 	}
@@ -211,7 +228,9 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	if golden == "" {
 		golden = "../../shared/golden"
 	}
-	for _, pattern := range []string{"../nft/testdata/istio-*.nft", filepath.Join(golden, "*", "nft-tx.txt")} {
+	for _, pattern := range []string{
+		"../nft/testdata/istio-*.nft", filepath.Join(golden, "*", "nft-tx.txt"),
+	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -40,17 +40,22 @@ const firstPort = 9000
 // save is the owner's rule for iptables.
 func (o owner) save(zone bool) string {
 	if zone {
-		return fmt.Sprintf("*raw\n-A OUTPUT -p tcp -m tcp --dport 80 -j CT --zone %d\nCOMMIT\n", o.number)
+		return fmt.Sprintf("*raw\n-A OUTPUT -p tcp -m tcp --dport 80 -j CT --zone %d\nCOMMIT\n",
+			o.number)
 	}
-	return fmt.Sprintf("*nat\n-A OUTPUT -p tcp -m tcp --dport 80 -j REDIRECT --to-ports %d\nCOMMIT\n", firstPort+o.number)
+	return fmt.Sprintf(
+		"*nat\n-A OUTPUT -p tcp -m tcp --dport 80 -j REDIRECT --to-ports %d\nCOMMIT\n",
+		firstPort+o.number)
 }
 
 // chain is the owner's chain for the nft command.
 func (o owner) chain(zone bool) string {
 	if zone {
-		return fmt.Sprintf("type filter hook output priority -300; tcp dport 80 ct zone set %d;", o.number)
+		return fmt.Sprintf("type filter hook output priority -300; tcp dport 80 ct zone set %d;",
+			o.number)
 	}
-	return fmt.Sprintf("type nat hook output priority -100; tcp dport 80 redirect to :%d;", firstPort+o.number)
+	return fmt.Sprintf("type nat hook output priority -100; tcp dport 80 redirect to :%d;",
+		firstPort+o.number)
 }
 
 func tableOf(zone bool) string {
@@ -73,7 +78,9 @@ func owners() []owner {
 	variant.add = func(t *testing.T, ns *netns.NS, zone bool) {
 		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, variant.save(zone))
 	}
-	variant.remove = func(t *testing.T, ns *netns.NS, zone bool) { nftables(t, ns, "delete table ip "+tableOf(zone)) }
+	variant.remove = func(t *testing.T, ns *netns.NS, zone bool) {
+		nftables(t, ns, "delete table ip "+tableOf(zone))
+	}
 	list := []owner{legacy, variant}
 	for i, name := range []string{"inet a", "ip b"} {
 		o := owner{name: name, number: 3 + i}
@@ -81,7 +88,9 @@ func owners() []owner {
 			nftables(t, ns, fmt.Sprintf("table %s { chain c { %s }; }", name, o.chain(zone)))
 		}
 		// The table stays, so that a chain that comes later is in an older table.
-		o.remove = func(t *testing.T, ns *netns.NS, _ bool) { nftables(t, ns, "delete chain "+name+" c") }
+		o.remove = func(t *testing.T, ns *netns.NS, _ bool) {
+			nftables(t, ns, "delete chain "+name+" c")
+		}
 		list = append(list, o)
 	}
 	return list
@@ -130,7 +139,8 @@ func witness() string {
 func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	t.Helper()
 	live := readLive(t, ns, compat.OriginAll)
-	others := rules.Ruleset{Tables: slices.DeleteFunc(slices.Clone(live.Ruleset.Tables), func(t rules.Table) bool { return t.Name == "witness" })}
+	others := rules.Ruleset{Tables: slices.DeleteFunc(slices.Clone(live.Ruleset.Tables),
+		func(t rules.Table) bool { return t.Name == "witness" })}
 	fate := diff.Explain(&others, connection()).Passes[0].Fate
 	predicted, got := int(fate.Redirect), 0
 	if zone {
@@ -155,7 +165,9 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 			}
 		}
 	}
-	if !slices.ContainsFunc(named, func(rule string) bool { return strings.HasSuffix(rule, fmt.Sprint(got)) }) {
+	if !slices.ContainsFunc(named, func(rule string) bool {
+		return strings.HasSuffix(rule, fmt.Sprint(got))
+	}) {
 		t.Errorf("%d decides, which is none of %q", got, named)
 	}
 }
@@ -164,7 +176,8 @@ var destination = netip.MustParseAddrPort("127.0.0.1:80")
 
 func connection() rules.Packet {
 	return rules.Packet{
-		Hook: rules.Output, OutInterface: "lo", Protocol: rules.TCP, Source: netip.MustParseAddrPort("127.0.0.1:1"), Destination: destination,
+		Hook: rules.Output, OutInterface: "lo", Protocol: rules.TCP,
+		Source: netip.MustParseAddrPort("127.0.0.1:1"), Destination: destination,
 		Owner: &rules.Owner{}, Flags: rules.SYN,
 	}
 }
@@ -254,7 +267,9 @@ func zoneOf(t *testing.T, ns *netns.NS) int {
 func counted(t *testing.T, ns *netns.NS) []uint64 {
 	t.Helper()
 	live := readLive(t, ns, compat.OriginNFT)
-	i := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool { return t.Name == "witness" })
+	i := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool {
+		return t.Name == "witness"
+	})
 	var packets []uint64
 	for _, r := range live.Ruleset.Tables[i].Chains[0].Rules {
 		packets = append(packets, r.Hits.Packets)
@@ -297,7 +312,8 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			ns := netnstest.New(t)
-			for _, c := range slices.Backward(tc.chains) { // chains that are jumped to must be there
+			// chains that are jumped to must be there
+			for _, c := range slices.Backward(tc.chains) {
 				if !strings.Contains(c, "hook") {
 					nftables(t, ns, "table inet t { "+c+"; }")
 				}
@@ -313,8 +329,10 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 			if fate.Dropped || fate.Undecided != "" {
 				predicted = 0
 			}
-			if got := answeredBy(t, ns, waitFor(tc.want)); got != tc.want || predicted != tc.want || len(live.Ambiguous) > 0 {
-				t.Errorf("%d answers, the model says %d (%s), want %d; ambiguous: %v", got, predicted, fate, tc.want, live.Ambiguous)
+			if got := answeredBy(t, ns, waitFor(tc.want)); got != tc.want || predicted != tc.want ||
+				len(live.Ambiguous) > 0 {
+				t.Errorf("%d answers, the model says %d (%s), want %d; ambiguous: %v", got,
+					predicted, fate, tc.want, live.Ambiguous)
 			}
 		})
 	}

@@ -56,7 +56,8 @@ var changes = map[string]changing{
 		{compat.BackendLegacy, nil}, {compat.BackendNFT, nil},
 	},
 	"of the backend, tproxy": {
-		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}}, {compat.BackendNFT, []func(*rules.Redirect){tproxy}},
+		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
+		{compat.BackendNFT, []func(*rules.Redirect){tproxy}},
 	},
 }
 
@@ -94,7 +95,8 @@ func slowChains() string {
 	b.WriteString("}\n")
 	for _, hook := range []string{"prerouting", "output"} {
 		for i, priority := range []int{-310, -125} {
-			fmt.Fprintf(&b, "chain %s-%d {\ntype filter hook %s priority %d\n", hook, i, hook, priority)
+			fmt.Fprintf(&b, "chain %s-%d {\ntype filter hook %s priority %d\n", hook, i, hook,
+				priority)
 			b.WriteString("tcp flags & (syn|ack) == syn jump slow\n}\n")
 		}
 	}
@@ -105,7 +107,8 @@ func slowChains() string {
 func (list changing) underLoad(t *testing.T, bed *testbed.Bed, n int) {
 	apply := func(i int) compat.Result {
 		c := list[i%len(list)]
-		result, err := chosen(t, c.backend).Apply(bed.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
+		result, err := chosen(t,
+			c.backend).Apply(bed.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +148,8 @@ func newLoad(t *testing.T, bed *testbed.Bed) *load {
 				defer lasting.Close()
 				for !l.stopped.Load() {
 					if answer := lasting.Ask(); string(answer.By) != f.redirect {
-						t.Errorf("%s: a connection from before is now answered by %s, want %s", c, answer, f.redirect)
+						t.Errorf("%s: a connection from before is now answered by %s, want %s", c,
+							answer, f.redirect)
 						return
 					}
 				}

@@ -19,8 +19,16 @@ func TestRulesMoveToTheOtherBackend(t *testing.T) {
 		name     string
 		from, to []func(*rules.Redirect)
 	}{
-		{"the same, redirect", []func(*rules.Redirect){dual, allDNS}, []func(*rules.Redirect){dual, allDNS}},
-		{"the same, tproxy", []func(*rules.Redirect){tproxy, dual}, []func(*rules.Redirect){tproxy, dual}},
+		{
+			"the same, redirect",
+			[]func(*rules.Redirect){dual, allDNS},
+			[]func(*rules.Redirect){dual, allDNS},
+		},
+		{
+			"the same, tproxy",
+			[]func(*rules.Redirect){tproxy, dual},
+			[]func(*rules.Redirect){tproxy, dual},
+		},
 		{"to tproxy", []func(*rules.Redirect){dual}, []func(*rules.Redirect){tproxy, dual}},
 		{"to redirect, without IPv6", []func(*rules.Redirect){tproxy, dual}, nil},
 	} {
@@ -30,10 +38,12 @@ func TestRulesMoveToTheOtherBackend(t *testing.T) {
 				ns := netnstest.New(t)
 				applied(t, chosen(t, from), ns, compiled(t, tc.from...), nft.Created)
 				rs := compiled(t, tc.to...)
-				if plan, err := chosen(t, to).Plan(ns, rs, compat.Snapshot{}); err != nil || plan.Outcome != nft.Replaced {
+				if plan, err := chosen(t, to).Plan(ns, rs, compat.Snapshot{}); err != nil ||
+					plan.Outcome != nft.Replaced {
 					t.Errorf("plan %+v, error %v", plan, err)
 				}
-				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved || r.Backend != to {
+				if r := applied(t, chosen(t, to), ns, rs, nft.Replaced); !r.Moved ||
+					r.Backend != to {
 					t.Errorf("result %+v", r)
 				}
 				installed, err := compat.InstalledBackends(ns)
@@ -43,7 +53,8 @@ func TestRulesMoveToTheOtherBackend(t *testing.T) {
 				applied(t, chosen(t, to), ns, rs, nft.Unchanged)
 				// The automatic backend finds them wherever they are.
 				equal(t, chosen(t, compat.BackendAuto), ns, rs)
-				if removed, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil || !removed {
+				if removed, err := chosen(t, compat.BackendAuto).Remove(ns); err != nil ||
+					!removed {
 					t.Error(removed, err)
 				}
 				nothingHeld(t, ns)
@@ -62,13 +73,16 @@ func TestAMoveThatFailsChangesNothing(t *testing.T) {
 		{compat.BackendLegacy, func(ns *netns.NS) (compat.Result, error) {
 			return chosen(t, compat.BackendNFT).Apply(ns, refusedByNFT(t), compat.Snapshot{})
 		}},
-		{compat.BackendNFT, func(ns *netns.NS) (compat.Result, error) { return compat.ApplyLegacy(ns, refusedLast(t, tproxy)) }},
+		{compat.BackendNFT, func(ns *netns.NS) (compat.Result, error) {
+			return compat.ApplyLegacy(ns, refusedLast(t, tproxy))
+		}},
 	} {
 		t.Run("from "+string(tc.from), func(t *testing.T) {
 			ns := netnstest.New(t)
 			applied(t, chosen(t, tc.from), ns, rs, nft.Created)
 			result, err := tc.move(ns)
-			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) || result != (compat.Result{}) {
+			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) ||
+				result != (compat.Result{}) {
 				t.Fatalf("%+v, error %v, want that it is refused", result, err)
 			}
 			equal(t, chosen(t, tc.from), ns, rs)
@@ -103,11 +117,13 @@ func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 func refusedByNFT(t testing.TB) rules.Ruleset {
 	t.Helper()
 	rs := compiled(t, tproxy, dual)
-	prepend(&rs, "mangle-prerouting", rules.RedirectTo{Port: 1}, rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
+	prepend(&rs, "mangle-prerouting", rules.RedirectTo{Port: 1},
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}})
 	return rs
 }
 
 func prepend(rs *rules.Ruleset, chain string, action rules.Action, matches ...rules.Match) {
 	c := rs.Tables[0].Chain(chain)
-	c.Rules = slices.Concat([]rules.Rule{{Matches: matches, Actions: []rules.Action{action}}}, c.Rules)
+	c.Rules = slices.Concat([]rules.Rule{{Matches: matches, Actions: []rules.Action{action}}},
+		c.Rules)
 }

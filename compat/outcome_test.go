@@ -27,7 +27,8 @@ func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	for range 2 { // by nft, then by auto
 		got := p.line(t)
 		if !strings.HasPrefix(got, "replaced by nft, moved true: ") ||
-			!strings.Contains(got, ": the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed: ") ||
+			!strings.Contains(got,
+				": the rules are in nftables, but not all of Sluice's rules in iptables-legacy were removed: ") ||
 			!strings.HasSuffix(got, "operation not supported") {
 			t.Error(got)
 		}
@@ -45,7 +46,8 @@ func TestOldRulesThatTakeNoGate(t *testing.T) {
 	applied(t, chosen(t, compat.BackendLegacy), ns, old, nft.Created)
 	p := start(t, ns, "apply without writing legacy")
 	for range 2 { // by nft, then by auto
-		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") || !strings.HasSuffix(got, "operation not supported") {
+		if got := p.line(t); !strings.HasPrefix(got, " by , moved false: ") ||
+			!strings.HasSuffix(got, "operation not supported") {
 			t.Error(got)
 		}
 	}
@@ -80,10 +82,15 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 	}{
 		{
 			"behind the transaction", true, nft.Created,
-			compat.Result{Result: nft.Result{Outcome: nft.Replaced}, Backend: compat.BackendNFT, Moved: true},
+			compat.Result{
+				Result: nft.Result{Outcome: nft.Replaced}, Backend: compat.BackendNFT, Moved: true,
+			},
 		},
 		{"before it", false, "", compat.Result{}},
-		{"in it, and it has not taken place, as is found out later", false, nft.Created, compat.Result{}},
+		{
+			"in it, and it has not taken place, as is found out later", false, nft.Created,
+			compat.Result{},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -132,13 +139,15 @@ func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
 // process owns our table, which no other can delete then.
 func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
 	ns := netnstest.New(t)
-	own(t, ns, "add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
+	own(t, ns,
+		"add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")
 	before, err := nft.Read(ns)
 	if err != nil || len(before.Tables) != 1 {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	got, err := chosen(t, compat.BackendLegacy).Apply(ns, compiled(t, tproxy), compat.Snapshot{})
-	if err == nil || !strings.Contains(err.Error(), "remove our rules from nftables: ") || got != (compat.Result{}) {
+	if err == nil || !strings.Contains(err.Error(), "remove our rules from nftables: ") ||
+		got != (compat.Result{}) {
 		t.Errorf("%+v, %v; want that nothing was done", got, err)
 	}
 	after, err := nft.Read(ns)

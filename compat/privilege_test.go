@@ -34,7 +34,10 @@ func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"legacy: created", "legacy: unchanged", "auto: replaced by nft", "probe: not permitted", "legacy: replaced"} {
+	for _, want := range []string{
+		"legacy: created", "legacy: unchanged", "auto: replaced by nft", "probe: not permitted",
+		"legacy: replaced",
+	} {
 		if got := p.line(t); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -53,7 +56,8 @@ func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 		if slices.Contains([]uintptr{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, c) {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil &&
+			!errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
 	}
@@ -125,7 +129,8 @@ func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
 	p := start(t, ns, "apply without entering")
 	got := p.line(t)
 	for _, want := range []string{
-		"iptables-legacy ip nat: replace: the network namespace belongs to another user namespace", "setns: operation not permitted", "not permitted: true",
+		"iptables-legacy ip nat: replace: the network namespace belongs to another user namespace",
+		"setns: operation not permitted", "not permitted: true",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
@@ -147,7 +152,8 @@ func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 	ns := netnstest.New(t)
 	p := start(t, ns, "apply without nft")
 	for _, want := range []string{
-		"plan: created by iptables-legacy", "apply: created by iptables-legacy", "check: 0 differences by iptables-legacy",
+		"plan: created by iptables-legacy", "apply: created by iptables-legacy",
+		"check: 0 differences by iptables-legacy",
 		"nft: not supported", "remove: true",
 	} {
 		if got := p.line(t); got != want {
@@ -155,7 +161,11 @@ func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 		}
 	}
 	neither := p.line(t)
-	for _, want := range []string{"nftables cannot be used here: ", "CONFIG_NETFILTER_NETLINK", "iptables-legacy cannot be used here either: ", "iptables-legacy's tables of ip ", "CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the modules"} {
+	for _, want := range []string{
+		"nftables cannot be used here: ", "CONFIG_NETFILTER_NETLINK",
+		"iptables-legacy cannot be used here either: ", "iptables-legacy's tables of ip ",
+		"CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the modules",
+	} {
 		if !strings.Contains(neither, want) {
 			t.Errorf("%s\nwant %q", neither, want)
 		}
@@ -221,16 +231,20 @@ func refuse(call uint32, first int, other, second uint32, errno unix.Errno) {
 	)
 	filter := []unix.SockFilter{{Code: load, K: number}, {Code: jumpEqual, Jf: 5, K: call}}
 	if first >= 0 {
-		filter = append(filter, unix.SockFilter{Code: load, K: args}, unix.SockFilter{Code: jumpEqual, Jf: 3, K: uint32(first)})
+		filter = append(filter, unix.SockFilter{
+			Code: load, K: args,
+		}, unix.SockFilter{Code: jumpEqual, Jf: 3, K: uint32(first)})
 	} else {
 		filter[1].Jf = 3
 	}
 	filter = append(filter,
-		unix.SockFilter{Code: load, K: args + 8*other}, unix.SockFilter{Code: jumpEqual, Jf: 1, K: second},
+		unix.SockFilter{Code: load, K: args + 8*other},
+		unix.SockFilter{Code: jumpEqual, Jf: 1, K: second},
 		unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
 		unix.SockFilter{Code: result, K: unix.SECCOMP_RET_ALLOW})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, failed := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads, uintptr(unsafe.Pointer(&program)))
+	_, _, failed := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads,
+		uintptr(unsafe.Pointer(&program)))
 	if failed != 0 {
 		panic(os.NewSyscallError("seccomp", failed))
 	}

@@ -54,7 +54,9 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 			}
 			s.Err = &nft.UnsupportedError{Feature: s.Feature, Err: err}
 		}
-		if !slices.ContainsFunc(support, func(other nft.Support) bool { return other.Feature == s.Feature }) {
+		if !slices.ContainsFunc(support, func(other nft.Support) bool {
+			return other.Feature == s.Feature
+		}) {
 			support = append(support, s)
 		}
 	}
@@ -81,10 +83,15 @@ func featuresOf(want tables) ([]xtables.Feature, error) {
 		for _, c := range p.chains {
 			for i := range c.rules {
 				for _, m := range c.rules[i].Matches() {
-					add(xtables.Feature{Family: t.Family, Kind: xtables.KindMatch, Name: m.Name, Revision: m.Revision})
+					add(xtables.Feature{
+						Family: t.Family, Kind: xtables.KindMatch, Name: m.Name,
+						Revision: m.Revision,
+					})
 				}
 				x := c.rules[i].Target()
-				add(xtables.Feature{Family: t.Family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision})
+				add(xtables.Feature{
+					Family: t.Family, Kind: xtables.KindTarget, Name: x.Name, Revision: x.Revision,
+				})
 			}
 		}
 	}

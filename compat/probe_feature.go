@@ -62,7 +62,8 @@ func sourceOf(f xtables.Feature) (option, module string) {
 func since(f xtables.Feature) string {
 	target := f.Kind == xtables.KindTarget
 	switch {
-	case f.Family == rules.IPv6 && (f.Kind == xtables.KindTable && f.Name == "nat" || target && f.Name == "REDIRECT"):
+	case f.Family == rules.IPv6 && (f.Kind == xtables.KindTable && f.Name == "nat" ||
+		target && f.Name == "REDIRECT"):
 		return "3.7"
 	case target && f.Name == "CT":
 		return "3.4"

@@ -29,8 +29,10 @@ func TestThisKernelHasAllOfIPTablesLegacy(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"iptables-legacy ip raw", "iptables-legacy ip6 nat", "iptables-legacy's match owner of ip6, revision 1",
-		"iptables-legacy's target TPROXY of ip, revision 1", "iptables-legacy's target REDIRECT of ip6, revision 0",
+		"iptables-legacy ip raw", "iptables-legacy ip6 nat",
+		"iptables-legacy's match owner of ip6, revision 1",
+		"iptables-legacy's target TPROXY of ip, revision 1",
+		"iptables-legacy's target REDIRECT of ip6, revision 0",
 	} {
 		if !asked[want] {
 			t.Errorf("not asked for %s: %v", want, asked)
@@ -73,14 +75,38 @@ func TestDescribedNamesOptionModuleAndVersion(t *testing.T) {
 		feature xtables.Feature
 		want    string
 	}{
-		{xtables.Feature{Family: rules.IPv4, Name: "nat"}, "CONFIG_IP_NF_NAT, module iptable_nat 2.6.39"},
-		{xtables.Feature{Family: rules.IPv6, Name: "nat"}, "CONFIG_IP6_NF_NAT, module ip6table_nat 3.7"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "owner"}, "CONFIG_NETFILTER_XT_MATCH_OWNER, module xt_owner 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "mark"}, "CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "MARK"}, "CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "tcp"}, "CONFIG_NETFILTER_XTABLES, module xt_tcpudp 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "TPROXY"}, "CONFIG_NETFILTER_XT_TARGET_TPROXY, module xt_TPROXY 2.6.39"},
-		{xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "CT"}, "CONFIG_NETFILTER_XT_TARGET_CT, module xt_CT 3.4"},
+		{
+			xtables.Feature{Family: rules.IPv4, Name: "nat"},
+			"CONFIG_IP_NF_NAT, module iptable_nat 2.6.39",
+		},
+		{
+			xtables.Feature{Family: rules.IPv6, Name: "nat"},
+			"CONFIG_IP6_NF_NAT, module ip6table_nat 3.7",
+		},
+		{
+			xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "owner"},
+			"CONFIG_NETFILTER_XT_MATCH_OWNER, module xt_owner 2.6.39",
+		},
+		{
+			xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "mark"},
+			"CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39",
+		},
+		{
+			xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "MARK"},
+			"CONFIG_NETFILTER_XT_MARK, module xt_mark 2.6.39",
+		},
+		{
+			xtables.Feature{Family: rules.IPv4, Kind: xtables.KindMatch, Name: "tcp"},
+			"CONFIG_NETFILTER_XTABLES, module xt_tcpudp 2.6.39",
+		},
+		{
+			xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "TPROXY"},
+			"CONFIG_NETFILTER_XT_TARGET_TPROXY, module xt_TPROXY 2.6.39",
+		},
+		{
+			xtables.Feature{Family: rules.IPv4, Kind: xtables.KindTarget, Name: "CT"},
+			"CONFIG_NETFILTER_XT_TARGET_CT, module xt_CT 3.4",
+		},
 	} {
 		if d := compat.Described(tc.feature); d.Option+" "+d.Since != tc.want {
 			t.Errorf("%s: %s %s, want %s", tc.feature, d.Option, d.Since, tc.want)
@@ -94,7 +120,10 @@ func TestARefusalNamesWhatTheKernelLacks(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	got := start(t, ns, "apply without a target").line(t)
-	for _, want := range []string{"iptables-legacy ip mangle", "does not support iptables-legacy's match", "CONFIG_NETFILTER_XT_MATCH", "not supported: true"} {
+	for _, want := range []string{
+		"iptables-legacy ip mangle", "does not support iptables-legacy's match",
+		"CONFIG_NETFILTER_XT_MATCH", "not supported: true",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
@@ -108,6 +137,7 @@ func applyWithoutATarget(ns *netns.NS, _ *bufio.Reader) error {
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, replace, unix.ENOENT)
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, revisionMatch, unix.ENOENT)
 	_, err := compat.Backends()[1].Apply(ns, rules.MustCompile(sidecar(tproxy)), compat.Snapshot{})
-	fmt.Printf("%s; not supported: %v\n", strings.ReplaceAll(fmt.Sprint(err), "\n", "; "), compat.IsNotSupported(err))
+	fmt.Printf("%s; not supported: %v\n", strings.ReplaceAll(fmt.Sprint(err), "\n", "; "),
+		compat.IsNotSupported(err))
 	return nil
 }

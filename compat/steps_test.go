@@ -18,19 +18,37 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 		want     []string
 	}{
 		{"nothing to do", tables(t), tables(t), nil},
-		{"a first installation has no gate", nil, tables(t, tproxy, allDNS), []string{"ip raw", "ip mangle", "ip nat"}},
-		{"capture moves to mangle", tables(t), tables(t, tproxy), []string{"ip mangle gate", "ip nat", "ip mangle"}},
-		{"capture moves to nat", tables(t, tproxy), tables(t), []string{"ip mangle gate", "ip nat", "ip mangle nothing"}},
+		{
+			"a first installation has no gate", nil, tables(t, tproxy, allDNS),
+			[]string{"ip raw", "ip mangle", "ip nat"},
+		},
+		{
+			"capture moves to mangle", tables(t), tables(t, tproxy),
+			[]string{"ip mangle gate", "ip nat", "ip mangle"},
+		},
+		{
+			"capture moves to nat", tables(t, tproxy), tables(t),
+			[]string{"ip mangle gate", "ip nat", "ip mangle nothing"},
+		},
 		{"only nat changes", tables(t, tproxy), tables(t, tproxy, excluded), []string{"ip nat"}},
 		{"only mangle changes", tables(t), tables(t, dropInvalid), []string{"ip mangle"}},
 		{"DNS is captured", tables(t), tables(t, allDNS), []string{"ip raw", "ip nat"}},
 		{"and no more", tables(t, allDNS), tables(t), []string{"ip raw nothing", "ip nat"}},
-		{"IPv6 comes: there nothing was captured", tables(t, tproxy), tables(t, tproxy, dual), []string{"ip6 mangle", "ip6 nat"}},
-		{"IPv6 goes", tables(t, tproxy, dual), tables(t, tproxy), []string{"ip6 mangle gate", "ip6 nat nothing", "ip6 mangle nothing"}},
+		{
+			"IPv6 comes: there nothing was captured", tables(t, tproxy), tables(t, tproxy, dual),
+			[]string{"ip6 mangle", "ip6 nat"},
+		},
+		{
+			"IPv6 goes", tables(t, tproxy, dual), tables(t, tproxy),
+			[]string{"ip6 mangle gate", "ip6 nat nothing", "ip6 mangle nothing"},
+		},
 		{"each family by itself", tables(t, dual), tables(t, dual, tproxy), []string{
 			"ip mangle gate", "ip nat", "ip mangle", "ip6 mangle gate", "ip6 nat", "ip6 mangle",
 		}},
-		{"a gate that a killed process has left opens last", gate, tables(t, tproxy), []string{"ip mangle gate", "ip nat", "ip mangle"}},
+		{
+			"a gate that a killed process has left opens last", gate, tables(t, tproxy),
+			[]string{"ip mangle gate", "ip nat", "ip mangle"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, compat.Steps(tc.to, tc.from)); diff != "" {

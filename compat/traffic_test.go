@@ -149,7 +149,8 @@ func try(t *testing.T, bed *testbed.Bed, live *rules.Ruleset, mode rules.Mode, f
 			}
 			predicted, trace := bed.Predict(live, c, got.Own)
 			if string(got.By) != f.want(mode) || !got.Agrees(predicted) {
-				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode), predicted, trace.Fate)
+				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode),
+					predicted, trace.Fate)
 			}
 			if err := seen(got, c, trace.Fate); err != nil {
 				t.Errorf("%s: %v", c, err)

@@ -11,7 +11,8 @@ import (
 
 // verdicts contains the kernel's codes of the verdicts.
 var verdicts = [...]expr.VerdictKind{
-	rules.Accept: expr.VerdictAccept, rules.Drop: expr.VerdictDrop, rules.Return: expr.VerdictReturn,
+	rules.Accept: expr.VerdictAccept, rules.Drop: expr.VerdictDrop,
+	rules.Return: expr.VerdictReturn,
 }
 
 // action adds the expressions of an action.

@@ -66,7 +66,9 @@ func addRule(
 	c *nftables.Conn, family rules.Family, chain *nftables.Chain, r *rules.Rule,
 	named map[string]setRef,
 ) error {
-	sets, err := ruleSets(r, named, func(s *set) (setRef, error) { return addSet(c, chain.Table, s) })
+	sets, err := ruleSets(r, named, func(s *set) (setRef, error) {
+		return addSet(c, chain.Table, s)
+	})
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,8 @@ func libraryChain(table *nftables.Table, from *rules.Chain) *nftables.Chain {
 			policy = nftables.ChainPolicyDrop
 		}
 		hook := nftables.ChainHook(hookNumbers[b.Hook])
-		chain.Type, chain.Hooknum, chain.Policy = nftables.ChainType(b.Type.String()), &hook, &policy
+		chain.Type, chain.Hooknum, chain.Policy = nftables.ChainType(b.Type.String()), &hook,
+			&policy
 		chain.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(b.Priority))
 	}
 	return chain

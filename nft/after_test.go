@@ -29,7 +29,10 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 		outcome Outcome
 		asks    bool
 	}{
-		{"a prefix differs", excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...), Updated, false},
+		{
+			"a prefix differs", excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...), Updated,
+			false,
+		},
 		{"rules differ", example("lists-and-groups"), Replaced, false},
 		{"nothing differs, which may no longer be so", prefixes, Unchanged, true},
 	} {
@@ -47,7 +50,8 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 			a := newApplier(c, prepared(t, prefixes), ApplyOptions{})
 			a.last = reading(t, ns)
 			err := ns.Do(a.run)
-			if got := a.outcome(err); err != nil || got.Outcome != row.outcome || (asked.Load() > 0) != row.asks {
+			if got := a.outcome(err); err != nil || got.Outcome != row.outcome ||
+				(asked.Load() > 0) != row.asks {
 				t.Errorf("%s, %v, with %d questions", got.Outcome, err, asked.Load())
 			}
 			holds(t, ns, prefixes)
@@ -65,12 +69,21 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 		want         rules.Ruleset
 		outcome      Outcome
 	}{
-		{"a prefix more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }", want, Updated},
-		{"the prefix that is to go has gone", "delete element inet sluice outbound-exclude-ipv4 { 10.0.2.0/24 }", want, Updated},
+		{
+			"a prefix more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }", want,
+			Updated,
+		},
+		{
+			"the prefix that is to go has gone",
+			"delete element inet sluice outbound-exclude-ipv4 { 10.0.2.0/24 }", want, Updated,
+		},
 		{"a rule more", "add rule inet sluice nat-output drop", want, Replaced},
 		{"no table any more", "delete table inet sluice", want, Created},
 		{"a table of another, which changes nothing of ours", "add table ip other", want, Updated},
-		{"what was wanted and there is not so any more", "flush chain inet sluice nat-output", before, Replaced},
+		{
+			"what was wanted and there is not so any more", "flush chain inet sluice nat-output",
+			before, Replaced,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +129,8 @@ func TestAReadingThatIsOfNoUseLeavesNothingBehind(t *testing.T) {
 		last := reading(t, ns)
 		last.found[0].Chains[0].Rules[0].Hits.Packets = 7
 		load(t, ns, row.change)
-		if result, err := prepared(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil || result.Outcome != row.outcome || result.Kept != 0 {
+		if result, err := prepared(t, want).Apply(ns, ApplyOptions{Since: last}); err != nil ||
+			result.Outcome != row.outcome || result.Kept != 0 {
 			t.Errorf("%s: %+v, %v", row.change, result, err)
 		}
 	}

@@ -12,14 +12,19 @@ import (
 
 // Parameters and calls are drawn from the same few values, so that they often coincide.
 var (
-	somePorts = []uint16{1, 53, 80, 443, 3306, 8080, 9000, 15001, 15006, 15008, 15020, 15021, 15053, 15090, 16001, 16006, 20000}
+	somePorts = []uint16{
+		1, 53, 80, 443, 3306, 8080, 9000, 15001, 15006, 15008, 15020, 15021, 15053, 15090, 16001,
+		16006, 20000,
+	}
 	someIDs   = []uint32{0, 5, 1000, 1337, 1338, 2000, 2003, 65533}
 	someMarks = []uint32{0, 0, 0, 0, 7, 1337, 1338, 0x80000001}
 
 	podAddrs   = addrs("10.244.1.5", "10.0.2.1", "fd00:10:244:1::5", "fd00:10:0:2::1")
 	loopAddrs  = addrs("127.0.0.1", "127.0.0.2", "127.0.0.6", "127.0.0.53", "127.64.0.1", "::1")
-	worldAddrs = addrs("10.9.9.9", "10.9.9.10", "10.9.8.8", "10.96.0.10", "172.16.5.5", "192.0.2.1", "223.255.255.255", "10.244.1.1",
-		"2001:db8::9", "2001:db8::10", "2001:db8:8::8", "fd00:96::10", "64:ff9b::a09:909", "fd00:10:244:1::1")
+	worldAddrs = addrs("10.9.9.9", "10.9.9.10", "10.9.8.8", "10.96.0.10", "172.16.5.5", "192.0.2.1",
+		"223.255.255.255", "10.244.1.1",
+		"2001:db8::9", "2001:db8::10", "2001:db8:8::8", "fd00:96::10", "64:ff9b::a09:909",
+		"fd00:10:244:1::1")
 	machineAddrs = addrs("10.0.2.2", "fd00:10:0:2::2")
 
 	someInterfaces = []rules.InterfaceName{
@@ -72,7 +77,8 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r.ExcludeInterfaces = someOf(t, "excluded interfaces", someInterfaces, 2)
 	r.RerouteInterfaces = someOf(t, "rerouted interfaces", someInterfaces, 2)
 	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
-		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.0.0.2/31"),
+		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"),
+		netip.MustParsePrefix("127.0.0.2/31"),
 	}).Draw(t, "loopback")
 	r.DNS.Capture = oftenTrue(t, "DNS")
 	r.DNS.All = rapid.Bool().Draw(t, "all DNS")
@@ -94,10 +100,13 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 // anyCall draws a call that is answered if there are no rules.
 func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 	return rapid.Custom(func(t *rapid.T) testbed.Call {
-		c := testbed.Call{Network: rapid.SampledFrom([]string{"tcp", "tcp", "udp"}).Draw(t, "network")}
+		c := testbed.Call{Network: rapid.SampledFrom([]string{
+			"tcp", "tcp", "udp",
+		}).Draw(t, "network")}
 		var to []netip.Addr
 		switch c.From = rapid.SampledFrom([]testbed.Place{
-			testbed.FromPod, testbed.FromPod, testbed.FromPod, testbed.FromNeighbour, testbed.FromMachine,
+			testbed.FromPod, testbed.FromPod, testbed.FromPod, testbed.FromNeighbour,
+			testbed.FromMachine,
 		}).Draw(t, "from"); c.From {
 		case testbed.FromNeighbour:
 			to = podAddrs
@@ -113,7 +122,8 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 		c.To = netip.AddrPortFrom(addr, rapid.SampledFrom(somePorts).Draw(t, "port"))
 		switch local := slices.Contains(podAddrs, addr) || slices.Contains(loopAddrs, addr); {
 		case c.From != testbed.FromPod:
-		case local && c.Network == "tcp" && rapid.IntRange(0, 3).Draw(t, "in the client's name") == 0 && canCallAsClient(r, addr):
+		case local && c.Network == "tcp" &&
+			rapid.IntRange(0, 3).Draw(t, "in the client's name") == 0 && canCallAsClient(r, addr):
 			drawClient(t, &c, r)
 		case local:
 			drawSource(t, &c, r)
@@ -138,12 +148,15 @@ func canCallAsClient(r rules.Redirect, to netip.Addr) bool {
 	excluded := slices.ContainsFunc(r.ExcludeInterfaces, func(n rules.InterfaceName) bool {
 		return n.Contains("lo") || n.Contains("eth0") // by which they go until they have the mark
 	})
-	return r.Mode == rules.ModeTProxy && captures && !excluded && (r.IPv6 || to.Is4()) && slices.Contains(podAddrs, to)
+	return r.Mode == rules.ModeTProxy && captures && !excluded && (r.IPv6 ||
+		to.Is4()) && slices.Contains(podAddrs, to)
 }
 
 // drawClient draws the address and mark of a proxy that calls with the address of its client.
 func drawClient(t *rapid.T, c *testbed.Call, r rules.Redirect) {
-	clients := slices.DeleteFunc(slices.Clone(worldAddrs), func(a netip.Addr) bool { return a.Is4() != c.To.Addr().Is4() })
+	clients := slices.DeleteFunc(slices.Clone(worldAddrs), func(a netip.Addr) bool {
+		return a.Is4() != c.To.Addr().Is4()
+	})
 	c.Local = netip.AddrPortFrom(rapid.SampledFrom(clients).Draw(t, "client"), 0)
 	c.Transparent, c.Mark = true, r.TProxyMark
 }
@@ -200,7 +213,8 @@ func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 		return nil
 	}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) netip.Prefix {
-		a := rapid.SampledFrom(slices.Concat(worldAddrs, loopAddrs, podAddrs, machineAddrs)).Draw(t, "address")
+		a := rapid.SampledFrom(slices.Concat(worldAddrs, loopAddrs, podAddrs,
+			machineAddrs)).Draw(t, "address")
 		bits := rapid.SampledFrom([]int{0, 0, 0, 1, 8, 16, 23}).Draw(t, "fewer bits")
 		p := netip.PrefixFrom(a, a.BitLen()-bits)
 		if a.Is4() && rapid.IntRange(0, 4).Draw(t, "mapped") == 0 {
@@ -213,6 +227,9 @@ func somePrefixes(t *rapid.T, label string) []netip.Prefix {
 func anyID() *rapid.Generator[rules.IDRange] {
 	return rapid.Custom(func(t *rapid.T) rules.IDRange {
 		first := rapid.SampledFrom(someIDs).Draw(t, "id")
-		return rules.IDRange{First: first, Last: first + rapid.SampledFrom([]uint32{0, 0, 0, 0, 1, 5}).Draw(t, "more")}
+		return rules.IDRange{
+			First: first,
+			Last:  first + rapid.SampledFrom([]uint32{0, 0, 0, 0, 1, 5}).Draw(t, "more"),
+		}
 	})
 }

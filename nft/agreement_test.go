@@ -36,8 +36,12 @@ func TestModelAgreesWithKernel(t *testing.T) {
 				t.Parallel()
 				cases, captured := 0, 0
 				rapid.Check(t, func(t *rapid.T) {
-					c := agreement{redirect: drawRedirect(t, mode), transparent: rapid.IntRange(0, 9).Draw(t, "opaque") < 9}
-					c.calls = rapid.SliceOfN(anyCall(c.redirect), fewestCalls, mostCalls).Draw(t, "calls")
+					c := agreement{
+						redirect:    drawRedirect(t, mode),
+						transparent: rapid.IntRange(0, 9).Draw(t, "opaque") < 9,
+					}
+					c.calls = rapid.SliceOfN(anyCall(c.redirect), fewestCalls,
+						mostCalls).Draw(t, "calls")
 					disagreement, n := c.check(t)
 					if disagreement != "" {
 						t.Fatal(disagreement)
@@ -46,7 +50,8 @@ func TestModelAgreesWithKernel(t *testing.T) {
 				})
 				t.Logf("%d calls, %d of them captured", cases, captured)
 				if captured < cases/10 || captured > cases*9/10 {
-					t.Errorf("of %d calls %d were captured, which is too few or too many", cases, captured)
+					t.Errorf("of %d calls %d were captured, which is too few or too many", cases,
+						captured)
 				}
 			})
 		}
@@ -71,7 +76,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	r := a.redirect
 	err = b.StartProxy(testbed.ProxyOptions{
 		Owner:       rules.Owner{UID: r.ProxyUIDs[0].First, GID: r.ProxyGIDs[0].First},
-		Transparent: a.transparent, Outbound: r.ProxyPort, Inbound: r.InboundCapturePort, Tunnel: r.TunnelPort,
+		Transparent: a.transparent, Outbound: r.ProxyPort, Inbound: r.InboundCapturePort,
+		Tunnel: r.TunnelPort,
 	})
 	if err = errors.Join(err, b.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
@@ -85,7 +91,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	for _, c := range a.calls {
 		predicted, trace := b.Predict(&rs, c, netip.AddrPort{})
 		if c.Transparent && trace.Fate.Redirect != 0 {
-			continue // to 127.0.0.1 from another host's address: whether that arrives is for routing to say
+			// to 127.0.0.1 from another host's address: whether that arrives is for routing to say
+			continue
 		}
 		c.Timeout = callTimeout
 		if predicted.Outcome == testbed.Silent {
@@ -97,7 +104,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 		}
 		predicted, trace = b.Predict(&rs, c, got.Own)
 		predicted = known.first(c, got.Own, trace.Fate.Zone, predicted)
-		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent && c.Timeout != callTimeout {
+		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent &&
+			c.Timeout != callTimeout {
 			// The wrong prediction may be due to a timeout on a busy machine: try again with a
 			// longer one.
 			c.Local, c.Timeout = got.Own, callTimeout
@@ -106,7 +114,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 			}
 		}
 		if !got.Agrees(predicted) {
-			return fmt.Sprintf("%s\n\tgot       %s\n\tpredicted %s\n%s\n%s", c, got, predicted, formatTrace(trace), rs), 0
+			return fmt.Sprintf("%s\n\tgot       %s\n\tpredicted %s\n%s\n%s", c, got, predicted,
+				formatTrace(trace), rs), 0
 		}
 		if err := checkAddrs(got, c, trace.Fate); err != nil {
 			return fmt.Sprintf("%s: %s: %v\n%s\n%s", c, got, err, formatTrace(trace), rs), 0
@@ -129,7 +138,9 @@ type connection struct {
 }
 
 // first returns the prediction for the first call of the connection.
-func (known connections) first(c testbed.Call, own netip.AddrPort, zone uint16, predicted testbed.Answer) testbed.Answer {
+func (known connections) first(
+	c testbed.Call, own netip.AddrPort, zone uint16, predicted testbed.Answer,
+) testbed.Answer {
 	if c.Network != "udp" {
 		return predicted
 	}

@@ -13,7 +13,8 @@ import (
 // make the connection wait forever.
 func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
-		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0, append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
+		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0,
+			append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)
 	}
 	length := func(n uint32, m []byte) []byte {
 		native.PutUint32(m, n)
@@ -25,19 +26,34 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 		want   string
 	}{
 		{"three bytes", func(r []byte) []byte { return table(r)[:3] }, "not well-formed"},
-		{"a header alone that promises more", func(r []byte) []byte { return table(r)[:unix.NLMSG_HDRLEN] }, "not well-formed"},
+		{"a header alone that promises more", func(r []byte) []byte {
+			return table(r)[:unix.NLMSG_HDRLEN]
+		}, "not well-formed"},
 		{"a message cut short", func(r []byte) []byte { return table(r)[:21] }, "not well-formed"},
-		{"a message shorter than its header", func(r []byte) []byte { return length(8, table(r)) }, "not well-formed"},
-		{"a message of length 0", func(r []byte) []byte { return length(0, table(r)) }, "not well-formed"},
-		{"a message of length 4 GiB", func(r []byte) []byte { return length(1<<32-1, table(r)) }, "not well-formed"},
-		{"a message without family", func(r []byte) []byte { return reply(r, messageType(unix.NFT_MSG_NEWTABLE), 0, 1) }, "not well-formed"},
-		{"a chain instead of a table", func(r []byte) []byte { return reply(r, messageType(unix.NFT_MSG_NEWCHAIN), 0, 1, 0, 0, 0) }, "not well-formed"},
+		{"a message shorter than its header", func(r []byte) []byte {
+			return length(8, table(r))
+		}, "not well-formed"},
+		{"a message of length 0", func(r []byte) []byte {
+			return length(0, table(r))
+		}, "not well-formed"},
+		{"a message of length 4 GiB", func(r []byte) []byte {
+			return length(1<<32-1, table(r))
+		}, "not well-formed"},
+		{"a message without family", func(r []byte) []byte {
+			return reply(r, messageType(unix.NFT_MSG_NEWTABLE), 0, 1)
+		}, "not well-formed"},
+		{"a chain instead of a table", func(r []byte) []byte {
+			return reply(r, messageType(unix.NFT_MSG_NEWCHAIN), 0, 1, 0, 0, 0)
+		}, "not well-formed"},
 		{"an acknowledgement instead of a table", func(r []byte) []byte {
 			return refusalOf(native.Uint32(r[8:]), 0, 0)
 		}, "not well-formed"},
-		{"an error without errno", func(r []byte) []byte { return reply(r, unix.NLMSG_ERROR, 0, 1, 2, 3) }, "not well-formed"},
+		{"an error without errno", func(r []byte) []byte {
+			return reply(r, unix.NLMSG_ERROR, 0, 1, 2, 3)
+		}, "not well-formed"},
 		{"the end of a list with an errno", func(r []byte) []byte {
-			return reply(r, unix.NLMSG_DONE, 0, native.AppendUint32(nil, uint32(1<<32-int64(unix.EIO)))...)
+			return reply(r, unix.NLMSG_DONE, 0,
+				native.AppendUint32(nil, uint32(1<<32-int64(unix.EIO)))...)
 		}, "input/output error"},
 		{"an answer to another question", func(r []byte) []byte {
 			m := table(r)
@@ -86,22 +102,39 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 		answer []byte
 		want   string
 	}{
-		{"with the message's header", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, tlv.buf...), "invalid argument (because of the moon)"},
-		{"with the whole message", uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS, tlv.buf...), "invalid argument (because of the moon)"},
-		{"without an explanation", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED), "invalid argument"},
-		{"with a message that is not there", uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4], "invalid argument"},
+		{
+			"with the message's header",
+			refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, tlv.buf...),
+			"invalid argument (because of the moon)",
+		},
+		{
+			"with the whole message", uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS, tlv.buf...),
+			"invalid argument (because of the moon)",
+		},
+		{
+			"without an explanation", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED),
+			"invalid argument",
+		},
+		{
+			"with a message that is not there",
+			uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4],
+			"invalid argument",
+		},
 		{"without rights", refusalOf(seq, unix.EPERM, 0), "CAP_NET_ADMIN is needed"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			native.PutUint32(row.answer, uint32(len(row.answer)))
-			c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{row.answer} })
+			c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte {
+				return [][]byte{row.answer}
+			})
 			err := c.commit(tx)
 			var refusal *KernelError
 			if !errors.As(err, &refusal) {
 				t.Fatalf("%v, want a KernelError", err)
 			}
-			if want := fmt.Sprintf("the kernel refuses to %s: ", refused); !strings.HasPrefix(err.Error(), want) {
+			if want := fmt.Sprintf("the kernel refuses to %s: ",
+				refused); !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%v, want it to begin with %q", err, want)
 			}
 			if !strings.Contains(err.Error(), row.want) {
@@ -117,7 +150,9 @@ func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{refusalOf(0, unix.EPERM, 0)} })
+	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte {
+		return [][]byte{refusalOf(0, unix.EPERM, 0)}
+	})
 	if err := c.commit(tx); !IsNotPermitted(err) || IsNotSupported(err) {
 		t.Errorf("%v, want a permission error", err)
 	}
@@ -125,7 +160,8 @@ func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	c = scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 		return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EINVAL, 0)}
 	})
-	if _, err := c.findOurs(); !IsNotSupported(err) || !strings.Contains(err.Error(), FeatureTables.Option) {
+	if _, err := c.findOurs(); !IsNotSupported(err) ||
+		!strings.Contains(err.Error(), FeatureTables.Option) {
 		t.Errorf("%v, want an error that nf_tables is not supported", err)
 	}
 }

@@ -22,8 +22,9 @@ type Outcome string
 const (
 	Created   Outcome = "created"   // the namespace had no table of Sluice
 	Unchanged Outcome = "unchanged" // the namespace had the ruleset: nothing was written
-	Updated   Outcome = "updated"   // only set elements or routes differed and were changed in place
-	Replaced  Outcome = "replaced"  // the namespace had another ruleset
+	// only set elements or routes differed and were changed in place
+	Updated  Outcome = "updated"
+	Replaced Outcome = "replaced" // the namespace had another ruleset
 )
 
 // A Result describes the change that Apply made. The zero value means no change.

@@ -30,8 +30,12 @@ func BenchmarkConnect(b *testing.B) {
 			outside := unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
 			direct := unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
 			contestants := []*connecting{
-				newConnecting(b, "legacy", outside, func(ns *netns.NS) { loadLegacy(b, ns, restore, r) }),
-				newConnecting(b, "sluice", outside, func(ns *netns.NS) { mustApply(b, ns, rules.MustCompile(r), Created) }),
+				newConnecting(b, "legacy", outside, func(ns *netns.NS) {
+					loadLegacy(b, ns, restore, r)
+				}),
+				newConnecting(b, "sluice", outside, func(ns *netns.NS) {
+					mustApply(b, ns, rules.MustCompile(r), Created)
+				}),
 				newConnecting(b, "none", direct, func(*netns.NS) {}),
 			}
 			for range b.N {
@@ -56,7 +60,9 @@ type connecting struct {
 	times []time.Duration // of one connection, on average over a round
 }
 
-func newConnecting(b *testing.B, name string, to unix.SockaddrInet4, program func(*netns.NS)) *connecting {
+func newConnecting(
+	b *testing.B, name string, to unix.SockaddrInet4, program func(*netns.NS),
+) *connecting {
 	c := &connecting{name: name, ns: netnstest.NewPair(b).Pod, to: to}
 	program(c.ns)
 	var listener int
@@ -65,7 +71,8 @@ func newConnecting(b *testing.B, name string, to unix.SockaddrInet4, program fun
 		if err != nil {
 			return err
 		}
-		if err := unix.Bind(listener, &unix.SockaddrInet4{Port: rules.DefaultProxyPort}); err != nil {
+		if err := unix.Bind(listener,
+			&unix.SockaddrInet4{Port: rules.DefaultProxyPort}); err != nil {
 			return err
 		}
 		return unix.Listen(listener, 1024)
@@ -120,7 +127,8 @@ func connect(to *unix.SockaddrInet4) error {
 	}
 	defer unix.Close(fd)
 	// Close with a reset: the connection does not enter TIME_WAIT, which would occupy a port.
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER,
+		&unix.Linger{Onoff: 1}); err != nil {
 		return err
 	}
 	return unix.Connect(fd, to)

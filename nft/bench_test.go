@@ -29,8 +29,11 @@ func sidecar(n int) rules.Redirect {
 	for i := range n {
 		// Use every second /24 and /64, so that no two prefixes can be merged.
 		v4 := netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0})
-		v6 := netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(i >> 15), byte(i >> 7), byte(i << 1)})
-		r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(v4, 24), netip.PrefixFrom(v6, 56))
+		v6 := netip.AddrFrom16([16]byte{
+			0x20, 0x01, 0x0d, 0xb8, byte(i >> 15), byte(i >> 7), byte(i << 1),
+		})
+		r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.PrefixFrom(v4, 24),
+			netip.PrefixFrom(v6, 56))
 	}
 	return r
 }
@@ -54,20 +57,23 @@ func newFloor(b *testing.B, rs rules.Ruleset) floor {
 		rule := nl.NewNetlinkRequest(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 		rule.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Type: nl.FR_ACT_TO_TBL}})
 		for kind, value := range map[int]uint32{
-			nl.FRA_PRIORITY: uint32(p.Priority), nl.FRA_FWMARK: p.Mark, nl.FRA_FWMASK: ^uint32(0), nl.FRA_TABLE: p.Table,
+			nl.FRA_PRIORITY: uint32(p.Priority), nl.FRA_FWMARK: p.Mark, nl.FRA_FWMASK: ^uint32(0),
+			nl.FRA_TABLE: p.Table,
 		} {
 			rule.AddData(nl.NewRtAttr(kind, native.AppendUint32(nil, value)))
 		}
 		route := nl.NewNetlinkRequest(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 		route.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{
-			Family: family, Scope: unix.RT_SCOPE_HOST, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_BOOT,
+			Family: family, Scope: unix.RT_SCOPE_HOST, Type: unix.RTN_LOCAL,
+			Protocol: unix.RTPROT_BOOT,
 		}})
 		route.AddData(nl.NewRtAttr(unix.RTA_TABLE, native.AppendUint32(nil, p.Table)))
 		route.AddData(nl.NewRtAttr(unix.RTA_OIF, native.AppendUint32(nil, loopbackIndex)))
 		routing = slices.Concat(routing, rule.Serialize(), route.Serialize())
 	}
 	// The last message is the only one that the kernel acknowledges.
-	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
+		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfAddrmsg(unix.AF_INET6)
 	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, loopbackIndex
 	address.AddData(msg)
@@ -165,7 +171,9 @@ var captures = []struct {
 func benchmark(b *testing.B, do func(*testing.B, rules.Redirect)) {
 	for _, c := range captures {
 		for _, n := range sizes {
-			b.Run(fmt.Sprintf("%sprefixes=%d", c.name, n), func(b *testing.B) { do(b, c.redirect(n)) })
+			b.Run(fmt.Sprintf("%sprefixes=%d", c.name, n), func(b *testing.B) {
+				do(b, c.redirect(n))
+			})
 		}
 	}
 }
@@ -182,9 +190,12 @@ func BenchmarkApplyFresh(b *testing.B) {
 		}
 		compare(b,
 			contestant{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
-			contestant{name: "apply", run: func(ns *netns.NS) { mustApply(b, ns, rules.MustCompile(r), Created) }},
+			contestant{name: "apply", run: func(ns *netns.NS) {
+				mustApply(b, ns, rules.MustCompile(r), Created)
+			}},
 			contestant{name: "prepared", run: func(ns *netns.NS) {
-				if result, err := p.Apply(ns, ApplyOptions{}); err != nil || result.Outcome != Created {
+				if result, err := p.Apply(ns, ApplyOptions{}); err != nil ||
+					result.Outcome != Created {
 					b.Fatalf("%v, %v", result, err)
 				}
 			}})
@@ -211,7 +222,9 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 		install := func(ns *netns.NS) { mustApply(b, ns, rs, Created) }
 		compare(b,
 			contestant{name: "first", run: install},
-			contestant{name: "again", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, rs, Unchanged) }})
+			contestant{name: "again", prepare: install, run: func(ns *netns.NS) {
+				mustApply(b, ns, rs, Unchanged)
+			}})
 	})
 }
 
@@ -219,18 +232,24 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 func BenchmarkApplyChange(b *testing.B) {
 	for _, n := range sizes[1:] {
 		b.Run(fmt.Sprintf("prefixes=%d", n), func(b *testing.B) {
-			from, to := rules.MustCompile(sidecar(n)), rules.MustCompile(withAnotherPrefix(sidecar(n)))
+			from, to := rules.MustCompile(sidecar(n)),
+				rules.MustCompile(withAnotherPrefix(sidecar(n)))
 			install := func(ns *netns.NS) { mustApply(b, ns, from, Created) }
 			compare(b,
-				contestant{name: "again", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, from, Unchanged) }},
-				contestant{name: "change", prepare: install, run: func(ns *netns.NS) { mustApply(b, ns, to, Updated) }})
+				contestant{name: "again", prepare: install, run: func(ns *netns.NS) {
+					mustApply(b, ns, from, Unchanged)
+				}},
+				contestant{name: "change", prepare: install, run: func(ns *netns.NS) {
+					mustApply(b, ns, to, Updated)
+				}})
 		})
 	}
 }
 
 // withAnotherPrefix replaces the first prefix.
 func withAnotherPrefix(r rules.Redirect) rules.Redirect {
-	r.OutboundExcludeCIDRs = append(slices.Clone(r.OutboundExcludeCIDRs[1:]), netip.MustParsePrefix("192.0.2.0/24"))
+	r.OutboundExcludeCIDRs = append(slices.Clone(r.OutboundExcludeCIDRs[1:]),
+		netip.MustParsePrefix("192.0.2.0/24"))
 	return r
 }
 

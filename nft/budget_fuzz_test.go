@@ -26,7 +26,9 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 	elements := func(n int) []byte {
 		var list []byte
 		for i := range n {
-			list = appendElement(list, element{key: []byte{10, byte(i >> 8), byte(i), byte(i & 1)}, end: i&1 == 1})
+			list = appendElement(list, element{
+				key: []byte{10, byte(i >> 8), byte(i), byte(i & 1)}, end: i&1 == 1,
+			})
 		}
 		return list
 	}
@@ -40,7 +42,8 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 			}
 			for buf := tx.Bytes(); len(buf) > 0; buf = buf[nlmsg.Align(int(native.Uint32(buf))):] {
 				if messageOf(buf) == messageType(unix.NFT_MSG_NEWRULE) {
-					f.Add(buf[unix.NLMSG_HDRLEN+4:native.Uint32(buf)], elements(10), uint16(4), true, copies)
+					f.Add(buf[unix.NLMSG_HDRLEN+4:native.Uint32(buf)], elements(10), uint16(4),
+						true, copies)
 					break
 				}
 			}
@@ -52,36 +55,47 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 		}
 		set := &decodedSet{interval: interval, keyLength: int(keyLength)}
 		set.addElements(list)
-		chain := rules.Chain{Name: "output", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output}}
+		chain := rules.Chain{
+			Name: "output", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output},
+		}
 		boundOfDecoding.Check(t, "decoding", func() {
 			room := maxExpansion
 			for range copies % 4000 {
-				chain.Rules = append(chain.Rules, decodeRules(&room, rules.IPv4, setDecoder{"set": set}, rule)...)
+				chain.Rules = append(chain.Rules,
+					decodeRules(&room, rules.IPv4, setDecoder{"set": set}, rule)...)
 			}
 		})
-		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: []rules.Chain{chain}}}})
+		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{
+			Family: rules.IPv4, Name: "t", Chains: []rules.Chain{chain},
+		}}})
 	})
 }
 
 // checkBudget checks that questions about a ruleset end within their budget.
 func checkBudget(t *testing.T, rs rules.Ruleset) {
 	t.Helper()
-	for _, text := range []string{"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "out udp [fd00::1]:53 > [fd00::2]:53"} {
+	for _, text := range []string{
+		"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "out udp [fd00::1]:53 > [fd00::2]:53",
+	} {
 		p, err := rules.ParsePacket(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		boundOfQuestion.Check(t, "explaining "+text, func() { diff.ExplainWithin(&rs, p, diff.AgentBudget) })
+		boundOfQuestion.Check(t, "explaining "+text, func() {
+			diff.ExplainWithin(&rs, p, diff.AgentBudget)
+		})
 	}
 	boundOfQuestion.Check(t, "deciding", func() {
-		diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: changed(rs)}, diff.Options{Budget: diff.AgentBudget})
+		diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: changed(rs)},
+			diff.Options{Budget: diff.AgentBudget})
 	})
 }
 
 // changed returns the ruleset with an additional rule at the end of its first base chain.
 func changed(rs rules.Ruleset) rules.Ruleset {
 	first := rs.Tables[0].Chains[0]
-	first.Rules = append(first.Rules[:len(first.Rules):len(first.Rules)], rules.Rule{Actions: []rules.Action{rules.Drop}})
+	first.Rules = append(first.Rules[:len(first.Rules):len(first.Rules)],
+		rules.Rule{Actions: []rules.Action{rules.Drop}})
 	table := rs.Tables[0]
 	table.Chains = append([]rules.Chain{first}, table.Chains[1:]...)
 	return rules.Ruleset{Tables: append([]rules.Table{table}, rs.Tables[1:]...)}
@@ -100,7 +114,8 @@ func FuzzReceiveWithinBudget(f *testing.F) {
 			return [][]byte{answering(request, data)}
 		})
 		short := unix.Timeval{Usec: 1000}
-		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &short); err != nil {
+		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&short); err != nil {
 			t.Fatal(err)
 		}
 		var rs rules.Ruleset

@@ -20,7 +20,9 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	names := []string{"exclusions-dual", "tproxy-dual"}
-	appliers := []*process{start(t, ns, nil, "apply what is asked"), start(t, ns, nil, "apply what is asked")}
+	appliers := []*process{
+		start(t, ns, nil, "apply what is asked"), start(t, ns, nil, "apply what is asked"),
+	}
 	outcomes := map[string]int{}
 	for range times(50, 1000) {
 		for i, p := range appliers {
@@ -109,7 +111,9 @@ func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(i int) bool { return sameTables(manyPrefixes(i, 50), got) }) {
+		if !slices.ContainsFunc([]int{0, 1, 2, 3}, func(i int) bool {
+			return sameTables(manyPrefixes(i, 50), got)
+		}) {
 			t.Fatalf("a mixture:\n%s", got)
 		}
 	}
@@ -172,7 +176,8 @@ func TestSomebodyElseWritesWithoutPause(t *testing.T) {
 func TestSomebodyElseWritesAndTheTableIsLong(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	load(t, ns, "table inet sluice { chain c { "+strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 20000)+"}; }")
+	load(t, ns, "table inet sluice { chain c { "+
+		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 20000)+"}; }")
 	stop := writeWithoutPause(t, ns)
 	defer stop()
 	begin := time.Now()

@@ -158,7 +158,9 @@ func (c *conn) receiveResult(t *Transaction) error {
 			}
 			d := t.descriptions[m.Sequence]
 			d.rejected = t.element(m.Sequence, a.Offset)
-			return false, &KernelError{Message: d.String(), Errno: a.Errno, Text: a.Text, msg: d.msg}
+			return false, &KernelError{
+				Message: d.String(), Errno: a.Errno, Text: a.Text, msg: d.msg,
+			}
 		})
 		if done || err != nil {
 			return err
@@ -168,7 +170,8 @@ func (c *conn) receiveResult(t *Transaction) error {
 
 // summary describes the transaction for errors that do not concern a single message.
 func (t *Transaction) summary() string {
-	return fmt.Sprintf("take a transaction of %d messages, %d bytes", len(t.descriptions), len(t.buf))
+	return fmt.Sprintf("take a transaction of %d messages, %d bytes", len(t.descriptions),
+		len(t.buf))
 }
 
 // request sends a request of nf_tables and calls do with the family and the attributes of each

@@ -33,8 +33,11 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 			}
 			decided(t, diff.Side{Ruleset: rs}, diff.Side{Ruleset: other}, diff.Different)
 			for _, text := range []string{
-				"in tcp 192.0.2.10:40000 > 10.96.0.14:80", "out tcp 10.244.1.5:40000 > 10.96.0.14:80", "in sctp 192.0.2.10:40000 > 10.96.0.10:9999",
-				"in tcp [2001:db8::1]:40000 > [fd00:10:96::e]:80", "in udp 192.0.2.10:40000 > 10.244.1.5:8080",
+				"in tcp 192.0.2.10:40000 > 10.96.0.14:80",
+				"out tcp 10.244.1.5:40000 > 10.96.0.14:80",
+				"in sctp 192.0.2.10:40000 > 10.96.0.10:9999",
+				"in tcp [2001:db8::1]:40000 > [fd00:10:96::e]:80",
+				"in udp 192.0.2.10:40000 > 10.244.1.5:8080",
 			} {
 				p, err := rules.ParsePacket(text + " src-type unicast dst-type unicast")
 				if err != nil {
@@ -46,7 +49,8 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 						p.InAddress = netip.MustParseAddr("fd00::5")
 					}
 				}
-				if fate := diff.Explain(&rs, p).Fate; fate.Undecided != "" || fate.UnknownMarks != "" {
+				if fate := diff.Explain(&rs, p).Fate; fate.Undecided != "" ||
+					fate.UnknownMarks != "" {
 					t.Errorf("%s: %s", p, fate)
 				}
 			}
@@ -78,21 +82,31 @@ func TestSetsThatRulesChange(t *testing.T) {
 		want              diff.Verdict
 	}{
 		{"a set that nothing changes", read, read, diff.Equivalent},
-		{"negated and reversed", read, "ip saddr != @s accept\nmeta nfproto ipv4 drop", diff.Equivalent},
+		{
+			"negated and reversed", read, "ip saddr != @s accept\nmeta nfproto ipv4 drop",
+			diff.Equivalent,
+		},
 		{"the other end", read, strings.ReplaceAll(read, "saddr", "daddr"), diff.Different},
 		{"a set that both add to", add + read, add + read, diff.Equivalent},
 		{"a set that one side adds to", add + read, read, diff.Undecidable},
 		{"for other packets", "tcp dport 80 " + add + read, add + read, diff.Undecidable},
 		{"other keys", "add @s { ip daddr }\n" + read, add + read, diff.Undecidable},
-		{"labels of a connection", "ct label set 1\nct label 1 drop", "ct label 1 drop", diff.Undecidable},
-		{"a priority", "meta priority set 1:1\nmeta priority 1:1 drop", "meta priority 1:1 drop", diff.Undecidable},
+		{
+			"labels of a connection", "ct label set 1\nct label 1 drop", "ct label 1 drop",
+			diff.Undecidable,
+		},
+		{
+			"a priority", "meta priority set 1:1\nmeta priority 1:1 drop", "meta priority 1:1 drop",
+			diff.Undecidable,
+		},
 		{"a priority that nothing reads", "meta priority set 1:1\n", "", diff.Equivalent},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			var sides [2]diff.Side
 			for i, text := range []string{tc.left, tc.right} {
 				ns := netnstest.New(t)
-				load(t, ns, "table inet t {\n"+sets+"chain c {\ntype filter hook prerouting priority -150;\n"+text+"\n}\n}")
+				load(t, ns, "table inet t {\n"+sets+
+					"chain c {\ntype filter hook prerouting priority -150;\n"+text+"\n}\n}")
 				rs, err := ReadAll(ns)
 				if err != nil {
 					t.Fatal(err)

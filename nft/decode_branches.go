@@ -29,7 +29,9 @@ type keyGroup[V comparable] struct {
 }
 
 // groupKeys groups keys by value, in the order of each value's first key.
-func groupKeys[V comparable](keys [][2][]byte, valueOf func(first string) (V, error)) ([]keyGroup[V], error) {
+func groupKeys[V comparable](
+	keys [][2][]byte, valueOf func(first string) (V, error),
+) ([]keyGroup[V], error) {
 	sorted := slices.Clone(keys)
 	slices.SortFunc(sorted, func(a, b [2][]byte) int { return slices.Compare(a[0], b[0]) })
 	var groups []keyGroup[V]
@@ -165,7 +167,8 @@ func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 	if err != nil {
 		return err
 	}
-	if !d.splits || op.mapped.catchall != nil || len(op.mapped.lasts) > 0 && overlap(op.sources, keys) {
+	if !d.splits || op.mapped.catchall != nil ||
+		len(op.mapped.lasts) > 0 && overlap(op.sources, keys) {
 		return errUnsupported
 	}
 	if len(keys) > *d.room {
@@ -177,14 +180,18 @@ func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 	}
 	b := brancher{d: d, ops: op.sources, mapped: op}
 	withValue := func(branch *ruleDecoder, value string) error {
-		branch.registers[r] = &operand{field: fieldConstant, length: len(value), constant: []byte(value)}
+		branch.registers[r] = &operand{
+			field: fieldConstant, length: len(value), constant: []byte(value),
+		}
 		return do(branch)
 	}
 	if len(op.sources) == 1 && op.sources[0].field == fieldNumber && op.sources[0].mask == nil {
 		return numberBranches(b, groups, func(string) bool { return false }, withValue)
 	}
 	for _, g := range groups {
-		err := b.branch(g.keys, func(branch *ruleDecoder) error { return withValue(branch, g.value) })
+		err := b.branch(g.keys, func(branch *ruleDecoder) error {
+			return withValue(branch, g.value)
+		})
 		if err != nil {
 			return err
 		}
@@ -243,11 +250,14 @@ func (b *brancher) otherKeys(keys [][2][]byte, do func(*ruleDecoder) error) erro
 		branch := *b.d
 		b.d.use(b.ops...)
 		for _, p := range branch.pending {
-			matches = append(matches, rules.Unknown{Text: p.text + " exists", Effect: rules.Reads, Data: rules.NoData})
+			matches = append(matches, rules.Unknown{
+				Text: p.text + " exists", Effect: rules.Reads, Data: rules.NoData,
+			})
 		}
 	case len(b.ops) == 1:
 		var err error
-		if matches, err = b.d.matchesOf(b.ops[0], true, values{keys: keys}); err != nil || len(matches) != 1 {
+		if matches, err = b.d.matchesOf(b.ops[0], true, values{keys: keys}); err != nil ||
+			len(matches) != 1 {
 			return errUnsupported
 		}
 	default:
@@ -287,7 +297,8 @@ func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) e
 	}
 	branch := *d
 	branch.history, branch.list = nil, nil
-	branch.rule.Matches, branch.rule.Actions = slices.Clone(d.rule.Matches), slices.Clone(d.rule.Actions)
+	branch.rule.Matches, branch.rule.Actions = slices.Clone(d.rule.Matches),
+		slices.Clone(d.rule.Actions)
 	branch.protocols = slices.Clip(d.protocols)
 	branch.use(b.ops...)
 	if b.mapped != nil {
@@ -355,7 +366,9 @@ func numberBranches[V comparable](
 				Text: op.String() + " " + texts[i], Effect: op.effect, Data: d.numberData(op),
 			})
 		}
-		err := b.rule(matches, len(texts[i])/16, func(branch *ruleDecoder) error { return do(branch, v) })
+		err := b.rule(matches, len(texts[i])/16, func(branch *ruleDecoder) error {
+			return do(branch, v)
+		})
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,8 @@ func (d *ruleDecoder) hash(a attributes) error {
 	}
 	seed := "symhash"
 	if a.Number(unix.NFTA_HASH_TYPE) == 0 { // NFT_HASH_JENKINS
-		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG), int(a.Number(unix.NFTA_HASH_LEN)))
+		ops, ok := d.operands(registerIndex(a, unix.NFTA_HASH_SREG),
+			int(a.Number(unix.NFTA_HASH_LEN)))
 		var texts []string
 		for _, source := range ops {
 			op.dependOn(source)
@@ -43,7 +44,8 @@ func (d *ruleDecoder) hash(a attributes) error {
 		}
 		// Without a seed the kernel uses a random one.
 		op.noData = op.noData || !ok || a.Get(unix.NFTA_HASH_SEED) == nil
-		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "), a.Number(unix.NFTA_HASH_SEED))
+		seed = fmt.Sprintf("jhash %s seed 0x%x", strings.Join(texts, " . "),
+			a.Number(unix.NFTA_HASH_SEED))
 	}
 	op.text = fmt.Sprintf("%s mod %d offset %d", seed, op.modulus, op.offset)
 	return d.store(a, unix.NFTA_HASH_DREG, op)
@@ -71,7 +73,8 @@ func (d *ruleDecoder) bitwise(a attributes) error {
 
 func (d *ruleDecoder) byteorder(a attributes) error {
 	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
-	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON || a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
+	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON ||
+		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
 		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||
 		op.field <= fieldMapped && op.field != fieldNumber {
 		return errUnsupported

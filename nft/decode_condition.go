@@ -18,7 +18,9 @@ func (d *ruleDecoder) stateful(text string) error {
 }
 
 func (d *ruleDecoder) limitRate(a attributes) error {
-	unit, ok := map[uint64]string{1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week"}[a.Number64(unix.NFTA_LIMIT_UNIT)]
+	unit, ok := map[uint64]string{
+		1: "second", 60: "minute", 3600: "hour", 86400: "day", 604800: "week",
+	}[a.Number64(unix.NFTA_LIMIT_UNIT)]
 	if !ok {
 		unit = fmt.Sprintf("%d seconds", a.Number64(unix.NFTA_LIMIT_UNIT))
 	}
@@ -31,7 +33,8 @@ func (d *ruleDecoder) limitRate(a attributes) error {
 		rateUnit, burstUnit = " bytes", "bytes"
 	}
 	return d.stateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
-		over, a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST), burstUnit))
+		over, a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST),
+		burstUnit))
 }
 
 func (d *ruleDecoder) quota(a attributes) error {
@@ -49,7 +52,8 @@ func (d *ruleDecoder) connlimit(a attributes) error {
 	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
 		over = "over "
 	}
-	d.unknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.Anything, d.identity())
+	d.unknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.Anything,
+		d.identity())
 	return nil
 }
 
@@ -59,14 +63,17 @@ func (d *ruleDecoder) dynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
 	d.add(rules.Unknown{
-		Text: "dynset @" + name, Effect: rules.Records, Data: d.identityWith(a), State: d.sets[name].state(name),
+		Text: "dynset @" + name, Effect: rules.Records, Data: d.identityWith(a),
+		State: d.sets[name].state(name),
 	})
 	return nil
 }
 
 // write adds the change of a state that affects only conditions unknown to the model.
 func (d *ruleDecoder) write(state string, a attributes) {
-	d.add(rules.Unknown{Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state})
+	d.add(rules.Unknown{
+		Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state,
+	})
 }
 
 // identityWith returns the identity of the expressions so far, including the current one.
@@ -85,7 +92,10 @@ func (d *ruleDecoder) objref(a attributes) error {
 	case nftObjectCounter, nftObjectCTTimeout:
 		d.count()
 	case nftObjectSecmark:
-		d.add(rules.Unknown{Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData, State: "meta secmark"})
+		d.add(rules.Unknown{
+			Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData,
+			State: "meta secmark",
+		})
 	case nftObjectQuota:
 		d.unknown("quota name "+name, rules.Draws, rules.NoData)
 	case nftObjectLimit:

@@ -130,19 +130,22 @@ func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
 			accept(e)
 		}, "| anything(sluice) [reads(register 0x01000000)?] accept"},
 		{"a number that was drawn", func(e *encoder) {
-			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2, unix.NFTA_NG_TYPE, 1)
+			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2,
+				unix.NFTA_NG_TYPE, 1)
 			e.bitwise(hostKey(1), hostKey(0))
 			e.cmp(false, hostKey(1))
 			accept(e)
 		}, "draws(bitwise 3=00000004 6=00000000 4=0800010001000000 5=0800010000000000 of numgen random mod 2 0x01000000) | accept"},
 		{"packets of the other family continue after NAT", func(e *encoder) {
 			e.immediate([]byte{10, 0, 0, 1})
-			numbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
+			numbers(e, "nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY,
+				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
 			e.verdict(0, "")
 		}, "| anything(nat: not the last expression) drop"},
 		{"a port where it may be something else", func(e *encoder) {
 			e.immediate(portKey(80))
-			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS, natRangeProtoSpecified)
+			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
+				natRangeProtoSpecified)
 		}, "| anything(redir)"},
 		{"a proxy is for TCP and UDP", func(e *encoder) {
 			e.immediate(portKey(80))
@@ -234,8 +237,14 @@ func TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs(t *testing.T) {
 		{"snat ip to 1.1.1.1", "snat ip to 1.1.1.1", true},
 		{"snat ip to 1.1.1.1", "snat ip to 1.1.1.2", false},
 		{"masquerade", "masquerade random", false},
-		{"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", "snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", true},
-		{"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", "snat ip to ip saddr map { 1.1.1.1 : 2.2.2.3 }", false},
+		{
+			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }",
+			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }", true,
+		},
+		{
+			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }",
+			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.3 }", false,
+		},
 		{"ip ttl 5 accept", "ip ttl 5 accept", true},
 		{"ip ttl 5 accept", "ip ttl 6 accept", false},
 		{"ip ttl { 5, 6 } accept", "ip ttl { 6, 5 } accept", true},
@@ -244,13 +253,23 @@ func TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs(t *testing.T) {
 		{"meta mark @marks accept", "meta mark @marks accept", false},
 		{"meta mark set tcp dport map { 80 : 1 }", "meta mark set tcp dport map { 80 : 1 }", true},
 		{"meta mark set tcp dport map { 80 : 1 }", "meta mark set tcp dport map { 80 : 2 }", false},
-		{"limit rate 5/second tcp dport 80 accept", "limit rate 5/second tcp dport 80 accept", true},
-		{"limit rate 5/second tcp dport 80 accept", "limit rate 6/second tcp dport 80 accept", false},
-		{"limit rate 5/second tcp dport 80 accept", "tcp dport 80 limit rate 5/second accept", false},
+		{
+			"limit rate 5/second tcp dport 80 accept", "limit rate 5/second tcp dport 80 accept",
+			true,
+		},
+		{
+			"limit rate 5/second tcp dport 80 accept", "limit rate 6/second tcp dport 80 accept",
+			false,
+		},
+		{
+			"limit rate 5/second tcp dport 80 accept", "tcp dport 80 limit rate 5/second accept",
+			false,
+		},
 		{"numgen random mod 2 0 accept", "numgen random mod 2 0 accept", true},
 		{"numgen random mod 2 0 accept", "numgen inc mod 2 0 accept", false},
 		{"jhash ip saddr mod 2 seed 5 0 accept", "jhash ip daddr mod 2 seed 5 0 accept", false},
-		{"jhash ip saddr mod 2 0 accept", "jhash ip saddr mod 2 0 accept", false}, // the kernel draws a seed for each
+		// the kernel draws a seed for each
+		{"jhash ip saddr mod 2 0 accept", "jhash ip saddr mod 2 0 accept", false},
 		{"limit name slow accept", "limit name slow accept", false},
 	} {
 		ns := netnstest.New(t)
@@ -296,7 +315,8 @@ func TestWhatIsMadeOfMapsIsBounded(t *testing.T) {
 	use := func(set string, verdict bool) attributes {
 		return written(func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
-			numbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG, unix.NFT_REG32_01)
+			numbers(e, "meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_DREG,
+				unix.NFT_REG32_01)
 			e.expression("lookup", func() {
 				e.text(unix.NFTA_LOOKUP_SET, set)
 				e.number(unix.NFTA_LOOKUP_SREG, register)
@@ -326,12 +346,14 @@ func TestWhatIsMadeOfMapsIsBounded(t *testing.T) {
 		if !ok || len(tuple.Alternatives) != elements {
 			t.Fatalf("rule %d: %d alternatives", i, len(tuple.Alternatives))
 		}
-		m := decodeRules(&room, rules.Inet, sets, use("marks", false))[0].Matches[0].(rules.MatchMarkRange)
+		m := decodeRules(&room, rules.Inet, sets,
+			use("marks", false))[0].Matches[0].(rules.MatchMarkRange)
 		if i == 0 {
 			first = []rules.Match{tuple, m}
 			continue
 		}
-		if &tuple.Alternatives[0] != &first[0].(rules.MatchTuple).Alternatives[0] || &m.Values[0] != &first[1].(rules.MatchMarkRange).Values[0] {
+		if &tuple.Alternatives[0] != &first[0].(rules.MatchTuple).Alternatives[0] ||
+			&m.Values[0] != &first[1].(rules.MatchMarkRange).Values[0] {
 			t.Fatal("each rule has its own copy of a set")
 		}
 	}

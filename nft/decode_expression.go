@@ -36,7 +36,9 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	case "ct":
 		return expressionKind{decode: (*ruleDecoder).ct, destination: unix.NFTA_CT_DREG}, true
 	case "payload":
-		return expressionKind{decode: (*ruleDecoder).payload, destination: unix.NFTA_PAYLOAD_DREG}, true
+		return expressionKind{
+			decode: (*ruleDecoder).payload, destination: unix.NFTA_PAYLOAD_DREG,
+		}, true
 	case "fib":
 		return expressionKind{decode: (*ruleDecoder).fib, destination: unix.NFTA_FIB_DREG}, true
 	case "socket":
@@ -45,15 +47,18 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 		return expressionKind{decode: (*ruleDecoder).numgen, destination: unix.NFTA_NG_DREG}, true
 	case "hash":
 		return expressionKind{
-			decode: (*ruleDecoder).hash, destination: unix.NFTA_HASH_DREG, sources: [2]uint16{unix.NFTA_HASH_SREG},
+			decode: (*ruleDecoder).hash, destination: unix.NFTA_HASH_DREG,
+			sources: [2]uint16{unix.NFTA_HASH_SREG},
 		}, true
 	case "bitwise":
 		return expressionKind{
-			decode: (*ruleDecoder).bitwise, destination: unix.NFTA_BITWISE_DREG, sources: [2]uint16{unix.NFTA_BITWISE_SREG, nftaBitwiseSreg2},
+			decode: (*ruleDecoder).bitwise, destination: unix.NFTA_BITWISE_DREG,
+			sources: [2]uint16{unix.NFTA_BITWISE_SREG, nftaBitwiseSreg2},
 		}, true
 	case "byteorder":
 		return expressionKind{
-			decode: (*ruleDecoder).byteorder, destination: unix.NFTA_BYTEORDER_DREG, sources: [2]uint16{unix.NFTA_BYTEORDER_SREG},
+			decode: (*ruleDecoder).byteorder, destination: unix.NFTA_BYTEORDER_DREG,
+			sources: [2]uint16{unix.NFTA_BYTEORDER_SREG},
 		}, true
 	case "exthdr": // also sets and removes TCP options
 		return expressionKind{destination: unix.NFTA_EXTHDR_DREG}, true

@@ -26,7 +26,9 @@ func hostRanges(op operand, keys [][2][]byte) ([]rules.Range[uint32], bool) {
 }
 
 // numberRanges decodes intervals of numbers.
-func numberRanges[T uint16 | uint32](keys [][2][]byte, read func([]byte) (T, bool)) ([]rules.Range[T], bool) {
+func numberRanges[T uint16 | uint32](
+	keys [][2][]byte, read func([]byte) (T, bool),
+) ([]rules.Range[T], bool) {
 	ranges := make([]rules.Range[T], 0, len(keys))
 	for _, key := range keys {
 		first, okFirst := read(key[0])
@@ -48,7 +50,8 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 		n := len(name.Name)
 		switch {
 		case !isSingle(key):
-			name.Prefix = isZero(first[n:]) && bytes.HasPrefix(last, first[:n]) && !slices.ContainsFunc(last[n:], func(b byte) bool { return b != 0xff })
+			name.Prefix = isZero(first[n:]) && bytes.HasPrefix(last, first[:n]) &&
+				!slices.ContainsFunc(last[n:], func(b byte) bool { return b != 0xff })
 			if !name.Prefix {
 				return nil, false
 			}
@@ -59,7 +62,9 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 		}
 		names = append(names, name)
 	}
-	slices.SortFunc(names, func(a, b rules.InterfaceName) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(names, func(a, b rules.InterfaceName) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	return names, true
 }
 
@@ -142,11 +147,15 @@ func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 			return nil, false
 		case f == fieldICMPCode:
 			for kind := range uint16(1 << 8) {
-				ranges = append(ranges, rules.Range[uint16]{First: kind<<8 | uint16(first[0]), Last: kind<<8 | uint16(last[0])})
+				ranges = append(ranges, rules.Range[uint16]{
+					First: kind<<8 | uint16(first[0]), Last: kind<<8 | uint16(last[0]),
+				})
 			}
 		default: // the type, or type and code
 			a, b := extend(first, 2, 0), extend(last, 2, 0xff)
-			ranges = append(ranges, rules.Range[uint16]{First: uint16(a[0])<<8 | uint16(a[1]), Last: uint16(b[0])<<8 | uint16(b[1])})
+			ranges = append(ranges, rules.Range[uint16]{
+				First: uint16(a[0])<<8 | uint16(a[1]), Last: uint16(b[0])<<8 | uint16(b[1]),
+			})
 		}
 	}
 	return rules.Normalise(ranges), true

@@ -37,5 +37,6 @@ func (d *ruleDecoder) socket(a attributes) error {
 	if a.Number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT
 		return errUnsupported
 	}
-	return d.storePending(a, nftaSocketDreg, loadedField(fieldTransparentSocket, 1, "socket transparent"))
+	return d.storePending(a, nftaSocketDreg,
+		loadedField(fieldTransparentSocket, 1, "socket transparent"))
 }

@@ -24,7 +24,9 @@ func (s *decodedSet) state(name string) string {
 
 // listed returns the condition that the operands are in a set that changes. It supports addresses,
 // ports and protocols, and elements without limits.
-func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decodedSet) (rules.Match, bool) {
+func (d *ruleDecoder) listed(
+	ops []operand, negated bool, name string, s *decodedSet,
+) (rules.Match, bool) {
 	if !s.changes || s.limits || s.verdicts != nil || s.data != nil {
 		return nil, false
 	}
@@ -39,7 +41,8 @@ func (d *ruleDecoder) listed(ops []operand, negated bool, name string, s *decode
 		default:
 			return nil, false
 		}
-		m.Destination = m.Destination || op.field == fieldDestination || op.field == fieldDestinationPort
+		m.Destination = m.Destination || op.field == fieldDestination ||
+			op.field == fieldDestinationPort
 		parts = append(parts, op.String())
 	}
 	m.Parts = strings.Join(parts, " . ")
@@ -55,12 +58,14 @@ func permanentContents(lists []attributes) string {
 	for _, list := range lists {
 		list.Each(func(_ uint16, value []byte) {
 			el := attributes(value)
-			if el.Get(unix.NFTA_SET_ELEM_TIMEOUT) != nil || el.Get(unix.NFTA_SET_ELEM_EXPIRATION) != nil {
+			if el.Get(unix.NFTA_SET_ELEM_TIMEOUT) != nil ||
+				el.Get(unix.NFTA_SET_ELEM_EXPIRATION) != nil {
 				return
 			}
 			text := ""
 			for _, attr := range []uint16{
-				unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_DATA,
+				unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS,
+				unix.NFTA_SET_ELEM_DATA,
 			} {
 				text += fmt.Sprintf("%x ", el.Get(attr))
 			}

@@ -102,8 +102,11 @@ func (d *ruleDecoder) matchSet(ops []operand, ok, negated bool, name string, s *
 // setMatches returns the conditions that the operands are, or are not, in a set.
 func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules.Match, bool) {
 	if len(ops) == 1 && d.isAddr(ops[0]) {
-		if ranges := v.set.addrRanges(); len(ranges) > 0 && ranges[0].From().BitLen() == 8*ops[0].length {
-			return []rules.Match{rules.MatchAddr{Side: sideOf(ops[0].field), Not: negated, Ranges: ranges, Set: v.name}}, true
+		if ranges := v.set.addrRanges(); len(ranges) > 0 &&
+			ranges[0].From().BitLen() == 8*ops[0].length {
+			return []rules.Match{rules.MatchAddr{
+				Side: sideOf(ops[0].field), Not: negated, Ranges: ranges, Set: v.name,
+			}}, true
 		}
 	}
 	keys, err := v.set.keys()
@@ -168,7 +171,9 @@ func (d *ruleDecoder) signature(ops []operand) string {
 
 // tuple returns the conditions of one key of a concatenation. supported reports that the model can
 // represent each of them. ok is false if the key does not fit the operands.
-func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match, supported, ok bool) {
+func (d *ruleDecoder) tuple(
+	ops []operand, key [2][]byte,
+) (matches []rules.Match, supported, ok bool) {
 	parts := make([][2][]byte, len(ops))
 	from := 0
 	ports := false
@@ -210,7 +215,8 @@ func (d *ruleDecoder) tuple(ops []operand, key [2][]byte) (matches []rules.Match
 				data = rules.NoData
 			}
 			part = []rules.Match{rules.Unknown{
-				Text: conditionText(op.String(), rangeText(parts[i]), false), Effect: rules.Reads, Data: data,
+				Text: conditionText(op.String(), rangeText(parts[i]), false), Effect: rules.Reads,
+				Data: data,
 			}}
 			if op.effect != rules.Reads {
 				return nil, false, false
@@ -228,13 +234,17 @@ func typeAndCode(ops []operand, parts [][2][]byte) (rules.Match, bool) {
 		return nil, false
 	}
 	kind := uint16(parts[0][0][0]) << 8
-	r := rules.Range[uint16]{First: kind | uint16(parts[1][0][0]), Last: kind | uint16(parts[1][1][0])}
+	r := rules.Range[uint16]{
+		First: kind | uint16(parts[1][0][0]), Last: kind | uint16(parts[1][1][0]),
+	}
 	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
 
 // loadMapped stores the value of a map for the operands. The expression ends the rule if the map
 // has no value.
-func (d *ruleDecoder) loadMapped(ops []operand, ok bool, name string, s *decodedSet, a attributes) error {
+func (d *ruleDecoder) loadMapped(
+	ops []operand, ok bool, name string, s *decodedSet, a attributes,
+) error {
 	op := operand{field: fieldUnknown, length: longestValue, effect: rules.Reads, noData: s == nil}
 	v := values{set: s, name: name}
 	if s != nil {
@@ -296,7 +306,8 @@ func keysOverlap(ops []operand, a, b [2][]byte) bool {
 		if to > len(a[0]) || to > len(b[0]) {
 			return true
 		}
-		if slices.Compare(a[1][from:to], b[0][from:to]) < 0 || slices.Compare(b[1][from:to], a[0][from:to]) < 0 {
+		if slices.Compare(a[1][from:to], b[0][from:to]) < 0 ||
+			slices.Compare(b[1][from:to], a[0][from:to]) < 0 {
 			return false
 		}
 		from += 4 * words(op.length)

@@ -9,7 +9,9 @@ import (
 )
 
 // maskedMatches returns the conditions that the masked bits of a field have the value.
-func (d *ruleDecoder) maskedMatches(op operand, negated bool, keys [][2][]byte) ([]rules.Match, error) {
+func (d *ruleDecoder) maskedMatches(
+	op operand, negated bool, keys [][2][]byte,
+) ([]rules.Match, error) {
 	value := keys[0][0]
 	if len(keys) != 1 || !isSingle(keys[0]) || len(value) != len(op.mask) || op.network {
 		return nil, errUnsupported

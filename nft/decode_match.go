@@ -79,7 +79,8 @@ func (d *ruleDecoder) compareRange(a attributes) error {
 	if len(first) == 0 || len(first) != len(last) {
 		return errUnsupported
 	}
-	d.match(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, valueOf(first, last))
+	d.match(d.load(a, unix.NFTA_RANGE_SREG), a.Number(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ,
+		valueOf(first, last))
 	return nil
 }
 
@@ -165,7 +166,9 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 // matchesOf returns the conditions that an operand has one of the values or, if negated, none of
 // them. There are several conditions if the operand consists of several fields.
 func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Match, error) {
-	length, ok := cached(v, operand{text: "length"}, func() (int, bool) { return keyLength(v.keys) })
+	length, ok := cached(v, operand{text: "length"}, func() (int, bool) {
+		return keyLength(v.keys)
+	})
 	if !ok || length > op.length {
 		return nil, errUnsupported
 	}
@@ -176,7 +179,8 @@ func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Mat
 	switch {
 	case ok:
 		return []rules.Match{m}, nil
-	case op.field == fieldPorts && !negated && len(v.keys) == 1 && isSingle(v.keys[0]) && len(v.keys[0][0]) == 4:
+	case op.field == fieldPorts && !negated && len(v.keys) == 1 && isSingle(v.keys[0]) &&
+		len(v.keys[0][0]) == 4:
 		source, _ := numberKey[uint16](v.keys[0][0][:2])
 		destination, _ := numberKey[uint16](v.keys[0][0][2:])
 		return []rules.Match{
@@ -205,17 +209,22 @@ func isSingle(key [2][]byte) bool { return bytes.Equal(key[0], key[1]) }
 func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:
-		names, ok := cached(v, op, func() ([]rules.InterfaceName, bool) { return interfaceNames(v.keys) })
+		names, ok := cached(v, op, func() ([]rules.InterfaceName, bool) {
+			return interfaceNames(v.keys)
+		})
 		return rules.MatchInterface{Out: op.field == fieldOut, Not: negated, Names: names}, ok
 	case fieldInIndex, fieldOutIndex:
 		return rules.MatchInterface{
-			Out: op.field == fieldOutIndex, Not: negated, Names: []rules.InterfaceName{{Name: "lo"}},
+			Out: op.field == fieldOutIndex, Not: negated,
+			Names: []rules.InterfaceName{{Name: "lo"}},
 		}, isLoopback(v.keys)
 	case fieldFamily:
 		f, ok := familyKey(v.keys, negated)
 		return rules.MatchFamily{Family: f}, ok
 	case fieldProtocol:
-		protocols, ok := cached(v, op, func() ([]rules.Protocol, bool) { return protocolKeys(v.keys) })
+		protocols, ok := cached(v, op, func() ([]rules.Protocol, bool) {
+			return protocolKeys(v.keys)
+		})
 		return rules.MatchProtocol{Not: negated, Protocols: protocols}, ok
 	case fieldSource, fieldDestination:
 		return addrMatch(d.family, op.field, negated, v)
@@ -223,16 +232,22 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		if !op.ofPorts {
 			return nil, false
 		}
-		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) { return numberRanges(v.keys, numberKey[uint16]) })
+		ports, ok := cached(v, op, func() ([]rules.PortRange, bool) {
+			return numberRanges(v.keys, numberKey[uint16])
+		})
 		return rules.MatchPort{Side: sideOf(op.field), Not: negated, Ports: ports}, ok
 	case fieldTCPFlags:
 		value := v.keys[0][0][0]
-		return rules.MatchTCPFlags{Not: negated, Mask: 0xff, Value: rules.TCPFlags(value)}, len(v.keys) == 1 && isSingle(v.keys[0])
+		return rules.MatchTCPFlags{
+			Not: negated, Mask: 0xff, Value: rules.TCPFlags(value),
+		}, len(v.keys) == 1 && isSingle(v.keys[0])
 	case fieldICMPType, fieldICMPCode, fieldICMPTypeCode:
 		if op.field == fieldICMPCode && !d.spend(len(v.keys)<<8) { // one range for each type
 			return nil, false
 		}
-		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) { return icmpRanges(op.field, v.keys) })
+		icmp, ok := cached(v, op, func() ([]rules.Range[uint16], bool) {
+			return icmpRanges(op.field, v.keys)
+		})
 		return rules.MatchICMP{V6: op.ipv6, Not: negated, Values: icmp}, ok
 	case fieldUID, fieldGID:
 		ids, ok := cached(v, op, func() ([]rules.IDRange, bool) { return hostRanges(op, v.keys) })
@@ -241,14 +256,18 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 		states, ok := singleStates(v.keys)
 		return rules.MatchState{Not: negated, States: states}, ok
 	case fieldMark, fieldConntrackMark:
-		marks, ok := cached(v, op, func() ([]rules.Range[uint32], bool) { return hostRanges(op, v.keys) })
+		marks, ok := cached(v, op, func() ([]rules.Range[uint32], bool) {
+			return hostRanges(op, v.keys)
+		})
 		if ok && len(marks) == 1 && marks[0].IsSingle() {
 			return rules.MatchMark{
 				Conntrack: op.field == fieldConntrackMark, Not: negated,
 				Value: marks[0].First, Mask: ^uint32(0),
 			}, true
 		}
-		return rules.MatchMarkRange{Conntrack: op.field == fieldConntrackMark, Not: negated, Values: marks}, ok
+		return rules.MatchMarkRange{
+			Conntrack: op.field == fieldConntrackMark, Not: negated, Values: marks,
+		}, ok
 	case fieldDirection:
 		reply, ok := directionKey(v.keys)
 		return rules.MatchDirection{Reply: reply != negated}, ok
@@ -261,7 +280,8 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 	case fieldTransparentSocket:
 		// The model cannot represent a packet whose socket is not transparent.
 		transparent := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated
-		return rules.MatchSocket{Kind: "nft"}, transparent && len(v.keys) == 1 && isSingle(v.keys[0])
+		return rules.MatchSocket{Kind: "nft"}, transparent && len(v.keys) == 1 &&
+			isSingle(v.keys[0])
 	}
 	return nil, false
 }

@@ -52,7 +52,8 @@ func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last 
 }
 
 func (d *ruleDecoder) redirect(a attributes) error {
-	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX); ok {
+	if r, ok := d.mappedRegister(a, unix.NFTA_REDIR_REG_PROTO_MIN,
+		unix.NFTA_REDIR_REG_PROTO_MAX); ok {
 		return d.mapBranches(r, func(branch *ruleDecoder) error { return branch.redirect(a) })
 	}
 	first, last, ok := d.ports(a, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
@@ -80,7 +81,8 @@ func (d *ruleDecoder) nat(a attributes) error {
 	}
 	first, last, ok := d.ports(a, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	if !ok || a.Number(unix.NFTA_NAT_TYPE) != unix.NFT_NAT_DNAT ||
-		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|natRangePersistent) != 0 {
+		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangeProtoSpecified|
+			natRangePersistent) != 0 {
 		return errUnsupported
 	}
 	family := a.Number(unix.NFTA_NAT_FAMILY)

@@ -13,7 +13,10 @@ func (d *ruleDecoder) payload(a attributes) error {
 	if a.Get(unix.NFTA_PAYLOAD_SREG) != nil {
 		return errUnsupported
 	}
-	p := payload{a.Number(unix.NFTA_PAYLOAD_BASE), a.Number(unix.NFTA_PAYLOAD_OFFSET), a.Number(unix.NFTA_PAYLOAD_LEN)}
+	p := payload{
+		a.Number(unix.NFTA_PAYLOAD_BASE), a.Number(unix.NFTA_PAYLOAD_OFFSET),
+		a.Number(unix.NFTA_PAYLOAD_LEN),
+	}
 	op := operand{field: fieldUnknown, length: int(p.length), effect: rules.Reads}
 	known := func(f field, text string) { op.field, op.text = f, text }
 	ports := d.limitedToPorts()
@@ -44,7 +47,9 @@ func (d *ruleDecoder) payload(a attributes) error {
 	}
 	if p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet {
 		// For a prefix with a multiple of 8 bits, rules may load only the leading bytes.
-		for side, addr := range [...]field{rules.Source: fieldSource, rules.Destination: fieldDestination} {
+		for side, addr := range [...]field{
+			rules.Source: fieldSource, rules.Destination: fieldDestination,
+		} {
 			whole := addrField(d.family, rules.Side(side))
 			if p.offset == whole.offset && p.length <= whole.length && p.length > 0 {
 				known(addr, d.family.String()+" "+[...]string{"saddr", "daddr"}[side])
@@ -70,7 +75,9 @@ func (p payload) String() string {
 // limitedTo reports whether earlier matches limit the rule to packets of the protocols.
 func (d *ruleDecoder) limitedTo(protocols ...rules.Protocol) bool {
 	return d.isLimited && len(d.protocols) > 0 &&
-		!slices.ContainsFunc(d.protocols, func(p rules.Protocol) bool { return !slices.Contains(protocols, p) })
+		!slices.ContainsFunc(d.protocols, func(p rules.Protocol) bool {
+			return !slices.Contains(protocols, p)
+		})
 }
 
 // limitedToPorts reports whether earlier matches limit the rule to packets of protocols with ports.
@@ -93,6 +100,8 @@ func (d *ruleDecoder) limitBy(m rules.Match) {
 			d.isLimited, d.protocols = true, m.Protocols
 			return
 		}
-		d.protocols = slices.DeleteFunc(slices.Clone(d.protocols), func(p rules.Protocol) bool { return !slices.Contains(m.Protocols, p) })
+		d.protocols = slices.DeleteFunc(slices.Clone(d.protocols), func(p rules.Protocol) bool {
+			return !slices.Contains(m.Protocols, p)
+		})
 	}
 }

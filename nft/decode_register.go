@@ -96,7 +96,8 @@ func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error 
 // loadUnknown stores an operand that the model cannot represent.
 func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes) error {
 	op := operand{
-		field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a), effect: rules.Reads,
+		field: fieldUnknown, length: loadLength(name, a), text: loadText(name, kind, a),
+		effect: rules.Reads,
 	}
 	for _, attr := range kind.sources {
 		if attr == 0 || a.Get(attr) == nil {

@@ -107,7 +107,8 @@ func (d *ruleDecoder) undoLast() {
 		d.split, d.branches = false, nil
 		d.unknown("lookup: not the last expression", rules.Anything, d.identity())
 	case d.undo != nil:
-		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches], d.rule.Actions[:d.undo.actions]
+		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches],
+			d.rule.Actions[:d.undo.actions]
 		d.undo = nil
 		d.unknown("nat: not the last expression", rules.Anything, d.identity())
 	}
@@ -193,7 +194,9 @@ func (d *ruleDecoder) use(ops ...operand) {
 		return
 	}
 	d.pending = slices.DeleteFunc(slices.Clone(d.pending), func(p pendingLoad) bool {
-		return slices.ContainsFunc(ops, func(op operand) bool { return slices.Contains(op.loads, p.number) })
+		return slices.ContainsFunc(ops, func(op operand) bool {
+			return slices.Contains(op.loads, p.number)
+		})
 	})
 }
 
@@ -206,7 +209,9 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	case "match", "target":
 		_, _ = d.history.Write(a.Get(unix.NFTA_MATCH_NAME))
 	case "lookup":
-		for _, attr := range []uint16{unix.NFTA_LOOKUP_SREG, unix.NFTA_LOOKUP_DREG, unix.NFTA_LOOKUP_FLAGS} {
+		for _, attr := range []uint16{
+			unix.NFTA_LOOKUP_SREG, unix.NFTA_LOOKUP_DREG, unix.NFTA_LOOKUP_FLAGS,
+		} {
 			_, _ = d.history.Write(a.Get(attr))
 		}
 		id := d.sets[a.Text(unix.NFTA_LOOKUP_SET)].identity()
@@ -255,7 +260,9 @@ func (d *ruleDecoder) finish() {
 }
 
 func (d *ruleDecoder) counter(a attributes) error {
-	d.rule.Hits = rules.Hits{Packets: a.Number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.Number64(unix.NFTA_COUNTER_BYTES)}
+	d.rule.Hits = rules.Hits{
+		Packets: a.Number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.Number64(unix.NFTA_COUNTER_BYTES),
+	}
 	d.act(rules.Count{})
 	return nil
 }
@@ -268,7 +275,9 @@ func constant(a attributes, attr uint16) []byte {
 func (d *ruleDecoder) immediate(a attributes) error {
 	if a.Number(unix.NFTA_IMMEDIATE_DREG) != unix.NFT_REG_VERDICT {
 		value := constant(a, unix.NFTA_IMMEDIATE_DATA)
-		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{field: fieldConstant, length: len(value), constant: value})
+		return d.store(a, unix.NFTA_IMMEDIATE_DREG, operand{
+			field: fieldConstant, length: len(value), constant: value,
+		})
 	}
 	v, err := decodeVerdict(attributes(a.Get(unix.NFTA_IMMEDIATE_DATA)).Get(unix.NFTA_DATA_VERDICT))
 	switch {
@@ -303,7 +312,9 @@ func decodeVerdict(a attributes) (verdict, error) {
 	case unix.NFT_RETURN:
 		return verdict{action: rules.Return}, nil
 	case unix.NFT_JUMP, unix.NFT_GOTO:
-		return verdict{action: rules.Jump{Chain: a.Text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO}}, nil
+		return verdict{action: rules.Jump{
+			Chain: a.Text(unix.NFTA_VERDICT_CHAIN), Goto: code == unix.NFT_GOTO,
+		}}, nil
 	case unix.NFT_CONTINUE:
 		return verdict{}, nil
 	case unix.NFT_BREAK:

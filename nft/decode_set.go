@@ -54,9 +54,10 @@ func decodeSet(a attributes) *decodedSet {
 	flags := a.Number(unix.NFTA_SET_FLAGS)
 	s := &decodedSet{
 		anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, interval: flags&unix.NFT_SET_INTERVAL != 0,
-		concat:    flags&nftSetConcat != 0,
-		keyLength: int(a.Number(unix.NFTA_SET_KEY_LEN)), dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
-		changes: flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
+		concat:     flags&nftSetConcat != 0,
+		keyLength:  int(a.Number(unix.NFTA_SET_KEY_LEN)),
+		dataLength: int(a.Number(unix.NFTA_SET_DATA_LEN)),
+		changes:    flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0,
 	}
 	s.limits = affectsMatch(a.Get(nftaSetExpr)) || a.Get(nftaSetExpressions) != nil
 	known := uint32(unix.NFT_SET_ANONYMOUS | unix.NFT_SET_CONSTANT | unix.NFT_SET_INTERVAL |
@@ -168,7 +169,8 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 				return
 			}
 			flags := binary.BigEndian.Uint32(value)
-			el.end, catchall = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0, flags&nftSetElemCatchall != 0
+			el.end, catchall = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0,
+				flags&nftSetElemCatchall != 0
 		case unix.NFTA_SET_ELEM_DATA:
 			data = value
 		case unix.NFTA_SET_ELEM_TIMEOUT, unix.NFTA_SET_ELEM_EXPIRATION:

@@ -28,20 +28,53 @@ func TestASetIsReadInWhateverOrderTheKernelListsIt(t *testing.T) {
 		elements []element
 		want     string
 	}{
-		{"one interval", []element{at("10.0.0.0", false), at("10.0.1.0", true)}, "10.0.0.0-10.0.0.255"},
-		{"two that touch", []element{at("10.0.0.0", false), at("10.0.1.0", true), at("10.0.1.0", false), at("10.0.2.0", true)}, "10.0.0.0-10.0.1.255"},
-		{"to the end", []element{at("10.0.0.0", false), at("11.0.0.0", true), at("255.0.0.0", false)}, "10.0.0.0-10.255.255.255 255.0.0.0-255.255.255.255"},
-		{"with the end of nothing", []element{at("0.0.0.0", true), at("10.0.0.0", false), at("11.0.0.0", true)}, "10.0.0.0-10.255.255.255"},
+		{
+			"one interval",
+			[]element{at("10.0.0.0", false), at("10.0.1.0", true)},
+			"10.0.0.0-10.0.0.255",
+		},
+		{
+			"two that touch",
+			[]element{
+				at("10.0.0.0", false), at("10.0.1.0", true), at("10.0.1.0", false),
+				at("10.0.2.0", true),
+			},
+			"10.0.0.0-10.0.1.255",
+		},
+		{
+			"to the end",
+			[]element{at("10.0.0.0", false), at("11.0.0.0", true), at("255.0.0.0", false)},
+			"10.0.0.0-10.255.255.255 255.0.0.0-255.255.255.255",
+		},
+		{
+			"with the end of nothing",
+			[]element{at("0.0.0.0", true), at("10.0.0.0", false), at("11.0.0.0", true)},
+			"10.0.0.0-10.255.255.255",
+		},
 		{"everything", []element{at("0.0.0.0", false)}, "0.0.0.0-255.255.255.255"},
-		{"the first address", []element{at("0.0.0.0", false), at("0.0.0.1", true)}, "0.0.0.0-0.0.0.0"},
-		{"the last address", []element{at("0.0.0.0", true), at("255.255.255.255", false)}, "255.255.255.255-255.255.255.255"},
-		{"the last of IPv6", []element{at("fd00::", false), at("fe00::", true), at("ff00::", false)}, "fd00::-fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ff00::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+		{
+			"the first address",
+			[]element{at("0.0.0.0", false), at("0.0.0.1", true)},
+			"0.0.0.0-0.0.0.0",
+		},
+		{
+			"the last address",
+			[]element{at("0.0.0.0", true), at("255.255.255.255", false)},
+			"255.255.255.255-255.255.255.255",
+		},
+		{
+			"the last of IPv6",
+			[]element{at("fd00::", false), at("fe00::", true), at("ff00::", false)},
+			"fd00::-fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ff00::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			for range 20 {
 				s := decodedSet{interval: true, elements: slices.Clone(row.elements)}
-				random.Shuffle(len(s.elements), func(i, j int) { s.elements[i], s.elements[j] = s.elements[j], s.elements[i] })
+				random.Shuffle(len(s.elements), func(i, j int) {
+					s.elements[i], s.elements[j] = s.elements[j], s.elements[i]
+				})
 				if got := formatKeys(t, &s); got != row.want {
 					t.Fatalf("%s, want %s", got, row.want)
 				}
@@ -118,7 +151,9 @@ func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{"single addresses", []element{start, end}, func(s *decodedSet) { s.interval = false }},
-		{"a set that was not understood", []element{start, end}, func(s *decodedSet) { s.unknown = "set with flags 0x10" }},
+		{"a set that was not understood", []element{start, end}, func(s *decodedSet) {
+			s.unknown = "set with flags 0x10"
+		}},
 		{"an element that is not understood", []element{start, end}, func(s *decodedSet) {
 			var m messages
 			el := m.nest(unix.NFTA_LIST_ELEM)
@@ -127,7 +162,9 @@ func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 			m.endNest(el)
 			s.addElements(m.buf)
 		}},
-		{"an element without key", []element{start, end}, func(s *decodedSet) { s.addElements([]byte{4, 0, unix.NFTA_LIST_ELEM, 0}) }},
+		{"an element without key", []element{start, end}, func(s *decodedSet) {
+			s.addElements([]byte{4, 0, unix.NFTA_LIST_ELEM, 0})
+		}},
 		{"ports", []element{{[]byte{0, 80}, false}, {[]byte{0, 90}, true}}, nil},
 		{"an address and a port", []element{{[]byte{10, 0, 0, 0, 0, 80}, false}}, nil},
 		{"an end of another length", []element{start, {[]byte{11}, true}}, nil},
@@ -158,7 +195,9 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 		return element{[]byte{last & 0x80, 0, 0, last}, rapid.Bool().Draw(t, "end")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		elements := rapid.SliceOfNDistinct(near, 1, 8, func(e element) string { return fmt.Sprint(e) }).Draw(t, "elements")
+		elements := rapid.SliceOfNDistinct(near, 1, 8, func(e element) string {
+			return fmt.Sprint(e)
+		}).Draw(t, "elements")
 		switch rapid.IntRange(0, 2).Draw(t, "order") {
 		case 1: // a kernel's
 			slices.SortFunc(elements, compareElements)
@@ -187,9 +226,12 @@ func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
 		// The elements equal the encoder's if and only if their number does.
 		ours := addrElements(rules.MatchAddr{Ranges: got})
 		slices.SortFunc(elements, compareElements)
-		same := slices.EqualFunc(elements, ours, func(a, b element) bool { return compareElements(a, b) == 0 })
+		same := slices.EqualFunc(elements, ours, func(a, b element) bool {
+			return compareElements(a, b) == 0
+		})
 		if len(ours) != addrElementCount(got) || same != (s.size() == len(ours)) {
-			t.Fatalf("%d elements for %s, and ours are %d, the same: %t", s.size(), formatRanges(got), len(ours), same)
+			t.Fatalf("%d elements for %s, and ours are %d, the same: %t", s.size(),
+				formatRanges(got), len(ours), same)
 		}
 	})
 }
@@ -239,17 +281,31 @@ func TestRegistersOverlap(t *testing.T) {
 		do   func()
 		want map[uint32]field
 	}{
-		{"the first 16 bytes", func() { store(1, operand{field: fieldSource, length: 16}) }, map[uint32]field{1: fieldSource, 8: fieldSource, 9: fieldNone}},
-		{"the third 4 bytes of them", func() { store(10, operand{field: fieldMark, length: 4}) }, map[uint32]field{1: fieldNone, 8: fieldNone, 10: fieldMark}},
-		{"the next 16 bytes", func() { store(2, operand{field: fieldIn, length: 16}) }, map[uint32]field{2: fieldIn, 12: fieldIn, 10: fieldMark}},
-		{"the first 4 bytes", func() { store(8, operand{field: fieldUID, length: 4}) }, map[uint32]field{1: fieldUID, 10: fieldMark, 2: fieldIn}},
-		{"the first 8 bytes", func() { store(1, operand{field: fieldGID, length: 5}) }, map[uint32]field{1: fieldGID, 9: fieldNone, 10: fieldMark}},
-		{"no register", func() {}, map[uint32]field{0: fieldNone, 5: fieldNone, 24: fieldNone, 1 << 31: fieldNone}},
+		{"the first 16 bytes", func() {
+			store(1, operand{field: fieldSource, length: 16})
+		}, map[uint32]field{1: fieldSource, 8: fieldSource, 9: fieldNone}},
+		{"the third 4 bytes of them", func() {
+			store(10, operand{field: fieldMark, length: 4})
+		}, map[uint32]field{1: fieldNone, 8: fieldNone, 10: fieldMark}},
+		{"the next 16 bytes", func() {
+			store(2, operand{field: fieldIn, length: 16})
+		}, map[uint32]field{2: fieldIn, 12: fieldIn, 10: fieldMark}},
+		{"the first 4 bytes", func() {
+			store(8, operand{field: fieldUID, length: 4})
+		}, map[uint32]field{1: fieldUID, 10: fieldMark, 2: fieldIn}},
+		{"the first 8 bytes", func() {
+			store(1, operand{field: fieldGID, length: 5})
+		}, map[uint32]field{1: fieldGID, 9: fieldNone, 10: fieldMark}},
+		{
+			"no register", func() {},
+			map[uint32]field{0: fieldNone, 5: fieldNone, 24: fieldNone, 1 << 31: fieldNone},
+		},
 	} {
 		step.do()
 		for number, want := range step.want {
 			if got := load(number); got != want {
-				t.Errorf("after %s: register %d holds field %d, want %d", step.name, number, got, want)
+				t.Errorf("after %s: register %d holds field %d, want %d", step.name, number, got,
+					want)
 			}
 		}
 	}
@@ -278,11 +334,21 @@ func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
 		{"a key", write(four, nil), true},
 		{"the end of an interval", write(four, flags(unix.NFT_SET_ELEM_INTERVAL_END)), true},
 		{"flags that do not end one", write(four, flags(0)), true},
-		{"a key with the flag of a catch-all element", write(four, flags(nftSetElemCatchall)), false},
+		{
+			"a key with the flag of a catch-all element", write(four, flags(nftSetElemCatchall)),
+			false,
+		},
 		{"a key of another length", write(six, nil), false},
-		{"an expression", write(four, func(m *messages) { m.attr(nftaSetElemExpressions, nil) }), false},
-		{"a number that is no flags", write(four, func(m *messages) { m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1) }), false},
-		{"an attribute after the flags", write(four, func(m *messages) { flags(1)(m); m.attr(nftaSetElemExpressions, nil) }), false},
+		{"an expression", write(four, func(m *messages) {
+			m.attr(nftaSetElemExpressions, nil)
+		}), false},
+		{"a number that is no flags", write(four, func(m *messages) {
+			m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1)
+		}), false},
+		{"an attribute after the flags", write(four, func(m *messages) {
+			flags(1)(m)
+			m.attr(nftaSetElemExpressions, nil)
+		}), false},
 		{"bytes after the key", append(write(four, nil), 0, 0), false},
 		{"cut short", write(four, nil)[:10], false},
 		{"nothing", nil, false},
@@ -291,7 +357,8 @@ func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
 		if ok != row.plain {
 			t.Errorf("%s: plain %t", row.name, ok)
 		}
-		if want, _ := new(decodedSet).read(row.a); ok && (string(got.key) != string(want.key) || got.end != want.end) {
+		if want, _ := new(decodedSet).read(row.a); ok && (string(got.key) != string(want.key) ||
+			got.end != want.end) {
 			t.Errorf("%s: %v, want %v", row.name, got, want)
 		}
 	}

@@ -10,13 +10,18 @@ import (
 // nft's names of the keys of meta, ct and socket, for unknown conditions.
 var (
 	metaKeys = [...]string{
-		"length", "protocol", "priority", "mark", "iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "skuid", "skgid", "nftrace",
-		"rtclassid", "secmark", "nfproto", "l4proto", "ibrname", "obrname", "pkttype", "cpu", "iifgroup", "oifgroup", "cgroup", "random",
-		"ipsec", "iifkind", "oifkind", "ibrpvid", "ibrvproto", "time", "day", "hour", "sdif", "sdifname", "broute",
+		"length", "protocol", "priority", "mark", "iif", "oif", "iifname", "oifname", "iiftype",
+		"oiftype", "skuid", "skgid", "nftrace",
+		"rtclassid", "secmark", "nfproto", "l4proto", "ibrname", "obrname", "pkttype", "cpu",
+		"iifgroup", "oifgroup", "cgroup", "random",
+		"ipsec", "iifkind", "oifkind", "ibrpvid", "ibrvproto", "time", "day", "hour", "sdif",
+		"sdifname", "broute",
 	}
 	ctKeys = [...]string{
-		"state", "direction", "status", "mark", "secmark", "expiration", "helper", "l3proto", "saddr", "daddr", "protocol", "proto-src",
-		"proto-dst", "label", "packets", "bytes", "avgpkt", "zone", "event", "ip saddr", "ip daddr", "ip6 saddr", "ip6 daddr", "id",
+		"state", "direction", "status", "mark", "secmark", "expiration", "helper", "l3proto",
+		"saddr", "daddr", "protocol", "proto-src",
+		"proto-dst", "label", "packets", "bytes", "avgpkt", "zone", "event", "ip saddr", "ip daddr",
+		"ip6 saddr", "ip6 daddr", "id",
 	}
 	socketKeys = [...]string{"transparent", "mark", "wildcard", "cgroupv2"}
 )
@@ -49,7 +54,8 @@ func loadText(name string, kind expressionKind, a attributes) string {
 	}
 	var parts []string
 	a.Each(func(attrType uint16, value []byte) {
-		if attrType != kind.destination && (attrType != kind.sources[0] && attrType != kind.sources[1]) {
+		if attrType != kind.destination && (attrType != kind.sources[0] &&
+			attrType != kind.sources[1]) {
 			parts = append(parts, fmt.Sprintf("%d=%x", attrType, value))
 		}
 	})

@@ -22,12 +22,15 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 		return m.buf
 	}
 	f.Add([]byte{0, 80}, []byte{0, 81}, verdict(1, ""), verdict(0, ""), false)
-	f.Add([]byte{0, 80}, []byte{1, 81}, verdict(unix.NFT_JUMP, "other"), verdict(unix.NFT_CONTINUE, ""), true)
+	f.Add([]byte{0, 80}, []byte{1, 81}, verdict(unix.NFT_JUMP, "other"),
+		verdict(unix.NFT_CONTINUE, ""), true)
 	f.Add([]byte{0, 80}, []byte{}, verdict(unix.NFT_GOTO, "other"), []byte{1, 2, 3}, true)
 	f.Fuzz(func(t *testing.T, first, second, firstVerdict, secondVerdict []byte, interval bool) {
 		sets := setDecoder{"map": {
 			interval: interval, elements: []element{{key: first}, {key: second}},
-			verdicts: map[string]attributes{string(first): firstVerdict, string(second): secondVerdict},
+			verdicts: map[string]attributes{
+				string(first): firstVerdict, string(second): secondVerdict,
+			},
 		}}
 		// If each verdict continues or ends the rule, the map has no effect.
 		none := true
@@ -79,7 +82,10 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	e.endNest(list)
 	var accept messages
 	accept.number(unix.NFTA_VERDICT_CODE, 1)
-	sets := setDecoder{"map": {elements: []element{{key: []byte{0, 80}}}, verdicts: map[string]attributes{"\x00P": accept.buf}}}
+	sets := setDecoder{"map": {
+		elements: []element{{key: []byte{0, 80}}},
+		verdicts: map[string]attributes{"\x00P": accept.buf},
+	}}
 	got := decodeAlone(rules.Inet, sets, e.buf)
 	if len(got) != 1 || got[0].String() != "meta l4proto tcp unknown(lookup: not the last expression) drop" {
 		t.Errorf("%v", got)
@@ -104,13 +110,26 @@ func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
 		wantTexts  []string
 		useAnother bool // key than the mark
 	}{
-		{name: "a jump before another", first: jump, second: drop, wantTexts: []string{"unknown(lookup)"}},
-		{name: "a jump behind all", first: drop, second: jump, wantTexts: []string{"meta mark 0x1 drop", "meta mark 0x2 jump c"}},
-		{name: "a goto, which does not come back", first: goTo, second: drop, wantTexts: []string{"meta mark 0x1 goto c", "meta mark 0x2 drop"}},
-		{name: "a user, which stays", first: jump, second: drop, wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, useAnother: true},
+		{
+			name: "a jump before another", first: jump, second: drop,
+			wantTexts: []string{"unknown(lookup)"},
+		},
+		{
+			name: "a jump behind all", first: drop, second: jump,
+			wantTexts: []string{"meta mark 0x1 drop", "meta mark 0x2 jump c"},
+		},
+		{
+			name: "a goto, which does not come back", first: goTo, second: drop,
+			wantTexts: []string{"meta mark 0x1 goto c", "meta mark 0x2 drop"},
+		},
+		{
+			name: "a user, which stays", first: jump, second: drop,
+			wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, useAnother: true,
+		},
 	} {
 		sets := setDecoder{"map": {
-			elements: []element{{key: one}, {key: two}}, verdicts: map[string]attributes{string(one): row.first, string(two): row.second},
+			elements: []element{{key: one}, {key: two}},
+			verdicts: map[string]attributes{string(one): row.first, string(two): row.second},
 		}}
 		key := expr.MetaKeyMARK
 		if row.useAnother {

@@ -16,7 +16,8 @@ var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 func (d *ruleDecoder) extension(target bool, a attributes) error {
 	if target {
 		action := xt.DecodeTarget(d.family, xt.Extension{
-			Name: a.Text(unix.NFTA_TARGET_NAME), Revision: a.Number(unix.NFTA_TARGET_REV), Data: a.Get(unix.NFTA_TARGET_INFO),
+			Name: a.Text(unix.NFTA_TARGET_NAME), Revision: a.Number(unix.NFTA_TARGET_REV),
+			Data: a.Get(unix.NFTA_TARGET_INFO),
 		})
 		if action == rules.Action(rules.Count{}) {
 			d.count()
@@ -26,7 +27,8 @@ func (d *ruleDecoder) extension(target bool, a attributes) error {
 		return nil
 	}
 	matches := xt.DecodeMatch(&d.rule, d.family, xt.Extension{
-		Name: a.Text(unix.NFTA_MATCH_NAME), Revision: a.Number(unix.NFTA_MATCH_REV), Data: a.Get(unix.NFTA_MATCH_INFO),
+		Name: a.Text(unix.NFTA_MATCH_NAME), Revision: a.Number(unix.NFTA_MATCH_REV),
+		Data: a.Get(unix.NFTA_MATCH_INFO),
 	})
 	for _, m := range matches {
 		d.addMatch(m)

@@ -30,9 +30,14 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 		left []string
 	}{
 		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},
-		{"an additional set, with rules without sets", "sidecar-ipv4", someSet, "", []string{extraSet}, Replaced, nil},
 		{
-			"a map with elements", "sidecar-ipv4", "add map inet sluice spare { type ipv4_addr : verdict; elements = { 10.0.0.1 : drop }; }", "",
+			"an additional set, with rules without sets", "sidecar-ipv4", someSet, "",
+			[]string{extraSet},
+			Replaced, nil,
+		},
+		{
+			"a map with elements", "sidecar-ipv4",
+			"add map inet sluice spare { type ipv4_addr : verdict; elements = { 10.0.0.1 : drop }; }", "",
 			[]string{extraSet},
 			Replaced, nil,
 		},
@@ -40,7 +45,9 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 			"a set, and a rule that uses it in a way of which we know nothing", "sidecar-ipv4",
 			"add set inet sluice spare { type ipv4_addr; flags dynamic; timeout 1m; }\n" +
 				"add rule inet sluice nat-output add @spare { ip daddr }", "",
-			[]string{"extra in chain inet sluice nat-output: meta nfproto ipv4 unknown(dynset @spare)"},
+			[]string{
+				"extra in chain inet sluice nat-output: meta nfproto ipv4 unknown(dynset @spare)",
+			},
 			Replaced, nil,
 		},
 		{
@@ -57,21 +64,31 @@ func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
 			Unchanged,
 			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
 		},
-		{"a route in a table that is not ours, without rules of Sluice", "sidecar-ipv4", "", "-4 route add blackhole 10.0.0.0/8 table 133", nil, Unchanged, nil},
 		{
-			"a policy rule like ours", "sidecar-ipv4", "", "-4 rule add pref 133 fwmark 7 lookup 100",
-			[]string{"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route"},
+			"a route in a table that is not ours, without rules of Sluice", "sidecar-ipv4", "",
+			"-4 route add blackhole 10.0.0.0/8 table 133", nil, Unchanged, nil,
+		},
+		{
+			"a policy rule like ours", "sidecar-ipv4", "",
+			"-4 rule add pref 133 fwmark 7 lookup 100",
+			[]string{
+				"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route",
+			},
 			Updated, nil,
 		},
 		{
-			"a policy rule at our priority that we never make", "tproxy-dual", "", "-6 rule add pref 133 from fd00::1 lookup 100",
+			"a policy rule at our priority that we never make", "tproxy-dual", "",
+			"-6 rule add pref 133 from fd00::1 lookup 100",
 			[]string{"extra in routing: ip -6 rule priority 133 from fd00::1/128 lookup 100"},
 			Unchanged,
 			[]string{"extra in routing: ip -6 rule priority 133 from fd00::1/128 lookup 100"},
 		},
 		{
-			"a policy rule of ours whose route has gone", "tproxy-dual", "", "-4 route del local default dev lo table 133",
-			[]string{"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133"},
+			"a policy rule of ours whose route has gone", "tproxy-dual", "",
+			"-4 route del local default dev lo table 133",
+			[]string{
+				"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
+			},
 			Updated, nil,
 		},
 	} {

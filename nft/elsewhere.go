@@ -67,11 +67,13 @@ func (e *elsewhere) addChain(family uint8, a attributes) {
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)
 	_, known := familyOf(family)
-	if hook == nil || known && number != unix.NF_INET_NUMHOOKS || e.dormant[tableID{family, table}] {
+	if hook == nil || known && number != unix.NF_INET_NUMHOOKS ||
+		e.dormant[tableID{family, table}] {
 		return
 	}
 	c := HookedChain{
-		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME), Hook: hookName(family, number),
+		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME),
+		Hook:    hookName(family, number),
 		Devices: devices(hook),
 		// The use count of a base chain is the number of its rules; no rule can jump to it
 		// (nft_use_inc in net/netfilter/nf_tables_api.c).

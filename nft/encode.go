@@ -67,9 +67,11 @@ func (t *Transaction) element(seq, offset uint32) string {
 
 // messageNames contains nft's commands for the messages.
 var messageNames = [...]string{
-	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table", unix.NFT_MSG_NEWCHAIN: "add chain",
-	unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule", unix.NFT_MSG_DELRULE: "delete rule",
-	unix.NFT_MSG_NEWSET: "add set", unix.NFT_MSG_DELSET: "delete set",
+	unix.NFT_MSG_NEWTABLE: "add table", unix.NFT_MSG_DELTABLE: "delete table",
+	unix.NFT_MSG_NEWCHAIN: "add chain",
+	unix.NFT_MSG_DELCHAIN: "delete chain", unix.NFT_MSG_NEWRULE: "add rule",
+	unix.NFT_MSG_DELRULE: "delete rule",
+	unix.NFT_MSG_NEWSET:  "add set", unix.NFT_MSG_DELSET: "delete set",
 	unix.NFT_MSG_NEWSETELEM: "add elements", unix.NFT_MSG_DELSETELEM: "delete elements",
 	unix.NFNL_MSG_BATCH_BEGIN: "begin", unix.NFNL_MSG_BATCH_END: "commit",
 }
@@ -115,7 +117,9 @@ type encoder struct {
 // ruleset has another generation.
 func newEncoder(generation uint32) *encoder {
 	// The capacity is sufficient for the ruleset of most pods.
-	e := &encoder{messages: messages{buf: make([]byte, 0, 10<<10)}, descriptions: make([]description, 0, 40)}
+	e := &encoder{
+		messages: messages{buf: make([]byte, 0, 10<<10)}, descriptions: make([]description, 0, 40),
+	}
 	e.beginBatch(generation)
 	e.descriptions = append(e.descriptions, description{msg: unix.NFNL_MSG_BATCH_BEGIN})
 	return e
@@ -194,7 +198,9 @@ func (e *encoder) fillTable(t *rules.Table, chains []*rules.Chain) error {
 		c := &t.Chains[i]
 		for j := range c.Rules {
 			if err := e.writeRule(c, j, refs); err != nil {
-				d := description{msg: unix.NFT_MSG_NEWRULE, table: t, chain: c, rule: &c.Rules[j], index: j}
+				d := description{
+					msg: unix.NFT_MSG_NEWRULE, table: t, chain: c, rule: &c.Rules[j], index: j,
+				}
 				errs = append(errs, fmt.Errorf("%s: %w", d, err))
 			}
 		}
@@ -209,8 +215,10 @@ func (e *encoder) nextSetID() uint32 {
 
 // hookNumbers contains the kernel's numbers of the hooks.
 var hookNumbers = [...]uint32{
-	rules.Prerouting: unix.NF_INET_PRE_ROUTING, rules.Input: unix.NF_INET_LOCAL_IN, rules.Forward: unix.NF_INET_FORWARD,
-	rules.Output: unix.NF_INET_LOCAL_OUT, rules.Postrouting: unix.NF_INET_POST_ROUTING, rules.Ingress: unix.NF_INET_NUMHOOKS,
+	rules.Prerouting: unix.NF_INET_PRE_ROUTING, rules.Input: unix.NF_INET_LOCAL_IN,
+	rules.Forward: unix.NF_INET_FORWARD,
+	rules.Output:  unix.NF_INET_LOCAL_OUT, rules.Postrouting: unix.NF_INET_POST_ROUTING,
+	rules.Ingress: unix.NF_INET_NUMHOOKS,
 }
 
 func (e *encoder) writeChain(c *rules.Chain) {

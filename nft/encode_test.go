@@ -61,7 +61,8 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 			t.Errorf("message %d of %d asks for an acknowledgement: %v", i, len(msgs), asks)
 		}
 		if len(m.Data) > 1<<16 {
-			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i, tx.descriptions[i], len(m.Data))
+			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i,
+				tx.descriptions[i], len(m.Data))
 		}
 	}
 }
@@ -76,49 +77,100 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 		want string
 	}{
 		{"xtables' TPROXY", action(rules.TProxyDrop{Port: 15006}), "TPROXY redirect 0.0.0.0:15006"},
-		{"an owner that packets without socket match", match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}), "without a socket"},
+		{
+			"an owner that packets without socket match",
+			match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}),
+			"without a socket",
+		},
 		{"a match that is not known", match(rules.Unknown{Text: "log"}), "unknown(log)"},
 		{"an action that is not known", action(rules.Unknown{Text: "log"}), "unknown(log)"},
 		{"a match of no address", match(rules.MatchAddr{}), "at least one value"},
-		{"a match of no address of a named set", match(rules.MatchAddr{Set: "s"}), "at least one value"},
+		{
+			"a match of no address of a named set", match(rules.MatchAddr{Set: "s"}),
+			"at least one value",
+		},
 		{"a match of no port", match(rules.MatchPort{}), "at least one value"},
 		{"a match of no owner", match(rules.MatchOwner{}), "at least one value"},
 		{"a match of no interface", match(rules.MatchInterface{}), "at least one value"},
 		{"a match of no protocol", match(rules.MatchProtocol{}), "at least one value"},
 		{"a match of any family", match(rules.MatchFamily{}), "at least one value"},
-		{"a prefix among several interfaces", match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0"},
-		{"an interface name that is too long", match(rules.MatchInterface{Names: []rules.InterfaceName{{Name: long}}}), long},
+		{
+			"a prefix among several interfaces",
+			match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0",
+		},
+		{
+			"an interface name that is too long",
+			match(rules.MatchInterface{Names: []rules.InterfaceName{{Name: long}}}), long,
+		},
 		{"a redirect that leaves the port", action(rules.RedirectTo{}), "one port"},
 		{"a redirect to several ports", action(rules.RedirectTo{Port: 80, Last: 90}), "one port"},
 		{"a redirect to no first port", action(rules.RedirectTo{Last: 90}), "one port"},
 		{"another port", action(rules.DNATPort{Port: 80}), "not supported in nf_tables"},
-		{"several other ports", action(rules.DNATPort{Port: 80, Last: 90}), "not supported in nf_tables"},
-		{"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}), "not supported in nf_tables"},
+		{
+			"several other ports", action(rules.DNATPort{Port: 80, Last: 90}),
+			"not supported in nf_tables",
+		},
+		{
+			"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}),
+			"not supported in nf_tables",
+		},
 		{"a proxy at the packet's port", action(rules.TProxy{}), "must have a port"},
-		{"a proxy at an address", action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "no address"},
+		{
+			"a proxy at an address",
+			action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "no address",
+		},
 		{"a refusal", action(rules.Reject{}), "not supported in nf_tables"},
 		{"marks that are mixed", action(rules.MixMark{}), "not supported in nf_tables"},
 		{"no tracking", action(rules.Notrack{}), "not supported in nf_tables"},
-		{"a match after an action", action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}), "not supported in nf_tables"},
-		{"translated connections", match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states"},
+		{
+			"a match after an action",
+			action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}),
+			"not supported in nf_tables",
+		},
+		{
+			"translated connections",
+			match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states",
+		},
 		{"no state", match(rules.MatchState{}), "at least one value"},
-		{"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}), "not supported in nf_tables"},
+		{
+			"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}),
+			"not supported in nf_tables",
+		},
 		{"a direction", match(rules.MatchDirection{}), "not supported in nf_tables"},
-		{"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}), "not supported in nf_tables"},
-		{"a type of address", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}), "not supported in nf_tables"},
+		{
+			"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}),
+			"not supported in nf_tables",
+		},
+		{
+			"a type of address", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}),
+			"not supported in nf_tables",
+		},
 		{"a route back", match(rules.MatchReversePath{}), "not supported in nf_tables"},
 		{"a socket", match(rules.MatchSocket{}), "not supported in nf_tables"},
-		{"a type of ICMP", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}), "not supported in nf_tables"},
+		{
+			"a type of ICMP", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}),
+			"not supported in nf_tables",
+		},
 		{"several fields", match(rules.MatchTuple{}), "not supported in nf_tables"},
-		{"a comment that is too long", rules.Rule{Actions: []rules.Action{rules.Accept}, Comment: long}, "comment"},
+		{
+			"a comment that is too long",
+			rules.Rule{Actions: []rules.Action{rules.Accept}, Comment: long},
+			"comment",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			chain := rules.Chain{Name: "nat-output", Rules: []rules.Rule{action(rules.Accept), row.rule}}
-			_, err := Encode(rules.Ruleset{Tables: []rules.Table{{Name: "sluice", Chains: []rules.Chain{chain}}}})
+			chain := rules.Chain{
+				Name: "nat-output", Rules: []rules.Rule{action(rules.Accept), row.rule},
+			}
+			_, err := Encode(rules.Ruleset{Tables: []rules.Table{{
+				Name: "sluice", Chains: []rules.Chain{chain},
+			}}})
 			if err == nil {
 				t.Fatal("encoded without error")
 			}
-			for _, want := range []string{"inet sluice", "nat-output #2: " + row.rule.String(), row.want} {
+			for _, want := range []string{
+				"inet sluice", "nat-output #2: " + row.rule.String(), row.want,
+			} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("the error does not contain %q: %v", want, err)
 				}
@@ -129,7 +181,9 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 
 func TestAllFaultsAreReportedAtOnce(t *testing.T) {
 	bad := action(rules.TProxyDrop{})
-	chains := []rules.Chain{{Name: "a", Rules: []rules.Rule{bad, bad}}, {Name: "b", Rules: []rules.Rule{bad}}}
+	chains := []rules.Chain{
+		{Name: "a", Rules: []rules.Rule{bad, bad}}, {Name: "b", Rules: []rules.Rule{bad}},
+	}
 	_, err := Encode(rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: chains}}})
 	for _, want := range []string{"inet t a #1", "inet t a #2", "inet t b #1"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

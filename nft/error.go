@@ -55,12 +55,14 @@ func advise(errno unix.Errno) string {
 // IsNotPermitted reports whether the error is caused by a missing privilege.
 func IsNotPermitted(err error) bool {
 	// The kernel also returns EACCES if a sysctl disables IPv6.
-	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) && !errors.Is(err, route.ErrNoIPv6)
+	return errors.Is(err, unix.EPERM) ||
+		errors.Is(err, unix.EACCES) && !errors.Is(err, route.ErrNoIPv6)
 }
 
 // IsNotSupported reports whether the error is caused by a missing feature of the kernel.
 func IsNotSupported(err error) bool {
 	var unsupported *UnsupportedError
-	return errors.As(err, &unsupported) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) ||
+	return errors.As(err, &unsupported) || errors.Is(err, unix.EOPNOTSUPP) ||
+		errors.Is(err, unix.EPROTONOSUPPORT) ||
 		errors.Is(err, unix.EAFNOSUPPORT)
 }

@@ -39,22 +39,34 @@ type flow struct {
 var flows = []flow{
 	{
 		"outbound IPv4",
-		testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80")},
+		testbed.Call{
+			Network: "tcp", Owner: testbed.ApplicationOwner,
+			To: netip.MustParseAddrPort("10.9.9.9:80"),
+		},
 		testbed.Outside, testbed.Outbound,
 	},
 	{
 		"outbound IPv6",
-		testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("[2001:db8::9]:80")},
+		testbed.Call{
+			Network: "tcp", Owner: testbed.ApplicationOwner,
+			To: netip.MustParseAddrPort("[2001:db8::9]:80"),
+		},
 		testbed.Outside, testbed.Outbound,
 	},
 	{
 		"inbound IPv4",
-		testbed.Call{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
+		testbed.Call{
+			From: testbed.FromNeighbour, Network: "tcp",
+			To: netip.AddrPortFrom(testbed.PodIP4, 8080),
+		},
 		testbed.Application, testbed.Inbound,
 	},
 	{
 		"inbound IPv6",
-		testbed.Call{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
+		testbed.Call{
+			From: testbed.FromNeighbour, Network: "tcp",
+			To: netip.AddrPortFrom(testbed.PodIP6, 8080),
+		},
 		testbed.Application, testbed.Inbound,
 	},
 }
@@ -64,7 +76,9 @@ const brief = 3 * time.Second
 
 // open opens the flows with a timeout for answers, and checks that the expected server answers on
 // each.
-func open(t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name) []*testbed.Conn {
+func open(
+	t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name,
+) []*testbed.Conn {
 	t.Helper()
 	var conns []*testbed.Conn
 	for _, f := range flows {
@@ -99,12 +113,14 @@ func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
 			for round := range 3 {
 				for i, f := range flows {
 					if answer := older[i].Ask(); answer.By != f.direct {
-						t.Errorf("%s, request %d after the rules: answered by %s, want %s", f.name, round+1, answer, f.direct)
+						t.Errorf("%s, request %d after the rules: answered by %s, want %s", f.name,
+							round+1, answer, f.direct)
 					}
 				}
 			}
 			open(t, bed, callTimeout, whenCaptured)
-			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged || result.Kept < uint64(len(flows)) {
+			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged ||
+				result.Kept < uint64(len(flows)) {
 				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
 			}
 		})
@@ -138,8 +154,10 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			for round := range 5 {
 				flushConntrack(t, bed.Pod)
 				for i, f := range flows {
-					if answer := conns[i].Ask(); answer.Outcome == testbed.Answered && answer.By != f.captured {
-						t.Errorf("%s, flush %d: answered by %s past the proxy", f.name, round+1, answer)
+					if answer := conns[i].Ask(); answer.Outcome == testbed.Answered &&
+						answer.By != f.captured {
+						t.Errorf("%s, flush %d: answered by %s past the proxy", f.name, round+1,
+							answer)
 					}
 				}
 			}
@@ -149,12 +167,15 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			// Check that the watch works: it counts the payload of a connection that is not
 			// captured.
 			free := testbed.Call{
-				Network: "tcp", Owner: testbed.ProxyOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: callTimeout,
+				Network: "tcp", Owner: testbed.ProxyOwner,
+				To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: callTimeout,
 			}
 			if answer, err := bed.Dial(free); err != nil || answer.By != testbed.Outside {
 				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
 			}
-			waitFor(t, "the proxy's own payload to be seen", func() bool { return outside.Load() > 0 })
+			waitFor(t, "the proxy's own payload to be seen", func() bool {
+				return outside.Load() > 0
+			})
 		})
 	}
 }
@@ -173,7 +194,8 @@ func watchPayload(t *testing.T, ns *netns.NS, port uint16) *atomic.Uint64 {
 	all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
 	var fd int
 	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(all))
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			int(all))
 		return err
 	})
 	if err != nil {
@@ -212,7 +234,8 @@ func payloadTo(packet []byte, port uint16) uint64 {
 	if packet[0]>>4 == 4 {
 		protocol = packet[9]
 	}
-	if protocol != unix.IPPROTO_TCP || len(packet) < header+tcpHeader || binary.BigEndian.Uint16(packet[header+2:]) != port {
+	if protocol != unix.IPPROTO_TCP || len(packet) < header+tcpHeader ||
+		binary.BigEndian.Uint16(packet[header+2:]) != port {
 		return 0
 	}
 	return uint64(total - header - int(packet[header+12]>>4)*4)

@@ -46,7 +46,9 @@ func (x *expectation) isMet(found *foundTable) bool {
 
 // rule returns the next rule of a table's chain, without its comment, if it equals the expected
 // rule at this position.
-func (x *expectation) rule(t *foundTable, c *rules.Chain, sets setDecoder, a attributes) (rules.Rule, bool) {
+func (x *expectation) rule(
+	t *foundTable, c *rules.Chain, sets setDecoder, a attributes,
+) (rules.Rule, bool) {
 	r := x.next(t, c)
 	if r == nil || !x.equals(r, sets, a.Get(unix.NFTA_RULE_EXPRESSIONS)) {
 		x.others++
@@ -97,7 +99,8 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {
 		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "lookup") {
-			lookups = append(lookups, attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_LOOKUP_SET))
+			lookups = append(lookups,
+				attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_LOOKUP_SET))
 		}
 	})
 	refs := make([]setRef, len(r.Matches))

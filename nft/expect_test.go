@@ -14,7 +14,9 @@ import (
 
 // expecting reads the table of Sluice in the namespace with an expectation of a ruleset, and
 // returns the results of the expectation.
-func expecting(t tester, ns *netns.NS, rs rules.Ruleset) (x *expectation, met bool, got rules.Ruleset) {
+func expecting(
+	t tester, ns *netns.NS, rs rules.Ruleset,
+) (x *expectation, met bool, got rules.Ruleset) {
 	t.Helper()
 	x = newExpectation(&rs.Tables[0])
 	within(t, ns, func(c *conn) error {
@@ -97,7 +99,8 @@ func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
-		present, wanted := rules.MustCompile(redirects.Draw(t, "present")), rules.MustCompile(redirects.Draw(t, "wanted"))
+		present, wanted := rules.MustCompile(redirects.Draw(t, "present")),
+			rules.MustCompile(redirects.Draw(t, "wanted"))
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +111,8 @@ func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 			equal := sameTables(present, rs)
 			_, met, got := expecting(t, ns, rs)
 			if !sameTables(present, got) {
-				t.Fatalf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: present.Tables}, got)))
+				t.Fatalf("read\n%s",
+					listing(rules.Compare(rules.Ruleset{Tables: present.Tables}, got)))
 			}
 			if met && !equal {
 				t.Fatal("met by another ruleset")
@@ -126,7 +130,9 @@ func TestASetThatIsNotTheWantedOne(t *testing.T) {
 	some := two
 	some.Set = ""
 	like := func(m rules.Match, change func(*decodedSet)) *decodedSet {
-		s := &decodedSet{anonymous: setOf(m).anonymous, interval: setOf(m).interval, elements: setOf(m).elements}
+		s := &decodedSet{
+			anonymous: setOf(m).anonymous, interval: setOf(m).interval, elements: setOf(m).elements,
+		}
 		change(s)
 		return s
 	}
@@ -140,25 +146,47 @@ func TestASetThatIsNotTheWantedOne(t *testing.T) {
 		{"the same", like(web, func(*decodedSet) {}), web, true},
 		{"in another order", like(web, swap), web, true},
 		{"not there", nil, web, false},
-		{"not understood", like(web, func(s *decodedSet) { s.unknown = "set with flags 0x10" }), web, false},
+		{"not understood", like(web, func(s *decodedSet) {
+			s.unknown = "set with flags 0x10"
+		}), web, false},
 		{"with a name", like(web, func(s *decodedSet) { s.anonymous = false }), web, false},
 		{"of intervals", like(web, func(s *decodedSet) { s.interval = true }), web, false},
-		{"with an element less", like(web, func(s *decodedSet) { s.elements = s.elements[:1] }), web, false},
-		{"with another element", like(web, func(s *decodedSet) { s.elements[0].key = portKey(81) }), web, false},
-		{"with an end for a start", like(web, func(s *decodedSet) { s.elements[0].end = true }), web, false},
+		{"with an element less", like(web, func(s *decodedSet) {
+			s.elements = s.elements[:1]
+		}), web, false},
+		{"with another element", like(web, func(s *decodedSet) {
+			s.elements[0].key = portKey(81)
+		}), web, false},
+		{"with an end for a start", like(web, func(s *decodedSet) {
+			s.elements[0].end = true
+		}), web, false},
 		{"the same addresses", like(two, func(*decodedSet) {}), two, true},
 		{"addresses in another order", like(two, swap), two, true},
 		{"addresses without a name", like(some, func(*decodedSet) {}), some, true},
 		{"addresses, not there", nil, two, false},
-		{"addresses, not understood", like(two, func(s *decodedSet) { s.unknown = "set with flags 0x10" }), two, false},
-		{"addresses that lack their name", like(two, func(s *decodedSet) { s.anonymous = true }), two, false},
-		{"addresses with a name for none", like(some, func(s *decodedSet) { s.anonymous = false }), some, false},
+		{"addresses, not understood", like(two, func(s *decodedSet) {
+			s.unknown = "set with flags 0x10"
+		}), two, false},
+		{"addresses that lack their name", like(two, func(s *decodedSet) {
+			s.anonymous = true
+		}), two, false},
+		{"addresses with a name for none", like(some, func(s *decodedSet) {
+			s.anonymous = false
+		}), some, false},
 		{"not of intervals", like(two, func(s *decodedSet) { s.interval = false }), two, false},
-		{"without the last end", like(two, func(s *decodedSet) { s.elements = s.elements[:3] }), two, false},
-		{"with another address", like(two, func(s *decodedSet) { s.elements[3].key = []byte{192, 170, 0, 0} }), two, false},
-		{"with the end of nothing", like(two, func(s *decodedSet) { s.elements = append(s.elements, element{make([]byte, 4), true}) }), two, false},
+		{"without the last end", like(two, func(s *decodedSet) {
+			s.elements = s.elements[:3]
+		}), two, false},
+		{"with another address", like(two, func(s *decodedSet) {
+			s.elements[3].key = []byte{192, 170, 0, 0}
+		}), two, false},
+		{"with the end of nothing", like(two, func(s *decodedSet) {
+			s.elements = append(s.elements, element{make([]byte, 4), true})
+		}), two, false},
 		{"in two parts that touch", like(two, func(s *decodedSet) {
-			s.elements = append(s.elements, element{[]byte{10, 9, 0, 0}, true}, element{[]byte{10, 9, 0, 0}, false})
+			s.elements = append(s.elements, element{
+				[]byte{10, 9, 0, 0}, true,
+			}, element{[]byte{10, 9, 0, 0}, false})
 		}), two, false},
 		{"without anything", like(two, func(s *decodedSet) { s.elements = nil }), two, false},
 		{"of addresses, for ports", like(two, func(*decodedSet) {}), web, false},

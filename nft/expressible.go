@@ -16,12 +16,14 @@ func expressible(r *rules.Rule) error {
 	var errs []error
 	for _, m := range r.Matches {
 		if err := expressibleMatch(m); err != nil {
-			errs = append(errs, fmt.Errorf("the match %s is not supported in nf_tables: %w", m, err))
+			errs = append(errs,
+				fmt.Errorf("the match %s is not supported in nf_tables: %w", m, err))
 		}
 	}
 	for _, a := range r.Actions {
 		if err := expressibleAction(a); err != nil {
-			errs = append(errs, fmt.Errorf("the action %s is not supported in nf_tables: %w", a, err))
+			errs = append(errs,
+				fmt.Errorf("the action %s is not supported in nf_tables: %w", a, err))
 		}
 	}
 	if err := expressibleComment(r.Comment); err != nil {

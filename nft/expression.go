@@ -47,7 +47,8 @@ func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
 	var errs []error
 	matched := rules.Inet // the family that the rule already matches
 	for i, m := range r.Matches {
-		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet && matched != addr.Family() {
+		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet &&
+			matched != addr.Family() {
 			matched = addr.Family()
 			x.matchFamily(matched)
 		}
@@ -109,7 +110,9 @@ func (x *expressions) immediate(value []byte) {
 }
 
 func (x *expressions) cmp(negated bool, value []byte) {
-	x.add(appendTo(&x.cmps, expr.Cmp{Op: equality(negated), Register: register, Data: x.key(value)}))
+	x.add(appendTo(&x.cmps, expr.Cmp{
+		Op: equality(negated), Register: register, Data: x.key(value),
+	}))
 }
 
 func (x *expressions) interval(negated bool, first, last []byte) {

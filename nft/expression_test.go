@@ -20,7 +20,9 @@ func be(b ...byte) []byte { return b }
 
 func host(n uint32) []byte { return native.AppendUint32(nil, n) }
 
-func interfaceName(name string) []byte { return append([]byte(name), make([]byte, 16-len(name))...) }
+func interfaceName(name string) []byte {
+	return append([]byte(name), make([]byte, 16-len(name))...)
+}
 
 func addrs(prefixes ...string) rules.MatchAddr {
 	var list []netip.Prefix
@@ -41,71 +43,233 @@ func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 		return &expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}
 	}
 	port := load(expr.PayloadBaseTransportHeader, 2, 2)
-	equals := func(data ...byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
-	differs := func(data ...byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: data} }
+	equals := func(data ...byte) expr.Any {
+		return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
+	}
+	differs := func(data ...byte) expr.Any {
+		return &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: data}
+	}
 	and := func(mask, xor []byte) expr.Any {
-		return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(mask)), Mask: mask, Xor: xor}
+		return &expr.Bitwise{
+			SourceRegister: 1, DestRegister: 1, Len: uint32(len(mask)), Mask: mask, Xor: xor,
+		}
 	}
 	constant := func(data ...byte) expr.Any { return &expr.Immediate{Register: 1, Data: data} }
-	hton := &expr.Byteorder{SourceRegister: 1, DestRegister: 1, Op: expr.ByteorderHton, Len: 4, Size: 4}
+	hton := &expr.Byteorder{
+		SourceRegister: 1, DestRegister: 1, Op: expr.ByteorderHton, Len: 4, Size: 4,
+	}
 	v4 := []expr.Any{meta(expr.MetaKeyNFPROTO), equals(unix.NFPROTO_IPV4)}
 	v6 := []expr.Any{meta(expr.MetaKeyNFPROTO), equals(unix.NFPROTO_IPV6)}
 	list := func(e ...expr.Any) []expr.Any { return e }
-	join := func(guard []expr.Any, e ...expr.Any) []expr.Any { return append(guard[:len(guard):len(guard)], e...) }
+	join := func(guard []expr.Any, e ...expr.Any) []expr.Any {
+		return append(guard[:len(guard):len(guard)], e...)
+	}
 
 	for _, row := range []struct {
 		match  rules.Match
 		action rules.Action
 		want   []expr.Any
 	}{
-		{match: rules.MatchInterface{Names: names("eth0")}, want: list(meta(expr.MetaKeyIIFNAME), equals(interfaceName("eth0")...))},
-		{match: rules.MatchInterface{Out: true, Not: true, Names: names("lo")}, want: list(meta(expr.MetaKeyOIFNAME), differs(interfaceName("lo")...))},
-		{match: rules.MatchInterface{Names: names("tap*")}, want: list(meta(expr.MetaKeyIIFNAME), equals([]byte("tap")...))},
-		{match: rules.MatchInterface{Names: names("eth0,eth1")}, want: list(meta(expr.MetaKeyIIFNAME), &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1})},
+		{
+			match: rules.MatchInterface{Names: names("eth0")},
+			want:  list(meta(expr.MetaKeyIIFNAME), equals(interfaceName("eth0")...)),
+		},
+		{
+			match: rules.MatchInterface{Out: true, Not: true, Names: names("lo")},
+			want:  list(meta(expr.MetaKeyOIFNAME), differs(interfaceName("lo")...)),
+		},
+		{
+			match: rules.MatchInterface{Names: names("tap*")},
+			want:  list(meta(expr.MetaKeyIIFNAME), equals([]byte("tap")...)),
+		},
+		{
+			match: rules.MatchInterface{Names: names("eth0,eth1")},
+			want: list(meta(expr.MetaKeyIIFNAME), &expr.Lookup{
+				SourceRegister: 1, SetName: "__set%d", SetID: 1,
+			}),
+		},
 		{match: rules.MatchFamily{Family: rules.IPv6}, want: v6},
-		{match: rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, want: list(meta(expr.MetaKeyL4PROTO), equals(6))},
-		{match: rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP, rules.UDP}}, want: list(meta(expr.MetaKeyL4PROTO), &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1, Invert: true})},
+		{
+			match: rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+			want:  list(meta(expr.MetaKeyL4PROTO), equals(6)),
+		},
+		{
+			match: rules.MatchProtocol{
+				Not: true, Protocols: []rules.Protocol{rules.TCP, rules.UDP},
+			},
+			want: list(meta(expr.MetaKeyL4PROTO), &expr.Lookup{
+				SourceRegister: 1, SetName: "__set%d", SetID: 1, Invert: true,
+			}),
+		},
 
-		{match: addrs("10.1.2.3/32"), want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), equals(10, 1, 2, 3))},
-		{match: addrs("10.1.0.0/16"), want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 2), equals(10, 1))},
-		{match: addrs("10.32.0.0/11"), want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), and(be(255, 224, 0, 0), be(0, 0, 0, 0)), equals(10, 32, 0, 0))},
-		{match: addrs("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"), want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), &expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: be(10, 0, 0, 0), ToData: be(10, 0, 2, 255)})},
-		{match: addrs("0.0.0.0/0"), want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), &expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 0, 0), ToData: be(255, 255, 255, 255)})},
-		{match: addrs("10.0.0.0/8", "192.168.0.0/16"), want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1})},
-		{match: rules.MatchAddr{Not: true, Ranges: addrs("fd00::/8").Ranges}, want: join(v6, load(expr.PayloadBaseNetworkHeader, 8, 1), differs(0xfd))},
-		{match: addrs("fd00::6/128"), want: join(v6, load(expr.PayloadBaseNetworkHeader, 24, 16), equals(netip.MustParseAddr("fd00::6").AsSlice()...))},
+		{
+			match: addrs("10.1.2.3/32"),
+			want:  join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4), equals(10, 1, 2, 3)),
+		},
+		{
+			match: addrs("10.1.0.0/16"),
+			want:  join(v4, load(expr.PayloadBaseNetworkHeader, 16, 2), equals(10, 1)),
+		},
+		{
+			match: addrs("10.32.0.0/11"),
+			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16, 4),
+				and(be(255, 224, 0, 0), be(0, 0, 0, 0)), equals(10, 32, 0, 0)),
+		},
+		{
+			match: addrs("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24"),
+			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
+				4), &expr.Range{
+				Op: expr.CmpOpEq, Register: 1, FromData: be(10, 0, 0, 0),
+				ToData: be(10, 0, 2, 255),
+			}),
+		},
+		{
+			match: addrs("0.0.0.0/0"),
+			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
+				4), &expr.Range{
+				Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 0, 0),
+				ToData: be(255, 255, 255, 255),
+			}),
+		},
+		{
+			match: addrs("10.0.0.0/8", "192.168.0.0/16"),
+			want: join(v4, load(expr.PayloadBaseNetworkHeader, 16,
+				4), &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1}),
+		},
+		{
+			match: rules.MatchAddr{Not: true, Ranges: addrs("fd00::/8").Ranges},
+			want:  join(v6, load(expr.PayloadBaseNetworkHeader, 8, 1), differs(0xfd)),
+		},
+		{
+			match: addrs("fd00::6/128"),
+			want: join(v6, load(expr.PayloadBaseNetworkHeader, 24, 16),
+				equals(netip.MustParseAddr("fd00::6").AsSlice()...)),
+		},
 
 		{match: ports(false, "80"), want: list(port, equals(0, 80))},
 		{match: ports(true, "80,443"), want: list(port, differs(0, 80), differs(1, 187))},
-		{match: ports(false, "80,443"), want: list(port, &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1})},
-		{match: ports(true, "80-90"), want: list(port, &expr.Range{Op: expr.CmpOpNeq, Register: 1, FromData: be(0, 80), ToData: be(0, 90)})},
-		{match: rules.MatchTCPFlags{Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN}, want: list(load(expr.PayloadBaseTransportHeader, 13, 1), and(be(0x12), be(0)), differs(2))},
+		{
+			match: ports(false, "80,443"),
+			want:  list(port, &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1}),
+		},
+		{
+			match: ports(true, "80-90"),
+			want: list(port, &expr.Range{
+				Op: expr.CmpOpNeq, Register: 1, FromData: be(0, 80), ToData: be(0, 90),
+			}),
+		},
+		{
+			match: rules.MatchTCPFlags{Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN},
+			want: list(load(expr.PayloadBaseTransportHeader, 13, 1), and(be(0x12), be(0)),
+				differs(2)),
+		},
 
-		{match: rules.MatchOwner{IDs: rules.Singles[uint32](1337)}, want: list(meta(expr.MetaKeySKUID), equals(host(1337)...))},
-		{match: rules.MatchOwner{Group: true, Not: true, IDs: rules.Singles[uint32](1337)}, want: list(meta(expr.MetaKeySKGID), differs(host(1337)...))},
-		{match: rules.MatchOwner{IDs: []rules.IDRange{{First: 1000, Last: 2000}}}, want: list(meta(expr.MetaKeySKUID), hton, &expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 3, 0xe8), ToData: be(0, 0, 7, 0xd0)})},
-		{match: rules.MatchOwner{IDs: []rules.IDRange{{First: 1, Last: 1}, {First: 1000, Last: 2000}}}, want: list(meta(expr.MetaKeySKUID), hton, &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1})},
-		{match: rules.MatchOwner{IDs: rules.Singles[uint32](1, 3)}, want: list(meta(expr.MetaKeySKUID), &expr.Lookup{SourceRegister: 1, SetName: "__set%d", SetID: 1})},
+		{
+			match: rules.MatchOwner{IDs: rules.Singles[uint32](1337)},
+			want:  list(meta(expr.MetaKeySKUID), equals(host(1337)...)),
+		},
+		{
+			match: rules.MatchOwner{Group: true, Not: true, IDs: rules.Singles[uint32](1337)},
+			want:  list(meta(expr.MetaKeySKGID), differs(host(1337)...)),
+		},
+		{
+			match: rules.MatchOwner{IDs: []rules.IDRange{{First: 1000, Last: 2000}}},
+			want: list(meta(expr.MetaKeySKUID), hton, &expr.Range{
+				Op: expr.CmpOpEq, Register: 1, FromData: be(0, 0, 3, 0xe8),
+				ToData: be(0, 0, 7, 0xd0),
+			}),
+		},
+		{
+			match: rules.MatchOwner{IDs: []rules.IDRange{
+				{First: 1, Last: 1}, {First: 1000, Last: 2000},
+			}},
+			want: list(meta(expr.MetaKeySKUID), hton, &expr.Lookup{
+				SourceRegister: 1, SetName: "__set%d", SetID: 1,
+			}),
+		},
+		{
+			match: rules.MatchOwner{IDs: rules.Singles[uint32](1, 3)},
+			want: list(meta(expr.MetaKeySKUID), &expr.Lookup{
+				SourceRegister: 1, SetName: "__set%d", SetID: 1,
+			}),
+		},
 
-		{match: rules.MatchMark{Value: 1337, Mask: all}, want: list(meta(expr.MetaKeyMARK), equals(host(1337)...))},
-		{match: rules.MatchMark{Not: true, Value: 4, Mask: 0xc}, want: list(meta(expr.MetaKeyMARK), and(host(0xc), host(0)), differs(host(4)...))},
-		{match: rules.MatchMark{Conntrack: true, Value: 1337, Mask: all}, want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, equals(host(1337)...))},
-		{match: rules.MatchState{States: rules.States(rules.Established, rules.Related)}, want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(6), host(0)), differs(host(0)...))},
-		{match: rules.MatchState{Not: true, States: rules.States(rules.Invalid)}, want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(1), host(0)), equals(host(0)...))},
-		{match: rules.MatchState{States: rules.States(rules.New, rules.Untracked)}, want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(0x48), host(0)), differs(host(0)...))},
+		{
+			match: rules.MatchMark{Value: 1337, Mask: all},
+			want:  list(meta(expr.MetaKeyMARK), equals(host(1337)...)),
+		},
+		{
+			match: rules.MatchMark{Not: true, Value: 4, Mask: 0xc},
+			want:  list(meta(expr.MetaKeyMARK), and(host(0xc), host(0)), differs(host(4)...)),
+		},
+		{
+			match: rules.MatchMark{Conntrack: true, Value: 1337, Mask: all},
+			want:  list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, equals(host(1337)...)),
+		},
+		{
+			match: rules.MatchState{States: rules.States(rules.Established, rules.Related)},
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(6), host(0)),
+				differs(host(0)...)),
+		},
+		{
+			match: rules.MatchState{Not: true, States: rules.States(rules.Invalid)},
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(1), host(0)),
+				equals(host(0)...)),
+		},
+		{
+			match: rules.MatchState{States: rules.States(rules.New, rules.Untracked)},
+			want: list(&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, and(host(0x48), host(0)),
+				differs(host(0)...)),
+		},
 
 		{action: rules.Accept, want: list(&expr.Verdict{Kind: expr.VerdictAccept})},
 		{action: rules.Drop, want: list(&expr.Verdict{Kind: expr.VerdictDrop})},
 		{action: rules.Return, want: list(&expr.Verdict{Kind: expr.VerdictReturn})},
-		{action: rules.Jump{Chain: "other"}, want: list(&expr.Verdict{Kind: expr.VerdictJump, Chain: "other"})},
-		{action: rules.Jump{Chain: "other", Goto: true}, want: list(&expr.Verdict{Kind: expr.VerdictGoto, Chain: "other"})},
-		{action: rules.RedirectTo{Port: 15001}, want: list(constant(0x3a, 0x99), &expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: 2})},
-		{action: rules.TProxy{Port: 15006}, want: list(constant(0x3a, 0x9e), &expr.TProxy{RegPort: 1})},
-		{action: rules.SetMark{Value: 1337, Mask: all}, want: list(constant(host(1337)...), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
-		{action: rules.SetMark{Value: 4, Mask: 0xc}, want: list(meta(expr.MetaKeyMARK), and(host(^uint32(0xc)), host(4)), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
-		{action: rules.SaveMark{}, want: list(meta(expr.MetaKeyMARK), &expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1})},
-		{action: rules.RestoreMark{}, want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})},
-		{action: rules.SetZone{Zone: 2}, want: list(constant(native.AppendUint16(nil, 2)...), &expr.Ct{Key: expr.CtKeyZONE, SourceRegister: true, Register: 1})},
+		{
+			action: rules.Jump{Chain: "other"},
+			want:   list(&expr.Verdict{Kind: expr.VerdictJump, Chain: "other"}),
+		},
+		{
+			action: rules.Jump{Chain: "other", Goto: true},
+			want:   list(&expr.Verdict{Kind: expr.VerdictGoto, Chain: "other"}),
+		},
+		{
+			action: rules.RedirectTo{Port: 15001},
+			want: list(constant(0x3a,
+				0x99), &expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: 2}),
+		},
+		{
+			action: rules.TProxy{Port: 15006},
+			want:   list(constant(0x3a, 0x9e), &expr.TProxy{RegPort: 1}),
+		},
+		{
+			action: rules.SetMark{Value: 1337, Mask: all},
+			want: list(constant(host(1337)...), &expr.Meta{
+				Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1,
+			}),
+		},
+		{
+			action: rules.SetMark{Value: 4, Mask: 0xc},
+			want: list(meta(expr.MetaKeyMARK), and(host(^uint32(0xc)), host(4)),
+				&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
+		},
+		{
+			action: rules.SaveMark{},
+			want: list(meta(expr.MetaKeyMARK), &expr.Ct{
+				Key: expr.CtKeyMARK, SourceRegister: true, Register: 1,
+			}),
+		},
+		{
+			action: rules.RestoreMark{},
+			want: list(&expr.Ct{
+				Key: expr.CtKeyMARK, Register: 1,
+			}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
+		},
+		{
+			action: rules.SetZone{Zone: 2},
+			want: list(constant(native.AppendUint16(nil,
+				2)...), &expr.Ct{Key: expr.CtKeyZONE, SourceRegister: true, Register: 1}),
+		},
 	} {
 		var r rules.Rule
 		if row.match != nil {
@@ -174,7 +338,9 @@ func checkMarshal(t *rapid.T, table *rules.Table, r *rules.Rule) {
 // expressionsOf encodes a rule and returns its list of expressions.
 func expressionsOf(t *testing.T, r rules.Rule) []byte {
 	t.Helper()
-	tx, err := Encode(rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{{Name: "c", Rules: []rules.Rule{r}}}}}})
+	tx, err := Encode(rules.Ruleset{Tables: []rules.Table{{
+		Name: "t", Chains: []rules.Chain{{Name: "c", Rules: []rules.Rule{r}}},
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,13 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 		first func(request []byte, kernel func([]byte) [][]byte) [][]byte
 		want  Outcome
 	}{
-		{"carried out", func(request []byte, kernel func([]byte) [][]byte) [][]byte { return ignore(kernel(request)[0]) }, Replaced},
+		{"carried out", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+			return ignore(kernel(request)[0])
+		}, Replaced},
 		{"not carried out", func([]byte, func([]byte) [][]byte) [][]byte { return nil }, Replaced},
-		{"carried out, and the answer is garbled", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		{"carried out, and the answer is garbled", func(
+			request []byte, kernel func([]byte) [][]byte,
+		) [][]byte {
 			return [][]byte{kernel(request)[0][:10]}
 		}, Replaced},
 	} {
@@ -43,7 +47,8 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), prepared(t, example("exclusions-dual")), ApplyOptions{})
+			a := newApplier(c.withShortTimeout(t), prepared(t, example("exclusions-dual")),
+				ApplyOptions{})
 			if err := a.apply(step{}); err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +96,8 @@ func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
 // flood sends requests without reading until the answers exceed the buffer.
 func flood(t *testing.T, c *conn) {
 	t.Helper()
-	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the kernel's minimum
+	// the kernel's minimum
+	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil {
 		t.Fatal(err)
 	}
 	var m messages
@@ -119,13 +125,15 @@ func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 		}
 		for range 3 {
 			var refusal *KernelError
-			if err := c.commit(tx); !errors.As(err, &refusal) || refusal.Errno != unix.EEXIST || refusal.msg != unix.NFT_MSG_NEWTABLE {
+			if err := c.commit(tx); !errors.As(err, &refusal) || refusal.Errno != unix.EEXIST ||
+				refusal.msg != unix.NFT_MSG_NEWTABLE {
 				t.Fatalf("%v, want an error that the table exists", err)
 			}
 			if id, err := c.generation(); err != nil || id == 0 {
 				t.Errorf("generation %d, %v", id, err)
 			}
-			if found, err := c.findOurs(); err != nil || found == nil || found.Name != rules.TableName {
+			if found, err := c.findOurs(); err != nil || found == nil ||
+				found.Name != rules.TableName {
 				t.Errorf("table %+v, %v", found, err)
 			}
 		}
@@ -158,11 +166,14 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	diffs := rules.Compare(rules.Ruleset{Tables: rs.Tables}, rules.Ruleset{Tables: []rules.Table{snapshot.tables[0].Table}})
+	diffs := rules.Compare(rules.Ruleset{Tables: rs.Tables},
+		rules.Ruleset{Tables: []rules.Table{snapshot.tables[0].Table}})
 	if len(diffs) > 0 {
 		t.Error(listing(diffs))
 	}
-	for _, msg := range []int{unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM} {
+	for _, msg := range []int{
+		unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM,
+	} {
 		if _, asked := seen.Load(messageType(msg)); !asked {
 			t.Errorf("never asked for %s", dumpNames[msg])
 		}
@@ -187,7 +198,8 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.readOurs(found, newExpectation(nil)); !errors.Is(err, errBusy) || !strings.Contains(err.Error(), "another process") {
+	if _, err := c.readOurs(found, newExpectation(nil)); !errors.Is(err, errBusy) ||
+		!strings.Contains(err.Error(), "another process") {
 		t.Errorf("%v, want an error about concurrent changes", err)
 	}
 	if n := requests.Load(); n > 100*maxReads {
@@ -202,14 +214,18 @@ func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {
 			t.Parallel()
 			var requests atomic.Int32
-			c := scripted(t, netnstest.New(t), func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+			c := scripted(t, netnstest.New(t), func(
+				request []byte, kernel func([]byte) [][]byte,
+			) [][]byte {
 				if requests.Add(1) > answered {
 					return nil
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
-			if err := a.apply(step{}); err == nil || !strings.Contains(err.Error(), "the kernel does not answer") {
+			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")),
+				ApplyOptions{})
+			if err := a.apply(step{}); err == nil ||
+				!strings.Contains(err.Error(), "the kernel does not answer") {
 				t.Errorf("%v, want an error that the kernel does not answer", err)
 			}
 			if n := requests.Load(); n > 3 {

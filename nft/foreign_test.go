@@ -43,7 +43,10 @@ var foreignRules = []struct{ rule, want string }{
 	{"tcp dport > 1024 accept", "tcp dport 1025-65535 accept"},
 	{"tcp dport < 1024 accept", "tcp dport 0-1023 accept"},
 	{"tcp dport @ports accept", "tcp dport { 80, 443 } accept"},
-	{"tcp dport & 0xff00 == 0x100 accept", "meta l4proto tcp unknown(th dport & 0xff00 0x0100) accept"},
+	{
+		"tcp dport & 0xff00 == 0x100 accept",
+		"meta l4proto tcp unknown(th dport & 0xff00 0x0100) accept",
+	},
 	{"tcp sport 1 tcp dport 2 accept", ""},
 	{"th dport 53 accept", "unknown(th dport 0x0035) accept"},
 	{"meta l4proto { tcp, udp } th dport 53 accept", ""},
@@ -63,13 +66,22 @@ var foreignRules = []struct{ rule, want string }{
 	{"ip daddr @counted accept", ""},
 	{"ip daddr @limited accept", "meta nfproto ipv4 unknown(ip daddr @limited) accept"},
 	{"ip daddr @passing accept", "meta nfproto ipv4 ip daddr @passing accept"},
-	{"ip daddr & 255.0.0.255 == 10.0.0.5 accept", "meta nfproto ipv4 unknown(ip daddr & 0xff0000ff 0x0a000005) accept"},
+	{
+		"ip daddr & 255.0.0.255 == 10.0.0.5 accept",
+		"meta nfproto ipv4 unknown(ip daddr & 0xff0000ff 0x0a000005) accept",
+	},
 	{"ip ttl 5 accept", "meta nfproto ipv4 unknown(@nh,64,8 0x05) accept"},
 	{"ip saddr . tcp dport { 1.2.3.4 . 80 } accept", "ip saddr 1.2.3.4 tcp dport 80 accept"},
 	{"ip saddr . tcp dport @pair accept", "ip saddr 10.0.0.0/8 tcp dport 80-90 accept"},
-	{"ip saddr . ip daddr . tcp dport . tcp sport { 1.2.3.4 . 5.6.7.8 . 80 . 81 } accept", "ip saddr 1.2.3.4 ip daddr 5.6.7.8 tcp sport 81 tcp dport 80 accept"},
+	{
+		"ip saddr . ip daddr . tcp dport . tcp sport { 1.2.3.4 . 5.6.7.8 . 80 . 81 } accept",
+		"ip saddr 1.2.3.4 ip daddr 5.6.7.8 tcp sport 81 tcp dport 80 accept",
+	},
 	{"meta nfproto ipv6 meta mark 0x1 accept", ""},
-	{"icmp type echo-request accept", "meta nfproto ipv4 meta l4proto icmp icmp type . code 8 . * accept"},
+	{
+		"icmp type echo-request accept",
+		"meta nfproto ipv4 meta l4proto icmp icmp type . code 8 . * accept",
+	},
 	{"@nh,128,32 0x01020304 accept", "unknown(@nh,128,32 0x01020304) accept"},
 
 	{`iifname "eth0" accept`, ""},
@@ -90,15 +102,24 @@ var foreignRules = []struct{ rule, want string }{
 	{"meta mark & 0xff != 0x1 accept", ""},
 	{"meta mark >= 0x10 accept", "meta mark 16-4294967295 accept"},
 	{"meta mark { 1, 2 } accept", ""},
-	{"meta mark 0x1 numgen random mod 2 0 accept", "meta mark 0x1 unknown(numgen random mod 2 0x00000000) accept"},
+	{
+		"meta mark 0x1 numgen random mod 2 0 accept",
+		"meta mark 0x1 unknown(numgen random mod 2 0x00000000) accept",
+	},
 	{"ct mark 0x1 accept", ""},
 	{"ct state established,related accept", ""},
 	{"ct state { new, established } accept", "ct state new,established accept"},
 	{"ct state != { new, untracked } accept", "ct state != new,untracked accept"},
-	{"ct state vmap { new : accept, established : drop }", "ct state established drop\nct state new accept"},
+	{
+		"ct state vmap { new : accept, established : drop }",
+		"ct state established drop\nct state new accept",
+	},
 	{"ct direction original accept", ""},
 	{"tcp flags & (syn|ack) != syn accept", "tcp flags & (syn | ack) != syn accept"},
-	{"tcp flags == syn accept", "tcp flags & (fin | syn | rst | psh | ack | urg | ecn | cwr) == syn accept"},
+	{
+		"tcp flags == syn accept",
+		"tcp flags & (fin | syn | rst | psh | ack | urg | ecn | cwr) == syn accept",
+	},
 
 	{"meta mark set 0x1", ""},
 	{"meta mark set meta mark | 0x1", "meta mark set meta mark & 0xfffffffe | 0x1"},
@@ -108,7 +129,10 @@ var foreignRules = []struct{ rule, want string }{
 	{"ct mark set 0x5", ""},
 	{"ct zone set 5", ""},
 	{"ct original zone set 5", "unknown(ct)"},
-	{"meta mark set 0x1 ip daddr 1.2.3.4 accept", "meta mark set 0x1 meta nfproto ipv4 ip daddr 1.2.3.4 accept"},
+	{
+		"meta mark set 0x1 ip daddr 1.2.3.4 accept",
+		"meta mark set 0x1 meta nfproto ipv4 ip daddr 1.2.3.4 accept",
+	},
 	{"counter ip daddr 1.2.3.4 accept", "ip daddr 1.2.3.4 counter accept"},
 	{"counter name named accept", "counter accept"},
 	{"quota name mega accept", "unknown(quota name mega) accept"},
@@ -118,11 +142,20 @@ var foreignRules = []struct{ rule, want string }{
 	{"limit rate 5/second accept", "unknown(limit rate 5/second burst 5 packets) accept"},
 	{"fib daddr type local accept", ""},
 	{"socket transparent 1 accept", "socket transparent 1 (nft) accept"},
-	{"tcp dport vmap { 80 : accept, 81 : drop, 443 : accept }", "tcp dport { 80, 443 } accept\ntcp dport 81 drop"},
-	{"tcp dport vmap { 80-90 : jump other, 100 : goto other }", "tcp dport 80-90 jump other\ntcp dport 100 goto other"},
+	{
+		"tcp dport vmap { 80 : accept, 81 : drop, 443 : accept }",
+		"tcp dport { 80, 443 } accept\ntcp dport 81 drop",
+	},
+	{
+		"tcp dport vmap { 80-90 : jump other, 100 : goto other }",
+		"tcp dport 80-90 jump other\ntcp dport 100 goto other",
+	},
 	{"ip saddr vmap @decided", "ip saddr 10.0.0.0/8 accept\nip saddr 192.168.0.0/16 drop"},
 	{"meta l4proto udp counter udp dport vmap { 53 : return }", "udp dport 53 counter return"},
-	{"meta mark set 0x1 tcp dport vmap { 80 : accept }", "meta mark set 0x1 meta l4proto tcp th dport 80 accept"},
+	{
+		"meta mark set 0x1 tcp dport vmap { 80 : accept }",
+		"meta mark set 0x1 meta l4proto tcp th dport 80 accept",
+	},
 	{"ip saddr . tcp dport vmap { 1.2.3.4 . 80 : accept }", "ip saddr 1.2.3.4 tcp dport 80 accept"},
 	{"meta mark vmap { 1 : accept, 2 : drop }", "meta mark 0x1 accept\nmeta mark 0x2 drop"},
 	{"ct mark vmap { 1 : jump other, 2 : drop }", "unknown(lookup)"},
@@ -135,10 +168,19 @@ var foreignRules = []struct{ rule, want string }{
 	{"goto other", ""},
 	{"tcp dport 1 tproxy to :80 accept", ""},
 	{"tcp dport 1 tproxy ip to :80 accept", "meta nfproto ipv4 tcp dport 1 tproxy to :80 accept"},
-	{"meta nfproto ipv6 tcp dport 1 tproxy ip6 to :80 accept", "meta nfproto ipv6 tcp dport 1 tproxy to :80 accept"},
-	{"ip daddr 1.1.1.1 tcp dport 1 tproxy ip to :80 accept", "ip daddr 1.1.1.1 tcp dport 1 tproxy to :80 accept"},
+	{
+		"meta nfproto ipv6 tcp dport 1 tproxy ip6 to :80 accept",
+		"meta nfproto ipv6 tcp dport 1 tproxy to :80 accept",
+	},
+	{
+		"ip daddr 1.1.1.1 tcp dport 1 tproxy ip to :80 accept",
+		"ip daddr 1.1.1.1 tcp dport 1 tproxy to :80 accept",
+	},
 	{"tcp dport 1 tproxy to :0 accept", "tcp dport 1 tproxy to  accept"},
-	{"tcp dport 1 tproxy ip to 127.0.0.1:80 accept", "meta nfproto ipv4 tcp dport 1 tproxy ip to 127.0.0.1:80 accept"},
+	{
+		"tcp dport 1 tproxy ip to 127.0.0.1:80 accept",
+		"meta nfproto ipv4 tcp dport 1 tproxy ip to 127.0.0.1:80 accept",
+	},
 }
 
 var foreignNAT = []struct{ rule, want string }{
@@ -250,7 +292,9 @@ func sameHandles(t *testing.T, ns *netns.NS, rs rules.Ruleset) {
 		for _, c := range table.Chains {
 			for _, r := range c.Rules {
 				name := fmt.Sprintf("%s %s %s", table.Family, table.Name, c.Name)
-				if handle := fmt.Sprint(r.Handle); len(got[name]) == 0 || got[name][len(got[name])-1] != handle { // a verdict map's
+				// a verdict map's
+				if handle := fmt.Sprint(r.Handle); len(got[name]) == 0 ||
+					got[name][len(got[name])-1] != handle {
 					got[name] = append(got[name], handle)
 				}
 			}

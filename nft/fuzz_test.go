@@ -28,10 +28,16 @@ func FuzzDecodeRule(f *testing.F) {
 		}
 	}
 	sets := setDecoder{
-		"interval": {interval: true, elements: []element{{key: []byte{10, 0, 0, 0}}, {key: []byte{11, 0, 0, 0}, end: true}}},
-		"ports":    {elements: []element{{key: []byte{0, 80}}, {key: []byte{1, 187}}}},
-		"empty":    {},
-		"odd":      {interval: true, elements: []element{{key: nil}, {key: []byte{1}, end: true}, {key: []byte{1, 2, 3}}}},
+		"interval": {
+			interval: true,
+			elements: []element{{key: []byte{10, 0, 0, 0}}, {key: []byte{11, 0, 0, 0}, end: true}},
+		},
+		"ports": {elements: []element{{key: []byte{0, 80}}, {key: []byte{1, 187}}}},
+		"empty": {},
+		"odd": {
+			interval: true,
+			elements: []element{{key: nil}, {key: []byte{1}, end: true}, {key: []byte{1, 2, 3}}},
+		},
 	}
 	for name := range sets {
 		f.Add(lookupRule(name))
@@ -42,7 +48,9 @@ func FuzzDecodeRule(f *testing.F) {
 			if hasUnknownName(data) && !strings.Contains(r.String(), "unknown(") {
 				t.Errorf("nothing is unknown in %s", &r)
 			}
-			rs := rules.Ruleset{Tables: []rules.Table{{Family: family, Chains: []rules.Chain{{Rules: []rules.Rule{r}}}}}}
+			rs := rules.Ruleset{Tables: []rules.Table{{
+				Family: family, Chains: []rules.Chain{{Rules: []rules.Rule{r}}},
+			}}}
 			if !rules.Equal(rs, rs) {
 				t.Errorf("a rule differs from itself: %s", &r)
 			}
@@ -61,7 +69,8 @@ func FuzzDecodeSet(f *testing.F) {
 		f.Add(appendElement(nil, elements[0]), len(elements[0].key))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, keyLength int) {
-		bySet, byKeys := decodedSet{interval: true, keyLength: keyLength & 0xffff}, decodedSet{interval: true}
+		bySet, byKeys := decodedSet{interval: true, keyLength: keyLength & 0xffff},
+			decodedSet{interval: true}
 		bySet.addElements(data)
 		byKeys.addElements(data)
 		got := bySet.addrRanges()
@@ -72,7 +81,8 @@ func FuzzDecodeSet(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s, and by keys: %v", formatRanges(got), err)
 		}
-		m, ok := addrMatch(rules.FamilyOf(got[0].From()), fieldDestination, false, values{keys: keys})
+		m, ok := addrMatch(rules.FamilyOf(got[0].From()), fieldDestination, false,
+			values{keys: keys})
 		if !ok || !slices.Equal(got, m.(rules.MatchAddr).Ranges) {
 			t.Errorf("%s, and by keys %v", formatRanges(got), m)
 		}
@@ -82,7 +92,8 @@ func FuzzDecodeSet(f *testing.F) {
 // hasUnknownName reports whether a rule has an expression with an unknown name.
 func hasUnknownName(rule attributes) bool {
 	known := []string{
-		"meta", "ct", "payload", "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "counter", "redir", "tproxy", "match", "target",
+		"meta", "ct", "payload", "immediate", "bitwise", "byteorder", "cmp", "range", "lookup",
+		"counter", "redir", "tproxy", "match", "target",
 		"nat", "log",
 	}
 	found := false
@@ -116,10 +127,12 @@ func FuzzReceive(f *testing.F) {
 			return [][]byte{answering(request, data)}
 		})
 		short := unix.Timeval{Usec: 1000}
-		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &short); err != nil {
+		if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&short); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}}, newExpectation(&rs.Tables[0]))
+		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}},
+			newExpectation(&rs.Tables[0]))
 		_, _ = c.findOurs()
 		tables, _, _ := c.listTables(nil)
 		for _, table := range tables {

@@ -12,16 +12,16 @@ import (
 )
 
 // gate returns two chains that drop TCP packets of connections that have yet to be captured, while
-// capture moves from one base chain to another, as with the interception mode. One transaction is not enough for that: a
-// packet between the two chains during the commit has passed the first when it did not capture yet,
-// and reaches the second when it no longer captures. Therefore
+// capture moves from one base chain to another, as with the interception mode. One transaction is
+// not enough for that: a packet between the two chains during the commit has passed the first when
+// it did not capture yet, and reaches the second when it no longer captures. Therefore
 //
 //  1. the gate is added to the current rules,
 //  2. the rules are replaced, after all packets that passed without the gate have left the hook,
 //  3. the gate is deleted, after all packets that passed the hook without a new chain have left it.
 //
-// Packets of established connections pass: capture does not depend on them, and a refused answer
-// to a connection request would make TCP forget the request, so that the client's next attempt, for
+// Packets of established connections pass: capture does not depend on them, and a refused answer to
+// a connection request would make TCP forget the request, so that the client's next attempt, for
 // conntrack established and not captured anew, would reach the application.
 //
 // This takes some 50 ms. A client retransmits a dropped packet after a second (TCP_TIMEOUT_INIT). A
@@ -75,7 +75,9 @@ func movesCapture(want *rules.Table, old *foundTable) bool {
 // lacksOneOf reports whether a chain of list is attached nowhere in other.
 func lacksOneOf(other, list []*rules.Chain) bool {
 	return slices.ContainsFunc(list, func(c *rules.Chain) bool {
-		return !slices.ContainsFunc(other, func(o *rules.Chain) bool { return sameAttachment(c, o) })
+		return !slices.ContainsFunc(other, func(o *rules.Chain) bool {
+			return sameAttachment(c, o)
+		})
 	})
 }
 
@@ -162,7 +164,8 @@ func (a *applier) withoutGate(failure error) error {
 		return failure
 	}
 	a.result.Outcome = Replaced
-	return errors.Join(failure, fmt.Errorf("the rules are in place, but let no new TCP connection through: %w", err))
+	return errors.Join(failure,
+		fmt.Errorf("the rules are in place, but let no new TCP connection through: %w", err))
 }
 
 // deleteWithRules deletes a chain and its rules.

@@ -49,7 +49,8 @@ func TestAMoveOfCaptureThatIsRefused(t *testing.T) {
 			applied(t, ns, from, Created)
 			to := example("tproxy-dual")
 			_, err := batchesOf(t, ns, to, func(n int32) bool { return n == refused+1 })
-			if refusal := (*KernelError)(nil); !errors.As(err, &refusal) || refusal.Errno != unix.EINVAL {
+			if refusal := (*KernelError)(nil); !errors.As(err, &refusal) ||
+				refusal.Errno != unix.EINVAL {
 				t.Errorf("error %v", err)
 			}
 			holdsTables(t, ns, []rules.Ruleset{from, from, to}[refused])
@@ -80,7 +81,9 @@ func TestAGateThatWasLeft(t *testing.T) {
 
 // batchesOf applies the tables of the ruleset, and returns the number of transactions. The kernel
 // refuses those that refuse selects.
-func batchesOf(t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32) bool) (int32, error) {
+func batchesOf(
+	t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32) bool,
+) (int32, error) {
 	var batches atomic.Int32
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		if isBatch(request) {
@@ -93,7 +96,8 @@ func batchesOf(t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32
 	})
 	a := newApplier(c, prepared(t, rs), ApplyOptions{})
 	err := a.apply(step{})
-	if replaced := batches.Load() > 3; err != nil && (a.outcome(err).Outcome == Replaced) != replaced {
+	if replaced := batches.Load() > 3; err != nil &&
+		(a.outcome(err).Outcome == Replaced) != replaced {
 		t.Errorf("with an error after %d transactions, result %+v", batches.Load(), a.result)
 	}
 	return batches.Load(), err
@@ -105,7 +109,8 @@ func holdsTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diffs := rules.Compare(rules.Ruleset{Tables: want.Tables}, rules.Ruleset{Tables: got.Tables}); len(diffs) > 0 {
+	if diffs := rules.Compare(rules.Ruleset{Tables: want.Tables},
+		rules.Ruleset{Tables: got.Tables}); len(diffs) > 0 {
 		t.Errorf("the namespace does not hold the tables:\n%s", listing(diffs))
 	}
 }

@@ -15,7 +15,9 @@ import (
 func AnyRedirect() *rapid.Generator[rules.Redirect] {
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
-		r.Mode = rapid.SampledFrom([]rules.Mode{rules.ModeRedirect, rules.ModeTProxy}).Draw(t, "mode")
+		r.Mode = rapid.SampledFrom([]rules.Mode{
+			rules.ModeRedirect, rules.ModeTProxy,
+		}).Draw(t, "mode")
 		drawPorts(t, &r)
 		drawOwners(t, &r)
 		drawDestinations(t, &r)
@@ -66,10 +68,13 @@ func drawDestinations(t *rapid.T, r *rules.Redirect) {
 	}
 	r.OutboundExcludeCIDRs = rapid.SliceOfN(AnyPrefix(), 0, 8).Draw(t, "excluded destinations")
 	r.LoopbackCIDR = rapid.SampledFrom([]netip.Prefix{
-		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("127.64.0.0/11"),
+		rules.DefaultLoopbackCIDR(), netip.MustParsePrefix("127.0.0.1/8"),
+		netip.MustParsePrefix("127.64.0.0/11"),
 	}).Draw(t, "loopback")
 	r.DNS.Capture, r.DNS.All = rapid.Bool().Draw(t, "DNS"), rapid.Bool().Draw(t, "all DNS")
-	r.DNS.Servers = rapid.SliceOfN(rapid.Map(AnyPrefix(), func(p netip.Prefix) netip.Addr { return p.Addr() }), 0, 4).Draw(t, "servers")
+	r.DNS.Servers = rapid.SliceOfN(rapid.Map(AnyPrefix(), func(p netip.Prefix) netip.Addr {
+		return p.Addr()
+	}), 0, 4).Draw(t, "servers")
 }
 
 func anyPorts() *rapid.Generator[rules.PortRange] {
@@ -118,17 +123,22 @@ func anyRange[T uint16 | uint32](number *rapid.Generator[T]) *rapid.Generator[ru
 func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	var few []netip.Prefix
 	for _, text := range []string{
-		"0.0.0.0/0", "0.0.0.0/32", "10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24", "10.0.1.0/25", "10.0.2.0/31", "10.1.2.3/16",
-		"127.0.0.1/32", "127.0.0.2/8", "128.0.0.0/1", "255.0.0.0/8", "255.255.255.255/32", "10.96.0.10/32",
-		"::/0", "::/128", "::1/128", "fd00::/8", "fd00::/64", "fd00:0:0:1::/64", "fd00:10:96::a/128", "8000::/1", "ff00::/8",
-		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "::ffff:10.0.0.0/104", "::ffff:10.0.3.0/120", "::ffff:0.0.0.0/96",
+		"0.0.0.0/0", "0.0.0.0/32", "10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24", "10.0.1.0/25",
+		"10.0.2.0/31", "10.1.2.3/16",
+		"127.0.0.1/32", "127.0.0.2/8", "128.0.0.0/1", "255.0.0.0/8", "255.255.255.255/32",
+		"10.96.0.10/32",
+		"::/0", "::/128", "::1/128", "fd00::/8", "fd00::/64", "fd00:0:0:1::/64",
+		"fd00:10:96::a/128", "8000::/1", "ff00::/8",
+		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "::ffff:10.0.0.0/104", "::ffff:10.0.3.0/120",
+		"::ffff:0.0.0.0/96",
 		"::ffff:0.0.0.0/90",
 	} {
 		few = append(few, netip.MustParsePrefix(text))
 	}
 	return rapid.OneOf(rapid.SampledFrom(few), rapid.Custom(func(t *rapid.T) netip.Prefix {
 		length := rapid.SampledFrom([]int{4, 16}).Draw(t, "bytes")
-		addr, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), length, length).Draw(t, "address"))
+		addr, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), length,
+			length).Draw(t, "address"))
 		return netip.PrefixFrom(addr, rapid.IntRange(0, 8*length).Draw(t, "bits"))
 	}))
 }

@@ -46,7 +46,8 @@ var examples = []struct {
 		captureAll(r)
 		r.IPv6 = true
 		r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{
-			netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00:96::10"),
+			netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"),
+			netip.MustParseAddr("fd00:96::10"),
 		}}
 	}},
 	{"tproxy-dual", func(r *rules.Redirect) {
@@ -62,7 +63,8 @@ var examples = []struct {
 	{"exclusions-dual", func(r *rules.Redirect) {
 		captureAll(r)
 		r.IPv6, r.DropInvalid = true, true
-		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "192.168.0.0/16", "255.0.0.0/8", "0.0.0.0/16", "10.128.0.0/9", "fd00::/8",
+		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "192.168.0.0/16", "255.0.0.0/8",
+			"0.0.0.0/16", "10.128.0.0/9", "fd00::/8",
 			"ff00::/8", "::ffff:172.16.0.0/108")
 		r.OutboundExcludePorts = portList("53,100-200,8443")
 		r.ProxyUIDs = []rules.IDRange{rules.Single[uint32](1337), {First: 2000, Last: 2005}}

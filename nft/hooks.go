@@ -11,7 +11,9 @@ import (
 )
 
 // FeatureHooks is required by [Hooks]. Many distributions do not enable it.
-var FeatureHooks = Feature{"lists of the functions at a hook", "CONFIG_NETFILTER_NETLINK_HOOK", "5.14"}
+var FeatureHooks = Feature{
+	"lists of the functions at a hook", "CONFIG_NETFILTER_NETLINK_HOOK", "5.14",
+}
 
 // A HookList lists the functions that the kernel calls for packets of a family at a hook, in order.
 type HookList struct {
@@ -109,9 +111,12 @@ func (c *conn) hookList(family rules.Family, hook rules.Hook) (HookList, error) 
 		l := HookList{Family: family, Hook: hook}
 		interrupted, err := c.ask(q,
 			func(m *messages) { m.number(nfnlaHookNumber, hookNumbers[hook]) },
-			func(_ uint8, a attributes) { l.Functions = append(l.Functions, decodeHook(family, a)) })
+			func(_ uint8, a attributes) {
+				l.Functions = append(l.Functions, decodeHook(family, a))
+			})
 		switch {
-		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP):
+		case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) ||
+			errors.Is(err, unix.EOPNOTSUPP):
 			return l, &UnsupportedError{Feature: FeatureHooks, Err: err}
 		case err != nil:
 			return l, explainRead(fmt.Sprintf("list what is at hook %s of %s", hook, family), err)

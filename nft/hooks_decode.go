@@ -26,10 +26,12 @@ const (
 // decodeHook reads one function of a list for the family.
 func decodeHook(family rules.Family, a attributes) HookFunction {
 	f := HookFunction{
-		Priority: int(int32(a.Number(nfnlaHookPriority))), Name: a.Text(nfnlaHookFunction), Module: a.Text(nfnlaHookModule),
+		Priority: int(int32(a.Number(nfnlaHookPriority))), Name: a.Text(nfnlaHookFunction),
+		Module: a.Text(nfnlaHookModule),
 	}
 	info := attributes(a.Get(nfnlaHookChainInfo))
-	if info.Number(nfnlaHookInfoType) == nfnlHookTypeNFTables && f.describe(info.Get(nfnlaHookInfoDescription)) {
+	if info.Number(nfnlaHookInfoType) == nfnlHookTypeNFTables &&
+		f.describe(info.Get(nfnlaHookInfoDescription)) {
 		return f
 	}
 	f.Kind = kindOf(f.Name)
@@ -48,7 +50,8 @@ func (f *HookFunction) describe(a attributes) bool {
 	}
 	family, ok := familyOf(number[0])
 	if ok {
-		f.Kind, f.Family, f.Table, f.Chain = HookChain, family, a.Text(nfnlaChainTable), a.Text(nfnlaChainName)
+		f.Kind, f.Family, f.Table, f.Chain = HookChain, family, a.Text(nfnlaChainTable),
+			a.Text(nfnlaChainName)
 	}
 	return ok
 }

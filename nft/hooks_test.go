@@ -27,14 +27,20 @@ func crowd(t testing.TB) *netns.NS {
 	ns := netnstest.New(t)
 	for _, table := range []string{"raw", "mangle", "nat", "filter", "security"} {
 		for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
-			restore(t, ns, program, "*"+table+"\n-A OUTPUT -m conntrack --ctstate INVALID -j ACCEPT\nCOMMIT\n")
+			restore(t, ns, program, "*"+table+
+				"\n-A OUTPUT -m conntrack --ctstate INVALID -j ACCEPT\nCOMMIT\n")
 		}
 	}
-	restore(t, ns, "iptables-nft-restore", "*raw\n-A OUTPUT -m mark --mark 1 -j ACCEPT\nCOMMIT\n*nat\n-A OUTPUT -m mark --mark 1\nCOMMIT\n")
-	load(t, ns, "table inet a { chain p { type filter hook output priority -300; }; chain q { type filter hook output priority -300; }; }")
-	load(t, ns, "table inet b { chain p { type filter hook output priority -300; }; chain n { type nat hook output priority -100; }; }")
-	load(t, ns, "delete chain inet a p\nadd chain inet a p { type filter hook output priority -300; }")
-	load(t, ns, "table ip6 c { chain p { type filter hook output priority -300; }; chain q { type filter hook output priority -100; }; }")
+	restore(t, ns, "iptables-nft-restore",
+		"*raw\n-A OUTPUT -m mark --mark 1 -j ACCEPT\nCOMMIT\n*nat\n-A OUTPUT -m mark --mark 1\nCOMMIT\n")
+	load(t, ns,
+		"table inet a { chain p { type filter hook output priority -300; }; chain q { type filter hook output priority -300; }; }")
+	load(t, ns,
+		"table inet b { chain p { type filter hook output priority -300; }; chain n { type nat hook output priority -100; }; }")
+	load(t, ns,
+		"delete chain inet a p\nadd chain inet a p { type filter hook output priority -300; }")
+	load(t, ns,
+		"table ip6 c { chain p { type filter hook output priority -300; }; chain q { type filter hook output priority -100; }; }")
 	return ns
 }
 
@@ -93,9 +99,12 @@ var wantCrowd = map[string]string{
 // TestKindsOfFunctions are those that are not in the recorded answers.
 func TestKindsOfFunctions(t *testing.T) {
 	for function, want := range map[string]HookKind{
-		"iptable_mangle_hook": HookLegacy, "ip6table_mangle_hook": HookLegacy, "selinux_ip_output": HookLabel, "selinux_ipv4_output": HookLabel,
-		"smack_ipv6_output": HookLabel, "smack_ip_output": HookLabel, "apparmor_ip_postroute": HookLabel,
-		"ipv4_confirm": HookConntrack, "ipv6_helper": HookConntrack, "bpf_prog_7b27_drop": HookOther, "ip_vs_local_request4": HookOther,
+		"iptable_mangle_hook": HookLegacy, "ip6table_mangle_hook": HookLegacy,
+		"selinux_ip_output": HookLabel, "selinux_ipv4_output": HookLabel,
+		"smack_ipv6_output": HookLabel, "smack_ip_output": HookLabel,
+		"apparmor_ip_postroute": HookLabel,
+		"ipv4_confirm":          HookConntrack, "ipv6_helper": HookConntrack,
+		"bpf_prog_7b27_drop": HookOther, "ip_vs_local_request4": HookOther,
 		"": HookOther,
 	} {
 		if got := kindOf(function); got != want {
@@ -104,7 +113,10 @@ func TestKindsOfFunctions(t *testing.T) {
 	}
 }
 
-var kindNames = map[HookKind]string{HookOther: " (other)", HookConntrack: " (conntrack)", HookNAT: " (NAT)", HookDefrag: " (defrag)", HookLabel: " (label)"}
+var kindNames = map[HookKind]string{
+	HookOther: " (other)", HookConntrack: " (conntrack)", HookNAT: " (NAT)",
+	HookDefrag: " (defrag)", HookLabel: " (label)",
+}
 
 func formatHooks(lists []HookList) map[string]string {
 	got := map[string]string{}
@@ -125,7 +137,8 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 	lists, err := Hooks(ns)
 	if err != nil {
 		var unsupported *UnsupportedError
-		if !errors.As(err, &unsupported) || unsupported.Feature != FeatureHooks || !IsNotSupported(err) {
+		if !errors.As(err, &unsupported) || unsupported.Feature != FeatureHooks ||
+			!IsNotSupported(err) {
 			t.Fatal(err)
 		}
 		if lists != nil {
@@ -276,7 +289,9 @@ func TestHooksTellWhatIsMissing(t *testing.T) {
 		{unix.EINVAL, IsNotSupported},
 		{unix.EPROTONOSUPPORT, IsNotSupported},
 		{unix.EPERM, IsNotPermitted},
-		{unix.ENOBUFS, func(err error) bool { return !IsNotSupported(err) && !IsNotPermitted(err) }},
+		{unix.ENOBUFS, func(err error) bool {
+			return !IsNotSupported(err) && !IsNotPermitted(err)
+		}},
 	} {
 		c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 			return [][]byte{refusalOf(native.Uint32(request[8:]), row.errno, unix.NLM_F_CAPPED)}
@@ -310,7 +325,10 @@ func TestLegacyTablesAreToldApart(t *testing.T) {
 		m.text(nfnlaHookFunction, row.function)
 		m.number(nfnlaHookPriority, uint32(row.priority))
 		got := decodeHook(rules.IPv4, m.buf)
-		want := HookFunction{Kind: HookLegacy, Priority: row.priority, Name: row.function, Family: rules.IPv4, Table: row.want}
+		want := HookFunction{
+			Kind: HookLegacy, Priority: row.priority, Name: row.function, Family: rules.IPv4,
+			Table: row.want,
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got\n%s", diff)
 		}
@@ -333,7 +351,8 @@ func FuzzDecodeHook(f *testing.F) {
 		if h.Kind == HookChain && a.Get(nfnlaHookChainInfo) == nil {
 			t.Errorf("%v without a description", h)
 		}
-		if h.Kind != HookChain && h.Chain != "" || h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {
+		if h.Kind != HookChain && h.Chain != "" ||
+			h.Kind != HookChain && h.Kind != HookLegacy && h.Table != "" {
 			t.Errorf("%v is %+v", h, h)
 		}
 		if h.String() == "" {

@@ -21,20 +21,52 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 		// ranges is the expected number of ranges of both families.
 		ranges int
 	}{
-		{"overlapping", prefixList("10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "fd00::/8", "fd00:1::/32", "fe80::/10"), 4},
-		{"overlapping, the smaller first", prefixList("10.1.0.0/16", "10.0.0.0/8", "192.168.0.0/16"), 2},
-		{"adjacent", prefixList("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.9.0.0/16", "fd00::/64", "fd00:0:0:1::/64", "fe80::/10"), 4},
+		{
+			"overlapping",
+			prefixList("10.0.0.0/8", "10.1.0.0/16", "192.168.0.0/16", "fd00::/8", "fd00:1::/32",
+				"fe80::/10"),
+			4,
+		},
+		{
+			"overlapping, the smaller first",
+			prefixList("10.1.0.0/16", "10.0.0.0/8", "192.168.0.0/16"), 2,
+		},
+		{
+			"adjacent",
+			prefixList("10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.9.0.0/16", "fd00::/64",
+				"fd00:0:0:1::/64", "fe80::/10"),
+			4,
+		},
 		{"duplicate", prefixList("10.0.0.0/8", "10.0.0.0/8", "10.2.3.4/8", "192.168.0.0/16"), 2},
-		{"one address apart", prefixList("10.0.0.0/32", "10.0.0.2/32", "10.0.0.4/31", "10.0.0.7/32"), 4},
+		{
+			"one address apart",
+			prefixList("10.0.0.0/32", "10.0.0.2/32", "10.0.0.4/31", "10.0.0.7/32"), 4,
+		},
 		{"the first address", prefixList("0.0.0.0/32", "10.0.0.0/8", "::/128", "fd00::/8"), 4},
-		{"the last address", prefixList("10.0.0.0/8", "255.255.255.255/32", "fd00::/8", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"), 4},
-		{"the last address alone", prefixList("255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"), 2},
+		{
+			"the last address",
+			prefixList("10.0.0.0/8", "255.255.255.255/32", "fd00::/8",
+				"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"),
+			4,
+		},
+		{
+			"the last address alone",
+			prefixList("255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"), 2,
+		},
 		{"both ends", prefixList("0.0.0.0/8", "255.0.0.0/8", "::/8", "ff00::/8"), 4},
-		{"up to the last address", prefixList("10.0.0.0/8", "128.0.0.0/1", "fd00::/8", "8000::/2", "c000::/3"), 4},
+		{
+			"up to the last address",
+			prefixList("10.0.0.0/8", "128.0.0.0/1", "fd00::/8", "8000::/2", "c000::/3"), 4,
+		},
 		{"everything", prefixList("0.0.0.0/0", "10.0.0.0/8", "::/0", "fd00::/8"), 2},
 		{"everything in halves", prefixList("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"), 2},
 		{"all but one address", without(netip.MustParseAddr("10.0.0.1")), 2},
-		{"mapped", prefixList("::ffff:10.0.0.0/104", "192.168.0.0/16", "::ffff:192.168.0.0/120", "fd00::/8", "fe80::/10"), 4},
+		{
+			"mapped",
+			prefixList("::ffff:10.0.0.0/104", "192.168.0.0/16", "::ffff:192.168.0.0/120",
+				"fd00::/8", "fe80::/10"),
+			4,
+		},
 		{"mapped and more", prefixList("::ffff:0.0.0.0/90", "fd00::/8"), 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -137,9 +169,13 @@ func manyPrefixes(first, n int) rules.Ruleset {
 
 // prefix4 and prefix6 return every second /24 and /56.
 func prefix4(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0}), 24)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{
+		byte(20 + i>>15), byte(i >> 7), byte(i << 1), 0,
+	}), 24)
 }
 
 func prefix6(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0, byte(i >> 15), byte(i >> 7), byte(i << 1)}), 56)
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{
+		0xfd, 0, 0, 0, byte(i >> 15), byte(i >> 7), byte(i << 1),
+	}), 56)
 }

@@ -104,7 +104,8 @@ func (f istioRemains) IsZero() bool { return len(f.whole) == 0 && len(f.shared) 
 // findIstio reads the tables that Istio may have changed, and identifies the objects of Istio.
 func (c *conn) findIstio() (istioRemains, error) {
 	// If none of these tables exists, as in most pods, one request is enough.
-	if tables, interrupted, err := c.listIstioTables(); err != nil || !interrupted && len(tables) == 0 {
+	if tables, interrupted, err := c.listIstioTables(); err != nil ||
+		!interrupted && len(tables) == 0 {
 		return istioRemains{}, err
 	}
 	found, err := c.consistent(func() ([]foundTable, bool, error) {

@@ -31,7 +31,8 @@ func TestRemoveIstioLeavesWhatOthersWrote(t *testing.T) {
 			if diff := cmp.Diff(want, istiotest.Dump(t, ns, istiotest.NFT)); diff != "" {
 				t.Errorf("-want +left:\n%s\nremoved:\n%s", diff, strings.Join(removed, "\n"))
 			}
-			if left := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") || c.Tables != ""; left != (len(removed) > 0) {
+			if left := strings.Contains(c.IPv4+c.IPv6, ":ISTIO_") ||
+				c.Tables != ""; left != (len(removed) > 0) {
 				t.Errorf("removed %q", removed)
 			}
 			wantNoIstio(t, ns)
@@ -140,10 +141,12 @@ func lineSet(lines []string) map[string]bool {
 func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	c := istiotest.Cases(t, istiotest.NFT)[0]
 	ns := istiotest.Load(t, istiotest.NFT, c)
-	istiotest.Run(t, ns, "add rule ip nat PORTMAP tcp dport vmap { 81 : jump ISTIO_REDIRECT }", "nft", "-f", "-")
+	istiotest.Run(t, ns, "add rule ip nat PORTMAP tcp dport vmap { 81 : jump ISTIO_REDIRECT }",
+		"nft", "-f", "-")
 	before := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
 	removed, err := RemoveIstio(ns)
-	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "delete chain ip nat ISTIO_REDIRECT") || len(removed) > 0 {
+	if !errors.Is(err, unix.EBUSY) ||
+		!strings.Contains(err.Error(), "delete chain ip nat ISTIO_REDIRECT") || len(removed) > 0 {
 		t.Errorf("removed %q, error %v", removed, err)
 	}
 	if diff := cmp.Diff(before, istiotest.Run(t, ns, "", "nft", "list", "ruleset")); diff != "" {
@@ -197,7 +200,8 @@ func TestRemoveIstioBesideOthers(t *testing.T) {
 		t.Errorf("%d say that they removed it, want 1", n)
 	}
 	left := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
-	if n := strings.Count(left, "tcp dport 82 counter"); n != 20 || strings.Contains(strings.ToLower(left), "istio_r") {
+	if n := strings.Count(left, "tcp dport 82 counter"); n != 20 ||
+		strings.Contains(strings.ToLower(left), "istio_r") {
 		t.Errorf("%d of 20 rules, in:\n%s", n, left)
 	}
 	wantNoIstio(t, ns)
@@ -223,7 +227,8 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		return len(entries)
 	}
 	round := func() {
-		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4, "*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n")
+		istiotest.Restore(t, ns, istiotest.NFT, rules.IPv4,
+			"*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\nCOMMIT\n")
 		if removed, err := RemoveIstio(ns); err != nil || len(removed) != 2 {
 			t.Fatalf("removed %q, error %v", removed, err)
 		}
@@ -234,7 +239,9 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		round()
 	}
 	// Sockets are closed asynchronously.
-	eventually(t, "the descriptors are as before", func() bool { return descriptors() <= before }, func() string {
+	eventually(t, "the descriptors are as before", func() bool {
+		return descriptors() <= before
+	}, func() string {
 		return fmt.Sprintf("%d before, %d after", before, descriptors())
 	})
 }

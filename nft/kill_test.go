@@ -36,7 +36,8 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 			}
 		}
 		// An Apply takes about 1 ms. Spin instead of sleeping, which is not precise enough.
-		for begin, wait := time.Now(), time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
+		for begin, wait := time.Now(),
+			time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
 			continue
 		}
 		if err := p.Process.Kill(); err != nil {
@@ -72,8 +73,8 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	}
 }
 
-// wholeTable returns the alternative that the namespace has, possibly behind the gate, and fails the
-// test unless it is complete or absent, regardless of routes.
+// wholeTable returns the alternative that the namespace has, possibly behind the gate, and fails
+// the test unless it is complete or absent, regardless of routes.
 func wholeTable(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := Read(ns)
@@ -84,7 +85,9 @@ func wholeTable(t *testing.T, ns *netns.NS) string {
 		return "nothing"
 	}
 	if t := &got.Tables[0]; hasGate(t) {
-		t.Chains = slices.DeleteFunc(t.Chains, func(c rules.Chain) bool { return c.Base != nil && c.Base.Priority == gatePriority })
+		t.Chains = slices.DeleteFunc(t.Chains, func(c rules.Chain) bool {
+			return c.Base != nil && c.Base.Priority == gatePriority
+		})
 	}
 	for _, name := range alternatives {
 		if sameTables(example(name), got) {

@@ -63,7 +63,9 @@ type process struct {
 
 // start starts a process in a role. Without a namespace the process runs in that of the test, or in
 // a new one if attr specifies it.
-func start(t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string) *process {
+func start(
+	t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string,
+) *process {
 	t.Helper()
 	if !slices.Contains(roleNames(), role) {
 		t.Fatalf("no role %q", role)

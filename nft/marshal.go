@@ -43,14 +43,18 @@ func (e *encoder) write(x expr.Any) error {
 		e.attributes("range", []attribute{
 			{unix.NFTA_RANGE_SREG, x.Register},
 			{unix.NFTA_RANGE_OP, uint32(x.Op)},
-		}, dataAttribute{unix.NFTA_RANGE_FROM_DATA, x.FromData}, dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
+		}, dataAttribute{
+			unix.NFTA_RANGE_FROM_DATA, x.FromData,
+		}, dataAttribute{unix.NFTA_RANGE_TO_DATA, x.ToData})
 	case *expr.Bitwise:
 		e.attributes("bitwise", []attribute{
 			{unix.NFTA_BITWISE_SREG, x.SourceRegister},
 			{unix.NFTA_BITWISE_DREG, x.DestRegister},
 			{unix.NFTA_BITWISE_LEN, x.Len},
 			{nftaBitwiseOp, bitwiseMaskXor},
-		}, dataAttribute{unix.NFTA_BITWISE_MASK, x.Mask}, dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
+		}, dataAttribute{
+			unix.NFTA_BITWISE_MASK, x.Mask,
+		}, dataAttribute{unix.NFTA_BITWISE_XOR, x.Xor})
 	case *expr.Byteorder:
 		e.attributes("byteorder", []attribute{
 			{unix.NFTA_BYTEORDER_SREG, x.SourceRegister},

@@ -48,7 +48,8 @@ func nfproto(f rules.Family) uint8 {
 // stateBits contains nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h,
 // NF_CT_STATE_BIT).
 var stateBits = [...]uint32{
-	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3, rules.Untracked: 1 << 6,
+	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3,
+	rules.Untracked: 1 << 6,
 }
 
 // match adds the expressions of a match. set is the set of its values, if it needs one.
@@ -174,7 +175,9 @@ func prefixMask(p netip.Prefix) []byte {
 // matchRange compares the register with one value or one range, or looks it up in a set. single and
 // interval encode single numbers and the bounds of ranges.
 func matchRange[T uint16 | uint32](
-	x *expressions, negated bool, values []rules.Range[T], set setRef, single, interval func(T) []byte,
+	x *expressions, negated bool, values []rules.Range[T], set setRef, single, interval func(
+		T,
+	) []byte,
 ) {
 	switch v := values[0]; {
 	case set.name != "":

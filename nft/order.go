@@ -49,5 +49,6 @@ func orderPosition(chains []rules.ChainRef) {
 // orderedByCreation reports whether only the time of creation determines the order of two chains.
 func orderedByCreation(a, b rules.ChainRef) bool {
 	x, y := a.Chain.Base, b.Chain.Base
-	return a.Table == b.Table && x.Priority == y.Priority && (x.Type == rules.NAT) == (y.Type == rules.NAT)
+	return a.Table == b.Table && x.Priority == y.Priority &&
+		(x.Type == rules.NAT) == (y.Type == rules.NAT)
 }

@@ -21,7 +21,10 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		answers := kernel(request)
 		if isBatch(request) {
-			for _, line := range []string{"route del local default dev lo table 133", "route add unreachable default table 133"} {
+			for _, line := range []string{
+				"route del local default dev lo table 133",
+				"route add unreachable default table 133",
+			} {
 				if err := ns.Do(exec.Command(ip, strings.Fields(line)...).Run); err != nil {
 					t.Errorf("ip %s: %v", line, err)
 				}
@@ -32,10 +35,12 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	want := example("tproxy-dual")
 	a := newApplier(c, prepared(t, want), ApplyOptions{})
 	err := ns.Do(a.run)
-	if err == nil || !strings.HasPrefix(err.Error(), "the rules are in place, but not all of their routes: ") {
+	if err == nil || !strings.HasPrefix(err.Error(),
+		"the rules are in place, but not all of their routes: ") {
 		t.Errorf("%v, want an error about missing routes", err)
 	}
-	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 || got.Routes != 5 {
+	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
+		got.Routes != 5 {
 		t.Errorf("%+v, want what was created", got)
 	}
 	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
@@ -75,12 +80,14 @@ func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
 				}
 				return kernel(request)
 			})
-			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")), ApplyOptions{})
+			a := newApplier(c.withShortTimeout(t), prepared(t, example("sidecar-ipv4")),
+				ApplyOptions{})
 			err := ns.Do(a.run)
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if got := a.outcome(err); got.Outcome != row.want || (got != Result{}) != (row.want != "") {
+			if got := a.outcome(err); got.Outcome != row.want ||
+				(got != Result{}) != (row.want != "") {
 				t.Errorf("%+v (%v), want outcome %q", got, err, row.want)
 			}
 		})

@@ -20,7 +20,9 @@ func everySecondPort(n int) []rules.PortRange {
 func TestManyPortsAreASetOfIntervals(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	for n, want := range map[int]bool{2: false, rules.ManyPorts - 1: false, rules.ManyPorts: true, 5000: true} {
+	for n, want := range map[int]bool{
+		2: false, rules.ManyPorts - 1: false, rules.ManyPorts: true, 5000: true,
+	} {
 		m := rules.MatchPort{Side: rules.Destination, Ports: everySecondPort(n)}
 		if s := setOf(m); s.interval != want {
 			t.Errorf("%d ports: intervals %t, want %t", n, s.interval, want)

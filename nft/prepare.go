@@ -19,11 +19,14 @@ type Prepared struct {
 // Prepare returns the ruleset for [Prepared.Apply]. The ruleset must have exactly the table that
 // [rules.Compile] makes, and must not be changed afterwards.
 func Prepare(rs rules.Ruleset) (*Prepared, error) {
-	if len(rs.Tables) != 1 || rs.Tables[0].Family != ourFamily || rs.Tables[0].Name != rules.TableName {
+	if len(rs.Tables) != 1 || rs.Tables[0].Family != ourFamily ||
+		rs.Tables[0].Name != rules.TableName {
 		return nil, fmt.Errorf("the ruleset must have exactly one table, %s %s",
 			ourFamily, rules.TableName)
 	}
-	return &Prepared{rs, sync.OnceValues(func() (*Transaction, error) { return encode(rs, nil, 0) })}, nil
+	return &Prepared{rs, sync.OnceValues(func() (*Transaction, error) {
+		return encode(rs, nil, 0)
+	})}, nil
 }
 
 // ApplyOptions configure [Prepared.Apply]. The zero value has the behavior of [Apply].

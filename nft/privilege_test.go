@@ -25,7 +25,8 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	ns := netnstest.New(t)
 	p := startWith(t, ns, []int{unix.CAP_NET_ADMIN, unix.CAP_NET_RAW}, "apply unprivileged")
 	for _, want := range []string{
-		"apply: created", "apply: unchanged", "apply: replaced", "apply: updated", "read: equal", "probe: not permitted", "refused: not supported",
+		"apply: created", "apply: unchanged", "apply: replaced", "apply: updated", "read: equal",
+		"probe: not permitted", "refused: not supported",
 	} {
 		if got := p.line(t); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -45,7 +46,8 @@ func TestWithoutNetAdminNothingIsPermitted(t *testing.T) {
 	ns := netnstest.New(t)
 	p := startWith(t, ns, nil, "apply unprivileged")
 	for range 2 {
-		if got := p.line(t); !strings.HasPrefix(got, "apply: not permitted") || !strings.Contains(got, "CAP_NET_ADMIN") {
+		if got := p.line(t); !strings.HasPrefix(got, "apply: not permitted") ||
+			!strings.Contains(got, "CAP_NET_ADMIN") {
 			t.Error(got)
 		}
 	}
@@ -59,7 +61,8 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 		case err == nil:
 			fmt.Printf("%s: %v\n", what, result)
 		case IsNotPermitted(err):
-			fmt.Printf("%s: not permitted\n", what+map[bool]string{true: ": not permitted: " + err.Error()}[what == "apply"])
+			fmt.Printf("%s: not permitted\n", what+map[bool]string{true: ": not permitted: " +
+				err.Error()}[what == "apply"])
 		case IsNotSupported(err):
 			fmt.Printf("%s: not supported\n", what)
 		default:
@@ -73,7 +76,8 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 		report("apply", err, result.Outcome)
 	}
 	got, err := Read(nil)
-	report("read", err, map[bool]string{true: "equal", false: "different"}[rules.Equal(manyPrefixes(1, 5), got)])
+	report("read", err,
+		map[bool]string{true: "equal", false: "different"}[rules.Equal(manyPrefixes(1, 5), got)])
 	_, err = Probe()
 	report("probe", err, "works")
 	_, err = Apply(nil, refused())
@@ -163,7 +167,10 @@ func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
 		t.Error(got)
 	}
 	got := p.line(t)
-	for _, want := range []string{"the kernel refuses to take a transaction of", "message too long", "net.core.wmem_max", "CAP_NET_ADMIN"} {
+	for _, want := range []string{
+		"the kernel refuses to take a transaction of", "message too long", "net.core.wmem_max",
+		"CAP_NET_ADMIN",
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s, want %q", got, want)
 		}
@@ -193,6 +200,8 @@ func sendBig(_ *netns.NS, _ *bufio.Reader, _ []string) error {
 		return err
 	}
 	defer c.close()
-	fmt.Println(c.commit(&Transaction{buf: make([]byte, 2*limit), descriptions: make([]description, 3)}))
+	fmt.Println(c.commit(&Transaction{
+		buf: make([]byte, 2*limit), descriptions: make([]description, 3),
+	}))
 	return nil
 }

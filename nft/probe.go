@@ -24,15 +24,31 @@ type Feature struct {
 
 // The features that some or all rulesets need.
 var (
-	FeatureNetlink  = Feature{"netfilter's netlink interface", "CONFIG_NETFILTER_NETLINK, module nfnetlink", "2.6.14"}
-	FeatureTables   = Feature{"nf_tables with inet tables", "CONFIG_NF_TABLES_INET, module nf_tables", "3.14"}
+	FeatureNetlink = Feature{
+		"netfilter's netlink interface", "CONFIG_NETFILTER_NETLINK, module nfnetlink", "2.6.14",
+	}
+	FeatureTables = Feature{
+		"nf_tables with inet tables", "CONFIG_NF_TABLES_INET, module nf_tables", "3.14",
+	}
 	FeatureNAT      = Feature{"NAT in inet tables", "CONFIG_NFT_NAT, module nft_chain_nat", "5.2"}
-	FeatureRedirect = Feature{"redirect to a local port", "CONFIG_NFT_REDIR, module nft_redir", "5.2"}
-	FeatureOwner    = Feature{"match of the socket's user and group", "CONFIG_NF_TABLES, module nf_tables", "3.13"}
-	FeatureInterval = Feature{"sets of address ranges", "CONFIG_NF_TABLES, module nf_tables", "3.13"}
-	FeatureZone     = Feature{"conntrack states and zones (DNS capture, TPROXY)", "CONFIG_NFT_CT, module nft_ct", "4.11"}
-	FeatureRoute    = Feature{"rerouting of marked packets (TPROXY)", "CONFIG_NF_TABLES_INET, module nf_tables", "5.2"}
-	FeatureTProxy   = Feature{"transparent proxying (TPROXY)", "CONFIG_NFT_TPROXY, module nft_tproxy", "4.19"}
+	FeatureRedirect = Feature{
+		"redirect to a local port", "CONFIG_NFT_REDIR, module nft_redir", "5.2",
+	}
+	FeatureOwner = Feature{
+		"match of the socket's user and group", "CONFIG_NF_TABLES, module nf_tables", "3.13",
+	}
+	FeatureInterval = Feature{
+		"sets of address ranges", "CONFIG_NF_TABLES, module nf_tables", "3.13",
+	}
+	FeatureZone = Feature{
+		"conntrack states and zones (DNS capture, TPROXY)", "CONFIG_NFT_CT, module nft_ct", "4.11",
+	}
+	FeatureRoute = Feature{
+		"rerouting of marked packets (TPROXY)", "CONFIG_NF_TABLES_INET, module nf_tables", "5.2",
+	}
+	FeatureTProxy = Feature{
+		"transparent proxying (TPROXY)", "CONFIG_NFT_TPROXY, module nft_tproxy", "4.19",
+	}
 )
 
 // An UnsupportedError reports that the kernel lacks a feature.
@@ -185,7 +201,9 @@ func (p featureProbe) table(number int) rules.Table {
 	if len(p.rule.Actions) > 0 {
 		c.Rules = []rules.Rule{p.rule}
 	}
-	return rules.Table{Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c}}
+	return rules.Table{
+		Family: rules.Inet, Name: fmt.Sprintf("probe-%d", number), Chains: []rules.Chain{c},
+	}
 }
 
 // probes returns one probe for each feature except netlink itself.
@@ -198,21 +216,34 @@ func probes() []featureProbe {
 			Actions: []rules.Action{rules.RedirectTo{Port: rules.DefaultProxyPort}},
 		}},
 		{FeatureOwner, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
-			Matches: []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)}},
+			Matches: []rules.Match{
+				rules.MatchOwner{IDs: rules.Singles[uint32](rules.DefaultProxyID)},
+			},
 			Actions: []rules.Action{rules.Return},
 		}},
 		{FeatureInterval, rules.Base{Type: rules.Filter, Hook: rules.Output}, rules.Rule{
-			Matches: []rules.Match{rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{
-				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
-			})}},
+			Matches: []rules.Match{rules.MatchAddr{
+				Side: rules.Destination,
+				Ranges: rules.AddrRanges([]netip.Prefix{
+					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16"),
+				}),
+			}},
 			Actions: []rules.Action{rules.Return},
 		}},
-		{FeatureZone, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority}, rules.Rule{
+		{FeatureZone, rules.Base{
+			Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.RawPriority,
+		}, rules.Rule{
 			Matches: []rules.Match{rules.MatchState{States: rules.States(rules.New)}},
 			Actions: []rules.Action{rules.SetZone{Zone: rules.ProxyDNSZone}},
 		}},
-		{FeatureRoute, rules.Base{Type: rules.Route, Hook: rules.Output, Priority: rules.ManglePriority}, rules.Rule{}},
-		{FeatureTProxy, rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority}, rules.Rule{
+		{
+			FeatureRoute,
+			rules.Base{Type: rules.Route, Hook: rules.Output, Priority: rules.ManglePriority},
+			rules.Rule{},
+		},
+		{FeatureTProxy, rules.Base{
+			Type: rules.Filter, Hook: rules.Prerouting, Priority: rules.ManglePriority,
+		}, rules.Rule{
 			Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
 			Actions: []rules.Action{rules.TProxy{Port: rules.DefaultInboundCapturePort}},
 		}},

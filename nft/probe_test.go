@@ -25,7 +25,8 @@ func TestThisKernelSupportsEverything(t *testing.T) {
 		}
 	}
 	for _, f := range []Feature{
-		FeatureNetlink, FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval, FeatureZone, FeatureRoute, FeatureTProxy,
+		FeatureNetlink, FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval,
+		FeatureZone, FeatureRoute, FeatureTProxy,
 	} {
 		if !found[f] {
 			t.Errorf("%s is not probed", f.Name)
@@ -67,7 +68,8 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 func TestAMissingFeatureIsNamed(t *testing.T) {
 	ns := netnstest.New(t)
 	everything := []Feature{
-		FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval, FeatureZone, FeatureRoute, FeatureTProxy,
+		FeatureTables, FeatureNAT, FeatureRedirect, FeatureOwner, FeatureInterval, FeatureZone,
+		FeatureRoute, FeatureTProxy,
 	}
 	for _, row := range []struct {
 		name string
@@ -78,11 +80,15 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}{
 		{"nothing", func(uint16, string) bool { return false }, 0, nil},
 		{
-			"no nf_tables", func(msg uint16, _ string) bool { return msg == unix.NFNL_MSG_BATCH_BEGIN },
+			"no nf_tables", func(msg uint16, _ string) bool {
+				return msg == unix.NFNL_MSG_BATCH_BEGIN
+			},
 			unix.EOPNOTSUPP, everything,
 		},
 		{
-			"no inet tables", func(msg uint16, _ string) bool { return msg == messageType(unix.NFT_MSG_NEWTABLE) },
+			"no inet tables", func(msg uint16, _ string) bool {
+				return msg == messageType(unix.NFT_MSG_NEWTABLE)
+			},
 			unix.EAFNOSUPPORT, everything,
 		},
 		{
@@ -92,7 +98,8 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 		},
 		{
 			"no NAT in inet tables", func(msg uint16, table string) bool {
-				return (msg == messageType(unix.NFT_MSG_NEWCHAIN) || msg == messageType(unix.NFT_MSG_NEWRULE)) &&
+				return (msg == messageType(unix.NFT_MSG_NEWCHAIN) ||
+					msg == messageType(unix.NFT_MSG_NEWRULE)) &&
 					(table == tableOf(FeatureNAT) || table == tableOf(FeatureRedirect))
 			}, unix.ENOENT, []Feature{FeatureNAT, FeatureRedirect},
 		},
@@ -120,7 +127,9 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				if !IsNotSupported(s.Err) || IsNotPermitted(s.Err) || !errors.Is(s.Err, row.errno) {
 					t.Errorf("%v: want not supported, and %v", s.Err, row.errno)
 				}
-				for _, want := range []string{s.Feature.Name, s.Feature.Option, ", module nf", s.Feature.Since} {
+				for _, want := range []string{
+					s.Feature.Name, s.Feature.Option, ", module nf", s.Feature.Since,
+				} {
 					if !strings.Contains(s.Err.Error(), want) {
 						t.Errorf("%v, want %q", s.Err, want)
 					}
@@ -131,7 +140,9 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 			}
 		})
 	}
-	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte { return [][]byte{refusalOf(0, unix.EPERM, 0)} })
+	c := scripted(t, nil, func([]byte, func([]byte) [][]byte) [][]byte {
+		return [][]byte{refusalOf(0, unix.EPERM, 0)}
+	})
 	if _, err := c.probe(); !IsNotPermitted(err) || IsNotSupported(err) {
 		t.Errorf("%v, want a permission error", err)
 	}

@@ -94,7 +94,8 @@ func makeWhatRulesName(t *testing.T, ns *netns.NS, text string) {
 				if strings.Contains(words[i+2], ",") {
 					kind = "hash:ip,port"
 				}
-				if err := netlink.IpsetCreate(name, kind, netlink.IpsetCreateOptions{}); err != nil {
+				if err := netlink.IpsetCreate(name, kind,
+					netlink.IpsetCreateOptions{}); err != nil {
 					return err
 				}
 			case "--nfacct-name":

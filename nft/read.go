@@ -100,7 +100,9 @@ func ReadAllTables(ns *netns.NS) (Reading, error) {
 
 // read reads tables and routing in a namespace.
 func read(
-	ns *netns.NS, readRouting func() (rules.Routing, error), readTables func(*conn) (snapshot, error),
+	ns *netns.NS, readRouting func() (rules.Routing, error), readTables func(
+		*conn,
+	) (snapshot, error),
 ) (r Reading, err error) {
 	err = inside(ns, func() error {
 		c, err := dial()
@@ -217,7 +219,9 @@ func (c *conn) consistent(
 // listTables returns all tables of the families of the model, without their chains, and adds all
 // tables to others unless that is nil.
 func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted bool, err error) {
-	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(family uint8, a attributes) {
+	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(
+		family uint8, a attributes,
+	) {
 		if others != nil {
 			others.addTable(family, a)
 		}
@@ -270,7 +274,9 @@ func (c *conn) readTables(
 	}
 	find := func(family uint8, name string) *foundTable {
 		f, known := familyOf(family)
-		i := slices.IndexFunc(tables, func(t foundTable) bool { return known && t.Family == f && t.Name == name })
+		i := slices.IndexFunc(tables, func(t foundTable) bool {
+			return known && t.Family == f && t.Name == name
+		})
 		if i < 0 {
 			return nil
 		}
@@ -293,7 +299,9 @@ func (c *conn) readTables(
 		sets := setDecoder{}
 		t.elements = map[string]int{}
 		var names []string
-		list(unix.NFT_MSG_GETSET, t.Family, tableName(unix.NFTA_SET_TABLE), func(_ uint8, a attributes) {
+		list(unix.NFT_MSG_GETSET, t.Family, tableName(unix.NFTA_SET_TABLE), func(
+			_ uint8, a attributes,
+		) {
 			name := a.Text(unix.NFTA_SET_NAME)
 			sets[name] = decodeSet(a)
 			sets[name].table = t.Family.String() + " " + t.Name
@@ -306,13 +314,17 @@ func (c *conn) readTables(
 			list(unix.NFT_MSG_GETSETELEM, t.Family, func(m *messages) {
 				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 				m.text(unix.NFTA_SET_ELEM_LIST_SET, name)
-			}, func(_ uint8, a attributes) { sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) })
+			}, func(_ uint8, a attributes) {
+				sets[name].addElements(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS))
+			})
 			t.elements[name] = sets[name].size()
 		}
 		t.UnusedSets = slices.Clone(t.namedSets) // removeUsed removes the used ones
 		var chain *rules.Chain                   // of the previous rule
 		var raw []rawRule
-		list(unix.NFT_MSG_GETRULE, t.Family, tableName(unix.NFTA_RULE_TABLE), func(_ uint8, a attributes) {
+		list(unix.NFT_MSG_GETRULE, t.Family, tableName(unix.NFTA_RULE_TABLE), func(
+			_ uint8, a attributes,
+		) {
 			if chain == nil || !a.HasText(unix.NFTA_RULE_CHAIN, chain.Name) {
 				chain = t.Chain(a.Text(unix.NFTA_RULE_CHAIN))
 			}
@@ -350,7 +362,8 @@ func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 			if !e.HasText(unix.NFTA_EXPR_NAME, "dynset") {
 				return
 			}
-			if s := sets[attributes(e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
+			if s := sets[attributes(
+				e.Get(unix.NFTA_EXPR_DATA)).Text(unix.NFTA_DYNSET_SET_NAME)]; s != nil {
 				s.changes = true
 			}
 		})

@@ -136,8 +136,9 @@ func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
 // TestTablesOfOthersStayAsTheyAre covers every operation on the table of Sluice.
 func TestTablesOfOthersStayAsTheyAre(t *testing.T) {
 	ns := netnstest.New(t)
-	load(t, ns, "table ip sluice {\n chain c {\n type filter hook input priority 0;\n counter\n }\n }\n"+
-		"table inet sluice2 {\n set s {\n type ipv4_addr\n elements = { 1.2.3.4 }\n }\n chain nat-output {\n ip saddr @s drop\n }\n }\n")
+	load(t, ns,
+		"table ip sluice {\n chain c {\n type filter hook input priority 0;\n counter\n }\n }\n"+
+			"table inet sluice2 {\n set s {\n type ipv4_addr\n elements = { 1.2.3.4 }\n }\n chain nat-output {\n ip saddr @s drop\n }\n }\n")
 	before := nftCommand(t, ns, "", "list", "ruleset")
 	for _, step := range []func(){
 		func() { applied(t, ns, example("tproxy-dual"), Created) },
@@ -166,11 +167,13 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	}
 	again, err := ReadSince(ns, generation, first.Routing)
 	if err != nil || len(again.Tables) != 0 || again.Generation != generation {
-		t.Errorf("%d tables at generation %d, %v; want none at %d", len(again.Tables), again.Generation, err, generation)
+		t.Errorf("%d tables at generation %d, %v; want none at %d", len(again.Tables),
+			again.Generation, err, generation)
 	}
 	load(t, ns, "add rule inet sluice nat-output drop")
 	changed, err := ReadSince(ns, generation, first.Routing)
-	if err != nil || len(changed.Tables) != 1 || len(changed.Tables[0].Chains[0].Rules) != 2 || changed.Generation == generation {
+	if err != nil || len(changed.Tables) != 1 || len(changed.Tables[0].Chains[0].Rules) != 2 ||
+		changed.Generation == generation {
 		t.Errorf("%v at generation %d, %v", changed.Tables, changed.Generation, err)
 	}
 }
@@ -179,7 +182,8 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	load(t, ns, "table inet sluice { chain c { "+strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 100)+"}; }")
+	load(t, ns, "table inet sluice { chain c { "+
+		strings.Repeat("ip daddr 10.0.0.1 counter accept; ", 100)+"}; }")
 	within(t, ns, func(c *conn) error {
 		for _, row := range []struct {
 			most int

@@ -57,28 +57,38 @@ func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 			[]string{"add rule inet sluice mangle-output #3: redirect to :1", "rules doctor"},
 		},
 		{
-			"a jump to a chain that is not there", insert("nat-output", action(rules.Jump{Chain: "nowhere"})), unix.ENOENT,
-			[]string{"add rule inet sluice nat-output #3: jump nowhere", "no such file or directory"},
+			"a jump to a chain that is not there",
+			insert("nat-output", action(rules.Jump{Chain: "nowhere"})), unix.ENOENT,
+			[]string{
+				"add rule inet sluice nat-output #3: jump nowhere", "no such file or directory",
+			},
 		},
 		{
-			"a jump to itself", insert("nat-output", action(rules.Jump{Chain: "nat-output"})), unix.EOPNOTSUPP,
+			"a jump to itself", insert("nat-output", action(rules.Jump{Chain: "nat-output"})),
+			unix.EOPNOTSUPP,
 			[]string{"add rule inet sluice nat-output #3: jump nat-output"},
 		},
 		{
 			"NAT before conntrack", func() rules.Ruleset {
 				rs := example("tproxy-dual")
 				base := rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: -300}
-				rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{Name: "early", Base: &base})
+				rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{
+					Name: "early", Base: &base,
+				})
 				return rs
 			}(), unix.EOPNOTSUPP,
-			[]string{"add chain inet sluice early { type nat hook output priority -300; policy accept; }"},
+			[]string{
+				"add chain inet sluice early { type nat hook output priority -300; policy accept; }",
+			},
 		},
 		{
-			"overlapping elements of a named set", insert("nat-output", overlapping("a-set")), unix.EEXIST,
+			"overlapping elements of a named set", insert("nat-output", overlapping("a-set")),
+			unix.EEXIST,
 			[]string{"add elements inet sluice a-set: 10.9.196.2"},
 		},
 		{
-			"overlapping elements of an anonymous set", insert("nat-output", overlapping("")), unix.EEXIST,
+			"overlapping elements of an anonymous set", insert("nat-output", overlapping("")),
+			unix.EEXIST,
 			[]string{"add elements inet sluice nat-output #3: ip daddr { 10.0.0.0/31"},
 		},
 	} {
@@ -97,7 +107,8 @@ func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
 // refuses checks the error, and that the namespace is unchanged to the byte.
 func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
-	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"), generationOf(t, ns), routes(t, ns)
+	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"),
+		generationOf(t, ns), routes(t, ns)
 	result, err := Apply(ns, rs)
 	if !errors.Is(err, errno) {
 		t.Fatalf("%v, want %v", err, errno)
@@ -138,12 +149,15 @@ func routes(t *testing.T, ns *netns.NS) rules.Routing {
 // enable it.
 func TestANamespaceWithoutIPv6(t *testing.T) {
 	ns := netnstest.New(t)
-	err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0) })
+	err := ns.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"tproxy-dual", "exclusions-dual"} {
-		if _, err := Apply(ns, example(name)); !errors.Is(err, route.ErrNoIPv6) || IsNotPermitted(err) {
+		if _, err := Apply(ns, example(name)); !errors.Is(err, route.ErrNoIPv6) ||
+			IsNotPermitted(err) {
 			t.Errorf("%s: %v, want an error that there is no IPv6", name, err)
 		}
 		empty(t, ns)

@@ -11,7 +11,8 @@ import (
 func planReplacement(want *rules.Table, old *foundTable, generation uint32) (step, error) {
 	s := step{outcome: Replaced, moves: hasGate(&old.Table)}
 	var err error
-	if s.transaction, err = encodeReplacement(want, old, generation); err != nil || !movesCapture(want, old) {
+	if s.transaction, err = encodeReplacement(want, old, generation); err != nil ||
+		!movesCapture(want, old) {
 		return s, err
 	}
 	if s.moves {
@@ -33,10 +34,13 @@ func planReplacement(want *rules.Table, old *foundTable, generation uint32) (ste
 //
 // This is not possible if capture moves to another hook or priority, because the mode or the
 // deviation nat-first changes: see [gate].
-func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*Transaction, error) {
+func encodeReplacement(
+	want *rules.Table, old *foundTable, generation uint32,
+) (*Transaction, error) {
 	if old.dormant {
 		// Create the table again: this clears the flag dormant.
-		return encode(rules.Ruleset{Tables: []rules.Table{*want}}, []rules.Table{old.Table}, generation)
+		return encode(rules.Ruleset{Tables: []rules.Table{*want}}, []rules.Table{old.Table},
+			generation)
 	}
 	e := newEncoder(generation)
 	e.table, e.deletes = want, true
@@ -55,7 +59,8 @@ func encodeReplacement(want *rules.Table, old *foundTable, generation uint32) (*
 			e.deleteChain(c)
 		}
 	}
-	if err := errors.Join(expressibleComment(want.Comment), e.fillTable(want, missing)); err != nil {
+	if err := errors.Join(expressibleComment(want.Comment),
+		e.fillTable(want, missing)); err != nil {
 		return nil, err
 	}
 	return e.transaction(), nil

@@ -21,7 +21,12 @@ func dropAll(number uint16) rules.Ruleset {
 		Name: "output",
 		Base: &rules.Base{Type: rules.Filter, Hook: rules.Output},
 		Rules: []rules.Rule{
-			{Matches: []rules.Match{udp, rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(number)}}, Actions: []rules.Action{rules.Drop}},
+			{
+				Matches: []rules.Match{
+					udp, rules.MatchPort{Side: rules.Destination, Ports: rules.Singles(number)},
+				},
+				Actions: []rules.Action{rules.Drop},
+			},
 			{Matches: []rules.Match{udp}, Actions: []rules.Action{rules.Drop}},
 		},
 	}}}}}
@@ -82,7 +87,8 @@ func replaceFor(t *testing.T, ns *netns.NS, duration time.Duration) int {
 	t.Helper()
 	n := 0
 	for start := time.Now(); time.Since(start) < duration; n++ {
-		if result, err := Apply(ns, dropAll(uint16(2+n%2))); err != nil || result.Outcome != Replaced {
+		if result, err := Apply(ns, dropAll(uint16(2+n%2))); err != nil ||
+			result.Outcome != Replaced {
 			t.Fatalf("replacement %d: %v, %v", n, result, err)
 		}
 	}

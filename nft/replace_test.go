@@ -29,7 +29,8 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			rulesets := []rules.Ruleset{rules.MustCompile(r)}
 			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 			rulesets = append(rulesets, rules.MustCompile(r))
-			r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](15020, 15021), rules.Singles[uint16](5432)
+			r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](15020, 15021),
+				rules.Singles[uint16](5432)
 			r.DropInvalid = true
 			rulesets = append(rulesets, rules.MustCompile(r))
 			if _, err := nft.Apply(bed.Pod, rulesets[0]); err != nil {
@@ -58,7 +59,8 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 						opened.Add(1)
 						answer, err := bed.Dial(call)
 						if err != nil || answer.By != f.captured {
-							t.Errorf("%s: answered by %s, want %s (%v)", f.name, answer, f.captured, err)
+							t.Errorf("%s: answered by %s, want %s (%v)", f.name, answer, f.captured,
+								err)
 							return
 						}
 					}
@@ -67,7 +69,9 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			for i := range replacements() {
 				// The load continues between any two replacements.
 				before := opened.Load()
-				waitFor(t, "connections", func() bool { return opened.Load() >= before+int64(len(flows)) || t.Failed() })
+				waitFor(t, "connections", func() bool {
+					return opened.Load() >= before+int64(len(flows)) || t.Failed()
+				})
 				result, err := nft.Apply(bed.Pod, rulesets[(i+1)%len(rulesets)])
 				if err != nil || result.Outcome != nft.Replaced {
 					t.Errorf("replacement %d: %v, %v", i+1, result, err)

@@ -15,7 +15,8 @@ func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
-		first, second := rules.MustCompile(redirects.Draw(t, "first")), rules.MustCompile(redirects.Draw(t, "second"))
+		first, second := rules.MustCompile(redirects.Draw(t, "first")),
+			rules.MustCompile(redirects.Draw(t, "second"))
 
 		applied(t, ns, first, Created)
 		holds(t, ns, first)
@@ -63,11 +64,23 @@ func TestAResultCountsWhatThereIs(t *testing.T) {
 		rs   rules.Ruleset
 		want Result
 	}{
-		{dual, Result{Outcome: Created, Rules: count(dual), Bytes: len(tx.Bytes()), Routes: routes}},
+		{
+			dual,
+			Result{Outcome: Created, Rules: count(dual), Bytes: len(tx.Bytes()), Routes: routes},
+		},
 		{dual, Result{Outcome: Unchanged, Rules: count(dual)}},
 		{ipv4, Result{Outcome: Replaced, Rules: count(ipv4), Routes: routes}},
-		{manyPrefixes(0, 3), Result{Outcome: Replaced, Rules: count(manyPrefixes(0, 3)), Sets: 2, Elements: 6, Routes: 1}},
-		{manyPrefixes(1, 4), Result{Outcome: Updated, Rules: count(manyPrefixes(1, 4)), Sets: 2, Elements: 8}},
+		{
+			manyPrefixes(0, 3),
+			Result{
+				Outcome: Replaced, Rules: count(manyPrefixes(0, 3)), Sets: 2, Elements: 6,
+				Routes: 1,
+			},
+		},
+		{
+			manyPrefixes(1, 4),
+			Result{Outcome: Updated, Rules: count(manyPrefixes(1, 4)), Sets: 2, Elements: 8},
+		},
 	} {
 		got := applied(t, ns, step.rs, step.want.Outcome)
 		if step.want.Bytes == 0 && step.want.Outcome != Unchanged {

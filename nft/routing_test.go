@@ -118,7 +118,8 @@ func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
 			}
 			refused := example("tproxy-dual")
 			c := refused.Tables[0].Chain("nat-output")
-			c.Rules = append(c.Rules, rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "nowhere"}}})
+			c.Rules = append(c.Rules,
+				rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "nowhere"}}})
 			if _, err := Apply(ns, refused); err == nil {
 				t.Fatal("a jump to nowhere is no error")
 			}

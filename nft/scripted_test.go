@@ -24,7 +24,8 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &replyTimeout); err != nil {
+	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&replyTimeout); err != nil {
 		t.Fatal(err)
 	}
 	kernel := func([]byte) [][]byte { return nil }
@@ -68,7 +69,8 @@ func scripted(t testing.TB, ns *netns.NS, s script) *conn {
 func (c *conn) withShortTimeout(t testing.TB) *conn {
 	t.Helper()
 	timeout := unix.NsecToTimeval((2 * time.Second).Nanoseconds())
-	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+	if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&timeout); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -62,7 +62,10 @@ func setOf(m rules.Match) *set {
 	}
 	switch m := m.(type) {
 	case rules.MatchAddr:
-		s := &set{ref: setRef{name: m.Set}, anonymous: m.Set == "", interval: true, keyType: typeIPv4, keyLength: 4}
+		s := &set{
+			ref: setRef{name: m.Set}, anonymous: m.Set == "", interval: true, keyType: typeIPv4,
+			keyLength: 4,
+		}
 		if m.Family() == rules.IPv6 {
 			s.keyType, s.keyLength = typeIPv6, 16
 		}
@@ -99,7 +102,9 @@ func setOf(m rules.Match) *set {
 
 // comparesEach reports whether a match is encoded as one comparison for each port, which is cheaper
 // than a set.
-func comparesEach(m rules.MatchPort) bool { return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports) }
+func comparesEach(m rules.MatchPort) bool {
+	return m.Not && len(m.Ports) <= 3 && !hasInterval(m.Ports)
+}
 
 func addrElements(m rules.MatchAddr) []element {
 	elements := make([]element, 0, 2*len(m.Ranges))
@@ -141,7 +146,9 @@ func keySet(keys [][]byte, keyType uint32) *set {
 }
 
 // rangeSet returns an anonymous set of numbers. It is an interval set if one of them is a range.
-func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte) *set {
+func rangeSet[T uint16 | uint32](
+	ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte,
+) *set {
 	if !hasInterval(ranges) {
 		keys := make([][]byte, len(ranges))
 		for i, r := range ranges {
@@ -155,8 +162,12 @@ func rangeSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, single
 }
 
 // intervalSet returns an anonymous interval set of numbers.
-func intervalSet[T uint16 | uint32](ranges []rules.Range[T], keyType uint32, interval func(T) []byte) *set {
-	s := &set{anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(interval(0)))}
+func intervalSet[T uint16 | uint32](
+	ranges []rules.Range[T], keyType uint32, interval func(T) []byte,
+) *set {
+	s := &set{
+		anonymous: true, interval: true, keyType: keyType, keyLength: uint32(len(interval(0))),
+	}
 	for _, r := range ranges {
 		s.elements = append(s.elements, element{key: interval(r.First)})
 		if r.Last != ^T(0) {
@@ -184,7 +195,8 @@ func (e *encoder) writeSet(s *set, d description) {
 	e.number(unix.NFTA_SET_KEY_LEN, s.keyLength)
 	e.number(unix.NFTA_SET_ID, s.ref.id)
 	if s.hostOrder {
-		userdata := append([]byte{udataSetKeyByteOrder, 4}, native.AppendUint32(nil, byteOrderHost)...)
+		userdata := append([]byte{udataSetKeyByteOrder, 4},
+			native.AppendUint32(nil, byteOrderHost)...)
 		e.attr(unix.NFTA_SET_USERDATA, userdata)
 	}
 	e.end()
@@ -199,7 +211,9 @@ const (
 )
 
 // writeElements adds elements to a set or deletes them, in several messages if necessary.
-func (e *encoder) writeElements(msg int, flags uint16, ref setRef, elements []element, d description) {
+func (e *encoder) writeElements(
+	msg int, flags uint16, ref setRef, elements []element, d description,
+) {
 	if len(elements) > 0 { // grow the buffer only once
 		e.buf = slices.Grow(e.buf, len(elements)*(elementSize+len(elements[0].key)))
 	}

@@ -30,7 +30,8 @@ func shapeOf(part interface{ String() string }) string {
 		return part.String()
 	}
 	names := [...]string{
-		rules.Anything: "anything", rules.Reads: "reads", rules.Draws: "draws", rules.WritesMark: "writes mark",
+		rules.Anything: "anything", rules.Reads: "reads", rules.Draws: "draws",
+		rules.WritesMark:          "writes mark",
 		rules.WritesConntrackMark: "writes ct mark",
 	}
 	text := names[u.Effect] + "(" + u.Text + ")"

@@ -12,7 +12,9 @@ func allDNS(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }
 
 // listedDNS captures the queries to "resolver".
 func listedDNS(r *rules.Redirect) {
-	r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{hosts["resolver"][0], hosts["resolver"][1]}}
+	r.DNS = rules.DNS{
+		Capture: true, Servers: []netip.Addr{hosts["resolver"][0], hosts["resolver"][1]},
+	}
 }
 
 func TestTrafficDNS(t *testing.T) {

@@ -50,18 +50,24 @@ func TestTrafficInterfaces(t *testing.T) {
 			}, usual...),
 		},
 		{
-			name:   "excluded",
-			change: func(r *rules.Redirect) { r.ExcludeInterfaces = must(rules.ParseInterfaces("net1," + secondInterface)) },
-			rows:   excluded,
+			name: "excluded",
+			change: func(r *rules.Redirect) {
+				r.ExcludeInterfaces = must(rules.ParseInterfaces("net1," + secondInterface))
+			},
+			rows: excluded,
 		},
 		{
-			name:   "excluded by a prefix",
-			change: func(r *rules.Redirect) { r.ExcludeInterfaces = must(rules.ParseInterfaces("vnet+")) },
-			rows:   excluded,
+			name: "excluded by a prefix",
+			change: func(r *rules.Redirect) {
+				r.ExcludeInterfaces = must(rules.ParseInterfaces("vnet+"))
+			},
+			rows: excluded,
 		},
 		{
-			name:   "lo is excluded",
-			change: func(r *rules.Redirect) { r.ExcludeInterfaces = must(rules.ParseInterfaces("lo")) },
+			name: "lo is excluded",
+			change: func(r *rules.Redirect) {
+				r.ExcludeInterfaces = must(rules.ParseInterfaces("lo"))
+			},
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
 				{call: "in tcp pod:8080", want: "inbound"},
@@ -84,9 +90,11 @@ func TestTrafficInterfaces(t *testing.T) {
 			},
 		},
 		{
-			name:   "rerouted",
-			change: func(r *rules.Redirect) { r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface)) },
-			rows:   rerouted,
+			name: "rerouted",
+			change: func(r *rules.Redirect) {
+				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))
+			},
+			rows: rerouted,
 		},
 		{
 			name: "rerouted, as Istio has it",

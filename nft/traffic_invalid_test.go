@@ -54,7 +54,8 @@ func TestTrafficDropInvalid(t *testing.T) {
 							t.Errorf("%s to %s: predicted: %s", stray.name, addr, predicted)
 						}
 						if arrived := stray.send(t, b, addr, !drop); arrived == drop {
-							t.Errorf("%s to %s: arrived %t, want %t", stray.name, addr, arrived, !drop)
+							t.Errorf("%s to %s: arrived %t, want %t", stray.name, addr, arrived,
+								!drop)
 						}
 					}
 				}
@@ -79,7 +80,9 @@ func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
 // send sends the invalid packet and then the valid one to the pod, and reports whether the first
 // arrived. An expected first packet may arrive late; an unexpected one is considered lost when the
 // second arrives.
-func (s strayPacket) send(t *testing.T, b *testbed.Bed, to netip.Addr, expected bool) (arrived bool) {
+func (s strayPacket) send(
+	t *testing.T, b *testbed.Bed, to netip.Addr, expected bool,
+) (arrived bool) {
 	t.Helper()
 	in := rawSocket(t, b.Pod, to, s.protocol)
 	out := rawSocket(t, b.Neighbour, to, s.protocol)
@@ -128,7 +131,8 @@ func rawSocket(t *testing.T, ns *netns.NS, to netip.Addr, protocol rules.Protoco
 	}
 	var fd int
 	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(protocol))
+		fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			int(protocol))
 		return err
 	})
 	if err != nil {
@@ -155,7 +159,8 @@ func sendRaw(t *testing.T, f *os.File, to netip.Addr, protocol rules.Protocol, h
 		dst = &unix.SockaddrInet4{Addr: to.As4()}
 	}
 	if protocol != rules.ICMP {
-		pseudo = append(append(from.AsSlice(), to.AsSlice()...), 0, byte(protocol), 0, byte(len(packet)))
+		pseudo = append(append(from.AsSlice(), to.AsSlice()...), 0, byte(protocol), 0,
+			byte(len(packet)))
 	}
 	binary.BigEndian.PutUint16(packet[at:], checksum(pseudo, packet))
 	if err := unix.Sendto(int(f.Fd()), packet, 0, dst); err != nil {

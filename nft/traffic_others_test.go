@@ -81,7 +81,8 @@ var besideForeign = []row{
 
 func TestTrafficBesideForeignRules(t *testing.T) {
 	t.Parallel()
-	nftBinary, legacy4 := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "iptables-legacy")
+	nftBinary, legacy4 := netnstest.RequireBinary(t, "nft"),
+		netnstest.RequireBinary(t, "iptables-legacy")
 	legacy6 := netnstest.RequireBinary(t, "ip6tables-legacy")
 	for _, order := range []string{"theirs first", "ours first"} {
 		t.Run(order, func(t *testing.T) {
@@ -101,7 +102,8 @@ func TestTrafficBesideForeignRules(t *testing.T) {
 			listing := func() string {
 				text := run(t, b.Pod, "", nftBinary, "list", "table", "inet", "foreign")
 				for _, binary := range []string{legacy4, legacy6} {
-					text += run(t, b.Pod, "", binary, "-S") + run(t, b.Pod, "", binary, "-t", "nat", "-S")
+					text += run(t, b.Pod, "", binary,
+						"-S") + run(t, b.Pod, "", binary, "-t", "nat", "-S")
 				}
 				return text
 			}
@@ -111,7 +113,8 @@ func TestTrafficBesideForeignRules(t *testing.T) {
 
 			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3309"))
 			program(t, b, r)
-			tryBesideForeign(t, b, append([]row{{call: "app tcp world:3309", want: "outside"}}, besideForeign...))
+			tryBesideForeign(t, b,
+				append([]row{{call: "app tcp world:3309", want: "outside"}}, besideForeign...))
 
 			if _, err := nft.Remove(b.Pod); err != nil {
 				t.Fatal(err)

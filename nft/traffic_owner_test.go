@@ -13,7 +13,8 @@ func TestTrafficOwners(t *testing.T) {
 			name: "captured groups",
 			change: func(r *rules.Redirect) {
 				r.OwnerGroups = must(rules.ParseGroupSelection("1000,2000-2005", nil))
-				r.OwnerGroupsExclude = must(rules.ParseIDs("1000", nil)) // counts only when all groups are captured
+				// counts only when all groups are captured
+				r.OwnerGroupsExclude = must(rules.ParseIDs("1000", nil))
 			},
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
@@ -48,8 +49,10 @@ func TestTrafficOwners(t *testing.T) {
 			},
 		},
 		{
-			name:   "excluded groups",
-			change: func(r *rules.Redirect) { r.OwnerGroupsExclude = must(rules.ParseIDs("0,2000-2005,3000", nil)) },
+			name: "excluded groups",
+			change: func(r *rules.Redirect) {
+				r.OwnerGroupsExclude = must(rules.ParseIDs("0,2000-2005,3000", nil))
+			},
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
 				{call: "1000:0 tcp world:80", want: "outside"},
@@ -83,7 +86,8 @@ func TestTrafficOwners(t *testing.T) {
 			name: "several users of the proxy, loopback included",
 			change: func(r *rules.Redirect) {
 				r.ProxyUIDs = must(rules.ParseIDs("1337,2000", nil))
-				r.OutboundCIDRs = must(rules.ParsePrefixSelection("127.0.0.0/8,10.9.0.0/16,2001:db8::/32"))
+				r.OutboundCIDRs = must(
+					rules.ParsePrefixSelection("127.0.0.0/8,10.9.0.0/16,2001:db8::/32"))
 			},
 			rows: []row{
 				{call: "2000:5 tcp pod:8080", want: "inbound"},

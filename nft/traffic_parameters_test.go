@@ -19,8 +19,10 @@ func TestTrafficInboundPorts(t *testing.T) {
 	t.Parallel()
 	for _, s := range []scenario{
 		{
-			name:   "listed ports",
-			change: func(r *rules.Redirect) { r.InboundPorts = must(rules.ParsePortSelection("8080,9000-9005,15021")) },
+			name: "listed ports",
+			change: func(r *rules.Redirect) {
+				r.InboundPorts = must(rules.ParsePortSelection("8080,9000-9005,15021"))
+			},
 			rows: []row{
 				{call: "in tcp pod:8080", want: "inbound"},
 				{call: "in tcp pod:9000", want: "inbound"},
@@ -36,9 +38,11 @@ func TestTrafficInboundPorts(t *testing.T) {
 			},
 		},
 		{
-			name:   "the tunnel port is listed",
-			change: func(r *rules.Redirect) { r.InboundPorts = must(rules.ParsePortSelection("15008")) },
-			rows:   []row{{call: "in tcp pod:15008", want: "tunnel"}},
+			name: "the tunnel port is listed",
+			change: func(r *rules.Redirect) {
+				r.InboundPorts = must(rules.ParsePortSelection("15008"))
+			},
+			rows: []row{{call: "in tcp pod:15008", want: "tunnel"}},
 		},
 		{
 			name:   "no port",
@@ -52,8 +56,10 @@ func TestTrafficInboundPorts(t *testing.T) {
 			},
 		},
 		{
-			name:   "excluded ports",
-			change: func(r *rules.Redirect) { r.InboundExcludePorts = must(rules.ParsePorts("22,8000:8999")) },
+			name: "excluded ports",
+			change: func(r *rules.Redirect) {
+				r.InboundExcludePorts = must(rules.ParsePorts("22,8000:8999"))
+			},
 			rows: []row{
 				{call: "in tcp pod:22", want: "application"},
 				{call: "in tcp pod:8000", want: "application"},
@@ -75,7 +81,8 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 		{
 			name: "included prefixes",
 			change: func(r *rules.Redirect) {
-				r.OutboundCIDRs = must(rules.ParsePrefixSelection("10.9.9.1/24,2001:db8::/64,192.0.2.7/32"))
+				r.OutboundCIDRs = must(
+					rules.ParsePrefixSelection("10.9.9.1/24,2001:db8::/64,192.0.2.7/32"))
 			},
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
@@ -99,13 +106,15 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 		{
 			name: "excluded prefixes",
 			change: func(r *rules.Redirect) {
-				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("10.9.8.0/24,2001:db8:8::/48,255.0.0.0/8,10.9.8.128/25"))
+				r.OutboundExcludeCIDRs = must(
+					rules.ParsePrefixes("10.9.8.0/24,2001:db8:8::/48,255.0.0.0/8,10.9.8.128/25"))
 				r.OutboundPorts = must(rules.ParsePorts("8443"))
 			},
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
 				{call: "app tcp world2:80", want: "outside"},
-				{call: "app tcp world2:8443", want: "outside"}, // exclusion outranks both inclusions
+				// exclusion outranks both inclusions
+				{call: "app tcp world2:8443", want: "outside"},
 				{call: "app tcp 10.9.7.255:80", want: "outbound"},
 				{call: "app tcp 10.9.8.0:80", want: "outside"},
 				{call: "app tcp 10.9.8.255:80", want: "outside"},
@@ -128,8 +137,10 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			},
 		},
 		{
-			name:   "excluded ports",
-			change: func(r *rules.Redirect) { r.OutboundExcludePorts = must(rules.ParsePorts("3306,15001,7000-7009")) },
+			name: "excluded ports",
+			change: func(r *rules.Redirect) {
+				r.OutboundExcludePorts = must(rules.ParsePorts("3306,15001,7000-7009"))
+			},
 			rows: []row{
 				{call: "app tcp world:3306", want: "outside"},
 				{call: "app tcp world:7009", want: "outside"},
@@ -141,8 +152,10 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			},
 		},
 		{
-			name:   "an IPv4 prefix in IPv6 spelling",
-			change: func(r *rules.Redirect) { r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("::ffff:10.9.8.0/120")) },
+			name: "an IPv4 prefix in IPv6 spelling",
+			change: func(r *rules.Redirect) {
+				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("::ffff:10.9.8.0/120"))
+			},
 			rows: []row{
 				{call: "app tcp 10.9.8.8:80", want: "outside"},
 				{call: "app tcp world:80", want: "outbound"},
@@ -172,8 +185,10 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			},
 		},
 		{
-			name:   "a wider loopback",
-			change: func(r *rules.Redirect) { r.LoopbackCIDR = must(rules.ParseLoopbackCIDR("127.0.0.0/8")) },
+			name: "a wider loopback",
+			change: func(r *rules.Redirect) {
+				r.LoopbackCIDR = must(rules.ParseLoopbackCIDR("127.0.0.0/8"))
+			},
 			rows: []row{
 				{call: "proxy tcp 127.0.0.2:8080", want: "application"},
 				{call: "proxy tcp 127.0.0.6:15002", want: "application"},
@@ -194,7 +209,9 @@ func TestTrafficProxysNumbers(t *testing.T) {
 			r.ProxyPort, r.InboundCapturePort, r.TunnelPort = 16001, 16006, 16008
 			r.TProxyMark, r.TProxyRouteTable = 0x80000777, 1000
 		},
-		proxy: func(p *testbed.ProxyOptions) { p.Outbound, p.Inbound, p.Tunnel = 16001, 16006, 16008 },
+		proxy: func(p *testbed.ProxyOptions) {
+			p.Outbound, p.Inbound, p.Tunnel = 16001, 16006, 16008
+		},
 		rows: []row{
 			{call: "app tcp world:80", want: "outbound"},
 			{call: "in tcp pod:8080", want: "inbound"},

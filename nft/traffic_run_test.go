@@ -56,7 +56,9 @@ func (s scenario) run(t *testing.T) {
 }
 
 // startBed returns a bed with an application and the default proxy of the mode.
-func startBed(t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions)) *testbed.Bed {
+func startBed(
+	t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions),
+) *testbed.Bed {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
 	b, err := testbed.New(o)
@@ -75,7 +77,8 @@ func startBed(t *testing.T, o testbed.Options, mode rules.Mode, change func(*tes
 	if change != nil {
 		change(&p)
 	}
-	if err := errors.Join(b.StartProxy(p), b.StartApplication(testbed.ApplicationOwner)); err != nil {
+	if err := errors.Join(b.StartProxy(p),
+		b.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -118,7 +121,8 @@ func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows [
 			}
 			got, predicted, trace := dial(t, b, &rs, c)
 			if !is(got, want) || !got.Agrees(predicted) {
-				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want, predicted, formatTrace(trace))
+				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want,
+					predicted, formatTrace(trace))
 			} else if err := checkAddrs(got, c, trace.Fate); err != nil {
 				t.Errorf("%s: %s: %v\n%s", c, got, err, formatTrace(trace))
 			}
@@ -128,7 +132,9 @@ func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows [
 
 // dial makes the call and explains it. Its timeout is callTimeout, unless the model predicts that
 // there is no answer.
-func dial(t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call) (got, predicted testbed.Answer, trace rules.Trace) {
+func dial(
+	t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call,
+) (got, predicted testbed.Answer, trace rules.Trace) {
 	t.Helper()
 	if predicted, _ = b.Predict(rs, c, netip.AddrPort{}); predicted.Outcome != testbed.Silent {
 		c.Timeout = callTimeout

@@ -56,7 +56,8 @@ func TestTrafficInTheClientsName(t *testing.T) {
 		c.Transparent = true
 		got, predicted, trace := dial(t, b, &rs, c)
 		if !is(got, "application") || got.Peer != c.Local || !got.Agrees(predicted) {
-			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted, formatTrace(trace))
+			t.Errorf("%s: %s, seen as %s; predicted %s\n%s", c, got, got.Peer, predicted,
+				formatTrace(trace))
 		}
 	}
 }

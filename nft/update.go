@@ -105,12 +105,14 @@ func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) *Trans
 	for _, c := range changes {
 		if len(c.removed.Ranges) > 0 {
 			e.deletes = true
-			e.writeElements(unix.NFT_MSG_DELSETELEM, 0, c.ref, addrElements(c.removed), description{})
+			e.writeElements(unix.NFT_MSG_DELSETELEM, 0, c.ref, addrElements(c.removed),
+				description{})
 		}
 	}
 	for _, c := range changes {
 		if len(c.added.Ranges) > 0 {
-			e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c.ref, addrElements(c.added), description{})
+			e.writeElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c.ref,
+				addrElements(c.added), description{})
 		}
 	}
 	return e.transaction()

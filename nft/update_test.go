@@ -48,7 +48,12 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 		{"one shrinks to its second half", replace(10, prefixList("20.0.20.128/25")...), 4},
 		{"one is split", replace(10, prefixList("20.0.20.0/26", "20.0.20.128/25")...), 6},
 		{"one swallows hundreds", add(prefixList("20.1.0.0/16")...), 2*128 + 2},
-		{"both families", add(prefixList("30.0.0.0/8", "fe80::/10", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")...), 2 + 2 + 1},
+		{
+			"both families",
+			add(prefixList("30.0.0.0/8", "fe80::/10",
+				"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")...),
+			2 + 2 + 1,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -81,11 +86,16 @@ func TestWhatChangesBesideElements(t *testing.T) {
 		want     Outcome
 		routes   int
 	}{
-		{"two prefixes become one, which needs no set", excluding(two...), excluding(one...), nil, Replaced, 0},
+		{
+			"two prefixes become one, which needs no set", excluding(two...), excluding(one...),
+			nil, Replaced, 0,
+		},
 		{"one prefix becomes two", excluding(one...), excluding(two...), nil, Replaced, 0},
 		{
 			"a prefix more, while older connections are counted",
-			keepingEstablished(two...), keepingEstablished(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24")...), nil, Updated, 0,
+			keepingEstablished(two...),
+			keepingEstablished(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24")...), nil,
+			Updated, 0,
 		},
 		{
 			"a prefix more, after somebody has removed ::6", manyPrefixes(0, 3), manyPrefixes(1, 3),
@@ -122,11 +132,14 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 	ns := netnstest.New(t)
 	near := rapid.Custom(func(t *rapid.T) netip.Prefix {
 		// Use few addresses and lengths, so that prefixes are adjacent or contain each other.
-		addr := netip.AddrFrom4([4]byte{255, 255, 255, byte(rapid.IntRange(0, 31).Draw(t, "address")) << 3})
+		addr := netip.AddrFrom4([4]byte{
+			255, 255, 255, byte(rapid.IntRange(0, 31).Draw(t, "address")) << 3,
+		})
 		return netip.PrefixFrom(addr, rapid.IntRange(26, 32).Draw(t, "bits"))
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		lists := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(near, AnyPrefix()), 2, 12), 1, 5).Draw(t, "lists")
+		lists := rapid.SliceOfN(rapid.SliceOfN(rapid.OneOf(near, AnyPrefix()), 2, 12), 1,
+			5).Draw(t, "lists")
 		for _, list := range lists {
 			rs := excluding(list...)
 			if _, err := Apply(ns, rs); err != nil {
@@ -142,7 +155,10 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 // nor added, so that no packet is evaluated without them.
 func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	from, to := manyPrefixes(0, 1000).Tables[0], manyPrefixes(1, 1000).Tables[0]
-	found := foundTable{Table: from, elements: map[string]int{"outbound-exclude-ipv4": 2000, "outbound-exclude-ipv6": 2000}}
+	found := foundTable{
+		Table:    from,
+		elements: map[string]int{"outbound-exclude-ipv4": 2000, "outbound-exclude-ipv6": 2000},
+	}
 	changes, elementsOnly := changedSets(&to, &found)
 	if !elementsOnly {
 		t.Fatal("the tables differ in more than elements")
@@ -152,13 +168,17 @@ func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	for _, m := range split(t, tx.Bytes()) {
 		switch m.Header.Type {
 		case messageType(unix.NFT_MSG_NEWSETELEM), messageType(unix.NFT_MSG_DELSETELEM):
-			attributes(attributes(m.Data[4:]).Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).Each(func(uint16, []byte) {
+			attributes(attributes(m.Data[4:]).Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).Each(func(
+				uint16, []byte,
+			) {
 				got[messageNames[int(m.Header.Type&0xff)]]++
 			})
 		}
 	}
 	// One prefix of each family is removed and one is added, each with two elements.
-	if want := map[string]int{"add elements": 4, "delete elements": 4}; fmt.Sprint(got) != fmt.Sprint(want) {
+	if want := map[string]int{
+		"add elements": 4, "delete elements": 4,
+	}; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v\n%s", got, want, tx)
 	}
 }
@@ -170,11 +190,20 @@ func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{
 		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},
 		{"an element less", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }"},
-		{"an element that touches another", "add element inet sluice outbound-exclude-ipv4 { 10.0.1.0/24 }"},
-		{"an element that touches two", "add element inet sluice outbound-exclude-ipv4 { 10.0.1.0-10.0.1.255, 10.0.3.0-10.0.3.255 }"},
-		{"an interval in two parts", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }\n" +
-			"add element inet sluice outbound-exclude-ipv4 { 10.0.0.0/25 }\n" +
-			"add element inet sluice outbound-exclude-ipv4 { 10.0.0.128/25 }"},
+		{
+			"an element that touches another",
+			"add element inet sluice outbound-exclude-ipv4 { 10.0.1.0/24 }",
+		},
+		{
+			"an element that touches two",
+			"add element inet sluice outbound-exclude-ipv4 { 10.0.1.0-10.0.1.255, 10.0.3.0-10.0.3.255 }",
+		},
+		{
+			"an interval in two parts",
+			"delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }\n" +
+				"add element inet sluice outbound-exclude-ipv4 { 10.0.0.0/25 }\n" +
+				"add element inet sluice outbound-exclude-ipv4 { 10.0.0.128/25 }",
+		},
 		{"no element", "flush set inet sluice outbound-exclude-ipv4"},
 	} {
 		for _, next := range []struct {
@@ -188,7 +217,8 @@ func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
 			t.Run(row.name+" "+next.name, func(t *testing.T) {
 				t.Parallel()
 				ns := netnstest.New(t)
-				applied(t, ns, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")...), Created)
+				applied(t, ns,
+					excluding(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")...), Created)
 				load(t, ns, row.commands)
 				want := excluding(next.prefixes...)
 				mended(t, ns, want)

@@ -24,7 +24,8 @@ const (
 
 	nftaBitwiseOp    = 6
 	nftaBitwiseSreg2 = 8
-	bitwiseMaskXor   = 0 // NFT_BITWISE_MASK_XOR, also implied by kernels before 5.6, without the attribute
+	// NFT_BITWISE_MASK_XOR, also implied by kernels before 5.6, without the attribute
+	bitwiseMaskXor = 0
 
 	nftaTProxyFamily  = 1
 	nftaTProxyRegAddr = 2

@@ -117,5 +117,6 @@ func (r *redirection) failure(err error) error {
 	if coded := (*types.Error)(nil); errors.As(err, &coded) {
 		return err
 	}
-	return failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", r.ref.Shown()), err)
+	return failure(CodeApply, fmt.Sprintf("the rules of pod %s cannot be installed", r.ref.Shown()),
+		err)
 }

@@ -30,8 +30,10 @@ import (
 // one, and the reason is kept.
 func TestADDLeavesOthersAlone(t *testing.T) {
 	for file, reason := range map[string]decide.Reason{
-		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit, "host-network": decide.HostNetwork,
-		"not-injected": decide.NotInjected, "opt-out-label": decide.OptOutLabel, "none": decide.InterceptionNone, "gateway": decide.ProxyType,
+		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit,
+		"host-network": decide.HostNetwork,
+		"not-injected": decide.NotInjected, "opt-out-label": decide.OptOutLabel,
+		"none": decide.InterceptionNone, "gateway": decide.ProxyType,
 	} {
 		t.Run(file, func(t *testing.T) {
 			w, ns := newWorld(t, file), netnstest.New(t)
@@ -40,11 +42,13 @@ func TestADDLeavesOthersAlone(t *testing.T) {
 				t.Errorf("result: %s", got)
 			}
 			holdsNothing(t, ns)
-			if r := c.record(t); r.Outcome != "skip" || r.Reason != string(reason) || r.Redirect != nil {
+			if r := c.record(t); r.Outcome != "skip" || r.Reason != string(reason) ||
+				r.Redirect != nil {
 				t.Errorf("record: %+v, want reason %s", r, reason)
 			}
 			line := w.logged(t)[0]
-			if line["msg"] != "ADD" || line["decision"] != "skip" || line["reason"] != string(reason) || line["why"] == "" {
+			if line["msg"] != "ADD" || line["decision"] != "skip" ||
+				line["reason"] != string(reason) || line["why"] == "" {
 				t.Errorf("log: %v", line)
 			}
 			if e := w.call("CHECK", c); e != nil {
@@ -57,9 +61,13 @@ func TestADDLeavesOthersAlone(t *testing.T) {
 // Where the runtime's own words are enough, nobody is asked for the pod.
 func TestADDAsksNobody(t *testing.T) {
 	for name, change := range map[string]func(c *sandboxCall){
-		"for no pod":                      func(c *sandboxCall) { c.args = "" },
-		"for a pod without a name":        func(c *sandboxCall) { c.args = "K8S_POD_NAMESPACE=shop" },
-		"in a namespace that is excluded": func(c *sandboxCall) { c.stdin = c.with(`"exclude_namespaces":["kube-system","shop"]`) },
+		"for no pod": func(c *sandboxCall) { c.args = "" },
+		"for a pod without a name": func(c *sandboxCall) {
+			c.args = "K8S_POD_NAMESPACE=shop"
+		},
+		"in a namespace that is excluded": func(c *sandboxCall) {
+			c.stdin = c.with(`"exclude_namespaces":["kube-system","shop"]`)
+		},
 		"for the node agent": func(c *sandboxCall) {
 			c.stdin = c.with(`"pod_namespace":"shop"`)
 			c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
@@ -94,12 +102,23 @@ func TestADDAsksForThePod(t *testing.T) {
 		outcome     string
 	}{
 		{"without selectors", `"backend":"auto"`, nil, []string{question}, "redirect"},
-		{"in a namespace that is selected", selecting, map[string]string{"mesh": "on"}, []string{question, "namespace shop"}, "redirect"},
-		{"in a namespace that is not", selecting, nil, []string{question, "namespace shop"}, "skip"},
+		{
+			"in a namespace that is selected", selecting,
+			map[string]string{"mesh": "on"},
+			[]string{question, "namespace shop"},
+			"redirect",
+		},
+		{
+			"in a namespace that is not", selecting, nil,
+			[]string{question, "namespace shop"},
+			"skip",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-			w.source.namespace = &decide.Namespace{Metadata: decide.Metadata{Name: "shop", Labels: tc.labels}}
+			w.source.namespace = &decide.Namespace{Metadata: decide.Metadata{
+				Name: "shop", Labels: tc.labels,
+			}}
 			c := newCall(t, ns)
 			c.stdin = c.with(tc.field)
 			w.add(t, c)
@@ -120,16 +139,20 @@ func TestADDKeepsARecord(t *testing.T) {
 	now := time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
 	w.Now = func() time.Time { return now }
 	w.add(t, c)
-	redirect, _, err := decide.Parameters(w.source.pod, []netip.Addr{netip.MustParseAddr("10.244.1.5")}, &decide.Settings{})
+	redirect, _, err := decide.Parameters(w.source.pod,
+		[]netip.Addr{netip.MustParseAddr("10.244.1.5")}, &decide.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := record.Record{
 		Key:     record.Key{ContainerID: c.id, IfName: "eth0"},
-		Network: "e2e", Netns: c.netns, Pod: record.Pod{Namespace: "shop", Name: podName, UID: podUID},
-		Outcome: "redirect", Reason: "mesh-pod", Backend: compat.BackendNFT, Redirect: &redirect, Time: now,
+		Network: "e2e", Netns: c.netns,
+		Pod:     record.Pod{Namespace: "shop", Name: podName, UID: podUID},
+		Outcome: "redirect", Reason: "mesh-pod", Backend: compat.BackendNFT, Redirect: &redirect,
+		Time: now,
 	}
-	if diff := cmp.Diff(want, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+	if diff := cmp.Diff(want, c.record(t),
+		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -151,12 +174,15 @@ func TestUnreadablePods(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, ns := newWorld(t, ""), netnstest.New(t)
-			w.source.err = source.WithKind(tc.kind, errors.New("API server 10.0.0.1:443: it is\nso"))
+			w.source.err = source.WithKind(tc.kind,
+				errors.New("API server 10.0.0.1:443: it is\nso"))
 			c := newCall(t, ns)
 			e := w.call("ADD", c)
 			want := types.Error{
-				Code:    tc.code,
-				Msg:     fmt.Sprintf("pod shop/%s cannot be read, so it is not known whether it is in the mesh (%s)", podName, tc.kind),
+				Code: tc.code,
+				Msg: fmt.Sprintf(
+					"pod shop/%s cannot be read, so it is not known whether it is in the mesh (%s)",
+					podName, tc.kind),
 				Details: "API server 10.0.0.1:443: it is; so",
 			}
 			if e == nil || *e != want {
@@ -167,7 +193,8 @@ func TestUnreadablePods(t *testing.T) {
 			}
 			c.wantNoRecord(t)
 			line := w.logged(t)[0]
-			if line["level"] != "error" || line["code"] != float64(tc.code) || line["error"] != want.Msg || line["details"] != want.Details ||
+			if line["level"] != "error" || line["code"] != float64(tc.code) ||
+				line["error"] != want.Msg || line["details"] != want.Details ||
 				line["decision"] != "unreadable" || line["reason"] != "pod-unreadable" {
 				t.Errorf("log: %v", line)
 			}
@@ -177,7 +204,8 @@ func TestUnreadablePods(t *testing.T) {
 			if got := w.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			if line := w.logged(t)[0]; line["level"] != "error" || line["reason"] != "pod-unreadable" || line["unreadable"] == nil {
+			if line := w.logged(t)[0]; line["level"] != "error" ||
+				line["reason"] != "pod-unreadable" || line["unreadable"] == nil {
 				t.Errorf("log: %v", line)
 			}
 			holdsNothing(t, ns)
@@ -195,14 +223,17 @@ func TestAMessageAboutALongName(t *testing.T) {
 	w := newWorld(t, "")
 	w.source.err = source.WithKind(source.Misconfigured, errors.New("no kubeconfig"))
 	c := newCall(t, netnstest.New(t))
-	c.args = "K8S_POD_NAMESPACE=" + strings.Repeat("n", 63) + ";K8S_POD_NAME=" + strings.Repeat("p", 253)
+	c.args = "K8S_POD_NAMESPACE=" + strings.Repeat("n", 63) + ";K8S_POD_NAME=" +
+		strings.Repeat("p", 253)
 	e := w.call("ADD", c)
 	const end = "… cannot be read, so it is not known whether it is in the mesh (misconfigured)"
-	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) || len(e.Msg) > 160 {
+	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) ||
+		len(e.Msg) > 160 {
 		t.Errorf("%+v", e)
 	}
 	w.Source = plugin.System().Source
-	if e := w.call("ADD", c); e == nil || !strings.HasSuffix(e.Details, "/sluice-cni-kubeconfig: no such file or directory") {
+	if e := w.call("ADD", c); e == nil ||
+		!strings.HasSuffix(e.Details, "/sluice-cni-kubeconfig: no such file or directory") {
 		t.Errorf("the details do not come to the point: %+v", e)
 	}
 }
@@ -210,10 +241,12 @@ func TestAMessageAboutALongName(t *testing.T) {
 // A namespace whose labels a selector asks for is part of what must be read.
 func TestUnreadableNamespace(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-	w.source.namespaceErr = source.WithKind(source.Forbidden, errors.New("namespace shop: not allowed"))
+	w.source.namespaceErr = source.WithKind(source.Forbidden,
+		errors.New("namespace shop: not allowed"))
 	c := newCall(t, ns)
 	c.stdin = c.with(`"enablement_selectors":[{"namespaceSelector":{}}]`)
-	if e := w.call("ADD", c); e == nil || e.Code != 100 || e.Details != "namespace shop: not allowed" {
+	if e := w.call("ADD", c); e == nil || e.Code != 100 ||
+		e.Details != "namespace shop: not allowed" {
 		t.Errorf("%+v", e)
 	}
 	holdsNothing(t, ns)
@@ -232,7 +265,8 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 	c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
 	w.add(t, c)
 	line := w.logged(t)[0]
-	if text, _ := line["configuration"].(string); line["level"] != "error" || !strings.Contains(text, "want exclude_namespaces") {
+	if text, _ := line["configuration"].(string); line["level"] != "error" ||
+		!strings.Contains(text, "want exclude_namespaces") {
 		t.Errorf("log: %v", line)
 	}
 	if e := w.call("CHECK", c); e != nil {
@@ -252,7 +286,8 @@ func TestADDThatFailsAfterOneThatDidNot(t *testing.T) {
 		t.Error("ADD succeeds")
 	}
 	holds(t, ns)
-	if diff := cmp.Diff(before, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+	if diff := cmp.Diff(before, c.record(t),
+		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
 	w.source.err, w.source.pod = nil, readPod(t, "not-injected")
@@ -277,10 +312,13 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	w, ns := newWorld(t, "wrong"), netnstest.New(t)
 	c := newCall(t, ns)
 	e := w.call("ADD", c)
-	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") || !strings.HasSuffix(e.Msg, " wrong settings") {
+	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") ||
+		!strings.HasSuffix(e.Msg, " wrong settings") {
 		t.Fatalf("%+v", e)
 	}
-	for _, part := range []string{"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT"} {
+	for _, part := range []string{
+		"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT",
+	} {
 		if !strings.Contains(e.Details, part) {
 			t.Errorf("details do not say %s: %s", part, e.Details)
 		}
@@ -288,7 +326,8 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
 		t.Errorf("too long: %+v", e)
 	}
-	if all, _ := w.logged(t)[0]["error_full"].(string); !strings.Contains(all, "variable ISTIO_DUAL_STACK of container istio-proxy") {
+	if all, _ := w.logged(t)[0]["error_full"].(string); !strings.Contains(all,
+		"variable ISTIO_DUAL_STACK of container istio-proxy") {
 		t.Errorf("the log does not list all that is wrong: %s", all)
 	}
 	holdsNothing(t, ns)
@@ -298,16 +337,20 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 // Whatever a pod says, the line about it is short enough for the node agent's socket.
 func TestALineAboutAHostilePod(t *testing.T) {
 	w := newWorld(t, "annotations")
-	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20) // of all characters these take the most room
+	// of all characters these take the most room
+	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20)
 	for name := range w.source.pod.Metadata.Annotations {
 		w.source.pod.Metadata.Annotations[name] = longest
 	}
 	validation, proxy := &w.source.pod.Spec.InitContainers[0], &w.source.pod.Spec.InitContainers[1]
 	validation.Args, proxy.SecurityContext = nil, nil
 	for _, name := range []string{
-		"INBOUND_CAPTURE_PORT", "INBOUND_TUNNEL_PORT", "PROXY_UID", "PROXY_GID", "ISTIO_INBOUND_TPROXY_MARK",
-		"ISTIO_INBOUND_TPROXY_ROUTE_TABLE", "ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
-		"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "REDIRECT_DNS", "CAPTURE_ALL_DNS", "DROP_INVALID", "DUAL_STACK",
+		"INBOUND_CAPTURE_PORT", "INBOUND_TUNNEL_PORT", "PROXY_UID", "PROXY_GID",
+		"ISTIO_INBOUND_TPROXY_MARK",
+		"ISTIO_INBOUND_TPROXY_ROUTE_TABLE", "ISTIO_OUTBOUND_OWNER_GROUPS",
+		"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+		"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "REDIRECT_DNS", "CAPTURE_ALL_DNS", "DROP_INVALID",
+		"DUAL_STACK",
 	} {
 		proxy.Env = append(proxy.Env, decide.EnvVar{Name: name, Value: longest})
 	}
@@ -315,7 +358,9 @@ func TestALineAboutAHostilePod(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	line := strings.TrimRight(w.agent.lines[0], "\n")
-	if _, err := agent.AppendJSON(nil, agent.Request{Version: agent.Version, Verb: agent.TellLog, Line: line}, agent.MaxRequest); err != nil {
+	if _, err := agent.AppendJSON(nil,
+		agent.Request{Version: agent.Version, Verb: agent.TellLog, Line: line},
+		agent.MaxRequest); err != nil {
 		t.Error(err)
 	}
 }
@@ -329,8 +374,11 @@ func TestADDRefuses(t *testing.T) {
 		text   string
 	}{
 		{
-			"a configuration with wrong fields", func(c *sandboxCall) { c.stdin = c.with(`"backend":"ebpf"`, `"api_budget":"1h"`) },
-			types.ErrInvalidNetworkConfig, `the plugin's configuration has 2 wrong fields; api_budget: "1h" is not allowed: want a duration`,
+			"a configuration with wrong fields", func(c *sandboxCall) {
+				c.stdin = c.with(`"backend":"ebpf"`, `"api_budget":"1h"`)
+			},
+			types.ErrInvalidNetworkConfig,
+			`the plugin's configuration has 2 wrong fields; api_budget: "1h" is not allowed: want a duration`,
 		},
 		{
 			"what is no configuration", func(c *sandboxCall) { c.stdin = `[]` },
@@ -338,7 +386,8 @@ func TestADDRefuses(t *testing.T) {
 		},
 		{
 			"CNI_ARGS without pairs", func(c *sandboxCall) { c.args = "K8S_POD_NAME" },
-			types.ErrInvalidEnvironmentVariables, `CNI_ARGS: "K8S_POD_NAME" is not a pair KEY=VALUE`,
+			types.ErrInvalidEnvironmentVariables,
+			`CNI_ARGS: "K8S_POD_NAME" is not a pair KEY=VALUE`,
 		},
 		{
 			"a container id that is a path", func(c *sandboxCall) { c.id = "../x" },
@@ -353,7 +402,10 @@ func TestADDRefuses(t *testing.T) {
 			types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host",
 		},
 		{
-			"a result that is none", func(c *sandboxCall) { c.prevResult = `"none"`; c.stdin = c.with() },
+			"a result that is none", func(c *sandboxCall) {
+				c.prevResult = `"none"`
+				c.stdin = c.with()
+			},
 			types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
 		},
 		{
@@ -366,7 +418,9 @@ func TestADDRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-			w.Backend = func(compat.BackendName) (compat.Backend, error) { panic("a backend was asked for") }
+			w.Backend = func(compat.BackendName) (compat.Backend, error) {
+				panic("a backend was asked for")
+			}
 			c := newCall(t, ns)
 			tc.change(&c)
 			e := w.call("ADD", c)
@@ -380,7 +434,8 @@ func TestADDRefuses(t *testing.T) {
 			if strings.Contains(tc.name, "configuration") {
 				return
 			}
-			if lines := w.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" || lines[0]["code"] != float64(tc.code) || lines[0]["decision"] == nil {
+			if lines := w.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" ||
+				lines[0]["code"] != float64(tc.code) || lines[0]["decision"] == nil {
 				t.Errorf("log: %v", lines)
 			}
 		})

@@ -31,7 +31,9 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 		return notes
 	}
 	r.IPv6 = true
-	return slices.DeleteFunc(notes, func(n decide.Note) bool { return n.Kind == decide.IPv6Uncaptured })
+	return slices.DeleteFunc(notes, func(n decide.Note) bool {
+		return n.Kind == decide.IPv6Uncaptured
+	})
 }
 
 // shareRules updates the records of the other attachments: the namespace has the new rules.

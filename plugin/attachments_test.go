@@ -63,9 +63,13 @@ func TestSeveralAttachments(t *testing.T) {
 // left alone says nothing about this one.
 func TestAttachmentsThatAreNotBeside(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
-		"of another container":       func(r *record.Record) { r.ContainerID = strings.Repeat("e", 63) },
-		"in another namespace":       func(r *record.Record) { r.Netns = "/run/netns/other" },
-		"of one that is left alone":  func(r *record.Record) { r.Redirect, r.Outcome = nil, "skip" },
+		"of another container": func(r *record.Record) {
+			r.ContainerID = strings.Repeat("e", 63)
+		},
+		"in another namespace": func(r *record.Record) { r.Netns = "/run/netns/other" },
+		"of one that is left alone": func(r *record.Record) {
+			r.Redirect, r.Outcome = nil, "skip"
+		},
 		"of a container named alike": func(r *record.Record) { r.ContainerID += "f" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +88,8 @@ func TestAttachmentsThatAreNotBeside(t *testing.T) {
 				t.Errorf("record: %+v", r.Redirect)
 			}
 			r, err := store.Get(other.Key)
-			if diff := cmp.Diff(other, r, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" || err != nil {
+			if diff := cmp.Diff(other, r,
+				cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" || err != nil {
 				t.Errorf("the other record: %s, %v", diff, err)
 			}
 		})

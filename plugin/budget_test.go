@@ -52,11 +52,13 @@ func TestBudgetOfAllQuestions(t *testing.T) {
 				w := newWorld(t, "sidecar")
 				w.Source = func(*config.Config) source.Source { return slow{w.source, tc.podTakes} }
 				c := newCall(t, ns)
-				c.stdin = c.with(`"api_budget":"5s"`, `"enablement_selectors":[{"namespaceSelector":{}}]`)
+				c.stdin = c.with(`"api_budget":"5s"`,
+					`"enablement_selectors":[{"namespaceSelector":{}}]`)
 				for _, verb := range []string{"ADD", "CHECK"} {
 					start := time.Now()
 					e := w.call(verb, c)
-					if e == nil || e.Code != 11 || !strings.Contains(e.Details, "there is no more time after 6s") {
+					if e == nil || e.Code != 11 ||
+						!strings.Contains(e.Details, "there is no more time after 6s") {
 						t.Errorf("%s: %+v", verb, e)
 					}
 					if took := time.Since(start); took != 6*time.Second {

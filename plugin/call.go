@@ -44,9 +44,11 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 		c.config = config.ParseLenient(args.StdinData)
 	}
 	named, err := parseArgs(args.Args)
-	c.ref, c.store, c.entry = named.Ref, record.In(c.config.RunDir), newEntry(verb, named.Ref, args, p.Now())
+	c.ref, c.store, c.entry = named.Ref, record.In(c.config.RunDir),
+		newEntry(verb, named.Ref, args, p.Now())
 	if keyErr := keyOf(args).Validate(); err == nil && keyErr != nil {
-		err = failure(types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is not allowed", keyErr)
+		err = failure(types.ErrInvalidEnvironmentVariables,
+			"CNI_CONTAINERID or CNI_IFNAME is not allowed", keyErr)
 	}
 	if err == nil && wrong != nil {
 		err = c.tolerate(wrong)
@@ -98,7 +100,9 @@ func (c *call) end(err error) {
 
 // attachment returns what the runtime passes about the pod.
 func (c *call) attachment() decide.Attachment {
-	return decide.Attachment{Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations}
+	return decide.Attachment{
+		Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations,
+	}
 }
 
 // podUnreadable is the reason for a pod that cannot be read. Package decide does not know it.
@@ -175,7 +179,8 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	addresses, err := addressesOf(result)
 	if err != nil {
-		return nil, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong", err)
+		return nil, failure(types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
+			err)
 	}
 	if len(decide.Deciding(addresses)) > 0 {
 		return addresses, nil

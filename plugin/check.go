@@ -74,7 +74,8 @@ func (c *call) expected() (expectation, error) {
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		return expectation{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong", err)
+		return expectation{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong",
+			err)
 	}
 	d, pod, err := c.decide()
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 func TestDELWithoutAnything(t *testing.T) {
 	host := netnstest.New(t)
 	for name, stdin := range map[string]string{
-		"no standard input": "", "no JSON": "{", "no name": `{"cniVersion":"1.0.0"}`, "no version": `{"name":"e2e"}`,
+		"no standard input": "", "no JSON": "{", "no name": `{"cniVersion":"1.0.0"}`,
+		"no version":                  `{"name":"e2e"}`,
 		"a version that there is not": `{"cniVersion":"7.0.0","name":"e2e"}`,
 		"a wrong field":               `{"cniVersion":"1.0.0","name":"e2e","backend":"ebpf"}`,
 		"a namespace that is gone":    `{"cniVersion":"1.0.0","name":"e2e"}`,
@@ -85,7 +86,8 @@ func TestDELThatIsRefusedLeavesRules(t *testing.T) {
 		execute(t, host, "DEL", other).silent(t)
 		holds(t, ns)
 		keys, err := record.In(c.runDir).Keys()
-		if want := []record.Key{{ContainerID: c.id, IfName: "eth0"}}; err != nil || !slices.Equal(keys, want) {
+		if want := []record.Key{{ContainerID: c.id, IfName: "eth0"}}; err != nil ||
+			!slices.Equal(keys, want) {
 			t.Errorf("records: %v, %v; want %v", keys, err, want)
 		}
 	})
@@ -121,7 +123,9 @@ func TestDELThatIsRefusedInTheNamespaceOfTheHost(t *testing.T) {
 func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	host := netnstest.New(t)
 	without := func(environment []string) []string {
-		return slices.DeleteFunc(environment, func(pair string) bool { return strings.HasPrefix(pair, "CNI_PATH=") })
+		return slices.DeleteFunc(environment, func(pair string) bool {
+			return strings.HasPrefix(pair, "CNI_PATH=")
+		})
 	}
 	t.Run("all is there", func(t *testing.T) {
 		w := newWorld(t, "plain")
@@ -143,7 +147,8 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 		cmd.Env, cmd.Stdin = without(cmd.Env), silent
 		out := run(t, host, cmd)
 		out.silent(t)
-		if !strings.Contains(out.stderr, "DEL continues without its configuration: standard input has not ended after 1s") {
+		if !strings.Contains(out.stderr,
+			"DEL continues without its configuration: standard input has not ended after 1s") {
 			t.Errorf("standard error: %q", out.stderr)
 		}
 	})
@@ -182,7 +187,8 @@ func TestDELWithALongConfiguration(t *testing.T) {
 			_ = errors.Join(out.Close(), in.Close()) // the writer ends too
 			writer.Wait()
 			ended.silent(t)
-			if (ended.stderr == "") != (tc.stderr == "") || !strings.Contains(ended.stderr, tc.stderr) {
+			if (ended.stderr == "") != (tc.stderr == "") ||
+				!strings.Contains(ended.stderr, tc.stderr) {
 				t.Errorf("standard error: %q", ended.stderr)
 			}
 			_, err = os.Stat(filepath.Join(c.runDir, "attachments", c.id+":eth0.json"))

@@ -42,7 +42,8 @@ func newEntry(verb string, ref source.Ref, args *skel.CmdArgs, now time.Time) en
 			Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
 		},
 		fields: []zap.Field{
-			zap.String("pod", ref.Name), zap.String("namespace", ref.Namespace), zap.String("uid", ref.UID),
+			zap.String("pod", ref.Name), zap.String("namespace", ref.Namespace),
+			zap.String("uid", ref.UID),
 			zap.String("sandbox", args.ContainerID), zap.String("ifname", args.IfName),
 		},
 	}
@@ -81,7 +82,8 @@ func (e *entry) notes(notes []decide.Note) {
 func (e *entry) applied(r compat.Result) {
 	e.add.Backend, e.add.Bytes = string(r.Backend), r.Bytes
 	e.put(zap.String("backend", string(r.Backend)), zap.String("outcome", string(r.Outcome)),
-		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes), zap.Int("transaction_bytes", r.Bytes))
+		zap.Int("rules", r.Rules), zap.Int("routes", r.Routes),
+		zap.Int("transaction_bytes", r.Bytes))
 }
 
 // maxFullError keeps a log line short enough for the node agent's socket, whatever the settings of
@@ -125,7 +127,9 @@ func failureFields(err error) []zap.Field {
 	if !errors.As(err, &f) {
 		return []zap.Field{zap.Error(err)}
 	}
-	return []zap.Field{zap.Uint("code", f.Code), zap.String("error", f.Msg), zap.String("details", f.Details)}
+	return []zap.Field{
+		zap.Uint("code", f.Code), zap.String("error", f.Msg), zap.String("details", f.Details),
+	}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

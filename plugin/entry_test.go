@@ -72,7 +72,8 @@ func TestRecordsThatCannotBeShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(c.runDir, "attachments", c.id+":"+name+".json"), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(c.runDir, "attachments", c.id+":"+name+".json"), data,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,8 +17,9 @@ const (
 	CodePod        uint = 100 // the pod cannot be read
 	CodeParameters uint = 101 // the pod asks for what is not allowed
 	CodeApply      uint = 102 // the kernel refused the rules
-	CodeVerify     uint = 103 // the kernel has other rules than it was given, or they cannot be read
-	CodeDrift      uint = 104 // CHECK found differences
+	// the kernel has other rules than it was given, or they cannot be read
+	CodeVerify uint = 103
+	CodeDrift  uint = 104 // CHECK found differences
 )
 
 const (

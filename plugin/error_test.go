@@ -19,12 +19,18 @@ import (
 
 // specified are the codes of the specification by their names in Go.
 var specified = map[string]uint{
-	"ErrIncompatibleCNIVersion": types.ErrIncompatibleCNIVersion, "ErrUnsupportedField": types.ErrUnsupportedField,
-	"ErrUnknownContainer": types.ErrUnknownContainer, "ErrInvalidEnvironmentVariables": types.ErrInvalidEnvironmentVariables,
-	"ErrIOFailure": types.ErrIOFailure, "ErrDecodingFailure": types.ErrDecodingFailure,
-	"ErrInvalidNetworkConfig": types.ErrInvalidNetworkConfig, "ErrInvalidNetNS": types.ErrInvalidNetNS,
-	"ErrTryAgainLater": types.ErrTryAgainLater, "ErrPluginNotAvailable": types.ErrPluginNotAvailable,
-	"ErrLimitedConnectivity": types.ErrLimitedConnectivity, "ErrInternal": types.ErrInternal,
+	"ErrIncompatibleCNIVersion":      types.ErrIncompatibleCNIVersion,
+	"ErrUnsupportedField":            types.ErrUnsupportedField,
+	"ErrUnknownContainer":            types.ErrUnknownContainer,
+	"ErrInvalidEnvironmentVariables": types.ErrInvalidEnvironmentVariables,
+	"ErrIOFailure":                   types.ErrIOFailure,
+	"ErrDecodingFailure":             types.ErrDecodingFailure,
+	"ErrInvalidNetworkConfig":        types.ErrInvalidNetworkConfig,
+	"ErrInvalidNetNS":                types.ErrInvalidNetNS,
+	"ErrTryAgainLater":               types.ErrTryAgainLater,
+	"ErrPluginNotAvailable":          types.ErrPluginNotAvailable,
+	"ErrLimitedConnectivity":         types.ErrLimitedConnectivity,
+	"ErrInternal":                    types.ErrInternal,
 }
 
 // The package's documentation has the codes of all errors that the program returns, and no others.
@@ -34,7 +40,8 @@ func TestDocumentedCodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	documented := map[uint]bool{}
-	for _, row := range regexp.MustCompile(`(?m)^//\t *(\d+)  `).FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^//\t *(\d+)  `).FindAllStringSubmatch(string(text),
+		-1) {
 		documented[number(t, row[1])] = true
 	}
 	returned := map[uint]bool{types.ErrIncompatibleCNIVersion: true} // by package skel
@@ -55,7 +62,8 @@ func TestDocumentedCodes(t *testing.T) {
 			case *ast.SelectorExpr:
 				if code, known := specified[n.Sel.Name]; known {
 					returned[code] = true
-				} else if of, _ := n.X.(*ast.Ident); of != nil && of.Name == "types" && strings.HasPrefix(n.Sel.Name, "Err") && n.Sel.Name != "Error" {
+				} else if of, _ := n.X.(*ast.Ident); of != nil && of.Name == "types" &&
+					strings.HasPrefix(n.Sel.Name, "Err") && n.Sel.Name != "Error" {
 					t.Errorf("%s: the code of %s is not known here", name, n.Sel.Name)
 				}
 			case *ast.ValueSpec:
@@ -66,7 +74,8 @@ func TestDocumentedCodes(t *testing.T) {
 			return true
 		})
 	}
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(returned)), slices.Sorted(maps.Keys(documented))); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(returned)),
+		slices.Sorted(maps.Keys(documented))); diff != "" {
 		t.Errorf("codes (-returned +documented):\n%s", diff)
 	}
 }

@@ -44,7 +44,8 @@ func command(t *testing.T, verb string, c sandboxCall) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, exe)
 	cmd.Env = []string{
-		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id, "CNI_IFNAME=" + cmp.Or(c.ifname, "eth0"),
+		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id,
+		"CNI_IFNAME=" + cmp.Or(c.ifname, "eth0"),
 		"CNI_NETNS=" + c.netns, "CNI_ARGS=" + c.args,
 		// Under the race detector a program sleeps a second at its end, and one that counts
 		// coverage asks where to write it.
@@ -71,7 +72,8 @@ func (o output) failed(t *testing.T) types.Error {
 	t.Helper()
 	var e types.Error
 	if err := json.Unmarshal([]byte(o.stdout), &e); err != nil || o.status != 1 || e.Code == 0 {
-		t.Fatalf("status %d, stdout %q, stderr %q; want an error in JSON and status 1", o.status, o.stdout, o.stderr)
+		t.Fatalf("status %d, stdout %q, stderr %q; want an error in JSON and status 1", o.status,
+			o.stdout, o.stderr)
 	}
 	return e
 }
@@ -80,7 +82,8 @@ func (o output) failed(t *testing.T) types.Error {
 func (o output) silent(t *testing.T) {
 	t.Helper()
 	if o.status != 0 || o.stdout != "" {
-		t.Errorf("status %d, stdout %q, stderr %q; want 0 and nothing", o.status, o.stdout, o.stderr)
+		t.Errorf("status %d, stdout %q, stderr %q; want 0 and nothing", o.status, o.stdout,
+			o.stderr)
 	}
 }
 
@@ -97,7 +100,8 @@ func TestTheExecutable(t *testing.T) {
 	server.Put(podFile(t, "sidecar"))
 	c := newCall(t, pod)
 	c.netns = pathOf(pod)
-	server.WriteKubeconfig(filepath.Join(c.runDir, "sluice-cni-kubeconfig"), func(_, _ map[string]any) {})
+	server.WriteKubeconfig(filepath.Join(c.runDir, "sluice-cni-kubeconfig"),
+		func(_, _ map[string]any) {})
 
 	if out := execute(t, host, "STATUS", c); out.status != 0 || out.stdout != "" {
 		t.Errorf("STATUS: %+v", out)
@@ -115,11 +119,14 @@ func TestTheExecutable(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.stderr), &line); err != nil {
 		t.Fatalf("standard error is not one line of JSON: %q", out.stderr)
 	}
-	if line.Pod != podName || line.Namespace != "shop" || line.Sandbox != c.id || line.Decision != "redirect" ||
-		line.Reason != "mesh-pod" || line.Backend != "nft" || line.DurationMS <= 0 || line.TransactionBytes == 0 {
+	if line.Pod != podName || line.Namespace != "shop" || line.Sandbox != c.id ||
+		line.Decision != "redirect" ||
+		line.Reason != "mesh-pod" || line.Backend != "nft" || line.DurationMS <= 0 ||
+		line.TransactionBytes == 0 {
 		t.Errorf("log line: %s", out.stderr)
 	}
-	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil || string(file) != out.stderr {
+	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||
+		string(file) != out.stderr {
 		t.Errorf("log file: %q, %v; want %q", file, err, out.stderr)
 	}
 	execute(t, host, "CHECK", c).silent(t)
@@ -127,18 +134,21 @@ func TestTheExecutable(t *testing.T) {
 	execute(t, host, "DEL", c).silent(t)
 	c.stdin = c.with(`"cni.dev/valid-attachments":[]`)
 	execute(t, host, "GC", c).silent(t)
-	if out := execute(t, host, "VERSION", c); !strings.Contains(out.stdout, `"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`) {
+	if out := execute(t, host, "VERSION", c); !strings.Contains(out.stdout,
+		`"supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]`) {
 		t.Errorf("VERSION: %+v", out)
 	}
 	token := server.Token()
 	server.SetToken("another")
-	if e := execute(t, host, "ADD", c).failed(t); e.Code != 100 || !strings.Contains(e.Msg, "unauthorized") {
+	if e := execute(t, host, "ADD", c).failed(t); e.Code != 100 ||
+		!strings.Contains(e.Msg, "unauthorized") {
 		t.Errorf("ADD with a token that is not accepted: %+v", e)
 	}
 	if e := execute(t, host, "STATUS", c).failed(t); e.Code != types.ErrPluginNotAvailable {
 		t.Errorf("STATUS with a token that is not accepted: %+v", e)
 	}
-	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil || strings.Contains(string(file), token) {
+	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||
+		strings.Contains(string(file), token) {
 		t.Errorf("the log has the token, or cannot be read: %v", err)
 	}
 }

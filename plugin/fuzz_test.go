@@ -33,16 +33,21 @@ func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
 func FuzzVerbs(f *testing.F) {
 	c := newCall(f, nil)
 	f.Add([]byte(c.stdin), c.args, c.id)
-	f.Add([]byte(c.with(`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`, `"log_level":"debug"`)), "", "x")
-	f.Add([]byte(c.with(`"cni.dev/valid-attachments":[{"containerID":"../x","ifname":"eth0"}]`)), "K8S_POD_NAME=../../x;K8S_POD_NAMESPACE=;", "..")
+	f.Add([]byte(c.with(`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
+		`"log_level":"debug"`)), "", "x")
+	f.Add([]byte(c.with(`"cni.dev/valid-attachments":[{"containerID":"../x","ifname":"eth0"}]`)),
+		"K8S_POD_NAME=../../x;K8S_POD_NAMESPACE=;", "..")
 	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"1.2.3.4/5"}}}`), "=;=;=", "a:b")
-	f.Add([]byte(`{"cniVersion":"0.4.0","name":"n","prevResult":{"ips":[{"address":"::1%lo/128"}]}}`), "K8S_POD_NAME=a=b", "a\x00b")
+	f.Add([]byte(
+		`{"cniVersion":"0.4.0","name":"n","prevResult":{"ips":[{"address":"::1%lo/128"}]}}`), "K8S_POD_NAME=a=b", "a\x00b")
 	w := newWorld(f, "sidecar")
 	w.Backend = func(compat.BackendName) (compat.Backend, error) { return idle{}, nil }
 	w.Now = func() time.Time { return time.Unix(0, 0) }
 	f.Fuzz(func(t *testing.T, stdin []byte, args, id string) {
 		w.source.asked = nil
-		call := sandboxCall{id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: confined(stdin)}
+		call := sandboxCall{
+			id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: confined(stdin),
+		}
 		for _, verb := range []string{"ADD", "CHECK", "DEL", "GC", "STATUS"} {
 			w.stdout.Reset()
 			w.stderr.Reset()
@@ -54,7 +59,8 @@ func FuzzVerbs(f *testing.F) {
 				t.Errorf("%s prints %q and returns %v", verb, w.stdout.String(), e)
 			case e != nil && (e.Code == 0 || e.Code == 999 || verb == "DEL"):
 				t.Errorf("%s: %+v", verb, e)
-			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 || strings.ContainsFunc(e.Error(), isControl)):
+			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 ||
+				strings.ContainsFunc(e.Error(), isControl)):
 				t.Errorf("%s: %q", verb, e)
 			}
 		}

@@ -37,7 +37,8 @@ func (p *Plugin) panicked(v any, stack []byte) error {
 		v, stack = inner.Value, inner.Stack
 	}
 	fmt.Fprintf(p.Stderr, "panic: %v\n%s\n", v, stack)
-	return types.NewError(types.ErrInternal, line(fmt.Sprintf("a defect of the plugin: %v", v)), place(string(stack)))
+	return types.NewError(types.ErrInternal, line(fmt.Sprintf("a defect of the plugin: %v", v)),
+		place(string(stack)))
 }
 
 // place returns where a panic happened: the first function of ours below the call of panic in the

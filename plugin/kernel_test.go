@@ -23,14 +23,18 @@ type backend struct {
 	check func(*netns.NS, rules.Ruleset) (compat.Comparison, error)
 }
 
-func (b backend) Apply(ns *netns.NS, rs rules.Ruleset, since compat.Snapshot) (compat.Result, error) {
+func (b backend) Apply(
+	ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
+) (compat.Result, error) {
 	if b.apply != nil {
 		return b.apply(ns, rs)
 	}
 	return b.Backend.Apply(ns, rs, since)
 }
 
-func (b backend) Check(ns *netns.NS, rs rules.Ruleset, since compat.Snapshot) (compat.Comparison, error) {
+func (b backend) Check(
+	ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
+) (compat.Comparison, error) {
 	if b.check != nil {
 		return b.check(ns, rs)
 	}
@@ -48,7 +52,9 @@ func (w *world) use(t *testing.T, b backend) {
 
 // other is what a kernel says that has not what it was given.
 func other(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
-	d := rules.Difference{Kind: rules.Missing, Where: "chain inet sluice nat-output", Want: "redirect"}
+	d := rules.Difference{
+		Kind: rules.Missing, Where: "chain inet sluice nat-output", Want: "redirect",
+	}
 	return compat.Comparison{Backend: compat.BackendNFT, Differences: []rules.Difference{d}}, nil
 }
 
@@ -56,11 +62,13 @@ func other(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 func TestADDThatTheKernelRefuses(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	w.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
-		return compat.Result{}, errors.New("add rule inet sluice nat-output: operation not supported\nload nft_redir")
+		return compat.Result{}, errors.New(
+			"add rule inet sluice nat-output: operation not supported\nload nft_redir")
 	}})
 	c := newCall(t, ns)
 	e := w.call("ADD", c)
-	if e == nil || e.Code != 102 || e.Msg != "the rules of pod shop/"+podName+" cannot be installed" ||
+	if e == nil || e.Code != 102 ||
+		e.Msg != "the rules of pod shop/"+podName+" cannot be installed" ||
 		e.Details != "add rule inet sluice nat-output: operation not supported; load nft_redir" {
 		t.Errorf("%+v", e)
 	}
@@ -74,7 +82,8 @@ func TestADDThatIsNotVerified(t *testing.T) {
 	c := newCall(t, ns)
 	w.use(t, backend{check: other})
 	e := w.call("ADD", c)
-	if e == nil || e.Code != 103 || !strings.Contains(e.Details, "missing in chain inet sluice nat-output: redirect") {
+	if e == nil || e.Code != 103 ||
+		!strings.Contains(e.Details, "missing in chain inet sluice nat-output: redirect") {
 		t.Errorf("%+v", e)
 	}
 	holdsNothing(t, ns)
@@ -100,11 +109,13 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 			return compat.Result{}, err
 		}
 		r, err := b.Apply(ns, rs, compat.Snapshot{})
-		return r, errors.Join(err, errors.New("the rules are in place, but not all old routes are gone: busy"))
+		return r, errors.Join(err,
+			errors.New("the rules are in place, but not all old routes are gone: busy"))
 	}})
 	for range 2 { // ADD is repeated
 		e := w.call("ADD", c)
-		if e == nil || e.Code != 102 || e.Details != "the rules are in place, but not all old routes are gone: busy" {
+		if e == nil || e.Code != 102 ||
+			e.Details != "the rules are in place, but not all old routes are gone: busy" {
 			t.Errorf("%+v", e)
 		}
 		holdsNothing(t, ns)
@@ -121,7 +132,8 @@ func TestADDThatFailsWithRulesInPlace(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	holds(t, ns)
-	if diff := cmp.Diff(before, c.record(t), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+	if diff := cmp.Diff(before, c.record(t),
+		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -135,7 +147,8 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 		return compat.Comparison{}, errors.New("receive: no buffer space available")
 	}}
 	want := types.Error{
-		Code: 103, Msg: "the rules that pod shop/" + podName + " has cannot be read", Details: "receive: no buffer space available",
+		Code: 103, Msg: "the rules that pod shop/" + podName + " has cannot be read",
+		Details: "receive: no buffer space available",
 	}
 	w.use(t, unreadable)
 	if e := w.call("ADD", c); e == nil || *e != want {
@@ -173,30 +186,40 @@ func TestADDByLegacy(t *testing.T) {
 // inside of a namespace. It is logged and counted as any other error.
 func TestPanics(t *testing.T) {
 	for name, panics := range map[string]func(ns *netns.NS) error{
-		"here":             func(*netns.NS) error { panic("impossible\nvalue") },
-		"in the namespace": func(ns *netns.NS) error { return ns.Do(func() error { panic("impossible\nvalue") }) },
+		"here": func(*netns.NS) error { panic("impossible\nvalue") },
+		"in the namespace": func(ns *netns.NS) error {
+			return ns.Do(func() error { panic("impossible\nvalue") })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-			w.use(t, backend{apply: func(ns *netns.NS, _ rules.Ruleset) (compat.Result, error) { return compat.Result{}, panics(ns) }})
+			w.use(t, backend{apply: func(ns *netns.NS, _ rules.Ruleset) (compat.Result, error) {
+				return compat.Result{}, panics(ns)
+			}})
 			e := w.call("ADD", newCall(t, ns))
-			if e == nil || e.Code != 999 || e.Msg != "a defect of the plugin: impossible value" || !strings.Contains(e.Details, "kernel_test.go:") {
+			if e == nil || e.Code != 999 || e.Msg != "a defect of the plugin: impossible value" ||
+				!strings.Contains(e.Details, "kernel_test.go:") {
 				t.Errorf("%+v", e)
 			}
 			if w.stdout.Len() > 0 || !strings.Contains(w.stderr.String(), "goroutine ") {
-				t.Errorf("standard output %q, standard error %q", w.stdout.String(), w.stderr.String())
+				t.Errorf("standard output %q, standard error %q", w.stdout.String(),
+					w.stderr.String())
 			}
-			if reported := w.agent.last(t); reported.Result != "error" || reported.Decision != "redirect" || reported.Name != podName {
+			if reported := w.agent.last(t); reported.Result != "error" ||
+				reported.Decision != "redirect" || reported.Name != podName {
 				t.Errorf("reported %+v", reported)
 			}
-			if lines := w.agent.lines; len(lines) != 1 || !strings.Contains(lines[0], `"error":"a defect of the plugin: impossible value"`) ||
+			if lines := w.agent.lines; len(lines) != 1 ||
+				!strings.Contains(lines[0], `"error":"a defect of the plugin: impossible value"`) ||
 				!strings.Contains(lines[0], `"pod":"`+podName+`"`) {
 				t.Errorf("logged %q", lines)
 			}
 		})
 	}
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-	w.use(t, backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) { panic("impossible") }})
+	w.use(t, backend{check: func(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
+		panic("impossible")
+	}})
 	c := newCall(t, ns)
 	if e := w.call("ADD", c); e == nil || e.Code != 999 {
 		t.Errorf("a defect after the rules are there: %+v", e)

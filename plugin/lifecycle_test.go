@@ -47,8 +47,20 @@ func answers(t *testing.T, bed *testbed.Bed, out, in testbed.Name) {
 		call testbed.Call
 		want testbed.Name
 	}{
-		{testbed.Call{From: testbed.FromPod, Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")}, out},
-		{testbed.Call{From: testbed.FromNeighbour, Network: "tcp", To: netip.MustParseAddrPort("10.244.1.5:8080")}, in},
+		{
+			testbed.Call{
+				From: testbed.FromPod, Owner: testbed.ApplicationOwner, Network: "tcp",
+				To: netip.MustParseAddrPort("10.9.9.9:80"),
+			},
+			out,
+		},
+		{
+			testbed.Call{
+				From: testbed.FromNeighbour, Network: "tcp",
+				To: netip.MustParseAddrPort("10.244.1.5:8080"),
+			},
+			in,
+		},
 	} {
 		tc.call.Timeout = 20 * time.Second // on a busy machine
 		if got, err := bed.Dial(tc.call); err != nil || got.By != tc.want {
@@ -64,8 +76,14 @@ func TestLifeOfAPod(t *testing.T) {
 		proxy               testbed.ProxyOptions
 	}{
 		{"redirect", "sidecar", "auto", testbed.ProxyOptions{Owner: testbed.ProxyOwner}},
-		{"tproxy", "tproxy", "auto", testbed.ProxyOptions{Owner: testbed.TProxyOwner, Transparent: true}},
-		{"redirect by legacy", "sidecar", "legacy", testbed.ProxyOptions{Owner: testbed.ProxyOwner}},
+		{
+			"tproxy", "tproxy", "auto",
+			testbed.ProxyOptions{Owner: testbed.TProxyOwner, Transparent: true},
+		},
+		{
+			"redirect by legacy", "sidecar", "legacy",
+			testbed.ProxyOptions{Owner: testbed.ProxyOwner},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bed := newPod(t, tc.proxy)
@@ -88,7 +106,9 @@ func TestLifeOfAPod(t *testing.T) {
 
 			tamper(t, bed.Pod)
 			e := w.call("CHECK", c)
-			if e == nil || e.Code != 104 || !strings.Contains(e.Msg, "is not redirected as it should be") || !strings.Contains(e.Details, "missing") {
+			if e == nil || e.Code != 104 ||
+				!strings.Contains(e.Msg, "is not redirected as it should be") ||
+				!strings.Contains(e.Details, "missing") {
 				t.Errorf("CHECK of a pod whose rules are gone: %+v", e)
 			}
 			w.source.pod = readPod(t, tc.file)
@@ -96,7 +116,8 @@ func TestLifeOfAPod(t *testing.T) {
 			answers(t, bed, testbed.Outbound, testbed.Inbound)
 			w.stderr.Reset()
 			w.add(t, c)
-			if line := w.logged(t)[0]; line["outcome"] != "unchanged" || line["backend"] != string(c.record(t).Backend) {
+			if line := w.logged(t)[0]; line["outcome"] != "unchanged" ||
+				line["backend"] != string(c.record(t).Backend) {
 				t.Errorf("log of an ADD that finds all as it should be: %v", line)
 			}
 
@@ -190,7 +211,8 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"}]}`
 	c.stdin = c.with()
 	e := w.call("ADD", c)
-	if e == nil || e.Code != 101 || !strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
+	if e == nil || e.Code != 101 ||
+		!strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
 		t.Errorf("%+v", e)
 	}
 }
@@ -199,7 +221,9 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 // a moment.
 func TestDELLeavesRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){
-		"of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) { c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id },
+		"of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) {
+			c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id
+		},
 		"of the pod's other attachment": func(t *testing.T, c *sandboxCall) {
 			other := c.record(t)
 			other.IfName = "net1"
@@ -224,7 +248,9 @@ func TestDELLeavesRules(t *testing.T) {
 				t.Errorf("DEL: %v", e)
 			}
 			holds(t, ns)
-			if _, err := record.In(c.runDir).Get(record.Key{ContainerID: c.id, IfName: "eth0"}); err == nil {
+			if _, err := record.In(c.runDir).Get(record.Key{
+				ContainerID: c.id, IfName: "eth0",
+			}); err == nil {
 				t.Error("the record is still there")
 			}
 		})
@@ -270,16 +296,25 @@ func TestCHECKThatCannotTell(t *testing.T) {
 		change func(w *world, c *sandboxCall)
 		code   uint
 	}{
-		{"the namespace is gone", func(_ *world, c *sandboxCall) { c.netns = "/run/netns/gone" }, types.ErrInvalidNetNS},
+		{"the namespace is gone", func(_ *world, c *sandboxCall) {
+			c.netns = "/run/netns/gone"
+		}, types.ErrInvalidNetNS},
 		{
-			"the pod cannot be read", func(w *world, _ *sandboxCall) { w.source.err = errors.New("no answer") },
+			"the pod cannot be read", func(w *world, _ *sandboxCall) {
+				w.source.err = errors.New("no answer")
+			},
 			types.ErrTryAgainLater,
 		},
 		{
-			"the result is wrong", func(_ *world, c *sandboxCall) { c.prevResult = "7"; c.stdin = c.with() },
+			"the result is wrong", func(_ *world, c *sandboxCall) {
+				c.prevResult = "7"
+				c.stdin = c.with()
+			},
 			types.ErrInvalidNetworkConfig,
 		},
-		{"the configuration is wrong", func(_ *world, c *sandboxCall) { c.stdin = c.with(`"backend":"x"`) }, types.ErrInvalidNetworkConfig},
+		{"the configuration is wrong", func(_ *world, c *sandboxCall) {
+			c.stdin = c.with(`"backend":"x"`)
+		}, types.ErrInvalidNetworkConfig},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
@@ -304,7 +339,8 @@ func TestDELInTheNamespaceOfTheHost(t *testing.T) {
 			return idle{}, nil
 		}
 		if e := w.call("DEL", c); e != nil || found != asked {
-			t.Errorf("override %q: %v, a backend was asked for: %t, want %t", override, e, found, asked)
+			t.Errorf("override %q: %v, a backend was asked for: %t, want %t", override, e, found,
+				asked)
 		}
 	}
 }

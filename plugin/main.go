@@ -39,8 +39,9 @@ func Main(version string) int {
 // environment names the attachment, and the valid part of the configuration the run directory.
 func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error {
 	args := &skel.CmdArgs{
-		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"), Netns: os.Getenv("CNI_NETNS"),
-		Args: os.Getenv("CNI_ARGS"), NetnsOverride: os.Getenv("CNI_NETNS_OVERRIDE"),
+		ContainerID: os.Getenv("CNI_CONTAINERID"), IfName: os.Getenv("CNI_IFNAME"),
+		Netns: os.Getenv("CNI_NETNS"),
+		Args:  os.Getenv("CNI_ARGS"), NetnsOverride: os.Getenv("CNI_NETNS_OVERRIDE"),
 	}
 	if keyOf(args).Validate() != nil {
 		return refusal

@@ -59,7 +59,8 @@ func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
 	if err != nil || len(differences) == 0 {
 		return err
 	}
-	return r.differ(CodeVerify, "the kernel has other rules for pod "+r.ref.Shown()+" than it was given",
+	return r.differ(CodeVerify,
+		"the kernel has other rules for pod "+r.ref.Shown()+" than it was given",
 		differences)
 }
 

@@ -65,14 +65,19 @@ func TestTheAgentIsToldOfEveryADD(t *testing.T) {
 		{
 			"no pod of Kubernetes", "", func(_ *world, c *sandboxCall) { c.args = "" },
 			func(a *agent.Add) {
-				*a = agent.Add{Result: "success", Decision: "skip", Reason: "not-kubernetes", Backend: "none"}
+				*a = agent.Add{
+					Result: "success", Decision: "skip", Reason: "not-kubernetes", Backend: "none",
+				}
 			},
 		},
 		{
 			"a pod that cannot be read", "",
-			func(w *world, _ *sandboxCall) { w.source.err = source.WithKind(source.Unavailable, errors.New("no")) },
+			func(w *world, _ *sandboxCall) {
+				w.source.err = source.WithKind(source.Unavailable, errors.New("no"))
+			},
 			func(a *agent.Add) {
-				a.Result, a.Decision, a.Reason, a.Backend = "error", "unreadable", "pod-unreadable", "none"
+				a.Result, a.Decision, a.Reason, a.Backend = "error", "unreadable", "pod-unreadable",
+					"none"
 			},
 		},
 		{
@@ -82,7 +87,8 @@ func TestTheAgentIsToldOfEveryADD(t *testing.T) {
 				c.stdin = c.with(`"unreadable_pods":"skip"`)
 			},
 			func(a *agent.Add) {
-				a.Result, a.Decision, a.Reason, a.Backend = "success", "unreadable", "pod-unreadable", "none"
+				a.Result, a.Decision, a.Reason, a.Backend = "success", "unreadable",
+					"pod-unreadable", "none"
 			},
 		},
 		{
@@ -92,15 +98,20 @@ func TestTheAgentIsToldOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"rules that the kernel refuses", "sidecar", func(w *world, _ *sandboxCall) { w.use(t, refusing) },
+			"rules that the kernel refuses", "sidecar", func(w *world, _ *sandboxCall) {
+				w.use(t, refusing)
+			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "redirect", "mesh-pod", "none"
 			},
 		},
 		{
-			"a wrong configuration", "sidecar", func(_ *world, c *sandboxCall) { c.stdin = c.with(`"backend":"ebpf"`) },
+			"a wrong configuration", "sidecar", func(_ *world, c *sandboxCall) {
+				c.stdin = c.with(`"backend":"ebpf"`)
+			},
 			func(a *agent.Add) {
-				a.Result, a.Decision, a.Reason, a.Backend = "error", "undecided", "undecided", "none"
+				a.Result, a.Decision, a.Reason, a.Backend = "error", "undecided", "undecided",
+					"none"
 			},
 		},
 	} {
@@ -128,7 +139,8 @@ func TestTheAgentIsToldOfEveryADD(t *testing.T) {
 				t.Errorf("%+v (-want +got)\n%s", e, d)
 			}
 			// The log's lines are those on standard error, word for word.
-			if d := cmp.Diff(slices.Collect(strings.Lines(w.stderr.String())), w.agent.lines); d != "" {
+			if d := cmp.Diff(slices.Collect(strings.Lines(w.stderr.String())),
+				w.agent.lines); d != "" {
 				t.Errorf("(-stderr +agent)\n%s", d)
 			}
 		})

@@ -34,7 +34,8 @@ func TestResultsAreConverted(t *testing.T) {
 				c := newCall(t, nil)
 				c.prevResult = withField(t, results[form(from)], "cniVersion", from)
 				c.stdin = withField(t, c.with(), "cniVersion", to)
-				got, want := decoded(t, w.add(t, c)), decoded(t, withField(t, results[form(to)], "cniVersion", to))
+				got, want := decoded(t, w.add(t, c)),
+					decoded(t, withField(t, results[form(to)], "cniVersion", to))
 				// What a result says of DNS when there is nothing to say depends on who converts
 				// it.
 				delete(got, "dns")
@@ -53,10 +54,17 @@ func TestResultsStayUntouched(t *testing.T) {
 	for _, tc := range []struct{ name, previous, want string }{
 		{
 			"with blanks and fields that nobody knows",
-			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`, `{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
+			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
+			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
 		},
-		{"with big numbers", `{"cniVersion":"1.1.0","x":12345678901234567890.10}`, `{"cniVersion":"1.1.0","x":12345678901234567890.10}`},
-		{"without a version", `{"x":12345678901234567890.10}`, `{"cniVersion":"1.1.0","x":12345678901234567890.10}`},
+		{
+			"with big numbers", `{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
+			`{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
+		},
+		{
+			"without a version", `{"x":12345678901234567890.10}`,
+			`{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
+		},
 		{"that is null", `null`, `{"cniVersion":"1.1.0"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

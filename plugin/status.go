@@ -48,11 +48,15 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	}
 	var errs []error
 	cache := openStatusCache(c.RunDir, p.Now())
-	if err := cache.check("kernel "+string(c.Backend), kernelTTL, func() error { return p.kernelReady(c) }); err != nil {
+	if err := cache.check("kernel "+string(c.Backend), kernelTTL, func() error {
+		return p.kernelReady(c)
+	}); err != nil {
 		errs = append(errs, err)
 	}
 	credentials := "source " + c.Kubeconfig + " " + fileID(c.Kubeconfig)
-	if err := cache.check(credentials, sourceTTL, func() error { return p.sourceReady(c) }); err != nil {
+	if err := cache.check(credentials, sourceTTL, func() error {
+		return p.sourceReady(c)
+	}); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))
 		if unmanaged && c.UnreadablePods == config.Fail && lasting(err) {
 			errs = append(errs, err)
@@ -61,7 +65,8 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return failure(types.ErrPluginNotAvailable, "pods of the mesh cannot be started", errors.Join(errs...))
+	return failure(types.ErrPluginNotAvailable, "pods of the mesh cannot be started",
+		errors.Join(errs...))
 }
 
 // lasting reports whether the error means that no pod can be read until the configuration or the

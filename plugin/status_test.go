@@ -31,17 +31,58 @@ func TestStatus(t *testing.T) {
 	}{
 		{"all is well", "", backend{}, `"backend":"auto"`, nil},
 		{"the kernel refuses rules", "", refusing, `"backend":"auto"`, []string{"no nf_tables"}},
-		{"there is no kubeconfig", source.Misconfigured, backend{}, `"backend":"auto"`, []string{"API"}},
-		{"the credentials are wrong", source.Unauthorized, backend{}, `"backend":"auto"`, []string{"API"}},
-		{"the API server forbids to ask for a pod that cannot exist", source.Forbidden, backend{}, `"backend":"auto"`, nil},
+		{
+			"there is no kubeconfig", source.Misconfigured,
+			backend{},
+			`"backend":"auto"`,
+			[]string{"API"},
+		},
+		{
+			"the credentials are wrong", source.Unauthorized,
+			backend{},
+			`"backend":"auto"`,
+			[]string{"API"},
+		},
+		{
+			"the API server forbids to ask for a pod that cannot exist", source.Forbidden,
+			backend{},
+			`"backend":"auto"`, nil,
+		},
 		{"the API server is not there", source.Unavailable, backend{}, `"backend":"auto"`, nil},
-		{"kernel and credentials", source.Unauthorized, refusing, `"backend":"auto"`, []string{"no nf_tables; API"}},
-		{"the credentials are wrong, and pods start anyway", source.Unauthorized, backend{}, `"unreadable_pods":"skip"`, nil},
-		{"the configuration is wrong", "", backend{}, `"exclude_namespace":[]`, []string{"exclude_namespaces"}},
-		{"there is no kubeconfig as yet: the node agent will write it", source.Misconfigured, backend{}, agent, nil},
-		{"the credentials are wrong, and the node agent will renew them", source.Unauthorized, backend{}, agent, nil},
-		{"the configuration is wrong, and the node agent will write another", "", backend{}, agent + `,"exclude_namespace":[]`, nil},
-		{"the kernel refuses rules, to which the node agent can do nothing", "", refusing, agent, []string{"no nf_tables"}},
+		{
+			"kernel and credentials", source.Unauthorized, refusing, `"backend":"auto"`,
+			[]string{"no nf_tables; API"},
+		},
+		{
+			"the credentials are wrong, and pods start anyway", source.Unauthorized,
+			backend{},
+			`"unreadable_pods":"skip"`, nil,
+		},
+		{
+			"the configuration is wrong", "",
+			backend{},
+			`"exclude_namespace":[]`,
+			[]string{"exclude_namespaces"},
+		},
+		{
+			"there is no kubeconfig as yet: the node agent will write it", source.Misconfigured,
+			backend{},
+			agent, nil,
+		},
+		{
+			"the credentials are wrong, and the node agent will renew them", source.Unauthorized,
+			backend{},
+			agent, nil,
+		},
+		{
+			"the configuration is wrong, and the node agent will write another", "",
+			backend{},
+			agent + `,"exclude_namespace":[]`, nil,
+		},
+		{
+			"the kernel refuses rules, to which the node agent can do nothing", "", refusing, agent,
+			[]string{"no nf_tables"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			netnstest.RequireRoot(t)
@@ -57,7 +98,8 @@ func TestStatus(t *testing.T) {
 				t.Fatalf("%+v, want success", e)
 			}
 			for _, text := range tc.want {
-				if e == nil || e.Code != types.ErrPluginNotAvailable || !strings.Contains(e.Error(), text) {
+				if e == nil || e.Code != types.ErrPluginNotAvailable ||
+					!strings.Contains(e.Error(), text) {
 					t.Errorf("%+v, want code 50 and %q", e, text)
 				}
 			}
@@ -74,14 +116,25 @@ func TestStatus(t *testing.T) {
 // GC forgets what the runtime does not list, of its network only.
 func TestGC(t *testing.T) {
 	key := func(id string) record.Key { return record.Key{ContainerID: id, IfName: "eth0"} }
-	kept := []record.Record{{Key: key("a"), Network: "e2e"}, {Key: key("b"), Network: "e2e"}, {Key: key("c"), Network: "other"}}
+	kept := []record.Record{
+		{Key: key("a"), Network: "e2e"},
+		{Key: key("b"), Network: "e2e"},
+		{Key: key("c"), Network: "other"},
+	}
 	for _, tc := range []struct {
 		name, list string
 		left       string
 		code       uint
 	}{
-		{"some are valid", `"cni.dev/valid-attachments":[{"containerID":"b","ifname":"eth0"},{"containerID":"z","ifname":"eth0"}]`, "b c", 0},
-		{"another interface is valid", `"cni.dev/valid-attachments":[{"containerID":"b","ifname":"net1"}]`, "c", 0},
+		{
+			"some are valid",
+			`"cni.dev/valid-attachments":[{"containerID":"b","ifname":"eth0"},{"containerID":"z","ifname":"eth0"}]`,
+			"b c", 0,
+		},
+		{
+			"another interface is valid",
+			`"cni.dev/valid-attachments":[{"containerID":"b","ifname":"net1"}]`, "c", 0,
+		},
 		{"none is valid", `"cni.dev/valid-attachments":[]`, "c", 0},
 		{"none is valid, as libcni writes it", `"cni.dev/valid-attachments":null`, "c", 0},
 		{"there is no list", `"type":"x"`, "a b c", types.ErrInvalidNetworkConfig},

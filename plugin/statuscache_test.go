@@ -43,9 +43,13 @@ func TestStatusRemembersWhatWasGood(t *testing.T) {
 		{"the clock was set back", func() { now = now.Add(-time.Hour) }, 1, 1, false},
 		{"there is another kubeconfig", func() { write(t, kubeconfig, "a") }, 0, 1, false},
 		{"it is another one again", func() { write(t, kubeconfig, "ab") }, 0, 1, false},
-		{"another backend is configured", func() { c.stdin = c.with(`"backend":"nft"`) }, 1, 0, false},
+		{"another backend is configured", func() {
+			c.stdin = c.with(`"backend":"nft"`)
+		}, 1, 0, false},
 		{"another boot", func() { replace(t, file, `"boot":"`, `"boot":"x`) }, 1, 1, false},
-		{"another program", func() { replace(t, file, `"program":"`, `"program":"x`) }, 1, 1, false},
+		{"another program", func() {
+			replace(t, file, `"program":"`, `"program":"x`)
+		}, 1, 1, false},
 		{"what is remembered is damaged", func() { write(t, file, "{") }, 1, 1, false},
 		{"it holds nothing", func() { write(t, file, "null") }, 1, 1, false},
 		{
@@ -57,7 +61,9 @@ func TestStatusRemembersWhatWasGood(t *testing.T) {
 				}
 			}, 1, 1, false,
 		},
-		{"the kernel refuses, which is not remembered", func() { now, refused = now.Add(time.Hour), errors.New("no") }, 1, 1, true},
+		{"the kernel refuses, which is not remembered", func() {
+			now, refused = now.Add(time.Hour), errors.New("no")
+		}, 1, 1, true},
 		{"it still does", func() {}, 1, 0, true},
 		{"it does no more", func() { refused = nil }, 1, 0, false},
 		{
@@ -73,10 +79,12 @@ func TestStatusRemembersWhatWasGood(t *testing.T) {
 		kernel, w.source.asked = 0, nil
 		e := w.call("STATUS", c)
 		if kernel != row.kernel || len(w.source.asked) != row.source || (e != nil) != row.fails {
-			t.Errorf("%s: the kernel is asked %d times, the source %d times: %v", row.name, kernel, len(w.source.asked), e)
+			t.Errorf("%s: the kernel is asked %d times, the source %d times: %v", row.name, kernel,
+				len(w.source.asked), e)
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
+		len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 }
@@ -134,7 +142,8 @@ func TestStatusForgetsWhatIsOld(t *testing.T) {
 			t.Fatal(e)
 		}
 	}
-	if text, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni-status.json")); err != nil || strings.Count(string(text), "source") > 5 {
+	if text, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni-status.json")); err != nil ||
+		strings.Count(string(text), "source") > 5 {
 		t.Errorf("%v: %s", err, text)
 	}
 }

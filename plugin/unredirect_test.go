@@ -19,13 +19,21 @@ func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
 		change        func(w *world, c *sandboxCall)
 		reason        string
 	}{
-		{"its injection is taken back", "nft", func(w *world, _ *sandboxCall) { w.source.pod = readPod(t, "not-injected") }, "not-injected"},
-		{"the same by legacy", "legacy", func(w *world, _ *sandboxCall) { w.source.pod = readPod(t, "not-injected") }, "not-injected"},
+		{"its injection is taken back", "nft", func(w *world, _ *sandboxCall) {
+			w.source.pod = readPod(t, "not-injected")
+		}, "not-injected"},
+		{"the same by legacy", "legacy", func(w *world, _ *sandboxCall) {
+			w.source.pod = readPod(t, "not-injected")
+		}, "not-injected"},
 		{
 			"its namespace is excluded", "nft",
-			func(_ *world, c *sandboxCall) { c.stdin = c.with(`"exclude_namespaces":["shop"]`) }, "namespace-excluded",
+			func(_ *world, c *sandboxCall) {
+				c.stdin = c.with(`"exclude_namespaces":["shop"]`)
+			}, "namespace-excluded",
 		},
-		{"it is no pod of Kubernetes", "nft", func(_ *world, c *sandboxCall) { c.args = "" }, "not-kubernetes"},
+		{"it is no pod of Kubernetes", "nft", func(_ *world, c *sandboxCall) {
+			c.args = ""
+		}, "not-kubernetes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
@@ -39,7 +47,8 @@ func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
 				t.Errorf("result: %s", got)
 			}
 			holdsNothing(t, ns)
-			if r := c.record(t); r.Outcome != "skip" || r.Reason != row.reason || r.Redirect != nil || r.Backend != "" {
+			if r := c.record(t); r.Outcome != "skip" || r.Reason != row.reason ||
+				r.Redirect != nil || r.Backend != "" {
 				t.Errorf("record: %+v", r)
 			}
 			if line := w.logged(t)[0]; line["outcome"] != "removed" {
@@ -92,9 +101,12 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 	c := newCall(t, ns)
 	w.add(t, c)
 	w.source.pod = readPod(t, "not-injected")
-	w.Backend = func(compat.BackendName) (compat.Backend, error) { return nil, errors.New("the kernel refuses") }
+	w.Backend = func(compat.BackendName) (compat.Backend, error) {
+		return nil, errors.New("the kernel refuses")
+	}
 	e := w.call("ADD", c)
-	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, "had before cannot be removed") || e.Details != "the kernel refuses" {
+	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, "had before cannot be removed") ||
+		e.Details != "the kernel refuses" {
 		t.Errorf("%+v", e)
 	}
 	if w.stdout.Len() != len(c.prevResult) {
@@ -109,7 +121,9 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 // istio-init, which nobody looks for where the runtime's annotations say enough.
 func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
-	injectedByHand := func(w *world) { delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status") }
+	injectedByHand := func(w *world) {
+		delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status")
+	}
 	for _, row := range []struct {
 		name, file string
 		change     func(*world)
@@ -126,10 +140,19 @@ func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 			"there are rules of Sluice by nft, and the pod is left alone (opt-out-label)",
 		},
 		{"it has istio-init", "istio-init", nil, `"backend":"auto"`, decide.IstioInit, ""},
-		{"it has istio-init by hand", "istio-init", injectedByHand, `"backend":"auto"`, decide.IstioInit, ""},
-		{"it has istio-init by hand, and annotations decide before", "istio-init", injectedByHand, annotations, decide.NotInjected, ""},
+		{
+			"it has istio-init by hand", "istio-init", injectedByHand, `"backend":"auto"`,
+			decide.IstioInit, "",
+		},
+		{
+			"it has istio-init by hand, and annotations decide before", "istio-init",
+			injectedByHand, annotations, decide.NotInjected, "",
+		},
 		{"it is not injected", "not-injected", nil, `"backend":"auto"`, decide.NotInjected, ""},
-		{"its namespace is excluded", "istio-init", nil, `"exclude_namespaces":["shop"]`, decide.NamespaceExcluded, ""},
+		{
+			"its namespace is excluded", "istio-init", nil, `"exclude_namespaces":["shop"]`,
+			decide.NamespaceExcluded, "",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, ns := newWorld(t, row.file), netnstest.New(t)
@@ -168,7 +191,8 @@ func TestCHECKOfAPodThatIsLeftAloneAndCannotBeLookedAt(t *testing.T) {
 	cmd.Args = []string{"setpriv", "--bounding-set=-net_admin", cmd.Path}
 	cmd.Path = netnstest.RequireBinary(t, "setpriv")
 	e := run(t, host, cmd).failed(t)
-	if e.Code != 103 || e.Msg != "the rules that pod shop/"+podName+" has cannot be read" || !strings.Contains(e.Details, "CAP_NET_ADMIN") {
+	if e.Code != 103 || e.Msg != "the rules that pod shop/"+podName+" has cannot be read" ||
+		!strings.Contains(e.Details, "CAP_NET_ADMIN") {
 		t.Errorf("%+v", e)
 	}
 }

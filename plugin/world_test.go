@@ -84,10 +84,12 @@ func newWorld(t testing.TB, file string) *world {
 func (w *world) call(verb string, c sandboxCall) *types.Error {
 	funcs := w.Funcs()
 	verbs := map[string]func(*skel.CmdArgs) error{
-		"ADD": funcs.Add, "CHECK": funcs.Check, "DEL": funcs.Del, "GC": funcs.GC, "STATUS": funcs.Status,
+		"ADD": funcs.Add, "CHECK": funcs.Check, "DEL": funcs.Del, "GC": funcs.GC,
+		"STATUS": funcs.Status,
 	}
 	err := verbs[verb](&skel.CmdArgs{
-		ContainerID: c.id, IfName: cmp.Or(c.ifname, "eth0"), Netns: c.netns, Args: c.args, StdinData: []byte(c.stdin), NetnsOverride: c.override,
+		ContainerID: c.id, IfName: cmp.Or(c.ifname, "eth0"), Netns: c.netns, Args: c.args,
+		StdinData: []byte(c.stdin), NetnsOverride: c.override,
 	})
 	if err == nil {
 		return nil
@@ -120,7 +122,8 @@ type sandboxCall struct {
 func newCall(t testing.TB, ns *netns.NS) sandboxCall {
 	c := sandboxCall{
 		id: strings.Repeat("e", 64), runDir: t.TempDir(),
-		args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + podName + ";K8S_POD_UID=" + podUID,
+		args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + podName + ";K8S_POD_UID=" +
+			podUID,
 		prevResult: `{"cniVersion":"1.1.0","interfaces":[{"mac":"96:03:6f:be:08:36","name":"eth0","sandbox":"/run/netns/x","mtu":1450}],` +
 			`"ips":[{"address":"10.244.1.5/24","gateway":"10.244.1.1","interface":0}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 	}

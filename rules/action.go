@@ -18,9 +18,10 @@ type Verdict uint8
 
 // The verdicts without an argument.
 const (
-	Accept Verdict = iota // the packet passes this hook's chain of this table; later chains still see it
-	Drop                  // the packet is gone
-	Return                // back to the rule after the jump; from a base chain, to its policy
+	// the packet passes this hook's chain of this table; later chains still see it
+	Accept Verdict = iota
+	Drop           // the packet is gone
+	Return         // back to the rule after the jump; from a base chain, to its policy
 )
 
 // Jump continues with another chain of the same table and returns at its end.
@@ -169,7 +170,8 @@ func (a DNATTo) String() string {
 // String returns the action in nft's syntax.
 func (a TProxy) String() string {
 	if a.Addr.IsValid() {
-		return "tproxy " + FamilyOf(a.Addr).String() + " to " + addrText(a.Addr) + portText(a.Port, 0)
+		return "tproxy " + FamilyOf(a.Addr).String() + " to " + addrText(a.Addr) +
+			portText(a.Port, 0)
 	}
 	return "tproxy to " + portText(a.Port, 0)
 }

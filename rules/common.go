@@ -23,7 +23,8 @@ func commonRules(want, got []int) common {
 	for ; first < min(len(want), len(got)) && want[first] == got[first]; first++ {
 		kept.keep(first, first)
 	}
-	for ; last < min(len(want), len(got))-first && want[len(want)-1-last] == got[len(got)-1-last]; last++ {
+	for ; last < min(len(want), len(got))-first &&
+		want[len(want)-1-last] == got[len(got)-1-last]; last++ {
 		kept.keep(len(want)-1-last, len(got)-1-last)
 	}
 	want, got = want[first:len(want)-last], got[first:len(got)-last]
@@ -40,7 +41,8 @@ func commonRules(want, got []int) common {
 // longestCommon takes time and memory proportional to the product of the lengths.
 func longestCommon(want, got []int) common {
 	width := len(got) + 1
-	length := make([]int32, (len(want)+1)*width) // of the longest of the rests, from each pair of places
+	// of the longest of the rests, from each pair of places
+	length := make([]int32, (len(want)+1)*width)
 	for i := len(want) - 1; i >= 0; i-- {
 		for j := len(got) - 1; j >= 0; j-- {
 			if want[i] == got[j] {
@@ -91,8 +93,10 @@ func longCommon(want, got []int) common {
 		candidates := places[number]
 		repeated := seen[number]
 		seen[number]++
-		candidates = candidates[min(max(0, repeated-near), len(candidates)):min(repeated+near+1, len(candidates))]
-		for _, j := range slices.Backward(candidates) { // so that none comes before another of the same rule in want
+		candidates = candidates[min(max(0, repeated-near),
+			len(candidates)):min(repeated+near+1, len(candidates))]
+		// so that none comes before another of the same rule in want
+		for _, j := range slices.Backward(candidates) {
 			k, _ := slices.BinarySearchFunc(ends, j, func(p *pair, j int) int { return p.got - j })
 			p := &pair{want: i, got: j}
 			if k > 0 {

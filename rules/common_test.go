@@ -40,8 +40,11 @@ func TestLongListsHaveAsMuchInCommon(t *testing.T) {
 				if !slices.Equal(common, kept(got, found.got)) {
 					t.Fatalf("%v of want is not %v of got", common, kept(got, found.got))
 				}
-				exact := row.exact && !slices.ContainsFunc(want, func(n int) bool { return occurrences(want, n) > near || occurrences(got, n) > near })
-				if longest := len(kept(want, best.want)); len(common) > longest || exact && len(common) < longest {
+				exact := row.exact && !slices.ContainsFunc(want, func(n int) bool {
+					return occurrences(want, n) > near || occurrences(got, n) > near
+				})
+				if longest := len(kept(want, best.want)); len(common) > longest ||
+					exact && len(common) < longest {
 					t.Fatalf("%d in common, want %d", len(common), longest)
 				}
 			})

@@ -52,7 +52,9 @@ func Compare(want, got Ruleset) []Difference {
 func Equal(a, b Ruleset) bool { return len(Compare(a, b)) == 0 }
 
 // compareNamed compares elements with equal names.
-func compareNamed[T any](want, got []T, name func(*T) string, compare func(want, got *T) []Difference) []Difference {
+func compareNamed[T any](
+	want, got []T, name func(*T) string, compare func(want, got *T) []Difference,
+) []Difference {
 	var diffs []Difference
 	index := func(list []T) map[string]*T {
 		byName := make(map[string]*T, len(list))
@@ -82,11 +84,14 @@ func compareTables(want, got *Table) []Difference {
 	place := want.Family.String() + " " + want.Name
 	diffs := compareNamed(want.Chains, got.Chains,
 		func(c *Chain) string { return "chain " + place + " " + c.Name },
-		func(want, got *Chain) []Difference { return compareChains("chain "+place+" "+want.Name, want, got) })
+		func(want, got *Chain) []Difference {
+			return compareChains("chain "+place+" "+want.Name, want, got)
+		})
 	for _, name := range got.UnusedSets {
 		// If the rule that uses the set is missing, the difference of the rule is sufficient.
 		if !slices.ContainsFunc(want.Sets(), func(m MatchAddr) bool { return m.Set == name }) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: "table " + place, Got: "set " + name + ", which no rule uses"})
+			diffs = append(diffs, Difference{Kind: Extra, Where: "table " + place, Got: "set " +
+				name + ", which no rule uses"})
 		}
 	}
 	return diffs
@@ -95,7 +100,9 @@ func compareTables(want, got *Table) []Difference {
 func compareChains(where string, want, got *Chain) []Difference {
 	var diffs []Difference
 	if !sameBase(want.Base, got.Base) {
-		diffs = append(diffs, Difference{Kind: Changed, Where: where, Want: want.Base.String(), Got: got.Base.String()})
+		diffs = append(diffs, Difference{
+			Kind: Changed, Where: where, Want: want.Base.String(), Got: got.Base.String(),
+		})
 	}
 	if slices.EqualFunc(want.Rules, got.Rules, sameRule) {
 		return diffs
@@ -129,17 +136,20 @@ func compareRouting(want, got Routing) []Difference {
 	for _, p := range got.Unrouted {
 		// A missing policy rule is already reported.
 		if !slices.Contains(want.Policies, p) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: p.ruleString() + ", without its route"})
+			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: p.ruleString() +
+				", without its route"})
 		}
 	}
 	for _, a := range want.LoopbackAddrs {
 		if !slices.Contains(got.LoopbackAddrs, a) {
-			diffs = append(diffs, Difference{Kind: Missing, Where: where, Want: "address " + a.String() + " dev lo"})
+			diffs = append(diffs, Difference{Kind: Missing, Where: where, Want: "address " +
+				a.String() + " dev lo"})
 		}
 	}
 	for _, a := range got.LoopbackAddrs {
 		if !slices.Contains(want.LoopbackAddrs, a) {
-			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: "address " + a.String() + " dev lo"})
+			diffs = append(diffs, Difference{Kind: Extra, Where: where, Got: "address " +
+				a.String() + " dev lo"})
 		}
 	}
 	for _, text := range got.Others {
@@ -158,7 +168,8 @@ func (p PolicyRoute) String() string {
 // ruleString returns the policy rule.
 func (p PolicyRoute) ruleString() string {
 	family := map[Family]string{IPv4: "-4", IPv6: "-6"}[p.Family]
-	return fmt.Sprintf("ip %s rule priority %d fwmark 0x%x lookup %d", family, p.Priority, p.Mark, p.Table)
+	return fmt.Sprintf("ip %s rule priority %d fwmark 0x%x lookup %d", family, p.Priority, p.Mark,
+		p.Table)
 }
 
 // String returns the hook, priority and policy in nft's syntax.
@@ -170,5 +181,6 @@ func (b *Base) String() string {
 	if b.Drop {
 		policy = Drop
 	}
-	return fmt.Sprintf("type %s hook %s priority %d; policy %s;", b.Type, b.Hook, b.Priority, policy)
+	return fmt.Sprintf("type %s hook %s priority %d; policy %s;", b.Type, b.Hook, b.Priority,
+		policy)
 }

@@ -17,12 +17,15 @@ func many(n int, port uint16) rules.Ruleset {
 		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 		list[i] = rules.Rule{
 			Matches: []rules.Match{rules.MatchAddr{
-				Side: rules.Destination, Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(a, 32)}),
+				Side:   rules.Destination,
+				Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(a, 32)}),
 			}},
 			Actions: []rules.Action{redirect(port)},
 		}
 	}
-	return rules.Ruleset{Tables: []rules.Table{{Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT", Rules: list}}}}}
+	return rules.Ruleset{Tables: []rules.Table{{
+		Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT", Rules: list}},
+	}}}
 }
 
 func TestCompareManyRules(t *testing.T) {
@@ -34,7 +37,9 @@ func TestCompareManyRules(t *testing.T) {
 		// kinds counts the differences.
 		kinds map[rules.DifferenceKind]int
 	}{
-		{"all of them changed", func([]rules.Rule) []rules.Rule { return *list(many(n, 2)) }, map[rules.DifferenceKind]int{
+		{"all of them changed", func([]rules.Rule) []rules.Rule {
+			return *list(many(n, 2))
+		}, map[rules.DifferenceKind]int{
 			rules.Missing: n, rules.Extra: n,
 		}},
 		{"every second one changed", func(l []rules.Rule) []rules.Rule {
@@ -83,18 +88,22 @@ func TestCompareTakesStepsInProportion(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		rules.Compare(want, got)
 		runtime.ReadMemStats(&after)
-		return float64(after.Mallocs-before.Mallocs) / float64(n), float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+		return float64(
+			after.Mallocs-before.Mallocs) / float64(n), float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
 	}
 	objects, bytes := perRule(2_000)
 	manyObjects, manyBytes := perRule(10_000)
 	if manyObjects > 1.5*objects || manyBytes > 1.5*bytes {
-		t.Errorf("%.0f objects and %.0f bytes for each rule of 10,000, %.0f and %.0f of 2,000", manyObjects, manyBytes, objects, bytes)
+		t.Errorf("%.0f objects and %.0f bytes for each rule of 10,000, %.0f and %.0f of 2,000",
+			manyObjects, manyBytes, objects, bytes)
 	}
 }
 
 func BenchmarkCompare(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
-		for name, got := range map[string]rules.Ruleset{"equal": many(n, 1), "changed": many(n, 2)} {
+		for name, got := range map[string]rules.Ruleset{
+			"equal": many(n, 1), "changed": many(n, 2),
+		} {
 			want := many(n, 1)
 			b.Run(fmt.Sprintf("%s/rules=%d", name, n), func(b *testing.B) {
 				for b.Loop() {

@@ -28,7 +28,9 @@ func compareRules(where string, want, got []Rule) []Difference {
 		}
 		w := &want[i]
 		if extra.takeSame(wanted[i]) {
-			diffs = append(diffs, Difference{Kind: Reordered, Where: where, Want: w.String(), Got: w.String()})
+			diffs = append(diffs, Difference{
+				Kind: Reordered, Where: where, Want: w.String(), Got: w.String(),
+			})
 		} else if sets := extra.takeChanged(where, w); len(sets) > 0 {
 			for _, d := range sets {
 				if !told[d] { // several rules may use the set

@@ -29,15 +29,21 @@ func TestCompareNamesEachDifference(t *testing.T) {
 	}{
 		{"nothing", func(*rules.Ruleset) {}, nil},
 		{
-			"a rule less", inChain(groups, func(c *rules.Chain) { c.Rules = slices.Delete(c.Rules, 4, 5) }),
+			"a rule less", inChain(groups, func(c *rules.Chain) {
+				c.Rules = slices.Delete(c.Rules, 4, 5)
+			}),
 			[]string{"missing in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
 		},
 		{
-			"a rule more", inChain(groups, func(c *rules.Chain) { c.Rules = slices.Insert(c.Rules, 4, rule) }),
+			"a rule more", inChain(groups, func(c *rules.Chain) {
+				c.Rules = slices.Insert(c.Rules, 4, rule)
+			}),
 			[]string{"extra in chain inet sluice nat-output-groups: drop"},
 		},
 		{
-			"a rule twice", inChain(groups, func(c *rules.Chain) { c.Rules = append(c.Rules, c.Rules[4]) }),
+			"a rule twice", inChain(groups, func(c *rules.Chain) {
+				c.Rules = append(c.Rules, c.Rules[4])
+			}),
 			[]string{"extra in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
 		},
 		{
@@ -47,11 +53,15 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			}),
 			[]string{"reordered in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
 		},
-		{"two rules in each other's place", inChain(groups, func(c *rules.Chain) { c.Rules[4], c.Rules[8] = c.Rules[8], c.Rules[4] }), []string{
+		{"two rules in each other's place", inChain(groups, func(c *rules.Chain) {
+			c.Rules[4], c.Rules[8] = c.Rules[8], c.Rules[4]
+		}), []string{
 			"reordered in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return",
 			"reordered in chain inet sluice nat-output-groups: tcp dport 443 redirect to :15001",
 		}},
-		{"another port", inChain(groups, func(c *rules.Chain) { c.Rules[8].Actions = []rules.Action{redirect(15002)} }), []string{
+		{"another port", inChain(groups, func(c *rules.Chain) {
+			c.Rules[8].Actions = []rules.Action{redirect(15002)}
+		}), []string{
 			"missing in chain inet sluice nat-output-groups: tcp dport 443 redirect to :15001",
 			"extra in chain inet sluice nat-output-groups: tcp dport 443 redirect to :15002",
 		}},
@@ -61,51 +71,80 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			"missing in chain inet sluice mangle-prerouting: meta l4proto tcp tproxy to :15006 meta mark set 0x539 accept",
 			"extra in chain inet sluice mangle-prerouting: meta l4proto tcp tproxy to :15006 meta mark set 0x539",
 		}},
-		{"another priority", inChain("nat-output", func(c *rules.Chain) { c.Base.Priority = -100 }), []string{
+		{"another priority", inChain("nat-output", func(c *rules.Chain) {
+			c.Base.Priority = -100
+		}), []string{
 			"changed in chain inet sluice nat-output: want type nat hook output priority -110; policy accept;, " +
 				"found type nat hook output priority -100; policy accept;",
 		}},
-		{"another policy", inChain("nat-output", func(c *rules.Chain) { c.Base.Drop = true }), []string{
+		{"another policy", inChain("nat-output", func(c *rules.Chain) {
+			c.Base.Drop = true
+		}), []string{
 			"changed in chain inet sluice nat-output: want type nat hook output priority -110; policy accept;, " +
 				"found type nat hook output priority -110; policy drop;",
 		}},
-		{"a chain without hook", inChain("mangle-output", func(c *rules.Chain) { c.Base, c.Rules = nil, c.Rules[:7] }), []string{
+		{"a chain without hook", inChain("mangle-output", func(c *rules.Chain) {
+			c.Base, c.Rules = nil, c.Rules[:7]
+		}), []string{
 			"changed in chain inet sluice mangle-output: want type route hook output priority -160; policy accept;, found no hook",
 			"missing in chain inet sluice mangle-output: meta l4proto tcp ct mark 0x539 meta mark set ct mark",
 		}},
 		{
-			"a chain less", func(rs *rules.Ruleset) { rs.Tables[0].Chains = rs.Tables[0].Chains[:len(rs.Tables[0].Chains)-1] },
+			"a chain less", func(rs *rules.Ruleset) {
+				rs.Tables[0].Chains = rs.Tables[0].Chains[:len(rs.Tables[0].Chains)-1]
+			},
 			[]string{"missing in the ruleset: chain inet sluice nat-output-groups"},
 		},
 		{
-			"a chain more", func(rs *rules.Ruleset) { rs.Tables[0].Chains = append(rs.Tables[0].Chains, chain("foreign")) },
+			"a chain more", func(rs *rules.Ruleset) {
+				rs.Tables[0].Chains = append(rs.Tables[0].Chains, chain("foreign"))
+			},
 			[]string{"extra in the ruleset: chain inet sluice foreign"},
 		},
 		{
-			"a table of another family", func(rs *rules.Ruleset) { rs.Tables[0].Family = rules.IPv4 },
-			[]string{"missing in the ruleset: table inet sluice", "extra in the ruleset: table ip sluice"},
+			"a table of another family", func(rs *rules.Ruleset) {
+				rs.Tables[0].Family = rules.IPv4
+			},
+			[]string{
+				"missing in the ruleset: table inet sluice",
+				"extra in the ruleset: table ip sluice",
+			},
 		},
-		{"a policy route of another priority", func(rs *rules.Ruleset) { rs.Routing.Policies[0].Priority = 32765 }, []string{
+		{"a policy route of another priority", func(rs *rules.Ruleset) {
+			rs.Routing.Policies[0].Priority = 32765
+		}, []string{
 			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
 			"extra in routing: ip -4 rule priority 32765 fwmark 0x539 lookup 133; local default dev lo table 133",
 		}},
 		{
-			"a set that no rule uses", func(rs *rules.Ruleset) { rs.Tables[0].UnusedSets = []string{"spare"} },
+			"a set that no rule uses", func(rs *rules.Ruleset) {
+				rs.Tables[0].UnusedSets = []string{"spare"}
+			},
 			[]string{"extra in table inet sluice: set spare, which no rule uses"},
 		},
 		{
-			"a set that is wanted, without a rule: that the rule is missing says it", func(rs *rules.Ruleset) {
+			"a set that is wanted, without a rule: that the rule is missing says it",
+			func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
 			}, nil,
 		},
 		{"a policy route without the route", func(rs *rules.Ruleset) {
-			rs.Routing.Unrouted, rs.Routing.Policies = rs.Routing.Policies[:1], rs.Routing.Policies[1:]
-		}, []string{"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133"}},
+			rs.Routing.Unrouted, rs.Routing.Policies = rs.Routing.Policies[:1],
+				rs.Routing.Policies[1:]
+		}, []string{
+			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
+		}},
 		{"a policy rule that is not wanted, without its route", func(rs *rules.Ruleset) {
-			rs.Routing.Unrouted = []rules.PolicyRoute{{Family: rules.IPv4, Mark: 7, Table: 100, Priority: 133}}
-		}, []string{"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route"}},
+			rs.Routing.Unrouted = []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 7, Table: 100, Priority: 133,
+			}}
+		}, []string{
+			"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route",
+		}},
 		{
-			"another route", func(rs *rules.Ruleset) { rs.Routing.Others = []string{"ip -4 route blackhole 10.0.0.0/8 table 133"} },
+			"another route", func(rs *rules.Ruleset) {
+				rs.Routing.Others = []string{"ip -4 route blackhole 10.0.0.0/8 table 133"}
+			},
 			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
 		},
 		{"no policy route", func(rs *rules.Ruleset) { rs.Routing.Policies = nil }, []string{
@@ -113,13 +152,18 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			"missing in routing: ip -6 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
 		}},
 		{
-			"another address of lo", func(rs *rules.Ruleset) { rs.Routing.LoopbackAddrs[0] = netip.MustParseAddr("::7") },
-			[]string{"missing in routing: address ::6 dev lo", "extra in routing: address ::7 dev lo"},
+			"another address of lo", func(rs *rules.Ruleset) {
+				rs.Routing.LoopbackAddrs[0] = netip.MustParseAddr("::7")
+			},
+			[]string{
+				"missing in routing: address ::6 dev lo", "extra in routing: address ::7 dev lo",
+			},
 		},
 	} {
 		got := rules.MustCompile(comparedRedirect())
 		tc.change(&got)
-		checkDifferences(t, tc.says, rules.Compare(rules.MustCompile(comparedRedirect()), got), tc.want)
+		checkDifferences(t, tc.says, rules.Compare(rules.MustCompile(comparedRedirect()), got),
+			tc.want)
 	}
 }
 
@@ -162,14 +206,16 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 			[]string{missing + "10.3.0.0/16", extra + "10.4.0.1"},
 		},
 		{
-			"very many", "10.1.0.0/16,10.3.0.0/16", "11.1.0.0/16,11.3.0.0/16,11.5.0.0/16,11.7.0.0/16,11.9.0.0/16,11.11.0.0/16,11.13.0.0/16,11.15.0.0/16,11.17.0.0/16",
+			"very many", "10.1.0.0/16,10.3.0.0/16",
+			"11.1.0.0/16,11.3.0.0/16,11.5.0.0/16,11.7.0.0/16,11.9.0.0/16,11.11.0.0/16,11.13.0.0/16,11.15.0.0/16,11.17.0.0/16",
 			[]string{
 				missing + "10.1.0.0/16, 10.3.0.0/16",
 				extra + "11.1.0.0/16, 11.3.0.0/16, 11.5.0.0/16, 11.7.0.0/16, 11.9.0.0/16, 11.11.0.0/16, 11.13.0.0/16, 11.15.0.0/16, and 1 more",
 			},
 		},
 	} {
-		checkDifferences(t, tc.says, rules.Compare(compiled(tc.want), compiled(tc.got)), tc.differences)
+		checkDifferences(t, tc.says, rules.Compare(compiled(tc.want), compiled(tc.got)),
+			tc.differences)
 	}
 	checkDifferences(t, "a set that becomes one value", rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")), []string{
 		"missing in chain inet sluice nat-output: ip daddr @outbound-exclude-ipv4 return",
@@ -293,7 +339,8 @@ func TestEqualTellsAllKindsOfMatchesAndActionsApart(t *testing.T) {
 	for i := range list {
 		for j := range list {
 			if got := rules.Equal(one(list[i]), one(list[j])); got != (i == j) {
-				t.Errorf("%s and %s: equal is %t", fmt.Sprintf("%+v", list[i]), fmt.Sprintf("%+v", list[j]), got)
+				t.Errorf("%s and %s: equal is %t", fmt.Sprintf("%+v", list[i]),
+					fmt.Sprintf("%+v", list[j]), got)
 			}
 		}
 	}

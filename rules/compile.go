@@ -44,7 +44,9 @@ func compile(r Redirect) Ruleset {
 		c.manglePrerouting(), c.mangleOutput(),
 		c.natPrerouting(), c.natOutput(), c.loopbackOutput(), c.groupOutput(),
 	}
-	table := Table{Family: Inet, Name: TableName, Comment: tableComment, Chains: make([]Chain, 0, len(chains))}
+	table := Table{
+		Family: Inet, Name: TableName, Comment: tableComment, Chains: make([]Chain, 0, len(chains)),
+	}
 	for _, chain := range chains {
 		if len(chain.Rules) > 0 {
 			table.Chains = append(table.Chains, chain)
@@ -94,7 +96,9 @@ func newCompiler(r Redirect) *compiler {
 	}
 	c.servers = c.destinations(servers)
 	c.proxyUser, c.proxyGroup = byUser(r.ProxyUIDs), byGroup(r.ProxyGIDs)
-	c.loopbackIncluded = slices.ContainsFunc(r.OutboundCIDRs.Prefixes, func(p netip.Prefix) bool { return p.Addr().IsLoopback() })
+	c.loopbackIncluded = slices.ContainsFunc(r.OutboundCIDRs.Prefixes, func(p netip.Prefix) bool {
+		return p.Addr().IsLoopback()
+	})
 	return c
 }
 
@@ -131,7 +135,9 @@ func (c *compiler) routing() Routing {
 	var r Routing
 	if c.Mode == ModeTProxy && c.inbound() {
 		for _, f := range c.families {
-			r.Policies = append(r.Policies, PolicyRoute{f, c.TProxyMark, c.TProxyRouteTable, PolicyPriority})
+			r.Policies = append(r.Policies, PolicyRoute{
+				f, c.TProxyMark, c.TProxyRouteTable, PolicyPriority,
+			})
 		}
 	}
 	if c.IPv6 {
@@ -183,7 +189,9 @@ func (b *chainBuilder) addAll(comment string, actions []Action, matches ...Match
 	if b.chain.Rules == nil {
 		b.chain.Rules = make([]Rule, 0, 8)
 	}
-	r := Rule{Matches: keep(&b.matches, matches), Actions: keep(&b.actions, actions), Comment: comment}
+	r := Rule{
+		Matches: keep(&b.matches, matches), Actions: keep(&b.actions, actions), Comment: comment,
+	}
 	SortMatches(r.Matches)
 	b.chain.Rules = append(b.chain.Rules, r)
 }
@@ -199,7 +207,8 @@ func keep[T any](all *[]T, items []T) []T {
 // a guard is empty.
 func (b *chainBuilder) build() Chain {
 	rules := b.chain.Rules
-	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 && rules[len(rules)-1].Actions[0] == Return {
+	for len(rules) > 0 && len(rules[len(rules)-1].Actions) == 1 &&
+		rules[len(rules)-1].Actions[0] == Return {
 		rules = rules[:len(rules)-1]
 	}
 	b.chain.Rules = rules
@@ -211,7 +220,8 @@ func (b *chainBuilder) build() Chain {
 func (b *chainBuilder) capture(comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
 		notBegun := MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
-		b.addAll("older than these rules: kept as it is", []Action{Count{}, Accept}, append(slices.Clone(matches), notBegun)...)
+		b.addAll("older than these rules: kept as it is", []Action{Count{}, Accept},
+			append(slices.Clone(matches), notBegun)...)
 	}
 	b.addAll(comment, actions, matches...)
 }
@@ -264,7 +274,9 @@ func marked(mark uint32) MatchMark { return MatchMark{Value: mark, Mask: ^uint32
 // contain prefixes of names.
 func interfaces(out bool, names []InterfaceName) []Match {
 	names = slices.Clone(names)
-	slices.SortFunc(names, func(a, b InterfaceName) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(names, func(a, b InterfaceName) int {
+		return cmp.Compare(a.String(), b.String())
+	})
 	exact := MatchInterface{Out: out}
 	var matches []Match
 	for _, n := range slices.Compact(names) {

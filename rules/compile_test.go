@@ -47,7 +47,9 @@ func TestCompiledText(t *testing.T) {
 		"tproxy-strict":      typical(tproxyMode, (*rules.Redirect).StrictIstio),
 		"everything":         typical(everyParameter),
 		"everything-tproxy":  typical(everyParameter, tproxyMode),
-		"keep-established":   typical(cniDefaults, func(r *rules.Redirect) { r.KeepEstablished = true }),
+		"keep-established": typical(cniDefaults, func(r *rules.Redirect) {
+			r.KeepEstablished = true
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := compile(t, r).String()
@@ -70,12 +72,19 @@ func TestWhatIsOffLeavesNoChainBehind(t *testing.T) {
 		r      rules.Redirect
 		chains string
 	}{
-		{"nothing captured: only the proxy's calls to its own pod", rules.DefaultRedirect(), "nat-output nat-output-lo"},
-		{"no inbound", typical(func(r *rules.Redirect) { r.InboundPorts.All = false }), "nat-output nat-output-lo"},
+		{
+			"nothing captured: only the proxy's calls to its own pod", rules.DefaultRedirect(),
+			"nat-output nat-output-lo",
+		},
+		{"no inbound", typical(func(r *rules.Redirect) {
+			r.InboundPorts.All = false
+		}), "nat-output nat-output-lo"},
 		{"REDIRECT", typical(), "nat-prerouting nat-output nat-output-lo"},
 		{
 			"REDIRECT with a family that is left alone: the guard alone is no reason for a chain",
-			typical(func(r *rules.Redirect) { r.InboundPorts.All = false }), "nat-output nat-output-lo",
+			typical(func(r *rules.Redirect) {
+				r.InboundPorts.All = false
+			}), "nat-output nat-output-lo",
 		},
 		{"only excluded interfaces at the hook", typical(func(r *rules.Redirect) {
 			r.InboundPorts.All = false
@@ -85,20 +94,34 @@ func TestWhatIsOffLeavesNoChainBehind(t *testing.T) {
 			r.InboundPorts.All, r.OutboundCIDRs.All = false, false
 			r.RerouteInterfaces = interfaceNames("eth1")
 		}), "nat-output nat-output-lo"},
-		{"dropping invalid packets", typical(func(r *rules.Redirect) { r.DropInvalid = true }), "mangle-prerouting nat-prerouting nat-output nat-output-lo"},
+		{"dropping invalid packets", typical(func(r *rules.Redirect) {
+			r.DropInvalid = true
+		}), "mangle-prerouting nat-prerouting nat-output nat-output-lo"},
 		{"TPROXY", typical(tproxyMode), "mangle-prerouting mangle-output nat-output nat-output-lo"},
 		{
-			"TPROXY and a rerouted interface", typical(tproxyMode, func(r *rules.Redirect) { r.RerouteInterfaces = interfaceNames("eth1") }),
+			"TPROXY and a rerouted interface", typical(tproxyMode, func(r *rules.Redirect) {
+				r.RerouteInterfaces = interfaceNames("eth1")
+			}),
 			"mangle-prerouting mangle-output nat-prerouting nat-output nat-output-lo",
 		},
-		{"all DNS", typical(cniDefaults), "raw-prerouting raw-output nat-prerouting nat-output nat-output-lo"},
-		{"DNS servers of another family", typical(servers("fd00::a")), "raw-output nat-prerouting nat-output nat-output-lo"},
+		{
+			"all DNS", typical(cniDefaults),
+			"raw-prerouting raw-output nat-prerouting nat-output nat-output-lo",
+		},
+		{
+			"DNS servers of another family", typical(servers("fd00::a")),
+			"raw-output nat-prerouting nat-output nat-output-lo",
+		},
 		{"DNS without servers", typical(servers()), "nat-prerouting nat-output nat-output-lo"},
 		{
-			"owner groups", typical(func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{IDs: ids("202")} }),
+			"owner groups", typical(func(r *rules.Redirect) {
+				r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
+			}),
 			"nat-prerouting nat-output nat-output-lo nat-output-groups",
 		},
-		{"no owner groups", typical(func(r *rules.Redirect) { r.OwnerGroups.All = false }), "nat-prerouting nat-output nat-output-lo"},
+		{"no owner groups", typical(func(r *rules.Redirect) {
+			r.OwnerGroups.All = false
+		}), "nat-prerouting nat-output nat-output-lo"},
 		{"owner groups without destinations", typical(func(r *rules.Redirect) {
 			r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
 			r.OutboundCIDRs.All = false
@@ -122,13 +145,19 @@ func TestWhatIsOffLeavesNoChainBehind(t *testing.T) {
 }
 
 func TestWhatIsOffLeavesNoRuleBehind(t *testing.T) {
-	rule := func(r rules.Redirect, text string) bool { return strings.Contains(compile(t, r).String(), text) }
+	rule := func(r rules.Redirect, text string) bool {
+		return strings.Contains(compile(t, r).String(), text)
+	}
 	withoutDNS := typical(func(r *rules.Redirect) { r.OutboundExcludePorts = ports("53") })
-	withDNS := typical(servers("10.96.0.10"), func(r *rules.Redirect) { r.OutboundExcludePorts = ports("53") })
+	withDNS := typical(servers("10.96.0.10"), func(r *rules.Redirect) {
+		r.OutboundExcludePorts = ports("53")
+	})
 	if rule(withoutDNS, "udp") || !rule(withDNS, "udp dport 53 return") {
 		t.Error("excluded ports have a rule for UDP only where DNS is captured and port 53 is excluded")
 	}
-	if rule(typical(servers("10.96.0.10"), func(r *rules.Redirect) { r.OutboundExcludePorts = ports("54") }), "udp dport 54") {
+	if rule(typical(servers("10.96.0.10"), func(r *rules.Redirect) {
+		r.OutboundExcludePorts = ports("54")
+	}), "udp dport 54") {
 		t.Error("no UDP but DNS is captured, so other excluded ports have no rule for UDP")
 	}
 	if rule(typical(), "nat-output-groups") || rule(typical(), "skgid 202") {
@@ -150,16 +179,29 @@ func TestRouting(t *testing.T) {
 		want rules.Routing
 	}{
 		{"REDIRECT in IPv4 needs nothing", typical(), rules.Routing{}},
-		{"IPv6 needs the address that the proxy calls from", typical(ipv6), rules.Routing{LoopbackAddrs: six}},
-		{"TPROXY needs a policy route", typical(tproxyMode), rules.Routing{Policies: []rules.PolicyRoute{policy(rules.IPv4)}}},
+		{
+			"IPv6 needs the address that the proxy calls from", typical(ipv6),
+			rules.Routing{LoopbackAddrs: six},
+		},
+		{
+			"TPROXY needs a policy route", typical(tproxyMode),
+			rules.Routing{Policies: []rules.PolicyRoute{policy(rules.IPv4)}},
+		},
 		{
 			"TPROXY in both families needs two", typical(tproxyMode, ipv6),
-			rules.Routing{Policies: []rules.PolicyRoute{policy(rules.IPv4), policy(rules.IPv6)}, LoopbackAddrs: six},
+			rules.Routing{
+				Policies:      []rules.PolicyRoute{policy(rules.IPv4), policy(rules.IPv6)},
+				LoopbackAddrs: six,
+			},
 		},
-		{"TPROXY without inbound needs none", typical(tproxyMode, func(r *rules.Redirect) { r.InboundPorts.All = false }), rules.Routing{}},
+		{"TPROXY without inbound needs none", typical(tproxyMode, func(r *rules.Redirect) {
+			r.InboundPorts.All = false
+		}), rules.Routing{}},
 	} {
 		got := compile(t, tc.r).Routing
-		if diff := cmp.Diff(tc.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(tc.want, got, cmp.Comparer(func(a, b netip.Addr) bool {
+			return a == b
+		})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.says, diff)
 		}
 		if got.IsZero() != (len(tc.want.Policies)+len(tc.want.LoopbackAddrs) == 0) {
@@ -177,7 +219,8 @@ func TestPrioritiesAreTenEarlierThanIstiosButStrict(t *testing.T) {
 		var priorities []string
 		for _, c := range compile(t, r).Tables[0].Chains {
 			if c.Base != nil {
-				priorities = append(priorities, fmt.Sprintf("%s %s %d", c.Base.Hook, c.Base.Type, c.Base.Priority))
+				priorities = append(priorities,
+					fmt.Sprintf("%s %s %d", c.Base.Hook, c.Base.Type, c.Base.Priority))
 			}
 		}
 		return strings.Join(priorities, ", ")
@@ -208,11 +251,13 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 			for _, rule := range c.Rules {
 				sorted := slices.Clone(rule.Matches)
 				rules.SortMatches(sorted)
-				if !rules.Equal(one(rules.Rule{Matches: sorted}), one(rules.Rule{Matches: rule.Matches})) {
+				if !rules.Equal(one(rules.Rule{Matches: sorted}),
+					one(rules.Rule{Matches: rule.Matches})) {
 					t.Errorf("%s: %s: matches are not in canonical order", c.Name, &rule)
 				}
 				if len(rule.Comment) == 0 || len(rule.Comment) > 128 {
-					t.Errorf("%s: %s: comment %q has %d bytes", c.Name, &rule, rule.Comment, len(rule.Comment))
+					t.Errorf("%s: %s: comment %q has %d bytes", c.Name, &rule, rule.Comment,
+						len(rule.Comment))
 				}
 				for _, a := range rule.Actions {
 					if jump, ok := a.(rules.Jump); ok && table.Chain(jump.Chain) == nil {
@@ -249,14 +294,16 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 	for name, r := range map[string]rules.Redirect{"the zero value": {}, "no proxy port": noPort} {
 		t.Run(name, func(t *testing.T) {
 			rs, err := rules.Compile(r)
-			if faults := rules.Faults(nil); !errors.As(err, &faults) || err.Error() != r.Validate().Error() {
+			if faults := rules.Faults(nil); !errors.As(err, &faults) ||
+				err.Error() != r.Validate().Error() {
 				t.Errorf("error %v, want %v", err, r.Validate())
 			}
 			if len(rs.Tables) > 0 {
 				t.Errorf("a ruleset beside the error:\n%s", rs)
 			}
 			defer func() {
-				if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), "ProxyPort") {
+				if err, ok := recover().(error); !ok ||
+					!strings.Contains(err.Error(), "ProxyPort") {
 					t.Errorf("MustCompile panics with %v", err)
 				}
 			}()
@@ -267,11 +314,15 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 
 // one is a ruleset of the rules.
 func one(list ...rules.Rule) rules.Ruleset {
-	return rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}}}}}
+	return rules.Ruleset{Tables: []rules.Table{{
+		Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}},
+	}}}
 }
 
 func BenchmarkCompile(b *testing.B) {
-	for _, n := range []struct{ ipv4, ipv6 int }{{0, 0}, {1000, 0}, {10_000, 0}, {500, 500}, {5000, 5000}, {0, 10_000}} {
+	for _, n := range []struct{ ipv4, ipv6 int }{
+		{0, 0}, {1000, 0}, {10_000, 0}, {500, 500}, {5000, 5000}, {0, 10_000},
+	} {
 		r := typical(cniDefaults)
 		r.OutboundExcludeCIDRs = manyPrefixes(n.ipv4, n.ipv6)
 		b.Run(fmt.Sprintf("ipv4=%d/ipv6=%d", n.ipv4, n.ipv6), func(b *testing.B) {
@@ -290,23 +341,28 @@ func manyPrefixes(ipv4, ipv6 int) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for i := range ipv4 {
 		i = i * 7919 % max(ipv4, 1)
-		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 128}), 25))
+		prefixes = append(prefixes,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 128}), 25))
 	}
 	for i := range ipv6 {
 		i = i * 7919 % max(ipv6, 1)
-		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, byte(i >> 8), byte(i), 1}), 48))
+		prefixes = append(prefixes,
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, byte(i >> 8), byte(i), 1}), 48))
 	}
 	return prefixes
 }
 
 func TestManyPrefixesAreOneSetPerFamily(t *testing.T) {
-	r := typical(ipv6, func(r *rules.Redirect) { r.OutboundExcludeCIDRs = manyPrefixes(5000, 5000) })
+	r := typical(ipv6, func(r *rules.Redirect) {
+		r.OutboundExcludeCIDRs = manyPrefixes(5000, 5000)
+	})
 	table := compile(t, r).Tables[0]
 	var names []string
 	for _, s := range table.Sets() {
 		names = append(names, fmt.Sprintf("%s: %d", s.Set, len(s.Ranges)))
 	}
-	if got, want := strings.Join(names, ", "), "outbound-exclude-ipv4: 5000, outbound-exclude-ipv6: 5000"; got != want {
+	if got, want := strings.Join(names, ", "),
+		"outbound-exclude-ipv4: 5000, outbound-exclude-ipv6: 5000"; got != want {
 		t.Errorf("sets %s, want %s", got, want)
 	}
 }

@@ -21,8 +21,10 @@ func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 func describe(r diff.Result) string {
 	b := new(strings.Builder)
 	for _, c := range r.Classes {
-		fmt.Fprintf(b, "%v %v\n\t%s\n\tleft  %s %v\n\tright %s %v\n", c.Packets, c.Deviations, c.Witness,
-			c.Outcome.Left.Fate, c.Outcome.Left.Decided, c.Outcome.Right.Fate, c.Outcome.Right.Decided)
+		fmt.Fprintf(b, "%v %v\n\t%s\n\tleft  %s %v\n\tright %s %v\n", c.Packets, c.Deviations,
+			c.Witness,
+			c.Outcome.Left.Fate, c.Outcome.Left.Decided, c.Outcome.Right.Fate,
+			c.Outcome.Right.Decided)
 	}
 	return b.String()
 }
@@ -66,7 +68,8 @@ func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
 			t.Fatalf("a difference without a name:\n%s", describe(result))
 		}
 		r.StrictIstio()
-		if result := diff.Decide(named(r), side(istioReference(r)), diff.Options{}); result.Verdict(true) != diff.Equivalent {
+		if result := diff.Decide(named(r), side(istioReference(r)),
+			diff.Options{}); result.Verdict(true) != diff.Equivalent {
 			t.Fatalf("a difference without deviations:\n%s", describe(result))
 		}
 	})
@@ -86,9 +89,11 @@ func TestChangedRulesAreFound(t *testing.T) {
 		if !changed {
 			return
 		}
-		result := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true}, diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
+		result := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true},
+			diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
 		for _, c := range result.Classes {
-			if l, r := diff.Explain(&left, c.Witness).Fate, diff.Explain(&right, c.Witness).Fate; l.Same(r) || !diff.Possible(c.Witness) {
+			if l, r := diff.Explain(&left, c.Witness).Fate,
+				diff.Explain(&right, c.Witness).Fate; l.Same(r) || !diff.Possible(c.Witness) {
 				t.Fatalf("the witness %s does not differ, or cannot exist: %s", c.Witness, l)
 			}
 		}
@@ -98,8 +103,11 @@ func TestChangedRulesAreFound(t *testing.T) {
 					return true
 				}
 				differs := !diff.Explain(&left, packet).Fate.Same(diff.Explain(&right, packet).Fate)
-				in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool { return c.Contains(packet) })
-				if packet.State == rules.Untracked && (len(result.Classes) > 0 || result.UntrackedOpen) {
+				in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool {
+					return c.Contains(packet)
+				})
+				if packet.State == rules.Untracked && (len(result.Classes) > 0 ||
+					result.UntrackedOpen) {
 					return true // compared only where no other packets differ
 				}
 				if in && !differs || differs && !in && !result.More {
@@ -170,7 +178,8 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 		{"another deviation", mapped, strictMapped, "[mapped-cidr]"},
 		{
 			"one each for its packets, and both for those that both concern",
-			rerouted, strictRerouted, "[tproxy-reroute] [tproxy-tunnel-port tproxy-reroute] [tproxy-tunnel-port]",
+			rerouted, strictRerouted,
+			"[tproxy-reroute] [tproxy-tunnel-port tproxy-reroute] [tproxy-tunnel-port]",
 		},
 	} {
 		result := diff.Decide(named(tc.left), named(tc.right), diff.Options{MaxClasses: 1000})
@@ -182,7 +191,8 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 		if names := strings.Join(slices.Compact(got), " "); names != tc.want {
 			t.Errorf("%s: %q, want %q\n%s", tc.says, names, tc.want, describe(result))
 		}
-		if result.Verdict(false) != diff.Equivalent || (result.Verdict(true) == diff.Equivalent) != (tc.want == "") {
+		if result.Verdict(false) != diff.Equivalent ||
+			(result.Verdict(true) == diff.Equivalent) != (tc.want == "") {
 			t.Errorf("%s: %s, strictly %s", tc.says, result.Verdict(false), result.Verdict(true))
 		}
 	}
@@ -194,7 +204,8 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 			t.Errorf("%s is explained by %v", c.Witness, c.Deviations)
 		}
 	}
-	if result.Verdict(false) == diff.Equivalent || len(result.Classes[0].Deviations) > 0 || len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
+	if result.Verdict(false) == diff.Equivalent || len(result.Classes[0].Deviations) > 0 ||
+		len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
 		t.Errorf("named deviations do not come last:\n%s", describe(result))
 	}
 }
@@ -210,7 +221,9 @@ func apartPrefixes(n int, f rules.Family) []netip.Prefix {
 	for i := range prefixes {
 		prefixes[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 26)
 		if f == rules.IPv6 {
-			prefixes[i] = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, byte(i * 7), byte(i * 13), byte(i >> 8), byte(i), 1}), 64)
+			prefixes[i] = netip.PrefixFrom(netip.AddrFrom16([16]byte{
+				0xfd, 0, byte(i * 7), byte(i * 13), byte(i >> 8), byte(i), 1,
+			}), 64)
 		}
 	}
 	return prefixes
@@ -219,7 +232,9 @@ func apartPrefixes(n int, f rules.Family) []netip.Prefix {
 // BenchmarkDecide compares the compiled rules with Istio's, of which there is one for each prefix.
 func BenchmarkDecide(b *testing.B) {
 	excluding := func(n int, f rules.Family) func(*rules.Redirect) {
-		return func(r *rules.Redirect) { r.IPv6, r.OutboundExcludeCIDRs = f == rules.IPv6, apartPrefixes(n, f) }
+		return func(r *rules.Redirect) {
+			r.IPv6, r.OutboundExcludeCIDRs = f == rules.IPv6, apartPrefixes(n, f)
+		}
 	}
 	including := func(r *rules.Redirect) {
 		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: apartPrefixes(10_000, rules.IPv4)}
@@ -241,13 +256,15 @@ func BenchmarkDecide(b *testing.B) {
 		r.StrictIstio()
 		left, right := named(r), side(istioReference(r))
 		if bench.differs {
-			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs, netip.MustParsePrefix("192.0.2.0/24"))
+			r.OutboundExcludeCIDRs = append(r.OutboundExcludeCIDRs,
+				netip.MustParsePrefix("192.0.2.0/24"))
 			left = named(r)
 		}
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if result := diff.Decide(left, right, diff.Options{}); (result.Verdict(true) == diff.Equivalent) == bench.differs {
+				if result := diff.Decide(left, right,
+					diff.Options{}); (result.Verdict(true) == diff.Equivalent) == bench.differs {
 					b.Fatalf("different: %t\n%s", !bench.differs, describe(result))
 				}
 			}

@@ -6,8 +6,10 @@ import "net/netip"
 // pkg/config, at v0.0.0-20260827124520-eed52ebb66ad; the help of the command lists the environment
 // variables and flags.
 const (
-	DefaultProxyPort          = 15001 // outbound capture: Envoy's virtualOutbound listener (--envoy-port)
-	DefaultInboundCapturePort = 15006 // inbound capture: Envoy's virtualInbound listener (--inbound-capture-port)
+	// outbound capture: Envoy's virtualOutbound listener (--envoy-port)
+	DefaultProxyPort = 15001
+	// inbound capture: Envoy's virtualInbound listener (--inbound-capture-port)
+	DefaultInboundCapturePort = 15006
 	DefaultTunnelPort         = 15008 // HBONE, never redirected (--inbound-tunnel-port)
 	DefaultProxyID            = 1337  // uid and gid of istio-proxy (--proxy-uid, --proxy-gid)
 	DefaultTProxyMark         = 1337  // 0x539 (--istio-inbound-tproxy-mark)

@@ -25,14 +25,26 @@ type Deviation struct {
 
 // Deviations lists all deviations. Each is enabled unless Redirect.Without contains it.
 var Deviations = []Deviation{
-	{TunnelPortTProxy, "in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that HBONE never " +
-		"reaches its listener; here it is left alone, as in REDIRECT mode"},
-	{RerouteTProxy, "in TPROXY mode istio-init also captures what arrives on a rerouted interface as inbound; here it is outbound " +
-		"traffic of the machine at the interface, as in REDIRECT mode"},
-	{MappedCIDR, "istio-init matches an IPv4-mapped prefix (::ffff:10.0.0.0/104) against IPv6 packets, of which none has such an " +
-		"address; here it means the IPv4 prefix"},
-	{NATFirst, "istio-init's hooks have the same priority as those of other owners of NAT, so that the order of installation " +
-		"decides who captures a connection; here ours run ten earlier than those of iptables"},
+	{
+		TunnelPortTProxy,
+		"in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that HBONE never " +
+			"reaches its listener; here it is left alone, as in REDIRECT mode",
+	},
+	{
+		RerouteTProxy,
+		"in TPROXY mode istio-init also captures what arrives on a rerouted interface as inbound; here it is outbound " +
+			"traffic of the machine at the interface, as in REDIRECT mode",
+	},
+	{
+		MappedCIDR,
+		"istio-init matches an IPv4-mapped prefix (::ffff:10.0.0.0/104) against IPv6 packets, of which none has such an " +
+			"address; here it means the IPv4 prefix",
+	},
+	{
+		NATFirst,
+		"istio-init's hooks have the same priority as those of other owners of NAT, so that the order of installation " +
+			"decides who captures a connection; here ours run ten earlier than those of iptables",
+	},
 }
 
 // ParseDeviationID parses the id of a deviation.

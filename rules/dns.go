@@ -23,7 +23,8 @@ func (c *compiler) captureDNS(b *chainBuilder) {
 	redirect := RedirectTo{Port: DNSPort}
 	query := toPort(Single[uint16](domainPort))
 	c.dnsServers(Destination, func(servers ...Match) {
-		b.capture("DNS to the agent", []Action{redirect}, append([]Match{tcp, query}, servers...)...)
+		b.capture("DNS to the agent", []Action{redirect},
+			append([]Match{tcp, query}, servers...)...)
 	})
 	c.dnsServers(Destination, func(servers ...Match) {
 		b.add("DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
@@ -42,7 +43,8 @@ func (c *compiler) rawOutput() Chain {
 		b.add("DNS answers of the agent", SetZone{Zone: AppDNSZone}, udp, answer, owner)
 	}
 	c.dnsServers(Destination, func(servers ...Match) {
-		b.add("DNS queries of the application", SetZone{Zone: AppDNSZone}, append([]Match{udp, query}, servers...)...)
+		b.add("DNS queries of the application", SetZone{Zone: AppDNSZone},
+			append([]Match{udp, query}, servers...)...)
 	})
 	return b.build()
 }
@@ -51,7 +53,8 @@ func (c *compiler) rawOutput() Chain {
 func (c *compiler) rawPrerouting() Chain {
 	b := c.base("raw-prerouting", Filter, Prerouting, c.priority(RawPriority, IstioRawPriority))
 	c.dnsServers(Source, func(servers ...Match) {
-		b.add("DNS answers to the proxy", SetZone{Zone: ProxyDNSZone}, append([]Match{udp, fromPort(domainPort)}, servers...)...)
+		b.add("DNS answers to the proxy", SetZone{Zone: ProxyDNSZone},
+			append([]Match{udp, fromPort(domainPort)}, servers...)...)
 	})
 	return b.build()
 }

@@ -16,10 +16,14 @@ func ruleset(f rules.Family, chains ...rules.Chain) rules.Ruleset {
 
 func base(t rules.ChainType, h rules.Hook, priority int, list ...rules.Rule) rules.Chain {
 	name := strings.Join([]string{t.String(), h.String()}, "-")
-	return rules.Chain{Name: name, Base: &rules.Base{Type: t, Hook: h, Priority: priority}, Rules: list}
+	return rules.Chain{
+		Name: name, Base: &rules.Base{Type: t, Hook: h, Priority: priority}, Rules: list,
+	}
 }
 
-func chain(name string, list ...rules.Rule) rules.Chain { return rules.Chain{Name: name, Rules: list} }
+func chain(name string, list ...rules.Rule) rules.Chain {
+	return rules.Chain{Name: name, Rules: list}
+}
 
 // do is a rule for every packet.
 func do(actions ...rules.Action) rules.Rule { return rules.Rule{Actions: actions} }
@@ -52,76 +56,117 @@ func TestEvaluationOfChains(t *testing.T) {
 	}{
 		{
 			"chains run in the order of their priority, not of the text",
-			ruleset(rules.Inet, base(filter, pre, 10, do(mark(2))), base(filter, pre, -10, do(mark(1)))), in,
+			ruleset(rules.Inet, base(filter, pre, 10, do(mark(2))),
+				base(filter, pre, -10, do(mark(1)))), in,
 			rules.Fate{Mark: 2},
 		},
 		{
 			"chains of equal priority run in the order of the text",
-			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1))), base(filter, pre, 0, do(mark(2)))), in,
+			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1))),
+				base(filter, pre, 0, do(mark(2)))), in,
 			rules.Fate{Mark: 2},
 		},
-		{"a chain of another hook does not run", ruleset(rules.Inet, base(filter, output, 0, do(drop))), in, rules.Fate{}},
-		{"a table of the packet's family", ruleset(rules.IPv4, base(filter, pre, 0, do(drop))), in, rules.Fate{Dropped: true}},
-		{"a table of another family", ruleset(rules.IPv6, base(filter, pre, 0, do(drop))), in, rules.Fate{}},
-		{"a chain that nobody jumps to does not run", ruleset(rules.Inet, base(filter, pre, 0), chain("c", do(drop))), in, rules.Fate{}},
+		{
+			"a chain of another hook does not run",
+			ruleset(rules.Inet, base(filter, output, 0, do(drop))), in,
+			rules.Fate{},
+		},
+		{
+			"a table of the packet's family", ruleset(rules.IPv4, base(filter, pre, 0, do(drop))),
+			in,
+			rules.Fate{Dropped: true},
+		},
+		{
+			"a table of another family", ruleset(rules.IPv6, base(filter, pre, 0, do(drop))), in,
+			rules.Fate{},
+		},
+		{
+			"a chain that nobody jumps to does not run",
+			ruleset(rules.Inet, base(filter, pre, 0), chain("c", do(drop))), in,
+			rules.Fate{},
+		},
 		{
 			"accept ends the chain, but not the next one",
-			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(rules.Accept), do(mark(2))), base(filter, pre, 1, do(bits(4, 4)))),
+			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(rules.Accept), do(mark(2))),
+				base(filter, pre, 1, do(bits(4, 4)))),
 			in,
 			rules.Fate{Mark: 5},
 		},
 		{
 			"accept in a chain that was jumped to ends the base chain",
-			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(mark(2))), chain("c", do(rules.Accept))),
+			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(mark(2))),
+				chain("c", do(rules.Accept))),
 			in,
 			rules.Fate{},
 		},
 		{
 			"drop ends everything",
-			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(drop)), base(filter, pre, 1, do(mark(2)))),
+			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(drop)),
+				base(filter, pre, 1, do(mark(2)))),
 			in,
 			rules.Fate{Dropped: true, Mark: 1},
 		},
 		{
 			"return goes back behind the jump",
-			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))), chain("c", do(bits(1, 1)), do(rules.Return), do(drop))),
+			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))),
+				chain("c", do(bits(1, 1)), do(rules.Return), do(drop))),
 			in,
 			rules.Fate{Mark: 3},
 		},
 		{
 			"the end of a chain goes back, too",
-			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))), chain("c", do(bits(1, 1)))),
+			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))),
+				chain("c", do(bits(1, 1)))),
 			in,
 			rules.Fate{Mark: 3},
 		},
 		{
 			"goto does not come back",
-			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c", Goto: true}), do(drop)), chain("c", do(mark(1)))),
+			ruleset(rules.Inet,
+				base(filter, pre, 0, do(rules.Jump{Chain: "c", Goto: true}), do(drop)),
+				chain("c", do(mark(1)))),
 			in,
 			rules.Fate{Mark: 1},
 		},
 		{
 			"goto goes back to where its chain was called from",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "a"}), do(bits(2, 2))),
-				chain("a", do(rules.Jump{Chain: "b", Goto: true}), do(drop)), chain("b", do(bits(1, 1)), do(rules.Return), do(drop))),
+				chain("a", do(rules.Jump{Chain: "b", Goto: true}), do(drop)),
+				chain("b", do(bits(1, 1)), do(rules.Return), do(drop))),
 			in,
 			rules.Fate{Mark: 3},
 		},
 		{
 			"return in a base chain is its policy",
-			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Return), do(rules.Accept)))), in,
+			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Return), do(rules.Accept)))),
+			in,
 			rules.Fate{Dropped: true},
 		},
-		{"the end of a base chain is its policy", ruleset(rules.Inet, dropping(base(filter, pre, 0))), in, rules.Fate{Dropped: true}},
-		{"accept outranks the policy", ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Accept)))), in, rules.Fate{}},
-		{"a rule without verdict goes on with the next", ruleset(rules.Inet, base(filter, pre, 0, do(rules.Count{}), do(drop))), in, droppedHere},
+		{
+			"the end of a base chain is its policy",
+			ruleset(rules.Inet, dropping(base(filter, pre, 0))), in,
+			rules.Fate{Dropped: true},
+		},
+		{
+			"accept outranks the policy",
+			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Accept)))), in,
+			rules.Fate{},
+		},
+		{
+			"a rule without verdict goes on with the next",
+			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Count{}), do(drop))), in, droppedHere,
+		},
 		{
 			"a mark that a rule sets is seen by the next",
-			ruleset(rules.Inet, base(filter, pre, 0, do(mark(6)), when(drop, rules.MatchMark{Value: 4, Mask: 4}))), in,
+			ruleset(rules.Inet,
+				base(filter, pre, 0, do(mark(6)), when(drop, rules.MatchMark{
+					Value: 4, Mask: 4,
+				}))), in,
 			rules.Fate{Dropped: true, Mark: 6},
 		},
 		{
-			"a mark is set in the bits of the mask", ruleset(rules.Inet, base(filter, pre, 0, do(bits(0x10, 0xf0)))), in + " mark 0x2f",
+			"a mark is set in the bits of the mask",
+			ruleset(rules.Inet, base(filter, pre, 0, do(bits(0x10, 0xf0)))), in + " mark 0x2f",
 			rules.Fate{Mark: 0x1f},
 		},
 	} {
@@ -136,10 +181,14 @@ func dropping(c rules.Chain) rules.Chain {
 }
 
 func TestEvaluationOfNAT(t *testing.T) {
-	two := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100, do(redirect(1))), base(rules.NAT, rules.Prerouting, -90, do(redirect(2))))
-	secondOnly := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100), base(rules.NAT, rules.Prerouting, -90, do(redirect(2))))
-	dropsLater := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100, do(redirect(1))), base(rules.Filter, rules.Prerouting, 0, do(rules.Drop)))
-	journey := ruleset(rules.Inet, base(rules.NAT, rules.Output, -100), base(rules.NAT, rules.Prerouting, -100, do(redirect(1))))
+	two := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100, do(redirect(1))),
+		base(rules.NAT, rules.Prerouting, -90, do(redirect(2))))
+	secondOnly := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100),
+		base(rules.NAT, rules.Prerouting, -90, do(redirect(2))))
+	dropsLater := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, -100, do(redirect(1))),
+		base(rules.Filter, rules.Prerouting, 0, do(rules.Drop)))
+	journey := ruleset(rules.Inet, base(rules.NAT, rules.Output, -100),
+		base(rules.NAT, rules.Prerouting, -100, do(redirect(1))))
 	checkRows(t, two, []row{
 		{"a new connection is mapped by the first chain only", in, rules.Fate{Redirect: 1}},
 		{"a related one is, too", in + " state related", rules.Fate{Redirect: 1}},
@@ -147,10 +196,17 @@ func TestEvaluationOfNAT(t *testing.T) {
 		{"an invalid packet is not", in + " state invalid", leftAlone},
 		{"an untracked packet is not", in + " state untracked", leftAlone},
 	})
-	checkRows(t, secondOnly, []row{{"the next chain maps what the first has not", in, rules.Fate{Redirect: 2}}})
-	checkRows(t, dropsLater, []row{{"a mapped packet still passes the other chains", in, rules.Fate{Redirect: 1, Dropped: true}}})
+	checkRows(t, secondOnly, []row{{
+		"the next chain maps what the first has not", in, rules.Fate{Redirect: 2},
+	}})
+	checkRows(t, dropsLater, []row{{
+		"a mapped packet still passes the other chains", in, rules.Fate{Redirect: 1, Dropped: true},
+	}})
 	checkRows(t, journey, []row{
-		{"what the host sends to itself is not mapped a second time", "out tcp 10.244.1.5:1 > 10.244.1.5:80", leftAlone},
+		{
+			"what the host sends to itself is not mapped a second time",
+			"out tcp 10.244.1.5:1 > 10.244.1.5:80", leftAlone,
+		},
 	})
 }
 
@@ -159,18 +215,24 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 		return when(action, rules.MatchPort{Side: rules.Destination, Ports: ports(port)})
 	}
 	pre, output := rules.Prerouting, rules.Output
-	first := ruleset(rules.Inet, base(rules.NAT, pre, -100, do(dnat(9)), do(rules.Drop)), base(rules.NAT, pre, -90, do(redirect(8))))
+	first := ruleset(rules.Inet, base(rules.NAT, pre, -100, do(dnat(9)), do(rules.Drop)),
+		base(rules.NAT, pre, -90, do(redirect(8))))
 	checkRows(t, first, []row{
 		{"a new connection goes to another port, and NAT is decided", in, rules.Fate{DNATPort: 9}},
 		{"an established one does not", in + " state established", leftAlone},
 	})
-	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))), base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
+	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))),
+		base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
 	checkRows(t, sent, []row{
 		{"what leaves by eth0 is gone", out, rules.Fate{DNATPort: 9}},
-		{"over lo it arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Fate{Dropped: true, DNATPort: 9}},
+		{
+			"over lo it arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			rules.Fate{Dropped: true, DNATPort: 9},
+		},
 	})
 	// No kernel accepts a redirection in a filter chain, but text from elsewhere may hold one.
-	misplaced := ruleset(rules.Inet, base(rules.Filter, pre, -150, do(redirect(1))), base(rules.Filter, pre, 0, do(dnat(2))),
+	misplaced := ruleset(rules.Inet, base(rules.Filter, pre, -150, do(redirect(1))),
+		base(rules.Filter, pre, 0, do(dnat(2))),
 		base(rules.NAT, output, -100, do(dnat(9))))
 	checkRows(t, misplaced, []row{
 		{"a connection is mapped once", in, rules.Fate{Redirect: 1}},
@@ -185,9 +247,10 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 	after := func(h rules.Hook, action rules.Action, port, address string) rules.Ruleset {
 		prefix := must(rules.ParsePrefixes(address))
-		return ruleset(rules.Inet, base(rules.NAT, h, -100, do(action)), base(rules.Filter, h, 0, when(rules.Drop,
-			rules.MatchPort{Side: rules.Destination, Ports: ports(port)},
-			rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges(prefix)})))
+		return ruleset(rules.Inet, base(rules.NAT, h, -100, do(action)),
+			base(rules.Filter, h, 0, when(rules.Drop,
+				rules.MatchPort{Side: rules.Destination, Ports: ports(port)},
+				rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges(prefix)})))
 	}
 	pre, output := rules.Prerouting, rules.Output
 	for _, tc := range []struct {
@@ -206,68 +269,116 @@ func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 			after(output, redirect(9), "9", "::1/128"), "out tcp [fd00::5]:1 > [fd00::9]:80",
 			rules.Fate{Dropped: true, Redirect: 9},
 		},
-		{"the old destination is not seen", after(output, redirect(9), "80", "10.9.9.9/32"), out, rules.Fate{Redirect: 9}},
-		{"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.5", rules.Fate{Dropped: true, Redirect: 9}},
-		{"which is the interface's, not the old one", after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.4", rules.Fate{Redirect: 9}},
-		{"an interface without an address", after(pre, redirect(9), "9", "10.9.9.9/32"), in + " in-address none", rules.Fate{Dropped: true}},
-		{"a port at the destination", after(output, dnat(9), "9", "10.9.9.9/32"), out, rules.Fate{Dropped: true, DNATPort: 9}},
+		{
+			"the old destination is not seen", after(output, redirect(9), "80", "10.9.9.9/32"), out,
+			rules.Fate{Redirect: 9},
+		},
+		{
+			"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"),
+			in + " in-address 10.244.1.5",
+			rules.Fate{Dropped: true, Redirect: 9},
+		},
+		{
+			"which is the interface's, not the old one",
+			after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.4",
+			rules.Fate{Redirect: 9},
+		},
+		{
+			"an interface without an address", after(pre, redirect(9), "9", "10.9.9.9/32"),
+			in + " in-address none",
+			rules.Fate{Dropped: true},
+		},
+		{
+			"a port at the destination", after(output, dnat(9), "9", "10.9.9.9/32"), out,
+			rules.Fate{Dropped: true, DNATPort: 9},
+		},
 	} {
 		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
 	}
 	// The packet of the trace is the one that entered.
 	rs := after(output, redirect(9), "80", "10.9.9.9/32")
-	if got, want := diff.Explain(&rs, packet(out)).Passes[0].Packet, packet(out); got.String() != want.String() {
+	if got, want := diff.Explain(&rs, packet(out)).Passes[0].Packet,
+		packet(out); got.String() != want.String() {
 		t.Errorf("the packet that enters is %s, want %s", got, want)
 	}
 }
 
 func TestStepsKnowTheirBaseChain(t *testing.T) {
 	rs := ruleset(rules.Inet,
-		base(rules.Filter, rules.Prerouting, -150, do(rules.Jump{Chain: "c"})), base(rules.NAT, rules.Prerouting, -100, do(rules.Jump{Chain: "c"})),
-		chain("c", do(rules.Count{})), base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, rules.Unknown{Text: "xt string"})))
+		base(rules.Filter, rules.Prerouting, -150, do(rules.Jump{Chain: "c"})),
+		base(rules.NAT, rules.Prerouting, -100, do(rules.Jump{Chain: "c"})),
+		chain("c", do(rules.Count{})),
+		base(rules.Filter, rules.Prerouting, 0, when(rules.Drop, rules.Unknown{Text: "xt string"})))
 	var types []string
 	for _, s := range diff.Explain(&rs, packet(in)).Passes[0].Steps {
 		types = append(types, fmt.Sprint(s.Base.Type, s.Base.Priority))
 	}
-	if got, want := strings.Join(types, " "), "filter -150 filter -150 nat -100 nat -100 filter 0"; got != want {
+	if got, want := strings.Join(types, " "),
+		"filter -150 filter -150 nat -100 nat -100 filter 0"; got != want {
 		t.Errorf("the steps were reached from %q, want %q", got, want)
 	}
 }
 
 func TestEvaluationBeforeConntrack(t *testing.T) {
 	zone := func(n uint16) rules.Rule { return do(rules.SetZone{Zone: n}) }
-	state := func(s rules.State) rules.MatchState { return rules.MatchState{States: rules.States(s)} }
+	state := func(s rules.State) rules.MatchState {
+		return rules.MatchState{States: rules.States(s)}
+	}
 	connection := rules.MatchMark{Conntrack: true, Not: true, Value: 5, Mask: 0xff}
 	at := func(priority int, list ...rules.Rule) rules.Ruleset {
 		return ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, priority, list...))
 	}
 	early, late := -300, -150
-	checkRows(t, at(early, when(mark(1), state(rules.New))), []row{{"no state is known: not new", in, leftAlone}})
-	checkRows(t, at(early, when(mark(1), state(rules.Invalid))), []row{{"no state is known: it reads as invalid", in, rules.Fate{Mark: 1}}})
-	checkRows(t, at(early, when(mark(1), state(rules.Untracked))), []row{{"what is untracked already", in + " state untracked", rules.Fate{Mark: 1}}})
-	checkRows(t, at(late, when(mark(1), state(rules.New))), []row{{"afterwards the state is known", in, rules.Fate{Mark: 1}}})
-	checkRows(t, at(early, when(mark(1), connection)), []row{{"no connection has a mark, nor another mark", in, leftAlone}})
+	checkRows(t, at(early,
+		when(mark(1), state(rules.New))), []row{{"no state is known: not new", in, leftAlone}})
+	checkRows(t, at(early,
+		when(mark(1),
+			state(rules.Invalid))), []row{{
+		"no state is known: it reads as invalid", in, rules.Fate{Mark: 1},
+	}})
+	checkRows(t, at(early,
+		when(mark(1),
+			state(rules.Untracked))), []row{{
+		"what is untracked already", in + " state untracked", rules.Fate{Mark: 1},
+	}})
+	checkRows(t, at(late,
+		when(mark(1),
+			state(rules.New))), []row{{"afterwards the state is known", in, rules.Fate{Mark: 1}}})
+	checkRows(t, at(early,
+		when(mark(1),
+			connection)), []row{{"no connection has a mark, nor another mark", in, leftAlone}})
 	checkRows(t, at(late, when(mark(1), connection)), []row{
 		{"a new connection has no mark", in, rules.Fate{Mark: 1}},
 		{"an invalid packet has no connection", in + " state invalid", leftAlone},
 		{"an untracked packet has none", in + " state untracked", leftAlone},
 	})
-	checkRows(t, at(early, zone(1), zone(2)), []row{{"the first zone counts", in, rules.Fate{Zone: 1}}})
+	checkRows(t, at(early, zone(1),
+		zone(2)), []row{{"the first zone counts", in, rules.Fate{Zone: 1}}})
 	checkRows(t, at(early, zone(0), zone(2)), []row{{"also if it is the default", in, leftAlone}})
 	checkRows(t, at(late, zone(1)), []row{{"afterwards it is too late", in, leftAlone}})
-	checkRows(t, at(early, do(rules.SaveMark{})), []row{{"no mark can be saved", in + " mark 7", rules.Fate{Mark: 7}}})
+	checkRows(t, at(early,
+		do(rules.SaveMark{})), []row{{"no mark can be saved", in + " mark 7", rules.Fate{Mark: 7}}})
 	checkRows(t, at(late, do(rules.SaveMark{})), []row{
 		{"afterwards it can", in + " mark 7", rules.Fate{Mark: 7, ConntrackMark: 7}},
 		{"but not of an invalid packet", in + " mark 7 state invalid", rules.Fate{Mark: 7}},
 	})
 	checkRows(t, at(early, do(rules.RestoreMark{}, rules.Drop)), []row{
-		{"no mark can be restored, and the rule ends", in + " ctmark 7 state established", rules.Fate{ConntrackMark: 7}},
+		{
+			"no mark can be restored, and the rule ends", in + " ctmark 7 state established",
+			rules.Fate{ConntrackMark: 7},
+		},
 	})
 	checkRows(t, at(late, do(rules.RestoreMark{})), []row{
-		{"afterwards it can", in + " ctmark 7 state established", rules.Fate{Mark: 7, ConntrackMark: 7}},
+		{
+			"afterwards it can", in + " ctmark 7 state established",
+			rules.Fate{Mark: 7, ConntrackMark: 7},
+		},
 	})
-	nat := ruleset(rules.Inet, base(rules.NAT, rules.Prerouting, early, when(redirect(9), state(rules.New))))
-	checkRows(t, nat, []row{{"NAT comes behind conntrack, whatever its priority", in, rules.Fate{Redirect: 9}}})
+	nat := ruleset(rules.Inet,
+		base(rules.NAT, rules.Prerouting, early, when(redirect(9), state(rules.New))))
+	checkRows(t, nat, []row{{
+		"NAT comes behind conntrack, whatever its priority", in, rules.Fate{Redirect: 9},
+	}})
 	both := ruleset(rules.Inet,
 		base(rules.Filter, rules.Output, early, zone(1)),
 		base(rules.Filter, rules.Prerouting, early, zone(2), when(mark(1), state(rules.New))))
@@ -282,15 +393,31 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 
 func TestEvaluationOfTProxy(t *testing.T) {
 	port := rules.TProxy{Port: 9}
-	nft := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, -150, do(port, mark(1), rules.Accept), do(mark(2))))
-	xtables := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, -150, do(rules.TProxyDrop{Port: 9, Value: 1, Mask: 0xf}), do(mark(2))))
+	nft := ruleset(rules.Inet,
+		base(rules.Filter, rules.Prerouting, -150, do(port, mark(1), rules.Accept), do(mark(2))))
+	xtables := ruleset(rules.Inet,
+		base(rules.Filter, rules.Prerouting, -150,
+			do(rules.TProxyDrop{Port: 9, Value: 1, Mask: 0xf}), do(mark(2))))
 	checkRows(t, nft, []row{
-		{"nft's listener takes the packet, and the rule goes on", in, rules.Fate{TProxy: 9, Mark: 1}},
-		{"where none listens, nft's rule ends and the next is tried", in + " no-listener", rules.Fate{Mark: 2}},
+		{
+			"nft's listener takes the packet, and the rule goes on", in,
+			rules.Fate{TProxy: 9, Mark: 1},
+		},
+		{
+			"where none listens, nft's rule ends and the next is tried", in + " no-listener",
+			rules.Fate{Mark: 2},
+		},
 	})
 	checkRows(t, xtables, []row{
-		{"xtables' listener takes the packet with the mark, and the chain ends", in + " mark 0x20", rules.Fate{TProxy: 9, Mark: 0x21}},
-		{"where none listens, xtables drops the packet as it is", in + " mark 0x20 no-listener", rules.Fate{Dropped: true, Mark: 0x20}},
+		{
+			"xtables' listener takes the packet with the mark, and the chain ends",
+			in + " mark 0x20",
+			rules.Fate{TProxy: 9, Mark: 0x21},
+		},
+		{
+			"where none listens, xtables drops the packet as it is", in + " mark 0x20 no-listener",
+			rules.Fate{Dropped: true, Mark: 0x20},
+		},
 	})
 	trace := diff.Explain(&nft, packet(in+" no-listener"))
 	steps := trace.Passes[0].Steps
@@ -307,16 +434,22 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 	checkRows(t, before, []row{
 		{"the rule is reached and all else fulfilled", in, undecided},
 		{"the rule is not reached", "in udp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
-		{"another condition is not fulfilled, though it stands behind", "in tcp 10.1.1.1:1 > 10.244.1.5:81", leftAlone},
+		{
+			"another condition is not fulfilled, though it stands behind",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:81", leftAlone,
+		},
 	})
 	anything := rules.Unknown{Text: "xt string"}
-	action := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, when(anything, rules.MatchMark{Value: 1, Mask: 1}), do(mark(2))))
+	action := ruleset(rules.Inet,
+		base(rules.Filter, rules.Prerouting, 0, when(anything, rules.MatchMark{Value: 1, Mask: 1}),
+			do(mark(2))))
 	checkRows(t, action, []row{
 		{"an unknown action of a rule that matches", in + " mark 1", undecided},
 		{"an unknown action of a rule that does not match", in, rules.Fate{Mark: 2}},
 	})
 	later := ruleset(rules.Inet, base(rules.Filter, rules.Output, 0, when(rules.Drop, anything)))
-	if trace := diff.Explain(&later, packet("out tcp 127.0.0.1:1 > 127.0.0.1:80")); len(trace.Passes) != 1 {
+	if trace := diff.Explain(&later,
+		packet("out tcp 127.0.0.1:1 > 127.0.0.1:80")); len(trace.Passes) != 1 {
 		t.Errorf("an undecided packet goes on to another hook:\n%s", decisions(trace))
 	}
 	for says, chains := range map[string][]rules.Chain{
@@ -327,13 +460,19 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 		},
 	} {
 		rs := ruleset(rules.Inet, chains...)
-		checkRows(t, rs, []row{{"text from elsewhere may jump to nowhere or in a circle", in, rules.Fate{Undecided: says}}})
+		checkRows(t, rs, []row{{
+			"text from elsewhere may jump to nowhere or in a circle", in,
+			rules.Fate{Undecided: says},
+		}})
 	}
 }
 
 func TestJourneysOverLoopback(t *testing.T) {
-	routes := rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133}}}
-	arrives := base(rules.Filter, rules.Prerouting, -150, when(bits(0x100, 0x100), rules.MatchInterface{Names: interfaceNames("lo")}))
+	routes := rules.Routing{Policies: []rules.PolicyRoute{{
+		Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133,
+	}}}
+	arrives := base(rules.Filter, rules.Prerouting, -150,
+		when(bits(0x100, 0x100), rules.MatchInterface{Names: interfaceNames("lo")}))
 	with := func(chains ...rules.Chain) rules.Ruleset {
 		rs := ruleset(rules.Inet, append(chains, arrives)...)
 		rs.Routing = routes
@@ -347,38 +486,73 @@ func TestJourneysOverLoopback(t *testing.T) {
 		want   rules.Fate
 	}{
 		{"what leaves by eth0 does not come back", with(), out, rules.Fate{}},
-		{"what leaves by lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Fate{Mark: 0x100}},
 		{
-			"a redirected connection goes to this host", with(base(rules.NAT, rules.Output, -100, do(redirect(9)))), out,
+			"what leaves by lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			rules.Fate{Mark: 0x100},
+		},
+		{
+			"a redirected connection goes to this host",
+			with(base(rules.NAT, rules.Output, -100, do(redirect(9)))), out,
 			rules.Fate{Redirect: 9, Mark: 0x100},
 		},
-		{"a mark with a local route leads back to this host", with(base(route, rules.Output, -150, do(mark(1)))), out, rules.Fate{Mark: 0x101, Rerouted: true}},
 		{
-			"which is nothing to what leaves by lo anyway", with(base(route, rules.Output, -150, do(mark(1)))),
+			"a mark with a local route leads back to this host",
+			with(base(route, rules.Output, -150, do(mark(1)))), out,
+			rules.Fate{Mark: 0x101, Rerouted: true},
+		},
+		{
+			"which is nothing to what leaves by lo anyway",
+			with(base(route, rules.Output, -150, do(mark(1)))),
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Fate{Mark: 0x101},
 		},
 		{
-			"nor to a redirected connection", with(base(route, rules.Output, -150, do(mark(1))), base(rules.NAT, rules.Output, -100, do(redirect(9)))),
+			"nor to a redirected connection",
+			with(base(route, rules.Output, -150, do(mark(1))),
+				base(rules.NAT, rules.Output, -100, do(redirect(9)))),
 			out,
 			rules.Fate{Redirect: 9, Mark: 0x101},
 		},
-		{"a mark without one does not", with(base(route, rules.Output, -150, do(mark(2)))), out, rules.Fate{Mark: 2}},
-		{"nor does it for the other family", with(base(route, rules.Output, -150, do(mark(1)))), "out tcp [fd00::5]:1 > [fd00::9]:80", rules.Fate{Mark: 1}},
-		{"nor the mark that the socket has: routing has seen it already", with(), out + " mark 1", rules.Fate{Mark: 1}},
-		{"nor a chain of type filter: only route chains route again", with(base(filter, rules.Output, -150, do(mark(1)))), out, rules.Fate{Mark: 1}},
+		{
+			"a mark without one does not", with(base(route, rules.Output, -150, do(mark(2)))), out,
+			rules.Fate{Mark: 2},
+		},
+		{
+			"nor does it for the other family", with(base(route, rules.Output, -150, do(mark(1)))),
+			"out tcp [fd00::5]:1 > [fd00::9]:80",
+			rules.Fate{Mark: 1},
+		},
+		{
+			"nor the mark that the socket has: routing has seen it already", with(),
+			out + " mark 1",
+			rules.Fate{Mark: 1},
+		},
+		{
+			"nor a chain of type filter: only route chains route again",
+			with(base(filter, rules.Output, -150, do(mark(1)))), out,
+			rules.Fate{Mark: 1},
+		},
 		{
 			"a later filter chain does not undo it",
-			with(base(route, rules.Output, -150, do(mark(1))), base(filter, rules.Output, 0, do(mark(2)))), out,
+			with(base(route, rules.Output, -150, do(mark(1))),
+				base(filter, rules.Output, 0, do(mark(2)))), out,
 			rules.Fate{Mark: 0x102, Rerouted: true},
 		},
 		{
 			"a later route chain does",
-			with(base(route, rules.Output, -150, do(mark(1))), base(route, rules.Output, 0, do(mark(2)))), out,
+			with(base(route, rules.Output, -150, do(mark(1))),
+				base(route, rules.Output, 0, do(mark(2)))), out,
 			rules.Fate{Mark: 2},
 		},
-		{"a dropped packet does not arrive", with(base(filter, rules.Output, 0, do(rules.Drop))), "out tcp 127.0.0.1:1 > 127.0.0.1:80", droppedHere},
-		{"nor does it by its mark", with(base(route, rules.Output, -150, do(mark(1), rules.Drop))), out, rules.Fate{Dropped: true, Mark: 1}},
+		{
+			"a dropped packet does not arrive", with(base(filter, rules.Output, 0, do(rules.Drop))),
+			"out tcp 127.0.0.1:1 > 127.0.0.1:80", droppedHere,
+		},
+		{
+			"nor does it by its mark",
+			with(base(route, rules.Output, -150, do(mark(1), rules.Drop))), out,
+			rules.Fate{Dropped: true, Mark: 1},
+		},
 	} {
 		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
 	}
@@ -410,21 +584,30 @@ func TestFatesInWords(t *testing.T) {
 	for want, f := range map[string]rules.Fate{
 		"goes to its destination, not captured": leftAlone,
 		"dropped":                               droppedHere,
-		"redirected to port 15053 of this host, conntrack zone 2":                  toAgentInZone,
-		"taken by the transparent listener on port 15006, mark 0x539":              toTransparent,
-		"goes to its destination, not captured, mark 0x539, connection mark 0x539": {Mark: 0x539, ConntrackMark: 0x539},
-		"undecided: xt string is not known to this model":                          {Undecided: "xt string", Mark: 1},
-		"taken by the transparent listener on port 15006, mark 0x53a":              {Redirect: 15001, TProxy: 15006, Mark: 0x53a},
-		"redirected to port 15001 of this host, mark 0x539":                        {Redirect: 15001, Mark: 0x539},
-		"goes to port 9 of its destination, not captured":                          {DNATPort: 9},
+		"redirected to port 15053 of this host, conntrack zone 2":     toAgentInZone,
+		"taken by the transparent listener on port 15006, mark 0x539": toTransparent,
+		"goes to its destination, not captured, mark 0x539, connection mark 0x539": {
+			Mark: 0x539, ConntrackMark: 0x539,
+		},
+		"undecided: xt string is not known to this model": {
+			Undecided: "xt string", Mark: 1,
+		},
+		"taken by the transparent listener on port 15006, mark 0x53a": {
+			Redirect: 15001, TProxy: 15006, Mark: 0x53a,
+		},
+		"redirected to port 15001 of this host, mark 0x539": {Redirect: 15001, Mark: 0x539},
+		"goes to port 9 of its destination, not captured":   {DNATPort: 9},
 	} {
 		if f.String() != want {
 			t.Errorf("%+v: %q, want %q", f, f, want)
 		}
-		if dropped := (rules.Fate{Dropped: true, Redirect: 15001, TProxy: 15006}); dropped.Captured() {
+		if dropped := (rules.Fate{
+			Dropped: true, Redirect: 15001, TProxy: 15006,
+		}); dropped.Captured() {
 			t.Errorf("%s: a dropped packet is captured", dropped)
 		}
-		if captured := strings.HasPrefix(want, "redirected") || strings.HasPrefix(want, "taken"); f.Captured() != captured {
+		if captured := strings.HasPrefix(want, "redirected") ||
+			strings.HasPrefix(want, "taken"); f.Captured() != captured {
 			t.Errorf("%s: captured is %t", f, f.Captured())
 		}
 	}
@@ -442,8 +625,16 @@ func TestFatesThatAreTheSame(t *testing.T) {
 		{"another mark", leftAlone, rules.Fate{Mark: 1}, false},
 		{"another zone", leftAlone, rules.Fate{Zone: 1}, false},
 		{"dropped or not", droppedHere, leftAlone, false},
-		{"what was done to a packet before it was dropped", droppedHere, rules.Fate{Dropped: true, Mark: 1, Redirect: 1, Zone: 1}, true},
-		{"but its connection stays", droppedHere, rules.Fate{Dropped: true, ConntrackMark: 1}, false},
+		{
+			"what was done to a packet before it was dropped", droppedHere,
+			rules.Fate{Dropped: true, Mark: 1, Redirect: 1, Zone: 1},
+			true,
+		},
+		{
+			"but its connection stays", droppedHere,
+			rules.Fate{Dropped: true, ConntrackMark: 1},
+			false,
+		},
 		{"nothing is known of what is undecided", unknown, unknown, false},
 		{"nor beside another fate", redirected, unknown, false},
 	} {

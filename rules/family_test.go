@@ -36,7 +36,8 @@ func TestCapturesIPv6(t *testing.T) {
 func TestDecidesFamily(t *testing.T) {
 	for text, want := range map[string]bool{
 		"10.0.0.1": true, "fd00::1": true, "0.0.0.0": true, "::ffff:10.0.0.1": true,
-		"127.0.0.1": false, "::1": false, "169.254.0.1": false, "fe80::1": false, "ff02::1": false, "::ffff:127.0.0.1": false,
+		"127.0.0.1": false, "::1": false, "169.254.0.1": false, "fe80::1": false, "ff02::1": false,
+		"::ffff:127.0.0.1": false,
 	} {
 		if got := rules.DecidesFamily(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %v", text, got)

@@ -102,7 +102,8 @@ func (f Fate) disposition() string {
 			text += " of " + f.TProxyAddr.String()
 		}
 	case f.Redirect != 0 && f.RedirectLast != 0 && f.RedirectLast != f.Redirect:
-		text = fmt.Sprintf("redirected to one of the ports %d-%d of this host", f.Redirect, f.RedirectLast)
+		text = fmt.Sprintf("redirected to one of the ports %d-%d of this host", f.Redirect,
+			f.RedirectLast)
 	case f.Redirect != 0:
 		text = fmt.Sprintf("redirected to port %d of this host", f.Redirect)
 	case f.ToHost:
@@ -110,7 +111,8 @@ func (f Fate) disposition() string {
 	case f.DNATAddr.IsValid():
 		text = "goes to " + f.translated() + " instead of its destination, not captured"
 	case f.DNATPort != 0:
-		text = fmt.Sprintf("goes to port %s of its destination, not captured", portRange(f.DNATPort, f.DNATPortLast))
+		text = fmt.Sprintf("goes to port %s of its destination, not captured",
+			portRange(f.DNATPort, f.DNATPortLast))
 	case f.Rerouted:
 		text = "led back to this host, not captured"
 	}

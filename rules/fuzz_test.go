@@ -41,7 +41,9 @@ func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), te
 		printed[i] = v.String()
 	}
 	again, err := parse(strings.Join(printed, ","))
-	if err != nil || !slices.EqualFunc(again, got, func(a, b T) bool { return reflect.DeepEqual(a, b) }) {
+	if err != nil || !slices.EqualFunc(again, got, func(a, b T) bool {
+		return reflect.DeepEqual(a, b)
+	}) {
 		t.Fatalf("%q: read as %v, and that as %v (%v)", text, got, again, err)
 	}
 	return got
@@ -54,7 +56,8 @@ func addSeeds(f *testing.F, seeds ...string) {
 }
 
 func FuzzParsePorts(f *testing.F) {
-	addSeeds(f, "", "80", "80, 443", ",80,,", "8000:9000", "8000-9000,8500-9500", "9000-8000", "0-65535", "65536", "80a", "*", "1:2-3", "-")
+	addSeeds(f, "", "80", "80, 443", ",80,,", "8000:9000", "8000-9000,8500-9500", "9000-8000",
+		"0-65535", "65536", "80a", "*", "1:2-3", "-")
 	f.Fuzz(func(t *testing.T, text string) {
 		last := -1
 		for _, r := range checkList(t, rules.ParsePorts, text) {
@@ -71,7 +74,8 @@ func FuzzParsePorts(f *testing.F) {
 }
 
 func FuzzParsePrefixes(f *testing.F) {
-	addSeeds(f, "", "10.0.0.0/8", "10.1.2.3/8, fd00::/8", "::ffff:10.0.0.0/104", "0.0.0.0/0", "::/0", "10.0.0.0", "*", "fe80::1%eth0/64", "1.2.3.4/33")
+	addSeeds(f, "", "10.0.0.0/8", "10.1.2.3/8, fd00::/8", "::ffff:10.0.0.0/104", "0.0.0.0/0",
+		"::/0", "10.0.0.0", "*", "fe80::1%eth0/64", "1.2.3.4/33")
 	f.Fuzz(func(t *testing.T, text string) {
 		prefixes := checkList(t, rules.ParsePrefixes, text)
 		ranges := rules.AddrRanges(prefixes)
@@ -81,7 +85,8 @@ func FuzzParsePrefixes(f *testing.F) {
 			}
 		}
 		for i := 1; i < len(ranges); i++ {
-			if before := ranges[i-1].To(); before.Compare(ranges[i].From()) >= 0 || before.Next() == ranges[i].From() {
+			if before := ranges[i-1].To(); before.Compare(ranges[i].From()) >= 0 ||
+				before.Next() == ranges[i].From() {
 				t.Fatalf("%q: ranges %s and %s are not merged", text, ranges[i-1], ranges[i])
 			}
 		}
@@ -89,19 +94,25 @@ func FuzzParsePrefixes(f *testing.F) {
 }
 
 func FuzzParseIDs(f *testing.F) {
-	addSeeds(f, "", "1337", "1338, 1337", "2000-2999", "daemon,202", "istio-proxy", "4294967295", "0-4294967294", "5-3", "-1", "*")
+	addSeeds(f, "", "1337", "1338, 1337", "2000-2999", "daemon,202", "istio-proxy", "4294967295",
+		"0-4294967294", "5-3", "-1", "*")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, r := range checkList(t, func(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, nil) }, text) {
+		for _, r := range checkList(t, func(text string) ([]rules.IDRange, error) {
+			return rules.ParseIDs(text, nil)
+		}, text) {
 			if r.First > r.Last || r.Last == 1<<32-1 {
 				t.Fatalf("%q: range %s", text, r)
 			}
 		}
-		checkList(t, func(text string) ([]rules.IDRange, error) { return rules.ParseIDs(text, lookup) }, text)
+		checkList(t, func(text string) ([]rules.IDRange, error) {
+			return rules.ParseIDs(text, lookup)
+		}, text)
 	})
 }
 
 func FuzzParseInterfaces(f *testing.F) {
-	addSeeds(f, "", "eth0", "not-istio-nic, eth1", "eth+", "eth*", "+", "eth++", "a/b", "..", "abcdefghijklmno", "abcdefghijklmnop", `"`, "é")
+	addSeeds(f, "", "eth0", "not-istio-nic, eth1", "eth+", "eth*", "+", "eth++", "a/b", "..",
+		"abcdefghijklmno", "abcdefghijklmnop", `"`, "é")
 	f.Fuzz(func(t *testing.T, text string) {
 		r := rules.DefaultRedirect()
 		r.ExcludeInterfaces = checkList(t, rules.ParseInterfaces, text)
@@ -129,11 +140,13 @@ func FuzzParseMark(f *testing.F) {
 // FuzzParseWords is about what is one word: reading must not panic, and an error must name the
 // word.
 func FuzzParseWords(f *testing.F) {
-	addSeeds(f, "", "REDIRECT", "TPROXY", "tproxy", "true", "banana", "1", "127.0.0.1/8", "::1/128", "10.96.0.10", "fe80::1%eth0", "15001", "*")
+	addSeeds(f, "", "REDIRECT", "TPROXY", "tproxy", "true", "banana", "1", "127.0.0.1/8", "::1/128",
+		"10.96.0.10", "fe80::1%eth0", "15001", "*")
 	f.Fuzz(func(t *testing.T, text string) {
 		for name, parse := range parsers {
 			if _, err := parse(text); err != nil && !strings.Contains(text, ",") &&
-				!strings.Contains(err.Error(), strconv.Quote(strings.TrimSpace(text))) && !strings.Contains(err.Error(), strconv.Quote(text)) {
+				!strings.Contains(err.Error(), strconv.Quote(strings.TrimSpace(text))) &&
+				!strings.Contains(err.Error(), strconv.Quote(text)) {
 				t.Fatalf("%s %q: error %v does not name it", name, text, err)
 			}
 		}

@@ -35,7 +35,8 @@ func (c *compiler) excludeInboundPorts(b *chainBuilder) {
 // manglePrerouting drops invalid packets, and in TPROXY mode assigns inbound connections to the
 // proxy.
 func (c *compiler) manglePrerouting() Chain {
-	b := c.base("mangle-prerouting", Filter, Prerouting, c.priority(ManglePriority, IstioManglePriority))
+	b := c.base("mangle-prerouting", Filter, Prerouting,
+		c.priority(ManglePriority, IstioManglePriority))
 	if c.Mode == ModeTProxy {
 		for _, m := range interfaces(false, c.ExcludeInterfaces) {
 			b.add("excluded interface", Return, m)

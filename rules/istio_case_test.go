@@ -18,8 +18,9 @@ import (
 // An istioCase is one run of istio-iptables: its arguments, and the rules that it left in the
 // namespace.
 type istioCase struct {
-	name     string
-	args     map[string]string // flags by name, environment variables in upper case, notes with a leading _
+	name string
+	// flags by name, environment variables in upper case, notes with a leading _
+	args     map[string]string
 	redirect rules.Redirect
 	ruleset  rules.Ruleset
 }
@@ -43,7 +44,8 @@ func istioCases(t testing.TB) []istioCase {
 	var cases []istioCase
 	for _, e := range entries {
 		var results map[string][]any
-		if !e.IsDir() || !readJSON(t, filepath.Join(dir, e.Name(), "rc.json"), &results) || results["legacy"][0] != 0.0 {
+		if !e.IsDir() || !readJSON(t, filepath.Join(dir, e.Name(), "rc.json"), &results) ||
+			results["legacy"][0] != 0.0 {
 			continue
 		}
 		cases = append(cases, readCase(t, filepath.Join(dir, e.Name())))
@@ -71,7 +73,8 @@ func readCase(t testing.TB, dir string) istioCase {
 		file   string
 		family rules.Family
 	}{{"legacy-v4.save", rules.IPv4}, {"legacy-v6.save", rules.IPv6}} {
-		tables, err := save.Parse(saved.family, saved.file, strings.NewReader(readText(t, filepath.Join(dir, saved.file))))
+		tables, err := save.Parse(saved.family, saved.file,
+			strings.NewReader(readText(t, filepath.Join(dir, saved.file))))
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
@@ -94,7 +97,8 @@ func (c istioCase) parameters() rules.Redirect {
 	r.InboundCapturePort = must(rules.ParsePort(c.setting("inbound-capture-port", "15006")))
 	r.TunnelPort = must(rules.ParsePort(c.setting("inbound-tunnel-port", "15008")))
 	r.ProxyUIDs = must(rules.ParseIDs(c.setting("proxy-uid", "1337"), lookup))
-	r.ProxyGIDs = must(rules.ParseIDs(c.setting("proxy-gid", c.setting("proxy-uid", "1337")), lookup))
+	r.ProxyGIDs = must(rules.ParseIDs(c.setting("proxy-gid", c.setting("proxy-uid", "1337")),
+		lookup))
 	r.TProxyMark = must(rules.ParseMark(c.setting("istio-inbound-tproxy-mark", "1337")))
 	r.TProxyRouteTable = must(rules.ParseMark(c.setting("istio-inbound-tproxy-route-table", "133")))
 	r.InboundPorts = must(rules.ParsePortSelection(c.setting("istio-inbound-ports", "")))
@@ -103,11 +107,14 @@ func (c istioCase) parameters() rules.Redirect {
 	r.OutboundExcludeCIDRs = must(rules.ParsePrefixes(c.setting("istio-service-exclude-cidr", "")))
 	r.OutboundPorts = portsAsGiven(c.setting("istio-outbound-ports", ""))
 	r.OutboundExcludePorts = portsAsGiven(c.setting("istio-local-outbound-ports-exclude", ""))
-	r.OwnerGroups = must(rules.ParseGroupSelection(c.setting("istio-outbound-owner-groups", "*"), lookup))
-	r.OwnerGroupsExclude = must(rules.ParseIDs(c.setting("istio-outbound-owner-groups-exclude", ""), lookup))
+	r.OwnerGroups = must(rules.ParseGroupSelection(c.setting("istio-outbound-owner-groups", "*"),
+		lookup))
+	r.OwnerGroupsExclude = must(rules.ParseIDs(c.setting("istio-outbound-owner-groups-exclude", ""),
+		lookup))
 	r.ExcludeInterfaces = interfaceNames(c.setting("istio-exclude-interfaces", ""))
 	r.RerouteInterfaces = interfaceNames(c.setting("kube-virt-interfaces", ""))
-	r.LoopbackCIDR = must(rules.ParseLoopbackCIDR(c.setting("istio-outbound-ipv4-loopback-cidr", "127.0.0.1/32")))
+	r.LoopbackCIDR = must(rules.ParseLoopbackCIDR(c.setting("istio-outbound-ipv4-loopback-cidr",
+		"127.0.0.1/32")))
 	r.DropInvalid = c.enabled("drop-invalid") || c.enabled("invalid-drop")
 	r.DNS.Capture = c.enabled("redirect-dns") || c.enabled("istio-meta-dns-capture")
 	r.DNS.All = c.enabled("capture-all-dns")
@@ -117,7 +124,8 @@ func (c istioCase) parameters() rules.Redirect {
 		}
 	}
 	// Without --dual-stack the first address decides, and that of a pod with both is IPv4.
-	r.IPv6 = c.args["_family"] == "v6" || c.args["_family"] == "dual" && (c.enabled("dual-stack") || c.enabled("istio-dual-stack"))
+	r.IPv6 = c.args["_family"] == "v6" || c.args["_family"] == "dual" && (c.enabled("dual-stack") ||
+		c.enabled("istio-dual-stack"))
 	return r
 }
 
@@ -160,7 +168,9 @@ func readRouting(text string) rules.Routing {
 		case strings.Contains(line, " fwmark "):
 			priority := must(strconv.Atoi(strings.TrimSuffix(words[0], ":")))
 			mark, table := must(rules.ParseMark(words[4])), must(rules.ParseMark(words[6]))
-			r.Policies = append(r.Policies, rules.PolicyRoute{Family: family, Mark: mark, Table: table, Priority: priority})
+			r.Policies = append(r.Policies, rules.PolicyRoute{
+				Family: family, Mark: mark, Table: table, Priority: priority,
+			})
 		case strings.HasPrefix(line, "lo ") && slices.Contains(words, "::6/128"):
 			r.LoopbackAddrs = []netip.Addr{rules.PassthroughIPv6()}
 		}

@@ -20,15 +20,20 @@ func istioReference(r rules.Redirect) rules.Ruleset {
 		if f == rules.IPv6 && !r.IPv6 {
 			break
 		}
-		rs.Tables = append(rs.Tables, must(save.Parse(f, "reference", strings.NewReader(newIstioWriter(r, f).text())))...)
+		rs.Tables = append(rs.Tables,
+			must(save.Parse(f, "reference", strings.NewReader(newIstioWriter(r, f).text())))...)
 		if r.Mode == rules.ModeTProxy && hasInbound(r) {
-			rs.Routing.Policies = append(rs.Routing.Policies, rules.PolicyRoute{Family: f, Mark: r.TProxyMark, Table: r.TProxyRouteTable})
+			rs.Routing.Policies = append(rs.Routing.Policies, rules.PolicyRoute{
+				Family: f, Mark: r.TProxyMark, Table: r.TProxyRouteTable,
+			})
 		}
 	}
 	return rs
 }
 
-func hasInbound(r rules.Redirect) bool { return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0 }
+func hasInbound(r rules.Redirect) bool {
+	return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
+}
 
 // istioWriter writes the rules of one family.
 type istioWriter struct {
@@ -44,10 +49,11 @@ func newIstioWriter(r rules.Redirect, f rules.Family) *istioWriter {
 	w := &istioWriter{
 		Redirect: r, family: f, lines: map[string][]string{},
 		loopback: r.LoopbackCIDR.String(), passthrough: "127.0.0.6/32",
-		included: prefixTexts(r.OutboundCIDRs.Prefixes, f), excluded: prefixTexts(r.OutboundExcludeCIDRs, f),
-		dns:     r.DNS.Capture && (r.DNS.All || len(r.DNS.Servers) > 0),
-		tproxy:  r.Mode == rules.ModeTProxy,
-		inbound: hasInbound(r),
+		included: prefixTexts(r.OutboundCIDRs.Prefixes, f),
+		excluded: prefixTexts(r.OutboundExcludeCIDRs, f),
+		dns:      r.DNS.Capture && (r.DNS.All || len(r.DNS.Servers) > 0),
+		tproxy:   r.Mode == rules.ModeTProxy,
+		inbound:  hasInbound(r),
 		loopbackInclusion: slices.ContainsFunc(r.OutboundCIDRs.Prefixes,
 			func(p netip.Prefix) bool { return p.Addr().IsLoopback() }),
 	}
@@ -56,7 +62,8 @@ func newIstioWriter(r rules.Redirect, f rules.Family) *istioWriter {
 	}
 	if w.dns && !r.DNS.All {
 		for _, s := range r.DNS.Servers {
-			w.servers = append(w.servers, prefixTexts([]netip.Prefix{netip.PrefixFrom(s, s.BitLen())}, f)...)
+			w.servers = append(w.servers,
+				prefixTexts([]netip.Prefix{netip.PrefixFrom(s, s.BitLen())}, f)...)
 		}
 	}
 	return w
@@ -150,13 +157,15 @@ func (w *istioWriter) inboundRules() {
 		table = "mangle"
 		w.add("mangle ISTIO_DIVERT", "-j MARK --set-xmark %d/0xffffffff", w.TProxyMark)
 		w.add("mangle ISTIO_DIVERT", "-j ACCEPT")
-		w.add("mangle ISTIO_TPROXY", "! -d %s -p tcp -j TPROXY --on-port %d --tproxy-mark %d/0xffffffff",
+		w.add("mangle ISTIO_TPROXY",
+			"! -d %s -p tcp -j TPROXY --on-port %d --tproxy-mark %d/0xffffffff",
 			w.loopback, w.InboundCapturePort, w.TProxyMark)
 	}
 	w.add(table+" PREROUTING", "-p tcp -j ISTIO_INBOUND")
 	capture := func(match string) {
 		if w.tproxy {
-			w.add("mangle ISTIO_INBOUND", "%s -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT", match)
+			w.add("mangle ISTIO_INBOUND",
+				"%s -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT", match)
 			w.add("mangle ISTIO_INBOUND", "%s -j ISTIO_TPROXY", match)
 		} else {
 			w.add("nat ISTIO_INBOUND", "%s -j ISTIO_IN_REDIRECT", match)
@@ -217,7 +226,8 @@ func (w *istioWriter) owner(match string, exemptDNS bool) {
 	if exemptDNS {
 		exempt = fmt.Sprintf("-m multiport ! --dports 53,%d", w.TunnelPort)
 	}
-	w.add("nat ISTIO_OUTPUT", "! -d %s -o lo -p tcp %s -m owner %s -j ISTIO_IN_REDIRECT", w.loopback, exempt, match)
+	w.add("nat ISTIO_OUTPUT", "! -d %s -o lo -p tcp %s -m owner %s -j ISTIO_IN_REDIRECT",
+		w.loopback, exempt, match)
 	switch {
 	case w.loopbackInclusion:
 	case w.dns:
@@ -273,7 +283,8 @@ func (w *istioWriter) dnsRules() {
 	}
 	for _, protocol := range []string{"tcp", "udp"} {
 		for _, s := range servers {
-			w.add("nat ISTIO_OUTPUT_DNS", "%s -p %s --dport 53 -j REDIRECT --to-ports 15053", with("-d", s), protocol)
+			w.add("nat ISTIO_OUTPUT_DNS", "%s -p %s --dport 53 -j REDIRECT --to-ports 15053",
+				with("-d", s), protocol)
 		}
 	}
 	for _, s := range servers {
@@ -290,15 +301,21 @@ func (w *istioWriter) tproxyExtras() {
 		fmt.Sprintf("-i lo -p tcp -m mark ! --mark %d -j RETURN", rules.SelfCallMark),
 	}, inbound...)
 	const masks = "--nfmask 0xffffffff --ctmask 0xffffffff"
-	w.add("mangle PREROUTING", "-p tcp -m mark --mark %d -j CONNMARK --save-mark "+masks, w.TProxyMark)
+	w.add("mangle PREROUTING", "-p tcp -m mark --mark %d -j CONNMARK --save-mark "+masks,
+		w.TProxyMark)
 	w.add("mangle OUTPUT", "-o lo -p tcp -m mark --mark %d -j RETURN", w.TProxyMark)
 	for _, uid := range w.ProxyUIDs {
-		w.add("mangle OUTPUT", "! -d %s -o lo -p tcp -m owner --uid-owner %s -j MARK --set-xmark 0x53a/0xffffffff", w.loopback, uid)
+		w.add("mangle OUTPUT",
+			"! -d %s -o lo -p tcp -m owner --uid-owner %s -j MARK --set-xmark 0x53a/0xffffffff",
+			w.loopback, uid)
 	}
 	for _, gid := range w.ProxyGIDs {
-		w.add("mangle OUTPUT", "! -d %s -o lo -p tcp -m owner --gid-owner %s -j MARK --set-xmark 0x53a/0xffffffff", w.loopback, gid)
+		w.add("mangle OUTPUT",
+			"! -d %s -o lo -p tcp -m owner --gid-owner %s -j MARK --set-xmark 0x53a/0xffffffff",
+			w.loopback, gid)
 	}
-	w.add("mangle OUTPUT", "-p tcp -m connmark --mark %d -j CONNMARK --restore-mark "+masks, w.TProxyMark)
+	w.add("mangle OUTPUT", "-p tcp -m connmark --mark %d -j CONNMARK --restore-mark "+masks,
+		w.TProxyMark)
 }
 
 func TestReferenceIsIstio(t *testing.T) {
@@ -317,7 +334,9 @@ func TestReferenceIsIstio(t *testing.T) {
 func onlyRules(rs rules.Ruleset) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range rs.Tables {
-		table.Chains = slices.DeleteFunc(slices.Clone(table.Chains), func(c rules.Chain) bool { return len(c.Rules) == 0 })
+		table.Chains = slices.DeleteFunc(slices.Clone(table.Chains), func(c rules.Chain) bool {
+			return len(c.Rules) == 0
+		})
 		if len(table.Chains) > 0 {
 			filled.Tables = append(filled.Tables, table)
 		}

@@ -55,7 +55,8 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			ours := c.strict(t)
-			packets := rapid.SliceOfN(anyPacket(newVocabulary([]rules.Ruleset{ours, c.ruleset})), 10, 10)
+			packets := rapid.SliceOfN(anyPacket(newVocabulary([]rules.Ruleset{ours, c.ruleset})),
+				10, 10)
 			rapid.Check(t, func(rt *rapid.T) {
 				for _, p := range packets.Draw(rt, "packets") {
 					if !sameFate(p, &ours, &c.ruleset) {
@@ -92,13 +93,17 @@ func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
 				})
 			}
 			r := c.redirect
-			tproxied := r.Mode == rules.ModeTProxy && (r.InboundPorts.All || slices.ContainsFunc(r.InboundPorts.Ports,
-				func(p rules.PortRange) bool { return p.Contains(r.TunnelPort) }))
+			tproxied := r.Mode == rules.ModeTProxy && (r.InboundPorts.All ||
+				slices.ContainsFunc(r.InboundPorts.Ports,
+					func(p rules.PortRange) bool { return p.Contains(r.TunnelPort) }))
 			if seen[rules.TunnelPortTProxy] != tproxied {
-				t.Errorf("a packet shows deviation %s: %t, want %t", rules.TunnelPortTProxy, !tproxied, tproxied)
+				t.Errorf("a packet shows deviation %s: %t, want %t", rules.TunnelPortTProxy,
+					!tproxied, tproxied)
 			}
-			if rerouted := tproxied && len(r.RerouteInterfaces) > 0; seen[rules.RerouteTProxy] != rerouted {
-				t.Errorf("a packet shows deviation %s: %t, want %t", rules.RerouteTProxy, !rerouted, rerouted)
+			if rerouted := tproxied &&
+				len(r.RerouteInterfaces) > 0; seen[rules.RerouteTProxy] != rerouted {
+				t.Errorf("a packet shows deviation %s: %t, want %t", rules.RerouteTProxy, !rerouted,
+					rerouted)
 			}
 		})
 	}
@@ -166,14 +171,16 @@ func sameFate(p rules.Packet, ours, theirs *rules.Ruleset) bool {
 func reportDifference(t rapid.TB, p rules.Packet, ours, theirs *rules.Ruleset) {
 	t.Helper()
 	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
-	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Fate, got), want.Fate, decisions(want))
+	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Fate, got),
+		want.Fate, decisions(want))
 }
 
 // anyPacket draws packets of ordinary and of odd values, and of those that the rules mention.
 func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
 	addrs := map[rules.Family]*rapid.Generator[rules.Packet]{}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		sources, destinations := rapid.SampledFrom(v.addressValues(f, rules.Source)), rapid.SampledFrom(v.addressValues(f, rules.Destination))
+		sources, destinations := rapid.SampledFrom(v.addressValues(f, rules.Source)),
+			rapid.SampledFrom(v.addressValues(f, rules.Destination))
 		addrs[f] = rapid.Custom(func(t *rapid.T) rules.Packet {
 			var p rules.Packet
 			setAddr(&p, rules.Source, sources.Draw(t, "source"))
@@ -187,12 +194,17 @@ func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
 	id := func(group bool) *rapid.Generator[uint32] {
 		return rapid.OneOf(rapid.SampledFrom(v.idValues(group)), rapid.Uint32())
 	}
-	sourcePort, destinationPort, uid, gid := port(rules.Source), port(rules.Destination), id(false), id(true)
+	sourcePort, destinationPort, uid, gid := port(rules.Source), port(rules.Destination), id(false),
+		id(true)
 	mark := rapid.OneOf(rapid.SampledFrom(v.markValues()), rapid.Uint32())
 	interfaces := rapid.SampledFrom(v.interfaceValues())
-	protocols := rapid.SampledFrom([]rules.Protocol{rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP, rules.SCTP})
+	protocols := rapid.SampledFrom([]rules.Protocol{
+		rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP, rules.SCTP,
+	})
 	return rapid.Custom(func(t *rapid.T) rules.Packet {
-		p := addrs[rapid.SampledFrom([]rules.Family{rules.IPv4, rules.IPv6}).Draw(t, "family")].Draw(t, "addresses")
+		p := addrs[rapid.SampledFrom([]rules.Family{
+			rules.IPv4, rules.IPv6,
+		}).Draw(t, "family")].Draw(t, "addresses")
 		p.Hook = rapid.SampledFrom([]rules.Hook{rules.Prerouting, rules.Output}).Draw(t, "hook")
 		p.Protocol = protocols.Draw(t, "protocol")
 		setPort(&p, rules.Source, sourcePort.Draw(t, "source port"))

@@ -139,7 +139,9 @@ func (m MatchInterface) String() string {
 	if m.Out {
 		key = "oifname"
 	}
-	return key + " " + operand(m.Not, m.Names, func(n InterfaceName) string { return strconv.Quote(n.String()) })
+	return key + " " + operand(m.Not, m.Names, func(n InterfaceName) string {
+		return strconv.Quote(n.String())
+	})
 }
 
 // String returns the match in nft's syntax.

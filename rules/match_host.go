@@ -28,7 +28,8 @@ const (
 )
 
 var addrTypeNames = [...]string{
-	"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit", "throw", "nat", "xresolve",
+	"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable",
+	"prohibit", "throw", "nat", "xresolve",
 }
 
 // String returns nft's name of the type.
@@ -41,7 +42,8 @@ func ParseAddrType(text string) (AddrType, error) {
 			return AddrType(i), nil
 		}
 	}
-	return 0, fmt.Errorf("address type %q is not one of %s", text, strings.Join(addrTypeNames[:], ", "))
+	return 0, fmt.Errorf("address type %q is not one of %s", text,
+		strings.Join(addrTypeNames[:], ", "))
 }
 
 // AddrTypeSet is a set of types: bit 1<<t for each type t.

@@ -24,12 +24,41 @@ func TestMatches(t *testing.T) {
 		want    bool
 		nftText string
 	}{
-		{"one of several names", rules.MatchInterface{Names: interfaceNames("eth0,eth1")}, in, true, `iifname { "eth0", "eth1" }`},
-		{"the beginning of a name", rules.MatchInterface{Names: interfaceNames("et+")}, in, true, `iifname "et*"`},
-		{"another name", rules.MatchInterface{Names: interfaceNames("et")}, in, false, `iifname "et"`},
-		{"not another name", rules.MatchInterface{Not: true, Names: interfaceNames("eth1")}, in, true, `iifname != "eth1"`},
-		{"the interface it leaves by", rules.MatchInterface{Out: true, Names: interfaceNames("eth0")}, out, true, `oifname "eth0"`},
-		{"the interface it came by, where there is none", rules.MatchInterface{Names: interfaceNames("eth0")}, out, false, `iifname "eth0"`},
+		{
+			"one of several names",
+			rules.MatchInterface{Names: interfaceNames("eth0,eth1")},
+			in,
+			true, `iifname { "eth0", "eth1" }`,
+		},
+		{
+			"the beginning of a name",
+			rules.MatchInterface{Names: interfaceNames("et+")},
+			in, true,
+			`iifname "et*"`,
+		},
+		{
+			"another name",
+			rules.MatchInterface{Names: interfaceNames("et")},
+			in, false,
+			`iifname "et"`,
+		},
+		{
+			"not another name",
+			rules.MatchInterface{Not: true, Names: interfaceNames("eth1")},
+			in,
+			true, `iifname != "eth1"`,
+		},
+		{
+			"the interface it leaves by",
+			rules.MatchInterface{Out: true, Names: interfaceNames("eth0")},
+			out, true,
+			`oifname "eth0"`,
+		},
+		{
+			"the interface it came by, where there is none",
+			rules.MatchInterface{Names: interfaceNames("eth0")},
+			out, false, `iifname "eth0"`,
+		},
 		{
 			"not that interface, where there is none: it has no name, and so another one",
 			rules.MatchInterface{Not: true, Names: interfaceNames("eth0")},
@@ -37,27 +66,80 @@ func TestMatches(t *testing.T) {
 		},
 
 		{"the family", rules.MatchFamily{Family: rules.IPv6}, ipv6, true, "meta nfproto ipv6"},
-		{"the other family", rules.MatchFamily{Family: rules.IPv4}, ipv6, false, "meta nfproto ipv4"},
+		{
+			"the other family",
+			rules.MatchFamily{Family: rules.IPv4},
+			ipv6, false,
+			"meta nfproto ipv4",
+		},
 
-		{"an address in a range", rules.MatchAddr{Side: rules.Destination, Ranges: eight}, in, true, "ip daddr { 10.0.0.0/8, 12.0.0.0/8 }"},
-		{"an address in a named set", rules.MatchAddr{Ranges: eight, Set: "s"}, in, true, "ip saddr @s"},
-		{"an address not in a range", rules.MatchAddr{Not: true, Ranges: eight}, "in icmp 11.0.0.0 > 10.0.0.0", true, "ip saddr != { 10.0.0.0/8, 12.0.0.0/8 }"},
+		{
+			"an address in a range",
+			rules.MatchAddr{Side: rules.Destination, Ranges: eight},
+			in,
+			true, "ip daddr { 10.0.0.0/8, 12.0.0.0/8 }",
+		},
+		{
+			"an address in a named set",
+			rules.MatchAddr{Ranges: eight, Set: "s"},
+			in, true,
+			"ip saddr @s",
+		},
+		{
+			"an address not in a range",
+			rules.MatchAddr{Not: true, Ranges: eight},
+			"in icmp 11.0.0.0 > 10.0.0.0", true, "ip saddr != { 10.0.0.0/8, 12.0.0.0/8 }",
+		},
 		{
 			"an address in a range that is no prefix",
 			rules.MatchAddr{Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.1.1.0-10.1.1.9")}},
 			in, true,
 			"ip saddr 10.1.1.0-10.1.1.9",
 		},
-		{"no address is in no range, nor out of it", rules.MatchAddr{Not: true}, in, false, "inet saddr != {  }"},
-		{"the other family is not in a range", rules.MatchAddr{Ranges: eight}, ipv6, false, "ip saddr { 10.0.0.0/8, 12.0.0.0/8 }"},
-		{"nor is it out of it", rules.MatchAddr{Not: true, Ranges: eight, Set: "s"}, ipv6, false, "ip saddr != @s"},
+		{
+			"no address is in no range, nor out of it",
+			rules.MatchAddr{Not: true},
+			in, false,
+			"inet saddr != {  }",
+		},
+		{
+			"the other family is not in a range",
+			rules.MatchAddr{Ranges: eight},
+			ipv6, false,
+			"ip saddr { 10.0.0.0/8, 12.0.0.0/8 }",
+		},
+		{
+			"nor is it out of it",
+			rules.MatchAddr{Not: true, Ranges: eight, Set: "s"},
+			ipv6, false,
+			"ip saddr != @s",
+		},
 
-		{"a protocol", rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, in, true, "meta l4proto tcp"},
-		{"not a protocol", rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP, 47}}, ping, true, "meta l4proto != { tcp, 47 }"},
+		{
+			"a protocol",
+			rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+			in, true,
+			"meta l4proto tcp",
+		},
+		{
+			"not a protocol",
+			rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP, 47}},
+			ping, true,
+			"meta l4proto != { tcp, 47 }",
+		},
 
-		{"a port", rules.MatchPort{Side: rules.Destination, Ports: ports("80,8000-9000")}, in, true, "th dport { 80, 8000-9000 }"},
+		{
+			"a port",
+			rules.MatchPort{Side: rules.Destination, Ports: ports("80,8000-9000")},
+			in,
+			true, "th dport { 80, 8000-9000 }",
+		},
 		{"not a port", rules.MatchPort{Not: true, Ports: ports("80")}, in, true, "th sport != 80"},
-		{"a protocol without ports has not even another one", rules.MatchPort{Not: true, Ports: ports("80")}, ping, false, "th sport != 80"},
+		{
+			"a protocol without ports has not even another one",
+			rules.MatchPort{Not: true, Ports: ports("80")},
+			ping, false, "th sport != 80",
+		},
 
 		{"a SYN", syn, in, true, "tcp flags & (syn | ack) == syn"},
 		{"an answer to a SYN", syn, in + " flags syn,ack", false, "tcp flags & (syn | ack) == syn"},
@@ -67,22 +149,83 @@ func TestMatches(t *testing.T) {
 			in + " flags none", true,
 			"tcp flags & (syn | ack) != syn",
 		},
-		{"flags of a protocol without", rules.MatchTCPFlags{Not: true, Mask: rules.RST}, ping, false, "tcp flags & (rst) != 0x0"},
+		{
+			"flags of a protocol without",
+			rules.MatchTCPFlags{Not: true, Mask: rules.RST},
+			ping,
+			false, "tcp flags & (rst) != 0x0",
+		},
 
 		{"a user", rules.MatchOwner{IDs: ids("0")}, fromRoot, true, "meta skuid 0"},
-		{"a group", rules.MatchOwner{Group: true, IDs: ids("1,2-3")}, fromRoot, false, "meta skgid { 1, 2-3 }"},
-		{"not a user", rules.MatchOwner{Not: true, IDs: ids("1337")}, fromRoot, true, "meta skuid != 1337"},
-		{"without socket there is no user", rules.MatchOwner{IDs: ids("0")}, noSocket, false, "meta skuid 0"},
-		{"nor another one, to nftables", rules.MatchOwner{Not: true, IDs: ids("1337")}, noSocket, false, "meta skuid != 1337"},
-		{"but to xtables", rules.MatchOwner{Not: true, Socketless: true, IDs: ids("1337")}, noSocket, true, "meta skuid != 1337"},
-		{"which tells a user all the same", rules.MatchOwner{Not: true, Socketless: true, IDs: ids("0")}, fromRoot, false, "meta skuid != 0"},
-		{"and finds none where there is none", rules.MatchOwner{Socketless: true, IDs: ids("0")}, noSocket, false, "meta skuid 0"},
+		{
+			"a group",
+			rules.MatchOwner{Group: true, IDs: ids("1,2-3")},
+			fromRoot, false,
+			"meta skgid { 1, 2-3 }",
+		},
+		{
+			"not a user",
+			rules.MatchOwner{Not: true, IDs: ids("1337")},
+			fromRoot, true,
+			"meta skuid != 1337",
+		},
+		{
+			"without socket there is no user",
+			rules.MatchOwner{IDs: ids("0")},
+			noSocket, false,
+			"meta skuid 0",
+		},
+		{
+			"nor another one, to nftables",
+			rules.MatchOwner{Not: true, IDs: ids("1337")},
+			noSocket,
+			false, "meta skuid != 1337",
+		},
+		{
+			"but to xtables",
+			rules.MatchOwner{Not: true, Socketless: true, IDs: ids("1337")},
+			noSocket, true, "meta skuid != 1337",
+		},
+		{
+			"which tells a user all the same",
+			rules.MatchOwner{Not: true, Socketless: true, IDs: ids("0")},
+			fromRoot, false,
+			"meta skuid != 0",
+		},
+		{
+			"and finds none where there is none",
+			rules.MatchOwner{Socketless: true, IDs: ids("0")},
+			noSocket, false, "meta skuid 0",
+		},
 
-		{"a mark", rules.MatchMark{Value: 0x539, Mask: ^uint32(0)}, in + " mark 0x539", true, "meta mark 0x539"},
-		{"some bits of a mark", rules.MatchMark{Value: 0x30, Mask: 0xf0}, in + " mark 0x539", true, "meta mark & 0xf0 == 0x30"},
-		{"not some bits", rules.MatchMark{Not: true, Value: 0x30, Mask: 0xf0}, in + " mark 0x539", false, "meta mark & 0xf0 != 0x30"},
-		{"the connection's mark", rules.MatchMark{Conntrack: true, Value: 1, Mask: ^uint32(0)}, in + " ctmark 1", true, "ct mark 0x1"},
-		{"not the connection's mark", rules.MatchMark{Conntrack: true, Not: true, Value: 1, Mask: ^uint32(0)}, in, true, "ct mark != 0x1"},
+		{
+			"a mark",
+			rules.MatchMark{Value: 0x539, Mask: ^uint32(0)},
+			in + " mark 0x539", true,
+			"meta mark 0x539",
+		},
+		{
+			"some bits of a mark",
+			rules.MatchMark{Value: 0x30, Mask: 0xf0},
+			in + " mark 0x539",
+			true, "meta mark & 0xf0 == 0x30",
+		},
+		{
+			"not some bits",
+			rules.MatchMark{Not: true, Value: 0x30, Mask: 0xf0},
+			in + " mark 0x539", false, "meta mark & 0xf0 != 0x30",
+		},
+		{
+			"the connection's mark",
+			rules.MatchMark{Conntrack: true, Value: 1, Mask: ^uint32(0)},
+			in + " ctmark 1", true, "ct mark 0x1",
+		},
+		{
+			"not the connection's mark",
+			rules.MatchMark{Conntrack: true, Not: true, Value: 1, Mask: ^uint32(0)},
+			in, true,
+			"ct mark != 0x1",
+		},
 		{
 			"without connection there is not even another mark",
 			rules.MatchMark{Conntrack: true, Not: true, Value: 1, Mask: ^uint32(0)},
@@ -95,7 +238,12 @@ func TestMatches(t *testing.T) {
 			in + " state related", true,
 			"ct state established,related",
 		},
-		{"none of several states", rules.MatchState{Not: true, States: rules.States(rules.New, rules.Untracked)}, in, false, "ct state != new,untracked"},
+		{
+			"none of several states",
+			rules.MatchState{Not: true, States: rules.States(rules.New, rules.Untracked)},
+			in,
+			false, "ct state != new,untracked",
+		},
 
 		{"what the model does not know", unknown, in, false, "unknown(xt string)"},
 	} {
@@ -114,10 +262,15 @@ func TestActionsInWords(t *testing.T) {
 		"accept": rules.Accept, "drop": rules.Drop, "return": rules.Return,
 		"jump c": rules.Jump{Chain: "c"}, "goto c": rules.Jump{Chain: "c", Goto: true},
 		"redirect to :15001": redirect(15001), "tproxy to :15006": rules.TProxy{Port: 15006},
-		"TPROXY redirect 0.0.0.0:15006 mark 0x539/0xffffffff": rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: ^uint32(0)},
-		"meta mark set 0x539": mark(0x539), "meta mark set meta mark & 0xffffff0f | 0x30": bits(0x30, 0xf0),
-		"ct mark set meta mark": rules.SaveMark{}, "meta mark set ct mark": rules.RestoreMark{},
-		"ct zone set 2": rules.SetZone{Zone: 2}, "counter": rules.Count{}, "unknown(xt string)": unknown,
+		"TPROXY redirect 0.0.0.0:15006 mark 0x539/0xffffffff": rules.TProxyDrop{
+			Port: 15006, Value: 0x539, Mask: ^uint32(0),
+		},
+		"meta mark set 0x539":                         mark(0x539),
+		"meta mark set meta mark & 0xffffff0f | 0x30": bits(0x30, 0xf0),
+		"ct mark set meta mark":                       rules.SaveMark{},
+		"meta mark set ct mark":                       rules.RestoreMark{},
+		"ct zone set 2":                               rules.SetZone{Zone: 2},
+		"counter":                                     rules.Count{}, "unknown(xt string)": unknown,
 	} {
 		if a.String() != want {
 			t.Errorf("%q, want %q", a, want)
@@ -137,7 +290,9 @@ func TestSortMatchesPutsCheapAndTellingConditionsFirst(t *testing.T) {
 		rules.MatchPort{Side: rules.Destination, Ports: ports("2")},
 		rules.MatchPort{Ports: ports("1")},
 		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
-		rules.MatchAddr{Side: rules.Destination, Ranges: rules.AddrRanges(prefixSelection("::1/128").Prefixes)},
+		rules.MatchAddr{
+			Side: rules.Destination, Ranges: rules.AddrRanges(prefixSelection("::1/128").Prefixes),
+		},
 		rules.MatchAddr{Ranges: rules.AddrRanges(prefixSelection("::1/128").Prefixes)},
 		rules.MatchFamily{Family: rules.IPv6},
 		rules.MatchInterface{Names: interfaceNames("lo")},

@@ -17,19 +17,47 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 		chains bases // named a, b, c and so on
 		want   string
 	}{
-		{"in ascending priority", out, bases{{Type: route, Hook: out, Priority: 7}, {Hook: out, Priority: -300}, {Hook: pre}}, "b a"},
+		{
+			"in ascending priority", out,
+			bases{{Type: route, Hook: out, Priority: 7}, {Hook: out, Priority: -300}, {Hook: pre}},
+			"b a",
+		},
 		{"at equal priority as the ruleset has them", out, bases{{Hook: out}, {Hook: out}}, "a b"},
-		{"at equal priority in the order that was read", out, bases{{Hook: out, Order: 1}, {Hook: out}, {Hook: out, Order: -1}}, "c b a"},
-		{"priority before order", out, bases{{Hook: out, Priority: -1, Order: 5}, {Hook: out}}, "a b"},
+		{
+			"at equal priority in the order that was read", out,
+			bases{{Hook: out, Order: 1}, {Hook: out}, {Hook: out, Order: -1}},
+			"c b a",
+		},
+		{
+			"priority before order", out,
+			bases{{Hook: out, Priority: -1, Order: 5}, {Hook: out}},
+			"a b",
+		},
 		{"NAT where the kernel translates, whatever its priority", out, bases{
-			{Hook: out, Priority: 0}, {Type: nat, Hook: out, Priority: 5}, {Hook: out, Priority: -105}, {Type: nat, Hook: out, Priority: -199},
+			{Hook: out, Priority: 0},
+			{Type: nat, Hook: out, Priority: 5},
+			{Hook: out, Priority: -105},
+			{Type: nat, Hook: out, Priority: -199},
 		}, "c d b a"},
-		{"NAT of sources after the filter", post, bases{{Type: nat, Hook: post, Priority: -100}, {Hook: post, Priority: 99}}, "b a"},
-		{"NAT in the order of its priorities", pre, bases{{Type: nat, Hook: pre, Priority: -100}, {Type: nat, Hook: pre, Priority: -110}}, "b a"},
+		{
+			"NAT of sources after the filter", post,
+			bases{{Type: nat, Hook: post, Priority: -100}, {Hook: post, Priority: 99}},
+			"b a",
+		},
+		{
+			"NAT in the order of its priorities", pre,
+			bases{{Type: nat, Hook: pre, Priority: -100}, {Type: nat, Hook: pre, Priority: -110}},
+			"b a",
+		},
 		{"NAT of equal priority in the order that was read", pre, bases{
-			{Type: nat, Hook: pre, Priority: -100, Order: 1}, {Type: nat, Hook: pre, Priority: -100},
+			{Type: nat, Hook: pre, Priority: -100, Order: 1},
+			{Type: nat, Hook: pre, Priority: -100},
 		}, "b a"},
-		{"a filter at NAT's place before it, if nothing was read", pre, bases{{Type: nat, Hook: pre, Priority: -110}, {Hook: pre, Priority: -100}}, "b a"},
+		{
+			"a filter at NAT's place before it, if nothing was read", pre,
+			bases{{Type: nat, Hook: pre, Priority: -110}, {Hook: pre, Priority: -100}},
+			"b a",
+		},
 		{"a filter at NAT's place behind it, if that was read", pre, bases{
 			{Type: nat, Hook: pre, Priority: -110}, {Hook: pre, Priority: -100, Order: 1},
 		}, "a b"},
@@ -37,7 +65,9 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 		t.Run(tc.says, func(t *testing.T) {
 			rs := rules.Ruleset{Tables: []rules.Table{{}}}
 			for i := range tc.chains {
-				rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{Name: string(rune('a' + i)), Base: &tc.chains[i]})
+				rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{
+					Name: string(rune('a' + i)), Base: &tc.chains[i],
+				})
 			}
 			var got []string
 			for _, c := range rs.BaseChains(tc.hook) {
@@ -58,7 +88,8 @@ func TestTheOrderOfChainsIsNotCompared(t *testing.T) {
 	if !rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Order: 2})) {
 		t.Error("two chains differ by their order")
 	}
-	if rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Priority: 1})) || rules.Equal(with(nil), with(&rules.Base{})) ||
+	if rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Priority: 1})) ||
+		rules.Equal(with(nil), with(&rules.Base{})) ||
 		rules.Equal(with(&rules.Base{}), with(nil)) || !rules.Equal(with(nil), with(nil)) {
 		t.Error("what a chain is, is not compared")
 	}

@@ -75,7 +75,8 @@ func (c *compiler) loopbackOutput() Chain {
 		users = c.ProxyUIDs
 	}
 	call := func(owner Match, ports MatchPort) {
-		b.capture("the proxy calls its own pod", []Action{RedirectTo{Port: c.InboundCapturePort}}, tcp, ports, owner)
+		b.capture("the proxy calls its own pod", []Action{RedirectTo{Port: c.InboundCapturePort}},
+			tcp, ports, owner)
 	}
 
 	call(byUser(users), notToPort(exempt...))

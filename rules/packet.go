@@ -71,7 +71,8 @@ const (
 )
 
 var protocolNames = [...]string{
-	ICMP: "icmp", TCP: "tcp", UDP: "udp", DCCP: "dccp", ICMPv6: "ipv6-icmp", SCTP: "sctp", UDPLite: "udplite",
+	ICMP: "icmp", TCP: "tcp", UDP: "udp", DCCP: "dccp", ICMPv6: "ipv6-icmp", SCTP: "sctp",
+	UDPLite: "udplite",
 }
 
 // HasPorts reports whether the header of the protocol begins with a source and a destination port.
@@ -104,7 +105,9 @@ const (
 	DNAT
 )
 
-var stateNames = [...]string{"new", "established", "related", "invalid", "untracked", "snat", "dnat"}
+var stateNames = [...]string{
+	"new", "established", "related", "invalid", "untracked", "snat", "dnat",
+}
 
 // String returns the state in nft's syntax.
 func (s State) String() string { return stateNames[s] }
@@ -183,7 +186,8 @@ func (p Packet) String() string {
 	if p.Hook == Output {
 		direction, device = "out", p.OutInterface
 	}
-	fmt.Fprintf(b, "%s %s %s > %s dev %s", direction, p.Protocol, end(p.Source), end(p.Destination), device)
+	fmt.Fprintf(b, "%s %s %s > %s dev %s", direction, p.Protocol, end(p.Source), end(p.Destination),
+		device)
 	switch {
 	case p.Owner != nil:
 		fmt.Fprintf(b, " uid %d gid %d", p.Owner.UID, p.Owner.GID)

@@ -62,7 +62,8 @@ func parsePortRange(text string) (PortRange, error) {
 	a, okFirst := parsePort(first)
 	b, okLast := parsePort(last)
 	if !okFirst || !okLast || a > b {
-		return PortRange{}, fmt.Errorf("%q is not a port (0-65535) nor an ascending range of ports", text)
+		return PortRange{}, fmt.Errorf("%q is not a port (0-65535) nor an ascending range of ports",
+			text)
 	}
 	return PortRange{a, b}, nil
 }
@@ -99,7 +100,9 @@ func wildcardAmong(text string) error {
 	case other == "":
 		return errors.New(`"*" stands for all by itself: want it alone, without a comma`)
 	}
-	return fmt.Errorf(`"*" stands for all and cannot be in a list with %q: want "*" alone, or a list without it`, other)
+	return fmt.Errorf(
+		`"*" stands for all and cannot be in a list with %q: want "*" alone, or a list without it`,
+		other)
 }
 
 // ParsePrefixes parses a list of prefixes. Host bits may be set; an address without a length is an
@@ -155,14 +158,18 @@ func parseIDRange(text string, lookup Lookup) (IDRange, error) {
 	if errA == nil && errB == nil && a <= b {
 		return IDRange{a, b}, nil
 	}
-	if lookup != nil && strings.ContainsFunc(text, func(c rune) bool { return c < '0' || c > '9' }) {
+	if lookup != nil && strings.ContainsFunc(text, func(c rune) bool {
+		return c < '0' || c > '9'
+	}) {
 		id, err := lookup(text)
 		if err != nil {
-			err = fmt.Errorf("%q is neither a numeric id (0-4294967294) nor a known name: %w", text, err)
+			err = fmt.Errorf("%q is neither a numeric id (0-4294967294) nor a known name: %w", text,
+				err)
 		}
 		return Single(id), err
 	}
-	return IDRange{}, fmt.Errorf("%q is not a numeric id (0-4294967294) nor an ascending range of ids", text)
+	return IDRange{}, fmt.Errorf(
+		"%q is not a numeric id (0-4294967294) nor an ascending range of ids", text)
 }
 
 func parseID(text string) (uint32, error) {
@@ -187,7 +194,9 @@ func ParseGroupSelection(text string, lookup Lookup) (GroupSelection, error) {
 
 // ParseInterfaces parses a list of interface names. A final "+" (as in iptables) or "*" (as in nft)
 // makes it a prefix.
-func ParseInterfaces(text string) ([]InterfaceName, error) { return parseList(text, parseInterface) }
+func ParseInterfaces(text string) ([]InterfaceName, error) {
+	return parseList(text, parseInterface)
+}
 
 func parseInterface(text string) (InterfaceName, error) {
 	n := InterfaceName{Name: text}
@@ -208,7 +217,8 @@ func ParseMark(text string) (uint32, error) {
 	}
 	n, err := strconv.ParseUint(digits, base, 32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a number from 0 to 4294967295, decimal or hexadecimal (0x539)", text)
+		return 0, fmt.Errorf(
+			"%q is not a number from 0 to 4294967295, decimal or hexadecimal (0x539)", text)
 	}
 	return uint32(n), nil
 }
@@ -245,7 +255,8 @@ func parseList[T any](text string, parse func(string) (T, error)) ([]T, error) {
 			continue
 		}
 		if values == nil {
-			values = make([]T, 0, 1+strings.Count(text, ",")) // of thousands of prefixes none is copied
+			// of thousands of prefixes none is copied
+			values = make([]T, 0, 1+strings.Count(text, ","))
 		}
 		values = append(values, v)
 	}

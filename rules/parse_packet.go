@@ -30,7 +30,9 @@ func ParsePacket(text string) (Packet, error) {
 	}
 	p := Packet{}
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
 
 	switch words[0] {
 	case "in":
@@ -54,7 +56,8 @@ func ParsePacket(text string) (Packet, error) {
 		fault("destination %w", err)
 	}
 	if p.Source.IsValid() && p.Destination.IsValid() && FamilyOf(p.Source.Addr()) != p.Family() {
-		fault("source %s and destination %s are of different families", p.Source.Addr(), p.Destination.Addr())
+		fault("source %s and destination %s are of different families", p.Source.Addr(),
+			p.Destination.Addr())
 	}
 	if err := p.parseOptions(words[5:]); err != nil {
 		faults = append(faults, err)
@@ -74,7 +77,8 @@ func (p *Packet) parseOptions(words []string) error {
 		flags          *TCPFlags
 		socketless     bool
 		optionsOfValue = []string{
-			"dev", "uid", "gid", "mark", "ctmark", "state", "flags", "status", "icmp", "in-address", "src-type", "dst-type",
+			"dev", "uid", "gid", "mark", "ctmark", "state", "flags", "status", "icmp", "in-address",
+			"src-type", "dst-type",
 		}
 	)
 	number := func(name, text string) *uint32 {
@@ -153,7 +157,8 @@ func (p *Packet) parseOptions(words []string) error {
 		}
 	}
 	if p.Hook == Prerouting && (uid != nil || gid != nil || socketless) {
-		faults = append(faults, errors.New("uid, gid and no-socket are of outgoing packets: no socket has sent one that comes in"))
+		faults = append(faults,
+			errors.New("uid, gid and no-socket are of outgoing packets: no socket has sent one that comes in"))
 	}
 	if p.Hook == Output && !socketless {
 		p.Owner = &Owner{}
@@ -165,10 +170,12 @@ func (p *Packet) parseOptions(words []string) error {
 		}
 	}
 	if p.Hook == Output && (p.InAddress.IsValid() || p.NoReversePath) {
-		faults = append(faults, errors.New("in-address and no-reverse-path are of packets that come in"))
+		faults = append(faults,
+			errors.New("in-address and no-reverse-path are of packets that come in"))
 	}
 	if p.Reply && p.State != Established && p.State != Related {
-		faults = append(faults, errors.New("reply is of packets of a connection: state established or related"))
+		faults = append(faults,
+			errors.New("reply is of packets of a connection: state established or related"))
 	}
 	if p.Bound && (p.Hook != Output || p.Owner == nil) {
 		faults = append(faults, errors.New("bound is of outgoing packets of a socket"))
@@ -216,7 +223,8 @@ func parseEnd(text string, protocol Protocol) (netip.AddrPort, error) {
 	if protocol.HasPorts() {
 		end, err := netip.ParseAddrPort(text)
 		if err != nil || end.Addr().Zone() != "" {
-			return netip.AddrPort{}, fmt.Errorf("%q is not an address and port, such as 10.1.2.3:80 or [fd00::1]:80", text)
+			return netip.AddrPort{}, fmt.Errorf(
+				"%q is not an address and port, such as 10.1.2.3:80 or [fd00::1]:80", text)
 		}
 		return end, nil
 	}
@@ -235,7 +243,8 @@ func parseFlags(text string) (*TCPFlags, error) {
 	for name := range strings.SplitSeq(text, ",") {
 		i := slices.Index(flagNames[:], name)
 		if i < 0 {
-			return nil, fmt.Errorf("flag %q is not one of %s", name, strings.Join(flagNames[:], ", "))
+			return nil, fmt.Errorf("flag %q is not one of %s", name,
+				strings.Join(flagNames[:], ", "))
 		}
 		flags |= 1 << i
 	}
@@ -248,7 +257,8 @@ func parseStatus(text string) (Status, error) {
 	for name := range strings.SplitSeq(text, ",") {
 		i := slices.Index(statusNames[:], name)
 		if i < 0 {
-			return 0, fmt.Errorf("status %q is not a list of %s", text, strings.Join(statusNames[:], ", "))
+			return 0, fmt.Errorf("status %q is not a list of %s", text,
+				strings.Join(statusNames[:], ", "))
 		}
 		status |= 1 << i
 	}
@@ -264,7 +274,8 @@ func parseICMP(text string) (kind, code uint8, err error) {
 		b, errB = strconv.ParseUint(second, 10, 8)
 	}
 	if errA != nil || errB != nil {
-		return 0, 0, fmt.Errorf("icmp %q is not a type, or a type and a code, from 0 to 255, such as 8 or 3/1", text)
+		return 0, 0, fmt.Errorf(
+			"icmp %q is not a type, or a type and a code, from 0 to 255, such as 8 or 3/1", text)
 	}
 	return uint8(a), uint8(b), nil
 }
@@ -279,7 +290,8 @@ func parseInAddress(text string, f Family) (netip.Addr, error) {
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil || FamilyOf(a) != f || a.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("in-address %q is not an address of the packet's family, nor none", text)
+		return netip.Addr{}, fmt.Errorf(
+			"in-address %q is not an address of the packet's family, nor none", text)
 	}
 	return a, nil
 }

@@ -14,15 +14,18 @@ import (
 func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
 	for _, tc := range []struct{ says, text, want string }{
 		{
-			"an outgoing packet leaves by eth0, from root, with a SYN", "out tcp 10.244.1.5:40000 > 10.96.0.1:443",
+			"an outgoing packet leaves by eth0, from root, with a SYN",
+			"out tcp 10.244.1.5:40000 > 10.96.0.1:443",
 			"out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 0 gid 0 state new flags syn",
 		},
 		{
-			"the group is that of the same number as the user", "out udp 10.244.1.5:40000 > 10.96.0.10:53 uid 1000",
+			"the group is that of the same number as the user",
+			"out udp 10.244.1.5:40000 > 10.96.0.10:53 uid 1000",
 			"out udp 10.244.1.5:40000 > 10.96.0.10:53 dev eth0 uid 1000 gid 1000",
 		},
 		{
-			"the user is root where only a group is given", "out udp 10.244.1.5:1 > 10.96.0.10:53 gid 7",
+			"the user is root where only a group is given",
+			"out udp 10.244.1.5:1 > 10.96.0.10:53 gid 7",
 			"out udp 10.244.1.5:1 > 10.96.0.10:53 dev eth0 uid 0 gid 7",
 		},
 		{
@@ -38,14 +41,30 @@ func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev eth0",
 		},
 		{
-			"a packet of a connection has an ACK", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state established",
+			"a packet of a connection has an ACK",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established flags ack",
 		},
-		{"an arrow of two bytes", "in icmp 10.1.1.1 -> 10.244.1.5", "in icmp 10.1.1.1 > 10.244.1.5"},
-		{"blanks do not matter", "  in   icmp 10.1.1.1  >\t10.244.1.5 ", "in icmp 10.1.1.1 > 10.244.1.5"},
-		{"a protocol by its number", "in 6 10.1.1.1:1 > 10.244.1.5:80", "in tcp 10.1.1.1:1 > 10.244.1.5:80"},
-		{"marks in hexadecimal", "in icmp 10.1.1.1 > 10.244.1.5 mark 0x539 ctmark 1338", "in icmp 10.1.1.1 > 10.244.1.5 mark 1337 ctmark 0x53a"},
-		{"no flags", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags none", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0"},
+		{
+			"an arrow of two bytes", "in icmp 10.1.1.1 -> 10.244.1.5",
+			"in icmp 10.1.1.1 > 10.244.1.5",
+		},
+		{
+			"blanks do not matter", "  in   icmp 10.1.1.1  >\t10.244.1.5 ",
+			"in icmp 10.1.1.1 > 10.244.1.5",
+		},
+		{
+			"a protocol by its number", "in 6 10.1.1.1:1 > 10.244.1.5:80",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80",
+		},
+		{
+			"marks in hexadecimal", "in icmp 10.1.1.1 > 10.244.1.5 mark 0x539 ctmark 1338",
+			"in icmp 10.1.1.1 > 10.244.1.5 mark 1337 ctmark 0x53a",
+		},
+		{
+			"no flags", "in tcp 10.1.1.1:1 > 10.244.1.5:80 flags none",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags 0x0",
+		},
 	} {
 		got, want := packet(tc.text), packet(tc.want)
 		if !reflect.DeepEqual(got, want) {
@@ -68,8 +87,9 @@ func TestParsePacketReadsEveryWord(t *testing.T) {
 	got := packet("out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev net1 uid 1000 gid 2000 mark 1 ctmark 2 state related flags syn,ack no-listener")
 	want := rules.Packet{
 		Hook: rules.Output, OutInterface: "net1", Protocol: rules.TCP,
-		Source: netip.MustParseAddrPort("10.244.1.5:40000"), Destination: netip.MustParseAddrPort("10.96.0.1:443"),
-		Owner: &rules.Owner{UID: 1000, GID: 2000}, Mark: 1, ConntrackMark: 2,
+		Source:      netip.MustParseAddrPort("10.244.1.5:40000"),
+		Destination: netip.MustParseAddrPort("10.96.0.1:443"),
+		Owner:       &rules.Owner{UID: 1000, GID: 2000}, Mark: 1, ConntrackMark: 2,
 		State: rules.Related, Flags: rules.SYN | rules.ACK, NoListener: true,
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -92,13 +112,28 @@ func TestParsePacketRejects(t *testing.T) {
 		{"nothing", "", "want {in|out} PROTOCOL"},
 		{"no destination", "in tcp 10.1.1.1:1 >", "want {in|out} PROTOCOL"},
 		{"no arrow", "in tcp 10.1.1.1:1 to 10.244.1.5:80", "want {in|out} PROTOCOL"},
-		{"another direction", "forward tcp 10.1.1.1:1 > 10.244.1.5:80", `direction "forward" is not in or out`},
+		{
+			"another direction", "forward tcp 10.1.1.1:1 > 10.244.1.5:80",
+			`direction "forward" is not in or out`,
+		},
 		{"another protocol", "in tpc 10.1.1.1:1 > 10.244.1.5:80", `protocol "tpc" is not tcp`},
-		{"a protocol's number too high", "in 256 10.1.1.1:1 > 10.244.1.5:80", `protocol "256" is not`},
-		{"a source without port", "in tcp 10.1.1.1 > 10.244.1.5:80", `source "10.1.1.1" is not an address and port`},
-		{"a port that ICMP has not", "in icmp 10.1.1.1 > 10.244.1.5:80", `destination "10.244.1.5:80" is not an address`},
+		{
+			"a protocol's number too high", "in 256 10.1.1.1:1 > 10.244.1.5:80",
+			`protocol "256" is not`,
+		},
+		{
+			"a source without port", "in tcp 10.1.1.1 > 10.244.1.5:80",
+			`source "10.1.1.1" is not an address and port`,
+		},
+		{
+			"a port that ICMP has not", "in icmp 10.1.1.1 > 10.244.1.5:80",
+			`destination "10.244.1.5:80" is not an address`,
+		},
 		{"a zone", "in tcp [fe80::1%eth0]:1 > [fe80::2]:2", `source "[fe80::1%eth0]:1" is not`},
-		{"two families", "in tcp 10.1.1.1:1 > [fd00::5]:80", "source 10.1.1.1 and destination fd00::5 are of different families"},
+		{
+			"two families", "in tcp 10.1.1.1:1 > [fd00::5]:80",
+			"source 10.1.1.1 and destination fd00::5 are of different families",
+		},
 		{"an unknown option", good + " iface eth0", `"iface" is not an option`},
 		{"an option without value", good + " dev", "dev has no value"},
 		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
@@ -107,7 +142,10 @@ func TestParsePacketRejects(t *testing.T) {
 		{"an unknown state", good + " state NEW", `state "NEW" is not one of new, established`},
 		{"an unknown flag", good + " flags syn,xyz", `flag "xyz" is not one of fin, syn`},
 		{"flags of UDP", "in udp 10.1.1.1:1 > 10.244.1.5:80 flags syn", "flags are of tcp only"},
-		{"a mark that is no number", good + " mark x", `mark "x" is not a number from 0 to 4294967295`},
+		{
+			"a mark that is no number", good + " mark x",
+			`mark "x" is not a number from 0 to 4294967295`,
+		},
 		{"an octal mark", good + " mark 0o17", `mark "0o17" is not`},
 	} {
 		_, err := rules.ParsePacket(tc.text)
@@ -134,7 +172,8 @@ func TestParsePacketNamesEveryWrongWordAtOnceAndNoOther(t *testing.T) {
 }
 
 func TestPacketsAreReadAsTheyAreWritten(t *testing.T) {
-	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.MustCompile(typical(tproxyMode, ipv6))}))
+	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.MustCompile(typical(tproxyMode,
+		ipv6))}))
 	rapid.Check(t, func(t *rapid.T) {
 		want := packets.Draw(t, "packet")
 		got, err := rules.ParsePacket(want.String())

@@ -21,11 +21,13 @@ var parsers = map[string]func(string) (any, error){
 	"loopback":         func(text string) (any, error) { return rules.ParseLoopbackCIDR(text) },
 	"ids":              func(text string) (any, error) { return rules.ParseIDs(text, nil) },
 	"names":            func(text string) (any, error) { return rules.ParseIDs(text, lookup) },
-	"groups":           func(text string) (any, error) { return rules.ParseGroupSelection(text, lookup) },
-	"interfaces":       func(text string) (any, error) { return rules.ParseInterfaces(text) },
-	"mark":             func(text string) (any, error) { return rules.ParseMark(text) },
-	"bool":             func(text string) (any, error) { return rules.ParseBool(text) },
-	"server":           func(text string) (any, error) { return rules.ParseServer(text) },
+	"groups": func(text string) (any, error) {
+		return rules.ParseGroupSelection(text, lookup)
+	},
+	"interfaces": func(text string) (any, error) { return rules.ParseInterfaces(text) },
+	"mark":       func(text string) (any, error) { return rules.ParseMark(text) },
+	"bool":       func(text string) (any, error) { return rules.ParseBool(text) },
+	"server":     func(text string) (any, error) { return rules.ParseServer(text) },
 }
 
 // lookup knows two names.
@@ -66,9 +68,15 @@ func TestParsersAccept(t *testing.T) {
 		{"some ports", "port selection", "80", "{false [80]}"},
 		{"no ports", "port selection", "", "{false []}"},
 
-		{"prefixes of both families in the order given", "prefixes", "fd00::/8,10.0.0.0/8", "[fd00::/8 10.0.0.0/8]"},
+		{
+			"prefixes of both families in the order given", "prefixes", "fd00::/8,10.0.0.0/8",
+			"[fd00::/8 10.0.0.0/8]",
+		},
 		{"host bits stay, as Istio does", "prefixes", "10.1.2.3/8", "[10.1.2.3/8]"},
-		{"blanks, which Istio refuses", "prefixes", "10.0.0.0/8, 11.0.0.0/8", "[10.0.0.0/8 11.0.0.0/8]"},
+		{
+			"blanks, which Istio refuses", "prefixes", "10.0.0.0/8, 11.0.0.0/8",
+			"[10.0.0.0/8 11.0.0.0/8]",
+		},
 		{"every address of a family", "prefixes", "0.0.0.0/0,::/0", "[0.0.0.0/0 ::/0]"},
 		{"a mapped prefix as it is", "prefixes", "::ffff:10.0.0.0/104", "[::ffff:10.0.0.0/104]"},
 		{"all addresses", "prefix selection", "*", "{true []}"},
@@ -108,7 +116,8 @@ func TestParsersAccept(t *testing.T) {
 	} {
 		got, err := parsers[tc.parser](tc.text)
 		if err != nil || fmt.Sprint(got) != tc.want {
-			t.Errorf("%s: %s %q: got %v (%v), want %s", tc.says, tc.parser, tc.text, got, err, tc.want)
+			t.Errorf("%s: %s %q: got %v (%v), want %s", tc.says, tc.parser, tc.text, got, err,
+				tc.want)
 		}
 	}
 }
@@ -124,7 +133,10 @@ func TestParsersReject(t *testing.T) {
 		beside   = "want \"*\" alone, or a list without it"
 	)
 	for _, tc := range []struct{ says, parser, text, allowed string }{
-		{"a mode in lower case, which Istio takes for REDIRECT", "mode", "tproxy", "REDIRECT or TPROXY"},
+		{
+			"a mode in lower case, which Istio takes for REDIRECT", "mode", "tproxy",
+			"REDIRECT or TPROXY",
+		},
 		{"the mode of pods that are not captured", "mode", "NONE", "REDIRECT or TPROXY"},
 
 		{"port 0", "port", "0", "a port (1-65535)"},
@@ -163,8 +175,14 @@ func TestParsersReject(t *testing.T) {
 		{"a negative id", "ids", "-1", id},
 		{"a descending range", "ids", "5-3", id},
 		{"a range as iptables writes those of ports", "ids", "5:7", id},
-		{"an unknown name", "names", "nobody", "neither a numeric id (0-4294967294) nor a known name: no such name"},
-		{"an unknown name", "groups", "nobody", "neither a numeric id (0-4294967294) nor a known name: no such name"},
+		{
+			"an unknown name", "names", "nobody",
+			"neither a numeric id (0-4294967294) nor a known name: no such name",
+		},
+		{
+			"an unknown name", "groups", "nobody",
+			"neither a numeric id (0-4294967294) nor a known name: no such name",
+		},
 
 		{"a name of 16 bytes", "interfaces", "abcdefghijklmnop", name},
 		{"a slash", "interfaces", "a/b", name},
@@ -205,7 +223,8 @@ func TestParsersReject(t *testing.T) {
 		}
 		for _, part := range []string{said, tc.allowed} {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %s %q: error %q does not say %q", tc.says, tc.parser, tc.text, err, part)
+				t.Errorf("%s: %s %q: error %q does not say %q", tc.says, tc.parser, tc.text, err,
+					part)
 			}
 		}
 	}
@@ -227,7 +246,8 @@ func TestListErrorsNameEveryWrongElementAndNoOther(t *testing.T) {
 		for i, element := range strings.Split(tc.text, ", ") {
 			wrong := i == 1 || i > 2 // the first and the third of each list are right
 			if strings.Contains(err.Error(), fmt.Sprintf("%q", element)) != wrong {
-				t.Errorf("%s %q: element %q is wrong: %t; the error says:\n%v", tc.parser, tc.text, element, wrong, err)
+				t.Errorf("%s %q: element %q is wrong: %t; the error says:\n%v", tc.parser, tc.text,
+					element, wrong, err)
 			}
 		}
 	}

@@ -135,7 +135,9 @@ func of[M rules.Match](v vocabulary) []M {
 }
 
 // classes returns one of each class of values at a hook: those that fulfil the same matches.
-func classes[T any, M rules.Match](h rules.Hook, matches []M, values []T, set func(*rules.Packet, T)) []T {
+func classes[T any, M rules.Match](
+	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
+) []T {
 	var distinct []T
 	seen := map[string]bool{}
 	for _, value := range values {
@@ -150,7 +152,9 @@ func classes[T any, M rules.Match](h rules.Hook, matches []M, values []T, set fu
 }
 
 // oneOfEach returns the changes for one of each class of values.
-func oneOfEach[T any, M rules.Match](h rules.Hook, matches []M, values []T, set func(*rules.Packet, T)) []change {
+func oneOfEach[T any, M rules.Match](
+	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
+) []change {
 	return every(classes(h, matches, values, set), set)
 }
 
@@ -168,7 +172,11 @@ func (v vocabulary) protocols(f rules.Family) []change {
 	if f == rules.IPv6 {
 		icmp = rules.ICMPv6
 	}
-	return every([]rules.Protocol{rules.TCP, rules.UDP, icmp}, func(p *rules.Packet, protocol rules.Protocol) { p.Protocol = protocol })
+	return every([]rules.Protocol{rules.TCP, rules.UDP, icmp}, func(
+		p *rules.Packet, protocol rules.Protocol,
+	) {
+		p.Protocol = protocol
+	})
 }
 
 // addressValues are ordinary addresses, and those at both ends of each range.
@@ -193,7 +201,11 @@ func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr 
 }
 
 func (v vocabulary) addresses(f rules.Family, h rules.Hook, side rules.Side) []change {
-	return oneOfEach(h, of[rules.MatchAddr](v), v.addressValues(f, side), func(p *rules.Packet, a netip.Addr) { setAddr(p, side, a) })
+	return oneOfEach(h, of[rules.MatchAddr](v), v.addressValues(f, side), func(
+		p *rules.Packet, a netip.Addr,
+	) {
+		setAddr(p, side, a)
+	})
 }
 
 func setAddr(p *rules.Packet, side rules.Side, a netip.Addr) {
@@ -218,7 +230,11 @@ func (v vocabulary) portValues(side rules.Side) []uint16 {
 }
 
 func (v vocabulary) ports(h rules.Hook, side rules.Side) []change {
-	return oneOfEach(h, of[rules.MatchPort](v), v.portValues(side), func(p *rules.Packet, port uint16) { setPort(p, side, port) })
+	return oneOfEach(h, of[rules.MatchPort](v), v.portValues(side), func(
+		p *rules.Packet, port uint16,
+	) {
+		setPort(p, side, port)
+	})
 }
 
 func setPort(p *rules.Packet, side rules.Side, port uint16) {
@@ -271,12 +287,19 @@ func (v vocabulary) idValues(group bool) []uint32 {
 func (v vocabulary) owners() []change {
 	matches := of[rules.MatchOwner](v)
 	ids := func(group bool, set func(*rules.Packet, uint32)) []uint32 {
-		return classes(rules.Output, slices.DeleteFunc(slices.Clone(matches), func(m rules.MatchOwner) bool { return m.Group != group }),
+		return classes(rules.Output,
+			slices.DeleteFunc(slices.Clone(matches), func(m rules.MatchOwner) bool {
+				return m.Group != group
+			}),
 			v.idValues(group), set)
 	}
 	owners := []*rules.Owner{nil}
-	for _, uid := range ids(false, func(p *rules.Packet, id uint32) { p.Owner = &rules.Owner{UID: id} }) {
-		for _, gid := range ids(true, func(p *rules.Packet, id uint32) { p.Owner = &rules.Owner{GID: id} }) {
+	for _, uid := range ids(false, func(p *rules.Packet, id uint32) {
+		p.Owner = &rules.Owner{UID: id}
+	}) {
+		for _, gid := range ids(true, func(p *rules.Packet, id uint32) {
+			p.Owner = &rules.Owner{GID: id}
+		}) {
 			owners = append(owners, &rules.Owner{UID: uid, GID: gid})
 		}
 	}
@@ -329,7 +352,11 @@ func (v vocabulary) states() []change {
 
 func (v vocabulary) flags(h rules.Hook) []change {
 	values := []rules.TCPFlags{rules.SYN, rules.ACK, rules.SYN | rules.ACK, rules.RST, 0}
-	return oneOfEach(h, of[rules.MatchTCPFlags](v), values, func(p *rules.Packet, f rules.TCPFlags) { p.Flags = f })
+	return oneOfEach(h, of[rules.MatchTCPFlags](v), values, func(
+		p *rules.Packet, f rules.TCPFlags,
+	) {
+		p.Flags = f
+	})
 }
 
 func (v vocabulary) listeners() []change {

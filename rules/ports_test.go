@@ -36,14 +36,19 @@ func excludingPorts(ports []rules.PortRange) rules.Ruleset {
 // reads.
 func TestManyAdjacentPortsAreRanges(t *testing.T) {
 	for _, row := range []struct{ from, ports, want int }{
-		{15020, 2, 2}, {1, rules.ManyPorts - 1, rules.ManyPorts - 1}, {1, rules.ManyPorts, 1}, {1, 40000, 1}, {65536 - rules.ManyPorts, rules.ManyPorts, 1},
+		{15020, 2, 2},
+		{1, rules.ManyPorts - 1, rules.ManyPorts - 1},
+		{1, rules.ManyPorts, 1},
+		{1, 40000, 1},
+		{65536 - rules.ManyPorts, rules.ManyPorts, 1},
 	} {
 		var list []rules.PortRange
 		for i := range row.ports {
 			list = append(list, rules.Single(uint16(row.from+i)))
 		}
 		if got := excludedPorts(t, excludingPorts(list)); len(got) != row.want {
-			t.Errorf("%d ports from %d: %d ranges, want %d", row.ports, row.from, len(got), row.want)
+			t.Errorf("%d ports from %d: %d ranges, want %d", row.ports, row.from, len(got),
+				row.want)
 		}
 	}
 }
@@ -52,7 +57,8 @@ func TestManyAdjacentPortsAreRanges(t *testing.T) {
 // the same ports one by one.
 func TestManyPortsAreTheSamePorts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts, rules.ManyPorts+100, rapid.ID[uint16]).Draw(t, "ports")
+		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts,
+			rules.ManyPorts+100, rapid.ID[uint16]).Draw(t, "ports")
 		joined := excludingPorts(rules.Singles(numbers...))
 		single := excludingPorts(rules.Singles(numbers...))
 		for i := range single.Tables[0].Chains {
@@ -65,7 +71,8 @@ func TestManyPortsAreTheSamePorts(t *testing.T) {
 				}
 			}
 		}
-		result := diff.Decide(diff.Side{Ruleset: joined}, diff.Side{Ruleset: single}, diff.Options{})
+		result := diff.Decide(diff.Side{Ruleset: joined}, diff.Side{Ruleset: single},
+			diff.Options{})
 		if result.Verdict(true) != diff.Equivalent {
 			t.Fatalf("%s: %+v", result.Verdict(true), result)
 		}

@@ -90,7 +90,8 @@ func (r *Rule) matchTexts() []string {
 	var words []string
 	protocol := ""
 	for i, m := range r.Matches {
-		if p, ok := m.(MatchProtocol); ok && !p.Not && len(p.Protocols) == 1 && i+1 < len(r.Matches) {
+		if p, ok := m.(MatchProtocol); ok && !p.Not && len(p.Protocols) == 1 &&
+			i+1 < len(r.Matches) {
 			switch r.Matches[i+1].(type) {
 			case MatchPort, MatchTCPFlags:
 				protocol = p.Protocols[0].String()

@@ -31,12 +31,15 @@ func anyRedirect() *rapid.Generator[rules.Redirect] {
 		"10.0.0.0/8,10.1.2.3/16,10.96.0.10/32,127.0.0.1/32,127.0.0.2/8,0.0.0.0/0,fd00::/8,fd00:10:96::a/128,::1/128,::/0")))
 	name := rapid.SampledFrom(interfaceNames("eth0,eth1,eth+,lo,net1"))
 	server := rapid.SampledFrom([]netip.Addr{
-		must(rules.ParseServer("10.96.0.10")), must(rules.ParseServer("127.0.0.53")), must(rules.ParseServer("fd00:10:96::a")),
+		must(rules.ParseServer("10.96.0.10")), must(rules.ParseServer("127.0.0.53")),
+		must(rules.ParseServer("fd00:10:96::a")),
 	})
 	yes := rapid.Bool()
 	return rapid.Custom(func(t *rapid.T) rules.Redirect {
 		r := rules.DefaultRedirect()
-		r.Mode = rapid.SampledFrom([]rules.Mode{rules.ModeRedirect, rules.ModeTProxy}).Draw(t, "mode")
+		r.Mode = rapid.SampledFrom([]rules.Mode{
+			rules.ModeRedirect, rules.ModeTProxy,
+		}).Draw(t, "mode")
 		r.TunnelPort = rapid.SampledFrom([]uint16{15008, 53, 80, 443}).Draw(t, "tunnel port")
 		r.ProxyUIDs = rapid.SliceOfN(idRange, 1, 3).Draw(t, "uids")
 		r.ProxyGIDs = rapid.SliceOfN(idRange, 1, 3).Draw(t, "gids")
@@ -117,12 +120,14 @@ func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
 		with := rules.MustCompile(r)
 		for _, p := range populations(with, without) {
 			p.each(randomSample(), func(packet rules.Packet) bool {
-				begins := packet.Protocol != rules.TCP || packet.Flags&(rules.SYN|rules.ACK) == rules.SYN
+				begins := packet.Protocol != rules.TCP || packet.Flags&(rules.SYN|
+					rules.ACK) == rules.SYN
 				if begins && !sameFate(packet, &with, &without) {
 					reportDifference(t, packet, &with, &without)
 				}
 				if trace := diff.Explain(&with, packet); !begins && trace.Fate.Captured() {
-					t.Fatalf("an old connection is captured\n%s", mismatch(packet.String(), leftAlone, trace))
+					t.Fatalf("an old connection is captured\n%s",
+						mismatch(packet.String(), leftAlone, trace))
 				}
 				return true
 			})
@@ -165,7 +170,8 @@ func TestOrderAndDuplicatesOfListsMeanNothing(t *testing.T) {
 		shuffled.ExcludeInterfaces = shuffle(t, r.ExcludeInterfaces)
 		shuffled.RerouteInterfaces = shuffle(t, r.RerouteInterfaces)
 		shuffled.DNS.Servers = shuffle(t, r.DNS.Servers)
-		if diffs := rules.Compare(rules.MustCompile(r), rules.MustCompile(shuffled)); len(diffs) > 0 {
+		if diffs := rules.Compare(rules.MustCompile(r),
+			rules.MustCompile(shuffled)); len(diffs) > 0 {
 			t.Fatalf("the same parameters in another order compile to other rules:\n%v", diffs)
 		}
 	})

@@ -40,7 +40,8 @@ func TestNormalise(t *testing.T) {
 }
 
 func TestNormaliseKeepsEveryNumberAndNoOther(t *testing.T) {
-	edge := rapid.OneOf(rapid.Uint32Range(0, 20), rapid.Uint32Range(math.MaxUint32-5, math.MaxUint32))
+	edge := rapid.OneOf(rapid.Uint32Range(0, 20),
+		rapid.Uint32Range(math.MaxUint32-5, math.MaxUint32))
 	rapid.Check(t, func(t *rapid.T) {
 		var ranges []rules.IDRange
 		for range rapid.IntRange(0, 6).Draw(t, "ranges") {
@@ -66,15 +67,28 @@ func TestAddrRanges(t *testing.T) {
 	for _, tc := range []struct{ says, prefixes, want string }{
 		{"nothing", "", "[]"},
 		{"host bits are ignored", "10.1.2.3/8", "[10.0.0.0-10.255.255.255]"},
-		{"order and duplicates", "11.0.0.0/8,9.0.0.0/8,11.0.0.0/8", "[9.0.0.0-9.255.255.255 11.0.0.0-11.255.255.255]"},
+		{
+			"order and duplicates", "11.0.0.0/8,9.0.0.0/8,11.0.0.0/8",
+			"[9.0.0.0-9.255.255.255 11.0.0.0-11.255.255.255]",
+		},
 		{"one within another", "10.0.0.0/8,10.1.0.0/16", "[10.0.0.0-10.255.255.255]"},
 		{"side by side", "10.1.0.0/16,10.0.0.0/16", "[10.0.0.0-10.1.255.255]"},
 		{"up to the last address", "255.0.0.0/8,255.255.255.255/32", "[255.0.0.0-255.255.255.255]"},
-		{"all of both families", "::/0,0.0.0.0/0,ffff::/16", "[0.0.0.0-255.255.255.255 ::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]"},
-		{"a mapped prefix is IPv6", "::ffff:10.1.2.3/104", "[::ffff:10.0.0.0-::ffff:10.255.255.255]"},
-		{"a mapped prefix wider than IPv4 is IPv6", "::ffff:10.1.2.3/81", "[::8000:0:0-::ffff:255.255.255.255]"},
+		{
+			"all of both families", "::/0,0.0.0.0/0,ffff::/16",
+			"[0.0.0.0-255.255.255.255 ::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]",
+		},
+		{
+			"a mapped prefix is IPv6", "::ffff:10.1.2.3/104",
+			"[::ffff:10.0.0.0-::ffff:10.255.255.255]",
+		},
+		{
+			"a mapped prefix wider than IPv4 is IPv6", "::ffff:10.1.2.3/81",
+			"[::8000:0:0-::ffff:255.255.255.255]",
+		},
 	} {
-		if got := fmt.Sprint(rules.AddrRanges(must(rules.ParsePrefixes(tc.prefixes)))); got != tc.want {
+		if got := fmt.Sprint(
+			rules.AddrRanges(must(rules.ParsePrefixes(tc.prefixes)))); got != tc.want {
 			t.Errorf("%s: %s becomes %s, want %s", tc.says, tc.prefixes, got, tc.want)
 		}
 	}
@@ -82,7 +96,8 @@ func TestAddrRanges(t *testing.T) {
 
 func TestNormaliseAddrsMergesWhatTouches(t *testing.T) {
 	got := rules.NormaliseAddrs([]netipx.IPRange{
-		netipx.MustParseIPRange("10.0.0.5-10.0.0.9"), netipx.MustParseIPRange("10.0.0.1-10.0.0.4"), netipx.MustParseIPRange("10.0.0.11-10.0.0.12"),
+		netipx.MustParseIPRange("10.0.0.5-10.0.0.9"), netipx.MustParseIPRange("10.0.0.1-10.0.0.4"),
+		netipx.MustParseIPRange("10.0.0.11-10.0.0.12"),
 	})
 	if text := fmt.Sprint(got); text != "[10.0.0.1-10.0.0.9 10.0.0.11-10.0.0.12]" {
 		t.Errorf("got %s", text)
@@ -109,7 +124,8 @@ func TestAddrRangesHoldEveryAddressAndNoOther(t *testing.T) {
 			got = got || r.Contains(a)
 		}
 		if got != want {
-			t.Fatalf("%v becomes %v: contains %s is %t, want %t", prefixes, rules.AddrRanges(prefixes), a, got, want)
+			t.Fatalf("%v becomes %v: contains %s is %t, want %t", prefixes,
+				rules.AddrRanges(prefixes), a, got, want)
 		}
 	})
 }

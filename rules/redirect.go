@@ -80,8 +80,9 @@ type Mode string
 
 // The modes.
 const (
-	ModeRedirect Mode = "REDIRECT" // by destination NAT: the proxy sees the pod's address and asks for the original port
-	ModeTProxy   Mode = "TPROXY"   // by a transparent socket: source and destination stay
+	// by destination NAT: the proxy sees the pod's address and asks for the original port
+	ModeRedirect Mode = "REDIRECT"
+	ModeTProxy   Mode = "TPROXY" // by a transparent socket: source and destination stay
 )
 
 // PortSelection is all ports, the listed ports, or none.

@@ -16,7 +16,9 @@ func TestCapturesNothing(t *testing.T) {
 		{"all inbound ports", func(r *rules.Redirect) { r.InboundPorts.All = true }, false},
 		{"one inbound port", func(r *rules.Redirect) { r.InboundPorts.Ports = ports("80") }, false},
 		{"all destinations", func(r *rules.Redirect) { r.OutboundCIDRs.All = true }, false},
-		{"a prefix", func(r *rules.Redirect) { r.OutboundCIDRs.Prefixes = must(rules.ParsePrefixes("10.0.0.0/8")) }, false},
+		{"a prefix", func(r *rules.Redirect) {
+			r.OutboundCIDRs.Prefixes = must(rules.ParsePrefixes("10.0.0.0/8"))
+		}, false},
 		{"an outbound port", func(r *rules.Redirect) { r.OutboundPorts = ports("80") }, false},
 		{"all destinations of no group", func(r *rules.Redirect) {
 			r.OutboundCIDRs.All, r.OwnerGroups = true, rules.GroupSelection{}

@@ -134,7 +134,8 @@ type ChainType uint8
 const (
 	Filter ChainType = iota
 	NAT              // sees only the first packet of each connection
-	Route            // a filter after which a changed mark makes the kernel route again; at output only
+	// a filter after which a changed mark makes the kernel route again; at output only
+	Route
 )
 
 // String returns nft's name of the type.

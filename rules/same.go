@@ -7,7 +7,8 @@ import (
 
 // sameRule reports whether two rules have equal matches and actions.
 func sameRule(a, b Rule) bool {
-	return slices.EqualFunc(a.Actions, b.Actions, SameAction) && slices.EqualFunc(a.Matches, b.Matches, sameMatch)
+	return slices.EqualFunc(a.Actions, b.Actions, SameAction) &&
+		slices.EqualFunc(a.Matches, b.Matches, sameMatch)
 }
 
 // SameAction reports whether two actions are equal.
@@ -35,18 +36,21 @@ func sameMatch(a, b Match) bool {
 		return ok && a.Side == b.Side && a.Not == b.Not && slices.Equal(a.Ports, b.Ports)
 	case MatchOwner:
 		b, ok := b.(MatchOwner)
-		return ok && a.Group == b.Group && a.Not == b.Not && a.Socketless == b.Socketless && slices.Equal(a.IDs, b.IDs)
+		return ok && a.Group == b.Group && a.Not == b.Not && a.Socketless == b.Socketless &&
+			slices.Equal(a.IDs, b.IDs)
 	case MatchMarkRange:
 		b, ok := b.(MatchMarkRange)
-		return ok && a.Conntrack == b.Conntrack && a.Not == b.Not && slices.Equal(a.Values, b.Values)
+		return ok && a.Conntrack == b.Conntrack && a.Not == b.Not &&
+			slices.Equal(a.Values, b.Values)
 	case MatchICMP:
 		b, ok := b.(MatchICMP)
 		return ok && a.V6 == b.V6 && a.Not == b.Not && slices.Equal(a.Values, b.Values)
 	case MatchTuple:
 		b, ok := b.(MatchTuple)
-		return ok && a.Not == b.Not && slices.EqualFunc(a.Alternatives, b.Alternatives, func(x, y []Match) bool {
-			return slices.EqualFunc(x, y, sameMatch)
-		})
+		return ok && a.Not == b.Not &&
+			slices.EqualFunc(a.Alternatives, b.Alternatives, func(x, y []Match) bool {
+				return slices.EqualFunc(x, y, sameMatch)
+			})
 	}
 	return a == b
 }

@@ -24,8 +24,10 @@ var (
 	droppedHere   = rules.Fate{Dropped: true}
 	toOutbound    = rules.Fate{Redirect: rules.DefaultProxyPort}
 	toInbound     = rules.Fate{Redirect: rules.DefaultInboundCapturePort}
-	toTransparent = rules.Fate{TProxy: rules.DefaultInboundCapturePort, Mark: rules.DefaultTProxyMark}
-	toAgent       = rules.Fate{Redirect: rules.DNSPort}
+	toTransparent = rules.Fate{
+		TProxy: rules.DefaultInboundCapturePort, Mark: rules.DefaultTProxyMark,
+	}
+	toAgent = rules.Fate{Redirect: rules.DNSPort}
 	// DNS over UDP also gets a conntrack zone.
 	toAgentInZone = rules.Fate{Redirect: rules.DNSPort, Zone: rules.AppDNSZone}
 	aloneAppZone  = rules.Fate{Zone: rules.AppDNSZone}
@@ -92,7 +94,8 @@ func checkRows(t *testing.T, rs rules.Ruleset, rows []row) {
 
 // mismatch describes a packet that has another fate than wanted, and why.
 func mismatch(packet string, want rules.Fate, got rules.Trace) string {
-	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Fate, decisions(got))
+	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Fate,
+		decisions(got))
 }
 
 // decisions lists the rules that matched a packet.
@@ -111,7 +114,9 @@ func decisions(t rules.Trace) string {
 }
 
 // isFulfilled reports whether a packet fulfils a match, after conntrack.
-func isFulfilled(m rules.Match, p rules.Packet) bool { return len(fulfilled([]rules.Match{m}, p)) > 0 }
+func isFulfilled(m rules.Match, p rules.Packet) bool {
+	return len(fulfilled([]rules.Match{m}, p)) > 0
+}
 
 // fulfilled returns the indices of the matches that a packet fulfils, after conntrack.
 func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
@@ -127,7 +132,9 @@ func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
 	p.Source, p.Destination = zero(p.Source, p.Destination), zero(p.Destination, p.Source)
 	c := rules.Chain{Name: "c", Base: &rules.Base{Hook: p.Hook}}
 	for _, m := range matches {
-		c.Rules = append(c.Rules, rules.Rule{Matches: []rules.Match{m}, Actions: []rules.Action{rules.Count{}}})
+		c.Rules = append(c.Rules, rules.Rule{
+			Matches: []rules.Match{m}, Actions: []rules.Action{rules.Count{}},
+		})
 	}
 	rs := rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{c}}}}
 	var indices []int

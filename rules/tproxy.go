@@ -7,7 +7,8 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	// The proxy marks its connections to the application that keep the client's address. The mark
 	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
 	// of the client.
-	b.addAll("the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp, marked(c.TProxyMark))
+	b.addAll("the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp,
+		marked(c.TProxyMark))
 	if !c.inbound() {
 		return
 	}
@@ -17,7 +18,8 @@ func (c *compiler) tproxy(b *chainBuilder) {
 		}
 	}
 	for _, f := range c.families {
-		b.add("the proxy's connections to the application", Return, fromLoopback, passthrough(f), tcp)
+		b.add("the proxy's connections to the application", Return, fromLoopback, passthrough(f),
+			tcp)
 	}
 	selfCall := marked(SelfCallMark)
 	selfCall.Not = true
@@ -33,11 +35,13 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	}
 	and := func(more ...Match) []Match { return append(more, captured...) }
 
-	b.addAll("established: to its socket", []Action{mark, Accept}, and(MatchState{States: States(Established, Related)})...)
+	b.addAll("established: to its socket", []Action{mark, Accept},
+		and(MatchState{States: States(Established, Related)})...)
 	for _, f := range c.families {
 		b.add("loopback", Return, and(c.loopbackOf(f))...)
 	}
-	b.capture("inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept}, and()...)
+	b.capture("inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept},
+		and()...)
 	// If no proxy listens, nft's tproxy continues with the next rule, and the packet would reach
 	// the application.
 	b.add("no proxy listens", Drop, and()...)

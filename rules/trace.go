@@ -50,7 +50,8 @@ type Note struct {
 
 // String returns the name of the chain and the effect.
 func (n Note) String() string {
-	return fmt.Sprintf("chain %s %s %s %s", n.Chain.Table.Family, n.Chain.Table.Name, n.Chain.Chain.Name, n.Text)
+	return fmt.Sprintf("chain %s %s %s %s", n.Chain.Table.Family, n.Chain.Table.Name,
+		n.Chain.Chain.Name, n.Text)
 }
 
 // A Step is a matching rule.
@@ -69,7 +70,8 @@ func (s Step) Rule() *Rule { return &s.Chain.Rules[s.Index] }
 
 // String returns the position and the text of the rule.
 func (s Step) String() string {
-	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1, s.Rule())
+	return fmt.Sprintf("%s %s %s #%d: %s", s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1,
+		s.Rule())
 }
 
 // BaseChains returns the base chains at a hook in the order of the kernel: by [Base.Position], then
@@ -85,13 +87,16 @@ func (rs *Ruleset) BaseChains(h Hook) []ChainRef {
 			}
 		}
 	}
-	slices.SortStableFunc(chains, func(x, y ChainRef) int { return x.Chain.Base.compare(y.Chain.Base) })
+	slices.SortStableFunc(chains, func(x, y ChainRef) int {
+		return x.Chain.Base.compare(y.Chain.Base)
+	})
 	return chains
 }
 
 // compare returns a negative number if b runs before other.
 func (b *Base) compare(other *Base) int {
-	byPlace := cmp.Or(cmp.Compare(b.Position(), other.Position()), cmp.Compare(b.Order, other.Order))
+	byPlace := cmp.Or(cmp.Compare(b.Position(), other.Position()),
+		cmp.Compare(b.Order, other.Order))
 	switch {
 	case byPlace != 0:
 		return byPlace

@@ -49,8 +49,10 @@ func (r *Redirect) Validate() error {
 	check(len(r.ProxyGIDs) > 0, "ProxyGIDs", "", "at least one group id")
 	if r.Mode == ModeTProxy {
 		check(r.TProxyMark != 0 && r.TProxyMark != SelfCallMark, "TProxyMark", r.TProxyMark,
-			fmt.Sprintf("1-4294967295 without %d, which marks the proxy's calls to its own pod", SelfCallMark))
-		check(r.TProxyRouteTable != 0 && (r.TProxyRouteTable < 253 || r.TProxyRouteTable > 255), "TProxyRouteTable", r.TProxyRouteTable,
+			fmt.Sprintf("1-4294967295 without %d, which marks the proxy's calls to its own pod",
+				SelfCallMark))
+		check(r.TProxyRouteTable != 0 && (r.TProxyRouteTable < 253 || r.TProxyRouteTable > 255),
+			"TProxyRouteTable", r.TProxyRouteTable,
 			"1-4294967295 without 253 to 255, which are the kernel's own tables")
 	}
 	checkRanges(check, "ProxyUIDs", r.ProxyUIDs)
@@ -61,11 +63,15 @@ func (r *Redirect) Validate() error {
 	checkRanges(check, "OutboundExcludePorts", r.OutboundExcludePorts)
 	checkRanges(check, "OwnerGroups", r.OwnerGroups.IDs)
 	checkRanges(check, "OwnerGroupsExclude", r.OwnerGroupsExclude)
-	check(!r.InboundPorts.All || len(r.InboundPorts.Ports) == 0, "InboundPorts", r.InboundPorts.Ports, "all ports or a list, not both")
-	check(!r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) == 0, "OutboundCIDRs", r.OutboundCIDRs.Prefixes,
+	check(!r.InboundPorts.All || len(r.InboundPorts.Ports) == 0, "InboundPorts",
+		r.InboundPorts.Ports, "all ports or a list, not both")
+	check(!r.OutboundCIDRs.All || len(r.OutboundCIDRs.Prefixes) == 0, "OutboundCIDRs",
+		r.OutboundCIDRs.Prefixes,
 		"all addresses or a list, not both")
-	check(!r.OwnerGroups.All || len(r.OwnerGroups.IDs) == 0, "OwnerGroups", r.OwnerGroups.IDs, "all groups or a list, not both")
-	check(len(r.OwnerGroups.IDs) <= MaxOwnerGroups, "OwnerGroups", fmt.Sprintf("%d groups", len(r.OwnerGroups.IDs)),
+	check(!r.OwnerGroups.All || len(r.OwnerGroups.IDs) == 0, "OwnerGroups", r.OwnerGroups.IDs,
+		"all groups or a list, not both")
+	check(len(r.OwnerGroups.IDs) <= MaxOwnerGroups, "OwnerGroups",
+		fmt.Sprintf("%d groups", len(r.OwnerGroups.IDs)),
 		fmt.Sprintf("at most %d, which is Istio's limit", MaxOwnerGroups))
 	checkPrefixes(check, "OutboundCIDRs", r.OutboundCIDRs.Prefixes)
 	checkPrefixes(check, "OutboundExcludeCIDRs", r.OutboundExcludeCIDRs)
@@ -73,7 +79,8 @@ func (r *Redirect) Validate() error {
 	checkInterfaces(check, "RerouteInterfaces", r.RerouteInterfaces)
 	check(isLoopbackCIDR(r.LoopbackCIDR), "LoopbackCIDR", r.LoopbackCIDR, loopbackCIDRWant)
 	for _, server := range r.DNS.Servers {
-		check(server.IsValid() && server.Zone() == "", "DNS.Servers", server, "an IP address without zone")
+		check(server.IsValid() && server.Zone() == "", "DNS.Servers", server,
+			"an IP address without zone")
 	}
 	for _, id := range r.Without {
 		_, err := ParseDeviationID(string(id))
@@ -125,8 +132,11 @@ const interfaceWant = "the name of an interface: 1 to 15 bytes without blank, sl
 // terminating zero. A final "+" or "*" that matches all endings is not part of the name: "*" alone
 // and "eth++" are invalid.
 func validInterface(name string) bool {
-	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {
+	if name == "" || len(name) > 15 || name == "." || name == ".." ||
+		strings.HasSuffix(name, "*") || strings.HasSuffix(name, "+") {
 		return false
 	}
-	return !strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == '/' || c == ':' || c == 0x7f || c == '"' })
+	return !strings.ContainsFunc(name, func(c rune) bool {
+		return c <= ' ' || c == '/' || c == ':' || c == 0x7f || c == '"'
+	})
 }

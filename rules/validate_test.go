@@ -16,8 +16,12 @@ func TestDefaultAndTypicalParametersAreValid(t *testing.T) {
 		"what istio-iptables does without arguments": rules.DefaultRedirect(),
 		"what istio-init passes":                     typical(),
 		"the same in TPROXY mode, both families":     typical(tproxyMode, ipv6),
-		"a mark that no rule uses in REDIRECT mode":  typical(func(r *rules.Redirect) { r.TProxyMark = 0 }),
-		"nothing captured":                           typical(func(r *rules.Redirect) { r.InboundPorts.All, r.OutboundCIDRs.All = false, false }),
+		"a mark that no rule uses in REDIRECT mode": typical(func(r *rules.Redirect) {
+			r.TProxyMark = 0
+		}),
+		"nothing captured": typical(func(r *rules.Redirect) {
+			r.InboundPorts.All, r.OutboundCIDRs.All = false, false
+		}),
 		"as many groups as Istio allows": typical(func(r *rules.Redirect) {
 			r.OwnerGroups = rules.GroupSelection{IDs: make([]rules.IDRange, rules.MaxOwnerGroups)}
 		}),
@@ -38,30 +42,64 @@ var faultyRedirects = []struct {
 	allowed string // a part of it
 }{
 	{"no mode", func(r *rules.Redirect) { r.Mode = "" }, "Mode", "", "REDIRECT or TPROXY"},
-	{"a mode in lower case", func(r *rules.Redirect) { r.Mode = "tproxy" }, "Mode", "tproxy", "REDIRECT or TPROXY"},
-	{"no outbound port", func(r *rules.Redirect) { r.ProxyPort = 0 }, "ProxyPort", "0", "a port (1-65535)"},
-	{"no inbound port", func(r *rules.Redirect) { r.InboundCapturePort = 0 }, "InboundCapturePort", "0", "a port (1-65535)"},
-	{"no tunnel port", func(r *rules.Redirect) { r.TunnelPort = 0 }, "TunnelPort", "0", "a port (1-65535)"},
-	{"no user of the proxy", func(r *rules.Redirect) { r.ProxyUIDs = nil }, "ProxyUIDs", "", "at least one user id"},
-	{"no group of the proxy", func(r *rules.Redirect) { r.ProxyGIDs = nil }, "ProxyGIDs", "", "at least one group id"},
-	{"no mark in TPROXY mode", func(r *rules.Redirect) { r.TProxyMark = 0 }, "TProxyMark", "0", "1-4294967295 without 1338"},
-	{"the mark of self-calls in TPROXY mode", func(r *rules.Redirect) { r.TProxyMark = 1338 }, "TProxyMark", "1338", "without 1338"},
-	{"no table in TPROXY mode", func(r *rules.Redirect) { r.TProxyRouteTable = 0 }, "TProxyRouteTable", "0", "without 253 to 255"},
-	{"the default table in TPROXY mode", func(r *rules.Redirect) { r.TProxyRouteTable = 253 }, "TProxyRouteTable", "253", "without 253 to 255"},
-	{"the local table in TPROXY mode", func(r *rules.Redirect) { r.TProxyRouteTable = 255 }, "TProxyRouteTable", "255", "without 253 to 255"},
-	{"a descending range of users", func(r *rules.Redirect) { r.ProxyUIDs[0].Last = 1 }, "ProxyUIDs", "1337-1", "not above its last"},
-	{"a descending range of groups", func(r *rules.Redirect) { r.ProxyGIDs[0].Last = 1 }, "ProxyGIDs", "1337-1", "not above its last"},
+	{"a mode in lower case", func(r *rules.Redirect) {
+		r.Mode = "tproxy"
+	}, "Mode", "tproxy", "REDIRECT or TPROXY"},
+	{"no outbound port", func(r *rules.Redirect) {
+		r.ProxyPort = 0
+	}, "ProxyPort", "0", "a port (1-65535)"},
+	{"no inbound port", func(r *rules.Redirect) {
+		r.InboundCapturePort = 0
+	}, "InboundCapturePort", "0", "a port (1-65535)"},
+	{"no tunnel port", func(r *rules.Redirect) {
+		r.TunnelPort = 0
+	}, "TunnelPort", "0", "a port (1-65535)"},
+	{"no user of the proxy", func(r *rules.Redirect) {
+		r.ProxyUIDs = nil
+	}, "ProxyUIDs", "", "at least one user id"},
+	{"no group of the proxy", func(r *rules.Redirect) {
+		r.ProxyGIDs = nil
+	}, "ProxyGIDs", "", "at least one group id"},
+	{"no mark in TPROXY mode", func(r *rules.Redirect) {
+		r.TProxyMark = 0
+	}, "TProxyMark", "0", "1-4294967295 without 1338"},
+	{"the mark of self-calls in TPROXY mode", func(r *rules.Redirect) {
+		r.TProxyMark = 1338
+	}, "TProxyMark", "1338", "without 1338"},
+	{"no table in TPROXY mode", func(r *rules.Redirect) {
+		r.TProxyRouteTable = 0
+	}, "TProxyRouteTable", "0", "without 253 to 255"},
+	{"the default table in TPROXY mode", func(r *rules.Redirect) {
+		r.TProxyRouteTable = 253
+	}, "TProxyRouteTable", "253", "without 253 to 255"},
+	{"the local table in TPROXY mode", func(r *rules.Redirect) {
+		r.TProxyRouteTable = 255
+	}, "TProxyRouteTable", "255", "without 253 to 255"},
+	{"a descending range of users", func(r *rules.Redirect) {
+		r.ProxyUIDs[0].Last = 1
+	}, "ProxyUIDs", "1337-1", "not above its last"},
+	{"a descending range of groups", func(r *rules.Redirect) {
+		r.ProxyGIDs[0].Last = 1
+	}, "ProxyGIDs", "1337-1", "not above its last"},
 	{
-		"a descending range of inbound ports", func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{Ports: descending} },
+		"a descending range of inbound ports", func(r *rules.Redirect) {
+			r.InboundPorts = rules.PortSelection{Ports: descending}
+		},
 		"InboundPorts", "9-8", "not above its last",
 	},
 	{
-		"a descending range of excluded inbound ports", func(r *rules.Redirect) { r.InboundExcludePorts = descending },
+		"a descending range of excluded inbound ports", func(r *rules.Redirect) {
+			r.InboundExcludePorts = descending
+		},
 		"InboundExcludePorts", "9-8", "not above its last",
 	},
-	{"a descending range of outbound ports", func(r *rules.Redirect) { r.OutboundPorts = descending }, "OutboundPorts", "9-8", "not above"},
+	{"a descending range of outbound ports", func(r *rules.Redirect) {
+		r.OutboundPorts = descending
+	}, "OutboundPorts", "9-8", "not above"},
 	{
-		"a descending range of excluded outbound ports", func(r *rules.Redirect) { r.OutboundExcludePorts = descending },
+		"a descending range of excluded outbound ports", func(r *rules.Redirect) {
+			r.OutboundExcludePorts = descending
+		},
 		"OutboundExcludePorts", "9-8", "not above its last",
 	},
 	{"a descending range of owner groups", func(r *rules.Redirect) {
@@ -70,12 +108,18 @@ var faultyRedirects = []struct {
 	{"a descending range of excluded owner groups", func(r *rules.Redirect) {
 		r.OwnerGroupsExclude = []rules.IDRange{{First: 9, Last: 8}}
 	}, "OwnerGroupsExclude", "9-8", "not above its last"},
-	{"all inbound ports and a list", func(r *rules.Redirect) { r.InboundPorts.Ports = ports("80") }, "InboundPorts", "[80]", "not both"},
+	{"all inbound ports and a list", func(r *rules.Redirect) {
+		r.InboundPorts.Ports = ports("80")
+	}, "InboundPorts", "[80]", "not both"},
 	{
-		"all addresses and a list", func(r *rules.Redirect) { r.OutboundCIDRs.Prefixes = prefixSelection("::/0").Prefixes },
+		"all addresses and a list", func(r *rules.Redirect) {
+			r.OutboundCIDRs.Prefixes = prefixSelection("::/0").Prefixes
+		},
 		"OutboundCIDRs", "[::/0]", "not both",
 	},
-	{"all groups and a list", func(r *rules.Redirect) { r.OwnerGroups.IDs = ids("5") }, "OwnerGroups", "[5]", "not both"},
+	{"all groups and a list", func(r *rules.Redirect) {
+		r.OwnerGroups.IDs = ids("5")
+	}, "OwnerGroups", "[5]", "not both"},
 	{"more groups than Istio allows", func(r *rules.Redirect) {
 		r.OwnerGroups = rules.GroupSelection{IDs: make([]rules.IDRange, rules.MaxOwnerGroups+1)}
 	}, "OwnerGroups", "65 groups", "at most 64"},
@@ -83,27 +127,41 @@ var faultyRedirects = []struct {
 		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: make([]netip.Prefix, 1)}
 	}, "OutboundCIDRs", "invalid Prefix", "a valid prefix"},
 	{
-		"an excluded prefix that is none", func(r *rules.Redirect) { r.OutboundExcludeCIDRs = make([]netip.Prefix, 1) },
+		"an excluded prefix that is none", func(r *rules.Redirect) {
+			r.OutboundExcludeCIDRs = make([]netip.Prefix, 1)
+		},
 		"OutboundExcludeCIDRs", "invalid Prefix", "a valid prefix",
 	},
 	{
-		"an excluded interface without name", func(r *rules.Redirect) { r.ExcludeInterfaces = make([]rules.InterfaceName, 1) },
+		"an excluded interface without name", func(r *rules.Redirect) {
+			r.ExcludeInterfaces = make([]rules.InterfaceName, 1)
+		},
 		"ExcludeInterfaces", "", "the name of an interface",
 	},
 	{"a rerouted interface with an impossible name", func(r *rules.Redirect) {
 		r.RerouteInterfaces = []rules.InterfaceName{{Name: "a/b"}}
 	}, "RerouteInterfaces", "a/b", "the name of an interface"},
-	{"no loopback prefix", func(r *rules.Redirect) { r.LoopbackCIDR = netip.Prefix{} }, "LoopbackCIDR", "invalid Prefix", "IPv4 loopback prefix"},
+	{"no loopback prefix", func(r *rules.Redirect) {
+		r.LoopbackCIDR = netip.Prefix{}
+	}, "LoopbackCIDR", "invalid Prefix", "IPv4 loopback prefix"},
 	{
-		"a loopback prefix that is none", func(r *rules.Redirect) { r.LoopbackCIDR = netip.MustParsePrefix("10.0.0.0/8") },
+		"a loopback prefix that is none", func(r *rules.Redirect) {
+			r.LoopbackCIDR = netip.MustParsePrefix("10.0.0.0/8")
+		},
 		"LoopbackCIDR", "10.0.0.0/8", "IPv4 loopback prefix",
 	},
-	{"a server without address", func(r *rules.Redirect) { r.DNS.Servers = make([]netip.Addr, 1) }, "DNS.Servers", "invalid IP", "an IP address"},
+	{"a server without address", func(r *rules.Redirect) {
+		r.DNS.Servers = make([]netip.Addr, 1)
+	}, "DNS.Servers", "invalid IP", "an IP address"},
 	{
-		"a scoped server", func(r *rules.Redirect) { r.DNS.Servers = []netip.Addr{netip.MustParseAddr("fe80::1%eth0")} },
+		"a scoped server", func(r *rules.Redirect) {
+			r.DNS.Servers = []netip.Addr{netip.MustParseAddr("fe80::1%eth0")}
+		},
 		"DNS.Servers", "fe80::1%eth0", "without zone",
 	},
-	{"a deviation that is none", func(r *rules.Redirect) { r.Without = []rules.DeviationID{"nat-last"} }, "Without", "nat-last", "the id of a deviation"},
+	{"a deviation that is none", func(r *rules.Redirect) {
+		r.Without = []rules.DeviationID{"nat-last"}
+	}, "Without", "nat-last", "the id of a deviation"},
 }
 
 var descending = []rules.PortRange{{First: 9, Last: 8}}
@@ -117,20 +175,25 @@ func TestValidateNamesTheFieldItsValueAndWhatIsAllowed(t *testing.T) {
 			t.Errorf("%s: got %v, want one fault", tc.says, err)
 			continue
 		}
-		want := rules.Fault{Field: tc.field, Value: `"` + tc.value + `"`, Allowed: faults[0].Allowed}
+		want := rules.Fault{
+			Field: tc.field, Value: `"` + tc.value + `"`, Allowed: faults[0].Allowed,
+		}
 		if diff := cmp.Diff(want, faults[0]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.says, diff)
 		}
 		if !strings.Contains(faults[0].Allowed, tc.allowed) {
-			t.Errorf("%s: allowed is %q, which does not say %q", tc.says, faults[0].Allowed, tc.allowed)
+			t.Errorf("%s: allowed is %q, which does not say %q", tc.says, faults[0].Allowed,
+				tc.allowed)
 		}
 	}
 }
 
 func TestValidateNamesAllFaultsAtOnce(t *testing.T) {
 	r := rules.Redirect{
-		Mode: rules.ModeTProxy, OutboundPorts: descending, OutboundExcludePorts: append(descending, descending...),
-		DNS: rules.DNS{Servers: make([]netip.Addr, 1)}, Without: []rules.DeviationID{"x", rules.NATFirst, "y"},
+		Mode: rules.ModeTProxy, OutboundPorts: descending,
+		OutboundExcludePorts: append(descending, descending...),
+		DNS:                  rules.DNS{Servers: make([]netip.Addr, 1)},
+		Without:              []rules.DeviationID{"x", rules.NATFirst, "y"},
 	}
 	err := r.Validate()
 	var faults rules.Faults
@@ -142,8 +205,10 @@ func TestValidateNamesAllFaultsAtOnce(t *testing.T) {
 		fields = append(fields, f.Field)
 	}
 	want := []string{
-		"ProxyPort", "InboundCapturePort", "TunnelPort", "ProxyUIDs", "ProxyGIDs", "TProxyMark", "TProxyRouteTable",
-		"OutboundPorts", "OutboundExcludePorts", "OutboundExcludePorts", "LoopbackCIDR", "DNS.Servers", "Without", "Without",
+		"ProxyPort", "InboundCapturePort", "TunnelPort", "ProxyUIDs", "ProxyGIDs", "TProxyMark",
+		"TProxyRouteTable",
+		"OutboundPorts", "OutboundExcludePorts", "OutboundExcludePorts", "LoopbackCIDR",
+		"DNS.Servers", "Without", "Without",
 	}
 	if diff := cmp.Diff(want, fields); diff != "" {
 		t.Errorf("faulty fields (-want +got):\n%s", diff)
@@ -159,7 +224,8 @@ func TestValidateNamesAllFaultsAtOnce(t *testing.T) {
 
 func TestDeviationsAreDescribedAndReadByTheirIDs(t *testing.T) {
 	for _, d := range rules.Deviations {
-		if got, err := rules.ParseDeviationID(string(d.ID)); err != nil || got != d.ID || d.Reason == "" {
+		if got, err := rules.ParseDeviationID(string(d.ID)); err != nil || got != d.ID ||
+			d.Reason == "" {
 			t.Errorf("deviation %q (reason %q) is read as %q (%v)", d.ID, d.Reason, got, err)
 		}
 	}

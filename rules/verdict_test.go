@@ -10,7 +10,9 @@ import (
 // happens to them.
 var (
 	selfCallAlone     = rules.Fate{Mark: rules.SelfCallMark}
-	selfCallToInbound = rules.Fate{Redirect: rules.DefaultInboundCapturePort, Mark: rules.SelfCallMark}
+	selfCallToInbound = rules.Fate{
+		Redirect: rules.DefaultInboundCapturePort, Mark: rules.SelfCallMark,
+	}
 )
 
 // verdicts is what istio-init's default arguments do to each kind of connection. The strict column
@@ -56,57 +58,68 @@ var verdicts = []struct {
 	},
 	{
 		"the application calls a service",
-		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000", "out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
+		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000",
+		"out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
 		toOutbound, toOutbound, toOutbound,
 	},
 	{
 		"the application calls by UDP",
-		"out udp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000", "out udp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
+		"out udp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000",
+		"out udp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
 		leftAlone, leftAlone, leftAlone,
 	},
 	{
 		"the application calls itself by the pod's address",
-		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1000", "out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1000",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1000",
+		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1000",
 		leftAlone, leftAlone, leftAlone,
 	},
 	{
 		"the application calls itself by the loopback address",
-		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1000", "out tcp [::1]:40000 > [::1]:8080 uid 1000",
+		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1000",
+		"out tcp [::1]:40000 > [::1]:8080 uid 1000",
 		leftAlone, leftAlone, leftAlone,
 	},
 	{
 		"the proxy calls the application by the pod's address",
-		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1337", "out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1337",
+		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337",
 		toInbound, selfCallToInbound, selfCallToInbound,
 	},
 	{
 		"a proxy that runs as root calls the application by the pod's address: in REDIRECT mode it passes itself by",
-		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337", "out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337",
+		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
 		leftAlone, toTransparent, toTransparent,
 	},
 	{
 		"the proxy calls the tunnel port of its own pod",
-		"out tcp 10.244.1.5:40000 > 10.244.1.5:15008 uid 1337", "out tcp [fd00::5]:40000 > [fd00::5]:15008 uid 1337",
+		"out tcp 10.244.1.5:40000 > 10.244.1.5:15008 uid 1337",
+		"out tcp [fd00::5]:40000 > [fd00::5]:15008 uid 1337",
 		leftAlone, selfCallAlone, toTransparent,
 	},
 	{
 		"the proxy calls the application by the loopback address",
-		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1337", "out tcp [::1]:40000 > [::1]:8080 uid 1337",
+		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1337",
+		"out tcp [::1]:40000 > [::1]:8080 uid 1337",
 		leftAlone, leftAlone, leftAlone,
 	},
 	{
 		"the proxy calls the application in its own name",
-		"out tcp 127.0.0.6:40000 > 10.244.1.5:8080 dev lo uid 1337", "out tcp [::6]:40000 > [fd00::5]:8080 dev lo uid 1337",
+		"out tcp 127.0.0.6:40000 > 10.244.1.5:8080 dev lo uid 1337",
+		"out tcp [::6]:40000 > [fd00::5]:8080 dev lo uid 1337",
 		leftAlone, selfCallAlone, selfCallAlone,
 	},
 	{
 		"the proxy calls a service",
-		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1337", "out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1337",
+		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1337",
+		"out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1337",
 		leftAlone, leftAlone, leftAlone,
 	},
 	{
 		"a proxy that runs as root calls a service",
-		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 0 gid 1337", "out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 0 gid 1337",
+		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 0 gid 1337",
+		"out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 0 gid 1337",
 		leftAlone, leftAlone, leftAlone,
 	},
 	{
@@ -138,7 +151,8 @@ func TestVerdicts(t *testing.T) {
 		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", toInbound,
 	}})
 	checkRows(t, tproxy, []row{{
-		"the same in TPROXY mode", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", selfCallToInbound,
+		"the same in TPROXY mode", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
+		selfCallToInbound,
 	}})
 }
 
@@ -155,10 +169,20 @@ func TestWithoutIPv6NoChainTouchesIt(t *testing.T) {
 		{"answers to the proxy", "in udp [fd00::a]:53 > [fd00::5]:40000", leftAlone},
 		{"invalid packets", "in tcp [fd00::9]:1 > [fd00::5]:80 state invalid", leftAlone},
 		{"connections to the pod", "in tcp [fd00::9]:1 > [fd00::5]:80", leftAlone},
-		{"connections from a rerouted interface", "in tcp [fd00::9]:1 > [fd00::6]:80 dev eth1", leftAlone},
-		{"connections of a captured group", "out tcp [fd00::5]:1 > [fd00::9]:80 uid 1000 gid 202", leftAlone},
+		{
+			"connections from a rerouted interface", "in tcp [fd00::9]:1 > [fd00::6]:80 dev eth1",
+			leftAlone,
+		},
+		{
+			"connections of a captured group",
+			"out tcp [fd00::5]:1 > [fd00::9]:80 uid 1000 gid 202", leftAlone,
+		},
 		{"calls to the own pod", "out tcp [fd00::5]:1 > [fd00::5]:80 uid 1337", leftAlone},
-		{"marked connections", "out tcp [fd00::5]:1 > [fd00::9]:80 ctmark 0x539 state established", rules.Fate{ConntrackMark: 0x539}},
+		{
+			"marked connections",
+			"out tcp [fd00::5]:1 > [fd00::9]:80 ctmark 0x539 state established",
+			rules.Fate{ConntrackMark: 0x539},
+		},
 	}
 	checkRows(t, compile(t, typical(everything)), rows)
 	checkRows(t, compile(t, typical(everything, tproxyMode)), rows)

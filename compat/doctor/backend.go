@@ -12,7 +12,9 @@ import (
 
 // isOurs reports whether the table has chains of Sluice.
 func (t *LegacyTable) isOurs() bool {
-	return slices.ContainsFunc(t.Chains, func(chain string) bool { return strings.HasPrefix(chain, compat.ChainPrefix) })
+	return slices.ContainsFunc(t.Chains, func(chain string) bool {
+		return strings.HasPrefix(chain, compat.ChainPrefix)
+	})
 }
 
 // inLegacy returns the names of the tables of iptables-legacy with rules of Sluice.
@@ -67,20 +69,28 @@ func (j *judge) legacyKernel() {
 	lacking := j.missingLegacy()
 	switch {
 	case len(j.LegacyFeatures) == 0 && j.Backend == compat.BackendLegacy:
-		j.add("kernel", Note, fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", j.Kernel),
+		j.add("kernel", Note,
+			fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", j.Kernel),
 			"run rules doctor as root to determine the kernel's features")
 	case len(j.LegacyFeatures) == 0:
-	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy || j.Backend != compat.BackendNFT && len(j.missingNFT()) > 0):
+	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy ||
+		j.Backend != compat.BackendNFT && len(j.missingNFT()) > 0):
 		for _, f := range lacking {
-			j.prevent("kernel", fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, f.Name),
+			j.prevent("kernel",
+				fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, f.Name),
 				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))
 		}
 	case len(lacking) > 0:
-		j.add("kernel", Note, fmt.Sprintf("Linux %s lacks %s: these parameters can have nf_tables only", j.Kernel, lacking[0].Name), "")
+		j.add("kernel", Note,
+			fmt.Sprintf("Linux %s lacks %s: these parameters can have nf_tables only", j.Kernel,
+				lacking[0].Name), "")
 	case j.usesLegacy():
-		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, which has the rules", j.Kernel), "")
+		j.add("kernel", OK,
+			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, which has the rules", j.Kernel), "")
 	default:
-		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, too", j.Kernel), "")
+		j.add("kernel", OK,
+			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, too",
+				j.Kernel), "")
 	}
 }
 
@@ -100,12 +110,17 @@ func (j *judge) installed() {
 	const whether = "rules check compares them with the parameters"
 	switch t := j.ours(); {
 	case t != nil && len(legacy) > 0:
-		j.add("rules", Warning, fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s: both backends capture", t.Name,
-			strings.Join(legacy, ", ")), "rules apply leaves one of the two")
+		j.add("rules", Warning,
+			fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s: both backends capture", t.Name,
+				strings.Join(legacy, ", ")), "rules apply leaves one of the two")
 	case t != nil:
-		j.add("rules", OK, fmt.Sprintf("table inet %s is there, with %s; %s", t.Name, countText(countRules(t), "rule"), whether), "")
+		j.add("rules", OK,
+			fmt.Sprintf("table inet %s is there, with %s; %s", t.Name,
+				countText(countRules(t), "rule"), whether), "")
 	case len(legacy) > 0:
-		j.add("rules", OK, fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s; %s", strings.Join(legacy, ", "), whether), "")
+		j.add("rules", OK,
+			fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s; %s",
+				strings.Join(legacy, ", "), whether), "")
 	default:
 		j.add("rules", Note, "there are no rules of Sluice", "rules apply creates them")
 	}

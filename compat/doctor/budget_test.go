@@ -14,21 +14,27 @@ import (
 // costlyTables are tables that an owner of a pod could make to keep the node's agent busy.
 func costlyTables() map[string]rules.Table {
 	base := func(list ...rules.Rule) rules.Chain {
-		return rules.Chain{Name: "b", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output}, Rules: list}
+		return rules.Chain{
+			Name: "b", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output}, Rules: list,
+		}
 	}
 	jump := func(to int) rules.Rule {
 		return rules.Rule{Actions: []rules.Action{rules.Jump{Chain: fmt.Sprint("c", to)}}}
 	}
 	drawn := func(i int) rules.Rule {
 		return rules.Rule{
-			Matches: []rules.Match{rules.Unknown{Text: fmt.Sprintf("limit rate %d/second", i), Effect: rules.Draws}},
+			Matches: []rules.Match{rules.Unknown{
+				Text: fmt.Sprintf("limit rate %d/second", i), Effect: rules.Draws,
+			}},
 			Actions: []rules.Action{rules.MixMark{Mark: ^uint32(0), Xor: uint32(i) * 0x9e3779b9}},
 		}
 	}
 	const levels = 14
 	nested := rules.Table{Family: rules.IPv4, Name: "nested", Chains: []rules.Chain{base(jump(0))}}
 	for i := range levels {
-		chain := rules.Chain{Name: fmt.Sprint("c", i), Rules: []rules.Rule{jump(i + 1), jump(i + 1)}}
+		chain := rules.Chain{
+			Name: fmt.Sprint("c", i), Rules: []rules.Rule{jump(i + 1), jump(i + 1)},
+		}
 		if i == levels-1 {
 			chain.Rules = []rules.Rule{drawn(1)}
 		}
@@ -60,8 +66,12 @@ func TestJudgeSaysThatItsBudgetIsSpent(t *testing.T) {
 			told = append(told, finding.Verdict)
 		}
 	}
-	limits := []string{diff.AgentBudget.Time.String() + " of work", fmt.Sprintf("%d MB of memory", diff.AgentBudget.Memory>>20)}
-	if len(told) != 1 || !strings.HasSuffix(told[0], limits[0]) && !strings.HasSuffix(told[0], limits[1]) {
+	limits := []string{
+		diff.AgentBudget.Time.String() + " of work",
+		fmt.Sprintf("%d MB of memory", diff.AgentBudget.Memory>>20),
+	}
+	if len(told) != 1 || !strings.HasSuffix(told[0], limits[0]) &&
+		!strings.HasSuffix(told[0], limits[1]) {
 		t.Errorf("got %q", told)
 	}
 }

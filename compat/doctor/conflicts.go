@@ -32,7 +32,8 @@ func (j *judge) samples() []sample {
 		end := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return rules.Packet{
-				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner, Source: end(pod, 40000), Destination: to,
+				Hook: rules.Output, OutInterface: "eth0", Protocol: protocol, Owner: &owner,
+				Source: end(pod, 40000), Destination: to,
 				Flags: map[rules.Protocol]rules.TCPFlags{rules.TCP: rules.SYN}[protocol],
 			}
 		}
@@ -40,8 +41,13 @@ func (j *judge) samples() []sample {
 		self := out(rules.TCP, proxy, end(pod, 8080))
 		self.OutInterface = lo
 		list = append(list,
-			sample{"the application's outbound connections", out(rules.TCP, application, end(j.destination(f), 80))},
-			sample{"the application's DNS queries", out(rules.UDP, application, end(j.server(f), 53))},
+			sample{
+				"the application's outbound connections",
+				out(rules.TCP, application, end(j.destination(f), 80)),
+			},
+			sample{
+				"the application's DNS queries", out(rules.UDP, application, end(j.server(f), 53)),
+			},
 			sample{"the proxy's outbound connections", out(rules.TCP, proxy, end(other, 80))},
 			sample{"the proxy's calls to its own pod", self},
 			sample{"inbound connections", rules.Packet{
@@ -71,7 +77,8 @@ func (j *judge) podIP(f rules.Family) netip.Addr {
 		}
 	}
 	return map[rules.Family]netip.Addr{
-		rules.IPv4: netip.MustParseAddr("203.0.113.5"), rules.IPv6: netip.MustParseAddr("2001:db8:5::5"),
+		rules.IPv4: netip.MustParseAddr("203.0.113.5"),
+		rules.IPv6: netip.MustParseAddr("2001:db8:5::5"),
 	}[f]
 }
 
@@ -108,15 +115,19 @@ func (j *judge) conflicts() {
 		alone := diff.ExplainWithin(&j.compiled, s.packet, budget).Fate
 		trace := diff.ExplainWithin(&together, s.packet, budget)
 		if trace.Exhausted != "" {
-			j.add("rules", Warning, fmt.Sprintf("whether foreign rules change the fate of %s cannot be decided: %s", s.kind, trace.Exhausted),
+			j.add("rules", Warning,
+				fmt.Sprintf("whether foreign rules change the fate of %s cannot be decided: %s",
+					s.kind, trace.Exhausted),
 				"rules explain --live follows one connection for longer")
 			return
 		}
-		if j.sameCapture(alone, trace.Fate) || j.bypasses() && alone.Captured() && !trace.Fate.Dropped {
+		if j.sameCapture(alone, trace.Fate) ||
+			j.bypasses() && alone.Captured() && !trace.Fate.Dropped {
 			continue // the same, or reported with all other packets that bypass the proxy
 		}
 		found = true
-		severity, next := Warning, "remove that rule, if the mesh is to have these connections to itself"
+		severity, next := Warning,
+			"remove that rule, if the mesh is to have these connections to itself"
 		switch {
 		case trace.Fate.Undecided != "":
 			next = "check that rule; rules validate tests it with connections"
@@ -128,8 +139,9 @@ func (j *judge) conflicts() {
 		case alone.Captured():
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
-		j.add("rules", severity, fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
-			s.kind, s.packet, j.fateText(alone), j.actualText(trace)), next)
+		j.add("rules", severity,
+			fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
+				s.kind, s.packet, j.fateText(alone), j.actualText(trace)), next)
 	}
 	if !found && !j.bypasses() {
 		j.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
@@ -154,7 +166,8 @@ func (j *judge) withCompiled(others []rules.Table) []rules.Table {
 // sameCapture reports whether two fates are equal for capture. Marks and zones may differ, except
 // TPROXY's mark of a connection, because it routes all replies to lo.
 func (j *judge) sameCapture(a, b rules.Fate) bool {
-	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy && b.Undecided == "" &&
+	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy &&
+		b.Undecided == "" &&
 		j.connectionMark(a) == j.connectionMark(b)
 }
 

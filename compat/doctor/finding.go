@@ -94,7 +94,8 @@ func Judge(f Facts, r rules.Redirect) []Finding {
 	j.conflicts()
 	j.foreignEffect()
 	slices.SortStableFunc(j.findings, func(a, b Finding) int {
-		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+		return cmp.Compare(slices.Index(severities, a.Severity),
+			slices.Index(severities, b.Severity))
 	})
 	return j.findings
 }
@@ -108,12 +109,16 @@ type judge struct {
 }
 
 func (j *judge) add(topic string, severity Severity, verdict, next string) {
-	j.findings = append(j.findings, Finding{Topic: topic, Severity: severity, Verdict: verdict, Next: next})
+	j.findings = append(j.findings, Finding{
+		Topic: topic, Severity: severity, Verdict: verdict, Next: next,
+	})
 }
 
 // prevent adds a problem that cannot be corrected in the namespace.
 func (j *judge) prevent(topic, verdict, next string) {
-	j.findings = append(j.findings, Finding{Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true})
+	j.findings = append(j.findings, Finding{
+		Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true,
+	})
 }
 
 func (j *judge) tproxy() bool { return j.redirect.Mode == rules.ModeTProxy }

@@ -6,10 +6,12 @@ func (j *judge) foreignEffect() {
 		return
 	}
 	for _, text := range j.Foreign.Bypasses {
-		j.add("rules", Problem, text, "find who makes that rule, and remove it; in a pod it takes NET_ADMIN")
+		j.add("rules", Problem, text,
+			"find who makes that rule, and remove it; in a pod it takes NET_ADMIN")
 	}
 	for _, text := range j.Foreign.Unknown {
-		j.add("rules", Warning, text, "check its effect: whether captured traffic bypasses the proxy cannot be decided")
+		j.add("rules", Warning, text,
+			"check its effect: whether captured traffic bypasses the proxy cannot be decided")
 	}
 	if len(j.Foreign.Bypasses)+len(j.Foreign.Unknown) == 0 {
 		j.add("rules", OK, "no rule of another owner lets captured traffic bypass the proxy", "")

@@ -26,7 +26,8 @@ func TestForeignEffect(t *testing.T) {
 			findings := Judge(facts, usual(rules.ModeRedirect))
 			var severity Severity
 			for _, f := range findings {
-				if f.Verdict == "the effect" || f.Verdict == "no rule of another owner lets captured traffic bypass the proxy" {
+				if f.Verdict == "the effect" ||
+					f.Verdict == "no rule of another owner lets captured traffic bypass the proxy" {
 					severity = f.Severity
 				}
 			}

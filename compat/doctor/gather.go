@@ -74,8 +74,10 @@ func settings() (map[string]string, error) {
 	}
 	found := map[string]string{}
 	for _, pattern := range []string{
-		"ipv4/conf/*/src_valid_mark", "ipv4/ip_local_port_range", "ipv4/ip_local_reserved_ports", "ipv6/conf/*/disable_ipv6",
-		"netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_count", "netfilter/nf_conntrack_max",
+		"ipv4/conf/*/src_valid_mark", "ipv4/ip_local_port_range", "ipv4/ip_local_reserved_ports",
+		"ipv6/conf/*/disable_ipv6",
+		"netfilter/nf_conntrack_tcp_loose", "netfilter/nf_conntrack_count",
+		"netfilter/nf_conntrack_max",
 	} {
 		files, err := filepath.Glob(filepath.Join(sysctls, pattern))
 		if err != nil {
@@ -113,7 +115,8 @@ func (f *Facts) network() error {
 	links, err := h.LinkList()
 	addrs, addrErr := h.AddrList(nil, netlink.FAMILY_ALL)
 	list, ruleErr := h.RuleList(netlink.FAMILY_ALL)
-	routes, routeErr := h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	routes, routeErr := h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{},
+		netlink.RT_FILTER_TABLE)
 	for _, l := range links {
 		f.Interfaces = append(f.Interfaces, interfaceOf(l, addrs))
 	}
@@ -127,7 +130,8 @@ func (f *Facts) network() error {
 			f.Routing.Routes = append(f.Routing.Routes, routeOf(r, links))
 		}
 	}
-	return errors.Join(complete("interfaces", err), complete("addresses", addrErr), complete("policy rules", ruleErr),
+	return errors.Join(complete("interfaces", err), complete("addresses", addrErr),
+		complete("policy rules", ruleErr),
 		complete("routes", routeErr))
 }
 
@@ -171,7 +175,8 @@ func policyRule(r netlink.Rule) (PolicyRule, bool) {
 	if p.Table == unix.RT_TABLE_UNSPEC {
 		action = fmt.Sprintf("action %d", r.Type)
 	}
-	p.Text = fmt.Sprintf("ip -%d rule priority %d %s", family, r.Priority, strings.Join(append(words, action), " "))
+	p.Text = fmt.Sprintf("ip -%d rule priority %d %s", family, r.Priority,
+		strings.Join(append(words, action), " "))
 	return p, family != rules.Inet
 }
 
@@ -225,8 +230,10 @@ func routeText(r netlink.Route, links []netlink.Link) string {
 
 // routeTypes contains the names of ip route.
 var routeTypes = [...]string{
-	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
-	unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
+	unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
+	unix.RTN_MULTICAST: "multicast",
+	unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable",
+	unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	unix.RTN_NAT: "nat",
 }
 

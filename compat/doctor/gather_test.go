@@ -52,10 +52,12 @@ func legacyNames(t *testing.T, ns *netns.NS) string {
 func TestGatherHealthyPod(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	f := Gather(pair.Pod, rules.Ruleset{})
-	if f.FeaturesErr != nil || f.SettingsErr != nil || f.InterfacesErr != nil || f.TablesErr != nil || f.LegacyErr != nil {
+	if f.FeaturesErr != nil || f.SettingsErr != nil || f.InterfacesErr != nil ||
+		f.TablesErr != nil || f.LegacyErr != nil {
 		t.Errorf("%+v", f)
 	}
-	if f.Settings["net.ipv4.conf.eth0.src_valid_mark"] != "0" || f.Settings["net.ipv4.ip_local_port_range"] == "" || len(f.Features) < 5 {
+	if f.Settings["net.ipv4.conf.eth0.src_valid_mark"] != "0" ||
+		f.Settings["net.ipv4.ip_local_port_range"] == "" || len(f.Features) < 5 {
 		t.Errorf("%v, %v", f.Settings, f.Features)
 	}
 	i := slices.IndexFunc(f.Interfaces, func(i Interface) bool { return i.Name == "eth0" })
@@ -74,13 +76,15 @@ func TestGatherHealthyPod(t *testing.T) {
 	if _, err := nft.Apply(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))); err != nil {
 		t.Fatal(err)
 	}
-	if findings := Judge(Gather(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))), usual(rules.ModeTProxy)); findings[0].Severity != OK {
+	if findings := Judge(Gather(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))),
+		usual(rules.ModeTProxy)); findings[0].Severity != OK {
 		t.Errorf("with our rules:\n%s", list(findings))
 	}
 }
 
 func TestGatherLegacyTables(t *testing.T) {
-	legacy, legacy6 := netnstest.RequireBinary(t, "iptables-legacy"), netnstest.RequireBinary(t, "ip6tables-legacy")
+	legacy, legacy6 := netnstest.RequireBinary(t, "iptables-legacy"),
+		netnstest.RequireBinary(t, "ip6tables-legacy")
 	pair := netnstest.NewPair(t)
 	shell(t, pair.Pod, strings.NewReplacer("iptables4", legacy, "iptables6", legacy6).Replace(`
 		iptables4 -t nat -N ISTIO_OUTPUT
@@ -125,9 +129,16 @@ func TestGatherRouting(t *testing.T) {
 	if odd < 0 || f.Routing.Rules[odd].Text != "ip -6 rule priority 50 from fd00::/16 iif eth0 fwmark 0x500/0xf00 lookup 500" {
 		t.Errorf("rules %+v", f.Routing.Rules)
 	}
-	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Table == 133 && r.Family == rules.IPv4 && r.Default && r.Local })
-	other := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Table == 500 && r.Family == rules.IPv6 && !r.Default && !r.Local })
-	for _, want := range []string{"ip -4 route local default dev lo table 133", "ip -6 route fd01::/16 dev eth0 table 500 metric 1024"} {
+	local := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
+		return r.Table == 133 && r.Family == rules.IPv4 && r.Default && r.Local
+	})
+	other := slices.ContainsFunc(f.Routing.Routes, func(r Route) bool {
+		return r.Table == 500 && r.Family == rules.IPv6 && !r.Default && !r.Local
+	})
+	for _, want := range []string{
+		"ip -4 route local default dev lo table 133",
+		"ip -6 route fd01::/16 dev eth0 table 500 metric 1024",
+	} {
 		if !slices.ContainsFunc(f.Routing.Routes, func(r Route) bool { return r.Text == want }) {
 			t.Errorf("no route %q in %+v", want, f.Routing.Routes)
 		}
@@ -137,7 +148,10 @@ func TestGatherRouting(t *testing.T) {
 	}
 	r := usual(rules.ModeTProxy)
 	findings := list(Judge(f, r))
-	for _, want := range []string{"IPv4 has 2 rules for the mark 0x539", "meet another rule first: ip -6 rule priority 50", "lo has ::6 without rules"} {
+	for _, want := range []string{
+		"IPv4 has 2 rules for the mark 0x539", "meet another rule first: ip -6 rule priority 50",
+		"lo has ::6 without rules",
+	} {
 		if !strings.Contains(findings, want) {
 			t.Errorf("nothing about %q in\n%s", want, findings)
 		}
@@ -189,9 +203,13 @@ END`)
 			if row.after {
 				other()
 			}
-			call := testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("198.51.100.1:80")}
+			call := testbed.Call{
+				Network: "tcp", Owner: testbed.ApplicationOwner,
+				To: netip.MustParseAddrPort("198.51.100.1:80"),
+			}
 			if row.captured {
-				call.Timeout = 20 * time.Second // the answer must come; where it need not, it is not waited for
+				// the answer must come; where it need not, it is not waited for
+				call.Timeout = 20 * time.Second
 			}
 			answer, err := bed.Dial(call)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
@@ -199,7 +217,8 @@ END`)
 			}
 			findings := Judge(Gather(bed.Pod, rules.MustCompile(row.params)), row.params)
 			if (Sum(findings) == Works) != row.captured {
-				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings), list(findings))
+				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings),
+					list(findings))
 			}
 		})
 	}

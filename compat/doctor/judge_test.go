@@ -17,21 +17,40 @@ import (
 // healthy are the facts of a pod of both families on a node where nothing is the matter.
 func healthy() Facts {
 	return Facts{
-		Kernel:   "6.1.0-test",
-		Features: []nft.Support{{Feature: nft.FeatureTables}, {Feature: nft.FeatureNAT}, {Feature: nft.FeatureTProxy}, {Feature: nft.FeatureZone}},
+		Kernel: "6.1.0-test",
+		Features: []nft.Support{
+			{Feature: nft.FeatureTables},
+			{Feature: nft.FeatureNAT},
+			{Feature: nft.FeatureTProxy},
+			{Feature: nft.FeatureZone},
+		},
 		Settings: map[string]string{
-			"net.ipv4.conf.all.src_valid_mark": "0", "net.ipv4.conf.default.src_valid_mark": "0", "net.ipv4.conf.eth0.src_valid_mark": "0",
-			"net.ipv4.ip_local_port_range": "32768\t60999", "net.ipv4.ip_local_reserved_ports": "",
+			"net.ipv4.conf.all.src_valid_mark": "0", "net.ipv4.conf.default.src_valid_mark": "0",
+			"net.ipv4.conf.eth0.src_valid_mark":    "0",
+			"net.ipv4.ip_local_port_range":         "32768\t60999",
+			"net.ipv4.ip_local_reserved_ports":     "",
 			"net.ipv6.conf.lo.disable_ipv6":        "0",
-			"net.netfilter.nf_conntrack_tcp_loose": "1", "net.netfilter.nf_conntrack_count": "7", "net.netfilter.nf_conntrack_max": "262144",
+			"net.netfilter.nf_conntrack_tcp_loose": "1", "net.netfilter.nf_conntrack_count": "7",
+			"net.netfilter.nf_conntrack_max": "262144",
 		},
 		Interfaces: []Interface{
-			{Name: "lo", Up: true, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}},
-			{Name: "eth0", Up: true, Addrs: []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}},
+			{
+				Name: "lo", Up: true,
+				Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()},
+			},
+			{
+				Name: "eth0", Up: true,
+				Addrs: []netip.Addr{
+					netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5"),
+				},
+			},
 		},
 		Routing: RoutingFacts{Rules: []PolicyRule{
 			{Family: rules.IPv4, Priority: 0, Table: 255, Text: "ip -4 rule priority 0 lookup 255"},
-			{Family: rules.IPv4, Priority: 32766, Table: 254, Text: "ip -4 rule priority 32766 lookup 254"},
+			{
+				Family: rules.IPv4, Priority: 32766, Table: 254,
+				Text: "ip -4 rule priority 32766 lookup 254",
+			},
 		}},
 	}
 }
@@ -49,13 +68,15 @@ func usual(mode rules.Mode) rules.Redirect {
 // natTable is another owner's table with one rule of NAT at output.
 func natTable(name string, priority int, rule rules.Rule) rules.Table {
 	return rules.Table{Family: rules.IPv4, Name: name, Chains: []rules.Chain{{
-		Name: "out", Base: &rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: priority}, Rules: []rules.Rule{rule},
+		Name: "out", Base: &rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: priority},
+		Rules: []rules.Rule{rule},
 	}}}
 }
 
 var web = rules.Rule{
 	Matches: []rules.Match{
-		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80)},
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+		rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80)},
 	},
 	Actions: []rules.Action{rules.RedirectTo{Port: 7777}},
 }
@@ -63,11 +84,13 @@ var web = rules.Rule{
 // istioMangle is what of istio-iptables saves TPROXY's mark.
 var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rules.Chain{
 	{
-		Name: "PREROUTING", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
+		Name: "PREROUTING",
+		Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
 		Rules: []rules.Rule{{
 			Handle: 1,
 			Matches: []rules.Match{
-				rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}, rules.MatchMark{Value: 1337, Mask: ^uint32(0)},
+				rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+				rules.MatchMark{Value: 1337, Mask: ^uint32(0)},
 			},
 			Actions: []rules.Action{rules.Count{}, rules.SaveMark{}},
 		}},
@@ -89,7 +112,9 @@ func TestJudge(t *testing.T) {
 	tproxy, redirect := rules.ModeTProxy, rules.ModeRedirect
 	strict := func(r *rules.Redirect) { r.StrictIstio() }
 	v4 := func(r *rules.Redirect) { r.IPv6 = false }
-	setting := func(name, value string) func(*Facts) { return func(f *Facts) { f.Settings[name] = value } }
+	setting := func(name, value string) func(*Facts) {
+		return func(f *Facts) { f.Settings[name] = value }
+	}
 	rule := func(r PolicyRule) func(*Facts) {
 		return func(f *Facts) { f.Routing.Rules = append(f.Routing.Rules, r) }
 	}
@@ -101,16 +126,22 @@ func TestJudge(t *testing.T) {
 		}
 		return rules.MustCompile(r).Tables[0]
 	}
-	legacy := func(table LegacyTable) func(*Facts) { return func(f *Facts) { f.Legacy = []LegacyTable{table} } }
+	legacy := func(table LegacyTable) func(*Facts) {
+		return func(f *Facts) { f.Legacy = []LegacyTable{table} }
+	}
 	lacks := func(feature nft.Feature) func(*Facts) {
 		return func(f *Facts) {
-			f.Features = []nft.Support{{Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT}}}
+			f.Features = []nft.Support{{
+				Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT},
+			}}
 		}
 	}
 	legacyLacks := func(backend compat.BackendName) func(*Facts) {
 		return func(f *Facts) {
 			feature := nft.Feature{Name: "table nat", Option: "CONFIG_IP_NF_NAT", Since: "2.6"}
-			f.LegacyFeatures = []nft.Support{{Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT}}}
+			f.LegacyFeatures = []nft.Support{{
+				Feature: feature, Err: &nft.UnsupportedError{Feature: feature, Err: unix.ENOENT},
+			}}
 			f.Backend = backend
 		}
 	}
@@ -123,43 +154,84 @@ func TestJudge(t *testing.T) {
 		says     string
 		sum      Verdict
 	}{
-		"the kernel lacks what is needed": {tproxy, nil, lacks(nft.FeatureTProxy), Problem, "lacks transparent proxying", Prevented},
-		"the kernel lacks what is not":    {redirect, nil, lacks(nft.FeatureTProxy), Note, "do not need it", Works},
+		"the kernel lacks what is needed": {
+			tproxy, nil, lacks(nft.FeatureTProxy), Problem, "lacks transparent proxying", Prevented,
+		},
+		"the kernel lacks what is not": {
+			redirect, nil, lacks(nft.FeatureTProxy), Note, "do not need it", Works,
+		},
 		"the kernel could not be determined": {
 			redirect, nil, func(f *Facts) { f.FeaturesErr = unix.EPERM }, Note,
 			"its version is recent enough", Works,
 		},
 		"an old kernel could not be determined": {
-			redirect, nil, func(f *Facts) { f.Kernel, f.FeaturesErr = "4.19.0", unix.EPERM }, Warning,
+			redirect, nil, func(f *Facts) {
+				f.Kernel, f.FeaturesErr = "4.19.0", unix.EPERM
+			}, Warning,
 			"Linux 4.19.0 is older than 5.2", Works,
 		},
 		"the kernel holds our rules": {redirect, nil, func(f *Facts) {
 			f.FeaturesErr, f.Tables = unix.EPERM, []rules.Table{compiled(redirect, nil)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, OK, "already holds rules of Sluice", Works},
-		"nothing may be read":      {redirect, nil, func(f *Facts) { f.TablesErr = unix.EPERM }, Problem, "may neither read nor write", Prevented},
-		"there is no nf_tables":    {redirect, nil, func(f *Facts) { f.TablesErr = unix.EPROTONOSUPPORT }, Problem, "no nf_tables", Prevented},
-		"the rules cannot be read": {redirect, nil, func(f *Facts) { f.TablesErr = errors.New("busy") }, Warning, "could not be read: busy", Works},
+		"nothing may be read": {redirect, nil, func(f *Facts) {
+			f.TablesErr = unix.EPERM
+		}, Problem, "may neither read nor write", Prevented},
+		"there is no nf_tables": {redirect, nil, func(f *Facts) {
+			f.TablesErr = unix.EPROTONOSUPPORT
+		}, Problem, "no nf_tables", Prevented},
+		"the rules cannot be read": {redirect, nil, func(f *Facts) {
+			f.TablesErr = errors.New("busy")
+		}, Warning, "could not be read: busy", Works},
 
-		"lo is down":    {redirect, nil, func(f *Facts) { f.Interfaces[0].Up = false }, Problem, "lo is down", Disturbed},
-		"no address":    {redirect, v4, func(f *Facts) { f.Interfaces = f.Interfaces[:1] }, Warning, "no interface but lo has an address", Works},
-		"IPv6 passes":   {redirect, v4, nil, Warning, "eth0 has the address fd00::5, but these parameters leave IPv6 alone", Works},
-		"IPv6 disabled": {redirect, nil, setting("net.ipv6.conf.lo.disable_ipv6", "1"), Problem, "IPv6 is disabled for lo", Disturbed},
+		"lo is down": {redirect, nil, func(f *Facts) {
+			f.Interfaces[0].Up = false
+		}, Problem, "lo is down", Disturbed},
+		"no address": {redirect, v4, func(f *Facts) {
+			f.Interfaces = f.Interfaces[:1]
+		}, Warning, "no interface but lo has an address", Works},
+		"IPv6 passes": {
+			redirect, v4, nil, Warning,
+			"eth0 has the address fd00::5, but these parameters leave IPv6 alone", Works,
+		},
+		"IPv6 disabled": {
+			redirect, nil, setting("net.ipv6.conf.lo.disable_ipv6", "1"), Problem,
+			"IPv6 is disabled for lo", Disturbed,
+		},
 		"no IPv6": {
-			redirect, nil, func(f *Facts) { delete(f.Settings, "net.ipv6.conf.lo.disable_ipv6") }, Problem,
+			redirect, nil, func(f *Facts) {
+				delete(f.Settings, "net.ipv6.conf.lo.disable_ipv6")
+			}, Problem,
 			"the kernel has no IPv6", Prevented,
 		},
 
-		"no /proc":                 {redirect, nil, func(f *Facts) { f.SettingsErr = unix.ENOENT }, Warning, "sysctls could not be read", Works},
-		"source mark and TPROXY":   {tproxy, nil, setting("net.ipv4.conf.eth0.src_valid_mark", "1"), Problem, "1 for eth0", Disturbed},
-		"source mark and REDIRECT": {redirect, nil, setting("net.ipv4.conf.all.src_valid_mark", "1"), Note, "not REDIRECT", Works},
-		"source mark to come":      {tproxy, nil, setting("net.ipv4.conf.default.src_valid_mark", "1"), OK, "0 everywhere", Works},
+		"no /proc": {redirect, nil, func(f *Facts) {
+			f.SettingsErr = unix.ENOENT
+		}, Warning, "sysctls could not be read", Works},
+		"source mark and TPROXY": {
+			tproxy, nil, setting("net.ipv4.conf.eth0.src_valid_mark", "1"), Problem, "1 for eth0",
+			Disturbed,
+		},
+		"source mark and REDIRECT": {
+			redirect, nil, setting("net.ipv4.conf.all.src_valid_mark", "1"), Note, "not REDIRECT",
+			Works,
+		},
+		"source mark to come": {
+			tproxy, nil, setting("net.ipv4.conf.default.src_valid_mark", "1"), OK, "0 everywhere",
+			Works,
+		},
 		"forgotten connections": {
 			redirect, nil, setting("net.netfilter.nf_conntrack_tcp_loose", "0"), Warning,
 			"its packets are invalid and go past the proxy", Works,
 		},
-		"conntrack is full":        {redirect, nil, setting("net.netfilter.nf_conntrack_count", "262144"), Problem, "table is full", Disturbed},
-		"conntrack is nearly full": {redirect, nil, setting("net.netfilter.nf_conntrack_count", "250000"), Warning, "nearly full", Works},
+		"conntrack is full": {
+			redirect, nil, setting("net.netfilter.nf_conntrack_count", "262144"), Problem,
+			"table is full", Disturbed,
+		},
+		"conntrack is nearly full": {
+			redirect, nil, setting("net.netfilter.nf_conntrack_count", "250000"), Warning,
+			"nearly full", Works,
+		},
 		"conntrack has no limit": {redirect, nil, func(f *Facts) {
 			f.Settings["net.netfilter.nf_conntrack_max"], f.Settings["net.netfilter.nf_conntrack_count"] = "0", "9"
 		}, OK, "src_valid_mark", Works},
@@ -173,7 +245,8 @@ func TestJudge(t *testing.T) {
 		}, Warning, "contains the proxy's ports 15008:", Works},
 
 		"a rule takes all packets first": {
-			tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
+			tproxy, nil,
+			rule(PolicyRule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
 			Problem, "meet another rule first: all to 77", Disturbed,
 		},
 		"a rule takes part of the mark": {tproxy, nil, rule(PolicyRule{
@@ -181,60 +254,106 @@ func TestJudge(t *testing.T) {
 			Text: "part",
 		}), Problem, "meet another rule first: part", Disturbed},
 		"a rule takes another mark": {
-			tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
+			tproxy, nil,
+			rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
 			OK, "src_valid_mark", Works,
 		},
-		"a rule comes later": {tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 500, Table: 7}), OK, "src_valid_mark", Works},
+		"a rule comes later": {
+			tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 500, Table: 7}), OK,
+			"src_valid_mark", Works,
+		},
 		"Istio's rule, twice": {redirect, nil, func(f *Facts) {
-			istio := PolicyRule{Family: rules.IPv4, Priority: 32765, Table: mark.Table, Mark: mark.Mark, Mask: ^uint32(0)}
+			istio := PolicyRule{
+				Family: rules.IPv4, Priority: 32765, Table: mark.Table, Mark: mark.Mark,
+				Mask: ^uint32(0),
+			}
 			f.Routing.Rules = append(f.Routing.Rules, istio, istio)
 		}, Note, "IPv4 has 2 rules for the mark 0x539", Works},
 		"our priority is taken": {
-			redirect, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
+			redirect, nil,
+			rule(PolicyRule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
 			"has the priority of Sluice's, 133: theirs", Works,
 		},
 		"our table is taken": {tproxy, nil, func(f *Facts) {
-			f.Routing.Routes = []Route{{Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1"}}
+			f.Routing.Routes = []Route{{
+				Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1",
+			}}
 		}, Problem, "has another owner's route: default via 10.0.0.1", Disturbed},
-		"::6 is missing": {redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Disturbed},
-		"::6 is left":    {redirect, nil, func(f *Facts) { f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6()) }, Note, "lo has ::6 without rules of Sluice", Works},
+		"::6 is missing": {
+			redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Disturbed,
+		},
+		"::6 is left": {redirect, nil, func(f *Facts) {
+			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
+		}, Note, "lo has ::6 without rules of Sluice", Works},
 
 		"another's NAT runs first": {
 			redirect, v4, tables(natTable("early", -150, web)), Problem,
 			"with the other owners' rules it is redirected to port 7777 of this host by ip early out #1", Disturbed,
 		},
-		"another's NAT runs later": {redirect, v4, tables(natTable("late", -100, web)), Note, "which run after Sluice's (-110)", Works},
+		"another's NAT runs later": {
+			redirect, v4, tables(natTable("late", -100, web)), Note,
+			"which run after Sluice's (-110)", Works,
+		},
 		"strict: as early as ours, made before": {redirect, strict, func(f *Facts) {
 			f.Tables = []rules.Table{compiled(redirect, strict), natTable("same", -100, web)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, Note, "run after Sluice's (-100)", Works},
 		"strict: as early as ours, made after": {
-			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)), Warning,
+			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)),
+			Warning,
 			"(chain out, priority -100), which run before Sluice's (-100)", Disturbed,
 		},
-		"strict: as early as ours, which are to come": {redirect, strict, tables(natTable("same", -100, web)), Note, "run after Sluice's (-100)", Works},
+		"strict: as early as ours, which are to come": {
+			redirect, strict, tables(natTable("same", -100, web)), Note,
+			"run after Sluice's (-100)", Works,
+		},
 		"the proxy's own connections are taken": {
 			redirect, v4, tables(natTable("early", -150, web)), Warning,
 			"the proxy's outbound connections", Disturbed,
 		},
 		"nobody knows what a rule does": {redirect, v4, tables(natTable("odd", -150, rules.Rule{
-			Matches: []rules.Match{rules.Unknown{Text: "numgen"}}, Actions: []rules.Action{rules.Drop},
+			Matches: []rules.Match{rules.Unknown{Text: "numgen"}},
+			Actions: []rules.Action{rules.Drop},
 		})), Warning, "it is undecided: numgen", Works},
-		"another chooses zones first": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{{
-			Name: "out", Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -400},
-			Rules: []rules.Rule{{Matches: web.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}}}},
-		}}}), Warning, "which run before Sluice's (-310) and choose conntrack zones", Works},
-		"another's mangle rules": {tproxy, v4, tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
-			Name: "out", Base: &rules.Base{Type: rules.Route, Hook: rules.Output, Priority: -150},
-			Rules: []rules.Rule{{Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}}}},
-		}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), which run after Sluice's (-160)", Works},
-		"another's mangle rules where we have none": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
-			Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
-			Rules: []rules.Rule{{Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}}}},
-		}}}), Note, "(chain in, priority -150), where Sluice has none", Works},
-		"a firewall drops": {redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "firewall", Chains: []rules.Chain{{
-			Name: "in", Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true},
-		}}}), Problem, "it is dropped by the policy of one of their chains", Disturbed},
+		"another chooses zones first": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{{
+				Name: "out",
+				Base: &rules.Base{Type: rules.Filter, Hook: rules.Output, Priority: -400},
+				Rules: []rules.Rule{{
+					Matches: web.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}},
+				}},
+			}}}), Warning, "which run before Sluice's (-310) and choose conntrack zones", Works,
+		},
+		"another's mangle rules": {
+			tproxy, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
+				Name: "out",
+				Base: &rules.Base{Type: rules.Route, Hook: rules.Output, Priority: -150},
+				Rules: []rules.Rule{{
+					Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
+				}},
+			}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), which run after Sluice's (-160)", Works,
+		},
+		"another's mangle rules where we have none": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
+				Name: "in",
+				Base: &rules.Base{Type: rules.Filter, Hook: rules.Prerouting, Priority: -150},
+				Rules: []rules.Rule{{
+					Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
+				}},
+			}}}), Note, "(chain in, priority -150), where Sluice has none", Works,
+		},
+		"a firewall drops": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.Inet, Name: "firewall", Chains: []rules.Chain{{
+				Name: "in",
+				Base: &rules.Base{
+					Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true,
+				},
+			}}}), Problem, "it is dropped by the policy of one of their chains", Disturbed,
+		},
 		"istio-nftables was here": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
 			"has rules of istio-nftables", Works,
@@ -244,20 +363,31 @@ func TestJudge(t *testing.T) {
 			"rules apply refuses TPROXY with them", Disturbed,
 		},
 		"istio-iptables' marks beside TPROXY": {
-			tproxy, v4, tables(istioMangle), Problem, "that set TPROXY's mark 0x539 on connections", Disturbed,
+			tproxy, v4, tables(istioMangle), Problem, "that set TPROXY's mark 0x539 on connections",
+			Disturbed,
 		},
 		"istio-iptables' marks on a sample": {
 			tproxy, v4, tables(istioMangle), Problem,
 			"it is taken by the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Disturbed,
 		},
-		"istio-iptables' marks beside REDIRECT": {redirect, v4, tables(istioMangle), Warning, "two programs capture here", Works},
-		"another's marks on connections": {tproxy, v4, tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
-			Name: "in", Base: istioMangle.Chains[0].Base,
-			Rules: []rules.Rule{{Actions: []rules.Action{rules.SetMark{Value: 7, Mask: ^uint32(0)}, rules.SaveMark{}}}},
-		}}}), OK, "do not affect the tested connections", Works},
-		"istio-iptables was here": {redirect, v4, tables(rules.Table{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{
-			{Name: "ISTIO_OUTPUT"},
-		}}), Warning, "has rules of istio-iptables", Works},
+		"istio-iptables' marks beside REDIRECT": {
+			redirect, v4, tables(istioMangle), Warning, "two programs capture here", Works,
+		},
+		"another's marks on connections": {
+			tproxy, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
+				Name: "in", Base: istioMangle.Chains[0].Base,
+				Rules: []rules.Rule{{Actions: []rules.Action{
+					rules.SetMark{Value: 7, Mask: ^uint32(0)}, rules.SaveMark{},
+				}}},
+			}}}), OK, "do not affect the tested connections", Works,
+		},
+		"istio-iptables was here": {
+			redirect, v4,
+			tables(rules.Table{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{
+				{Name: "ISTIO_OUTPUT"},
+			}}), Warning, "has rules of istio-iptables", Works,
+		},
 
 		"legacy is all there is": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
@@ -265,14 +395,19 @@ func TestJudge(t *testing.T) {
 		}, OK, "all that these parameters need of iptables-legacy, which has the rules", Works},
 		"legacy is all there is, and not wanted": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
-			f.LegacyFeatures, f.Backend = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}, compat.BackendNFT
+			f.LegacyFeatures, f.Backend = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}},
+				compat.BackendNFT
 		}, Problem, "lacks NAT in inet tables", Prevented},
 		"legacy is there, too": {redirect, nil, func(f *Facts) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, OK, "all that these parameters need of iptables-legacy, too", Works},
-		"legacy is not there": {redirect, nil, legacyLacks(""), Note, "lacks table nat: these parameters can have nf_tables only", Works},
+		"legacy is not there": {
+			redirect, nil, legacyLacks(""), Note,
+			"lacks table nat: these parameters can have nf_tables only", Works,
+		},
 		"legacy is wanted, and not there": {
-			redirect, nil, legacyLacks(compat.BackendLegacy), Problem, "lacks table nat, which these parameters need", Prevented,
+			redirect, nil, legacyLacks(compat.BackendLegacy), Problem,
+			"lacks table nat, which these parameters need", Prevented,
 		},
 		"neither is there": {redirect, nil, func(f *Facts) {
 			legacyLacks("")(f)
@@ -283,42 +418,75 @@ func TestJudge(t *testing.T) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, Note, "no nf_tables", Works},
 		"legacy is wanted, and could not be determined": {
-			redirect, nil, func(f *Facts) { f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy }, Note, "could not be determined", Works,
+			redirect, nil, func(f *Facts) {
+				f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy
+			}, Note, "could not be determined", Works,
 		},
 		"legacy: ours": {
-			redirect, v4, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9}), OK,
+			redirect, v4,
+			legacy(LegacyTable{
+				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
+			}), OK,
 			"rules of Sluice are in iptables-legacy's tables nat (IPv4)", Works,
 		},
 		"legacy: ours, beside another's NAT that runs between nft's priority and legacy's": {redirect, v4, func(f *Facts) {
-			legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9})(f)
+			legacy(LegacyTable{
+				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
+			})(f)
 			tables(natTable("between", -105, web))(f)
 		}, Problem, "redirected to port 7777 of this host by ip between out #1", Disturbed},
 		"ours in both": {redirect, v4, func(f *Facts) {
-			legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9})(f)
+			legacy(LegacyTable{
+				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
+			})(f)
 			tables(compiled(redirect, v4))(f)
 		}, Warning, "in iptables-legacy's tables nat (IPv4): both backends capture", Works},
 
-		"legacy: empty": {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat"}), Note, "is empty", Works},
-		"legacy: NAT":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Note, "run after Sluice's (-110)", Works},
+		"legacy: empty": {
+			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat"}), Note, "is empty",
+			Works,
+		},
+		"legacy: NAT": {
+			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Note,
+			"run after Sluice's (-110)", Works,
+		},
 		"legacy: NAT, strict": {
-			redirect, strict, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Warning,
+			redirect, strict, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}),
+			Warning,
 			"the chain registered last runs first", Works,
 		},
 		"legacy: Istio's": {
-			redirect, nil, legacy(LegacyTable{Family: rules.IPv6, Name: "nat", Chains: []string{"ISTIO_INBOUND"}, Rules: 3}),
+			redirect, nil,
+			legacy(LegacyTable{
+				Family: rules.IPv6, Name: "nat", Chains: []string{"ISTIO_INBOUND"}, Rules: 3,
+			}),
 			Warning, "those of istio-iptables among them", Works,
 		},
 		"legacy: Istio's marks beside TPROXY": {
-			tproxy, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "mangle", Chains: []string{"ISTIO_TPROXY"}, Rules: 3}),
+			tproxy, nil,
+			legacy(LegacyTable{
+				Family: rules.IPv4, Name: "mangle", Chains: []string{"ISTIO_TPROXY"}, Rules: 3,
+			}),
 			Problem, "set TPROXY's mark 0x539 on connections", Disturbed,
 		},
 		"legacy: Istio's NAT beside TPROXY": {
-			tproxy, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3}),
+			tproxy, nil,
+			legacy(LegacyTable{
+				Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3,
+			}),
 			Problem, "rules apply refuses TPROXY with them", Disturbed,
 		},
-		"legacy: a filter": {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "filter", Rules: 1}), Note, "filter of iptables-legacy (IPv4) has 1 rule", Works},
-		"legacy: unread":   {redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Err: unix.EPERM}), Warning, "content is unknown", Works},
-		"legacy: unlisted": {redirect, nil, func(f *Facts) { f.LegacyErr = unix.EACCES }, Note, "whether iptables-legacy has tables", Works},
+		"legacy: a filter": {
+			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "filter", Rules: 1}), Note,
+			"filter of iptables-legacy (IPv4) has 1 rule", Works,
+		},
+		"legacy: unread": {
+			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Err: unix.EPERM}),
+			Warning, "content is unknown", Works,
+		},
+		"legacy: unlisted": {redirect, nil, func(f *Facts) {
+			f.LegacyErr = unix.EACCES
+		}, Note, "whether iptables-legacy has tables", Works},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts, params := healthy(), usual(row.mode)
@@ -337,7 +505,8 @@ func TestJudge(t *testing.T) {
 				}
 			}
 			if !found || Sum(findings) != row.sum {
-				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.says, row.sum, Sum(findings), list(findings))
+				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.says, row.sum,
+					Sum(findings), list(findings))
 			}
 		})
 	}

@@ -21,21 +21,26 @@ func (j *judge) kernel() {
 		if s.Err == nil {
 			continue
 		}
-		need := fmt.Sprintf("a kernel with %s (Linux %s or later)", s.Feature.Option, s.Feature.Since)
+		need := fmt.Sprintf("a kernel with %s (Linux %s or later)", s.Feature.Option,
+			s.Feature.Since)
 		if j.needs(s.Feature) {
 			lacking = true
-			verdict := fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, s.Feature.Name)
+			verdict := fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel,
+				s.Feature.Name)
 			if j.usesLegacy() {
 				j.add("kernel", Note, verdict+" of nf_tables", "")
 				continue
 			}
 			j.prevent("kernel", verdict, need)
 		} else {
-			j.add("kernel", Note, fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", j.Kernel, s.Feature.Name), "")
+			j.add("kernel", Note,
+				fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", j.Kernel,
+					s.Feature.Name), "")
 		}
 	}
 	if !lacking {
-		j.add("kernel", OK, fmt.Sprintf("Linux %s has all that these parameters need of nf_tables", j.Kernel), "")
+		j.add("kernel", OK,
+			fmt.Sprintf("Linux %s has all that these parameters need of nf_tables", j.Kernel), "")
 	}
 }
 
@@ -66,13 +71,17 @@ func (j *judge) unprobedKernel() {
 	case j.ours() != nil:
 		j.add("kernel", OK, fmt.Sprintf("Linux %s already holds rules of Sluice", j.Kernel), "")
 	case !nft.IsNotPermitted(j.FeaturesErr):
-		j.add("kernel", Warning, "the kernel's features could not be found out: "+j.FeaturesErr.Error(), "")
+		j.add("kernel", Warning,
+			"the kernel's features could not be found out: "+j.FeaturesErr.Error(), "")
 	case older(j.Kernel, needed.Since):
-		j.add("kernel", Warning, fmt.Sprintf("Linux %s is older than %s, where %s came; it could not be asked, which takes CAP_SYS_ADMIN",
-			j.Kernel, needed.Since, needed.Name), "run rules doctor as root to determine the kernel's features")
+		j.add("kernel", Warning,
+			fmt.Sprintf("Linux %s is older than %s, where %s came; it could not be asked, which takes CAP_SYS_ADMIN",
+				j.Kernel, needed.Since,
+				needed.Name), "run rules doctor as root to determine the kernel's features")
 	default:
-		j.add("kernel", Note, fmt.Sprintf("the features of Linux %s could not be determined, which needs CAP_SYS_ADMIN; its version is recent "+
-			"enough", j.Kernel), "run rules doctor as root to determine the kernel's features")
+		j.add("kernel", Note,
+			fmt.Sprintf("the features of Linux %s could not be determined, which needs CAP_SYS_ADMIN; its version is recent "+
+				"enough", j.Kernel), "run rules doctor as root to determine the kernel's features")
 	}
 }
 
@@ -103,7 +112,8 @@ func (j *judge) permission() {
 		j.add("kernel", Note, "the kernel has no nf_tables: "+j.TablesErr.Error(), "")
 	case nft.IsNotSupported(j.TablesErr):
 		j.prevent("kernel", "the kernel has no nf_tables: "+j.TablesErr.Error(),
-			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option, nft.FeatureTables.Since))
+			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option,
+				nft.FeatureTables.Since))
 	default:
 		j.add("rules", Warning, "the namespace's rules could not be read: "+j.TablesErr.Error(), "")
 	}
@@ -112,20 +122,24 @@ func (j *judge) permission() {
 // interfaces reports links and addresses.
 func (j *judge) interfaces() {
 	if j.InterfacesErr != nil {
-		j.add("interfaces", Warning, "interfaces and routes could not be read: "+j.InterfacesErr.Error(), "")
+		j.add("interfaces", Warning,
+			"interfaces and routes could not be read: "+j.InterfacesErr.Error(), "")
 		return
 	}
 	addressed := false
 	for _, i := range j.Interfaces {
 		if i.Name == lo && !i.Up {
-			j.add("interfaces", Problem, "lo is down: redirected outbound connections go over it, and now nowhere", "ip link set lo up")
+			j.add("interfaces", Problem,
+				"lo is down: redirected outbound connections go over it, and now nowhere",
+				"ip link set lo up")
 		}
 		for _, a := range i.Addrs {
 			addressed = addressed || i.Name != lo && a.IsGlobalUnicast()
 		}
 	}
 	if !addressed {
-		j.add("interfaces", Warning, "no interface but lo has an address: this is no pod's namespace, or its network is not set up yet", "")
+		j.add("interfaces", Warning,
+			"no interface but lo has an address: this is no pod's namespace, or its network is not set up yet", "")
 	}
 }
 
@@ -137,9 +151,11 @@ func (j *judge) ipv6() {
 	switch {
 	case j.SettingsErr != nil:
 	case j.redirect.IPv6 && !known:
-		j.prevent("kernel", "the kernel has no IPv6, which these parameters capture", "leave out --dual-stack, or give the pod's IPv4 address only")
+		j.prevent("kernel", "the kernel has no IPv6, which these parameters capture",
+			"leave out --dual-stack, or give the pod's IPv4 address only")
 	case j.redirect.IPv6 && disabled != "0":
-		j.add("settings", Problem, "IPv6 is disabled for lo: ::6, from where the proxy calls the application, cannot be added",
+		j.add("settings", Problem,
+			"IPv6 is disabled for lo: ::6, from where the proxy calls the application, cannot be added",
 			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
 	}
 	if j.redirect.IPv6 {
@@ -147,9 +163,11 @@ func (j *judge) ipv6() {
 	}
 	for _, i := range j.Interfaces {
 		for _, a := range i.Addrs {
-			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() && a != rules.PassthroughIPv6() {
-				j.add("interfaces", Warning, fmt.Sprintf("%s has the address %s, but these parameters leave IPv6 alone: it passes the proxy",
-					i.Name, a), "--dual-stack captures it")
+			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() &&
+				a != rules.PassthroughIPv6() {
+				j.add("interfaces", Warning,
+					fmt.Sprintf("%s has the address %s, but these parameters leave IPv6 alone: it passes the proxy",
+						i.Name, a), "--dual-stack captures it")
 				return
 			}
 		}

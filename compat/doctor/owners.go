@@ -25,7 +25,8 @@ func (j *judge) owners() {
 	for _, t := range j.foreign() {
 		for i := range t.Chains {
 			c := &t.Chains[i]
-			if c.Base == nil || c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output || len(c.Rules) == 0 {
+			if c.Base == nil || c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output ||
+				len(c.Rules) == 0 {
 				continue
 			}
 			if c.Base.Type == rules.NAT {
@@ -41,17 +42,21 @@ func (j *judge) owners() {
 func (j *judge) natChain(t *rules.Table, c *rules.Chain) {
 	verdict, first := j.order(t, c, "rule of NAT", j.natPriority())
 	if !first {
-		j.add("rules", Note, verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
+		j.add("rules", Note,
+			verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
 		return
 	}
-	j.add("rules", Warning, verdict+": Sluice's rules are not evaluated for connections that they translate", j.orderAdvice())
+	j.add("rules", Warning,
+		verdict+": Sluice's rules are not evaluated for connections that they translate",
+		j.orderAdvice())
 }
 
 // mangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
 func (j *judge) mangleChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < conntrackPriority
 	ours, ok := j.priority(func(b *rules.Base) bool {
-		return b.Hook == c.Base.Hook && b.Type != rules.NAT && (b.Priority < conntrackPriority) == isRaw
+		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
+			(b.Priority < conntrackPriority) == isRaw
 	})
 	if !ok {
 		j.add("rules", Note, place(t, c, "rule")+", where Sluice has none", "")
@@ -59,7 +64,8 @@ func (j *judge) mangleChain(t *rules.Table, c *rules.Chain) {
 	}
 	verdict, first := j.order(t, c, "rule", ours)
 	if isRaw && first && j.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
-		j.add("rules", Warning, verdict+" and choose conntrack zones: the first choice counts, and answers to captured DNS queries may be lost",
+		j.add("rules", Warning,
+			verdict+" and choose conntrack zones: the first choice counts, and answers to captured DNS queries may be lost",
 			j.orderAdvice())
 		return
 	}
@@ -67,11 +73,16 @@ func (j *judge) mangleChain(t *rules.Table, c *rules.Chain) {
 }
 
 func setsZone(r rules.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool { _, ok := a.(rules.SetZone); return ok })
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		_, ok := a.(rules.SetZone)
+		return ok
+	})
 }
 
 // order describes a chain, and whether it runs before Sluice's chain with the priority.
-func (j *judge) order(t *rules.Table, c *rules.Chain, noun string, ours int) (verdict string, first bool) {
+func (j *judge) order(
+	t *rules.Table, c *rules.Chain, noun string, ours int,
+) (verdict string, first bool) {
 	first = j.runsFirst(t, c, ours)
 	when := "after"
 	if first {
@@ -82,7 +93,8 @@ func (j *judge) order(t *rules.Table, c *rules.Chain, noun string, ours int) (ve
 
 // place describes a chain and its position.
 func place(t *rules.Table, c *rules.Chain, noun string) string {
-	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name, ownerOf(t), countText(len(c.Rules), noun),
+	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name,
+		ownerOf(t), countText(len(c.Rules), noun),
 		c.Base.Hook, c.Name, c.Base.Priority)
 }
 
@@ -95,7 +107,9 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 		return false // Sluice's chain will be registered last
 	}
 	at := func(family rules.Family, name string) int {
-		return slices.IndexFunc(j.Tables, func(o rules.Table) bool { return o.Family == family && o.Name == name })
+		return slices.IndexFunc(j.Tables, func(o rules.Table) bool {
+			return o.Family == family && o.Name == name
+		})
 	}
 	return at(t.Family, t.Name) < at(rules.Inet, rules.TableName)
 }
@@ -142,7 +156,8 @@ func (j *judge) istio() {
 	for i := range j.Tables {
 		t := &j.Tables[i]
 		if program := istioProgram(t); program != "" {
-			j.istioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program), marks(t))
+			j.istioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
+				marks(t))
 		}
 	}
 }
@@ -186,7 +201,9 @@ func istioProgram(t *rules.Table) string {
 // marks reports whether a rule of the table copies marks from packets to connections.
 func marks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return slices.Contains(r.Actions, rules.Action(rules.SaveMark{})) })
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+			return slices.Contains(r.Actions, rules.Action(rules.SaveMark{}))
+		})
 	})
 }
 

@@ -19,26 +19,34 @@ func (j *judge) markRules() {
 	}
 	count := map[key]int{}
 	for _, r := range j.Routing.Rules {
-		ours := r.Mark == mark && r.Mask == ^uint32(0) && !r.Selected && r.Table == j.redirect.TProxyRouteTable
+		ours := r.Mark == mark && r.Mask == ^uint32(0) && !r.Selected &&
+			r.Table == j.redirect.TProxyRouteTable
 		if ours {
 			count[key{r.Family, r.Table}]++
 			continue
 		}
 		switch {
 		case r.Table == localTable && r.Mask == 0:
-		case r.Priority > rules.PolicyPriority || r.Mask != 0 && mark&r.Mask != r.Mark || !j.tproxy():
+		case r.Priority > rules.PolicyPriority || r.Mask != 0 && mark&r.Mask != r.Mark ||
+			!j.tproxy():
 		default:
-			j.add("routing", Problem, fmt.Sprintf("packets with TPROXY's mark %#x meet another rule first: %s", mark, r.Text),
-				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+", or choose another mark")
+			j.add("routing", Problem,
+				fmt.Sprintf("packets with TPROXY's mark %#x meet another rule first: %s", mark,
+					r.Text),
+				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+
+					", or choose another mark")
 		}
 		if r.Priority == rules.PolicyPriority && !j.tproxy() {
-			j.add("routing", Note, fmt.Sprintf("a foreign policy rule has the priority of Sluice's, %d: %s", r.Priority, r.Text), "")
+			j.add("routing", Note,
+				fmt.Sprintf("a foreign policy rule has the priority of Sluice's, %d: %s",
+					r.Priority, r.Text), "")
 		}
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if n := count[key{f, j.redirect.TProxyRouteTable}]; n > 1 {
-			j.add("routing", Note, fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
-				f, n, mark), "rules cleanup --istio removes them, rules apply adds one")
+			j.add("routing", Note,
+				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
+					f, n, mark), "rules cleanup --istio removes them, rules apply adds one")
 		}
 	}
 }
@@ -54,7 +62,9 @@ func (j *judge) markRoutes() {
 			if r.Default {
 				severity = Problem
 			}
-			j.add("routing", severity, fmt.Sprintf("table %d, which is to make marked packets local, has another owner's route: %s", r.Table, r.Text),
+			j.add("routing", severity,
+				fmt.Sprintf(
+					"table %d, which is to make marked packets local, has another owner's route: %s", r.Table, r.Text),
 				"choose another table with --istio-inbound-tproxy-route-table")
 		}
 	}
@@ -74,11 +84,16 @@ func (j *judge) passthrough() {
 	ours := j.ours() != nil
 	switch {
 	case on != "" && on != lo:
-		j.add("interfaces", Warning, fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on), "ip -6 address del ::6 dev "+on)
+		j.add("interfaces", Warning,
+			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on),
+			"ip -6 address del ::6 dev "+on)
 	case ours && j.redirect.IPv6 && on == "":
-		j.add("interfaces", Problem, "our rules are there, but lo lacks ::6, from where the proxy calls the application", "rules apply adds it")
+		j.add("interfaces", Problem,
+			"our rules are there, but lo lacks ::6, from where the proxy calls the application",
+			"rules apply adds it")
 	case on == lo && !ours:
-		j.add("interfaces", Note, "lo has ::6 without rules of Sluice: it belongs to another program, or was left over",
+		j.add("interfaces", Note,
+			"lo has ::6 without rules of Sluice: it belongs to another program, or was left over",
 			"rules cleanup removes it, also if it is Istio's")
 	}
 }

@@ -14,7 +14,8 @@ import (
 // net/ipv4/fib_frontend.c). rp_filter has no such influence.
 func (j *judge) sourceMark() {
 	if j.SettingsErr != nil {
-		j.add("settings", Warning, "sysctls could not be read: "+j.SettingsErr.Error(), "mount /proc")
+		j.add("settings", Warning, "sysctls could not be read: "+j.SettingsErr.Error(),
+			"mount /proc")
 		return
 	}
 	var set []string
@@ -31,10 +32,14 @@ func (j *judge) sourceMark() {
 	case len(set) == 0:
 		j.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no influence", "")
 	case j.tproxy():
-		j.add("settings", Problem, fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
-			strings.Join(set, ", ")), fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
+		j.add("settings", Problem,
+			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
+				strings.Join(set,
+					", ")), fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
 	default:
-		j.add("settings", Note, fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT", strings.Join(set, ", ")), "")
+		j.add("settings", Note,
+			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",
+				strings.Join(set, ", ")), "")
 	}
 }
 
@@ -47,18 +52,22 @@ func (j *judge) conntrack() {
 	// With it the packet begins a connection again, is redirected to the proxy, and is reset there
 	// (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
 	if loose, ok := j.setting(dir + "tcp_loose"); ok && loose == "0" {
-		j.add("settings", Warning, "nf_conntrack_tcp_loose is 0: when conntrack forgets a captured connection, its packets are invalid and go "+
-			"past the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
+		j.add("settings", Warning,
+			"nf_conntrack_tcp_loose is 0: when conntrack forgets a captured connection, its packets are invalid and go "+
+				"past the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
 	count, countOK := j.number(dir + "count")
 	most, mostOK := j.number(dir + "max")
 	switch {
 	case !countOK || !mostOK || most == 0:
 	case count >= most:
-		j.add("settings", Problem, fmt.Sprintf("conntrack's table is full, %d of %d entries: new connections are dropped", count, most),
+		j.add("settings", Problem,
+			fmt.Sprintf("conntrack's table is full, %d of %d entries: new connections are dropped",
+				count, most),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	case float64(count) >= nearlyFull*float64(most):
-		j.add("settings", Warning, fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: then new connections are dropped", count, most),
+		j.add("settings", Warning,
+			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: then new connections are dropped", count, most),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	}
 }
@@ -93,7 +102,8 @@ func (j *judge) localPorts() {
 	}
 	if len(free) > 0 {
 		list := strings.Join(free, ",")
-		j.add("settings", Warning, fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a connection that is given one "+
-			"keeps the proxy from listening there", local, list), "sysctl -w net.ipv4.ip_local_reserved_ports="+list)
+		j.add("settings", Warning,
+			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a connection that is given one "+
+				"keeps the proxy from listening there", local, list), "sysctl -w net.ipv4.ip_local_reserved_ports="+list)
 	}
 }

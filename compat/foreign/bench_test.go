@@ -24,14 +24,16 @@ func BenchmarkDecide(b *testing.B) {
 		live.Tables = append(others, desired.Tables...)
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if r := diff.Bypass(desired, live, diff.Options{MaxClasses: 3}); (len(r.Classes) > 0) != (name == "notrack") {
+				if r := diff.Bypass(desired, live,
+					diff.Options{MaxClasses: 3}); (len(r.Classes) > 0) != (name == "notrack") {
 					b.Fatalf("%+v", r)
 				}
 			}
 		})
 		b.Run(name+" by Decide", func(b *testing.B) {
 			for b.Loop() {
-				diff.Decide(diff.Side{Ruleset: desired}, diff.Side{Ruleset: live}, diff.Options{MaxClasses: 3})
+				diff.Decide(diff.Side{Ruleset: desired}, diff.Side{Ruleset: live},
+					diff.Options{MaxClasses: 3})
 			}
 		})
 	}

@@ -100,7 +100,8 @@ const (
 // OwnerOf returns the owner of a rule in a table of [compat.ReadLive].
 func OwnerOf(step *rules.Step) Owner {
 	switch t := step.Table; {
-	case t.Family == rules.Inet && t.Name == rules.TableName, compat.IsSluiceChain(step.Chain.Name) && compat.IsLegacy(t):
+	case t.Family == rules.Inet &&
+		t.Name == rules.TableName, compat.IsSluiceChain(step.Chain.Name) && compat.IsLegacy(t):
 		return OwnerSluice
 	case compat.IsLegacy(t):
 		return OwnerLegacy
@@ -132,7 +133,9 @@ func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	var results []diff.Result
 	for _, set := range orders {
 		set()
-		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{MaxClasses: maxClasses, Budget: within}))
+		results = append(results, diff.Bypass(desired, live.Ruleset, diff.Options{
+			MaxClasses: maxClasses, Budget: within,
+		}))
 	}
 	e.add(results, live.Ambiguous)
 	return e
@@ -204,7 +207,8 @@ func describe(conditions []diff.Condition) string {
 func unreadParts(live *compat.Live) []string {
 	list := []string{}
 	for _, f := range live.Others {
-		list = append(list, "the effect of this function of the kernel on packets is unknown: "+f.String())
+		list = append(list, "the effect of this function of the kernel on packets is unknown: "+
+			f.String())
 	}
 	for _, c := range live.Elsewhere {
 		if strings.HasPrefix(c, "table arp ") {
@@ -223,7 +227,8 @@ func isAlone(live *compat.Live) bool {
 			continue
 		}
 		for j := range t.Chains {
-			if !compat.IsLegacy(t) && len(t.Chains[j].Rules) > 0 || compat.IsLegacy(t) && !jumpsOnlyToSluice(&t.Chains[j]) {
+			if !compat.IsLegacy(t) && len(t.Chains[j].Rules) > 0 ||
+				compat.IsLegacy(t) && !jumpsOnlyToSluice(&t.Chains[j]) {
 				return false
 			}
 		}
@@ -234,5 +239,7 @@ func isAlone(live *compat.Live) bool {
 // jumpsOnlyToSluice reports whether a chain of iptables-legacy contains only Sluice's rules and
 // jumps to them.
 func jumpsOnlyToSluice(c *rules.Chain) bool {
-	return compat.IsSluiceChain(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return !compat.JumpsToSluice(&r) })
+	return compat.IsSluiceChain(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
+		return !compat.JumpsToSluice(&r)
+	})
 }

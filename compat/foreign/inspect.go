@@ -52,7 +52,8 @@ func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 func hasOurs(live *compat.Live) bool {
 	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
 		ours := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
-		return t.Family == rules.Inet && t.Name == rules.TableName || compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, ours)
+		return t.Family == rules.Inet && t.Name == rules.TableName ||
+			compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, ours)
 	})
 }
 
@@ -69,5 +70,7 @@ func (r *Reading) Holds(ns *netns.NS) bool {
 
 // unreadable returns the effect of rules that cannot be read.
 func unreadable(err error) Effect {
-	return Effect{Unknown: []string{fmt.Sprintf("foreign rules cannot be read: %v", err)}, Exhausted: true}
+	return Effect{
+		Unknown: []string{fmt.Sprintf("foreign rules cannot be read: %v", err)}, Exhausted: true,
+	}
 }

@@ -32,7 +32,8 @@ func nftables(t *testing.T, bed *testbed.Bed, text string) {
 // The call that a test makes, whose packets its rules name: to a port of another machine, which the
 // ruleset captures.
 var call = testbed.Call{
-	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"), Timeout: time.Second,
+	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"),
+	Timeout: time.Second,
 }
 
 // TestEffect has, for rules of each backend, what a real connection does with them and what is
@@ -53,15 +54,19 @@ func TestEffect(t *testing.T) {
 			name: "nothing", make: nftables, verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "legacy NOTRACK", make: legacy, rules: "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
-			verdict: foreign.Bypassed, says: "8080", owner: foreign.OwnerLegacy, by: testbed.Outside,
+			name: "legacy NOTRACK", make: legacy,
+			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
+			verdict: foreign.Bypassed, says: "8080", owner: foreign.OwnerLegacy,
+			by: testbed.Outside,
 		},
 		{
-			name: "legacy CT --notrack", make: legacy, rules: "*raw\n-A OUTPUT -p tcp --dport 8080 -j CT --notrack\n-A PREROUTING -p tcp --sport 8080 -j CT --notrack\nCOMMIT\n",
+			name: "legacy CT --notrack", make: legacy,
+			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j CT --notrack\n-A PREROUTING -p tcp --sport 8080 -j CT --notrack\nCOMMIT\n",
 			verdict: foreign.Bypassed, owner: foreign.OwnerLegacy, by: testbed.Outside,
 		},
 		{
-			name: "NOTRACK of iptables-nft", make: iptablesNFT, rules: "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
+			name: "NOTRACK of iptables-nft", make: iptablesNFT,
+			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
 			verdict: foreign.Bypassed, owner: foreign.OwnerIPTablesNFT, by: testbed.Outside,
 		},
 		{
@@ -75,7 +80,8 @@ func TestEffect(t *testing.T) {
 			name: "a translation that runs before ours", make: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
 			}`,
-			verdict: foreign.Bypassed, says: "10.9.9.8", owner: foreign.OwnerNFT, by: testbed.Outside,
+			verdict: foreign.Bypassed, says: "10.9.9.8", owner: foreign.OwnerNFT,
+			by: testbed.Outside,
 		},
 		{
 			name: "an accept that runs before ours ends only its own chain", make: nftables, rules: `table ip own {
@@ -84,19 +90,23 @@ func TestEffect(t *testing.T) {
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "NAT of iptables-legacy, which runs behind ours", make: legacy, rules: "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n",
+			name: "NAT of iptables-legacy, which runs behind ours", make: legacy,
+			rules:   "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "a firewall that drops", make: legacy, rules: "*filter\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n*raw\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n",
+			name: "a firewall that drops", make: legacy,
+			rules:   "*filter\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n*raw\n-A OUTPUT -p tcp --dport 8080 -j DROP\nCOMMIT\n",
 			verdict: foreign.None,
 		},
 		{
-			name: "a firewall that accepts what it knows", make: iptablesNFT, rules: "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
+			name: "a firewall that accepts what it knows", make: iptablesNFT,
+			rules:   "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "NOTRACK of traffic that is not captured", make: legacy, rules: "*raw\n-A OUTPUT -p udp --dport 5353 -j NOTRACK\nCOMMIT\n",
+			name: "NOTRACK of traffic that is not captured", make: legacy,
+			rules:   "*raw\n-A OUTPUT -p udp --dport 5353 -j NOTRACK\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
 		{
@@ -134,7 +144,8 @@ func TestEffect(t *testing.T) {
 				text := strings.Join(found.Sentences(), "\n")
 				t.Log(text)
 				if found.Verdict() != row.verdict || !strings.Contains(text, row.says) {
-					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.says, text)
+					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.says,
+						text)
 				}
 				if row.verdict == foreign.Bypassed && found.Bypasses[0].Owner != row.owner {
 					t.Errorf("owner %q, want %q", found.Bypasses[0].Owner, row.owner)
@@ -186,9 +197,15 @@ func TestAReadingHoldsUntilALegacyTableChanges(t *testing.T) {
 				holds bool
 			}{
 				{"", true},
-				{"*raw\n-A OUTPUT -p udp --dport 8080 -m limit --limit 1/s -j NOTRACK\nCOMMIT\n", false},
+				{
+					"*raw\n-A OUTPUT -p udp --dport 8080 -m limit --limit 1/s -j NOTRACK\nCOMMIT\n",
+					false,
+				},
 				{"", true},
-				{"*raw\n-D OUTPUT 1\n-A OUTPUT -p udp --dport 8081 -m limit --limit 1/s -j NOTRACK\nCOMMIT\n", false},
+				{
+					"*raw\n-D OUTPUT 1\n-A OUTPUT -p udp --dport 8081 -m limit --limit 1/s -j NOTRACK\nCOMMIT\n",
+					false,
+				},
 				{"*raw\n-P OUTPUT DROP\nCOMMIT\n", false},
 			} {
 				if step.rules != "" {

@@ -10,7 +10,9 @@ import (
 // packets. For each rule of each ruleset it returns a packet whose fields lie at or next to an end
 // of the rule's matches, and usually also satisfy the jumps that lead to the rule's chain. The
 // packets can be sent one after the other.
-func (g *Generator) BoundaryPackets(n *Network, count int, rulesets ...*rules.Ruleset) []rules.Packet {
+func (g *Generator) BoundaryPackets(
+	n *Network, count int, rulesets ...*rules.Ruleset,
+) []rules.Packet {
 	var ways []way
 	for _, rs := range rulesets {
 		for i := range rs.Tables {
@@ -129,8 +131,10 @@ func (g *Generator) approach(p *rules.Packet, match rules.Match) {
 		g.approachPort(p, m)
 	case rules.MatchTCPFlags:
 		g.approachProtocol(p, rules.TCP)
-		if p.Protocol == rules.TCP && !p.State.HasConnection() || p.State == rules.New && p.Status == 0 {
-			p.Flags = draw(g, m.Value&m.Mask|p.Flags&^m.Mask, rules.SYN, rules.ACK, rules.SYN|rules.ACK, rules.RST)
+		if p.Protocol == rules.TCP && !p.State.HasConnection() ||
+			p.State == rules.New && p.Status == 0 {
+			p.Flags = draw(g, m.Value&m.Mask|p.Flags&^m.Mask, rules.SYN, rules.ACK,
+				rules.SYN|rules.ACK, rules.RST)
 			p.State = InitialState(p)
 		}
 	case rules.MatchOwner:
@@ -171,7 +175,8 @@ func (g *Generator) approachInterface(p *rules.Packet, m rules.MatchInterface) {
 		if name.Contains(known) != g.oneIn(4) {
 			if p.Hook == rules.Prerouting && !m.Out {
 				p.InInterface = known
-			} else if p.Hook == rules.Output && m.Out && p.Owner != nil && p.Destination.Addr().Is4() && g.oneIn(3) {
+			} else if p.Hook == rules.Output && m.Out && p.Owner != nil &&
+				p.Destination.Addr().Is4() && g.oneIn(3) {
 				p.Bound, p.OutInterface = true, known
 			}
 			return
@@ -191,7 +196,8 @@ func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 	if m.Side == rules.Source {
 		other = p.Destination.Addr()
 	}
-	if a == other || a.IsMulticast() || addrType(a) == rules.Broadcast || addrType(a) == rules.AddrTypeUnknown ||
+	if a == other || a.IsMulticast() || addrType(a) == rules.Broadcast ||
+		addrType(a) == rules.AddrTypeUnknown ||
 		p.Hook == rules.Prerouting && a.IsLoopback() {
 		return
 	}
@@ -204,7 +210,8 @@ func (g *Generator) approachAddr(p *rules.Packet, m rules.MatchAddr) {
 
 // approachProtocol makes the packet a TCP or UDP packet if it opens a connection.
 func (g *Generator) approachProtocol(p *rules.Packet, protocol rules.Protocol) {
-	if protocol != rules.TCP && protocol != rules.UDP || p.Protocol == protocol || p.State != rules.New || p.Status != 0 {
+	if protocol != rules.TCP && protocol != rules.UDP || p.Protocol == protocol ||
+		p.State != rules.New || p.Status != 0 {
 		return
 	}
 	if p.Source.Port() == 0 {

@@ -44,7 +44,10 @@ func (n *Network) openConntrack() error {
 }
 
 // execute sends a message to a subsystem of nfnetlink.
-func execute(conn *netlink.Conn, kind uint16, flags netlink.HeaderFlags, family uint8, resource uint16, attributes []byte) error {
+func execute(
+	conn *netlink.Conn, kind uint16, flags netlink.HeaderFlags, family uint8, resource uint16,
+	attributes []byte,
+) error {
 	head := binary.BigEndian.AppendUint16([]byte{family, 0}, resource)
 	_, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{

@@ -24,12 +24,18 @@ var arrivals = []struct {
 }{
 	{0, "an ordinary packet", "10.244.1.1", "10.244.1.5", true, true},
 	{diff.LoopbackSourceNeverArrives, "from IPv4 loopback", "127.0.0.1", "10.244.1.5", true, false},
-	{diff.MulticastSourceNeverArrives, "from an IPv4 multicast address", "224.0.0.1", "10.244.1.5", true, false},
+	{
+		diff.MulticastSourceNeverArrives, "from an IPv4 multicast address", "224.0.0.1",
+		"10.244.1.5", true, false,
+	},
 	{0, "for IPv4 loopback", "10.244.1.1", "127.0.0.1", true, false},
 	{0, "an ordinary packet of IPv6", "fd00:10:244:1::1", "fd00:10:244:1::5", true, true},
 	{diff.LoopbackIPv6NeverArrives, "from IPv6 loopback", "::1", "fd00:10:244:1::5", false, false},
 	{diff.LoopbackIPv6NeverArrives, "for IPv6 loopback", "fd00:10:244:1::1", "::1", false, false},
-	{diff.MulticastSourceNeverArrives, "from an IPv6 multicast address", "ff02::1", "fd00:10:244:1::5", false, false},
+	{
+		diff.MulticastSourceNeverArrives, "from an IPv6 multicast address", "ff02::1",
+		"fd00:10:244:1::5", false, false,
+	},
 }
 
 // TestTheKernelKeepsTheConstraints sends packets that violate the decision's constraints to a real
@@ -54,9 +60,11 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	hits := waitForHit(t, pair.Pod, control)
 	for i, tc := range arrivals {
 		port := uint16(100 + i)
-		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1, hits[fmt.Sprint("input ", port)] == 1
+		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1,
+			hits[fmt.Sprint("input ", port)] == 1
 		if atRules != tc.atRules || arrives != tc.arrives {
-			t.Errorf("%s: at the rules %t, want %t; arrives %t, want %t", tc.says, atRules, tc.atRules, arrives, tc.arrives)
+			t.Errorf("%s: at the rules %t, want %t; arrives %t, want %t", tc.says, atRules,
+				tc.atRules, arrives, tc.arrives)
 		}
 		p := rules.Packet{
 			Hook: rules.Prerouting, InInterface: "eth0", Protocol: rules.UDP,
@@ -76,22 +84,30 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 // counting returns rules that count the UDP packets to each port before other rules and after
 // routing, and that redirect one port to another.
 func counting(ports []uint16, redirected, to uint16) rules.Ruleset {
-	before := rules.Chain{Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300}}
+	before := rules.Chain{
+		Name: "prerouting", Base: &rules.Base{Hook: rules.Prerouting, Priority: -300},
+	}
 	behind := rules.Chain{Name: "input", Base: &rules.Base{Hook: rules.Input}}
-	nat := rules.Chain{Name: "nat", Base: &rules.Base{Type: rules.NAT, Hook: rules.Prerouting, Priority: -100}}
+	nat := rules.Chain{
+		Name: "nat", Base: &rules.Base{Type: rules.NAT, Hook: rules.Prerouting, Priority: -100},
+	}
 	nat.Rules = []rules.Rule{onPort(redirected, rules.RedirectTo{Port: to})}
 	for _, port := range ports {
 		count := onPort(port, rules.Count{})
 		before.Rules, behind.Rules = append(before.Rules, count), append(behind.Rules, count)
 	}
-	return rules.Ruleset{Tables: []rules.Table{{Name: rules.TableName, Chains: []rules.Chain{before, behind, nat}}}}
+	return rules.Ruleset{Tables: []rules.Table{{
+		Name: rules.TableName, Chains: []rules.Chain{before, behind, nat},
+	}}}
 }
 
 // onPort returns a rule for the UDP packets to a port.
 func onPort(port uint16, a rules.Action) rules.Rule {
 	return rules.Rule{Actions: []rules.Action{a}, Matches: []rules.Match{
 		rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}},
-		rules.MatchPort{Side: rules.Destination, Ports: []rules.PortRange{{First: port, Last: port}}},
+		rules.MatchPort{
+			Side: rules.Destination, Ports: []rules.PortRange{{First: port, Last: port}},
+		},
 	}}
 }
 
@@ -134,7 +150,8 @@ func newSender(t *testing.T, pair netnstest.Pair) sender {
 	s := sender{t: t, pair: pair}
 	open := func(domain int) (fd int) {
 		err := pair.Neighbour.Do(func() (err error) {
-			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW) // the packet contains its header
+			// the packet contains its header
+			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 			return err
 		})
 		if err != nil {
@@ -157,11 +174,13 @@ func (s sender) send(from, to netip.Addr, port uint16) {
 	if from.Is4() {
 		header := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
 		header = append(append(header, from.AsSlice()...), to.AsSlice()...)
-		err = unix.Sendto(s.fd4, append(header, udp...), 0, &unix.SockaddrInet4{Addr: s.pair.PodIP4.As4()})
+		err = unix.Sendto(s.fd4, append(header, udp...), 0,
+			&unix.SockaddrInet4{Addr: s.pair.PodIP4.As4()})
 	} else {
 		header := []byte{0x60, 0, 0, 0, 0, 8, unix.IPPROTO_UDP, 64}
 		header = append(append(header, from.AsSlice()...), to.AsSlice()...)
-		err = unix.Sendto(s.fd6, append(header, udp...), 0, &unix.SockaddrInet6{Addr: s.pair.PodIP6.As16()})
+		err = unix.Sendto(s.fd6, append(header, udp...), 0,
+			&unix.SockaddrInet6{Addr: s.pair.PodIP6.As16()})
 	}
 	if err != nil {
 		s.t.Fatalf("%s to %s: %v", from, to, err)

@@ -56,7 +56,8 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.StatusNeedsConnection, name+": in raw, status CONFIRMED negated without a connection",
+		list.add(diff.StatusNeedsConnection,
+			name+": in raw, status CONFIRMED negated without a connection",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -m conntrack ! --ctstatus CONFIRMED -j MARK --set-mark 9",
@@ -167,7 +168,8 @@ func beforeConntrackFacts() (list factList) {
 			one(xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.StatusNeedsConnection, name+": SNAT is no status of a packet without connection",
+		list.add(diff.StatusNeedsConnection,
+			name+": SNAT is no status of a packet without connection",
 			one(xtables(p, "raw", "PREROUTING -m conntrack ! --ctstate DNAT -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 0",
 		)
@@ -201,11 +203,14 @@ func beforeConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	for _, p := range []kerneltest.Program{legacy, variant} {
-		table := xtables(p, "raw", "PREROUTING -j CT --zone 5", "PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
+		table := xtables(p, "raw", "PREROUTING -j CT --zone 5",
+			"PREROUTING -m conntrack --ctstate NEW -j MARK --set-mark 9")
 		table.Family = rules.IPv6
-		list.add(diff.NeighbourDiscoveryUntracked, string(p)+": a zone for neighbour discovery that arrives by lo",
+		list.add(diff.NeighbourDiscoveryUntracked,
+			string(p)+": a zone for neighbour discovery that arrives by lo",
 			one(table),
-			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0", "[fd00:10:244:1::5]:0"), func(p *rules.Packet) {
+			with(out(0, rules.ICMPv6, "[fd00:10:0:2::1]:0",
+				"[fd00:10:244:1::5]:0"), func(p *rules.Packet) {
 				p.ICMPType, p.State = 135, rules.Untracked
 			}),
 			"to [fd00:10:244:1::5]:0 mark 0x0 untracked",
@@ -215,7 +220,8 @@ func beforeConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{rawNFT, "notrack", "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.NFTZoneOfUntracked, "nft: notrack, then zone 5 on lo begins a connection, which NAT decides about",
+	list.add(diff.NFTZoneOfUntracked,
+		"nft: notrack, then zone 5 on lo begins a connection, which NAT decides about",
 		one(chains(rules.Inet,
 			[]string{base("filter", "output", "-300"), "notrack"},
 			[]string{rawNFT, "ct zone set 5"},
@@ -279,11 +285,16 @@ func beforeConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list = append(list, fact{
-		of: diff.TemplateIsShared, says: "legacy: the mark of the template is that of an earlier packet", listeners: true, want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp}, packet: syn,
+		of:   diff.TemplateIsShared,
+		says: "legacy: the mark of the template is that of an earlier packet", listeners: true,
+		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},
+		packet: syn,
 		ruleset: one(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
-			"PREROUTING -m connmark --mark 7 -j MARK --set-mark 9", "PREROUTING -p udp -j CONNMARK --set-mark 7")),
+			"PREROUTING -m connmark --mark 7 -j MARK --set-mark 9",
+			"PREROUTING -p udp -j CONNMARK --set-mark 7")),
 	})
-	list.add(diff.MarkNeedsConnection, "nft: without a connection, ct mark is not read in an expression either",
+	list.add(diff.MarkNeedsConnection,
+		"nft: without a connection, ct mark is not read in an expression either",
 		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -340,7 +351,8 @@ func atConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{base("filter", "prerouting", "-200"), "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
-	list.add(diff.ConntrackPriorityTies, "nft: notrack at -200 of an invalid packet on lo that has a template",
+	list.add(diff.ConntrackPriorityTies,
+		"nft: notrack at -200 of an invalid packet on lo that has a template",
 		one(chains(rules.Inet, []string{base("filter", "prerouting", "-300"), "ct zone set 5"},
 			[]string{base("filter", "prerouting", "-200"), "notrack"})),
 		with(out(0, rules.TCP, "192.0.2.9:1000", "127.0.0.6:80"), func(p *rules.Packet) {
@@ -366,7 +378,8 @@ func atConntrackFacts() (list factList) {
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0 untracked",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: mark of the connection behind zone for an invalid packet",
+	list.add(diff.TemplateIsForXTables,
+		"nft: mark of the connection behind zone for an invalid packet",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",

@@ -13,7 +13,8 @@ func redirectionFacts() (list factList) {
 		base("nat", "prerouting", "-100"),
 		"meta l4proto tcp redirect to :15006",
 	}))
-	list.add(diff.RedirectTakesFirstAddress, "a redirection goes to the first address of the interface",
+	list.add(diff.RedirectTakesFirstAddress,
+		"a redirection goes to the first address of the interface",
 		redirect,
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:15006 mark 0x0 connection mark 0x0 zone 0",
@@ -60,13 +61,19 @@ func redirectionFacts() (list factList) {
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
 	for _, c := range []struct{ says, to, want string }{
-		{"has a port of the range", "127.0.0.1:443", "to 127.0.0.1:443 mark 0x0 connection mark 0x0 zone 0"},
+		{
+			"has a port of the range", "127.0.0.1:443",
+			"to 127.0.0.1:443 mark 0x0 connection mark 0x0 zone 0",
+		},
 		{"has another port", "127.0.0.1:80", "to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0"},
 	} {
-		list.add(diff.FreePortIsKept, "a redirection to a range of ports, for a packet that "+c.says,
+		list.add(diff.FreePortIsKept,
+			"a redirection to a range of ports, for a packet that "+c.says,
 			kerneltest.Ruleset{
 				xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 90-443"),
-				chains(rules.Inet, []string{base("filter", "prerouting", "-150"), "ct status dnat meta mark set 9"}),
+				chains(rules.Inet, []string{
+					base("filter", "prerouting", "-150"), "ct status dnat meta mark set 9",
+				}),
 			},
 			out(0, rules.TCP, "10.244.1.5:1000", c.to), c.want,
 		)
@@ -117,7 +124,8 @@ func natFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 untracked",
 	)
-	list.add(diff.NATDecidesOnce, "a packet that was redirected at output does not enter NAT at prerouting",
+	list.add(diff.NATDecidesOnce,
+		"a packet that was redirected at output does not enter NAT at prerouting",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
@@ -132,7 +140,8 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NATDecidesOnce, "a packet to lo does not enter NAT at prerouting, with a chain at output",
+	list.add(diff.NATDecidesOnce,
+		"a packet to lo does not enter NAT at prerouting, with a chain at output",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "accept"},
@@ -178,7 +187,8 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection, "in raw on lo, behind a zone at output, the connection is there",
+	list.add(diff.LoopbackKeepsConnection,
+		"in raw on lo, behind a zone at output, the connection is there",
 		one(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
@@ -189,7 +199,8 @@ func natFacts() (list factList) {
 			func(p *rules.Packet) { p.ConntrackMark = 7 }),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x7 zone 5",
 	)
-	list.add(diff.LoopbackKeepsConnection, "in raw on lo, behind a zone and a redirection at output, the status is there",
+	list.add(diff.LoopbackKeepsConnection,
+		"in raw on lo, behind a zone and a redirection at output, the status is there",
 		one(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
@@ -200,7 +211,8 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 5",
 	)
-	list.add(diff.LoopbackConfirms, "on lo the connection of a new packet is confirmed at prerouting",
+	list.add(diff.LoopbackConfirms,
+		"on lo the connection of a new packet is confirmed at prerouting",
 		one(
 			xtables(legacy, "raw",
 				"PREROUTING -m conntrack --ctstatus CONFIRMED -j MARK --set-mark 9"),

@@ -8,7 +8,8 @@ import (
 
 // routesFacts returns facts about interfaces and about routes that a mark or a translation changes.
 func routesFacts() (list factList) {
-	list.add(diff.LinkKeepsInterface, "a mark does not route an IPv6 packet for a link-local address again",
+	list.add(diff.LinkKeepsInterface,
+		"a mark does not route an IPv6 packet for a link-local address again",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[fe80::9]:80"),
 		"to [fe80::9]:80 mark 0x539 connection mark 0x0 zone 0",
@@ -18,7 +19,8 @@ func routesFacts() (list factList) {
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[2001:db8::9]:80"),
 		"to [2001:db8::9]:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.OutInterfaceStays, "a packet that is redirected at output keeps its interface in later chains",
+	list.add(diff.OutInterfaceStays,
+		"a packet that is redirected at output keeps its interface in later chains",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
@@ -27,7 +29,8 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.OutInterfaceStays, "a packet that is translated at output to a local address keeps its interface",
+	list.add(diff.OutInterfaceStays,
+		"a packet that is translated at output to a local address keeps its interface",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.1.2.3:80"},
@@ -77,7 +80,8 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TranslationRoutesAgain, "a translation routes by the mark of that moment, not by one that comes later",
+	list.add(diff.TranslationRoutesAgain,
+		"a translation routes by the mark of that moment, not by one that comes later",
 		one(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
 			[]string{base("filter", "output", "0"), "meta mark set 0x539"},
@@ -115,7 +119,8 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "nft: a mark set before, and a route chain that changes nothing",
+	list.add(diff.RouteChainsRouteAgain,
+		"nft: a mark set before, and a route chain that changes nothing",
 		one(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta mark set 0x539"},
@@ -152,11 +157,15 @@ func routesFacts() (list factList) {
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
 	bound := with(outward, func(p *rules.Packet) { p.Bound, p.OutInterface = true, "eth1" })
-	list.add(diff.BoundSocketKeepsInterface, "a packet of a bound socket that is redirected at output leaves by its interface",
-		one(chains(rules.Inet, []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"})),
+	list.add(diff.BoundSocketKeepsInterface,
+		"a packet of a bound socket that is redirected at output leaves by its interface",
+		one(chains(rules.Inet, []string{
+			base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001",
+		})),
 		bound, "to 127.0.0.1:15001 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.BoundSocketKeepsInterface, "a packet of a bound socket that is translated to a loopback address leaves by its interface",
+	list.add(diff.BoundSocketKeepsInterface,
+		"a packet of a bound socket that is translated to a loopback address leaves by its interface",
 		one(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "dnat ip to 127.0.0.6"},
 			[]string{base("filter", "prerouting", "-95"), "meta l4proto tcp drop"},
@@ -168,7 +177,9 @@ func routesFacts() (list factList) {
 		{"[2001:db8::1]:0", "to [2001:db8::10]:0 mark 0x0 connection mark 0x0 zone 0"},
 	} {
 		list.add(diff.UnspecifiedAddressHasNoType, "nft: the type of the source "+c.source,
-			one(chains(rules.Inet, []string{base("filter", "output", "0"), "fib saddr type unspec drop"})),
+			one(chains(rules.Inet, []string{
+				base("filter", "output", "0"), "fib saddr type unspec drop",
+			})),
 			out(0, rules.Protocol(254), c.source, "[2001:db8::10]:0"), c.want,
 		)
 	}
@@ -181,12 +192,17 @@ func routesFacts() (list factList) {
 		if c.to[0] == '[' {
 			from = "[fd00:10:244:1::5]:40000"
 		}
-		list.add(diff.UnspecifiedAddressIsReplaced, "a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
-			one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set " + c.mark})),
-			with(out(0, rules.UDP, from, c.to), func(p *rules.Packet) { p.Bound, p.OutInterface = true, "lo" }), c.want,
+		list.add(diff.UnspecifiedAddressIsReplaced,
+			"a packet of a socket bound to lo to "+c.to+", with mark "+c.mark,
+			one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set " +
+				c.mark})),
+			with(out(0, rules.UDP, from, c.to), func(p *rules.Packet) {
+				p.Bound, p.OutInterface = true, "lo"
+			}), c.want,
 		)
 	}
-	list.add(diff.BoundSocketKeepsInterface, "a mark does not route a packet of a bound socket to this host",
+	list.add(diff.BoundSocketKeepsInterface,
+		"a mark does not route a packet of a bound socket to this host",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
@@ -195,7 +211,8 @@ func routesFacts() (list factList) {
 		one(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OtherMarkLeavesLoopback, "a packet on lo because of its mark, with another mark of a chain of filters",
+	list.add(diff.OtherMarkLeavesLoopback,
+		"a packet on lo because of its mark, with another mark of a chain of filters",
 		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 1"})),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
@@ -204,12 +221,14 @@ func routesFacts() (list factList) {
 			[]string{base("filter", "output", "-150"), "meta mark set 1"},
 			[]string{mangleNFT, `iifname "lo" meta mark 1 meta mark set 9`},
 		)),
-		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"), "to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
+		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
+		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
 	)
 	toItself := out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80")
 	for _, p := range []kerneltest.Program{legacy, variant} {
 		name := string(p)
-		list.add(diff.LoopbackPassesPostrouting, name+": a mark of postrouting is there at prerouting",
+		list.add(diff.LoopbackPassesPostrouting,
+			name+": a mark of postrouting is there at prerouting",
 			one(xtables(p, "mangle",
 				"POSTROUTING -o lo -j MARK --set-mark 1",
 				"POSTROUTING ! -o lo -j DROP",
@@ -220,9 +239,14 @@ func routesFacts() (list factList) {
 		)
 	}
 	list = append(list, fact{
-		of: diff.TranslationRepeats, says: "a packet of a connection that was redirected, and would not be now",
-		ruleset: one(chains(rules.Inet, []string{base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001"})),
-		before:  []rules.Packet{with(outward, func(p *rules.Packet) { p.Mark = 1 })}, packet: outward,
+		of:   diff.TranslationRepeats,
+		says: "a packet of a connection that was redirected, and would not be now",
+		ruleset: one(chains(rules.Inet, []string{
+			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",
+		})),
+		before: []rules.Packet{with(outward, func(p *rules.Packet) {
+			p.Mark = 1
+		})}, packet: outward,
 		then: func(p *rules.Packet) { p.Status = rules.StatusConfirmed | rules.StatusDNAT },
 		want: "to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	})

@@ -9,7 +9,8 @@ import (
 )
 
 // onLoopback leaves by lo, from an address to which the host has no route.
-var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"), func(p *rules.Packet) { p.OutInterface = "lo" })
+var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"),
+	func(p *rules.Packet) { p.OutInterface = "lo" })
 
 // socketsFacts returns facts about transparent listeners, and about owners.
 func socketsFacts() (list factList) {
@@ -37,7 +38,8 @@ func socketsFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "legacy: behind TPROXY a packet has the user of the listener",
+	list.add(diff.TProxyAssignsSocket,
+		"legacy: behind TPROXY a packet has the user of the listener",
 		one(
 			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
 			chains(rules.Inet,
@@ -51,7 +53,8 @@ func socketsFacts() (list factList) {
 			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
 			xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15001"),
 		),
-		syn, "to 10.244.1.5:15001 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
+		syn,
+		"to 10.244.1.5:15001 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LastTProxyHolds, "nft: tproxy and then tproxy",
 		one(
@@ -127,9 +130,11 @@ func socketsFacts() (list factList) {
 	)
 	list.add(diff.SocketChangesReversePath, "nft: reverse path of a packet on lo that has a socket",
 		one(chains(rules.IPv4, []string{
-			mangleNFT, "meta l4proto { tcp, udp } tproxy to :9090", "fib saddr . iif oif exists drop",
+			mangleNFT, "meta l4proto { tcp, udp } tproxy to :9090",
+			"fib saddr . iif oif exists drop",
 		})),
-		onLoopback, "to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
+		onLoopback,
+		"to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyOfAnyState, "nft: tproxy in raw for a packet that is invalid there",
 		one(chains(rules.Inet, []string{
@@ -145,8 +150,12 @@ func socketsFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	for _, p := range []kerneltest.Program{legacy, variant} {
-		without := fact{of: diff.NoListenerDrops, says: string(p) + ": TPROXY without a listener", ruleset: one(xtables(p,
-			"mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")), packet: syn, want: "dropped"}
+		without := fact{
+			of: diff.NoListenerDrops, says: string(p) + ": TPROXY without a listener",
+			ruleset: one(xtables(p,
+				"mangle",
+				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")), packet: syn, want: "dropped",
+		}
 		list = append(list, without)
 	}
 	list = append(list, fact{
@@ -168,7 +177,8 @@ func socketsFacts() (list factList) {
 			one(xtables(p, "mangle", "OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": a user's and not a group's, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": a user's and not a group's, without a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
@@ -176,7 +186,8 @@ func socketsFacts() (list factList) {
 			),
 			alone, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": neither a user's nor a group's, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": neither a user's nor a group's, without a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
@@ -196,7 +207,8 @@ func socketsFacts() (list factList) {
 			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": a socket exists and a user's, with a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": a socket exists and a user's, with a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --socket-exists --uid-owner 0 -j MARK --set-mark 9",
@@ -204,7 +216,8 @@ func socketsFacts() (list factList) {
 			),
 			outward, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": no socket exists and not a user's, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket,
+			name+": no socket exists and not a user's, without a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --socket-exists ! --uid-owner 0 -j MARK --set-mark 9",
@@ -217,11 +230,15 @@ func socketsFacts() (list factList) {
 		p.Destination, p.OutInterface = netip.MustParseAddrPort("10.244.1.5:80"), "lo"
 	})
 	list.add(diff.InputInterfaceAtPostrouting, "a copy of a packet that leaves by lo",
-		one(chains(rules.Inet, []string{base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`})),
+		one(chains(rules.Inet, []string{
+			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
+		})),
 		copied, "to 10.244.1.5:80 mark 0x9 untracked",
 	)
 	list.add(diff.InputInterfaceAtPostrouting, "a packet of a socket that leaves by lo",
-		one(chains(rules.Inet, []string{base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`})),
+		one(chains(rules.Inet, []string{
+			base("filter", "postrouting", "0"), `iifname "lo" meta mark set 9`,
+		})),
 		with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
 		"to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
@@ -233,11 +250,13 @@ func socketsFacts() (list factList) {
 		),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere, "legacy: in raw a packet that enters untracked is not invalid",
+	list.add(diff.UntrackedFromElsewhere,
+		"legacy: in raw a packet that enters untracked is not invalid",
 		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere, "legacy: in raw a packet that enters untracked is untracked",
+	list.add(diff.UntrackedFromElsewhere,
+		"legacy: in raw a packet that enters untracked is untracked",
 		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x9 untracked",
 	)

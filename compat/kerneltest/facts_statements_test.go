@@ -40,13 +40,15 @@ func statementsFacts() (list factList) {
 		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkNeedsConnection, "nft: saving a mark without a connection does not end the rule",
+	list.add(diff.MarkNeedsConnection,
+		"nft: saving a mark without a connection does not end the rule",
 		one(chains(rules.Inet, []string{rawNFT, "ct mark set 5 drop"})),
 		syn, "dropped",
 	)
 	for _, p := range []kerneltest.Program{legacy, variant} {
-		list.add(diff.SocketMarkIsWritten, string(p)+": the socket's mark before a match that fails", one(xtables(p, "mangle",
-			"PREROUTING -p tcp -m socket --nowildcard --restore-skmark -m mark --mark 0xdead -j DROP")),
+		list.add(diff.SocketMarkIsWritten,
+			string(p)+": the socket's mark before a match that fails", one(xtables(p, "mangle",
+				"PREROUTING -p tcp -m socket --nowildcard --restore-skmark -m mark --mark 0xdead -j DROP")),
 			in("eth0", rules.TCP, "10.9.9.9:1000",
 				"10.244.1.5:15006"), "to 10.244.1.5:15006 mark 0x100 connection mark 0x0 zone 0")
 	}
@@ -55,11 +57,15 @@ func statementsFacts() (list factList) {
 		if family[0] == '[' {
 			from = "[fd00:1::2]:1000"
 		}
-		reset := one(chains(rules.Inet, []string{base("filter", "output", "0"), "reject with tcp reset"}))
+		reset := one(chains(rules.Inet, []string{
+			base("filter", "output", "0"), "reject with tcp reset",
+		}))
 		list.add(diff.ResetAnswersTCP, "a reset answers a packet of TCP to "+family, reset,
 			out(0, rules.TCP, from, family), "dropped, answered with tcp reset")
 		list.add(diff.ResetAnswersTCP, "a reset does not answer a reset to "+family, reset,
-			with(out(0, rules.TCP, from, family), func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }), "dropped")
+			with(out(0, rules.TCP, from, family), func(p *rules.Packet) {
+				p.Flags, p.State = rules.RST, rules.Invalid
+			}), "dropped")
 	}
 	for _, c := range []struct {
 		source, with string
@@ -84,11 +90,15 @@ func statementsFacts() (list factList) {
 				p.Bound, p.OutInterface = c.bound, "eth0"
 			}), c.want)
 	}
-	for with, want := range map[string]string{"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3"} {
-		list.add(diff.LoopbackAnswersThisHost, "a rejection with "+with+" of what arrives for a loopback address",
+	for with, want := range map[string]string{
+		"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3",
+	} {
+		list.add(diff.LoopbackAnswersThisHost,
+			"a rejection with "+with+" of what arrives for a loopback address",
 			one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
-		list.add(diff.LoopbackAnswersThisHost, "a rejection with "+with+" of what arrives by lo from another source",
+		list.add(diff.LoopbackAnswersThisHost,
+			"a rejection with "+with+" of what arrives by lo from another source",
 			one(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{mangleNFT, "meta l4proto tcp reject with " + with},
@@ -100,9 +110,14 @@ func statementsFacts() (list factList) {
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
 		)), outward, "dropped")
-	list.add(diff.ErrorsComeFromThisHost, "a rejection of what a raw socket that is bound to lo sends to the unspecified address",
-		one(chains(rules.Inet, []string{base("filter", "output", "0"), "reject with icmp port-unreachable"})),
-		with(out(0, rules.UDP, "10.244.1.5:40000", "0.0.0.0:8080"), func(p *rules.Packet) { p.Bound, p.OutInterface = true, "lo" }),
+	list.add(diff.ErrorsComeFromThisHost,
+		"a rejection of what a raw socket that is bound to lo sends to the unspecified address",
+		one(chains(rules.Inet, []string{
+			base("filter", "output", "0"), "reject with icmp port-unreachable",
+		})),
+		with(out(0, rules.UDP, "10.244.1.5:40000", "0.0.0.0:8080"), func(p *rules.Packet) {
+			p.Bound, p.OutInterface = true, "lo"
+		}),
 		"dropped, answered with icmp 3/3")
 	list.add(diff.ErrorsComeFromThisHost, "a reset to what a mark leads to this host",
 		one(chains(rules.Inet,
@@ -119,7 +134,10 @@ func statementsFacts() (list factList) {
 		{"[fe80::9]:1000", unreachable, answer, "dropped"},
 		{"[fe80::5]:1000", unreachable, answer, "dropped"}, // of this host
 		{"[2001:db9::9]:1000", unreachable, answer, answer},
-		{"[fe80::9]:1000", "tcp reset", "dropped, answered with tcp reset", "dropped, answered with tcp reset"},
+		{
+			"[fe80::9]:1000", "tcp reset", "dropped, answered with tcp reset",
+			"dropped, answered with tcp reset",
+		},
 	} {
 		says := "a rejection with " + c.with + " of a packet from " + c.source
 		packet := out(0, rules.TCP, c.source, "[2001:db9::1]:80")
@@ -127,17 +145,23 @@ func statementsFacts() (list factList) {
 		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says, one(chains(rules.Inet, reject)), packet, c.plain)
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says+" to this host", one(chains(rules.Inet, reject)), toThisHost, c.plain)
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", redirected", one(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", led to this host by a mark", one(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says, one(chains(rules.Inet, reject)), packet,
+			c.plain)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says+" to this host",
+			one(chains(rules.Inet, reject)), toThisHost, c.plain)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", redirected",
+			one(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
+		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", led to this host by a mark",
+			one(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
-	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is untracked behind conntrack",
+	list.add(diff.NeighbourDiscoveryUntracked,
+		"nft: neighbour discovery is untracked behind conntrack",
 		one(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x9 untracked")
-	list.add(diff.NeighbourDiscoveryUntracked, "nft: neighbour discovery is invalid before conntrack",
+	list.add(diff.NeighbourDiscoveryUntracked,
+		"nft: neighbour discovery is invalid before conntrack",
 		one(chains(rules.Inet, []string{rawNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x0 untracked")
 	return list

@@ -126,8 +126,12 @@ func one(tables ...kerneltest.Table) kerneltest.Ruleset { return tables }
 type factList []fact
 
 // add appends a fact about a packet that is sent while listeners are open.
-func (list *factList) add(of diff.Fact, says string, ruleset kerneltest.Ruleset, p rules.Packet, want string) {
-	*list = append(*list, fact{of: of, says: says, ruleset: ruleset, listeners: true, packet: p, want: want})
+func (list *factList) add(
+	of diff.Fact, says string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
+) {
+	*list = append(*list, fact{
+		of: of, says: says, ruleset: ruleset, listeners: true, packet: p, want: want,
+	})
 }
 
 func facts() factList {

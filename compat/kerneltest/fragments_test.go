@@ -25,19 +25,38 @@ func TestFragments(t *testing.T) {
 	}{
 		{"nothing reassembles", "prerouting priority -300", port, true},
 		{"nothing reassembles at output", "output priority -300", port, true},
-		{"conntrack reassembles", "prerouting priority -300", port + "ct state new counter\n", false},
-		{"conntrack reassembles at output", "output priority -300", port + "ct state new counter\n", false},
-		{"a chain right behind reassembly", "output priority -399", port + "ct state new counter\n", false},
-		{"a chain before reassembly", "output priority -401", port + "ct state new counter\n", true},
+		{
+			"conntrack reassembles", "prerouting priority -300", port + "ct state new counter\n",
+			false,
+		},
+		{
+			"conntrack reassembles at output", "output priority -300",
+			port + "ct state new counter\n", false,
+		},
+		{
+			"a chain right behind reassembly", "output priority -399",
+			port + "ct state new counter\n", false,
+		},
+		{
+			"a chain before reassembly", "output priority -401", port + "ct state new counter\n",
+			true,
+		},
 		{"a zone reassembles", "prerouting priority -300", port + "ct zone set 1\n", false},
-		{"notrack alone does not reassemble", "prerouting priority -300", port + "tcp dport 81 notrack\n", true},
-		{"a transparent proxy reassembles", "prerouting priority -150", port + "meta l4proto tcp tproxy to :15001\n", false},
+		{
+			"notrack alone does not reassemble", "prerouting priority -300",
+			port + "tcp dport 81 notrack\n", true,
+		},
+		{
+			"a transparent proxy reassembles", "prerouting priority -150",
+			port + "meta l4proto tcp tproxy to :15001\n", false,
+		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			ns := netnstest.New(t)
 			const seen = "ip frag-off & 0x1fff != 0 counter\n"
 			hook := "type filter hook " + tc.hook + ";\n"
-			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+seen+tc.rule+"}\n}\n", "nft", "-f", "-")
+			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+seen+tc.rule+"}\n}\n", "nft",
+				"-f", "-")
 			if err := ns.Do(sendFragment); err != nil {
 				t.Fatal(err)
 			}

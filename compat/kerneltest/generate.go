@@ -35,10 +35,12 @@ var (
 	someIDs   = []string{"0", "1000", "1337", "0-1000", "1000-1337"}
 	someAddrs = map[rules.Family][]string{
 		rules.IPv4: {
-			"10.244.1.5", "10.1.2.3", "10.9.9.9", "192.0.2.9", "127.0.0.1", "127.0.0.6", "10.0.2.1", "10.0.2.2",
+			"10.244.1.5", "10.1.2.3", "10.9.9.9", "192.0.2.9", "127.0.0.1", "127.0.0.6", "10.0.2.1",
+			"10.0.2.2",
 		},
 		rules.IPv6: {
-			"fd00:10:244:1::5", "fd00:1::2", "2001:db8::9", "::1", "::6", "fd00:10:0:2::1", "fd00:10:0:2::2",
+			"fd00:10:244:1::5", "fd00:1::2", "2001:db8::9", "::1", "::6", "fd00:10:0:2::1",
+			"fd00:10:0:2::2",
 		},
 	}
 	somePrefixes = map[rules.Family][]string{
@@ -206,7 +208,9 @@ func (m meetings) add(p *rules.Packet) bool {
 		m[key] = true
 		return true
 	}
-	key := func(side string, port uint16) string { return fmt.Sprint(p.Family(), p.Protocol, side, port) }
+	key := func(side string, port uint16) string {
+		return fmt.Sprint(p.Family(), p.Protocol, side, port)
+	}
 	from, to := p.Source.Port(), p.Destination.Port()
 	if p.Reply {
 		from, to = to, from // the first packet came from there
@@ -221,7 +225,8 @@ func (m meetings) add(p *rules.Packet) bool {
 func (g *Generator) packet() rules.Packet {
 	family := draw(g, rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{Hook: draw(g, rules.Output, rules.Prerouting)}
-	p.Protocol = draw(g, rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP, draw(g, transports...))
+	p.Protocol = draw(g, rules.TCP, rules.TCP, rules.TCP, rules.UDP, rules.UDP, rules.ICMP,
+		draw(g, transports...))
 	if p.Protocol == rules.ICMP && family == rules.IPv6 {
 		p.Protocol = rules.ICMPv6
 	}

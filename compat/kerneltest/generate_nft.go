@@ -100,7 +100,11 @@ func (d *nftDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
 	}
-	asks := Rule{d.match(), draw(d.Generator, "meta mark set meta mark ^ 0x10", "meta mark set meta mark ^ 0x10", "drop")}
+	asks := Rule{
+		d.match(),
+		draw(d.Generator, "meta mark set meta mark ^ 0x10", "meta mark set meta mark ^ 0x10",
+			"drop"),
+	}
 	return []Rule{{d.statement()}, asks}
 }
 
@@ -280,9 +284,12 @@ func (d *nftDraw) match() string {
 // unusual draws a match that depends on chance or that the model has no word for.
 func (d *nftDraw) unusual() string {
 	list := []string{
-		"limit rate 1/second burst 3 packets", "numgen random mod 2 0", "numgen inc mod 2 0", "meta length 100-200", "ip dscp 0",
-		"ip ttl > 10", "meta priority 0", "@th,0,16 80", "meta cpu 0", "ct original daddr 10.9.9.9", "ct packets > 1", "meta pkttype host",
-		"jhash ip saddr mod 2 0", "ct zone 5", "ct id 5", "ip6 hoplimit > 3", "meta random < 0x7fffffff", "ip length 100-200",
+		"limit rate 1/second burst 3 packets", "numgen random mod 2 0", "numgen inc mod 2 0",
+		"meta length 100-200", "ip dscp 0",
+		"ip ttl > 10", "meta priority 0", "@th,0,16 80", "meta cpu 0", "ct original daddr 10.9.9.9",
+		"ct packets > 1", "meta pkttype host",
+		"jhash ip saddr mod 2 0", "ct zone 5", "ct id 5", "ip6 hoplimit > 3",
+		"meta random < 0x7fffffff", "ip length 100-200",
 		"quota 1 mbytes", "meta time > 5", "rt classid 1",
 	}
 	if d.isPrerouting() {

@@ -39,7 +39,8 @@ func (d *nftDraw) statement() string {
 		if !g.Ordinary && g.oneIn(2) {
 			return draw(g, "tcp dport set 9090", "ip dscp set 1", "meta priority set 1",
 				"ct event set new", "ip daddr set 10.9.9.9",
-				"tcp sport set 53", "ip ttl set 7", "meta nftrace set 1", "update @addrs6 { ip6 saddr }")
+				"tcp sport set 53", "ip ttl set 7", "meta nftrace set 1",
+				"update @addrs6 { ip6 saddr }")
 		}
 	case 8:
 		return draw(g, `log`, "counter")
@@ -80,7 +81,8 @@ func (d *nftDraw) verdict() string {
 		}
 		return draw(g, "tcp dport vmap { 80 : accept, 443 : "+target+", 9000-9100 : return }",
 			"meta mark vmap { 0x5 : drop, 0x7 : "+target+" }",
-			"ct state vmap { new : "+target+", established : accept }", "meta l4proto vmap { tcp : "+target+", udp : accept }")
+			"ct state vmap { new : "+target+", established : accept }",
+			"meta l4proto vmap { tcp : "+target+", udp : accept }")
 	}
 	if !d.isNAT() {
 		return draw(g, "", "", "accept", "drop")

@@ -258,12 +258,16 @@ func (d xtDraw) unusual() string {
 	g := d.Generator
 	list := []string{
 		"-m limit --limit 1/s --limit-burst 3", "-m statistic --mode random --probability 0.5",
-		"-m statistic --mode nth --every 2 --packet 0", "-m recent --name r --set", "-m recent --name r --rcheck",
+		"-m statistic --mode nth --every 2 --packet 0", "-m recent --name r --set",
+		"-m recent --name r --rcheck",
 		"-m string --algo bm --string zzz", "-m u32 --u32 0>>28=4", "-m length --length 1:100",
 		"-m length --length 100:200", "-m dscp --dscp 0", "-m comment --comment text",
-		"-m pkttype --pkt-type unicast", "-m conntrack --ctproto tcp", "-m conntrack --ctorigdstport 80",
-		"-m hashlimit --hashlimit-above 1/s --hashlimit-name h", "-m time --timestart 00:00 --timestop 23:59",
-		"-m connbytes --connbytes 0:100 --connbytes-dir both --connbytes-mode packets", "-m cpu --cpu 0",
+		"-m pkttype --pkt-type unicast", "-m conntrack --ctproto tcp",
+		"-m conntrack --ctorigdstport 80",
+		"-m hashlimit --hashlimit-above 1/s --hashlimit-name h",
+		"-m time --timestart 00:00 --timestop 23:59",
+		"-m connbytes --connbytes 0:100 --connbytes-dir both --connbytes-mode packets",
+		"-m cpu --cpu 0",
 		"-m connlabel --label 1", "-m quota --quota 100", "-m tcpmss --mss 1",
 	}
 	if d.family == rules.IPv4 {
@@ -292,7 +296,8 @@ func (d xtDraw) target() (target, protocol string) {
 	if !g.Ordinary && g.oneIn(40) {
 		return draw(g, "-j TOS --set-tos 4", "-j DSCP --set-dscp 1",
 			"-j HMARK --hmark-tuple src --hmark-mod 5 --hmark-rnd 1",
-			"-j NFLOG", "-j TRACE", "-j CONNSECMARK --save", "-j AUDIT --type accept", "-j CHECKSUM --checksum-fill"), ""
+			"-j NFLOG", "-j TRACE", "-j CONNSECMARK --save", "-j AUDIT --type accept",
+			"-j CHECKSUM --checksum-fill"), ""
 	}
 	if g.conntrack && g.oneIn(2) {
 		return d.conntrackTarget(), ""
@@ -320,7 +325,8 @@ func (d xtDraw) target() (target, protocol string) {
 	case 6:
 		return "-j CONNMARK " + draw(g, "--set-mark "+draw(g, someMarks...),
 			"--set-mark "+g.masked(), "--set-xmark "+g.masked(),
-			"--save-mark", "--restore-mark", "--save-mark --mask 0xff", "--restore-mark --mask 0xff",
+			"--save-mark", "--restore-mark", "--save-mark --mask 0xff",
+			"--restore-mark --mask 0xff",
 			"--save-mark --nfmask 0xf --ctmask 0xff", "--restore-mark --nfmask 0xff --ctmask 0x1",
 			"--and-mark 0xf", "--or-mark 0x5", "--xor-mark 0x1"), ""
 	}
@@ -369,7 +375,8 @@ func (d xtDraw) conntrackTarget() string {
 	if d.table == "raw" && g.oneIn(2) {
 		return draw(g, "-j CT --zone 5", "-j CT --zone 1", "-j CT --notrack", "-j CT")
 	}
-	return draw(g, "-j MARK --set-mark ", "-j MARK --xor-mark ", "-j CONNMARK --set-mark ") + draw(g, someMarks...)
+	return draw(g, "-j MARK --set-mark ", "-j MARK --xor-mark ",
+		"-j CONNMARK --set-mark ") + draw(g, someMarks...)
 }
 
 // tproxyPort draws a port of a listener, or rarely 0, which stands for the packet's own.

@@ -30,7 +30,8 @@ func (d xtDraw) reword(r Rule) Rule {
 			if others := otherWords[word]; others != nil && g.oneIn(3) {
 				words[j] = draw(g, others...)
 			}
-			if word == "tcp" && j > 0 && g.oneIn(4) && (words[j-1] == "-p" || strings.HasPrefix(words[j-1], "--proto")) {
+			if word == "tcp" && j > 0 && g.oneIn(4) && (words[j-1] == "-p" ||
+				strings.HasPrefix(words[j-1], "--proto")) {
 				words[j] = draw(g, "6", "TCP")
 			}
 		}
@@ -42,7 +43,9 @@ func (d xtDraw) reword(r Rule) Rule {
 		from++
 	}
 	if behind := r[from:]; g.oneIn(2) && !slices.ContainsFunc(behind, implicit) {
-		g.random.Shuffle(len(behind), func(i, j int) { behind[i], behind[j] = behind[j], behind[i] })
+		g.random.Shuffle(len(behind), func(i, j int) {
+			behind[i], behind[j] = behind[j], behind[i]
+		})
 	}
 	switch g.below(8) {
 	case 0:
@@ -53,7 +56,8 @@ func (d xtDraw) reword(r Rule) Rule {
 		if g.oneIn(2) && !slices.ContainsFunc(r, func(t string) bool {
 			return option(t) == "-s" || strings.Contains(t, "--sou") || strings.Contains(t, "--src")
 		}) {
-			r = append(r, "-s "+draw(g, someAddrs[d.family]...)+","+draw(g, somePrefixes[d.family]...))
+			r = append(r, "-s "+draw(g, someAddrs[d.family]...)+","+
+				draw(g, somePrefixes[d.family]...))
 		}
 	}
 	return r
@@ -62,7 +66,8 @@ func (d xtDraw) reword(r Rule) Rule {
 // implicit reports whether the option belongs to a match that only the options before it name.
 func implicit(term string) bool {
 	for _, word := range strings.Fields(term) {
-		if strings.HasPrefix(word, "--") && !strings.HasPrefix(word, "--in-") && !strings.HasPrefix(word, "--out-") {
+		if strings.HasPrefix(word, "--") && !strings.HasPrefix(word, "--in-") &&
+			!strings.HasPrefix(word, "--out-") {
 			words := strings.Fields(strings.TrimPrefix(term, "! "))
 			return words[0] == word
 		}
@@ -75,29 +80,48 @@ var (
 	// (6.18) does not refuse --src-group, and devgroup_mt in net/netfilter/xt_devgroup.c then reads
 	// the group of an interface that there is not, which kills the sender.
 	wideXTMatches = []string{
-		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100", "-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
-		"-m conntrack --ctproto 6 --ctdir ORIGINAL", "-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 0x1",
-		`-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`, "-m mark --mark 0x5 -m mark ! --mark 0x7",
-		"-m statistic --mode random ! --probability 0.3", "-m connmark --mark 0x5/0xf -m mark --mark 0x0/0xff",
-		"-m conntrack --ctstate RELATED -m conntrack ! --ctstate ESTABLISHED", "-m u32 --u32 6&0xff=6",
+		"-m helper --helper ftp", "-m conntrack --ctexpire 0:100",
+		"-m conntrack ! --ctstate NEW,ESTABLISHED ! --ctstatus CONFIRMED",
+		"-m conntrack --ctproto 6 --ctdir ORIGINAL",
+		"-m cluster --cluster-total-nodes 2 --cluster-local-node 1 --cluster-hash-seed 0x1",
+		`-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,
+		"-m mark --mark 0x5 -m mark ! --mark 0x7",
+		"-m statistic --mode random ! --probability 0.3",
+		"-m connmark --mark 0x5/0xf -m mark --mark 0x0/0xff",
+		"-m conntrack --ctstate RELATED -m conntrack ! --ctstate ESTABLISHED",
+		"-m u32 --u32 6&0xff=6",
 		"-m comment --comment -j",
 	}
 	wideXTMatches4 = []string{
-		"-f", "! -f", "-m conntrack --ctorigsrc 10.0.0.0/8", "-m conntrack --ctorigdst 10.1.2.3 --ctstate NEW", "-m conntrack --ctreplsrc 10.1.2.3",
+		"-f", "! -f", "-m conntrack --ctorigsrc 10.0.0.0/8",
+		"-m conntrack --ctorigdst 10.1.2.3 --ctstate NEW", "-m conntrack --ctreplsrc 10.1.2.3",
 	}
-	wideXTMatches6   = []string{"-m ipv6header --header prot --soft", "-m frag --fragid 1", "-m rt --rt-type 0", "-m hbh --hbh-len 1", "-m dst --dst-len 1"}
-	wideXTMatchesTCP = []string{"-m tcp --dport 80 -m tcp --sport 1000:65535", "-m ecn --ecn-tcp-cwr", "--tcp-option 2", "-m connlimit --connlimit-above 0", "-m tcp ! --dport 1:79 ! --sport 53"}
-	wideXTTargets    = []string{
-		"-j CONNMARK --set-mark 0x5 --left-shift-mark 4", "-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xf0", "-j CONNMARK --set-xmark 0x5/0xff",
-		"-j CONNMARK --restore-mark --nfmask 0x0 --ctmask 0xff", "-j MARK --set-xmark 0x5/0x0", "-j NFLOG --nflog-prefix -j", "-j IDLETIMER --timeout 5 --label x",
+	wideXTMatches6 = []string{
+		"-m ipv6header --header prot --soft", "-m frag --fragid 1", "-m rt --rt-type 0",
+		"-m hbh --hbh-len 1", "-m dst --dst-len 1",
+	}
+	wideXTMatchesTCP = []string{
+		"-m tcp --dport 80 -m tcp --sport 1000:65535", "-m ecn --ecn-tcp-cwr", "--tcp-option 2",
+		"-m connlimit --connlimit-above 0", "-m tcp ! --dport 1:79 ! --sport 53",
+	}
+	wideXTTargets = []string{
+		"-j CONNMARK --set-mark 0x5 --left-shift-mark 4",
+		"-j CONNMARK --save-mark --nfmask 0xff --ctmask 0xf0", "-j CONNMARK --set-xmark 0x5/0xff",
+		"-j CONNMARK --restore-mark --nfmask 0x0 --ctmask 0xff", "-j MARK --set-xmark 0x5/0x0",
+		"-j NFLOG --nflog-prefix -j", "-j IDLETIMER --timeout 5 --label x",
 		"-j LOG --log-prefix \"! -p tcp\" --log-uid",
 	}
 	wideXTRaw = []string{
-		"-j CT --ctevents new", "-j CT --zone mark", "-j CT --zone-reply 5", "-j CT --zone-orig mark", "-j CT --zone-orig 5", "-j CT --zone 5 --ctevents new", "-j CT --zone 65535",
+		"-j CT --ctevents new", "-j CT --zone mark", "-j CT --zone-reply 5",
+		"-j CT --zone-orig mark", "-j CT --zone-orig 5", "-j CT --zone 5 --ctevents new",
+		"-j CT --zone 65535",
 	}
 	wideXTNAT4 = []string{
-		"-j DNAT --to-destination 10.0.2.1-10.0.2.9 --random", "-j DNAT --to-destination 10.0.2.1-10.0.2.9:80-90 --persistent", "-j NETMAP --to 10.9.9.0/24",
-		"-j REDIRECT --to-ports 80-443 --random", "-j DNAT --to-destination :53-443", "-j DNAT --to-destination 10.0.2.1:80-443/8080",
+		"-j DNAT --to-destination 10.0.2.1-10.0.2.9 --random",
+		"-j DNAT --to-destination 10.0.2.1-10.0.2.9:80-90 --persistent",
+		"-j NETMAP --to 10.9.9.0/24",
+		"-j REDIRECT --to-ports 80-443 --random", "-j DNAT --to-destination :53-443",
+		"-j DNAT --to-destination 10.0.2.1:80-443/8080",
 	}
 )
 
@@ -136,7 +160,8 @@ func (d xtDraw) wideTarget() (target, protocol string) {
 		}
 		return "-j REJECT --reject-with " + with, ""
 	case d.table == "mangle" && g.oneIn(6):
-		return draw(g, "-j TCPOPTSTRIP --strip-options sack-permitted", "-j ECN --ecn-tcp-remove", "-j NFQUEUE --queue-num 0 --queue-bypass"), "tcp"
+		return draw(g, "-j TCPOPTSTRIP --strip-options sack-permitted", "-j ECN --ecn-tcp-remove",
+			"-j NFQUEUE --queue-num 0 --queue-bypass"), "tcp"
 	}
 	return draw(g, wideXTTargets...), ""
 }

@@ -24,8 +24,14 @@ func TestHelpersDecide(t *testing.T) {
 		server      string // to which the request is sent
 		port        int    // at which the announced connection arrives
 	}{
-		{"a helper, and a connection that is translated", assigns + translates + redirects, "10.244.1.1:6969", 40000},
-		{"a helper, and a connection that is not translated", assigns + redirects, "10.244.1.1:69", 41000},
+		{
+			"a helper, and a connection that is translated", assigns + translates + redirects,
+			"10.244.1.1:6969", 40000,
+		},
+		{
+			"a helper, and a connection that is not translated", assigns + redirects,
+			"10.244.1.1:69", 41000,
+		},
 		{"no helper", translates + redirects, "10.244.1.1:6969", 41000},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
@@ -39,7 +45,8 @@ func TestHelpersDecide(t *testing.T) {
 				}
 			}()
 			istiotest.Run(t, bed.Pod, tc.rules, "nft", "-f", "-")
-			client, other := listenUDP(t, bed.Pod, "10.244.1.5:40000"), listenUDP(t, bed.Pod, "10.244.1.5:41000")
+			client, other := listenUDP(t, bed.Pod, "10.244.1.5:40000"),
+				listenUDP(t, bed.Pod, "10.244.1.5:41000")
 			data := listenUDP(t, bed.Neighbour, "10.244.1.1:5000")
 			server, err := net.ResolveUDPAddr("udp4", tc.server)
 			if err != nil {

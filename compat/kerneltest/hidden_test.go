@@ -21,7 +21,9 @@ func TestWhatOnlyUnknownConditionsRead(t *testing.T) {
 		sameAsItself bool
 	}
 	inNFT := func(list ...string) func() kerneltest.Table {
-		return func() kerneltest.Table { return chains(rules.Inet, append([]string{mangleNFT}, list...)) }
+		return func() kerneltest.Table {
+			return chains(rules.Inet, append([]string{mangleNFT}, list...))
+		}
 	}
 	inXT := func(p kerneltest.Program, list ...string) func() kerneltest.Table {
 		return func() kerneltest.Table { return xtables(p, "mangle", list...) }
@@ -39,11 +41,13 @@ func TestWhatOnlyUnknownConditionsRead(t *testing.T) {
 		pairs = append(
 			pairs,
 			pair{
-				string(p) + ": recent addresses", inXT(p, "PREROUTING -m recent --name r --set", checks),
+				string(p) + ": recent addresses",
+				inXT(p, "PREROUTING -m recent --name r --set", checks),
 				inXT(p, checks), true,
 			},
 			pair{
-				string(p) + ": a label", inXT(p, "PREROUTING -m connlabel --label 1 --set", labelled),
+				string(p) + ": a label",
+				inXT(p, "PREROUTING -m connlabel --label 1 --set", labelled),
 				inXT(p, labelled), true,
 			},
 		)
@@ -78,8 +82,10 @@ func TestWhatOnlyUnknownConditionsRead(t *testing.T) {
 			if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
 				t.Error("both are said to be equivalent")
 			}
-			if r := diff.Decide(right, right, diff.Options{}); (r.Verdict(true) == diff.Equivalent) != tc.sameAsItself {
-				t.Errorf("of a ruleset and itself: %s, want equivalent %t", r.Verdict(true), tc.sameAsItself)
+			if r := diff.Decide(right, right,
+				diff.Options{}); (r.Verdict(true) == diff.Equivalent) != tc.sameAsItself {
+				t.Errorf("of a ruleset and itself: %s, want equivalent %t", r.Verdict(true),
+					tc.sameAsItself)
 			}
 		})
 	}

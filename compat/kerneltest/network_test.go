@@ -55,7 +55,8 @@ func TestPacketsAreWhatTheySay(t *testing.T) {
 			}
 			if want.HasConnection {
 				want.ConntrackMark = p.ConntrackMark
-				if !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP || p.Protocol == rules.UDP) {
+				if !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP ||
+					p.Protocol == rules.UDP) {
 					want.Original = p.Destination
 				}
 			}

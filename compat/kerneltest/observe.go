@@ -58,7 +58,8 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 		n.token++
 		err := n.send(&packets[i], n.token)
 		if errors.Is(err, unix.EAGAIN) {
-			return nil, fmt.Errorf("the kernel keeps the packets of a socket: %s: %w", packets[i], err)
+			return nil, fmt.Errorf("the kernel keeps the packets of a socket: %s: %w", packets[i],
+				err)
 		}
 		observations[i].Err = err
 	}
@@ -122,8 +123,9 @@ func (o *Observation) check(p *rules.Packet) error {
 	}
 	s := o.Sights[0]
 	want := Sight{
-		Place: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface, Protocol: p.Protocol,
-		From: p.Source, To: p.Destination, Mark: p.Mark,
+		Place: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface,
+		Protocol: p.Protocol,
+		From:     p.Source, To: p.Destination, Mark: p.Mark,
 	}
 	if s.Place != want.Place || s.In != want.In || s.Out != want.Out ||
 		s.Protocol != want.Protocol ||
@@ -230,7 +232,8 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("at hook " + p.Hook.String())
 	}
 	if p.Source == p.Destination && p.Status != 0 {
-		return unsendable("of a connection with itself, whose directions conntrack does not tell apart")
+		return unsendable(
+			"of a connection with itself, whose directions conntrack does not tell apart")
 	}
 	ported := p.Protocol == rules.TCP || p.Protocol == rules.UDP
 	switch p.State {
@@ -261,7 +264,8 @@ func (n *Network) Sendable(p *rules.Packet) error {
 			return unsendable("not invalid")
 		}
 	case rules.Untracked:
-		if !isNeighbourDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) || p.ConntrackMark != 0 || p.Status != 0 ||
+		if !isNeighbourDiscovery(p) && (p.Hook != rules.Output || p.Owner != nil) ||
+			p.ConntrackMark != 0 || p.Status != 0 ||
 			p.Reply {
 			return unsendable("untracked, but arriving or with a socket")
 		}
@@ -290,7 +294,8 @@ func isICMPError(p *rules.Packet) bool {
 // isNeighbourDiscovery reports whether conntrack leaves the packet untracked by itself
 // (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).
 func isNeighbourDiscovery(p *rules.Packet) bool {
-	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 || p.ICMPType == 143)
+	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 ||
+		p.ICMPType == 143)
 }
 
 // InitialState returns the state that conntrack gives to a packet of which it does not know the

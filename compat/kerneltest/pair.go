@@ -54,7 +54,8 @@ func (t *PairTally) String() string {
 	return fmt.Sprintf("%d pairs of rulesets (%d refused): %d equivalent, %d different, %d cannot decide\n"+
 		"  witnesses: %d confirmed, %d differ in nothing observable, %d cannot be sent %v\n"+
 		"  packets: %d alike, %d different as decided, %d failures; %d of them at boundaries\n", t.Pairs, t.Refused, t.Equivalent, t.Different,
-		t.Undecidable, t.Confirmed, t.Unobservable, unsent, t.Unsent, t.Attacks, t.Explained, len(t.Failures), t.Boundary)
+		t.Undecidable, t.Confirmed, t.Unobservable, unsent, t.Unsent, t.Attacks, t.Explained,
+		len(t.Failures), t.Boundary)
 }
 
 // A PairFailure is a packet for which a decision is wrong.
@@ -70,7 +71,8 @@ type PairFailure struct {
 // String writes all that is needed to try it again.
 func (f PairFailure) String() string {
 	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%spacket %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
-		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode,
+		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply,
+		f.Packet.ICMPType, f.Packet.ICMPCode,
 		f.Claim, f.Outcomes.Left, f.Outcomes.Right)
 }
 
@@ -140,7 +142,9 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 
 // pair decides about two rulesets and tries the decision with the packets, and with as many that
 // the generator draws from the boundaries of the classes, if there is a generator.
-func (n *Network) pair(t *PairTally, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator) error {
+func (n *Network) pair(
+	t *PairTally, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
+) error {
 	l, err := n.side(left)
 	if err != nil {
 		return err
@@ -280,7 +284,8 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 		func(c diff.Class) bool { return c.Contains(p) })
 	// A decision covers packets of bound sockets, packets that a redirection drops and packets that
 	// enter untracked only where no other packets differ.
-	rare := p.Bound || p.State == rules.Untracked && p.Owner == nil || p.InAddress.IsValid() && p.InAddress.IsUnspecified()
+	rare := p.Bound || p.State == rules.Untracked && p.Owner == nil ||
+		p.InAddress.IsValid() && p.InAddress.IsUnspecified()
 	inClass = inClass || rare && a.result.Verdict(true) != diff.Equivalent
 	switch {
 	case l == r:
@@ -299,7 +304,8 @@ func destinationDrawn(f rules.Fate, p rules.Packet) bool {
 		return true
 	}
 	addr := p.Destination.Addr()
-	return f.DNATAddrLast.IsValid() && f.DNATAddr.Compare(addr) <= 0 && addr.Compare(f.DNATAddrLast) <= 0
+	return f.DNATAddrLast.IsValid() && f.DNATAddr.Compare(addr) <= 0 &&
+		addr.Compare(f.DNATAddrLast) <= 0
 }
 
 // witness judges the witness of a class.

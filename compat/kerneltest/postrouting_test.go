@@ -39,12 +39,15 @@ func TestASourceThatPostroutingTranslates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return diff.Side{Ruleset: live.Ruleset}, live.Ruleset.Tables[0].Chains[0].Rules[0].Hits.Packets
+		return diff.Side{
+			Ruleset: live.Ruleset,
+		}, live.Ruleset.Tables[0].Chains[0].Rules[0].Hits.Packets
 	}
 	left, translated := read(with)
 	right, untranslated := read(strings.Replace(with, "snat to 127.0.0.9", "accept", 1))
 	if translated == 0 || untranslated != 0 {
-		t.Errorf("the kernel: %d packets from the new source, %d without a translation", translated, untranslated)
+		t.Errorf("the kernel: %d packets from the new source, %d without a translation", translated,
+			untranslated)
 	}
 	if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
 		t.Error("with and without the translation are said to be equivalent")

@@ -108,7 +108,9 @@ func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
 
 // predictsAny reports whether one of the fates, of which chance decides, says what was observed.
 func predictsAny(p *rules.Packet, fates []rules.Fate, o Outcome, listeners []Listener) bool {
-	return slices.ContainsFunc(fates, func(f rules.Fate) bool { return Predicts(p, f, o, listeners) })
+	return slices.ContainsFunc(fates, func(f rules.Fate) bool {
+		return Predicts(p, f, o, listeners)
+	})
 }
 
 // Predicts reports whether the fate says of the packet what was observed. Listeners are those that
@@ -150,16 +152,21 @@ func Predicts(p *rules.Packet, f rules.Fate, o Outcome, listeners []Listener) bo
 // isOriginal reports whether the packet's own destination is the original one of its connection: it
 // is no answer, no error about another packet, and of a protocol with ports.
 func isOriginal(p *rules.Packet) bool {
-	return !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP || p.Protocol == rules.UDP)
+	return !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP ||
+		p.Protocol == rules.UDP)
 }
 
 // icmpCodes are types and codes of the words that rules name answers by.
 var icmpCodes = map[string]string{
-	"icmp net-unreachable": "icmp 3/0", "icmp host-unreachable": "icmp 3/1", "icmp prot-unreachable": "icmp 3/2",
-	"icmp port-unreachable": "icmp 3/3", "icmp net-prohibited": "icmp 3/9", "icmp host-prohibited": "icmp 3/10",
+	"icmp net-unreachable": "icmp 3/0", "icmp host-unreachable": "icmp 3/1",
+	"icmp prot-unreachable": "icmp 3/2",
+	"icmp port-unreachable": "icmp 3/3", "icmp net-prohibited": "icmp 3/9",
+	"icmp host-prohibited":  "icmp 3/10",
 	"icmp admin-prohibited": "icmp 3/13",
-	"icmpv6 no-route":       "ipv6-icmp 1/0", "icmpv6 admin-prohibited": "ipv6-icmp 1/1", "icmpv6 addr-unreachable": "ipv6-icmp 1/3",
-	"icmpv6 port-unreachable": "ipv6-icmp 1/4", "icmpv6 policy-fail": "ipv6-icmp 1/5", "icmpv6 reject-route": "ipv6-icmp 1/6",
+	"icmpv6 no-route":       "ipv6-icmp 1/0", "icmpv6 admin-prohibited": "ipv6-icmp 1/1",
+	"icmpv6 addr-unreachable": "ipv6-icmp 1/3",
+	"icmpv6 port-unreachable": "ipv6-icmp 1/4", "icmpv6 policy-fail": "ipv6-icmp 1/5",
+	"icmpv6 reject-route": "ipv6-icmp 1/6",
 }
 
 // icmpxCodes are those of the words for both families.
@@ -203,7 +210,9 @@ func isTranslated(f rules.Fate) bool {
 // case.
 func isAnswered(p *rules.Packet, with string) bool {
 	switch {
-	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound || p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast || p.DestinationType == rules.Broadcast:
+	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound ||
+		p.Source.Addr().IsLinkLocalUnicast() || p.DestinationType == rules.Multicast ||
+		p.DestinationType == rules.Broadcast:
 		return false
 	case with == "tcp reset":
 		return p.Flags&rules.RST == 0

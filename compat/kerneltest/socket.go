@@ -45,7 +45,8 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 		}
 		// A packet that the kernel keeps must not stop the test without a word.
 		timeout := unix.Timeval{Sec: 10}
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout); err != nil {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO,
+			&timeout); err != nil {
 			return os.NewSyscallError("SO_SNDTIMEO", err)
 		}
 		if k.device != "" {

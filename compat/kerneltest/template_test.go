@@ -46,14 +46,18 @@ func TestTheTemplateOfNFTIsShared(t *testing.T) {
 			t.Fatal("no packet has found the mark")
 		}
 	}
-	for _, list := range []string{"PREROUTING -j MARK --set-mark 9", "PREROUTING -j MARK --set-mark 0"} {
+	for _, list := range []string{
+		"PREROUTING -j MARK --set-mark 9", "PREROUTING -j MARK --set-mark 0",
+	} {
 		other := load(reads, list)
-		r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *other}, diff.Options{})
+		r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *other},
+			diff.Options{})
 		if r.Verdict(true) == diff.Equivalent {
 			t.Errorf("a condition on the template's mark is said to be equivalent to %q", list)
 		}
 	}
-	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional}, diff.Options{})
+	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional},
+		diff.Options{})
 	if r.Verdict(true) != diff.Equivalent {
 		t.Errorf("a ruleset and itself: %s", r.Verdict(true))
 	}

@@ -98,7 +98,8 @@ func (t *Tally) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
 		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), %d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
-		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.undecided(), 100*float64(t.undecided())/float64(max(t.Pairs(), 1)),
+		t.Rulesets, t.Refused, t.Pairs(), t.Agree, t.UnknownMarks, t.undecided(),
+		100*float64(t.undecided())/float64(max(t.Pairs(), 1)),
 		t.Ambiguous, len(t.Failures))
 	for _, programs := range slices.Sorted(maps.Keys(t.ByProgram)) {
 		share := t.ByProgram[programs]
@@ -141,8 +142,10 @@ type Failure struct {
 func (f Failure) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
-		"seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d redirect to %s\n", f.Seed, f.Listeners,
-		f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode, f.Packet.InAddress)
+		"seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d redirect to %s\n", f.Seed,
+		f.Listeners,
+		f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode,
+		f.Packet.InAddress)
 	for _, fate := range f.Predicted {
 		fmt.Fprintf(&text, "predicted %s %+v\n", fate, fate)
 	}
@@ -163,7 +166,9 @@ type judged struct {
 }
 
 // try loads the ruleset and judges the packets. The error is that of a refused ruleset, or fatal.
-func (n *Network) try(rs Ruleset, packets []rules.Packet, listeners bool) (list []judged, ambiguous bool, err error) {
+func (n *Network) try(
+	rs Ruleset, packets []rules.Packet, listeners bool,
+) (list []judged, ambiguous bool, err error) {
 	if err := n.Load(rs); err != nil {
 		return nil, false, err
 	}

@@ -84,7 +84,9 @@ func TestModelPredictsKernel(t *testing.T) {
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
 	var total kerneltest.PairTally
-	enough := func() bool { return uint64(total.Attacks+total.Explained+len(total.Failures)) >= want }
+	enough := func() bool {
+		return uint64(total.Attacks+total.Explained+len(total.Failures)) >= want
+	}
 	runTrials(t, first, &total, enough, func(
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
 	) (kerneltest.PairTally, error) {

@@ -285,7 +285,8 @@ func (n *Network) sight(attributes []byte) (Sight, error) {
 			s.Out = n.byIndex[a.Uint32()]
 		case logPayload:
 			d := decode(a.Bytes())
-			s.Protocol, s.From, s.To, s.token, s.valid = d.protocol, d.from, d.to, d.token, d.hasTokens
+			s.Protocol, s.From, s.To, s.token, s.valid = d.protocol, d.from, d.to, d.token,
+				d.hasTokens
 			s.State, s.Connection, s.answer = d.state, d.conn, d.answer
 		case logPrefix:
 			s.Place = a.String()

@@ -47,10 +47,12 @@ type Observation struct {
 
 // A Step is a matching rule, or the policy of a chain.
 type Step struct {
-	rules.Step // Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that it lacks
-	Event      trace.Event
-	Hook       rules.Hook // of the base chain
-	Owner      foreign.Owner
+	// Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that
+	// it lacks
+	rules.Step
+	Event trace.Event
+	Hook  rules.Hook // of the base chain
+	Owner foreign.Owner
 }
 
 // String returns the owner, the position, the text and the comment of the rule.
@@ -60,7 +62,8 @@ func (s Step) String() string {
 	case s.Event.Kind == trace.Policy:
 		return place + " policy " + verdictText(s.Event.Verdict)
 	case s.Chain == nil || s.Index < 0:
-		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place, s.Event.Handle)
+		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place,
+			s.Event.Handle)
 	}
 	text := fmt.Sprintf("%s rule %d: %s", place, s.Index+1, s.Rule())
 	if c := s.Rule().Comment; c != "" {
@@ -79,7 +82,9 @@ func verdictText(v trace.Verdict) string {
 // Match returns the observation of a packet. The packet contains known facts that the events lack,
 // such as its owner and the names of interfaces. The ruleset is the live one. Match returns false
 // if the first event of the packet was lost.
-func Match(rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool) (Observation, bool) {
+func Match(
+	rs *rules.Ruleset, p trace.Packet, packet rules.Packet, ownerKnown bool,
+) (Observation, bool) {
 	if p.Header() == nil {
 		return Observation{}, false
 	}
@@ -119,11 +124,13 @@ func repeated(p trace.Packet) bool {
 func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 	first, h := p.Events[0], p.Header()
 	packet := rules.Packet{
-		Hook: rules.Output, Protocol: h.Protocol, Source: h.Source, Destination: h.Destination, Mark: first.Mark, Flags: h.Flags,
+		Hook: rules.Output, Protocol: h.Protocol, Source: h.Source, Destination: h.Destination,
+		Mark: first.Mark, Flags: h.Flags,
 		ICMPType: h.ICMPType, ICMPCode: h.ICMPCode, OutInterface: interfaces[first.Out],
 	}
 	if first.In != 0 {
-		packet.Hook, packet.InInterface, packet.OutInterface = rules.Prerouting, interfaces[first.In], ""
+		packet.Hook, packet.InInterface, packet.OutInterface = rules.Prerouting,
+			interfaces[first.In], ""
 	}
 	return packet
 }
@@ -141,7 +148,9 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 				continue
 			}
 			if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain != nil {
-				s.Index = slices.IndexFunc(s.Chain.Rules, func(r rules.Rule) bool { return r.Handle == e.Handle && e.Handle != 0 })
+				s.Index = slices.IndexFunc(s.Chain.Rules, func(r rules.Rule) bool {
+					return r.Handle == e.Handle && e.Handle != 0
+				})
 				s.Owner = foreign.OwnerOf(&s.Step)
 			}
 		}
@@ -179,8 +188,10 @@ func (o *Observation) decide() {
 			case rules.RedirectTo:
 				o.Outcome, o.Sentence = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 			case rules.TProxy:
-				if s.Event.Verdict == trace.Accept { // else no listener was there, and the rule ended
-					o.Outcome, o.Sentence = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+				// else no listener was there, and the rule ended
+				if s.Event.Verdict == trace.Accept {
+					o.Outcome, o.Sentence = Captured,
+						fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 				}
 			case rules.Verdict:
 				if s.Owner == foreign.OwnerSluice && s.Base != nil && s.Base.Type == rules.NAT {
@@ -208,7 +219,9 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 		return
 	}
 	others := *rs
-	others.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool { return t.Name == trace.Table && t.Family == rules.Inet })
+	others.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool {
+		return t.Name == trace.Table && t.Family == rules.Inet
+	})
 	o.Predicted = diff.Explain(&others, o.Packet)
 	switch {
 	case o.Predicted.Exhausted != "":
@@ -225,7 +238,9 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	for i := range max(len(predicted), len(observed)) {
 		p, k := at(predicted, i), at(observed, i)
 		if p != k {
-			o.Differences = append(o.Differences, fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s", i+1, p, k))
+			o.Differences = append(o.Differences,
+				fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s", i+1,
+					p, k))
 			return
 		}
 	}
@@ -255,7 +270,8 @@ func (o *Observation) predictedPath() []string {
 	for _, pass := range o.Predicted.Passes {
 		for _, s := range pass.Steps {
 			if o.traced(s.Base) && !compat.IsLegacy(s.Table) {
-				path = append(path, place(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
+				path = append(path,
+					place(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
 			}
 		}
 	}

@@ -23,18 +23,34 @@ func ruleset() rules.Ruleset {
 
 func TestMatchComparesRuleByRule(t *testing.T) {
 	h := &trace.Header{
-		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"), Destination: netip.MustParseAddrPort("10.0.0.2:80"), Flags: rules.SYN,
+		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+		Destination: netip.MustParseAddrPort("10.0.0.2:80"), Flags: rules.SYN,
 	}
-	first := trace.Event{Kind: trace.Rule, Table: "x", Chain: "out", Handle: 5, Verdict: trace.Continue, Out: 2, Header: h}
-	second := trace.Event{Kind: trace.Rule, Table: "x", Chain: "out", Handle: 6, Verdict: trace.Drop}
-	unknown := trace.Event{Kind: trace.Rule, Table: "x", Chain: "out", Handle: 7, Verdict: trace.Drop}
+	first := trace.Event{
+		Kind: trace.Rule, Table: "x", Chain: "out", Handle: 5, Verdict: trace.Continue, Out: 2,
+		Header: h,
+	}
+	second := trace.Event{
+		Kind: trace.Rule, Table: "x", Chain: "out", Handle: 6, Verdict: trace.Drop,
+	}
+	unknown := trace.Event{
+		Kind: trace.Rule, Table: "x", Chain: "out", Handle: 7, Verdict: trace.Drop,
+	}
 	for name, tc := range map[string]struct {
 		events       []trace.Event
 		difference   string // of the only one; empty for none
 		wantSentence string
 	}{
-		"the same path":             {[]trace.Event{first, second}, "", "dropped by nft chain inet x out rule 2: drop  # closed"},
-		"a rule that did not match": {[]trace.Event{first}, "the model predicted inet x out handle 6, the kernel ran no further rule", "not captured: no rule captures it"},
+		"the same path": {
+			[]trace.Event{first, second},
+			"",
+			"dropped by nft chain inet x out rule 2: drop  # closed",
+		},
+		"a rule that did not match": {
+			[]trace.Event{first},
+			"the model predicted inet x out handle 6, the kernel ran no further rule",
+			"not captured: no rule captures it",
+		},
 		"a rule that has gone": {
 			[]trace.Event{first, unknown},
 			"the model predicted inet x out handle 6, the kernel ran inet x out handle 7",
@@ -59,7 +75,8 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 			}
 		})
 	}
-	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}}, rules.Packet{}, true); ok {
+	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}},
+		rules.Packet{}, true); ok {
 		t.Error("a packet without its first event is matched")
 	}
 }

@@ -53,7 +53,9 @@ type Process struct {
 
 // Process returns the sender of the packet, or false if its socket is closed or unknown. The group
 // is the group of the process, or equal to the user if no visible process has the socket.
-func (n *Namespace) Process(protocol rules.Protocol, source, destination netip.AddrPort) (Process, bool) {
+func (n *Namespace) Process(
+	protocol rules.Protocol, source, destination netip.AddrPort,
+) (Process, bool) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list := n.handle.SocketDiagTCP
 		switch protocol {
@@ -65,7 +67,8 @@ func (n *Namespace) Process(protocol rules.Protocol, source, destination netip.A
 		}
 		sockets, _ := list(family) // an incomplete list is of use too
 		for _, s := range sockets {
-			if s.ID.SourcePort == source.Port() && (s.ID.DestinationPort == destination.Port() || s.ID.DestinationPort == 0 && protocol == rules.UDP) {
+			if s.ID.SourcePort == source.Port() && (s.ID.DestinationPort == destination.Port() ||
+				s.ID.DestinationPort == 0 && protocol == rules.UDP) {
 				local, _ := netip.AddrFromSlice(s.ID.Source)
 				if local = local.Unmap(); local == source.Addr() || local.IsUnspecified() {
 					return processOf(s), true

@@ -19,7 +19,8 @@ func checkJumps(t *rules.Table) error {
 			return below, nil
 		}
 		if depth > maxJumps {
-			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or deeper than %d", t.Family, t.Name, c.Name, maxJumps)
+			return 0, fmt.Errorf("chain %s %s %s: the jumps are a loop, or deeper than %d",
+				t.Family, t.Name, c.Name, maxJumps)
 		}
 		deepest := 0
 		for i := range c.Rules {
@@ -30,7 +31,8 @@ func checkJumps(t *rules.Table) error {
 				}
 				target := t.Chain(jump.Chain)
 				if target == nil {
-					return 0, fmt.Errorf("chain %s %s %s jumps to %q, which is not listed", t.Family, t.Name, c.Name, jump.Chain)
+					return 0, fmt.Errorf("chain %s %s %s jumps to %q, which is not listed",
+						t.Family, t.Name, c.Name, jump.Chain)
 				}
 				below, err := visit(target, depth+1)
 				if err != nil {
@@ -40,7 +42,8 @@ func checkJumps(t *rules.Table) error {
 			}
 		}
 		if deepest > maxJumps {
-			return 0, fmt.Errorf("chain %s %s %s: the jumps are deeper than %d", t.Family, t.Name, c.Name, maxJumps)
+			return 0, fmt.Errorf("chain %s %s %s: the jumps are deeper than %d", t.Family, t.Name,
+				c.Name, maxJumps)
 		}
 		depths[c.Name] = deepest
 		return deepest, nil

@@ -90,7 +90,8 @@ func Parse(file string, r io.Reader) (*Listing, error) {
 		return nil, fmt.Errorf("%s: %w; want the output of nft -j list ruleset", file, err)
 	}
 	if document.Objects == nil {
-		return nil, fmt.Errorf("%s: there is no list \"nftables\": want the output of nft -j list ruleset", file)
+		return nil, fmt.Errorf(
+			"%s: there is no list \"nftables\": want the output of nft -j list ruleset", file)
 	}
 	in := reader{sets: map[place]setObject{}, changed: map[string]bool{}}
 	for i, object := range document.Objects {
@@ -218,7 +219,8 @@ func (in *reader) elsewhere(l *Listing, c chainObject) {
 	if c.Hook == nil || dormant || len(in.rulesOf(c)) == 0 && c.Policy != "drop" {
 		return
 	}
-	l.Elsewhere = append(l.Elsewhere, fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
+	l.Elsewhere = append(l.Elsewhere,
+		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 
 // baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook
@@ -277,12 +279,16 @@ func undecidedOrder(tables []rules.Table) []string {
 			continue
 		}
 		if base.Priority == rules.ConntrackPriority {
-			sentences = append(sentences, fmt.Sprintf("whether chain %s runs before conntrack is not listed", name(a)))
+			sentences = append(sentences,
+				fmt.Sprintf("whether chain %s runs before conntrack is not listed", name(a)))
 		}
 		for _, b := range chains[i+1:] {
-			apart := a.Table.Family != b.Table.Family && a.Table.Family != rules.Inet && b.Table.Family != rules.Inet
+			apart := a.Table.Family != b.Table.Family && a.Table.Family != rules.Inet &&
+				b.Table.Family != rules.Inet
 			if b.Chain.Base.Hook == base.Hook && !apart && samePlace(base, b.Chain.Base) {
-				sentences = append(sentences, fmt.Sprintf("which of the chains %s and %s runs first is not listed", name(a), name(b)))
+				sentences = append(sentences,
+					fmt.Sprintf("which of the chains %s and %s runs first is not listed", name(a),
+						name(b)))
 			}
 		}
 	}

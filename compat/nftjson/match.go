@@ -41,7 +41,9 @@ func (d *decoder) matches(op string, left, right json.RawMessage) []rules.Match 
 		return interfaceMatch(key == "meta oifname", not, values)
 	case "meta skuid", "meta skgid":
 		if ids, ok := numbers[uint32](values); ok {
-			return []rules.Match{rules.MatchOwner{Group: key == "meta skgid", Not: not, IDs: rules.Normalise(ids)}}
+			return []rules.Match{rules.MatchOwner{
+				Group: key == "meta skgid", Not: not, IDs: rules.Normalise(ids),
+			}}
 		}
 	case "meta mark", "ct mark":
 		if marks, ok := numbers[uint32](values); ok {
@@ -82,7 +84,8 @@ func (d *decoder) values(right json.RawMessage) []span {
 // run time.
 func changes(flags json.RawMessage) bool {
 	text := string(flags)
-	return strings.Contains(text, "timeout") || strings.Contains(text, "dynamic") || strings.Contains(text, "eval")
+	return strings.Contains(text, "timeout") || strings.Contains(text, "dynamic") ||
+		strings.Contains(text, "eval")
 }
 
 // spans parses elements; it returns nil if one of them is not a value, a range or a prefix.
@@ -101,7 +104,8 @@ func spans(elements []json.RawMessage) []span {
 		switch {
 		case isScalar(e):
 			list = append(list, span{e, e})
-		case exactly(e, &bounds) && len(bounds.Range) == 2 && isScalar(bounds.Range[0]) && isScalar(bounds.Range[1]):
+		case exactly(e, &bounds) && len(bounds.Range) == 2 && isScalar(bounds.Range[0]) &&
+			isScalar(bounds.Range[1]):
 			list = append(list, span{bounds.Range[0], bounds.Range[1]})
 		case exactly(e, &prefix) && prefix.Prefix.Len != nil && prefix.Prefix.Addr.IsValid():
 			p, err := prefix.Prefix.Addr.Prefix(*prefix.Prefix.Len)
@@ -139,7 +143,8 @@ func numbers[T uint16 | uint32](values []span) ([]rules.Range[T], bool) {
 	list := make([]rules.Range[T], len(values))
 	for i, v := range values {
 		r := &list[i]
-		if json.Unmarshal(v.first, &r.First) != nil || json.Unmarshal(v.last, &r.Last) != nil || r.First > r.Last {
+		if json.Unmarshal(v.first, &r.First) != nil || json.Unmarshal(v.last, &r.Last) != nil ||
+			r.First > r.Last {
 			return nil, false
 		}
 	}
@@ -194,15 +199,21 @@ func interfaceMatch(out, not bool, values []span) []rules.Match {
 		}
 		m.Names = append(m.Names, rules.InterfaceName{Name: base, Prefix: isPrefix})
 	}
-	slices.SortFunc(m.Names, func(a, b rules.InterfaceName) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(m.Names, func(a, b rules.InterfaceName) int {
+		return strings.Compare(a.String(), b.String())
+	})
 	return []rules.Match{m}
 }
 
 func markMatch(conntrack, not bool, marks []rules.Range[uint32]) []rules.Match {
 	if len(marks) == 1 && marks[0].IsSingle() {
-		return []rules.Match{rules.MatchMark{Conntrack: conntrack, Not: not, Value: marks[0].First, Mask: ^uint32(0)}}
+		return []rules.Match{rules.MatchMark{
+			Conntrack: conntrack, Not: not, Value: marks[0].First, Mask: ^uint32(0),
+		}}
 	}
-	return []rules.Match{rules.MatchMarkRange{Conntrack: conntrack, Not: not, Values: rules.Normalise(marks)}}
+	return []rules.Match{rules.MatchMarkRange{
+		Conntrack: conntrack, Not: not, Values: rules.Normalise(marks),
+	}}
 }
 
 func addressMatch(key string, not bool, values []span) []rules.Match {
@@ -225,7 +236,9 @@ func addressMatch(key string, not bool, values []span) []rules.Match {
 		}
 		ranges = append(ranges, r)
 	}
-	return []rules.Match{rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(ranges)}}
+	return []rules.Match{rules.MatchAddr{
+		Side: side, Not: not, Ranges: rules.NormaliseAddrs(ranges),
+	}}
 }
 
 // portMatch decodes a port match: of tcp or udp, which restricts the rule to the protocol, or of
@@ -291,12 +304,15 @@ func maskedMatch(op string, left, right json.RawMessage) []rules.Match {
 	}
 	var mask, value uint32
 	if op != "==" && op != "!=" || !exactly(left, &and) || len(and.Operands) != 2 ||
-		json.Unmarshal(and.Operands[1], &mask) != nil || json.Unmarshal(right, &value) != nil || string(right) == "null" {
+		json.Unmarshal(and.Operands[1], &mask) != nil || json.Unmarshal(right, &value) != nil ||
+		string(right) == "null" {
 		return nil
 	}
 	key := keyOf(and.Operands[0])
 	if key != "meta mark" && key != "ct mark" || value&^mask != 0 {
 		return nil
 	}
-	return []rules.Match{rules.MatchMark{Conntrack: key == "ct mark", Not: op == "!=", Value: value, Mask: mask}}
+	return []rules.Match{rules.MatchMark{
+		Conntrack: key == "ct mark", Not: op == "!=", Value: value, Mask: mask,
+	}}
 }

@@ -130,7 +130,8 @@ func TestListingIsWhatTheKernelHolds(t *testing.T) {
 				return
 			}
 		}
-		t.Errorf("%s at %s: %s, want %s; the kernel holds\n%sand listed is\n%s", rule, hook, result.Verdict(true), want, held, listed)
+		t.Errorf("%s at %s: %s, want %s; the kernel holds\n%sand listed is\n%s", rule, hook,
+			result.Verdict(true), want, held, listed)
 	}
 	for _, hook := range []string{"output", "prerouting"} {
 		for _, rule := range knownRules {
@@ -150,9 +151,12 @@ func TestWhatIsNoListing(t *testing.T) {
 		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`: "object 1, metainfo: version 2 of the format: want 1",
 		`{"nftables":[{"table":[]}]}`:                           "object 1, table: ",
 		`{"nftables":[{"element":{}}]}`:                         "elements apart from their set",
-		`{"nftables":[` + table + `{"chain":{"family":"ip","table":"t","name":"c","hook":"output"}}]}`:                     "no type or no priority",
-		`{"nftables":[` + table + `{"chain":{"family":"ip","table":"t","name":"c","type":"x","hook":"output","prio":0}}]}`: `type "x" is not known`,
-		`{"nftables":[` + table + `{"chain":{"family":"ip","table":"t","name":"c","type":"nat","hook":"x","prio":0}}]}`:    `hook "x" is not known`,
+		`{"nftables":[` + table +
+			`{"chain":{"family":"ip","table":"t","name":"c","hook":"output"}}]}`: "no type or no priority",
+		`{"nftables":[` + table +
+			`{"chain":{"family":"ip","table":"t","name":"c","type":"x","hook":"output","prio":0}}]}`: `type "x" is not known`,
+		`{"nftables":[` + table +
+			`{"chain":{"family":"ip","table":"t","name":"c","type":"nat","hook":"x","prio":0}}]}`: `hook "x" is not known`,
 		`{"nftables":[` + table + `{"chain":{"family":"ip","table":"t","name":"c"}},` +
 			`{"chain":{"family":"ip","table":"t","name":"c"}}]}`: "listed twice",
 		`{"nftables":[` + table + `{"chain":{"family":"ip","table":"t","name":"c"}},` +
@@ -161,7 +165,8 @@ func TestWhatIsNoListing(t *testing.T) {
 			`{"rule":{"family":"ip","table":"t","chain":"c","expr":[{"jump":{"target":"c"}}]}}]}`: "a loop",
 	} {
 		l, err := nftjson.Parse("file", strings.NewReader(text))
-		if err == nil || !strings.Contains(err.Error(), says) || !strings.HasPrefix(err.Error(), "file: ") {
+		if err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.HasPrefix(err.Error(), "file: ") {
 			t.Errorf("%s: %+v, %v, want %q", text, l, err, says)
 		}
 	}
@@ -179,7 +184,8 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(l.Tables) != 1 || l.Tables[0].Name != "t" || fmt.Sprint(l.Elsewhere) != "[chain netdev dev c at ingress]" ||
+	if len(l.Tables) != 1 || l.Tables[0].Name != "t" ||
+		fmt.Sprint(l.Elsewhere) != "[chain netdev dev c at ingress]" ||
 		fmt.Sprint(l.Undecided) != "[whether chain ip t c runs before conntrack is not listed]" {
 		t.Errorf("%+v", l)
 	}
@@ -188,21 +194,27 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 // A statement that nft cannot write is null, and one of iptables-nft is xt: both may do anything.
 func TestStatementsThatAreNotKnown(t *testing.T) {
 	for _, statement := range []string{
-		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`, `{"drop":null,"accept":null}`, "{}",
-		`{"redirect":{"port":80,"flags":"random"}}`, `{"redirect":{"port":0}}`, `{"tproxy":{"port":80,"family":"ip"}}`,
-		`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"|":[{"meta":{"key":"mark"}},1]}}}`, `{"jump":{}}`,
-		`{"mangle":{"key":{"ct":{"key":"zone","dir":"original"}},"value":1}}`, `{"log":{"queue-threshold":1}}`, `{"continue":null}`,
+		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`,
+		`{"drop":null,"accept":null}`, "{}",
+		`{"redirect":{"port":80,"flags":"random"}}`, `{"redirect":{"port":0}}`,
+		`{"tproxy":{"port":80,"family":"ip"}}`,
+		`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"|":[{"meta":{"key":"mark"}},1]}}}`,
+		`{"jump":{}}`,
+		`{"mangle":{"key":{"ct":{"key":"zone","dir":"original"}},"value":1}}`,
+		`{"log":{"queue-threshold":1}}`, `{"continue":null}`,
 		`{"match":{"op":"==","left":{"numgen":{"mode":"inc","mod":2}},"right":0}}`,
 	} {
-		l, err := nftjson.Parse("file", strings.NewReader(`{"nftables":[{"table":{"family":"ip","name":"t"}},`+
-			`{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"output","prio":0}},`+
-			`{"rule":{"family":"ip","table":"t","chain":"c","expr":[`+statement+`]}}]}`))
+		l, err := nftjson.Parse("file",
+			strings.NewReader(`{"nftables":[{"table":{"family":"ip","name":"t"}},`+
+				`{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"output","prio":0}},`+
+				`{"rule":{"family":"ip","table":"t","chain":"c","expr":[`+statement+`]}}]}`))
 		if err != nil {
 			t.Errorf("%s: %v", statement, err)
 			continue
 		}
 		actions := l.Tables[0].Chains[0].Rules[0].Actions
-		if u, ok := actions[0].(rules.Unknown); len(actions) != 1 || !ok || u.Effect != rules.Anything {
+		if u, ok := actions[0].(rules.Unknown); len(actions) != 1 || !ok ||
+			u.Effect != rules.Anything {
 			t.Errorf("%s: %v", statement, actions)
 		}
 	}
@@ -217,14 +229,17 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, match string) {
 		text := `{"nftables":[{"table":{"family":"inet","name":"t"}},
 			{"chain":{"family":"inet","table":"t","name":"c","type":"filter","hook":"output","prio":0,"policy":"accept"}},
-			{"rule":{"family":"inet","table":"t","chain":"c","handle":1,"expr":[{"match":` + match + `},{"drop":null}]}}]}`
+			{"rule":{"family":"inet","table":"t","chain":"c","handle":1,"expr":[{"match":` + match +
+			`},{"drop":null}]}}]}`
 		l, err := nftjson.Parse("file", strings.NewReader(text))
 		if err != nil || len(l.Tables) == 0 {
 			return
 		}
 		ruleset := rules.Ruleset{Tables: l.Tables}
 		_ = ruleset.String()
-		for _, packet := range []string{"out tcp 10.244.1.5:40000 > 10.96.0.1:443", "out udp [fd00::5]:1 > [fd00::a]:53"} {
+		for _, packet := range []string{
+			"out tcp 10.244.1.5:40000 > 10.96.0.1:443", "out udp [fd00::5]:1 > [fd00::a]:53",
+		} {
 			p, err := rules.ParsePacket(packet)
 			if err != nil {
 				t.Fatal(err)

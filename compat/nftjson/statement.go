@@ -198,7 +198,10 @@ func (d *decoder) match(body json.RawMessage) {
 	}
 	text := string(body)
 	// Random or changing values are not properties of the packet.
-	for _, word := range []string{"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes", "packets"} {
+	for _, word := range []string{
+		"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes",
+		"packets",
+	} {
 		if strings.Contains(text, word) {
 			d.unknown("match " + text)
 			return
@@ -222,6 +225,8 @@ func (d *decoder) require(matches ...rules.Match) {
 func (d *decoder) hasPorts() bool {
 	return slices.ContainsFunc(d.rule.Matches, func(m rules.Match) bool {
 		p, ok := m.(rules.MatchProtocol)
-		return ok && !p.Not && !slices.ContainsFunc(p.Protocols, func(p rules.Protocol) bool { return !p.HasPorts() })
+		return ok && !p.Not && !slices.ContainsFunc(p.Protocols, func(p rules.Protocol) bool {
+			return !p.HasPorts()
+		})
 	})
 }

@@ -61,7 +61,9 @@ func (r *ruleReader) addressMatch(at, w word, text string, side rules.Side, not 
 		return nil
 	}
 	prefix := netip.PrefixFrom(a, bits)
-	return rules.MatchAddr{Side: side, Not: not, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(prefix)}}
+	return rules.MatchAddr{
+		Side: side, Not: not, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(prefix)},
+	}
 }
 
 // address parses an address of the family. A zone is ignored, because rules cannot match it

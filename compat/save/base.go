@@ -31,7 +31,9 @@ func hooksOf(table string) []rules.Hook {
 	case "raw":
 		return []rules.Hook{rules.Prerouting, rules.Output}
 	case "mangle":
-		return []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting}
+		return []rules.Hook{
+			rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
+		}
 	case "nat":
 		return []rules.Hook{rules.Prerouting, rules.Input, rules.Output, rules.Postrouting}
 	case "filter", "security":
@@ -42,7 +44,8 @@ func hooksOf(table string) []rules.Hook {
 
 // chainNames are the names of the built-in chains by hook.
 var chainNames = [...]string{
-	rules.Prerouting: "PREROUTING", rules.Input: "INPUT", rules.Forward: "FORWARD", rules.Output: "OUTPUT",
+	rules.Prerouting: "PREROUTING", rules.Input: "INPUT", rules.Forward: "FORWARD",
+	rules.Output:      "OUTPUT",
 	rules.Postrouting: "POSTROUTING",
 }
 
@@ -65,7 +68,9 @@ func Base(table string, hook rules.Hook, drop bool) *rules.Base {
 // iptables has no such table.
 func newTable(family rules.Family, name string) (*table, bool) {
 	hooks := hooksOf(name)
-	t := &table{Table: rules.Table{Family: family, Name: name, XTables: true}, named: map[string]*chain{}}
+	t := &table{
+		Table: rules.Table{Family: family, Name: name, XTables: true}, named: map[string]*chain{},
+	}
 	for _, h := range hooks {
 		t.add(&chain{name: chainNames[h], base: Base(name, h, false)})
 	}

@@ -14,7 +14,8 @@ func manyRules(n int) string {
 	var b strings.Builder
 	b.WriteString("*nat\n:ISTIO_OUTPUT - [0:0]\n")
 	for i := range n {
-		fmt.Fprintf(&b, "[12:3456] -A ISTIO_OUTPUT ! -d 10.%d.%d.0/24 -o lo -p tcp -m tcp --dport 443 -m owner --uid-owner 1337 -j RETURN\n", i>>8, i&0xff)
+		fmt.Fprintf(&b,
+			"[12:3456] -A ISTIO_OUTPUT ! -d 10.%d.%d.0/24 -o lo -p tcp -m tcp --dport 443 -m owner --uid-owner 1337 -j RETURN\n", i>>8, i&0xff)
 	}
 	b.WriteString("COMMIT\n")
 	return b.String()
@@ -50,15 +51,17 @@ func BenchmarkParseCommands(b *testing.B) {
 	}
 	lists := "-A INPUT -s " + addresses(64, 10) + " -d " + addresses(64, 20) + "\n"
 	for name, text := range map[string]string{
-		"chains":    repeat("-N c%d\n") + repeat("-X c%d\n"),
-		"rules":     repeat("-A INPUT -m mark --mark %d\n") + repeat("-D INPUT -m mark --mark %d\n"),
+		"chains": repeat("-N c%d\n") + repeat("-X c%d\n"),
+		"rules": repeat(
+			"-A INPUT -m mark --mark %d\n") + repeat("-D INPUT -m mark --mark %d\n"),
 		"at head":   repeat("-I INPUT -m mark --mark %d\n"),
 		"addresses": strings.Repeat(lists, 60),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n"+text+"COMMIT\n")); err != nil {
+				if _, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n"+text+
+					"COMMIT\n")); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -20,14 +20,16 @@ var (
 
 // askedPackets are explained.
 var askedPackets = []string{
-	"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "in tcp 10.1.0.7:40000 > 10.244.1.5:80", "out tcp 127.0.0.1:4000 > 127.0.0.1:80",
+	"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "in tcp 10.1.0.7:40000 > 10.244.1.5:80",
+	"out tcp 127.0.0.1:4000 > 127.0.0.1:80",
 }
 
 // checkBudget holds that questions about rulesets end within their budget.
 func checkBudget(t testing.TB, left, right rules.Ruleset) {
 	t.Helper()
 	boundOfQuestion.Check(t, "deciding", func() {
-		result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right}, diff.Options{Budget: diff.AgentBudget})
+		result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
+			diff.Options{Budget: diff.AgentBudget})
 		if len(result.Undecided) > diff.MostUndecided {
 			t.Errorf("%d things are undecided", len(result.Undecided))
 		}
@@ -52,9 +54,13 @@ func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 	for _, c := range costlyTexts {
 		t.Run(c.says, func(t *testing.T) {
 			var tables []rules.Table
-			boundOfReading.Check(t, "reading", func() { tables = parse(t, rules.IPv4, c.text(many)) })
-			changed := strings.Replace(c.text(many), "COMMIT", "-A OUTPUT -p tcp --dport 443 -j ACCEPT\nCOMMIT", 1)
-			checkBudget(t, rules.Ruleset{Tables: tables}, rules.Ruleset{Tables: parse(t, rules.IPv4, changed)})
+			boundOfReading.Check(t, "reading", func() {
+				tables = parse(t, rules.IPv4, c.text(many))
+			})
+			changed := strings.Replace(c.text(many), "COMMIT",
+				"-A OUTPUT -p tcp --dport 443 -j ACCEPT\nCOMMIT", 1)
+			checkBudget(t, rules.Ruleset{Tables: tables},
+				rules.Ruleset{Tables: parse(t, rules.IPv4, changed)})
 		})
 	}
 }
@@ -67,9 +73,12 @@ func TestCostlyTextsAreDecided(t *testing.T) {
 		}
 		t.Run(c.says, func(t *testing.T) {
 			read := func() diff.Side {
-				return diff.Side{Ruleset: rules.Ruleset{Tables: parse(t, rules.IPv4, c.text(c.atLeast))}}
+				return diff.Side{Ruleset: rules.Ruleset{Tables: parse(t, rules.IPv4,
+					c.text(c.atLeast))}}
 			}
-			result := diff.Decide(read(), read(), diff.Options{Families: []rules.Family{rules.IPv4}, Budget: diff.Budget{Memory: 512 << 20}})
+			result := diff.Decide(read(), read(), diff.Options{
+				Families: []rules.Family{rules.IPv4}, Budget: diff.Budget{Memory: 512 << 20},
+			})
 			if verdict := result.Verdict(true); verdict != diff.Equivalent {
 				t.Errorf("%s: %s", verdict, result.Exhausted)
 			}
@@ -90,7 +99,9 @@ func FuzzDecideWithinBudget(f *testing.F) {
 		}
 		var tables []rules.Table
 		var err error
-		boundOfReading.Check(t, "reading", func() { tables, err = save.Parse(rules.IPv4, "f", strings.NewReader(text)) })
+		boundOfReading.Check(t, "reading", func() {
+			tables, err = save.Parse(rules.IPv4, "f", strings.NewReader(text))
+		})
 		if err != nil {
 			return
 		}
@@ -103,7 +114,8 @@ func FuzzDecideWithinBudget(f *testing.F) {
 func withoutLine(rs rules.Ruleset, text string, line int) rules.Ruleset {
 	lines := strings.Split(text, "\n")
 	at := int(uint(line) % uint(len(lines)))
-	tables, err := save.Parse(rules.IPv4, "f", strings.NewReader(strings.Join(append(lines[:at:at], lines[at+1:]...), "\n")))
+	tables, err := save.Parse(rules.IPv4, "f",
+		strings.NewReader(strings.Join(append(lines[:at:at], lines[at+1:]...), "\n")))
 	if err != nil {
 		return rs
 	}
@@ -122,7 +134,9 @@ func FuzzDecideIstioLogWithinBudget(f *testing.F) {
 		}
 		var log save.IstioLog
 		var err error
-		boundOfReading.Check(t, "reading", func() { log, err = save.ParseIstioLog("f", strings.NewReader(text)) })
+		boundOfReading.Check(t, "reading", func() {
+			log, err = save.ParseIstioLog("f", strings.NewReader(text))
+		})
 		if err != nil {
 			return
 		}

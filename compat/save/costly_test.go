@@ -55,7 +55,9 @@ func (w *costlyWriter) nested(n int, between, last string) {
 // costlyTexts are inputs that were found to take time or memory out of proportion, and others of
 // their kind.
 var costlyTexts = []costlyText{
-	{"chains that jump twice", "nat", func(w *costlyWriter, n int) { w.nested(n, "", "-p tcp --dport 80 -j REDIRECT --to-ports 15001") }, 14},
+	{"chains that jump twice", "nat", func(w *costlyWriter, n int) {
+		w.nested(n, "", "-p tcp --dport 80 -j REDIRECT --to-ports 15001")
+	}, 14},
 	{"a mark that changes nothing between two jumps", "mangle", func(w *costlyWriter, n int) {
 		w.nested(n, "-j MARK --set-xmark 0x0/0x0", "-j DROP")
 	}, 20},
@@ -63,7 +65,8 @@ var costlyTexts = []costlyText{
 		w.nested(n, "-p tcp --dport 5 -j MARK --xor-mark 0x1", "-j DROP")
 	}, 20},
 	{"chance in chains that jump twice", "nat", func(w *costlyWriter, n int) {
-		w.nested(min(n, 64), "", "-m statistic --mode random --probability 0.5 -j REDIRECT --to-ports 15001")
+		w.nested(min(n, 64), "",
+			"-m statistic --mode random --probability 0.5 -j REDIRECT --to-ports 15001")
 	}, 0},
 	{"independent matches that each set a bit", "mangle", func(w *costlyWriter, n int) {
 		for i := range n {
@@ -72,7 +75,8 @@ var costlyTexts = []costlyText{
 	}, 18},
 	{"matches of all kinds that each set bits", "mangle", func(w *costlyWriter, n int) {
 		for range n {
-			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %s -j MARK --xor-mark 0x%x", w.prefix(), w.prefix(), w.portRange(), w.Uint32())
+			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %s -j MARK --xor-mark 0x%x", w.prefix(),
+				w.prefix(), w.portRange(), w.Uint32())
 		}
 	}, 0},
 	{"rules that each set another mark", "mangle", func(w *costlyWriter, n int) {
@@ -83,13 +87,15 @@ var costlyTexts = []costlyText{
 	{"marks that depend on marks", "mangle", func(w *costlyWriter, n int) {
 		for range n {
 			mask := w.Uint32()
-			w.line("-A OUTPUT -m mark --mark 0x%x/0x%x -j MARK --xor-mark 0x%x", w.Uint32()&mask, mask, w.Uint32())
+			w.line("-A OUTPUT -m mark --mark 0x%x/0x%x -j MARK --xor-mark 0x%x", w.Uint32()&mask,
+				mask, w.Uint32())
 		}
 	}, 0},
 	{"marks that are saved and restored", "mangle", func(w *costlyWriter, n int) {
 		for range n {
 			w.line("-A OUTPUT -d %s -j CONNMARK --restore-mark", w.prefix())
-			w.line("-A OUTPUT -s %s -j CONNMARK --save-mark --nfmask 0x%x --ctmask 0x%x", w.prefix(), w.Uint32(), w.Uint32())
+			w.line("-A OUTPUT -s %s -j CONNMARK --save-mark --nfmask 0x%x --ctmask 0x%x",
+				w.prefix(), w.Uint32(), w.Uint32())
 		}
 	}, 0},
 	{"lists of sources and destinations", "nat", func(w *costlyWriter, n int) {
@@ -123,7 +129,8 @@ var costlyTexts = []costlyText{
 	}, 300},
 	{"destinations", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
-			w.line("-A OUTPUT -p tcp -d 10.1.%d.%d -j DNAT --to-destination %s:%d", i>>8&0xff, i&0xff, w.address(), i%65000+1)
+			w.line("-A OUTPUT -p tcp -d 10.1.%d.%d -j DNAT --to-destination %s:%d", i>>8&0xff,
+				i&0xff, w.address(), i%65000+1)
 		}
 	}, 500},
 	{"destinations that are ranges", "nat", func(w *costlyWriter, n int) {
@@ -166,8 +173,12 @@ var costlyTexts = []costlyText{
 	}, 0},
 	{"rules of all kinds", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
-			target := []string{"ACCEPT", "RETURN", "REDIRECT --to-ports 15001", "DNAT --to-destination " + w.address()}[i%4]
-			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %d -j %s", w.prefix(), w.prefix(), w.IntN(1<<16), target)
+			target := []string{
+				"ACCEPT", "RETURN", "REDIRECT --to-ports 15001",
+				"DNAT --to-destination " + w.address(),
+			}[i%4]
+			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %d -j %s", w.prefix(), w.prefix(),
+				w.IntN(1<<16), target)
 		}
 	}, 0},
 	{"a long rule that is met again and again", "mangle", func(w *costlyWriter, n int) {

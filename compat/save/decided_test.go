@@ -87,8 +87,10 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 				for _, c := range r.Classes {
 					for _, o := range []diff.Outcome{c.Outcome.Left, c.Outcome.Right} {
 						goes := o.Fate.Dropped || o.Fate.Captured() || o.Fate.DNATAddr.IsValid()
-						if o.Decided == nil && (o.Reason == "" || goes && strings.HasPrefix(o.Reason, "no ")) {
-							t.Errorf("%s: %q is named for what decided: %s", c.Witness, o.Reason, o.Fate)
+						if o.Decided == nil && (o.Reason == "" ||
+							goes && strings.HasPrefix(o.Reason, "no ")) {
+							t.Errorf("%s: %q is named for what decided: %s", c.Witness, o.Reason,
+								o.Fate)
 						}
 					}
 				}
@@ -138,7 +140,8 @@ func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
 					switch m := m.(type) {
 					case rules.MatchAddr:
 						for _, a := range m.Ranges {
-							if !a.From().IsUnspecified() && !a.From().IsMulticast() && len(addresses) < most {
+							if !a.From().IsUnspecified() && !a.From().IsMulticast() &&
+								len(addresses) < most {
 								addresses[a.From()] = true
 							}
 						}
@@ -158,8 +161,10 @@ func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
 		for port := range ports {
 			for _, protocol := range []rules.Protocol{rules.TCP, rules.UDP, rules.SCTP} {
 				in := rules.Packet{
-					Hook: rules.Prerouting, InInterface: "eth0", Protocol: protocol, Source: netip.AddrPortFrom(other, 40000),
-					Destination: netip.AddrPortFrom(a, port), InAddress: own, SourceType: rules.Unicast,
+					Hook: rules.Prerouting, InInterface: "eth0", Protocol: protocol,
+					Source:      netip.AddrPortFrom(other, 40000),
+					Destination: netip.AddrPortFrom(a, port), InAddress: own,
+					SourceType: rules.Unicast,
 				}
 				in.DestinationType = rules.Unicast
 				if a == own || a.IsLoopback() {

@@ -94,7 +94,8 @@ func wantPlaces(t *testing.T, err error, text string) {
 	if e.Column == 0 && strings.HasPrefix(strings.TrimSpace(line), "{") {
 		return
 	}
-	if e.Column < 1 || e.Column > len(line)+1 || !strings.HasPrefix(line[e.Column-1:], e.Token) && !strings.Contains(e.Token, " ") {
+	if e.Column < 1 || e.Column > len(line)+1 ||
+		!strings.HasPrefix(line[e.Column-1:], e.Token) && !strings.Contains(e.Token, " ") {
 		t.Fatalf("%+v is not in %q", e, line)
 	}
 }

@@ -25,7 +25,9 @@ func tablesWith(rich bool) *rapid.Generator[[]rules.Table] {
 
 func drawTables(t *rapid.T, rich bool) []rules.Table {
 	family := rapid.SampledFrom([]rules.Family{rules.IPv4, rules.IPv6}).Draw(t, "family")
-	names := rapid.Permutation([]string{"raw", "mangle", "nat", "filter", "security"}).Draw(t, "tables")
+	names := rapid.Permutation([]string{
+		"raw", "mangle", "nat", "filter", "security",
+	}).Draw(t, "tables")
 	var tables []rules.Table
 	for _, name := range names[:rapid.IntRange(1, len(names)).Draw(t, "number of tables")] {
 		g := generator{family: family, table: name, rich: rich}
@@ -59,7 +61,9 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	for _, hook := range builtIn[g.table] {
 		// nat's chains cannot drop.
 		drop := g.table != "nat" && rapid.Bool().Draw(t, "drop")
-		table.Chains = append(table.Chains, rules.Chain{Name: builtInNames[hook], Base: save.Base(g.table, hook, drop)})
+		table.Chains = append(table.Chains, rules.Chain{
+			Name: builtInNames[hook], Base: save.Base(g.table, hook, drop),
+		})
 	}
 	hooks := len(table.Chains)
 	users := rapid.IntRange(0, 3).Draw(t, "chains")
@@ -92,7 +96,9 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 			r.Matches = append(r.Matches, draw())
 		}
 	}
-	at := func(hooks ...rules.Hook) bool { return c.Base == nil || slices.Contains(hooks, c.Base.Hook) }
+	at := func(hooks ...rules.Hook) bool {
+		return c.Base == nil || slices.Contains(hooks, c.Base.Hook)
+	}
 	if at(rules.Prerouting, rules.Input, rules.Forward) {
 		add("in", func() rules.Match { return g.device(t, false) })
 	}
@@ -102,11 +108,16 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	add("source", func() rules.Match { return g.addresses(t, rules.Source) })
 	add("second source", func() rules.Match { return g.addresses(t, rules.Source) })
 	add("destination", func() rules.Match { return g.addresses(t, rules.Destination) })
-	protocol := rapid.SampledFrom([]rules.Protocol{0, rules.TCP, rules.UDP, rules.SCTP, 200, g.icmp()}).Draw(t, "protocol")
+	protocol := rapid.SampledFrom([]rules.Protocol{
+		0, rules.TCP, rules.UDP, rules.SCTP, 200, g.icmp(),
+	}).Draw(t, "protocol")
 	hasPorts := protocol == rules.TCP || protocol == rules.UDP
 	if protocol != 0 {
-		not := !hasPorts && protocol != rules.ICMP && protocol != rules.ICMPv6 && rapid.Bool().Draw(t, "not")
-		r.Matches = append(r.Matches, rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{protocol}})
+		not := !hasPorts && protocol != rules.ICMP && protocol != rules.ICMPv6 &&
+			rapid.Bool().Draw(t, "not")
+		r.Matches = append(r.Matches, rules.MatchProtocol{
+			Not: not, Protocols: []rules.Protocol{protocol},
+		})
 	}
 	if hasPorts {
 		add("source port", func() rules.Match { return ports(t, rules.Source) })
@@ -116,7 +127,11 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	if protocol == rules.TCP {
 		add("flags", func() rules.Match {
 			flags := rapid.Uint8Range(0, 63)
-			return rules.MatchTCPFlags{Not: rapid.Bool().Draw(t, "not"), Mask: rules.TCPFlags(1 + flags.Draw(t, "mask")%63), Value: rules.TCPFlags(flags.Draw(t, "value"))}
+			return rules.MatchTCPFlags{
+				Not:   rapid.Bool().Draw(t, "not"),
+				Mask:  rules.TCPFlags(1 + flags.Draw(t, "mask")%63),
+				Value: rules.TCPFlags(flags.Draw(t, "value")),
+			}
 		})
 	}
 	if free || c.Base != nil && (c.Base.Hook == rules.Output || c.Base.Hook == rules.Postrouting) {
@@ -126,7 +141,10 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	add("mark", func() rules.Match { return mark(t, false) })
 	add("connection mark", func() rules.Match { return mark(t, true) })
 	add("state", func() rules.Match {
-		return rules.MatchState{Not: rapid.Bool().Draw(t, "not"), States: rules.StateSet(rapid.Uint8Range(1, 31).Draw(t, "states"))}
+		return rules.MatchState{
+			Not:    rapid.Bool().Draw(t, "not"),
+			States: rules.StateSet(rapid.Uint8Range(1, 31).Draw(t, "states")),
+		}
 	})
 	if g.rich {
 		g.addRich(t, &r, protocol, free)
@@ -135,14 +153,21 @@ func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rule
 	r.Actions = append([]rules.Action{rules.Count{}}, g.target(t, c, targets, hasPorts, free)...)
 	r.Comment = rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[ -~]{1,40}`)).Draw(t, "comment")
 	if rapid.Bool().Draw(t, "hits") {
-		r.Hits = rules.Hits{Packets: rapid.Uint64().Draw(t, "packets"), Bytes: rapid.Uint64().Draw(t, "bytes")}
+		r.Hits = rules.Hits{
+			Packets: rapid.Uint64().Draw(t, "packets"), Bytes: rapid.Uint64().Draw(t, "bytes"),
+		}
 	}
 	return r
 }
 
 func (g *generator) device(t *rapid.T, out bool) rules.Match {
-	name := rules.InterfaceName{Name: rapid.StringMatching(`[a-z][a-z0-9.-]{0,13}`).Draw(t, "name"), Prefix: rapid.Bool().Draw(t, "prefix")}
-	return rules.MatchInterface{Out: out, Not: rapid.Bool().Draw(t, "not"), Names: []rules.InterfaceName{name}}
+	name := rules.InterfaceName{
+		Name:   rapid.StringMatching(`[a-z][a-z0-9.-]{0,13}`).Draw(t, "name"),
+		Prefix: rapid.Bool().Draw(t, "prefix"),
+	}
+	return rules.MatchInterface{
+		Out: out, Not: rapid.Bool().Draw(t, "not"), Names: []rules.InterfaceName{name},
+	}
 }
 
 func (g *generator) addresses(t *rapid.T, side rules.Side) rules.Match {
@@ -163,7 +188,9 @@ func (g *generator) addresses(t *rapid.T, side rules.Side) rules.Match {
 		}
 		r = netipx.IPRangeFrom(a, b)
 	}
-	return rules.MatchAddr{Side: side, Not: rapid.Bool().Draw(t, "not"), Ranges: []netipx.IPRange{r}}
+	return rules.MatchAddr{
+		Side: side, Not: rapid.Bool().Draw(t, "not"), Ranges: []netipx.IPRange{r},
+	}
 }
 
 // anyPorts is a range of ports, but not of all.
@@ -178,11 +205,14 @@ var anyPorts = rapid.Custom(func(t *rapid.T) rules.PortRange {
 
 func ports(t *rapid.T, side rules.Side) rules.Match {
 	list := rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "ports")
-	return rules.MatchPort{Side: side, Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list)}
+	return rules.MatchPort{
+		Side: side, Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list),
+	}
 }
 
 func owner(t *rapid.T, group bool) rules.Match {
-	a, b := rapid.Uint32Range(0, 1<<32-2).Draw(t, "id"), rapid.Uint32Range(0, 1<<32-2).Draw(t, "last id")
+	a, b := rapid.Uint32Range(0, 1<<32-2).Draw(t, "id"),
+		rapid.Uint32Range(0, 1<<32-2).Draw(t, "last id")
 	if rapid.Bool().Draw(t, "single") {
 		b = a
 	}
@@ -197,16 +227,25 @@ func owner(t *rapid.T, group bool) rules.Match {
 
 func mark(t *rapid.T, conntrack bool) rules.Match {
 	mask := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32()).Draw(t, "mask")
-	return rules.MatchMark{Conntrack: conntrack, Not: rapid.Bool().Draw(t, "not"), Value: rapid.Uint32().Draw(t, "value"), Mask: mask}
+	return rules.MatchMark{
+		Conntrack: conntrack, Not: rapid.Bool().Draw(t, "not"),
+		Value: rapid.Uint32().Draw(t, "value"), Mask: mask,
+	}
 }
 
 // target draws what the rule does, or nothing.
-func (g *generator) target(t *rapid.T, c *rules.Chain, targets []rules.Chain, hasPorts, free bool) []rules.Action {
+func (g *generator) target(
+	t *rapid.T, c *rules.Chain, targets []rules.Chain, hasPorts, free bool,
+) []rules.Action {
 	port := rapid.Uint16Range(1, 65535).Draw(t, "to port")
 	mask := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32()).Draw(t, "bits")
 	value := rapid.Uint32().Draw(t, "to value") & mask
 	list := []rules.Action{
-		rules.Return, rules.Accept, rules.Drop, rules.SetMark{Value: value, Mask: mask}, rules.SaveMark{}, rules.RestoreMark{}, nil,
+		rules.Return, rules.Accept, rules.Drop,
+		rules.SetMark{Value: value, Mask: mask},
+		rules.SaveMark{},
+		rules.RestoreMark{},
+		nil,
 	}
 	if g.table == "nat" {
 		list = list[:2] // a verdict DROP is refused there
@@ -251,7 +290,9 @@ func (g *generator) icmp() rules.Protocol {
 func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, free bool) {
 	not := rapid.Bool().Draw(t, "not")
 	list := []rules.Match{
-		rules.MatchStatus{Not: not, Status: rules.Status(rapid.Uint8Range(0, 15).Draw(t, "status"))},
+		rules.MatchStatus{
+			Not: not, Status: rules.Status(rapid.Uint8Range(0, 15).Draw(t, "status")),
+		},
 		rules.MatchDirection{Reply: rapid.Bool().Draw(t, "reply")},
 		rules.MatchState{Not: not, States: rules.States(rules.SNAT, rules.DNAT)},
 		g.addrType(t, not),
@@ -260,7 +301,8 @@ func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, 
 	case rules.TCP, rules.UDP:
 		ports := rules.Normalise(rapid.SliceOfN(anyPorts, 1, 7).Draw(t, "either port"))
 		list = append(list, rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
-			{rules.MatchPort{Side: rules.Source, Ports: ports}}, {rules.MatchPort{Side: rules.Destination, Ports: ports}},
+			{rules.MatchPort{Side: rules.Source, Ports: ports}},
+			{rules.MatchPort{Side: rules.Destination, Ports: ports}},
 		}})
 	case rules.ICMP, rules.ICMPv6:
 		first := rapid.Uint16Range(0, 254).Draw(t, "type") << 8
@@ -268,20 +310,30 @@ func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, 
 		if rapid.Bool().Draw(t, "code") {
 			values = rules.Single(first | rapid.Uint16Range(0, 255).Draw(t, "code"))
 		}
-		list = append(list, rules.MatchICMP{V6: protocol == rules.ICMPv6, Not: not, Values: []rules.Range[uint16]{values}})
+		list = append(list, rules.MatchICMP{
+			V6: protocol == rules.ICMPv6, Not: not, Values: []rules.Range[uint16]{values},
+		})
 	}
 	if free && (g.table == "raw" || g.table == "mangle") {
-		kind := rapid.SampledFrom([]string{"", "loose", "validmark", "loose validmark accept-local"}).Draw(t, "kind")
+		kind := rapid.SampledFrom([]string{
+			"", "loose", "validmark", "loose validmark accept-local",
+		}).Draw(t, "kind")
 		list = append(list, rules.MatchReversePath{Not: not, Kind: kind})
 	}
 	if free && g.table == "mangle" {
-		list = append(list, rules.MatchSocket{Kind: rapid.SampledFrom([]string{"", "nowildcard"}).Draw(t, "socket")})
+		list = append(list,
+			rules.MatchSocket{Kind: rapid.SampledFrom([]string{
+				"", "nowildcard",
+			}).Draw(t, "socket")})
 	}
 	r.Matches = append(r.Matches, rapid.SampledFrom(list).Draw(t, "word"))
 }
 
 func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
-	m := rules.MatchAddrType{Side: rules.Side(rapid.Uint8Range(0, 1).Draw(t, "side")), Not: not, Types: rules.AddrTypes(rules.Local)}
+	m := rules.MatchAddrType{
+		Side: rules.Side(rapid.Uint8Range(0, 1).Draw(t, "side")), Not: not,
+		Types: rules.AddrTypes(rules.Local),
+	}
 	if g.family == rules.IPv4 {
 		m.Types = rules.AddrTypeSet(rapid.Uint16Range(1, 1<<12-1).Draw(t, "types"))
 	}
@@ -293,10 +345,12 @@ func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []
 	bits := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32Range(1, 1<<32-2))
 	a, b, value := bits.Draw(t, "bits"), bits.Draw(t, "other bits"), rapid.Uint32().Draw(t, "value")
 	list := []rules.Action{
-		rules.SetMark{Value: value, Mask: a}, rules.MixMark{Conntrack: true, ConntrackMark: ^a, Xor: value},
+		rules.SetMark{Value: value, Mask: a},
+		rules.MixMark{Conntrack: true, ConntrackMark: ^a, Xor: value},
 	}
 	if a != ^uint32(0) {
-		list = append(list, rules.MixMark{Conntrack: true, Mark: a, ConntrackMark: ^b}, rules.MixMark{Mark: ^a, ConntrackMark: b})
+		list = append(list, rules.MixMark{Conntrack: true, Mark: a, ConntrackMark: ^b},
+			rules.MixMark{Mark: ^a, ConntrackMark: b})
 	}
 	first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
 	if g.family == rules.IPv6 {
@@ -312,10 +366,15 @@ func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []
 		}[g.family]
 		list = append(list, rules.Reject{With: rapid.SampledFrom(with).Draw(t, "with")})
 	case g.table == "nat" && free:
-		list = append(list, rules.RedirectTo{}, rules.DNATTo{Addr: first}, rules.DNATTo{Addr: first, LastAddr: last})
+		list = append(list, rules.RedirectTo{}, rules.DNATTo{
+			Addr: first,
+		}, rules.DNATTo{Addr: first, LastAddr: last})
 		if hasPorts && port < 65535 {
-			list = append(list, rules.RedirectTo{Port: port, Last: port + 1}, rules.DNATPort{Port: port, Last: 65535},
-				rules.DNATTo{Addr: first, Port: port}, rules.DNATTo{Addr: first, LastAddr: last, Port: port, Last: port + 1})
+			list = append(list, rules.RedirectTo{
+				Port: port, Last: port + 1,
+			}, rules.DNATPort{Port: port, Last: 65535},
+				rules.DNATTo{Addr: first, Port: port},
+				rules.DNATTo{Addr: first, LastAddr: last, Port: port, Last: port + 1})
 		}
 	case g.table == "mangle" && hasPorts && free:
 		list = append(list, rules.TProxyDrop{Port: port, Addr: first, Value: value, Mask: a})

@@ -34,7 +34,9 @@ func goldenRuns(t testing.TB) []string {
 func savedTables(t testing.TB, run, variant string) []rules.Table {
 	t.Helper()
 	var tables []rules.Table
-	for family, name := range map[rules.Family]string{rules.IPv4: variant + "-v4.save", rules.IPv6: variant + "-v6.save"} {
+	for family, name := range map[rules.Family]string{
+		rules.IPv4: variant + "-v4.save", rules.IPv6: variant + "-v6.save",
+	} {
 		data, err := os.ReadFile(filepath.Join(run, name))
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +53,9 @@ func savedTables(t testing.TB, run, variant string) []rules.Table {
 func onlyRules(tables []rules.Table) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range tables {
-		table.Chains = slices.DeleteFunc(slices.Clone(table.Chains), func(c rules.Chain) bool { return len(c.Rules) == 0 })
+		table.Chains = slices.DeleteFunc(slices.Clone(table.Chains), func(c rules.Chain) bool {
+			return len(c.Rules) == 0
+		})
 		if len(table.Chains) > 0 {
 			filled.Tables = append(filled.Tables, table)
 		}
@@ -80,7 +84,8 @@ func TestParseRecordedRuns(t *testing.T) {
 			for _, name := range []string{"log-legacy.txt", "log-iptnft.txt"} {
 				text := recorded(t, run, name)
 				if !strings.Contains(text, "Final iptables state") {
-					continue // it was refused before there were rules, or went without a log being kept
+					// it was refused before there were rules, or went without a log being kept
+					continue
 				}
 				wantSame(t, name, want, onlyRules(parseLog(t, text).Tables))
 			}
@@ -97,7 +102,8 @@ func TestParseRecordedDryRuns(t *testing.T) {
 			if err := json.Unmarshal([]byte(recorded(t, run, "rc.json")), &results); err != nil {
 				t.Fatal(err)
 			}
-			l, err := save.ParseIstioLog("dryrun.txt", strings.NewReader(recorded(t, run, "dryrun.txt")))
+			l, err := save.ParseIstioLog("dryrun.txt",
+				strings.NewReader(recorded(t, run, "dryrun.txt")))
 			if results["legacy"][0] != 0.0 {
 				return
 			}
@@ -106,7 +112,8 @@ func TestParseRecordedDryRuns(t *testing.T) {
 			}
 			got := onlyRules(l.Tables)
 			args := recorded(t, run, "args.json")
-			if strings.Contains(args, `"_pre`) || strings.Contains(got.String(), "unknown(") && strings.Contains(args, "daemon") {
+			if strings.Contains(args, `"_pre`) ||
+				strings.Contains(got.String(), "unknown(") && strings.Contains(args, "daemon") {
 				return
 			}
 			wantSame(t, "dryrun.txt", onlyRules(savedTables(t, run, "legacy")), got)

@@ -9,10 +9,11 @@ import (
 
 // A header contains the matches of a rule that need no match module.
 type header struct {
-	given               uint // bits of the options that were there
-	in, out             rules.Match
-	source, destination []rules.Match // one for each rule that is to be; nil, also as an element, for any address
-	list                word          // the last of these lists
+	given   uint // bits of the options that were there
+	in, out rules.Match
+	// one for each rule that is to be; nil, also as an element, for any address
+	source, destination []rules.Match
+	list                word // the last of these lists
 	protocol, fragment  rules.Match
 	other               bool // the rule is for the other family
 }
@@ -35,7 +36,10 @@ var headerOptions = [...]struct {
 	read  func(r *ruleReader, at word, not bool)
 }{
 	{[]string{"-i", "--in-interface", "-o", "--out-interface"}, (*ruleReader).readInterface},
-	{[]string{"-s", "--source", "--src", "-d", "--destination", "--dst"}, (*ruleReader).readAddress},
+	{
+		[]string{"-s", "--source", "--src", "-d", "--destination", "--dst"},
+		(*ruleReader).readAddress,
+	},
 	{[]string{"-p", "--protocol", "--proto"}, (*ruleReader).readProtocol},
 	{[]string{"-f", "--fragment"}, (*ruleReader).readFragment},
 	{[]string{"-m", "--match"}, (*ruleReader).readModule},
@@ -57,7 +61,9 @@ func headerOption(name string) func(r *ruleReader, at word, not bool) {
 // beginsHeaderOption reports whether the text is a prefix of an option of all rules.
 func beginsHeaderOption(text string) bool {
 	for i := range headerOptions {
-		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool { return strings.HasPrefix(name, text) }) {
+		if slices.ContainsFunc(headerOptions[i].names, func(name string) bool {
+			return strings.HasPrefix(name, text)
+		}) {
 			return true
 		}
 	}
@@ -139,7 +145,9 @@ func (r *ruleReader) readInterface(at word, not bool) {
 	case name == "" && !not:
 		// All interfaces match.
 	default:
-		*place = rules.MatchInterface{Out: out, Not: not, Names: []rules.InterfaceName{{Name: name, Prefix: prefix}}}
+		*place = rules.MatchInterface{
+			Out: out, Not: not, Names: []rules.InterfaceName{{Name: name, Prefix: prefix}},
+		}
 	}
 }
 

@@ -24,36 +24,56 @@ func TestHistoriesAreCompared(t *testing.T) {
 		{"a list that nothing writes to", listed, listed, diff.Equivalent},
 		{"a list that both write to", set + "\n" + listed, set + "\n" + listed, diff.Equivalent},
 		{"a list that one side writes to", set + "\n" + listed, listed, diff.Undecidable},
-		{"a write for other packets", set + " -s 10.0.0.0/8\n" + listed, set + "\n" + listed, diff.Undecidable},
 		{
-			"a write before a match that fails", "-A PREROUTING -m recent --set --name a -m mark --mark 7\n" + listed,
-			set + "\n" + listed, diff.Undecidable,
-		},
-		{"a write to another list", "-A PREROUTING -m recent --set --name b\n" + listed, listed, diff.Equivalent},
-		{
-			"a write behind a rule that ends the chain", "-A PREROUTING -p udp -j ACCEPT\n" + set + "\n" + listed, set + "\n" + listed,
+			"a write for other packets", set + " -s 10.0.0.0/8\n" + listed, set + "\n" + listed,
 			diff.Undecidable,
 		},
-		{"a write at input", "-A INPUT -m recent --set --name a\n" + listed, listed, diff.Undecidable},
-		{"an update", "-A PREROUTING -m recent --update --name a\n" + listed, listed, diff.Undecidable},
-		{"--set is always fulfilled", set + " -j DROP", "-A PREROUTING -j DROP", diff.Equivalent},
 		{
-			"counts that rules share by a name", "-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h\n" +
-				"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP",
-			"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP", diff.Undecidable,
+			"a write before a match that fails",
+			"-A PREROUTING -m recent --set --name a -m mark --mark 7\n" + listed,
+			set + "\n" + listed, diff.Undecidable,
 		},
 		{
-			"labels of a connection", "-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
+			"a write to another list", "-A PREROUTING -m recent --set --name b\n" + listed, listed,
+			diff.Equivalent,
+		},
+		{
+			"a write behind a rule that ends the chain",
+			"-A PREROUTING -p udp -j ACCEPT\n" + set + "\n" + listed, set + "\n" + listed,
+			diff.Undecidable,
+		},
+		{
+			"a write at input", "-A INPUT -m recent --set --name a\n" + listed, listed,
+			diff.Undecidable,
+		},
+		{
+			"an update", "-A PREROUTING -m recent --update --name a\n" + listed, listed,
+			diff.Undecidable,
+		},
+		{"--set is always fulfilled", set + " -j DROP", "-A PREROUTING -j DROP", diff.Equivalent},
+		{
+			"counts that rules share by a name",
+			"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h\n" +
+				"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP",
+			"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP",
+			diff.Undecidable,
+		},
+		{
+			"labels of a connection",
+			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
 			"-A PREROUTING -m connlabel --label 1 -j DROP", diff.Undecidable,
 		},
 		{
-			"labels that both set", "-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
+			"labels that both set",
+			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
 			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP", diff.Equivalent,
 		},
 		{
-			"a rate", "-A PREROUTING -j RATEEST --rateest-name r --rateest-interval 250ms --rateest-ewmalog 0.5s\n" +
+			"a rate",
+			"-A PREROUTING -j RATEEST --rateest-name r --rateest-interval 250ms --rateest-ewmalog 0.5s\n" +
 				"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
-			"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP", diff.Undecidable,
+			"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
+			diff.Undecidable,
 		},
 		{"a set, in both", blocked, blocked, diff.Equivalent},
 		{
@@ -65,20 +85,39 @@ func TestHistoriesAreCompared(t *testing.T) {
 		{"the other end", blocked, strings.ReplaceAll(blocked, "src", "dst"), diff.Different},
 		{
 			"a set, negated and reversed", blocked,
-			"-A PREROUTING -m set ! --match-set bad src -j ACCEPT\n-A PREROUTING -j DROP", diff.Equivalent,
+			"-A PREROUTING -m set ! --match-set bad src -j ACCEPT\n-A PREROUTING -j DROP",
+			diff.Equivalent,
 		},
-		{"a set that a rule adds to", "-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, blocked, diff.Undecidable},
+		{
+			"a set that a rule adds to",
+			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, blocked, diff.Undecidable,
+		},
 		{
 			"a set that both add to", "-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked,
 			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, diff.Equivalent,
 		},
-		{"a set that may hold one that a rule adds to", "-A PREROUTING -p udp -j SET --add-set other src\n" + blocked, blocked, diff.Undecidable},
-		{"ports of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP", "-A PREROUTING -p sctp -m multiport --dports 80 -j DROP", diff.Equivalent},
-		{"another port of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP", "-A PREROUTING -p sctp -m sctp --dport 81 -j DROP", diff.Different},
-		{"ports of SCTP are not those of TCP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP", "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP", diff.Different},
+		{
+			"a set that may hold one that a rule adds to",
+			"-A PREROUTING -p udp -j SET --add-set other src\n" + blocked, blocked,
+			diff.Undecidable,
+		},
+		{
+			"ports of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP",
+			"-A PREROUTING -p sctp -m multiport --dports 80 -j DROP", diff.Equivalent,
+		},
+		{
+			"another port of SCTP", "-A PREROUTING -p sctp -m sctp --dport 80 -j DROP",
+			"-A PREROUTING -p sctp -m sctp --dport 81 -j DROP", diff.Different,
+		},
+		{
+			"ports of SCTP are not those of TCP",
+			"-A PREROUTING -p sctp -m sctp --dport 80 -j DROP",
+			"-A PREROUTING -p tcp -m tcp --dport 80 -j DROP", diff.Different,
+		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
-			r := diff.Decide(mangled(t, tc.left), mangled(t, tc.right), diff.Options{Families: []rules.Family{rules.IPv4}})
+			r := diff.Decide(mangled(t, tc.left), mangled(t, tc.right),
+				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.Verdict(true); got != tc.want {
 				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
 			}
@@ -108,13 +147,15 @@ func TestReasonIsThatOfTheFate(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)
 	right := sideOf(t, "nat", redirect)
-	right.Ruleset.Tables = append(right.Ruleset.Tables, mangled(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
+	right.Ruleset.Tables = append(right.Ruleset.Tables,
+		mangled(t, "-A PREROUTING -p tcp -j DROP").Ruleset.Tables...)
 	r := diff.Decide(left, right, diff.Options{Families: []rules.Family{rules.IPv4}})
 	if len(r.Classes) == 0 {
 		t.Fatal("no class")
 	}
 	for _, c := range r.Classes {
-		if o := c.Outcome.Left; o.Fate.Redirect != 0 && (o.Decided == nil || o.Decided.Chain.Name != "PREROUTING") {
+		if o := c.Outcome.Left; o.Fate.Redirect != 0 && (o.Decided == nil ||
+			o.Decided.Chain.Name != "PREROUTING") {
 			t.Errorf("%s: %s: %q", c.Witness, o.Fate, o.Reason)
 		}
 	}
@@ -148,11 +189,19 @@ func TestHelpersAreCompared(t *testing.T) {
 		{"a helper", helper, helper, diff.Equivalent},
 		{"no helper", helper, "", diff.Different},
 		{"another helper", helper, strings.ReplaceAll(helper, "ftp", "sip"), diff.Different},
-		{"a helper behind a zone", "-A PREROUTING -j CT --zone 5\n" + helper, "-A PREROUTING -j CT --zone 5", diff.Equivalent},
-		{"a helper is a template", helper + "\n-A PREROUTING -p tcp -m tcp --dport 21 -j CT --notrack", helper, diff.Equivalent},
+		{
+			"a helper behind a zone", "-A PREROUTING -j CT --zone 5\n" + helper,
+			"-A PREROUTING -j CT --zone 5", diff.Equivalent,
+		},
+		{
+			"a helper is a template",
+			helper + "\n-A PREROUTING -p tcp -m tcp --dport 21 -j CT --notrack", helper,
+			diff.Equivalent,
+		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
-			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right), diff.Options{Families: []rules.Family{rules.IPv4}})
+			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right),
+				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.Verdict(true); got != tc.want {
 				t.Errorf("%s, want %s\n%+v\n%+v", got, tc.want, r.Undecided, r.Classes)
 			}

@@ -76,12 +76,20 @@ var kinds = []kind{
 		{"--dccp-option", "", 1},
 	}},
 	{name: "multiport", match: (*moduleReader).multiport, options: []optionKind{
-		{"--sports", "--source-ports", 1}, {"--dports", "--destination-ports", 1}, {"--ports", "--port", 1},
+		{"--sports", "--source-ports", 1},
+		{"--dports", "--destination-ports", 1},
+		{"--ports", "--port", 1},
 	}},
 	{name: "mark", match: (*moduleReader).matchMark, options: []optionKind{{"--mark", "", 1}}},
-	{name: "connmark", match: (*moduleReader).matchConnmark, options: []optionKind{{"--mark", "", 1}}},
+	{
+		name: "connmark", match: (*moduleReader).matchConnmark,
+		options: []optionKind{{"--mark", "", 1}},
+	},
 	{name: "owner", match: (*moduleReader).owner, options: []optionKind{
-		{"--uid-owner", "", 1}, {"--gid-owner", "", 1}, {"--socket-exists", "", 0}, {"--suppl-groups", "", 0},
+		{"--uid-owner", "", 1},
+		{"--gid-owner", "", 1},
+		{"--socket-exists", "", 0},
+		{"--suppl-groups", "", 0},
 	}},
 	{name: "conntrack", match: (*moduleReader).connection, options: []optionKind{
 		{"--ctstate", "", 1},
@@ -99,7 +107,10 @@ var kinds = []kind{
 		{"--ctrepldstport", "", 1},
 	}},
 	{name: "state", match: (*moduleReader).connection, options: []optionKind{{"--state", "", 1}}},
-	{name: "iprange", match: (*moduleReader).iprange, options: []optionKind{{"--src-range", "", 1}, {"--dst-range", "", 1}}},
+	{
+		name: "iprange", match: (*moduleReader).iprange,
+		options: []optionKind{{"--src-range", "", 1}, {"--dst-range", "", 1}},
+	},
 	{name: "comment", match: (*moduleReader).comments, options: []optionKind{{"--comment", "", 1}}},
 	{name: "addrtype", match: (*moduleReader).addrType, options: []optionKind{
 		{"--src-type", "", 1},
@@ -123,7 +134,11 @@ var targets = []kind{
 	{name: "DROP", target: drops},
 	{name: "RETURN", target: returns},
 	{name: "MARK", target: (*moduleReader).setMark, options: []optionKind{
-		{"--set-xmark", "", 1}, {"--set-mark", "", 1}, {"--and-mark", "", 1}, {"--or-mark", "", 1}, {"--xor-mark", "", 1},
+		{"--set-xmark", "", 1},
+		{"--set-mark", "", 1},
+		{"--and-mark", "", 1},
+		{"--or-mark", "", 1},
+		{"--xor-mark", "", 1},
 	}},
 	{name: "CONNMARK", target: (*moduleReader).connmark, options: []optionKind{
 		{"--set-xmark", "", 1},

@@ -30,7 +30,9 @@ func openKindOf(list []openKind, name string) *kind {
 		if o.name != name {
 			continue
 		}
-		return &kind{name: name, open: true, match: o.match, target: o.target, options: optionsOf(o.options)}
+		return &kind{
+			name: name, open: true, match: o.match, target: o.target, options: optionsOf(o.options),
+		}
 	}
 	return nil
 }
@@ -114,14 +116,29 @@ var openTargets = [...]openKind{
 		--log-ip-options --log-uid --log-macdecode`},
 	{name: "NFLOG", target: (*moduleReader).noAction, options: `--nflog-group= --nflog-range= --nflog-size= --nflog-threshold=
 		--nflog-prefix=`},
-	{name: "ULOG", target: (*moduleReader).noAction, options: "--ulog-nlgroup= --ulog-cprange= --ulog-qthreshold= --ulog-prefix="},
+	{
+		name: "ULOG", target: (*moduleReader).noAction,
+		options: "--ulog-nlgroup= --ulog-cprange= --ulog-qthreshold= --ulog-prefix=",
+	},
 	{name: "TRACE", target: (*moduleReader).noAction, options: ""},
 	{name: "AUDIT", target: (*moduleReader).noAction, options: "--type="},
-	{name: "RATEEST", target: (*moduleReader).measures, options: "--rateest-name= --rateest-interval= --rateest-ewmalog="},
+	{
+		name: "RATEEST", target: (*moduleReader).measures,
+		options: "--rateest-name= --rateest-interval= --rateest-ewmalog=",
+	},
 	{name: "IDLETIMER", target: (*moduleReader).noAction, options: "--timeout= --label= --alarm"},
-	{name: "LED", target: (*moduleReader).noAction, options: "--led-trigger-id= --led-delay= --led-always-blink"},
-	{name: "SNAT", target: (*moduleReader).translatesSource, options: "--to-source= --random --random-fully --persistent"},
-	{name: "MASQUERADE", target: (*moduleReader).translatesSource, options: "--to-ports= --random --random-fully"},
+	{
+		name: "LED", target: (*moduleReader).noAction,
+		options: "--led-trigger-id= --led-delay= --led-always-blink",
+	},
+	{
+		name: "SNAT", target: (*moduleReader).translatesSource,
+		options: "--to-source= --random --random-fully --persistent",
+	},
+	{
+		name: "MASQUERADE", target: (*moduleReader).translatesSource,
+		options: "--to-ports= --random --random-fully",
+	},
 	{name: "NETMAP", options: "--to="},
 	{name: "SET", target: (*moduleReader).changesSet, options: `--add-set== --del-set== --map-set== --timeout= --exist --map-mark --map-prio
 		--map-queue`},

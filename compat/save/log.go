@@ -118,7 +118,8 @@ func stageOf(e *logEntry) stage {
 			return input6
 		}
 		return input
-	case strings.HasPrefix(title, "Running ") && strings.Contains(title, "tables") && strings.HasSuffix(title, "the following input:"):
+	case strings.HasPrefix(title, "Running ") && strings.Contains(title, "tables") &&
+		strings.HasSuffix(title, "the following input:"):
 		if strings.Contains(title, "ip6tables") {
 			return input6
 		}
@@ -133,7 +134,8 @@ func stageOf(e *logEntry) stage {
 
 // isNative reports whether an entry belongs to a run that writes nftables rules.
 func isNative(title string) bool {
-	return strings.HasPrefix(title, "native nftables enabled") || title == "Istio nftables environment:" ||
+	return strings.HasPrefix(title, "native nftables enabled") ||
+		title == "Istio nftables environment:" ||
 		title == "nftables rules programmed:"
 }
 
@@ -200,7 +202,8 @@ func (r *istioRun) addSaved(e *logEntry, s stage) {
 		}
 	case e.level == "" && isSave(title):
 		r.final[familyOf(title)] = e
-	case r.saving != rules.Inet && title == "Command output:" && r.stage < final && r.stage >= input:
+	case r.saving != rules.Inet && title == "Command output:" && r.stage < final &&
+		r.stage >= input:
 		r.final[r.saving] = e
 	}
 	r.saving = rules.Inet
@@ -242,15 +245,19 @@ const howToLog = "as kubectl logs POD -c istio-init prints it"
 func (r *istioRun) unreadable(file string, log string, entries []logEntry) error {
 	start, _, _ := strings.Cut(log, "\n")
 	of := func(e *logEntry, want string) error {
-		return &SyntaxError{File: file, Line: e.lines[0].number, Column: max(e.lines[0].before, -1) + 1, Token: e.title(), Want: want}
+		return &SyntaxError{
+			File: file, Line: e.lines[0].number, Column: max(e.lines[0].before, -1) + 1,
+			Token: e.title(), Want: want,
+		}
 	}
 	switch {
 	case len(entries) == 0:
 		want := "an entry of the log of istio-init, " + howToLog + looksLike(log)
 		return &SyntaxError{File: file, Line: 1, Column: 1, Token: start, Want: want}
 	case r.native != nil:
-		return of(r.native, "a run with iptables; of one with native nftables the log shows no rules that can be read: "+
-			"read those in the namespace")
+		return of(r.native,
+			"a run with iptables; of one with native nftables the log shows no rules that can be read: "+
+				"read those in the namespace")
 	case len(r.final) == 0 && len(r.input) == 0 && r.failure() != "":
 		return of(r.last, "a run that came to the rules: this one failed before")
 	case len(r.final) == 0 && len(r.input) == 0 && r.stage == noStage:
@@ -258,7 +265,8 @@ func (r *istioRun) unreadable(file string, log string, entries []logEntry) error
 	case len(r.final) == 0 && len(r.input) == 0:
 		return of(r.last, "rules after it: the log ends before it shows any")
 	case len(r.final) == 0 && r.failure() != "":
-		return of(r.last, "the final state before it: of a run that failed, nothing else says what it left")
+		return of(r.last,
+			"the final state before it: of a run that failed, nothing else says what it left")
 	case isEnabled(r.configured("ENABLE_INBOUND_IPV6")) && r.final[rules.IPv6] == nil &&
 		r.input[rules.IPv6] == nil:
 		return of(r.last, "the rules of IPv6 after it, because the run captures IPv6")

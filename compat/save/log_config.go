@@ -135,7 +135,8 @@ func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	v, found := c.values[key]
 	if !found {
 		var none T
-		c.faults = append(c.faults, fmt.Errorf("%s:%d: the configuration does not say %s", c.file, c.title, key))
+		c.faults = append(c.faults,
+			fmt.Errorf("%s:%d: the configuration does not say %s", c.file, c.title, key))
 		return none
 	}
 	value, err := parse(v.text)
@@ -158,7 +159,9 @@ func readOr[T any](c *configReader, key string, parse func(string) (T, error), a
 // dnsServers reads "[10.96.0.10 10.96.0.11],[fd00::a]": those of IPv4 and those of IPv6.
 func dnsServers(text string) ([]netip.Addr, error) {
 	var servers []netip.Addr
-	for field := range strings.FieldsFuncSeq(text, func(c rune) bool { return strings.ContainsRune("[], ", c) }) {
+	for field := range strings.FieldsFuncSeq(text, func(c rune) bool {
+		return strings.ContainsRune("[], ", c)
+	}) {
 		a, err := rules.ParseServer(field)
 		if err != nil {
 			return nil, err

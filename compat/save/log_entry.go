@@ -31,8 +31,12 @@ func (e *logEntry) message() string {
 var (
 	linePrefix = lazyPattern{expression: `^(?:\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
-	entryPrefix  = lazyPattern{expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`}
-	copiedPrefix = lazyPattern{expression: `^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+(debug|info|warn|error|fatal)[ \t]+`}
+	entryPrefix = lazyPattern{
+		expression: `^(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z\t)?(debug|info|warn|error|fatal)\t(?:[^\t]*\t)*`,
+	}
+	copiedPrefix = lazyPattern{
+		expression: `^( *)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z[ \t]+(debug|info|warn|error|fatal)[ \t]+`,
+	}
 )
 
 // A lazyPattern is compiled when it is first used: most commands read no log, and to compile the

@@ -39,7 +39,8 @@ func placedRules(tables []rules.Table) []string {
 	for _, t := range tables {
 		for _, c := range t.Chains {
 			for _, r := range c.Rules {
-				list = append(list, fmt.Sprintf("%d: %s %s %s %s", r.Line, t.Family, t.Name, c.Name, r.String()))
+				list = append(list,
+					fmt.Sprintf("%d: %s %s %s %s", r.Line, t.Family, t.Name, c.Name, r.String()))
 			}
 		}
 	}
@@ -61,7 +62,8 @@ func TestParseLogOfARunThatApplied(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if l.DryRun || l.FromInput || l.Failure != "" || l.NoRedirect != nil {
-		t.Errorf("dry run %t, from input %t, failure %q, %v", l.DryRun, l.FromInput, l.Failure, l.NoRedirect)
+		t.Errorf("dry run %t, from input %t, failure %q, %v", l.DryRun, l.FromInput, l.Failure,
+			l.NoRedirect)
 	}
 	want := rules.DefaultRedirect()
 	want.Mode = rules.ModeTProxy
@@ -69,15 +71,22 @@ func TestParseLogOfARunThatApplied(t *testing.T) {
 	want.InboundPorts.All = true
 	want.InboundExcludePorts = rules.Singles[uint16](15090, 15021)
 	want.OwnerGroupsExclude = rules.Singles[uint32](202)
-	want.OutboundCIDRs.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	want.OutboundCIDRs.Prefixes = []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"),
+	}
 	want.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 	want.OutboundPorts = rules.Singles[uint16](443)
 	want.OutboundExcludePorts = rules.Singles[uint16](5432)
 	want.RerouteInterfaces = []rules.InterfaceName{{Name: "eth1"}}
 	want.ExcludeInterfaces = []rules.InterfaceName{{Name: "net1"}}
 	want.DropInvalid, want.IPv6, want.DNS.Capture = true, true, true
-	want.DNS.Servers = []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00::a")}
-	if diff := cmp.Diff(&want, l.Redirect, exportAll, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	want.DNS.Servers = []netip.Addr{
+		netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("10.96.0.11"),
+		netip.MustParseAddr("fd00::a"),
+	}
+	if diff := cmp.Diff(&want, l.Redirect, exportAll, cmp.Comparer(func(a, b netip.Prefix) bool {
+		return a == b
+	})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -91,8 +100,10 @@ func TestParseLogOfARunThatFailed(t *testing.T) {
 	if l.DryRun || l.FromInput || l.Failure != "exit status 1\niptables-restore: line 2 failed" {
 		t.Errorf("dry run %t, from input %t, failure %q", l.DryRun, l.FromInput, l.Failure)
 	}
-	if l.Redirect != nil || !strings.Contains(l.NoRedirect.Error(), `test.log:6: PROXY_UID: "nobody-knows" is not a numeric id`) ||
-		!strings.Contains(l.NoRedirect.Error(), "test.log:4: the configuration does not say PROXY_TUNNEL_PORT") {
+	if l.Redirect != nil || !strings.Contains(l.NoRedirect.Error(),
+		`test.log:6: PROXY_UID: "nobody-knows" is not a numeric id`) ||
+		!strings.Contains(l.NoRedirect.Error(),
+			"test.log:4: the configuration does not say PROXY_TUNNEL_PORT") {
 		t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
 	}
 }
@@ -120,7 +131,8 @@ func TestParseLogOfADryRun(t *testing.T) {
 			}
 			if !l.DryRun || !l.FromInput || l.Failure != "" || l.Redirect != nil ||
 				l.NoRedirect.Error() != "test.log: the log does not show the configuration" {
-				t.Errorf("dry run %t, from input %t, failure %q, %v, %v", l.DryRun, l.FromInput, l.Failure, l.Redirect, l.NoRedirect)
+				t.Errorf("dry run %t, from input %t, failure %q, %v, %v", l.DryRun, l.FromInput,
+					l.Failure, l.Redirect, l.NoRedirect)
 			}
 		})
 	}
@@ -137,13 +149,21 @@ func TestParseLogInAllForms(t *testing.T) {
 		return b.String()
 	}
 	for name, text := range map[string]string{
-		"as a file of Windows":           strings.ReplaceAll(applied, "\n", "\r\n"),
-		"with the place in the source":   strings.ReplaceAll(applied, "\tinfo\t", "\tinfo\tinstall\tcapture/run.go:210\t"),
-		"with kubectl's time":            eachLine(func(l string) string { return "2026-01-01T00:00:00.123456789+02:00 " + l }),
-		"with kubectl's prefix":          eachLine(func(l string) string { return "[pod/web-0/istio-init] " + l }),
-		"with kubectl's prefix and time": eachLine(func(l string) string { return "[pod/web-0/istio-init] 2026-01-01T00:00:00Z " + l }),
-		"without its beginning":          eachLineFrom(applied, 41),
-		"with debug output":              applied + "2026-01-01T00:00:01.000000Z\tdebug\tCommand output: \n*nat\nnonsense\n",
+		"as a file of Windows": strings.ReplaceAll(applied, "\n", "\r\n"),
+		"with the place in the source": strings.ReplaceAll(applied, "\tinfo\t",
+			"\tinfo\tinstall\tcapture/run.go:210\t"),
+		"with kubectl's time": eachLine(func(l string) string {
+			return "2026-01-01T00:00:00.123456789+02:00 " + l
+		}),
+		"with kubectl's prefix": eachLine(func(l string) string {
+			return "[pod/web-0/istio-init] " + l
+		}),
+		"with kubectl's prefix and time": eachLine(func(l string) string {
+			return "[pod/web-0/istio-init] 2026-01-01T00:00:00Z " + l
+		}),
+		"without its beginning": eachLineFrom(applied, 41),
+		"with debug output": applied +
+			"2026-01-01T00:00:01.000000Z\tdebug\tCommand output: \n*nat\nnonsense\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := parseLog(t, text)
@@ -166,7 +186,9 @@ func asJSON(t *testing.T, text string, level, message string) string {
 	for line := range strings.Lines(text) {
 		fields := strings.SplitN(line, "\t", 3)
 		if len(fields) == 3 {
-			entries = append(entries, map[string]string{"time": fields[0], level: fields[1], message: fields[2]})
+			entries = append(entries, map[string]string{
+				"time": fields[0], level: fields[1], message: fields[2],
+			})
 		} else {
 			entries[len(entries)-1][message] += line
 		}
@@ -194,7 +216,9 @@ func TestParseLogInJSON(t *testing.T) {
 		}
 		want = append(want, line+text)
 	}
-	for name, keys := range map[string][2]string{"Istio's": {"level", "msg"}, "for Stackdriver": {"severity", "message"}} {
+	for name, keys := range map[string][2]string{
+		"Istio's": {"level", "msg"}, "for Stackdriver": {"severity", "message"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			text := asJSON(t, fixture(t, "applied.log"), keys[0], keys[1])
 			l := parseLog(t, text)
@@ -204,7 +228,8 @@ func TestParseLogInJSON(t *testing.T) {
 			if l.Redirect == nil || l.Redirect.Mode != rules.ModeTProxy {
 				t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
 			}
-			_, err := save.ParseIstioLog("f", strings.NewReader(strings.ReplaceAll(text, "--to-ports 15001", "--to-ports 99999")))
+			_, err := save.ParseIstioLog("f",
+				strings.NewReader(strings.ReplaceAll(text, "--to-ports 15001", "--to-ports 99999")))
 			if want := "f:7: \"99999\": want a port (0-65535)\nf:8: \"99999\": want a port (0-65535)"; err == nil || err.Error() != want {
 				t.Errorf("got %v\nwant %s", err, want)
 			}
@@ -213,7 +238,8 @@ func TestParseLogInJSON(t *testing.T) {
 }
 
 func TestParseLogOfSeveralRuns(t *testing.T) {
-	applied, failed, dry, native := fixture(t, "applied.log"), fixture(t, "failed.log"), fixture(t, "dry-run.log"), fixture(t, "native.log")
+	applied, failed, dry, native := fixture(t, "applied.log"), fixture(t, "failed.log"),
+		fixture(t, "dry-run.log"), fixture(t, "native.log")
 	const notCommand = "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n"
 	const early = "info\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n\nerror\tnetip.ParsePrefix(\"10.0.0.0\"): no '/'\n"
 	for _, tc := range []struct {
@@ -224,16 +250,30 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 		redirect   bool
 	}{
 		{"the last applied", failed + dry + native + applied, len(appliedRules), false, "", true},
-		{"the last applied, behind one that native nftables failed early", upTo(native, "info\tIstio nft") + applied, len(appliedRules), false, "", true},
-		{"the last failed", applied + failed, 1, false, "exit status 1\niptables-restore: line 2 failed", false},
+		{
+			"the last applied, behind one that native nftables failed early",
+			upTo(native, "info\tIstio nft") + applied, len(appliedRules), false, "", true,
+		},
+		{
+			"the last failed", applied + failed, 1, false,
+			"exit status 1\niptables-restore: line 2 failed", false,
+		},
 		{"the last was dry", applied + dry, len(dryRunRules), true, "", false},
-		{"the last came no further than its options", applied + notCommand, len(appliedRules), false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true},
-		{"the last came no further than its prefixes", applied + early, 0, false, `netip.ParsePrefix("10.0.0.0"): no '/'`, false},
+		{
+			"the last came no further than its options", applied + notCommand, len(appliedRules),
+			false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true,
+		},
+		{
+			"the last came no further than its prefixes", applied + early, 0, false,
+			`netip.ParsePrefix("10.0.0.0"): no '/'`, false,
+		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			l := parseLog(t, tc.text)
-			if n := len(placedRules(l.Tables)); n != tc.rules || l.DryRun != tc.dry || l.Failure != tc.failure || (l.Redirect != nil) != tc.redirect {
-				t.Errorf("%d rules, dry run %t, failure %q, redirect %v (%v)", n, l.DryRun, l.Failure, l.Redirect, l.NoRedirect)
+			if n := len(placedRules(l.Tables)); n != tc.rules || l.DryRun != tc.dry ||
+				l.Failure != tc.failure || (l.Redirect != nil) != tc.redirect {
+				t.Errorf("%d rules, dry run %t, failure %q, redirect %v (%v)", n, l.DryRun,
+					l.Failure, l.Redirect, l.NoRedirect)
 			}
 		})
 	}
@@ -256,8 +296,10 @@ func TestParseLogThatEndsEarly(t *testing.T) {
 }
 
 func TestParseLogOfARunThatRemoved(t *testing.T) {
-	l := parseLog(t, "info\tIstio config:\nCLEANUP_ONLY=true\n\ninfo\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n")
-	if len(l.Tables) != 1 || l.Redirect != nil || l.NoRedirect.Error() != "test.log:1: the run only removed rules" {
+	l := parseLog(t,
+		"info\tIstio config:\nCLEANUP_ONLY=true\n\ninfo\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n")
+	if len(l.Tables) != 1 || l.Redirect != nil ||
+		l.NoRedirect.Error() != "test.log:1: the run only removed rules" {
 		t.Errorf("%d tables, %v, %v", len(l.Tables), l.Redirect, l.NoRedirect)
 	}
 }
@@ -267,7 +309,10 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	for _, tc := range []struct{ from, to, want string }{
 		{"PROXY_PORT=15001", "PROXY_PORT=0", `test.log:8: PROXY_PORT: "0" is not a port (1-65535)`},
-		{"[10.96.0.10 10.96.0.11]", "[dns]", `test.log:30: DNS_SERVERS: "dns" is not an IP address`},
+		{
+			"[10.96.0.10 10.96.0.11]", "[dns]",
+			`test.log:30: DNS_SERVERS: "dns" is not an IP address`,
+		},
 		{"INBOUND_TPROXY_MARK=1337", "INBOUND_TPROXY_MARK=1338", "test.log:7: TProxyMark: "},
 		{"DUAL_STACK=true", `{"not": JSON}`, ""},
 	} {
@@ -285,20 +330,27 @@ func TestParseLogWithoutUsableParameters(t *testing.T) {
 }
 
 func TestParseLogErrors(t *testing.T) {
-	applied, failed, native := fixture(t, "applied.log"), fixture(t, "failed.log"), fixture(t, "native.log")
+	applied, failed, native := fixture(t, "applied.log"), fixture(t, "failed.log"),
+		fixture(t, "native.log")
 	const anEntry = "an entry of the log of istio-init, as kubectl logs POD -c istio-init prints it"
 	const useNFT = "want a run with iptables; of one with native nftables the log shows no rules that can be read: read those in the namespace"
 	for _, tc := range []struct{ says, text, want string }{
-		{"nothing", "", "f:1:1: the line ends: want " + anEntry + "; this looks like an empty text, which iptables-save prints only where there are no tables"},
-		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + anEntry + "; this looks like the output of iptables-save"},
+		{"nothing", "", "f:1:1: the line ends: want " + anEntry +
+			"; this looks like an empty text, which iptables-save prints only where there are no tables"},
+		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + anEntry +
+			"; this looks like the output of iptables-save"},
 		{
 			"the log of another container", "2026-01-01T00:00:00Z\tinfo\tEnvoy proxy is ready\n",
 			`f:1:27: "Envoy proxy is ready": want the log of istio-init, as kubectl logs POD -c istio-init prints it: this is another log`,
 		},
-		{"native nftables", native, `f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT},
+		{
+			"native nftables", native,
+			`f:1:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT,
+		},
 		{
 			"native nftables at last", applied + native,
-			`f:83:6: "native nftables enabled, using nft rules for traffic redirection.": ` + useNFT,
+			`f:83:6: "native nftables enabled, using nft rules for traffic redirection.": ` +
+				useNFT,
 		},
 		{
 			"a failure before any rules", "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n",
@@ -313,12 +365,17 @@ func TestParseLogErrors(t *testing.T) {
 			`f:42:34: "Running iptables restore with: iptables-nft-restore and the following input:": want the rules of IPv6 after it, because the run captures IPv6`,
 		},
 		{
-			"a failure without the final state", upTo(failed, "info\tFinal") + "error\texit status 1\n",
+			"a failure without the final state",
+			upTo(failed, "info\tFinal") + "error\texit status 1\n",
 			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else says what it left`,
 		},
-		{"a state cut short", upTo(failed, "COMMIT\n# Comp"), `f:27:54: the line ends: want COMMIT of table nat`},
 		{
-			"wrong text behind kubectl's time", "2026-01-01T00:00:00Z info\tFinal iptables state (IPv4):\n2026-01-01T00:00:00Z *nat\n" +
+			"a state cut short", upTo(failed, "COMMIT\n# Comp"),
+			`f:27:54: the line ends: want COMMIT of table nat`,
+		},
+		{
+			"wrong text behind kubectl's time",
+			"2026-01-01T00:00:00Z info\tFinal iptables state (IPv4):\n2026-01-01T00:00:00Z *nat\n" +
 				"2026-01-01T00:00:00Z -A OUTPUT -j\n2026-01-01T00:00:00Z COMMIT",
 			"f:3:34: the line ends: want a target or a chain",
 		},

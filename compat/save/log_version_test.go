@@ -42,7 +42,9 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 		ipv6     int  // rules of IPv6
 	}{
 		{
-			"1.4", with(func(r *rules.Redirect) { r.InboundExcludePorts = rules.Singles[uint16](15020) }),
+			"1.4", with(func(r *rules.Redirect) {
+				r.InboundExcludePorts = rules.Singles[uint16](15020)
+			}),
 			"PROXY_TUNNEL_PORT PROXY_GID OUTBOUND_PORTS_INCLUDE OUTBOUND_OWNER_GROUPS_INCLUDE OUTBOUND_OWNER_GROUPS_EXCLUDE " +
 				"EXCLUDE_INTERFACES DROP_INVALID DNS_SERVERS DNS_CAPTURE CAPTURE_ALL_DNS HOST_IPV4_LOOPBACK_CIDR",
 			false, 3,
@@ -55,15 +57,22 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 				"HOST_IPV4_LOOPBACK_CIDR",
 			true, 0,
 		},
-		{"1.13", defaults, "OUTBOUND_OWNER_GROUPS_INCLUDE OUTBOUND_OWNER_GROUPS_EXCLUDE HOST_IPV4_LOOPBACK_CIDR", true, 0},
-		{"1.20", with(func(r *rules.Redirect) { r.IPv6 = true }), "HOST_IPV4_LOOPBACK_CIDR", true, 8},
+		{
+			"1.13", defaults,
+			"OUTBOUND_OWNER_GROUPS_INCLUDE OUTBOUND_OWNER_GROUPS_EXCLUDE HOST_IPV4_LOOPBACK_CIDR",
+			true, 0,
+		},
+		{"1.20", with(func(r *rules.Redirect) {
+			r.IPv6 = true
+		}), "HOST_IPV4_LOOPBACK_CIDR", true, 8},
 	} {
 		t.Run(tc.version, func(t *testing.T) {
 			l := parseLog(t, fixture(t, "istio-"+tc.version+".log"))
 			if l.NoRedirect != nil {
 				t.Fatal(l.NoRedirect)
 			}
-			if diff := cmp.Diff(&tc.want, l.Redirect, exportAll, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(&tc.want, l.Redirect, exportAll,
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if got := strings.Join(l.Unstated, " "); got != tc.unstated {
@@ -86,8 +95,10 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 			if diff := cmp.Diff(want, oldRules(l.Tables, rules.IPv4)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if got := oldRules(l.Tables, rules.IPv6); len(got) != tc.ipv6 || l.FromInput || l.DryRun || l.Failure != "" {
-				t.Errorf("IPv6 %q, from input %t, dry run %t, failure %q", got, l.FromInput, l.DryRun, l.Failure)
+			if got := oldRules(l.Tables, rules.IPv6); len(got) != tc.ipv6 || l.FromInput ||
+				l.DryRun || l.Failure != "" {
+				t.Errorf("IPv6 %q, from input %t, dry run %t, failure %q", got, l.FromInput,
+					l.DryRun, l.Failure)
 			}
 		})
 	}
@@ -111,15 +122,24 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("{\"log\":%s,\"stream\":\"stdout\",\"time\":\"2020-04-30T20:14:58.42361283Z\"}\n", text)
+		return fmt.Sprintf(
+			"{\"log\":%s,\"stream\":\"stdout\",\"time\":\"2020-04-30T20:14:58.42361283Z\"}\n", text)
 	}
 	for name, change := range map[string]func(string) string{
-		"as containerd keeps it":  func(l string) string { return "2020-04-30T20:14:58.42361283Z stdout F " + l },
-		"as Docker keeps it":      docker,
-		"with kubectl's time":     func(l string) string { return "2020-04-30T20:14:58Z " + l },
-		"as a file of Windows":    func(l string) string { return strings.TrimSuffix(l, "\n") + "\r\n" },
-		"as a terminal has it":    func(l string) string { return strings.ReplaceAll(l, "\t", "     ") },
-		"indented as in an issue": func(l string) string { return "  " + strings.ReplaceAll(l, "\t", "     ") },
+		"as containerd keeps it": func(l string) string {
+			return "2020-04-30T20:14:58.42361283Z stdout F " + l
+		},
+		"as Docker keeps it":  docker,
+		"with kubectl's time": func(l string) string { return "2020-04-30T20:14:58Z " + l },
+		"as a file of Windows": func(l string) string {
+			return strings.TrimSuffix(l, "\n") + "\r\n"
+		},
+		"as a terminal has it": func(l string) string {
+			return strings.ReplaceAll(l, "\t", "     ")
+		},
+		"indented as in an issue": func(l string) string {
+			return "  " + strings.ReplaceAll(l, "\t", "     ")
+		},
 	} {
 		for _, version := range []string{"1.4", "1.9", "1.13", "1.20"} {
 			if strings.HasPrefix(name, "indented") && (version == "1.4" || version == "1.9") {
@@ -135,7 +155,8 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 			if diff := cmp.Diff(placedRules(want.Tables), placedRules(got.Tables)); diff != "" {
 				t.Errorf("%s, version %s: -want +got:\n%s", name, version, diff)
 			}
-			if diff := cmp.Diff(want.Redirect, got.Redirect, exportAll, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(want.Redirect, got.Redirect, exportAll,
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("%s, version %s: -want +got:\n%s", name, version, diff)
 			}
 		}
@@ -143,7 +164,8 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 }
 
 func TestParseOlderLogsOfOtherRuns(t *testing.T) {
-	v4, v9, v13 := fixture(t, "istio-1.4.log"), fixture(t, "istio-1.9.log"), fixture(t, "istio-1.13.log")
+	v4, v9, v13 := fixture(t, "istio-1.4.log"), fixture(t, "istio-1.9.log"),
+		fixture(t, "istio-1.13.log")
 	restored := upTo(v9, "iptables-save \n")
 	saved := v9[len(restored):]
 	const stop = "panic: exit status 1\n\ngoroutine 1 [running]:\nmain.main()\n"
@@ -155,14 +177,34 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 		failure    string
 		want       string // the end of the error
 	}{
-		{"a failure after which the state is shown", v9 + stop, 8, false, "panic: exit status 1", ""},
+		{
+			"a failure after which the state is shown", v9 + stop, 8, false, "panic: exit status 1",
+			"",
+		},
 		{"no state at the end", restored, 8, true, "", ""},
-		{"a failure without a state", restored + killed, 0, false, "", "want the final state before it: of a run that failed, nothing else says what it left"},
-		{"a state of before the rules", upTo(v9, "Writing") + saved + restored[strings.Index(restored, "Writing"):], 8, true, "", ""},
+		{
+			"a failure without a state", restored + killed, 0, false, "",
+			"want the final state before it: of a run that failed, nothing else says what it left",
+		},
+		{
+			"a state of before the rules",
+			upTo(v9, "Writing") + saved + restored[strings.Index(restored, "Writing"):], 8, true,
+			"", "",
+		},
 		{"a failed run of an old version, then a newer one", v9 + stop + v13, 8, false, "", ""},
-		{"a run of the newest version at the end", v4 + fixture(t, "applied.log"), len(appliedRules), false, "", ""},
-		{"a state that another command asked for", v13 + "info\tRunning command: ip6tables -t nat -L\ninfo\tCommand output: \nnonsense\n", 8, false, "", ""},
-		{"only an environment", upTo(v9, "Variables"), 0, false, "", "want rules after it: the log ends before it shows any"},
+		{
+			"a run of the newest version at the end", v4 + fixture(t, "applied.log"),
+			len(appliedRules), false, "", "",
+		},
+		{
+			"a state that another command asked for",
+			v13 + "info\tRunning command: ip6tables -t nat -L\ninfo\tCommand output: \nnonsense\n",
+			8, false, "", "",
+		},
+		{
+			"only an environment", upTo(v9, "Variables"), 0, false, "",
+			"want rules after it: the log ends before it shows any",
+		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
 			l, err := save.ParseIstioLog("f", strings.NewReader(tc.text))
@@ -175,7 +217,8 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := len(placedRules(l.Tables)); n != tc.rules || l.FromInput != tc.fromInput || l.Failure != tc.failure {
+			if n := len(placedRules(l.Tables)); n != tc.rules || l.FromInput != tc.fromInput ||
+				l.Failure != tc.failure {
 				t.Errorf("%d rules, from input %t, failure %q", n, l.FromInput, l.Failure)
 			}
 		})

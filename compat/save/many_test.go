@@ -34,24 +34,54 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 		destinations int
 		want         string // the end of the error
 	}{
-		{"64 times 64", "-A OUTPUT -s " + addresses(64, 10) + " -d " + addresses(64, 20), 4096, 1, 1, ""},
-		{"65 times 64", "-A OUTPUT -s " + addresses(65, 10) + " -d " + addresses(64, 20), 1, 65, 64, ""},
-		{"1500 times 1500", "-A OUTPUT -s " + addresses(1500, 10) + " -d " + addresses(1500, 20), 1, 1500, 1500, ""},
-		{"5000", "-A OUTPUT -s " + addresses(5000, 10), 1, 5000, 0, ""},
-		{"5000 with one twice", "-A OUTPUT -s " + addresses(5000, 10) + ",10.0.0.1", 5001, 1, 0, ""},
-		{"adjacent ones", "-A OUTPUT -s 10.0.0.0/9,10.128.0.0/9 -d " + addresses(4096, 20), 1, 1, 4096, ""},
-		{"any address is none that could be disjoint", "-A OUTPUT -s 0.0.0.0/0,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, ""},
-		{"a host may have any address", "-A OUTPUT -s example.com,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, ""},
-		{"1500 times 1500 with one twice", "-A OUTPUT -s " + addresses(1499, 10) + ",10.0.0.0/24 -d " + addresses(1500, 20), 0, 0, 0, tooMany},
 		{
-			"many small ones", strings.Repeat("-A OUTPUT -s "+addresses(64, 10)+" -d "+addresses(64, 20)+"\n", 70), 0, 0, 0,
+			"64 times 64", "-A OUTPUT -s " + addresses(64, 10) + " -d " + addresses(64, 20), 4096,
+			1, 1, "",
+		},
+		{
+			"65 times 64", "-A OUTPUT -s " + addresses(65, 10) + " -d " + addresses(64, 20), 1, 65,
+			64, "",
+		},
+		{
+			"1500 times 1500", "-A OUTPUT -s " + addresses(1500, 10) + " -d " + addresses(1500, 20),
+			1, 1500, 1500, "",
+		},
+		{"5000", "-A OUTPUT -s " + addresses(5000, 10), 1, 5000, 0, ""},
+		{
+			"5000 with one twice", "-A OUTPUT -s " + addresses(5000, 10) + ",10.0.0.1", 5001, 1, 0,
+			"",
+		},
+		{
+			"adjacent ones", "-A OUTPUT -s 10.0.0.0/9,10.128.0.0/9 -d " + addresses(4096, 20), 1, 1,
+			4096, "",
+		},
+		{
+			"any address is none that could be disjoint",
+			"-A OUTPUT -s 0.0.0.0/0,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, "",
+		},
+		{
+			"a host may have any address",
+			"-A OUTPUT -s example.com,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, "",
+		},
+		{
+			"1500 times 1500 with one twice",
+			"-A OUTPUT -s " + addresses(1499, 10) + ",10.0.0.0/24 -d " + addresses(1500, 20), 0, 0,
+			0, tooMany,
+		},
+		{
+			"many small ones",
+			strings.Repeat("-A OUTPUT -s "+addresses(64, 10)+" -d "+addresses(64, 20)+"\n", 70), 0,
+			0, 0,
 			"more errors",
 		},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
-			tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+tc.text+"\nCOMMIT\n"))
+			tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+tc.text+
+				"\nCOMMIT\n"))
 			if tc.want != "" {
-				if err == nil || !strings.Contains(err.Error(), tooMany) && !strings.HasSuffix(err.Error(), tc.want) {
+				if err == nil ||
+					!strings.Contains(err.Error(), tooMany) &&
+						!strings.HasSuffix(err.Error(), tc.want) {
 					t.Errorf("got %v", err)
 				}
 				return
@@ -80,21 +110,26 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 func TestParseRefusesNumbersOfMergedRules(t *testing.T) {
 	many := "-s " + addresses(5000, 10) + " -j DROP\n"
 	for _, command := range []string{"-D OUTPUT 1", "-I OUTPUT 2 -j DROP"} {
-		_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n-A OUTPUT "+many+command+"\nCOMMIT\n"))
+		_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n-A OUTPUT "+many+command+
+			"\nCOMMIT\n"))
 		const want = "want no number: a rule of chain OUTPUT has more than 4096 combinations of addresses, and is read as one"
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", command, err)
 		}
 	}
-	tables := parse(t, rules.IPv4, "*filter\n-A OUTPUT "+many+"-I OUTPUT -j RETURN\n-D OUTPUT "+many+"COMMIT\n")
-	if list := tables[0].Chain("OUTPUT").Rules; len(list) != 1 || list[0].Actions[1] != rules.Return {
+	tables := parse(t, rules.IPv4, "*filter\n-A OUTPUT "+many+"-I OUTPUT -j RETURN\n-D OUTPUT "+
+		many+"COMMIT\n")
+	if list := tables[0].Chain("OUTPUT").Rules; len(list) != 1 ||
+		list[0].Actions[1] != rules.Return {
 		t.Errorf("%d rules", len(list))
 	}
 }
 
 func TestParseBoundsTheWordsOfARule(t *testing.T) {
-	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(rule(strings.Repeat("-m mark --mark 1 ", 257))))
-	if want := `f:2:4363: "-m": want at most 1024 words in a rule`; err == nil || err.Error() != want {
+	_, err := save.Parse(rules.IPv4, "f",
+		strings.NewReader(rule(strings.Repeat("-m mark --mark 1 ", 257))))
+	if want := `f:2:4363: "-m": want at most 1024 words in a rule`; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -145,7 +180,8 @@ func TestParseCommandsAsAListHasThem(t *testing.T) {
 		for _, r := range tables[0].Chain("A").Rules {
 			got = append(got, ruleAt{int(r.Matches[0].(rules.MatchMark).Value), int(r.Line)})
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(ruleAt{}), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(ruleAt{}),
+			cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s-want +got:\n%s", text, diff)
 		}
 	})
@@ -171,14 +207,16 @@ func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 			total += size
 		}
 		if total != n || len(sizes) > n/200 || slices.Max(sizes) > 512 {
-			t.Errorf("%s: %d rules in %d blocks of up to %d", says, total, len(sizes), slices.Max(sizes))
+			t.Errorf("%s: %d rules in %d blocks of up to %d", says, total, len(sizes),
+				slices.Max(sizes))
 		}
 	}
 }
 
 // A chain may go, come back and be referred to again.
 func TestParseChainsThatComeAndGo(t *testing.T) {
-	tables := parse(t, rules.IPv4, "*filter\n-N A\n-N B\n-A A -j B\n-A INPUT -j A\n-D A 1\n-X B\n-F\n-X A\n-N B\n-A INPUT -g B\n-N A\n-X A\nCOMMIT\n")
+	tables := parse(t, rules.IPv4,
+		"*filter\n-N A\n-N B\n-A A -j B\n-A INPUT -j A\n-D A 1\n-X B\n-F\n-X A\n-N B\n-A INPUT -g B\n-N A\n-X A\nCOMMIT\n")
 	var names []string
 	for _, c := range tables[0].Chains {
 		names = append(names, c.Name)
@@ -188,7 +226,8 @@ func TestParseChainsThatComeAndGo(t *testing.T) {
 	}
 	const text = "*filter\n-N A\n-N B\n-A INPUT -j B\n-F INPUT\n-A A -j B\n-D A -j B\n-A INPUT -m mark --mark 1 -j B\n-X B\nCOMMIT\n"
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(text))
-	if want := `f:9:4: "B": want a chain to delete that no rule jumps to: INPUT does`; err == nil || err.Error() != want {
+	if want := `f:9:4: "B": want a chain to delete that no rule jumps to: INPUT does`; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -59,7 +59,9 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.called)}
 	found := m.match(&mr)
 	if mr.unknown {
-		return []rules.Match{rules.Unknown{Text: rawText(m.words), Effect: mr.effect, State: mr.state}}
+		return []rules.Match{rules.Unknown{
+			Text: rawText(m.words), Effect: mr.effect, State: mr.state,
+		}}
 	}
 	return found
 }

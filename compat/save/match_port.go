@@ -8,7 +8,8 @@ import (
 
 func (r *moduleReader) tcp() []rules.Match {
 	r.needs(rules.TCP)
-	list := append(r.portOption("--sport", rules.Source), r.portOption("--dport", rules.Destination)...)
+	list := append(r.portOption("--sport", rules.Source),
+		r.portOption("--dport", rules.Destination)...)
 	list = append(list, r.tcpFlags()...)
 	r.unknown = r.unknown || r.option("--tcp-option") != nil
 	return list
@@ -19,7 +20,8 @@ func (r *moduleReader) udp() []rules.Match { return r.portsOf(rules.UDP) }
 // portsOf reads the ports of a protocol for which the rule must ask.
 func (r *moduleReader) portsOf(p rules.Protocol) []rules.Match {
 	r.needs(p)
-	return append(r.portOption("--sport", rules.Source), r.portOption("--dport", rules.Destination)...)
+	return append(r.portOption("--sport", rules.Source),
+		r.portOption("--dport", rules.Destination)...)
 }
 
 // portOption reads the ports of one side. The kernel does not keep a range of all.

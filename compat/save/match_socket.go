@@ -29,7 +29,10 @@ func (r *moduleReader) owner() []rules.Match {
 			r.unknown = true
 		case "--uid-owner", "--gid-owner":
 			socketless := o.not && exists == nil
-			m := rules.MatchOwner{Group: o.name == "--gid-owner", Not: o.not, Socketless: socketless, IDs: r.ids(o.values[0])}
+			m := rules.MatchOwner{
+				Group: o.name == "--gid-owner", Not: o.not, Socketless: socketless,
+				IDs: r.ids(o.values[0]),
+			}
 			list = append(list, m)
 			positive = positive || !o.not
 		}

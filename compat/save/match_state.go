@@ -19,7 +19,8 @@ func (r *moduleReader) recent() []rules.Match {
 	switch {
 	case set != nil && !set.not:
 		r.effect = rules.Writes
-	case set != nil || r.option("--update") != nil || r.option("--remove") != nil || r.option("--reap") != nil:
+	case set != nil || r.option("--update") != nil || r.option("--remove") != nil ||
+		r.option("--reap") != nil:
 		r.effect = rules.Records
 	}
 	return nil
@@ -62,7 +63,10 @@ func (r *moduleReader) listed() []rules.Match {
 		r.fail(r.at, "--match-set after it")
 		return nil
 	}
-	m := rules.MatchListed{Not: o.not, List: "ipset " + o.values[0].text, Parts: o.values[1].text, State: xt.StateOfSets}
+	m := rules.MatchListed{
+		Not: o.not, List: "ipset " + o.values[0].text, Parts: o.values[1].text,
+		State: xt.StateOfSets,
+	}
 	parts := strings.Split(m.Parts, ",")
 	for _, part := range parts {
 		if part != "src" && part != "dst" {

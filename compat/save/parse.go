@@ -104,7 +104,9 @@ func (p *parser) parse(lines iter.Seq[textLine]) []rules.Table {
 
 // at returns an error at a word.
 func (p *parser) at(w word, format string, args ...any) *SyntaxError {
-	e := &SyntaxError{File: p.file, Line: p.line.number, Column: w.column + p.line.before, Token: w.raw}
+	e := &SyntaxError{
+		File: p.file, Line: p.line.number, Column: w.column + p.line.before, Token: w.raw,
+	}
 	e.Want = fmt.Sprintf(format, args...)
 	if p.line.before < 0 {
 		e.Column = 0
@@ -242,7 +244,9 @@ func (p *parser) addChain(name word) *SyntaxError {
 		return p.at(name, "the name of a new chain: the table has this one")
 	}
 	if !isChainName(name.text) {
-		return p.at(name, "the name of a chain: 1 to %d bytes without blank, not beginning with - or !", maxChainName)
+		return p.at(name,
+			"the name of a chain: 1 to %d bytes without blank, not beginning with - or !",
+			maxChainName)
 	}
 	p.table().add(&chain{name: name.text})
 	return nil
@@ -250,7 +254,9 @@ func (p *parser) addChain(name word) *SyntaxError {
 
 func isChainName(name string) bool {
 	return name != "" && len(name) <= maxChainName && name[0] != '-' && name[0] != '!' &&
-		!strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '"' || c == '\\' })
+		!strings.ContainsFunc(name, func(c rune) bool {
+			return c <= ' ' || c == 0x7f || c == '"' || c == '\\'
+		})
 }
 
 // parseCounters parses "[PACKETS:BYTES]".
@@ -260,5 +266,6 @@ func parseCounters(text string) (rules.Hits, bool) {
 	a, b, parted := strings.Cut(inner, ":")
 	packets, errA := strconv.ParseUint(a, 10, 64)
 	bytes, errB := strconv.ParseUint(b, 10, 64)
-	return rules.Hits{Packets: packets, Bytes: bytes}, ok && closed && parted && errA == nil && errB == nil
+	return rules.Hits{Packets: packets, Bytes: bytes}, ok && closed && parted && errA == nil &&
+		errB == nil
 }

@@ -79,21 +79,36 @@ func TestParseCommands(t *testing.T) {
 	}{
 		{"-A appends", "-A A -j ACCEPT\n-A A -j DROP", "accept drop"},
 		{"-I inserts at the head", "-A A -j ACCEPT\n-I A -j DROP", "drop accept"},
-		{"-I inserts before a rule of a number", "-A A -j ACCEPT\n-A A -j RETURN\n-I A 2 -j DROP", "accept drop return"},
+		{
+			"-I inserts before a rule of a number",
+			"-A A -j ACCEPT\n-A A -j RETURN\n-I A 2 -j DROP", "accept drop return",
+		},
 		{"-I inserts behind the last rule", "-A A -j ACCEPT\n--insert A 2 -j DROP", "accept drop"},
-		{"-I takes an inverted option for none of a number", "-A A -j ACCEPT\n-I A ! -i lo -j DROP", "drop accept"},
+		{
+			"-I takes an inverted option for none of a number",
+			"-A A -j ACCEPT\n-I A ! -i lo -j DROP", "drop accept",
+		},
 		{"-D deletes by number", "-A A -j ACCEPT\n-A A -j DROP\n-D A 1", "drop"},
 		{
-			"-D deletes the first rule that is the same", "-A A -p tcp -j DROP\n-A A -j ACCEPT\n-A A -p 6 -j DROP\n--delete A -p tcp -j DROP",
+			"-D deletes the first rule that is the same",
+			"-A A -p tcp -j DROP\n-A A -j ACCEPT\n-A A -p 6 -j DROP\n--delete A -p tcp -j DROP",
 			"accept drop",
 		},
 		{"-F takes out all rules of a chain", "-A A -j ACCEPT\n-F A\n-A A -j DROP", "drop"},
 		{"-F takes out all rules of all chains", "-A A -j ACCEPT\n-F\n-A A -j DROP", "drop"},
-		{"-X deletes a chain, and its name may be used again", "-N C\n-X C\n-N C\n-A C -j RETURN\n-A A -j C", "jump C"},
-		{"commands have long names", "--new-chain C\n--delete-chain C\n--new-chain C\n--append C -j RETURN\n--append A -j C", "jump C"},
+		{
+			"-X deletes a chain, and its name may be used again",
+			"-N C\n-X C\n-N C\n-A C -j RETURN\n-A A -j C", "jump C",
+		},
+		{
+			"commands have long names",
+			"--new-chain C\n--delete-chain C\n--new-chain C\n--append C -j RETURN\n--append A -j C",
+			"jump C",
+		},
 		{"-X deletes all chains of users", "-X\n-N A\n-A A -j ACCEPT", "accept"},
 		{
-			"a list of addresses makes a rule of each", "-A A -s 10.0.0.1,10.0.0.2 -d 10.1.0.0/16,10.2.0.0/16 -j DROP",
+			"a list of addresses makes a rule of each",
+			"-A A -s 10.0.0.1,10.0.0.2 -d 10.1.0.0/16,10.2.0.0/16 -j DROP",
 			"drop drop drop drop",
 		},
 		{"a rule for the other family is none", "-A A -6 -j DROP\n-A A --ipv4 -j ACCEPT", "accept"},
@@ -113,8 +128,9 @@ func TestParseCommands(t *testing.T) {
 }
 
 func TestParseKeepsLinesCountersAndComments(t *testing.T) {
-	tables := parse(t, rules.IPv4, "*filter\n\n  :A - [0:0]\r\n# a comment\n[7:420] -A A -s 10.0.0.1,10.0.0.2 -m comment --comment \"why \\\"so\\\"\" -j DROP\n"+
-		"-A A -c 1 2 -m comment --comment plain -m comment --comment two\nCOMMIT\n")
+	tables := parse(t, rules.IPv4,
+		"*filter\n\n  :A - [0:0]\r\n# a comment\n[7:420] -A A -s 10.0.0.1,10.0.0.2 -m comment --comment \"why \\\"so\\\"\" -j DROP\n"+
+			"-A A -c 1 2 -m comment --comment plain -m comment --comment two\nCOMMIT\n")
 	type note struct {
 		line    rules.Line
 		hits    rules.Hits
@@ -136,7 +152,8 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 
 // Negation as iptables of old wrote it.
 func TestParseOldNegation(t *testing.T) {
-	tables := parse(t, rules.IPv4, "*nat\n-A OUTPUT -d ! 10.0.0.0/8 -o ! lo -p tcp --dport ! 80 -m owner --uid-owner ! 5\nCOMMIT\n")
+	tables := parse(t, rules.IPv4,
+		"*nat\n-A OUTPUT -d ! 10.0.0.0/8 -o ! lo -p tcp --dport ! 80 -m owner --uid-owner ! 5\nCOMMIT\n")
 	const want = `oifname != "lo" ip daddr != 10.0.0.0/8 tcp dport != 80 meta skuid != 5 counter`
 	if got := tables[0].Chain("OUTPUT").Rules[0].String(); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -154,7 +171,8 @@ func TestParseLeavesNamesAlone(t *testing.T) {
 		"-d example.com,10.0.0.1 -j RETURN":        "unknown(-d example.com) counter return",
 		"-m fancy ! --no -1 --yes \"a b\" -j LATE": `unknown(-m fancy ! --no -1 --yes "a b") counter unknown(-j LATE)`,
 	} {
-		tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n-A OUTPUT "+rule+"\nCOMMIT\n"))
+		tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n-A OUTPUT "+rule+
+			"\nCOMMIT\n"))
 		if want == "" {
 			if err == nil {
 				t.Errorf("%s: no error", rule)
@@ -177,7 +195,10 @@ func TestParseErrors(t *testing.T) {
 		{"*bridge\nCOMMIT", `f:1:2: "bridge": want a table: raw, mangle, nat, filter or security`},
 		{"*nat x", `f:1:6: "x": want nothing after the name of the table`},
 		{"* nat\n*raw\nCOMMIT", `f:2:1: "*raw": want COMMIT of table nat before another begins`},
-		{"*nat\nCOMMIT\n*nat\nCOMMIT", `f:3:2: "nat": want each table once: this one began on line 1`},
+		{
+			"*nat\nCOMMIT\n*nat\nCOMMIT",
+			`f:3:2: "nat": want each table once: this one began on line 1`,
+		},
 		{"*nat\n-N A", "f:2:5: the line ends: want COMMIT of table nat"},
 		{"*nat\nCOMMIT now", `f:2:8: "now": want nothing after COMMIT`},
 		{
@@ -187,9 +208,18 @@ func TestParseErrors(t *testing.T) {
 		{"*nat\n:OUTPUT\nCOMMIT", "f:2:8: the line ends: want the policy of chain OUTPUT"},
 		{"*nat\n:OUTPUT QUEUE [0:0]\nCOMMIT", `f:2:9: "QUEUE": want a policy: ACCEPT or DROP`},
 		{"*nat\n:OUTPUT ACCEPT 0:0\nCOMMIT", `f:2:16: "0:0": want a counter, as [12:3456]`},
-		{"*nat\n:OUTPUT ACCEPT [0:0] x\nCOMMIT", `f:2:22: "x": want nothing after the counter of a chain`},
-		{"*nat\n:A ACCEPT\nCOMMIT", `f:2:4: "ACCEPT": want - as the policy of chain A, which is not built in`},
-		{"*nat\n:A -\n:A -\nCOMMIT", `f:3:2: "A": want the name of a new chain: the table has this one`},
+		{
+			"*nat\n:OUTPUT ACCEPT [0:0] x\nCOMMIT",
+			`f:2:22: "x": want nothing after the counter of a chain`,
+		},
+		{
+			"*nat\n:A ACCEPT\nCOMMIT",
+			`f:2:4: "ACCEPT": want - as the policy of chain A, which is not built in`,
+		},
+		{
+			"*nat\n:A -\n:A -\nCOMMIT",
+			`f:3:2: "A": want the name of a new chain: the table has this one`,
+		},
 		{
 			"*nat\n-N A2345678901234567890123456789\nCOMMIT",
 			`f:2:4: "A2345678901234567890123456789": want the name of a chain: 1 to 28 bytes without blank, not beginning with - or !`,
@@ -203,13 +233,28 @@ func TestParseErrors(t *testing.T) {
 		{"*nat\n-A\nCOMMIT", "f:2:3: the line ends: want a chain"},
 		{"*nat\n-A FORWARD -j DROP\nCOMMIT", `f:2:4: "FORWARD": want a chain of table nat`},
 		{"*nat\n-P A DROP\nCOMMIT", `f:2:4: "A": want a chain of table nat`},
-		{"*nat\n-N A\n-P A DROP\nCOMMIT", `f:3:4: "A": want a built-in chain: only these have a policy`},
-		{"*nat\n-I OUTPUT 2 -j DROP\nCOMMIT", `f:2:11: "2": want the number of a rule of chain OUTPUT, from 1 to 1`},
-		{"*nat\n-D OUTPUT 1\nCOMMIT", `f:2:11: "1": want the number of a rule of chain OUTPUT, from 1 to 0`},
+		{
+			"*nat\n-N A\n-P A DROP\nCOMMIT",
+			`f:3:4: "A": want a built-in chain: only these have a policy`,
+		},
+		{
+			"*nat\n-I OUTPUT 2 -j DROP\nCOMMIT",
+			`f:2:11: "2": want the number of a rule of chain OUTPUT, from 1 to 1`,
+		},
+		{
+			"*nat\n-D OUTPUT 1\nCOMMIT",
+			`f:2:11: "1": want the number of a rule of chain OUTPUT, from 1 to 0`,
+		},
 		{"*nat\n-D OUTPUT -j DROP\nCOMMIT", `f:2:11: "-j DROP": want a rule of chain OUTPUT`},
 		{"*nat\n-X OUTPUT\nCOMMIT", `f:2:4: "OUTPUT": want a chain that is not built in`},
-		{"*nat\n-N A\n-A A\n-X A\nCOMMIT", `f:4:4: "A": want an empty chain to delete: A has rules`},
-		{"*nat\n-N A\n-A OUTPUT -g A\n-X\nCOMMIT", `f:4:1: "-X": want a chain to delete that no rule jumps to: OUTPUT does`},
+		{
+			"*nat\n-N A\n-A A\n-X A\nCOMMIT",
+			`f:4:4: "A": want an empty chain to delete: A has rules`,
+		},
+		{
+			"*nat\n-N A\n-A OUTPUT -g A\n-X\nCOMMIT",
+			`f:4:1: "-X": want a chain to delete that no rule jumps to: OUTPUT does`,
+		},
 		{"*nat\n-A OUTPUT -m comment --comment \"a\nCOMMIT", `f:2:32: "\"": want a closing quote`},
 
 		{"*nat\n-P OUTPUT\nCOMMIT", "f:2:10: the line ends: want a chain and its policy"},
@@ -224,10 +269,22 @@ func TestParseErrors(t *testing.T) {
 		{rule("-s fd00::1"), `f:2:14: "fd00::1": want an IPv4 address or prefix`},
 		{rule("-s 10.0.0.1/33"), `f:2:14: "10.0.0.1/33": want an IPv4 address or prefix`},
 		{rule("-s 10.0.0.1/ten"), `f:2:14: "10.0.0.1/ten": want an IPv4 address or prefix`},
-		{rule("-x"), `f:2:11: "-x": want an option of iptables, or of a match or target that the rule names`},
-		{rule("-p tcp --dport 80 --mark 3"), `f:2:29: "--mark": want an option of iptables, or of a match or target that the rule names`},
-		{rule("-j CONNMARK"), `f:2:14: "CONNMARK": want one of --save-mark, --restore-mark, --set-xmark, --set-mark, --and-mark, --or-mark, --xor-mark after it`},
-		{rule("! -s 10.0.0.1,10.0.0.2"), `f:2:16: "10.0.0.1,10.0.0.2": want a single address after a !`},
+		{
+			rule("-x"),
+			`f:2:11: "-x": want an option of iptables, or of a match or target that the rule names`,
+		},
+		{
+			rule("-p tcp --dport 80 --mark 3"),
+			`f:2:29: "--mark": want an option of iptables, or of a match or target that the rule names`,
+		},
+		{
+			rule("-j CONNMARK"),
+			`f:2:14: "CONNMARK": want one of --save-mark, --restore-mark, --set-xmark, --set-mark, --and-mark, --or-mark, --xor-mark after it`,
+		},
+		{
+			rule("! -s 10.0.0.1,10.0.0.2"),
+			`f:2:16: "10.0.0.1,10.0.0.2": want a single address after a !`,
+		},
 		{rule("-s 10.0.0.1 -s 10.0.0.1"), `f:2:23: "-s": want each option once`},
 		{
 			rule("-i a234567890123456"),
@@ -239,10 +296,22 @@ func TestParseErrors(t *testing.T) {
 		{rule("-j DROP -j DROP"), `f:2:19: "-j": want each option once`},
 		{rule("-j"), "f:2:13: the line ends: want a target or a chain"},
 		{rule("-g NOWHERE"), `f:2:14: "NOWHERE": want a chain of table nat`},
-		{rule("-j DROP --to-ports 80"), `f:2:19: "--to-ports": want an option of iptables, or of a match or target that the rule names`},
-		{rule("--dport 80"), `f:2:11: "--dport": want an option of iptables, or of a match or target that the rule names`},
-		{rule("! -p tcp --dport 80"), `f:2:20: "--dport": want an option of iptables, or of a match or target that the rule names`},
-		{rule("-p tcp --uid-owner 80"), `f:2:18: "--uid-owner": want an option of iptables, or of a match or target that the rule names`},
+		{
+			rule("-j DROP --to-ports 80"),
+			`f:2:19: "--to-ports": want an option of iptables, or of a match or target that the rule names`,
+		},
+		{
+			rule("--dport 80"),
+			`f:2:11: "--dport": want an option of iptables, or of a match or target that the rule names`,
+		},
+		{
+			rule("! -p tcp --dport 80"),
+			`f:2:20: "--dport": want an option of iptables, or of a match or target that the rule names`,
+		},
+		{
+			rule("-p tcp --uid-owner 80"),
+			`f:2:18: "--uid-owner": want an option of iptables, or of a match or target that the rule names`,
+		},
 		{rule("-p tcp --dport 80a"), `f:2:26: "80a": want a port (0-65535)`},
 		{rule("-p tcp --dport 0b11"), `f:2:26: "0b11": want a port (0-65535)`},
 		{rule("-p tcp --dport=65536"), `f:2:26: "65536": want a port (0-65535)`},
@@ -255,10 +324,19 @@ func TestParseErrors(t *testing.T) {
 			rule("-p tcp --tcp-flags SYN,ECN SYN"),
 			`f:2:30: "SYN,ECN": want flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE`,
 		},
-		{rule("-p tcp --syn --tcp-flags SYN SYN"), `f:2:18: "--syn": want either --syn or --tcp-flags`},
+		{
+			rule("-p tcp --syn --tcp-flags SYN SYN"),
+			`f:2:18: "--syn": want either --syn or --tcp-flags`,
+		},
 		{rule("-p udp -m tcp --dport 80"), `f:2:21: "tcp": want -p tcp beside it`},
-		{rule("-m multiport --dports 80"), `f:2:14: "multiport": want -p tcp or -p udp or -p sctp or -p udplite or -p dccp beside it`},
-		{rule("-p tcp -m multiport"), `f:2:21: "multiport": want one of --sports, --dports and --ports after it`},
+		{
+			rule("-m multiport --dports 80"),
+			`f:2:14: "multiport": want -p tcp or -p udp or -p sctp or -p udplite or -p dccp beside it`,
+		},
+		{
+			rule("-p tcp -m multiport"),
+			`f:2:21: "multiport": want one of --sports, --dports and --ports after it`,
+		},
 		{
 			rule("-p tcp -m multiport --dports 1,2,3,4,5,6,7,8,9,10,11,12,13,14:15,16"),
 			`f:2:40: "1,2,3,4,5,6,7,8,9,10,11,12,13,14:15,16": want at most 15 ports, of which a range counts as two`,
@@ -266,10 +344,22 @@ func TestParseErrors(t *testing.T) {
 		{rule("-m 5"), `f:2:14: "5": want the name of a match`},
 		{rule("-m mark"), `f:2:14: "mark": want --mark after it`},
 		{rule("-m mark --mark 1/"), `f:2:26: "1/": want a mark: VALUE or VALUE/MASK of 32 bits`},
-		{rule("-m mark --mark 0x100000000"), `f:2:26: "0x100000000": want a mark: VALUE or VALUE/MASK of 32 bits`},
-		{rule("-m owner"), `f:2:14: "owner": want one of --uid-owner, --gid-owner and --socket-exists after it`},
-		{rule("-m owner --uid-owner 4294967295"), `f:2:32: "4294967295": want a numeric id (0-4294967294) or an ascending range of ids`},
-		{rule("-m owner --uid-owner 2-1"), `f:2:32: "2-1": want a numeric id (0-4294967294) or an ascending range of ids`},
+		{
+			rule("-m mark --mark 0x100000000"),
+			`f:2:26: "0x100000000": want a mark: VALUE or VALUE/MASK of 32 bits`,
+		},
+		{
+			rule("-m owner"),
+			`f:2:14: "owner": want one of --uid-owner, --gid-owner and --socket-exists after it`,
+		},
+		{
+			rule("-m owner --uid-owner 4294967295"),
+			`f:2:32: "4294967295": want a numeric id (0-4294967294) or an ascending range of ids`,
+		},
+		{
+			rule("-m owner --uid-owner 2-1"),
+			`f:2:32: "2-1": want a numeric id (0-4294967294) or an ascending range of ids`,
+		},
 		{rule("-m conntrack"), `f:2:14: "conntrack": want an option after it`},
 		{
 			rule("-m state --state OLD"),
@@ -282,15 +372,24 @@ func TestParseErrors(t *testing.T) {
 		},
 		{rule("-m comment"), `f:2:14: "comment": want --comment after it`},
 		{rule("-m comment ! --comment a"), `f:2:24: "--comment": want no ! before this option`},
-		{rule("-j MARK"), `f:2:14: "MARK": want one of --set-xmark, --set-mark, --and-mark, --or-mark, --xor-mark after it`},
-		{rule("-j MARK --set-mark 1 --or-mark 2"), `f:2:32: "--or-mark": want no second option beside --set-mark`},
+		{
+			rule("-j MARK"),
+			`f:2:14: "MARK": want one of --set-xmark, --set-mark, --and-mark, --or-mark, --xor-mark after it`,
+		},
+		{
+			rule("-j MARK --set-mark 1 --or-mark 2"),
+			`f:2:32: "--or-mark": want no second option beside --set-mark`,
+		},
 		{rule("-j MARK --or-mark 1/2"), `f:2:29: "1/2": want bits without a mask`},
 		{rule("-j MARK ! --set-mark 1"), `f:2:21: "--set-mark": want no ! before this option`},
 		{rule("-j CONNMARK --save-mark --nfmask x"), `f:2:44: "x": want bits of 32`},
 		{rule("-j CT --zone 65536"), `f:2:24: "65536": want a conntrack zone (0-65535)`},
 		{rule("-j TPROXY"), `f:2:14: "TPROXY": want --on-port after it`},
 		{rule("-j TPROXY --on-port 1 --on-ip ::"), `f:2:41: "::": want an IPv4 address or prefix`},
-		{rule("-j REDIRECT --to-ports 2-1"), `f:2:34: "2-1": want a port or an ascending range of ports`},
+		{
+			rule("-j REDIRECT --to-ports 2-1"),
+			`f:2:34: "2-1": want a port or an ascending range of ports`,
+		},
 		{rule("-j DNAT"), `f:2:14: "DNAT": want --to-destination after it`},
 		{rule("-c 1"), "f:2:15: the line ends: want the number of packets and that of bytes"},
 		{rule("-c 1 x"), `f:2:16: "x": want the number of packets and that of bytes`},
@@ -313,25 +412,30 @@ func TestParseIPv6HasNoFragments(t *testing.T) {
 }
 
 func TestParseReportsAllErrorsOfAText(t *testing.T) {
-	_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+strings.Repeat("-A OUTPUT -j\n-A OUTPUT -j DROP\n", 22)+"COMMIT\n"))
+	_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+
+		strings.Repeat("-A OUTPUT -j\n-A OUTPUT -j DROP\n", 22)+"COMMIT\n"))
 	if err == nil {
 		t.Fatal("no error")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	if len(lines) != 21 || !strings.HasPrefix(lines[19], "f:40:13: ") || lines[20] != "f: 2 more errors" {
+	if len(lines) != 21 || !strings.HasPrefix(lines[19], "f:40:13: ") ||
+		lines[20] != "f: 2 more errors" {
 		t.Errorf("got %d lines:\n%s", len(lines), err)
 	}
-	if e := (*save.SyntaxError)(nil); !errors.As(err, &e) || e.Line != 2 || e.Column != 13 || e.Token != "" || e.File != "f" {
+	if e := (*save.SyntaxError)(nil); !errors.As(err, &e) || e.Line != 2 || e.Column != 13 ||
+		e.Token != "" || e.File != "f" {
 		t.Errorf("first is %+v", e)
 	}
 }
 
 func TestParseReportsThatItCannotRead(t *testing.T) {
 	cause := errors.New("gone")
-	if _, err := save.Parse(rules.IPv4, "f", iotest.ErrReader(cause)); !errors.Is(err, cause) || err.Error() != "read f: gone" {
+	if _, err := save.Parse(rules.IPv4, "f", iotest.ErrReader(cause)); !errors.Is(err, cause) ||
+		err.Error() != "read f: gone" {
 		t.Error(err)
 	}
-	if _, err := save.ParseIstioLog("f", iotest.ErrReader(cause)); !errors.Is(err, cause) || err.Error() != "read f: gone" {
+	if _, err := save.ParseIstioLog("f", iotest.ErrReader(cause)); !errors.Is(err, cause) ||
+		err.Error() != "read f: gone" {
 		t.Error(err)
 	}
 }

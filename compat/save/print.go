@@ -31,11 +31,14 @@ func Print(w io.Writer, tables []rules.Table) error {
 			faults = append(faults, fmt.Errorf("table %s %s%w", t.Family, t.Name, err))
 		}
 		if t.Family != tables[0].Family {
-			faults = append(faults, fmt.Errorf("table %s %s: not of family %s as the first", t.Family, t.Name, tables[0].Family))
+			faults = append(faults,
+				fmt.Errorf("table %s %s: not of family %s as the first", t.Family, t.Name,
+					tables[0].Family))
 		}
 	}
 	if len(faults) > maxErrors {
-		faults = append(faults[:maxErrors:maxErrors], fmt.Errorf("%d more rules", len(faults)-maxErrors))
+		faults = append(faults[:maxErrors:maxErrors],
+			fmt.Errorf("%d more rules", len(faults)-maxErrors))
 	}
 	if len(faults) > 0 {
 		return errors.Join(faults...)
@@ -143,7 +146,8 @@ func (p *tablePrinter) rule(r *rules.Rule) error {
 	}
 	line, limit := strings.Join(w.words, " "), maxWords
 	if r.Hits != (rules.Hits{}) {
-		line, limit = fmt.Sprintf("[%d:%d] %s", r.Hits.Packets, r.Hits.Bytes, line), maxWords-counterWords
+		line, limit = fmt.Sprintf("[%d:%d] %s", r.Hits.Packets, r.Hits.Bytes, line),
+			maxWords-counterWords
 	}
 	if len(w.words) > limit {
 		return fmt.Errorf("%d words: iptables-restore takes %d", len(w.words), limit)
@@ -178,8 +182,11 @@ func (w *rulePrinter) comment(text string) error {
 	if text == "" {
 		return nil
 	}
-	if len(text) > maxComment || slices.ContainsFunc([]byte(text), func(c byte) bool { return c < ' ' || c == 0x7f }) {
-		return fmt.Errorf("comment %q: iptables has at most %d bytes, and no line breaks in them", text, maxComment)
+	if len(text) > maxComment || slices.ContainsFunc([]byte(text), func(c byte) bool {
+		return c < ' ' || c == 0x7f
+	}) {
+		return fmt.Errorf("comment %q: iptables has at most %d bytes, and no line breaks in them",
+			text, maxComment)
 	}
 	w.add("-m", "comment", "--comment", quote(text))
 	return nil

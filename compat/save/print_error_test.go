@@ -47,7 +47,9 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
 	both := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}}
-	port := func(list ...uint16) rules.MatchPort { return rules.MatchPort{Ports: rules.Singles(list...)} }
+	port := func(list ...uint16) rules.MatchPort {
+		return rules.MatchPort{Ports: rules.Singles(list...)}
+	}
 	prefix := func(texts ...string) rules.MatchAddr {
 		var m rules.MatchAddr
 		for _, text := range texts {
@@ -70,39 +72,96 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 		rule  rules.Rule
 		want  string // after the place
 	}{
-		{"nat", ruleOf(rules.Accept, rules.Drop), "accept drop: iptables has one action for each rule"},
+		{
+			"nat", ruleOf(rules.Accept, rules.Drop),
+			"accept drop: iptables has one action for each rule",
+		},
 		{"nat", ruleOf(rules.Count{}, rules.Count{}), "counter: iptables has no such target"},
 		{"nat", ruleOf(rules.TProxy{Port: 1}), "tproxy to :1: iptables has no such target"},
 		{"nat", ruleOf(unknownAction("-j X")), "unknown(-j X): iptables has no such target"},
 		{"nat", ruleOf(rules.Jump{Chain: "B"}), "jump B: the table has no such chain"},
-		{"nat", ruleOf(rules.RedirectTo{Port: 1}), "redirect to :1: the rule must ask for tcp or udp"},
-		{"nat", ruleOf(both, rules.RedirectTo{Port: 1}), "meta l4proto { tcp, udp }: iptables compares one protocol, from 1 to 255"},
-		{"nat", ruleOf(tcp, rules.RedirectTo{Last: 9}), "redirect to :0-9: port 0 is the connection's own"},
+		{
+			"nat", ruleOf(rules.RedirectTo{Port: 1}),
+			"redirect to :1: the rule must ask for tcp or udp",
+		},
+		{
+			"nat", ruleOf(both, rules.RedirectTo{Port: 1}),
+			"meta l4proto { tcp, udp }: iptables compares one protocol, from 1 to 255",
+		},
+		{
+			"nat", ruleOf(tcp, rules.RedirectTo{Last: 9}),
+			"redirect to :0-9: port 0 is the connection's own",
+		},
 		{"nat", ruleOf(tcp, rules.DNATPort{}), "dnat to : port 0 is the connection's own"},
-		{"nat", ruleOf(rules.DNATTo{Addr: netip.IPv6Loopback()}), "dnat ip6 to ::1: not of the table's family"},
-		{"nat", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified(), Port: 1}), "dnat ip to 0.0.0.0:1: the rule must ask for tcp or udp"},
-		{"mangle", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified()}), "dnat ip to 0.0.0.0: this target is in table nat only"},
-		{"mangle", ruleOf(rules.Reject{With: "icmp port-unreachable"}), "reject with icmp port-unreachable: this target is in table filter only"},
-		{"filter", ruleOf(rules.Reject{With: "tcp reset"}), "reject with tcp reset: the rule must ask for tcp"},
+		{
+			"nat", ruleOf(rules.DNATTo{Addr: netip.IPv6Loopback()}),
+			"dnat ip6 to ::1: not of the table's family",
+		},
+		{
+			"nat", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified(), Port: 1}),
+			"dnat ip to 0.0.0.0:1: the rule must ask for tcp or udp",
+		},
+		{
+			"mangle", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified()}),
+			"dnat ip to 0.0.0.0: this target is in table nat only",
+		},
+		{
+			"mangle", ruleOf(rules.Reject{With: "icmp port-unreachable"}),
+			"reject with icmp port-unreachable: this target is in table filter only",
+		},
+		{
+			"filter", ruleOf(rules.Reject{With: "tcp reset"}),
+			"reject with tcp reset: the rule must ask for tcp",
+		},
 		{"filter", ruleOf(rules.Reject{}), "reject: iptables has no such answer in this family"},
 		{"nat", ruleOf(rules.Notrack{}), "notrack: this target is in table raw only"},
-		{"mangle", ruleOf(rules.MixMark{Conntrack: true, Mark: 1, Xor: 1}), "ct mark set meta mark & 0x1 ^ 0x1: iptables has no such target"},
-		{"mangle", ruleOf(rules.MixMark{Mark: 1}), "meta mark set meta mark & 0x1: iptables has no such target"},
-		{"mangle", ruleOf(rules.Require{Match: rules.MatchMark{}}, rules.Accept), "meta mark & 0x0 == 0x0 accept: iptables has one action for each rule"},
-		{"mangle", ruleOf(tcp, rules.RedirectTo{Port: 1}), "redirect to :1: this target is in table nat only"},
-		{"mangle", ruleOf(tcp, rules.DNATPort{Port: 1}), "dnat to :1: this target is in table nat only"},
-		{"mangle", ruleOf(rules.SetZone{Zone: 1}), "ct zone set 1: this target is in table raw only"},
-		{"nat", ruleOf(tcp, rules.TProxyDrop{Port: 1}), "TPROXY redirect 0.0.0.0:1 mark 0x0/0x0: this target is in table mangle only"},
+		{
+			"mangle", ruleOf(rules.MixMark{Conntrack: true, Mark: 1, Xor: 1}),
+			"ct mark set meta mark & 0x1 ^ 0x1: iptables has no such target",
+		},
+		{
+			"mangle", ruleOf(rules.MixMark{Mark: 1}),
+			"meta mark set meta mark & 0x1: iptables has no such target",
+		},
+		{
+			"mangle", ruleOf(rules.Require{Match: rules.MatchMark{}}, rules.Accept),
+			"meta mark & 0x0 == 0x0 accept: iptables has one action for each rule",
+		},
+		{
+			"mangle", ruleOf(tcp, rules.RedirectTo{Port: 1}),
+			"redirect to :1: this target is in table nat only",
+		},
+		{
+			"mangle", ruleOf(tcp, rules.DNATPort{Port: 1}),
+			"dnat to :1: this target is in table nat only",
+		},
+		{
+			"mangle", ruleOf(rules.SetZone{Zone: 1}),
+			"ct zone set 1: this target is in table raw only",
+		},
+		{
+			"nat", ruleOf(tcp, rules.TProxyDrop{Port: 1}),
+			"TPROXY redirect 0.0.0.0:1 mark 0x0/0x0: this target is in table mangle only",
+		},
 		{
 			"mangle", ruleOf(tcp, rules.TProxyDrop{Port: 1, Addr: netip.IPv6Loopback()}),
 			"TPROXY redirect [::1]:1 mark 0x0/0x0: not of the table's family",
 		},
 
 		{"nat", ruleOf(named("a", "b")), `iifname { "a", "b" }: iptables compares one interface`},
-		{"nat", ruleOf(named("a"), named("b")), `iifname "b": iptables compares this once in a rule`},
+		{
+			"nat", ruleOf(named("a"), named("b")),
+			`iifname "b": iptables compares this once in a rule`,
+		},
 		{"nat", ruleOf(named("a b")), `iifname "a b": iptables has no interface of such a name`},
-		{"nat", ruleOf(named("a234567890123456")), `iifname "a234567890123456": the name is longer than 15 bytes`},
-		{"nat", ruleOf(rules.MatchFamily{Family: rules.IPv4}), "meta nfproto ipv4: iptables has no such match"},
+		{
+			"nat", ruleOf(named("a234567890123456")),
+			`iifname "a234567890123456": the name is longer than 15 bytes`,
+		},
+		{
+			"nat", ruleOf(rules.MatchFamily{Family: rules.IPv4}),
+			"meta nfproto ipv4: iptables has no such match",
+		},
 		{
 			"nat", ruleOf(prefix("10.0.0.1-10.0.0.2", "10.0.0.5-10.0.0.6")),
 			"ip saddr { 10.0.0.1-10.0.0.2, 10.0.0.5-10.0.0.6 }: iptables compares one range of addresses of the table's family",
@@ -116,7 +175,10 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"nat", ruleOf(rules.MatchProtocol{Protocols: []rules.Protocol{0}}),
 			"meta l4proto 0: iptables compares one protocol, from 1 to 255",
 		},
-		{"nat", ruleOf(port(80)), "th sport 80: the rule must ask for a protocol with ports, such as tcp or udp"},
+		{
+			"nat", ruleOf(port(80)),
+			"th sport 80: the rule must ask for a protocol with ports, such as tcp or udp",
+		},
 		{
 			"nat", ruleOf(rules.MatchProtocol{Not: true, Protocols: tcp.Protocols}, port(80)),
 			"th sport 80: the rule must ask for a protocol with ports, such as tcp or udp",
@@ -125,9 +187,18 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"nat", ruleOf(tcp, port(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)),
 			"th sport { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31 }: iptables compares 1 to 15 ports, of which a range counts as two",
 		},
-		{"nat", ruleOf(udp, rules.MatchTCPFlags{Mask: 2, Value: 2}), "tcp flags & (syn) == syn: the rule must ask for tcp"},
-		{"nat", ruleOf(tcp, rules.MatchTCPFlags{Mask: 0x82}), "tcp flags & (syn | cwr) == 0x0: iptables has no names for ecn and cwr"},
-		{"nat", ruleOf(ids(false, true, rules.Single[uint32](5))), "meta skgid 5: iptables compares one range of ids"},
+		{
+			"nat", ruleOf(udp, rules.MatchTCPFlags{Mask: 2, Value: 2}),
+			"tcp flags & (syn) == syn: the rule must ask for tcp",
+		},
+		{
+			"nat", ruleOf(tcp, rules.MatchTCPFlags{Mask: 0x82}),
+			"tcp flags & (syn | cwr) == 0x0: iptables has no names for ecn and cwr",
+		},
+		{
+			"nat", ruleOf(ids(false, true, rules.Single[uint32](5))),
+			"meta skgid 5: iptables compares one range of ids",
+		},
 		{
 			"nat", ruleOf(ids(false, false, rules.Single[uint32](5), rules.Single[uint32](7))),
 			"meta skgid { 5, 7 }: iptables compares one range of ids",
@@ -137,21 +208,40 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"meta skgid 0-4294967295: iptables compares ids from 0 to 4294967294",
 		},
 		{"nat", ruleOf(rules.MatchState{}), "ct state : iptables compares one state or more"},
-		{"nat", ruleOf(rules.MatchStatus{Status: rules.StatusDNAT}), "ct status dnat: iptables has these as states, snat and dnat"},
-		{"nat", ruleOf(rules.MatchAddrType{}), "fib saddr type {  }: iptables compares one type or more"},
-		{"nat", ruleOf(rules.MatchSocket{Not: true}), "socket transparent 0: iptables has no such match"},
-		{"nat", ruleOf(rules.MatchSocket{Kind: "x"}), "socket transparent 1 (x): iptables has no such match"},
-		{"nat", ruleOf(rules.MatchReversePath{Kind: "x"}), "fib saddr . iif oif exists (x): iptables has no such match"},
+		{
+			"nat", ruleOf(rules.MatchStatus{Status: rules.StatusDNAT}),
+			"ct status dnat: iptables has these as states, snat and dnat",
+		},
+		{
+			"nat", ruleOf(rules.MatchAddrType{}),
+			"fib saddr type {  }: iptables compares one type or more",
+		},
+		{
+			"nat", ruleOf(rules.MatchSocket{Not: true}),
+			"socket transparent 0: iptables has no such match",
+		},
+		{
+			"nat", ruleOf(rules.MatchSocket{Kind: "x"}),
+			"socket transparent 1 (x): iptables has no such match",
+		},
+		{
+			"nat", ruleOf(rules.MatchReversePath{Kind: "x"}),
+			"fib saddr . iif oif exists (x): iptables has no such match",
+		},
 		{
 			"nat", ruleOf(rules.MatchICMP{Values: []rules.Range[uint16]{{First: 1, Last: 1}}}),
 			"icmp type . code 0 . 1: the rule must ask for icmp in a table of ip",
 		},
 		{
-			"nat", ruleOf(icmpOnly, rules.MatchICMP{Values: []rules.Range[uint16]{{First: 1, Last: 5}}}),
+			"nat",
+			ruleOf(icmpOnly, rules.MatchICMP{Values: []rules.Range[uint16]{{First: 1, Last: 5}}}),
 			"icmp type . code 0 . 1-0 . 5: iptables compares one type, with all of its codes or with one",
 		},
 		{
-			"nat", ruleOf(icmpOnly, rules.MatchICMP{Values: []rules.Range[uint16]{{First: 255 << 8, Last: 255 << 8}}}),
+			"nat",
+			ruleOf(icmpOnly, rules.MatchICMP{Values: []rules.Range[uint16]{{
+				First: 255 << 8, Last: 255 << 8,
+			}}}),
 			"icmp type . code 255 . 0: iptables compares one type, with all of its codes or with one",
 		},
 		{"nat", ruleOf(tcp, rules.MatchTuple{}), "{  }: iptables has no such match"},
@@ -160,8 +250,14 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 			"meta mark 1: iptables has no such match",
 		},
 		{"nat", ruleOf(rules.Unknown{Text: "-m x"}), "unknown(-m x): iptables has no such match"},
-		{"nat", rules.Rule{Comment: strings.Repeat("x", 256)}, `comment "` + strings.Repeat("x", 256) + `": iptables has at most 255 bytes, and no line breaks in them`},
-		{"nat", rules.Rule{Comment: "a\nb"}, `comment "a\nb": iptables has at most 255 bytes, and no line breaks in them`},
+		{"nat", rules.Rule{Comment: strings.Repeat("x", 256)}, `comment "` +
+			strings.Repeat("x", 256) +
+			`": iptables has at most 255 bytes, and no line breaks in them`},
+		{
+			"nat",
+			rules.Rule{Comment: "a\nb"},
+			`comment "a\nb": iptables has at most 255 bytes, and no line breaks in them`,
+		},
 	} {
 		var b strings.Builder
 		err := save.Print(&b, []rules.Table{tableOf(tc.table, ruleOf(), tc.rule)})
@@ -184,16 +280,28 @@ func TestPrintNamesTablesAndChainsThatIPTablesHasNot(t *testing.T) {
 		table rules.Table
 		want  string
 	}{
-		{rules.Table{Family: rules.IPv4, Name: "sluice"}, "table ip sluice: iptables has no such table"},
-		{rules.Table{Family: rules.Inet, Name: "nat"}, "table inet nat: iptables has no such table"},
-		{output(rules.Chain{Name: "a b"}), "table ip6 nat chain a b: iptables has no chain of such a name"},
+		{
+			rules.Table{Family: rules.IPv4, Name: "sluice"},
+			"table ip sluice: iptables has no such table",
+		},
+		{
+			rules.Table{Family: rules.Inet, Name: "nat"},
+			"table inet nat: iptables has no such table",
+		},
+		{
+			output(rules.Chain{Name: "a b"}),
+			"table ip6 nat chain a b: iptables has no chain of such a name",
+		},
 		{output(rules.Chain{Name: "LOG"}), "table ip6 nat chain LOG: the name is that of a target"},
 		{
 			output(rules.Chain{Name: "A", Base: save.Base("nat", rules.Output, false)}),
 			"table ip6 nat chain A: only built-in chains have a hook",
 		},
 		{
-			output(rules.Chain{Name: "OUTPUT", Base: &rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: -110}}),
+			output(rules.Chain{
+				Name: "OUTPUT",
+				Base: &rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: -110},
+			}),
 			"table ip6 nat chain OUTPUT: type nat hook output priority -110; policy accept;: iptables has type nat hook output priority -100; policy accept;",
 		},
 		{
@@ -201,7 +309,10 @@ func TestPrintNamesTablesAndChainsThatIPTablesHasNot(t *testing.T) {
 			"table ip6 nat chain OUTPUT: no hook: iptables has type nat hook output priority -100; policy accept;",
 		},
 		{
-			output(rules.Chain{Name: "OUTPUT", Base: save.Base("nat", rules.Output, false), Rules: []rules.Rule{ruleOf(in)}}),
+			output(rules.Chain{
+				Name: "OUTPUT", Base: save.Base("nat", rules.Output, false),
+				Rules: []rules.Rule{ruleOf(in)},
+			}),
 			`table ip6 nat chain OUTPUT rule 1: iifname "lo": at output there is no such interface`,
 		},
 	} {
@@ -236,7 +347,8 @@ func TestPrintReportsAllRules(t *testing.T) {
 		list = append(list, ruleOf(rules.TProxy{Port: 1}))
 	}
 	err := save.Print(&strings.Builder{}, []rules.Table{tableOf("nat", list...)})
-	if err == nil || strings.Count(err.Error(), "\n") != 20 || !strings.HasSuffix(err.Error(), "\n5 more rules") {
+	if err == nil || strings.Count(err.Error(), "\n") != 20 ||
+		!strings.HasSuffix(err.Error(), "\n5 more rules") {
 		t.Error(err)
 	}
 }
@@ -247,7 +359,8 @@ func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestPrintReturnsTheErrorOfTheWriter(t *testing.T) {
 	broken := errors.New("broken")
-	if err := save.Print(brokenWriter{broken}, []rules.Table{tableOf("nat")}); !errors.Is(err, broken) {
+	if err := save.Print(brokenWriter{broken}, []rules.Table{tableOf("nat")}); !errors.Is(err,
+		broken) {
 		t.Error(err)
 	}
 }
@@ -281,7 +394,10 @@ func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 		{"61 matches", many(61, mark), ""},
 		{"62 matches", many(62, mark), "254 words: iptables-restore takes 251"},
 		{"60 matches with a counter", counted(many(60, mark)), ""},
-		{"61 matches with a counter", counted(many(61, mark)), "250 words: iptables-restore takes 248"},
+		{
+			"61 matches with a counter", counted(many(61, mark)),
+			"250 words: iptables-restore takes 248",
+		},
 		{"60 matches of many ports", many(60, ports), ""},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
@@ -290,7 +406,8 @@ func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 			err := save.Print(&b, tables)
 			if tc.want == "" && err == nil {
 				istiotest.Run(t, ns, b.String(), "iptables-legacy-restore", "--counters")
-			} else if want := "table ip nat chain A rule 1: " + tc.want; err == nil || err.Error() != want {
+			} else if want := "table ip nat chain A rule 1: " + tc.want; err == nil ||
+				err.Error() != want {
 				t.Errorf("got %v, want %s", err, want)
 			}
 		})

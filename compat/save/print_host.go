@@ -52,11 +52,15 @@ func (w *rulePrinter) addrType(m rules.MatchAddrType) error {
 	switch {
 	case len(names) == 0:
 		return fmt.Errorf("%s: iptables compares one type or more", m)
-	case w.table.Family == rules.IPv6 && m.Types != rules.AddrTypes(rules.Local) && m.Types != rules.AddrTypes(rules.Multicast):
-		return fmt.Errorf("%s: ip6tables has other types, and only local and multicast are the same", m)
+	case w.table.Family == rules.IPv6 && m.Types != rules.AddrTypes(rules.Local) &&
+		m.Types != rules.AddrTypes(rules.Multicast):
+		return fmt.Errorf(
+			"%s: ip6tables has other types, and only local and multicast are the same", m)
 	}
 	w.add("-m", "addrtype")
-	side := map[rules.Side]string{rules.Source: "--src-type", rules.Destination: "--dst-type"}[m.Side]
+	side := map[rules.Side]string{
+		rules.Source: "--src-type", rules.Destination: "--dst-type",
+	}[m.Side]
 	w.option(m.Not, side, strings.Join(names, ","))
 	return nil
 }

@@ -86,7 +86,9 @@ func sideLetter(s rules.Side) string {
 // interface that packets have not there.
 func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	if base := w.chain.Base; base != nil {
-		without := map[bool][]rules.Hook{false: {rules.Output, rules.Postrouting}, true: {rules.Prerouting, rules.Input}}[m.Out]
+		without := map[bool][]rules.Hook{
+			false: {rules.Output, rules.Postrouting}, true: {rules.Prerouting, rules.Input},
+		}[m.Out]
 		if slices.Contains(without, base.Hook) {
 			return "", fmt.Errorf("%s: at %s there is no such interface", m, base.Hook)
 		}
@@ -112,7 +114,8 @@ func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 // negated.
 func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	if len(m.Ranges) != 1 || m.Family() != w.table.Family {
-		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family", m)
+		return "", fmt.Errorf("%s: iptables compares one range of addresses of the table's family",
+			m)
 	}
 	p, ok := m.Ranges[0].Prefix()
 	if !ok || p.Bits() == 0 {
@@ -126,7 +129,10 @@ func (w *rulePrinter) module(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchAddr:
 		w.add("-m", "iprange")
-		w.option(m.Not, map[rules.Side]string{rules.Source: "--src-range", rules.Destination: "--dst-range"}[m.Side],
+		w.option(m.Not,
+			map[rules.Side]string{
+				rules.Source: "--src-range", rules.Destination: "--dst-range",
+			}[m.Side],
 			m.Ranges[0].From().String()+"-"+m.Ranges[0].To().String())
 		return nil
 	case rules.MatchPort:
@@ -195,7 +201,8 @@ func (w *rulePrinter) owner(m rules.MatchOwner) error {
 		return fmt.Errorf("%s: iptables compares ids from 0 to %d", m, uint32(maxID))
 	}
 	w.add("-m", "owner")
-	w.option(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group], ids.String())
+	w.option(m.Not, map[bool]string{false: "--uid-owner", true: "--gid-owner"}[m.Group],
+		ids.String())
 	if needsSocket {
 		w.add("--socket-exists")
 	}

@@ -29,7 +29,8 @@ func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
 	if len(m.Alternatives) == 2 && len(m.Alternatives[0]) == 1 && len(m.Alternatives[1]) == 1 {
 		source, okSource := m.Alternatives[0][0].(rules.MatchPort)
 		destination, okDestination := m.Alternatives[1][0].(rules.MatchPort)
-		if okSource && okDestination && !source.Not && !destination.Not && source.Side == rules.Source &&
+		if okSource && okDestination && !source.Not && !destination.Not &&
+			source.Side == rules.Source &&
 			destination.Side == rules.Destination && slices.Equal(source.Ports, destination.Ports) {
 			texts, err := w.portTexts(m, source.Ports)
 			if err != nil {
@@ -46,7 +47,8 @@ func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
 // portTexts writes each port or range of a match, which must be as many as multiport has room for.
 func (w *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
 	if !w.protocol.HasPorts() {
-		return nil, fmt.Errorf("%s: the rule must ask for a protocol with ports, such as tcp or udp", m)
+		return nil, fmt.Errorf(
+			"%s: the rule must ask for a protocol with ports, such as tcp or udp", m)
 	}
 	room := maxMultiport
 	texts := make([]string, len(ports))
@@ -58,7 +60,8 @@ func (w *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]strin
 		}
 	}
 	if room < 0 || len(texts) == 0 {
-		return nil, fmt.Errorf("%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
+		return nil, fmt.Errorf(
+			"%s: iptables compares 1 to %d ports, of which a range counts as two", m, maxMultiport)
 	}
 	return texts, nil
 }

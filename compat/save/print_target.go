@@ -25,7 +25,8 @@ func (w *rulePrinter) actions(list []rules.Action) error {
 func (w *rulePrinter) action(action rules.Action) error {
 	switch a := action.(type) {
 	case rules.Verdict:
-		w.add("-j", [...]string{rules.Accept: "ACCEPT", rules.Drop: "DROP", rules.Return: "RETURN"}[a])
+		w.add("-j",
+			[...]string{rules.Accept: "ACCEPT", rules.Drop: "DROP", rules.Return: "RETURN"}[a])
 		return nil
 	case rules.Jump:
 		if w.table.Chain(a.Chain) == nil {
@@ -49,9 +50,11 @@ func (w *rulePrinter) action(action rules.Action) error {
 	case rules.SetMark:
 		return w.target(a, "", "MARK", "--set-xmark", fullMark(a.Value, a.Mask))
 	case rules.SaveMark:
-		return w.target(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask", "0xffffffff")
+		return w.target(a, "", "CONNMARK", "--save-mark", "--nfmask", "0xffffffff", "--ctmask",
+			"0xffffffff")
 	case rules.RestoreMark:
-		return w.target(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask", "0xffffffff")
+		return w.target(a, "", "CONNMARK", "--restore-mark", "--nfmask", "0xffffffff", "--ctmask",
+			"0xffffffff")
 	case rules.MixMark:
 		return w.mixMark(a)
 	case rules.SetZone:

@@ -47,7 +47,8 @@ func TestPrintedTablesAreLoadedAsTheyWere(t *testing.T) {
 		want := anyTables.Example(seed)
 		family := want[0].Family
 		text := printed(t, want)
-		if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family], "--counters"); err != nil {
+		if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family],
+			"--counters"); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		saved := istiotest.Save(t, ns, istiotest.Legacy, family)
@@ -73,7 +74,8 @@ func TestPrintedWordsAreLoadedAsTheyWere(t *testing.T) {
 		want := richTables.Example(seed)
 		family := want[0].Family
 		text := printed(t, want)
-		if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family], "--counters"); err != nil {
+		if _, err := istiotest.TryRun(t, ns, text, restoreProgram[family],
+			"--counters"); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		saved := istiotest.Save(t, ns, istiotest.Legacy, family)
@@ -89,20 +91,25 @@ func TestPrintedWordsAreLoadedAsTheyWere(t *testing.T) {
 // wantLoaded wants the table among others, with its counters and comments.
 func wantLoaded(t *testing.T, want rules.Table, among []rules.Table) {
 	t.Helper()
-	i := slices.IndexFunc(among, func(t rules.Table) bool { return t.Family == want.Family && t.Name == want.Name })
+	i := slices.IndexFunc(among, func(t rules.Table) bool {
+		return t.Family == want.Family && t.Name == want.Name
+	})
 	if i < 0 {
 		t.Errorf("no table %s", want.Name)
 		return
 	}
 	got := among[i]
-	if diffs := rules.Compare(rules.Ruleset{Tables: []rules.Table{want}}, rules.Ruleset{Tables: []rules.Table{got}}); diffs != nil {
+	if diffs := rules.Compare(rules.Ruleset{Tables: []rules.Table{want}},
+		rules.Ruleset{Tables: []rules.Table{got}}); diffs != nil {
 		t.Error(diffs)
 		return
 	}
 	for _, c := range want.Chains {
 		for i, r := range c.Rules {
-			if loaded := got.Chain(c.Name).Rules[i]; loaded.Comment != r.Comment || loaded.Hits != r.Hits {
-				t.Errorf("%s %s: %q, %v, became %q, %v", c.Name, r.String(), r.Comment, r.Hits, loaded.Comment, loaded.Hits)
+			if loaded := got.Chain(c.Name).Rules[i]; loaded.Comment != r.Comment ||
+				loaded.Hits != r.Hits {
+				t.Errorf("%s %s: %q, %v, became %q, %v", c.Name, r.String(), r.Comment, r.Hits,
+					loaded.Comment, loaded.Hits)
 			}
 		}
 	}

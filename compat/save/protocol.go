@@ -9,12 +9,18 @@ import (
 // protocolNames are those that iptables-save prints (xtables_chain_protos, and /etc/protocols as
 // Debian has it), by their numbers.
 var protocolNames = [...]string{
-	0: "all", 1: "icmp", 2: "igmp", 3: "ggp", 4: "ipencap", 5: "st", 6: "tcp", 8: "egp", 9: "igp", 12: "pup", 17: "udp", 20: "hmp",
-	22: "xns-idp", 27: "rdp", 29: "iso-tp4", rules.DCCP: "dccp", 36: "xtp", 37: "ddp", 38: "idpr-cmtp", 41: "ipv6", 43: "ipv6-route",
-	44: "ipv6-frag", 45: "idrp", 46: "rsvp", 47: "gre", 50: "esp", 51: "ah", 57: "skip", 58: "ipv6-icmp", 59: "ipv6-nonxt",
-	60: "ipv6-opts", 73: "rspf", 81: "vmtp", 88: "eigrp", 89: "ospf", 93: "ax.25", 94: "ipip", 97: "etherip", 98: "encap",
-	103: "pim", 108: "ipcomp", 112: "vrrp", 115: "l2tp", 124: "isis", 132: "sctp", 133: "fc", 135: "mobility-header",
-	rules.UDPLite: "udplite", 137: "mpls-in-ip", 138: "manet", 139: "hip", 140: "shim6", 141: "wesp", 142: "rohc", 143: "ethernet",
+	0: "all", 1: "icmp", 2: "igmp", 3: "ggp", 4: "ipencap", 5: "st", 6: "tcp", 8: "egp", 9: "igp",
+	12: "pup", 17: "udp", 20: "hmp",
+	22: "xns-idp", 27: "rdp", 29: "iso-tp4", rules.DCCP: "dccp", 36: "xtp", 37: "ddp",
+	38: "idpr-cmtp", 41: "ipv6", 43: "ipv6-route",
+	44: "ipv6-frag", 45: "idrp", 46: "rsvp", 47: "gre", 50: "esp", 51: "ah", 57: "skip",
+	58: "ipv6-icmp", 59: "ipv6-nonxt",
+	60: "ipv6-opts", 73: "rspf", 81: "vmtp", 88: "eigrp", 89: "ospf", 93: "ax.25", 94: "ipip",
+	97: "etherip", 98: "encap",
+	103: "pim", 108: "ipcomp", 112: "vrrp", 115: "l2tp", 124: "isis", 132: "sctp", 133: "fc",
+	135:           "mobility-header",
+	rules.UDPLite: "udplite", 137: "mpls-in-ip", 138: "manet", 139: "hip", 140: "shim6",
+	141: "wesp", 142: "rohc", 143: "ethernet",
 }
 
 // mobility is a protocol that the model has no name for.

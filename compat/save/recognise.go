@@ -24,8 +24,11 @@ func textKinds() []textKind {
 		{"JSON", isJSON},
 		{"HTML", contains(`(?i)\A<(!doctype html|html|head|body)\b`)},
 		{"XML", contains(`\A<\?xml`)},
-		{"the log of istio-init", contains(`(?m)(Istio iptables (environment|variables)|Istio config):$|` +
-			`^Environment:\s+-+$|` + rulesFileTitle)},
+		{
+			"the log of istio-init",
+			contains(`(?m)(Istio iptables (environment|variables)|Istio config):$|` +
+				`^Environment:\s+-+$|` + rulesFileTitle),
+		},
 		{"the output of nft list ruleset", contains(`(?m)^\s*(add )?` +
 			`(table (ip|ip6|inet|arp|bridge|netdev) \S+|chain \S+ \S+ \S+|chain \S+) \{`)},
 		{"the output of iptables -L", contains(`(?m)^Chain \S+ \((policy |\d+ references)|` +
@@ -34,7 +37,10 @@ func textKinds() []textKind {
 		{"the output of iptables -S", contains(`(?m)\A(-[PN] \S+( \S+)?\s*\n)*` +
 			`-(P \S+ (ACCEPT|DROP)|N \S+|A \S+.*)\s*$`)},
 		{"the output of ipset save", contains(`(?m)^create \S+ (hash|bitmap|list):`)},
-		{"an error of kubectl", contains(`\A(Error from server|error: |Unable to connect to the server)`)},
+		{
+			"an error of kubectl",
+			contains(`\A(Error from server|error: |Unable to connect to the server)`),
+		},
 		{"YAML, as kubectl with -o yaml prints", contains(`(?m)^(apiVersion|kind): \S`)},
 		{"the output of kubectl get", contains(`\A(NAMESPACE +)?NAME +\S`)},
 	}
@@ -56,7 +62,9 @@ func isJSON(_, first string) bool {
 
 // jsonWith returns a function that looks for JSON with a text in its first lines.
 func jsonWith(text string) func(head, first string) bool {
-	return func(head, first string) bool { return isJSON(head, first) && strings.Contains(head, text) }
+	return func(head, first string) bool {
+		return isJSON(head, first) && strings.Contains(head, text)
+	}
 }
 
 // maxHead bounds how much of a text is looked at to recognise it, in bytes.

@@ -188,7 +188,9 @@ func (r *ruleReader) splitOption() {
 		return
 	}
 	n := len(raw) + 1
-	parts := []word{{raw, raw, w.column}, {strings.TrimPrefix(w.text, raw+"="), w.raw[n:], w.column + n}}
+	parts := []word{
+		{raw, raw, w.column}, {strings.TrimPrefix(w.text, raw+"="), w.raw[n:], w.column + n},
+	}
 	r.words = slices.Concat(r.words[:i], parts, r.words[i+1:])
 }
 

@@ -14,7 +14,9 @@ func isName(text string) bool {
 	if text == "" || !isLetter(rune(text[0])) {
 		return false
 	}
-	other := func(c rune) bool { return !isLetter(c) && (c < '0' || c > '9') && !strings.ContainsRune("._-", c) }
+	other := func(c rune) bool {
+		return !isLetter(c) && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
+	}
 	return !strings.ContainsFunc(text, other)
 }
 
@@ -22,7 +24,8 @@ func isLetter(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 
 // number reads a number as strtoul with base 0 does: decimal, hexadecimal with 0x, or octal with 0.
 func number(text string, bits int) (uint64, bool) {
-	if len(text) > 1 && text[0] == '0' && strings.ContainsAny(text[1:2], "bBoO") || strings.Contains(text, "_") {
+	if len(text) > 1 && text[0] == '0' && strings.ContainsAny(text[1:2], "bBoO") ||
+		strings.Contains(text, "_") {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(text, 0, bits)

@@ -71,11 +71,13 @@ type Outcome string
 
 // The outcomes.
 const (
-	Works           Outcome = "works"                   // all is proved
-	WorksInPart     Outcome = "works as far as checked" // what could be checked is proved; see Unchecked
-	Fails           Outcome = "fails"                   // a check failed
-	CapturesNothing Outcome = "captures nothing"        // nothing failed, but the parameters capture nothing
-	NotDecided      Outcome = "not decided"             // nothing failed, but nothing is proved either
+	Works Outcome = "works" // all is proved
+	// what could be checked is proved; see Unchecked
+	WorksInPart Outcome = "works as far as checked"
+	Fails       Outcome = "fails" // a check failed
+	// nothing failed, but the parameters capture nothing
+	CapturesNothing Outcome = "captures nothing"
+	NotDecided      Outcome = "not decided" // nothing failed, but nothing is proved either
 )
 
 // Outcome returns the summary of the result.

@@ -65,7 +65,8 @@ func parseIDMap(r io.Reader) (idMap, error) {
 }
 
 // errNoProcess is the error for a user namespace whose id mapping is unknown.
-var errNoProcess = errors.New("the network namespace belongs to another user namespace, of which /proc shows no process")
+var errNoProcess = errors.New(
+	"the network namespace belongs to another user namespace, of which /proc shows no process")
 
 // idMaps returns the maps of the namespace: nil maps if its user namespace is the one of this
 // process, or if the kernel does not report it. With an error the maps translate every id into

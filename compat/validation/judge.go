@@ -27,7 +27,8 @@ func (t *probe) judge(o observation, equal bool) Check {
 	case t.asExpected(o):
 		c.Status = OK
 	case t.outside && o.outcome != arrived && !o.reached:
-		c.Status, c.Reason = NotChecked, "no connection from here reaches the pod, whether it is captured or not"
+		c.Status, c.Reason = NotChecked,
+			"no connection from here reaches the pod, whether it is captured or not"
 		c.Next = "call the pod from another one"
 	default:
 		c.Next = t.advice(o, equal)
@@ -65,7 +66,8 @@ func (t *probe) finding(o observation) string {
 	case unknown:
 		return "the connection was taken, but it cannot be told by whom"
 	case answered:
-		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", o.arrival.port, to)
+		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", o.arrival.port,
+			to)
 	case arrived:
 		return t.arrivalText(o.arrival)
 	}
@@ -85,7 +87,8 @@ func (t *probe) arrivalText(a arrival) string {
 	case a.port == to.Port() && (a.port != t.port() || !t.trace.Fate.Captured()):
 		return fmt.Sprintf("arrived at %s itself, not captured", to)
 	case a.original.IsValid():
-		return fmt.Sprintf("arrived at port %d, with %s as the original destination", a.port, a.original)
+		return fmt.Sprintf("arrived at port %d, with %s as the original destination", a.port,
+			a.original)
 	}
 	return fmt.Sprintf("arrived at port %d", a.port)
 }
@@ -96,7 +99,8 @@ func (t *probe) advice(o observation, equal bool) string {
 	switch {
 	case equal && errors.Is(o.err, unix.EADDRNOTAVAIL):
 	case equal && o.outcome == refused && t.trace.Fate.Captured():
-		return asTheyShouldBe + "; or the proxy does not listen for " + familyName(t.packet.Family())
+		return asTheyShouldBe + "; or the proxy does not listen for " +
+			familyName(t.packet.Family())
 	case equal:
 		return asTheyShouldBe
 	}
@@ -108,7 +112,8 @@ func (t *probe) advice(o observation, equal bool) string {
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
 		return "the namespace does not have the address: give the pod's own by --pod-ip"
 	case o.outcome == refused && t.trace.Fate.Captured():
-		return "the rules differ from the parameters, or the proxy does not listen for " + familyName(t.packet.Family()) +
+		return "the rules differ from the parameters, or the proxy does not listen for " +
+			familyName(t.packet.Family()) +
 			": rules check lists differences, rules apply puts the rules right"
 	case t.agent != nil && o.outcome == arrived:
 		return "the conntrack zones of DNS are missing or another's: rules check lists differences, rules apply puts them right"

@@ -35,27 +35,84 @@ func TestJudge(t *testing.T) {
 		want  Status
 		found string
 	}{
-		"arrived with its destination":        {outbound, at(15001, "198.51.100.1:15002"), OK, "arrived at port 15001, with 198.51.100.1:15002"},
-		"arrived at the running proxy":        {outbound, at(15001, ""), OK, "arrived at port 15001"},
-		"arrived without its destination":     {outbound, at(15001, "10.0.0.1:80"), Failed, "with 10.0.0.1:80 as the original destination"},
-		"arrived at another port":             {outbound, at(15009, ""), Failed, "arrived at port 15009"},
-		"refused":                             {outbound, observation{outcome: refused, source: own}, Failed, "refused: there is no listener"},
-		"no answer":                           {outbound, observation{outcome: unanswered, source: own}, Failed, "it was dropped, or has left the pod"},
-		"answered by a stranger":              {outbound, observation{outcome: strange, source: own}, Failed, "not captured"},
-		"not sent":                            {outbound, observation{err: unix.EPERM}, Failed, "could not be sent: operation not permitted"},
-		"taken by nobody knows whom":          {outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "cannot be told"},
-		"not captured, as expected":           {uncaptured, at(15002, "127.0.0.6:15002"), OK, "arrived at 127.0.0.6:15002 itself, not captured"},
-		"nobody at the destination":           {uncaptured, observation{outcome: refused}, OK, "refused"},
-		"somebody at the destination":         {awaited, observation{outcome: refused}, Failed, "refused"},
-		"captured, but not to be":             {uncaptured, at(15006, "127.0.0.6:15002"), Failed, "arrived at port 15006"},
-		"inbound arrived":                     {inbound, at(15006, "10.244.1.5:15002"), OK, "arrived at port 15006"},
-		"inbound uncaptured":                  {inbound, at(15002, "10.244.1.5:15002"), Failed, "itself, not captured"},
-		"inbound refused, by whomever":        {inbound, observation{outcome: refused}, NotChecked, "refused"},
-		"inbound refused, by the pod":         {inbound, observation{outcome: refused, reached: true}, Failed, "refused"},
-		"inbound dropped, by the pod":         {inbound, observation{outcome: unanswered, reached: true}, Failed, "no answer"},
-		"inbound never came":                  {inbound, observation{outcome: unanswered}, NotChecked, "no answer"},
-		"a query answered":                    {dns, observation{outcome: answered, arrival: arrival{port: 15053}}, OK, "answered in the name of 198.51.100.1:53"},
-		"a query of which the answer is lost": {dns, at(15053, ""), Failed, "the answer did not come back"},
+		"arrived with its destination": {
+			outbound, at(15001, "198.51.100.1:15002"), OK,
+			"arrived at port 15001, with 198.51.100.1:15002",
+		},
+		"arrived at the running proxy": {
+			outbound, at(15001, ""), OK, "arrived at port 15001",
+		},
+		"arrived without its destination": {
+			outbound, at(15001, "10.0.0.1:80"), Failed,
+			"with 10.0.0.1:80 as the original destination",
+		},
+		"arrived at another port": {
+			outbound, at(15009, ""), Failed, "arrived at port 15009",
+		},
+		"refused": {
+			outbound,
+			observation{outcome: refused, source: own},
+			Failed,
+			"refused: there is no listener",
+		},
+		"no answer": {
+			outbound,
+			observation{outcome: unanswered, source: own},
+			Failed,
+			"it was dropped, or has left the pod",
+		},
+		"answered by a stranger": {
+			outbound, observation{outcome: strange, source: own}, Failed, "not captured",
+		},
+		"not sent": {
+			outbound,
+			observation{err: unix.EPERM},
+			Failed,
+			"could not be sent: operation not permitted",
+		},
+		"taken by nobody knows whom": {
+			outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "cannot be told",
+		},
+		"not captured, as expected": {
+			uncaptured, at(15002, "127.0.0.6:15002"), OK,
+			"arrived at 127.0.0.6:15002 itself, not captured",
+		},
+		"nobody at the destination": {
+			uncaptured, observation{outcome: refused}, OK, "refused",
+		},
+		"somebody at the destination": {
+			awaited, observation{outcome: refused}, Failed, "refused",
+		},
+		"captured, but not to be": {
+			uncaptured, at(15006, "127.0.0.6:15002"), Failed, "arrived at port 15006",
+		},
+		"inbound arrived": {
+			inbound, at(15006, "10.244.1.5:15002"), OK, "arrived at port 15006",
+		},
+		"inbound uncaptured": {
+			inbound, at(15002, "10.244.1.5:15002"), Failed, "itself, not captured",
+		},
+		"inbound refused, by whomever": {
+			inbound, observation{outcome: refused}, NotChecked, "refused",
+		},
+		"inbound refused, by the pod": {
+			inbound, observation{outcome: refused, reached: true}, Failed, "refused",
+		},
+		"inbound dropped, by the pod": {
+			inbound, observation{outcome: unanswered, reached: true}, Failed, "no answer",
+		},
+		"inbound never came": {
+			inbound, observation{outcome: unanswered}, NotChecked, "no answer",
+		},
+		"a query answered": {
+			dns,
+			observation{outcome: answered, arrival: arrival{port: 15053}},
+			OK,
+			"answered in the name of 198.51.100.1:53",
+		},
+		"a query of which the answer is lost": {
+			dns, at(15053, ""), Failed, "the answer did not come back",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := row.probe.judge(row.seen, false)
@@ -63,7 +120,8 @@ func TestJudge(t *testing.T) {
 				t.Errorf("%s: %q, want %s: %q", c.Status, c.Found, row.want, row.found)
 			}
 			equal := row.probe.judge(row.seen, true)
-			if equal.Status != c.Status || strings.Contains(equal.Next, "differ") || c.Status == Failed && !strings.Contains(equal.Next, "rules doctor") {
+			if equal.Status != c.Status || strings.Contains(equal.Next, "differ") ||
+				c.Status == Failed && !strings.Contains(equal.Next, "rules doctor") {
 				t.Errorf("although the rules are equal: %+v", equal)
 			}
 			if c.Status == Failed && c.Next == "" || c.Status == NotChecked && c.Reason == "" {
@@ -93,11 +151,13 @@ func TestOutcome(t *testing.T) {
 	}{
 		{checks(OK, OK), Works},
 		{checks(OK, NotChecked), WorksInPart},
-		{beside(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works}, // nothing outbound is captured
+		// nothing outbound is captured
+		{beside(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works},
 		{beside(checks(OK), Check{Kind: Outbound, Proves: true, Status: NotChecked}), WorksInPart},
 		{beside(checks(OK), setting), Works},
 		{beside(checks(NotChecked, NotChecked), setting), NotDecided},
-		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided}, // not captured, as it would be without rules
+		// not captured, as it would be without rules
+		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
 		{beside(checks(OK), judgeSourceCheck(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},
 		{checks(NotChecked), NotDecided},
@@ -131,7 +191,11 @@ func TestSourceCheck(t *testing.T) {
 		set  []string
 		want Status
 	}{
-		{0, nil, NotChecked}, {3, nil, OK}, {3, []string{"default"}, OK}, {3, []string{"all"}, Failed}, {3, []string{"default", "eth0"}, Failed},
+		{0, nil, NotChecked},
+		{3, nil, OK},
+		{3, []string{"default"}, OK},
+		{3, []string{"all"}, Failed},
+		{3, []string{"default", "eth0"}, Failed},
 	} {
 		if got := judgeSourceCheck(row.read, row.set); got.Status != row.want {
 			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)

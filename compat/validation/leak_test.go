@@ -27,9 +27,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 	}
 	// A goroutine whose socket was just closed may still be about to end.
-	for start := time.Now(); runtime.NumGoroutine() > goroutines || openFiles(t) > files; runtime.Gosched() {
+	for start := time.Now(); runtime.NumGoroutine() > goroutines ||
+		openFiles(t) > files; runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
-			t.Fatalf("%d files and %d goroutines, before %d and %d", openFiles(t), runtime.NumGoroutine(), files, goroutines)
+			t.Fatalf("%d files and %d goroutines, before %d and %d", openFiles(t),
+				runtime.NumGoroutine(), files, goroutines)
 		}
 	}
 	home, err := os.Readlink("/proc/self/ns/net")
@@ -65,7 +67,8 @@ func changedThreads(t *testing.T, home string) (changed []string) {
 		}
 		status, _ := os.ReadFile(thread + "/status")
 		for line := range strings.SplitSeq(string(status), "\n") {
-			if id, ok := strings.CutPrefix(line, "Uid:"); ok && strings.Join(strings.Fields(id), " ") != "0 0 0 0" {
+			if id, ok := strings.CutPrefix(line, "Uid:"); ok &&
+				strings.Join(strings.Fields(id), " ") != "0 0 0 0" {
 				changed = append(changed, thread+" has ids "+id)
 			}
 		}

@@ -63,11 +63,14 @@ func validateAs(t *testing.T, ns *netns.NS, who person, o Options) (r Result) {
 	exe := copyOfThisBinary(t)
 	cmd := exec.Command(exe)
 	if who.caps != "" {
-		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+who.caps, "--inh-caps=-all", exe)
+		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+who.caps,
+			"--inh-caps=-all", exe)
 	}
 	// The race detector would let the process wait a second for its end.
 	cmd.Env = append(os.Environ(), asProcess+"="+string(text), "GORACE=atexit_sleep_ms=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: who.uid, Gid: who.gid}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
+		Uid: who.uid, Gid: who.gid,
+	}}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := ns.Do(cmd.Run); err != nil {

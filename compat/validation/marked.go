@@ -20,9 +20,14 @@ func (p *planner) markedPackets(f rules.Family) {
 	if i < 0 {
 		return
 	}
-	t := probe{Check: Check{Name: "policy route, " + familyName(f), Kind: PolicyRoutes, Expected: "stays in the pod because of its mark"}, packet: rules.Packet{
-		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark, Owner: &p.self,
-		Source: netip.AddrPortFrom(loopbackOf(f), 0), Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
+	t := probe{Check: Check{
+		Name: "policy route, " + familyName(f), Kind: PolicyRoutes,
+		Expected: "stays in the pod because of its mark",
+	}, packet: rules.Packet{
+		Hook: rules.Output, OutInterface: lo, Protocol: rules.UDP, Mark: routing.Policies[i].Mark,
+		Owner:       &p.self,
+		Source:      netip.AddrPortFrom(loopbackOf(f), 0),
+		Destination: netip.AddrPortFrom(testNets(f)[0], p.options.Port),
 	}}
 	if !p.transparent {
 		t.skip("marked packets and transparent sockets need CAP_NET_ADMIN", onTheNode)
@@ -57,7 +62,10 @@ func (v *validator) sourceCheck() []Check {
 }
 
 func judgeSourceCheck(read int, set []string) Check {
-	c := Check{Name: "source check", Kind: Settings, Expected: "net.ipv4.conf.*.src_valid_mark is 0", Status: NotChecked}
+	c := Check{
+		Name: "source check", Kind: Settings, Expected: "net.ipv4.conf.*.src_valid_mark is 0",
+		Status: NotChecked,
+	}
 	switch {
 	case read == 0:
 		c.Reason = "/proc/sys/net/ipv4/conf cannot be read"

@@ -83,7 +83,8 @@ func (p *planner) add(t probe) {
 	if t.packet.Protocol == rules.TCP {
 		t.packet.Flags = rules.SYN
 	}
-	t.packet.NoListener = p.options.Redirect.Mode == rules.ModeTProxy && !p.transparent && !p.running
+	t.packet.NoListener = p.options.Redirect.Mode == rules.ModeTProxy && !p.transparent &&
+		!p.running
 	t.trace = diff.Explain(&p.rules, t.packet)
 	t.Packet = t.packet.String()
 	if t.Expected == "" {
@@ -123,13 +124,17 @@ func (t *probe) expectation() string {
 	case fate.Dropped:
 		return "dropped"
 	case fate.TProxy != 0:
-		return fmt.Sprintf("taken by the proxy's transparent listener on port %d, as a connection to %s", fate.TProxy, to)
+		return fmt.Sprintf(
+			"taken by the proxy's transparent listener on port %d, as a connection to %s",
+			fate.TProxy, to)
 	case fate.Redirect != 0 && t.packet.Protocol == rules.UDP && t.agent != nil:
-		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", fate.Redirect, to)
+		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", fate.Redirect,
+			to)
 	case fate.Redirect != 0 && t.packet.Protocol == rules.UDP:
 		return fmt.Sprintf("redirected to port %d", fate.Redirect)
 	case fate.Redirect != 0:
-		return fmt.Sprintf("redirected to port %d, with %s as the original destination", fate.Redirect, to)
+		return fmt.Sprintf("redirected to port %d, with %s as the original destination",
+			fate.Redirect, to)
 	}
 	return fmt.Sprintf("arrives at %s itself, not captured", to)
 }
@@ -159,7 +164,8 @@ func (p *planner) proxy() rules.Owner {
 // proxy's group.
 func (p *planner) tproxyProxy() rules.Owner {
 	r := &p.options.Redirect
-	if rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) && !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) {
+	if rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) &&
+		!rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) {
 		return p.self
 	}
 	return rules.Owner{UID: 0, GID: r.ProxyGIDs[0].First}
@@ -182,7 +188,8 @@ func (p *planner) applications() []rules.Owner {
 		}
 	}
 	owners := []rules.Owner{other}
-	if !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) && !rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) {
+	if !rules.Contains(rules.Normalise(r.ProxyUIDs), p.self.UID) &&
+		!rules.Contains(rules.Normalise(r.ProxyGIDs), p.self.GID) {
 		owners = []rules.Owner{p.self, other}
 	}
 	return owners
@@ -194,7 +201,9 @@ func firstOutside(ranges []rules.IDRange) uint32 {
 	const first = 1000
 	taken := rules.Normalise(ranges)
 	for id := uint32(first); id < math.MaxUint32; id++ {
-		i := slices.IndexFunc(taken, func(r rules.IDRange) bool { return r.First <= id && id <= r.Last })
+		i := slices.IndexFunc(taken, func(r rules.IDRange) bool {
+			return r.First <= id && id <= r.Last
+		})
 		if i < 0 {
 			return id
 		}

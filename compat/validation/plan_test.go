@@ -75,11 +75,15 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			"198.51.100.1:15002", "uid 0 gid 0", "redirected to port 15001", "",
 		},
 		"the documentation's prefixes are excluded: the next one": {
-			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("198.51.100.0/24") }),
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OutboundExcludeCIDRs = prefixes("198.51.100.0/24")
+			}),
 			"203.0.113.1:15002", "uid 0 gid 0", "redirected to port 15001", "",
 		},
 		"half of the addresses are excluded: a private one of the other half": {
-			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("128.0.0.0/1") }),
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OutboundExcludeCIDRs = prefixes("128.0.0.0/1")
+			}),
 			"10.255.255.254:15002", "uid 0 gid 0", "redirected to port 15001", "",
 		},
 		"a prefix is included: an address in it": {
@@ -98,28 +102,38 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			"outbound, IPv6", redirect(func(r *rules.Redirect) {
 				r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.96.0.0/12")}
 			}),
-			"[2001:db8::1]:15002", "", "arrives at", "the parameters capture no outbound connection",
+			"[2001:db8::1]:15002", "", "arrives at",
+			"the parameters capture no outbound connection",
 		},
 		"a port is included": {
 			"outbound, IPv6", redirect(func(r *rules.Redirect) {
-				r.OutboundCIDRs, r.OutboundPorts = rules.PrefixSelection{}, rules.Singles[uint16](27017)
+				r.OutboundCIDRs, r.OutboundPorts = rules.PrefixSelection{},
+					rules.Singles[uint16](27017)
 			}),
 			"[2001:db8::1]:27017", "uid 0 gid 0", "redirected to port 15001", "",
 		},
 		"the probe's port is excluded: another": {
-			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](15002, 80) }),
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OutboundExcludePorts = rules.Singles[uint16](15002, 80)
+			}),
 			"198.51.100.1:443", "uid 0 gid 0", "redirected to port 15001", "",
 		},
 		"only a group is captured: a member": {
-			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{IDs: rules.Singles[uint32](3003)} }),
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OwnerGroups = rules.GroupSelection{IDs: rules.Singles[uint32](3003)}
+			}),
 			"198.51.100.1:15002", "uid 1000 gid 3003", "redirected to port 15001", "",
 		},
 		"root's group is left alone: another": {
-			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.OwnerGroupsExclude = rules.Singles[uint32](0, 1000) }),
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.OwnerGroupsExclude = rules.Singles[uint32](0, 1000)
+			}),
 			"198.51.100.1:15002", "uid 1000 gid 1001", "redirected to port 15001", "",
 		},
 		"the interface is excluded": {
-			"outbound, IPv4", redirect(func(r *rules.Redirect) { r.ExcludeInterfaces = []rules.InterfaceName{{Name: "eth0"}} }),
+			"outbound, IPv4", redirect(func(r *rules.Redirect) {
+				r.ExcludeInterfaces = []rules.InterfaceName{{Name: "eth0"}}
+			}),
 			"198.51.100.1:15002", "", "arrives at", "the parameters capture no outbound connection",
 		},
 		"a list of inbound ports": {
@@ -129,44 +143,61 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			"10.244.1.5:7070", "", "redirected to port 15006", "",
 		},
 		"no inbound port": {
-			"inbound, IPv6", redirect(func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{} }),
+			"inbound, IPv6", redirect(func(r *rules.Redirect) {
+				r.InboundPorts = rules.PortSelection{}
+			}),
 			"[fd00::5]:15002", "", "arrives at", "the parameters capture no inbound connection",
 		},
 		"a nameserver": {
 			"DNS over UDP, IPv4", redirect(func(r *rules.Redirect) {
-				r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
+				r.DNS = rules.DNS{
+					Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+				}
 			}),
-			"10.96.0.10:53", "uid 0 gid 0", "redirected to port 15053, and answered in the name of 10.96.0.10:53", "",
+			"10.96.0.10:53", "uid 0 gid 0",
+			"redirected to port 15053, and answered in the name of 10.96.0.10:53", "",
 		},
 		"a nameserver on lo": {
 			"DNS over TCP, IPv4", redirect(func(r *rules.Redirect) {
-				r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("127.0.0.53")}}
+				r.DNS = rules.DNS{
+					Capture: true, Servers: []netip.Addr{netip.MustParseAddr("127.0.0.53")},
+				}
 			}),
 			"127.0.0.53:53", "dev lo uid 0 gid 0", "redirected to port 15053", "",
 		},
 		"DNS is excluded by its port": {
-			"DNS over TCP, IPv6", redirect(func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](53) }),
+			"DNS over TCP, IPv6", redirect(func(r *rules.Redirect) {
+				r.OutboundExcludePorts = rules.Singles[uint16](53)
+			}),
 			"[2001:db8::1]:53", "", "arrives at", "the parameters capture no DNS query",
 		},
 		"127.0.0.6 is loopback": {
-			"the proxy calls 127.0.0.6", redirect(func(r *rules.Redirect) { r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8") }),
-			"127.0.0.6:15002", "uid 1337 gid 1337", "arrives at 127.0.0.6:15002 itself, not captured", "",
+			"the proxy calls 127.0.0.6", redirect(func(r *rules.Redirect) {
+				r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
+			}),
+			"127.0.0.6:15002", "uid 1337 gid 1337",
+			"arrives at 127.0.0.6:15002 itself, not captured", "",
 		},
 		"several proxies: the first": {
-			"the proxy calls ::6", redirect(func(r *rules.Redirect) { r.ProxyUIDs = rules.Singles[uint32](1400, 1500) }),
+			"the proxy calls ::6", redirect(func(r *rules.Redirect) {
+				r.ProxyUIDs = rules.Singles[uint32](1400, 1500)
+			}),
 			"[::6]:15002", "uid 1400 gid 1337", "redirected to port 15006", "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planned(t, Options{Redirect: row.redirect}, ordinary(), row.probe)
-			if row.why != "" && got.Status != NotChecked || row.why == "" && got.Status != "" || !strings.Contains(got.Reason, row.why) {
+			if row.why != "" && got.Status != NotChecked || row.why == "" && got.Status != "" ||
+				!strings.Contains(got.Reason, row.why) {
 				t.Errorf("status %q because %q, want because %q", got.Status, got.Reason, row.why)
 			}
 			if row.why == "" && got.packet.Destination.String() != row.to {
 				t.Errorf("to %s, want %s", got.packet.Destination, row.to)
 			}
-			if !strings.HasPrefix(got.Expected, row.expected) || !strings.Contains(got.Packet, row.owner) {
-				t.Errorf("packet %s\nis expected to be %s\nwant %s, %s", got.Packet, got.Expected, row.owner, row.expected)
+			if !strings.HasPrefix(got.Expected, row.expected) ||
+				!strings.Contains(got.Packet, row.owner) {
+				t.Errorf("packet %s\nis expected to be %s\nwant %s, %s", got.Packet, got.Expected,
+					row.owner, row.expected)
 			}
 		})
 	}
@@ -192,15 +223,22 @@ func TestPlanFollowsTheSurroundings(t *testing.T) {
 			"inbound, IPv4", rules.ModeTProxy, func(s *surroundings) { s.transparent = false },
 			"a transparent listener needs CAP_NET_ADMIN",
 		},
-		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *surroundings) { s.transparent = false }, "need CAP_NET_ADMIN"},
+		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *surroundings) {
+			s.transparent = false
+		}, "need CAP_NET_ADMIN"},
 		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
 			s.reach = func(netip.Addr) netip.Addr { return netip.Addr{} }
 		}, "from here no route leads straight to fd00::5"},
-		"a place outside, from within": {"inbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
-			s.reach, s.apart = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
-		}, "and this process cannot make one"},
+		"a place outside, from within": {
+			"inbound, IPv6",
+			rules.ModeRedirect, func(s *surroundings) {
+				s.reach, s.apart = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
+			}, "and this process cannot make one",
+		},
 		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
-			s.route = func(netip.Addr) (netip.Addr, string, error) { return netip.Addr{}, "", unix.ENETUNREACH }
+			s.route = func(netip.Addr) (netip.Addr, string, error) {
+				return netip.Addr{}, "", unix.ENETUNREACH
+			}
 		}, "no route to 2001:db8::1: network is unreachable"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,18 +22,27 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 		mode    rules.Mode
 		checked []string
 	}{
-		"istio-validation, REDIRECT": {validationContainer, rules.ModeRedirect, []string{call4, pod4, call6, pod6}},
-		"istio-validation, TPROXY":   {validationContainer, rules.ModeTProxy, []string{call4, pod4, call6, pod6, "source check"}},
+		"istio-validation, REDIRECT": {
+			validationContainer, rules.ModeRedirect, []string{call4, pod4, call6, pod6},
+		},
+		"istio-validation, TPROXY": {
+			validationContainer, rules.ModeTProxy,
+			[]string{call4, pod4, call6, pod6, "source check"},
+		},
 		"istio-init, REDIRECT": {initContainer, rules.ModeRedirect, []string{
 			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4",
 			"outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", "rules and routes",
 		}},
 		"istio-init, TPROXY": {initContainer, rules.ModeTProxy, []string{
 			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "policy route, IPv4",
-			"outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", "policy route, IPv6", "source check", "rules and routes",
+			"outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", "policy route, IPv6",
+			"source check", "rules and routes",
 		}},
-		"the proxy's container, TPROXY": {person{gid: 1337, caps: "-all,+net_admin"}, rules.ModeTProxy, []string{
-			group4, "policy route, IPv4", group6, "policy route, IPv6", "source check", "rules and routes",
+		"the proxy's container, TPROXY": {person{
+			gid: 1337, caps: "-all,+net_admin",
+		}, rules.ModeTProxy, []string{
+			group4, "policy route, IPv4", group6, "policy route, IPv6", "source check",
+			"rules and routes",
 		}},
 		"a runtime's default, which may become anybody": {
 			person{caps: "-all,+setuid,+setgid,+net_raw"}, rules.ModeRedirect, []string{
@@ -42,7 +51,8 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 			},
 		},
 		"any user's": {person{uid: 1000, gid: 1000}, rules.ModeRedirect, []string{
-			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6",
+			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "outbound, IPv6",
+			"DNS over UDP, IPv6", "DNS over TCP, IPv6",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +65,8 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 			}
 			for _, c := range r.Checks {
 				if c.Status == NotChecked && (c.Reason == "" || c.Next == "") {
-					t.Errorf("%s does not say why it is not checked, and what could be done:\n%+v", c.Name, c)
+					t.Errorf("%s does not say why it is not checked, and what could be done:\n%+v",
+						c.Name, c)
 				}
 			}
 			if testing.Verbose() {
@@ -66,7 +77,9 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 			}
 			o.Timeout = 300 * time.Millisecond
 			r = validateAs(t, pair.Pod, row.who, o)
-			want := slices.DeleteFunc(row.checked, func(name string) bool { return name == "source check" })
+			want := slices.DeleteFunc(row.checked, func(name string) bool {
+				return name == "source check"
+			})
 			if got := named(r, Failed); !slices.Equal(got, want) || r.Outcome() != Fails {
 				t.Errorf("without rules failed are %q,\nwant %q of\n%s", got, want, describe(r))
 			}
@@ -81,7 +94,8 @@ func TestSettingsProveNothing(t *testing.T) {
 	who := person{gid: 1337, caps: "-all"}
 	o := Options{Redirect: usual(rules.ModeTProxy)}
 	r := validateAs(t, pair.Pod, who, o)
-	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) || r.Outcome() != NotDecided {
+	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) ||
+		r.Outcome() != NotDecided {
 		t.Error(describe(r))
 	}
 	// Nor is that of a connection that is not to be captured.
@@ -89,7 +103,8 @@ func TestSettingsProveNothing(t *testing.T) {
 	o.Redirect.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	o.Redirect.IPv6 = false
 	r = validateAs(t, netnstest.New(t), validationContainer, o)
-	if got := named(r, OK); !slices.Equal(got, []string{"the proxy calls 127.0.0.6"}) || r.Outcome() != NotDecided {
+	if got := named(r, OK); !slices.Equal(got, []string{"the proxy calls 127.0.0.6"}) ||
+		r.Outcome() != NotDecided {
 		t.Error(describe(r))
 	}
 	if !slices.Contains(r.Unchecked(), "inbound") {
@@ -128,7 +143,9 @@ func TestWideLoopbackCIDR(t *testing.T) {
 	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	mustApply(t, pair, rules.MustCompile(r))
 	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r})
-	if got.Outcome() != WorksInPart || !strings.Contains(got.Checks[0].Found, "itself, not captured") || got.Checks[0].Status != OK {
+	if got.Outcome() != WorksInPart ||
+		!strings.Contains(got.Checks[0].Found, "itself, not captured") ||
+		got.Checks[0].Status != OK {
 		t.Error(describe(got))
 	}
 }

@@ -14,7 +14,10 @@ import (
 
 // readBack compares the rules and routes in the kernel with the desired ones.
 func (v *validator) readBack() Check {
-	c := Check{Name: "rules and routes", Kind: Rules, Proves: true, Expected: "exactly the ruleset and the routes of the parameters"}
+	c := Check{
+		Name: "rules and routes", Kind: Rules, Proves: true,
+		Expected: "exactly the ruleset and the routes of the parameters",
+	}
 	found, err := v.backend.Check(v.ns, v.wanted, compat.Snapshot{})
 	switch {
 	case compat.IsNotPermitted(err):
@@ -87,7 +90,8 @@ func (v *validator) explained(r Result) Result {
 			continue
 		}
 		if packet, err := rules.ParsePacket(c.Packet); err == nil {
-			r.Checks[i].Reason = decided(diff.Explain(&live.Ruleset, packet), diff.Explain(&v.wanted, packet).Fate)
+			r.Checks[i].Reason = decided(diff.Explain(&live.Ruleset, packet),
+				diff.Explain(&v.wanted, packet).Fate)
 		}
 	}
 	return r

@@ -55,7 +55,8 @@ func sockets(ns *netns.NS) ([]entry, error) {
 					protocol: dump.protocol,
 					local:    endOf(s.ID.Source, s.ID.SourcePort),
 					peer:     endOf(s.ID.Destination, s.ID.DestinationPort),
-					listens:  s.State == tcpListen || dump.protocol == rules.UDP && s.State == tcpClose,
+					listens: s.State == tcpListen ||
+						dump.protocol == rules.UDP && s.State == tcpClose,
 				})
 			}
 		}
@@ -77,7 +78,9 @@ func listening(list []entry, protocol rules.Protocol, port uint16) bool {
 
 // takerOf returns the local address of the other end of the caller's connection.
 func takerOf(list []entry, caller netip.AddrPort) (local netip.AddrPort, found bool) {
-	i := slices.IndexFunc(list, func(e entry) bool { return e.protocol == rules.TCP && !e.listens && e.peer == caller })
+	i := slices.IndexFunc(list, func(e entry) bool {
+		return e.protocol == rules.TCP && !e.listens && e.peer == caller
+	})
 	if i < 0 {
 		return netip.AddrPort{}, false
 	}
@@ -105,7 +108,8 @@ func translated(ns *netns.NS, caller, to netip.AddrPort) (netip.AddrPort, error)
 		return netip.AddrPort{}, fmt.Errorf("list conntrack's entries: %w", err)
 	}
 	for _, f := range flows {
-		if f.Forward.Protocol == uint8(rules.UDP) && endOf(f.Forward.SrcIP, f.Forward.SrcPort) == caller &&
+		if f.Forward.Protocol == uint8(rules.UDP) &&
+			endOf(f.Forward.SrcIP, f.Forward.SrcPort) == caller &&
 			endOf(f.Forward.DstIP, f.Forward.DstPort) == to {
 			return endOf(f.Reverse.SrcIP, f.Reverse.SrcPort), nil
 		}

@@ -53,7 +53,9 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 			if mode == rules.ModeTProxy {
 				owner = testbed.TProxyOwner
 			}
-			if err := bed.StartProxy(testbed.ProxyOptions{Owner: owner, Transparent: mode == rules.ModeTProxy}); err != nil {
+			if err := bed.StartProxy(testbed.ProxyOptions{
+				Owner: owner, Transparent: mode == rules.ModeTProxy,
+			}); err != nil {
 				t.Fatal(err)
 			}
 			o := Options{Redirect: usual(mode)}
@@ -83,7 +85,10 @@ func callAll(t *testing.T, bed *testbed.Bed) (stop func() []string) {
 	calls := []testbed.Call{
 		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
 		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
-		{Owner: testbed.ApplicationOwner, Network: "tcp", To: netip.MustParseAddrPort("198.51.100.1:80")},
+		{
+			Owner: testbed.ApplicationOwner, Network: "tcp",
+			To: netip.MustParseAddrPort("198.51.100.1:80"),
+		},
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -99,7 +104,8 @@ func callAll(t *testing.T, bed *testbed.Bed) (stop func() []string) {
 				default:
 				}
 				a, err := bed.Dial(call)
-				if err != nil || a.Outcome != testbed.Answered || a.By != testbed.Inbound && a.By != testbed.Outbound {
+				if err != nil || a.Outcome != testbed.Answered ||
+					a.By != testbed.Inbound && a.By != testbed.Outbound {
 					t.Errorf("%s: %s, %v", call, a, err)
 					return
 				}
@@ -144,7 +150,10 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 	}
 	// Where a datagram went, only conntrack knows, which answers root.
 	r = validateAs(t, bed.Pod, person{uid: 1000, gid: 1000}, o)
-	if !r.Running || !slices.Equal(named(r, OK), []string{"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6"}) {
+	if !r.Running || !slices.Equal(named(r,
+		OK), []string{
+		"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6",
+	}) {
 		t.Error(describe(r))
 	}
 }
@@ -198,7 +207,8 @@ func TestOtherUserNamespace(t *testing.T) {
 	// Nobody is left in the user namespace, so that its ids are not known; but this process is not
 	// the proxy.
 	r := runFromNeighbour(t, bed, o)
-	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") || slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
+	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") ||
+		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
 		t.Error(describe(r))
 	}
 	startIn(t, ns)

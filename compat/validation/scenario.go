@@ -38,16 +38,19 @@ func (p *planner) selfCalls(f rules.Family) {
 	}
 	p.selfCall(passthrough, p.proxy(), loopbackOf(f), to)
 	for _, a := range p.podIPs(f) {
-		p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a, a)
+		p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy calls its pod, %s", a)), p.proxy(), a,
+			a)
 		if p.options.Redirect.Mode == rules.ModeTProxy {
-			p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a)), p.tproxyProxy(), a, a)
+			p.selfCall(newTCP(SelfCalls, fmt.Sprintf("the proxy's group calls its pod, %s", a)),
+				p.tproxyProxy(), a, a)
 		}
 	}
 }
 
 func (p *planner) selfCall(t probe, owner rules.Owner, from, to netip.Addr) {
 	t.packet.Hook, t.packet.OutInterface, t.packet.Owner = rules.Output, lo, &owner
-	t.packet.Source, t.packet.Destination = netip.AddrPortFrom(from, 0), netip.AddrPortFrom(to, p.options.Port)
+	t.packet.Source, t.packet.Destination = netip.AddrPortFrom(from, 0),
+		netip.AddrPortFrom(to, p.options.Port)
 	p.add(t)
 }
 
@@ -69,7 +72,8 @@ func (p *planner) inbound(f rules.Family) {
 	const outside = "only a connection from outside of the namespace passes these rules, and "
 	switch {
 	case anywhere:
-		t.skip("the namespace has no address to connect to", "run it when the pod's network is set up")
+		t.skip("the namespace has no address to connect to",
+			"run it when the pod's network is set up")
 	case from.IsValid():
 	case p.apart:
 		t.skip(fmt.Sprintf(outside+"from here no route leads straight to %s", podIPs[0]),
@@ -105,7 +109,8 @@ func testNets(f rules.Family) []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("3fff::1")}
 	}
 	return []netip.Addr{
-		netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("192.0.2.1"),
+		netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("203.0.113.1"),
+		netip.MustParseAddr("192.0.2.1"),
 	}
 }
 
@@ -116,7 +121,8 @@ func privateNets(f rules.Family) []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("fdff:ffff::1")}
 	}
 	return []netip.Addr{
-		netip.MustParseAddr("10.255.255.254"), netip.MustParseAddr("172.31.255.254"), netip.MustParseAddr("192.168.255.254"),
+		netip.MustParseAddr("10.255.255.254"), netip.MustParseAddr("172.31.255.254"),
+		netip.MustParseAddr("192.168.255.254"),
 		netip.MustParseAddr("100.127.255.254"),
 	}
 }
@@ -125,7 +131,8 @@ func privateNets(f rules.Family) []netip.Addr {
 // connections are captured.
 func (p *planner) outbound(f rules.Family) {
 	r := &p.options.Redirect
-	addrs := slices.Concat(testNets(f), boundaryAddrs(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
+	addrs := slices.Concat(testNets(f),
+		boundaryAddrs(f, r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs), privateNets(f))
 	ports := []uint16{p.options.Port, 80, 443, 8080, 9999}
 	for _, included := range r.OutboundPorts {
 		ports = append(ports, included.First)
@@ -143,7 +150,8 @@ func boundaryAddrs(f rules.Family, included, excluded []netip.Prefix) []netip.Ad
 	keep := func(addrs ...netip.Addr) {
 		for _, a := range addrs {
 			a = a.Unmap()
-			if a.IsValid() && rules.FamilyOf(a) == f && !a.IsLoopback() && !a.IsMulticast() && !a.IsUnspecified() {
+			if a.IsValid() && rules.FamilyOf(a) == f && !a.IsLoopback() && !a.IsMulticast() &&
+				!a.IsUnspecified() {
 				found = append(found, a)
 			}
 		}
@@ -206,7 +214,8 @@ func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 				from, device = loopbackOf(rules.FamilyOf(to)), defaultDevice
 			}
 			packet := rules.Packet{
-				Hook: rules.Output, OutInterface: device, Protocol: t.packet.Protocol, Owner: &owner, Source: netip.AddrPortFrom(from, 0),
+				Hook: rules.Output, OutInterface: device, Protocol: t.packet.Protocol,
+				Owner: &owner, Source: netip.AddrPortFrom(from, 0),
 			}
 			var captured bool
 			packet.Destination, captured = p.firstCaptured(packet, to, ports)
@@ -225,7 +234,8 @@ func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 	}
 	switch {
 	case noRoute != nil:
-		t.skip(fmt.Sprintf("the namespace has no route to %v", noRoute), "run it when the pod's network is set up")
+		t.skip(fmt.Sprintf("the namespace has no route to %v", noRoute),
+			"run it when the pod's network is set up")
 	case ports[0] == domainPort:
 		t.skip("the parameters capture no DNS query of an application", "")
 	default:
@@ -236,7 +246,9 @@ func (p *planner) fromApplication(t probe, addrs []netip.Addr, ports []uint16) {
 
 // firstCaptured returns the first destination for which the packet is captured, or the one with the
 // first port.
-func (p *planner) firstCaptured(packet rules.Packet, to netip.Addr, ports []uint16) (netip.AddrPort, bool) {
+func (p *planner) firstCaptured(
+	packet rules.Packet, to netip.Addr, ports []uint16,
+) (netip.AddrPort, bool) {
 	packet.NoListener = false
 	for _, port := range ports {
 		packet.Destination = netip.AddrPortFrom(to, port)

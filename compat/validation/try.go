@@ -32,13 +32,14 @@ type observation struct {
 type outcome uint8
 
 const (
-	unsent     outcome = iota // it could not be sent at all
-	arrived                   // at a listener of ours, or a socket of the namespace that the kernel names
-	answered                  // the same, and the answer came back
-	refused                   // where it went nobody listens
-	unanswered                // nothing came back in time
-	strange                   // somebody took it who is not of the namespace
-	unknown                   // it was taken, but the kernel does not say by whom
+	unsent outcome = iota // it could not be sent at all
+	// at a listener of ours, or a socket of the namespace that the kernel names
+	arrived
+	answered   // the same, and the answer came back
+	refused    // where it went nobody listens
+	unanswered // nothing came back in time
+	strange    // somebody took it who is not of the namespace
+	unknown    // it was taken, but the kernel does not say by whom
 )
 
 // listen opens the listeners for the probes of an attempt. If a proxy is running there are none,
@@ -49,7 +50,9 @@ func (v *validator) listen(l *listeners, probes []probe) {
 		if err, done := opened[e]; done {
 			return err
 		}
-		opened[e] = v.ns.Do(func() error { return v.owners.as(owner, func() error { return l.listen(e) }) })
+		opened[e] = v.ns.Do(func() error {
+			return v.owners.as(owner, func() error { return l.listen(e) })
+		})
 		return opened[e]
 	}
 	for i := range probes {
@@ -58,7 +61,8 @@ func (v *validator) listen(l *listeners, probes []probe) {
 		case t.Status != "" || v.running && t.packet.Mark == 0:
 			continue
 		case t.packet.Hook == rules.Prerouting || t.packet.OutInterface == lo:
-			t.awaited = open(endpoint{t.packet.Protocol, t.packet.Destination, t.packet.Mark != 0}, v.owners.self) == nil
+			t.awaited = open(endpoint{t.packet.Protocol, t.packet.Destination, t.packet.Mark != 0},
+				v.owners.self) == nil
 		}
 		if t.control.IsValid() {
 			_ = open(endpoint{t.packet.Protocol, t.control, false}, v.owners.self)
@@ -126,7 +130,9 @@ type sent struct {
 }
 
 // send opens the probe's socket in the namespace with the owner, and begins the connection.
-func (v *validator) send(l *listeners, t *probe, from *netns.NS, owner rules.Owner) (s socket.Socket, o sent) {
+func (v *validator) send(
+	l *listeners, t *probe, from *netns.NS, owner rules.Owner,
+) (s socket.Socket, o sent) {
 	var options []socket.Option
 	if t.packet.Mark != 0 {
 		options = append(options, socket.Mark(t.packet.Mark))
@@ -186,7 +192,8 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 		return
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
-	if t.trace.Fate.TProxy != 0 && local == t.packet.Destination && !listening(list, rules.TCP, local.Port()) {
+	if t.trace.Fate.TProxy != 0 && local == t.packet.Destination &&
+		!listening(list, rules.TCP, local.Port()) {
 		// Only a transparent listener accepts connections to ports without a listener.
 		o.arrival.port = t.trace.Fate.TProxy
 	}

@@ -22,7 +22,8 @@ func startIn(t *testing.T, ns *netns.NS) {
 	}
 	file := os.NewFile(uintptr(owner), "user namespace")
 	defer file.Close()
-	cmd := exec.Command(netnstest.RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3", "sh", "-c", "echo; exec cat")
+	cmd := exec.Command(netnstest.RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3", "sh", "-c",
+		"echo; exec cat")
 	cmd.ExtraFiles = []*os.File{file}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -46,7 +47,8 @@ func startIn(t *testing.T, ns *netns.NS) {
 }
 
 func TestIDMap(t *testing.T) {
-	m, err := parseIDMap(strings.NewReader("         0     100000       1000\n      2000       5000          1\n"))
+	m, err := parseIDMap(
+		strings.NewReader("         0     100000       1000\n      2000       5000          1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +57,15 @@ func TestIDMap(t *testing.T) {
 		outside int
 		mapped  bool
 	}{
-		{0, 100000, true}, {999, 100999, true}, {1000, 0, false}, {2000, 5000, true}, {2001, 0, false},
+		{0, 100000, true},
+		{999, 100999, true},
+		{1000, 0, false},
+		{2000, 5000, true},
+		{2001, 0, false},
 	} {
 		if got, ok := m.outside(row.inside); got != row.outside || ok != row.mapped {
-			t.Errorf("%d inside is %d outside, %t; want %d, %t", row.inside, got, ok, row.outside, row.mapped)
+			t.Errorf("%d inside is %d outside, %t; want %d, %t", row.inside, got, ok, row.outside,
+				row.mapped)
 		}
 		if got := m.inside(row.outside); row.mapped && got != row.inside {
 			t.Errorf("%d outside is %d inside, want %d", row.outside, got, row.inside)

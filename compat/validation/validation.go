@@ -62,7 +62,9 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
 	}
-	v := &validator{ns: ns, options: o, backend: backend, wanted: wanted, completed: map[string]Check{}}
+	v := &validator{
+		ns: ns, options: o, backend: backend, wanted: wanted, completed: map[string]Check{},
+	}
 	defer v.close()
 	if err := v.open(); err != nil {
 		return Result{}, fmt.Errorf("validate: %w", err)
@@ -192,6 +194,8 @@ func (v *validator) surroundings() surroundings {
 // proxyListens reports whether the proxy or its agent is already listening.
 func (v *validator) proxyListens(list []entry) bool {
 	r := &v.options.Redirect
-	return listening(list, rules.TCP, r.ProxyPort) || listening(list, rules.TCP, r.InboundCapturePort) ||
-		r.DNS.Capture && (listening(list, rules.TCP, rules.DNSPort) || listening(list, rules.UDP, rules.DNSPort))
+	return listening(list, rules.TCP, r.ProxyPort) ||
+		listening(list, rules.TCP, r.InboundCapturePort) ||
+		r.DNS.Capture && (listening(list, rules.TCP, rules.DNSPort) ||
+			listening(list, rules.UDP, rules.DNSPort))
 }

@@ -73,10 +73,13 @@ func works(r Result) bool { return r.Outcome() == Works }
 
 func describe(r Result) string {
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s after %d attempts, %s, running %t\n", r.Outcome(), r.Attempts, r.Duration, r.Running)
+	fmt.Fprintf(b, "%s after %d attempts, %s, running %t\n", r.Outcome(), r.Attempts, r.Duration,
+		r.Running)
 	for _, c := range r.Checks {
 		fmt.Fprintf(b, "%-11s %s: %s\n", c.Status, c.Name, c.Packet)
-		fmt.Fprintf(b, "            want %s\n            got  %s\n            why  %s\n            next %s\n", c.Expected, c.Found, c.Reason, c.Next)
+		fmt.Fprintf(b,
+			"            want %s\n            got  %s\n            why  %s\n            next %s\n",
+			c.Expected, c.Found, c.Reason, c.Next)
 	}
 	return b.String()
 }
@@ -91,7 +94,8 @@ func checksOf(mode rules.Mode, pod, passthrough netip.Addr) []string {
 		"inbound, " + f, "outbound, " + f, "DNS over UDP, " + f, "DNS over TCP, " + f,
 	}
 	if mode == rules.ModeTProxy {
-		names = append(slices.Insert(names, 2, fmt.Sprint("the proxy's group calls its pod, ", pod)), "policy route, "+f)
+		names = append(slices.Insert(names, 2,
+			fmt.Sprint("the proxy's group calls its pod, ", pod)), "policy route, "+f)
 	}
 	return names
 }
@@ -104,12 +108,14 @@ func TestEverythingWorks(t *testing.T) {
 			r := patiently(func(timeout time.Duration) Result {
 				return validate(t, pair, Options{Redirect: usual(mode), Timeout: timeout})
 			}, works)
-			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4()), checksOf(mode, pair.PodIP6, rules.PassthroughIPv6())...)
+			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4()),
+				checksOf(mode, pair.PodIP6, rules.PassthroughIPv6())...)
 			if mode == rules.ModeTProxy {
 				want = append(want, "source check")
 			}
 			want = append(want, "rules and routes")
-			if got := named(r, OK); !slices.Equal(got, want) || len(r.Checks) != len(want) || r.Outcome() != Works {
+			if got := named(r, OK); !slices.Equal(got, want) || len(r.Checks) != len(want) ||
+				r.Outcome() != Works {
 				t.Errorf("ok are %q,\nwant %q of\n%s", got, want, describe(r))
 			}
 			list, err := sockets(pair.Pod)
@@ -125,14 +131,18 @@ func TestBroken(t *testing.T) {
 	without := func(chains ...string) func(*rules.Redirect, *rules.Ruleset) {
 		return func(_ *rules.Redirect, rs *rules.Ruleset) {
 			table := &rs.Tables[0]
-			table.Chains = slices.DeleteFunc(table.Chains, func(c rules.Chain) bool { return slices.Contains(chains, c.Name) })
+			table.Chains = slices.DeleteFunc(table.Chains, func(c rules.Chain) bool {
+				return slices.Contains(chains, c.Name)
+			})
 		}
 	}
 	withoutRules := func(comment string) func(*rules.Redirect, *rules.Ruleset) {
 		return func(_ *rules.Redirect, rs *rules.Ruleset) {
 			for i := range rs.Tables[0].Chains {
 				c := &rs.Tables[0].Chains[i]
-				c.Rules = slices.DeleteFunc(c.Rules, func(r rules.Rule) bool { return r.Comment == comment })
+				c.Rules = slices.DeleteFunc(c.Rules, func(r rules.Rule) bool {
+					return r.Comment == comment
+				})
 			}
 		}
 	}
@@ -168,7 +178,9 @@ func TestBroken(t *testing.T) {
 		},
 		"inbound goes to another port": {
 			change: recompiled(func(r *rules.Redirect) { r.InboundCapturePort = 15007 }),
-			failed: []string{call4, pod4, "inbound, IPv4", call6, pod6, "inbound, IPv6", rulesCheck},
+			failed: []string{
+				call4, pod4, "inbound, IPv4", call6, pod6, "inbound, IPv6", rulesCheck,
+			},
 		},
 		"outbound goes to another port": {
 			change: recompiled(func(r *rules.Redirect) { r.ProxyPort = 15009 }),
@@ -177,7 +189,8 @@ func TestBroken(t *testing.T) {
 		"IPv6 has no rules": {
 			change: recompiled(func(r *rules.Redirect) { r.IPv6 = false }),
 			failed: []string{
-				call6, pod6, "inbound, IPv6", "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", rulesCheck,
+				call6, pod6, "inbound, IPv6", "outbound, IPv6", "DNS over UDP, IPv6",
+				"DNS over TCP, IPv6", rulesCheck,
 			},
 		},
 		"::6 is missing": {
@@ -190,7 +203,10 @@ func TestBroken(t *testing.T) {
 		},
 		"DNS is not captured": {
 			change: recompiled(func(r *rules.Redirect) { r.DNS.Capture = false }),
-			failed: []string{"DNS over UDP, IPv4", "DNS over TCP, IPv4", "DNS over UDP, IPv6", "DNS over TCP, IPv6", rulesCheck},
+			failed: []string{
+				"DNS over UDP, IPv4", "DNS over TCP, IPv4", "DNS over UDP, IPv6",
+				"DNS over TCP, IPv6", rulesCheck,
+			},
 		},
 		"the policy routes are missing": {
 			mode:   rules.ModeTProxy,
@@ -207,7 +223,8 @@ func TestBroken(t *testing.T) {
 		"the self calls are not marked": {
 			mode: rules.ModeTProxy, change: without("mangle-output"),
 			failed: []string{
-				"the proxy's group calls its pod, 10.244.1.5", "the proxy's group calls its pod, fd00:10:244:1::5", rulesCheck,
+				"the proxy's group calls its pod, 10.244.1.5",
+				"the proxy's group calls its pod, fd00:10:244:1::5", rulesCheck,
 			},
 		},
 		"src_valid_mark is set": {
@@ -229,7 +246,9 @@ func TestBroken(t *testing.T) {
 			}
 			mustApply(t, pair, rs)
 			if row.sysctl != "" {
-				err := pair.Pod.Do(func() error { return os.WriteFile("/proc/sys/net/"+row.sysctl, []byte("1"), 0) })
+				err := pair.Pod.Do(func() error {
+					return os.WriteFile("/proc/sys/net/"+row.sysctl, []byte("1"), 0)
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -238,7 +257,8 @@ func TestBroken(t *testing.T) {
 				return validate(t, pair, Options{Redirect: r, Timeout: timeout})
 			}, func(got Result) bool { return slices.Equal(named(got, Failed), row.failed) })
 			if !slices.Equal(named(got, Failed), row.failed) || got.Outcome() != Fails {
-				t.Errorf("failed are %q,\nwant %q of\n%s", named(got, Failed), row.failed, describe(got))
+				t.Errorf("failed are %q,\nwant %q of\n%s", named(got, Failed), row.failed,
+					describe(got))
 			}
 			for _, c := range got.Checks {
 				if c.Status == Failed && (c.Expected == "" || c.Found == "" || c.Next == "") {
@@ -285,8 +305,10 @@ func TestForeignChainDecides(t *testing.T) {
 		t.Fatalf("failed are %q of\n%s", failed, describe(got))
 	}
 	for _, c := range got.Checks {
-		if c.Status == Failed && (!strings.Contains(c.Reason, "redirected to port 7777 of this host: inet foreign out") ||
-			!strings.HasPrefix(c.Next, "the rules are correct")) {
+		if c.Status == Failed &&
+			(!strings.Contains(c.Reason,
+				"redirected to port 7777 of this host: inet foreign out") ||
+				!strings.HasPrefix(c.Next, "the rules are correct")) {
 			t.Errorf("%s: reason %s, next %s", c.Name, c.Reason, c.Next)
 		}
 	}

@@ -101,7 +101,8 @@ func (c *conn) get(option int, b []byte) error {
 
 func (c *conn) getOnce(option int, b []byte) error {
 	length := uint32(len(b))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.fd), uintptr(c.level), uintptr(option),
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(c.fd), uintptr(c.level),
+		uintptr(option),
 		uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&length)), 0)
 	if errno != 0 {
 		return os.NewSyscallError("getsockopt", errno)
@@ -111,7 +112,8 @@ func (c *conn) getOnce(option int, b []byte) error {
 
 // set writes an option.
 func (c *conn) set(option int, b []byte) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(c.fd), uintptr(c.level), uintptr(option),
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(c.fd), uintptr(c.level),
+		uintptr(option),
 		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0)
 	if errno != 0 {
 		return os.NewSyscallError("setsockopt", errno)
@@ -142,7 +144,8 @@ func (c *conn) readBlob() (*blob, error) {
 			return &blob{where, buf[getSize:]}, nil
 		}
 	}
-	return nil, fmt.Errorf("it changed during each of %d readings: another process writes without pause", maxReads)
+	return nil, fmt.Errorf(
+		"it changed during each of %d readings: another process writes without pause", maxReads)
 }
 
 // info reads the table's properties and the size of its entries.

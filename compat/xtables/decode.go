@@ -9,7 +9,9 @@ import (
 // decode decodes a table. It refuses a table that iptables cannot have written, because it might
 // not be written back unchanged.
 func decode(l *layout, name string, b *blob) (*Table, error) {
-	d := decoder{layout: l, blob: b, table: &Table{Family: l.family, Name: name, layout: l, origin: b}}
+	d := decoder{
+		layout: l, blob: b, table: &Table{Family: l.family, Name: name, layout: l, origin: b},
+	}
 	if err := d.split(); err != nil {
 		return nil, err
 	}
@@ -99,11 +101,15 @@ func (d *decoder) builtIn() error {
 	if d.blob.validHooks>>len(hooks) != 0 {
 		return fmt.Errorf("unknown hooks 0x%x", d.blob.validHooks)
 	}
-	slices.SortFunc(present, func(a, b int) int { return int(d.blob.hookEntry[a]) - int(d.blob.hookEntry[b]) })
+	slices.SortFunc(present, func(a, b int) int {
+		return int(d.blob.hookEntry[a]) - int(d.blob.hookEntry[b])
+	})
 	for _, h := range present {
 		foot := slices.Index(d.offsets[:len(d.elements)], int(d.blob.underflow[h]))
-		if d.done >= len(d.elements) || d.offsets[d.done] != int(d.blob.hookEntry[h]) || foot < d.done {
-			return fmt.Errorf("chain %s from %d to %d is not where it should be", chainNames[h], d.blob.hookEntry[h], d.blob.underflow[h])
+		if d.done >= len(d.elements) || d.offsets[d.done] != int(d.blob.hookEntry[h]) ||
+			foot < d.done {
+			return fmt.Errorf("chain %s from %d to %d is not where it should be", chainNames[h],
+				d.blob.hookEntry[h], d.blob.underflow[h])
 		}
 		if err := d.take(Chain{Name: chainNames[h], Hook: new(hooks[h])}, foot); err != nil {
 			return err
@@ -156,7 +162,8 @@ func (d *decoder) resolve() error {
 			default:
 				name, ok := d.starts[verdict]
 				if !ok {
-					return fmt.Errorf("chain %s: rule %d jumps to %d, where no chain begins", c.Name, j+1, verdict)
+					return fmt.Errorf("chain %s: rule %d jumps to %d, where no chain begins",
+						c.Name, j+1, verdict)
 				}
 				r.jump = name
 			}

@@ -80,12 +80,14 @@ func TestDecode(t *testing.T) {
 			for _, r := range c.Rules {
 				chain, _ := r.Jump()
 				v, ok := r.Verdict()
-				line += fmt.Sprintf(" %s,%d,%v,%s,%d", chain, v, ok, r.Target().Name, len(r.Matches()))
+				line += fmt.Sprintf(" %s,%d,%v,%s,%d", chain, v, ok, r.Target().Name,
+					len(r.Matches()))
 			}
 			got = append(got, line)
 		}
 		want := []string{
-			"PREROUTING -2: FULL,0,false,,1", "OUTPUT -1:", "EMPTY -5:", "FULL -5: ,0,false,LOG,0 ,0,true,,1",
+			"PREROUTING -2: FULL,0,false,,1", "OUTPUT -1:", "EMPTY -5:",
+			"FULL -5: ,0,false,LOG,0 ,0,true,,1",
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("family %s: got %q, want %q", l.family, got, want)
@@ -107,22 +109,36 @@ func TestDecodeRefusesWhatIptablesDoesNotWrite(t *testing.T) {
 			b.entries, b.count = b.entries[:len(b.entries)-l.size-64], b.count-1
 		}},
 		{"entry 0 at 0: target at 0", func(b *blob) { native.PutUint16(b.entries[l.target:], 0) }},
-		{"entry 0 at 0: target at 65535", func(b *blob) { native.PutUint16(b.entries[l.target:], 0xffff) }},
-		{"which is not a multiple", func(b *blob) { native.PutUint16(b.entries[l.next:], native.Uint16(b.entries[l.next:])+1) }},
+		{"entry 0 at 0: target at 65535", func(b *blob) {
+			native.PutUint16(b.entries[l.target:], 0xffff)
+		}},
+		{"which is not a multiple", func(b *blob) {
+			native.PutUint16(b.entries[l.next:], native.Uint16(b.entries[l.next:])+1)
+		}},
 		{"match of 0 bytes", func(b *blob) { native.PutUint16(b.entries[l.size:], 0) }},
 		{"match of 65535 bytes", func(b *blob) { native.PutUint16(b.entries[l.size:], 0xffff) }},
-		{"target of 31 bytes", func(b *blob) { native.PutUint16(b.entries[l.targetOf(b.entries):], 31) }},
+		{"target of 31 bytes", func(b *blob) {
+			native.PutUint16(b.entries[l.targetOf(b.entries):], 31)
+		}},
 		{"unknown hooks", func(b *blob) { b.validHooks |= 1 << 5 }},
 		{"chain PREROUTING from 8 to", func(b *blob) { b.hookEntry[0] = 8 }},
 		{"chain OUTPUT from 0", func(b *blob) { b.hookEntry[3] = 0 }},
 		{"chain OUTPUT from", func(b *blob) { b.underflow[3] = b.underflow[0] }},
 		{"chain INPUT from 0", func(b *blob) { b.validHooks |= 1 << 1 }},
 		{"belongs to no chain", func(b *blob) { b.validHooks &^= 1 << 3 }},
-		{"PREROUTING: its last entry is not a verdict for all", func(b *blob) { b.entries[int(b.underflow[0])+l.protocol] = 6 }},
-		{"OUTPUT: it ends with verdict -5", func(b *blob) { l.setVerdict(b, int(b.hookEntry[3]), int(Return)) }},
-		{"PREROUTING: rule 1 jumps to 0, where no chain begins", func(b *blob) { l.setVerdict(b, 0, 0) }},
+		{"PREROUTING: its last entry is not a verdict for all", func(b *blob) {
+			b.entries[int(b.underflow[0])+l.protocol] = 6
+		}},
+		{"OUTPUT: it ends with verdict -5", func(b *blob) {
+			l.setVerdict(b, int(b.hookEntry[3]), int(Return))
+		}},
+		{"PREROUTING: rule 1 jumps to 0, where no chain begins", func(b *blob) {
+			l.setVerdict(b, 0, 0)
+		}},
 		{"PREROUTING: rule 1 jumps to", func(b *blob) { l.setVerdict(b, 0, int(b.hookEntry[3])) }},
-		{"two chains FULL", func(b *blob) { b.entries = bytes.Replace(b.entries, []byte("EMPTY"), []byte("FULL\x00"), 1) }},
+		{"two chains FULL", func(b *blob) {
+			b.entries = bytes.Replace(b.entries, []byte("EMPTY"), []byte("FULL\x00"), 1)
+		}},
 		{"EMPTY: it has no end", func(b *blob) {
 			at := int(b.hookEntry[3]) + policySize + l.size + 64 // the return of EMPTY
 			b.entries, b.count = slices.Delete(b.entries, at, at+policySize), b.count-1
@@ -147,7 +163,8 @@ func FuzzDecode(f *testing.F) {
 		if os.Geteuid() == 0 { // what this machine has, if it has any
 			for _, name := range []string{"filter", "nat"} {
 				if table, err := Read(nil, l.family, name); err == nil {
-					f.Add(i == 1, table.origin.validHooks, offsetBytes(table.origin), table.origin.entries)
+					f.Add(i == 1, table.origin.validHooks, offsetBytes(table.origin),
+						table.origin.entries)
 				}
 			}
 		}
@@ -187,8 +204,10 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		again, _, err := table.encode()
-		if err != nil || again.offsets != b.offsets || !bytes.Equal(again.entries, b.entries) || !l.same(again, b) {
-			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, again.offsets, again.entries)
+		if err != nil || again.offsets != b.offsets || !bytes.Equal(again.entries, b.entries) ||
+			!l.same(again, b) {
+			t.Errorf("error %v:\n%v %x\n%v %x", err, b.offsets, b.entries, again.offsets,
+				again.entries)
 		}
 	})
 }

@@ -41,13 +41,15 @@ type layout struct {
 
 var layouts = [...]layout{
 	{
-		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names", module: "ip_tables",
+		family: rules.IPv4, domain: unix.AF_INET, level: unix.SOL_IP, names: "ip_tables_names",
+		module:      "ip_tables",
 		revision:    66, // IPT_SO_GET_REVISION_MATCH
 		addressSize: 4, protocol: 80, flags: 82, invert: 83, gotoFlag: 0x02,
 		target: 88, next: 90, comefrom: 92, counters: 96, size: 112,
 	},
 	{
-		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names", module: "ip6_tables",
+		family: rules.IPv6, domain: unix.AF_INET6, level: unix.SOL_IPV6, names: "ip6_tables_names",
+		module:      "ip6_tables",
 		revision:    68, // IP6T_SO_GET_REVISION_MATCH
 		addressSize: 16, protocol: 128, flags: 131, invert: 132, gotoFlag: 0x04,
 		target: 140, next: 142, comefrom: 144, counters: 152, size: 168,
@@ -85,7 +87,9 @@ const (
 // hooks are in the order of the kernel's numbers (enum nf_inet_hooks). chainNames are the names of
 // their chains in iptables.
 var (
-	hooks      = [...]rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting}
+	hooks = [...]rules.Hook{
+		rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
+	}
 	chainNames = [len(hooks)]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 )
 
@@ -113,7 +117,9 @@ func (l *layout) targetOf(e entry) int { return int(native.Uint16(e[l.target:]))
 
 // countersOf returns the counters of the entry.
 func (l *layout) countersOf(e entry) rules.Hits {
-	return rules.Hits{Packets: native.Uint64(e[l.counters:]), Bytes: native.Uint64(e[l.counters+8:])}
+	return rules.Hits{
+		Packets: native.Uint64(e[l.counters:]), Bytes: native.Uint64(e[l.counters+8:]),
+	}
 }
 
 // checkEntry returns the first entry of the bytes, if it is well-formed.

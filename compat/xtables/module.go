@@ -15,5 +15,6 @@ import (
 func (c *conn) loadModule() {
 	var request [40]byte // struct ifreq
 	copy(request[:unix.IFNAMSIZ-1], c.module)
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCGIFFLAGS, uintptr(unsafe.Pointer(&request[0])))
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCGIFFLAGS,
+		uintptr(unsafe.Pointer(&request[0])))
 }

@@ -39,7 +39,8 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 	}
 	r := Rule{layout: l, jump: target.Chain}
 	switch x := target.Extension; {
-	case target.Chain != "" && (x.Name != "" || target.Verdict != Continue), x.Name != "" && target.Verdict != Continue:
+	case target.Chain != "" && (x.Name != "" ||
+		target.Verdict != Continue), x.Name != "" && target.Verdict != Continue:
 		return Rule{}, errors.New("a rule has one target")
 	case target.Chain != "":
 		r.entry = l.newEntry(matches, "", 0, verdictData(0))
@@ -50,7 +51,8 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 		r.entry = l.newEntry(matches, "", 0, verdictData(target.Verdict))
 	}
 	if len(r.entry) > math.MaxUint16 {
-		return Rule{}, fmt.Errorf("a rule of %d bytes is longer than the kernel can have one: %d", len(r.entry), math.MaxUint16)
+		return Rule{}, fmt.Errorf("a rule of %d bytes is longer than the kernel can have one: %d",
+			len(r.entry), math.MaxUint16)
 	}
 	h.Flags &^= l.gotoFlag
 	if target.Goto && target.Chain != "" {
@@ -87,7 +89,9 @@ func verdictData(v Verdict) []byte { return native.AppendUint32(nil, uint32(v)) 
 
 // putHeader writes the header of the entry.
 func (l *layout) putHeader(e entry, h Header) error {
-	for i, a := range []netip.Addr{h.Source.Addr, h.Destination.Addr, h.Source.Mask, h.Destination.Mask} {
+	for i, a := range []netip.Addr{
+		h.Source.Addr, h.Destination.Addr, h.Source.Mask, h.Destination.Mask,
+	} {
 		if !a.IsValid() {
 			continue // compared in no bit
 		}
@@ -96,7 +100,8 @@ func (l *layout) putHeader(e entry, h Header) error {
 		}
 		copy(e[i*l.addressSize:], a.AsSlice())
 	}
-	copy(e[4*l.addressSize:], slices.Concat(h.In.Name[:], h.Out.Name[:], h.In.Mask[:], h.Out.Mask[:]))
+	copy(e[4*l.addressSize:],
+		slices.Concat(h.In.Name[:], h.Out.Name[:], h.In.Mask[:], h.Out.Mask[:]))
 	native.PutUint16(e[l.protocol:], h.Protocol)
 	e[l.flags], e[l.invert] = h.Flags, h.Invert
 	if l.family == rules.IPv6 {

@@ -38,10 +38,14 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 		tcp.Flags = FlagProtocol6
 	}
 	full := tcp
-	full.In, full.Out = must(NamedInterface("fifteen-letters", false)), must(NamedInterface("lo", false))
-	full.Source, full.Destination = addr("10.0.0.0/8", "fd00::/8"), addr("192.0.2.1/32", "fd00::1/128")
+	full.In, full.Out = must(NamedInterface("fifteen-letters", false)),
+		must(NamedInterface("lo", false))
+	full.Source, full.Destination = addr("10.0.0.0/8", "fd00::/8"),
+		addr("192.0.2.1/32", "fd00::1/128")
 	full.Invert = InvertIn | InvertDestination
-	dport := Extension{Name: "tcp", Data: slices.Concat([]byte{0, 0, 255, 255, 80, 0, 80, 0}, make([]byte, 4))}
+	dport := Extension{
+		Name: "tcp", Data: slices.Concat([]byte{0, 0, 255, 255, 80, 0, 80, 0}, make([]byte, 4)),
+	}
 	mark := Extension{Name: "mark", Revision: 1, Data: []byte{1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0}}
 	setMark := Extension{Name: "MARK", Revision: 2, Data: []byte{5, 0, 0, 0, 255, 255, 255, 255}}
 	for _, r := range []struct {
@@ -64,8 +68,11 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 		source, destination = "fd00::/8", "fd00::1/128"
 	}
 	for _, words := range []string{
-		"", "! -i fifteen-letters -o lo -s " + source + " ! -d " + destination + " -p tcp -m tcp --dport 80 -m mark ! --mark 1/15 -j ACCEPT",
-		"-p tcp -m tcp --dport 80 -j SECOND", "-p tcp -g SECOND", "-m mark ! --mark 1/15 -j MARK --set-mark 5", "-j DROP", "-j RETURN",
+		"",
+		"! -i fifteen-letters -o lo -s " + source + " ! -d " + destination +
+			" -p tcp -m tcp --dport 80 -m mark ! --mark 1/15 -j ACCEPT",
+		"-p tcp -m tcp --dport 80 -j SECOND", "-p tcp -g SECOND",
+		"-m mark ! --mark 1/15 -j MARK --set-mark 5", "-j DROP", "-j RETURN",
 	} {
 		text += "[0:0] -A FIRST " + words + "\n"
 	}
@@ -95,7 +102,8 @@ func TestNewRulesAreWhatIptablesMakes(t *testing.T) {
 				dump := func(t *Table) string { return hex.Dump(t.layout.still(t.origin.entries)) }
 				t.Errorf("-want +got:\n%s", cmp.Diff(dump(want), dump(got)))
 			}
-			if diff := cmp.Diff(istiotest.Dump(t, theirs, istiotest.Legacy), istiotest.Dump(t, ours, istiotest.Legacy)); diff != "" {
+			if diff := cmp.Diff(istiotest.Dump(t, theirs, istiotest.Legacy),
+				istiotest.Dump(t, ours, istiotest.Legacy)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -104,14 +112,21 @@ func TestNewRulesAreWhatIptablesMakes(t *testing.T) {
 
 // The bytes of a rule of IPv4, without those that are zero.
 func TestNewRuleBytes(t *testing.T) {
-	h := Header{Protocol: 6, Invert: InvertOut, In: must(NamedInterface("lo", false)), Out: must(NamedInterface("eth", true))}
+	h := Header{
+		Protocol: 6, Invert: InvertOut, In: must(NamedInterface("lo", false)),
+		Out: must(NamedInterface("eth", true)),
+	}
 	h.Destination = Address{netip.MustParseAddr("10.0.0.0"), netip.MustParseAddr("255.0.0.0")}
-	r := must(NewRule(rules.IPv4, h, []Extension{{Name: "mark", Revision: 1, Data: []byte{1, 2, 3}}}, Target{Chain: "X", Goto: true}))
+	r := must(NewRule(rules.IPv4, h,
+		[]Extension{{Name: "mark", Revision: 1, Data: []byte{1, 2, 3}}},
+		Target{Chain: "X", Goto: true}))
 	at := map[int]string{
-		4: "0a000000", 12: "ff000000", 16: "6c6f", 32: "657468", 48: "ffffff", 64: "ffffff", // addresses, their masks, names, theirs
+		// addresses, their masks, names, theirs
+		4: "0a000000", 12: "ff000000", 16: "6c6f", 32: "657468", 48: "ffffff", 64: "ffffff",
 		80: "0600", 82: "02", 83: "02", // protocol, goto, what is inverted
 		88: "9800", 90: "c000", // the target's offset, the end
-		112: "28006d61726b", 143: "01", 144: "010203", // the match: its size, its name, its revision
+		// the match: its size, its name, its revision
+		112: "28006d61726b", 143: "01", 144: "010203",
 		152: "2800", // the target: a verdict that is to be an offset
 	}
 	want := make([]byte, 192)
@@ -141,7 +156,13 @@ func TestNewRuleRefuses(t *testing.T) {
 			Target{},
 			"is no name of a match or target",
 		},
-		{"a jump with a verdict", rules.IPv4, Header{}, nil, Target{Chain: "X", Verdict: Drop}, "a rule has one target"},
+		{
+			"a jump with a verdict", rules.IPv4,
+			Header{},
+			nil,
+			Target{Chain: "X", Verdict: Drop},
+			"a rule has one target",
+		},
 		{
 			"a target with a verdict", rules.IPv4,
 			Header{},
@@ -164,7 +185,8 @@ func TestNewRuleRefuses(t *testing.T) {
 			"10.0.0.1 in a rule of family ip6",
 		},
 	} {
-		if _, err := NewRule(tc.family, tc.header, tc.matches, tc.target); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := NewRule(tc.family, tc.header, tc.matches, tc.target); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
 		}
 	}
@@ -192,7 +214,8 @@ func TestAddChainRefuses(t *testing.T) {
 			t.Errorf("chain %q: error %v, want %s", name, err, want)
 		}
 	}
-	if c, err := table.AddChain(strings.Repeat("x", 28)); err != nil || c.Policy() != Return || c != table.Chain(c.Name) {
+	if c, err := table.AddChain(strings.Repeat("x", 28)); err != nil || c.Policy() != Return ||
+		c != table.Chain(c.Name) {
 		t.Errorf("chain %v, error %v", c, err)
 	}
 }
@@ -201,7 +224,8 @@ func TestAddChainRefuses(t *testing.T) {
 // at once.
 func TestOpenCreatesTheTable(t *testing.T) {
 	chains := map[string]string{
-		"raw": "PREROUTING OUTPUT", "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING", "nat": "PREROUTING INPUT OUTPUT POSTROUTING",
+		"raw": "PREROUTING OUTPUT", "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING",
+		"nat": "PREROUTING INPUT OUTPUT POSTROUTING",
 	}
 	for _, f := range istiotest.Families {
 		for name, want := range chains {
@@ -211,7 +235,8 @@ func TestOpenCreatesTheTable(t *testing.T) {
 			for _, c := range table.Chains {
 				got = append(got, c.Name)
 				if c.Policy() != Accept || len(c.Rules) > 0 {
-					t.Errorf("%s: chain %s with policy %d and %d rules", table, c.Name, c.Policy(), len(c.Rules))
+					t.Errorf("%s: chain %s with policy %d and %d rules", table, c.Name, c.Policy(),
+						len(c.Rules))
 				}
 			}
 			if strings.Join(got, " ") != want {
@@ -247,7 +272,8 @@ func TestNewRulesLeaveTheCountersOfOthers(t *testing.T) {
 	table := must(Read(ns, rules.IPv4, "mangle"))
 	must(table.AddChain("OURS"))
 	out := table.Chain("OUTPUT")
-	out.Rules = slices.Insert(out.Rules, 1, must(NewRule(rules.IPv4, Header{}, nil, Target{Chain: "OURS"})))
+	out.Rules = slices.Insert(out.Rules, 1,
+		must(NewRule(rules.IPv4, Header{}, nil, Target{Chain: "OURS"})))
 	if err := Replace(ns, table); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,8 @@ func (c *conn) replaceInside(b []byte) error {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
 		return os.NewSyscallError("rt_sigprocmask", err)
 	}
-	pid, errno := setInCopy(uintptr(owner), uintptr(c.fd), uintptr(c.level), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	pid, errno := setInCopy(uintptr(owner), uintptr(c.fd), uintptr(c.level),
+		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	runtime.KeepAlive(b)
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
 		return os.NewSyscallError("rt_sigprocmask", err)
@@ -68,7 +69,8 @@ func setInCopy(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.
 	}
 	_, _, failed := syscall.RawSyscall(unix.SYS_SETNS, owner, unix.CLONE_NEWUSER, 0)
 	if failed == 0 {
-		if _, _, failed = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, level, optionReplace, b, length, 0); failed != 0 {
+		if _, _, failed = syscall.RawSyscall6(unix.SYS_SETSOCKOPT, fd, level, optionReplace, b,
+			length, 0); failed != 0 {
 			failed |= atOption
 		}
 	}
@@ -92,7 +94,8 @@ func endOf(pid int) error {
 	}
 	switch code := status.ExitStatus(); {
 	case code < 0:
-		return fmt.Errorf("the process in the owning user namespace was killed: %s", status.Signal())
+		return fmt.Errorf("the process in the owning user namespace was killed: %s",
+			status.Signal())
 	case code == 0:
 		return nil
 	case code&atOption != 0:
@@ -124,6 +127,7 @@ func owningNamespace() (int, error) {
 
 // sharedMemory returns memory that a copy of this process shares with it.
 func sharedMemory(size int) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	return b, os.NewSyscallError("mmap", err)
 }

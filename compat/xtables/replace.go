@@ -62,7 +62,9 @@ func Replace(ns *netns.NS, t *Table) error {
 type ReplacedError struct{ Err error }
 
 // Error says that the table has been replaced, and what failed then.
-func (e *ReplacedError) Error() string { return "the table has been replaced, but " + e.Err.Error() }
+func (e *ReplacedError) Error() string {
+	return "the table has been replaced, but " + e.Err.Error()
+}
 
 // Unwrap returns the error.
 func (e *ReplacedError) Unwrap() error { return e.Err }
@@ -114,7 +116,9 @@ func (t *Table) mustEnter() bool { return t.has("owner") && !ownsNamespace() }
 func (t *Table) has(match string) bool {
 	return slices.ContainsFunc(t.Chains, func(c Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r Rule) bool {
-			return slices.ContainsFunc(r.Matches(), func(x Extension) bool { return x.Name == match })
+			return slices.ContainsFunc(r.Matches(), func(x Extension) bool {
+				return x.Name == match
+			})
 		})
 	})
 }

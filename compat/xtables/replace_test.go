@@ -37,14 +37,24 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		use  func(*conn) error
 		want string
 	}{
-		{ID{rules.Inet, "nat"}, nil, "iptables-legacy inet nat: test: iptables has no tables of family inet"},
+		{
+			ID{rules.Inet, "nat"},
+			nil,
+			"iptables-legacy inet nat: test: iptables has no tables of family inet",
+		},
 		{ID{rules.IPv4, ""}, nil, `iptables-legacy ip : test: "" is no name of a table`},
 		{ID{rules.IPv4, strings.Repeat("x", 32)}, nil, "is no name of a table"},
-		{ID{rules.IPv6, "nothing"}, func(c *conn) error { _, err := c.read(); return err }, "getsockopt: no such file"},
-		{ID{rules.IPv6, "raw"}, func(c *conn) error { return c.get(1000, c.named(nameSize)) }, "the kernel has no iptables-legacy"},
+		{ID{rules.IPv6, "nothing"}, func(c *conn) error {
+			_, err := c.read()
+			return err
+		}, "getsockopt: no such file"},
+		{ID{rules.IPv6, "raw"}, func(c *conn) error {
+			return c.get(1000, c.named(nameSize))
+		}, "the kernel has no iptables-legacy"},
 	} {
 		err := do(ns, "test", tc.id, tc.use)
-		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), ns.String()+": iptables-legacy") {
+		if err == nil || !strings.Contains(err.Error(), tc.want) ||
+			!strings.HasPrefix(err.Error(), ns.String()+": iptables-legacy") {
 			t.Errorf("error %v, want %s", err, tc.want)
 		}
 	}
@@ -53,7 +63,8 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 // Each packet is counted once, in the old table or in the new one, whatever comes between.
 func TestNoPacketIsLostFromCounters(t *testing.T) {
 	ns := netnstest.New(t)
-	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*mangle\n[0:0] -A OUTPUT -p udp -m udp --dport 9 -j ACCEPT\nCOMMIT\n")
+	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
+		"*mangle\n[0:0] -A OUTPUT -p udp -m udp --dport 9 -j ACCEPT\nCOMMIT\n")
 	const replacements, packets = 20, 20000 // at least
 	var sent, replaced atomic.Int64
 	defer replaced.Add(replacements) // the sender ends in any case
@@ -66,7 +77,9 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 			}
 			defer conn.Close()
 			for sent.Load() < packets || replaced.Load() < replacements {
-				if _, err := conn.WriteTo([]byte("x"), &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}); err != nil {
+				if _, err := conn.WriteTo([]byte("x"), &net.UDPAddr{
+					IP: net.IPv4(127, 0, 0, 1), Port: 9,
+				}); err != nil {
 					return err
 				}
 				sent.Add(1)
@@ -86,8 +99,10 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("[%d:%d] -A OUTPUT", sent.Load(), sent.Load()*29) // 20 bytes of IP, 8 of UDP
+	// 20 bytes of IP, 8 of UDP
+	want := fmt.Sprintf("[%d:%d] -A OUTPUT", sent.Load(), sent.Load()*29)
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
-		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced.Load(), sent.Load(), want, got)
+		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced.Load(),
+			sent.Load(), want, got)
 	}
 }

@@ -57,8 +57,11 @@ const maxChainName = 28
 // AddChain appends an empty user-defined chain. The pointer is valid until chains are added or
 // deleted. A name that exists, or that iptables does not allow, is an error.
 func (t *Table) AddChain(name string) (*Chain, error) {
-	invalid := strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || strings.HasPrefix(name, "-") ||
-		strings.HasPrefix(name, "!") || slices.Contains(reservedNames, name) || slices.Contains(chainNames[:], name)
+	invalid := strings.ContainsFunc(name, func(c rune) bool {
+		return c <= ' ' || c == 0x7f
+	}) || strings.HasPrefix(name, "-") ||
+		strings.HasPrefix(name, "!") || slices.Contains(reservedNames, name) ||
+		slices.Contains(chainNames[:], name)
 	switch {
 	case t.Chain(name) != nil:
 		return nil, fmt.Errorf("%s has a chain %s already", t, name)
@@ -69,7 +72,8 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 	l := t.layout
 	t.Chains = append(t.Chains, Chain{
 		Name: name,
-		head: element{entry: l.newEntry(nil, errorTarget, 0, append([]byte(name), make([]byte, errorNameSize-len(name))...))},
+		head: element{entry: l.newEntry(nil, errorTarget, 0,
+			append([]byte(name), make([]byte, errorNameSize-len(name))...))},
 		foot: element{entry: l.newEntry(nil, "", 0, verdictData(Return))},
 	})
 	return &t.Chains[len(t.Chains)-1], nil

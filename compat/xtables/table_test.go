@@ -127,7 +127,8 @@ func TestDeleteChainAndRules(t *testing.T) {
 		t.Errorf("want the part:\n%s\ngot:\n%s", want, got)
 	}
 	for name, want := range map[string]string{
-		"PORTMAP": legacy + "nat has no chain PORTMAP", "OUTPUT": legacy + "nat: chain OUTPUT is built in",
+		"PORTMAP": legacy + "nat has no chain PORTMAP",
+		"OUTPUT":  legacy + "nat: chain OUTPUT is built in",
 	} {
 		if err := table.DeleteChain(name); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
@@ -167,10 +168,12 @@ func TestRuleShowsWhatTheKernelHas(t *testing.T) {
 	r := table.Chain("INPUT").Rules[2] // -p tcp -m comment --comment "counts only"
 	h := r.Header()
 	verdict, isVerdict := r.Verdict()
-	if h.Protocol != unix.IPPROTO_TCP || h.Invert != 0 || h.In != (xtables.Interface{}) || verdict != xtables.Continue || !isVerdict {
+	if h.Protocol != unix.IPPROTO_TCP || h.Invert != 0 || h.In != (xtables.Interface{}) ||
+		verdict != xtables.Continue || !isVerdict {
 		t.Errorf("header %+v, verdict %d", h, verdict)
 	}
-	if m := r.Matches(); len(m) != 1 || m[0].Name != "comment" || !strings.HasPrefix(string(m[0].Data), "counts only\x00") {
+	if m := r.Matches(); len(m) != 1 || m[0].Name != "comment" ||
+		!strings.HasPrefix(string(m[0].Data), "counts only\x00") {
 		t.Errorf("matches %v", m)
 	}
 	if want := (rules.Hits{Packets: 27, Bytes: 127}); r.Hits() != want {
@@ -181,12 +184,14 @@ func TestRuleShowsWhatTheKernelHas(t *testing.T) {
 		t.Errorf("jump to %q, goto %v", chain, isGoto)
 	}
 	r = table.Chain("OUTPUT").Rules[0] // ! -o lo
-	if h := r.Header(); h.Invert != xtables.InvertOut || string(h.Out.Name[:3]) != "lo\x00" || string(h.Out.Mask[:4]) != "\xff\xff\xff\x00" {
+	if h := r.Header(); h.Invert != xtables.InvertOut || string(h.Out.Name[:3]) != "lo\x00" ||
+		string(h.Out.Mask[:4]) != "\xff\xff\xff\x00" {
 		t.Errorf("header %+v", h)
 	}
 	r = table.Chain("GUARD").Rules[3] // -s 192.0.2.0/24 -j REJECT
 	h = r.Header()
-	if h.Source.Addr.String() != "192.0.2.0" || h.Source.Mask.String() != "255.255.255.0" || r.Target().Name != "REJECT" {
+	if h.Source.Addr.String() != "192.0.2.0" || h.Source.Mask.String() != "255.255.255.0" ||
+		r.Target().Name != "REJECT" {
 		t.Errorf("header %+v, target %v", h, r.Target())
 	}
 	if _, isVerdict := r.Verdict(); isVerdict {
@@ -196,7 +201,8 @@ func TestRuleShowsWhatTheKernelHas(t *testing.T) {
 	if chain, isGoto := r.Jump(); chain != "MY_ISTIO_OUTPUT" || !isGoto {
 		t.Errorf("jump to %q, goto %v", chain, isGoto)
 	}
-	if h := r.Header(); h.Protocol != unix.IPPROTO_TCP || h.Flags != xtables.FlagProtocol6|xtables.FlagGoto6 {
+	if h := r.Header(); h.Protocol != unix.IPPROTO_TCP || h.Flags != xtables.FlagProtocol6|
+		xtables.FlagGoto6 {
 		t.Errorf("header %+v", h)
 	}
 }

@@ -23,9 +23,12 @@ func againRows(t Tools) []Row {
 		Contestants: []Contestant{t.empty(), againInProcess(Sidecar{})},
 	}
 	for _, p := range []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
-		row.Contestants = append(row.Contestants, Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
-			return t.commandsInPod(p, Sidecar{}, Sidecar{}, &p)
-		}})
+		row.Contestants = append(row.Contestants, Contestant{
+			Name: p.name, Kind: p.kind,
+			Prepare: func() (Task, error) {
+				return t.commandsInPod(p, Sidecar{}, Sidecar{}, &p)
+			},
+		})
 	}
 	rows := []Row{row}
 	for _, n := range []int{1000, 10_000} {

@@ -41,7 +41,8 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 	const ours = "sluice-node"
 	return []bench.Row{{
 		ID: "agent", Topic: "The node agent",
-		Name:  fmt.Sprintf("nothing happens for a minute on a node with %d pods of the mesh", agentPods),
+		Name: fmt.Sprintf("nothing happens for a minute on a node with %d pods of the mesh",
+			agentPods),
 		Share: 0.01,
 		Goals: []report.Goal{
 			{Of: ours, Quantity: report.Share, Limit: 0.001},
@@ -51,14 +52,20 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 			"failures that show a missing redirect, and looks at no rules. Both as by default, ambient mode off. Memory is the most that was " +
 			"resident (VmHWM) since the start.",
 		Contestants: []bench.Contestant{
-			agentContestant(b, ours, report.Ours, func(a *nodeAgent) error { return a.startSluice(tools) }),
-			agentContestant(b, "install-cni", report.Peer, func(a *nodeAgent) error { return a.startInstaller(tools) }),
+			agentContestant(b, ours, report.Ours, func(a *nodeAgent) error {
+				return a.startSluice(tools)
+			}),
+			agentContestant(b, "install-cni", report.Peer, func(a *nodeAgent) error {
+				return a.startInstaller(tools)
+			}),
 		},
 	}}
 }
 
 // agentContestant is an agent that is started with pods in its API server.
-func agentContestant(b *testing.B, name string, kind report.Kind, start func(*nodeAgent) error) bench.Contestant {
+func agentContestant(
+	b *testing.B, name string, kind report.Kind, start func(*nodeAgent) error,
+) bench.Contestant {
 	var a *nodeAgent
 	return bench.Contestant{
 		Name: name, Kind: kind,
@@ -73,7 +80,9 @@ func agentContestant(b *testing.B, name string, kind report.Kind, start func(*no
 			return a.end, nil
 		},
 		Prepare: func() (bench.Task, error) {
-			return bench.Task{Do: a.idle, Count: func() (bench.Sample, error) { return nil, nil }}, nil
+			return bench.Task{Do: a.idle, Count: func() (bench.Sample, error) {
+				return nil, nil
+			}}, nil
 		},
 	}
 }
@@ -91,7 +100,8 @@ type nodeAgent struct {
 
 // newNodeAgent has an API server with pods. No agent is started yet.
 func newNodeAgent(b *testing.B) (*nodeAgent, error) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
+		"sidecar.yaml"))
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +116,8 @@ func newNodeAgent(b *testing.B) (*nodeAgent, error) {
 	a := &nodeAgent{api: apiservertest.StartForAgent(b), pod: pod, text: string(text), dir: dir}
 	for i := range agentPods {
 		name, uid := podName(i)
-		a.api.Put(strings.NewReplacer(pod.Metadata.Name, name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+apiservertest.Node).
+		a.api.Put(strings.NewReplacer(pod.Metadata.Name, name, pod.Metadata.UID, uid,
+			"nodeName: node-2", "nodeName: "+apiservertest.Node).
 			Replace(a.text))
 	}
 	return a, nil
@@ -168,15 +179,19 @@ func (a *nodeAgent) startSluice(tools bench.Tools) error {
 	}
 	err = a.run(inPod,
 		"PROGRAM="+program, "NAMESPACES="+strings.Join(spaces, " "),
-		"NODE_NAME="+apiservertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE="+apiservertest.Namespace,
-		"MOUNTED_CNI_NET_DIR="+a.path("conf"), "SLUICE_MOUNTED_BIN_DIR="+a.path("bin"), "SLUICE_MOUNTED_CACHE_DIR="+a.path("cache"),
-		"SLUICE_SOURCE_DIR="+a.path("image"), "CNI_AGENT_RUN_DIR="+a.path("run"), "SLUICE_STATE_DIR="+a.path("state"),
+		"NODE_NAME="+apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
+		"POD_NAMESPACE="+apiservertest.Namespace,
+		"MOUNTED_CNI_NET_DIR="+a.path("conf"), "SLUICE_MOUNTED_BIN_DIR="+a.path("bin"),
+		"SLUICE_MOUNTED_CACHE_DIR="+a.path("cache"),
+		"SLUICE_SOURCE_DIR="+a.path("image"), "CNI_AGENT_RUN_DIR="+a.path("run"),
+		"SLUICE_STATE_DIR="+a.path("state"),
 		"SLUICE_MOUNTED_NETNS_DIR="+a.path("netns"), "SLUICE_SEARCH_PROC=false",
 		"SLUICE_HEALTH_PORT="+ports[0], "MONITORING_PORT="+ports[1])
 	if err != nil {
 		return err
 	}
-	return await("http://127.0.0.1:"+ports[1]+"/metrics", fmt.Sprintf(`sluice_pods{state="redirected"} %d`, agentPods))
+	return await("http://127.0.0.1:"+ports[1]+"/metrics",
+		fmt.Sprintf(`sluice_pods{state="redirected"} %d`, agentPods))
 }
 
 func (a *nodeAgent) path(name string) string { return filepath.Join(a.dir, name) }
@@ -201,13 +216,16 @@ func (a *nodeAgent) run(script string, env ...string) error {
 	a.process.Env = append(env, "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "DIR="+a.dir,
 		"KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port)
 	a.process.Stdout, a.process.Stderr = &a.log, &a.log
-	a.process.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	a.process.SysProcAttr = &syscall.SysProcAttr{
+		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
+	}
 	return a.process.Start()
 }
 
 // populate makes the pods ones whose ADD was done: their namespaces with rules, and their records.
 func (a *nodeAgent) populate() error {
-	r, _, err := decide.Parameters(a.pod, []netip.Addr{netip.MustParseAddr("10.244.7.9")}, &decide.Settings{})
+	r, _, err := decide.Parameters(a.pod, []netip.Addr{netip.MustParseAddr("10.244.7.9")},
+		&decide.Settings{})
 	if err != nil {
 		return err
 	}
@@ -227,9 +245,11 @@ func (a *nodeAgent) populate() error {
 			return err
 		}
 		if err := store.Put(record.Record{
-			Key: record.Key{ContainerID: attachment.ContainerID, IfName: "eth0"}, Netns: fmt.Sprintf("/var/run/netns/%d", i),
+			Key:     record.Key{ContainerID: attachment.ContainerID, IfName: "eth0"},
+			Netns:   fmt.Sprintf("/var/run/netns/%d", i),
 			Pod:     record.Pod{Namespace: a.pod.Metadata.Namespace, Name: name, UID: uid},
-			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
+			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT,
+			Time: time.Now(),
 		}); err != nil {
 			return err
 		}
@@ -266,7 +286,8 @@ func await(url, line string) error {
 		}
 		text, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if answer = string(text); response.StatusCode == http.StatusOK && strings.Contains(answer, line) {
+		if answer = string(text); response.StatusCode == http.StatusOK &&
+			strings.Contains(answer, line) {
 			return nil
 		}
 	}

@@ -18,7 +18,9 @@ import (
 func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	small := shell("small", "/bin/true; exec /bin/true")
 	large := shell("large", "dd if=/dev/zero of=/dev/null bs=50000000 count=1")
-	row := bench.Measure(bench.Row{ID: "shell", Share: 1, Contestants: []bench.Contestant{small, large}}, 3)
+	row := bench.Measure(bench.Row{
+		ID: "shell", Share: 1, Contestants: []bench.Contestant{small, large},
+	}, 3)
 	if len(row.LeftOut) > 0 || row.Rounds != 3 {
 		t.Fatalf("%+v", row)
 	}
@@ -33,7 +35,8 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	}
 	for _, e := range row.Entries {
 		for _, q := range []report.Quantity{report.Wall, report.CPU} {
-			if s := e.Values[q]; s.Samples != 3 || s.Least <= 0 || s.First < s.Least || s.Median < s.First || s.Third < s.Median {
+			if s := e.Values[q]; s.Samples != 3 || s.Least <= 0 || s.First < s.Least ||
+				s.Median < s.First || s.Third < s.Median {
 				t.Errorf("%s: %s: %+v", e.Name, q, s)
 			}
 		}
@@ -57,8 +60,12 @@ func TestAContestantThatFailsIsLeftOutWithTheReason(t *testing.T) {
 		contestant("failing", "echo no such module >&2; exit 3", nil),
 		contestant("good", "true", nil),
 		contestant("idle", "true", errors.New("nothing is done")),
-		{Name: "unprepared", Prepare: func() (bench.Task, error) { return bench.Task{}, errors.New("no root") }},
-		{Name: "closed", Open: func() (func(), error) { return nil, errors.New("no kernel feature") }},
+		{Name: "unprepared", Prepare: func() (bench.Task, error) {
+			return bench.Task{}, errors.New("no root")
+		}},
+		{Name: "closed", Open: func() (func(), error) {
+			return nil, errors.New("no kernel feature")
+		}},
 	}}, 2)
 	if len(row.Entries) != 1 || row.Entries[0].Name != "good" {
 		t.Errorf("%+v", row.Entries)
@@ -68,7 +75,8 @@ func TestAContestantThatFailsIsLeftOutWithTheReason(t *testing.T) {
 		got[why.Name] = strings.TrimPrefix(why.Why, "/bin/sh: ")
 	}
 	want := map[string]string{
-		"failing": "exit status 3: no such module\n", "idle": "nothing is done", "unprepared": "no root", "closed": "no kernel feature",
+		"failing": "exit status 3: no such module\n", "idle": "nothing is done",
+		"unprepared": "no root", "closed": "no kernel feature",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -100,7 +108,9 @@ func TestSidecarsFitIntoAnArgument(t *testing.T) {
 // No prefixes touch, so that the kernel's set has as many intervals, and the change of one is the
 // change of one element.
 func TestSidecarsHaveAllTheirPrefixes(t *testing.T) {
-	for _, s := range []bench.Sidecar{{}, {IPv4: 1000, IPv6: 1000}, {IPv4: 10_000, IPv6: 10_000}, {IPv4: 1000, Other: true}} {
+	for _, s := range []bench.Sidecar{
+		{}, {IPv4: 1000, IPv6: 1000}, {IPv4: 10_000, IPv6: 10_000}, {IPv4: 1000, Other: true},
+	} {
 		rs, err := s.Compile()
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +130,10 @@ func TestChangingAPrefixIsAnUpdateInPlace(t *testing.T) {
 	for _, row := range []struct {
 		sidecar bench.Sidecar
 		want    nft.Outcome
-	}{{bench.Sidecar{IPv4: 1000, IPv6: 1000}, nft.Created}, {bench.Sidecar{IPv4: 1000, IPv6: 1000, Other: true}, nft.Updated}} {
+	}{
+		{bench.Sidecar{IPv4: 1000, IPv6: 1000}, nft.Created},
+		{bench.Sidecar{IPv4: 1000, IPv6: 1000, Other: true}, nft.Updated},
+	} {
 		rs, err := row.sidecar.Compile()
 		if err != nil {
 			t.Fatal(err)

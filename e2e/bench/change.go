@@ -17,7 +17,8 @@ func changeRows(t Tools) []Row {
 		r := Row{
 			ID: id, Topic: "A live pod", Name: name, Share: share, Plotted: report.Wall,
 			Contestants: []Contestant{
-				changeInProcess(coldName, false, before, after), changeInProcess(readName, true, before, after),
+				changeInProcess(coldName, false, before, after),
+				changeInProcess(readName, true, before, after),
 				t.changing(rulesApply, rulesApply, before, after),
 			},
 		}
@@ -31,7 +32,8 @@ func changeRows(t Tools) []Row {
 	first.Note = "Meanwhile an application of the pod sends 5,000 datagrams per second to another over lo, which answers each; what is not " +
 		"answered is lost. The time in process is until the kernel has committed: the socket is closed afterwards, in the background. All rules " +
 		"and prefixes are read from the kernel and compared before, and nothing but the prefix is written. The agent repairs a pod after it has " +
-		"read all that: this is " + readName + ", where the kernel refuses the transaction if anything has changed since, and all would be read " +
+		"read all that: this is " + readName +
+		", where the kernel refuses the transaction if anything has changed since, and all would be read " +
 		"again."
 	first.Goals = []report.Goal{
 		{Of: readName, Quantity: report.Wall, Limit: 1e-3},
@@ -40,7 +42,9 @@ func changeRows(t Tools) []Row {
 		{Of: coldName, Quantity: report.Lost, Zero: true},
 		{Of: rulesApply.name, Quantity: report.Lost, Zero: true},
 	}
-	return []Row{first, row("change-iptables", name+", beside iptables", 0.2, istioLegacy, istioNFT)}
+	return []Row{
+		first, row("change-iptables", name+", beside iptables", 0.2, istioLegacy, istioNFT),
+	}
 }
 
 // changing returns a contestant that changes the rules with a programmer's commands, in a pod that

@@ -18,7 +18,9 @@ import (
 // connectRows measure new connections.
 func connectRows(t Tools) []Row {
 	row := Row{
-		ID: "connect", Topic: "New connections", Name: "redirected to a listener of the pod, one after the other", Share: 4, Plotted: report.Rate,
+		ID: "connect", Topic: "New connections",
+		Name: "redirected to a listener of the pod, one after the other", Share: 4,
+		Plotted:     report.Rate,
 		Note:        "The excluded prefixes are of IPv4, and hold none of the destinations. Without rules the connection is made to the listener itself.",
 		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{})},
 	}
@@ -28,15 +30,21 @@ func connectRows(t Tools) []Row {
 	ours.name = "Sluice"
 	for _, p := range []programmer{ours, istioLegacy, istioNative} {
 		for _, n := range sizes {
-			row.Contestants = append(row.Contestants, t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}))
+			row.Contestants = append(row.Contestants,
+				t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}))
 		}
 	}
 	// Two medians of equal quantities differ by one or two percent.
 	const equal = 0.97
 	for i, n := range sizes {
-		row.Goals = append(row.Goals, report.Goal{Of: of(ours, n), Quantity: report.Rate, Than: []string{of(istioLegacy, n)}, Factor: equal})
+		row.Goals = append(row.Goals, report.Goal{
+			Of: of(ours, n), Quantity: report.Rate, Than: []string{of(istioLegacy, n)},
+			Factor: equal,
+		})
 		if i > 0 {
-			row.Goals = append(row.Goals, report.Goal{Of: of(ours, n), Quantity: report.Rate, Than: []string{of(ours, 0)}, Factor: equal})
+			row.Goals = append(row.Goals, report.Goal{
+				Of: of(ours, n), Quantity: report.Rate, Than: []string{of(ours, 0)}, Factor: equal,
+			})
 		}
 	}
 	return []Row{row}
@@ -109,10 +117,13 @@ func (l *listening) listen() (err error) {
 		return err
 	}
 	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: everywhere}); err != nil {
+	if err := netlink.RouteAdd(&netlink.Route{
+		LinkIndex: eth.Attrs().Index, Dst: everywhere,
+	}); err != nil {
 		return fmt.Errorf("default route: %w", err)
 	}
-	if l.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+	if l.listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC,
+		0); err != nil {
 		return err
 	}
 	if err := unix.Bind(l.listener, &unix.SockaddrInet4{Port: rules.DefaultProxyPort}); err != nil {
@@ -145,7 +156,8 @@ func connect(to *unix.SockaddrInet4) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	// Closing with a reset leaves no port in TIME_WAIT.
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER,
+		&unix.Linger{Onoff: 1}); err != nil {
 		return err
 	}
 	return unix.Connect(fd, to)

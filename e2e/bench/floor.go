@@ -24,7 +24,8 @@ func newFloor(rs rules.Ruleset) (floor, error) {
 	if len(rs.Routing.Policies) > 0 || len(rs.Routing.LoopbackAddrs) != 1 {
 		return floor{}, fmt.Errorf("routing %v: want one address", rs.Routing)
 	}
-	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
+		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfAddrmsg(unix.AF_INET6)
 	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, 1 // lo
 	address.AddData(msg)
@@ -49,7 +50,8 @@ func exchange(protocol int, request []byte) error {
 		return os.NewSyscallError("socket", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, len(request)); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+		len(request)); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
 	if _, err := unix.Write(fd, request); err != nil {

@@ -28,12 +28,17 @@ func inProcessRows() []Row {
 		cached   float64 // what is aimed at
 	}{{"fresh", 0, 30, 1.15}, {"fresh-1000", 1000, 5, 1.2}, {"fresh-10000", 10_000, 1, 1.2}} {
 		s := Sidecar{IPv4: c.prefixes, IPv6: c.prefixes}
-		goals := []report.Goal{{Of: cachedName, Quantity: report.Wall, Than: []string{rawName}, Factor: c.cached}}
+		goals := []report.Goal{{
+			Of: cachedName, Quantity: report.Wall, Than: []string{rawName}, Factor: c.cached,
+		}}
 		if c.prefixes == 0 {
-			goals = append(goals, report.Goal{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.3})
+			goals = append(goals, report.Goal{
+				Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.3,
+			})
 		}
 		rows = append(rows, Row{
-			ID: c.id, Topic: topic, Name: excluded(c.prefixes), Share: c.share, Goals: goals, Plotted: report.Wall,
+			ID: c.id, Topic: topic, Name: excluded(c.prefixes), Share: c.share, Goals: goals,
+			Plotted:     report.Wall,
 			Contestants: []Contestant{rawContestant(s), coldContestant(s), cachedContestant(s)},
 		})
 	}
@@ -91,7 +96,9 @@ func coldContestant(s Sidecar) Contestant {
 			return func() {}, err
 		},
 		Prepare: func() (Task, error) {
-			return inPod(nil, func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) })
+			return inPod(nil, func(ns *netns.NS) error {
+				return created(nft.Apply(ns, rules.MustCompile(r)))
+			})
 		},
 	}
 }
@@ -105,7 +112,9 @@ func cachedContestant(s Sidecar) Contestant {
 			return func() { p = nil }, err
 		},
 		Prepare: func() (Task, error) {
-			return inPod(nil, func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) })
+			return inPod(nil, func(ns *netns.NS) error {
+				return created(p.Apply(ns, nft.ApplyOptions{}))
+			})
 		},
 	}
 }

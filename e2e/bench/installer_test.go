@@ -25,7 +25,8 @@ func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 		return err
 	}
 	const account = "var/run/secrets/kubernetes.io/serviceaccount"
-	if err := a.make("proc", "tmp", "etc", "opt/cni/bin", "host/opt/cni/bin", "host/etc/cni/net.d", "var/run/istio-cni", account); err != nil {
+	if err := a.make("proc", "tmp", "etc", "opt/cni/bin", "host/opt/cni/bin", "host/etc/cni/net.d",
+		"var/run/istio-cni", account); err != nil {
 		return err
 	}
 	a.api.ProjectInto(a.path(account))
@@ -42,11 +43,16 @@ func (a *nodeAgent) startInstaller(tools bench.Tools) error {
 		return err
 	}
 	err = a.run(asInstaller,
-		"PROGRAM="+program, "CHAINED_CNI_PLUGIN=true", "AMBIENT_ENABLED=false", "EXCLUDE_NAMESPACES=kube-system",
-		"REPAIR_ENABLED=true", "REPAIR_REPAIR_PODS=true", "REPAIR_LABEL_PODS=false", "REPAIR_DELETE_PODS=false",
-		"REPAIR_INIT_CONTAINER_NAME=istio-validation", "REPAIR_NODE_NAME="+apiservertest.Node, "REPAIR_RUN_AS_DAEMON=true",
-		"REPAIR_SIDECAR_ANNOTATION=sidecar.istio.io/status", "NODE_NAME="+apiservertest.Node, "KUBERNETES_NODE_NAME="+apiservertest.Node,
-		"POD_NAME=istio-cni-node-x7k2p", "POD_NAMESPACE="+apiservertest.Namespace, "MONITORING_PORT="+ports[0])
+		"PROGRAM="+program, "CHAINED_CNI_PLUGIN=true", "AMBIENT_ENABLED=false",
+		"EXCLUDE_NAMESPACES=kube-system",
+		"REPAIR_ENABLED=true", "REPAIR_REPAIR_PODS=true", "REPAIR_LABEL_PODS=false",
+		"REPAIR_DELETE_PODS=false",
+		"REPAIR_INIT_CONTAINER_NAME=istio-validation", "REPAIR_NODE_NAME="+apiservertest.Node,
+		"REPAIR_RUN_AS_DAEMON=true",
+		"REPAIR_SIDECAR_ANNOTATION=sidecar.istio.io/status", "NODE_NAME="+apiservertest.Node,
+		"KUBERNETES_NODE_NAME="+apiservertest.Node,
+		"POD_NAME=istio-cni-node-x7k2p", "POD_NAMESPACE="+apiservertest.Namespace,
+		"MONITORING_PORT="+ports[0])
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ func TestTheFloorIsTheWholeWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := backend.Check(ns, rs, compat.Snapshot{}); err != nil || len(found.Differences) > 0 {
+	if found, err := backend.Check(ns, rs, compat.Snapshot{}); err != nil ||
+		len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
 	if err := f.apply(ns); err == nil {
@@ -128,7 +129,9 @@ func TestCommandsInTurnAreOneTask(t *testing.T) {
 	shell := func(text string) *Command {
 		return &Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}
 	}
-	counted, err := inTurn([]*Command{shell("/bin/true; true"), shell("dd if=/dev/zero of=/dev/null bs=20000000 count=1")}).Count()
+	counted, err := inTurn([]*Command{
+		shell("/bin/true; true"), shell("dd if=/dev/zero of=/dev/null bs=20000000 count=1"),
+	}).Count()
 	if err != nil {
 		t.Fatal(err)
 	}

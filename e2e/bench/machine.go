@@ -61,7 +61,8 @@ func (t Tools) Programs() []report.Program {
 			continue
 		}
 		described := report.Program{Name: filepath.Base(p.name), Version: moduleVersion(path)}
-		if info, err := os.Stat(path); err == nil && filepath.Dir(path) == t.Dir { // where built ones are copied to
+		// where built ones are copied to
+		if info, err := os.Stat(path); err == nil && filepath.Dir(path) == t.Dir {
 			described.Size = info.Size()
 		}
 		if p.version != nil {

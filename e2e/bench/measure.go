@@ -11,7 +11,10 @@ import (
 // memory and executed programs are counted in it. A contestant that fails is omitted from the
 // result, with the reason.
 func Measure(row Row, rounds int) report.Row {
-	result := report.Row{ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted, Goals: row.Goals}
+	result := report.Row{
+		ID: row.ID, Topic: row.Topic, Name: row.Name, Note: row.Note, Plotted: row.Plotted,
+		Goals: row.Goals,
+	}
 	if row.Share > 0 {
 		rounds = max(int(float64(rounds)*row.Share), 1)
 		result.Rounds = rounds

@@ -55,7 +55,9 @@ func newPod(addresses ...*net.IPNet) (*netns.NS, error) {
 			return err
 		}
 		for _, a := range addresses {
-			if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: a, Flags: unix.IFA_F_NODAD}); err != nil {
+			if err := netlink.AddrAdd(lo, &netlink.Addr{
+				IPNet: a, Flags: unix.IFA_F_NODAD,
+			}); err != nil {
 				return fmt.Errorf("address %s: %w", a, err)
 			}
 		}
@@ -75,8 +77,10 @@ func (a *Attachment) PrevResult() map[string]any {
 	return map[string]any{
 		"cniVersion": CNIVersion,
 		"interfaces": []map[string]any{{"name": "cni0"}, {"name": "eth0", "sandbox": a.Path()}},
-		"ips":        []map[string]any{{"interface": 1, "address": podIPv4.String(), "gateway": "10.244.7.1"}},
-		"routes":     []map[string]any{{"dst": "0.0.0.0/0"}},
+		"ips": []map[string]any{{
+			"interface": 1, "address": podIPv4.String(), "gateway": "10.244.7.1",
+		}},
+		"routes": []map[string]any{{"dst": "0.0.0.0/0"}},
 	}
 }
 

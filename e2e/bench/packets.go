@@ -19,7 +19,9 @@ const trackingChain = "add chain inet empty tracking\nadd rule inet empty tracki
 // emptyNATChain returns a programmer that creates an empty NAT chain and executes the additional
 // nft commands.
 func emptyNATChain(name, more string) programmer {
-	return programmer{name, report.Floor, func(t Tools, ns *netns.NS, _ Sidecar) ([]*Command, error) {
+	return programmer{name, report.Floor, func(
+		t Tools, ns *netns.NS, _ Sidecar,
+	) ([]*Command, error) {
 		text := "add table inet empty\nadd chain inet empty output { type nat hook output priority -100; }\n" + more
 		c, err := t.Command(ns, "nft", []byte(text), "-f", "-")
 		return []*Command{c}, err
@@ -28,16 +30,21 @@ func emptyNATChain(name, more string) programmer {
 
 // packetRows measure packets of established flows.
 func packetRows(t Tools) []Row {
-	untracked, tracked := emptyNATChain("one empty NAT chain, without conntrack", ""), emptyNATChain("one empty NAT chain", trackingChain)
+	untracked, tracked := emptyNATChain("one empty NAT chain, without conntrack", ""),
+		emptyNATChain("one empty NAT chain", trackingChain)
 	const plain, dns = "Sluice", "Sluice, DNS captured"
 	row := Row{
-		ID: "packets", Topic: "Packets of established flows", Name: "datagrams over lo, one after the other", Plotted: report.Rate, Share: 5,
+		ID: "packets", Topic: "Packets of established flows",
+		Name: "datagrams over lo, one after the other", Plotted: report.Rate, Share: 5,
 		Note: "Per second of CPU time. A redirect needs conntrack, which looks at every packet: that is the cost. It begins with the first rule that asks for it: an empty " +
 			"NAT chain alone leaves it off, so there are two, with it on, by a rule in a chain that no hook calls, and without. The flow is " +
 			"one that has had an answer, and that no rule redirects. DNS capture needs chains that see each packet.",
 		Goals: []report.Goal{
 			{Of: plain, Quantity: report.Rate, Than: []string{tracked.name}, Factor: 0.97},
-			{Of: dns, Quantity: report.Rate, Than: []string{istioLegacy.name + ", DNS captured"}, Factor: 0.97},
+			{
+				Of: dns, Quantity: report.Rate, Than: []string{istioLegacy.name + ", DNS captured"},
+				Factor: 0.97,
+			},
 		},
 		Contestants: []Contestant{
 			t.sending("no rules", report.Floor, nil, Sidecar{}),

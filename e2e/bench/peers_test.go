@@ -37,7 +37,9 @@ func BenchmarkPeers(b *testing.B) {
 	tools := bench.Tools{Dir: b.TempDir(), Bin: bin}
 	w := newWorld(b, tools)
 	for b.Loop() {
-		results := report.Results{Machine: bench.Machine(), Programs: tools.Programs(), Rounds: rounds, Pod: w.size}
+		results := report.Results{
+			Machine: bench.Machine(), Programs: tools.Programs(), Rounds: rounds, Pod: w.size,
+		}
 		for _, row := range slices.Concat(bench.Rows(tools), w.rows(), agentRows(b, tools)) {
 			if !selected.MatchString(row.ID) {
 				continue

@@ -78,17 +78,22 @@ func (p *Plugin) Del(pod Pod) Contestant {
 
 // command returns a call of the plugin as containerd makes it.
 func (p *Plugin) command(verb string, pod Pod, a *Attachment) *Command {
-	config := map[string]any{"cniVersion": CNIVersion, "name": "bench", "type": p.Name, "prevResult": a.PrevResult()}
+	config := map[string]any{
+		"cniVersion": CNIVersion, "name": "bench", "type": p.Name, "prevResult": a.PrevResult(),
+	}
 	maps.Copy(config, p.Config)
 	if pod.Annotations != nil {
-		config["runtimeConfig"] = map[string]any{"io.kubernetes.cri.pod-annotations": pod.Annotations}
+		config["runtimeConfig"] = map[string]any{
+			"io.kubernetes.cri.pod-annotations": pod.Annotations,
+		}
 	}
 	stdin, err := json.Marshal(config)
 	if err != nil {
 		panic(err) // maps of strings
 	}
 	env := append(os.Environ(),
-		"CNI_COMMAND="+verb, "CNI_CONTAINERID="+a.ContainerID, "CNI_NETNS="+a.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
+		"CNI_COMMAND="+verb, "CNI_CONTAINERID="+a.ContainerID, "CNI_NETNS="+a.Path(),
+		"CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
 		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s",
 			pod.Namespace, pod.Name, a.ContainerID, pod.UID))
 	return &Command{Path: p.Path, Env: append(env, p.Env...), Stdin: stdin, In: p.Node}

@@ -47,11 +47,15 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 	w.plain, _ = w.pod(b, "not-injected")
 	legacy := map[string]any{"backend": "legacy"}
 	native := map[string]any{"native_nftables": true}
-	w.startAgent(b, w.add(b, report.BesideAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
+	w.startAgent(b,
+		w.add(b, report.BesideAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
 	w.add(b, report.WithoutAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
-	w.add(b, "sluice-cni, no agent, legacy tables", report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", legacy)
-	w.add(b, "istio-cni, iptables that it finds", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig", nil)
-	w.add(b, "istio-cni, native nftables", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig", native)
+	w.add(b, "sluice-cni, no agent, legacy tables", report.Ours, bench.SluiceCNI,
+		"sluice-cni-kubeconfig", legacy)
+	w.add(b, "istio-cni, iptables that it finds", report.Peer, bench.IstioCNI,
+		"istio-cni-kubeconfig", nil)
+	w.add(b, "istio-cni, native nftables", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig",
+		native)
 	w.add(b, "istio-cni, iptables-legacy", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig", nil)
 	if path, err := legacyOnly(b); err == nil {
 		w.plugins[len(w.plugins)-1].Env = []string{"PATH=" + path}
@@ -66,7 +70,9 @@ func (w *world) startAgent(b *testing.B, runDir string) {
 	api.Put(w.texts...)
 	fetch := source.NewAPIServer(source.Options{Kubeconfig: api.Kubeconfig()})
 	b.Cleanup(fetch.Close)
-	client, err := apiclient.New(apiclient.Options{Server: api.URL(), TokenFile: api.TokenFile(), CAFile: api.CAFile()})
+	client, err := apiclient.New(apiclient.Options{
+		Server: api.URL(), TokenFile: api.TokenFile(), CAFile: api.CAFile(),
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -94,14 +100,18 @@ func (w *world) startAgent(b *testing.B, runDir string) {
 
 // add adds a plugin with a run directory of its own and credentials in it, which it returns. It is
 // in memory, as /var/run of a node is.
-func (w *world) add(b *testing.B, name string, kind report.Kind, program, kubeconfig string, config map[string]any) (runDir string) {
+func (w *world) add(
+	b *testing.B, name string, kind report.Kind, program, kubeconfig string, config map[string]any,
+) (runDir string) {
 	dir, err := os.MkdirTemp("/dev/shm", "bench-peers-")
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
 	w.api.WriteKubeconfig(filepath.Join(dir, kubeconfig), func(_, _ map[string]any) {})
-	p := &bench.Plugin{Name: name, Kind: kind, Node: w.node, Config: map[string]any{"cni_agent_run_dir": dir}}
+	p := &bench.Plugin{
+		Name: name, Kind: kind, Node: w.node, Config: map[string]any{"cni_agent_run_dir": dir},
+	}
 	for field, value := range config {
 		p.Config[field] = value
 	}
@@ -115,7 +125,8 @@ func (w *world) add(b *testing.B, name string, kind report.Kind, program, kubeco
 
 // pod gives the API server a pod out of the plugin's examples.
 func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", name+".yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", name+
+		".yaml"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -134,7 +145,9 @@ func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
 		b.Fatal(err)
 	}
 	m := object.Metadata
-	return bench.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Annotations: m.Annotations}, report.Pod{Bytes: len(text)}
+	return bench.Pod{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Annotations: m.Annotations,
+	}, report.Pod{Bytes: len(text)}
 }
 
 // rows are the tasks of plugins. Istio's does not ask the runtime for annotations, so that passing
@@ -151,7 +164,10 @@ func (w *world) rows() []bench.Row {
 	unannounced := w.plain
 	unannounced.Annotations = nil
 	atMost := func(q report.Quantity, factor float64) []report.Goal {
-		return []report.Goal{{Of: report.BesideAgent, Quantity: q, Factor: factor}, {Of: report.WithoutAgent, Quantity: q, Factor: factor}}
+		return []report.Goal{
+			{Of: report.BesideAgent, Quantity: q, Factor: factor},
+			{Of: report.WithoutAgent, Quantity: q, Factor: factor},
+		}
 	}
 	return []bench.Row{
 		{
@@ -159,20 +175,31 @@ func (w *world) rows() []bench.Row {
 			Goals: slices.Concat(atMost(report.Wall, 1.0/8), atMost(report.Memory, 1.0/4)),
 			Note: "Beside the node agent, as it is deployed, the plugin gets the pod from the agent; without one from the API server, as istio-cni " +
 				"does. What agent and API server take is not counted.",
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant { return p.Add(w.mesh, true) }),
+			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
+				return p.Add(w.mesh, true)
+			}),
 		},
 		{
-			ID: "skip", Topic: topic, Name: "ADD of a pod that is left alone; the runtime passes annotations", Plotted: report.Wall,
+			ID: "skip", Topic: topic,
+			Name:    "ADD of a pod that is left alone; the runtime passes annotations",
+			Plotted: report.Wall,
+			Goals:   atMost(report.Wall, 1.0/6),
+			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
+				return p.Add(w.plain, false)
+			}),
+		},
+		{
+			ID: "skip-asking", Topic: topic,
+			Name:    "ADD of a pod that is left alone; agent or API server are asked",
+			Plotted: report.Wall,
+			Goals:   atMost(report.Wall, 1.0/6),
+			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
+				return p.Add(unannounced, false)
+			}),
+		},
+		{
+			ID: report.DelRow, Topic: topic, Name: "DEL of a mesh pod", Plotted: report.Wall,
 			Goals:       atMost(report.Wall, 1.0/6),
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant { return p.Add(w.plain, false) }),
-		},
-		{
-			ID: "skip-asking", Topic: topic, Name: "ADD of a pod that is left alone; agent or API server are asked", Plotted: report.Wall,
-			Goals:       atMost(report.Wall, 1.0/6),
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant { return p.Add(unannounced, false) }),
-		},
-		{
-			ID: report.DelRow, Topic: topic, Name: "DEL of a mesh pod", Plotted: report.Wall, Goals: atMost(report.Wall, 1.0/6),
 			Contestants: contest(func(p *bench.Plugin) bench.Contestant { return p.Del(w.mesh) }),
 		},
 	}

@@ -17,7 +17,10 @@ func processRows(t Tools) []Row {
 		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{nftName}, Factor: 1},
 		{Of: rulesApply.name, Quantity: report.Executed, Zero: true},
 	}
-	all := []programmer{rulesApply, rulesLegacy, initNative, initAuto, istioNative, istioLegacy, istioNFT, istioAuto}
+	all := []programmer{
+		rulesApply, rulesLegacy, initNative, initAuto, istioNative, istioLegacy, istioNFT,
+		istioAuto,
+	}
 	some := []programmer{rulesApply, rulesLegacy, initNative, istioNative, istioLegacy}
 	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals, all)
 	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands: `rules apply FLAGS`, with legacy tables `--backend legacy`; `istio-iptables FLAGS`, "+
@@ -27,8 +30,10 @@ func processRows(t Tools) []Row {
 		"istio-iptables. Where prefixes are excluded, they are the value of `-x`.", quoted(Sidecar{}.Flags()))
 	return []Row{
 		first,
-		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 0.5, goals, all),
-		t.processRow("process-10000", topic, "10000 excluded prefixes of IPv4", Sidecar{IPv4: 10_000}, 0.2, goals, some),
+		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 0.5,
+			goals, all),
+		t.processRow("process-10000", topic, "10000 excluded prefixes of IPv4",
+			Sidecar{IPv4: 10_000}, 0.2, goals, some),
 	}
 }
 
@@ -44,8 +49,13 @@ func quoted(args []string) string {
 	return strings.Join(words, " ")
 }
 
-func (t Tools) processRow(id, topic, name string, s Sidecar, share float64, goals []report.Goal, all []programmer) Row {
-	row := Row{ID: id, Topic: topic, Name: name, Share: share, Goals: goals, Plotted: report.Wall, Contestants: []Contestant{t.empty()}}
+func (t Tools) processRow(
+	id, topic, name string, s Sidecar, share float64, goals []report.Goal, all []programmer,
+) Row {
+	row := Row{
+		ID: id, Topic: topic, Name: name, Share: share, Goals: goals, Plotted: report.Wall,
+		Contestants: []Contestant{t.empty()},
+	}
 	for _, p := range all {
 		row.Contestants = append(row.Contestants, t.fresh(p, s))
 	}
@@ -66,7 +76,9 @@ func (t Tools) empty() Contestant {
 
 // fresh returns a contestant that programs a new pod.
 func (t Tools) fresh(p programmer, s Sidecar) Contestant {
-	return Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) { return t.commandsInPod(p, s, s, nil) }}
+	return Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
+		return t.commandsInPod(p, s, s, nil)
+	}}
 }
 
 // commandsInPod returns the task of executing a programmer's commands for the sidecar, in a pod
@@ -136,8 +148,14 @@ func (t Tools) restore(s Sidecar) Contestant {
 }
 
 // loading returns a contestant whose commands load prepared files.
-func (t Tools) loading(name string, write func() error, commands func(*netns.NS) ([]*Command, error)) Contestant {
-	p := programmer{name: name, commands: func(_ Tools, ns *netns.NS, _ Sidecar) ([]*Command, error) { return commands(ns) }}
+func (t Tools) loading(
+	name string, write func() error, commands func(*netns.NS) ([]*Command, error),
+) Contestant {
+	p := programmer{name: name, commands: func(
+		_ Tools, ns *netns.NS, _ Sidecar,
+	) ([]*Command, error) {
+		return commands(ns)
+	}}
 	c := t.fresh(p, Sidecar{})
 	c.Open = func() (func(), error) { return func() {}, write() }
 	return c

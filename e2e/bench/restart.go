@@ -21,7 +21,10 @@ func restartRows() []Row {
 	cold := nodeOf(coldName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
 		return func(ns *netns.NS) error { return created(nft.Apply(ns, rules.MustCompile(r))) }, nil
 	})
-	cached := nodeOf(cachedName, report.Ours, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
+	cached := nodeOf(cachedName, report.Ours, s, func(r rules.Redirect) (func(
+		*netns.NS,
+	) error, error,
+	) {
 		p, err := nft.Prepare(rules.MustCompile(r))
 		return func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) }, err
 	})
@@ -30,8 +33,10 @@ func restartRows() []Row {
 		return f.apply, err
 	})
 	return []Row{{
-		ID: "restart", Topic: "A node's restart", Name: "250 fresh pods, as many at a time as there are cores", Share: 0.5, Plotted: report.Wall,
-		Note: "Memory kept is what the heap holds more when all pods are programmed, after a garbage collection.",
+		ID: "restart", Topic: "A node's restart",
+		Name: "250 fresh pods, as many at a time as there are cores", Share: 0.5,
+		Plotted: report.Wall,
+		Note:    "Memory kept is what the heap holds more when all pods are programmed, after a garbage collection.",
 		Goals: []report.Goal{
 			{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.5},
 			{Of: coldName, Quantity: report.Kept, Limit: 100e3},
@@ -41,7 +46,11 @@ func restartRows() []Row {
 }
 
 // nodeOf returns a contestant that programs all pods of a node with program.
-func nodeOf(name string, kind report.Kind, s Sidecar, program func(rules.Redirect) (func(*netns.NS) error, error)) Contestant {
+func nodeOf(
+	name string, kind report.Kind, s Sidecar, program func(
+		rules.Redirect,
+	) (func(*netns.NS) error, error),
+) Contestant {
 	var apply func(*netns.NS) error
 	return Contestant{
 		Name: name, Kind: kind,
@@ -95,7 +104,9 @@ func programAll(pods []*netns.NS, apply func(*netns.NS) error) (Sample, error) {
 	close(next)
 	group.Wait()
 	wall := time.Since(begin)
-	return Sample{report.Wall: wall.Seconds(), report.Kept: max(heap()-before, 0)}, errors.Join(errs...)
+	return Sample{
+		report.Wall: wall.Seconds(), report.Kept: max(heap()-before, 0),
+	}, errors.Join(errs...)
 }
 
 // heap returns the size of the heap in use.

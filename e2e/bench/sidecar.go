@@ -26,7 +26,8 @@ type Sidecar struct {
 // of IPv4.
 func (s Sidecar) Flags() []string {
 	flags := []string{
-		"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", strings.Join(s.prefixes(), ","),
+		"-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x",
+		strings.Join(s.prefixes(), ","),
 		"-b", "*", "-d", "15090,15021,15020",
 	}
 	if !s.Single {

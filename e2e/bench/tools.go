@@ -39,7 +39,9 @@ func (t Tools) Find(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("no %s: \"make bench-peers\" builds it, or the packages nftables and iptables have it", name)
+	return "", fmt.Errorf(
+		"no %s: \"make bench-peers\" builds it, or the packages nftables and iptables have it",
+		name)
 }
 
 // install copies a built program once, as an installer does. A file written by the linker starts
@@ -68,7 +70,8 @@ func (t Tools) Command(ns *netns.NS, name string, stdin []byte, args ...string) 
 		return nil, err
 	}
 	env := []string{
-		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "XTABLES_LOCKFILE=" + filepath.Join(t.Dir, "xtables.lock"),
+		"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin",
+		"XTABLES_LOCKFILE=" + filepath.Join(t.Dir, "xtables.lock"),
 	}
 	return &Command{Path: path, Args: args, Env: env, Stdin: stdin, In: ns}, nil
 }
@@ -131,19 +134,27 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 // istio-init executes; the others contain only that code.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
-	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"}, []string{"--backend", "legacy"})
-	istioLegacy = byFlags("istio-iptables, legacy", report.Peer, IstioIptables, nil, []string{"--force-iptables-binary", "legacy"})
-	istioNFT    = byFlags("istio-iptables, nft variant", report.Peer, IstioIptables, nil, []string{"--force-iptables-binary", "nft"})
+	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"},
+		[]string{"--backend", "legacy"})
+	istioLegacy = byFlags("istio-iptables, legacy", report.Peer, IstioIptables, nil,
+		[]string{"--force-iptables-binary", "legacy"})
+	istioNFT = byFlags("istio-iptables, nft variant", report.Peer, IstioIptables, nil,
+		[]string{"--force-iptables-binary", "nft"})
 	istioAuto   = byFlags("istio-iptables, auto", report.Peer, IstioIptables, nil, nil)
-	istioNative = byFlags("istio-nftables", report.Peer, IstioIptables, nil, []string{"--native-nftables"})
+	istioNative = byFlags("istio-nftables", report.Peer, IstioIptables, nil,
+		[]string{"--native-nftables"})
 
-	initAuto   = byFlags("istio-init, auto", report.Peer, PilotAgent, []string{"istio-iptables"}, nil)
-	initNative = byFlags("istio-init, nftables", report.Peer, PilotAgent, []string{"istio-iptables"}, []string{"--native-nftables"})
+	initAuto = byFlags("istio-init, auto", report.Peer, PilotAgent, []string{"istio-iptables"},
+		nil)
+	initNative = byFlags("istio-init, nftables", report.Peer, PilotAgent,
+		[]string{"istio-iptables"}, []string{"--native-nftables"})
 )
 
 // reconciling returns a programmer that repairs existing rules.
 func (p programmer) reconciling() programmer {
-	return programmer{p.name + ", reconcile", p.kind, func(t Tools, ns *netns.NS, s Sidecar) ([]*Command, error) {
+	return programmer{p.name + ", reconcile", p.kind, func(
+		t Tools, ns *netns.NS, s Sidecar,
+	) ([]*Command, error) {
 		commands, err := p.commands(t, ns, s)
 		if err == nil {
 			commands[0].Args = append(commands[0].Args, "--reconcile")

@@ -46,7 +46,8 @@ func (c *Command) traced() (Sample, error) {
 	return Sample{report.Memory: float64(f.memory), report.Executed: float64(f.executed)}, err
 }
 
-const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC |
+const traceOptions = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACECLONE |
+	unix.PTRACE_O_TRACEEXEC |
 	unix.PTRACE_O_TRACEEXIT | unix.PTRACE_O_EXITKILL
 
 // follow waits for the process and all its descendants, and returns the exit status of the process.
@@ -112,7 +113,8 @@ func LargestMemory(pid int) (int64, error) {
 	defer func() { _ = file.Close() }()
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		if value, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
-			kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"),
+				10, 64)
 			return kilobytes << 10, err
 		}
 	}

@@ -33,7 +33,8 @@ func newAuthority() (*authority, error) {
 		return nil, err
 	}
 	template := certificate("kubernetes")
-	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
+	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true,
+		x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
@@ -57,8 +58,9 @@ func newKey() (*ecdsa.PrivateKey, error) {
 func certificate(name string, groups ...string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: name, Organization: groups},
-		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(24 * time.Hour),
+		SerialNumber: big.NewInt(now.UnixNano()),
+		Subject:      pkix.Name{CommonName: name, Organization: groups},
+		NotBefore:    now.Add(-time.Minute), NotAfter: now.Add(24 * time.Hour),
 	}
 }
 
@@ -96,7 +98,9 @@ func (a *authority) kubeconfig(server string, client pair) ([]byte, error) {
 	const name = "e2e"
 	c := api.NewConfig()
 	c.Clusters[name] = &api.Cluster{Server: server, CertificateAuthorityData: a.pem}
-	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: client.certificate, ClientKeyData: client.key}
+	c.AuthInfos[name] = &api.AuthInfo{
+		ClientCertificateData: client.certificate, ClientKeyData: client.key,
+	}
 	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
 	c.CurrentContext = name
 	return clientcmd.Write(*c)

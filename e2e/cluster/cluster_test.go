@@ -20,27 +20,34 @@ import (
 func TestCluster(t *testing.T) {
 	archive, before := pack(t), footprint(t)
 	parent := t.TempDir()
-	s := up(t, cluster.Start, cluster.Options{Dir: parent, DualStack: true, DNS: true, Images: []string{archive}})
+	s := up(t, cluster.Start, cluster.Options{
+		Dir: parent, DualStack: true, DNS: true, Images: []string{archive},
+	})
 	node := s.Nodes()[0]
 	pod, service := s.run(t, "answer", nil), s.serve(t)
 
 	t.Run("a pod has an address of each family, and so has a service", func(t *testing.T) {
-		for _, addresses := range [][]string{{pod.Status.PodIPs[0].IP, pod.Status.PodIPs[1].IP}, service.Spec.ClusterIPs} {
-			if !netip.MustParseAddr(addresses[0]).Is4() || !netip.MustParseAddr(addresses[1]).Is6() {
+		for _, addresses := range [][]string{
+			{pod.Status.PodIPs[0].IP, pod.Status.PodIPs[1].IP}, service.Spec.ClusterIPs,
+		} {
+			if !netip.MustParseAddr(addresses[0]).Is4() ||
+				!netip.MustParseAddr(addresses[1]).Is6() {
 				t.Errorf("addresses %q", addresses)
 			}
 		}
 	})
 	t.Run("it is reached by names, by its own address, and by those of the service and the node", func(t *testing.T) {
 		for _, host := range []string{
-			"hello.default.svc.cluster.local", "hello", service.Spec.ClusterIPs[0], "[" + service.Spec.ClusterIPs[1] + "]",
+			"hello.default.svc.cluster.local", "hello", service.Spec.ClusterIPs[0],
+			"[" + service.Spec.ClusterIPs[1] + "]",
 			"[" + pod.Status.PodIPs[1].IP + "]:8080", pod.Status.HostIP + ":18080",
 		} {
 			s.mustAnswer(t, "answer", "http://"+host)
 		}
 	})
 	t.Run("it is reached from outside, through the API server", func(t *testing.T) {
-		got, err := s.clients.CoreV1().Pods("default").ProxyGet("http", "answer", "8080", "/", nil).DoRaw(t.Context())
+		got, err := s.clients.CoreV1().Pods("default").ProxyGet("http", "answer", "8080", "/",
+			nil).DoRaw(t.Context())
 		if err != nil || !strings.HasPrefix(string(got), "hello ") {
 			t.Errorf("%q, %v", got, err)
 		}
@@ -64,18 +71,22 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.run(t, "later", func(p *corev1.Pod) { p.Spec.Containers[0].Ports = nil })
-		if after, err := s.exec(t.Context(), "answer", "mounts", "/node/run/netns"); err != nil || len(after) == 0 || after <= before {
+		if after, err := s.exec(t.Context(), "answer", "mounts", "/node/run/netns"); err != nil ||
+			len(after) == 0 || after <= before {
 			t.Errorf("%s namespaces before, %s after: %v", before, after, err)
 		}
 	})
 	t.Run("a second cluster runs beside the first", func(t *testing.T) { beside(t, s, parent) })
 	t.Run("what is known of it can be saved", func(t *testing.T) { collected(t, s) })
 	t.Run("without an API server, pods run on", func(t *testing.T) { withoutServer(t, s) })
-	t.Run("a killed kubelet and containerd come back, and pods run on", func(t *testing.T) { crashed(t, s) })
+	t.Run("a killed kubelet and containerd come back, and pods run on", func(t *testing.T) {
+		crashed(t, s)
+	})
 	t.Run("a reboot starts the pods anew", func(t *testing.T) { rebooted(t, s) })
 
 	config := s.Kubeconfig()
-	cgroups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", filepath.Base(filepath.Dir(config))))
+	cgroups, err := filepath.Glob(filepath.Join("/sys/fs/cgroup/*",
+		filepath.Base(filepath.Dir(config))))
 	if err != nil || len(cgroups) == 0 {
 		t.Errorf("cgroups while it runs: %v, %v", cgroups, err)
 	}
@@ -92,18 +103,24 @@ func TestCluster(t *testing.T) {
 
 // beside runs another cluster, with the same addresses and another conflist.
 func beside(t *testing.T, first *subject, parent string) {
-	second := up(t, cluster.Start, cluster.Options{Name: "other", Dir: parent, CNIVersion: "1.1.0", FeatureGates: map[string]bool{"WatchList": true}})
+	second := up(t, cluster.Start, cluster.Options{
+		Name: "other", Dir: parent, CNIVersion: "1.1.0",
+		FeatureGates: map[string]bool{"WatchList": true},
+	})
 	for s, name := range map[*subject]string{first: "node", second: "other"} {
 		nodes, err := s.clients.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Name != name || s.Nodes()[0].Name() != name {
+		if err != nil || len(nodes.Items) != 1 || nodes.Items[0].Name != name ||
+			s.Nodes()[0].Name() != name {
 			t.Errorf("nodes of %s: %v, %v", name, nodes.Items, err)
 		}
 	}
 	conflist, err := os.ReadFile(second.Nodes()[0].Path(cluster.ConflistPath))
-	if err != nil || !strings.Contains(string(conflist), `"cniVersion": "1.1.0"`) || strings.Contains(string(conflist), "::/0") {
+	if err != nil || !strings.Contains(string(conflist), `"cniVersion": "1.1.0"`) ||
+		strings.Contains(string(conflist), "::/0") {
 		t.Errorf("the conflist is %s, %v", conflist, err)
 	}
-	if _, err := second.clients.CoreV1().Pods("default").Get(t.Context(), "answer", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := second.clients.CoreV1().Pods("default").Get(t.Context(), "answer",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the other has the first one's pods: %v", err)
 	}
 	if err := second.Stop(); err != nil {

@@ -24,12 +24,15 @@ func (c *Cluster) Collect(dir string) error {
 		if len(c.nodes) == 0 {
 			return
 		}
-		cmd := c.nodes[0].Command(ctx, append([]string{"kubectl", "--request-timeout=10s"}, args...)...)
+		cmd := c.nodes[0].Command(ctx,
+			append([]string{"kubectl", "--request-timeout=10s"}, args...)...)
 		errs = append(errs, saveOutput(filepath.Join(dir, name), cmd))
 	}
-	kubectl("events.txt", "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp", "--output=wide")
+	kubectl("events.txt", "get", "events", "--all-namespaces",
+		"--sort-by=.metadata.creationTimestamp", "--output=wide")
 	kubectl("pods.txt", "get", "pods", "--all-namespaces", "--output=wide")
-	kubectl("objects.yaml", "get", "nodes,pods,daemonsets,deployments,services,endpointslices,configmaps", "--all-namespaces",
+	kubectl("objects.yaml", "get",
+		"nodes,pods,daemonsets,deployments,services,endpointslices,configmaps", "--all-namespaces",
 		"--output=yaml")
 	for _, n := range c.nodes {
 		errs = append(errs, collectNode(ctx, n, filepath.Join(dir, n.Name())))
@@ -45,7 +48,8 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 	}
 	for _, folder := range []string{"/etc/cni/net.d", "/var/log/pods"} {
 		if _, err := os.Stat(n.Path(folder)); err == nil {
-			errs = append(errs, os.CopyFS(filepath.Join(dir, filepath.Base(folder)), os.DirFS(n.Path(folder))))
+			errs = append(errs,
+				os.CopyFS(filepath.Join(dir, filepath.Base(folder)), os.DirFS(n.Path(folder))))
 		}
 	}
 	save("processes.txt", "ps", "axf", "-o", "pid,ppid,user,etime,rss,args")
@@ -53,7 +57,8 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 	save("ruleset.txt", "sh", "-c", ruleset)
 	entries, err := os.ReadDir(n.Path("/run/netns"))
 	for _, entry := range entries {
-		save("ruleset-"+entry.Name()+".txt", "nsenter", "--net=/run/netns/"+entry.Name(), "sh", "-c", ruleset)
+		save("ruleset-"+entry.Name()+".txt", "nsenter", "--net=/run/netns/"+entry.Name(), "sh",
+			"-c", ruleset)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil

@@ -18,21 +18,25 @@ func (o Options) kubelet() object {
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
 		"authentication": object{
-			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true}, "x509": object{"clientCAFile": pki + "ca.crt"},
+			"anonymous": object{"enabled": false}, "webhook": object{"enabled": true},
+			"x509": object{"clientCAFile": pki + "ca.crt"},
 		},
 		"authorization": object{"mode": "Webhook"},
-		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress}, "resolvConf": resolvConf,
+		"clusterDomain": "cluster.local", "clusterDNS": []string{DNSAddress},
+		"resolvConf":   resolvConf,
 		"featureGates": o.FeatureGates,
 		// This machine may have version 1 of control groups, swap, and no permission to lower a
 		// process's score for the out-of-memory killer.
 		"failCgroupV1": false, "cgroupDriver": "cgroupfs", "failSwapOn": false, "oomScoreAdj": 0,
 		// The disk is shared with this machine, so the node must not try to free space.
 		"evictionHard": object{
-			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
+			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+			"imagefs.available": "0%",
 		},
 		"imageGCHighThresholdPercent": 100,
 		// Tests wait for changes and start a hundred pods.
-		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s", "syncFrequency": "10s", "maxPods": 250,
+		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
+		"syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 		"volumePluginDir": volumePlugins,
 	}
@@ -43,11 +47,14 @@ func (o Options) kubelet() object {
 func (o Options) proxy() object {
 	return object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
-		"mode": "nftables", "bindAddress": "0.0.0.0", "clusterCIDR": o.joined(podRangeIPv4, podRangeIPv6),
+		"mode": "nftables", "bindAddress": "0.0.0.0",
+		"clusterCIDR":      o.joined(podRangeIPv4, podRangeIPv6),
 		"clientConnection": object{"kubeconfig": credentials(Proxy)},
-		"conntrack":        object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-		"nftables":         object{"minSyncPeriod": "100ms"},
-		"featureGates":     o.FeatureGates,
+		"conntrack": object{
+			"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s",
+		},
+		"nftables":     object{"minSyncPeriod": "100ms"},
+		"featureGates": o.FeatureGates,
 	}
 }
 
@@ -72,8 +79,9 @@ func (o Options) conflist(subnets ...string) ([]byte, error) {
 		"cniVersion": version, "name": "e2e",
 		"plugins": []object{
 			{
-				"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
-				"ipam": object{"type": "host-local", "ranges": ranges, "routes": routes},
+				"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false,
+				"hairpinMode": true,
+				"ipam":        object{"type": "host-local", "ranges": ranges, "routes": routes},
 			},
 			{"type": "portmap", "capabilities": object{"portMappings": true}},
 		},

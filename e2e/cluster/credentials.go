@@ -9,7 +9,8 @@ import (
 // credentials writes who is who: the certificates of servers and clients.
 func (d *disk) credentials(o Options, ca *authority) error {
 	users := map[string][]string{ // and their groups
-		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"}, "admin": {"system:masters"},
+		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"},
+		"admin": {"system:masters"},
 	}
 	for program, groups := range users {
 		name := "system:" + program
@@ -26,7 +27,8 @@ func (d *disk) credentials(o Options, ca *authority) error {
 		d.write(credentials(program), content, 0o600)
 	}
 	server, err := ca.server(APIServer, []string{
-		"localhost", o.Name, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+		"localhost", o.Name, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local",
 	}, serverAddresses())
 	d.err = errors.Join(d.err, err)
 	// The API server may do everything with a kubelet.

@@ -55,7 +55,9 @@ func (d *disk) programs(from, to string) {
 
 // install writes the files for the node's first boot.
 func (d *disk) install(o Options, s *build.Software) error {
-	for _, folder := range []string{"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv"} {
+	for _, folder := range []string{
+		"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv",
+	} {
 		if d.err == nil {
 			d.err = os.Mkdir(filepath.Join(d.root, folder), 0o755)
 		}
@@ -64,10 +66,13 @@ func (d *disk) install(o Options, s *build.Software) error {
 	d.link("usr/bin", "/bin")
 	d.link("usr/sbin", "/sbin")
 	d.libraries()
-	d.write("/etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"), 0o644)
+	d.write("/etc/passwd",
+		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"),
+		0o644)
 	d.write("/etc/group", []byte("root:x:0:\nnogroup:x:65534:\n"), 0o644)
 	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
-	d.write("/etc/hosts", fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
+	d.write("/etc/hosts",
+		fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
 	d.write("/etc/resolv.conf", nil, 0o644)
 	d.write(resolvConf, nil, 0o644)
 	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)

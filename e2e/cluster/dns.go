@@ -21,7 +21,8 @@ func (c *Cluster) runDNS(ctx context.Context) error {
 		return fmt.Errorf("apply DNS: %w", err)
 	}
 	return c.steps.reach(ctx, "DNS is ready", func(ctx context.Context) error {
-		d, err := c.clients.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
+		d, err := c.clients.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns",
+			metav1.GetOptions{})
 		if err == nil && d.Status.ReadyReplicas == 0 {
 			err = errors.New("no pod is ready")
 		}

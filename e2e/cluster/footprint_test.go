@@ -18,7 +18,8 @@ const runtimeNetns = "/run/netns/cni-"
 func withoutForeignNetns(mounts string) string {
 	var left strings.Builder
 	for line := range strings.Lines(mounts) {
-		if !strings.HasPrefix(line, "nsfs /run/netns/") || strings.HasPrefix(line, "nsfs "+runtimeNetns) {
+		if !strings.HasPrefix(line, "nsfs /run/netns/") ||
+			strings.HasPrefix(line, "nsfs "+runtimeNetns) {
 			left.WriteString(line)
 		}
 	}
@@ -30,8 +31,10 @@ func footprint(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	for _, pattern := range []string{
-		"/sys/fs/cgroup/kubepods*", "/sys/fs/cgroup/*/kubepods*", "/sys/class/net/*", runtimeNetns + "*",
-		"/run/containerd*", "/run/runc*", "/run/xtables.lock", "/var/lib/*", "/var/log/*", "/etc/*", "/opt/*", "/opt/cni/*", "/etc/cni/*",
+		"/sys/fs/cgroup/kubepods*", "/sys/fs/cgroup/*/kubepods*", "/sys/class/net/*",
+		runtimeNetns + "*",
+		"/run/containerd*", "/run/runc*", "/run/xtables.lock", "/var/lib/*", "/var/log/*", "/etc/*",
+		"/opt/*", "/opt/cni/*", "/etc/cni/*",
 		"/usr/libexec/*", "/root/.kube*", "/root/.cache/*",
 	} {
 		paths, err := filepath.Glob(pattern)
@@ -41,9 +44,12 @@ func footprint(t *testing.T) map[string]string {
 		found[pattern] = strings.Join(paths, " ")
 	}
 	for _, pattern := range []string{
-		"/proc/self/mounts", "/proc/sys/kernel/hostname", "/proc/sys/kernel/panic*", "/proc/sys/kernel/keys/*", "/proc/sys/vm/overcommit_*",
-		"/proc/sys/vm/panic_on_oom", "/proc/sys/fs/file-max", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/conf/all/*",
-		"/proc/sys/net/ipv6/conf/all/*", "/proc/sys/net/bridge/*", "/proc/sys/net/netfilter/nf_conntrack_max", "/proc/net/route",
+		"/proc/self/mounts", "/proc/sys/kernel/hostname", "/proc/sys/kernel/panic*",
+		"/proc/sys/kernel/keys/*", "/proc/sys/vm/overcommit_*",
+		"/proc/sys/vm/panic_on_oom", "/proc/sys/fs/file-max", "/proc/sys/net/ipv4/ip_forward",
+		"/proc/sys/net/ipv4/conf/all/*",
+		"/proc/sys/net/ipv6/conf/all/*", "/proc/sys/net/bridge/*",
+		"/proc/sys/net/netfilter/nf_conntrack_max", "/proc/net/route",
 	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {

@@ -27,9 +27,11 @@ func (c *Cluster) keep() {
 
 // invite describes how to access the cluster.
 func (c *Cluster) invite(out io.Writer) {
-	fmt.Fprintf(out, "\nE2E_KEEP=1: the cluster runs until an interrupt, or kill -INT %d\n", os.Getpid())
+	fmt.Fprintf(out, "\nE2E_KEEP=1: the cluster runs until an interrupt, or kill -INT %d\n",
+		os.Getpid())
 	fmt.Fprintf(out, "  export KUBECONFIG=%s\n", c.kubeconfig)
 	for _, n := range c.nodes {
-		fmt.Fprintf(out, "  %s   # a shell on %s\n", n.Command(context.Background(), "bash"), n.Name())
+		fmt.Fprintf(out, "  %s   # a shell on %s\n", n.Command(context.Background(), "bash"),
+			n.Name())
 	}
 }

@@ -35,7 +35,8 @@ type kindCluster struct {
 // minutes. Stop it; when this process ends in another way the cluster ends with it.
 func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("a cluster of kind needs root: its tests look into the nodes' namespaces")
+		return nil, errors.New(
+			"a cluster of kind needs root: its tests look into the nodes' namespaces")
 	}
 	if o.Name == "" {
 		o.Name = "node"
@@ -49,7 +50,9 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kindCluster{options: o, software: software, name: fmt.Sprintf("%s-%d", o.Name, os.Getpid())}
+	k := &kindCluster{
+		options: o, software: software, name: fmt.Sprintf("%s-%d", o.Name, os.Getpid()),
+	}
 	if host {
 		k.engine, err = docker.UseHost(software.Kind, o.Dir, k.name)
 	} else {
@@ -59,7 +62,8 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("start a docker: %w", err)
 	}
 	k.Cluster = &Cluster{
-		steps: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"), logs: k.collectLogs, end: k.engine.Close,
+		steps: s, kubeconfig: filepath.Join(k.engine.Dir(), "kubeconfig"), logs: k.collectLogs,
+		end: k.engine.Close,
 	}
 	if err := k.create(ctx); err != nil {
 		err = fmt.Errorf("start cluster %s: %w", k.name, err)

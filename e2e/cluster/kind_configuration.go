@@ -17,10 +17,12 @@ func (o Options) kind() object {
 		"podSubnet": kindPodRange, "serviceSubnet": kindServiceRange,
 	}
 	if o.DualStack {
-		networking["ipFamily"], networking["podSubnet"], networking["serviceSubnet"] = "dual", kindPodRanges, kindServiceRanges
+		networking["ipFamily"], networking["podSubnet"], networking["serviceSubnet"] = "dual",
+			kindPodRanges, kindServiceRanges
 	}
 	return object{
-		"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "networking": networking, "featureGates": o.FeatureGates,
+		"kind": "Cluster", "apiVersion": "kind.x-k8s.io/v1alpha4", "networking": networking,
+		"featureGates":         o.FeatureGates,
 		"nodes":                []object{{"role": "control-plane"}, {"role": "worker"}},
 		"kubeadmConfigPatches": []string{patch(o.kindKubelet()), patch(o.kindControlPlane())},
 	}
@@ -29,9 +31,11 @@ func (o Options) kind() object {
 // kindKubelet returns the changes of a kubelet's configuration.
 func (o Options) kindKubelet() object {
 	return object{
-		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "failCgroupV1": false,
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"failCgroupV1": false,
 		// Tests wait for changes and start a hundred pods.
-		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s", "syncFrequency": "10s", "maxPods": 250,
+		"nodeStatusUpdateFrequency": "1s", "nodeStatusReportFrequency": "1s",
+		"syncFrequency": "10s", "maxPods": 250,
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 	}
 }
@@ -41,7 +45,8 @@ func (o Options) kindKubelet() object {
 // requests per second a new namespace waits for its service account.
 func (o Options) kindControlPlane() object {
 	var args []object
-	for _, flag := range o.gated("--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=2000") {
+	for _, flag := range o.gated("--leader-elect=false", "--kube-api-qps=1000",
+		"--kube-api-burst=2000") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
 		args = append(args, object{"name": name, "value": value})
 	}

@@ -64,7 +64,8 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	}
 	k.steps.done("fetches %s", name)
 	archive := filepath.Join(k.engine.Dir(), "node-image.tar")
-	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH, name, archive)
+	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH,
+		name, archive)
 	if err := said(fetch.CombinedOutput()); err != nil {
 		return "", withoutRegistry(fmt.Errorf("fetch the node image %s: %w", name, err))
 	}
@@ -90,5 +91,6 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 
 // withoutRegistry adds the remedy to an error of a registry.
 func withoutRegistry(err error) error {
-	return fmt.Errorf("%w\nE2E_NODE_IMAGE=%s assembles a node image without a registry", err, BuildNodeImage)
+	return fmt.Errorf("%w\nE2E_NODE_IMAGE=%s assembles a node image without a registry", err,
+		BuildNodeImage)
 }

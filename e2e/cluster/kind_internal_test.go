@@ -22,7 +22,8 @@ func TestKindIsConfiguredForTheFamilies(t *testing.T) {
 		}},
 		"both": {Options{DualStack: true}, object{
 			"disableDefaultCNI": true, "kubeProxyMode": "nftables", "ipFamily": "dual",
-			"podSubnet": "10.244.0.0/16,fd00:244::/56", "serviceSubnet": "10.96.0.0/16,fd00:96::/112",
+			"podSubnet":     "10.244.0.0/16,fd00:244::/56",
+			"serviceSubnet": "10.96.0.0/16,fd00:96::/112",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -34,14 +35,17 @@ func TestKindIsConfiguredForTheFamilies(t *testing.T) {
 }
 
 func TestKindsPatchesKeepTheFeatureGates(t *testing.T) {
-	patches := Options{FeatureGates: map[string]bool{"B": false, "A": true}}.kind()["kubeadmConfigPatches"].([]string)
+	patches := Options{FeatureGates: map[string]bool{
+		"B": false, "A": true,
+	}}.kind()["kubeadmConfigPatches"].([]string)
 	var found struct {
 		Kind                         string
 		ControllerManager, Scheduler struct {
 			ExtraArgs []struct{ Name, Value string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(patches[1]), &found); err != nil || found.Kind != "ClusterConfiguration" {
+	if err := yaml.Unmarshal([]byte(patches[1]), &found); err != nil ||
+		found.Kind != "ClusterConfiguration" {
 		t.Fatalf("%v: %s", err, patches[1])
 	}
 	for _, args := range []any{found.ControllerManager.ExtraArgs, found.Scheduler.ExtraArgs} {
@@ -60,7 +64,9 @@ func TestANodeIsReachedByAnAddressOfTheFamily(t *testing.T) {
 		{Type: corev1.NodeInternalIP, Address: "172.18.0.2"},
 		{Type: corev1.NodeInternalIP, Address: "fc00::2"},
 	}}}
-	for other, want := range map[string]string{"10.244.1.0": "172.18.0.2", "fd00:244::": "fc00::2"} {
+	for other, want := range map[string]string{
+		"10.244.1.0": "172.18.0.2", "fd00:244::": "fc00::2",
+	} {
 		if got, err := addressLike(n, netip.MustParseAddr(other)); got != want || err != nil {
 			t.Errorf("for %s: %q, %v; want %s", other, got, err, want)
 		}

@@ -17,7 +17,9 @@ const kindVictim = "SLUICE_TEST_KIND_VICTIM"
 
 func TestKindLeavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	if parent := os.Getenv(kindVictim); parent != "" {
-		c, err := cluster.StartKind(t.Context(), cluster.Options{Dir: parent, Log: os.Stdout, NodeImage: os.Getenv("E2E_NODE_IMAGE")})
+		c, err := cluster.StartKind(t.Context(), cluster.Options{
+			Dir: parent, Log: os.Stdout, NodeImage: os.Getenv("E2E_NODE_IMAGE"),
+		})
 		t.Fatalf("nobody has killed it: %v, %v", c, err)
 	}
 	mustBeForKind(t)

@@ -30,7 +30,9 @@ func (k *kindCluster) reach() error {
 	if err != nil {
 		return err
 	}
-	f, err := forward(func() string { return filepath.Join(first.process(), "ns/net") }, "127.0.0.1:"+apiPort)
+	f, err := forward(func() string {
+		return filepath.Join(first.process(), "ns/net")
+	}, "127.0.0.1:"+apiPort)
 	if err != nil {
 		return err
 	}
@@ -58,7 +60,8 @@ func (k *kindCluster) connect(ctx context.Context) error {
 				return fmt.Errorf("they are %q", cidrs)
 			}
 			// Only the taint of the control plane exists.
-			object.Spec.Taints = withoutTaint(object.Spec.Taints, "node-role.kubernetes.io/control-plane")
+			object.Spec.Taints = withoutTaint(object.Spec.Taints,
+				"node-role.kubernetes.io/control-plane")
 			_, err = k.clients.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
 			return err
 		})
@@ -108,7 +111,8 @@ func (k *kindCluster) route(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				if _, err := from.run(ctx, "ip", "route", "replace", cidr, "via", gateway); err != nil {
+				if _, err := from.run(ctx, "ip", "route", "replace", cidr, "via",
+					gateway); err != nil {
 					return err
 				}
 			}
@@ -120,7 +124,8 @@ func (k *kindCluster) route(ctx context.Context) error {
 // addressLike returns a node's address with the family of another address.
 func addressLike(n corev1.Node, other netip.Addr) (string, error) {
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() == other.Is4() {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil &&
+			ip.Is4() == other.Is4() {
 			return a.Address, nil
 		}
 	}

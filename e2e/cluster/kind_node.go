@@ -28,7 +28,8 @@ func (n *kindNode) Name() string { return n.name }
 
 // find gets the process id of the node's first process from the engine.
 func (n *kindNode) find(ctx context.Context) error {
-	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}", n.name).Output()
+	out, err := n.cluster.engine.Command(ctx, "docker", "inspect", "--format={{.State.Pid}}",
+		n.name).Output()
 	if err != nil {
 		return fmt.Errorf("find node %s: %w", n.name, err)
 	}
@@ -37,7 +38,8 @@ func (n *kindNode) find(ctx context.Context) error {
 		return fmt.Errorf("find node %s: its process is %q: %w", n.name, out, err)
 	}
 	if _, err := os.Stat(docker.Process(n.cluster.engine, pid)); err != nil {
-		return fmt.Errorf("find node %s: docker runs on another machine than this process: %w", n.name, err)
+		return fmt.Errorf("find node %s: docker runs on another machine than this process: %w",
+			n.name, err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,14 +59,17 @@ func (n *kindNode) Path(file string) string { return filepath.Join(n.process(), 
 // Command implements Node. The engine cannot end a process that it runs in a container.
 func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	var args []string
-	for flag, ns := range map[string]string{"mount": "mnt", "uts": "uts", "ipc": "ipc", "net": "net", "pid": "pid", "cgroup": "cgroup"} {
+	for flag, ns := range map[string]string{
+		"mount": "mnt", "uts": "uts", "ipc": "ipc", "net": "net", "pid": "pid", "cgroup": "cgroup",
+	} {
 		args = append(args, "--"+flag+"="+filepath.Join(n.process(), "ns", ns))
 	}
 	args = append(args, "--wd="+n.Path("/"), "--", "/usr/bin/setpriv", "--pdeathsig", "KILL")
 	cmd := exec.CommandContext(ctx, "nsenter", append(args, argv...)...)
 	cmd.Env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root", "KUBECONFIG=" + adminConfig, "CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
+		"HOME=/root", "KUBECONFIG=" + adminConfig,
+		"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 	}
 	return cmd
 }

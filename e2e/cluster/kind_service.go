@@ -33,7 +33,8 @@ func (n *kindNode) StopService(ctx context.Context, service string) error {
 		return fmt.Errorf("stop %s on %s: %w", service, n.name, err)
 	}
 	return n.cluster.steps.reach(ctx, service+" is stopped", func(ctx context.Context) error {
-		id, err := n.run(ctx, "crictl", "pods", "--quiet", "--state=ready", "--namespace=kube-system", "--name=^"+service+"-")
+		id, err := n.run(ctx, "crictl", "pods", "--quiet", "--state=ready",
+			"--namespace=kube-system", "--name=^"+service+"-")
 		if err != nil || id == "" {
 			return err
 		}
@@ -69,7 +70,8 @@ func (n *kindNode) move(service, from, to string) error {
 		return err
 	}
 	err := os.Rename(filepath.Join(n.Path(from), name), filepath.Join(n.Path(to), name))
-	if _, there := os.Stat(filepath.Join(n.Path(to), name)); errors.Is(err, fs.ErrNotExist) && there == nil {
+	if _, there := os.Stat(filepath.Join(n.Path(to), name)); errors.Is(err, fs.ErrNotExist) &&
+		there == nil {
 		return nil
 	}
 	return err
@@ -115,5 +117,6 @@ func (n *kindNode) servicePID(ctx context.Context, service string) (string, erro
 	if len(ids) != 1 {
 		return "", fmt.Errorf("%d containers of it run", len(ids))
 	}
-	return n.run(ctx, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}", ids[0])
+	return n.run(ctx, "crictl", "inspect", "--output=go-template", "--template={{.info.pid}}",
+		ids[0])
 }

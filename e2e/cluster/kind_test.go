@@ -30,10 +30,12 @@ func TestKind(t *testing.T) {
 	archive, before := pack(t), footprint(t)
 	parent := t.TempDir()
 	s := up(t, cluster.StartKind, cluster.Options{
-		Dir: parent, DualStack: true, DNS: true, CNIVersion: "1.1.0", NodeImage: os.Getenv("E2E_NODE_IMAGE"), Images: []string{archive},
+		Dir: parent, DualStack: true, DNS: true, CNIVersion: "1.1.0",
+		NodeImage: os.Getenv("E2E_NODE_IMAGE"), Images: []string{archive},
 	})
 	nodes := s.Nodes()
-	if len(nodes) != 2 || !strings.HasSuffix(nodes[0].Name(), "-control-plane") || !strings.HasSuffix(nodes[1].Name(), "-worker") {
+	if len(nodes) != 2 || !strings.HasSuffix(nodes[0].Name(), "-control-plane") ||
+		!strings.HasSuffix(nodes[1].Name(), "-worker") {
 		t.Fatalf("the nodes are %v", nodes)
 	}
 	s.run(t, "answer", on(nodes[0]))
@@ -46,7 +48,9 @@ func TestKind(t *testing.T) {
 	})
 	t.Run("this machine sees the nodes' files, and runs commands there", s.seen)
 	t.Run("what is known of it can be saved", s.collectedKind)
-	t.Run("a killed kubelet and containerd come back, and pods run on", func(t *testing.T) { crashed(t, s) })
+	t.Run("a killed kubelet and containerd come back, and pods run on", func(t *testing.T) {
+		crashed(t, s)
+	})
 	t.Run("without an API server, pods run on", func(t *testing.T) { withoutServer(t, s) })
 	t.Run("a killed scheduler comes back", s.schedulerKilled)
 	t.Run("a reboot of the first node starts its pods anew", func(t *testing.T) { rebooted(t, s) })
@@ -81,13 +85,17 @@ func (s *subject) seen(t *testing.T) {
 			t.Errorf("the conflist of %s is %s, %v", n.Name(), conflist, err)
 		}
 		for _, argv := range [][]string{
-			{"kubectl", "get", "node", n.Name()}, {"crictl", "ps"}, {"nft", "list", "ruleset"}, {"ip", "address"},
+			{"kubectl", "get", "node", n.Name()},
+			{"crictl", "ps"},
+			{"nft", "list", "ruleset"},
+			{"ip", "address"},
 		} {
 			if out, err := n.Command(t.Context(), argv...).CombinedOutput(); err != nil {
 				t.Errorf("%q on %s: %v: %s", argv, n.Name(), err, out)
 			}
 		}
-		if name, err := n.Command(t.Context(), "hostname").Output(); err != nil || strings.TrimSpace(string(name)) != n.Name() {
+		if name, err := n.Command(t.Context(), "hostname").Output(); err != nil ||
+			strings.TrimSpace(string(name)) != n.Name() {
 			t.Errorf("a command is on %s, not on %s: %v", name, n.Name(), err)
 		}
 	}
@@ -103,8 +111,10 @@ func (s *subject) schedulerKilled(t *testing.T) {
 
 func (s *subject) collectedKind(t *testing.T) {
 	s.mustHaveSaved(t, map[string]string{
-		"services/*-control-plane.log": "", "services/*-worker-kubelet.log": "kubelet", "services/*-worker-containerd.log": "containerd",
-		"*-control-plane/pods/kube-system_kube-apiserver-*/*/*": "", "*-worker/net.d/10-e2e.conflist": "portmap",
-		"*-worker/ruleset.txt": "kube-proxy", "pods.txt": "other",
+		"services/*-control-plane.log": "", "services/*-worker-kubelet.log": "kubelet",
+		"services/*-worker-containerd.log":                      "containerd",
+		"*-control-plane/pods/kube-system_kube-apiserver-*/*/*": "",
+		"*-worker/net.d/10-e2e.conflist":                        "portmap",
+		"*-worker/ruleset.txt":                                  "kube-proxy", "pods.txt": "other",
 	})
 }

@@ -45,7 +45,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // boot starts the machine and its services.
-func boot(ctx context.Context, o Options, s *steps, software *build.Software) (c *Cluster, err error) {
+func boot(
+	ctx context.Context, o Options, s *steps, software *build.Software,
+) (c *Cluster, err error) {
 	dir, err := machine.NewDir(o.Dir)
 	if err != nil {
 		return nil, err
@@ -63,14 +65,18 @@ func boot(ctx context.Context, o Options, s *steps, software *build.Software) (c
 		return nil, err
 	}
 	s.done("the machine is up: process %d, folder %s", m.PID(), m.Dir())
-	f, err := forward(func() string { return fmt.Sprintf("/proc/%d/ns/net", m.PID()) }, "127.0.0.1:"+apiPort)
+	f, err := forward(func() string {
+		return fmt.Sprintf("/proc/%d/ns/net", m.PID())
+	}, "127.0.0.1:"+apiPort)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	c = &Cluster{
 		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), steps: s,
-		logs: func(to string) error { return os.CopyFS(to, os.DirFS(filepath.Join(m.Dir(), machine.LogDir))) },
-		end:  func() error { return errors.Join(f.listener.Close(), m.Close()) },
+		logs: func(to string) error {
+			return os.CopyFS(to, os.DirFS(filepath.Join(m.Dir(), machine.LogDir)))
+		},
+		end: func() error { return errors.Join(f.listener.Close(), m.Close()) },
 	}
 	c.nodes = []Node{&localNode{Machine: m, cluster: c, name: o.Name}}
 	kubeconfig, err := ca.administrator(f.address())
@@ -88,12 +94,16 @@ func boot(ctx context.Context, o Options, s *steps, software *build.Software) (c
 func (o Options) machine(software *build.Software) machine.Spec {
 	spec := machine.Spec{
 		Hostname: o.Name, Services: o.services(),
-		Binds:     map[string]string{"/usr": "/usr", "/software/kubernetes": software.Kubernetes, "/software/runtime": software.Runtime},
+		Binds: map[string]string{
+			"/usr": "/usr", "/software/kubernetes": software.Kubernetes,
+			"/software/runtime": software.Runtime,
+		},
 		Addresses: o.both(nodeIPv4+"/24", nodeIPv6+"/64"),
 		Routes:    o.both(serviceRangeIPv4, serviceRange),
 		Env: []string{
 			"PATH=/software/kubernetes:/software/runtime:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
-			"HOME=/root", "KUBECONFIG=" + adminConfig, "CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
+			"HOME=/root", "KUBECONFIG=" + adminConfig,
+			"CONTAINER_RUNTIME_ENDPOINT=unix:///run/containerd/containerd.sock",
 		},
 	}
 	// Where the loader finds libraries, and which of two implementations a name in /usr/sbin is.

@@ -24,7 +24,8 @@ const answerImage = "e2e.sluice.test/answer:1"
 func pack(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "root", "answer"), "./testdata/answer")
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "root", "answer"),
+		"./testdata/answer")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -32,7 +33,9 @@ func pack(t *testing.T) string {
 	var archive bytes.Buffer
 	_, err := image.Write(&archive, image.Spec{
 		Ref: answerImage, Entrypoint: []string{"/answer"},
-		Platforms: []image.Platform{{Architecture: runtime.GOARCH, Root: os.DirFS(filepath.Join(dir, "root"))}},
+		Platforms: []image.Platform{{
+			Architecture: runtime.GOARCH, Root: os.DirFS(filepath.Join(dir, "root")),
+		}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +94,8 @@ func (s *subject) run(t *testing.T, name string, change func(*corev1.Pod)) *core
 	if change != nil {
 		change(pod)
 	}
-	if _, err := s.clients.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+	if _, err := s.clients.CoreV1().Pods("default").Create(t.Context(), pod,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return s.whenReady(t, name, 0)
@@ -102,7 +106,8 @@ func (s *subject) whenReady(t *testing.T, name string, restarts int32) (pod *cor
 	t.Helper()
 	eventually(t, "pod "+name+" is ready", func(ctx context.Context) error {
 		var err error
-		if pod, err = s.clients.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
+		if pod, err = s.clients.CoreV1().Pods("default").Get(ctx, name,
+			metav1.GetOptions{}); err != nil {
 			return err
 		}
 		for _, c := range pod.Status.ContainerStatuses {
@@ -118,7 +123,8 @@ func (s *subject) whenReady(t *testing.T, name string, restarts int32) (pod *cor
 // serve makes a Service for all pods of this package.
 func (s *subject) serve(t *testing.T) *corev1.Service {
 	t.Helper()
-	service, err := s.clients.CoreV1().Services("default").Create(t.Context(), decode[corev1.Service](t, serviceManifest), metav1.CreateOptions{})
+	service, err := s.clients.CoreV1().Services("default").Create(t.Context(),
+		decode[corev1.Service](t, serviceManifest), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software
 	}
 	// A pod is refused before its service account exists.
 	err := c.steps.reach(ctx, "service accounts are made", func(ctx context.Context) error {
-		_, err := c.clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		_, err := c.clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default",
+			metav1.GetOptions{})
 		return err
 	})
 	if err != nil || !o.DNS {
@@ -67,7 +68,8 @@ func (c *Cluster) nodeReady(ctx context.Context, name string, after time.Time) e
 				continue
 			}
 			// The API has whole seconds.
-			if condition.LastHeartbeatTime.Time.Before(after.Truncate(time.Second).Add(time.Second)) && !after.IsZero() {
+			if condition.LastHeartbeatTime.Time.Before(
+				after.Truncate(time.Second).Add(time.Second)) && !after.IsZero() {
 				return errors.New("the kubelet has said nothing since")
 			}
 			if condition.Status == corev1.ConditionTrue {

@@ -36,34 +36,60 @@ func (o Options) services() []machine.Service {
 		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConf}},
 		// No disk need have what the next boot of the same kernel reads.
 		{Name: Etcd, Argv: []string{
-			"etcd", "--name=" + o.Name, "--data-dir=/var/lib/etcd", "--unsafe-no-fsync", "--log-level=warn",
-			"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL, "--listen-peer-urls=" + etcdPeerURL,
-			"--initial-advertise-peer-urls=" + etcdPeerURL, "--initial-cluster=" + o.Name + "=" + etcdPeerURL,
+			"etcd", "--name=" + o.Name, "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
+			"--log-level=warn",
+			"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
+			"--listen-peer-urls=" + etcdPeerURL,
+			"--initial-advertise-peer-urls=" + etcdPeerURL,
+			"--initial-cluster=" + o.Name + "=" + etcdPeerURL,
 		}},
 		{Name: APIServer, After: "tcp:127.0.0.1:2379", Argv: o.gated(
-			"kube-apiserver", "--advertise-address="+nodeIPv4, "--secure-port="+apiPort, "--etcd-servers="+etcdURL,
-			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRange), "--allow-privileged=true",
+			"kube-apiserver", "--advertise-address="+nodeIPv4, "--secure-port="+apiPort,
+			"--etcd-servers="+etcdURL,
+			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRange),
+			"--allow-privileged=true",
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-			"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"apiserver.crt", "--tls-private-key-file="+pki+"apiserver.key",
-			"--kubelet-client-certificate="+pki+"kubelet-client.crt", "--kubelet-client-key="+pki+"kubelet-client.key",
-			"--kubelet-preferred-address-types=InternalIP", "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-			"--requestheader-client-ca-file="+pki+"ca.crt", "--requestheader-allowed-names=front-proxy-client",
-			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-			"--service-account-key-file="+pki+"accounts.pub", "--service-account-signing-key-file="+pki+"accounts.key",
+			"--client-ca-file="+pki+"ca.crt", "--tls-cert-file="+pki+"apiserver.crt",
+			"--tls-private-key-file="+pki+"apiserver.key",
+			"--kubelet-client-certificate="+pki+"kubelet-client.crt",
+			"--kubelet-client-key="+pki+"kubelet-client.key",
+			"--kubelet-preferred-address-types=InternalIP",
+			"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+			"--requestheader-client-ca-file="+pki+"ca.crt",
+			"--requestheader-allowed-names=front-proxy-client",
+			"--requestheader-username-headers=X-Remote-User",
+			"--requestheader-group-headers=X-Remote-Group",
+			"--service-account-key-file="+pki+"accounts.pub",
+			"--service-account-signing-key-file="+pki+"accounts.key",
 		)},
 		// At its usual 20 requests a second a new namespace waits for its service account.
-		{Name: ControllerManager, After: afterAPI, Argv: o.gated(append(authorized(ControllerManager),
-			"--kube-api-qps=1000", "--kube-api-burst=2000", "--use-service-account-credentials=true",
-			"--service-account-private-key-file="+pki+"accounts.key", "--root-ca-file="+pki+"ca.crt",
-			"--cluster-signing-cert-file="+pki+"ca.crt", "--cluster-signing-key-file="+pki+"ca.key",
-			"--flex-volume-plugin-dir="+volumePlugins,
-		)...)},
-		{Name: Scheduler, After: afterAPI, Argv: o.gated(append(authorized(Scheduler), "--kube-api-qps=1000", "--kube-api-burst=2000")...)},
+		{
+			Name: ControllerManager, After: afterAPI,
+			Argv: o.gated(append(authorized(ControllerManager),
+				"--kube-api-qps=1000", "--kube-api-burst=2000",
+				"--use-service-account-credentials=true",
+				"--service-account-private-key-file="+pki+"accounts.key",
+				"--root-ca-file="+pki+"ca.crt",
+				"--cluster-signing-cert-file="+pki+"ca.crt",
+				"--cluster-signing-key-file="+pki+"ca.key",
+				"--flex-volume-plugin-dir="+volumePlugins,
+			)...),
+		},
+		{
+			Name: Scheduler, After: afterAPI,
+			Argv: o.gated(append(authorized(Scheduler), "--kube-api-qps=1000",
+				"--kube-api-burst=2000")...),
+		},
 		{Name: Kubelet, After: containerdSock, Argv: []string{
-			"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + credentials(Kubelet), "--hostname-override=" + o.Name,
+			"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + credentials(Kubelet),
+			"--hostname-override=" + o.Name,
 			"--node-ip=" + o.joined(nodeIPv4, nodeIPv6), "--v=2",
 		}},
-		{Name: Proxy, After: afterAPI, Argv: []string{"kube-proxy", "--config=" + proxyConfig, "--hostname-override=" + o.Name}},
+		{
+			Name: Proxy, After: afterAPI,
+			Argv: []string{"kube-proxy", "--config=" + proxyConfig, "--hostname-override=" +
+				o.Name},
+		},
 	}
 }
 
@@ -71,7 +97,8 @@ func (o Options) services() []machine.Service {
 func authorized(program string) []string {
 	file := credentials(program)
 	return []string{
-		program, "--kubeconfig=" + file, "--authentication-kubeconfig=" + file, "--authorization-kubeconfig=" + file,
+		program, "--kubeconfig=" + file, "--authentication-kubeconfig=" + file,
+		"--authorization-kubeconfig=" + file,
 		"--bind-address=127.0.0.1", "--leader-elect=false",
 	}
 }

@@ -29,7 +29,8 @@ func newSteps(name string, log io.Writer) *steps {
 func (s *steps) done(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fmt.Fprintf(s.log, "%s: %5.1f s  %s\n", s.name, time.Since(s.begin).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(s.log, "%s: %5.1f s  %s\n", s.name, time.Since(s.begin).Seconds(),
+		fmt.Sprintf(format, args...))
 }
 
 // Write is for those who write lines themselves.
@@ -41,7 +42,9 @@ func (s *steps) Write(p []byte) (int, error) {
 
 // reach waits until check says nil, for as long as a slow machine could take, and tells every few
 // seconds what it waits for. The error has the last that check said.
-func (s *steps) reach(ctx context.Context, what string, check func(ctx context.Context) error) error {
+func (s *steps) reach(
+	ctx context.Context, what string, check func(ctx context.Context) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	told := time.Now()

@@ -18,7 +18,8 @@ func TestWhatIsReachedIsTold(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || !strings.HasPrefix(log.String(), "x: ") || !strings.HasSuffix(log.String(), " s  it is there\n") {
+	if err != nil || !strings.HasPrefix(log.String(), "x: ") ||
+		!strings.HasSuffix(log.String(), " s  it is there\n") {
 		t.Errorf("%v; log %q", err, log.String())
 	}
 }
@@ -33,7 +34,8 @@ func TestWhatIsNotReachedSaysWhy(t *testing.T) {
 		cancel()
 		return ctx.Err()
 	})
-	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || !strings.Contains(err.Error(), "it is there") {
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) ||
+		!strings.Contains(err.Error(), "it is there") {
 		t.Errorf("error %v", err)
 	}
 }

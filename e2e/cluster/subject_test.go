@@ -21,7 +21,11 @@ type subject struct {
 }
 
 // up starts a cluster, by cluster.Start or cluster.StartKind, which is stopped when the test ends.
-func up(t *testing.T, start func(context.Context, cluster.Options) (*cluster.Cluster, error), o cluster.Options) *subject {
+func up(
+	t *testing.T, start func(
+		context.Context, cluster.Options,
+	) (*cluster.Cluster, error), o cluster.Options,
+) *subject {
 	t.Helper()
 	o.Log = t.Output()
 	c, err := start(t.Context(), o)
@@ -66,7 +70,8 @@ func (s *subject) mustHaveSaved(t *testing.T, texts map[string]string) {
 			t.Errorf("%s: %v, %v", pattern, files, err)
 			continue
 		}
-		if content, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(content), want) {
+		if content, err := os.ReadFile(files[0]); err != nil ||
+			!strings.Contains(string(content), want) {
 			t.Errorf("%s does not have %q: %v", pattern, want, err)
 		}
 	}

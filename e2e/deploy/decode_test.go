@@ -18,11 +18,13 @@ import (
 )
 
 // strict refuses fields that are not known, and those that are given twice.
-var strict = serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+var strict = serializer.NewCodecFactory(scheme.Scheme,
+	serializer.EnableStrict).UniversalDeserializer()
 
 // foreign are the kinds that the API has only where somebody has added them.
 var foreign = map[string]bool{
-	"SecurityContextConstraints": true, "NetworkAttachmentDefinition": true, "PodMonitor": true, "PrometheusRule": true,
+	"SecurityContextConstraints": true, "NetworkAttachmentDefinition": true, "PodMonitor": true,
+	"PrometheusRule": true,
 }
 
 // decode reads an object as an API server would.

@@ -25,10 +25,12 @@ func readme(t *testing.T, path string) string {
 func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 	for _, path := range []string{"../../README.md", "../../install/chart/README.md"} {
 		text := readme(t, path)
-		ours := strings.Index(text, "helm install sluice ./install/chart -n istio-system --wait -f your-istio-cni-values.yaml")
+		ours := strings.Index(text,
+			"helm install sluice ./install/chart -n istio-system --wait -f your-istio-cni-values.yaml")
 		theirs := strings.Index(text, "helm uninstall istio-cni -n istio-system")
 		if ours < 0 || theirs < ours || strings.Contains(text, "helm upgrade istio-cni") {
-			t.Errorf("%s: our installation at %d, istio-cni's uninstallation at %d", path, ours, theirs)
+			t.Errorf("%s: our installation at %d, istio-cni's uninstallation at %d", path, ours,
+				theirs)
 		}
 	}
 }
@@ -57,8 +59,10 @@ func TestUninstallationByHandFindsTheNode(t *testing.T) {
 	}
 	for env, directory := range map[string]string{
 		// On nodes /var/run is a link, and absolute.
-		"CNI_AGENT_RUN_DIR": strings.TrimPrefix(settings.RunDir, "/var"), "SLUICE_STATE_DIR": settings.StateDir,
-		"SLUICE_MOUNTED_BIN_DIR": "/opt/cni/bin", "MOUNTED_CNI_NET_DIR": "/etc/cni/net.d", "SLUICE_MOUNTED_CACHE_DIR": "/var/lib/cni",
+		"CNI_AGENT_RUN_DIR":      strings.TrimPrefix(settings.RunDir, "/var"),
+		"SLUICE_STATE_DIR":       settings.StateDir,
+		"SLUICE_MOUNTED_BIN_DIR": "/opt/cni/bin", "MOUNTED_CNI_NET_DIR": "/etc/cni/net.d",
+		"SLUICE_MOUNTED_CACHE_DIR": "/var/lib/cni",
 	} {
 		got, explicit := given[env]
 		delete(given, env)

@@ -17,14 +17,21 @@ import (
 type daemonSet struct{ namespace, name, release string }
 
 // GetClientFor implements Helm's ClientProvider.
-func (d daemonSet) GetClientFor(apiVersion, kind string) (dynamic.NamespaceableResourceInterface, bool, error) {
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet"}}
+func (d daemonSet) GetClientFor(
+	apiVersion, kind string,
+) (dynamic.NamespaceableResourceInterface, bool, error) {
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "DaemonSet",
+	}}
 	o.SetNamespace(d.namespace)
 	o.SetName(d.name)
 	if d.release != "" {
-		o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": d.release, "meta.helm.sh/release-namespace": d.namespace})
+		o.SetAnnotations(map[string]string{
+			"meta.helm.sh/release-name": d.release, "meta.helm.sh/release-namespace": d.namespace,
+		})
 	}
-	asked := schema.FromAPIVersionAndKind(apiVersion, kind).GroupVersion().WithResource(strings.ToLower(kind) + "s")
+	asked := schema.FromAPIVersionAndKind(apiVersion,
+		kind).GroupVersion().WithResource(strings.ToLower(kind) + "s")
 	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(asked), true, nil
 }
 
@@ -39,16 +46,37 @@ func TestIstioCNIIsNotUpgradedInPlace(t *testing.T) {
 		refused bool
 	}{
 		{"istio-cni's own release", theirs, "istio-cni", true},
-		{"istio-cni's own release by another name", daemonSet{deploy.Namespace, "istio-cni-node", "mesh-cni"}, "mesh-cni", true},
+		{
+			"istio-cni's own release by another name",
+			daemonSet{deploy.Namespace, "istio-cni-node", "mesh-cni"},
+			"mesh-cni", true,
+		},
 		{"an upgrade of ours beside istio-cni", theirs, "sluice", false},
 		{"an installation beside istio-cni", theirs, "", false},
-		{"a release of the same name in another namespace", daemonSet{"other", "istio-cni-node", "istio-cni"}, "istio-cni", false},
-		{"an installation beside an istio-cni whose release is lost", daemonSet{deploy.Namespace, "istio-cni-node", "sluice"}, "", false},
-		{"istio-cni that istioctl has installed", daemonSet{deploy.Namespace, "istio-cni-node", ""}, "sluice", false},
-		{"an upgrade of ours by istio-cni's name", daemonSet{deploy.Namespace, "sluice-node", "istio-cni"}, "istio-cni", false},
+		{
+			"a release of the same name in another namespace",
+			daemonSet{"other", "istio-cni-node", "istio-cni"},
+			"istio-cni", false,
+		},
+		{
+			"an installation beside an istio-cni whose release is lost",
+			daemonSet{deploy.Namespace, "istio-cni-node", "sluice"},
+			"", false,
+		},
+		{
+			"istio-cni that istioctl has installed",
+			daemonSet{deploy.Namespace, "istio-cni-node", ""},
+			"sluice", false,
+		},
+		{
+			"an upgrade of ours by istio-cni's name",
+			daemonSet{deploy.Namespace, "sluice-node", "istio-cni"},
+			"istio-cni", false,
+		},
 	} {
 		for _, scope := range []string{"all", "cluster", "namespace"} {
-			_, err := deploy.Render(parse(t, "global: {resourceScope: "+scope+"}"), deploy.Options{Upgraded: c.release, Cluster: c.cluster})
+			_, err := deploy.Render(parse(t, "global: {resourceScope: "+scope+"}"),
+				deploy.Options{Upgraded: c.release, Cluster: c.cluster})
 			if (err != nil) != c.refused {
 				t.Errorf("%s, scope %s: %v", c.why, scope, err)
 			}

@@ -22,7 +22,8 @@ var likeDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos"
 
 func manifest(t *testing.T, platform string) string {
 	t.Helper()
-	r, err := deploy.Render(map[string]any{"platform": platform}, deploy.Options{Service: "kubectl"})
+	r, err := deploy.Render(map[string]any{"platform": platform},
+		deploy.Options{Service: "kubectl"})
 	if err != nil {
 		t.Fatal(err)
 	}

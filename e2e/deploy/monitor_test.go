@@ -28,15 +28,19 @@ func TestMetricsPassPrometheusLint(t *testing.T) {
 		values := make([]string, len(m.Labels))
 		switch m.Type {
 		case metrics.Counter:
-			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.LabelNames())
+			v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help},
+				m.LabelNames())
 			registry.MustRegister(v)
 			v.WithLabelValues(values...).Inc()
 		case metrics.Gauge:
-			v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.LabelNames())
+			v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: m.Name, Help: m.Help},
+				m.LabelNames())
 			registry.MustRegister(v)
 			v.WithLabelValues(values...).Set(1)
 		case metrics.Histogram:
-			v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: m.Buckets}, m.LabelNames())
+			v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+				Name: m.Name, Help: m.Help, Buckets: m.Buckets,
+			}, m.LabelNames())
 			registry.MustRegister(v)
 			v.WithLabelValues(values...).Observe(1)
 		}
@@ -99,7 +103,8 @@ func checkMatcher(t *testing.T, where string, m metrics.Metric, matcher *labels.
 	at := slices.IndexFunc(m.Labels, func(l metrics.Label) bool { return l.Name == matcher.Name })
 	if at < 0 {
 		t.Errorf("%s: %s has no label %s", where, m.Name, matcher.Name)
-	} else if values := m.Labels[at].Values; len(values) > 0 && !slices.ContainsFunc(values, matcher.Matches) {
+	} else if values := m.Labels[at].Values; len(values) > 0 &&
+		!slices.ContainsFunc(values, matcher.Matches) {
 		t.Errorf("%s: %s of %s is never %s", where, matcher.Name, m.Name, matcher.Value)
 	}
 }
@@ -109,7 +114,8 @@ func TestAlertsAskForWhatThereIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation,
+		parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -119,7 +125,8 @@ func TestAlertsAskForWhatThereIs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range groups.Groups[0].Rules {
 		checkQuery(t, r.Alert, r.Expr)
-		if seen[r.Alert] || r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+		if seen[r.Alert] || r.Labels["severity"] == "" || r.Annotations["summary"] == "" ||
+			r.Annotations["description"] == "" {
 			t.Errorf("%s: %+v", r.Alert, r)
 		}
 		seen[r.Alert] = true
@@ -166,7 +173,8 @@ func TestDashboardShowsWhatThereIs(t *testing.T) {
 	}
 	for _, m := range metrics.All() {
 		// Those for alerts alone, and those under the names that istio-cni has.
-		if !shown[m.Name] && !strings.HasPrefix(m.Name, "istio_cni_") && m.Name != "sluice_audit_last_completed_timestamp_seconds" {
+		if !shown[m.Name] && !strings.HasPrefix(m.Name, "istio_cni_") &&
+			m.Name != "sluice_audit_last_completed_timestamp_seconds" {
 			t.Errorf("no panel shows %s", m.Name)
 		}
 	}

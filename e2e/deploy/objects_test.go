@@ -24,12 +24,17 @@ const everything = `{platform: openshift, resourceQuotas: {enabled: true}, globa
 
 func TestScopesAddUpToTheWhole(t *testing.T) {
 	all, _ := render(t, everything, deploy.Options{})
-	cluster, _ := render(t, strings.Replace(everything, "global: {", "global: {resourceScope: cluster, ", 1), deploy.Options{})
-	namespaced, _ := render(t, strings.Replace(everything, "global: {", "global: {resourceScope: namespace, ", 1), deploy.Options{})
+	cluster, _ := render(t,
+		strings.Replace(everything, "global: {", "global: {resourceScope: cluster, ", 1),
+		deploy.Options{})
+	namespaced, _ := render(t,
+		strings.Replace(everything, "global: {", "global: {resourceScope: namespace, ", 1),
+		deploy.Options{})
 	sum := map[string]bool{}
 	for key := range cluster {
 		sum[key] = true
-		if kind, _, _ := strings.Cut(key, "/"); kind != "ClusterRole" && kind != "ClusterRoleBinding" && kind != "SecurityContextConstraints" {
+		if kind, _, _ := strings.Cut(key, "/"); kind != "ClusterRole" &&
+			kind != "ClusterRoleBinding" && kind != "SecurityContextConstraints" {
 			t.Errorf("%s is not of the cluster", key)
 		}
 	}
@@ -118,8 +123,11 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 // Neither an injector nor ambient mode may take hold of our own pods.
 func TestOurPodsStayOutOfTheMesh(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
-	for _, labels := range []map[string]string{deployed.agent(t).Spec.Template.Labels, job(t, hooks).Spec.Template.Labels} {
-		if labels["sidecar.istio.io/inject"] != "false" || labels["istio.io/dataplane-mode"] != "none" {
+	for _, labels := range []map[string]string{
+		deployed.agent(t).Spec.Template.Labels, job(t, hooks).Spec.Template.Labels,
+	} {
+		if labels["sidecar.istio.io/inject"] != "false" ||
+			labels["istio.io/dataplane-mode"] != "none" {
 			t.Errorf("%v", labels)
 		}
 	}
@@ -128,7 +136,8 @@ func TestOurPodsStayOutOfTheMesh(t *testing.T) {
 // The plugin lets pods of ours pass by a DaemonSet's name before a suffix without a dash, or by the
 // annotation.
 func TestThePluginKnowsOurPods(t *testing.T) {
-	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}", deploy.Options{})
+	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}",
+		deploy.Options{})
 	agent, hook := deployed.agent(t), job(t, hooks)
 	for _, pod := range []core.PodTemplateSpec{agent.Spec.Template, hook.Spec.Template} {
 		if pod.Annotations[decide.AgentAnnotation] != "true" {
@@ -136,7 +145,8 @@ func TestThePluginKnowsOurPods(t *testing.T) {
 		}
 	}
 	if agent.Name != settings.DaemonSet || hook.Name != settings.DaemonSet {
-		t.Errorf("DaemonSet %s, job %s, and the plugin knows %s", agent.Name, hook.Name, settings.DaemonSet)
+		t.Errorf("DaemonSet %s, job %s, and the plugin knows %s", agent.Name, hook.Name,
+			settings.DaemonSet)
 	}
 }
 
@@ -144,7 +154,8 @@ func TestThePluginKnowsOurPods(t *testing.T) {
 // another user.
 func TestPodOfHelmTest(t *testing.T) {
 	const name = "Pod/sluice-test"
-	_, hooks := render(t, "{platform: openshift, strictIstio: true, deviationsOff: [nat-first]}", deploy.Options{})
+	_, hooks := render(t, "{platform: openshift, strictIstio: true, deviationsOff: [nat-first]}",
+		deploy.Options{})
 	pod, ok := hooks[name].(*core.Pod)
 	if !ok {
 		t.Fatalf("hooks: %v", hooks)
@@ -157,8 +168,13 @@ func TestPodOfHelmTest(t *testing.T) {
 	if err := json.Unmarshal(text, &read); err != nil {
 		t.Fatal(err)
 	}
-	in := decide.Input{Attachment: decide.Attachment{Namespace: pod.Namespace, Name: pod.Name}, Pod: &read}
-	s := &decide.Settings{AgentNamespace: deploy.Namespace, AgentDaemonSet: settings.DaemonSet, ExcludeNamespaces: []string{"kube-system"}}
+	in := decide.Input{
+		Attachment: decide.Attachment{Namespace: pod.Namespace, Name: pod.Name}, Pod: &read,
+	}
+	s := &decide.Settings{
+		AgentNamespace: deploy.Namespace, AgentDaemonSet: settings.DaemonSet,
+		ExcludeNamespaces: []string{"kube-system"},
+	}
 	if d := decide.Decide(in, s); d.Outcome != decide.Redirect {
 		t.Errorf("decision: %+v", d)
 	}
@@ -166,15 +182,18 @@ func TestPodOfHelmTest(t *testing.T) {
 	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 		users = append(users, *c.SecurityContext.RunAsUser)
 		args := strings.Join(c.Args, " ")
-		if !strings.HasPrefix(args, "validate ") || !strings.HasSuffix(args, " --strict-istio --without=nat-first") {
+		if !strings.HasPrefix(args, "validate ") ||
+			!strings.HasSuffix(args, " --strict-istio --without=nat-first") {
 			t.Errorf("container %s: %s", c.Name, args)
 		}
 	}
-	if !slices.Equal(users, []int64{1000, 1337}) || pod.Annotations["k8s.v1.cni.cncf.io/networks"] != "default/istio-cni" {
+	if !slices.Equal(users, []int64{1000, 1337}) ||
+		pod.Annotations["k8s.v1.cni.cncf.io/networks"] != "default/istio-cni" {
 		t.Errorf("users %v, annotations %v", users, pod.Annotations)
 	}
 	for _, values := range []string{
-		"excludeNamespaces: [kube-system, " + deploy.Namespace + "]", "enablementSelectors: [{podSelector: {}}]", "global: {resourceScope: cluster}",
+		"excludeNamespaces: [kube-system, " + deploy.Namespace + "]",
+		"enablementSelectors: [{podSelector: {}}]", "global: {resourceScope: cluster}",
 	} {
 		if _, hooks := render(t, values, deploy.Options{}); hooks[name] != nil {
 			t.Errorf("%s: there is a test, and the plugin would not redirect its pod", values)
@@ -190,14 +209,17 @@ func TestPodsOfTheAgent(t *testing.T) {
 	mounts := map[string]string{}
 	for _, m := range c.VolumeMounts {
 		mounts[m.Name] = m.MountPath
-		if m.Name == "netns" && (m.MountPropagation == nil || *m.MountPropagation != core.MountPropagationHostToContainer) {
+		if m.Name == "netns" && (m.MountPropagation == nil ||
+			*m.MountPropagation != core.MountPropagationHostToContainer) {
 			t.Error("namespaces of later pods are not seen: no propagation")
 		}
 	}
 	if diff := cmp.Diff(map[string]string{
-		"cni-bin": settings.MountedBinDir, "cni-conf": settings.MountedNetDir, "run": settings.RunDir,
+		"cni-bin": settings.MountedBinDir, "cni-conf": settings.MountedNetDir,
+		"run":   settings.RunDir,
 		"state": settings.StateDir, "cni-cache": settings.MountedCache,
-		"netns": settings.MountedNetns, "proc": settings.MountedProc, "identity": "/var/run/secrets/kubernetes.io/serviceaccount",
+		"netns": settings.MountedNetns, "proc": settings.MountedProc,
+		"identity": "/var/run/secrets/kubernetes.io/serviceaccount",
 	}, mounts); diff != "" {
 		t.Error(diff)
 	}
@@ -208,10 +230,12 @@ func TestPodsOfTheAgent(t *testing.T) {
 	// it.
 	for _, v := range pod.Volumes {
 		if (v.Name == "run" || v.Name == "state") && v.HostPath.Path != mounts[v.Name] {
-			t.Errorf("%s is %s on the node, and %s in the container", v.Name, v.HostPath.Path, mounts[v.Name])
+			t.Errorf("%s is %s on the node, and %s in the container", v.Name, v.HostPath.Path,
+				mounts[v.Name])
 		}
 	}
-	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) != 3 || *pod.TerminationGracePeriodSeconds != 30 ||
+	if pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) != 3 ||
+		*pod.TerminationGracePeriodSeconds != 30 ||
 		ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != 1 {
 		t.Errorf("%+v", ds.Spec)
 	}
@@ -275,13 +299,16 @@ func TestUninstallingComesBeforeRemoving(t *testing.T) {
 	}, weights); diff != "" {
 		t.Error(diff)
 	}
-	if c := job(t, hooks).Spec.Template.Spec.Containers[0]; !cmp.Equal(c.Args, []string{"uninstall", "--cluster"}) {
+	if c := job(t, hooks).Spec.Template.Spec.Containers[0]; !cmp.Equal(c.Args, []string{
+		"uninstall", "--cluster",
+	}) {
 		t.Errorf("the job runs %v", c.Args)
 	}
 	if deployed["Job/sluice-node"] != nil {
 		t.Error("the job runs at installation")
 	}
-	if _, hooks := render(t, "uninstallHook: {enabled: false}", deploy.Options{}); hooks["Job/sluice-node"] != nil || len(hooks) > 1 {
+	if _, hooks := render(t, "uninstallHook: {enabled: false}",
+		deploy.Options{}); hooks["Job/sluice-node"] != nil || len(hooks) > 1 {
 		t.Errorf("the hook is disabled: %v", hooks)
 	}
 }

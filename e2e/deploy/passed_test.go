@@ -24,16 +24,22 @@ func TestValuesThatPassThrough(t *testing.T) {
 		uninstallHook: {timeoutSeconds: 77, tolerations: [{key: hook, operator: Exists}]}}`, deploy.Options{})
 	ds := deployed.agent(t)
 	agent, hook := ds.Spec.Template.Spec, job(t, hooks).Spec.Template.Spec
-	account, quota := deployed["ServiceAccount/sluice"].(*core.ServiceAccount), deployed["ResourceQuota/sluice"].(*core.ResourceQuota)
+	account, quota := deployed["ServiceAccount/sluice"].(*core.ServiceAccount),
+		deployed["ResourceQuota/sluice"].(*core.ResourceQuota)
 	hookAccount := hooks["ServiceAccount/sluice-uninstall"].(*core.ServiceAccount)
 	secrets := []core.LocalObjectReference{{Name: "one"}, {Name: "two"}}
-	pods, terms := quota.Spec.Hard["pods"], agent.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	pods, terms := quota.Spec.Hard["pods"],
+		agent.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	got := []any{
-		agent.Containers[0].ImagePullPolicy, hook.Containers[0].ImagePullPolicy, account.ImagePullSecrets, hookAccount.ImagePullSecrets,
-		agent.PriorityClassName, quota.Spec.ScopeSelector.MatchExpressions[0].Values, pods.String(), terms[0].MatchFields[0].Key,
-		agent.Tolerations[0].Key, hook.Tolerations[0].Key, *job(t, hooks).Spec.ActiveDeadlineSeconds,
+		agent.Containers[0].ImagePullPolicy, hook.Containers[0].ImagePullPolicy,
+		account.ImagePullSecrets, hookAccount.ImagePullSecrets,
+		agent.PriorityClassName, quota.Spec.ScopeSelector.MatchExpressions[0].Values, pods.String(),
+		terms[0].MatchFields[0].Key,
+		agent.Tolerations[0].Key, hook.Tolerations[0].Key,
+		*job(t, hooks).Spec.ActiveDeadlineSeconds,
 		string(ds.Spec.UpdateStrategy.Type), ds.Spec.UpdateStrategy.RollingUpdate == nil,
-		*agent.TerminationGracePeriodSeconds, agent.Containers[0].Resources.Limits.Memory().String(),
+		*agent.TerminationGracePeriodSeconds,
+		agent.Containers[0].Resources.Limits.Memory().String(),
 	}
 	want := []any{
 		core.PullAlways, core.PullAlways, secrets, secrets, "high",
@@ -52,17 +58,25 @@ func TestResources(t *testing.T) {
 	const global = "global: {defaultResources: {requests: {cpu: 7m, memory: null}, limits: {memory: null}}}"
 	for _, c := range []struct{ why, values, want string }{
 		{"the agent's own", "{}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
-		{"the agent's own go before the global ones", "{" + global + "}", "{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}"},
+		{
+			"the agent's own go before the global ones", "{" + global + "}",
+			"{requests: {cpu: 20m, memory: 50Mi}, limits: {memory: 256Mi}}",
+		},
 		{"the global ones", "{resources: null, " + global + "}", "requests: {cpu: 7m}"},
 		{"none", "resources: null", "{}"},
-		{"an amount of nothing", "resources: {requests: {cpu: null}, limits: {cpu: null, memory: 180Mi}}", "{requests: {memory: 50Mi}, limits: {memory: 180Mi}}"},
+		{
+			"an amount of nothing",
+			"resources: {requests: {cpu: null}, limits: {cpu: null, memory: 180Mi}}",
+			"{requests: {memory: 50Mi}, limits: {memory: 180Mi}}",
+		},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		var want core.ResourceRequirements
 		if err := yaml.UnmarshalStrict([]byte(c.want), &want); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, deployed.agent(t).Spec.Template.Spec.Containers[0].Resources); diff != "" {
+		if diff := cmp.Diff(want,
+			deployed.agent(t).Spec.Template.Spec.Containers[0].Resources); diff != "" {
 			t.Errorf("%s:\n%s", c.why, diff)
 		}
 	}
@@ -73,8 +87,9 @@ func TestRightsOfTheHook(t *testing.T) {
 	_, hooks := render(t, "{}", deploy.Options{})
 	want := []rbac.PolicyRule{
 		{
-			APIGroups: []string{"apps"}, Resources: []string{"daemonsets"}, ResourceNames: []string{"sluice-node"},
-			Verbs: []string{"get", "delete"},
+			APIGroups: []string{"apps"}, Resources: []string{"daemonsets"},
+			ResourceNames: []string{"sluice-node"},
+			Verbs:         []string{"get", "delete"},
 		},
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 	}
@@ -86,7 +101,8 @@ func TestRightsOfTheHook(t *testing.T) {
 func TestMonitorSelectsTheAgents(t *testing.T) {
 	deployed, _ := render(t, "podMonitor: {enabled: true}", deploy.Options{})
 	monitor := deployed["PodMonitor/sluice-node"].(*unstructured.Unstructured)
-	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	selector, _, err := unstructured.NestedStringMap(monitor.Object, "spec", "selector",
+		"matchLabels")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +133,10 @@ func TestNotes(t *testing.T) {
 	}{
 		{"how to look", "{}", "rules check --pod NAMESPACE/NAME", true},
 		{"nobody to ask", "serve: {enabled: false}", "rules check", false},
-		{"two callers of the plugin", "{provider: multus, chained: true}", "For Multus only, set chained=false", true},
+		{
+			"two callers of the plugin", "{provider: multus, chained: true}",
+			"For Multus only, set chained=false", true,
+		},
 		{"one caller", "platform: openshift", "For Multus only", false},
 		{"pod security", "platform: talos", "pod-security.kubernetes.io/enforce=privileged", true},
 		{"no pod security", "{}", "pod-security", false},
@@ -135,9 +154,11 @@ func TestChartNamesItsImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	images, _ := parse(t, string(text))["annotations"].(map[string]any)["artifacthub.io/images"].(string)
+	images, _ := parse(t,
+		string(text))["annotations"].(map[string]any)["artifacthub.io/images"].(string)
 	deployed, _ := render(t, "{}", deploy.Options{})
-	if image := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; !strings.Contains(images, "image: "+image+"\n") {
+	if image := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; !strings.Contains(images,
+		"image: "+image+"\n") {
 		t.Errorf("the chart installs %s and its annotation has %s", image, images)
 	}
 }

@@ -13,13 +13,17 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/deploy"
 )
 
-var platforms = []string{"gke", "eks", "aks", "iks", "openshift", "k3s", "k3d", "microk8s", "minikube", "bottlerocket", "talos"}
+var platforms = []string{
+	"gke", "eks", "aks", "iks", "openshift", "k3s", "k3d", "microk8s", "minikube", "bottlerocket",
+	"talos",
+}
 
 func TestHelmLintFindsNothing(t *testing.T) {
 	for _, platform := range append(platforms, "") {
 		lint := action.NewLint()
 		lint.Strict, lint.Namespace = true, deploy.Namespace
-		for _, err := range lint.Run([]string{deploy.ChartDir}, map[string]any{"platform": platform}).Errors {
+		for _, err := range lint.Run([]string{deploy.ChartDir},
+			map[string]any{"platform": platform}).Errors {
 			t.Errorf("platform %q: %v", platform, err)
 		}
 	}
@@ -32,26 +36,36 @@ type place struct {
 }
 
 func TestPlatformsDecidePlaces(t *testing.T) {
-	usual := place{Bin: "/opt/cni/bin", Conf: "/etc/cni/net.d", Netns: "/var/run/netns", Chained: "true"}
+	usual := place{
+		Bin: "/opt/cni/bin", Conf: "/etc/cni/net.d", Netns: "/var/run/netns", Chained: "true",
+	}
 	with := func(change func(*place)) place { p := usual; change(&p); return p }
 	rancher := "/var/lib/rancher/k3s/"
 	for platform, want := range map[string]place{
 		"": usual, "eks": usual, "aks": usual, "iks": usual, "talos": usual,
-		"gke": with(func(p *place) { p.Bin, p.Kinds = "/home/kubernetes/bin", []string{"ResourceQuota"} }),
+		"gke": with(func(p *place) {
+			p.Bin, p.Kinds = "/home/kubernetes/bin", []string{"ResourceQuota"}
+		}),
 		"openshift": {
-			Bin: "/var/lib/cni/bin", Conf: "/etc/cni/multus/net.d", Netns: "/var/run/netns", File: "istio-cni.conf",
+			Bin: "/var/lib/cni/bin", Conf: "/etc/cni/multus/net.d", Netns: "/var/run/netns",
+			File:    "istio-cni.conf",
 			Chained: "false", SELinux: "spc_t",
 			Kinds: []string{"NetworkAttachmentDefinition", "SecurityContextConstraints"},
 		},
-		"k3s": with(func(p *place) { p.Bin, p.Conf = rancher+"data/cni", rancher+"agent/etc/cni/net.d" }),
+		"k3s": with(func(p *place) {
+			p.Bin, p.Conf = rancher+"data/cni", rancher+"agent/etc/cni/net.d"
+		}),
 		"k3d": with(func(p *place) { p.Bin, p.Conf = "/bin", rancher+"agent/etc/cni/net.d" }),
 		"microk8s": with(func(p *place) {
-			p.Bin, p.Conf = "/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"
+			p.Bin, p.Conf = "/var/snap/microk8s/current/opt/cni/bin",
+				"/var/snap/microk8s/current/args/cni-network"
 		}),
 		"minikube":     with(func(p *place) { p.Netns = "/var/run/docker/netns" }),
 		"bottlerocket": with(func(p *place) { p.SELinux = "control_t" }),
 	} {
-		for _, form := range []string{"platform: %q", "global: {platform: %q}", "cni: {platform: %q}"} {
+		for _, form := range []string{
+			"platform: %q", "global: {platform: %q}", "cni: {platform: %q}",
+		} {
 			values := fmt.Sprintf(form, platform)
 			deployed, _ := render(t, values, deploy.Options{})
 			if diff := cmp.Diff(want, placeOf(t, deployed)); diff != "" {
@@ -76,7 +90,10 @@ func placeOf(t *testing.T, deployed objects) place {
 			p.Netns = v.HostPath.Path
 		}
 	}
-	told := []string{environment["SLUICE_HOST_BIN_DIR"], environment["SLUICE_HOST_NET_DIR"], environment["SLUICE_HOST_NETNS_DIR"]}
+	told := []string{
+		environment["SLUICE_HOST_BIN_DIR"], environment["SLUICE_HOST_NET_DIR"],
+		environment["SLUICE_HOST_NETNS_DIR"],
+	}
 	if diff := cmp.Diff([]string{p.Bin, p.Conf, p.Netns}, told); diff != "" {
 		t.Errorf("what is mounted, and what the agent is told:\n%s", diff)
 	}
@@ -86,7 +103,8 @@ func placeOf(t *testing.T, deployed objects) place {
 	for key := range deployed {
 		kind, _, _ := strings.Cut(key, "/")
 		if !slices.Contains([]string{
-			"DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+			"DaemonSet", "ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role",
+			"RoleBinding",
 		}, kind) {
 			p.Kinds = append(p.Kinds, kind)
 		}

@@ -34,15 +34,44 @@ func job(t *testing.T, hooks objects) *batch.Job {
 func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
 	const places = "identity cni-bin cni-conf run state cni-cache"
 	for _, c := range []struct{ why, values, capabilities, volumes string }{
-		{"all that is on by default", "{}", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
-		{"installing alone enters no pod", "{audit: {enabled: false}, repair: {enabled: false}}", "DAC_OVERRIDE", places},
-		{"deleting enters no pod either", "{audit: {enabled: false}, repair: {repairPods: false, deletePods: true}}", "DAC_OVERRIDE", places},
-		{"repair without audit listens to nothing", "audit: {enabled: false}", "DAC_OVERRIDE NET_ADMIN NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
-		{"nftables need no raw socket", "backend: nft", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", places + " netns proc"},
-		{"records are enough", "searchProc: false", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN", places + " netns"},
-		{"mounts are not shared", "mountNetns: false", "DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " proc"},
-		{"directories belong to root", "dacOverride: false", "NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc"},
-		{"the least", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}", "", places},
+		{
+			"all that is on by default", "{}",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE",
+			places + " netns proc",
+		},
+		{
+			"installing alone enters no pod", "{audit: {enabled: false}, repair: {enabled: false}}",
+			"DAC_OVERRIDE", places,
+		},
+		{
+			"deleting enters no pod either",
+			"{audit: {enabled: false}, repair: {repairPods: false, deletePods: true}}",
+			"DAC_OVERRIDE", places,
+		},
+		{
+			"repair without audit listens to nothing", "audit: {enabled: false}",
+			"DAC_OVERRIDE NET_ADMIN NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc",
+		},
+		{
+			"nftables need no raw socket", "backend: nft",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", places + " netns proc",
+		},
+		{
+			"records are enough", "searchProc: false",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN", places + " netns",
+		},
+		{
+			"mounts are not shared", "mountNetns: false",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " proc",
+		},
+		{
+			"directories belong to root", "dacOverride: false",
+			"NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc",
+		},
+		{
+			"the least", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}",
+			"", places,
+		},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		if got := strings.Join(capabilities(t, deployed), " "); got != c.capabilities {
@@ -64,7 +93,8 @@ func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
 
 func TestRightsFollowFeatures(t *testing.T) {
 	usual := []string{
-		"pods: get list watch", "nodes: get", "events: create patch", "daemonsets/sluice-node: get list watch",
+		"pods: get list watch", "nodes: get", "events: create patch",
+		"daemonsets/sluice-node: get list watch",
 		"serviceaccounts/token/sluice: create",
 	}
 	with := func(lines ...string) []string { return append(slices.Clone(usual), lines...) }
@@ -78,12 +108,28 @@ func TestRightsFollowFeatures(t *testing.T) {
 		{"repair in place needs none", "{}", usual},
 		{"deleting", "repair: {repairPods: false, deletePods: true}", with("pods: delete")},
 		{"labelling", "repair: {repairPods: false, labelPods: true}", with("pods/status: patch")},
-		{"deleting is for pods that repair does not help", "repair: {deletePods: true, labelPods: true}", with("pods: delete")},
-		{"deleting goes before labelling", "repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete")},
-		{"without repair nothing is deleted", "repair: {enabled: false, repairPods: false, deletePods: true}", usual},
-		{"selectors ask for labels of namespaces", "enablementSelectors: [{podSelector: {}}, {namespaceSelector: {}}]", with("namespaces: get list watch")},
+		{
+			"deleting is for pods that repair does not help",
+			"repair: {deletePods: true, labelPods: true}", with("pods: delete"),
+		},
+		{
+			"deleting goes before labelling",
+			"repair: {repairPods: false, deletePods: true, labelPods: true}", with("pods: delete"),
+		},
+		{
+			"without repair nothing is deleted",
+			"repair: {enabled: false, repairPods: false, deletePods: true}", usual,
+		},
+		{
+			"selectors ask for labels of namespaces",
+			"enablementSelectors: [{podSelector: {}}, {namespaceSelector: {}}]",
+			with("namespaces: get list watch"),
+		},
 		{"or of pods alone", "enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]", usual},
-		{"the start-up taint", "startupTaint: cni.istio.io/not-ready", append(without("nodes: get"), "nodes: get patch")},
+		{
+			"the start-up taint", "startupTaint: cni.istio.io/not-ready",
+			append(without("nodes: get"), "nodes: get patch"),
+		},
 		{
 			"the plugin alone asks for one pod at a time, and for its namespace",
 			"{serve: {enabled: false}, audit: {enabled: false}, repair: {enabled: false}, enablementSelectors: [{namespaceSelector: {}}]}",
@@ -105,7 +151,9 @@ func TestRightsFollowFeatures(t *testing.T) {
 
 func TestContainersAreConfined(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
-	pods := map[string]core.PodSpec{"agent": deployed.agent(t).Spec.Template.Spec, "hook": job(t, hooks).Spec.Template.Spec}
+	pods := map[string]core.PodSpec{
+		"agent": deployed.agent(t).Spec.Template.Spec, "hook": job(t, hooks).Spec.Template.Spec,
+	}
 	for name, pod := range pods {
 		if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 {
 			t.Errorf("%s: %+v", name, pod)
@@ -118,19 +166,23 @@ func TestContainersAreConfined(t *testing.T) {
 		}
 	}
 	for _, m := range pods["agent"].Containers[0].VolumeMounts {
-		if looks := slices.Contains([]string{"proc", "netns", "cni-cache", "identity"}, m.Name); looks != m.ReadOnly {
+		if looks := slices.Contains([]string{"proc", "netns", "cni-cache", "identity"},
+			m.Name); looks != m.ReadOnly {
 			t.Errorf("mount %s: read-only is %v", m.Name, m.ReadOnly)
 		}
 	}
-	if hook := pods["hook"]; !*hook.Containers[0].SecurityContext.RunAsNonRoot || len(hook.Volumes) > 0 {
+	if hook := pods["hook"]; !*hook.Containers[0].SecurityContext.RunAsNonRoot ||
+		len(hook.Volumes) > 0 {
 		t.Errorf("the hook: %+v", hook)
 	}
 }
 
 func TestConfinementIsConfigurable(t *testing.T) {
-	deployed, _ := render(t, "{seccompProfile: {type: Localhost, localhostProfile: p.json}, seLinuxOptions: {level: s0}}", deploy.Options{})
+	deployed, _ := render(t,
+		"{seccompProfile: {type: Localhost, localhostProfile: p.json}, seLinuxOptions: {level: s0}}", deploy.Options{})
 	s := deployed.agent(t).Spec.Template.Spec.Containers[0].SecurityContext
-	if s.SeccompProfile.Type != core.SeccompProfileTypeLocalhost || *s.SeccompProfile.LocalhostProfile != "p.json" {
+	if s.SeccompProfile.Type != core.SeccompProfileTypeLocalhost ||
+		*s.SeccompProfile.LocalhostProfile != "p.json" {
 		t.Errorf("%+v", s.SeccompProfile)
 	}
 	if s.SELinuxOptions.Type != "spc_t" || s.SELinuxOptions.Level != "s0" {
@@ -179,7 +231,8 @@ func TestNetworkPolicyAdmitsProbesAndTheAPIServer(t *testing.T) {
 		t.Error(diff)
 	}
 	out := p.Spec.Egress[0]
-	if diff := cmp.Diff([]int{6443}, ports(out.Ports)); diff != "" || len(out.To) != 1 || out.To[0].IPBlock.CIDR != "10.0.0.1/32" {
+	if diff := cmp.Diff([]int{6443}, ports(out.Ports)); diff != "" || len(out.To) != 1 ||
+		out.To[0].IPBlock.CIDR != "10.0.0.1/32" {
 		t.Errorf("%s: %+v", diff, out.To)
 	}
 	pods := deployed.agent(t).Spec.Template.Labels

@@ -61,7 +61,8 @@ func Render(values map[string]any, o Options) (Rendering, error) {
 		capabilities.KubeVersion = *version
 	}
 	top, err := util.ToRenderValues(chart, values, common.ReleaseOptions{
-		Name: cmp.Or(o.Upgraded, "sluice"), Namespace: Namespace, IsInstall: o.Upgraded == "", IsUpgrade: o.Upgraded != "",
+		Name: cmp.Or(o.Upgraded, "sluice"), Namespace: Namespace, IsInstall: o.Upgraded == "",
+		IsUpgrade: o.Upgraded != "",
 	}, capabilities)
 	if err != nil {
 		return Rendering{}, fmt.Errorf("take the values: %w", err)

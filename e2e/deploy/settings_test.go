@@ -24,7 +24,10 @@ func TestAgentCanReadWhatTheChartSets(t *testing.T) {
 		env: {KUBECONFIG_MODE: "0640", REPAIR_INIT_CONTAINER_EXIT_CODE: 1, HTTPS_PROXY: "http://proxy"}}`} {
 		deployed, _ := render(t, values, deploy.Options{})
 		environment := deployed.environment(t)
-		if _, err := settings.Read(func(name string) (string, bool) { v, set := environment[name]; return v, set }); err != nil {
+		if _, err := settings.Read(func(name string) (string, bool) {
+			v, set := environment[name]
+			return v, set
+		}); err != nil {
 			t.Errorf("%s: %v", values, err)
 		}
 		for _, name := range append(ofGo, "HTTPS_PROXY") {
@@ -62,7 +65,8 @@ func TestDefaultsOfChartAndAgentAreTheSame(t *testing.T) {
 func TestEveryKeySetsItsVariable(t *testing.T) {
 	// Keys without which another is refused.
 	together := map[string]string{
-		"istioOwnedCNIConfigFileName": "istioOwnedCNIConfig=true", "uninstallTimeout": "terminationGracePeriodSeconds=60",
+		"istioOwnedCNIConfigFileName": "istioOwnedCNIConfig=true",
+		"uninstallTimeout":            "terminationGracePeriodSeconds=60",
 	}
 	for _, s := range settings.All() {
 		if s.Helm == "" {
@@ -107,10 +111,21 @@ func TestOtherWaysToSayIt(t *testing.T) {
 	for _, c := range []struct{ why, values, variable, want string }{
 		{"Istio's switch for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
 		{"the global level", "global: {logging: {level: warn}}", "SLUICE_LOG_LEVEL", "warn"},
-		{"the own level goes before the global one", "{logging: {level: debug}, global: {logging: {level: warn}}}", "SLUICE_LOG_LEVEL", "debug"},
-		{"of Istio's scopes the most verbose counts", "logging: {level: 'default:warn,cni-agent:debug,all:error'}", "SLUICE_LOG_LEVEL", "debug"},
+		{
+			"the own level goes before the global one",
+			"{logging: {level: debug}, global: {logging: {level: warn}}}", "SLUICE_LOG_LEVEL",
+			"debug",
+		},
+		{
+			"of Istio's scopes the most verbose counts",
+			"logging: {level: 'default:warn,cni-agent:debug,all:error'}", "SLUICE_LOG_LEVEL",
+			"debug",
+		},
 		{"no namespace is excluded", "excludeNamespaces: []", "EXCLUDE_NAMESPACES", ""},
-		{"false below cni goes before true above it", "{chained: true, cni: {chained: false}}", "CHAINED_CNI_PLUGIN", "false"},
+		{
+			"false below cni goes before true above it", "{chained: true, cni: {chained: false}}",
+			"CHAINED_CNI_PLUGIN", "false",
+		},
 		{"no metrics", "monitoringPort: 0", "MONITORING_PORT", "0"},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
@@ -137,13 +152,32 @@ func TestImageNames(t *testing.T) {
 	digest := strings.Repeat("0f", 32)
 	for _, c := range []struct{ why, values, want string }{
 		{"the chart's own", "{}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
-		{"a mirror for all charts", "global: {hub: registry.corp/mesh, tag: v2}", "registry.corp/mesh/sluice:v2"},
-		{"the own goes before the global one", "{hub: a.b/c, tag: 1.5, global: {hub: registry.corp/mesh, tag: v2}}", "a.b/c/sluice:1.5"},
+		{
+			"a mirror for all charts", "global: {hub: registry.corp/mesh, tag: v2}",
+			"registry.corp/mesh/sluice:v2",
+		},
+		{
+			"the own goes before the global one",
+			"{hub: a.b/c, tag: 1.5, global: {hub: registry.corp/mesh, tag: v2}}",
+			"a.b/c/sluice:1.5",
+		},
 		{"an image with a slash is complete", "image: a.b/c/d@sha256:00", "a.b/c/d@sha256:00"},
-		{"a release has the digest", "digest: sha256:" + digest, "ghcr.io/sluice-mesh/sluice:0.1.0@sha256:" + digest},
-		{"a mirror has the same image", "{hub: a.b/c, digest: sha256:" + digest + "}", "a.b/c/sluice:0.1.0@sha256:" + digest},
-		{"another tag is another image", "{tag: v2, digest: sha256:" + digest + "}", "ghcr.io/sluice-mesh/sluice:v2"},
-		{"istio-cni's variant without a shell", "global: {variant: distroless}", "ghcr.io/sluice-mesh/sluice:0.1.0"},
+		{
+			"a release has the digest", "digest: sha256:" + digest,
+			"ghcr.io/sluice-mesh/sluice:0.1.0@sha256:" + digest,
+		},
+		{
+			"a mirror has the same image", "{hub: a.b/c, digest: sha256:" + digest + "}",
+			"a.b/c/sluice:0.1.0@sha256:" + digest,
+		},
+		{
+			"another tag is another image", "{tag: v2, digest: sha256:" + digest + "}",
+			"ghcr.io/sluice-mesh/sluice:v2",
+		},
+		{
+			"istio-cni's variant without a shell", "global: {variant: distroless}",
+			"ghcr.io/sluice-mesh/sluice:0.1.0",
+		},
 	} {
 		deployed, hooks := render(t, c.values, deploy.Options{})
 		if got := deployed.agent(t).Spec.Template.Spec.Containers[0].Image; got != c.want {
@@ -161,48 +195,129 @@ func TestWhatIsRefused(t *testing.T) {
 		{"cni: {ambient: {enabled: true}}", "ambient.enabled: ambient mode is not supported"},
 		{"profile: ambient", "profile ambient: ambient mode is not supported"},
 		{"global: {profile: ambient}", "profile ambient: ambient mode is not supported"},
-		{"profile: openshift", "profile openshift: is a platform; set platform=openshift and omit profile"},
-		{"global: {profile: platform-k3s}", "profile platform-k3s: is a platform; set platform=k3s and omit profile"},
-		{"profile: embedded", `profile "embedded": is not one of Istio's profiles; must be one of default, demo`},
-		{"platform: nomad", `platform "nomad": must be one of aks, bottlerocket, eks, gke, iks, k3d, k3s, microk8s, minikube, openshift, talos`},
+		{
+			"profile: openshift",
+			"profile openshift: is a platform; set platform=openshift and omit profile",
+		},
+		{
+			"global: {profile: platform-k3s}",
+			"profile platform-k3s: is a platform; set platform=k3s and omit profile",
+		},
+		{
+			"profile: embedded",
+			`profile "embedded": is not one of Istio's profiles; must be one of default, demo`,
+		},
+		{
+			"platform: nomad",
+			`platform "nomad": must be one of aks, bottlerocket, eks, gke, iks, k3d, k3s, microk8s, minikube, openshift, talos`,
+		},
 		{"platform: default", `platform "default": must be one of`},
 		{"global: {hub: docker.io/istio}", `hub "docker.io/istio": contains Istio's images`},
-		{"hub: registry.istio.io/release", `hub "registry.istio.io/release": contains Istio's images`},
+		{
+			"hub: registry.istio.io/release",
+			`hub "registry.istio.io/release": contains Istio's images`,
+		},
 		{"hub: gcr.io/istio-release", `hub "gcr.io/istio-release": contains Istio's images`},
 		{"image: install-cni", `image "install-cni": is Istio's installer`},
-		{"image: docker.io/istio/install-cni:1.30.0", `image "docker.io/istio/install-cni:1.30.0": is Istio's installer`},
+		{
+			"image: docker.io/istio/install-cni:1.30.0",
+			`image "docker.io/istio/install-cni:1.30.0": is Istio's installer`,
+		},
 		{"global: {variant: debug}", `variant "debug": there is only one image`},
 		{"repair: {hub: a.b}", "repair.hub and repair.tag: repairs have no separate image"},
-		{"{backend: legacy, global: {nativeNftables: true}}", "backend legacy: contradicts global.nativeNftables"},
-		{"{platform: openshift, istioOwnedCNIConfig: true}", "istioOwnedCNIConfig: adds the plugin to a copy of the primary configuration"},
-		{"{chained: false, cniConfFileName: 10-mesh.conflist}", "cniConfFileName 10-mesh.conflist: with chained=false the file contains a single plugin"},
-		{"{platform: openshift, cniConfFileName: 10-mesh.conflist}", "cniConfFileName 10-mesh.conflist: with chained=false the file contains a single plugin"},
-		{"{mountNetns: false, searchProc: false}", "mountNetns and searchProc: audit needs one of them"},
-		{"terminationGracePeriodSeconds: 20", "uninstallTimeout 20s: must be less than terminationGracePeriodSeconds, 20"},
-		{"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 60}", "uninstallTimeout 1m: must be less than terminationGracePeriodSeconds, 60"},
-		{"uninstallTimeout: 30000ms", "uninstallTimeout 30000ms: must be less than terminationGracePeriodSeconds"},
-		{"uninstallTimeout: 0.5h", "uninstallTimeout 0.5h: must be less than terminationGracePeriodSeconds"},
-		{"uninstallTimeout: 20s10s", "uninstallTimeout 20s10s: must be less than terminationGracePeriodSeconds"},
-		{"updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}", "updateStrategy.rollingUpdate.maxSurge 1: two agents on one node"},
-		{"updateStrategy: {rollingUpdate: {maxSurge: 10%}}", "updateStrategy.rollingUpdate.maxSurge 10%: two agents on one node"},
+		{
+			"{backend: legacy, global: {nativeNftables: true}}",
+			"backend legacy: contradicts global.nativeNftables",
+		},
+		{
+			"{platform: openshift, istioOwnedCNIConfig: true}",
+			"istioOwnedCNIConfig: adds the plugin to a copy of the primary configuration",
+		},
+		{
+			"{chained: false, cniConfFileName: 10-mesh.conflist}",
+			"cniConfFileName 10-mesh.conflist: with chained=false the file contains a single plugin",
+		},
+		{
+			"{platform: openshift, cniConfFileName: 10-mesh.conflist}",
+			"cniConfFileName 10-mesh.conflist: with chained=false the file contains a single plugin",
+		},
+		{
+			"{mountNetns: false, searchProc: false}",
+			"mountNetns and searchProc: audit needs one of them",
+		},
+		{
+			"terminationGracePeriodSeconds: 20",
+			"uninstallTimeout 20s: must be less than terminationGracePeriodSeconds, 20",
+		},
+		{
+			"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 60}",
+			"uninstallTimeout 1m: must be less than terminationGracePeriodSeconds, 60",
+		},
+		{
+			"uninstallTimeout: 30000ms",
+			"uninstallTimeout 30000ms: must be less than terminationGracePeriodSeconds",
+		},
+		{
+			"uninstallTimeout: 0.5h",
+			"uninstallTimeout 0.5h: must be less than terminationGracePeriodSeconds",
+		},
+		{
+			"uninstallTimeout: 20s10s",
+			"uninstallTimeout 20s10s: must be less than terminationGracePeriodSeconds",
+		},
+		{
+			"updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}",
+			"updateStrategy.rollingUpdate.maxSurge 1: two agents on one node",
+		},
+		{
+			"updateStrategy: {rollingUpdate: {maxSurge: 10%}}",
+			"updateStrategy.rollingUpdate.maxSurge 10%: two agents on one node",
+		},
 		{"monitoringPort: 8000", "monitoringPort 8000: must differ from healthPort"},
-		{"{monitoringPort: 9000, healthPort: 9000}", "monitoringPort 9000: must differ from healthPort"},
-		{"cniBinDir: /", "cniBinDir /: is a system directory, which would be mounted into the agent; must be a directory for CNI only"},
+		{
+			"{monitoringPort: 9000, healthPort: 9000}",
+			"monitoringPort 9000: must differ from healthPort",
+		},
+		{
+			"cniBinDir: /",
+			"cniBinDir /: is a system directory, which would be mounted into the agent; must be a directory for CNI only",
+		},
 		{"cniBinDir: /opt/..", "cniBinDir /opt/..: is a system directory"},
 		{"cniConfDir: /etc/", "cniConfDir /etc/: is a system directory"},
 		{"cniCacheDir: /var/lib", "cniCacheDir /var/lib: is a system directory"},
-		{"resources: {limits: {memory: 64Mi}}", "resources.limits.memory 64Mi: is not enough for the agent; must be at least 128Mi"},
-		{"resources: {limits: {memory: 100000000}}", "resources.limits.memory 1e+08: is not enough for the agent"},
-		{"resources: {limits: {memory: 0.1Gi}}", "resources.limits.memory 0.1Gi: is not enough for the agent"},
-		{"{resources: null, global: {defaultResources: {limits: {memory: 50M}}}}", "resources.limits.memory 50M: is not enough for the agent"},
-		{"env: {REPAIR_ENABLED: false}", "env.REPAIR_ENABLED: set the value repair.enabled instead"},
+		{
+			"resources: {limits: {memory: 64Mi}}",
+			"resources.limits.memory 64Mi: is not enough for the agent; must be at least 128Mi",
+		},
+		{
+			"resources: {limits: {memory: 100000000}}",
+			"resources.limits.memory 1e+08: is not enough for the agent",
+		},
+		{
+			"resources: {limits: {memory: 0.1Gi}}",
+			"resources.limits.memory 0.1Gi: is not enough for the agent",
+		},
+		{
+			"{resources: null, global: {defaultResources: {limits: {memory: 50M}}}}",
+			"resources.limits.memory 50M: is not enough for the agent",
+		},
+		{
+			"env: {REPAIR_ENABLED: false}",
+			"env.REPAIR_ENABLED: set the value repair.enabled instead",
+		},
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: the chart sets it"},
 		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: belongs to ambient mode"},
-		{"logging: {level: loud}", `logging.level "loud": must be debug, info, warn, error, fatal, none`},
+		{
+			"logging: {level: loud}",
+			`logging.level "loud": must be debug, info, warn, error, fatal, none`,
+		},
 		{"serve: null", "values.serve: must not be null; omit it for the default"},
 		{"cni: {audit: null}", "/cni/audit"},
 		{"global: {logging: null}", "values.global.logging: must not be null"},
-		{"{backend: legacy, repair: {tag: a}, global: {nativeNftables: true}}", "\n  values.backend legacy: contradicts"},
+		{
+			"{backend: legacy, repair: {tag: a}, global: {nativeNftables: true}}",
+			"\n  values.backend legacy: contradicts",
+		},
 		// By the schema.
 		{"excludedNamespaces: [a]", "excludedNamespaces"},
 		{"cni: {repair: {enable: true}}", "enable"},
@@ -210,7 +325,10 @@ func TestWhatIsRefused(t *testing.T) {
 		{"provider: calico", "provider"},
 		{"cniBinDir: opt/cni/bin", "cniBinDir"},
 		{"cniConfFileName: /etc/cni/net.d/10-calico.conflist", "cniConfFileName"},
-		{"{istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-mesh.conf}", "istioOwnedCNIConfigFileName"},
+		{
+			"{istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-mesh.conf}",
+			"istioOwnedCNIConfigFileName",
+		},
 		{"apiBudget: 10", "apiBudget"},
 		{"global: {resourceScope: cluster-wide}", "resourceScope"},
 		{"backend: iptables", "backend"},
@@ -232,7 +350,10 @@ func TestDurationsAreRefusedAsByTheAgent(t *testing.T) {
 			continue
 		}
 		asked++
-		for _, value := range []string{"99ms", "100ms", "0.1s", "2m", "1m60001ms", "24h", "24h1ms", "1439m60s", "1440.1m", "0s"} {
+		for _, value := range []string{
+			"99ms", "100ms", "0.1s", "2m", "1m60001ms", "24h", "24h1ms", "1439m60s", "1440.1m",
+			"0s",
+		} {
 			values := map[string]any{"terminationGracePeriodSeconds": 100_000}
 			if err := strvals.ParseInto(s.Helm+"="+value, values); err != nil {
 				t.Fatal(err)
@@ -242,7 +363,9 @@ func TestDurationsAreRefusedAsByTheAgent(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s=%s: %v", s.Helm, value, err)
 				}
-			} else if want := s.Helm + " " + value + ": must be " + strings.Split(s.Kind.Want, ",")[0]; err == nil || !strings.Contains(err.Error(), want) {
+			} else if want := s.Helm + " " + value + ": must be " +
+				strings.Split(s.Kind.Want, ",")[0]; err == nil ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%s=%s: got %v, want …%s…", s.Helm, value, err, want)
 			}
 		}
@@ -271,7 +394,8 @@ func TestErrorsNameTheValue(t *testing.T) {
 			tested++
 			_, err := deploy.Render(values.(map[string]any), deploy.Options{})
 			byTemplate, bySchema := "values."+strings.Join(path, "."), "/"+strings.Join(path, "/")
-			if err != nil && !strings.Contains(err.Error(), byTemplate) && !strings.Contains(err.Error(), bySchema) {
+			if err != nil && !strings.Contains(err.Error(), byTemplate) &&
+				!strings.Contains(err.Error(), bySchema) {
 				t.Errorf("%s: null: %v", strings.Join(path, "."), err)
 			}
 			if inner, ok := property.(map[string]any); ok {
@@ -288,11 +412,15 @@ func TestErrorsNameTheValue(t *testing.T) {
 // What is next to a value that is refused.
 func TestWhatIsNotRefused(t *testing.T) {
 	for _, values := range []string{
-		"cniConfFileName: 10-mesh.conflist", "{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms", "{uninstallTimeout: 1m, terminationGracePeriodSeconds: 61}",
+		"cniConfFileName: 10-mesh.conflist",
+		"{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms",
+		"{uninstallTimeout: 1m, terminationGracePeriodSeconds: 61}",
 		"{apiBudget: null, apiTryTimeout: null, resyncInterval: null, uninstallTimeout: null, audit: {interval: null}}",
-		"monitoringPort: 0", "resources: {limits: {memory: 128Mi}}", "resources: {limits: {memory: 1Gi}}", "resources: {limits: {memory: 1.5e9}}",
+		"monitoringPort: 0", "resources: {limits: {memory: 128Mi}}",
+		"resources: {limits: {memory: 1Gi}}", "resources: {limits: {memory: 1.5e9}}",
 		"resources: {limits: {memory: null}}", "resources: null", "cniBinDir: /home/kubernetes/bin",
-		"updateStrategy: {rollingUpdate: {maxSurge: 0}}", "updateStrategy: {rollingUpdate: {maxSurge: 0%}}", "updateStrategy: null",
+		"updateStrategy: {rollingUpdate: {maxSurge: 0}}",
+		"updateStrategy: {rollingUpdate: {maxSurge: 0%}}", "updateStrategy: null",
 	} {
 		if _, err := deploy.Render(parse(t, values), deploy.Options{}); err != nil {
 			t.Errorf("%s: %v", values, err)
@@ -301,7 +429,8 @@ func TestWhatIsNotRefused(t *testing.T) {
 }
 
 func TestAllThatIsRefusedIsNamedAtOnce(t *testing.T) {
-	_, err := deploy.Render(parse(t, "{ambient: {enabled: true}, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
+	_, err := deploy.Render(parse(t,
+		"{ambient: {enabled: true}, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
 	for _, want := range []string{"ambient.enabled:", `variant "debug":`, "env.NATIVE_NFTABLES:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want …%s…", err, want)

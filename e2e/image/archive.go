@@ -19,7 +19,9 @@ func writeArchive(w io.Writer, root fs.FS, mode int64) error {
 		case name == ".":
 			return nil
 		case entry.IsDir():
-			return archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, Format: tar.FormatUSTAR})
+			return archive.WriteHeader(&tar.Header{
+				Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, Format: tar.FormatUSTAR,
+			})
 		case !entry.Type().IsRegular():
 			return fmt.Errorf("%s: not a regular file", name)
 		}
@@ -28,7 +30,8 @@ func writeArchive(w io.Writer, root fs.FS, mode int64) error {
 			return err
 		}
 		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), Format: tar.FormatUSTAR,
+			Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)),
+			Format: tar.FormatUSTAR,
 		}
 		if err := archive.WriteHeader(header); err != nil {
 			return err

@@ -87,7 +87,10 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 			return Report{}, fmt.Errorf("variant %s: %w", p.Architecture, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: p.Architecture}},
+			Add: image,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{
+				OS: "linux", Architecture: p.Architecture,
+			}},
 		})
 		report.Variants = append(report.Variants, variant)
 	}
@@ -99,12 +102,16 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 		return Report{}, err
 	}
 	report.Digest = digest.String()
-	return report, writeLayout(w, spec.Ref, func(top layout.Path, o layout.Option) error { return top.AppendIndex(index, o) })
+	return report, writeLayout(w, spec.Ref, func(top layout.Path, o layout.Option) error {
+		return top.AppendIndex(index, o)
+	})
 }
 
 // WriteLayout writes a single image as an archive, as [Write] does.
 func WriteLayout(w io.Writer, ref string, image v1.Image) error {
-	return writeLayout(w, ref, func(top layout.Path, o layout.Option) error { return top.AppendImage(image, o) })
+	return writeLayout(w, ref, func(top layout.Path, o layout.Option) error {
+		return top.AppendImage(image, o)
+	})
 }
 
 // writeLayout writes a layout as an archive. The annotations are the names that containerd and
@@ -120,7 +127,9 @@ func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Opti
 			return err
 		}
 		_, tag := splitRef(ref)
-		annotations := map[string]string{"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": tag}
+		annotations := map[string]string{
+			"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": tag,
+		}
 		if err := appendTo(top, layout.WithAnnotations(annotations)); err != nil {
 			return err
 		}
@@ -160,7 +169,8 @@ func newVariant(spec Spec, p Platform) (v1.Image, Variant, error) {
 	if err != nil {
 		return nil, Variant{}, err
 	}
-	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+	image, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image,
+		types.OCIManifestSchema1),
 		types.OCIConfigJSON), files)
 	if err != nil {
 		return nil, Variant{}, err
@@ -172,7 +182,8 @@ func newVariant(spec Spec, p Platform) (v1.Image, Variant, error) {
 	config = config.DeepCopy()
 	config.Architecture, config.OS, config.History = p.Architecture, "linux", nil
 	config.Config = v1.Config{
-		User: spec.User, Env: spec.Env, Entrypoint: spec.Entrypoint, Cmd: spec.Cmd, Labels: spec.Labels,
+		User: spec.User, Env: spec.Env, Entrypoint: spec.Entrypoint, Cmd: spec.Cmd,
+		Labels: spec.Labels,
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, Variant{}, err

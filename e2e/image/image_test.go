@@ -28,8 +28,10 @@ import (
 func program(t *testing.T, machine elf.Machine, dynamic bool) []byte {
 	t.Helper()
 	header := elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
+		Ident: [elf.EI_NIDENT]byte{
+			0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
+		},
+		Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
 		Ehsize: 64, Phoff: 64, Phentsize: 56, Phnum: 1,
 	}
 	segment := elf.Prog64{Type: uint32(elf.PT_LOAD)}
@@ -53,8 +55,11 @@ func static(t *testing.T) []byte {
 func spec(amd64, arm64 image.Platform) image.Spec {
 	return image.Spec{
 		Ref: "registry.example:5000/mesh/sluice:v1", Platforms: []image.Platform{amd64, arm64},
-		Entrypoint: []string{"/usr/local/bin/p"}, User: "65532", Env: []string{"PATH=/usr/local/bin"},
-		Labels: map[string]string{"org.opencontainers.image.version": "v1", "org.opencontainers.image.source": "here"},
+		Entrypoint: []string{"/usr/local/bin/p"}, User: "65532",
+		Env: []string{"PATH=/usr/local/bin"},
+		Labels: map[string]string{
+			"org.opencontainers.image.version": "v1", "org.opencontainers.image.source": "here",
+		},
 	}
 }
 
@@ -79,7 +84,8 @@ func unpack(t *testing.T, archive []byte) map[string][]byte {
 			t.Fatal(err)
 		}
 		files[h.Name] = content
-		if want, blob := strings.CutPrefix(h.Name, "blobs/sha256/"); blob && want != "" && want != sum(content) {
+		if want, blob := strings.CutPrefix(h.Name, "blobs/sha256/"); blob && want != "" &&
+			want != sum(content) {
 			t.Errorf("%s has the digest %s", h.Name, sum(content))
 		}
 	}
@@ -145,7 +151,8 @@ func TestArchiveIsAnImageForBothPlatforms(t *testing.T) {
 	}
 	variants := read(t, follow(t, files, top[0])).Manifests
 	for i, architecture := range []string{"amd64", "arm64"} {
-		if variants[i].Platform.Architecture != architecture || variants[i].Platform.OS != "linux" ||
+		if variants[i].Platform.Architecture != architecture ||
+			variants[i].Platform.OS != "linux" ||
 			variants[i].Digest != report.Variants[i].Digest {
 			t.Errorf("%+v: %+v", variants[i], report.Variants[i])
 		}
@@ -204,7 +211,8 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 		for _, name := range []string{"usr/local/bin/p", "opt/cni/bin/q"} {
 			file := filepath.Join(dir, name)
 			for _, err := range []error{
-				os.MkdirAll(filepath.Dir(file), mode|0o700), os.WriteFile(file, content, mode), os.Chtimes(file, at, at),
+				os.MkdirAll(filepath.Dir(file), mode|0o700), os.WriteFile(file, content, mode),
+				os.Chtimes(file, at, at),
 			} {
 				if err != nil {
 					t.Fatal(err)
@@ -212,7 +220,8 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 			}
 		}
 		var out bytes.Buffer
-		s := spec(image.Platform{Architecture: "amd64", Root: os.DirFS(dir)}, image.Platform{Architecture: "amd64", Root: os.DirFS(dir)})
+		s := spec(image.Platform{Architecture: "amd64", Root: os.DirFS(dir)},
+			image.Platform{Architecture: "amd64", Root: os.DirFS(dir)})
 		report, err := image.Write(&out, s)
 		if err != nil {
 			t.Fatal(err)
@@ -222,7 +231,8 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	digest, archive := write(time.Unix(1, 0), 0o600)
 	otherDigest, otherArchive := write(time.Unix(2_000_000_000, 7), 0o755)
 	if digest != otherDigest || !bytes.Equal(archive, otherArchive) {
-		t.Errorf("%s and %s, archives equal: %v", digest, otherDigest, bytes.Equal(archive, otherArchive))
+		t.Errorf("%s and %s, archives equal: %v", digest, otherDigest,
+			bytes.Equal(archive, otherArchive))
 	}
 }
 
@@ -237,12 +247,22 @@ func TestWhatWouldNotRunIsRefused(t *testing.T) {
 		{"a program for another machine", "a/b:c", "arm64", root(static), "not for arm64"},
 		{"a script", "a/b:c", "amd64", root([]byte("#!/bin/sh\n")), "not a program"},
 		{"no files", "a/b:c", "amd64", fstest.MapFS{}, "there are none"},
-		{"a link", "a/b:c", "amd64", fstest.MapFS{"p": {Mode: os.ModeSymlink, Data: []byte("q")}}, "not a regular file"},
+		{
+			"a link", "a/b:c", "amd64",
+			fstest.MapFS{"p": {Mode: os.ModeSymlink, Data: []byte("q")}},
+			"not a regular file",
+		},
 		{"an unknown machine", "a/b:c", "riscv64", root(static), "want amd64 or arm64"},
-		{"a name without a tag", "registry:5000/b", "amd64", root(static), "want registry/name:tag"},
+		{
+			"a name without a tag", "registry:5000/b", "amd64", root(static),
+			"want registry/name:tag",
+		},
 	} {
-		s := image.Spec{Ref: c.ref, Platforms: []image.Platform{{Architecture: c.architecture, Root: c.root}}}
-		if _, err := image.Write(io.Discard, s); err == nil || !strings.Contains(err.Error(), c.want) {
+		s := image.Spec{
+			Ref: c.ref, Platforms: []image.Platform{{Architecture: c.architecture, Root: c.root}},
+		}
+		if _, err := image.Write(io.Discard, s); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want …%s…", c.why, err, c.want)
 		}
 	}
@@ -256,8 +276,11 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 func TestAFullDiskIsReported(t *testing.T) {
-	s := image.Spec{Ref: "a/b:c", Platforms: []image.Platform{{Architecture: "amd64", Root: root(static(t))}}}
-	if _, err := image.Write(full{}, s); err == nil || !strings.Contains(err.Error(), "write the archive: no space left") {
+	s := image.Spec{
+		Ref: "a/b:c", Platforms: []image.Platform{{Architecture: "amd64", Root: root(static(t))}},
+	}
+	if _, err := image.Write(full{}, s); err == nil ||
+		!strings.Contains(err.Error(), "write the archive: no space left") {
 		t.Error(err)
 	}
 }

@@ -23,7 +23,9 @@ func newLayer(p Platform) (v1.Layer, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("pack the files: %w", err)
 	}
-	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(plain.Bytes())), nil }
+	open := func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(plain.Bytes())), nil
+	}
 	files, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer),
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching)
 	return files, size, err

@@ -41,8 +41,10 @@ func built(t *testing.T, architecture string) image.Platform {
 func TestOthersReadTheImage(t *testing.T) {
 	var archive bytes.Buffer
 	spec := image.Spec{
-		Ref: "registry.example/sluice:v1", Platforms: []image.Platform{built(t, "amd64"), built(t, "arm64")},
-		Entrypoint: []string{"/usr/local/bin/image"}, User: "65532", Labels: map[string]string{"a": "b"},
+		Ref:        "registry.example/sluice:v1",
+		Platforms:  []image.Platform{built(t, "amd64"), built(t, "arm64")},
+		Entrypoint: []string{"/usr/local/bin/image"}, User: "65532",
+		Labels: map[string]string{"a": "b"},
 	}
 	report, err := image.Write(&archive, spec)
 	if err != nil {
@@ -86,7 +88,9 @@ func TestOthersReadTheImage(t *testing.T) {
 		want, options := report.Digest, []remote.Option{}
 		if i > 0 {
 			want = report.Variants[i-1].Digest
-			options = append(options, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: architecture}))
+			options = append(options, remote.WithPlatform(v1.Platform{
+				OS: "linux", Architecture: architecture,
+			}))
 		}
 		got, err := remote.Get(ref, options...)
 		if err != nil {
@@ -103,7 +107,8 @@ func TestOthersReadTheImage(t *testing.T) {
 			}
 		}
 		if digest.String() != want {
-			t.Errorf("platform %q has the digest %s in the registry, want %s", architecture, digest, want)
+			t.Errorf("platform %q has the digest %s in the registry, want %s", architecture, digest,
+				want)
 		}
 	}
 	checkRuns(t, dir, index, report)
@@ -112,7 +117,9 @@ func TestOthersReadTheImage(t *testing.T) {
 // checkRuns starts the program of this machine's variant from the layer.
 func checkRuns(t *testing.T, dir string, index v1.ImageIndex, report image.Report) {
 	t.Helper()
-	own := slices.IndexFunc(report.Variants, func(v image.Variant) bool { return v.Architecture == runtime.GOARCH })
+	own := slices.IndexFunc(report.Variants, func(v image.Variant) bool {
+		return v.Architecture == runtime.GOARCH
+	})
 	if own < 0 {
 		t.Fatalf("the image has no variant for %s", runtime.GOARCH)
 	}

@@ -73,7 +73,8 @@ func (s *apiServer) list(k key) []json.RawMessage {
 	for _, o := range slices.SortedFunc(maps.Keys(s.objects), func(a, b key) int {
 		return strings.Compare(path.Join(a.namespace, a.name), path.Join(b.namespace, b.name))
 	}) {
-		if o.resource == k.resource && (k.namespace == "" || o.namespace == k.namespace) && (k.name == "" || o.name == k.name) {
+		if o.resource == k.resource && (k.namespace == "" ||
+			o.namespace == k.namespace) && (k.name == "" || o.name == k.name) {
 			found = append(found, s.objects[o])
 		}
 	}
@@ -85,9 +86,13 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k, isObject := keyOf(r.URL.Path)
 	switch {
 	case r.URL.Path == "/version":
-		answer(w, http.StatusOK, map[string]any{"major": "1", "minor": "36", "gitVersion": kubernetesVersion})
+		answer(w, http.StatusOK, map[string]any{
+			"major": "1", "minor": "36", "gitVersion": kubernetesVersion,
+		})
 	case !isObject:
-		answer(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}, "resources": []any{}})
+		answer(w, http.StatusOK, map[string]any{
+			"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}, "resources": []any{},
+		})
 	case r.Method == http.MethodPost || r.Method == http.MethodPut:
 		s.store(w, r, k)
 	case r.Method != http.MethodGet:

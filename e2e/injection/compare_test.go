@@ -34,11 +34,13 @@ func compare(t *testing.T, tools injection.Tools, s subject, pod, initialised *c
 	if r.Verdict(false) != diff.Equivalent {
 		t.Errorf("%s\n%s", r.Verdict(false), describe(r))
 	}
-	if named, want := deviationsOf(r), slices.Sorted(slices.Values(s.deviations)); !slices.Equal(named, want) {
+	if named, want := deviationsOf(r),
+		slices.Sorted(slices.Values(s.deviations)); !slices.Equal(named, want) {
 		t.Errorf("deviations %v, want %v", named, want)
 	}
 	for i, o := range others {
-		if r := decideWithout(ours, theirs, slices.Delete(slices.Clone(others), i, i+1)); r.Verdict(false) != diff.Different {
+		if r := decideWithout(ours, theirs,
+			slices.Delete(slices.Clone(others), i, i+1)); r.Verdict(false) != diff.Different {
 			t.Errorf("there is no such difference: %s", o.name)
 		}
 	}
@@ -61,7 +63,8 @@ func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
 			t.Errorf("unexpected note: %s", n)
 		}
 	}
-	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(ours.ProxyUIDs, want) {
+	if want := rules.Singles(cmp.Or(s.user, rules.DefaultProxyID)); !slices.Equal(ours.ProxyUIDs,
+		want) {
 		t.Errorf("the proxy's user is %v, want %v", ours.ProxyUIDs, want)
 	}
 	cmd := exec.Command(filepath.Join(bin, "rules"), "explain", "--pod", "-")
@@ -69,7 +72,8 @@ func parameters(t *testing.T, s subject, injected *corev1.Pod) rules.Redirect {
 	out, err := cmd.CombinedOutput()
 	if said := string(out); err != nil || !strings.Contains(said, "redirect (mesh-pod)") ||
 		!strings.Contains(said, rules.MustCompile(ours).String()) {
-		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, said, rules.MustCompile(ours))
+		t.Errorf("rules explain --pod: %v: %s\nwant the ruleset\n%s", err, said,
+			rules.MustCompile(ours))
 	}
 	return ours
 }
@@ -79,14 +83,18 @@ func decideWithout(ours rules.Redirect, theirs rules.Ruleset, undone []differenc
 	for _, d := range undone {
 		d.undo(&ours)
 	}
-	return diff.Decide(diff.Side{Ruleset: rules.MustCompile(ours), RoutingKnown: true, Redirect: &ours},
+	return diff.Decide(diff.Side{
+		Ruleset: rules.MustCompile(ours), RoutingKnown: true, Redirect: &ours,
+	},
 		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
 }
 
 // runInit runs the pod's istio-init in a pod's network namespace and returns the resulting rules.
 func runInit(t *testing.T, tools injection.Tools, s subject, pod *corev1.Pod) rules.Ruleset {
 	t.Helper()
-	i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == "istio-init" })
+	i := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == "istio-init"
+	})
 	if i < 0 {
 		t.Fatalf("no istio-init in\n%s", text(t, pod))
 	}

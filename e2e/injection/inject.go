@@ -27,11 +27,15 @@ func (i *Istiod) Inject(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 		return nil, err
 	}
 	review := admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview",
+		},
 		Request: &admissionv1.AdmissionRequest{
-			UID: types.UID(p.Name), Namespace: p.Namespace, Name: p.Name, Operation: admissionv1.Create,
-			Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
-			Object: runtime.RawExtension{Raw: original},
+			UID: types.UID(p.Name), Namespace: p.Namespace, Name: p.Name,
+			Operation: admissionv1.Create,
+			Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Object:    runtime.RawExtension{Raw: original},
 		},
 	}
 	if err := i.ask(ctx, &review); err != nil {
@@ -57,7 +61,8 @@ func (i *Istiod) ask(ctx context.Context, review *admissionv1.AdmissionReview) e
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, webhookURL, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, webhookURL,
+		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

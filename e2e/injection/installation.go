@@ -85,7 +85,8 @@ func (t Tools) render(in Installation) ([]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(t.Helm, "template", "istiod"+in.suffix(), t.Chart(), "--namespace", SystemNamespace,
+	cmd := exec.Command(t.Helm, "template", "istiod"+in.suffix(), t.Chart(), "--namespace",
+		SystemNamespace,
 		"--kube-version", kubernetesVersion, "--values", "-")
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(values), &stderr

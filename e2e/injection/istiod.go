@@ -45,8 +45,11 @@ type Istiod struct {
 // Start runs istiod with the chart's configuration in its own network namespace, and returns when
 // it is ready to inject. It knows the given namespaces, and one node. It needs root. The caller
 // closes it.
-func Start(ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace) (*Istiod, error) {
-	i := &Istiod{api: &apiServer{}, ended: make(chan struct{}), host: "istiod" + in.suffix() + "." + SystemNamespace + ".svc"}
+func Start(
+	ctx context.Context, tools Tools, in Installation, namespaces ...corev1.Namespace,
+) (*Istiod, error) {
+	i := &Istiod{api: &apiServer{}, ended: make(chan struct{}), host: "istiod" + in.suffix() + "." +
+		SystemNamespace + ".svc"}
 	err := i.start(ctx, tools, in, namespaces)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start istiod %+v: %w", in, err), i.Close())
@@ -54,7 +57,9 @@ func Start(ctx context.Context, tools Tools, in Installation, namespaces ...core
 	return i, nil
 }
 
-func (i *Istiod) start(ctx context.Context, tools Tools, in Installation, namespaces []corev1.Namespace) error {
+func (i *Istiod) start(
+	ctx context.Context, tools Tools, in Installation, namespaces []corev1.Namespace,
+) error {
 	objects, err := tools.render(in)
 	if err != nil {
 		return err
@@ -91,12 +96,16 @@ func (i *Istiod) run(program string, container corev1.Container) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	i.cmd = exec.Command(program, append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
+	i.cmd = exec.Command(program,
+		append(container.Args, "--kubeconfig", config, "--ctrlz_port", "0")...)
 	i.cmd.Dir, i.cmd.Stdout, i.cmd.Stderr = i.dir, log, log
 	// The kernel kills istiod if the test is killed. It sends the signal when the starting thread
 	// ends, so the thread waits for the process.
 	i.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	i.cmd.Env = []string{"POD_NAME=istiod", "POD_NAMESPACE=" + SystemNamespace, "SERVICE_ACCOUNT=istiod", "HOME=" + i.dir}
+	i.cmd.Env = []string{
+		"POD_NAME=istiod", "POD_NAMESPACE=" + SystemNamespace, "SERVICE_ACCOUNT=istiod",
+		"HOME=" + i.dir,
+	}
 	for _, v := range container.Env {
 		if v.ValueFrom == nil && v.Name != "KUBECONFIG" {
 			i.cmd.Env = append(i.cmd.Env, v.Name+"="+v.Value)
@@ -157,7 +166,8 @@ func (i *Istiod) dial(_ context.Context, network, address string) (conn net.Conn
 // configuration does in a cluster.
 func (i *Istiod) trust() error {
 	var secret corev1.Secret
-	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}), &secret); err != nil {
+	if err := json.Unmarshal(i.api.get(key{"api/v1/secrets", SystemNamespace, "istio-ca-secret"}),
+		&secret); err != nil {
 		return fmt.Errorf("the authority that istiod has made: %w", err)
 	}
 	roots := x509.NewCertPool()

@@ -90,7 +90,9 @@ func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
 	if revision := cmp.Or(c.Revision, "default"); pod.Annotations["istio.io/rev"] != revision {
 		t.Errorf("revision %q, want %s", pod.Annotations["istio.io/rev"], revision)
 	}
-	beside := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "istio-proxy" })
+	beside := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return c.Name == "istio-proxy"
+	})
 	if native := s.annotations[nativeAnnotation] != "false"; native == beside {
 		t.Errorf("native sidecar %t, container among others %t", native, beside)
 	}
@@ -98,7 +100,8 @@ func mustBeInjected(t *testing.T, c control, s subject, pod *corev1.Pod) {
 
 func addresses(p istio.Pod) []netip.Addr {
 	return map[istio.Pod][]netip.Addr{
-		istio.IPv4Pod: {testbed.PodIP4}, istio.IPv6Pod: {testbed.PodIP6}, istio.DualPod: {testbed.PodIP4, testbed.PodIP6},
+		istio.IPv4Pod: {testbed.PodIP4}, istio.IPv6Pod: {testbed.PodIP6},
+		istio.DualPod: {testbed.PodIP4, testbed.PodIP6},
 	}[p]
 }
 
@@ -126,8 +129,11 @@ func text(t *testing.T, pod *corev1.Pod) string {
 
 func decisionOn(pod *decide.Pod) decide.Decision {
 	return decide.Decide(decide.Input{
-		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations},
-		Pod:        pod,
+		Attachment: decide.Attachment{
+			Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name,
+			Annotations: pod.Metadata.Annotations,
+		},
+		Pod: pod,
 	}, &decide.Settings{})
 }
 

@@ -78,31 +78,59 @@ var ordinary = []subject{
 	{name: "dual stack", pod: istio.DualPod, annotations: proxyConfig(`ISTIO_DUAL_STACK: "true"`)},
 	{
 		name: "dual stack with TPROXY", pod: istio.DualPod, deviations: tproxy,
-		annotations: annotated(configAnnotation, `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`, mesh.ModeAnnotation, "TPROXY"),
+		annotations: annotated(configAnnotation, `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`,
+			mesh.ModeAnnotation, "TPROXY"),
 	},
-	{name: "DNS capture", annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true"`)},
+	{
+		name:        "DNS capture",
+		annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true"`),
+	},
 	{
 		name: "DNS capture with dual stack", pod: istio.DualPod,
-		annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true", ISTIO_DUAL_STACK: "true"`),
+		annotations: proxyConfig(
+			`ISTIO_META_DNS_CAPTURE: "true", CAPTURE_ALL_DNS: "true", ISTIO_DUAL_STACK: "true"`),
 	},
 	{name: "invalid packets are dropped", annotations: proxyConfig(`INVALID_DROP: "true"`)},
 	{
-		name: "DNS capture for the pod's own servers", annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`),
-		others: []difference{statusPortUncaptured, allDNSCaptured},
+		name:        "DNS capture for the pod's own servers",
+		annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`),
+		others:      []difference{statusPortUncaptured, allDNSCaptured},
 	},
-	{name: "owner groups", annotations: proxyConfig(`ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE: "1000,2000"`)},
-	{name: "another loopback prefix", annotations: proxyConfig(`ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "127.0.0.1/8"`)},
-	{name: "excluded inbound ports", annotations: annotated(mesh.ExcludeInboundPorts, "9090, 7070")},
-	{name: "included inbound ports", annotations: annotated(mesh.IncludeInboundPorts, "8080, 9090")},
-	{name: "no inbound ports", annotations: annotated(mesh.IncludeInboundPorts, "")},
-	{name: "excluded outbound ports", annotations: annotated(mesh.ExcludeOutboundPorts, "5432,6379"), others: none},
-	{name: "no excluded outbound ports, said so", annotations: annotated(mesh.ExcludeOutboundPorts, ""), others: none},
 	{
-		name:        "included outbound ports and prefixes",
-		annotations: annotated(includeOutbound, "443", mesh.IncludeRanges, "10.0.0.0/8,192.168.0.0/16"),
+		name:        "owner groups",
+		annotations: proxyConfig(`ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE: "1000,2000"`),
+	},
+	{
+		name:        "another loopback prefix",
+		annotations: proxyConfig(`ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "127.0.0.1/8"`),
+	},
+	{
+		name:        "excluded inbound ports",
+		annotations: annotated(mesh.ExcludeInboundPorts, "9090, 7070"),
+	},
+	{
+		name:        "included inbound ports",
+		annotations: annotated(mesh.IncludeInboundPorts, "8080, 9090"),
+	},
+	{name: "no inbound ports", annotations: annotated(mesh.IncludeInboundPorts, "")},
+	{
+		name:        "excluded outbound ports",
+		annotations: annotated(mesh.ExcludeOutboundPorts, "5432,6379"), others: none,
+	},
+	{
+		name:        "no excluded outbound ports, said so",
+		annotations: annotated(mesh.ExcludeOutboundPorts, ""), others: none,
+	},
+	{
+		name: "included outbound ports and prefixes",
+		annotations: annotated(includeOutbound, "443", mesh.IncludeRanges,
+			"10.0.0.0/8,192.168.0.0/16"),
 	},
 	{name: "no outbound prefixes", annotations: annotated(mesh.IncludeRanges, "")},
-	{name: "excluded prefixes", annotations: annotated(mesh.ExcludeRanges, "10.96.0.1/32,169.254.169.254/32")},
+	{
+		name:        "excluded prefixes",
+		annotations: annotated(mesh.ExcludeRanges, "10.96.0.1/32,169.254.169.254/32"),
+	},
 	{
 		name: "another status port", annotations: annotated(statusPort, "15999"),
 		others: []difference{statusPortUncaptured, usualStatusPortExcluded},
@@ -115,26 +143,42 @@ var ordinary = []subject{
 	{name: "rerouted interfaces", annotations: annotated(rerouteInterfaces, "vmif0")},
 	{name: "KubeVirt's interfaces", annotations: annotated(kubevirtInterfaces, "k6t-eth0")},
 	{
-		name: "rerouted interfaces with TPROXY", annotations: annotated(rerouteInterfaces, "vmif0", mesh.ModeAnnotation, "TPROXY"),
-		deviations: []rules.DeviationID{rules.RerouteTProxy, rules.TunnelPortTProxy},
+		name:        "rerouted interfaces with TPROXY",
+		annotations: annotated(rerouteInterfaces, "vmif0", mesh.ModeAnnotation, "TPROXY"),
+		deviations:  []rules.DeviationID{rules.RerouteTProxy, rules.TunnelPortTProxy},
 	},
 	{
-		name: "a proxy as whom the user says", user: 4001, others: []difference{statusPortUncaptured, groupOfTheProxy},
+		name: "a proxy as whom the user says", user: 4001,
+		others: []difference{statusPortUncaptured, groupOfTheProxy},
 		change: func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 				Name: mesh.ProxyContainer, Image: "auto",
-				SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(4001)), RunAsGroup: new(int64(4002))},
+				SecurityContext: &corev1.SecurityContext{
+					RunAsUser: new(int64(4001)), RunAsGroup: new(int64(4002)),
+				},
 			})
 		},
 	},
-	{name: "no interception", annotations: annotated(mesh.ModeAnnotation, "NONE"), skipped: decide.InterceptionNone},
+	{
+		name: "no interception", annotations: annotated(mesh.ModeAnnotation, "NONE"),
+		skipped: decide.InterceptionNone,
+	},
 	{
 		name: "no interception with a container among others", skipped: decide.InterceptionNone,
 		annotations: annotated(mesh.ModeAnnotation, "NONE", nativeAnnotation, "false"),
 	},
-	{name: "a gateway", annotations: annotated(templatesAnnotation, "gateway"), skipped: decide.ProxyType},
-	{name: "gRPC without a proxy", annotations: annotated(templatesAnnotation, "grpc-agent"), skipped: decide.ProxyDisabled},
-	{name: "the label that opts out", labels: annotated(mesh.InjectKey, "false"), skipped: decide.NoProxyContainer},
+	{
+		name: "a gateway", annotations: annotated(templatesAnnotation, "gateway"),
+		skipped: decide.ProxyType,
+	},
+	{
+		name: "gRPC without a proxy", annotations: annotated(templatesAnnotation, "grpc-agent"),
+		skipped: decide.ProxyDisabled,
+	},
+	{
+		name: "the label that opts out", labels: annotated(mesh.InjectKey, "false"),
+		skipped: decide.NoProxyContainer,
+	},
 }
 
 // tproxy contains the deviations of each pod that captures all inbound ports in TPROXY mode.

@@ -18,7 +18,9 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	istiod := start(t, tools, control{namespace: plainNamespace, Installation: injection.Installation{CNI: true}})
+	istiod := start(t, tools, control{
+		namespace: plainNamespace, Installation: injection.Installation{CNI: true},
+	})
 	for _, test := range []struct {
 		annotation, value string
 		passes            bool // istiod accepts it
@@ -47,7 +49,8 @@ func TestRefusals(t *testing.T) {
 			}
 			pod := inject(t, istiod, subject{})
 			pod.Annotations[test.annotation] = test.value
-			_, _, err = decide.Parameters(readAsPlugin(t, pod), addresses(s.pod), &decide.Settings{})
+			_, _, err = decide.Parameters(readAsPlugin(t, pod), addresses(s.pod),
+				&decide.Settings{})
 			if err == nil || !strings.Contains(err.Error(), test.annotation) {
 				t.Errorf("the plugin says %v, want a refusal that names the annotation", err)
 			}

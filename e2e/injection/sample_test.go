@@ -19,7 +19,9 @@ func TestSampleInjection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	istiod := start(t, tools, control{namespace: plainNamespace, Installation: injection.Installation{CNI: true}})
+	istiod := start(t, tools, control{
+		namespace: plainNamespace, Installation: injection.Installation{CNI: true},
+	})
 	dns := map[string]string{"ISTIO_META_DNS_CAPTURE": "true"}
 	for _, test := range []struct {
 		name   string
@@ -27,11 +29,26 @@ func TestSampleInjection(t *testing.T) {
 		real   subject
 	}{
 		{"a native sidecar", mesh.Sidecar{Native: true}, subject{}},
-		{"a container among others", mesh.Sidecar{}, subject{annotations: annotated(nativeAnnotation, "false")}},
-		{"TPROXY", mesh.Sidecar{Native: true, TProxy: true}, subject{annotations: annotated(mesh.ModeAnnotation, "TPROXY")}},
-		{"an environment", mesh.Sidecar{Native: true, Env: dns}, subject{annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`)}},
-		{"annotations", mesh.Sidecar{Native: true}, subject{annotations: annotated(mesh.ExcludeInboundPorts, "9090",
-			mesh.ExcludeOutboundPorts, "5432", mesh.IncludeRanges, "10.0.0.0/8", mesh.ExcludeRanges, "10.1.0.0/16",
+		{
+			"a container among others",
+			mesh.Sidecar{},
+			subject{annotations: annotated(nativeAnnotation, "false")},
+		},
+		{
+			"TPROXY",
+			mesh.Sidecar{Native: true, TProxy: true},
+			subject{annotations: annotated(mesh.ModeAnnotation, "TPROXY")},
+		},
+		{
+			"an environment",
+			mesh.Sidecar{Native: true, Env: dns},
+			subject{annotations: proxyConfig(`ISTIO_META_DNS_CAPTURE: "true"`)},
+		},
+		{"annotations", mesh.Sidecar{
+			Native: true,
+		}, subject{annotations: annotated(mesh.ExcludeInboundPorts, "9090",
+			mesh.ExcludeOutboundPorts, "5432", mesh.IncludeRanges, "10.0.0.0/8", mesh.ExcludeRanges,
+			"10.1.0.0/16",
 			mesh.IncludeInboundPorts, "8080")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -39,7 +56,9 @@ func TestSampleInjection(t *testing.T) {
 			sample := mesh.Inject(test.real.manifest(), test.sample)
 			sample.Status = injected.Status
 			want, got := parameters(t, test.real, injected), parameters(t, test.real, sample)
-			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool {
+				return a == b
+			})); diff != "" {
 				t.Errorf("parameters by istiod and by the sample:\n%s", diff)
 			}
 		})

@@ -23,18 +23,22 @@ func (s subject) checkApplied(t *testing.T, istios diff.Side) {
 	}
 	for _, backend := range []string{"nft", "legacy"} {
 		ns := newPod(t, s.Pod)
-		args := slices.Concat([]string{"apply"}, s.Args, []string{"--strict-istio", "--backend=" + backend})
+		args := slices.Concat([]string{"apply"}, s.Args, []string{"--strict-istio", "--backend=" +
+			backend})
 		result, err := program(t, ourCommand).Run(ns, s.Configuration, args...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if result.Status != 0 {
-			t.Errorf("%s\nour command with backend %s: exit status %d: %s", s, backend, result.Status, result.Errors)
+			t.Errorf("%s\nour command with backend %s: exit status %d: %s", s, backend,
+				result.Status, result.Errors)
 			continue
 		}
-		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istios, diff.Options{})
+		r := diff.Decide(diff.Side{Ruleset: readLive(t, ns), RoutingKnown: true}, istios,
+			diff.Options{})
 		if r.Verdict(true) != diff.Equivalent {
-			t.Errorf("%s\nwhat our command leaves with backend %s, and istio-iptables: %s\n%s", s, backend, r.Verdict(true),
+			t.Errorf("%s\nwhat our command leaves with backend %s, and istio-iptables: %s\n%s", s,
+				backend, r.Verdict(true),
 				describe(r, backend, "istio-iptables"))
 		}
 	}

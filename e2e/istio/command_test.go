@@ -32,10 +32,23 @@ func TestDiffCommand(t *testing.T) {
 		{byLegacy, "usual/injected/v4/REDIRECT", nil, equivalent, ""},
 		{byLegacy, "usual/injected/dual/REDIRECT", []string{"--strict"}, equivalent, ""},
 		{byLegacy, "usual/injected/dual/TPROXY", nil, equivalent, "tproxy-tunnel-port"},
-		{byLegacy, "usual/injected/dual/TPROXY", []string{"--strict"}, different, "tproxy-tunnel-port"},
-		{byLegacy, "usual/injected/dual/TPROXY", []string{"--strict", "--strict-istio"}, equivalent, ""},
+		{
+			byLegacy, "usual/injected/dual/TPROXY",
+			[]string{"--strict"},
+			different,
+			"tproxy-tunnel-port",
+		},
+		{
+			byLegacy, "usual/injected/dual/TPROXY",
+			[]string{"--strict", "--strict-istio"},
+			equivalent, "",
+		},
 		{byLegacy, "everything/all/dual/TPROXY", []string{"--strict-istio"}, equivalent, ""},
-		{byLegacy, "everything/all/v6/REDIRECT", []string{"--istio-outbound-ports=444"}, different, "444"},
+		{
+			byLegacy, "everything/all/v6/REDIRECT",
+			[]string{"--istio-outbound-ports=444"},
+			different, "444",
+		},
 		{byNative, "usual/injected/unflagged/REDIRECT", nil, different, "15006"},
 		{byNative, "drop-invalid/set/v4/REDIRECT", nil, different, "invalid"},
 	} {
@@ -50,7 +63,8 @@ func TestDiffCommand(t *testing.T) {
 					t.Fatal(err)
 				}
 				if r.Status != row.want || !strings.Contains(r.Output, row.says) {
-					t.Errorf("rules %s\nexit status %d, want %d and %q in\n%s%s", strings.Join(args, " "), r.Status, row.want, row.says,
+					t.Errorf("rules %s\nexit status %d, want %d and %q in\n%s%s",
+						strings.Join(args, " "), r.Status, row.want, row.says,
 						r.Output, r.Errors)
 				}
 			}
@@ -60,7 +74,9 @@ func TestDiffCommand(t *testing.T) {
 
 // sidesOf returns the flags that specify what the run left: the namespace, and for iptables also
 // its log and the output of iptables-save.
-func sidesOf(t *testing.T, c istio.Configuration, engine string, ns *netns.NS, run istio.Result) [][]string {
+func sidesOf(
+	t *testing.T, c istio.Configuration, engine string, ns *netns.NS, run istio.Result,
+) [][]string {
 	t.Helper()
 	sides := [][]string{{"--netns=/proc/self/ns/net"}}
 	if engine != byLegacy {
@@ -89,5 +105,8 @@ func sidesOf(t *testing.T, c istio.Configuration, engine string, ns *netns.NS, r
 	}
 	return append(sides,
 		append([]string{"--istio-log=" + file("log", run.Output+run.Errors)}, pod...),
-		append([]string{"--iptables-save=" + saved("iptables-legacy-save"), "--ip6tables-save=" + saved("ip6tables-legacy-save")}, pod...))
+		append([]string{
+			"--iptables-save=" + saved("iptables-legacy-save"),
+			"--ip6tables-save=" + saved("ip6tables-legacy-save"),
+		}, pod...))
 }

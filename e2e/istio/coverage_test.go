@@ -30,7 +30,10 @@ func TestMatrixVariesEveryFlag(t *testing.T) {
 	for _, flag := range flags {
 		values := map[string]bool{}
 		for _, c := range all {
-			i := slices.IndexFunc(c.Args, func(arg string) bool { name, _, _ := strings.Cut(arg, "="); return name == flag })
+			i := slices.IndexFunc(c.Args, func(arg string) bool {
+				name, _, _ := strings.Cut(arg, "=")
+				return name == flag
+			})
 			if i < 0 {
 				values["none"] = true
 				continue
@@ -38,7 +41,8 @@ func TestMatrixVariesEveryFlag(t *testing.T) {
 			values[c.Args[i]] = true
 		}
 		if _, ok := elsewhere[flag]; ok == (len(values) > 1) {
-			t.Errorf("%s: the matrix has %d values, and a reason to leave it out: %t", flag, len(values), ok)
+			t.Errorf("%s: the matrix has %d values, and a reason to leave it out: %t", flag,
+				len(values), ok)
 		}
 	}
 }

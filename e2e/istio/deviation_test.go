@@ -23,9 +23,11 @@ func deviationsExpected(r rules.Redirect) map[rules.DeviationID]bool {
 		}
 	}
 	isMapped := func(p netip.Prefix) bool { return p.Addr().Is4In6() }
-	rerouted := len(r.RerouteInterfaces) > 0 && slices.ContainsFunc(r.OutboundCIDRs.Prefixes, isMapped)
+	rerouted := len(r.RerouteInterfaces) > 0 &&
+		slices.ContainsFunc(r.OutboundCIDRs.Prefixes, isMapped)
 	matters := func(included []netip.Prefix) bool {
-		return !capturedAddresses(r, included, asGiven).Equal(capturedAddresses(r, included, unmapped))
+		return !capturedAddresses(r, included,
+			asGiven).Equal(capturedAddresses(r, included, unmapped))
 	}
 	if rerouted || slices.ContainsFunc(inclusions(r), matters) {
 		expected[rules.MappedCIDR] = true

@@ -32,14 +32,17 @@ var findings = []finding{
 		},
 		func(r rules.Redirect) bool {
 			// Rules with addresses are for one family; all others are for both.
-			return !r.IPv6 && (hasInbound(r) || r.Mode == rules.ModeTProxy || r.DropInvalid || r.DNS.Capture || capturesAnywhere(r))
+			return !r.IPv6 && (hasInbound(r) || r.Mode == rules.ModeTProxy || r.DropInvalid ||
+				r.DNS.Capture || capturesAnywhere(r))
 		},
 	},
 	{
 		"drop-invalid-tcp", "of the invalid packets only those of TCP are dropped",
 		func(_ subject, rs *rules.Ruleset) {
 			eachRule(rs, func(_ *rules.Chain, r *rules.Rule) {
-				isInvalid := func(m rules.Match) bool { return m == rules.MatchState{States: rules.States(rules.Invalid)} }
+				isInvalid := func(m rules.Match) bool {
+					return m == rules.MatchState{States: rules.States(rules.Invalid)}
+				}
 				if slices.ContainsFunc(r.Matches, isInvalid) {
 					r.Matches = slices.DeleteFunc(r.Matches, isProtocol)
 				}
@@ -48,14 +51,17 @@ var findings = []finding{
 		func(r rules.Redirect) bool { return r.DropInvalid },
 	},
 	{
-		"no-listener", "while no proxy listens, inbound connections in TPROXY mode reach the application instead of nobody",
+		"no-listener",
+		"while no proxy listens, inbound connections in TPROXY mode reach the application instead of nobody",
 		func(_ subject, rs *rules.Ruleset) {
 			eachChain(rs, func(c *rules.Chain) {
 				var all []rules.Rule
 				for _, r := range c.Rules {
 					all = append(all, r)
 					if slices.ContainsFunc(r.Actions, isTProxy) {
-						all = append(all, rules.Rule{Matches: r.Matches, Actions: []rules.Action{rules.Drop}})
+						all = append(all, rules.Rule{
+							Matches: r.Matches, Actions: []rules.Action{rules.Drop},
+						})
 					}
 				}
 				c.Rules = all
@@ -64,7 +70,8 @@ var findings = []finding{
 		func(r rules.Redirect) bool { return r.Mode == rules.ModeTProxy && hasInbound(r) },
 	},
 	{
-		"socketless", "a packet over lo that has no socket any more is captured, and one of no group counts as of a captured group",
+		"socketless",
+		"a packet over lo that has no socket any more is captured, and one of no group counts as of a captured group",
 		func(_ subject, rs *rules.Ruleset) {
 			eachRule(rs, func(_ *rules.Chain, r *rules.Rule) {
 				for i, m := range r.Matches {
@@ -76,8 +83,9 @@ var findings = []finding{
 			})
 		},
 		func(r rules.Redirect) bool {
-			overLo := !hasLoopback(r.OutboundCIDRs.Prefixes) && !slices.ContainsFunc(r.ExcludeInterfaces,
-				func(n rules.InterfaceName) bool { return n.Contains("lo") })
+			overLo := !hasLoopback(r.OutboundCIDRs.Prefixes) &&
+				!slices.ContainsFunc(r.ExcludeInterfaces,
+					func(n rules.InterfaceName) bool { return n.Contains("lo") })
 			if r.OwnerGroups.All {
 				return overLo && capturesOutbound(r)
 			}

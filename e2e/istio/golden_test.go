@@ -58,7 +58,8 @@ func TestRecordedRuns(t *testing.T) {
 				want = diff.Different
 			}
 			if got := r.Verdict(true); got != want {
-				t.Errorf("%s\nour strict rules and those recorded: %s, want %s (%s)\n%s", s, got, want, leftovers[name],
+				t.Errorf("%s\nour strict rules and those recorded: %s, want %s (%s)\n%s", s, got,
+					want, leftovers[name],
 					describe(r, "ours", "recorded"))
 			}
 		})
@@ -93,7 +94,9 @@ func recorded(t *testing.T, dir string) (s subject, cleaned bool) {
 // that only removes rules adds some.
 func recordedRules(t *testing.T, dir string) rules.Ruleset {
 	t.Helper()
-	return parseSaved(t, [2]string{"legacy-v4.save", "legacy-v6.save"}, func(name string) (string, error) {
+	return parseSaved(t, [2]string{
+		"legacy-v4.save", "legacy-v6.save",
+	}, func(name string) (string, error) {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		return string(text), err
 	})

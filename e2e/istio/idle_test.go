@@ -25,7 +25,8 @@ func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
 		}
 		r := leftRules(t, ns)
 		if got := r.Verdict(true); result.Status != 0 || got != want {
-			t.Errorf("%s %s\nexit status %d, and its rules and none are %s, want %s\n%s", engine, c, result.Status, got, want,
+			t.Errorf("%s %s\nexit status %d, and its rules and none are %s, want %s\n%s", engine, c,
+				result.Status, got, want,
 				describe(r, "istio", "no rules"))
 		}
 		if want == diff.Different && len(r.Classes) > 0 {
@@ -38,7 +39,8 @@ func (n *tally) checkIdle(t *testing.T, c istio.Configuration) {
 		t.Fatal(err)
 	}
 	if r := leftRules(t, ns); result.Status != 0 || r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nour command: exit status %d, and there are rules:\n%s", c, result.Status, describe(r, "rules", "no rules"))
+		t.Errorf("%s\nour command: exit status %d, and there are rules:\n%s", c, result.Status,
+			describe(r, "rules", "no rules"))
 	}
 }
 

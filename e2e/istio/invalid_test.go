@@ -49,7 +49,8 @@ func arrives(t *testing.T, l loaded, p rules.Packet) bool {
 		binary.BigEndian.PutUint16(datagram, p.Source.Port())
 		binary.BigEndian.PutUint16(datagram[2:], p.Destination.Port())
 		binary.BigEndian.PutUint16(datagram[4:], soundLen)
-		if err := unix.Sendto(int(out.Fd()), datagram, 0, &unix.SockaddrInet4{Addr: p.Destination.Addr().As4()}); err != nil {
+		if err := unix.Sendto(int(out.Fd()), datagram, 0,
+			&unix.SockaddrInet4{Addr: p.Destination.Addr().As4()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +71,8 @@ func rawSocket(t *testing.T, ns *netns.NS, a netip.Addr) *os.File {
 	t.Helper()
 	var fd int
 	err := ns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_UDP)
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			unix.IPPROTO_UDP)
 		if err == nil {
 			err = unix.Bind(fd, &unix.SockaddrInet4{Addr: a.As4()})
 		}

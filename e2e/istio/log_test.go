@@ -20,11 +20,13 @@ func (s subject) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 		return
 	}
 	if log.Failure != "" || log.DryRun || log.FromInput {
-		t.Errorf("%s\nits log: failure %q, dry run %t, rules of the input %t, want none of them", s, log.Failure, log.DryRun, log.FromInput)
+		t.Errorf("%s\nits log: failure %q, dry run %t, rules of the input %t, want none of them", s,
+			log.Failure, log.DryRun, log.FromInput)
 	}
 	r := diff.Decide(diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}, saved, diff.Options{})
 	if r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nits log and iptables-save: %s\n%s", s, r.Verdict(true), describe(r, "log", "iptables-save"))
+		t.Errorf("%s\nits log and iptables-save: %s\n%s", s, r.Verdict(true),
+			describe(r, "log", "iptables-save"))
 	}
 	if s.namesOwners() {
 		return
@@ -36,11 +38,14 @@ func (s subject) checkLog(t *testing.T, run istio.Result, saved diff.Side) {
 	told := *log.Redirect
 	told.LoopbackCIDR = s.redirect.LoopbackCIDR // not in the log
 	if got := rules.MustCompile(told); !rules.Equal(got, s.ours) {
-		t.Errorf("%s\nthe parameters that its log tells mean\n%s\nand its arguments\n%s", s, got, s.ours)
+		t.Errorf("%s\nthe parameters that its log tells mean\n%s\nand its arguments\n%s", s, got,
+			s.ours)
 	}
 }
 
 // namesOwners reports whether users or groups are given by name; the log contains only their ids.
 func (s subject) namesOwners() bool {
-	return slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(text string) bool { return strings.Contains(text, "=daemon") })
+	return slices.ContainsFunc(slices.Concat(s.Args, s.Env), func(text string) bool {
+		return strings.Contains(text, "=daemon")
+	})
 }

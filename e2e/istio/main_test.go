@@ -43,7 +43,8 @@ const (
 // configurations returns configurations with one varied parameter, and random combinations.
 // SLUICE_LONG increases the number of combinations, SLUICE_SEED sets the seed.
 func configurations(t testing.TB) []istio.Configuration {
-	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10,
+		64)
 	if err != nil {
 		t.Fatalf("SLUICE_SEED: %v", err)
 	}
@@ -52,7 +53,9 @@ func configurations(t testing.TB) []istio.Configuration {
 		n = manyRandom
 	}
 	alone := matrix.Alone()
-	fmt.Printf("istio-iptables: %d configurations of one parameter, %d random ones (SLUICE_SEED=%d)\n", len(alone), n, seed)
+	fmt.Printf(
+		"istio-iptables: %d configurations of one parameter, %d random ones (SLUICE_SEED=%d)\n",
+		len(alone), n, seed)
 	return append(alone, matrix.Random(seed, n)...)
 }
 

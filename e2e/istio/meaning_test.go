@@ -13,7 +13,9 @@ import (
 // rules.
 
 // hasInbound reports whether inbound connections to some port are captured.
-func hasInbound(r rules.Redirect) bool { return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0 }
+func hasInbound(r rules.Redirect) bool {
+	return r.InboundPorts.All || len(r.InboundPorts.Ports) > 0
+}
 
 // capturesInbound reports whether inbound connections to the port are captured.
 func capturesInbound(r rules.Redirect, port uint16) bool {
@@ -56,14 +58,18 @@ func inclusions(r rules.Redirect) [][]netip.Prefix {
 
 // capturedAddresses returns the included addresses without the excluded ones, with a given
 // interpretation of prefixes.
-func capturedAddresses(r rules.Redirect, included []netip.Prefix, read func(netip.Prefix) netip.Prefix) *netipx.IPSet {
+func capturedAddresses(
+	r rules.Redirect, included []netip.Prefix, read func(netip.Prefix) netip.Prefix,
+) *netipx.IPSet {
 	var b netipx.IPSetBuilder
 	for _, p := range included {
 		if p = read(p); p.Addr().Is4() || r.IPv6 {
 			b.AddPrefix(p.Masked())
 		}
 	}
-	for _, p := range slices.Concat(r.OutboundExcludeCIDRs, []netip.Prefix{r.LoopbackCIDR, netip.MustParsePrefix("::1/128")}) {
+	for _, p := range slices.Concat(r.OutboundExcludeCIDRs, []netip.Prefix{
+		r.LoopbackCIDR, netip.MustParsePrefix("::1/128"),
+	}) {
 		b.RemovePrefix(read(p).Masked())
 	}
 	set, err := b.IPSet()

@@ -55,11 +55,13 @@ var nativeRefusals = []nativeRefusal{
 		"scoped-server", "a nameserver with a zone (fe80::1%eth0) is not in nft's language",
 		[]string{"%eth0", "syntax error"},
 		func(s subject) bool {
-			return s.redirect.DNS.Capture && !s.redirect.DNS.All && s.redirect.IPv6 && strings.Contains(s.ResolvConf, "%")
+			return s.redirect.DNS.Capture && !s.redirect.DNS.All && s.redirect.IPv6 &&
+				strings.Contains(s.ResolvConf, "%")
 		}, nil,
 	},
 	{
-		"no-dns-chain", "with only IPv6 nameservers in a pod of IPv4 it jumps to a chain that it does not make",
+		"no-dns-chain",
+		"with only IPv6 nameservers in a pod of IPv4 it jumps to a chain that it does not make",
 		[]string{"jump istio-output-dns", "No such file or directory"},
 		func(s subject) bool {
 			return s.redirect.DNS.Capture && !s.redirect.DNS.All && !s.redirect.IPv6 &&
@@ -70,7 +72,9 @@ var nativeRefusals = []nativeRefusal{
 
 // isIn reports whether the output contains the error.
 func (r nativeRefusal) isIn(output string) bool {
-	return !slices.ContainsFunc(r.says, func(part string) bool { return !strings.Contains(output, part) })
+	return !slices.ContainsFunc(r.says, func(part string) bool {
+		return !strings.Contains(output, part)
+	})
 }
 
 // hasArg reports whether like returns true for some argument.

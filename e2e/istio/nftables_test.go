@@ -49,12 +49,14 @@ func (n *tally) print() {
 	fmt.Printf("istio-nftables against istio-iptables, in %d configurations:\n", n.compared)
 	for _, r := range nativeRefusals {
 		if s := n.seen[r.id]; s != nil {
-			fmt.Printf("%s: %s: %d configurations, such as %s\n", r.id, r.sentence, s.configurations, s.first)
+			fmt.Printf("%s: %s: %d configurations, such as %s\n", r.id, r.sentence,
+				s.configurations, s.first)
 		}
 	}
 	for _, f := range append(slices.Clone(findings), dryRun) {
 		if s := n.seen[f.id]; s != nil {
-			fmt.Printf("%s: %s: %d configurations, such as %s\n%s", f.id, f.sentence, s.configurations, s.first,
+			fmt.Printf("%s: %s: %d configurations, such as %s\n%s", f.id, f.sentence,
+				s.configurations, s.first,
 				describeClass(s.class, "istio-nftables", "istio-iptables"))
 		}
 	}
@@ -71,10 +73,12 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 	n.count()
 	compare := func(but string) diff.Result {
 		left := diff.Side{Ruleset: s.repaired(native, but), RoutingKnown: true}
-		return diff.Decide(left, diff.Side{Ruleset: legacy, RoutingKnown: true}, diff.Options{MaxClasses: 3})
+		return diff.Decide(left, diff.Side{Ruleset: legacy, RoutingKnown: true},
+			diff.Options{MaxClasses: 3})
 	}
 	if r := compare(""); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nno finding explains how istio-nftables and istio-iptables differ:\n%s", s, describe(r, "istio-nftables", "istio-iptables"))
+		t.Errorf("%s\nno finding explains how istio-nftables and istio-iptables differ:\n%s", s,
+			describe(r, "istio-nftables", "istio-iptables"))
 		return
 	}
 	whole := s.repaired(native, "")
@@ -85,7 +89,8 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 		}
 		found := r.Verdict(true) == diff.Different
 		if want := f.expected(s.redirect); found != want {
-			t.Errorf("%s\nfinding %s: %t, want %t (%s)\n%s", s, f.id, found, want, f.sentence, describe(r, "istio-nftables", "istio-iptables"))
+			t.Errorf("%s\nfinding %s: %t, want %t (%s)\n%s", s, f.id, found, want, f.sentence,
+				describe(r, "istio-nftables", "istio-iptables"))
 		}
 		if found {
 			n.add(f.id, s.Name, r.Classes[0])
@@ -98,13 +103,18 @@ func (n *tally) checkNative(t *testing.T, s subject, legacy rules.Ruleset) {
 func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
 	t.Helper()
 	c := s.Configuration
-	expected := slices.DeleteFunc(slices.Clone(nativeRefusals), func(r nativeRefusal) bool { return !r.expected(s) })
+	expected := slices.DeleteFunc(slices.Clone(nativeRefusals), func(r nativeRefusal) bool {
+		return !r.expected(s)
+	})
 	for i, r := range expected {
 		_, result := start(t, c, byNative)
 		// nft stops after a few errors.
-		isOne := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool { return r.isIn(result.Output) })
+		isOne := slices.ContainsFunc(expected[i:], func(r nativeRefusal) bool {
+			return r.isIn(result.Output)
+		})
 		if result.Status == 0 || !isOne {
-			t.Errorf("%s\nistio-nftables: exit status %d, but it should refuse that: %s\n%s", s, result.Status, r.sentence,
+			t.Errorf("%s\nistio-nftables: exit status %d, but it should refuse that: %s\n%s", s,
+				result.Status, r.sentence,
 				lastLines(result.Output, 8))
 		}
 		n.add(r.id, s.Name, diff.Class{})
@@ -115,7 +125,8 @@ func (n *tally) startNative(t *testing.T, s subject) (rules.Ruleset, bool) {
 	}
 	ns, result := start(t, c, byNative)
 	if result.Status != 0 {
-		t.Errorf("%s\nistio-nftables: exit status %d\n%s", c, result.Status, lastLines(result.Output+result.Errors, 8))
+		t.Errorf("%s\nistio-nftables: exit status %d\n%s", c, result.Status,
+			lastLines(result.Output+result.Errors, 8))
 		return rules.Ruleset{}, false
 	}
 	return readLive(t, ns), true

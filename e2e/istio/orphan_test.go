@@ -137,7 +137,9 @@ func forget(t *testing.T, l loaded, port uint16) {
 // isKnown reports whether conntrack has an entry for a connection from the port.
 func isKnown(port uint16) (bool, error) {
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
-	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool { return f.Forward.SrcPort == port }), err
+	return slices.ContainsFunc(flows, func(f *netlink.ConntrackFlow) bool {
+		return f.Forward.SrcPort == port
+	}), err
 }
 
 // hasSocket reports whether the kernel has a TCP socket with the pod's address and the port, with

@@ -47,7 +47,8 @@ func checkRefusal(t *testing.T, c istio.Configuration) {
 	ours := showOurs(t, c)
 	check := func(who string, r istio.Result, refuses bool) {
 		if (r.Status != 0) != refuses {
-			t.Errorf("%s\n%s: exit status %d, but should it refuse: %t (%s)\n%s", c, who, r.Status, refuses, c.Refused.Reason,
+			t.Errorf("%s\n%s: exit status %d, but should it refuse: %t (%s)\n%s", c, who, r.Status,
+				refuses, c.Refused.Reason,
 				lastLines(r.Output+r.Errors, 8))
 		}
 	}
@@ -69,7 +70,8 @@ func (s subject) checkCommand(t *testing.T) {
 			return
 		}
 		if want := side.want.String(); r.Output != want {
-			t.Errorf("%s\nour command %v makes of it\n%s\nbut its arguments mean\n%s", s, side.flags, r.Output, want)
+			t.Errorf("%s\nour command %v makes of it\n%s\nbut its arguments mean\n%s", s,
+				side.flags, r.Output, want)
 		}
 	}
 }
@@ -78,12 +80,15 @@ func (s subject) checkCommand(t *testing.T) {
 func (s subject) checkLive(t *testing.T, ns *netns.NS, saved rules.Ruleset) {
 	t.Helper()
 	live := readLive(t, ns)
-	for _, d := range rules.Compare(rules.Ruleset{Tables: saved.Tables}, rules.Ruleset{Tables: live.Tables}) {
+	for _, d := range rules.Compare(rules.Ruleset{Tables: saved.Tables},
+		rules.Ruleset{Tables: live.Tables}) {
 		t.Errorf("%s\niptables-save and the kernel: %s", s, d)
 	}
-	r := diff.Decide(diff.Side{Ruleset: live, RoutingKnown: true}, diff.Side{Ruleset: saved, RoutingKnown: true}, diff.Options{})
+	r := diff.Decide(diff.Side{Ruleset: live, RoutingKnown: true},
+		diff.Side{Ruleset: saved, RoutingKnown: true}, diff.Options{})
 	if r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nthe kernel and iptables-save: %s\n%s", s, r.Verdict(true), describe(r, "kernel", "iptables-save"))
+		t.Errorf("%s\nthe kernel and iptables-save: %s\n%s", s, r.Verdict(true),
+			describe(r, "kernel", "iptables-save"))
 	}
 }
 
@@ -103,21 +108,26 @@ func (s subject) checkIptables(t *testing.T) rules.Ruleset {
 	t.Helper()
 	ns, result := start(t, s.Configuration, byLegacy)
 	if result.Status != 0 {
-		t.Fatalf("%s\nistio-iptables: exit status %d\n%s", s, result.Status, lastLines(result.Output+result.Errors, 8))
+		t.Fatalf("%s\nistio-iptables: exit status %d\n%s", s, result.Status,
+			lastLines(result.Output+result.Errors, 8))
 	}
 	theirs := readSaved(t, ns)
 	s.checkLive(t, ns, theirs)
 	istios := diff.Side{Ruleset: theirs, RoutingKnown: true}
 
-	if r := diff.Decide(s.strictSide(), istios, diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nour strict rules and istio-iptables: %s\n%s", s, r.Verdict(true), describe(r, "ours", "istio-iptables"))
+	if r := diff.Decide(s.strictSide(), istios,
+		diff.Options{}); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nour strict rules and istio-iptables: %s\n%s", s, r.Verdict(true),
+			describe(r, "ours", "istio-iptables"))
 	}
 	r := diff.Decide(s.ourSide(), istios, diff.Options{})
 	if r.Verdict(false) != diff.Equivalent {
-		t.Errorf("%s\nour rules and istio-iptables: %s\n%s", s, r.Verdict(false), describe(r, "ours", "istio-iptables"))
+		t.Errorf("%s\nour rules and istio-iptables: %s\n%s", s, r.Verdict(false),
+			describe(r, "ours", "istio-iptables"))
 	}
 	if want, got := deviationsExpected(s.redirect), deviationsOf(r); !maps.Equal(want, got) {
-		t.Errorf("%s\ndeviations %v, want %v\n%s", s, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)),
+		t.Errorf("%s\ndeviations %v, want %v\n%s", s, slices.Sorted(maps.Keys(got)),
+			slices.Sorted(maps.Keys(want)),
 			describe(r, "ours", "istio-iptables"))
 	}
 	s.checkLog(t, result, istios)

@@ -62,7 +62,9 @@ func (p Pod) setUp() error {
 			continue
 		}
 		for _, a := range p.addresses() {
-			if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: a, Flags: unix.IFA_F_NODAD}); err != nil {
+			if err := netlink.AddrAdd(link, &netlink.Addr{
+				IPNet: a, Flags: unix.IFA_F_NODAD,
+			}); err != nil {
 				return fmt.Errorf("address %s: %w", a, err)
 			}
 		}

@@ -25,7 +25,9 @@ type input struct {
 }
 
 // set returns a function that parses a text and sets a field of a Redirect.
-func set[T any](parse func(string) (T, error), of func(*rules.Redirect) *T) func(*rules.Redirect, string) error {
+func set[T any](
+	parse func(string) (T, error), of func(*rules.Redirect) *T,
+) func(*rules.Redirect, string) error {
 	return func(r *rules.Redirect, text string) error {
 		v, err := parse(text)
 		*of(r) = v
@@ -37,58 +39,107 @@ func set[T any](parse func(string) (T, error), of func(*rules.Redirect) *T) func
 // listed again here, so that the table of our own command is tested against an independent one.
 func inputs() []input {
 	type r = *rules.Redirect
-	ports := func(field func(r) *[]rules.PortRange) func(r, string) error { return set(rules.ParsePorts, field) }
+	ports := func(field func(r) *[]rules.PortRange) func(r, string) error {
+		return set(rules.ParsePorts, field)
+	}
 	names := func(field func(r) *[]rules.InterfaceName) func(r, string) error {
 		return set(rules.ParseInterfaces, field)
 	}
 	truth := func(field func(r) *bool) func(r, string) error { return set(rules.ParseBool, field) }
 	return []input{
-		{flag: "envoy-port", short: "p", set: set(rules.ParsePort, func(r r) *uint16 { return &r.ProxyPort })},
-		{flag: "inbound-capture-port", short: "z", set: set(rules.ParsePort, func(r r) *uint16 { return &r.InboundCapturePort })},
-		{flag: "inbound-tunnel-port", short: "e", set: set(rules.ParsePort, func(r r) *uint16 { return &r.TunnelPort })},
-		{flag: "proxy-uid", short: "u", set: set(parseUsers, func(r r) *[]rules.IDRange { return &r.ProxyUIDs })},
-		{flag: "proxy-gid", short: "g", set: set(parseGroups, func(r r) *[]rules.IDRange { return &r.ProxyGIDs })},
-		{flag: "istio-inbound-interception-mode", short: "m", set: set(rules.ParseMode, func(r r) *rules.Mode { return &r.Mode })},
-		{flag: "istio-inbound-tproxy-mark", short: "t", set: set(rules.ParseMark, func(r r) *uint32 { return &r.TProxyMark })},
+		{flag: "envoy-port", short: "p", set: set(rules.ParsePort, func(r r) *uint16 {
+			return &r.ProxyPort
+		})},
+		{flag: "inbound-capture-port", short: "z", set: set(rules.ParsePort, func(r r) *uint16 {
+			return &r.InboundCapturePort
+		})},
+		{flag: "inbound-tunnel-port", short: "e", set: set(rules.ParsePort, func(r r) *uint16 {
+			return &r.TunnelPort
+		})},
+		{flag: "proxy-uid", short: "u", set: set(parseUsers, func(r r) *[]rules.IDRange {
+			return &r.ProxyUIDs
+		})},
+		{flag: "proxy-gid", short: "g", set: set(parseGroups, func(r r) *[]rules.IDRange {
+			return &r.ProxyGIDs
+		})},
+		{
+			flag: "istio-inbound-interception-mode", short: "m",
+			set: set(rules.ParseMode, func(r r) *rules.Mode { return &r.Mode }),
+		},
+		{
+			flag: "istio-inbound-tproxy-mark", short: "t",
+			set: set(rules.ParseMark, func(r r) *uint32 {
+				return &r.TProxyMark
+			}),
+		},
 		{
 			flag: "istio-inbound-tproxy-route-table", short: "r",
 			set: set(rules.ParseMark, func(r r) *uint32 { return &r.TProxyRouteTable }),
 		},
 		{
 			flag: "istio-inbound-ports", short: "b",
-			set: set(rules.ParsePortSelection, func(r r) *rules.PortSelection { return &r.InboundPorts }),
+			set: set(rules.ParsePortSelection, func(r r) *rules.PortSelection {
+				return &r.InboundPorts
+			}),
 		},
-		{flag: "istio-local-exclude-ports", short: "d", set: ports(func(r r) *[]rules.PortRange { return &r.InboundExcludePorts })},
+		{flag: "istio-local-exclude-ports", short: "d", set: ports(func(r r) *[]rules.PortRange {
+			return &r.InboundExcludePorts
+		})},
 		{
 			flag: "istio-service-cidr", short: "i",
-			set: set(rules.ParsePrefixSelection, func(r r) *rules.PrefixSelection { return &r.OutboundCIDRs }),
+			set: set(rules.ParsePrefixSelection, func(r r) *rules.PrefixSelection {
+				return &r.OutboundCIDRs
+			}),
 		},
 		{
 			flag: "istio-service-exclude-cidr", short: "x",
-			set: set(rules.ParsePrefixes, func(r r) *[]netip.Prefix { return &r.OutboundExcludeCIDRs }),
+			set: set(rules.ParsePrefixes, func(r r) *[]netip.Prefix {
+				return &r.OutboundExcludeCIDRs
+			}),
 		},
-		{flag: "istio-outbound-ports", short: "q", set: ports(func(r r) *[]rules.PortRange { return &r.OutboundPorts })},
-		{flag: "istio-local-outbound-ports-exclude", short: "o", set: ports(func(r r) *[]rules.PortRange { return &r.OutboundExcludePorts })},
-		{flag: "istio-exclude-interfaces", short: "c", set: names(func(r r) *[]rules.InterfaceName { return &r.ExcludeInterfaces })},
-		{flag: "kube-virt-interfaces", short: "k", set: names(func(r r) *[]rules.InterfaceName { return &r.RerouteInterfaces })},
+		{flag: "istio-outbound-ports", short: "q", set: ports(func(r r) *[]rules.PortRange {
+			return &r.OutboundPorts
+		})},
+		{
+			flag: "istio-local-outbound-ports-exclude", short: "o",
+			set: ports(func(r r) *[]rules.PortRange { return &r.OutboundExcludePorts }),
+		},
+		{flag: "istio-exclude-interfaces", short: "c", set: names(func(r r) *[]rules.InterfaceName {
+			return &r.ExcludeInterfaces
+		})},
+		{flag: "kube-virt-interfaces", short: "k", set: names(func(r r) *[]rules.InterfaceName {
+			return &r.RerouteInterfaces
+		})},
 		{
 			flag: "redirect-dns", variables: []string{"ISTIO_META_DNS_CAPTURE"}, truth: true,
 			set: truth(func(r r) *bool { return &r.DNS.Capture }),
 		},
 		{flag: "capture-all-dns", truth: true, set: truth(func(r r) *bool { return &r.DNS.All })},
-		{flag: "drop-invalid", variables: []string{"INVALID_DROP"}, truth: true, set: truth(func(r r) *bool { return &r.DropInvalid })},
-		{flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, truth: true, set: truth(func(r r) *bool { return &r.IPv6 })},
+		{
+			flag: "drop-invalid", variables: []string{"INVALID_DROP"}, truth: true,
+			set: truth(func(r r) *bool { return &r.DropInvalid }),
+		},
+		{
+			flag: "dual-stack", variables: []string{"ISTIO_DUAL_STACK"}, truth: true,
+			set: truth(func(r r) *bool { return &r.IPv6 }),
+		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS"},
-			set:       set(parseGroupSelection, func(r r) *rules.GroupSelection { return &r.OwnerGroups }),
+			set: set(parseGroupSelection, func(r r) *rules.GroupSelection {
+				return &r.OwnerGroups
+			}),
 		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"},
-			set:       set(parseGroups, func(r r) *[]rules.IDRange { return &r.OwnerGroupsExclude }),
+			set: set(parseGroups, func(r r) *[]rules.IDRange {
+				return &r.OwnerGroupsExclude
+			}),
 		},
 		{
 			variables: []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
-			set:       set(rules.ParseLoopbackCIDR, func(r r) *netip.Prefix { return &r.LoopbackCIDR }),
+			set: set(rules.ParseLoopbackCIDR, func(r r) *netip.Prefix {
+				return &r.LoopbackCIDR
+			}),
 		},
 	}
 }
@@ -141,7 +192,8 @@ func (c Configuration) text(in input, flags *pflag.FlagSet) (string, bool) {
 	variables := in.variables
 	// The flag for the outbound port is the only one that Istio binds to no variable.
 	if in.flag != "" && in.flag != "envoy-port" {
-		variables = append([]string{strings.ToUpper(strings.ReplaceAll(in.flag, "-", "_"))}, variables...)
+		variables = append([]string{strings.ToUpper(strings.ReplaceAll(in.flag, "-", "_"))},
+			variables...)
 	}
 	var last string
 	var found bool

@@ -32,7 +32,9 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 		if err != nil {
 			return err
 		}
-		addrs, err := testbed.List(func() ([]netlink.Addr, error) { return netlink.AddrList(lo, unix.AF_INET6) })
+		addrs, err := testbed.List(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(lo, unix.AF_INET6)
+		})
 		for _, a := range addrs {
 			if a.IP.Equal(rules.PassthroughIPv6().AsSlice()) {
 				found.LoopbackAddrs = append(found.LoopbackAddrs, rules.PassthroughIPv6())
@@ -54,13 +56,16 @@ func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
 	var policies []rules.PolicyRoute
 	seen := map[rules.PolicyRoute]bool{}
 	for _, r := range list {
-		p := rules.PolicyRoute{Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: rules.PolicyPriority}
+		p := rules.PolicyRoute{
+			Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: rules.PolicyPriority,
+		}
 		if r.Mark == 0 || seen[p] {
 			continue
 		}
 		seen[p] = true
 		routes, err := testbed.List(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(number, &netlink.Route{Table: r.Table, Type: unix.RTN_LOCAL},
+			return netlink.RouteListFiltered(number,
+				&netlink.Route{Table: r.Table, Type: unix.RTN_LOCAL},
 				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
 		})
 		if err != nil {

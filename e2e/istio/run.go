@@ -38,7 +38,8 @@ func (p Program) Run(ns *netns.NS, c Configuration, args ...string) (Result, err
 	}
 	// Only the program and its children see the mount, and it disappears with them.
 	const bind = `mount --bind "$0" /etc/resolv.conf && exec "$@"`
-	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", bind, resolvConf, string(p)}, args...)...)
+	cmd := exec.Command("unshare",
+		append([]string{"--mount", "sh", "-c", bind, resolvConf, string(p)}, args...)...)
 	cmd.Env = append(environment(dir), c.Env...)
 	return run(ns, cmd)
 }

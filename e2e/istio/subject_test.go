@@ -85,7 +85,9 @@ func newPod(t *testing.T, p istio.Pod) *netns.NS {
 // readSaved reads the output of iptables-legacy-save and ip6tables-legacy-save, and the routing.
 func readSaved(t *testing.T, ns *netns.NS) rules.Ruleset {
 	t.Helper()
-	rs := parseSaved(t, [2]string{"iptables-legacy-save", "ip6tables-legacy-save"}, func(program string) (string, error) {
+	rs := parseSaved(t, [2]string{
+		"iptables-legacy-save", "ip6tables-legacy-save",
+	}, func(program string) (string, error) {
 		return istio.Save(ns, program)
 	})
 	rs.Routing = readRouting(t, ns)
@@ -93,7 +95,9 @@ func readSaved(t *testing.T, ns *netns.NS) rules.Ruleset {
 }
 
 // parseSaved parses the texts with these names, the first of IPv4 and the second of IPv6.
-func parseSaved(t *testing.T, names [2]string, text func(name string) (string, error)) rules.Ruleset {
+func parseSaved(
+	t *testing.T, names [2]string, text func(name string) (string, error),
+) rules.Ruleset {
 	t.Helper()
 	var rs rules.Ruleset
 	for i, f := range []rules.Family{rules.IPv4, rules.IPv6} {

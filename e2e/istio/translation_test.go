@@ -16,8 +16,12 @@ func (s subject) checkTranslation(t *testing.T) {
 		t.Errorf("%s\nsaid for iptables-legacy: %v", s, err)
 		return
 	}
-	translated := diff.Side{Ruleset: rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}, RoutingKnown: true}
-	if r := diff.Decide(s.ourSide(), translated, diff.Options{}); r.Verdict(true) != diff.Equivalent {
-		t.Errorf("%s\nour rules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true), describe(r, "nf_tables", "iptables-legacy"))
+	translated := diff.Side{
+		Ruleset: rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}, RoutingKnown: true,
+	}
+	if r := diff.Decide(s.ourSide(), translated,
+		diff.Options{}); r.Verdict(true) != diff.Equivalent {
+		t.Errorf("%s\nour rules for nf_tables and for iptables-legacy: %s\n%s", s, r.Verdict(true),
+			describe(r, "nf_tables", "iptables-legacy"))
 	}
 }

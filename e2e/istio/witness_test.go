@@ -27,15 +27,37 @@ func TestWitnessesAreReal(t *testing.T) {
 		which                  string
 		class                  func(diff.Class) bool // selects among the finding's classes
 		proxy                  bool
-		confirm                func(t *testing.T, w witnessed) diff.Pair[string] // returns the outcome with each ruleset
+		// returns the outcome with each ruleset
+		confirm func(t *testing.T, w witnessed) diff.Pair[string]
 	}{
-		{"ipv6-captured", "usual/injected/unflagged/REDIRECT", "inbound", enters(rules.Prerouting), true, confirmByCall},
-		{"ipv6-captured", "usual/injected/unflagged/REDIRECT", "outbound", leavesBy("eth0"), true, confirmByCall},
-		{"ipv6-captured", "capture-all-dns/set/unflagged/REDIRECT", "dns", queries, true, confirmByCall},
-		{"no-listener", "usual/injected/v4/TPROXY", "IPv4", enters(rules.Prerouting), false, confirmByCall},
-		{"no-listener", "usual/injected/dual/TPROXY", "IPv6", ofFamily(rules.IPv6), false, confirmByCall},
-		{"drop-invalid-tcp", "drop-invalid/set/v4/REDIRECT", "datagram", enters(rules.Prerouting), true, confirmByTruncation},
-		{"socketless", "usual/injected/v4/REDIRECT", "own pod", leavesBy("lo"), true, confirmByOrphan},
+		{
+			"ipv6-captured", "usual/injected/unflagged/REDIRECT", "inbound",
+			enters(rules.Prerouting), true, confirmByCall,
+		},
+		{
+			"ipv6-captured", "usual/injected/unflagged/REDIRECT", "outbound", leavesBy("eth0"),
+			true, confirmByCall,
+		},
+		{
+			"ipv6-captured", "capture-all-dns/set/unflagged/REDIRECT", "dns", queries, true,
+			confirmByCall,
+		},
+		{
+			"no-listener", "usual/injected/v4/TPROXY", "IPv4", enters(rules.Prerouting), false,
+			confirmByCall,
+		},
+		{
+			"no-listener", "usual/injected/dual/TPROXY", "IPv6", ofFamily(rules.IPv6), false,
+			confirmByCall,
+		},
+		{
+			"drop-invalid-tcp", "drop-invalid/set/v4/REDIRECT", "datagram",
+			enters(rules.Prerouting), true, confirmByTruncation,
+		},
+		{
+			"socketless", "usual/injected/v4/REDIRECT", "own pod", leavesBy("lo"), true,
+			confirmByOrphan,
+		},
 	} {
 		t.Run(row.finding+"/"+row.configuration+"/"+row.which, func(t *testing.T) {
 			t.Parallel()
@@ -45,15 +67,18 @@ func TestWitnessesAreReal(t *testing.T) {
 				legacy: load(t, s, byLegacy, row.proxy),
 			}
 			left := diff.Side{Ruleset: s.repaired(w.native.rules, row.finding), RoutingKnown: true}
-			r := diff.Decide(left, diff.Side{Ruleset: w.legacy.rules, RoutingKnown: true}, diff.Options{MaxClasses: 100})
+			r := diff.Decide(left, diff.Side{Ruleset: w.legacy.rules, RoutingKnown: true},
+				diff.Options{MaxClasses: 100})
 			i := slices.IndexFunc(r.Classes, func(c diff.Class) bool { return row.class(c) })
 			if i < 0 {
-				t.Fatalf("%s\nno such witness of %s among\n%s", s, row.finding, describe(r, "istio-nftables", "istio-iptables"))
+				t.Fatalf("%s\nno such witness of %s among\n%s", s, row.finding,
+					describe(r, "istio-nftables", "istio-iptables"))
 			}
 			w.class = r.Classes[i]
 			became := row.confirm(t, w)
 			t.Logf("%s\n%sin truth, with istio-nftables: %s\nin truth, with istio-iptables: %s", s,
-				describeClass(w.class, "istio-nftables", "istio-iptables"), became.Left, became.Right)
+				describeClass(w.class, "istio-nftables", "istio-iptables"), became.Left,
+				became.Right)
 		})
 	}
 }
@@ -69,7 +94,9 @@ func leavesBy(name string) func(diff.Class) bool {
 }
 
 func ofFamily(f rules.Family) func(diff.Class) bool {
-	return func(c diff.Class) bool { return c.Witness.Family() == f && c.Witness.Hook == rules.Prerouting }
+	return func(c diff.Class) bool {
+		return c.Witness.Family() == f && c.Witness.Hook == rules.Prerouting
+	}
 }
 
 // queries selects datagrams that only one side captures.
@@ -114,7 +141,8 @@ func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 			t.Error(err)
 		}
 	})
-	result, err := program(t, istioIptables).Run(b.Pod, s.Configuration, slices.Concat([]string{engine}, s.Args)...)
+	result, err := program(t,
+		istioIptables).Run(b.Pod, s.Configuration, slices.Concat([]string{engine}, s.Args)...)
 	if err == nil && result.Status != 0 {
 		err = errors.New(lastLines(result.Output+result.Errors, 8))
 	}
@@ -151,9 +179,12 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 		}
 		packet := l.Packet(&l.rules, call, answer.Own)
 		// Rules without tproxy do not depend on whether a proxy listens.
-		depends := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool { return c.Field == "listener" })
+		depends := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool {
+			return c.Field == "listener"
+		})
 		packet.NoListener = packet.NoListener && depends
-		if d := cmp.Diff(w.class.Witness, packet, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
+		if d := cmp.Diff(w.class.Witness, packet,
+			cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
 			t.Errorf("the call's packet is not the witness (-witness +packet):\n%s", d)
 		}
 		if predicted, trace := l.Predict(&l.rules, call, answer.Own); !answer.Agrees(predicted) {
@@ -174,7 +205,8 @@ const silence = 2 * time.Second
 // callOf returns the call whose first packet is the packet.
 func callOf(p rules.Packet) testbed.Call {
 	c := testbed.Call{
-		From: testbed.FromNeighbour, Network: p.Protocol.String(), To: p.Destination, Local: p.Source, Mark: p.Mark, Timeout: silence,
+		From: testbed.FromNeighbour, Network: p.Protocol.String(), To: p.Destination,
+		Local: p.Source, Mark: p.Mark, Timeout: silence,
 	}
 	if p.Hook == rules.Output {
 		c.From, c.Owner = testbed.FromPod, *p.Owner

@@ -37,7 +37,9 @@ func build(ctx context.Context, root, arch, dir string) error {
 		if err != nil {
 			return err
 		}
-		args := append([]string{b.args[0], "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", output}, b.args[1:]...)
+		args := append([]string{
+			b.args[0], "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", output,
+		}, b.args[1:]...)
 		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir = filepath.Join(root, b.module)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
@@ -91,7 +93,9 @@ func (in inputs) writeInitramfs(file string) (err error) {
 			return err
 		}
 	}
-	for name, value := range map[string]any{guest.ModulesFile: modules, guest.PlanFile: in.guestSteps} {
+	for name, value := range map[string]any{
+		guest.ModulesFile: modules, guest.PlanFile: in.guestSteps,
+	} {
 		text, err := json.Marshal(value)
 		if err != nil {
 			return err

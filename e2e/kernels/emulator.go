@@ -28,7 +28,8 @@ func Emulators(ctx context.Context, root string, tasks []Task) error {
 	if _, err := exec.LookPath("apt-get"); err == nil && (os.Geteuid() == 0 || Required()) {
 		const install = `apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@"`
 		args := append([]string{"sh", "-c", install, "install"}, missing...)
-		out, err := exec.CommandContext(ctx, filepath.Join(root, ".ci", "as-root"), args...).CombinedOutput()
+		out, err := exec.CommandContext(ctx, filepath.Join(root, ".ci", "as-root"),
+			args...).CombinedOutput()
 		if missing = missingEmulators(tasks); len(missing) == 0 {
 			return nil
 		}

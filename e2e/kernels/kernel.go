@@ -34,7 +34,9 @@ func suitesOf(release string) [2][2]string {
 func (k Kernel) String() string { return k.Version + " " + k.Arch }
 
 // pattern returns the pattern of the package's name.
-func (k Kernel) pattern() string { return fmt.Sprintf("linux-image-%s.*-cloud-%s", k.Version, k.Arch) }
+func (k Kernel) pattern() string {
+	return fmt.Sprintf("linux-image-%s.*-cloud-%s", k.Version, k.Arch)
+}
 
 // sources returns the sources of the package.
 func (k Kernel) sources() []debian.Source {

@@ -20,8 +20,10 @@ var pinned string
 
 // programs contains the packages of the programs that tests compare with, and their dependencies.
 var programs = []string{
-	"iptables", "nftables", "busybox-static", "netbase", "libc6", "libip4tc2", "libip6tc2", "libmnl0", "libnetfilter-conntrack3",
-	"libnfnetlink0", "libnftnl11", "libxtables12", "libedit2", "libjansson4", "libnftables1", "libgmp10", "libbsd0", "libmd0", "libtinfo6",
+	"iptables", "nftables", "busybox-static", "netbase", "libc6", "libip4tc2", "libip6tc2",
+	"libmnl0", "libnetfilter-conntrack3",
+	"libnfnetlink0", "libnftnl11", "libxtables12", "libedit2", "libjansson4", "libnftables1",
+	"libgmp10", "libbsd0", "libmd0", "libtinfo6",
 }
 
 // programsSuite is the release of these packages.
@@ -78,10 +80,15 @@ func (e *UnavailableError) Error() string { return "a package cannot be had: " +
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // fetch returns the file of the package whose name matches the pattern.
-func (f *fetcher) fetch(ctx context.Context, pattern string, sources []debian.Source) (string, debian.Package, error) {
-	i := slices.IndexFunc(f.list, func(p debian.Package) bool { return p.Arch == sources[0].Arch && p.Match(pattern) })
+func (f *fetcher) fetch(
+	ctx context.Context, pattern string, sources []debian.Source,
+) (string, debian.Package, error) {
+	i := slices.IndexFunc(f.list, func(p debian.Package) bool {
+		return p.Arch == sources[0].Arch && p.Match(pattern)
+	})
 	if i < 0 {
-		return "", debian.Package{}, fmt.Errorf("no package %s for %s in %s", pattern, sources[0].Arch, PackagesFile)
+		return "", debian.Package{}, fmt.Errorf("no package %s for %s in %s", pattern,
+			sources[0].Arch, PackagesFile)
 	}
 	p := f.list[i]
 	file, err := f.mirror.Fetch(ctx, p)

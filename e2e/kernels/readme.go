@@ -17,7 +17,8 @@ func Embed(readme, table string) (string, error) {
 	before, rest, ok := strings.Cut(readme, begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {
-		return "", fmt.Errorf("no place for the table: want the lines %q and %q", strings.TrimSpace(begin), strings.TrimSpace(end))
+		return "", fmt.Errorf("no place for the table: want the lines %q and %q",
+			strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	return before + begin + table + end + after, nil
 }
@@ -34,7 +35,9 @@ func Compare(readme, table string) error {
 	_, rest, _ := strings.Cut(readme, begin)
 	has, _, _ := strings.Cut(rest, end)
 	var text strings.Builder
-	for _, side := range []struct{ sign, lines, other string }{{"-", has, table}, {"+", table, has}} {
+	for _, side := range []struct{ sign, lines, other string }{
+		{"-", has, table}, {"+", table, has},
+	} {
 		for line := range strings.Lines(side.lines) {
 			if !strings.Contains(side.other, line) {
 				text.WriteString(side.sign + line)

@@ -66,7 +66,9 @@ func (r *record) output(step string) string { return strings.Join(r.lines[step],
 
 // judge returns the result of a record. The error contains everything that is not as expected.
 func (r *record) judge(k Kernel, s Shape) (Result, error) {
-	result := Result{Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{}}
+	result := Result{
+		Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{},
+	}
 	var wrong []error
 	for _, e := range engines {
 		wrong = append(wrong, r.judgeEngine(&result, e))
@@ -113,7 +115,8 @@ func (r *record) judgeEngine(result *Result, e compat.BackendName) error {
 		want, result.Auto = result.Shape.auto(), backend
 	}
 	if backend != want {
-		return fmt.Errorf("%s: done by %s, want %s: %s", step, cmp.Or(backend.String(), "none"), want, r.output(step))
+		return fmt.Errorf("%s: done by %s, want %s: %s", step, cmp.Or(backend.String(), "none"),
+			want, r.output(step))
 	}
 	return errors.Join(r.done(step), r.done(stepCheck+string(e)), r.done(stepClean+string(e)))
 }
@@ -176,7 +179,8 @@ func (r *record) failed(pkg string, tests []string) []string {
 		}
 	}
 	failed := slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return passed[test] })
-	if exit := r.exits[stepTests+pkg]; len(failed) == 0 && len(tests) > 0 && (exit.Code != 0 || exit.Error != "") {
+	if exit := r.exits[stepTests+pkg]; len(failed) == 0 && len(tests) > 0 && (exit.Code != 0 ||
+		exit.Error != "") {
 		failed = append(failed, fmt.Sprintf("the whole: exit code %d %s", exit.Code, exit.Error))
 	}
 	return failed

@@ -32,7 +32,9 @@ func recorded(s Shape) *record {
 			if backend == compat.BackendAuto {
 				backend = s.auto()
 			}
-			say(step.Name, fmt.Sprintf("{\n  \"outcome\": \"created\",\n  \"backend\": %q\n}", string(backend)))
+			say(step.Name,
+				fmt.Sprintf("{\n  \"outcome\": \"created\",\n  \"backend\": %q\n}",
+					string(backend)))
 		case step.Name == stepFacts:
 			say(step.Name, `{"Hooks":true,"Destroy":false}`)
 		case strings.HasPrefix(step.Name, stepTests):
@@ -51,7 +53,8 @@ func TestAMachineWhereAllIsWell(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
-		if result.Auto != s.auto() || result.Passed != result.Tests || result.Tests == 0 || !result.Facts.Hooks || result.Release != "5.10.0" {
+		if result.Auto != s.auto() || result.Passed != result.Tests || result.Tests == 0 ||
+			!result.Facts.Hooks || result.Release != "5.10.0" {
 			t.Errorf("%s: %+v", s.Name, result)
 		}
 		const words = "the kernel has no such thing; this kernel does not support it (CONFIG_IT, module it)"
@@ -92,7 +95,9 @@ func TestWhatIsNotAsItMustBeIsNamed(t *testing.T) {
 		{"the doctor finds that nothing works", all, func(r *record) {
 			r.exits[stepDoctor] = guest.Exit{Code: 3}
 		}, "rules doctor finds"},
-		{"the facts are missing", all, func(r *record) { delete(r.exits, stepFacts) }, "facts: not run"},
+		{"the facts are missing", all, func(r *record) {
+			delete(r.exits, stepFacts)
+		}, "facts: not run"},
 		{"the kernel lacks something of an engine that is there", all, func(r *record) {
 			r.lines[stepFacts] = []string{`{"MissingNFT":["TPROXY"]}`}
 		}, "lacks of nf_tables: TPROXY"},
@@ -110,7 +115,8 @@ func TestWhatIsNotAsItMustBeIsNamed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := recorded(row.shape)
 			row.change(r)
-			if _, err := r.judge(Kernels[0], row.shape); err == nil || !strings.Contains(err.Error(), row.want) {
+			if _, err := r.judge(Kernels[0], row.shape); err == nil ||
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("error %v, want %q", err, row.want)
 			}
 		})
@@ -153,7 +159,9 @@ func TestTrafficOfBothEnginesIsTested(t *testing.T) {
 
 func TestThePatternSelectsTheseTestsOnly(t *testing.T) {
 	p := regexp.MustCompile(pattern([]string{"TestA", "TestB"}))
-	for name, want := range map[string]bool{"TestA": true, "TestB": true, "TestAB": false, "XTestA": false} {
+	for name, want := range map[string]bool{
+		"TestA": true, "TestB": true, "TestAB": false, "XTestA": false,
+	} {
 		if p.MatchString(name) != want {
 			t.Errorf("%s: want %v", name, want)
 		}
@@ -166,7 +174,9 @@ func TestEveryPackageIsPinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	has := func(arch, pattern string) bool {
-		return slices.ContainsFunc(list, func(p debian.Package) bool { return p.Arch == arch && p.Match(pattern) && len(p.SHA256) == 64 })
+		return slices.ContainsFunc(list, func(p debian.Package) bool {
+			return p.Arch == arch && p.Match(pattern) && len(p.SHA256) == 64
+		})
 	}
 	for _, k := range Kernels {
 		for _, pattern := range append([]string{k.pattern()}, programs...) {

@@ -75,7 +75,9 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 }
 
 // prepare fetches, unpacks and compiles what a kernel's machines need, unless it is ready.
-func (r *Run) prepare(ctx context.Context, f *fetcher, k Kernel, ready map[string]bool) (inputs, error) {
+func (r *Run) prepare(
+	ctx context.Context, f *fetcher, k Kernel, ready map[string]bool,
+) (inputs, error) {
 	deb, p, err := f.fetch(ctx, k.pattern(), k.sources())
 	if err != nil {
 		return inputs{}, err
@@ -86,14 +88,17 @@ func (r *Run) prepare(ctx context.Context, f *fetcher, k Kernel, ready map[strin
 		binaries: filepath.Join(r.Dir, "ours-"+k.Arch),
 		programs: filepath.Join(r.Dir, "programs-"+k.Arch),
 	}
-	if err := unpackOnce(in.kernel, func(dir string) error { return unpackKernel(deb, dir) }); err != nil {
+	if err := unpackOnce(in.kernel, func(dir string) error {
+		return unpackKernel(deb, dir)
+	}); err != nil {
 		return inputs{}, err
 	}
 	if !ready[k.String()] {
 		r.say("Linux %s: %s %s", k, p.Name, p.Version)
 	}
 	if !ready[k.Arch] {
-		if err := errors.Join(r.programs(ctx, f, k.Arch, in.programs), build(ctx, r.Root, k.Arch, in.binaries)); err != nil {
+		if err := errors.Join(r.programs(ctx, f, k.Arch, in.programs),
+			build(ctx, r.Root, k.Arch, in.binaries)); err != nil {
 			return inputs{}, err
 		}
 		r.say("commands and tests for %s are built", k.Arch)
@@ -135,7 +140,8 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 
 	record := newRecord()
 	m := machine.Machine{
-		Arch: t.Kernel.Arch, Kernel: filepath.Join(in.kernel, imageFile), Initramfs: initramfs, Limit: r.Limit, Log: log,
+		Arch: t.Kernel.Arch, Kernel: filepath.Join(in.kernel, imageFile), Initramfs: initramfs,
+		Limit: r.Limit, Log: log,
 	}
 	r.say("Linux %s: boots", t)
 	used, err := m.Run(ctx, func(e guest.Event) {
@@ -149,7 +155,8 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 	if err != nil {
 		return result, fmt.Errorf("%w\nall that the machine has shown is in %s", err, log.Name())
 	}
-	r.say("Linux %s: %d of %d tests passed, %.0f s of processor time", t, result.Passed, result.Tests, used.Seconds())
+	r.say("Linux %s: %d of %d tests passed, %.0f s of processor time", t, result.Passed,
+		result.Tests, used.Seconds())
 	return result, nil
 }
 
@@ -169,5 +176,6 @@ func (r *Run) report(t Task, e guest.Event) {
 func (r *Run) say(format string, args ...any) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	_, _ = fmt.Fprintf(r.Progress, "%4.0fs  "+format+"\n", append([]any{time.Since(r.begin).Seconds()}, args...)...)
+	_, _ = fmt.Fprintf(r.Progress, "%4.0fs  "+format+"\n",
+		append([]any{time.Since(r.begin).Seconds()}, args...)...)
 }

@@ -55,7 +55,8 @@ func steps(s Shape) []guest.Step {
 			})
 		}
 	}
-	list = append(list, rulesStep(stepDoctor, "doctor"), guest.Step{Name: stepFacts, Command: []string{factsPath}})
+	list = append(list, rulesStep(stepDoctor,
+		"doctor"), guest.Step{Name: stepFacts, Command: []string{factsPath}})
 	for _, pkg := range testPackages {
 		tests := testsOf(pkg, s)
 		if len(tests) == 0 {
@@ -64,7 +65,8 @@ func steps(s Shape) []guest.Step {
 		list = append(list, guest.Step{
 			Name: stepTests + pkg,
 			Command: []string{
-				testPath(pkg), "-test.v", "-test.run", pattern(tests), "-test.timeout", testLimit.String(), "-test.parallel", testsAtOnce,
+				testPath(pkg), "-test.v", "-test.run", pattern(tests), "-test.timeout",
+				testLimit.String(), "-test.parallel", testsAtOnce,
 			},
 			Env:   []string{"SLUICE_REQUIRE=1"},
 			Dir:   "/sluice/" + pkg,
@@ -75,5 +77,8 @@ func steps(s Shape) []guest.Step {
 }
 
 func rulesStep(name, verb string, args ...string) guest.Step {
-	return guest.Step{Name: name, Command: slices.Concat([]string{rulesPath, verb, "-o", "json"}, parameters, args)}
+	return guest.Step{
+		Name:    name,
+		Command: slices.Concat([]string{rulesPath, verb, "-o", "json"}, parameters, args),
+	}
 }

@@ -32,8 +32,10 @@ func Table(results []Result) string {
 			}
 			return "refused " + strings.Repeat("*", i+1)
 		}
-		fmt.Fprintf(&text, "| %s, %s | %s | %s | %s | %s | %s | %d of %d |\n", r.Kernel, r.Kernel.Release, r.Shape.Name, r.Auto,
-			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.besides(), r.Passed, r.Tests)
+		fmt.Fprintf(&text, "| %s, %s | %s | %s | %s | %s | %s | %d of %d |\n", r.Kernel,
+			r.Kernel.Release, r.Shape.Name, r.Auto,
+			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.besides(),
+			r.Passed, r.Tests)
 	}
 	for i, w := range words {
 		fmt.Fprintf(&text, "\n%s `%s`\n", escape(strings.Repeat("*", i+1)), w)

@@ -16,9 +16,15 @@ func TestTheTableSaysWhatWasMeasured(t *testing.T) {
 	lacks := map[compat.BackendName]string{compat.BackendNFT: "no nf_tables (CONFIG_NF_TABLES)"}
 	got := kernels.Table([]kernels.Result{
 		{Kernel: k, Shape: kernels.Shapes[0], Auto: compat.BackendNFT, Tests: 40, Passed: 39},
-		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks, Tests: 9, Passed: 9, Facts: kernels.Facts{Hooks: true, Destroy: true}},
+		{
+			Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks,
+			Tests: 9, Passed: 9, Facts: kernels.Facts{Hooks: true, Destroy: true},
+		},
 		{Kernel: k, Shape: kernels.Shapes[1], Auto: compat.BackendLegacy, Refused: lacks},
-		{Kernel: k, Shape: kernels.Shapes[2], Auto: compat.BackendNFT, Refused: map[compat.BackendName]string{compat.BackendLegacy: "no ip_tables"}},
+		{
+			Kernel: k, Shape: kernels.Shapes[2], Auto: compat.BackendNFT,
+			Refused: map[compat.BackendName]string{compat.BackendLegacy: "no ip_tables"},
+		},
 	})
 	want := "" +
 		"| Linux | modules | `auto` is | `--backend nft` | `--backend legacy` | besides | tests passed |\n" +
@@ -42,15 +48,19 @@ func TestReadmeIsComparedWithTheTable(t *testing.T) {
 		t.Error(err)
 	}
 	err := kernels.Compare(readme, "| a |\n| c |\n")
-	if !errors.Is(err, kernels.ErrDifferent) || !strings.HasSuffix(err.Error(), ":\n-| b |\n+| c |\n") {
+	if !errors.Is(err, kernels.ErrDifferent) ||
+		!strings.HasSuffix(err.Error(), ":\n-| b |\n+| c |\n") {
 		t.Errorf("error %v, want the lines that differ", err)
 	}
 	changed, err := kernels.Embed(readme, "| c |\n")
 	if err != nil || changed != strings.Replace(readme, "| a |\n| b |\n", "| c |\n", 1) {
 		t.Errorf("%s, error %v", changed, err)
 	}
-	for _, text := range []string{"", "<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n", "<!-- kernels: end -->\n"} {
-		if _, err := kernels.Embed(text, "| c |\n"); err == nil || errors.Is(err, kernels.ErrDifferent) {
+	for _, text := range []string{
+		"", "<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n", "<!-- kernels: end -->\n",
+	} {
+		if _, err := kernels.Embed(text, "| c |\n"); err == nil ||
+			errors.Is(err, kernels.ErrDifferent) {
 			t.Errorf("%q: error %v, want that there is no place", text, err)
 		}
 	}

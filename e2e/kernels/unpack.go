@@ -74,7 +74,8 @@ func unpackKernel(deb, dir string) error {
 	for i := range kept {
 		m := &kept[i]
 		m.Path = "/lib/modules/" + m.Name + ".ko"
-		if err := os.WriteFile(filepath.Join(dir, path.Base(m.Path)), files[m.Name], 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, path.Base(m.Path)), files[m.Name],
+			0o644); err != nil {
 			return err
 		}
 	}
@@ -86,7 +87,8 @@ func unpackKernel(deb, dir string) error {
 }
 
 // possible matches the modules that may be needed, because decompressing all of them takes long.
-var possible = regexp.MustCompile(`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
+var possible = regexp.MustCompile(
+	`/kernel/(net|lib|crypto|arch/[^/]*/(lib|crypto)|drivers/net/(veth|dummy))[./].*ko(\.xz)?$`)
 
 // wanted matches the modules that a machine gets, besides their dependencies.
 var wanted = regexp.MustCompile(`/kernel/(net/(netfilter|ipv4|ipv6)/|drivers/net/(veth|dummy)\.ko)`)

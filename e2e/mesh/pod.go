@@ -32,7 +32,8 @@ func Pod(namespace, name string) *corev1.Pod {
 	app.ReadinessProbe = probe("/ready", Port)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, Labels: map[string]string{NameLabel: name}, Annotations: map[string]string{},
+			Namespace: namespace, Name: name, Labels: map[string]string{NameLabel: name},
+			Annotations: map[string]string{},
 		},
 		Spec: corev1.PodSpec{
 			Containers:                    []corev1.Container{app},
@@ -50,8 +51,10 @@ func Container(name string, args ...string) corev1.Container {
 		Name: name, Image: Image, ImagePullPolicy: corev1.PullNever,
 		Command: []string{"mesh"}, Args: args,
 		Env: []corev1.EnvVar{{
-			Name:      "POD_NAME",
-			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}},
+			Name: "POD_NAME",
+			ValueFrom: &corev1.EnvVarSource{
+				FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
+			},
 		}},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          unprivileged(appUser),
@@ -61,15 +64,19 @@ func Container(name string, args ...string) corev1.Container {
 // unprivileged returns the security context of a user without capabilities.
 func unprivileged(id int64) *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		RunAsUser: new(id), RunAsGroup: new(id), RunAsNonRoot: new(true), ReadOnlyRootFilesystem: new(true),
-		AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		RunAsUser: new(id), RunAsGroup: new(id), RunAsNonRoot: new(true),
+		ReadOnlyRootFilesystem:   new(true),
+		AllowPrivilegeEscalation: new(bool),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}
 }
 
 // probe returns a probe that requests a path from a port of the pod every second.
 func probe(path string, port int) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(port)}},
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path, Port: intstr.FromInt(port),
+		}},
 		PeriodSeconds: 1, TimeoutSeconds: 3, FailureThreshold: 60,
 	}
 }

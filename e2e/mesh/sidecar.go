@@ -86,23 +86,29 @@ func Inject(pod *corev1.Pod, s Sidecar) *corev1.Pod {
 // transparent returns the security context of the proxy for TPROXY, as in Istio.
 func transparent() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		RunAsUser: new(int64(0)), RunAsGroup: new(int64(ProxyID)), RunAsNonRoot: new(bool), ReadOnlyRootFilesystem: new(true),
-		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
+		RunAsUser: new(int64(0)), RunAsGroup: new(int64(ProxyID)), RunAsNonRoot: new(bool),
+		ReadOnlyRootFilesystem: new(true),
+		Capabilities: &corev1.Capabilities{
+			Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"},
+		},
 	}
 }
 
 // validation returns the init container istio-validation, with our command for the check.
 func validation(pod *corev1.Pod) corev1.Container {
 	annotation := func(key, without string) string { return cmp.Or(pod.Annotations[key], without) }
-	excluded := strings.TrimSuffix("15090,15021,"+annotation(ExcludeInboundPorts, ""), ",") + ",15020"
+	excluded := strings.TrimSuffix("15090,15021,"+annotation(ExcludeInboundPorts, ""), ",") +
+		",15020"
 	c := Container(ValidationContainer,
-		"validate", "-p", "15001", "-z", "15006", "-u", "1337", "-m", annotation(ModeAnnotation, "REDIRECT"),
+		"validate", "-p", "15001", "-z", "15006", "-u", "1337", "-m",
+		annotation(ModeAnnotation, "REDIRECT"),
 		"-i", annotation(IncludeRanges, "*"), "-x", annotation(ExcludeRanges, ""),
 		"-b", annotation(IncludeInboundPorts, "*"), "-d", excluded)
 	if ports := annotation(ExcludeOutboundPorts, ""); ports != "" {
 		c.Args = append(c.Args, "-o", ports)
 	}
-	c.Args = append(c.Args, "--log_output_level=default:info", "--run-validation", "--skip-rule-apply")
+	c.Args = append(c.Args, "--log_output_level=default:info", "--run-validation",
+		"--skip-rule-apply")
 	c.Command = []string{"rules"}
 	c.SecurityContext = unprivileged(ProxyID)
 	return c

@@ -28,7 +28,9 @@ func seen(t *testing.T, pod *corev1.Pod) *decide.Pod {
 }
 
 func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
-	settings := &decide.Settings{ProxyContainer: mesh.ProxyContainer, ValidationContainer: mesh.ValidationContainer}
+	settings := &decide.Settings{
+		ProxyContainer: mesh.ProxyContainer, ValidationContainer: mesh.ValidationContainer,
+	}
 	for _, c := range []struct {
 		name    string
 		sidecar mesh.Sidecar
@@ -36,7 +38,9 @@ func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
 	}{
 		{"by default", mesh.Sidecar{}, func(*rules.Redirect) {}},
 		{"as a native sidecar", mesh.Sidecar{Native: true}, func(*rules.Redirect) {}},
-		{"with TPROXY", mesh.Sidecar{TProxy: true}, func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }},
+		{"with TPROXY", mesh.Sidecar{TProxy: true}, func(r *rules.Redirect) {
+			r.Mode = rules.ModeTProxy
+		}},
 		{"with the proxy's environment", mesh.Sidecar{Env: map[string]string{
 			"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true",
 		}}, func(r *rules.Redirect) {
@@ -63,15 +67,20 @@ func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
 		// The default of istio-cni without an annotation.
 		want.OutboundExcludePorts = rules.Singles[uint16](15020)
 		c.change(&want)
-		if diff := cmp.Diff(rules.MustCompile(want).String(), rules.MustCompile(got).String()); diff != "" {
+		if diff := cmp.Diff(rules.MustCompile(want).String(),
+			rules.MustCompile(got).String()); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}
 }
 
 func TestAPodWithoutSidecarIsLeftAlone(t *testing.T) {
-	in := decide.Input{Attachment: decide.Attachment{Namespace: "shop", Name: "web"}, Pod: seen(t, mesh.Pod("shop", "web"))}
-	if d := decide.Decide(in, &decide.Settings{ProxyContainer: mesh.ProxyContainer}); d.Outcome != decide.Skip {
+	in := decide.Input{
+		Attachment: decide.Attachment{Namespace: "shop", Name: "web"},
+		Pod:        seen(t, mesh.Pod("shop", "web")),
+	}
+	if d := decide.Decide(in,
+		&decide.Settings{ProxyContainer: mesh.ProxyContainer}); d.Outcome != decide.Skip {
 		t.Error(d)
 	}
 }

@@ -25,7 +25,8 @@ func tarGzip(files []file, t time.Time) ([]byte, error) {
 	archive := tar.NewWriter(compressed)
 	for _, f := range files {
 		header := &tar.Header{
-			Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: t, Format: tar.FormatUSTAR,
+			Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)),
+			ModTime: t, Format: tar.FormatUSTAR,
 		}
 		if err := archive.WriteHeader(header); err != nil {
 			return nil, err

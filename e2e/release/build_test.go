@@ -45,7 +45,8 @@ func TestReleaseOfTheCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &Release{
-			Source: source, Out: filepath.Join(t.TempDir(), "out"), Version: "v0.2.0", Commit: commit, Time: at, Hub: hub, Key: key,
+			Source: source, Out: filepath.Join(t.TempDir(), "out"), Version: "v0.2.0",
+			Commit: commit, Time: at, Hub: hub, Key: key,
 			Progress: func(step string) { t.Logf("release %d: %s", i+1, step) },
 		}
 		if err := r.Build(t.Context()); err != nil {
@@ -102,7 +103,8 @@ func checkSums(t *testing.T, r *Release, names []string) {
 		t.Error(err)
 	}
 	for _, name := range names {
-		if !strings.HasPrefix(name, "SHA256SUMS") && !strings.Contains(string(sums), "  "+name+"\n") {
+		if !strings.HasPrefix(name, "SHA256SUMS") &&
+			!strings.Contains(string(sums), "  "+name+"\n") {
 			t.Errorf("%s has no checksum", name)
 		}
 	}
@@ -114,13 +116,16 @@ func checkVersion(t *testing.T, r *Release) {
 	dir := t.TempDir()
 	command(t, dir, "tar", "-xzf", filepath.Join(r.Out, r.archiveName("sluice", "amd64")))
 	got := command(t, dir, "./rules", "version")
-	if want := fmt.Sprintf("rules %s, commit %s, ", r.Version, r.Commit); !strings.HasPrefix(got, want) {
+	if want := fmt.Sprintf("rules %s, commit %s, ", r.Version, r.Commit); !strings.HasPrefix(got,
+		want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	deb := command(t, r.Out, "dpkg-deb", "--contents", "sluice-rules_0.2.0_amd64.deb")
 	for _, path := range []string{
-		"./usr/bin/rules", "./usr/share/man/man1/rules.1.gz", "./usr/share/bash-completion/completions/rules",
-		"./usr/share/zsh/vendor-completions/_rules", "./usr/share/fish/vendor_completions.d/rules.fish",
+		"./usr/bin/rules", "./usr/share/man/man1/rules.1.gz",
+		"./usr/share/bash-completion/completions/rules",
+		"./usr/share/zsh/vendor-completions/_rules",
+		"./usr/share/fish/vendor_completions.d/rules.fish",
 	} {
 		if !strings.Contains(deb, " "+path+"\n") {
 			t.Errorf("the package does not contain %s:\n%s", path, deb)
@@ -233,7 +238,8 @@ func checkChart(t *testing.T, r *Release, digest string) {
 		t.Setenv(variable, home)
 	}
 	command(t, r.Out, helm, "push", "sluice-0.2.0.tgz", "oci://"+r.Hub, "--plain-http")
-	manifest := command(t, r.Out, helm, "template", "sluice", "oci://"+r.Hub+"/sluice", "--version", "0.2.0", "--plain-http", "-n", "istio-system")
+	manifest := command(t, r.Out, helm, "template", "sluice", "oci://"+r.Hub+"/sluice", "--version",
+		"0.2.0", "--plain-http", "-n", "istio-system")
 	if want := fmt.Sprintf("image: %q", r.ref()+"@"+digest); !strings.Contains(manifest, want) {
 		t.Errorf("the chart does not contain %s:\n%s", want, manifest)
 	}

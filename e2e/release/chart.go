@@ -35,7 +35,8 @@ func (r *Release) chart(digest string) error {
 	for _, change := range []struct{ name, from, to string }{
 		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.number() + "\n"},
 		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.number() + "\n"},
-		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() + "\n"},
+		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() +
+			"\n"},
 		{"sluice/values.yaml", "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
 		{"sluice/values.yaml", "\ndigest: \"\"\n", "\ndigest: " + digest + "\n"},
 	} {
@@ -46,6 +47,8 @@ func (r *Release) chart(digest string) error {
 		all[i].content = []byte(strings.Replace(string(all[i].content), change.from, change.to, 1))
 	}
 	// Helm requires Chart.yaml before the files of subdirectories.
-	slices.SortStableFunc(all, func(a, b file) int { return strings.Count(a.name, "/") - strings.Count(b.name, "/") })
+	slices.SortStableFunc(all, func(a, b file) int {
+		return strings.Count(a.name, "/") - strings.Count(b.name, "/")
+	})
 	return r.addArchive("sluice-"+r.number()+".tgz", all)
 }

@@ -34,7 +34,9 @@ func (r *Release) documents(ctx context.Context) (documents, error) {
 		if err != nil {
 			return d, err
 		}
-		d.man = append(d.man, file{m.program + "." + m.section, 0o644, manPage(m.program, m.section, r, string(text))})
+		d.man = append(d.man, file{
+			m.program + "." + m.section, 0o644, manPage(m.program, m.section, r, string(text)),
+		})
 	}
 	for _, shell := range []string{"bash", "fish", "zsh"} {
 		script, err := r.runOutput(ctx, Rules, "completion", shell)
@@ -49,7 +51,8 @@ func (r *Release) documents(ctx context.Context) (documents, error) {
 // manPage converts a manual page from Markdown. The title of the page replaces the heading of the
 // document, and the other headings become sections.
 func manPage(program, section string, r *Release, markdown string) []byte {
-	title := fmt.Sprintf("%% %s %s %q %q %q\n\n", strings.ToUpper(program), section, r.Time.UTC().Format("January 2006"),
+	title := fmt.Sprintf("%% %s %s %q %q %q\n\n", strings.ToUpper(program), section,
+		r.Time.UTC().Format("January 2006"),
 		"Sluice "+r.number(), "Sluice manual")
 	var body strings.Builder
 	first, code := true, false

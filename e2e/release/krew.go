@@ -48,9 +48,11 @@ type krewFile struct {
 // addKrew writes the manifest for `kubectl krew install sluice`.
 func (r *Release) addKrew() error {
 	m := krewPlugin{
-		APIVersion: "krew.googlecontainertools.github.com/v1alpha2", Kind: "Plugin", Metadata: krewMetadata{Name: "sluice"},
+		APIVersion: "krew.googlecontainertools.github.com/v1alpha2", Kind: "Plugin",
+		Metadata: krewMetadata{Name: "sluice"},
 		Spec: krewSpec{
-			Version: r.Version, Homepage: Home, ShortDescription: "Trace, explain and check mesh redirection",
+			Version: r.Version, Homepage: Home,
+			ShortDescription: "Trace, explain and check mesh redirection",
 			Description: "Runs the command rules in the Sluice agent on the node of a pod: traces connections, explains what happens to a\n" +
 				"packet, checks the rules of a pod against the desired rules, and shows the state of all nodes.\n",
 			Caveats: "The user needs permission to get pods and to create pods/exec in the agent's namespace.\n",
@@ -64,7 +66,8 @@ func (r *Release) addKrew() error {
 		}
 		m.Spec.Platforms = append(m.Spec.Platforms, krewPlatform{
 			Selector: krewSelector{map[string]string{"os": "linux", "arch": arch}},
-			URI:      fmt.Sprintf("%s/releases/download/%s/%s", Home, r.Version, archive), SHA256: sum, Bin: Client,
+			URI:      fmt.Sprintf("%s/releases/download/%s/%s", Home, r.Version, archive),
+			SHA256:   sum, Bin: Client,
 			Files: []krewFile{{Client, "."}, {"LICENSE", "."}},
 		})
 	}

@@ -37,19 +37,24 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 			if err != nil {
 				return err
 			}
-			contents = append(contents, packaged{"/usr/share/man/man1/" + m.name + ".gz", file{m.name + ".gz", 0o644, compressed}})
+			contents = append(contents, packaged{
+				"/usr/share/man/man1/" + m.name + ".gz", file{m.name + ".gz", 0o644, compressed},
+			})
 		}
 	}
 	places := map[string]string{
-		"rules.bash": "/usr/share/bash-completion/completions/rules", "_rules": "/usr/share/zsh/vendor-completions/_rules",
+		"rules.bash": "/usr/share/bash-completion/completions/rules",
+		"_rules":     "/usr/share/zsh/vendor-completions/_rules",
 		"rules.fish": "/usr/share/fish/vendor_completions.d/rules.fish",
 	}
 	for _, c := range docs.completions {
 		contents = append(contents, packaged{places[c.name], c})
 	}
 	info := &nfpm.Info{
-		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.number(), Release: "1", Section: "net", Priority: "optional",
-		Maintainer: "The Sluice authors <maintainers@sluice-mesh.github.io>", Vendor: "Sluice", Homepage: Home, License: "Apache-2.0",
+		Name: "sluice-rules", Arch: arch, Platform: "linux", Version: r.number(), Release: "1",
+		Section: "net", Priority: "optional",
+		Maintainer: "The Sluice authors <maintainers@sluice-mesh.github.io>", Vendor: "Sluice",
+		Homepage: Home, License: "Apache-2.0",
 		Description: "Program, check, explain and compare the traffic redirection of Istio sidecars",
 		MTime:       r.Time, DisableGlobbing: true,
 	}
@@ -61,7 +66,9 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		}
 		info.Contents = append(info.Contents, &files.Content{
 			Source: path, Destination: c.to,
-			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: os.FileMode(c.mode), MTime: r.Time},
+			FileInfo: &files.ContentFileInfo{
+				Owner: "root", Group: "root", Mode: os.FileMode(c.mode), MTime: r.Time,
+			},
 		})
 	}
 	for _, p := range []struct {
@@ -80,7 +87,8 @@ func (r *Release) addPackages(arch string, program, license []byte, docs documen
 		if err := p.packager.Package(prepared, &out); err != nil {
 			return fmt.Errorf("%s package for %s: %w", p.format, arch, err)
 		}
-		if err := r.add(fmt.Sprintf("sluice-rules_%s_%s.%s", r.number(), arch, p.format), out.Bytes()); err != nil {
+		if err := r.add(fmt.Sprintf("sluice-rules_%s_%s.%s", r.number(), arch, p.format),
+			out.Bytes()); err != nil {
 			return err
 		}
 	}

@@ -18,14 +18,16 @@ func (r *Release) programs(ctx context.Context, arch string) (built map[string][
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	args := []string{
-		"build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -X main.version=" + r.Version, "-o", dir + "/",
+		"build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w -X main.version=" + r.Version,
+		"-o", dir + "/",
 	}
 	for _, name := range []string{Agent, Plugin, Rules, Client} {
 		args = append(args, packages[name])
 	}
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = r.Source
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=",
+		"GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
 	if out, err := c.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build for %s: %w\n%s", arch, err, bytes.TrimSpace(out))
 	}

@@ -47,13 +47,17 @@ type runDetails struct {
 func (r *Release) addProvenance(digest string) error {
 	s := statement{
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",
-		Subject: []subject{{r.ref(), map[string]string{"sha256": strings.TrimPrefix(digest, "sha256:")}}},
+		Subject: []subject{{
+			r.ref(), map[string]string{"sha256": strings.TrimPrefix(digest, "sha256:")},
+		}},
 		Predicate: provenance{
 			BuildDefinition: buildDefinition{
-				BuildType:            Home + "/blob/main/e2e/release/README.md",
-				ExternalParameters:   map[string]string{"version": r.Version, "hub": r.Hub},
-				InternalParameters:   map[string]string{"go": runtime.Version()},
-				ResolvedDependencies: []dependency{{"git+" + Home + "@" + r.Commit, map[string]string{"gitCommit": r.Commit}}},
+				BuildType:          Home + "/blob/main/e2e/release/README.md",
+				ExternalParameters: map[string]string{"version": r.Version, "hub": r.Hub},
+				InternalParameters: map[string]string{"go": runtime.Version()},
+				ResolvedDependencies: []dependency{{
+					"git+" + Home + "@" + r.Commit, map[string]string{"gitCommit": r.Commit},
+				}},
 			},
 			RunDetails: runDetails{
 				Builder:  map[string]string{"id": Home + "/blob/main/Makefile#release"},

@@ -35,7 +35,8 @@ const (
 
 // packages contains the directories of the programs.
 var packages = map[string]string{
-	Agent: "./install/cmd/sluice-node", Plugin: "./plugin/cmd/sluice-cni", Rules: "./rules/cmd/rules",
+	Agent: "./install/cmd/sluice-node", Plugin: "./plugin/cmd/sluice-cni",
+	Rules:  "./rules/cmd/rules",
 	Client: "./install/cmd/kubectl-sluice",
 }
 
@@ -66,7 +67,8 @@ type artifact struct {
 }
 
 // version is a semantic version without build metadata, which OCI tags do not allow.
-var version = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z][0-9A-Za-z.-]*)?$`)
+var version = regexp.MustCompile(
+	`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z][0-9A-Za-z.-]*)?$`)
 
 // number is the version without the prefix v.
 func (r *Release) number() string { return strings.TrimPrefix(r.Version, "v") }
@@ -77,10 +79,12 @@ func (r *Release) ref() string { return r.Hub + "/sluice:" + r.number() }
 func (r *Release) validate() error {
 	var errs []error
 	if !version.MatchString(r.Version) {
-		errs = append(errs, fmt.Errorf("version %q: must be v and a semantic version without build metadata, such as v0.2.0", r.Version))
+		errs = append(errs,
+			fmt.Errorf("version %q: must be v and a semantic version without build metadata, such as v0.2.0", r.Version))
 	}
 	if r.Hub == "" || strings.ContainsAny(r.Hub, " @") {
-		errs = append(errs, fmt.Errorf("hub %q: must be a registry and a path, such as ghcr.io/sluice-mesh", r.Hub))
+		errs = append(errs,
+			fmt.Errorf("hub %q: must be a registry and a path, such as ghcr.io/sluice-mesh", r.Hub))
 	}
 	if entries, err := os.ReadDir(r.Out); err == nil && len(entries) > 0 {
 		errs = append(errs, fmt.Errorf("output directory %s: must be empty", r.Out))
@@ -169,7 +173,8 @@ func (r *Release) archives(arch string, programs map[string][]byte, docs documen
 		return err
 	}
 	// krew's tooling expects one archive for each plugin.
-	if err := r.addArchive(r.archiveName(Client, arch), []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}); err != nil {
+	if err := r.addArchive(r.archiveName(Client,
+		arch), []file{{"LICENSE", 0o644, license}, {Client, 0o755, programs[Client]}}); err != nil {
 		return err
 	}
 	return r.addPackages(arch, programs[Rules], license, docs)
@@ -194,11 +199,14 @@ func (r *Release) image(programs map[string]map[string][]byte) (string, error) {
 	spec.Labels["org.opencontainers.image.created"] = r.Time.UTC().Format(time.RFC3339)
 	for _, arch := range Architectures {
 		built := programs[arch]
-		spec.Platforms = append(spec.Platforms, image.Platform{Architecture: arch, Root: fstest.MapFS{
-			"usr/local/bin/" + Agent: {Data: built[Agent]},
-			"usr/local/bin/" + Rules: {Data: built[Rules]},
-			"opt/cni/bin/" + Plugin:  {Data: built[Plugin]},
-		}})
+		spec.Platforms = append(spec.Platforms, image.Platform{
+			Architecture: arch,
+			Root: fstest.MapFS{
+				"usr/local/bin/" + Agent: {Data: built[Agent]},
+				"usr/local/bin/" + Rules: {Data: built[Rules]},
+				"opt/cni/bin/" + Plugin:  {Data: built[Plugin]},
+			},
+		})
 	}
 	var out bytes.Buffer
 	report, err := image.Write(&out, spec)
@@ -224,7 +232,9 @@ func (r *Release) finish(digest string) error {
 		}
 	}
 	var sums strings.Builder
-	for _, a := range slices.SortedFunc(slices.Values(r.artifacts), func(a, b artifact) int { return strings.Compare(a.name, b.name) }) {
+	for _, a := range slices.SortedFunc(slices.Values(r.artifacts), func(a, b artifact) int {
+		return strings.Compare(a.name, b.name)
+	}) {
 		fmt.Fprintf(&sums, "%s  %s\n", a.sha256, a.name)
 	}
 	if err := r.add("SHA256SUMS", []byte(sums.String())); err != nil {

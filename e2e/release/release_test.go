@@ -31,7 +31,8 @@ import (
 func newRelease(t *testing.T) *Release {
 	t.Helper()
 	return &Release{
-		Source: "../..", Out: t.TempDir(), Version: "v0.2.0", Commit: strings.Repeat("a", 40), Hub: "registry.example/mesh",
+		Source: "../..", Out: t.TempDir(), Version: "v0.2.0", Commit: strings.Repeat("a", 40),
+		Hub:  "registry.example/mesh",
 		Time: time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC),
 	}
 }
@@ -85,7 +86,10 @@ func TestInvalidFieldsAreRejectedTogether(t *testing.T) {
 	}
 	for _, v := range []string{"0.2.0", "v0.2", "v01.2.3", "v1.2.3+build", "", "v1.2.3 "} {
 		err := (&Release{Version: v, Out: full, Source: "."}).Build(context.Background())
-		for _, want := range []string{"version \"" + v + "\": must be v and a semantic version", "hub \"\": must be", full + ": must be empty"} {
+		for _, want := range []string{
+			"version \"" + v + "\": must be v and a semantic version", "hub \"\": must be",
+			full + ": must be empty",
+		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("version %q: %v does not contain %s", v, err, want)
 			}
@@ -106,7 +110,9 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 	}
 	files := unpack(t, r.read(t, "sluice-0.2.0.tgz"), r.Time)
 	var chart, values map[string]any
-	for name, into := range map[string]*map[string]any{"sluice/Chart.yaml": &chart, "sluice/values.yaml": &values} {
+	for name, into := range map[string]*map[string]any{
+		"sluice/Chart.yaml": &chart, "sluice/values.yaml": &values,
+	} {
 		if err := yaml.Unmarshal([]byte(files[name]), into); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +120,8 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 	if chart["version"] != "0.2.0" || chart["appVersion"] != "0.2.0" || values["digest"] != digest {
 		t.Errorf("%v %v", chart, values["digest"])
 	}
-	if hub := values["global"].(map[string]any)["hub"]; hub != r.Hub || !strings.Contains(files["sluice/Chart.yaml"], "image: "+r.ref()+"\n") {
+	if hub := values["global"].(map[string]any)["hub"]; hub != r.Hub ||
+		!strings.Contains(files["sluice/Chart.yaml"], "image: "+r.ref()+"\n") {
 		t.Errorf("hub %v, %s", hub, files["sluice/Chart.yaml"])
 	}
 	if files["sluice/templates/daemonset.yaml"] == "" || files["sluice/.helmignore"] == "" {
@@ -130,7 +137,8 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 func TestKrewManifestNamesTheArchives(t *testing.T) {
 	r := newRelease(t)
 	for _, arch := range Architectures {
-		if err := r.addArchive(r.archiveName(Client, arch), []file{{Client, 0o755, []byte(arch)}, {"LICENSE", 0o644, nil}}); err != nil {
+		if err := r.addArchive(r.archiveName(Client,
+			arch), []file{{Client, 0o755, []byte(arch)}, {"LICENSE", 0o644, nil}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -141,7 +149,8 @@ func TestKrewManifestNamesTheArchives(t *testing.T) {
 	if err := yaml.UnmarshalStrict(r.read(t, "sluice.yaml"), &m); err != nil {
 		t.Fatal(err)
 	}
-	if m.Kind != "Plugin" || m.Spec.Version != "v0.2.0" || len(m.Spec.Platforms) != len(Architectures) {
+	if m.Kind != "Plugin" || m.Spec.Version != "v0.2.0" ||
+		len(m.Spec.Platforms) != len(Architectures) {
 		t.Fatalf("%+v", m)
 	}
 	for _, p := range m.Spec.Platforms {
@@ -185,13 +194,15 @@ func TestSignatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := verifier.VerifySignature(strings.NewReader(decoded(t, text)), bytes.NewReader(sums)); err != nil {
+	if err := verifier.VerifySignature(strings.NewReader(decoded(t, text)),
+		bytes.NewReader(sums)); err != nil {
 		t.Error(err)
 	}
 	changed := slices.Clone(sums)
 	changed[0] ^= 1
 	for _, err := range []error{
-		Verify(&key.PublicKey, changed, text), Verify(&newKey(t).PublicKey, sums, text), Verify(&key.PublicKey, sums, "!"),
+		Verify(&key.PublicKey, changed, text), Verify(&newKey(t).PublicKey, sums, text),
+		Verify(&key.PublicKey, sums, "!"),
 	} {
 		if err == nil {
 			t.Error("a wrong signature is valid")
@@ -217,7 +228,8 @@ func TestSignatures(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	password := []byte("secret")
-	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), cryptoutils.StaticPasswordFunc(password))
+	private, public, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(),
+		cryptoutils.StaticPasswordFunc(password))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +237,8 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := cryptoutils.UnmarshalPEMToPublicKey(public); err != nil || !key.PublicKey.Equal(want) {
+	if want, err := cryptoutils.UnmarshalPEMToPublicKey(public); err != nil ||
+		!key.PublicKey.Equal(want) {
 		t.Errorf("%v: another key", err)
 	}
 	rsa, _, err := cryptoutils.GeneratePEMEncodedRSAKeyPair(2048, nil)
@@ -233,7 +246,8 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for why, got := range map[string]error{
-		"wrong password": second(ParseKey(private, []byte("wrong"))), "no key": second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
+		"wrong password": second(ParseKey(private, []byte("wrong"))),
+		"no key":         second(ParseKey([]byte("x"), nil)), "RSA": second(ParseKey(rsa, nil)),
 	} {
 		if got == nil || !strings.HasPrefix(got.Error(), "private key: ") {
 			t.Errorf("%s: %v", why, got)
@@ -254,7 +268,8 @@ func second[T any](_ T, err error) error { return err }
 
 func TestProvenanceNamesEachArtifact(t *testing.T) {
 	r := newRelease(t)
-	if err := errors.Join(r.add("a", []byte("a")), r.add("b", []byte("b")), r.addProvenance("sha256:"+strings.Repeat("3", 64))); err != nil {
+	if err := errors.Join(r.add("a", []byte("a")), r.add("b", []byte("b")),
+		r.addProvenance("sha256:"+strings.Repeat("3", 64))); err != nil {
 		t.Fatal(err)
 	}
 	var s statement
@@ -265,14 +280,16 @@ func TestProvenanceNamesEachArtifact(t *testing.T) {
 	for _, subject := range s.Subject {
 		names = append(names, subject.Name)
 	}
-	if !slices.Equal(names, []string{r.ref(), "a", "b"}) || s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != r.Commit {
+	if !slices.Equal(names, []string{r.ref(), "a", "b"}) ||
+		s.Predicate.BuildDefinition.ResolvedDependencies[0].Digest["gitCommit"] != r.Commit {
 		t.Errorf("%v %+v", names, s)
 	}
 }
 
 func TestSBOMListsTheModules(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "release")
-	if out, err := exec.Command("go", "build", "-o", path, "./cmd/release").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path,
+		"./cmd/release").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	program, err := os.ReadFile(path)
@@ -291,7 +308,10 @@ func TestSBOMListsTheModules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"stdlib"`, "github.com/google/go-containerregistry", "pkg:golang/sigs.k8s.io/yaml@", `"2026-11-01T12:00:00Z"`} {
+	for _, want := range []string{
+		`"stdlib"`, "github.com/google/go-containerregistry", "pkg:golang/sigs.k8s.io/yaml@",
+		`"2026-11-01T12:00:00Z"`,
+	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s", want)
 		}
@@ -303,11 +323,15 @@ func TestSBOMListsTheModules(t *testing.T) {
 
 func TestManPage(t *testing.T) {
 	r := newRelease(t)
-	page := string(manPage("rules", "1", r, "# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n```\n# comment of a shell\n```\n"))
+	page := string(manPage("rules", "1", r,
+		"# rules\n\n## Name\n\n`rules` - text, see [diff](diff/README.md) and [home](https://a.b)\n\n```\n# comment of a shell\n```\n"))
 	if strings.Contains(page, "README") {
 		t.Errorf("a link to a file:\n%s", page)
 	}
-	for _, want := range []string{"see diff and", "https://a.b", ".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name", "# comment of a shell"} {
+	for _, want := range []string{
+		"see diff and", "https://a.b", ".TH RULES 1 \"November 2026\" \"Sluice 0.2.0\"", ".SH Name",
+		"# comment of a shell",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in:\n%s", want, page)
 		}
@@ -321,13 +345,20 @@ func TestPackages(t *testing.T) {
 	for i := range all {
 		r := newRelease(t)
 		docs := documents{
-			man:         []file{{"rules.1", 0o644, []byte(".TH")}, {"sluice-cni.8", 0o644, []byte(".TH")}},
-			completions: []file{{"_rules", 0o644, []byte("zsh")}, {"rules.bash", 0o644, []byte("bash")}, {"rules.fish", 0o644, []byte("fish")}},
+			man: []file{
+				{"rules.1", 0o644, []byte(".TH")}, {"sluice-cni.8", 0o644, []byte(".TH")},
+			},
+			completions: []file{
+				{"_rules", 0o644, []byte("zsh")},
+				{"rules.bash", 0o644, []byte("bash")},
+				{"rules.fish", 0o644, []byte("fish")},
+			},
 		}
 		if err := r.addPackages("arm64", []byte("program"), []byte("license"), docs); err != nil {
 			t.Fatal(err)
 		}
-		all[i] = append(r.read(t, "sluice-rules_0.2.0_arm64.deb"), r.read(t, "sluice-rules_0.2.0_arm64.rpm")...)
+		all[i] = append(r.read(t, "sluice-rules_0.2.0_arm64.deb"),
+			r.read(t, "sluice-rules_0.2.0_arm64.rpm")...)
 	}
 	if !bytes.Equal(all[0], all[1]) {
 		t.Error("two packages of the same files differ")

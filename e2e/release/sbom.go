@@ -23,31 +23,43 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 	sum := sha256.Sum256(program)
 	fileName := fmt.Sprintf("%s_%s_linux_%s.spdx.json", name, r.number(), arch)
 	main := &spdx.Package{
-		PackageName: name, PackageSPDXIdentifier: "Program", PackageVersion: r.Version, PackageDownloadLocation: "git+" + Home + "@" + r.Commit,
-		PackageChecksums:       []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:])}},
+		PackageName: name, PackageSPDXIdentifier: "Program", PackageVersion: r.Version,
+		PackageDownloadLocation: "git+" + Home + "@" + r.Commit,
+		PackageChecksums: []common.Checksum{{
+			Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:]),
+		}},
 		PackageHomePage:        Home,
 		PackageSupplier:        &common.Supplier{Supplier: "Sluice", SupplierType: "Organization"},
-		PackageLicenseDeclared: "Apache-2.0", PackageLicenseConcluded: "NOASSERTION", PackageCopyrightText: "NOASSERTION",
+		PackageLicenseDeclared: "Apache-2.0", PackageLicenseConcluded: "NOASSERTION",
+		PackageCopyrightText: "NOASSERTION",
 	}
 	document := &spdx.Document{
-		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: fileName,
-		DocumentNamespace: fmt.Sprintf("%s/releases/download/%s/%s#%x", Home, r.Version, fileName, sum[:8]),
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT",
+		DocumentName: fileName,
+		DocumentNamespace: fmt.Sprintf("%s/releases/download/%s/%s#%x", Home, r.Version, fileName,
+			sum[:8]),
 		CreationInfo: &spdx.CreationInfo{
-			Creators: []common.Creator{{Creator: "sluice-release", CreatorType: "Tool"}}, Created: r.Time.UTC().Format(time.RFC3339),
+			Creators: []common.Creator{{Creator: "sluice-release", CreatorType: "Tool"}},
+			Created:  r.Time.UTC().Format(time.RFC3339),
 		},
-		Packages:      []*spdx.Package{main},
-		Relationships: []*spdx.Relationship{relation("DOCUMENT", common.TypeRelationshipDescribe, "Program")},
+		Packages: []*spdx.Package{main},
+		Relationships: []*spdx.Relationship{relation("DOCUMENT", common.TypeRelationshipDescribe,
+			"Program")},
 	}
 	add := func(module, moduleVersion string) {
 		id := common.ElementID(fmt.Sprintf("Module-%d", len(document.Packages)))
 		document.Packages = append(document.Packages, &spdx.Package{
-			PackageName: module, PackageSPDXIdentifier: id, PackageVersion: moduleVersion, PackageDownloadLocation: "NOASSERTION",
-			PackageLicenseDeclared: "NOASSERTION", PackageLicenseConcluded: "NOASSERTION", PackageCopyrightText: "NOASSERTION",
+			PackageName: module, PackageSPDXIdentifier: id, PackageVersion: moduleVersion,
+			PackageDownloadLocation: "NOASSERTION",
+			PackageLicenseDeclared:  "NOASSERTION", PackageLicenseConcluded: "NOASSERTION",
+			PackageCopyrightText: "NOASSERTION",
 			PackageExternalReferences: []*spdx.PackageExternalReference{{
-				Category: common.CategoryPackageManager, RefType: "purl", Locator: packageURL(module, moduleVersion),
+				Category: common.CategoryPackageManager, RefType: "purl",
+				Locator: packageURL(module, moduleVersion),
 			}},
 		})
-		document.Relationships = append(document.Relationships, relation("Program", common.TypeRelationshipDependsOn, id))
+		document.Relationships = append(document.Relationships,
+			relation("Program", common.TypeRelationshipDependsOn, id))
 	}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -65,7 +77,8 @@ func (r *Release) addSBOM(name, arch string, program []byte) error {
 
 func relation(from common.ElementID, kind string, to common.ElementID) *spdx.Relationship {
 	return &spdx.Relationship{
-		RefA: common.DocElementID{ElementRefID: from}, Relationship: kind, RefB: common.DocElementID{ElementRefID: to},
+		RefA: common.DocElementID{ElementRefID: from}, Relationship: kind,
+		RefB: common.DocElementID{ElementRefID: to},
 	}
 }
 

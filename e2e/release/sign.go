@@ -84,9 +84,11 @@ func newImageSignature(key *ecdsa.PrivateKey, ref, digest string) (v1.Image, err
 	if err != nil {
 		return nil, err
 	}
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		types.OCIConfigJSON)
 	return mutate.Append(base, mutate.Addendum{
-		Layer: static.NewLayer(text, signatureType), Annotations: map[string]string{signatureAnnotation: signature},
+		Layer:       static.NewLayer(text, signatureType),
+		Annotations: map[string]string{signatureAnnotation: signature},
 	})
 }
 

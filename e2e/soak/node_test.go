@@ -58,7 +58,10 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "soak") // the paths of sockets must be short
 	check(t, err)
-	n := &node{t: t, dir: dir, api: apiservertest.StartForAgent(t), client: http.Client{Timeout: 10 * time.Second}}
+	n := &node{
+		t: t, dir: dir, api: apiservertest.StartForAgent(t),
+		client: http.Client{Timeout: 10 * time.Second},
+	}
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	for _, d := range []string{"conf", "bin", "primary", "run", "state", "image", "cache"} {
 		check(t, os.Mkdir(n.path(d), 0o755))
@@ -71,9 +74,10 @@ func newNode(t testing.TB) *node {
 	check(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
 	check(t, os.MkdirAll(accountDir, 0o755))
 	n.api.ProjectInto(accountDir)
-	n.plugin = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")}, n.path("cache"), &invoke.DefaultExec{
-		RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs the plugin's messages
-	})
+	n.plugin = libcni.NewCNIConfigWithCacheDir([]string{n.path("bin"), n.path("primary")},
+		n.path("cache"), &invoke.DefaultExec{
+			RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs the plugin's messages
+		})
 	program, err := filepath.Abs(filepath.Join(bin, "sluice-node"))
 	check(t, err)
 	n.start(program)
@@ -91,11 +95,16 @@ func (n *node) start(program string) {
 	n.metrics = "http://127.0.0.1:" + metrics + "/metrics"
 	n.agent = exec.Command("unshare", "--mount", "--propagation", "slave", program, "run")
 	n.agent.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port,
-		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + apiservertest.Namespace,
-		"MOUNTED_CNI_NET_DIR=" + n.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + n.path("bin"), "SLUICE_MOUNTED_CACHE_DIR=" + n.path("cache"),
-		"SLUICE_HOST_NETNS_DIR=" + netnsDir, "SLUICE_MOUNTED_NETNS_DIR=" + netnsDir, "SLUICE_SEARCH_PROC=false",
-		"SLUICE_SOURCE_DIR=" + n.path("image"), "CNI_AGENT_RUN_DIR=" + n.path("run"), "SLUICE_STATE_DIR=" + n.path("state"),
+		"PATH=" + os.Getenv("PATH"), "KUBERNETES_SERVICE_HOST=" + host,
+		"KUBERNETES_SERVICE_PORT=" + port,
+		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
+		"POD_NAMESPACE=" + apiservertest.Namespace,
+		"MOUNTED_CNI_NET_DIR=" + n.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + n.path("bin"),
+		"SLUICE_MOUNTED_CACHE_DIR=" + n.path("cache"),
+		"SLUICE_HOST_NETNS_DIR=" + netnsDir, "SLUICE_MOUNTED_NETNS_DIR=" + netnsDir,
+		"SLUICE_SEARCH_PROC=false",
+		"SLUICE_SOURCE_DIR=" + n.path("image"), "CNI_AGENT_RUN_DIR=" + n.path("run"),
+		"SLUICE_STATE_DIR=" + n.path("state"),
 		"SLUICE_HEALTH_PORT=" + health, "MONITORING_PORT=" + metrics,
 	}
 	n.agent.Stdout, n.agent.Stderr = &n.log, &n.log

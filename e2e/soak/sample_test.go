@@ -66,7 +66,9 @@ func (n *node) status(field string) (float64, error) {
 	return 0, fmt.Errorf("%s does not say %s", n.proc("status"), field)
 }
 
-func (n *node) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", n.agent.Process.Pid, name) }
+func (n *node) proc(name string) string {
+	return fmt.Sprintf("/proc/%d/%s", n.agent.Process.Pid, name)
+}
 
 func (n *node) descriptors() (float64, error) {
 	entries, err := os.ReadDir(n.proc("fd"))
@@ -78,7 +80,8 @@ func (n *node) namespaces() (float64, error) {
 	count := 0
 	for _, link := range links {
 		// The descriptor may have been closed meanwhile.
-		if to, err := os.Readlink(link); err == nil && (strings.HasPrefix(to, "net:[") || strings.HasPrefix(to, netnsDir)) {
+		if to, err := os.Readlink(link); err == nil && (strings.HasPrefix(to, "net:[") ||
+			strings.HasPrefix(to, netnsDir)) {
 			count++
 		}
 	}
@@ -108,7 +111,9 @@ func (n *node) files() (float64, error) {
 
 func (n *node) written() (names []string, err error) {
 	for _, dir := range []string{"run", "state", "conf", "bin"} {
-		err = errors.Join(err, filepath.WalkDir(n.path(dir), func(path string, entry fs.DirEntry, err error) error {
+		err = errors.Join(err, filepath.WalkDir(n.path(dir), func(
+			path string, entry fs.DirEntry, err error,
+		) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil // removed meanwhile
 			}

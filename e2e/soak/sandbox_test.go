@@ -58,7 +58,9 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 	}
 	if err == nil {
 		n.api.Put(strings.NewReplacer("NAME", s.name(), "UID", s.uid()).Replace(pod))
-		err = n.plugins(s, func(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+		err = n.plugins(s, func(
+			ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
+		) error {
 			_, err := n.plugin.AddNetworkList(ctx, list, rt)
 			return err
 		})
@@ -72,7 +74,9 @@ func (n *node) newSandbox(number int, pod string) (*sandbox, error) {
 // connect creates an interface with the address and the default route, and listens. The other end
 // of the interface has no peer: packets that are not captured are lost.
 func (s *sandbox) connect() error {
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer"}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "peer",
+	}); err != nil {
 		return err
 	}
 	var eth0 netlink.Link
@@ -91,7 +95,9 @@ func (s *sandbox) connect() error {
 		return err
 	}
 	everywhere := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
-	err := netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: everywhere, Scope: netlink.SCOPE_LINK})
+	err := netlink.RouteAdd(&netlink.Route{
+		LinkIndex: eth0.Attrs().Index, Dst: everywhere, Scope: netlink.SCOPE_LINK,
+	})
 	if err != nil {
 		return err
 	}
@@ -115,7 +121,9 @@ func (s *sandbox) uid() string  { return "uid-" + s.id[len(s.id)-8:] }
 func (s *sandbox) path() string { return filepath.Join(netnsDir, "cni-"+s.id[len(s.id)-8:]) }
 
 // plugins runs the plugins of the currently installed list.
-func (n *node) plugins(s *sandbox, do func(context.Context, *libcni.NetworkConfigList, *libcni.RuntimeConf) error) error {
+func (n *node) plugins(
+	s *sandbox, do func(context.Context, *libcni.NetworkConfigList, *libcni.RuntimeConf) error,
+) error {
 	list, err := libcni.ConfListFromFile(n.path(conflist))
 	if err != nil {
 		return err
@@ -139,14 +147,17 @@ func (n *node) remove(s *sandbox) error {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	s.gone = true
-	err := n.plugins(s, func(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
+	err := n.plugins(s, func(
+		ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
+	) error {
 		return n.plugin.DelNetworkList(ctx, list, rt)
 	})
 	if err != nil {
 		err = fmt.Errorf("DEL of %s: %w", s.name(), err)
 	}
 	n.api.DeletePod("shop", s.name())
-	return errors.Join(err, s.listener.Close(), unix.Unmount(s.path(), unix.MNT_DETACH), os.Remove(s.path()), s.ns.Close())
+	return errors.Join(err, s.listener.Close(), unix.Unmount(s.path(), unix.MNT_DETACH),
+		os.Remove(s.path()), s.ns.Close())
 }
 
 // captured opens a connection to elsewhere, which must reach the proxy. It returns false if the
@@ -168,7 +179,8 @@ func (s *sandbox) captured() (bool, error) {
 		return c.Close()
 	})
 	if err != nil || s.accepted.Load() == before {
-		return true, fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), elsewhere, err)
+		return true, fmt.Errorf("%s: a connection to %s was not captured: %w", s.name(), elsewhere,
+			err)
 	}
 	return true, nil
 }
@@ -195,5 +207,6 @@ func (s *sandbox) drift() (took time.Duration, done bool, err error) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return 0, false, fmt.Errorf("%s: rules that were removed are not back after %s", s.name(), patience)
+	return 0, false, fmt.Errorf("%s: rules that were removed are not back after %s", s.name(),
+		patience)
 }

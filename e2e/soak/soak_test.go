@@ -44,7 +44,9 @@ func planned(t *testing.T) plan {
 		p.live = 250
 	}
 	p.sandboxes = max(200, int(5000*p.duration/time.Hour))
-	for name, to := range map[string]*int{"SLUICE_SOAK_SANDBOXES": &p.sandboxes, "SLUICE_SOAK_LIVE": &p.live} {
+	for name, to := range map[string]*int{
+		"SLUICE_SOAK_SANDBOXES": &p.sandboxes, "SLUICE_SOAK_LIVE": &p.live,
+	} {
 		if text := os.Getenv(name); text != "" {
 			var err error
 			if *to, err = strconv.Atoi(text); err != nil || *to < 1 {
@@ -72,7 +74,8 @@ type run struct {
 // that nothing of the sandboxes is left.
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
-	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata", "sidecar.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
+		"sidecar.yaml"))
 	check(t, err)
 	r := &run{plan: planned(t), pod: strings.NewReplacer(
 		"name: orders-6d5f8c7b9-x2k4n", "name: NAME", "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9", "UID",
@@ -104,7 +107,8 @@ func TestSoak(t *testing.T) {
 	each(drifts, "drift", func(int) error { return r.drift() })
 	each(samples, "samples", func(i int) error {
 		if i%(samples/6) == 0 {
-			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(), r.count(), len(r.repaired()))
+			t.Logf("%5.0f s: %d connections, %d repairs", time.Since(begin).Seconds(), r.count(),
+				len(r.repaired()))
 		}
 		for j := range quantities {
 			if err := quantities[j].sample(begin); err != nil {
@@ -119,19 +123,22 @@ func TestSoak(t *testing.T) {
 	}
 
 	result := report.Soak{
-		Machine: bench.Machine(), Duration: r.duration, Sandboxes: r.sandboxes, Live: r.live, Connections: r.count(),
-		Repairs: report.Summarise(r.repaired()), LongestRepair: slices.Max(r.repaired()),
+		Machine: bench.Machine(), Duration: r.duration, Sandboxes: r.sandboxes, Live: r.live,
+		Connections: r.count(),
+		Repairs:     report.Summarise(r.repaired()), LongestRepair: slices.Max(r.repaired()),
 	}
 	for _, q := range quantities {
 		second, last := q.Quarters()
 		t.Logf("%-34s %8.1f %8.1f %s", q.Name, second, last, q.Unit)
 		if !q.Flat() {
-			t.Errorf("%s: %.1f in the second quarter, %.1f in the last: may grow by %.1f", q.Name, second, last, q.Growth)
+			t.Errorf("%s: %.1f in the second quarter, %.1f in the last: may grow by %.1f", q.Name,
+				second, last, q.Growth)
 		}
 		result.Series = append(result.Series, q.Series)
 	}
 	t.Logf("%d connections, all captured; %d repairs, %.0f ms in the median, %.0f ms at most",
-		result.Connections, result.Repairs.Samples, 1e3*result.Repairs.Median, 1e3*result.LongestRepair)
+		result.Connections, result.Repairs.Samples, 1e3*result.Repairs.Median,
+		1e3*result.LongestRepair)
 	for len(r.there) > 0 {
 		check(t, r.remove(r.take()))
 	}
@@ -143,7 +150,8 @@ func TestSoak(t *testing.T) {
 		open, err := r.namespaces()
 		// The plugin's log is a new file.
 		if err == nil && (len(files) > len(before)+1 || open > 1) {
-			err = fmt.Errorf("%d namespaces, and the files %v; before the sandboxes %v", int(open), files, before)
+			err = fmt.Errorf("%d namespaces, and the files %v; before the sandboxes %v", int(open),
+				files, before)
 		}
 		return err
 	})

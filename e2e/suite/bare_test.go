@@ -18,7 +18,10 @@ import (
 var bare = part{name: "before the installation", bare: true, proofs: []proof{
 	{"a sidecar carries nothing, and that counts as a failure", provesThatABypassIsSeen},
 	{"a hundred pods start at once without the plugin, for comparison", provesPlainCrowd},
-	{"the validation of a pod fails with 126, and once the chart is installed the pod is repaired in place", provesRepair},
+	{
+		"the validation of a pod fails with 126, and once the chart is installed the pod is repaired in place",
+		provesRepair,
+	},
 }}
 
 func provesThatABypassIsSeen(t *testing.T, w *world) {
@@ -29,7 +32,8 @@ func provesThatABypassIsSeen(t *testing.T, w *world) {
 	if err := r.Check(path.Captured("b")); err == nil {
 		t.Errorf("a request that no proxy carried counts as captured: %+v", r)
 	}
-	if _, err := w.exec(t.Context(), pods[0], mesh.AppContainer, "mesh", "get", "-captured", url(four.String(), mesh.Port)); err == nil {
+	if _, err := w.exec(t.Context(), pods[0], mesh.AppContainer, "mesh", "get", "-captured",
+		url(four.String(), mesh.Port)); err == nil {
 		t.Error("mesh get -captured succeeds without the plugin")
 	}
 }
@@ -51,7 +55,8 @@ func provesRepair(t *testing.T, w *world) {
 	w.mustInstall(t)
 	begin := time.Now()
 	pods := []*corev1.Pod{w.ready(t, a), w.ready(t, b)}
-	t.Logf("repaired and ready %s after the installation", time.Since(begin).Round(time.Millisecond))
+	t.Logf("repaired and ready %s after the installation",
+		time.Since(begin).Round(time.Millisecond))
 	w.mustCapture(t, pods[0], pods[1])
 	if w.mustSandbox(t, a) != sandbox {
 		t.Error("the pod has another sandbox: it was not repaired in place")
@@ -69,7 +74,8 @@ func failed(pod *corev1.Pod, container string, code int32) error {
 				return nil
 			}
 			if s.Terminated != nil {
-				return fmt.Errorf("%s ended with %d: %s", container, s.Terminated.ExitCode, strings.TrimSpace(s.Terminated.Message))
+				return fmt.Errorf("%s ended with %d: %s", container, s.Terminated.ExitCode,
+					strings.TrimSpace(s.Terminated.Message))
 			}
 		}
 	}

@@ -35,9 +35,11 @@ func (w *world) helm(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := exec.CommandContext(ctx, program, append(args, "--kubeconfig", w.Kubeconfig(), "-n", agentNamespace)...)
+	c := exec.CommandContext(ctx, program,
+		append(args, "--kubeconfig", w.Kubeconfig(), "-n", agentNamespace)...)
 	home := filepath.Join(os.TempDir(), "sluice-helm")
-	c.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	c.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home,
+		"HELM_DATA_HOME="+home)
 	out, err := c.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, out)
@@ -79,7 +81,8 @@ func (w *world) mustUninstall(t *testing.T) {
 		return
 	}
 	begin := time.Now()
-	if _, err := w.helm(t.Context(), "uninstall", release, "--wait", "--timeout", installTime.String()); err != nil {
+	if _, err := w.helm(t.Context(), "uninstall", release, "--wait", "--timeout",
+		installTime.String()); err != nil {
 		t.Fatal(err)
 	}
 	w.installed = false
@@ -94,8 +97,10 @@ func (w *world) agentsReady(ctx context.Context, name string) error {
 		return err
 	}
 	s := d.Status
-	if want := int32(len(w.Nodes())); s.ObservedGeneration != d.Generation || s.UpdatedNumberScheduled != want || s.NumberReady != want {
-		return fmt.Errorf("%s: %d of %d nodes ready, %d updated", name, s.NumberReady, want, s.UpdatedNumberScheduled)
+	if want := int32(len(w.Nodes())); s.ObservedGeneration != d.Generation ||
+		s.UpdatedNumberScheduled != want || s.NumberReady != want {
+		return fmt.Errorf("%s: %d of %d nodes ready, %d updated", name, s.NumberReady, want,
+			s.UpdatedNumberScheduled)
 	}
 	return nil
 }
@@ -107,7 +112,8 @@ func (w *world) agentPod(t *testing.T) *corev1.Pod { return w.agentOn(t, w.node(
 func (w *world) agentOn(t *testing.T, n cluster.Node) *corev1.Pod {
 	t.Helper()
 	pods, err := w.client.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{
-		LabelSelector: agentSelector, FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
+		LabelSelector: agentSelector,
+		FieldSelector: "status.phase=Running,spec.nodeName=" + n.Name(),
 	})
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatalf("the agent's pod on %s: found %d: %v", n.Name(), len(pods.Items), err)

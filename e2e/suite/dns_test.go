@@ -17,7 +17,8 @@ func provesDNS(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	dns := dnsServer(ns)
 	s := w.newService(t, dnsService(dns))
-	captured := withResolver(mesh.Inject(mesh.Pod(ns, "captured"), mesh.Sidecar{Env: captureDNS}), s)
+	captured := withResolver(mesh.Inject(mesh.Pod(ns, "captured"), mesh.Sidecar{Env: captureDNS}),
+		s)
 	plain := withResolver(inMesh(ns, "plain"), s)
 	w.run(t, dns, captured, plain)
 	w.mustResolve(t, captured, "captured")
@@ -36,8 +37,12 @@ func dnsServer(ns string) *corev1.Pod {
 // dnsService is its Service.
 func dnsService(server *corev1.Pod) *corev1.Service {
 	return service(server,
-		corev1.ServicePort{Port: 53, TargetPort: intstr.FromInt(5353), Protocol: corev1.ProtocolUDP},
-		corev1.ServicePort{Port: 53, TargetPort: intstr.FromInt(5353), Protocol: corev1.ProtocolTCP})
+		corev1.ServicePort{
+			Port: 53, TargetPort: intstr.FromInt(5353), Protocol: corev1.ProtocolUDP,
+		},
+		corev1.ServicePort{
+			Port: 53, TargetPort: intstr.FromInt(5353), Protocol: corev1.ProtocolTCP,
+		})
 }
 
 // withResolver has a pod ask a Service for names.
@@ -52,8 +57,10 @@ func withResolver(pod *corev1.Pod, s *corev1.Service) *corev1.Pod {
 func (w *world) mustResolve(t *testing.T, from *corev1.Pod, proxy string, more ...string) {
 	t.Helper()
 	var r name.Resolution
-	w.ask(t, from, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, more...), "a.example.")...)
-	if r.Server != "dns" || r.Proxy != proxy || len(r.Addresses) != 1 || r.Addresses[0] != name.Answered4 {
+	w.ask(t, from, &r,
+		append(append([]string{"mesh", "lookup", "-wait", wait}, more...), "a.example.")...)
+	if r.Server != "dns" || r.Proxy != proxy || len(r.Addresses) != 1 ||
+		r.Addresses[0] != name.Answered4 {
 		t.Errorf("lookup %v from %s: %+v, want it carried by %q", more, from.Name, r, proxy)
 	}
 }

@@ -22,8 +22,14 @@ var exceptions = part{name: "exceptions", together: true, proofs: []proof{
 	{"a pod that opts out by its label is left alone", provesOptOut},
 	{"a pod in an excluded namespace is left alone", provesExcludedNamespaces},
 	{"a pod in the node's network is left alone, and so is the node", provesHostNetwork},
-	{"an init container before the proxy is refused, unless it runs as the proxy's user", provesInitContainers},
-	{"a wrong annotation keeps the pod from starting, and its event says what is wrong", provesWrongAnnotations},
+	{
+		"an init container before the proxy is refused, unless it runs as the proxy's user",
+		provesInitContainers,
+	},
+	{
+		"a wrong annotation keeps the pod from starting, and its event says what is wrong",
+		provesWrongAnnotations,
+	},
 }}
 
 func provesExcludedPorts(t *testing.T, w *world) {
@@ -31,7 +37,8 @@ func provesExcludedPorts(t *testing.T, w *world) {
 	a, b, c := mesh.Pod(ns, "a"), mesh.Pod(ns, "b"), mesh.Pod(ns, "c")
 	a.Annotations[mesh.ExcludeOutboundPorts] = "9090"
 	b.Annotations[mesh.ExcludeInboundPorts] = "9090"
-	pods := w.run(t, mesh.Inject(a, mesh.Sidecar{}), mesh.Inject(b, mesh.Sidecar{}), mesh.Inject(c, mesh.Sidecar{}))
+	pods := w.run(t, mesh.Inject(a, mesh.Sidecar{}), mesh.Inject(b, mesh.Sidecar{}),
+		mesh.Inject(c, mesh.Sidecar{}))
 	toB, _ := addresses(pods[1])
 	toC, _ := addresses(pods[2])
 	w.mustGo(t, pods[0], url(toC.String(), mesh.OtherPort), path.Way{Server: "c", Inbound: true})
@@ -54,7 +61,9 @@ func provesExcludedPrefixes(t *testing.T, w *world) {
 func provesIncludedPrefixes(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	b := w.run(t, inMesh(ns, "b"))[0]
-	s := w.newService(t, service(b, corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)}))
+	s := w.newService(t, service(b, corev1.ServicePort{
+		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
+	}))
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.IncludeRanges] = s.Spec.ClusterIP + "/32"
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
@@ -87,7 +96,8 @@ func (w *world) mustPassBy(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
 	four, _ := addresses(to)
 	r := w.mustGo(t, from, url(four.String(), mesh.Port), path.Way{Server: to.Name, Inbound: true})
-	if err := r.Check(path.Captured(to.Name)); err == nil || !strings.Contains(err.Error(), "the caller's proxy was passed by") {
+	if err := r.Check(path.Captured(to.Name)); err == nil ||
+		!strings.Contains(err.Error(), "the caller's proxy was passed by") {
 		t.Errorf("a request past the proxy counts as captured: %v", err)
 	}
 }
@@ -103,7 +113,9 @@ func provesOptOut(t *testing.T, w *world) {
 func provesExcludedNamespaces(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	a := leftAlone("kube-system", "sluice-e2e")
-	t.Cleanup(func() { _ = w.client.CoreV1().Pods(a.Namespace).Delete(context.Background(), a.Name, deleteNow) })
+	t.Cleanup(func() {
+		_ = w.client.CoreV1().Pods(a.Namespace).Delete(context.Background(), a.Name, deleteNow)
+	})
 	pods := w.run(t, a, inMesh(ns, "b"))
 	w.mustPassBy(t, pods[0], pods[1])
 }
@@ -127,8 +139,10 @@ func provesInitContainers(t *testing.T, w *world) {
 	b := w.run(t, inMesh(ns, "b"))[0]
 	four, _ := addresses(b)
 	a := mesh.Pod(ns, "a")
-	user, proxy := mesh.Container("as-a-user", "get", url(four.String(), mesh.Port)), mesh.Container("as-the-proxy", "get", url(four.String(), mesh.Port))
-	proxy.SecurityContext.RunAsUser, proxy.SecurityContext.RunAsGroup = new(int64(mesh.ProxyID)), new(int64(mesh.ProxyID))
+	user, proxy := mesh.Container("as-a-user", "get", url(four.String(), mesh.Port)),
+		mesh.Container("as-the-proxy", "get", url(four.String(), mesh.Port))
+	proxy.SecurityContext.RunAsUser, proxy.SecurityContext.RunAsGroup = new(int64(mesh.ProxyID)),
+		new(int64(mesh.ProxyID))
 	a.Spec.InitContainers = []corev1.Container{user, proxy}
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
 
@@ -144,7 +158,8 @@ func provesInitContainers(t *testing.T, w *world) {
 // said is the report that a container has printed.
 func (w *world) said(t *testing.T, pod *corev1.Pod, container string) (r path.Report) {
 	t.Helper()
-	text, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container}).DoRaw(t.Context())
+	text, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name,
+		&corev1.PodLogOptions{Container: container}).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +176,9 @@ func provesWrongAnnotations(t *testing.T, w *world) {
 	w.create(t, mesh.Inject(a, mesh.Sidecar{}))
 	eventually(t, readyTime, "an event names the annotation", func(ctx context.Context) error {
 		text := strings.Join(w.warnings(ctx, a), "\n")
-		for _, part := range []string{"FailedCreatePodSandBox", mesh.ExcludeOutboundPorts, `"80a"`} {
+		for _, part := range []string{
+			"FailedCreatePodSandBox", mesh.ExcludeOutboundPorts, `"80a"`,
+		} {
 			if !strings.Contains(text, part) {
 				return errors.New("events: " + text)
 			}

@@ -17,9 +17,18 @@ var faults = part{name: "faults", proofs: []proof{
 	{"rules that somebody flushes in a live pod come back", provesFlush},
 	{"a pod whose ADD is under way starts captured when the agent is killed", provesAgentKilled},
 	{"a pod that starts while the API server is away is captured", provesAPIServerAway},
-	{"without API server and agent a pod does not start, says why, and is captured when the agent answers", provesAgentBackFirst},
-	{"without API server and agent a pod does not start, says why, and is captured when the API server is back", provesAPIServerBackFirst},
-	{"a conflicting writer that overwrites the chain finds our element back in it", provesConflictingWriter},
+	{
+		"without API server and agent a pod does not start, says why, and is captured when the agent answers",
+		provesAgentBackFirst,
+	},
+	{
+		"without API server and agent a pod does not start, says why, and is captured when the API server is back",
+		provesAPIServerBackFirst,
+	},
+	{
+		"a conflicting writer that overwrites the chain finds our element back in it",
+		provesConflictingWriter,
+	},
 	{"while the agent is updated pods start and stop, and each is captured", provesUpdate},
 	{"after a reboot of the node all pods come back captured", provesReboot},
 }}
@@ -39,10 +48,13 @@ func provesAgentKilled(t *testing.T, w *world) {
 	signal("KILL")
 	a = w.ready(t, a)
 	w.mustCapture(t, a, b)
-	if lines := w.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "), "FailedCreatePodSandBox") {
+	if lines := w.warnings(t.Context(), a); strings.Contains(strings.Join(lines, " "),
+		"FailedCreatePodSandBox") {
 		t.Errorf("the first try failed: %s", lines)
 	}
-	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error { return w.agentsReady(ctx, agent) })
+	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error {
+		return w.agentsReady(ctx, agent)
+	})
 }
 
 // agentSignals returns what sends signals to the process that is the agent now.
@@ -63,7 +75,8 @@ func (w *world) agentSignals(t *testing.T) func(name string) {
 func provesConflictingWriter(t *testing.T, w *world) {
 	const times = 5
 	for i := range times {
-		t.Logf("%d: back after at most %s", i+1, w.overwriteChain(t, w.chain()).Round(time.Millisecond))
+		t.Logf("%d: back after at most %s", i+1,
+			w.overwriteChain(t, w.chain()).Round(time.Millisecond))
 	}
 	provesTheMesh(t, w)
 }
@@ -92,7 +105,8 @@ func provesUpdate(t *testing.T, w *world) {
 	c := w.startChurn(t, ns, b, 50, 8)
 	updates := 0
 	for ; updates == 0 || c.running(); updates++ {
-		values := append([]string{"upgrade"}, w.chartArgs("--set", fmt.Sprintf("podAnnotations.round=r%d", updates))...)
+		values := append([]string{"upgrade"},
+			w.chartArgs("--set", fmt.Sprintf("podAnnotations.round=r%d", updates))...)
 		if _, err := w.helm(t.Context(), values...); err != nil {
 			t.Error(err)
 			break
@@ -119,7 +133,9 @@ func provesReboot(t *testing.T, w *world) {
 	t.Logf("its pods are ready after %s", time.Since(begin).Round(time.Millisecond))
 	w.mustCapture(t, pods[0], pods[1])
 	w.mustCapture(t, pods[1], pods[0])
-	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error { return w.agentsReady(ctx, agent) })
+	eventually(t, readyTime, "the agent is back", func(ctx context.Context) error {
+		return w.agentsReady(ctx, agent)
+	})
 }
 
 // restarted waits until a pod is ready whose containers have all been started since a time: until
@@ -133,7 +149,8 @@ func (w *world) restarted(t *testing.T, pod *corev1.Pod, since time.Time) *corev
 		}
 		for _, c := range found.Status.ContainerStatuses {
 			// The kubelet's times are whole seconds.
-			if r := c.State.Running; r == nil || r.StartedAt.Time.Before(since.Truncate(time.Second)) || !c.Ready {
+			if r := c.State.Running; r == nil ||
+				r.StartedAt.Time.Before(since.Truncate(time.Second)) || !c.Ready {
 				return errors.New(w.state(ctx, found))
 			}
 		}

@@ -103,7 +103,8 @@ func (w *world) overwriteChain(t *testing.T, content []byte) time.Duration {
 	t.Helper()
 	file := w.node().Path(cluster.ConflistPath)
 	writer := filepath.Join(filepath.Dir(file), ".other")
-	if err := errors.Join(os.WriteFile(writer, content, 0o644), os.Chmod(writer, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(writer, content, 0o644),
+		os.Chmod(writer, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()

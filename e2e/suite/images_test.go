@@ -30,8 +30,10 @@ var sluiceArchive = filepath.Join(bin, "image.tar")
 
 // packed are the images that are packed here: programs of bin by their places.
 var packed = map[string]map[string]string{
-	mesh.Image:    {"usr/local/bin/mesh": "e2e/mesh", "usr/local/bin/rules": "rules"},
-	istioCNIImage: {"usr/local/bin/install-cni": "e2e/install-cni", "opt/cni/bin/istio-cni": "istio-cni"},
+	mesh.Image: {"usr/local/bin/mesh": "e2e/mesh", "usr/local/bin/rules": "rules"},
+	istioCNIImage: {
+		"usr/local/bin/install-cni": "e2e/install-cni", "opt/cni/bin/istio-cni": "istio-cni",
+	},
 }
 
 // packImages packs the images that are not packed yet, or of which a program was built since, and
@@ -116,7 +118,8 @@ func imageName(archive string) (string, error) {
 			Manifests []struct{ Annotations map[string]string }
 		}
 		if err := json.NewDecoder(r).Decode(&index); err != nil || len(index.Manifests) != 1 {
-			return "", fmt.Errorf("%s: index.json names %d images: %w", archive, len(index.Manifests), err)
+			return "", fmt.Errorf("%s: index.json names %d images: %w", archive,
+				len(index.Manifests), err)
 		}
 		return index.Manifests[0].Annotations["io.containerd.image.name"], nil
 	}

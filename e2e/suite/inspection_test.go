@@ -15,9 +15,15 @@ import (
 
 var inspection = part{name: "inspection", together: true, proofs: []proof{
 	{"rules check in the agent finds nothing wrong with a live pod", provesCheck},
-	{"kubectl sluice checks, explains and traces pods, and prints the state of the nodes", provesPlugin},
+	{
+		"kubectl sluice checks, explains and traces pods, and prints the state of the nodes",
+		provesPlugin,
+	},
 	{"every packet is treated as by istio-init with the same parameters", provesNoDifference},
-	{"with TPROXY only packets of the known deviation are treated differently from istio-init", provesKnownDeviations},
+	{
+		"with TPROXY only packets of the known deviation are treated differently from istio-init",
+		provesKnownDeviations,
+	},
 }}
 
 // strict is proved with a chart that is to do as istio-init does.
@@ -28,7 +34,8 @@ var strict = part{name: "strictIstio", proofs: []proof{
 func provesCheck(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	a := w.run(t, inMesh(ns, "a"))[0]
-	if out, err := w.exec(t.Context(), w.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+"/"+a.Name); err != nil {
+	if out, err := w.exec(t.Context(), w.agentPod(t), agent, "rules", "check", "--pod", a.Namespace+
+		"/"+a.Name); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -38,8 +45,10 @@ func provesPlugin(t *testing.T, w *world) {
 	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
 	a, b := pods[0], pods[1]
 	kubectl := func(args ...string) *exec.Cmd {
-		search := "PATH=" + oracles + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-		return w.node().Command(t.Context(), append([]string{"env", search, "kubectl", "sluice"}, args...)...)
+		search := "PATH=" + oracles +
+			":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+		return w.node().Command(t.Context(),
+			append([]string{"env", search, "kubectl", "sluice"}, args...)...)
 	}
 	for _, c := range []struct {
 		args []string
@@ -48,14 +57,19 @@ func provesPlugin(t *testing.T, w *world) {
 		{[]string{"check", ns + "/a"}, "equal: "},
 		{[]string{"status", "--namespace", ns, "a"}, "equal: "},
 		{[]string{"show", "a", "-n", ns, "--live"}, "redirect to :15006"},
-		{[]string{"explain", ns + "/a", "out tcp 10.0.0.1:40000 > 10.0.0.2:80 uid 1000"}, "redirected to port 15001"},
+		{
+			[]string{"explain", ns + "/a", "out tcp 10.0.0.1:40000 > 10.0.0.2:80 uid 1000"},
+			"redirected to port 15001",
+		},
 		{[]string{"status"}, "nodes are ready"},
 	} {
-		if out, err := kubectl(c.args...).CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
+		if out, err := kubectl(c.args...).CombinedOutput(); err != nil ||
+			!strings.Contains(string(out), c.want) {
 			t.Errorf("%q: %v, want %q: %s", c.args, err, c.want, out)
 		}
 	}
-	if out, err := kubectl("check", ns+"/nobody").CombinedOutput(); err == nil || !strings.Contains(string(out), "not found") {
+	if out, err := kubectl("check", ns+"/nobody").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "not found") {
 		t.Errorf("a pod that does not exist: %v: %s", err, out)
 	}
 	trace := kubectl("trace", ns+"/a", "--out", "--port", strconv.Itoa(mesh.Port), "--count", "1")
@@ -67,7 +81,8 @@ func provesPlugin(t *testing.T, w *world) {
 	}
 	<-started
 	w.mustCapture(t, a, b)
-	if err := trace.Wait(); err != nil || !strings.Contains(said.String(), "captured: outbound to the proxy") {
+	if err := trace.Wait(); err != nil ||
+		!strings.Contains(said.String(), "captured: outbound to the proxy") {
 		t.Errorf("trace: %v: %s%s", err, &said, errs)
 	}
 }
@@ -93,7 +108,8 @@ func provesNoDifference(t *testing.T, w *world) {
 	ours.Annotations[mesh.ExcludeRanges] = "10.1.0.0/16"
 	env := map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true"}
 	ours = w.run(t, mesh.Inject(ours, mesh.Sidecar{Env: env}))[0]
-	log := w.istioLog(t, ns, "-m", "REDIRECT", "-x", "10.1.0.0/16", "-o", "5432,6379", "--redirect-dns", "--capture-all-dns")
+	log := w.istioLog(t, ns, "-m", "REDIRECT", "-x", "10.1.0.0/16", "-o", "5432,6379",
+		"--redirect-dns", "--capture-all-dns")
 	w.mustBeEquivalent(t, ours, log)
 }
 
@@ -116,17 +132,20 @@ func provesKnownDeviations(t *testing.T, w *world) {
 		t.Errorf("the live pod: %v: %s", err, out)
 	}
 	out, err := diff("--istio-log", "-")
-	if err != nil || !strings.Contains(out, "equivalent") || !strings.Contains(out, string(rules.TunnelPortTProxy)) {
+	if err != nil || !strings.Contains(out, "equivalent") ||
+		!strings.Contains(out, string(rules.TunnelPortTProxy)) {
 		t.Errorf("istio-init: %v: %s", err, out)
 	}
-	if out, err := diff("--istio-log", "-", "--strict"); err == nil || !strings.Contains(out, "different") {
+	if out, err := diff("--istio-log", "-", "--strict"); err == nil ||
+		!strings.Contains(out, "different") {
 		t.Errorf("the deviation does not count with --strict: %v: %s", err, out)
 	}
 }
 
 func provesNoDeviation(t *testing.T, w *world) {
 	upgrade := func(more ...string) {
-		if _, err := w.helm(t.Context(), append([]string{"upgrade"}, w.chartArgs(more...)...)...); err != nil {
+		if _, err := w.helm(t.Context(),
+			append([]string{"upgrade"}, w.chartArgs(more...)...)...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,10 @@ import (
 )
 
 var installation = part{name: "installation", proofs: []proof{
-	{"the DaemonSet is ready, our element is the last of each chain, and the others are byte for byte what they were", provesTheChain},
+	{
+		"the DaemonSet is ready, our element is the last of each chain, and the others are byte for byte what they were",
+		provesTheChain,
+	},
 	{"the API server accepts the manifests of every platform", provesTheManifests},
 	{"helm test passes", provesHelmTest},
 	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
@@ -41,14 +44,16 @@ func provesTheManifests(t *testing.T, w *world) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no manifests: %v", err)
 	}
-	foreign := regexp.MustCompile(`(?m)^kind: (SecurityContextConstraints|NetworkAttachmentDefinition)$`)
+	foreign := regexp.MustCompile(
+		`(?m)^kind: (SecurityContextConstraints|NetworkAttachmentDefinition)$`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		known := slices.DeleteFunc(strings.Split(string(text), "\n---\n"), foreign.MatchString)
-		apply := w.node().Command(t.Context(), "kubectl", "apply", "--dry-run=server", "--filename=-")
+		apply := w.node().Command(t.Context(), "kubectl", "apply", "--dry-run=server",
+			"--filename=-")
 		apply.Stdin = strings.NewReader(strings.Join(known, "\n---\n"))
 		out, err := apply.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "daemonset.apps/"+agent) {

@@ -18,9 +18,18 @@ import (
 
 // ipv6 is proved with pods whose network has no IPv4, as on nodes of IPv6 alone.
 var ipv6 = part{name: "IPv6 alone", proofs: []proof{
-	{"pods with only an IPv6 address reach each other and Services through both proxies", withIPv6Alone(provesIPv6)},
-	{"TPROXY carries requests between pods with only an IPv6 address, and keeps the caller's", withIPv6Alone(provesIPv6TProxy)},
-	{"DNS queries of pods with only an IPv6 address go to the agent beside the proxy", withIPv6Alone(provesIPv6DNS)},
+	{
+		"pods with only an IPv6 address reach each other and Services through both proxies",
+		withIPv6Alone(provesIPv6),
+	},
+	{
+		"TPROXY carries requests between pods with only an IPv6 address, and keeps the caller's",
+		withIPv6Alone(provesIPv6TProxy),
+	},
+	{
+		"DNS queries of pods with only an IPv6 address go to the agent beside the proxy",
+		withIPv6Alone(provesIPv6DNS),
+	},
 }}
 
 // withIPv6Alone proves while the node's configuration gives pods only an address of IPv6.
@@ -48,7 +57,9 @@ func withoutIPv4(t *testing.T, chain []byte) []byte {
 	ipam["ranges"] = slices.DeleteFunc(ipam["ranges"].([]any), func(set any) bool {
 		return is4(set.([]any)[0].(map[string]any)["subnet"])
 	})
-	ipam["routes"] = slices.DeleteFunc(ipam["routes"].([]any), func(route any) bool { return is4(route.(map[string]any)["dst"]) })
+	ipam["routes"] = slices.DeleteFunc(ipam["routes"].([]any), func(route any) bool {
+		return is4(route.(map[string]any)["dst"])
+	})
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +109,9 @@ func provesIPv6(t *testing.T, w *world) {
 	a, b := mustHaveIPv6Alone(t, pods[0]), mustHaveIPv6Alone(t, pods[1])
 	w.mustGo(t, pods[0], url(b.String(), mesh.Port), path.Captured("b"))
 	w.mustGo(t, pods[1], url(a.String(), mesh.Port), path.Captured("a"))
-	s := w.newService(t, inIPv6(service(pods[1], corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)})))
+	s := w.newService(t, inIPv6(service(pods[1], corev1.ServicePort{
+		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
+	})))
 	w.mustGo(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
@@ -124,6 +137,7 @@ func provesIPv6DNS(t *testing.T, w *world) {
 
 // inIPv6 gives a Service an address of IPv6 alone.
 func inIPv6(s *corev1.Service) *corev1.Service {
-	s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv6Protocol}
+	s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = new(corev1.IPFamilyPolicySingleStack),
+		[]corev1.IPFamily{corev1.IPv6Protocol}
 	return s
 }

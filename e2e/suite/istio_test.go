@@ -33,8 +33,9 @@ var istioImages = []struct {
 	{
 		name: "proxyv2", ref: istioProxyImage, entrypoint: "/usr/local/bin/pilot-agent",
 		programs: map[string]string{
-			"usr/local/bin/pilot-agent": "e2e/pilot-agent", "usr/local/bin/istio/pilot-agent": "e2e/istio/pilot-agent",
-			"usr/local/bin/mesh": "e2e/mesh",
+			"usr/local/bin/pilot-agent":       "e2e/pilot-agent",
+			"usr/local/bin/istio/pilot-agent": "e2e/istio/pilot-agent",
+			"usr/local/bin/mesh":              "e2e/mesh",
 		},
 	},
 }
@@ -55,7 +56,10 @@ var injected = part{name: "injected by istiod", together: true, proofs: []proof{
 		nativeSidecar: "false", proxyConfig: "holdApplicationUntilProxyStarts: true",
 	})},
 	{"TPROXY", provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY"})},
-	{"TPROXY with a container among others", provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY", nativeSidecar: "false"})},
+	{
+		"TPROXY with a container among others",
+		provesInjection(map[string]string{mesh.ModeAnnotation: "TPROXY", nativeSidecar: "false"}),
+	},
 	{"dual stack", provesInjectedDualStack},
 	{"DNS capture", provesInjectedDNS},
 	{"an excluded outbound port", provesInjectedExclusion},
@@ -63,7 +67,10 @@ var injected = part{name: "injected by istiod", together: true, proofs: []proof{
 
 // removed is proved without the plugin, which then comes back.
 var removed = part{name: "injected by istiod without the plugin", bare: true, proofs: []proof{
-	{"istio-validation fails with 126, and once the chart is installed the pod is repaired in place", provesInjectedRepair},
+	{
+		"istio-validation fails with 126, and once the chart is installed the pod is repaired in place",
+		provesInjectedRepair,
+	},
 }}
 
 // Annotations of Istio's injector.
@@ -94,10 +101,14 @@ func (w *world) mustInstallIstiod(t *testing.T) {
 		{"install", "istio-base", filepath.Join(tools.Charts, "base"), "--create-namespace"},
 		{
 			"install", "istiod", tools.Chart(), "--wait", "--timeout", installTime.String(),
-			"--set", "pilot.cni.enabled=true", "--set", "pilot.image=" + istiodImage, "--set", "autoscaleEnabled=false",
-			"--set", "global.proxy.image=" + istioProxyImage, "--set", "global.proxy_init.image=" + istioProxyImage,
-			"--set", "global.imagePullPolicy=Never", "--set", "pilot.resources.requests.memory=128Mi",
-			"--set", "pilot.resources.requests.cpu=100m", "--set", "global.proxy.resources.requests.cpu=10m",
+			"--set", "pilot.cni.enabled=true", "--set", "pilot.image=" + istiodImage, "--set",
+			"autoscaleEnabled=false",
+			"--set", "global.proxy.image=" + istioProxyImage, "--set",
+			"global.proxy_init.image=" + istioProxyImage,
+			"--set", "global.imagePullPolicy=Never", "--set",
+			"pilot.resources.requests.memory=128Mi",
+			"--set", "pilot.resources.requests.cpu=100m", "--set",
+			"global.proxy.resources.requests.cpu=10m",
 		},
 	} {
 		if _, err := w.helm(t.Context(), args...); err != nil {
@@ -154,17 +165,21 @@ func provesInjection(annotations map[string]string) func(t *testing.T, w *world)
 }
 
 func provesInjectedDualStack(t *testing.T, w *world) {
-	a, b := w.runInjected(t, map[string]string{proxyConfig: `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`})
+	a, b := w.runInjected(t,
+		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_DUAL_STACK: "true"}`})
 	four, six := addresses(b)
 	w.mustGo(t, a, url(four.String(), mesh.Port), path.Captured("b"))
 	w.mustGo(t, a, url(six.String(), mesh.Port), path.Captured("b"))
 }
 
 func provesInjectedDNS(t *testing.T, w *world) {
-	a, _ := w.runInjected(t, map[string]string{proxyConfig: `proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}`})
+	a, _ := w.runInjected(t,
+		map[string]string{proxyConfig: `proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}`})
 	for _, more := range [][]string{nil, {"-tcp"}} {
 		var r name.Resolution
-		w.ask(t, a, &r, append(append([]string{"mesh", "lookup", "-wait", wait}, more...), "kubernetes.default.svc.cluster.local.")...)
+		w.ask(t, a, &r,
+			append(append([]string{"mesh", "lookup", "-wait", wait}, more...),
+				"kubernetes.default.svc.cluster.local.")...)
 		if r.Proxy != "a" || len(r.Addresses) == 0 {
 			t.Errorf("lookup %v: %+v, want it carried by a", more, r)
 		}
@@ -202,7 +217,8 @@ func provesInjectedRepair(t *testing.T, w *world) {
 			t.Errorf("%s is another pod: it was not repaired in place", p.Name)
 		}
 	}
-	t.Logf("repaired and ready %s after the installation", time.Since(begin).Round(time.Millisecond))
+	t.Logf("repaired and ready %s after the installation",
+		time.Since(begin).Round(time.Millisecond))
 	if w.mustSandbox(t, a) != before {
 		t.Error("the pod has another sandbox: it was not repaired in place")
 	}

@@ -16,7 +16,10 @@ import (
 
 var leaving = part{name: "leaving", proofs: []proof{
 	{"pods are captured all the way from istio-cni to us and back", provesMigration},
-	{"after helm uninstall the nodes are as before, and running pods keep their redirect", provesUninstall},
+	{
+		"after helm uninstall the nodes are as before, and running pods keep their redirect",
+		provesUninstall,
+	},
 }}
 
 func provesUninstall(t *testing.T, w *world) {
@@ -43,8 +46,10 @@ func (w *world) mustBeAsBefore(t *testing.T) {
 				continue
 			}
 			delete(now, fileOf(n, file))
-			del := n.Command(t.Context(), "env", "CNI_COMMAND=DEL", "CNI_CONTAINERID=x", "CNI_NETNS=/x", "CNI_IFNAME=eth0", "CNI_PATH=/x", file)
-			del.Stdin = strings.NewReader(`{"cniVersion":"1.0.0","name":"x","type":"` + plugin + `","prevResult":{"cniVersion":"1.0.0"}}`)
+			del := n.Command(t.Context(), "env", "CNI_COMMAND=DEL", "CNI_CONTAINERID=x",
+				"CNI_NETNS=/x", "CNI_IFNAME=eth0", "CNI_PATH=/x", file)
+			del.Stdin = strings.NewReader(`{"cniVersion":"1.0.0","name":"x","type":"` + plugin +
+				`","prevResult":{"cniVersion":"1.0.0"}}`)
 			if out, err := del.CombinedOutput(); err != nil {
 				t.Errorf("%s is left, and pods cannot be removed: %v: %s", file, err, out)
 			}
@@ -52,7 +57,8 @@ func (w *world) mustBeAsBefore(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(w.fresh, now); diff != "" {
-		t.Errorf("configuration and plugins of the nodes, before the installation and now: %s", diff)
+		t.Errorf("configuration and plugins of the nodes, before the installation and now: %s",
+			diff)
 	}
 }
 
@@ -62,11 +68,13 @@ func provesMigration(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	first := w.run(t, inMesh(ns, "first"))[0]
 
-	w.helmIstio(t, "install", istioCNIChart(t), "--wait", "--timeout", installTime.String(), "--set", "image="+istioCNIImage,
+	w.helmIstio(t, "install", istioCNIChart(t), "--wait", "--timeout", installTime.String(),
+		"--set", "image="+istioCNIImage,
 		"--set", "pullPolicy=Never", "--set", "global.tag=e2e")
 	both := w.run(t, inMesh(ns, "both"))[0]
 	w.mustUninstall(t)
-	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "istio-cni" || len(list) != len(elements(t, w.chain()))+1 {
+	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
+		len(list) != len(elements(t, w.chain()))+1 {
 		t.Errorf("after our uninstallation the chain is %s", conflist(t, w.node()))
 	}
 	theirs := w.run(t, inMesh(ns, "theirs"))[0]
@@ -79,7 +87,8 @@ func provesMigration(t *testing.T, w *world) {
 	// Helm waits for the DaemonSet only: istio-cni's pod removes its element when it ends.
 	eventually(t, readyTime, "only our element is left in the chain", func(context.Context) error {
 		chain := conflist(t, w.node())
-		if list := elements(t, chain); typeOf(t, list[len(list)-1]) != "sluice-cni" || len(list) != len(elements(t, w.chain()))+1 {
+		if list := elements(t, chain); typeOf(t, list[len(list)-1]) != "sluice-cni" ||
+			len(list) != len(elements(t, w.chain()))+1 {
 			return fmt.Errorf("the chain is %s", chain)
 		}
 		return nil
@@ -103,7 +112,8 @@ func (w *world) mustRefuseToReplace(t *testing.T, theirs string) {
 	}
 	args := append([]string{"upgrade"}, w.chartArgs()...)
 	args[1] = theirs
-	if _, err := w.helm(t.Context(), args...); err == nil || !strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
+	if _, err := w.helm(t.Context(), args...); err == nil ||
+		!strings.Contains(err.Error(), agentNamespace+"/istio-cni-node") {
 		t.Errorf("an upgrade of istio-cni's release to our chart is not refused: %v", err)
 	}
 	if diff := cmp.Diff(string(before), string(conflist(t, w.node()))); diff != "" {
@@ -125,7 +135,8 @@ func (w *world) helmIstio(t *testing.T, verb string, args ...string) {
 // istioCNIChart is the chart of istio-cni, in the module from which the image's programs are built.
 func istioCNIChart(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-C", "../bench/istio", "-json", "istio.io/istio").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-C", "../bench/istio",
+		"-json", "istio.io/istio").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

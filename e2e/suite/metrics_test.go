@@ -13,7 +13,8 @@ import (
 const monitoringPort = "15014"
 
 // sample is a line of a metric with the decision to redirect.
-var sample = regexp.MustCompile(`(?m)^sluice_add_duration_seconds_(sum|count)\{[^}]*decision="redirect"[^}]*\} (\S+)$`)
+var sample = regexp.MustCompile(
+	`(?m)^sluice_add_duration_seconds_(sum|count)\{[^}]*decision="redirect"[^}]*\} (\S+)$`)
 
 // addTime is for how many pods of a node the plugin has made rules, and how long that took
 // altogether, as the node's agent tells Prometheus.

@@ -39,7 +39,8 @@ func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
 	theirs := w.run(t, mesh.Pod(ns, "theirs"))[0]
 	argv := []string{
 		"env", "ISTIO_DUAL_STACK=true", oracles + "istio-iptables",
-		"-p", "15001", "-z", "15006", "-u", "1337", "-g", "1337", "-i", "*", "-b", "*", "-d", "15020,15021,15090",
+		"-p", "15001", "-z", "15006", "-u", "1337", "-g", "1337", "-i", "*", "-b", "*", "-d",
+		"15020,15021,15090",
 	}
 	log, err := w.inNetns(t.Context(), w.mustSandbox(t, theirs), append(argv, more...)...)
 	if err != nil {
@@ -53,10 +54,12 @@ func (w *world) istioLog(t *testing.T, ns string, more ...string) string {
 func (w *world) mustBeEquivalent(t *testing.T, ours *corev1.Pod, log string, more ...string) {
 	t.Helper()
 	diff := w.node().Command(t.Context(), append([]string{
-		oracles + "rules", "diff", "--left", "netns:" + w.mustSandbox(t, ours).netns, "--right", "log:-",
+		oracles + "rules", "diff", "--left", "netns:" + w.mustSandbox(t, ours).netns, "--right",
+		"log:-",
 	}, more...)...)
 	diff.Stdin = strings.NewReader(log)
-	if out, err := diff.CombinedOutput(); err != nil || !strings.Contains(string(out), "equivalent") {
+	if out, err := diff.CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "equivalent") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

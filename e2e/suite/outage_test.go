@@ -39,7 +39,8 @@ func (w *world) newOutage(t *testing.T) *outage {
 func (o *outage) mustBeKnown(t *testing.T) {
 	t.Helper()
 	eventually(t, readyTime, "the agent knows the pod", func(ctx context.Context) error {
-		_, err := o.exec(ctx, o.agentPod(t), agent, "rules", "check", "--pod", o.a.Namespace+"/"+o.a.Name)
+		_, err := o.exec(ctx, o.agentPod(t), agent, "rules", "check", "--pod", o.a.Namespace+"/"+
+			o.a.Name)
 		return err
 	})
 }
@@ -88,7 +89,8 @@ func (o *outage) mustRun(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		out, err := o.crictl(ctx, "ps", "--quiet", "--state", "running", "--name", "^"+mesh.AppContainer+"$", "--pod", now.id)
+		out, err := o.crictl(ctx, "ps", "--quiet", "--state", "running", "--name",
+			"^"+mesh.AppContainer+"$", "--pod", now.id)
 		if err == nil && out == "" {
 			err = errors.New("the application does not run")
 		}

@@ -42,14 +42,17 @@ func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) str
 	last := t.Name()[strings.LastIndex(t.Name(), "/")+1:]
 	prefix := notInNames.ReplaceAllString(strings.ToLower(last), "-")
 	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.Trim(prefix[:min(len(prefix), 30)], "-") + "-", Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: strings.Trim(prefix[:min(len(prefix), 30)], "-") + "-", Labels: labels,
+		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		// The test's context is done. Pods end on their own time: no other test waits for them.
-		err := w.client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+		err := w.client.CoreV1().Namespaces().Delete(context.Background(), ns.Name,
+			metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
@@ -57,7 +60,8 @@ func (w *world) newLabelledNamespace(t *testing.T, labels map[string]string) str
 	// Without it the API server refuses pods. After the API server was away, who makes it may look
 	// for it half a minute later.
 	eventually(t, readyTime, "namespace "+ns.Name+" has its service account", func(ctx context.Context) error {
-		_, err := w.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
+		_, err := w.client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default",
+			metav1.GetOptions{})
 		return err
 	})
 	return ns.Name
@@ -74,7 +78,8 @@ func (w *world) create(t *testing.T, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, p := range pods {
 		p.Spec.NodeName = cmp.Or(p.Spec.NodeName, w.node().Name())
-		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,12 +144,16 @@ func (w *world) state(ctx context.Context, pod *corev1.Pod) string {
 	for _, c := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
 		switch s := c.State; {
 		case s.Waiting != nil:
-			lines = append(lines, fmt.Sprintf("%s waits: %s %s", c.Name, s.Waiting.Reason, s.Waiting.Message))
+			lines = append(lines,
+				fmt.Sprintf("%s waits: %s %s", c.Name, s.Waiting.Reason, s.Waiting.Message))
 		case s.Terminated != nil && s.Terminated.ExitCode != 0:
-			lines = append(lines, fmt.Sprintf("%s ended with %d: %s", c.Name, s.Terminated.ExitCode, s.Terminated.Message))
+			lines = append(lines,
+				fmt.Sprintf("%s ended with %d: %s", c.Name, s.Terminated.ExitCode,
+					s.Terminated.Message))
 		}
 		if l := c.LastTerminationState.Terminated; l != nil && l.ExitCode != 0 {
-			lines = append(lines, fmt.Sprintf("%s had ended with %d: %s", c.Name, l.ExitCode, l.Message))
+			lines = append(lines,
+				fmt.Sprintf("%s had ended with %d: %s", c.Name, l.ExitCode, l.Message))
 		}
 	}
 	return strings.Join(append(lines, w.warnings(ctx, pod)...), "; ")
@@ -167,16 +176,23 @@ func (w *world) warnings(ctx context.Context, pod *corev1.Pod) []string {
 
 // exec runs a command in a container, and returns what it prints; a command that fails is an error
 // with what it prints there.
-func (w *world) exec(ctx context.Context, pod *corev1.Pod, container string, argv ...string) (string, error) {
+func (w *world) exec(
+	ctx context.Context, pod *corev1.Pod, container string, argv ...string,
+) (string, error) {
 	request := w.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: container, Command: argv, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{
+			Container: container, Command: argv, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(w.REST(), "GET", request.URL().String())
 	if err != nil {
 		return "", err
 	}
 	var stdout, stderr bytes.Buffer
-	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}); err != nil {
-		return stdout.String(), fmt.Errorf("%s of %s: %s: %w: %s", container, pod.Name, strings.Join(argv, " "), err, stderr.String())
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+		Stdout: &stdout, Stderr: &stderr,
+	}); err != nil {
+		return stdout.String(), fmt.Errorf("%s of %s: %s: %w: %s", container, pod.Name,
+			strings.Join(argv, " "), err, stderr.String())
 	}
 	return stdout.String(), nil
 }

@@ -37,7 +37,8 @@ func startProvider(ctx context.Context, log io.Writer, images []string) (provide
 		})
 	case "kind":
 		return cluster.StartKind(ctx, cluster.Options{
-			DualStack: true, DNS: true, CNIVersion: "1.1.0", NodeImage: os.Getenv("E2E_NODE_IMAGE"), Images: images, Log: log,
+			DualStack: true, DNS: true, CNIVersion: "1.1.0", NodeImage: os.Getenv("E2E_NODE_IMAGE"),
+			Images: images, Log: log,
 		})
 	default:
 		return nil, fmt.Errorf("%s=%q: want local or kind", providerVariable, name)

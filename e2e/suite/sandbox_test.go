@@ -76,12 +76,15 @@ func (w *world) inNetns(ctx context.Context, s sandbox, argv ...string) (string,
 }
 
 // containerPID is the process of a container, on the node.
-func (w *world) containerPID(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
+func (w *world) containerPID(
+	ctx context.Context, pod *corev1.Pod, container string,
+) (string, error) {
 	s, err := w.sandbox(ctx, pod)
 	if err != nil {
 		return "", err
 	}
-	ids, err := w.crictl(ctx, "ps", "--quiet", "--no-trunc", "--state", "running", "--pod", s.id, "--name", "^"+container+"$")
+	ids, err := w.crictl(ctx, "ps", "--quiet", "--no-trunc", "--state", "running", "--pod", s.id,
+		"--name", "^"+container+"$")
 	if err != nil {
 		return "", err
 	}
@@ -89,6 +92,7 @@ func (w *world) containerPID(ctx context.Context, pod *corev1.Pod, container str
 	if id == "" {
 		return "", fmt.Errorf("container %s of %s does not run", container, pod.Name)
 	}
-	pid, err := w.crictl(ctx, "inspect", "--output", "go-template", "--template", "{{.info.pid}}", id)
+	pid, err := w.crictl(ctx, "inspect", "--output", "go-template", "--template", "{{.info.pid}}",
+		id)
 	return strings.TrimSpace(pid), err
 }

@@ -18,7 +18,10 @@ import (
 const crowd = 100
 
 var scale = part{name: "scale", proofs: []proof{
-	{"a hundred pods that start at once are redirected, in time and memory that are reported", provesCrowd},
+	{
+		"a hundred pods that start at once are redirected, in time and memory that are reported",
+		provesCrowd,
+	},
 }}
 
 // provesCrowd starts pods with rules. What the same takes without the plugin is known if that was
@@ -34,9 +37,11 @@ func provesCrowd(t *testing.T, w *world) {
 		t.Fatalf("the agent was told of %d ADDs", count)
 	}
 	t.Logf("%d pods run after %s; ADD took %s for each of the %d that the agent was told of", crowd,
-		took.Round(time.Millisecond), ((altogether - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
+		took.Round(time.Millisecond),
+		((altogether - timeBefore) / time.Duration(count)).Round(time.Microsecond), count)
 	if w.plainCrowd > 0 {
-		t.Logf("without the plugin after %s: added are %s for each", w.plainCrowd.Round(time.Millisecond),
+		t.Logf("without the plugin after %s: added are %s for each",
+			w.plainCrowd.Round(time.Millisecond),
 			((took - w.plainCrowd) / crowd).Round(time.Microsecond))
 	}
 	t.Logf("the agent's memory: %s", w.agentMemory(t))
@@ -67,9 +72,11 @@ func (w *world) mustAllHaveRules(t *testing.T) {
 func (w *world) mustBeEmpty(t *testing.T) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "the pods of earlier tests are gone", func(ctx context.Context) error {
-		list, err := w.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: mesh.NameLabel})
+		list, err := w.client.CoreV1().Pods("").List(ctx,
+			metav1.ListOptions{LabelSelector: mesh.NameLabel})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("%d are left, as %s/%s", len(list.Items), list.Items[0].Namespace, list.Items[0].Name)
+			err = fmt.Errorf("%d are left, as %s/%s", len(list.Items), list.Items[0].Namespace,
+				list.Items[0].Name)
 		}
 		return err
 	})
@@ -87,7 +94,8 @@ func (w *world) startCrowd(t *testing.T, ns string, change func(p *corev1.Pod)) 
 		w.create(t, p)
 	}
 	eventually(t, 5*time.Minute, "all pods run", func(ctx context.Context) error {
-		pods, err := w.client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
+		pods, err := w.client.CoreV1().Pods(ns).List(ctx,
+			metav1.ListOptions{FieldSelector: "status.phase=Running"})
 		if err == nil && len(pods.Items) < crowd {
 			err = fmt.Errorf("%d run", len(pods.Items))
 		}

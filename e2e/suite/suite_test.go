@@ -40,7 +40,8 @@ type part struct {
 
 // TestSluice proves everything on one cluster, in this order.
 func TestSluice(t *testing.T) {
-	newWorld(t).prove(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict, faults, scale, leaving)
+	newWorld(t).prove(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
+		faults, scale, leaving)
 }
 
 // prove runs the proofs of parts, one part after the other.

@@ -16,25 +16,34 @@ import (
 
 var traffic = part{name: "traffic", together: true, proofs: []proof{
 	{"a Service leads through both proxies", provesServices},
-	{"DNS queries go to the agent beside the proxy, by UDP and TCP, whatever server they are sent to", provesDNS},
+	{
+		"DNS queries go to the agent beside the proxy, by UDP and TCP, whatever server they are sent to",
+		provesDNS,
+	},
 	{"IPv6 is captured in pods of both families", provesDualStack},
 	{"a native sidecar carries what the init containers after it send", provesNativeSidecar},
 	{"TPROXY carries requests and keeps the caller's address", provesTProxy},
 	{"a pod in a user namespace of its own is captured", provesUserNamespaces},
 	{"a hostPort leads to the proxy", provesHostPorts},
-	{"the kubelet's probes reach the application through the proxy, and the proxy's own past it", provesProbes},
+	{
+		"the kubelet's probes reach the application through the proxy, and the proxy's own past it",
+		provesProbes,
+	},
 }}
 
 func provesServices(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	pods := w.run(t, inMesh(ns, "a"), inMesh(ns, "b"))
-	s := w.newService(t, service(pods[1], corev1.ServicePort{Port: 80, TargetPort: intstr.FromInt(mesh.Port)}))
+	s := w.newService(t, service(pods[1], corev1.ServicePort{
+		Port: 80, TargetPort: intstr.FromInt(mesh.Port),
+	}))
 	w.mustGo(t, pods[0], url(s.Spec.ClusterIP, 80), path.Captured("b"))
 }
 
 func (w *world) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 	t.Helper()
-	made, err := w.client.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{})
+	made, err := w.client.CoreV1().Services(s.Namespace).Create(t.Context(), s,
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +53,8 @@ func (w *world) newService(t *testing.T, s *corev1.Service) *corev1.Service {
 func provesDualStack(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	dual := mesh.Sidecar{Env: dualStack}
-	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual), inMesh(ns, "four"))
+	pods := w.run(t, mesh.Inject(mesh.Pod(ns, "a"), dual), mesh.Inject(mesh.Pod(ns, "b"), dual),
+		inMesh(ns, "four"))
 	four, six := addresses(pods[1])
 	if !four.IsValid() || !six.IsValid() {
 		t.Fatalf("the pod's addresses are %s and %s: this cluster has not both families", four, six)
@@ -86,7 +96,8 @@ func provesUserNamespaces(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ids, err := w.onNode(t.Context(), "cat", "/proc/"+pid+"/uid_map"); err != nil || strings.Fields(ids)[1] == "0" {
+	if ids, err := w.onNode(t.Context(), "cat", "/proc/"+pid+"/uid_map"); err != nil ||
+		strings.Fields(ids)[1] == "0" {
 		t.Errorf("the pod has the node's users: %s: %v", ids, err)
 	}
 	w.mustCapture(t, pods[0], pods[1])
@@ -104,7 +115,8 @@ func provesHostPorts(t *testing.T, w *world) {
 	pods := w.run(t, inMesh(ns, "a"), b, w.onHost(ns))
 	node := pods[0].Status.HostIP
 	// The plugin portmap masquerades what comes from pods of the same node.
-	w.mustGo(t, pods[0], url(node, hostPort), path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
+	w.mustGo(t, pods[0], url(node,
+		hostPort), path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
 	w.mustGo(t, pods[2], url(node, hostPort), path.Way{Server: "b", Inbound: true})
 }
 
@@ -124,14 +136,16 @@ func provesProbes(t *testing.T, w *world) {
 	four, _ := addresses(b)
 	caller, _ := addresses(outside)
 	last := func(port int, of string) *path.Answer {
-		r := w.report(t, outside, fmt.Sprintf("http://%s/last%s", net.JoinHostPort(four.String(), fmt.Sprint(port)), of))
+		r := w.report(t, outside,
+			fmt.Sprintf("http://%s/last%s", net.JoinHostPort(four.String(), fmt.Sprint(port)), of))
 		if r.Answer == nil {
 			t.Fatalf("%s was not probed: %s", of, r.Error)
 		}
 		return r.Answer
 	}
 	app := last(mesh.Port, "/ready")
-	if len(app.Via) != 1 || app.Via[0].Proxy != "b" || app.Via[0].Direction != path.Inbound || app.Peer != app.Via[0].Upstream ||
+	if len(app.Via) != 1 || app.Via[0].Proxy != "b" || app.Via[0].Direction != path.Inbound ||
+		app.Peer != app.Via[0].Upstream ||
 		app.Via[0].Peer.Addr() == caller {
 		t.Errorf("the application was probed like this: %+v", app)
 	}

@@ -20,7 +20,8 @@ const pluginLog = "/run/sluice-cni/sluice-cni.log"
 
 // unknown is how the message begins of a pod that nobody tells the plugin about.
 func unknown(pod *corev1.Pod) string {
-	return fmt.Sprintf("pod %s/%s cannot be read, so it is not known whether it is in the mesh", pod.Namespace, pod.Name)
+	return fmt.Sprintf("pod %s/%s cannot be read, so it is not known whether it is in the mesh",
+		pod.Namespace, pod.Name)
 }
 
 // provesAgentBackFirst has an agent that hangs, and goes on while there is no API server.
@@ -63,8 +64,10 @@ func (w *world) takeAgentAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	setImage := func(ctx context.Context, image string) error {
-		patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, agent, image)
-		_, err := agents.Patch(ctx, agent, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		patch := fmt.Sprintf(
+			`{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, agent, image)
+		_, err := agents.Patch(ctx, agent, types.StrategicMergePatchType, []byte(patch),
+			metav1.PatchOptions{})
 		return err
 	}
 	t.Cleanup(func() {
@@ -135,8 +138,10 @@ func (o *outage) mustSayWhy(t *testing.T) {
 	t.Helper()
 	// The kubelet tries every ten seconds to write its events.
 	eventually(t, readyTime, "kubectl describe pod tells why", func(ctx context.Context) error {
-		out, err := o.onNode(ctx, "kubectl", "describe", "pod", "--namespace", o.a.Namespace, o.a.Name)
-		if err == nil && (!strings.Contains(out, "FailedCreatePodSandBox") || !strings.Contains(out, unknown(o.a))) {
+		out, err := o.onNode(ctx, "kubectl", "describe", "pod", "--namespace", o.a.Namespace,
+			o.a.Name)
+		if err == nil && (!strings.Contains(out, "FailedCreatePodSandBox") ||
+			!strings.Contains(out, unknown(o.a))) {
 			err = errors.New(out)
 		}
 		return err

@@ -66,7 +66,10 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{provider: p, image: name, logs: filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05"))}
+	w := &world{
+		provider: p, image: name,
+		logs: filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05")),
+	}
 	if w.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +126,9 @@ func (w *world) saveOnFailure(t *testing.T) {
 
 // eventually waits until a condition holds, which it asks for every tenth of a second, and fails
 // the test after the time given with the last reason why it did not. It returns how long it took.
-func eventually(t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error) time.Duration {
+func eventually(
+	t *testing.T, within time.Duration, what string, condition func(ctx context.Context) error,
+) time.Duration {
 	t.Helper()
 	// In a cleanup the test's context is done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), within)

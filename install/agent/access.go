@@ -32,8 +32,10 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 			Server: o.API.Server, CAFile: o.API.CAFile, SkipTLSVerify: v.Bool("SKIP_TLS_VERIFY"),
 			TokenFile: o.API.TokenFile, UserAgent: o.API.UserAgent,
 		},
-		Namespaces: slices.ContainsFunc(c.Decide.Selectors, func(s decide.Selector) bool { return s.Namespaces != nil }),
-		Changed:    changed,
+		Namespaces: slices.ContainsFunc(c.Decide.Selectors, func(s decide.Selector) bool {
+			return s.Namespaces != nil
+		}),
+		Changed: changed,
 	}
 	if own := v.Text("KUBE_CA_FILE"); own != "" {
 		t.CAFile = own
@@ -65,7 +67,8 @@ func (a *Agent) insertable() error {
 // an outage of the API server, because no pod is scheduled to the node during an outage; but it
 // must not be older than the loss of permission to watch pods.
 func (a *Agent) serves() bool {
-	return a.server != nil && a.server.Listening() && a.podCache.Synced() && a.podCache.Refused() == nil
+	return a.server != nil && a.server.Listening() && a.podCache.Synced() &&
+		a.podCache.Refused() == nil
 }
 
 func (a *Agent) socketPart() observe.Part {
@@ -91,14 +94,17 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	case s.Revoked:
 		part.Reasons = []string{"the API server does not accept the token any more"}
 	case !s.Expiry.IsZero():
-		part.Reasons = []string{fmt.Sprintf("the token expires at %s", s.Expiry.UTC().Format(time.RFC3339))}
+		part.Reasons = []string{fmt.Sprintf("the token expires at %s",
+			s.Expiry.UTC().Format(time.RFC3339))}
 	}
 	if s.Forbidden != nil {
-		part.Reasons = append(part.Reasons, "the API server accepts the token, but a right is missing")
+		part.Reasons = append(part.Reasons,
+			"the API server accepts the token, but a right is missing")
 	}
 	if s.Unavailable != nil {
 		since := s.UnavailableSince.UTC().Format(time.RFC3339)
-		part.Reasons = append(part.Reasons, fmt.Sprintf("no answer since %s: %v", since, s.Unavailable))
+		part.Reasons = append(part.Reasons,
+			fmt.Sprintf("no answer since %s: %v", since, s.Unavailable))
 	}
 	if s.Problem != nil {
 		part.Reasons = append(part.Reasons, s.Problem.Error())
@@ -119,17 +125,20 @@ func (a *Agent) rightsPart() observe.Part {
 	// The kubeconfig may exist before it is known whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Asked() {
 		part.Ready = false
-		part.Reasons = append(part.Reasons, "the API server has not been asked for the node's pods yet")
+		part.Reasons = append(part.Reasons,
+			"the API server has not been asked for the node's pods yet")
 	}
 	// The pods may be listed before the first check of the kubeconfig has shown the plugin's
 	// permissions.
 	if !a.publisher.Status().RightsKnown {
 		part.Ready = false
-		part.Reasons = append(part.Reasons, "the API server has not said yet whether the plugin may read pods")
+		part.Reasons = append(part.Reasons,
+			"the API server has not said yet whether the plugin may read pods")
 	}
 	if s := a.identity.Status(); s.Problem != nil {
 		part.Ready = false
-		part.Reasons = append(part.Reasons, fmt.Sprintf("%v, since %s", s.Problem, s.Since.UTC().Format(time.RFC3339)))
+		part.Reasons = append(part.Reasons,
+			fmt.Sprintf("%v, since %s", s.Problem, s.Since.UTC().Format(time.RFC3339)))
 	}
 	return part
 }

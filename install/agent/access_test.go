@@ -43,17 +43,33 @@ func TestKubeconfigPart(t *testing.T) {
 	}{
 		{"a good one", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
 		{"none yet", path, token.Status{}, false, "no token was published yet"},
-		{"revoked", path, but(func(s *token.Status) { s.Revoked = true }), false, "does not accept the token"},
-		{"expired", path, but(func(s *token.Status) { s.Expiry = now }), false, "the token expires at 2026-11-20T12:00:00Z"},
-		{"without rights", path, but(func(s *token.Status) { s.Forbidden = errors.New("403") }), false, "a right is missing"},
-		{"the API server is away for a moment", path, away(10 * time.Second), true, "no answer since 2026-11-20T11:59:50Z: connection refused"},
-		{"the API server is away", path, away(time.Minute), false, "no answer since 2026-11-20T11:59:00Z: connection refused"},
-		{"the next one is no good", path, but(func(s *token.Status) { s.Problem = errors.New("full") }), true, "full"},
+		{"revoked", path, but(func(s *token.Status) {
+			s.Revoked = true
+		}), false, "does not accept the token"},
+		{"expired", path, but(func(s *token.Status) {
+			s.Expiry = now
+		}), false, "the token expires at 2026-11-20T12:00:00Z"},
+		{"without rights", path, but(func(s *token.Status) {
+			s.Forbidden = errors.New("403")
+		}), false, "a right is missing"},
+		{
+			"the API server is away for a moment", path, away(10 * time.Second), true,
+			"no answer since 2026-11-20T11:59:50Z: connection refused",
+		},
+		{
+			"the API server is away", path, away(time.Minute), false,
+			"no answer since 2026-11-20T11:59:00Z: connection refused",
+		},
+		{"the next one is no good", path, but(func(s *token.Status) {
+			s.Problem = errors.New("full")
+		}), true, "full"},
 		{"the file is gone", path + "x", good, false, "no such file"},
 	} {
 		p := kubeconfigPart(row.path, row.status, now)
-		if text := strings.Join(p.Reasons, "; "); p.Ready != row.ready || !strings.Contains(text, row.reason) {
-			t.Errorf("%s: ready %v, %s; want %v, %s", row.name, p.Ready, text, row.ready, row.reason)
+		if text := strings.Join(p.Reasons, "; "); p.Ready != row.ready ||
+			!strings.Contains(text, row.reason) {
+			t.Errorf("%s: ready %v, %s; want %v, %s", row.name, p.Ready, text, row.ready,
+				row.reason)
 		}
 	}
 }
@@ -67,16 +83,32 @@ func TestTokenOptions(t *testing.T) {
 		want        token.Options
 	}{
 		{"SLUICE_SERVE", "true", token.Options{Options: apiclient.Options{CAFile: authority}}},
-		{"SLUICE_SERVE", "false", token.Options{Options: apiclient.Options{CAFile: authority}, CheckEvery: 30 * time.Second}},
-		{"KUBE_CA_FILE", "/own/ca.crt", token.Options{Options: apiclient.Options{CAFile: "/own/ca.crt"}}},
-		{"SLUICE_ENABLEMENT_SELECTORS", `[{"podSelector":{"matchLabels":{"a":"b"}}}]`, token.Options{Options: apiclient.Options{CAFile: authority}}},
+		{
+			"SLUICE_SERVE", "false",
+			token.Options{
+				Options: apiclient.Options{CAFile: authority}, CheckEvery: 30 * time.Second,
+			},
+		},
+		{
+			"KUBE_CA_FILE", "/own/ca.crt",
+			token.Options{Options: apiclient.Options{CAFile: "/own/ca.crt"}},
+		},
+		{
+			"SLUICE_ENABLEMENT_SELECTORS", `[{"podSelector":{"matchLabels":{"a":"b"}}}]`,
+			token.Options{Options: apiclient.Options{CAFile: authority}},
+		},
 		{
 			"SLUICE_ENABLEMENT_SELECTORS", `[{"namespaceSelector":{"matchLabels":{"a":"b"}}}]`,
 			token.Options{Options: apiclient.Options{CAFile: authority}, Namespaces: true},
 		},
 	} {
-		env := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", row.name: row.value}
-		v, err := settings.Read(func(name string) (string, bool) { value, set := env[name]; return value, set })
+		env := map[string]string{
+			"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s", row.name: row.value,
+		}
+		v, err := settings.Read(func(name string) (string, bool) {
+			value, set := env[name]
+			return value, set
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +117,10 @@ func TestTokenOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		api := apiclient.Options{Server: "https://h", TokenFile: "/t", CAFile: authority}
-		row.want.Kubeconfig, row.want.Mode, row.want.Server, row.want.TokenFile = parsed.Kubeconfig, 0o600, api.Server, api.TokenFile
-		if diff := cmp.Diff(row.want, tokenOptions(Options{Settings: v, API: api}, parsed, nil)); diff != "" {
+		row.want.Kubeconfig, row.want.Mode, row.want.Server, row.want.TokenFile = parsed.Kubeconfig,
+			0o600, api.Server, api.TokenFile
+		if diff := cmp.Diff(row.want,
+			tokenOptions(Options{Settings: v, API: api}, parsed, nil)); diff != "" {
 			t.Errorf("%s=%s (-want +got):\n%s", row.name, row.value, diff)
 		}
 	}

@@ -79,9 +79,13 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	v := o.Settings
-	a := &Agent{options: o, config: parsed, metrics: observe.NewMetrics(o.Version), kernel: newKernel(parsed.Backend), ended: make(chan error, 1)}
+	a := &Agent{
+		options: o, config: parsed, metrics: observe.NewMetrics(o.Version),
+		kernel: newKernel(parsed.Backend), ended: make(chan error, 1),
+	}
 	a.identity = credential.New(credential.Options{
-		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile, Record: filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
+		TokenFile: o.API.TokenFile, CAFile: o.API.CAFile,
+		Record:  filepath.Join(v.Text("CNI_AGENT_RUN_DIR"), exitsFile),
 		Changed: a.credentialsChanged, Patience: o.Patience,
 	})
 	o.API.Outcome = a.identity.Outcome
@@ -94,14 +98,18 @@ func New(o Options) (*Agent, error) {
 	a.reporter = newReporter(v, o.Log.Logger, a.metrics)
 	a.bypass = a.newBypass()
 	a.decider = retire.New(retire.Options{
-		Client:    a.cluster,
-		DaemonSet: cluster.Name{Namespace: v.Text("POD_NAMESPACE"), Name: v.Text("SLUICE_DAEMONSET")},
-		NodeName:  v.Text("NODE_NAME"),
-		Broken:    a.reporter.daemonSetUnseen,
+		Client: a.cluster,
+		DaemonSet: cluster.Name{
+			Namespace: v.Text("POD_NAMESPACE"), Name: v.Text("SLUICE_DAEMONSET"),
+		},
+		NodeName: v.Text("NODE_NAME"),
+		Broken:   a.reporter.daemonSetUnseen,
 	})
 	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.published))
-	a.fetch = source.NewAPIServer(source.Options{Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime})
+	a.fetch = source.NewAPIServer(source.Options{
+		Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime,
+	})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
 		if err := a.prepareAudit(api); err != nil {
 			return nil, err
@@ -129,9 +137,11 @@ func New(o Options) (*Agent, error) {
 // prepareServing creates the server for the plugin.
 func (a *Agent) prepareServing(element []byte) {
 	a.server = serve.New(serve.Options{
-		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element), Locate: a.auditor.Locate,
+		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element),
+		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },
-		Log:    a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered, Failed: a.reporter.serveFailed,
+		Log:    a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered,
+		Failed: a.reporter.serveFailed,
 	})
 	a.caller = newCaller(agent.SocketIn(a.config.RunDir), a.server.Listening)
 }

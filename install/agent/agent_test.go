@@ -72,21 +72,31 @@ func TestLifeOfANode(t *testing.T) {
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 		t.Errorf("chain (-want +got):\n%s", diff)
 	}
-	client := asking.New(asking.Options{Socket: protocol.SocketIn(b.path("run")), Timeout: 20 * time.Second})
-	if pod, err := client.Pod(t.Context(), source.Ref{Namespace: "default", Name: "web", UID: "1"}); err != nil || !pod.HasUID("1") {
+	client := asking.New(asking.Options{
+		Socket: protocol.SocketIn(b.path("run")), Timeout: 20 * time.Second,
+	})
+	if pod, err := client.Pod(t.Context(), source.Ref{
+		Namespace: "default", Name: "web", UID: "1",
+	}); err != nil || !pod.HasUID("1") {
 		t.Errorf("a pod by the socket: %v, %v", pod, err)
 	}
-	add := protocol.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 2048}
+	add := protocol.Add{
+		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		Duration: time.Millisecond, Bytes: 2048,
+	}
 	if err := client.Report(add); err != nil {
 		t.Error(err)
 	}
 	first.until("metrics", func() bool {
 		_, text := first.get("MONITORING_PORT", "/metrics")
 		return !slices.ContainsFunc([]string{
-			"\nsluice_install_ready 1\n", "\nistio_cni_install_ready 1\n", "\nsluice_chain_bypassed 0\n", "\nsluice_token_age_seconds ",
-			"\nsluice_install_part_ready{part=\"kubeconfig\"} 1\n", "\nsluice_serve_requests_total{result=\"success\"} 1\n",
+			"\nsluice_install_ready 1\n", "\nistio_cni_install_ready 1\n",
+			"\nsluice_chain_bypassed 0\n", "\nsluice_token_age_seconds ",
+			"\nsluice_install_part_ready{part=\"kubeconfig\"} 1\n",
+			"\nsluice_serve_requests_total{result=\"success\"} 1\n",
 			"\nsluice_adds_total{backend=\"nft\",decision=\"redirect\",result=\"success\"} 1\n",
-			"\nistio_cni_installs_total{result=\"SUCCESS\"} ", "\nsluice_token_publications_total{result=\"success\"} 1\n",
+			"\nistio_cni_installs_total{result=\"SUCCESS\"} ",
+			"\nsluice_token_publications_total{result=\"success\"} 1\n",
 		}, func(line string) bool { return !strings.Contains(text, line) })
 	})
 	if code, _ := first.get("SLUICE_HEALTH_PORT", "/healthz"); code != 200 {
@@ -105,7 +115,8 @@ func TestLifeOfANode(t *testing.T) {
 	b.SetDaemonSet("")
 	second.end()
 	left := b.files("conf", "bin", "run", "state")
-	if data, err := os.ReadFile(b.path("conf/10-net.conflist")); err != nil || string(data) != primary {
+	if data, err := os.ReadFile(b.path("conf/10-net.conflist")); err != nil ||
+		string(data) != primary {
 		t.Errorf("the configuration is not as it was: %v\n%s", err, data)
 	}
 	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, left); diff != "" {
@@ -143,7 +154,9 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 		t.Fatal(err)
 	}
 	config["name"], config["cniVersion"] = list.Name, list.CNIVersion
-	config["prevResult"] = map[string]any{"cniVersion": list.CNIVersion, "ips": []any{map[string]any{"address": "10.1.0.7/24"}}}
+	config["prevResult"] = map[string]any{
+		"cniVersion": list.CNIVersion, "ips": []any{map[string]any{"address": "10.1.0.7/24"}},
+	}
 	stdin, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +170,8 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 	add.Env = []string{
 		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",
 		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), pod.FD()),
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=1", "GORACE=atexit_sleep_ms=0",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=1",
+		"GORACE=atexit_sleep_ms=0",
 	}
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Fatalf("ADD: %v\n%s", err, out)
@@ -174,14 +188,20 @@ func TestKernelIsAskedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
 	r := b.run(func(a *agent.Agent) {
-		a.SetChoose(func(compat.BackendName) (compat.Backend, error) { return nil, errors.New("no nf_tables here") })
+		a.SetChoose(func(compat.BackendName) (compat.Backend, error) {
+			return nil, errors.New("no nf_tables here")
+		})
 	})
 	r.until("an event", func() bool { return len(b.Events()) > 0 })
-	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" || !strings.Contains(e.Message, "no nf_tables here") {
+	if e := b.Events()[0]; e.Type != "Warning" || e.Reason != "KernelUnsupported" ||
+		!strings.Contains(e.Message, "no nf_tables here") {
 		t.Errorf("event: %+v", e)
 	}
-	r.until("the token", func() bool { return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true") })
-	if text := r.reasons(observe.Kernel); r.readiness().Ready || !strings.Contains(text, "no nf_tables here") {
+	r.until("the token", func() bool {
+		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
+	})
+	if text := r.reasons(observe.Kernel); r.readiness().Ready ||
+		!strings.Contains(text, "no nf_tables here") {
 		t.Errorf("kernel: %s", text)
 	}
 	r.end()
@@ -198,11 +218,14 @@ func TestPluginComesWhenItCanWork(t *testing.T) {
 	config := b.config() // has the good token
 	b.SetToken("another")
 	r := b.start(config, nil)
-	r.until("refused", func() bool { return strings.Contains(r.reasons(observe.Configuration), "could not read pods") })
+	r.until("refused", func() bool {
+		return strings.Contains(r.reasons(observe.Configuration), "could not read pods")
+	})
 	if diff := cmp.Diff([]string{"bridge"}, b.chain()); diff != "" || r.readiness().Ready {
 		t.Errorf("chain, ready %v (-want +got):\n%s", r.readiness().Ready, diff)
 	}
-	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 || !strings.Contains(text, "[-] configuration") {
+	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 503 ||
+		!strings.Contains(text, "[-] configuration") {
 		t.Errorf("%d %s", code, text)
 	}
 	b.SetToken(good)
@@ -224,7 +247,8 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("not ready", func() bool { return !r.readiness().Ready })
-	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") || strings.Contains(text, b.dir) {
+	if text := r.reasons(observe.Configuration); !strings.Contains(text, "/etc/cni/net.d") ||
+		strings.Contains(text, b.dir) {
 		t.Errorf("configuration: %s", text)
 	}
 	r.until("an event", func() bool { return b.lastEvent() == "NoNetworkConfiguration" })
@@ -243,7 +267,8 @@ func TestRunnables(t *testing.T) {
 		began <- w
 		<-ctx.Done()
 	})
-	if w := <-began; w.Pods == nil || w.Cluster == nil || w.Config.RunDir != b.path("run") || w.NodeName != "node-1" {
+	if w := <-began; w.Pods == nil || w.Cluster == nil || w.Config.RunDir != b.path("run") ||
+		w.NodeName != "node-1" {
 		t.Errorf("dependencies: %+v", w)
 	}
 	r.end()
@@ -261,7 +286,9 @@ func TestStartupTaint(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := b.run(nil)
-	r.until("looked at", func() bool { return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration") })
+	r.until("looked at", func() bool {
+		return strings.Contains(r.reasons(observe.Configuration), "NoNetworkConfiguration")
+	})
 	if got := b.Taints(); got != all {
 		t.Errorf("taints of a node that is not ready: %s", got)
 	}

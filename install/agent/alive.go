@@ -22,18 +22,25 @@ const (
 // loops returns the loops that must make progress for the agent to be alive: installer, auditor and
 // server.
 func (a *Agent) loops() []heartbeat.Loop {
-	loops := []heartbeat.Loop{{Name: "installer", Longest: a.longestSync(), Progress: func() (uint64, bool) {
-		s := a.node.Status()
-		return s.Totals.Passes, !s.At.IsZero()
-	}}}
+	loops := []heartbeat.Loop{{
+		Name: "installer", Longest: a.longestSync(),
+		Progress: func() (uint64, bool) {
+			s := a.node.Status()
+			return s.Totals.Passes, !s.At.IsZero()
+		},
+	}}
 	if a.auditor != nil {
 		loops = append(loops,
 			heartbeat.Loop{Name: "auditor", Longest: longestVisit, Progress: a.auditor.Progress},
-			heartbeat.Loop{Name: "auditor's list of pods", Longest: longestVisit, Progress: a.auditor.Waiting},
+			heartbeat.Loop{
+				Name: "auditor's list of pods", Longest: longestVisit, Progress: a.auditor.Waiting,
+			},
 		)
 	}
 	if a.server != nil {
-		loops = append(loops, heartbeat.Loop{Name: "socket of the plugin", Longest: longestSilence, Progress: a.caller.progress})
+		loops = append(loops, heartbeat.Loop{
+			Name: "socket of the plugin", Longest: longestSilence, Progress: a.caller.progress,
+		})
 	}
 	return loops
 }

@@ -25,13 +25,17 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 		{"it listens and does not answer", true, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &caller{listening: func() bool { return row.listens }, ask: func(ctx context.Context) error {
+			c := &caller{listening: func() bool {
+				return row.listens
+			}, ask: func(ctx context.Context) error {
 				if !row.replies {
 					<-ctx.Done()
 				}
 				return ctx.Err()
 			}}
-			m := heartbeat.New(heartbeat.Loop{Name: "socket", Longest: longestSilence, Progress: c.progress})
+			m := heartbeat.New(heartbeat.Loop{
+				Name: "socket", Longest: longestSilence, Progress: c.progress,
+			})
 			ctx, cancel := context.WithCancel(t.Context())
 			go c.run(ctx)
 			go m.Run(ctx)

@@ -31,9 +31,12 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	}
 	a.auditor = audit.New(audit.Options{
 		NodeName: v.Text("NODE_NAME"),
-		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"), Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
-		Connections: established.Options{ProcDir: sandboxes(v).ProcDir, Keep: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS")},
-		Policy:      policy, Decide: &a.config.Decide, Backend: a.config.Backend,
+		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"),
+		Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
+		Connections: established.Options{
+			ProcDir: sandboxes(v).ProcDir, Keep: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
+		},
+		Policy: policy, Decide: &a.config.Decide, Backend: a.config.Backend,
 		Records: record.In(a.config.RunDir), Repairs: repair.In(a.config.RunDir), Bypass: a.bypass,
 		Pods: a.podCache, Cluster: a.cluster,
 		Find: sandbox.New(sandboxes(v)).Find, Open: audit.Open, Used: audit.Used,

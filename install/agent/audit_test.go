@@ -28,7 +28,8 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	r.InboundPorts.All = true
 	err := record.In(b.path("run")).Put(record.Record{
 		Key: record.Key{ContainerID: "a", IfName: "eth0"}, Netns: "/var/run/netns/gone",
-		Pod: record.Pod{Namespace: "default", Name: "web", UID: "1"}, Outcome: "redirect", Reason: "mesh-pod",
+		Pod: record.Pod{Namespace: "default", Name: "web", UID: "1"}, Outcome: "redirect",
+		Reason:   "mesh-pod",
 		Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
 	})
 	if err != nil {
@@ -40,12 +41,15 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 // locate asks the agent's socket where the pod is.
 func (b *bed) locate() (l protocol.Location) {
 	b.t.Helper()
-	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix", protocol.SocketIn(b.path("run")))
+	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix",
+		protocol.SocketIn(b.path("run")))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer conn.Close()
-	request := protocol.Request{Version: protocol.Version, Verb: protocol.AskLocate, Namespace: "default", Name: "web"}
+	request := protocol.Request{
+		Version: protocol.Version, Verb: protocol.AskLocate, Namespace: "default", Name: "web",
+	}
 	frame, err := protocol.AppendJSON(nil, request, protocol.MaxRequest)
 	if err == nil {
 		_, err = conn.Write(frame)
@@ -76,7 +80,9 @@ func TestTheAgentAudits(t *testing.T) {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nsluice_pods{state=\"unknown\"} 1\n")
 	})
-	for _, part := range []string{"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket"} {
+	for _, part := range []string{
+		"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket",
+	} {
 		r.until(part+" is shown as ready", func() bool { // of two ways to pods one may come later
 			_, text := r.get("MONITORING_PORT", "/metrics")
 			return strings.Contains(text, "\nsluice_install_part_ready{part=\""+part+"\"} 1\n")
@@ -93,10 +99,13 @@ func TestTheAgentAudits(t *testing.T) {
 // Pods are audited also where none are served, and followed for nobody where nothing needs them.
 func TestAuditWithoutServing(t *testing.T) {
 	netnstest.RequireRoot(t)
-	for audited, line := range map[string]string{"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n"} {
+	for audited, line := range map[string]string{
+		"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n",
+	} {
 		b := newBed(t)
 		b.added()
-		b.env["SLUICE_SERVE"], b.env["SLUICE_AUDIT"], b.env["REPAIR_ENABLED"] = "false", audited, "false"
+		b.env["SLUICE_SERVE"], b.env["SLUICE_AUDIT"], b.env["REPAIR_ENABLED"] = "false", audited,
+			"false"
 		r := b.run(nil)
 		r.ready()
 		text := ""
@@ -119,7 +128,10 @@ func TestAuditWithoutServing(t *testing.T) {
 func TestSelectorsAreRead(t *testing.T) {
 	b := newBed(t)
 	b.env["REPAIR_LABEL_SELECTORS"] = "a b"
-	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, set := b.env[name]
+		return value, set
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +139,8 @@ func TestSelectorsAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.New(agent.Options{Settings: v, API: b.config(), Log: log}); err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS") {
+	if _, err := agent.New(agent.Options{Settings: v, API: b.config(), Log: log}); err == nil ||
+		!strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS") {
 		t.Errorf("%v", err)
 	}
 }

@@ -14,11 +14,16 @@ import (
 
 func read(t *testing.T, env map[string]string) settings.Values {
 	t.Helper()
-	all := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "sluice-node-x", "POD_NAMESPACE": "istio-system"}
+	all := map[string]string{
+		"NODE_NAME": "node-1", "POD_NAME": "sluice-node-x", "POD_NAMESPACE": "istio-system",
+	}
 	for name, value := range env {
 		all[name] = value
 	}
-	v, err := settings.Read(func(name string) (string, bool) { value, set := all[name]; return value, set })
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, set := all[name]
+		return value, set
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +33,19 @@ func read(t *testing.T, env map[string]string) settings.Values {
 // The plugin understands the configuration as the settings mean it.
 func TestElement(t *testing.T) {
 	text, c, err := agent.Element(read(t, map[string]string{
-		"EXCLUDE_NAMESPACES": "kube-system,backup", "SLUICE_BACKEND": "legacy", "SLUICE_UNREADABLE_PODS": "skip",
-		"SLUICE_API_BUDGET": "20s", "SLUICE_API_TRY_TIMEOUT": "5s", "SLUICE_LOG_LEVEL": "debug", "SLUICE_DAEMONSET": "mesh-node",
-		"SLUICE_ENABLEMENT_SELECTORS": `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`, "CNI_AGENT_RUN_DIR": "/run/mesh",
-		"SLUICE_DEVIATIONS_OFF": "nat-first",
+		"EXCLUDE_NAMESPACES": "kube-system,backup", "SLUICE_BACKEND": "legacy",
+		"SLUICE_UNREADABLE_PODS": "skip",
+		"SLUICE_API_BUDGET":      "20s", "SLUICE_API_TRY_TIMEOUT": "5s",
+		"SLUICE_LOG_LEVEL": "debug", "SLUICE_DAEMONSET": "mesh-node",
+		"SLUICE_ENABLEMENT_SELECTORS": `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`,
+		"CNI_AGENT_RUN_DIR":           "/run/mesh",
+		"SLUICE_DEVIATIONS_OFF":       "nat-first",
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(text), `{"type":"sluice-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true},`) {
+	if !strings.HasPrefix(string(text),
+		`{"type":"sluice-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true},`) {
 		t.Errorf("element: %s", text)
 	}
 	type seen struct {
@@ -47,14 +56,17 @@ func TestElement(t *testing.T) {
 		Selectors, Without                                int
 	}
 	want := seen{
-		"/run/mesh/sluice-cni-kubeconfig", "legacy", "skip", "istio-system", "mesh-node", options.Debug,
+		"/run/mesh/sluice-cni-kubeconfig", "legacy", "skip", "istio-system", "mesh-node",
+		options.Debug,
 		20 * time.Second, 5 * time.Second,
 		[]string{"kube-system", "backup"},
 		1, 1,
 	}
 	got := seen{
-		c.Kubeconfig, string(c.Backend), string(c.UnreadablePods), c.Decide.AgentNamespace, c.Decide.AgentDaemonSet, c.Log.Level,
-		c.APIBudget, c.APITryTimeout, c.Decide.ExcludeNamespaces, len(c.Decide.Selectors), len(c.Decide.Without),
+		c.Kubeconfig, string(c.Backend), string(c.UnreadablePods), c.Decide.AgentNamespace,
+		c.Decide.AgentDaemonSet, c.Log.Level,
+		c.APIBudget, c.APITryTimeout, c.Decide.ExcludeNamespaces, len(c.Decide.Selectors),
+		len(c.Decide.Without),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -74,16 +86,19 @@ func TestElementThatThePluginWouldRefuse(t *testing.T) {
 
 func TestNodeSettings(t *testing.T) {
 	v := read(t, map[string]string{
-		"CNI_CONF_NAME": "10-calico.conflist", "SLUICE_RESYNC_INTERVAL": "1m", "POD_NAMESPACE": "istio-system", "SLUICE_DAEMONSET": "sluice-node",
+		"CNI_CONF_NAME": "10-calico.conflist", "SLUICE_RESYNC_INTERVAL": "1m",
+		"POD_NAMESPACE": "istio-system", "SLUICE_DAEMONSET": "sluice-node",
 	})
 	s := agent.NodeSettings(v, []byte(`{"type":"sluice-cni"}`), "/usr/local/bin/sluice-node")
 	if err := s.WithDefaults().Validate(); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]string{"/host/var/lib/cni/results", "/host/var/lib/cni/cache/results"}, s.ResultDirs); diff != "" {
+	if diff := cmp.Diff([]string{"/host/var/lib/cni/results", "/host/var/lib/cni/cache/results"},
+		s.ResultDirs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if s.Binaries["sluice-cni"] != "/opt/cni/bin/sluice-cni" || s.CNIConfFileName != "10-calico.conflist" || s.Resync != time.Minute || !s.Chained {
+	if s.Binaries["sluice-cni"] != "/opt/cni/bin/sluice-cni" ||
+		s.CNIConfFileName != "10-calico.conflist" || s.Resync != time.Minute || !s.Chained {
 		t.Errorf("settings: %+v", s)
 	}
 	if !s.OwnPod("istio-system", "sluice-node-x7k2p") || s.OwnPod("shop", "sluice-node-x7k2p") {

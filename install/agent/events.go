@@ -55,8 +55,13 @@ type nodeEvent struct {
 	total int
 }
 
-func newNodeEvents(tell func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger) *nodeEvents {
-	return &nodeEvents{send: tell, node: nodeName, log: log, wake: make(chan struct{}, 1), reported: map[string]reportedProblem{}}
+func newNodeEvents(
+	tell func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger,
+) *nodeEvents {
+	return &nodeEvents{
+		send: tell, node: nodeName, log: log, wake: make(chan struct{}, 1),
+		reported: map[string]reportedProblem{},
+	}
 }
 
 // set sets the current problems.
@@ -107,7 +112,8 @@ func (a *nodeEvents) deliver(ctx context.Context) bool {
 		err := a.send(bounded, e.Event)
 		cancel()
 		if err != nil {
-			a.log.Warn("the node's events do not know it yet", zap.String("reason", e.Reason), zap.Error(err))
+			a.log.Warn("the node's events do not know it yet", zap.String("reason", e.Reason),
+				zap.Error(err))
 			return false
 		}
 		a.note(e)

@@ -35,7 +35,8 @@ func TestNodeEvents(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.run(ctx)
-		disk, writer := problemEvent{reason: "DiskFull", message: "the disk"}, problemEvent{"ConflictingWriter", "cilium", 3}
+		disk, writer := problemEvent{reason: "DiskFull", message: "the disk"},
+			problemEvent{"ConflictingWriter", "cilium", 3}
 		for _, step := range []struct {
 			name  string
 			away  bool
@@ -46,22 +47,32 @@ func TestNodeEvents(t *testing.T) {
 			{"nothing was ever wrong", false, 0, nil, ""},
 			{"a disk is full", false, 0, []problemEvent{disk}, "DiskFull the disk"},
 			{"it still is", false, time.Hour, []problemEvent{disk}, "DiskFull the disk"},
-			{"a conflicting writer comes", false, 0, []problemEvent{disk, writer}, "DiskFull the disk, ConflictingWriter cilium 3"},
-			{"all is over", false, time.Second, nil, "DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage},
+			{
+				"a conflicting writer comes", false, 0,
+				[]problemEvent{disk, writer},
+				"DiskFull the disk, ConflictingWriter cilium 3",
+			},
+			{
+				"all is over", false, time.Second, nil,
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage,
+			},
 			{
 				"the writer is back at once", false, time.Second,
 				[]problemEvent{writer},
-				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3",
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
+					", ConflictingWriter cilium 3",
 			},
 			{
 				"and has written twice more", false, time.Hour,
 				[]problemEvent{{"ConflictingWriter", "cilium", 5}},
-				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
+					", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
 				"a trouble that nobody can be told", true, time.Minute,
 				[]problemEvent{disk, {"ConflictingWriter", "cilium", 5}},
-				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage + ", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
+				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
+					", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
 				"and now can, while the writer is counted anew", false, time.Minute,
@@ -89,7 +100,10 @@ func TestNodeEvents(t *testing.T) {
 func TestNodeEventsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
-		a := newNodeEvents(func(context.Context, cluster.Event) error { asked.Add(1); return errors.New("away") }, "node-1", zap.NewNop())
+		a := newNodeEvents(func(context.Context, cluster.Event) error {
+			asked.Add(1)
+			return errors.New("away")
+		}, "node-1", zap.NewNop())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go a.run(ctx)

@@ -48,9 +48,12 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 				lost := strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
 				rights := r.reasons(observe.Rights)
 				return lost != f.hangs && strings.HasPrefix(rights, f.rights) &&
-					(strings.HasPrefix(rights, "true ") || strings.Contains(rights, " lacks a right: "))
+					(strings.HasPrefix(rights, "true ") ||
+						strings.Contains(rights, " lacks a right: "))
 			})
-			r.until("it is asked again", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
+			r.until("it is asked again", func() bool {
+				return f.hangs || len(b.Requests()) >= before+4
+			})
 			asked := len(b.Requests()) - before
 			if most := mostAsked(time.Since(begin)); asked > most {
 				t.Errorf("%d requests, more than %d", asked, most)
@@ -86,7 +89,8 @@ func TestAStartDuringAFault(t *testing.T) {
 			begin, before := time.Now(), len(b.Requests())
 			r := b.start(config, nil)
 			r.until("it says what is missing", func() bool {
-				return strings.HasPrefix(r.reasons(observe.Rights), "false ") && strings.HasPrefix(r.reasons(observe.Socket), "false ")
+				return strings.HasPrefix(r.reasons(observe.Rights), "false ") &&
+					strings.HasPrefix(r.reasons(observe.Socket), "false ")
 			})
 			r.until("it is asked", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
 			asked := len(b.Requests()) - before

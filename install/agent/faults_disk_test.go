@@ -22,7 +22,8 @@ func TestFullDisks(t *testing.T) {
 		dir, part, file string
 		ready           bool // before there is space
 	}{
-		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig", true}, // the plugin asks the agent by its socket
+		// the plugin asks the agent by its socket
+		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig", true},
 		{"conf", observe.Configuration, "conf", false},
 		{"bin", observe.Configuration, "sluice-cni", false},
 		{"state", observe.Configuration, "state", false},
@@ -48,7 +49,8 @@ func TestFullDisks(t *testing.T) {
 			r := b.run(nil)
 			r.until("the full disk is named", func() bool {
 				text := r.reasons(row.part)
-				return strings.HasPrefix(text, "false ") && strings.Contains(text, "no space left on device") &&
+				return strings.HasPrefix(text, "false ") &&
+					strings.Contains(text, "no space left on device") &&
 					strings.Contains(text, row.file)
 			})
 			if row.ready {
@@ -62,7 +64,9 @@ func TestFullDisks(t *testing.T) {
 				}
 			}
 			free()
-			r.until("the file is written", func() bool { return !strings.HasPrefix(r.reasons(row.part), "false ") })
+			r.until("the file is written", func() bool {
+				return !strings.HasPrefix(r.reasons(row.part), "false ")
+			})
 			r.ready()
 			r.end()
 		})

@@ -26,15 +26,25 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 	a.reporter.mu.Unlock()
 	switch {
 	case s.Problem != nil:
-		a.options.Log.Error("the API server and the agent's credentials do not match", zap.Error(s.Problem))
+		a.options.Log.Error("the API server and the agent's credentials do not match",
+			zap.Error(s.Problem))
 	case last.Problem != nil:
-		a.options.Log.Info("the API server accepts the agent's credentials again", zap.Time("since", last.Since))
-		a.events.notePast(problemEvent{reason: credentialsReason, message: fmt.Sprintf("%v, from %s to %s: new pods of the mesh could not be read",
-			last.Problem, last.Since.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))})
+		a.options.Log.Info("the API server accepts the agent's credentials again",
+			zap.Time("since", last.Since))
+		a.events.notePast(problemEvent{
+			reason: credentialsReason,
+			message: fmt.Sprintf("%v, from %s to %s: new pods of the mesh could not be read",
+				last.Problem, last.Since.UTC().Format(time.RFC3339),
+				time.Now().UTC().Format(time.RFC3339)),
+		})
 	case !last.Accepted:
 		if n, why := a.identity.Exits(); n > 0 {
-			a.options.Log.Warn("agents of this node have exited for want of credentials", zap.Int("exits", n), zap.String("last", why))
-			a.events.notePast(problemEvent{reason: credentialsReason, message: fmt.Sprintf("the agent exited %d times; the last time: %s", n, why)})
+			a.options.Log.Warn("agents of this node have exited for want of credentials",
+				zap.Int("exits", n), zap.String("last", why))
+			a.events.notePast(problemEvent{
+				reason:  credentialsReason,
+				message: fmt.Sprintf("the agent exited %d times; the last time: %s", n, why),
+			})
 		}
 	}
 	a.updateEvents()

@@ -19,7 +19,8 @@ import (
 // kubeconfig.
 func (r *running) answers(name string) {
 	r.t.Helper()
-	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name + `"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
+	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name +
+		`"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
 	ref := source.Ref{Namespace: "default", Name: name, UID: name}
 	r.until("the kubeconfig is of use", func() bool {
 		// Each process of the plugin reads the kubeconfig anew.
@@ -29,7 +30,9 @@ func (r *running) answers(name string) {
 		return err == nil
 	})
 	r.until("the socket answers", func() bool {
-		socket := asking.New(asking.Options{Socket: protocol.SocketIn(r.path("run")), Timeout: 20 * time.Second})
+		socket := asking.New(asking.Options{
+			Socket: protocol.SocketIn(r.path("run")), Timeout: 20 * time.Second,
+		})
 		_, err := socket.Pod(r.t.Context(), ref)
 		return err == nil
 	})
@@ -39,7 +42,9 @@ func (r *running) answers(name string) {
 func (b *bed) eventOf(reason string) string {
 	events := b.Events()
 	slices.Reverse(events)
-	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool { return e.Reason == reason }); at >= 0 {
+	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool {
+		return e.Reason == reason
+	}); at >= 0 {
 		return events[at].Message
 	}
 	return ""
@@ -56,16 +61,21 @@ func TestRotatedAuthority(t *testing.T) {
 	r.ready()
 	b.RotateAuthority()
 	r.until("not ready", func() bool {
-		return strings.Contains(r.reasons(observe.Rights), "does not vouch for the API server's certificate")
+		return strings.Contains(r.reasons(observe.Rights),
+			"does not vouch for the API server's certificate")
 	})
 	if r.readiness().Ready {
 		t.Error("ready without a way to the API server")
 	}
 	b.Project()
 	r.ready()
-	r.until("the plugin's kubeconfig", func() bool { return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true") })
+	r.until("the plugin's kubeconfig", func() bool {
+		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
+	})
 	r.answers("later")
-	r.until("an event", func() bool { return strings.Contains(b.eventOf("CredentialsRejected"), "certificate") })
+	r.until("an event", func() bool {
+		return strings.Contains(b.eventOf("CredentialsRejected"), "certificate")
+	})
 	r.end()
 }
 
@@ -80,16 +90,21 @@ func TestRecreatedServiceAccount(t *testing.T) {
 	r.ready()
 	b.RecreateAccount(time.Now().Add(-time.Minute))
 	r.until("not ready", func() bool {
-		return strings.Contains(r.reasons(observe.Rights), "rejects the agent's service account token (401), since ")
+		return strings.Contains(r.reasons(observe.Rights),
+			"rejects the agent's service account token (401), since ")
 	})
 	if r.readiness().Ready {
 		t.Error("ready with a token that is rejected")
 	}
 	b.Project()
 	r.ready()
-	r.until("the plugin's kubeconfig", func() bool { return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true") })
+	r.until("the plugin's kubeconfig", func() bool {
+		return strings.HasPrefix(r.reasons(observe.Kubeconfig), "true")
+	})
 	r.answers("later")
-	r.until("an event", func() bool { return strings.Contains(b.eventOf("CredentialsRejected"), "401") })
+	r.until("an event", func() bool {
+		return strings.Contains(b.eventOf("CredentialsRejected"), "401")
+	})
 	r.end()
 }
 
@@ -106,7 +121,8 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	r.ready()
 	b.RecreateAccount(time.Now().Add(-time.Minute))
 	err := <-r.done
-	if err == nil || !strings.Contains(err.Error(), "rejects the agent's service account token (401)") ||
+	if err == nil || !strings.Contains(err.Error(),
+		"rejects the agent's service account token (401)") ||
 		!strings.Contains(err.Error(), "the kubelet has not replaced it") {
 		t.Errorf("the agent ends with %v", err)
 	}
@@ -119,6 +135,8 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 	b.Project()
 	r = b.start(config, nil)
 	r.ready()
-	r.until("an event", func() bool { return strings.HasPrefix(b.eventOf("CredentialsRejected"), "the agent exited 1 times") })
+	r.until("an event", func() bool {
+		return strings.HasPrefix(b.eventOf("CredentialsRejected"), "the agent exited 1 times")
+	})
 	r.end()
 }

@@ -27,7 +27,10 @@ type kernel struct {
 }
 
 func newKernel(e compat.BackendName) *kernel {
-	return &kernel{backend: e, choose: compat.Choose, part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}}}
+	return &kernel{
+		backend: e, choose: compat.Choose,
+		part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}},
+	}
 }
 
 func (k *kernel) get() observe.Part {
@@ -72,9 +75,12 @@ func (k *kernel) ask() observe.Part {
 	case compat.IsNotPermitted(err):
 		// The runtime gives the plugin privileges that the agent may lack.
 		part.Ready, part.Unknown = true, true
-		part.Reasons = []string{fmt.Sprintf("whether it takes rules is not known before the first pod: the agent may not try (%v)", err)}
+		part.Reasons = []string{fmt.Sprintf(
+			"whether it takes rules is not known before the first pod: the agent may not try (%v)",
+			err)}
 	default:
-		part.Reasons = append([]string{fmt.Sprintf("it does not take the rules of a pod: %v", err)}, k.lacking(rs)...)
+		part.Reasons = append([]string{fmt.Sprintf("it does not take the rules of a pod: %v", err)},
+			k.lacking(rs)...)
 	}
 	return part
 }

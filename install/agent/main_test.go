@@ -64,13 +64,18 @@ func newBed(t *testing.T) *bed {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	b := &bed{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	b.env = map[string]string{
-		"NODE_NAME": apiservertest.Node, "POD_NAME": "sluice-node-x7k2p", "POD_NAMESPACE": apiservertest.Namespace,
-		"MOUNTED_CNI_NET_DIR": b.path("conf"), "SLUICE_MOUNTED_BIN_DIR": b.path("bin"), "SLUICE_MOUNTED_CACHE_DIR": b.path("cache"),
-		"SLUICE_SOURCE_DIR": b.path("image"), "CNI_AGENT_RUN_DIR": b.path("run"), "SLUICE_STATE_DIR": b.path("state"),
-		"SLUICE_HEALTH_PORT": observetest.Port(t), "MONITORING_PORT": observetest.Port(t), "SLUICE_UNINSTALL_TIMEOUT": "100ms",
+		"NODE_NAME": apiservertest.Node, "POD_NAME": "sluice-node-x7k2p",
+		"POD_NAMESPACE":       apiservertest.Namespace,
+		"MOUNTED_CNI_NET_DIR": b.path("conf"), "SLUICE_MOUNTED_BIN_DIR": b.path("bin"),
+		"SLUICE_MOUNTED_CACHE_DIR": b.path("cache"),
+		"SLUICE_SOURCE_DIR":        b.path("image"), "CNI_AGENT_RUN_DIR": b.path("run"),
+		"SLUICE_STATE_DIR":   b.path("state"),
+		"SLUICE_HEALTH_PORT": observetest.Port(t), "MONITORING_PORT": observetest.Port(t),
+		"SLUICE_UNINSTALL_TIMEOUT": "100ms",
 	}
 	for name, content := range map[string]string{
-		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin", "image/noop": "does nothing",
+		"conf/10-net.conflist": primary, "image/sluice-cni": "the plugin",
+		"image/noop": "does nothing",
 	} {
 		b.put(name, content)
 	}
@@ -130,9 +135,14 @@ func (b *bed) config() apiclient.Options {
 }
 
 // start starts an agent with an API server of the caller's choice.
-func (b *bed) start(api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable) *running {
+func (b *bed) start(
+	api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable,
+) *running {
 	b.t.Helper()
-	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, set := b.env[name]
+		return value, set
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -141,8 +151,9 @@ func (b *bed) start(api apiclient.Options, change func(*agent.Agent), runnables 
 		b.t.Fatal(err)
 	}
 	a, err := agent.New(agent.Options{
-		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log, Runnables: runnables,
-		Patience: b.patience,
+		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log,
+		Runnables: runnables,
+		Patience:  b.patience,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -169,8 +180,11 @@ func (r *running) end() {
 // get asks a port of the agent.
 func (r *running) get(port, path string) (code int, text string) {
 	r.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://127.0.0.1:"+r.env[port]+path, nil)
+	client := http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second,
+	}
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet,
+		"http://127.0.0.1:"+r.env[port]+path, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -192,7 +206,8 @@ func (r *running) readiness() observe.Readiness {
 	r.t.Helper()
 	code, text := 0, ""
 	for range 100 {
-		if code, text = r.get("SLUICE_HEALTH_PORT", "/readyz?format=json"); code != 0 || strings.Contains(text, "refused") {
+		if code, text = r.get("SLUICE_HEALTH_PORT", "/readyz?format=json"); code != 0 ||
+			strings.Contains(text, "refused") {
 			break
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -16,7 +16,8 @@ import (
 func (a *Agent) Readiness() observe.Readiness {
 	status := a.node.Status()
 	parts := []observe.Part{
-		a.kernel.get(), a.binaryPart(status), a.configurationPart(status), a.rightsPart(), a.runtimePart(),
+		a.kernel.get(), a.binaryPart(status), a.configurationPart(status), a.rightsPart(),
+		a.runtimePart(),
 		kubeconfigPart(a.config.Kubeconfig, a.publisher.Status(), time.Now()),
 	}
 	if a.server != nil {
@@ -28,7 +29,9 @@ func (a *Agent) Readiness() observe.Readiness {
 // binaryPart reports whether the executable is identical to the one in the agent's image, according
 // to the last pass over the node. A change of the file triggers the next pass.
 func (a *Agent) binaryPart(s node.Status) observe.Part {
-	part := observe.Part{Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated}
+	part := observe.Part{
+		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
+	}
 	shown := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)
 	switch s.Executable {
 	case node.Verified:
@@ -44,7 +47,9 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	}
 	if s.Directories.Binary == node.Unknown {
 		part.Unknown = true
-		part.Reasons = append(part.Reasons, "whether the runtime takes plugins from this directory is not known: "+s.Directories.Why)
+		part.Reasons = append(part.Reasons,
+			"whether the runtime takes plugins from this directory is not known: "+
+				s.Directories.Why)
 	}
 	return part
 }
@@ -57,7 +62,8 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 	}
 	if age := time.Since(s.At); age > a.longestSync() {
 		part.Ready = false
-		part.Reasons = append(part.Reasons, fmt.Sprintf("the node has not been looked at for %s", age.Round(time.Second)))
+		part.Reasons = append(part.Reasons,
+			fmt.Sprintf("the node has not been looked at for %s", age.Round(time.Second)))
 	}
 	if s.Primary != "" {
 		takes := "the runtime takes " + s.Primary
@@ -68,7 +74,8 @@ func (a *Agent) configurationPart(s node.Status) observe.Part {
 	}
 	if s.Directories.Configuration == node.Unknown {
 		part.Unknown = true
-		part.Reasons = append(part.Reasons, "whether the runtime reads this directory is not known: "+s.Directories.Why)
+		part.Reasons = append(part.Reasons,
+			"whether the runtime reads this directory is not known: "+s.Directories.Why)
 	}
 	for _, p := range s.Problems {
 		part.Reasons = append(part.Reasons, a.reporter.onNode.Replace(p.String()))

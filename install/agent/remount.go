@@ -28,7 +28,8 @@ func (a *Agent) remount(s node.Status) {
 	}
 	select {
 	case a.ended <- errMounts:
-		a.options.Log.Error(errMounts.Error(), zap.String("configuration", string(s.Directories.Configuration)),
+		a.options.Log.Error(errMounts.Error(),
+			zap.String("configuration", string(s.Directories.Configuration)),
 			zap.String("binary", string(s.Directories.Binary)))
 	default: // it is ending
 	}

@@ -24,7 +24,8 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	dir := b.path("node/net.d")
 	b.put("node/net.d/10-net.conflist", primary)
 	for variable, value := range map[string]string{
-		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": dir, "SLUICE_HOST_BIN_DIR": b.path("bin"),
+		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": dir,
+		"SLUICE_HOST_BIN_DIR": b.path("bin"),
 	} {
 		b.env[variable] = value
 	}
@@ -45,7 +46,8 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	if text := r.reasons("configuration"); strings.Contains(text, "not known") {
 		t.Errorf("the node's directory is not seen: %s", text)
 	}
-	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text, `sluice_node_directory{directory="configuration",state="same"} 1`) {
+	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text,
+		`sluice_node_directory{directory="configuration",state="same"} 1`) {
 		t.Error("the metric does not say that the directory is the same")
 	}
 	if err := os.Rename(dir, dir+".old"); err != nil {
@@ -64,7 +66,9 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("it goes on with a mount that the runtime does not read")
 	}
-	if !slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool { return e.Reason == "DirectoryReplaced" }) {
+	if !slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
+		return e.Reason == "DirectoryReplaced"
+	}) {
 		t.Errorf("the node's events do not say why: %v", b.Events())
 	}
 	if !slices.Contains(b.chain(), "sluice-cni") {

@@ -31,7 +31,9 @@ type reporter struct {
 }
 
 func newReporter(v settings.Values, log *zap.Logger, m *observe.Metrics) *reporter {
-	return &reporter{log: log, metrics: m, onNode: onNode(v), binDir: v.Text("SLUICE_MOUNTED_BIN_DIR")}
+	return &reporter{
+		log: log, metrics: m, onNode: onNode(v), binDir: v.Text("SLUICE_MOUNTED_BIN_DIR"),
+	}
 }
 
 // policy returns the configuration that the plugin may request.

@@ -31,7 +31,10 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	required := map[string]string{"NODE_NAME": "n", "POD_NAME": "p", "POD_NAMESPACE": "s"}
-	v, err := settings.Read(func(name string) (string, bool) { value, set := required[name]; return value, set })
+	v, err := settings.Read(func(name string) (string, bool) {
+		value, set := required[name]
+		return value, set
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,19 +69,30 @@ func (d *desk) said(want ...string) {
 // What a pass found is told when it changes, in the node's own paths.
 func TestSync(t *testing.T) {
 	d := newDesk(t)
-	full := node.Problem{Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space", Blocking: true}
-	bypassed := node.Problem{Reason: node.Contested, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true}
+	full := node.Problem{
+		Reason: node.DiskFull, Message: "write /host/opt/cni/bin/sluice-cni: no space",
+		Blocking: true,
+	}
+	bypassed := node.Problem{
+		Reason: node.Contested, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true,
+	}
 	now := time.Now()
-	s := node.Status{At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Problems: []node.Problem{full, bypassed}}
-	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3}, map[string]uint64{"binary": 1}
+	s := node.Status{
+		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"},
+		Problems: []node.Problem{full, bypassed},
+	}
+	s.Totals.Rewrites, s.Totals.FailedWrites = map[string]uint64{"cilium-agent": 3},
+		map[string]uint64{"binary": 1}
 	d.sync(s)
-	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space", "error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
+	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
+		"error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
 	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // it is tried again each second
 	d.sync(s)
 	d.said()
 	d.shows(
 		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
-		`sluice_install_writes_total{part="binary",result="error"} 3`, `istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
+		`sluice_install_writes_total{part="binary",result="error"} 3`,
+		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
 	if !d.bypassed() {
 		t.Error("that the runtime uses another configuration is not told")
@@ -91,12 +105,15 @@ func TestSync(t *testing.T) {
 		t.Error("bypassed after all is well")
 	}
 	d.said(
-		"info written", "info written", "info over: DiskFull: write /opt/cni/bin/sluice-cni: no space",
+		"info written", "info written",
+		"info over: DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"info over: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
 	)
 	d.shows(
-		`istio_cni_installs_total{result="SUCCESS"} 1`, `sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
-		`sluice_install_writes_total{part="binary",result="success"} 1`, `sluice_install_writes_total{part="configuration",result="success"} 1`,
+		`istio_cni_installs_total{result="SUCCESS"} 1`,
+		`sluice_conflicting_writes_total{writer="cilium-agent"} 3`,
+		`sluice_install_writes_total{part="binary",result="success"} 1`,
+		`sluice_install_writes_total{part="configuration",result="success"} 1`,
 	)
 }
 
@@ -112,8 +129,10 @@ func TestTokenReports(t *testing.T) {
 		"info the plugin's kubeconfig is published", "info over: the plugin's kubeconfig",
 	)
 	d.shows(
-		`sluice_token_publications_total{result="error"} 2`, `sluice_token_publications_total{result="refused"} 1`,
-		`sluice_token_publications_total{result="success"} 1`, `istio_cni_installs_total{result="CREATE_KUBECONFIG_FAILURE"} 2`,
+		`sluice_token_publications_total{result="error"} 2`,
+		`sluice_token_publications_total{result="refused"} 1`,
+		`sluice_token_publications_total{result="success"} 1`,
+		`istio_cni_installs_total{result="CREATE_KUBECONFIG_FAILURE"} 2`,
 	)
 }
 
@@ -132,7 +151,8 @@ func TestWhatBecomesOfAToken(t *testing.T) {
 		s.Forbidden, s.Unavailable = nil, fmt.Errorf("no answer within %d ms", took)
 		d.token(s)
 	}
-	d.said("info over: the plugin lacks a right", "warn the API server does not answer the plugin's kubeconfig")
+	d.said("info over: the plugin lacks a right",
+		"warn the API server does not answer the plugin's kubeconfig")
 	s.Unavailable = nil
 	d.token(s)
 	d.said("info over: the API server does not answer the plugin's kubeconfig")
@@ -141,14 +161,20 @@ func TestWhatBecomesOfAToken(t *testing.T) {
 // Every outcome of an ADD is counted, by its result, its reason and what it leaves uncaptured.
 func TestAdded(t *testing.T) {
 	d := newDesk(t)
-	d.added(protocol.Add{Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none"})
 	d.added(protocol.Add{
-		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Uncaptured: []string{"ipv6"}, Bytes: 2048,
+		Result: "success", Decision: "skip", Reason: "istio-init", Backend: "none",
+	})
+	d.added(protocol.Add{
+		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		Uncaptured: []string{"ipv6"}, Bytes: 2048,
 	})
 	d.shows(
-		`sluice_adds_total{backend="none",decision="skip",result="success"} 1`, `sluice_add_reasons_total{reason="istio-init"} 1`,
-		`sluice_adds_total{backend="nft",decision="redirect",result="success"} 1`, `sluice_add_reasons_total{reason="mesh-pod"} 1`,
-		`sluice_add_reasons_total{reason="undecided"} 0`, `sluice_uncaptured_pods_total{family="ipv6"} 1`,
+		`sluice_adds_total{backend="none",decision="skip",result="success"} 1`,
+		`sluice_add_reasons_total{reason="istio-init"} 1`,
+		`sluice_adds_total{backend="nft",decision="redirect",result="success"} 1`,
+		`sluice_add_reasons_total{reason="mesh-pod"} 1`,
+		`sluice_add_reasons_total{reason="undecided"} 0`,
+		`sluice_uncaptured_pods_total{family="ipv6"} 1`,
 		`sluice_transaction_bytes_count{backend="nft"} 1`,
 	)
 }
@@ -156,10 +182,14 @@ func TestAdded(t *testing.T) {
 // The plugin's lines keep their level, but cannot end the agent.
 func TestPluginLine(t *testing.T) {
 	d := newDesk(t)
-	for _, line := range []string{`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`, `{"msg":"a\nb"}`} {
+	for _, line := range []string{
+		`{"level":"warn","msg":"ADD"}`, `{"level":"fatal","msg":"DEL"}`, `{"level":"?"}`, `no JSON`,
+		`{"msg":"a\nb"}`,
+	} {
 		d.pluginLine([]byte(line))
 	}
-	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ", "info plugin: a b")
+	d.said("warn plugin: ADD", "error plugin: DEL", "info plugin: ", "info plugin: ",
+		"info plugin: a b")
 }
 
 // An agent without the rights of the plugin cannot know what the kernel can, does not hold that
@@ -180,7 +210,8 @@ func TestKernelThatMayNotBeAsked(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, p)
 		}
 	}
-	if p := newKernel(compat.BackendNFT).ask(); !p.Ready || p.Unknown || !strings.Contains(p.Reasons[0], "nft") {
+	if p := newKernel(compat.BackendNFT).ask(); !p.Ready || p.Unknown ||
+		!strings.Contains(p.Reasons[0], "nft") {
 		t.Errorf("this kernel: %+v", p)
 	}
 }

@@ -34,11 +34,31 @@ func TestRightsThatAreMissing(t *testing.T) {
 		inserted    bool
 	}{
 		{"all of them", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
-		{"all of them, and nothing is served", "false", []string{"get", "list", "watch"}, []string{"get"}, false},
-		{"to follow pods, so that each is fetched", "true", []string{"list", "watch"}, []string{"list"}, true},
-		{"to follow pods, for the audit alone", "false", []string{"list", "watch"}, []string{"list"}, true},
+		{
+			"all of them, and nothing is served", "false",
+			[]string{"get", "list", "watch"},
+			[]string{"get"},
+			false,
+		},
+		{
+			"to follow pods, so that each is fetched", "true",
+			[]string{"list", "watch"},
+			[]string{"list"},
+			true,
+		},
+		{
+			"to follow pods, for the audit alone", "false",
+			[]string{"list", "watch"},
+			[]string{"list"},
+			true,
+		},
 		{"to watch pods", "true", []string{"watch"}, []string{"watch"}, true},
-		{"to get pods, so that only those are known that are followed", "true", []string{"get"}, []string{"get"}, true},
+		{
+			"to get pods, so that only those are known that are followed", "true",
+			[]string{"get"},
+			[]string{"get"},
+			true,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel() // what fails is tried again after seconds
@@ -53,8 +73,11 @@ func TestRightsThatAreMissing(t *testing.T) {
 			}
 			r.until("the rights are named", func() bool {
 				text := r.reasons(observe.Rights)
-				unnamed := func(verb string) bool { return !strings.Contains(text, "cannot "+verb+" resource ") }
-				return slices.Equal(b.chain(), want) && strings.HasPrefix(text, "false ") && !slices.ContainsFunc(row.missing, unnamed)
+				unnamed := func(verb string) bool {
+					return !strings.Contains(text, "cannot "+verb+" resource ")
+				}
+				return slices.Equal(b.chain(), want) && strings.HasPrefix(text, "false ") &&
+					!slices.ContainsFunc(row.missing, unnamed)
 			})
 			r.until("an event", func() bool { return b.lastEvent() == "RightsMissing" })
 			if diff := cmp.Diff(want, b.chain()); diff != "" {
@@ -86,9 +109,11 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	answers := []func(){b.HoldPods("list"), b.HoldPods("watch")}
 	r := b.run(nil)
 	r.until("inserted", func() bool {
-		return slices.Contains(b.chain(), "sluice-cni") && strings.HasPrefix(r.reasons(observe.Configuration), "true")
+		return slices.Contains(b.chain(), "sluice-cni") &&
+			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
-	if text := r.reasons(observe.Rights); r.readiness().Ready || text != "false the API server has not been asked for the node's pods yet" {
+	if text := r.reasons(observe.Rights); r.readiness().Ready ||
+		text != "false the API server has not been asked for the node's pods yet" {
 		t.Errorf("rights: %s", text)
 	}
 	for _, answer := range answers {
@@ -108,7 +133,8 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	defer release()
 	r := b.run(nil)
 	r.until("the node's pods are served", func() bool {
-		return slices.Contains(b.chain(), "sluice-cni") && strings.HasPrefix(r.reasons(observe.Socket), "true") &&
+		return slices.Contains(b.chain(), "sluice-cni") &&
+			strings.HasPrefix(r.reasons(observe.Socket), "true") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
 	if text := r.reasons(observe.Rights); text != "false the API server has not said yet whether the plugin may read pods" {
@@ -116,7 +142,9 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	}
 	b.ForbidPods("get")
 	release()
-	r.until("the right is named", func() bool { return strings.Contains(r.reasons(observe.Rights), "cannot get resource ") })
+	r.until("the right is named", func() bool {
+		return strings.Contains(r.reasons(observe.Rights), "cannot get resource ")
+	})
 	if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
 		t.Errorf("taints: %s", got)
 	}
@@ -135,7 +163,8 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	b.ForgetHistory() // ends the watch, as time does
 	r.until("not ready", func() bool { return !r.readiness().Ready })
 	r.until("the socket is no way", func() bool {
-		return strings.HasPrefix(r.reasons(observe.Socket), "false the node's pods are not followed: ")
+		return strings.HasPrefix(r.reasons(observe.Socket),
+			"false the node's pods are not followed: ")
 	})
 	b.ForbidPods()
 	r.ready()
@@ -154,7 +183,8 @@ func TestServedPodsOutlastAnOutage(t *testing.T) {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
 	})
-	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 200 || !strings.Contains(text, "[+] socket") {
+	if code, text := r.get("SLUICE_HEALTH_PORT", "/readyz"); code != 200 ||
+		!strings.Contains(text, "[+] socket") {
 		t.Errorf("%d %s", code, text)
 	}
 	r.end()

@@ -114,7 +114,8 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 		}
 	})
 	deps := Dependencies{
-		Config: a.config, NodeName: a.options.Settings.Text("NODE_NAME"), Cluster: a.cluster, Pods: a.podCache,
+		Config: a.config, NodeName: a.options.Settings.Text("NODE_NAME"), Cluster: a.cluster,
+		Pods:    a.podCache,
 		Metrics: a.metrics, Log: a.options.Log.Logger, Ready: a.Readiness,
 	}
 	for _, c := range a.options.Runnables {
@@ -161,7 +162,8 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 			Refused: func() { a.metrics.Count(metrics.ConnectionsRefused(port.name), 1) },
 			Report: func(r observe.Refusals) {
 				a.options.Log.Warn("connections to a port are refused, since there are too many",
-					zap.String("port", port.name), zap.Int("refused", r.Count), zap.Stringer("address", r.Address))
+					zap.String("port", port.name), zap.Int("refused", r.Count),
+					zap.Stringer("address", r.Address))
 			},
 		}
 		group.Go(func() {

@@ -16,8 +16,10 @@ import (
 func (a *Agent) status() agent.Status {
 	r := a.Readiness()
 	s := agent.Status{
-		Node: a.options.Settings.Text("NODE_NAME"), Version: a.options.Version, Time: time.Now(), Ready: r.Ready,
-		Drifts: observe.Values(a.metrics, metrics.Drifts), ConflictingWriters: observe.Values(a.metrics, metrics.ConflictingWrites),
+		Node: a.options.Settings.Text("NODE_NAME"), Version: a.options.Version, Time: time.Now(),
+		Ready:              r.Ready,
+		Drifts:             observe.Values(a.metrics, metrics.Drifts),
+		ConflictingWriters: observe.Values(a.metrics, metrics.ConflictingWrites),
 	}
 	if a.auditor != nil {
 		a.auditor.Measure()
@@ -26,10 +28,12 @@ func (a *Agent) status() agent.Status {
 	for _, p := range r.Parts {
 		s.Topics = append(s.Topics, topicOf(p, r.Ready))
 	}
-	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts), a.conflictsTopic(s.ConflictingWriters))
+	s.Topics = append(s.Topics, a.podsTopic(s.Pods), a.driftTopic(s.Drifts),
+		a.conflictsTopic(s.ConflictingWriters))
 	for _, l := range a.options.Log.Recent() {
 		s.Errors = append(s.Errors, agent.LoggedError{
-			First: l.First, Last: l.Last, Count: l.Count, Level: l.Level, Message: l.Message, Error: l.Error,
+			First: l.First, Last: l.Last, Count: l.Count, Level: l.Level, Message: l.Message,
+			Error: l.Error,
 		})
 	}
 	return s
@@ -100,9 +104,12 @@ func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
 }
 
 func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
-	t := agent.Topic{Name: "drift", State: agent.TopicOK, Facts: []string{"none since the agent started"}}
+	t := agent.Topic{
+		Name: "drift", State: agent.TopicOK, Facts: []string{"none since the agent started"},
+	}
 	if !a.options.Settings.Bool("SLUICE_AUDIT") {
-		t.State, t.Facts = agent.TopicOff, []string{"pods are not compared with what they should have (audit.enabled)"}
+		t.State, t.Facts = agent.TopicOff,
+			[]string{"pods are not compared with what they should have (audit.enabled)"}
 		return t
 	}
 	if found := counted(drifts); len(found) > 0 {
@@ -113,7 +120,9 @@ func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
 }
 
 func (a *Agent) conflictsTopic(rewrites map[string]int) agent.Topic {
-	t := agent.Topic{Name: "conflicts", State: agent.TopicOK, Facts: []string{"none since the agent started"}}
+	t := agent.Topic{
+		Name: "conflicts", State: agent.TopicOK, Facts: []string{"none since the agent started"},
+	}
 	if found := counted(rewrites); len(found) > 0 {
 		t.Facts = []string{"rewrites since the agent started: " + strings.Join(found, ", ")}
 	}

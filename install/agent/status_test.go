@@ -40,7 +40,8 @@ func TestStatus(t *testing.T) {
 	b := newBed(t)
 	b.added()
 	for variable, value := range map[string]string{
-		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": b.path("conf"), "SLUICE_HOST_BIN_DIR": b.path("bin"),
+		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": b.path("conf"),
+		"SLUICE_HOST_BIN_DIR": b.path("bin"),
 	} {
 		b.env[variable] = value
 	}
@@ -72,10 +73,12 @@ func TestStatus(t *testing.T) {
 	r.until("not ready", func() bool { return !r.status().Ready })
 	r.until("the error", func() bool { return len(r.status().Errors) > 0 })
 	s = r.status()
-	if got := topic(s, "chain"); !strings.HasPrefix(got, "problem: ") || !strings.Contains(got, "NoNetworkConfiguration") || s.Healthy() {
+	if got := topic(s, "chain"); !strings.HasPrefix(got, "problem: ") ||
+		!strings.Contains(got, "NoNetworkConfiguration") || s.Healthy() {
 		t.Errorf("chain is %q, healthy %v", got, s.Healthy())
 	}
-	if e := s.Errors[0]; e.Level != "error" || !strings.Contains(e.Message, "NoNetworkConfiguration") {
+	if e := s.Errors[0]; e.Level != "error" ||
+		!strings.Contains(e.Message, "NoNetworkConfiguration") {
 		t.Errorf("the last error is %+v", e)
 	}
 	r.end()

@@ -41,8 +41,11 @@ func (a *Agent) kernelAnswered(p observe.Part) {
 		a.options.Log.Info("the kernel: " + p.Reasons[0])
 		return
 	}
-	a.options.Log.Error("nothing is installed, since the kernel could not do it", zap.Strings("why", p.Reasons))
-	a.events.set([]problemEvent{{reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0]}})
+	a.options.Log.Error("nothing is installed, since the kernel could not do it",
+		zap.Strings("why", p.Reasons))
+	a.events.set([]problemEvent{{
+		reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0],
+	}})
 }
 
 // synced reports the state of the node's files.
@@ -86,24 +89,32 @@ func rewrites(writers []node.ConflictingWriter) int {
 
 // conditions returns the events for problems with the node's files, the plugin's kubeconfig and
 // missing permissions.
-func conditions(problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time) []problemEvent {
+func conditions(
+	problems []node.Problem, t token.Status, missing []string, serves bool, now time.Time,
+) []problemEvent {
 	var list []problemEvent
 	// Before the first reply of the API server, waiting for it is normal.
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
-		if p.Reason != node.HeldBack || !starting && len(missing) == 0 { // which right is missing is told below
+		// which right is missing is told below
+		if p.Reason != node.HeldBack || !starting && len(missing) == 0 {
 			list = append(list, problemEvent{reason: string(p.Reason), message: p.Message})
 		}
 	}
 	if len(missing) > 0 {
-		list = append(list, problemEvent{reason: rightsReason, message: strings.Join(missing, "; ")})
+		list = append(list, problemEvent{
+			reason: rightsReason, message: strings.Join(missing, "; "),
+		})
 	}
 	if t.Problem != nil {
-		list = append(list, problemEvent{reason: tokenReason, message: "the plugin's kubeconfig: " + t.Problem.Error()})
+		list = append(list, problemEvent{reason: tokenReason, message: "the plugin's kubeconfig: " +
+			t.Problem.Error()})
 	}
 	if t.Unavailable != nil && !t.Usable(now) && !serves {
 		list = append(list, problemEvent{
-			reason: unavailableReason, message: "the API server does not answer the plugin's kubeconfig: " + t.Unavailable.Error(),
+			reason: unavailableReason,
+			message: "the API server does not answer the plugin's kubeconfig: " +
+				t.Unavailable.Error(),
 		})
 	}
 	return list
@@ -137,20 +148,25 @@ func (r *reporter) sync(s node.Status) {
 	}
 	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites
 	r.failedWrites(s.Totals.FailedWrites)
-	elsewhere := s.Directories.Configuration == node.Replaced || s.Directories.Configuration == node.Gone
-	r.seen.passedBy = elsewhere || !s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
+	elsewhere := s.Directories.Configuration == node.Replaced ||
+		s.Directories.Configuration == node.Gone
+	r.seen.passedBy = elsewhere ||
+		!s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
 	r.directories(s.Directories)
 }
 
 // directories reports the state of the directories, and logs when it becomes unknown or known.
 func (r *reporter) directories(d node.Directories) {
-	for part, is := range map[string]node.Directory{observe.Configuration: d.Configuration, observe.Binary: d.Binary} {
+	for part, is := range map[string]node.Directory{
+		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
+	} {
 		for _, state := range []node.Directory{node.Same, node.Replaced, node.Gone, node.Unknown} {
 			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), is == state)
 		}
 	}
 	if last := r.seen.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
-		r.log.Warn("whether the runtime reads the directories that the agent keeps is not known", zap.String("why", d.Why))
+		r.log.Warn("whether the runtime reads the directories that the agent keeps is not known",
+			zap.String("why", d.Why))
 	}
 	r.seen.directories = d
 }
@@ -212,7 +228,8 @@ func (r *reporter) token(s token.Status) {
 		}
 	}
 	if s.Published > last.Published {
-		r.log.Info("the plugin's kubeconfig is published", zap.String("token", string(s.Origin)), zap.Time("expires", s.Expiry))
+		r.log.Info("the plugin's kubeconfig is published", zap.String("token", string(s.Origin)),
+			zap.Time("expires", s.Expiry))
 		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Success), 1)
 	}
 	if s.Failed > last.Failed {
@@ -222,7 +239,8 @@ func (r *reporter) token(s token.Status) {
 	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
 	r.logChange("the plugin lacks a right", s.Forbidden, last.Forbidden)
 	if s.Unavailable == nil || last.Unavailable == nil { // how long a try took is another each time
-		r.logChange("the API server does not answer the plugin's kubeconfig", s.Unavailable, last.Unavailable)
+		r.logChange("the API server does not answer the plugin's kubeconfig", s.Unavailable,
+			last.Unavailable)
 	}
 }
 

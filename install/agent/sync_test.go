@@ -18,7 +18,10 @@ func TestConditions(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	heldBack := []node.Problem{{Reason: node.HeldBack, Message: "held back", Blocking: true}}
 	away := func(since time.Duration) token.Status {
-		return token.Status{Origin: token.Requested, Unavailable: errors.New("no connection"), UnavailableSince: now.Add(-since)}
+		return token.Status{
+			Origin: token.Requested, Unavailable: errors.New("no connection"),
+			UnavailableSince: now.Add(-since),
+		}
 	}
 	for _, row := range []struct {
 		name    string
@@ -28,10 +31,23 @@ func TestConditions(t *testing.T) {
 		want    string // the reasons
 	}{
 		{"the agent starts", token.Status{}, nil, false, ""},
-		{"no token can be had", token.Status{Problem: errors.New("refused")}, nil, false, "NotReadyToInsert TokenNotPublished"},
-		{"a right is missing", token.Status{Origin: token.Requested, Forbidden: errors.New("403")}, []string{"get"}, false, "RightsMissing"},
+		{
+			"no token can be had",
+			token.Status{Problem: errors.New("refused")},
+			nil, false,
+			"NotReadyToInsert TokenNotPublished",
+		},
+		{
+			"a right is missing",
+			token.Status{Origin: token.Requested, Forbidden: errors.New("403")},
+			[]string{"get"},
+			false, "RightsMissing",
+		},
 		{"the API server is away for a moment", away(time.Second), nil, false, "NotReadyToInsert"},
-		{"the API server is away", away(time.Minute), nil, false, "NotReadyToInsert APIServerUnavailable"},
+		{
+			"the API server is away", away(time.Minute), nil, false,
+			"NotReadyToInsert APIServerUnavailable",
+		},
 		{"and the node's pods are served", away(time.Minute), nil, true, "NotReadyToInsert"},
 	} {
 		var got []string

@@ -37,11 +37,13 @@ func removeTaint(key string) Runnable {
 			removed, err := untaint(ctx, w.Cluster, w.NodeName, key)
 			if err == nil {
 				if removed {
-					w.Log.Info("the start-up taint is removed from the node", zap.String("taint", key))
+					w.Log.Info("the start-up taint is removed from the node",
+						zap.String("taint", key))
 				}
 				return
 			}
-			w.Log.Warn("the start-up taint is still on the node", zap.String("taint", key), zap.Error(err))
+			w.Log.Warn("the start-up taint is still on the node", zap.String("taint", key),
+				zap.Error(err))
 			pause = min(5*pause, taintRetry)
 		}
 	}

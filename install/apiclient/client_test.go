@@ -159,9 +159,10 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, o := range map[string]apiclient.Options{
-		"client of the API server":                       {Server: "::", CAFile: s.CAFile()},
-		"certificate authority of the API server: open ": {Server: s.URL(), CAFile: noCA + ".missing"},
-		"ca.crt has no certificate in PEM":               {Server: s.URL(), CAFile: noCA},
+		"client of the API server": {Server: "::", CAFile: s.CAFile()},
+		"certificate authority of the API server: open ": {Server: s.URL(), CAFile: noCA +
+			".missing"},
+		"ca.crt has no certificate in PEM": {Server: s.URL(), CAFile: noCA},
 	} {
 		if _, err := apiclient.New(o); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v, want %q", err, text)

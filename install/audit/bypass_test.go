@@ -18,8 +18,14 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 		words   string
 		bypass  bool
 	}{
-		"before the plugin was there":    {-time.Minute, "before the agent found the plugin in the node's CNI chain", false},
-		"minutes after the installation": {5 * time.Minute, "without calling the plugin, although the node's CNI chain has been as it should be since", true},
+		"before the plugin was there": {
+			-time.Minute, "before the agent found the plugin in the node's CNI chain", false,
+		},
+		"minutes after the installation": {
+			5 * time.Minute,
+			"without calling the plugin, although the node's CNI chain has been as it should be since",
+			true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,11 +60,14 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					t.Errorf("%v bypassed pods are counted", got)
 				}
 				pass(time.Hour) // visits alone do not end it, nor count it again
-				if _, stands := w.options.Bypass.Standing(); !stands || w.metric("sluice_bypassed_pods_total{}") != 1 {
-					t.Errorf("stands %t, counted %v", stands, w.metric("sluice_bypassed_pods_total{}"))
+				if _, stands := w.options.Bypass.Standing(); !stands ||
+					w.metric("sluice_bypassed_pods_total{}") != 1 {
+					t.Errorf("stands %t, counted %v", stands,
+						w.metric("sluice_bypassed_pods_total{}"))
 				}
 				if err := w.options.Records.Put(record.Record{
-					Key: record.Key{ContainerID: "c-later", IfName: "eth0"}, Netns: "/run/netns/later", Outcome: "skip", Reason: "not-injected",
+					Key:   record.Key{ContainerID: "c-later", IfName: "eth0"},
+					Netns: "/run/netns/later", Outcome: "skip", Reason: "not-injected",
 					Pod:  record.Pod{Namespace: "shop", Name: "later", UID: "uid-later"},
 					Time: w.created.Add(time.Minute),
 				}); err != nil {

@@ -25,19 +25,25 @@ func (v *reconciliation) endConnections(ns Namespace) string {
 	count(r.Ended, metrics.ConnectionEnded, "were ended")
 	count(r.Kept, metrics.ConnectionKept, "stay, as the agent is configured")
 	count(r.Failed, metrics.ConnectionFailed, "could not be ended")
-	count(r.Undecided, metrics.ConnectionUndecided, "stay, since it is not known whether they bypass it")
+	count(r.Undecided, metrics.ConnectionUndecided,
+		"stay, since it is not known whether they bypass it")
 	if err != nil {
 		v.Metrics.Count(metrics.BypassingConnections(metrics.ConnectionError), 1)
-		v.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+		v.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", v.item.Ref),
+			zap.Error(err))
 		parts = append(parts, "not all could be looked at: "+err.Error())
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	v.Log.Info("connections bypassed the proxy", zap.Stringer("pod", v.item.Ref), zap.Int("ended", r.Ended),
-		zap.Int("without_socket_destroyed", r.Broken), zap.Int("kept", r.Kept), zap.Int("failed", r.Failed),
-		zap.Int("undecided", r.Undecided), zap.String("example", r.Example), zap.String("undecided_example", r.UndecidedExample))
-	text := "; of the connections that were opened before and bypass the proxy, " + strings.Join(parts, ", ")
+	v.Log.Info("connections bypassed the proxy", zap.Stringer("pod", v.item.Ref),
+		zap.Int("ended", r.Ended),
+		zap.Int("without_socket_destroyed", r.Broken), zap.Int("kept", r.Kept),
+		zap.Int("failed", r.Failed),
+		zap.Int("undecided", r.Undecided), zap.String("example", r.Example),
+		zap.String("undecided_example", r.UndecidedExample))
+	text := "; of the connections that were opened before and bypass the proxy, " +
+		strings.Join(parts, ", ")
 	if r.Example != "" {
 		text += fmt.Sprintf(" (for example %s)", r.Example)
 	}

@@ -24,7 +24,8 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn, err := bed.Open(testbed.Call{
-			Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: 5 * time.Second,
+			Network: "tcp", Owner: testbed.ApplicationOwner,
+			To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: 5 * time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +40,9 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 		if keep {
 			result, text = "kept", "1 stay, as the agent is configured"
 		}
-		await(t, "it is counted", func() bool { return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1 })
+		await(t, "it is counted", func() bool {
+			return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1
+		})
 		await(t, "it is reported", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -57,7 +60,10 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) {
 			s = w.redirected(meshPod("web"))
-			s.bypassing = established.Report{Ended: 3, Broken: 1, Failed: 2, Undecided: 4, Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80"}
+			s.bypassing = established.Report{
+				Ended: 3, Broken: 1, Failed: 2, Undecided: 4,
+				Example: "tcp 10.0.0.7:40000 > 10.9.9.9:80",
+			}
 		})
 		if s.ended != 0 {
 			t.Error("asked for without a repair")

@@ -76,14 +76,19 @@ func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 }
 
 // desiredOf returns the desired state of a pod.
-func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*record.Record) (desired, error) {
+func (a *Auditor) desiredOf(
+	ctx context.Context, pod *decide.Pod, records []*record.Record,
+) (desired, error) {
 	w := desired{backend: a.Backend, sandboxUID: pod.Metadata.UID, up: len(pod.Addresses()) > 0}
 	if len(records) > 0 {
 		w.sandboxUID = records[0].Pod.UID
 	}
 	if r := newestADD(records); r != nil {
 		w.origin = added
-		w.decision = decide.Decision{Outcome: decide.Skip, Reason: decide.Reason(r.Reason), Sentence: "ADD has left the pod alone"}
+		w.decision = decide.Decision{
+			Outcome: decide.Skip, Reason: decide.Reason(r.Reason),
+			Sentence: "ADD has left the pod alone",
+		}
 		if r.Redirect != nil {
 			w.decision.Outcome, w.decision.Sentence = decide.Redirect, "ADD has redirected the pod"
 			w.redirect, w.backend = r.Redirect, r.Backend
@@ -92,7 +97,8 @@ func (a *Auditor) desiredOf(ctx context.Context, pod *decide.Pod, records []*rec
 	}
 	if e, ok := a.repairs.of(pod.Metadata.UID); ok {
 		w.decision = decide.Decision{
-			Outcome: decide.Redirect, Reason: decide.MeshPod, Sentence: "the pod started without the plugin, and was repaired",
+			Outcome: decide.Redirect, Reason: decide.MeshPod,
+			Sentence: "the pod started without the plugin, and was repaired",
 		}
 		w.origin, w.redirect, w.backend, w.repaired = repaired, &e.Redirect, e.Backend, e.Time
 		return w, nil
@@ -126,7 +132,10 @@ func newestADD(records []*record.Record) *record.Record {
 
 // decide decides like ADD.
 func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision, error) {
-	in := decide.Input{Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}, Pod: pod}
+	in := decide.Input{
+		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name},
+		Pod:        pod,
+	}
 	d := decide.Decide(in, a.Decide)
 	if d.Reason != decide.NamespaceUnknown {
 		return d, nil
@@ -172,7 +181,9 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 }
 
 // addParameters determines the parameters of a pod without a record of ADD.
-func (a *Auditor) addParameters(ctx context.Context, p *pod, item podcache.Item, ns Namespace) error {
+func (a *Auditor) addParameters(
+	ctx context.Context, p *pod, item podcache.Item, ns Namespace,
+) error {
 	if p.desired.redirect != nil {
 		return nil
 	}

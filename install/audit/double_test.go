@@ -59,7 +59,9 @@ func (w *world) Namespace(context.Context, string) (text []byte, fetched bool, e
 	return []byte(`{"metadata":{"name":"shop","labels":{"mesh":"yes"}}}`), false, nil
 }
 
-func (w *world) find(_ context.Context, pods []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing) {
+func (w *world) find(
+	_ context.Context, pods []sandbox.Pod,
+) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searches++
@@ -67,7 +69,9 @@ func (w *world) find(_ context.Context, pods []sandbox.Pod) (map[string]sandbox.
 	var missing []sandbox.Missing
 	for _, p := range pods {
 		if path, ok := w.homes[p.UID]; ok && w.spaces[path] != nil {
-			found[p.UID] = sandbox.Sandbox{Pod: p, Path: path, ID: w.spaces[path].id, Source: w.source, Created: w.created}
+			found[p.UID] = sandbox.Sandbox{
+				Pod: p, Path: path, ID: w.spaces[path].id, Source: w.source, Created: w.created,
+			}
 		} else {
 			missing = append(missing, sandbox.Missing{Pod: p, Err: errNowhere})
 		}
@@ -138,7 +142,9 @@ func (s *space) Check(e compat.BackendName, want rules.Ruleset) (compat.Comparis
 	if s.stranger != "" {
 		got.Routing.Others = []string{s.stranger}
 	}
-	return compat.Comparison{Backend: e, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0}, nil
+	return compat.Comparison{
+		Backend: e, Differences: rules.Compare(want, got), HasRules: len(got.Tables) > 0,
+	}, nil
 }
 
 func (s *space) CheckSince(last compat.Comparison, want rules.Ruleset) (compat.Comparison, error) {
@@ -148,7 +154,9 @@ func (s *space) CheckSince(last compat.Comparison, want rules.Ruleset) (compat.C
 	return s.Check(last.Backend, want)
 }
 
-func (s *space) Repair(_ compat.BackendName, want rules.Ruleset, found compat.Comparison) (compat.Result, error) {
+func (s *space) Repair(
+	_ compat.BackendName, want rules.Ruleset, found compat.Comparison,
+) (compat.Result, error) {
 	if s.during != nil {
 		s.during()
 	}

@@ -65,24 +65,28 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 	v.unrepaired.repairs.ReserveN(v.now, 1)
 	left, err := v.apply(ns, v.backendOf(found), found)
 	if text := textOf(left); err == nil && text != "" {
-		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
+		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
+			1)
 		v.state = Drifted
 		v.repairFailed()
 		v.unrepaired.text = text
 		if v.unrepaired.left != text {
 			v.unrepaired.left = text
-			v.recordEvent(drifted, "what is left of it cannot be mended by the agent: "+oneLine(left))
+			v.recordEvent(drifted, "what is left of it cannot be mended by the agent: "+
+				oneLine(left))
 		}
 		return
 	}
 	if err != nil {
-		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure), 1)
+		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
+			1)
 		v.repairFailed()
 		v.recordEvent(repairFailed, what+"; it cannot be mended: "+err.Error())
 		return
 	}
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
-	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift), time.Since(v.unrepaired.since).Seconds())
+	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
+		time.Since(v.unrepaired.since).Seconds())
 	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
 		zap.Duration("after", time.Since(v.unrepaired.since)))
 	v.recordEvent(redirectRepaired, what+"; all is as it should be again"+v.endConnections(ns))
@@ -97,7 +101,9 @@ func (v *reconciliation) repairFailed() {
 }
 
 // apply applies the desired state, and returns the remaining differences.
-func (v *reconciliation) apply(ns Namespace, e compat.BackendName, found compat.Comparison) ([]rules.Difference, error) {
+func (v *reconciliation) apply(
+	ns Namespace, e compat.BackendName, found compat.Comparison,
+) ([]rules.Difference, error) {
 	rs, err := rules.Compile(*v.desired.redirect)
 	if err != nil {
 		return nil, err
@@ -136,7 +142,8 @@ func (v *reconciliation) describe(differences []rules.Difference, bare bool) str
 		text = "the pod's redirection was removed: it has no rule left"
 	}
 	if v.pending.pid != 0 {
-		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)", v.pending.process, v.pending.pid)
+		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
+			v.pending.process, v.pending.pid)
 	}
 	return text
 }

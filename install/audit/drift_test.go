@@ -21,8 +21,12 @@ func TestDriftIsMendedAtOnce(t *testing.T) {
 		kind   string
 		says   string
 	}{
-		{"all rules are gone", func(s *space) { s.has = rules.Ruleset{} }, "absent", "it has no rule left"},
-		{"a rule is gone", func(s *space) { first(s).Rules = first(s).Rules[1:] }, "missing", "missing in chain inet sluice"},
+		{"all rules are gone", func(s *space) {
+			s.has = rules.Ruleset{}
+		}, "absent", "it has no rule left"},
+		{"a rule is gone", func(s *space) {
+			first(s).Rules = first(s).Rules[1:]
+		}, "missing", "missing in chain inet sluice"},
 		{"a rule twice", func(s *space) {
 			first(s).Rules = append(first(s).Rules, first(s).Rules[0])
 		}, "extra", "extra in chain inet sluice"},
@@ -46,20 +50,25 @@ func TestDriftIsMendedAtOnce(t *testing.T) {
 					s.has = rules.MustCompile(w.redirect(web)) // with slices of its own
 					row.change(s)
 				})
-				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || s.applied != 1 || w.states() != "1 redirected" {
+				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || s.applied != 1 ||
+					w.states() != "1 redirected" {
 					t.Errorf("applied %d times, %s", s.applied, w.states())
 				}
 				// What the audit has found need not be read again: see compat.Backend.
 				if len(s.mended.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
 					t.Errorf("mended by %+v, after %d searches for rules", s.mended, s.searched)
 				}
-				if w.metric("sluice_drifts_total{"+row.kind+"}") < 1 || w.metric("sluice_repairs_total{drift,repair,success}") != 1 {
+				if w.metric("sluice_drifts_total{"+row.kind+"}") < 1 ||
+					w.metric("sluice_repairs_total{drift,repair,success}") != 1 {
 					t.Errorf("counted %v", w.counted)
 				}
-				if len(w.events) != 1 || w.events[0].Reason != "RedirectRepaired" || w.events[0].About.UID != "uid-web" {
+				if len(w.events) != 1 || w.events[0].Reason != "RedirectRepaired" ||
+					w.events[0].About.UID != "uid-web" {
 					t.Fatalf("told %+v", w.events)
 				}
-				for _, want := range []string{row.says, `process "nft", pid 4711`, "as it should be again"} {
+				for _, want := range []string{
+					row.says, `process "nft", pid 4711`, "as it should be again",
+				} {
 					if text := w.events[0].Message; !strings.Contains(text, want) {
 						t.Errorf("%q is not said: %s", want, text)
 					}
@@ -99,7 +108,8 @@ func TestWhatIsNotHeard(t *testing.T) {
 		if a.applied != 2 || b.applied != 1 {
 			t.Errorf("after the interval: mended %d and %d times", a.applied, b.applied)
 		}
-		if w.metric("sluice_events_lost_total{nftables}") != 1 || w.metric("sluice_repairs_total{drift,repair,success}") != 3 {
+		if w.metric("sluice_events_lost_total{nftables}") != 1 ||
+			w.metric("sluice_repairs_total{drift,repair,success}") != 3 {
 			t.Errorf("counted %v", w.counted)
 		}
 	})
@@ -152,7 +162,8 @@ func TestAHostilePod(t *testing.T) {
 			t.Error("the other pod was mended")
 		}
 		told := w.told()
-		if !strings.HasPrefix(told, "RedirectRepaired, RedirectDrifted") || strings.Count(told, ",") > 6 {
+		if !strings.HasPrefix(told, "RedirectRepaired, RedirectDrifted") ||
+			strings.Count(told, ",") > 6 {
 			t.Errorf("told %s", told)
 		}
 		// As soon as it ends, all is well.
@@ -167,7 +178,8 @@ func TestAHostilePod(t *testing.T) {
 // second if they do it on and on, also while something else cannot be mended.
 func TestARepairComesWithinASecond(t *testing.T) {
 	for name, stranger := range map[string]string{
-		"all can be mended": "", "a route cannot be taken away": "ip -4 rule priority 133 from all lookup 7",
+		"all can be mended":            "",
+		"a route cannot be taken away": "ip -4 rule priority 133 from all lookup 7",
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -218,7 +230,8 @@ func TestWhatCannotBeMended(t *testing.T) {
 		if w.states() != "1 drifted" || s.applied < 3 || s.applied > 75 {
 			t.Errorf("%s, applied %d times in an hour", w.states(), s.applied)
 		}
-		if len(w.events) != 1 || !strings.Contains(w.events[0].Message, "cannot be mended by the agent") ||
+		if len(w.events) != 1 ||
+			!strings.Contains(w.events[0].Message, "cannot be mended by the agent") ||
 			!strings.Contains(w.events[0].Message, "lookup 7") {
 			t.Errorf("told %+v", w.events)
 		}
@@ -248,13 +261,17 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 			t.Errorf("decided %d times although nothing has changed", s.inspected)
 		}
 		w.change(s, func() {
-			s.foreign.Bypasses = []foreign.Bypass{{Rule: "ip evil out #1: notrack", Owner: foreign.OwnerNFT}}
+			s.foreign.Bypasses = []foreign.Bypass{{
+				Rule: "ip evil out #1: notrack", Owner: foreign.OwnerNFT,
+			}}
 		})
 		pass(3 * time.Minute)
-		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 || !strings.Contains(w.events[0].Message, "rule of nft: ip evil out #1") {
+		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 ||
+			!strings.Contains(w.events[0].Message, "rule of nft: ip evil out #1") {
 			t.Errorf("%s, applied %d times, told %+v", w.states(), s.applied, w.events)
 		}
-		if told := w.told(); told != "RedirectBypassed" || w.metric("sluice_pods_foreign_rules{bypass}") != 1 {
+		if told := w.told(); told != "RedirectBypassed" ||
+			w.metric("sluice_pods_foreign_rules{bypass}") != 1 {
 			t.Errorf("%s, %v", told, w.counted)
 		}
 		w.change(s, func() { s.foreign.Bypasses = nil })
@@ -272,7 +289,9 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) {
 			s = w.redirected(meshPod("web"))
-			s.foreign = foreign.Effect{Unknown: []string{"the decision took more than 50ms of work"}, Exhausted: true}
+			s.foreign = foreign.Effect{
+				Unknown: []string{"the decision took more than 50ms of work"}, Exhausted: true,
+			}
 		})
 		if told := w.told(); w.states() != "1 unknown" || told != "" {
 			t.Errorf("%s, told %s", w.states(), told)
@@ -299,7 +318,8 @@ func TestMendingThatFails(t *testing.T) {
 		w.flush(s)
 		pass(10 * time.Minute)
 		failed := w.metric("sluice_repairs_total{drift,repair,error}")
-		if w.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 || failed != float64(s.applied) {
+		if w.states() != "1 unprotected" || s.applied < 5 || s.applied > 25 ||
+			failed != float64(s.applied) {
 			t.Errorf("%s, tried %d times, %v", w.states(), s.applied, w.counted)
 		}
 		if told := w.told(); !strings.HasPrefix(told, "RedirectRepairFailed") {
@@ -317,7 +337,9 @@ func TestMendingThatFails(t *testing.T) {
 func TestReportOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(w *world) { s = w.redirected(meshPod("web")) })
+		w := node(t, map[string]string{"SLUICE_AUDIT_REPAIR": "false"}, func(w *world) {
+			s = w.redirected(meshPod("web"))
+		})
 		w.flush(s)
 		pass(4 * time.Minute)
 		if s.applied > 0 || w.states() != "1 unprotected" || w.told() != "RedirectDrifted" {
@@ -333,7 +355,9 @@ func TestReportOnly(t *testing.T) {
 func TestWithoutAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, map[string]string{"SLUICE_AUDIT": "false"}, func(w *world) { s = w.redirected(meshPod("web")) })
+		w := node(t, map[string]string{"SLUICE_AUDIT": "false"}, func(w *world) {
+			s = w.redirected(meshPod("web"))
+		})
 		w.set(func() { s.has = rules.Ruleset{} })
 		pass(time.Hour)
 		if s.checked+s.applied+w.added > 0 || w.states() != "" {
@@ -387,12 +411,15 @@ func TestVisitsComeTogether(t *testing.T) {
 				moments, most, last = moments+1, max(most, now-last), now
 			}
 		}
-		if visited := count() - begin; visited != len(spaces) || moments > 6 || most > len(spaces)/2 {
-			t.Errorf("%d visits of %d pods at %d moments, at most %d at one", visited, len(spaces), moments, most)
+		if visited := count() - begin; visited != len(spaces) || moments > 6 ||
+			most > len(spaces)/2 {
+			t.Errorf("%d visits of %d pods at %d moments, at most %d at one", visited, len(spaces),
+				moments, most)
 		}
 		for i, s := range spaces {
 			if s.checked != spaces[0].checked {
-				t.Errorf("web-%d is visited %d times, web-0 %d times", i, s.checked, spaces[0].checked)
+				t.Errorf("web-%d is visited %d times, web-0 %d times", i, s.checked,
+					spaces[0].checked)
 			}
 		}
 	})

@@ -59,10 +59,12 @@ func (v *reconciliation) recordEvent(reason, message string) {
 	}
 	v.eventQueue.add(cluster.Event{
 		About: cluster.Object{
-			Kind: "Pod", APIVersion: "v1", Namespace: v.item.Namespace, Name: v.item.Name, UID: v.item.UID,
+			Kind: "Pod", APIVersion: "v1", Namespace: v.item.Namespace, Name: v.item.Name,
+			UID:             v.item.UID,
 			ResourceVersion: v.item.ResourceVersion,
 		},
-		Warning: true, Reason: reason, Message: message, Node: v.NodeName, Time: v.now, Count: times,
+		Warning: true, Reason: reason, Message: message, Node: v.NodeName, Time: v.now,
+		Count: times,
 	})
 }
 
@@ -130,7 +132,8 @@ func (t *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration
 	case err == nil:
 		return 0
 	case cluster.IsAnswer(err), time.Since(e.Time) > eventLife:
-		t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name), zap.Error(err))
+		t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name),
+			zap.Error(err))
 		return 0
 	}
 	t.add(e)

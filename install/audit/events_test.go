@@ -91,7 +91,8 @@ func TestHostileNames(t *testing.T) {
 		for _, line := range lines.All() {
 			text += line.Message
 		}
-		if w.told() != "RedirectUnknown" || !strings.Contains(text, "all is well") || strings.ContainsFunc(text, unicode.IsControl) {
+		if w.told() != "RedirectUnknown" || !strings.Contains(text, "all is well") ||
+			strings.ContainsFunc(text, unicode.IsControl) {
 			t.Errorf("%q", text)
 		}
 	})

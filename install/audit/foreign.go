@@ -32,7 +32,8 @@ func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
 	var last *foreign.Reading
-	same := v.foreignEffect.in == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect && v.foreignEffect.generation == generation
+	same := v.foreignEffect.in == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect &&
+		v.foreignEffect.generation == generation
 	if same && !v.pending.rules && (v.listens || generation != 0) {
 		last = &v.foreignEffect.reading
 	}
@@ -41,14 +42,16 @@ func (v *reconciliation) inspect(ns Namespace) {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), in: v.sandbox.ID, redirect: v.desired.redirect, generation: generation,
+		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), in: v.sandbox.ID,
+		redirect: v.desired.redirect, generation: generation,
 	}
 	found := &v.foreignEffect.reading
 	switch v.effect = found.Verdict(); v.effect {
 	case foreign.Bypassed:
 		v.state = Drifted
-		v.recordEvent(bypassed, "the pod's own rules are correct, but foreign rules let traffic bypass the proxy: "+
-			strings.Join(found.Sentences(), "; "))
+		v.recordEvent(bypassed,
+			"the pod's own rules are correct, but foreign rules let traffic bypass the proxy: "+
+				strings.Join(found.Sentences(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
 		// The node may have been busy: report this only if it happens again.
@@ -57,7 +60,8 @@ func (v *reconciliation) inspect(ns Namespace) {
 			v.again = earliest(v.again, v.now.Add(firstPause))
 			return
 		}
-		v.recordEvent(effectUnknown, "the pod's own rules are correct, but whether foreign rules let traffic bypass the proxy "+
-			"cannot be decided: "+strings.Join(found.Sentences(), "; "))
+		v.recordEvent(effectUnknown,
+			"the pod's own rules are correct, but whether foreign rules let traffic bypass the proxy "+
+				"cannot be decided: "+strings.Join(found.Sentences(), "; "))
 	}
 }

@@ -23,7 +23,8 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 			rs, b := r.add("web", bed.Pod, e)
 			r.start()
 			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
-			istiotest.Run(t, bed.Pod, "*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
+			istiotest.Run(t, bed.Pod,
+				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			if captured(t, bed) {
 				t.Fatal("captured in spite of NOTRACK")
@@ -33,7 +34,8 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				for _, event := range r.events {
-					if event.Reason == "RedirectBypassed" && strings.Contains(event.Message, "rule of iptables-legacy: ip raw OUTPUT") {
+					if event.Reason == "RedirectBypassed" &&
+						strings.Contains(event.Message, "rule of iptables-legacy: ip raw OUTPUT") {
 						return true
 					}
 				}
@@ -64,7 +66,9 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	r.add("web", bed.Pod, compat.BackendNFT)
 	r.start()
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
-	istiotest.Run(t, bed.Pod, "table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }", "nft", "-f", "-")
+	istiotest.Run(t, bed.Pod,
+		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
+		"nft", "-f", "-")
 	await(t, "it is unknown", func() bool { return r.states() == "1 unknown" })
 	await(t, "it is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
 	if n := r.metric("sluice_pods_foreign_rules{unknown}"); n != 1 {
@@ -86,7 +90,9 @@ func TestFirewallOfAPodIsNoDrift(t *testing.T) {
 			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
 	}
 	before := r.metric("sluice_audits_total{equal}")
-	await(t, "it is audited again", func() bool { return r.metric("sluice_audits_total{equal}") >= before+3 })
+	await(t, "it is audited again", func() bool {
+		return r.metric("sluice_audits_total{equal}") >= before+3
+	})
 	if r.states() != "1 redirected" || r.told() != "" {
 		t.Errorf("%s, events %v", r.states(), r.events)
 	}

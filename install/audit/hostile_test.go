@@ -35,7 +35,8 @@ func TestHostileAnnotations(t *testing.T) {
 					w.put(good, running)
 				})
 				if badSpace.applied > 0 || goodSpace.applied != 1 {
-					t.Errorf("applied %d and %d times: %s", badSpace.applied, goodSpace.applied, w.states())
+					t.Errorf("applied %d and %d times: %s", badSpace.applied, goodSpace.applied,
+						w.states())
 				}
 				unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
 				reported := 0
@@ -43,7 +44,8 @@ func TestHostileAnnotations(t *testing.T) {
 					if strings.Contains(e.Message, "excludeOutboundPorts") {
 						reported++
 					}
-					if !utf8.ValidString(e.Message) || strings.ContainsFunc(e.Message, unprintable) || len(e.Message) > 4*longest {
+					if !utf8.ValidString(e.Message) ||
+						strings.ContainsFunc(e.Message, unprintable) || len(e.Message) > 4*longest {
 						t.Errorf("an event of %d bytes: %.200q", len(e.Message), e.Message)
 					}
 				}

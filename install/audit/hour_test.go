@@ -37,7 +37,9 @@ func TestAnHourOfEvents(t *testing.T) {
 			delete(w.spaces, w.homes[p.Metadata.UID])
 			delete(w.homes, p.Metadata.UID)
 			w.mu.Unlock()
-			if err := w.options.Records.Remove(record.Key{ContainerID: "c-" + p.Metadata.UID, IfName: "eth0"}); err != nil {
+			if err := w.options.Records.Remove(record.Key{
+				ContainerID: "c-" + p.Metadata.UID, IfName: "eth0",
+			}); err != nil {
 				t.Fatal(err)
 			}
 			w.delete(p)
@@ -88,7 +90,8 @@ func TestAnHourOfEvents(t *testing.T) {
 		if got, want := w.states(), fmt.Sprintf("%d redirected", len(there)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		if w.metric("sluice_repairs_total{drift,repair,success}") < 100 || w.metric("sluice_repairs_total{race,repair,success}") < 100 {
+		if w.metric("sluice_repairs_total{drift,repair,success}") < 100 ||
+			w.metric("sluice_repairs_total{race,repair,success}") < 100 {
 			t.Errorf("too little has happened: %v", w.counted)
 		}
 		for _, p := range there {

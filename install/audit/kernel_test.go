@@ -35,7 +35,9 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 	netnstest.RequireRoot(t)
 	r := &kernelWorld{newWorld(t, env), map[string]sandbox.Sandbox{}}
 	r.options.Open, r.options.Used = audit.Open, audit.Used
-	r.options.Find = func(context.Context, []sandbox.Pod) (map[string]sandbox.Sandbox, []sandbox.Missing) {
+	r.options.Find = func(
+		context.Context, []sandbox.Pod,
+	) (map[string]sandbox.Sandbox, []sandbox.Missing) {
 		return r.places, nil
 	}
 	r.options.Listen = func() (audit.Events, error) { return watch.Open() }
@@ -44,10 +46,14 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 
 // add makes the node have a running pod in a namespace, which ADD has redirected by an engine;
 // empty for one of which ADD knows nothing.
-func (r *kernelWorld) add(name string, ns *netns.NS, e compat.BackendName) (rules.Ruleset, compat.Backend) {
+func (r *kernelWorld) add(
+	name string, ns *netns.NS, e compat.BackendName,
+) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
 	p := meshPod(name)
-	r.places[p.Metadata.UID] = sandbox.Sandbox{Path: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), ID: ns.ID()}
+	r.places[p.Metadata.UID] = sandbox.Sandbox{
+		Path: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), ID: ns.ID(),
+	}
 	redirect := r.redirect(p)
 	redirect.IPv6 = true
 	rs := rules.MustCompile(redirect)
@@ -63,7 +69,8 @@ func (r *kernelWorld) add(name string, ns *netns.NS, e compat.BackendName) (rule
 		r.t.Fatal(err)
 	}
 	if err := r.options.Records.Put(record.Record{
-		Key: record.Key{ContainerID: "c-" + name, IfName: "eth0"}, Pod: record.Pod{Namespace: "shop", Name: name, UID: p.Metadata.UID},
+		Key:     record.Key{ContainerID: "c-" + name, IfName: "eth0"},
+		Pod:     record.Pod{Namespace: "shop", Name: name, UID: p.Metadata.UID},
 		Outcome: "redirect", Reason: "mesh-pod", Redirect: &redirect, Backend: e,
 	}); err != nil {
 		r.t.Fatal(err)
@@ -115,7 +122,8 @@ func newBed(t testing.TB) *testbed.Bed {
 func captured(t testing.TB, bed *testbed.Bed) bool {
 	t.Helper()
 	answer, err := bed.Dial(testbed.Call{
-		Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: 5 * time.Second,
+		Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80"),
+		Timeout: 5 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +159,9 @@ func TestALivePodHeals(t *testing.T) {
 				if !captured(t, bed) {
 					t.Error("not captured afterwards")
 				}
-				await(t, "it is verified", func() bool { return r.metric("sluice_repairs_total{drift,repair,success}") >= float64(i+1) })
+				await(t, "it is verified", func() bool {
+					return r.metric("sluice_repairs_total{drift,repair,success}") >= float64(i+1)
+				})
 			}
 		})
 	}
@@ -259,7 +269,8 @@ func deleteLoopbackAddresses(t *testing.T, ns *netns.NS) {
 		if err != nil {
 			return err
 		}
-		return netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(rules.PassthroughIPv6().AsSlice())})
+		return netlink.AddrDel(lo,
+			&netlink.Addr{IPNet: netlink.NewIPNet(rules.PassthroughIPv6().AsSlice())})
 	})
 	if err != nil {
 		t.Fatal(err)

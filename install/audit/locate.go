@@ -18,10 +18,12 @@ import (
 func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Location, error) {
 	item, ok := a.Pods.Item(namespace, name)
 	if !ok {
-		return agent.Location{}, source.WithKind(source.NotFound, fmt.Errorf("this node has no pod %s/%s", namespace, name))
+		return agent.Location{}, source.WithKind(source.NotFound,
+			fmt.Errorf("this node has no pod %s/%s", namespace, name))
 	}
 	if err := a.records.Refresh(); err != nil {
-		return agent.Location{}, source.WithKind(source.Unavailable, fmt.Errorf("records of ADD: %w", err))
+		return agent.Location{}, source.WithKind(source.Unavailable,
+			fmt.Errorf("records of ADD: %w", err))
 	}
 	object, err := a.object(ctx, item)
 	if err != nil {
@@ -33,12 +35,15 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	}
 	l := agent.Location{
 		Namespace: namespace, Name: name, UID: item.UID,
-		Decision: w.decision.Outcome.String(), Reason: string(w.decision.Reason), Sentence: w.decision.Sentence, Redirect: w.redirect,
+		Decision: w.decision.Outcome.String(), Reason: string(w.decision.Reason),
+		Sentence: w.decision.Sentence, Redirect: w.redirect,
 	}
 	if w.backend != compat.BackendAuto {
 		l.Backend = string(w.backend)
 	}
-	sb, reason := a.sandboxOf(ctx, item.UID, sandbox.Pod{Namespace: namespace, Name: name, UID: w.sandboxUID})
+	sb, reason := a.sandboxOf(ctx, item.UID, sandbox.Pod{
+		Namespace: namespace, Name: name, UID: w.sandboxUID,
+	})
 	if sb != nil {
 		l.NetNS = sb.Path
 	}
@@ -53,7 +58,9 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 
 // parametersWithoutRecord returns the parameters of a pod without a record of ADD, with the
 // addresses of its sandbox or of its status.
-func (a *Auditor) parametersWithoutRecord(object *decide.Pod, sb *sandbox.Sandbox) (*rules.Redirect, error) {
+func (a *Auditor) parametersWithoutRecord(
+	object *decide.Pod, sb *sandbox.Sandbox,
+) (*rules.Redirect, error) {
 	if sb == nil {
 		r, _, err := decide.Parameters(object, object.Addresses(), a.Decide)
 		return &r, err
@@ -68,7 +75,9 @@ func (a *Auditor) parametersWithoutRecord(object *decide.Pod, sb *sandbox.Sandbo
 
 // sandboxOf returns the sandbox of a pod, which is searched if it is unknown; nil and the reason if
 // there is none.
-func (a *Auditor) sandboxOf(ctx context.Context, uid string, p sandbox.Pod) (*sandbox.Sandbox, error) {
+func (a *Auditor) sandboxOf(
+	ctx context.Context, uid string, p sandbox.Pod,
+) (*sandbox.Sandbox, error) {
 	a.mu.Lock()
 	known := a.pods[uid]
 	if known != nil && known.sandbox != nil {

@@ -17,7 +17,9 @@ import (
 // Where any pod of the node is, and what it should have, is answered: audited or not, and also when
 // nothing is audited.
 func TestLocate(t *testing.T) {
-	opted := func(p *decide.Pod) { p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"} }
+	opted := func(p *decide.Pod) {
+		p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
+	}
 	for _, row := range []struct {
 		name     string
 		env      string
@@ -27,37 +29,61 @@ func TestLocate(t *testing.T) {
 	}{
 		{
 			"a pod that ADD has redirected", "", func(w *world, p *decide.Pod) { w.redirected(p) },
-			agent.Location{Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found"},
+			agent.Location{
+				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
+			},
 			true,
 		},
 		{
-			"the same while nothing is audited", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(w *world, p *decide.Pod) { w.redirected(p) },
-			agent.Location{Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found"},
+			"the same while nothing is audited", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
+				w *world, p *decide.Pod,
+			) {
+				w.redirected(p)
+			},
+			agent.Location{
+				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
+			},
 			true,
 		},
 		{
-			"a pod that was repaired", "", func(w *world, p *decide.Pod) { w.home(p); w.put(p, running) },
-			agent.Location{Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found"},
+			"a pod that was repaired", "", func(w *world, p *decide.Pod) {
+				w.home(p)
+				w.put(p, running)
+			},
+			agent.Location{
+				Decision: "redirect", Reason: "mesh-pod", Backend: "nft", NetNS: "found",
+			},
 			true,
 		},
 		{
-			"a pod that started before the plugin, and is not repaired", "SLUICE_AUDIT=false REPAIR_ENABLED=false",
+			"a pod that started before the plugin, and is not repaired",
+			"SLUICE_AUDIT=false REPAIR_ENABLED=false",
 			func(w *world, p *decide.Pod) { w.home(p); w.put(p, running) },
 			agent.Location{Decision: "redirect", Reason: "mesh-pod", NetNS: "found"},
 			true,
 		},
 		{
-			"a pod without a sandbox", "", func(w *world, p *decide.Pod) { w.put(p, podcache.PodStatus{Phase: "Pending"}) },
+			"a pod without a sandbox", "", func(w *world, p *decide.Pod) {
+				w.put(p, podcache.PodStatus{Phase: "Pending"})
+			},
 			agent.Location{Decision: "redirect", Reason: "mesh-pod"},
 			true,
 		},
 		{
-			"a pod that is left alone", "", func(w *world, p *decide.Pod) { opted(p); w.home(p); w.put(p, running) },
+			"a pod that is left alone", "", func(w *world, p *decide.Pod) {
+				opted(p)
+				w.home(p)
+				w.put(p, running)
+			},
 			agent.Location{Decision: "skip", Reason: "opt-out-label", NetNS: "found"},
 			false,
 		},
 		{
-			"a pod that ADD has left alone", "", func(w *world, p *decide.Pod) { w.home(p); w.record(p, nil); w.put(p, running) },
+			"a pod that ADD has left alone", "", func(w *world, p *decide.Pod) {
+				w.home(p)
+				w.record(p, nil)
+				w.put(p, running)
+			},
 			agent.Location{Decision: "skip", Reason: "not-injected", NetNS: "found"},
 			false,
 		},
@@ -77,11 +103,14 @@ func TestLocate(t *testing.T) {
 					got.NetNS = "found"
 				}
 				row.want.Namespace, row.want.Name, row.want.UID = "shop", "web", "uid-web"
-				if diff := cmp.Diff(row.want, got, cmpopts.IgnoreFields(agent.Location{}, "Redirect", "Sentence")); diff != "" {
+				if diff := cmp.Diff(row.want, got,
+					cmpopts.IgnoreFields(agent.Location{}, "Redirect", "Sentence")); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 				delete(web.Metadata.Labels, "sidecar.istio.io/inject")
-				if row.redirect && !rules.Equal(rules.MustCompile(w.redirect(web)), rules.MustCompile(*got.Redirect)) {
+				if row.redirect &&
+					!rules.Equal(rules.MustCompile(w.redirect(web)),
+						rules.MustCompile(*got.Redirect)) {
 					t.Error("other parameters")
 				}
 			})

@@ -58,7 +58,9 @@ func (n namespace) CheckSince(last compat.Comparison, rs rules.Ruleset) (compat.
 	return b.Check(n.ns, rs, last.Snapshot)
 }
 
-func (n namespace) Repair(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error) {
+func (n namespace) Repair(
+	e compat.BackendName, rs rules.Ruleset, found compat.Comparison,
+) (compat.Result, error) {
 	b, err := compat.Choose(e)
 	if err != nil {
 		return compat.Result{}, err
@@ -94,7 +96,9 @@ func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budge
 }
 
 // EndConnections implements Namespace.
-func (n namespace) EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error) {
+func (n namespace) EndConnections(
+	rs rules.Ruleset, o established.Options,
+) (established.Report, error) {
 	return established.End(n.ns, rs, o)
 }
 

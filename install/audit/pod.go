@@ -59,7 +59,8 @@ type pod struct {
 	lastEvents    map[string]lastEvent
 	unrepaired    unrepaired
 	action        attempt // deleting and labelling
-	acted         string  // the version of the object that was deleted or labelled, or was not any more there for it
+	// the version of the object that was deleted or labelled, or was not any more there for it
+	acted string
 }
 
 func newPod() *pod {

@@ -48,7 +48,10 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 		a.mu.Unlock()
 		return
 	}
-	v := &reconciliation{Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, pending: p.pending, now: time.Now()}
+	v := &reconciliation{
+		Auditor: a, pod: p, uid: uid, item: p.item, sandbox: p.sandbox, pending: p.pending,
+		now: time.Now(),
+	}
 	if until := p.visitPause.until; until.After(v.now) {
 		a.plan(uid, until)
 		a.mu.Unlock()
@@ -120,7 +123,8 @@ func (v *reconciliation) run(ctx context.Context) {
 // was known not to be one.
 func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
 	v.again = v.now.Add(errorPause)
-	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) { // then it will soon be known to have gone
+	// then it will soon be known to have gone
+	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
 		return
 	}
 	if v.version == "" || v.desired.decision.Outcome == decide.Redirect {
@@ -138,7 +142,8 @@ func (v *reconciliation) enter(ctx context.Context) Namespace {
 	ns, err := v.Open(*v.sandbox)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			v.Log.Debug("a sandbox is sought again", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+			v.Log.Debug("a sandbox is sought again", zap.Stringer("pod", v.item.Ref),
+				zap.Error(err))
 		}
 		v.lose()
 		v.locate(ctx)
@@ -171,7 +176,9 @@ func (v *reconciliation) locate(ctx context.Context) {
 			v.applyPolicy(ctx, time.Time{})
 		}
 	}
-	v.locator.request(v.uid, sandbox.Pod{Namespace: v.item.Namespace, Name: v.item.Name, UID: v.desired.sandboxUID})
+	v.locator.request(v.uid, sandbox.Pod{
+		Namespace: v.item.Namespace, Name: v.item.Name, UID: v.desired.sandboxUID,
+	})
 }
 
 // watchNamespace subscribes to changes in the namespace. It precedes the comparison, so that no
@@ -195,7 +202,8 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 	if err := events.Add(ns.NS()); err == nil {
 		v.listens = true
 	} else {
-		v.Log.Debug("a pod is visited by the timer only", zap.Stringer("pod", v.item.Ref), zap.Error(err))
+		v.Log.Debug("a pod is visited by the timer only", zap.Stringer("pod", v.item.Ref),
+			zap.Error(err))
 	}
 }
 
@@ -263,7 +271,9 @@ func (v *reconciliation) early() bool {
 }
 
 // started reports whether the pod's status shows a sandbox with a network.
-func (v *reconciliation) started() bool { return v.desired.up || v.item.PodStatus.Phase == "Running" }
+func (v *reconciliation) started() bool {
+	return v.desired.up || v.item.PodStatus.Phase == "Running"
+}
 
 // failed handles a namespace that cannot be read.
 func (v *reconciliation) failed(err error) {
@@ -300,7 +310,8 @@ func (v *reconciliation) nextTurn() time.Time {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(v.uid))
-	turn := v.begin.Add(v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/turns*time.Duration(h.Sum64()%turns))
+	turn := v.begin.Add(
+		v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/turns*time.Duration(h.Sum64()%turns))
 	if !turn.After(v.now) {
 		turn = turn.Add(v.Interval)
 	}

@@ -23,7 +23,8 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 			s.unreadable = errors.New("operation not permitted")
 		})
 		pass(10 * time.Minute)
-		if w.states() != "1 unknown" || s.checked > 60 || s.applied > 0 || w.metric("sluice_audits_total{error}") != float64(s.checked) {
+		if w.states() != "1 unknown" || s.checked > 60 || s.applied > 0 ||
+			w.metric("sluice_audits_total{error}") != float64(s.checked) {
 			t.Errorf("%s, compared %d times, counted %v", w.states(), s.checked, w.counted)
 		}
 		w.set(func() { s.unreadable = nil })

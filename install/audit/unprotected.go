@@ -24,7 +24,8 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	}
 	if len(others) > 0 {
 		v.state = Redirected
-		v.Log.Debug("a pod is left to Istio's rules", zap.Stringer("pod", v.item.Ref), zap.Int("rules", len(others)))
+		v.Log.Debug("a pod is left to Istio's rules", zap.Stringer("pod", v.item.Ref),
+			zap.Int("rules", len(others)))
 		return
 	}
 	v.noteBypass()
@@ -34,7 +35,8 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
-		v.recordEvent(notRedirected, v.cause()+", and it has no redirection: delete it to be made anew, or let the agent repair it (repair.repairPods)")
+		v.recordEvent(notRedirected, v.cause()+
+			", and it has no redirection: delete it to be made anew, or let the agent repair it (repair.repairPods)")
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
@@ -87,14 +89,16 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 		if err != nil {
 			why = err.Error()
 		}
-		v.recordEvent(repairFailed, v.cause()+", and it cannot be given its redirection, so delete it to be made anew: "+why)
+		v.recordEvent(repairFailed, v.cause()+
+			", and it cannot be given its redirection, so delete it to be made anew: "+why)
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
 	v.countUnprotected(repair.InPlace, metrics.Success)
 	v.Metrics.Observe(metrics.RepairDuration(v.repairCause()), time.Since(v.now).Seconds())
 	v.recordEvent(redirectRepaired, v.cause()+"; it has its redirection now"+v.endConnections(ns))
-	v.Log.Info("a pod that started without the plugin is redirected", zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
+	v.Log.Info("a pod that started without the plugin is redirected",
+		zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
 	entry := repair.Entry{
 		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
 		Redirect: *v.desired.redirect, Backend: v.desired.backend, Time: time.Now(),
@@ -115,7 +119,8 @@ func (v *reconciliation) checkAfterRepair(ctx context.Context) {
 // applyPolicy applies the policy for pods that are not or cannot be repaired in place to a pod that
 // failed after a time.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
-	if v.acted == v.item.ResourceVersion || !v.Policy.Any() || !v.Policy.Broken(v.item.PodStatus, since) {
+	if v.acted == v.item.ResourceVersion || !v.Policy.Any() ||
+		!v.Policy.Broken(v.item.PodStatus, since) {
 		return
 	}
 	pod, err := v.policyPod(ctx, v.item)
@@ -125,7 +130,8 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	action := v.Policy.Instead(pod)
 	if action == "" {
 		if v.desired.origin == repaired {
-			v.recordEvent(repairFailed, "the pod was redirected and fails nevertheless: check its validation container")
+			v.recordEvent(repairFailed,
+				"the pod was redirected and fails nevertheless: check its validation container")
 		}
 		return
 	}
@@ -179,7 +185,8 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 			v.silent = time.Now().Add(actionInterval)
 			v.mu.Unlock()
 		}
-		v.Log.Warn("a broken pod stays", zap.Stringer("pod", v.item.Ref), zap.String("action", string(action)), zap.Error(err))
+		v.Log.Warn("a broken pod stays", zap.Stringer("pod", v.item.Ref),
+			zap.String("action", string(action)), zap.Error(err))
 	}
 }
 

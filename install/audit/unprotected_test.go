@@ -32,7 +32,8 @@ func TestALatePodIsRepairedInPlace(t *testing.T) {
 			s = w.home(web)
 			w.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
-		if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || w.states() != "1 redirected" || w.told() != "RedirectRepaired" {
+		if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) ||
+			w.states() != "1 redirected" || w.told() != "RedirectRepaired" {
 			t.Errorf("applied %d times, %s", s.applied, w.states())
 		}
 		if w.metric("sluice_repairs_total{race,repair,success}") != 1 ||
@@ -49,7 +50,8 @@ func TestALatePodIsRepairedInPlace(t *testing.T) {
 			settle()
 			applied := s.applied
 			w.flush(s)
-			if s.applied != applied+1 || w.metric("sluice_repairs_total{drift,repair,success}") == 0 {
+			if s.applied != applied+1 ||
+				w.metric("sluice_repairs_total{drift,repair,success}") == 0 {
 				t.Errorf("applied %d times, counted %v", s.applied, w.counted)
 			}
 			delete(web.Metadata.Annotations, "traffic.sidecar.istio.io/excludeOutboundPorts")
@@ -133,10 +135,20 @@ func TestWhoIsLeftAlone(t *testing.T) {
 		"a pod that is being deleted": func(*world, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Running", Deleted: true}
 		},
-		"a pod that has succeeded":    func(*world, *decide.Pod) podcache.PodStatus { return podcache.PodStatus{Phase: "Succeeded"} },
-		"a pod that has failed":       func(*world, *decide.Pod) podcache.PodStatus { return podcache.PodStatus{Phase: "Failed"} },
-		"a pod of the host's network": func(_ *world, p *decide.Pod) podcache.PodStatus { p.Spec.HostNetwork = true; return running },
-		"a pod without a proxy":       func(_ *world, p *decide.Pod) podcache.PodStatus { p.Spec.Containers = nil; return running },
+		"a pod that has succeeded": func(*world, *decide.Pod) podcache.PodStatus {
+			return podcache.PodStatus{Phase: "Succeeded"}
+		},
+		"a pod that has failed": func(*world, *decide.Pod) podcache.PodStatus {
+			return podcache.PodStatus{Phase: "Failed"}
+		},
+		"a pod of the host's network": func(_ *world, p *decide.Pod) podcache.PodStatus {
+			p.Spec.HostNetwork = true
+			return running
+		},
+		"a pod without a proxy": func(_ *world, p *decide.Pod) podcache.PodStatus {
+			p.Spec.Containers = nil
+			return running
+		},
 		"a pod with istio-init": func(_ *world, p *decide.Pod) podcache.PodStatus {
 			p.Spec.InitContainers = []decide.Container{{Name: "istio-init"}}
 			return running
@@ -145,7 +157,10 @@ func TestWhoIsLeftAlone(t *testing.T) {
 			p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
 			return running
 		},
-		"a pod that ADD has left alone": func(w *world, p *decide.Pod) podcache.PodStatus { w.record(p, nil); return running },
+		"a pod that ADD has left alone": func(w *world, p *decide.Pod) podcache.PodStatus {
+			w.record(p, nil)
+			return running
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,7 +172,8 @@ func TestWhoIsLeftAlone(t *testing.T) {
 				})
 				pass(10 * time.Minute)
 				if s.checked+s.applied > 0 || w.states() != "" || w.told() != "" {
-					t.Errorf("compared %d times, applied %d times, %s", s.checked, s.applied, w.states())
+					t.Errorf("compared %d times, applied %d times, %s", s.checked, s.applied,
+						w.states())
 				}
 			})
 		})
@@ -191,7 +207,8 @@ func TestParametersThatMakeNoSense(t *testing.T) {
 			s = w.home(web)
 			w.put(web, running)
 		})
-		if s.applied > 0 || w.states() != "1 unprotected" || len(w.events) != 1 || !strings.Contains(w.events[0].Message, `"80a"`) {
+		if s.applied > 0 || w.states() != "1 unprotected" || len(w.events) != 1 ||
+			!strings.Contains(w.events[0].Message, `"80a"`) {
 			t.Errorf("%s, told %+v", w.states(), w.events)
 		}
 	})
@@ -209,17 +226,28 @@ func TestPolicies(t *testing.T) {
 		waits  string // and to one that has not
 	}{
 		{"as the chart sets it", nil, inPlace, inPlace},
-		{"repair goes before the others", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"), inPlace, inPlace},
-		{"delete goes before label", env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"), deleting, nothing},
+		{
+			"repair goes before the others", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
+			inPlace, inPlace,
+		},
+		{
+			"delete goes before label",
+			env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
+			deleting, nothing,
+		},
 		{"label", env("REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true"), labelling, nothing},
 		{"none", env("REPAIR_REPAIR_PODS=false"), nothing, nothing},
 		{"not enabled", env("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
 		{
-			"delete without entering namespaces", env("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
+			"delete without entering namespaces",
+			env("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
 			deleting, nothing,
 		},
 		{"repair without audit", env("SLUICE_AUDIT=false"), inPlace, inPlace},
-		{"another pod is selected", env("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing},
+		{
+			"another pod is selected",
+			env("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing,
+		},
 	} {
 		for _, fails := range []bool{true, false} {
 			want := row.waits
@@ -305,10 +333,12 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 			w.put(lost, broken(time.Now()))
 		})
 		pass(time.Second)
-		if got := w.done(); !strings.Contains(got, "delete shop/lost") || !strings.Contains(got, "delete shop/refused") {
+		if got := w.done(); !strings.Contains(got, "delete shop/lost") ||
+			!strings.Contains(got, "delete shop/refused") {
 			t.Error(got)
 		}
-		if w.metric("sluice_repairs_total{race,delete,success}") < 2 || w.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
+		if w.metric("sluice_repairs_total{race,delete,success}") < 2 ||
+			w.metric("istio_cni_repair_pods_repaired_total{repair,fail}") < 1 {
 			t.Errorf("counted %v", w.counted)
 		}
 	})
@@ -318,7 +348,8 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 func TestActsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
-		w := node(t, env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *world) {
+		w := node(t, env(
+			"REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true SLUICE_AUDIT=false"), func(w *world) {
 			w.refuse = errors.New("away")
 			w.put(web, broken(time.Now()))
 		})
@@ -366,7 +397,8 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.applied != 1 || !rules.Equal(rules.MustCompile(r), s.has) || w.states() != "1 redirected" {
+		if s.applied != 1 || !rules.Equal(rules.MustCompile(r), s.has) ||
+			w.states() != "1 redirected" {
 			t.Errorf("applied %d times, %s", s.applied, w.states())
 		}
 	})
@@ -403,7 +435,9 @@ func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) 
 func TestActsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
-		w := node(t, map[string]string{"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true"}, func(w *world) {
+		w := node(t, map[string]string{
+			"REPAIR_REPAIR_PODS": "false", "REPAIR_LABEL_PODS": "true",
+		}, func(w *world) {
 			w.options.Cluster = silent{w}
 			s = w.redirected(meshPod("web"))
 			for i := range 60 {
@@ -433,14 +467,17 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 		w := node(t, nil, func(w *world) {
 			s = w.home(web)
 			if err := w.options.Records.Put(record.Record{
-				Key: record.Key{ContainerID: "c", IfName: "eth0"}, Pod: record.Pod{Namespace: "shop", Name: "web", UID: "uid-web"},
+				Key:     record.Key{ContainerID: "c", IfName: "eth0"},
+				Pod:     record.Pod{Namespace: "shop", Name: "web", UID: "uid-web"},
 				Outcome: "skip", Reason: agent.PodUnreadable,
 			}); err != nil {
 				t.Fatal(err)
 			}
 			w.put(web, running)
 		})
-		if s.applied != 1 || len(w.events) != 1 || !strings.HasPrefix(w.events[0].Message, "the plugin could not read the pod when it started; ") {
+		if s.applied != 1 || len(w.events) != 1 ||
+			!strings.HasPrefix(w.events[0].Message,
+				"the plugin could not read the pod when it started; ") {
 			t.Errorf("applied %d times, told %+v", s.applied, w.events)
 		}
 	})

@@ -51,7 +51,8 @@ type alignedDelays struct {
 }
 
 func newAlignedDelays(begin time.Time) alignedDelays {
-	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialSearchBackoff, maxSearchBackoff)
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialSearchBackoff,
+		maxSearchBackoff)
 	return alignedDelays{delays, begin}
 }
 

@@ -168,7 +168,8 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	a.Compare, a.Interval = true, time.Minute
 	now := time.Now()
 	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextTurn()
-	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 || wait > time.Minute {
+	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 ||
+		wait > time.Minute {
 		t.Errorf("the next turn is at %v, %v from now", turn, wait)
 	}
 	searches := newAlignedDelays(a.begin)

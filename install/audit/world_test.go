@@ -103,7 +103,9 @@ func newWorld(t testing.TB, env map[string]string) *world {
 		if value, ok := env[name]; ok {
 			return value, true
 		}
-		value, ok := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system"}[name]
+		value, ok := map[string]string{
+			"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system",
+		}[name]
 		return value, ok
 	})
 	if err != nil {
@@ -114,8 +116,9 @@ func newWorld(t testing.TB, env map[string]string) *world {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{}, spaces: map[string]*space{},
-		homes: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
+		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{},
+		spaces: map[string]*space{},
+		homes:  map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
 	}
 	dir := t.TempDir()
 	detector, err := bypass.New(bypass.Options{})
@@ -123,9 +126,12 @@ func newWorld(t testing.TB, env map[string]string) *world {
 		t.Fatal(err)
 	}
 	w.options = audit.Options{
-		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"), Repair: values.Bool("SLUICE_AUDIT_REPAIR"),
-		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy, Decide: &decide.Settings{}, Backend: compat.BackendAuto,
-		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: w, Cluster: w, Find: w.find, Open: w.open,
+		NodeName: "node-1", Compare: values.Bool("SLUICE_AUDIT"),
+		Repair:   values.Bool("SLUICE_AUDIT_REPAIR"),
+		Interval: values.Duration("SLUICE_AUDIT_INTERVAL"), Policy: policy,
+		Decide: &decide.Settings{}, Backend: compat.BackendAuto,
+		Records: record.In(dir), Repairs: repair.In(dir), Bypass: detector, Pods: w, Cluster: w,
+		Find: w.find, Open: w.open,
 		Used:   func() time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.used },
 		Listen: func() (audit.Events, error) { return ears{w}, nil }, Metrics: w, Log: zap.NewNop(),
 	}
@@ -158,9 +164,12 @@ func (w *world) again() {
 func meshPod(name string) *decide.Pod {
 	return &decide.Pod{
 		Metadata: decide.Metadata{
-			Namespace: "shop", Name: name, UID: "uid-" + name, Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+			Namespace: "shop", Name: name, UID: "uid-" + name,
+			Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
 		},
-		Spec:   decide.PodSpec{Containers: []decide.Container{{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}}}},
+		Spec: decide.PodSpec{Containers: []decide.Container{{
+			Name: "istio-proxy", Args: []string{"proxy", "sidecar"},
+		}}},
 		Status: decide.PodStatus{PodIP: "10.0.0.7"},
 	}
 }
@@ -209,7 +218,8 @@ func (w *world) home(p *decide.Pod) *space {
 	defer w.mu.Unlock()
 	w.inode++
 	s := &space{
-		w: w, id: netns.ID{Dev: 4, Ino: w.inode}, addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
+		w: w, id: netns.ID{Dev: 4, Ino: w.inode},
+		addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 	}
 	path := "/run/netns/" + s.id.String()
 	w.spaces[path], w.homes[p.Metadata.UID] = s, path
@@ -218,7 +228,8 @@ func (w *world) home(p *decide.Pod) *space {
 
 // redirect is what ADD would make of a pod with an IPv4 address.
 func (w *world) redirect(p *decide.Pod) rules.Redirect {
-	r, _, err := decide.Parameters(p, []netip.Addr{netip.MustParseAddr("10.0.0.7")}, w.options.Decide)
+	r, _, err := decide.Parameters(p, []netip.Addr{netip.MustParseAddr("10.0.0.7")},
+		w.options.Decide)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -239,10 +250,12 @@ func (w *world) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{
 		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: w.homes[m.UID],
-		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip", Reason: "not-injected",
+		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip",
+		Reason: "not-injected",
 	}
 	if r != nil {
-		kept.Outcome, kept.Reason, kept.Redirect, kept.Backend = "redirect", "mesh-pod", r, compat.BackendNFT
+		kept.Outcome, kept.Reason, kept.Redirect, kept.Backend = "redirect", "mesh-pod", r,
+			compat.BackendNFT
 	}
 	if err := w.options.Records.Put(kept); err != nil {
 		w.t.Fatal(err)

@@ -17,7 +17,8 @@ type Kind string
 
 // The kinds.
 const (
-	Early    Kind = "early"    // the sandbox is older than the chain with the plugin, as far as is known
+	// the sandbox is older than the chain with the plugin, as far as is known
+	Early    Kind = "early"
 	Gap      Kind = "gap"      // it was made while the chain was not as it should be
 	Bypassed Kind = "bypassed" // it was made while the chain was as it should be
 	Optional Kind = "optional" // the plugin is not in the chain, by the settings
@@ -28,16 +29,23 @@ const (
 // sandbox, which is zero if unknown.
 func (d *Detector) Explain(created time.Time) Cause {
 	if d.options.Optional {
-		return Cause{Optional, "the plugin is not in the node's CNI chain, since chained is false, and the pod has not asked for its network"}
+		return Cause{
+			Optional,
+			"the plugin is not in the node's CNI chain, since chained is false, and the pod has not asked for its network",
+		}
 	}
 	if created.IsZero() {
-		return Cause{Unknown, "the plugin was not called for the pod, and when its sandbox was made is not known"}
+		return Cause{
+			Unknown,
+			"the plugin was not called for the pod, and when its sandbox was made is not known",
+		}
 	}
 	d.mu.Lock()
 	last, open := d.history.last(), d.history.open
 	d.mu.Unlock()
 	if open && created.After(last) && d.options.Look != nil {
-		d.options.Look() // what the chain was at that time is known only if it has not changed until now
+		// what the chain was at that time is known only if it has not changed until now
+		d.options.Look()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,21 +57,34 @@ func (h *history) explain(created time.Time) Cause {
 	in, found := h.during(created)
 	switch {
 	case len(h.spans) == 0:
-		return Cause{Early, made + ", and the agent has not found the plugin in the node's CNI chain yet"}
+		return Cause{Early, made +
+			", and the agent has not found the plugin in the node's CNI chain yet"}
 	case created.Before(h.spans[0].from):
-		return Cause{Early, fmt.Sprintf("%s, before the agent found the plugin in the node's CNI chain at %s", made, stamp(h.spans[0].from))}
+		return Cause{
+			Early,
+			fmt.Sprintf("%s, before the agent found the plugin in the node's CNI chain at %s", made,
+				stamp(h.spans[0].from)),
+		}
 	case found && created.Sub(in.from) < settled:
-		return Cause{Early, fmt.Sprintf("%s, when the plugin had just been put into the node's CNI chain (%s)", made, stamp(in.from))}
+		return Cause{
+			Early,
+			fmt.Sprintf("%s, when the plugin had just been put into the node's CNI chain (%s)",
+				made, stamp(in.from)),
+		}
 	case found:
-		return Cause{Bypassed, fmt.Sprintf("the runtime made the pod's sandbox at %s without calling the plugin, although the node's CNI chain "+
-			"has been as it should be since %s", stamp(created), stamp(in.from))}
+		return Cause{
+			Bypassed,
+			fmt.Sprintf("the runtime made the pod's sandbox at %s without calling the plugin, although the node's CNI chain "+
+				"has been as it should be since %s", stamp(created), stamp(in.from)),
+		}
 	}
 	return Cause{Gap, made + h.gap(in)}
 }
 
 // gap describes the problem after a span.
 func (h *history) gap(before span) string {
-	text := ", while the node's CNI chain was not as it should be: it was last at " + stamp(before.last)
+	text := ", while the node's CNI chain was not as it should be: it was last at " +
+		stamp(before.last)
 	for _, s := range h.spans {
 		if s.from.After(before.last) {
 			return text + ", and again at " + stamp(s.from)

@@ -81,7 +81,8 @@ func New(o Options) (*Detector, error) {
 		err = json.Unmarshal(data, &kept)
 	}
 	if err != nil {
-		return d, fmt.Errorf("whether the runtime passes the plugin by, as an earlier agent found: %w", err)
+		return d, fmt.Errorf(
+			"whether the runtime passes the plugin by, as an earlier agent found: %w", err)
 	}
 	d.stands = &kept
 	return d, nil

@@ -42,11 +42,25 @@ func TestTheCauseIsDecidedByTimes(t *testing.T) {
 		words   []string
 	}{
 		{time.Time{}, bypass.Unknown, []string{"is not known"}},
-		{at(50), bypass.Early, []string{"made at 2026-01-01T12:00:50Z", "before the agent found the plugin", "12:01:40Z"}},
+		{
+			at(50), bypass.Early,
+			[]string{
+				"made at 2026-01-01T12:00:50Z", "before the agent found the plugin", "12:01:40Z",
+			},
+		},
 		{at(101), bypass.Early, []string{"had just been put", "12:01:40Z"}},
-		{at(106), bypass.Bypassed, []string{"made the pod's sandbox at 2026-01-01T12:01:46Z without calling", "since 2026-01-01T12:01:40Z"}},
+		{
+			at(106), bypass.Bypassed,
+			[]string{
+				"made the pod's sandbox at 2026-01-01T12:01:46Z without calling",
+				"since 2026-01-01T12:01:40Z",
+			},
+		},
 		{at(200), bypass.Bypassed, nil},
-		{at(205), bypass.Gap, []string{"last at 2026-01-01T12:03:20Z", "again at 2026-01-01T12:05:00Z"}},
+		{
+			at(205), bypass.Gap,
+			[]string{"last at 2026-01-01T12:03:20Z", "again at 2026-01-01T12:05:00Z"},
+		},
 		{at(250), bypass.Gap, nil},
 		{at(302), bypass.Early, []string{"had just been put"}},
 		{at(350), bypass.Bypassed, nil},
@@ -81,7 +95,8 @@ func TestWithoutAChainNothingIsABypass(t *testing.T) {
 	d := newDetector(t, bypass.Options{Optional: true})
 	d.Note(at(0), true, true, "")
 	d.Note(at(100), true, false, "")
-	if c := d.Explain(at(50)); c.Kind != bypass.Optional || !strings.Contains(c.Sentence, "chained is false") {
+	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
+		!strings.Contains(c.Sentence, "chained is false") {
 		t.Errorf("%v", c)
 	}
 }
@@ -127,7 +142,8 @@ func TestABypassStandsUntilAnADD(t *testing.T) {
 	passed(d, "a", at(50), false)
 	passed(d, "b", at(60), true)
 	passed(d, "early", at(55), false)
-	if b, stands := d.Standing(); !stands || b.Pod != "shop/b" || b.Pods != 2 || !b.Since.Equal(at(0)) {
+	if b, stands := d.Standing(); !stands || b.Pod != "shop/b" || b.Pods != 2 ||
+		!b.Since.Equal(at(0)) {
 		t.Errorf("%t, %+v", stands, b)
 	}
 	d = newDetector(t, o)
@@ -135,7 +151,8 @@ func TestABypassStandsUntilAnADD(t *testing.T) {
 	if !stands || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
 		t.Errorf("the next agent knows: %t, %v", stands, b)
 	}
-	for _, early := range []time.Time{at(10), at(59), at(64)} { // that ADD may have begun with the chain before
+	// that ADD may have begun with the chain before
+	for _, early := range []time.Time{at(10), at(59), at(64)} {
 		if err := d.Added(early); err != nil {
 			t.Error(err)
 		}

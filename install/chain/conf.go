@@ -57,7 +57,8 @@ func ListName(plain string, taken func(name string) bool) string {
 func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
 	var head struct{ CNIVersion, Name, Type *string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == nil {
-		return nil, fmt.Errorf("the stand-alone configuration is not a JSON object with a type: %.80s", element)
+		return nil, fmt.Errorf(
+			"the stand-alone configuration is not a JSON object with a type: %.80s", element)
 	}
 	if network == "" && head.Name == nil {
 		return nil, errors.New("the stand-alone configuration has no name")

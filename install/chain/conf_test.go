@@ -14,7 +14,10 @@ import (
 
 func TestAPlainConfigurationBecomesAList(t *testing.T) {
 	for _, row := range []struct{ plain, version string }{
-		{`{"cniVersion":"0.4.0","name":"lab","type":"bridge","ipam":{"type":"host-local"}}`, "0.4.0"},
+		{
+			`{"cniVersion":"0.4.0","name":"lab","type":"bridge","ipam":{"type":"host-local"}}`,
+			"0.4.0",
+		},
 		{"\n{\n  \"name\": \"l<a>b\",\n  \"type\": \"ptp\"\n}\n\n", "0.3.1"},
 		{`{"cniVersion":"0.2.0","name":"old","type":"ptp"}`, "0.3.1"},
 	} {
@@ -37,7 +40,8 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 			t.Errorf("the plugin is %q, not what was written", got)
 		}
 		if !chain.Equal(list.Plugins[0].Raw, theirs.Plugins[0].Bytes) {
-			t.Errorf("%s is not what libcni makes of it: %s", list.Plugins[0].Raw, theirs.Plugins[0].Bytes)
+			t.Errorf("%s is not what libcni makes of it: %s", list.Plugins[0].Raw,
+				theirs.Plugins[0].Bytes)
 		}
 		with, err := list.Insert(json.RawMessage(element))
 		if err != nil {
@@ -61,9 +65,15 @@ func TestListName(t *testing.T) {
 		{"10-a.conf", nil, "10-a.conflist"},
 		{"10-a.json", nil, "10-a.conflist"},
 		{"10-a.conf", []string{"10-a.conflist"}, "10-a.conf-sluice.conflist"},
-		{"10-a.conf", []string{"10-a.conflist", "10-a.conf-sluice.conflist"}, "10-a.conf-sluice-.conflist"},
+		{
+			"10-a.conf",
+			[]string{"10-a.conflist", "10-a.conf-sluice.conflist"},
+			"10-a.conf-sluice-.conflist",
+		},
 	} {
-		got := chain.ListName(row.plain, func(name string) bool { return slices.Contains(row.taken, name) })
+		got := chain.ListName(row.plain, func(name string) bool {
+			return slices.Contains(row.taken, name)
+		})
 		if got != row.want {
 			t.Errorf("%s: %s, want %s", row.plain, got, row.want)
 		}
@@ -77,9 +87,18 @@ func TestListName(t *testing.T) {
 
 func TestStandalone(t *testing.T) {
 	for _, row := range []struct{ element, want string }{
-		{`{"type":"sluice-cni","plugin_log_level":"info"}`, "{\n  \"cniVersion\": \"0.3.1\",\n  \"name\": \"istio-cni\",\n  \"type\": \"sluice-cni\",\n  \"plugin_log_level\": \"info\"\n}\n"},
-		{` { "name":"mine", "type":"sluice-cni" } `, "{\n  \"cniVersion\": \"0.3.1\",\n  \"name\": \"mine\",\n  \"type\": \"sluice-cni\"\n}\n"},
-		{`{"type":"sluice-cni","cniVersion":"1.0.0","name":"x"}`, "{\n  \"type\": \"sluice-cni\",\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"x\"\n}\n"},
+		{
+			`{"type":"sluice-cni","plugin_log_level":"info"}`,
+			"{\n  \"cniVersion\": \"0.3.1\",\n  \"name\": \"istio-cni\",\n  \"type\": \"sluice-cni\",\n  \"plugin_log_level\": \"info\"\n}\n",
+		},
+		{
+			` { "name":"mine", "type":"sluice-cni" } `,
+			"{\n  \"cniVersion\": \"0.3.1\",\n  \"name\": \"mine\",\n  \"type\": \"sluice-cni\"\n}\n",
+		},
+		{
+			`{"type":"sluice-cni","cniVersion":"1.0.0","name":"x"}`,
+			"{\n  \"type\": \"sluice-cni\",\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"x\"\n}\n",
+		},
 	} {
 		got, err := chain.Standalone(json.RawMessage(row.element), "0.3.1", "istio-cni")
 		if diff := cmp.Diff(row.want, string(got)); diff != "" || err != nil {

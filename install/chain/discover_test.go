@@ -20,28 +20,61 @@ func TestDiscover(t *testing.T) {
 		skipped []string
 	}{
 		"the first name is taken": {
-			files: map[string]string{"10-b.conflist": list, "05-a.conflist": list, "99.conflist": list}, want: "05-a.conflist",
+			files: map[string]string{
+				"10-b.conflist": list, "05-a.conflist": list, "99.conflist": list,
+			}, want: "05-a.conflist",
 		},
-		"plain ones count":                           {files: map[string]string{"10-a.conf": plain, "20-b.conflist": list}, want: "10-a.conf", plain: true},
-		"so do those that end in json":               {files: map[string]string{"10-a.json": plain, "20-b.conflist": list}, want: "10-a.json", plain: true},
-		"a plain one comes before the list named so": {files: map[string]string{"10-a.conflist": list, "10-a.conf": plain}, want: "10-a.conf", plain: true},
+		"plain ones count": {
+			files: map[string]string{"10-a.conf": plain, "20-b.conflist": list}, want: "10-a.conf",
+			plain: true,
+		},
+		"so do those that end in json": {
+			files: map[string]string{"10-a.json": plain, "20-b.conflist": list}, want: "10-a.json",
+			plain: true,
+		},
+		"a plain one comes before the list named so": {
+			files: map[string]string{"10-a.conflist": list, "10-a.conf": plain}, want: "10-a.conf",
+			plain: true,
+		},
 		"other files do not count": {
-			files: map[string]string{"00-a.conflist.cilium_bak": list, "01-a.txt": list, ".sluice-1.tmp": list, "02": plain, "x.conf": plain}, want: "x.conf", plain: true,
+			files: map[string]string{
+				"00-a.conflist.cilium_bak": list, "01-a.txt": list, ".sluice-1.tmp": list,
+				"02": plain, "x.conf": plain,
+			}, want: "x.conf", plain: true,
 		},
 		"what is not valid is passed over": {
-			files: map[string]string{"01.conflist": `{`, "02.conf": list, "03.conflist": plain, "04.conflist": list}, want: "04.conflist",
+			files: map[string]string{
+				"01.conflist": `{`, "02.conf": list, "03.conflist": plain, "04.conflist": list,
+			}, want: "04.conflist",
 			skipped: []string{"01.conflist", "02.conf", "03.conflist"},
 		},
-		"what cannot be read is passed over": {files: map[string]string{"01.conflist": "unreadable", "04.conflist": list}, want: "04.conflist", skipped: []string{"01.conflist"}},
-		"an empty directory":                 {},
-		"nothing valid":                      {files: map[string]string{"01.conflist": ``}, skipped: []string{"01.conflist"}},
-		"the named one is taken":             {files: map[string]string{"01.conflist": list, "10-b.conflist": list}, named: "10-b.conflist", want: "10-b.conflist"},
+		"what cannot be read is passed over": {
+			files: map[string]string{"01.conflist": "unreadable", "04.conflist": list},
+			want:  "04.conflist", skipped: []string{"01.conflist"},
+		},
+		"an empty directory": {},
+		"nothing valid": {
+			files: map[string]string{"01.conflist": ``}, skipped: []string{"01.conflist"},
+		},
+		"the named one is taken": {
+			files: map[string]string{"01.conflist": list, "10-b.conflist": list},
+			named: "10-b.conflist", want: "10-b.conflist",
+		},
 		"a named one that is missing is waited for": {
 			files: map[string]string{"01.conflist": list}, named: "10-b.conflist",
 		},
-		"a plain one that became a list":           {files: map[string]string{"10-b.conflist": list}, named: "10-b.conf", want: "10-b.conflist"},
-		"a list that is a plain one still":         {files: map[string]string{"10-b.conf": plain}, named: "10-b.conflist", want: "10-b.conf", plain: true},
-		"the name itself comes before its sibling": {files: map[string]string{"10-b.conf": plain, "10-b.conflist": list}, named: "10-b.conflist", want: "10-b.conflist"},
+		"a plain one that became a list": {
+			files: map[string]string{"10-b.conflist": list}, named: "10-b.conf",
+			want: "10-b.conflist",
+		},
+		"a list that is a plain one still": {
+			files: map[string]string{"10-b.conf": plain}, named: "10-b.conflist", want: "10-b.conf",
+			plain: true,
+		},
+		"the name itself comes before its sibling": {
+			files: map[string]string{"10-b.conf": plain, "10-b.conflist": list},
+			named: "10-b.conflist", want: "10-b.conflist",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var files []chain.File
@@ -53,8 +86,10 @@ func TestDiscover(t *testing.T) {
 				files = append(files, f)
 			}
 			choice, skipped, err := chain.Discover(files, row.named)
-			if choice.Name != row.want || choice.Plain != row.plain || errors.Is(err, chain.ErrNone) != (row.want == "") {
-				t.Errorf("%q, plain %t, %v; want %q, plain %t", choice.Name, choice.Plain, err, row.want, row.plain)
+			if choice.Name != row.want || choice.Plain != row.plain ||
+				errors.Is(err, chain.ErrNone) != (row.want == "") {
+				t.Errorf("%q, plain %t, %v; want %q, plain %t", choice.Name, choice.Plain, err,
+					row.want, row.plain)
 			}
 			var names []string
 			for _, s := range skipped {

@@ -62,7 +62,8 @@ func value(raw json.RawMessage) (any, error) {
 func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, error) {
 	var head struct{ Type string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == "" {
-		return nil, fmt.Errorf("the element for the chain is not a JSON object with a type: %.80s", element)
+		return nil, fmt.Errorf("the element for the chain is not a JSON object with a type: %.80s",
+			element)
 	}
 	rest := l
 	if data := l.Remove(append(slices.Clone(inPlaceOf), head.Type)...); len(data) != len(l.data) {
@@ -78,7 +79,8 @@ func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, err
 func (l *List) add(element json.RawMessage) []byte {
 	last := l.Plugins[len(l.Plugins)-1]
 	before := l.spaceBefore(len(l.Plugins) - 1)
-	return slices.Concat(l.data[:last.end], []byte(","), before, like(element, last.Raw, before), l.data[last.end:])
+	return slices.Concat(l.data[:last.end], []byte(","), before, like(element, last.Raw, before),
+		l.data[last.end:])
 }
 
 // Remove returns the list's text without the plugins of the types. It completely reverts

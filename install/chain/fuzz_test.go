@@ -16,7 +16,8 @@ func FuzzInsertRemove(f *testing.F) {
 	for _, text := range lists {
 		f.Add([]byte(text), []byte(element))
 	}
-	f.Add([]byte(`{"name":"n","plugins":[{"type":"sluice-cni"},{"type":"a"}]}`), []byte(`{"type":"sluice-cni"}`))
+	f.Add([]byte(`{"name":"n","plugins":[{"type":"sluice-cni"},{"type":"a"}]}`),
+		[]byte(`{"type":"sluice-cni"}`))
 	f.Add([]byte("{\"name\":\"n\",\"plugins\":[\n{\n}]}"), []byte(" {\n\"Type\":\"x\"} "))
 	f.Fuzz(func(t *testing.T, data, element []byte) {
 		list, err := chain.Parse(data)
@@ -28,7 +29,9 @@ func FuzzInsertRemove(f *testing.F) {
 		}
 		original := slices.Clone(data)
 		ours := chain.PlainType(element)
-		others := slices.DeleteFunc(list.Types(), func(plugin string) bool { return plugin == ours })
+		others := slices.DeleteFunc(list.Types(), func(plugin string) bool {
+			return plugin == ours
+		})
 		with, err := list.Insert(json.RawMessage(element))
 		if err != nil {
 			if ours != "" && len(others) > 0 {
@@ -41,10 +44,14 @@ func FuzzInsertRemove(f *testing.F) {
 			t.Fatalf("%v after inserting %s into %s:\n%s", err, element, data, with)
 		}
 		inserted := after.Types()[len(after.Plugins)-1]
-		if !slices.Equal(after.Types(), append(slices.DeleteFunc(list.Types(), func(p string) bool { return p == inserted }), inserted)) {
+		if !slices.Equal(after.Types(), append(slices.DeleteFunc(list.Types(), func(p string) bool {
+			return p == inserted
+		}), inserted)) {
 			t.Fatalf("%v became %v", list.Types(), after.Types())
 		}
-		for i, p := range slices.DeleteFunc(slices.Clone(list.Plugins), func(p chain.Plugin) bool { return p.Type == inserted }) {
+		for i, p := range slices.DeleteFunc(slices.Clone(list.Plugins), func(p chain.Plugin) bool {
+			return p.Type == inserted
+		}) {
 			if string(after.Plugins[i].Raw) != string(p.Raw) {
 				t.Fatalf("%s became %s", p.Raw, after.Plugins[i].Raw)
 			}
@@ -61,12 +68,17 @@ func FuzzInsertRemove(f *testing.F) {
 // Any directory has an answer, a plain configuration that is chosen can become a list, and what
 // Multus delegates to is judged.
 func FuzzDiscover(f *testing.F) {
-	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist", []byte(lists["one line"]), "")
+	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist",
+		[]byte(lists["one line"]), "")
 	f.Add("10-a.json", []byte(`{"name":1}`), "20-b.conflist", []byte(`{}`), "20-b.conf")
-	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus","delegates":[{"type":"a"}]}`), "20-b.conflist", []byte(lists["one line"]), "")
-	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus-shim","clusterNetwork":"/x/20-b.conf"}`), "20-b.conflist", []byte(`{}`), "")
+	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus","delegates":[{"type":"a"}]}`),
+		"20-b.conflist", []byte(lists["one line"]), "")
+	f.Add("00-m.conf", []byte(`{"name":"m","type":"multus-shim","clusterNetwork":"/x/20-b.conf"}`),
+		"20-b.conflist", []byte(`{}`), "")
 	f.Fuzz(func(t *testing.T, one string, data []byte, two string, other []byte, named string) {
-		choice, _, err := chain.Discover([]chain.File{{Name: one, Data: data}, {Name: two, Data: other}}, named)
+		choice, _, err := chain.Discover([]chain.File{
+			{Name: one, Data: data}, {Name: two, Data: other},
+		}, named)
 		if err != nil {
 			return
 		}

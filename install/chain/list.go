@@ -122,7 +122,9 @@ func elements(data []byte) ([]Plugin, error) {
 				return err
 			}
 			end := int(d.InputOffset())
-			found = append(found, Plugin{Raw: data[end-len(raw) : end : end], start: end - len(raw), end: end})
+			found = append(found, Plugin{
+				Raw: data[end-len(raw) : end : end], start: end - len(raw), end: end,
+			})
 		}
 		_, err := d.Token()
 		return err

@@ -199,16 +199,20 @@ func TestInsertRefuses(t *testing.T) {
 			t.Errorf("%q was inserted", bad)
 		}
 	}
-	if _, err := parse(t, `{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x"); err == nil {
+	if _, err := parse(t,
+		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x"); err == nil {
 		t.Error("a chain of ours alone was made")
 	}
 }
 
 func TestParseJudgesAsLibcni(t *testing.T) {
 	for _, bad := range []string{
-		``, `{`, `[]`, `{"plugins":[{"type":"a"}]}`, `{"name":1,"plugins":[{"type":"a"}]}`, `{"name":"n","plugins":[]}`,
-		`{"name":"n","plugins":[{}]}`, `{"name":"n","plugins":[1]}`, `{"name":"n","plugins":{}}`, `{"name":"n","plugins":[{"type":"a"}]} x`,
-		`{"name":"n","cniVersion":1,"plugins":[{"type":"a"}]}`, `{"name":"n","disableCheck":"maybe","plugins":[{"type":"a"}]}`,
+		``, `{`, `[]`, `{"plugins":[{"type":"a"}]}`, `{"name":1,"plugins":[{"type":"a"}]}`,
+		`{"name":"n","plugins":[]}`,
+		`{"name":"n","plugins":[{}]}`, `{"name":"n","plugins":[1]}`, `{"name":"n","plugins":{}}`,
+		`{"name":"n","plugins":[{"type":"a"}]} x`,
+		`{"name":"n","cniVersion":1,"plugins":[{"type":"a"}]}`,
+		`{"name":"n","disableCheck":"maybe","plugins":[{"type":"a"}]}`,
 	} {
 		_, err := chain.Parse([]byte(bad))
 		if _, theirs := libcni.NetworkConfFromBytes([]byte(bad)); err == nil || theirs == nil {
@@ -221,7 +225,10 @@ func TestParseJudgesAsLibcni(t *testing.T) {
 }
 
 func TestChains(t *testing.T) {
-	for version, want := range map[string]bool{"": false, "0.1.0": false, "0.2.0": false, "0.3.0": true, "0.3.1": true, "1.0.0": true, "1.1.0": true} {
+	for version, want := range map[string]bool{
+		"": false, "0.1.0": false, "0.2.0": false, "0.3.0": true, "0.3.1": true, "1.0.0": true,
+		"1.1.0": true,
+	} {
 		text := `{"cniVersion":"` + version + `","name":"n","plugins":[{"type":"a"}]}`
 		if got := parse(t, text).Chains(); got != want {
 			t.Errorf("version %q: %t", version, got)

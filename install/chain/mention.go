@@ -28,7 +28,8 @@ func mention(v any, types map[string]bool) {
 		}
 	case map[string]any:
 		for key, member := range v {
-			if plugin, ok := member.(string); ok && plugin != "" && strings.EqualFold(key, "type") { // libcni does not tell the cases apart
+			// libcni does not tell the cases apart
+			if plugin, ok := member.(string); ok && plugin != "" && strings.EqualFold(key, "type") {
 				types[plugin] = true
 			}
 			mention(member, types)

@@ -13,11 +13,14 @@ type Delegation string
 
 // The delegations, relative to another configuration in the same directory.
 const (
-	NoDelegation Delegation = ""                                             // it does not begin with Multus
-	Followed     Delegation = "delegates to it"                              // or holds a copy with the plugin
-	Unclear      Delegation = "delegates to a network that is not seen here" // perhaps a NetworkAttachmentDefinition of that name
-	Elsewhere    Delegation = "delegates to another configuration"
-	Copied       Delegation = "holds a copy of a configuration without the plugin"
+	// it does not begin with Multus
+	NoDelegation Delegation = ""
+	// or holds a copy with the plugin
+	Followed Delegation = "delegates to it"
+	// perhaps a NetworkAttachmentDefinition of that name
+	Unclear   Delegation = "delegates to a network that is not seen here"
+	Elsewhere Delegation = "delegates to another configuration"
+	Copied    Delegation = "holds a copy of a configuration without the plugin"
 )
 
 // IsMultus reports whether plugins of the type delegate to other networks. A shim calls the daemon
@@ -48,7 +51,9 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 		return copied(head.Delegates[0], plugin)
 	case strings.Contains(network, "/") && !IsConfiguration(base): // a directory, or a name in a namespace
 		return Unclear
-	case slices.Contains([]string{to.Name, strings.TrimSuffix(to.Name, filepath.Ext(to.Name)), to.List.Name}, base):
+	case slices.Contains([]string{
+		to.Name, strings.TrimSuffix(to.Name, filepath.Ext(to.Name)), to.List.Name,
+	}, base):
 		return Followed
 	case IsConfiguration(base):
 		return Elsewhere

@@ -14,27 +14,65 @@ func TestWhatMultusDelegatesTo(t *testing.T) {
 		first string
 		want  chain.Delegation
 	}{
-		"another plugin delegates to nobody":        {`"type":"cilium-cni","clusterNetwork":"k8s-pod-network"`, chain.NoDelegation},
-		"the file by its path on the node":          {`"type":"multus-shim","clusterNetwork":"/host/etc/cni/net.d/10-calico.conflist"`, chain.Followed},
-		"the file by its stem":                      {`"type":"multus","clusterNetwork":"10-calico"`, chain.Followed},
-		"the network by its name":                   {`"type":"multus","clusterNetwork":"k8s-pod-network"`, chain.Followed},
-		"another file":                              {`"type":"multus","clusterNetwork":"/etc/cni/net.d/20-flannel.conflist"`, chain.Elsewhere},
-		"a directory":                               {`"type":"multus","clusterNetwork":"/etc/cni/multus/net.d"`, chain.Unclear},
-		"a definition in a namespace":               {`"type":"multus","clusterNetwork":"kube-system/10-calico"`, chain.Unclear},
-		"another name, perhaps a definition's":      {`"type":"multus","clusterNetwork":"macvlan"`, chain.Unclear},
-		"nothing":                                   {`"type":"multus"`, chain.Unclear},
-		"something that is no name":                 {`"type":"multus","clusterNetwork":1`, chain.Unclear},
-		"a copy from before the plugin was there":   {`"type":"multus","delegates":[` + calico + `]`, chain.Copied},
-		"a copy with the plugin":                    {`"type":"multus","delegates":[` + with + `]`, chain.Followed},
-		"a copy of a plain configuration":           {`"type":"multus","delegates":[{"type":"flannel"}]`, chain.Copied},
-		"only further networks have the plugin":     {`"type":"multus","delegates":[` + calico + `,` + with + `]`, chain.Copied},
-		"a copy that does not count beside a name":  {`"type":"multus","clusterNetwork":"10-calico","delegates":[` + calico + `]`, chain.Followed},
-		"a copy that nobody can read":               {`"type":"multus","delegates":[1]`, chain.Copied},
-		"a list that has more plugins after Multus": {`"type":"multus-shim","clusterNetwork":"/x/10-calico.conflist"},{"type":"tuning"`, chain.Followed},
+		"another plugin delegates to nobody": {
+			`"type":"cilium-cni","clusterNetwork":"k8s-pod-network"`, chain.NoDelegation,
+		},
+		"the file by its path on the node": {
+			`"type":"multus-shim","clusterNetwork":"/host/etc/cni/net.d/10-calico.conflist"`,
+			chain.Followed,
+		},
+		"the file by its stem": {
+			`"type":"multus","clusterNetwork":"10-calico"`, chain.Followed,
+		},
+		"the network by its name": {
+			`"type":"multus","clusterNetwork":"k8s-pod-network"`, chain.Followed,
+		},
+		"another file": {
+			`"type":"multus","clusterNetwork":"/etc/cni/net.d/20-flannel.conflist"`,
+			chain.Elsewhere,
+		},
+		"a directory": {
+			`"type":"multus","clusterNetwork":"/etc/cni/multus/net.d"`, chain.Unclear,
+		},
+		"a definition in a namespace": {
+			`"type":"multus","clusterNetwork":"kube-system/10-calico"`, chain.Unclear,
+		},
+		"another name, perhaps a definition's": {
+			`"type":"multus","clusterNetwork":"macvlan"`, chain.Unclear,
+		},
+		"nothing":                   {`"type":"multus"`, chain.Unclear},
+		"something that is no name": {`"type":"multus","clusterNetwork":1`, chain.Unclear},
+		"a copy from before the plugin was there": {
+			`"type":"multus","delegates":[` + calico + `]`, chain.Copied,
+		},
+		"a copy with the plugin": {
+			`"type":"multus","delegates":[` + with + `]`, chain.Followed,
+		},
+		"a copy of a plain configuration": {
+			`"type":"multus","delegates":[{"type":"flannel"}]`, chain.Copied,
+		},
+		"only further networks have the plugin": {
+			`"type":"multus","delegates":[` + calico + `,` + with + `]`, chain.Copied,
+		},
+		"a copy that does not count beside a name": {
+			`"type":"multus","clusterNetwork":"10-calico","delegates":[` + calico + `]`,
+			chain.Followed,
+		},
+		"a copy that nobody can read": {
+			`"type":"multus","delegates":[1]`, chain.Copied,
+		},
+		"a list that has more plugins after Multus": {
+			`"type":"multus-shim","clusterNetwork":"/x/10-calico.conflist"},{"type":"tuning"`,
+			chain.Followed,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"multus","plugins":[{%s}]}`, row.first)
-			files := []chain.File{{Name: "00-first.conflist", Data: []byte(list)}, {Name: "10-calico.conflist", Data: []byte(calico)}}
+			list := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"multus","plugins":[{%s}]}`,
+				row.first)
+			files := []chain.File{
+				{Name: "00-first.conflist", Data: []byte(list)},
+				{Name: "10-calico.conflist", Data: []byte(calico)},
+			}
 			first, _, err := chain.Discover(files, "")
 			if err != nil {
 				t.Fatal(err)

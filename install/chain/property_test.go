@@ -45,7 +45,10 @@ func quoted(t *rapid.T, s string) string {
 func plugin(t *rapid.T, name string) string {
 	members := []string{member(t, "type", quoted(t, name))}
 	for range rapid.IntRange(0, 3).Draw(t, "fields") {
-		odd := rapid.SampledFrom([]string{`"plugins":[{"type":"x"}]`, `"a":"]}],{\"type\""`, `"b":{"plugins":[]}`, `"c":1.0e5`, `"d":[[],{}]`, `"é\u0022":null`})
+		odd := rapid.SampledFrom([]string{
+			`"plugins":[{"type":"x"}]`, `"a":"]}],{\"type\""`, `"b":{"plugins":[]}`, `"c":1.0e5`,
+			`"d":[[],{}]`, `"é\u0022":null`,
+		})
 		members = append(members, odd.Draw(t, "field"))
 	}
 	return object(t, members...)
@@ -59,13 +62,15 @@ func network(t *rapid.T, types []string) string {
 		}
 		elements.WriteString(plugin(t, name))
 	}
-	return space(t) + object(t, member(t, "name", `"net"`), member(t, "cniVersion", `"1.0.0"`), `"x":{"plugins":[1]}`,
+	return space(t) + object(t, member(t, "name", `"net"`), member(t, "cniVersion", `"1.0.0"`),
+		`"x":{"plugins":[1]}`,
 		member(t, "plugins", "["+space(t)+elements.String()+space(t)+"]")) + space(t)
 }
 
 func TestAnyListIsEditedWithoutATrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		types := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c d", "type"}), 1, 4).Draw(t, "types")
+		types := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c d", "type"}), 1,
+			4).Draw(t, "types")
 		text := network(t, types)
 		list, err := chain.Parse([]byte(text))
 		if err != nil {
@@ -80,7 +85,8 @@ func TestAnyListIsEditedWithoutATrace(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %s", err, with)
 		}
-		if !slices.Equal(after.Types(), append(types, "sluice-cni")) || after.Inspect("sluice-cni", json.RawMessage(ours)) != chain.None {
+		if !slices.Equal(after.Types(), append(types, "sluice-cni")) ||
+			after.Inspect("sluice-cni", json.RawMessage(ours)) != chain.None {
 			t.Fatalf("%v in %s", after.Types(), with)
 		}
 		if got := string(after.Remove("sluice-cni")); got != text {
@@ -98,7 +104,9 @@ func TestAnyPluginCanBeTakenOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := rapid.SampledFrom([][]string{{"a"}, {"b", "c"}, {"a", "b", "c"}, {"none"}}).Draw(t, "out")
+		out := rapid.SampledFrom([][]string{
+			{"a"}, {"b", "c"}, {"a", "b", "c"}, {"none"},
+		}).Draw(t, "out")
 		rest, err := chain.Parse(list.Remove(out...))
 		if err != nil {
 			t.Fatalf("%v: %s without %v", err, text, out)

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-var update = flag.Bool("update", false, "write files/settings.yaml and the tables of README.md from the tables in Go")
+var update = flag.Bool("update", false,
+	"write files/settings.yaml and the tables of README.md from the tables in Go")
 
 // The chart refuses variables under the key env that have a key of their own, are not to be
 // changed, or mean nothing here.
@@ -27,7 +28,8 @@ func TestRefusalsFollowTheTable(t *testing.T) {
 		case s.Helm != "":
 			fmt.Fprintf(&want, "  %s: set the value %s instead\n", s.Env, s.Helm)
 		case s.Fixed || s.Required:
-			fmt.Fprintf(&want, "  %s: the chart sets it, because its mounts and permissions depend on it\n", s.Env)
+			fmt.Fprintf(&want,
+				"  %s: the chart sets it, because its mounts and permissions depend on it\n", s.Env)
 		}
 	}
 	fmt.Fprintln(&want, "refused:")
@@ -53,7 +55,8 @@ func TestReadmeHasTheTable(t *testing.T) {
 		} else if s.Default == "" {
 			standard = "-"
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s (%s) |\n", s.Env, key, standard, s.Help, s.Kind.Want)
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s (%s) |\n", s.Env, key, standard, s.Help,
+			s.Kind.Want)
 	}
 	table.WriteString("\nThese variables are refused:\n\n")
 	for _, r := range settings.Refused() {
@@ -69,7 +72,8 @@ func TestReadmeHasTheTable(t *testing.T) {
 	if !found {
 		t.Fatalf("README.md has no lines %q and %q", begin, end)
 	}
-	compare(t, "README.md", fmt.Appendf(nil, "%s%s%s%s%s", before, begin, table.String(), end, after))
+	compare(t, "README.md",
+		fmt.Appendf(nil, "%s%s%s%s%s", before, begin, table.String(), end, after))
 }
 
 // compare compares a file with what it should be, or writes it.
@@ -86,6 +90,7 @@ func compare(t *testing.T, name string, want []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not what the table says; go test ./install/chart -update writes it:\n%s", name, diff)
+		t.Errorf("%s is not what the table says; go test ./install/chart -update writes it:\n%s",
+			name, diff)
 	}
 }

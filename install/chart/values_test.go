@@ -160,7 +160,9 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 				t.Errorf("%s%s has no description", path, name)
 			}
 			if !slices.Contains(strings.Fields(accepted), path+name) &&
-				!slices.ContainsFunc(values, func(key string) bool { return strings.HasPrefix(key+".", path+name+".") }) {
+				!slices.ContainsFunc(values, func(key string) bool {
+					return strings.HasPrefix(key+".", path+name+".")
+				}) {
 				t.Errorf("%s%s is in the schema and not in values.yaml", path, name)
 			}
 			walk(property, path+name+".")
@@ -182,7 +184,8 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 				t.Errorf("%s is in values.yaml and not in the schema", key)
 				break
 			}
-			if outer = outer[:cut]; schemaOf(root, outer) != nil && schemaOf(root, outer).Properties != nil {
+			if outer = outer[:cut]; schemaOf(root, outer) != nil &&
+				schemaOf(root, outer).Properties != nil {
 				t.Errorf("%s is in values.yaml and not in the schema", key)
 				break
 			}
@@ -194,7 +197,8 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 func ofKind(s *jsonschema.Schema, text string) any {
 	var value any
 	switch {
-	case s.Type == "array" && strings.HasPrefix(text, "["), s.Type == "integer", s.Type == "boolean" || slices.Contains(s.Types, "boolean"):
+	case s.Type == "array" && strings.HasPrefix(text,
+		"["), s.Type == "integer", s.Type == "boolean" || slices.Contains(s.Types, "boolean"):
 		if json.Unmarshal([]byte(text), &value) == nil {
 			return value
 		}
@@ -210,7 +214,8 @@ func ofKind(s *jsonschema.Schema, text string) any {
 
 // wrong are values, of which the schema must refuse those that the agent refuses.
 var wrong = []string{
-	"none of the words", "-1", "65536", "a/b", "relative/path", "10-calico.yaml", "Upper_Case", "nat-last", "10", "yes", "{}",
+	"none of the words", "-1", "65536", "a/b", "relative/path", "10-calico.yaml", "Upper_Case",
+	"nat-last", "10", "yes", "{}",
 	"cni.istio.io/not-ready:NoSchedule",
 }
 
@@ -226,7 +231,9 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(s.Helm, err)
 		}
-		accepts := func(text string) bool { return resolved.Validate(ofKind(property, text)) == nil }
+		accepts := func(text string) bool {
+			return resolved.Validate(ofKind(property, text)) == nil
+		}
 		words := s.Kind.Words
 		if s.Helm == "logging.level" {
 			words = nil // a list of scope:level is allowed too
@@ -242,12 +249,14 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 		}
 		for _, word := range list {
 			if !s.Kind.Allows(fmt.Sprint(word)) {
-				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, word, s.Env, s.Kind.Want)
+				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, word, s.Env,
+					s.Kind.Want)
 			}
 		}
 		for _, text := range wrong {
 			if !s.Kind.Allows(text) && s.Helm != "logging.level" && accepts(text) {
-				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, text, s.Env, s.Kind.Want)
+				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, text, s.Env,
+					s.Kind.Want)
 			}
 		}
 	}
@@ -276,7 +285,8 @@ func TestRenderedVariablesAreSettings(t *testing.T) {
 			switch {
 			case s.Required && !set:
 				t.Errorf("%s does not set %s", file, s.Env)
-			case !set && s.Chart != "", !set && s.Helm != "" && s.Default != "" && s.Env != "ISTIO_OWNED_CNI_CONFIG_FILENAME":
+			case !set && s.Chart != "", !set && s.Helm != "" && s.Default != "" &&
+				s.Env != "ISTIO_OWNED_CNI_CONFIG_FILENAME":
 				t.Errorf("%s does not set %s, whose key is %s", file, s.Env, s.Helm)
 			case !set, s.Required, s.Fixed, filepath.Base(file) != "default.yaml":
 			case s.Chart != "" && value != s.Chart, s.Chart == "" && value != s.Default:
@@ -309,7 +319,8 @@ func variables(t *testing.T, file string) map[string]string {
 				}
 			}
 		}
-		if !strings.Contains(document, "\nkind: ConfigMap\n") && !strings.Contains(document, "\nkind: DaemonSet\n") {
+		if !strings.Contains(document, "\nkind: ConfigMap\n") &&
+			!strings.Contains(document, "\nkind: DaemonSet\n") {
 			continue
 		}
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {

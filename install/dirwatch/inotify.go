@@ -18,7 +18,8 @@ type instance struct {
 }
 
 // changes are all events that report a change.
-const changes = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_DELETE_SELF |
+const changes = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE |
+	unix.IN_DELETE_SELF |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MOVE_SELF
 
 // open returns an instance that calls wake after each change, in its own goroutine.
@@ -47,7 +48,8 @@ func (i *instance) drop(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint3
 // read calls wake for each event. The content of events and lost events do not matter, because the
 // callee checks everything.
 func (i *instance) read(wake func()) {
-	buffer := make([]byte, 4096) // has room for some events: one is at most 16 bytes and a name (inotify(7))
+	// has room for some events: one is at most 16 bytes and a name (inotify(7))
+	buffer := make([]byte, 4096)
 	for {
 		if _, err := i.file.Read(buffer); err != nil {
 			return // closed: a read of what has room and is waited for fails for no other reason

@@ -22,25 +22,34 @@ func TestAChangeBehindALinkWakes(t *testing.T) {
 	}{
 		"the file is written": {
 			map[string]string{"dir/link": "../real/file"},
-			func(root string) error { return os.WriteFile(filepath.Join(root, "real/file"), []byte("new"), 0o600) },
+			func(root string) error {
+				return os.WriteFile(filepath.Join(root, "real/file"), []byte("new"), 0o600)
+			},
 		},
 		"the file is replaced": {
 			map[string]string{"dir/link": "ROOT/real/file"},
 			func(root string) error {
-				return os.Rename(filepath.Join(root, "other/file"), filepath.Join(root, "real/file"))
+				return os.Rename(filepath.Join(root, "other/file"),
+					filepath.Join(root, "real/file"))
 			},
 		},
 		"a link on the way is turned": {
 			map[string]string{"dir/link": "../hops/next", "hops/next": "../real/file"},
-			func(root string) error { return turn(filepath.Join(root, "hops/next"), "../other/file") },
+			func(root string) error {
+				return turn(filepath.Join(root, "hops/next"), "../other/file")
+			},
 		},
 		"a link to a directory on the way is turned": {
 			map[string]string{"dir/link": "../hops/./current/file", "hops/current": "../real"},
-			func(root string) error { return turn(filepath.Join(root, "hops/current"), "../other") },
+			func(root string) error {
+				return turn(filepath.Join(root, "hops/current"), "../other")
+			},
 		},
 		"the file is made where a link led to none": {
 			map[string]string{"dir/link": "../real/none"},
-			func(root string) error { return os.WriteFile(filepath.Join(root, "real/none"), nil, 0o600) },
+			func(root string) error {
+				return os.WriteFile(filepath.Join(root, "real/none"), nil, 0o600)
+			},
 		},
 		"the directory is made that a link led through": {
 			map[string]string{"dir/link": "../real/none/file"},
@@ -119,7 +128,8 @@ func TestALinkToItselfLeadsNowhere(t *testing.T) {
 	root := linked(t, map[string]string{"dir/link": "link"})
 	w, _ := watched(filepath.Join(root, "dir"))
 	defer w.Close()
-	if err := w.Renew(filepath.Join(root, "dir/link"), filepath.Join(root, "none/link")); err != nil {
+	if err := w.Renew(filepath.Join(root, "dir/link"),
+		filepath.Join(root, "none/link")); err != nil {
 		t.Error(err)
 	}
 }

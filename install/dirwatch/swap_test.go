@@ -15,14 +15,19 @@ import (
 // Whatever directories do with their names, those are watched that have them when the watch is
 // renewed, and no other.
 func TestDirectoriesTakeEachOthersNames(t *testing.T) {
-	root := linked(t, map[string]string{"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old"})
+	root := linked(t, map[string]string{
+		"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old",
+	})
 	behind := []string{"real", "other", "hops"}
-	links := []string{filepath.Join(root, "dir/a"), filepath.Join(root, "dir/b"), filepath.Join(root, "dir/c")}
+	links := []string{
+		filepath.Join(root, "dir/a"), filepath.Join(root, "dir/b"), filepath.Join(root, "dir/c"),
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := dirwatch.New(func() {}, filepath.Join(root, "dir"))
 		defer w.Close()
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
-			one, other := rapid.IntRange(0, 2).Draw(rt, "one"), rapid.IntRange(0, 2).Draw(rt, "other")
+			one, other := rapid.IntRange(0, 2).Draw(rt, "one"),
+				rapid.IntRange(0, 2).Draw(rt, "other")
 			if rapid.Bool().Draw(rt, "swap") {
 				swap(t, filepath.Join(root, behind[one]), filepath.Join(root, behind[other]))
 				continue

@@ -77,7 +77,8 @@ func (w *Watch) addBehind(now descriptors, links []string) error {
 			break
 		}
 		for _, dir := range behind {
-			if err := w.add(now, dir); !errors.Is(err, fs.ErrNotExist) { // where it went is found out next
+			// where it went is found out next
+			if err := w.add(now, dir); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
 		}

@@ -15,13 +15,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestChangesWake(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
-		"a file is made":           func(dir string) error { return os.WriteFile(filepath.Join(dir, "new"), nil, 0o600) },
-		"a file is written":        func(dir string) error { return os.WriteFile(filepath.Join(dir, "old"), []byte("x"), 0o600) },
-		"a file is removed":        func(dir string) error { return os.Remove(filepath.Join(dir, "old")) },
-		"a file is renamed":        func(dir string) error { return os.Rename(filepath.Join(dir, "old"), filepath.Join(dir, "new")) },
-		"a file is made writable":  func(dir string) error { return os.Chmod(filepath.Join(dir, "old"), 0o666) },
+		"a file is made": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "new"), nil, 0o600)
+		},
+		"a file is written": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "old"), []byte("x"), 0o600)
+		},
+		"a file is removed": func(dir string) error {
+			return os.Remove(filepath.Join(dir, "old"))
+		},
+		"a file is renamed": func(dir string) error {
+			return os.Rename(filepath.Join(dir, "old"), filepath.Join(dir, "new"))
+		},
+		"a file is made writable": func(dir string) error {
+			return os.Chmod(filepath.Join(dir, "old"), 0o666)
+		},
 		"the directory is removed": os.RemoveAll,
-		"the directory is renamed": func(dir string) error { return os.Rename(dir, dir+"-elsewhere") },
+		"the directory is renamed": func(dir string) error {
+			return os.Rename(dir, dir+"-elsewhere")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := made(t)

@@ -59,7 +59,9 @@ func Open(dir string) (*Journal, error) {
 		return j, j.rename(fmt.Errorf("version %d is not a version of the format", c.Version))
 	}
 	if c.Version > version {
-		return nil, fmt.Errorf("%s: version %d was written by a newer program; this one understands %d", j.path, c.Version, version)
+		return nil, fmt.Errorf(
+			"%s: version %d was written by a newer program; this one understands %d", j.path,
+			c.Version, version)
 	}
 	maps.Copy(j.entries, c.Entries)
 	return j, nil

@@ -39,11 +39,13 @@ func must(t *testing.T, err error) {
 func TestWhatIsNotedIsOnDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	want := journal.Entry{
-		Kind: journal.Converted, Original: []byte("\x00any\xff bytes\r\n"), From: "10-a.conf", Mode: 0o640, Written: []string{"a", "b"},
+		Kind: journal.Converted, Original: []byte("\x00any\xff bytes\r\n"), From: "10-a.conf",
+		Mode: 0o640, Written: []string{"a", "b"},
 		Taken: [][]byte{[]byte(`{"type" :"istio-cni"}`)},
 	}
 	must(t, open(t, dir).Record("conf/b", want))
-	must(t, open(t, dir).Record("conf/a", journal.Entry{Kind: journal.Created, Written: []string{}}))
+	must(t, open(t,
+		dir).Record("conf/a", journal.Entry{Kind: journal.Created, Written: []string{}}))
 	j := open(t, dir)
 	got, ok := j.Entry("conf/b")
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
@@ -78,10 +80,14 @@ func TestWhatCannotBeNotedIsNotRemembered(t *testing.T) {
 	j := open(t, dir)
 	must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
 	filetest.Fill(t, dir)
-	if err := j.Record("b", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
+	if err := j.Record("b", journal.Entry{
+		Kind: journal.Edited, Original: make([]byte, 8<<10),
+	}); !file.IsFull(err) {
 		t.Errorf("%v", err)
 	}
-	if err := j.Record("a", journal.Entry{Kind: journal.Edited, Original: make([]byte, 8<<10)}); !file.IsFull(err) {
+	if err := j.Record("a", journal.Entry{
+		Kind: journal.Edited, Original: make([]byte, 8<<10),
+	}); !file.IsFull(err) {
 		t.Errorf("%v", err)
 	}
 	for _, j := range []*journal.Journal{j, open(t, dir)} {
@@ -99,7 +105,8 @@ func TestADamagedJournalIsPutAside(t *testing.T) {
 		if !errors.Is(err, journal.ErrDamaged) || j == nil || len(j.Paths()) != 0 {
 			t.Fatalf("%q: %v, %v", damage, j, err)
 		}
-		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil || string(kept) != damage {
+		if kept, err := os.ReadFile(filepath.Join(dir, "journal.damaged")); err != nil ||
+			string(kept) != damage {
 			t.Errorf("%q, %v", kept, err)
 		}
 		must(t, j.Record("a", journal.Entry{Kind: journal.Created}))
@@ -134,7 +141,8 @@ func TestTheLockKeepsOthersAway(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "which process ") {
+	if _, err := journal.Acquire(ctx, dir); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "which process ") {
 		t.Errorf("%v", err)
 	}
 	got := make(chan error, 1)
@@ -176,7 +184,10 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	entry := journal.Entry{Kind: journal.Edited, Original: []byte("o"), Written: []string{"w"}, Taken: [][]byte{[]byte("t")}}
+	entry := journal.Entry{
+		Kind: journal.Edited, Original: []byte("o"), Written: []string{"w"},
+		Taken: [][]byte{[]byte("t")},
+	}
 	lock, err := journal.Acquire(t.Context(), dir)
 	must(t, err)
 	must(t, lock.ReadOnly())

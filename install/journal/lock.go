@@ -47,7 +47,8 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 		}
 		if err := wait(ctx, f); err != nil {
 			holder, _ := os.ReadFile(path)
-			err = fmt.Errorf("lock %s, which process %s holds: %w", path, strings.TrimSpace(string(holder)), err)
+			err = fmt.Errorf("lock %s, which process %s holds: %w", path,
+				strings.TrimSpace(string(holder)), err)
 			return nil, errors.Join(err, f.Close())
 		}
 		if current(f, path) {

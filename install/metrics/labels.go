@@ -7,7 +7,10 @@ var (
 	backend = Label{"backend", []string{"nft", "legacy", "none"}}
 	part    = Label{"part", []string{"binary", "kubeconfig", "configuration"}}
 	// readyPart adds other requirements of ADD to the written parts.
-	readyPart = Label{"part", []string{"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket"}}
+	readyPart = Label{
+		"part",
+		[]string{"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket"},
+	}
 	// decision is the decision of ADD about a pod: redirected, skipped, unreadable, or undecided
 	// because the call failed before.
 	decision = Label{"decision", agent.Decisions()}

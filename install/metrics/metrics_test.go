@@ -29,9 +29,11 @@ func TestNamesFollowTheConventions(t *testing.T) {
 			t.Errorf("%s: help %q is not a sentence without a full stop", m.Name, m.Help)
 		case (m.Type == metrics.Histogram) != (len(m.Buckets) > 0):
 			t.Errorf("%s: a %s with %d buckets", m.Name, m.Type, len(m.Buckets))
-		case m.Type == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") && !strings.HasSuffix(m.Name, "_bytes"):
+		case m.Type == metrics.Histogram && !strings.HasSuffix(m.Name, "_seconds") &&
+			!strings.HasSuffix(m.Name, "_bytes"):
 			t.Errorf("%s: a histogram without a unit", m.Name)
-		case !slices.IsSorted(m.Buckets) || len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets):
+		case !slices.IsSorted(m.Buckets) ||
+			len(slices.Compact(slices.Clone(m.Buckets))) != len(m.Buckets):
 			t.Errorf("%s: buckets do not ascend", m.Name)
 		}
 		seen[m.Name] = true

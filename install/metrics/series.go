@@ -96,7 +96,9 @@ const (
 	InstallationConfig     Installation = "CREATE_CNI_CONFIG_FAILURE"
 )
 
-func counter(name string, labels ...string) CounterSeries { return CounterSeries{series{name, labels}} }
+func counter(name string, labels ...string) CounterSeries {
+	return CounterSeries{series{name, labels}}
+}
 
 func gauge(name string, labels ...string) GaugeSeries { return GaugeSeries{series{name, labels}} }
 
@@ -188,7 +190,9 @@ func ServeDuration() HistogramSeries { return histogram("sluice_serve_duration_s
 func Pods(state string) GaugeSeries { return gauge("sluice_pods", state) }
 
 // PodsForeignRules returns the series of sluice_pods_foreign_rules.
-func PodsForeignRules(effect string) GaugeSeries { return gauge("sluice_pods_foreign_rules", effect) }
+func PodsForeignRules(effect string) GaugeSeries {
+	return gauge("sluice_pods_foreign_rules", effect)
+}
 
 // Audits returns the series of sluice_audits_total.
 func Audits(r AuditResult) CounterSeries { return counter("sluice_audits_total", string(r)) }

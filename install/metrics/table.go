@@ -21,7 +21,10 @@ var installMetrics = []Metric{
 	},
 	{
 		Name: "sluice_node_directory", Type: Gauge,
-		Labels: []Label{{"directory", []string{"configuration", "binary"}}, {"state", []string{"same", "replaced", "gone", "unknown"}}},
+		Labels: []Label{
+			{"directory", []string{"configuration", "binary"}},
+			{"state", []string{"same", "replaced", "gone", "unknown"}},
+		},
 		Help: "Whether the directory that the agent keeps is the one that the runtime reads: 1 for the state that it has; " +
 			"unknown means that the agent does not see the node's directories",
 	},
@@ -38,8 +41,9 @@ var installMetrics = []Metric{
 		Help: "When the service account token that the plugin uses expires, in seconds since 1970",
 	},
 	{
-		Name: "sluice_token_publications_total", Type: Counter, Labels: []Label{{"result", []string{"success", "refused", "error"}}},
-		Help: "How often a token was tested for publication; refused means that the API server did not take it",
+		Name: "sluice_token_publications_total", Type: Counter,
+		Labels: []Label{{"result", []string{"success", "refused", "error"}}},
+		Help:   "How often a token was tested for publication; refused means that the API server did not take it",
 	},
 }
 
@@ -49,16 +53,19 @@ var addMetrics = []Metric{
 		Help: "Pods that the plugin was called for, by what became of them",
 	},
 	{
-		Name: "sluice_add_reasons_total", Type: Counter, Labels: []Label{{"reason", agent.Reasons()}},
-		Help: "Pods that the plugin was called for, by the reason of what was decided",
+		Name: "sluice_add_reasons_total", Type: Counter,
+		Labels: []Label{{"reason", agent.Reasons()}},
+		Help:   "Pods that the plugin was called for, by the reason of what was decided",
 	},
 	{
-		Name: "sluice_uncaptured_pods_total", Type: Counter, Labels: []Label{{"family", agent.Families()}},
-		Help: "Pods of the mesh of which an address family passes the proxy, since Istio's rules leave it uncaptured",
+		Name: "sluice_uncaptured_pods_total", Type: Counter,
+		Labels: []Label{{"family", agent.Families()}},
+		Help:   "Pods of the mesh of which an address family passes the proxy, since Istio's rules leave it uncaptured",
 	},
 	{
-		Name: "sluice_add_duration_seconds", Type: Histogram, Labels: []Label{result, decision}, Buckets: durations,
-		Help: "Time that the plugin took for a pod",
+		Name: "sluice_add_duration_seconds", Type: Histogram, Labels: []Label{result, decision},
+		Buckets: durations,
+		Help:    "Time that the plugin took for a pod",
 	},
 	{
 		Name: "sluice_transaction_bytes", Type: Histogram, Labels: []Label{backend}, Buckets: sizes,
@@ -66,8 +73,10 @@ var addMetrics = []Metric{
 	},
 	{
 		Name: "sluice_serve_requests_total", Type: Counter,
-		Labels: []Label{{"result", []string{"success", "fetched", "not_found", "refused", "error"}}},
-		Help:   "Questions of the plugin; fetched means that the API server had to be asked",
+		Labels: []Label{{
+			"result", []string{"success", "fetched", "not_found", "refused", "error"},
+		}},
+		Help: "Questions of the plugin; fetched means that the API server had to be asked",
 	},
 	{
 		Name: "sluice_serve_duration_seconds", Type: Histogram, Buckets: durations,

@@ -11,7 +11,9 @@ import (
 
 // apply applies targets in order, up to the first error. It returns the paths of changed files, and
 // the changes that could not be recorded.
-func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed []string, unrecorded []error, err error) {
+func (n *Node) apply(
+	s Settings, j *journal.Journal, targets []Target,
+) (changed []string, unrecorded []error, err error) {
 	for _, t := range targets {
 		path := filepath.Join(s.CNIConfDir, t.Name)
 		if t.Entry != nil {
@@ -19,7 +21,8 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 				if !needsNoRecord(j, t) {
 					return changed, unrecorded, err
 				}
-				unrecorded = append(unrecorded, fmt.Errorf("what others wrote into %s is not recorded: %w", t.Name, err))
+				unrecorded = append(unrecorded,
+					fmt.Errorf("what others wrote into %s is not recorded: %w", t.Name, err))
 			}
 		}
 		if !t.done() {
@@ -32,7 +35,8 @@ func (n *Node) apply(s Settings, j *journal.Journal, targets []Target) (changed 
 		if t.Forget {
 			n.conflicts.released(t.Name)
 			if err := j.Forget(confKey(t.Name)); err != nil {
-				unrecorded = append(unrecorded, fmt.Errorf("that %s is not ours any more is not recorded: %w", t.Name, err))
+				unrecorded = append(unrecorded,
+					fmt.Errorf("that %s is not ours any more is not recorded: %w", t.Name, err))
 			}
 		}
 	}

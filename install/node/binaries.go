@@ -54,9 +54,10 @@ func (n *Node) wrong(path, source string, why error) Problem {
 	if err != nil {
 		want = "unknown (" + err.Error() + ")"
 	}
-	return problem(WrongExecutable, true, "%s is not the plugin: its sha256 is %s, and that of the agent's image %s; it cannot be replaced: %v; "+
-		"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
-		"or take away what is mounted there (umount)", path, found, want, why)
+	return problem(WrongExecutable, true,
+		"%s is not the plugin: its sha256 is %s, and that of the agent's image %s; it cannot be replaced: %v; "+
+			"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
+			"or take away what is mounted there (umount)", path, found, want, why)
 }
 
 // countFailed counts a failed write.
@@ -83,7 +84,9 @@ func versions(j *journal.Journal, name string) []string {
 
 // putVersion records and copies a version of an executable. If it cannot be recorded, it is copied
 // only if the journal contains an entry for the name.
-func (n *Node) putVersion(j *journal.Journal, name, source string, status *Status) (changed, disturbed bool, err error) {
+func (n *Node) putVersion(
+	j *journal.Journal, name, source string, status *Status,
+) (changed, disturbed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
 		return false, false, err
@@ -91,7 +94,8 @@ func (n *Node) putVersion(j *journal.Journal, name, source string, status *Statu
 	e, recorded := j.Entry(binKey(name))
 	if !slices.Contains(e.Versions, sum) {
 		e.Kind = journal.Created
-		e.Versions = append(e.Versions[max(0, len(e.Versions)-keptVersions+1):len(e.Versions):len(e.Versions)], sum)
+		e.Versions = append(e.Versions[max(0,
+			len(e.Versions)-keptVersions+1):len(e.Versions):len(e.Versions)], sum)
 		if err := j.Record(binKey(name), e); err != nil {
 			if !recorded {
 				return false, false, err

@@ -29,10 +29,13 @@ func (p *planner) choose(files []chain.File) (chain.Choice, bool) {
 		return choice, false
 	}
 	if p.found.Folders[choice.List.Name] && !choice.List.OnlyInlined && !choice.Plain {
-		p.report(NotChainable, false, "%s loads more plugins from the directory %s; they run after Sluice's", choice.Name, choice.List.Name)
+		p.report(NotChainable, false,
+			"%s loads more plugins from the directory %s; they run after Sluice's", choice.Name,
+			choice.List.Name)
 	}
 	if !choice.List.Chains() {
-		p.report(NotChainable, true, "%s has cniVersion %q; a chain needs 0.3.0 or later", choice.Name, choice.List.CNIVersion)
+		p.report(NotChainable, true, "%s has cniVersion %q; a chain needs 0.3.0 or later",
+			choice.Name, choice.List.CNIVersion)
 		return choice, false
 	}
 	return choice, true
@@ -46,7 +49,8 @@ func (p *planner) find(files []chain.File) (chain.Choice, []chain.Skipped, error
 		name = list
 	}
 	choice, skipped, err := chain.Discover(files, name)
-	if list, ok := p.replacementList(strings.TrimSuffix(name, ".conflist") + ".conf"); ok && err != nil {
+	if list, ok := p.replacementList(strings.TrimSuffix(name, ".conflist") + ".conf"); ok &&
+		err != nil {
 		choice, _, err = chain.Discover(files, list)
 	}
 	return choice, skipped, err
@@ -58,7 +62,8 @@ func (p *planner) replacementList(plain string) (string, bool) {
 		return "", false
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.found.Entries)) {
-		if e := p.found.Entries[name]; e.Kind == journal.Converted && e.From == plain && p.found.carries(name, p.Type) {
+		if e := p.found.Entries[name]; e.Kind == journal.Converted && e.From == plain &&
+			p.found.carries(name, p.Type) {
 			return name, true
 		}
 	}
@@ -71,12 +76,14 @@ func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 	file := p.found.Files[s.Name]
 	switch {
 	case errors.Is(s.Reason, chain.ErrNoPlugins):
-		p.report(NotChainable, first, "%s has its plugins in a folder; runtimes that know this use it, and the plugin cannot be put there", s.Name)
+		p.report(NotChainable, first,
+			"%s has its plugins in a folder; runtimes that know this use it, and the plugin cannot be put there", s.Name)
 	case !first, p.comesAfterOurs(s.Name):
 		p.report(Unreadable, false, "%v", s)
 	case file.Settling:
 	case file.Err != nil:
-		p.report(Unreadable, true, "%v; a runtime that can read it takes it, and new pods have no redirection; of the others %s; %s",
+		p.report(Unreadable, true,
+			"%v; a runtime that can read it takes it, and new pods have no redirection; of the others %s; %s",
 			s, whatRuntimesDo, removeIt)
 	default:
 		p.report(Unreadable, true, "%v; %s; %s", s, whatRuntimesDo, removeIt)
@@ -93,13 +100,16 @@ const (
 // network, while Sluice's would be a copy of another one.
 func (p *planner) comesAfterOurs(name string) bool {
 	_, exists := p.found.Files[p.IstioOwnedCNIConfigFileName]
-	return p.Settings.owned() && p.IstioOwnedCNIConfigFileName < name && (exists || p.found.Files[name].Err == nil)
+	return p.Settings.owned() && p.IstioOwnedCNIConfigFileName < name && (exists ||
+		p.found.Files[name].Err == nil)
 }
 
 // hidden returns the first file that runtimes may prefer to all files that can be read here.
 func (p *planner) hidden(files []chain.File) (name string, ok bool) {
 	_, passed, _ := chain.Discover(files, "")
-	i := slices.IndexFunc(passed, func(s chain.Skipped) bool { return p.found.Files[s.Name].Err != nil })
+	i := slices.IndexFunc(passed, func(s chain.Skipped) bool {
+		return p.found.Files[s.Name].Err != nil
+	})
 	if i < 0 {
 		return "", false
 	}
@@ -126,12 +136,15 @@ func (p *planner) notInUse(named, first chain.Choice) {
 	switch {
 	case delegation == chain.Followed:
 	case delegation == chain.Unclear, first.List.Has(p.Type):
-		p.report(NotInUse, false, "cniConfFileName is %s, but by the order of names a runtime takes %s%s; %s",
+		p.report(NotInUse, false,
+			"cniConfFileName is %s, but by the order of names a runtime takes %s%s; %s",
 			named.Name, first.Name, which(delegation), byName)
 	default:
 		p.Primary, p.Plugins = first.Name, first.List.Types()
-		p.report(NotInUse, true, "cniConfFileName is %s, but by the order of names a runtime takes %s, of %s%s: new pods have no redirection; %s; %s",
-			named.Name, first.Name, p.writers(), which(delegation), byName, remedy(delegation, first.Name))
+		p.report(NotInUse, true,
+			"cniConfFileName is %s, but by the order of names a runtime takes %s, of %s%s: new pods have no redirection; %s; %s",
+			named.Name, first.Name, p.writers(), which(delegation), byName,
+			remedy(delegation, first.Name))
 	}
 }
 

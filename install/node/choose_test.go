@@ -32,16 +32,20 @@ func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
 	b.installed(n.Reconcile(t.Context()))
 	b.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
 	s := n.Reconcile(t.Context())
-	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "takes 05-new.conflist", "Cilium's agent (cilium-cni, portmap)", "name 05-new.conflist there",
+	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "takes 05-new.conflist",
+		"Cilium's agent (cilium-cni, portmap)", "name 05-new.conflist there",
 		"by the order of names", "cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
 	}
-	b.put("conf/10-a.conflist", list("calico", "tuning")) // what is written there must not be taken for the other's work
+	// what is written there must not be taken for the other's work
+	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
 		t.Errorf("rewritten by %v", s.Totals.Rewrites)
 	}
-	b.wantChains(map[string]string{"05-new.conflist": "cilium-cni portmap", "10-a.conflist": "calico tuning sluice-cni"})
+	b.wantChains(map[string]string{
+		"05-new.conflist": "cilium-cni portmap", "10-a.conflist": "calico tuning sluice-cni",
+	})
 	b.remove("conf/05-new.conflist")
 	s = n.Reconcile(t.Context())
 	b.installed(s)
@@ -53,7 +57,9 @@ func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
 // Who brings the named one back is not who wrote the one before it.
 func TestWhatComesBeforeTheNamedConfigurationIsNotBlamedForIt(t *testing.T) {
 	b := newBed(t)
-	b.putAll(map[string]string{"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge})
+	b.putAll(map[string]string{
+		"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge,
+	})
 	b.settings.CNIConfFileName = "10-a.conf"
 	n := b.node()
 	n.Reconcile(t.Context())
@@ -61,13 +67,17 @@ func TestWhatComesBeforeTheNamedConfigurationIsNotBlamedForIt(t *testing.T) {
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["the installer of bridge"] != 1 {
 		t.Errorf("rewritten by %v", s.Totals.Rewrites)
 	}
-	b.wantChains(map[string]string{"05-new.conflist": "cilium-cni", "10-a.conflist": "bridge sluice-cni"})
+	b.wantChains(map[string]string{
+		"05-new.conflist": "cilium-cni", "10-a.conflist": "bridge sluice-cni",
+	})
 }
 
 // One that has the plugin from the time before another was named.
 func TestWhatComesBeforeTheNamedConfigurationMayHaveThePlugin(t *testing.T) {
 	b := newBed(t)
-	b.putAll(map[string]string{"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico")})
+	b.putAll(map[string]string{
+		"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico"),
+	})
 	b.installed(b.reconcile())
 	b.settings.CNIConfFileName = "10-a.conflist"
 	s := b.reconcile()
@@ -75,7 +85,9 @@ func TestWhatComesBeforeTheNamedConfigurationMayHaveThePlugin(t *testing.T) {
 	if got := reasons(s); !slices.Equal(got, []node.Reason{node.NotInUse}) {
 		t.Errorf("%v", got)
 	}
-	b.wantChains(map[string]string{"05-a.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni"})
+	b.wantChains(map[string]string{
+		"05-a.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
+	})
 }
 
 // The runtime follows a link that leads nowhere in the agent's container.
@@ -85,7 +97,8 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
 	for range 2 {
 		s := b.reconcile()
-		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist", "new pods have no redirection",
+		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
+			"new pods have no redirection",
 			"CRI-O passes it over")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
 			t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
@@ -106,7 +119,9 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	owned(&b.settings)
-	link := func() { b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist"))) }
+	link := func() {
+		b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
+	}
 	link()
 	for range 2 {
 		s := b.reconcile()
@@ -123,7 +138,9 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	}
 	b.remove("conf/05-link.conflist")
 	b.installed(b.reconcile())
-	b.wantChains(map[string]string{"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico"})
+	b.wantChains(map[string]string{
+		"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
+	})
 	link() // the copy is in use already
 	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	b.installed(b.reconcile())
@@ -166,7 +183,8 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	b.put("conf/05-b.conflist", "{")
 	b.installed(pass(0))
 	for range 3 {
-		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd", "no pod starts", "CRI-O passes it over")
+		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd",
+			"no pod starts", "CRI-O passes it over")
 	}
 	b.remove("conf/05-b.conflist")
 	b.installed(pass(0))

@@ -69,7 +69,10 @@ type conflicts struct {
 }
 
 func newConflicts() *conflicts {
-	return &conflicts{armed: map[string]bool{}, contests: map[string]*ConflictingWriter{}, total: map[string]uint64{}}
+	return &conflicts{
+		armed: map[string]bool{}, contests: map[string]*ConflictingWriter{},
+		total: map[string]uint64{},
+	}
 }
 
 // wrote records that a file has the desired content.

@@ -46,7 +46,9 @@ func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
 		advice   string
 	}{
 		"one who rewrites the primary configuration": {
-			plugin: "cilium-cni", do: func(b *bed) { b.put("conf/10-a.conflist", list("cilium-cni")) },
+			plugin: "cilium-cni", do: func(b *bed) {
+				b.put("conf/10-a.conflist", list("cilium-cni"))
+			},
 			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"one who writes it in place": {
@@ -56,12 +58,15 @@ func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
 			file: "10-a.conflist", writer: "Calico's install-cni", advice: "istioOwnedCNIConfig",
 		},
 		"one who deletes our own configuration": {
-			settings: owned, plugin: "vendor", do: func(b *bed) { _ = os.Remove(b.path("conf/02-istio-cni.conflist")) },
+			settings: owned, plugin: "vendor", do: func(b *bed) {
+				_ = os.Remove(b.path("conf/02-istio-cni.conflist"))
+			},
 			file: "02-istio-cni.conflist", writer: "the installer of vendor",
 		},
 		"one who puts our own configuration aside": {
 			settings: owned, plugin: "cilium-cni", do: func(b *bed) {
-				_ = os.Rename(b.path("conf/02-istio-cni.conflist"), b.path("conf/02-istio-cni.conflist.cilium_bak"))
+				_ = os.Rename(b.path("conf/02-istio-cni.conflist"),
+					b.path("conf/02-istio-cni.conflist.cilium_bak"))
 				b.put("conf/x.conflist.cilium_bak", "")
 			},
 			file: "02-istio-cni.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
@@ -81,14 +86,19 @@ func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
 			await(t, statuses, "installed", node.Status.Installed)
 			stop := every(100*time.Millisecond, func() { row.do(b) })
 			// Three rewrites are reported: 0.3 s.
-			status := await(t, statuses, "reported", func(s node.Status) bool { return len(s.ConflictingWriters) > 0 })
+			status := await(t, statuses, "reported", func(s node.Status) bool {
+				return len(s.ConflictingWriters) > 0
+			})
 			stop()
 			r := status.ConflictingWriters[0]
-			if r.File != row.file || r.Writer != row.writer || !strings.Contains(r.Advice, row.advice) {
+			if r.File != row.file || r.Writer != row.writer ||
+				!strings.Contains(r.Advice, row.advice) {
 				t.Errorf("reported: %v", r)
 			}
-			if status.Installed() || !slices.Contains(reasons(status), node.Contested) || status.Totals.Rewrites[row.writer] < 3 {
-				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems, status.Totals.Rewrites)
+			if status.Installed() || !slices.Contains(reasons(status), node.Contested) ||
+				status.Totals.Rewrites[row.writer] < 3 {
+				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems,
+					status.Totals.Rewrites)
 			}
 			await(t, statuses, "won", func(node.Status) bool { return carriesFirst(b) })
 		})
@@ -133,7 +143,8 @@ func TestWhoCountsAsARival(t *testing.T) {
 	b.installed(pass())
 	b.installed(rewrite(time.Second))
 	b.installed(rewrite(time.Second)) // an upgrade of the network may write twice
-	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 {
+	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 ||
+		s.ConflictingWriters[0].Rewrites != 3 {
 		t.Errorf("the third time: %+v", s)
 	}
 	now = now.Add(11 * time.Second)
@@ -165,12 +176,14 @@ func TestASlowRivalIsNamed(t *testing.T) {
 			for i := range 10 {
 				s := rewrite(period)
 				b.installed(s)
-				if named := len(s.ConflictingWriters) == 1 && slices.Contains(reasons(s), node.Contested); named != (i >= 2) {
+				if named := len(s.ConflictingWriters) == 1 &&
+					slices.Contains(reasons(s), node.Contested); named != (i >= 2) {
 					t.Errorf("rewrite %d: %v, %v", i+1, s.ConflictingWriters, s.Problems)
 				}
 			}
 			now = now.Add(2 * period)
-			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1, int(10*time.Minute/(2*period))) {
+			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1,
+				int(10*time.Minute/(2*period))) {
 				t.Errorf("within two turns: %v", s.ConflictingWriters)
 			}
 			for range 2 {
@@ -235,7 +248,8 @@ func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
 	b.installed(status)
-	if !slices.Contains(reasons(status), node.Shared) || len(status.ConflictingWriters) != 1 || status.ConflictingWriters[0].Writer != "istio-cni's agent" {
+	if !slices.Contains(reasons(status), node.Shared) || len(status.ConflictingWriters) != 1 ||
+		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
 		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
 	}
 	// The agent is uninstalled: its entry, and then its executable.

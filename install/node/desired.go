@@ -14,7 +14,8 @@ import (
 type Relaxed struct {
 	Position bool // other plugins may come after ours
 	Together bool // plugins in whose place ours comes may stay in addition to it
-	Outdated bool // an element of ours with another configuration may stay: its executable could not be replaced
+	// an element of ours with another configuration may stay: its executable could not be replaced
+	Outdated bool
 }
 
 // Desired returns the desired state of the configuration directory. It is a function of its
@@ -79,7 +80,8 @@ func (p *planner) releaseLeftovers(primary bool) {
 func (p *planner) leftovers() []string {
 	var names []string
 	for name, e := range p.found.Entries {
-		if _, exists := p.found.Files[name]; exists && e.Kind == journal.Created && !p.foreign(name) {
+		if _, exists := p.found.Files[name]; exists && e.Kind == journal.Created &&
+			!p.foreign(name) {
 			names = append(names, name)
 		}
 	}
@@ -93,7 +95,8 @@ func (p *planner) owned() {
 	name := p.IstioOwnedCNIConfigFileName
 	now, exists := p.found.Files[name]
 	if exists && (p.foreign(name) || p.found.Entries[name].Kind == journal.Edited) {
-		p.report(NameTaken, false, "%s belongs to another program; the plugin is added to the configuration in use instead", name)
+		p.report(NameTaken, false,
+			"%s belongs to another program; the plugin is added to the configuration in use instead", name)
 		p.chained()
 		return
 	}
@@ -107,7 +110,8 @@ func (p *planner) owned() {
 	choice, ok := p.choose(others)
 	if !ok {
 		if exists {
-			p.Primary = name // pods of a network that comes back shall not find themselves without redirection
+			// pods of a network that comes back shall not find themselves without redirection
+			p.Primary = name
 		}
 		p.releaseLeftovers(false)
 		return
@@ -118,10 +122,13 @@ func (p *planner) owned() {
 		p.Problems = append(p.Problems, problemOf(err))
 		return
 	}
-	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: p.found.Files[choice.Name].Mode}, p.record(name))
+	p.want(Target{
+		Name: name, Was: now.Data, Content: content, Mode: p.found.Files[choice.Name].Mode,
+	}, p.record(name))
 	inUse, _, err := chain.Discover(others, "")
 	if err == nil && inUse.Name < name {
-		p.report(Preempted, false, "%s comes before %s, so the plugin goes into that as well; choose another istioOwnedCNIConfigFileName",
+		p.report(Preempted, false,
+			"%s comes before %s, so the plugin goes into that as well; choose another istioOwnedCNIConfigFileName",
 			inUse.Name, name)
 		p.Primary = inUse.Name
 		p.insert(inUse)
@@ -134,7 +141,8 @@ func (p *planner) standalone() {
 	name := p.CNIConfFileName
 	now, exists := p.found.Files[name]
 	if exists && p.foreign(name) && !slices.Contains(p.TakeOver, chain.PlainType(now.Data)) {
-		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName", name)
+		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName",
+			name)
 		return
 	}
 	content, err := chain.Standalone(p.Element, p.CNIVersion, p.NetworkName)

@@ -122,16 +122,18 @@ func (m *mount) compare(dir, root, onNode string, hidden error) (Directory, erro
 func (m *mount) judge(found Directory, status *Status, onNode string, whole bool) {
 	switch found {
 	case Gone:
-		status.add(problem(DirectoryGone, true, "%s is not on the node any more, and what the agent was started with is not what a runtime "+
-			"finds: pods that start now have no redirection, or do not start; the agent waits until it is there again", onNode))
+		status.add(problem(DirectoryGone, true,
+			"%s is not on the node any more, and what the agent was started with is not what a runtime "+
+				"finds: pods that start now have no redirection, or do not start; the agent waits until it is there again", onNode))
 		m.since = time.Time{}
 	case Replaced:
 		if m.since.IsZero() {
 			m.since = status.At
 		}
-		status.add(problem(DirectoryGone, true, "%s is not the one any more that the agent was started with: on the node it was moved, replaced or "+
-			"mounted over, and the runtime reads what is there now; pods that start now may have no redirection, or not start; "+
-			"the agent ends, to be started anew with what is there now", onNode))
+		status.add(problem(DirectoryGone, true,
+			"%s is not the one any more that the agent was started with: on the node it was moved, replaced or "+
+				"mounted over, and the runtime reads what is there now; pods that start now may have no redirection, or not start; "+
+				"the agent ends, to be started anew with what is there now", onNode))
 		switch lasts := status.At.Sub(m.since); {
 		case m.same:
 			status.Remount = status.Remount || lasts >= remountAfter

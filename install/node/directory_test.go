@@ -31,9 +31,12 @@ func newMounted(t *testing.T) *mounted {
 	m := &mounted{bed: newBed(t), now: time.Unix(1_000_000, 0)}
 	m.put("node/etc/cni/net.d/10-a.conflist", list("calico"))
 	m.must(os.MkdirAll(m.path("node/opt/cni/bin"), 0o755))
-	m.settings.NodeCNIConfDir, m.settings.NodeCNIBinDir = m.path("node/etc/cni/net.d"), m.path("node/opt/cni/bin")
+	m.settings.NodeCNIConfDir, m.settings.NodeCNIBinDir = m.path("node/etc/cni/net.d"),
+		m.path("node/opt/cni/bin")
 	m.runtime = exec.CommandContext(t.Context(), "sleep", "infinity")
-	m.runtime.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	m.runtime.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
 	m.must(m.runtime.Start())
 	t.Cleanup(func() {
 		_ = m.runtime.Process.Kill()
@@ -68,7 +71,8 @@ func (m *mounted) pass(after time.Duration) node.Status {
 func (m *mounted) onNode(argv ...string) {
 	m.t.Helper()
 	argv = append([]string{"-m", "-t", strconv.Itoa(m.runtime.Process.Pid)}, argv...)
-	if out, err := exec.CommandContext(m.t.Context(), "nsenter", argv...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(m.t.Context(), "nsenter",
+		argv...).CombinedOutput(); err != nil {
 		m.t.Fatalf("%s: %v: %s", argv, err, out)
 	}
 }
@@ -101,12 +105,15 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 			m.must(os.RemoveAll(dir))
 			m.must(os.MkdirAll(dir, 0o755))
 		}},
-		"mounted over": {private: true, do: func(m *mounted, dir string) { m.onNode("mount", "-t", "tmpfs", "tmpfs", dir) }},
+		"mounted over": {private: true, do: func(m *mounted, dir string) {
+			m.onNode("mount", "-t", "tmpfs", "tmpfs", dir)
+		}},
 	} {
 		for _, dir := range []string{"node/etc/cni/net.d", "node/opt/cni/bin"} {
 			m := newMounted(t)
 			m.installed(m.pass(0))
-			if got := m.pass(0).Directories; got.Configuration != node.Same || got.Binary != node.Same || !got.Known() {
+			if got := m.pass(0).Directories; got.Configuration != node.Same ||
+				got.Binary != node.Same || !got.Known() {
 				t.Fatalf("at first %+v", got)
 			}
 			row.do(m, m.path(dir))
@@ -173,7 +180,9 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for _, path := range []string{"node/etc/cni/net.d/10-a.conflist", "node/opt/cni/bin/sluice-cni"} {
+	for _, path := range []string{
+		"node/etc/cni/net.d/10-a.conflist", "node/opt/cni/bin/sluice-cni",
+	} {
 		m := newMounted(t)
 		m.installed(m.pass(0))
 		m.put("other", list("calico"))
@@ -226,7 +235,8 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 		m.restart()
 		s := m.pass(0)
 		m.installed(s)
-		if s.Directories.Known() || s.Directories.Configuration != node.Unknown || s.Directories.Why == "" {
+		if s.Directories.Known() || s.Directories.Configuration != node.Unknown ||
+			s.Directories.Why == "" {
 			t.Errorf("%s: %+v", why, s.Directories)
 		}
 		dir := m.path("node/etc/cni/net.d")
@@ -251,7 +261,9 @@ func TestThatADirectoryWasMovedIsNoticedAtOnce(t *testing.T) {
 	dir := m.path("node/etc/cni/net.d")
 	m.must(os.Rename(dir, dir+".old"))
 	m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
-	s := await(t, statuses, "noticed", func(s node.Status) bool { return s.Directories.Configuration == node.Replaced })
+	s := await(t, statuses, "noticed", func(s node.Status) bool {
+		return s.Directories.Configuration == node.Replaced
+	})
 	if s.Installed() {
 		t.Error("it counts as in order")
 	}

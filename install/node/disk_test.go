@@ -27,7 +27,8 @@ func (b *bed) onDisk(name, size string) (dir string) {
 
 func (b *bed) blocked(s node.Status, reason node.Reason, text string) {
 	b.t.Helper()
-	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason || !strings.Contains(s.Problems[0].Message, text) {
+	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
+		!strings.Contains(s.Problems[0].Message, text) {
 		b.t.Errorf("installed %t, %v; want %s with %q", s.Installed(), s.Problems, reason, text)
 	}
 }
@@ -41,12 +42,15 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	dir := b.onDisk("bin", "256k")
 	free := filetest.Fill(t, dir)
 	b.blocked(b.reconcile(), node.DiskFull, b.path("bin/sluice-cni"))
-	b.wantChains(map[string]string{"10-a.conflist": "calico"}) // no plugin is named that is not there
+	// no plugin is named that is not there
+	b.wantChains(map[string]string{"10-a.conflist": "calico"})
 	free()
 	b.installed(b.reconcile())
 
 	free = filetest.Fill(t, dir)
-	upgrade := func() node.Status { return b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context()) }
+	upgrade := func() node.Status {
+		return b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context())
+	}
 	s := upgrade()
 	if !s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != node.DiskFull {
 		t.Errorf("%v", s.Problems)
@@ -54,7 +58,8 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	if !b.executableIs(pluginV1) || !b.elementIs(elementV1) {
 		t.Error("the old version was not left alone")
 	}
-	b.put("conf/10-a.conflist", list("calico", "tuning")) // a conflicting writer comes at the worst time
+	// a conflicting writer comes at the worst time
+	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := upgrade(); !s.Installed() {
 		t.Errorf("%v", s.Problems)
 	}
@@ -157,7 +162,9 @@ func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
 		b.remove("bin/sluice-cni")
 		s = b.reconcile()
 		b.installed(s)
-		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool { return strings.Contains(p.Message, "into 10-a.conflist is not recorded") }) {
+		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool {
+			return strings.Contains(p.Message, "into 10-a.conflist is not recorded")
+		}) {
 			t.Errorf("%s: that it was put right without a record is not told: %v", name, s.Problems)
 		}
 		b.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
@@ -166,7 +173,9 @@ func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
 		if s := b.reconcile(); s.Installed() {
 			t.Errorf("%s: installed: %v", name, s.Problems)
 		}
-		b.wantChains(map[string]string{"05-b.conflist": "cilium-cni", "10-a.conflist": "calico tuning sluice-cni"})
+		b.wantChains(map[string]string{
+			"05-b.conflist": "cilium-cni", "10-a.conflist": "calico tuning sluice-cni",
+		})
 		b.remove("conf/05-b.conflist")
 
 		b.installed(b.nodeOf(b.upgraded(), node.Options{}).Reconcile(t.Context()))

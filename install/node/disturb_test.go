@@ -18,12 +18,18 @@ type disturbance struct {
 
 var disturbances = map[string]disturbance{
 	"a configuration that comes before the primary one": {
-		do:   func(b *bed) { b.put("conf/05-new.conflist", list("cilium-cni")) },
-		want: map[string]string{"05-new.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
+		do: func(b *bed) { b.put("conf/05-new.conflist", list("cilium-cni")) },
+		want: map[string]string{
+			"05-new.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
+			"20-b.conflist": "flannel",
+		},
 	},
 	"a plain one that comes before": {
-		do:   func(b *bed) { b.put("conf/05-new.conf", plainBridge) },
-		want: map[string]string{"05-new.conflist": "bridge sluice-cni", "10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
+		do: func(b *bed) { b.put("conf/05-new.conf", plainBridge) },
+		want: map[string]string{
+			"05-new.conflist": "bridge sluice-cni", "10-a.conflist": "calico sluice-cni",
+			"20-b.conflist": "flannel",
+		},
 	},
 	"the primary one is deleted": {
 		do:   func(b *bed) { b.remove("conf/10-a.conflist") },
@@ -33,41 +39,61 @@ var disturbances = map[string]disturbance{
 		do: func(b *bed) {
 			b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/30-a.conflist")))
 		},
-		want: map[string]string{"20-b.conflist": "flannel sluice-cni", "30-a.conflist": "calico sluice-cni"},
+		want: map[string]string{
+			"20-b.conflist": "flannel sluice-cni", "30-a.conflist": "calico sluice-cni",
+		},
 	},
 	"the primary one is put aside": {
 		do: func(b *bed) {
 			b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/10-a.conflist.cilium_bak")))
 		},
-		want: map[string]string{"10-a.conflist.cilium_bak": "calico sluice-cni", "20-b.conflist": "flannel sluice-cni"},
+		want: map[string]string{
+			"10-a.conflist.cilium_bak": "calico sluice-cni", "20-b.conflist": "flannel sluice-cni",
+		},
 	},
 	"the primary one is written anew": {
-		do:   func(b *bed) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
-		want: map[string]string{"10-a.conflist": "calico bandwidth sluice-cni", "20-b.conflist": "flannel"},
+		do: func(b *bed) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
+		want: map[string]string{
+			"10-a.conflist": "calico bandwidth sluice-cni", "20-b.conflist": "flannel",
+		},
 	},
 	"it is written in place": {
 		do: func(b *bed) {
-			b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico", "tuning")), 0o644))
+			b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico", "tuning")),
+				0o644))
 		},
-		want: map[string]string{"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel"},
+		want: map[string]string{
+			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
+		},
 	},
 	"a plugin is put behind ours": {
-		do:   func(b *bed) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "tuning")) },
-		want: map[string]string{"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel"},
+		do: func(b *bed) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "tuning")) },
+		want: map[string]string{
+			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
+		},
 	},
 	"our entry is tampered with": {
 		do: func(b *bed) {
-			b.put("conf/10-a.conflist", strings.Replace(b.read("conf/10-a.conflist"), `"info"`, `"error"`, 1))
+			b.put("conf/10-a.conflist",
+				strings.Replace(b.read("conf/10-a.conflist"), `"info"`, `"error"`, 1))
 		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
 	},
 	"our entry is there twice": {
-		do:   func(b *bed) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "sluice-cni")) },
+		do: func(b *bed) {
+			b.put("conf/10-a.conflist", list("calico", "sluice-cni", "sluice-cni"))
+		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
 	},
-	"the executable is deleted":     {do: func(b *bed) { b.remove("bin/sluice-cni") }, want: asBefore},
-	"the executable is overwritten": {do: func(b *bed) { b.executable("sluice-cni", "something else") }, want: asBefore},
-	"the executable cannot be run":  {do: func(b *bed) { b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644)) }, want: asBefore},
+	"the executable is deleted": {do: func(b *bed) {
+		b.remove("bin/sluice-cni")
+	}, want: asBefore},
+	"the executable is overwritten": {do: func(b *bed) {
+		b.executable("sluice-cni", "something else")
+	}, want: asBefore},
+	"the executable cannot be run": {do: func(b *bed) {
+		b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
+	}, want: asBefore},
 	"the directory is made anew": {
 		do: func(b *bed) {
 			b.must(os.Rename(b.path("conf"), b.path("old")))
@@ -78,27 +104,43 @@ var disturbances = map[string]disturbance{
 	"our own configuration is deleted": {
 		settings: owned,
 		do:       func(b *bed) { b.remove("conf/02-istio-cni.conflist") },
-		want:     map[string]string{"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico", "20-b.conflist": "flannel"},
+		want: map[string]string{
+			"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
+			"20-b.conflist": "flannel",
+		},
 	},
 	"what our own configuration is a copy of changes": {
 		settings: owned,
 		do:       func(b *bed) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
-		want:     map[string]string{"02-istio-cni.conflist": "calico bandwidth sluice-cni", "10-a.conflist": "calico bandwidth", "20-b.conflist": "flannel"},
+		want: map[string]string{
+			"02-istio-cni.conflist": "calico bandwidth sluice-cni",
+			"10-a.conflist":         "calico bandwidth", "20-b.conflist": "flannel",
+		},
 	},
 	"what our own configuration is a copy of goes": {
 		settings: owned,
 		do:       func(b *bed) { b.remove("conf/10-a.conflist") },
-		want:     map[string]string{"02-istio-cni.conflist": "flannel sluice-cni", "20-b.conflist": "flannel"},
+		want: map[string]string{
+			"02-istio-cni.conflist": "flannel sluice-cni", "20-b.conflist": "flannel",
+		},
 	},
 	"the stand-alone configuration is tampered with": {
 		settings: func(s *node.Settings) { s.Chained = false },
-		do:       func(b *bed) { b.put("conf/YYY-sluice-cni.conf", `{"name":"x","type":"sluice-cni"}`) },
-		want:     map[string]string{"10-a.conflist": "calico", "20-b.conflist": "flannel", "YYY-sluice-cni.conf": "plain sluice-cni"},
+		do: func(b *bed) {
+			b.put("conf/YYY-sluice-cni.conf", `{"name":"x","type":"sluice-cni"}`)
+		},
+		want: map[string]string{
+			"10-a.conflist": "calico", "20-b.conflist": "flannel",
+			"YYY-sluice-cni.conf": "plain sluice-cni",
+		},
 	},
 	"the file behind a link is written anew": {
 		before: linked,
 		do:     func(b *bed) { b.put("elsewhere/calico", list("calico", "bandwidth")) },
-		want:   map[string]string{"05-link.conflist": "calico bandwidth sluice-cni", "10-a.conflist": "calico", "20-b.conflist": "flannel"},
+		want: map[string]string{
+			"05-link.conflist": "calico bandwidth sluice-cni", "10-a.conflist": "calico",
+			"20-b.conflist": "flannel",
+		},
 	},
 	"the directory behind a link is another one": {
 		before: linked,
@@ -107,7 +149,10 @@ var disturbances = map[string]disturbance{
 			b.must(os.Symlink("next/calico", b.path("elsewhere/new")))
 			b.must(os.Rename(b.path("elsewhere/new"), b.path("elsewhere/calico")))
 		},
-		want: map[string]string{"05-link.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico", "20-b.conflist": "flannel"},
+		want: map[string]string{
+			"05-link.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico",
+			"20-b.conflist": "flannel",
+		},
 	},
 }
 
@@ -120,7 +165,9 @@ func linked(b *bed) {
 // disturbed runs a node on which something is going to be done. It is in order and at rest.
 func (b *bed) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 	b.t.Helper()
-	b.putAll(map[string]string{"conf/10-a.conflist": list("calico"), "conf/20-b.conflist": list("flannel")})
+	b.putAll(map[string]string{
+		"conf/10-a.conflist": list("calico"), "conf/20-b.conflist": list("flannel"),
+	})
 	b.settings.Resync = time.Hour
 	if d.before != nil {
 		d.before(b)
@@ -138,6 +185,7 @@ func (b *bed) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 // right reports whether what was done is put right.
 func (d disturbance) right(b *bed) func(node.Status) bool {
 	return func(s node.Status) bool {
-		return s.Installed() && equal(b.chains(), d.want) && b.elementIs(elementV1) && b.executableIs(pluginV1)
+		return s.Installed() && equal(b.chains(), d.want) && b.elementIs(elementV1) &&
+			b.executableIs(pluginV1)
 	}
 }

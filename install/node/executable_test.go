@@ -11,9 +11,11 @@ import (
 
 func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 	for name, do := range map[string]func(b *bed){
-		"one who removes it":         func(b *bed) { b.remove("bin/sluice-cni") },
-		"one who writes another":     func(b *bed) { b.executable("sluice-cni", "something else") },
-		"one who keeps it from use":  func(b *bed) { b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644)) },
+		"one who removes it":     func(b *bed) { b.remove("bin/sluice-cni") },
+		"one who writes another": func(b *bed) { b.executable("sluice-cni", "something else") },
+		"one who keeps it from use": func(b *bed) {
+			b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
+		},
 		"one who puts an older back": func(b *bed) { b.executable("sluice-cni", pluginV2) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -28,8 +30,11 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 				do(b)
 				s = n.Reconcile(t.Context())
 			}
-			b.says(s, node.Contested, b.path("bin/sluice-cni")+" again and again", "pods that start in between fail", "find out what")
-			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 || s.ConflictingWriters[0].File != b.path("bin/sluice-cni") || s.Totals.Rewrites["an unknown program"] != 3 {
+			b.says(s, node.Contested, b.path("bin/sluice-cni")+" again and again",
+				"pods that start in between fail", "find out what")
+			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 ||
+				s.ConflictingWriters[0].File != b.path("bin/sluice-cni") ||
+				s.Totals.Rewrites["an unknown program"] != 3 {
 				t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
 			}
 			if !b.executableIs(pluginV1) {
@@ -56,7 +61,8 @@ func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
 		b.remove("bin/sluice-cni")
 		s = n.Reconcile(t.Context())
 	}
-	if s.Installed() || !slices.Contains(reasons(s), node.Shared) || len(s.ConflictingWriters) != 2 {
+	if s.Installed() || !slices.Contains(reasons(s), node.Shared) ||
+		len(s.ConflictingWriters) != 2 {
 		t.Errorf("%v, %v", s.Problems, s.ConflictingWriters)
 	}
 }

@@ -78,7 +78,8 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 		case e.IsDir():
 			folders[e.Name()] = hasPlugins(path)
 		case chain.IsConfiguration(e.Name()):
-			if file := readFile(path); !errors.Is(file.Err, fs.ErrNotExist) || e.Type()&fs.ModeSymlink != 0 {
+			if file := readFile(path); !errors.Is(file.Err, fs.ErrNotExist) ||
+				e.Type()&fs.ModeSymlink != 0 {
 				files[e.Name()] = file
 			}
 		}
@@ -121,11 +122,14 @@ func links(s Settings) []string {
 
 func hasPlugins(folder string) bool {
 	entries, err := os.ReadDir(folder)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return filepath.Ext(e.Name()) == ".conf" })
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return filepath.Ext(e.Name()) == ".conf"
+	})
 }
 
 // errGone is the error for a mounted directory that was removed on the node.
-var errGone = errors.New("it was removed on the node, and one that was made in its place is not seen from here")
+var errGone = errors.New(
+	"it was removed on the node, and one that was made in its place is not seen from here")
 
 func checkLinked(dir string) error {
 	info, err := os.Stat(dir)

@@ -31,9 +31,13 @@ type history struct {
 func newHistory(t *rapid.T) *history {
 	return &history{
 		t: t, theirs: map[string]string{}, from: map[string]string{},
-		found: node.Found{Files: map[string]node.File{}, Entries: map[string]journal.Entry{}, Executables: map[string]bool{}},
+		found: node.Found{
+			Files: map[string]node.File{}, Entries: map[string]journal.Entry{},
+			Executables: map[string]bool{},
+		},
 		settings: node.Settings{
-			CNIBinDir: "/bin", CNIConfDir: "/conf", StateDir: "/state", Chained: true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
+			CNIBinDir: "/bin", CNIConfDir: "/conf", StateDir: "/state", Chained: true,
+			Type: "sluice-cni", Element: json.RawMessage(elementV1),
 			Binaries: map[string]string{"sluice-cni": "x"},
 		}.WithDefaults(),
 	}
@@ -73,7 +77,8 @@ func without(data string) string {
 // otherwise. It is killed after so many of the two steps that each takes.
 func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
-		if now, ok := h.found.Files[t.Name]; ok != (t.Was != nil) || string(now.Data) != string(t.Was) {
+		if now, ok := h.found.Files[t.Name]; ok != (t.Was != nil) ||
+			string(now.Data) != string(t.Was) {
 			h.t.Fatalf("%s is not as the target says: %q, %q", t.Name, now.Data, t.Was)
 		}
 		if steps--; steps < 0 {
@@ -85,7 +90,8 @@ func (h *history) apply(targets []node.Target, steps int) {
 		if steps--; steps < 0 {
 			return
 		}
-		if e := h.found.Entries[t.Name]; t.Content != nil && e.Kind == journal.Converted && e.Wrote(t.Content) {
+		if e := h.found.Entries[t.Name]; t.Content != nil && e.Kind == journal.Converted &&
+			e.Wrote(t.Content) {
 			h.from[t.Name] = e.From
 		}
 		if t.Content == nil {
@@ -159,7 +165,9 @@ func TestAnyHistory(t *testing.T) {
 
 func lives(t *rapid.T) {
 	h := newHistory(t)
-	names := rapid.SampledFrom([]string{"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf"})
+	names := rapid.SampledFrom([]string{
+		"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf",
+	})
 	for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
 		switch rapid.IntRange(0, 11).Draw(t, "step") {
 		case 0, 1, 2: // they write a file
@@ -167,7 +175,10 @@ func lives(t *rapid.T) {
 			if filepath.Ext(name) == ".conflist" {
 				h.write(name, []byte(list("bridge", fmt.Sprint("step-", step))))
 			} else {
-				h.write(name, fmt.Appendf(nil, "{\"cniVersion\": \"1.0.0\", \"name\": \"n%d\", \"type\": \"bridge\"}\n", step))
+				h.write(name,
+					fmt.Appendf(nil,
+						"{\"cniVersion\": \"1.0.0\", \"name\": \"n%d\", \"type\": \"bridge\"}\n",
+						step))
 			}
 		case 3: // they edit a list that is there, perhaps with ours in it
 			h.edit(t, step)
@@ -186,15 +197,19 @@ func lives(t *rapid.T) {
 			h.settings.IstioOwnedCNIConfigFileName = "00-ours.conflist"
 		case 7:
 			h.settings.Chained = !h.settings.Chained
-			h.settings.CNIConfFileName = map[bool]string{false: node.DefaultStandaloneFileName}[h.settings.Chained]
+			h.settings.CNIConfFileName = map[bool]string{
+				false: node.DefaultStandaloneFileName,
+			}[h.settings.Chained]
 		case 8: // a pass that is killed
-			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Relaxed{})), rapid.IntRange(0, 6).Draw(t, "after"))
+			h.apply(node.Compare(node.Desired(h.settings, h.found, node.Relaxed{})),
+				rapid.IntRange(0, 6).Draw(t, "after"))
 		default:
 			h.pass()
 		}
 	}
 	if rapid.Bool().Draw(t, "killed") {
-		h.apply(node.Compare(node.Released(h.settings, h.found)), rapid.IntRange(0, 6).Draw(t, "after"))
+		h.apply(node.Compare(node.Released(h.settings, h.found)),
+			rapid.IntRange(0, 6).Draw(t, "after"))
 	}
 	h.apply(node.Compare(node.Released(h.settings, h.found)), all)
 	left := map[string]string{}
@@ -208,7 +223,9 @@ func lives(t *rapid.T) {
 
 // any returns one of the files that are others', or stand for theirs.
 func (h *history) any(t *rapid.T) (string, bool) {
-	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.found.Files)), func(name string) bool { return ours(name) })
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.found.Files)), func(name string) bool {
+		return ours(name)
+	})
 	if len(names) == 0 {
 		return "", false
 	}

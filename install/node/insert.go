@@ -29,7 +29,9 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	content, element := now.Data, p.element(name)
 	defect := list.Inspect(p.Type, element)
 	if inUse && defect == chain.NotLast && p.relaxed.Position {
-		p.report(Shared, false, "%s insists on the last position in %s; Sluice's plugin is before it", list.Types()[len(list.Plugins)-1], name)
+		p.report(Shared, false,
+			"%s insists on the last position in %s; Sluice's plugin is before it",
+			list.Types()[len(list.Plugins)-1], name)
 	}
 	if len(displaced) > 0 || !p.acceptable(defect, inUse) {
 		var err error
@@ -40,7 +42,9 @@ func (p *planner) edit(name string, list *chain.List, inUse bool) {
 	}
 	e := p.found.Entries[name]
 	if !e.Wrote(now.Data) {
-		e = journal.Entry{Kind: journal.Edited, Original: list.Remove(p.Type), Mode: now.Mode, Taken: e.Taken}
+		e = journal.Entry{
+			Kind: journal.Edited, Original: list.Remove(p.Type), Mode: now.Mode, Taken: e.Taken,
+		}
 	}
 	e.Taken = taken(e.Taken, list, displaced)
 	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: now.Mode}, e)
@@ -80,7 +84,8 @@ func (p *planner) convert(choice chain.Choice) {
 	}
 	plain, now := p.found.Files[choice.Name], p.found.Files[name]
 	if p.want(Target{Name: name, Was: now.Data, Content: content, Mode: plain.Mode}, journal.Entry{
-		Kind: journal.Converted, From: choice.Name, Original: plain.Data, Mode: plain.Mode, Written: p.found.Entries[name].Written,
+		Kind: journal.Converted, From: choice.Name, Original: plain.Data, Mode: plain.Mode,
+		Written: p.found.Entries[name].Written,
 	}) {
 		p.Files = append(p.Files, Target{Name: choice.Name, Was: plain.Data})
 		p.Primary = name
@@ -90,7 +95,8 @@ func (p *planner) convert(choice chain.Choice) {
 // converted returns the list that replaced a plain configuration earlier, if it is unchanged.
 func (p *planner) converted(plain string) (string, bool) {
 	for name, e := range p.found.Entries {
-		if now, exists := p.found.Files[name]; exists && e.Kind == journal.Converted && e.From == plain && e.Wrote(now.Data) {
+		if now, exists := p.found.Files[name]; exists && e.Kind == journal.Converted &&
+			e.From == plain && e.Wrote(now.Data) {
 			return name, true
 		}
 	}
@@ -103,7 +109,8 @@ func (p *planner) want(t Target, e journal.Entry) bool {
 	if p.held(t.Name) {
 		return false
 	}
-	if old, recorded := p.found.Entries[t.Name]; !t.done() || !recorded || !bytes.Equal(old.Original, e.Original) {
+	if old, recorded := p.found.Entries[t.Name]; !t.done() || !recorded ||
+		!bytes.Equal(old.Original, e.Original) {
 		next := e.Writing(t.Was, t.Content)
 		t.Entry = &next
 	}
@@ -153,9 +160,13 @@ func (p *planner) displaced(name string, list *chain.List) []string {
 		}
 		switch err := json.Unmarshal(plugin.Raw, &mode); {
 		case err == nil && mode.Ambient:
-			p.report(Shared, false, "%s in %s serves ambient mode and stays in the chain; both plugins run", plugin.Type, name)
+			p.report(Shared, false,
+				"%s in %s serves ambient mode and stays in the chain; both plugins run",
+				plugin.Type, name)
 		case p.relaxed.Together && list.Has(p.Type):
-			p.report(Shared, false, "%s is added to %s again and again: uninstall it; until then both plugins run", plugin.Type, name)
+			p.report(Shared, false,
+				"%s is added to %s again and again: uninstall it; until then both plugins run",
+				plugin.Type, name)
 		default:
 			types = append(types, plugin.Type)
 		}

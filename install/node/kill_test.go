@@ -96,7 +96,9 @@ func TestAKillAtAnyMoment(t *testing.T) {
 		if s := []node.Settings{b.settings, b.upgraded()}[rand.IntN(2)]; rand.IntN(4) > 0 {
 			status := b.nodeOf(s, node.Options{}).Reconcile(t.Context())
 			b.installed(status)
-			if want := map[bool]string{true: pluginV1, false: pluginV2}[s.Binaries["sluice-cni"] == b.path("image", "v1")]; b.read("bin/sluice-cni") != want {
+			if want := map[bool]string{
+				true: pluginV1, false: pluginV2,
+			}[s.Binaries["sluice-cni"] == b.path("image", "v1")]; b.read("bin/sluice-cni") != want {
 				t.Error("one more run did not bring the executable")
 			}
 			if again := b.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(again.Changes) > 0 {
@@ -229,7 +231,9 @@ func intact(b *bed, f form) {
 		return
 	}
 	types := strings.Join(choice.List.Types(), " ")
-	if !strings.HasPrefix(types, "bridge") || f.is(takeOver) && !strings.Contains(types, "istio-cni") && !strings.Contains(types, "sluice-cni") {
+	if !strings.HasPrefix(types, "bridge") ||
+		f.is(takeOver) && !strings.Contains(types, "istio-cni") &&
+			!strings.Contains(types, "sluice-cni") {
 		b.t.Errorf("the chain in use is %s", types)
 	}
 	for name, plugins := range b.chains() {

@@ -58,14 +58,17 @@ func newBed(t testing.TB) *bed {
 func bedIn(t testing.TB, dir string) *bed {
 	b := &bed{t: t, dir: dir}
 	b.settings = node.Settings{
-		CNIBinDir: b.path("bin"), CNIConfDir: b.path("conf"), StateDir: b.path("state"), ResultDirs: []string{b.path("results")},
-		Chained: true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
-		Binaries: map[string]string{"sluice-cni": b.path("image", "v1")}, Noop: b.path("image", "noop"),
+		CNIBinDir: b.path("bin"), CNIConfDir: b.path("conf"), StateDir: b.path("state"),
+		ResultDirs: []string{b.path("results")},
+		Chained:    true, Type: "sluice-cni", Element: json.RawMessage(elementV1),
+		Binaries:       map[string]string{"sluice-cni": b.path("image", "v1")},
+		Noop:           b.path("image", "noop"),
 		AgentNamespace: "istio-system", AgentDaemonSet: "sluice-node",
 	}
 	if _, err := os.Stat(b.path("image")); errors.Is(err, fs.ErrNotExist) {
 		for name, content := range map[string]string{
-			"image/v1": pluginV1, "image/v2": pluginV2, "image/noop": noop, "bin/bridge": "a plugin of others",
+			"image/v1": pluginV1, "image/v2": pluginV2, "image/noop": noop,
+			"bin/bridge": "a plugin of others",
 		} {
 			b.put(name, content)
 		}
@@ -246,7 +249,8 @@ func (b *bed) cacheArgs(sandbox, args string, plugins ...string) {
 	b.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
 	b.put("results/net-"+sandbox+"-eth0",
-		`{"kind":"cniCacheV1","containerId":"`+sandbox+`","config":"`+config+`","ifName":"eth0","cniArgs":`+args+`}`)
+		`{"kind":"cniCacheV1","containerId":"`+sandbox+`","config":"`+config+
+			`","ifName":"eth0","cniArgs":`+args+`}`)
 }
 
 // podArgs are the arguments that a runtime gives for a pod.
@@ -260,7 +264,8 @@ func list(plugins ...string) string {
 	for _, p := range plugins {
 		elements = append(elements, fmt.Sprintf("    {\n      \"type\": %q\n    }", p))
 	}
-	return "{\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"net\",\n  \"plugins\": [\n" + strings.Join(elements, ",\n") + "\n  ]\n}\n"
+	return "{\n  \"cniVersion\": \"1.0.0\",\n  \"name\": \"net\",\n  \"plugins\": [\n" +
+		strings.Join(elements, ",\n") + "\n  ]\n}\n"
 }
 
 const plainBridge = "{\n  \"cniVersion\": \"0.4.0\",\n  \"name\": \"lab\",\n  \"type\": \"bridge\"\n}\n"
@@ -292,7 +297,9 @@ func (b *bed) running(n *node.Node) <-chan node.Status {
 const patience = 30 * time.Second
 
 // await reads statuses until one answers ok, and returns it.
-func await(t testing.TB, statuses <-chan node.Status, what string, ok func(node.Status) bool) node.Status {
+func await(
+	t testing.TB, statuses <-chan node.Status, what string, ok func(node.Status) bool,
+) node.Status {
 	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

@@ -39,7 +39,8 @@ func TestMigrationHasNoMomentWithNeither(t *testing.T) {
 	before := b.everything()
 	watched(func() {
 		types, err := inUse(b)
-		if err != nil || !slices.Contains(types, "istio-cni") && !slices.Contains(types, "sluice-cni") {
+		if err != nil || !slices.Contains(types, "istio-cni") &&
+			!slices.Contains(types, "sluice-cni") {
 			t.Errorf("%v, %v", types, err)
 		}
 	}, func() {
@@ -81,16 +82,29 @@ func TestGivingBack(t *testing.T) {
 		do   func(b *bed) // between installation and uninstallation
 		want string
 	}{
-		"istio-cni gets its place back":                   {func(*bed) {}, "calico istio-cni"},
-		"also in a list that others have written":         {func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni")) }, "calico tuning istio-cni"},
-		"also where others wrote over ours":               {func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning")); b.reconcile() }, "calico tuning istio-cni"},
-		"not where it is back already":                    {func(b *bed) { b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni")) }, "istio-cni"},
-		"not without its executable: all pods would fail": {func(b *bed) { b.remove("bin/istio-cni") }, "calico"},
+		"istio-cni gets its place back": {func(*bed) {}, "calico istio-cni"},
+		"also in a list that others have written": {func(b *bed) {
+			b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
+		}, "calico tuning istio-cni"},
+		"also where others wrote over ours": {func(b *bed) {
+			b.put("conf/10-a.conflist", list("calico", "tuning"))
+			b.reconcile()
+		}, "calico tuning istio-cni"},
+		"not where it is back already": {func(b *bed) {
+			b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
+		}, "istio-cni"},
+		"not without its executable: all pods would fail": {func(b *bed) {
+			b.remove("bin/istio-cni")
+		}, "calico"},
 		"not without its executable in a list others wrote": {func(b *bed) {
 			b.remove("bin/istio-cni")
 			b.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
-		"not if what is there in its place does nothing itself": {func(b *bed) { b.cache("one", "istio-cni"); b.remove("bin/istio-cni"); b.reconcile() }, "calico"},
+		"not if what is there in its place does nothing itself": {func(b *bed) {
+			b.cache("one", "istio-cni")
+			b.remove("bin/istio-cni")
+			b.reconcile()
+		}, "calico"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
@@ -122,7 +136,8 @@ func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	b.remove("bin/istio-cni") // its chart is uninstalled
-	if s := pass(); !slices.Equal(s.Noops, []string{"istio-cni"}) || b.read("bin/istio-cni") != noop {
+	if s := pass(); !slices.Equal(s.Noops, []string{"istio-cni"}) ||
+		b.read("bin/istio-cni") != noop {
 		t.Errorf("no executable for the sandbox: %+v", s)
 	}
 	b.put("image/noop", noop+"of the next version")
@@ -185,7 +200,8 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 	}
 	defer unix.Close(watch)
 	for _, dir := range []string{"image", "bin"} {
-		if _, err := unix.InotifyAddWatch(watch, b.path(dir), unix.IN_OPEN|unix.IN_ACCESS); err != nil {
+		if _, err := unix.InotifyAddWatch(watch, b.path(dir),
+			unix.IN_OPEN|unix.IN_ACCESS); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -48,7 +48,8 @@ func New(s Settings, o Options) (*Node, error) {
 		o.Now = time.Now
 	}
 	return &Node{
-		now: o.Now, wake: make(chan struct{}, 1), settings: s, executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
+		now: o.Now, wake: make(chan struct{}, 1), settings: s,
+		executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
 		settling: settling{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
 }
@@ -90,7 +91,8 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 			status.add(problem(JournalLost, false, "%v", damage))
 		}
 		if readOnly != nil {
-			n.note(&status, fmt.Errorf("only what was recorded before can be kept right: %w", readOnly))
+			n.note(&status,
+				fmt.Errorf("only what was recorded before can be kept right: %w", readOnly))
 		}
 		n.converge(s, j, &status)
 		return nil
@@ -115,7 +117,9 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 
 // exclusively calls do with the journal while no other process changes the node. readOnly is the
 // reason why nothing can be recorded.
-func (n *Node) exclusively(ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error) error {
+func (n *Node) exclusively(
+	ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
 	lock, err := journal.Acquire(ctx, s.StateDir)
@@ -135,7 +139,8 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.swept {
 		n.sweep(s, status)
 		for name := range confEntries(j) {
-			n.conflicts.wrote(name) // as far as we know: what happened in between is found out by looking
+			// as far as we know: what happened in between is found out by looking
+			n.conflicts.wrote(name)
 		}
 	}
 	// A configuration without its executable would prevent all pods from starting.
@@ -201,7 +206,9 @@ func (n *Node) look(s Settings, j *journal.Journal) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	found := Found{Files: files, Folders: folders, Entries: confEntries(j), Executables: map[string]bool{}}
+	found := Found{
+		Files: files, Folders: folders, Entries: confEntries(j), Executables: map[string]bool{},
+	}
 	for _, plugin := range s.TakeOver {
 		found.Executables[plugin] = n.executables.exists(plugin) && !n.isNoop(s, j, plugin)
 	}

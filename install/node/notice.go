@@ -38,7 +38,8 @@ func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)
 	for _, r := range status.ConflictingWriters {
-		status.add(problem(Contested, r.fast() && (r.Plugin == "" || relaxed == Relaxed{}), "%v", r))
+		status.add(problem(Contested, r.fast() && (r.Plugin == "" || relaxed == Relaxed{}), "%v",
+			r))
 	}
 }
 

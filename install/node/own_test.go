@@ -22,10 +22,14 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	if took := time.Since(begun); took > 50*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if err != nil || len(report.Left) != 1 || report.Left[0] != (node.Leftover{Path: b.path("bin/sluice-cni"), References: 2, Own: 2, Noop: true}) {
+	if err != nil || len(report.Left) != 1 ||
+		report.Left[0] != (node.Leftover{
+			Path: b.path("bin/sluice-cni"), References: 2, Own: 2, Noop: true,
+		}) {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if said := report.Left[0].String(); !contains(said, "does nothing") || !contains(said, "2 sandboxes") || !contains(said, "the agent's own pods") {
+	if said := report.Left[0].String(); !contains(said, "does nothing") ||
+		!contains(said, "2 sandboxes") || !contains(said, "the agent's own pods") {
 		t.Errorf("told: %s", said)
 	}
 	if b.read("bin/sluice-cni") != noop {
@@ -52,14 +56,17 @@ func TestUninstallWaitsForOthersBesideItsOwn(t *testing.T) {
 	})
 	report, err := b.node().Uninstall(t.Context(), time.Minute)
 	runtime.Wait()
-	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 || report.Left[0].Own != 1 {
+	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
+		report.Left[0].Own != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
 
 func TestALeftoverSaysWhoseSandboxesNeedIt(t *testing.T) {
 	for want, l := range map[string]node.Leftover{
-		"/bin/x stays, as the plugin itself, because the removal of 2 sandboxes needs it": {Path: "/bin/x", References: 2},
+		"/bin/x stays, as the plugin itself, because the removal of 2 sandboxes needs it": {
+			Path: "/bin/x", References: 2,
+		},
 		"/bin/x stays, as a program that does nothing, because the removal of 3 sandboxes needs it, 1 of them of the agent's own pods": {
 			Path: "/bin/x", References: 3, Own: 1, Noop: true,
 		},

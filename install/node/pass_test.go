@@ -19,7 +19,8 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	gate := errors.New("no credentials yet")
 	b.settings.Gate = func() error { return gate }
 	s := b.reconcile()
-	if s.Installed() || !slices.Contains(reasons(s), node.HeldBack) || !strings.Contains(s.Problems[0].Message, "no credentials yet") {
+	if s.Installed() || !slices.Contains(reasons(s), node.HeldBack) ||
+		!strings.Contains(s.Problems[0].Message, "no credentials yet") {
 		t.Errorf("%v", s.Problems)
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico"})
@@ -28,7 +29,9 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	gate = errors.New("credentials expired")
 	b.put("conf/05-b.conflist", list("cilium-cni")) // pods must not start without redirection now
 	b.installed(b.reconcile())
-	b.wantChains(map[string]string{"05-b.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni"})
+	b.wantChains(map[string]string{
+		"05-b.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
+	})
 	b.remove("conf/10-a.conflist")
 	b.put("conf/05-b.conflist", list("cilium-cni"))
 	b.installed(b.reconcile())
@@ -41,16 +44,28 @@ func TestModes(t *testing.T) {
 		file string
 		want os.FileMode
 	}{
-		"a list keeps its own":                    {func(*node.Settings) {}, "10-a.conflist", 0o604},
-		"a list has that of the plain one":        {func(s *node.Settings) { s.CNIConfFileName = "20-b.conf" }, "20-b.conflist", 0o606},
-		"a copy has that of the original":         {owned, "02-istio-cni.conflist", 0o604},
-		"a stand-alone one is for root":           {func(s *node.Settings) { s.Chained = false }, "YYY-sluice-cni.conf", 0o600},
-		"a stand-alone one may be for the group":  {func(s *node.Settings) { s.Chained, s.CNIConfGroupRead = false, true }, "YYY-sluice-cni.conf", 0o640},
-		"an executable can be run by all, always": {func(*node.Settings) {}, "../bin/sluice-cni", 0o755},
+		"a list keeps its own": {
+			func(*node.Settings) {}, "10-a.conflist", 0o604,
+		},
+		"a list has that of the plain one": {func(s *node.Settings) {
+			s.CNIConfFileName = "20-b.conf"
+		}, "20-b.conflist", 0o606},
+		"a copy has that of the original": {owned, "02-istio-cni.conflist", 0o604},
+		"a stand-alone one is for root": {func(s *node.Settings) {
+			s.Chained = false
+		}, "YYY-sluice-cni.conf", 0o600},
+		"a stand-alone one may be for the group": {func(s *node.Settings) {
+			s.Chained, s.CNIConfGroupRead = false, true
+		}, "YYY-sluice-cni.conf", 0o640},
+		"an executable can be run by all, always": {
+			func(*node.Settings) {}, "../bin/sluice-cni", 0o755,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
-			b.putAll(map[string]string{"conf/10-a.conflist": list("calico"), "conf/20-b.conf": plainBridge})
+			b.putAll(map[string]string{
+				"conf/10-a.conflist": list("calico"), "conf/20-b.conf": plainBridge,
+			})
 			b.must(os.Chmod(b.path("conf/10-a.conflist"), 0o604))
 			b.must(os.Chmod(b.path("conf/20-b.conf"), 0o606))
 			row.set(&b.settings)
@@ -87,7 +102,9 @@ func TestAPassOverANodeInOrderWritesNothing(t *testing.T) {
 	b.installed(n.Reconcile(t.Context()))
 	times := func() map[string]syscall.Timespec {
 		got := map[string]syscall.Timespec{}
-		for _, path := range []string{"conf", "conf/10-a.conflist", "bin", "bin/sluice-cni", "state/journal.json"} {
+		for _, path := range []string{
+			"conf", "conf/10-a.conflist", "bin", "bin/sluice-cni", "state/journal.json",
+		} {
 			info, err := os.Stat(b.path(path))
 			b.must(err)
 			got[path] = info.Sys().(*syscall.Stat_t).Ctim
@@ -112,9 +129,11 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 	n := b.node()
 	other := strings.ToUpper(pluginV1) // of the same size
 	for why, do := range map[string]func(){
-		"another file":             func() { b.executable("sluice-cni", other) },
-		"the same file, rewritten": func() { b.must(os.WriteFile(b.path("bin/sluice-cni"), []byte(other), 0o755)) },
-		"another source":           func() { b.put("image/v1", pluginV1) },
+		"another file": func() { b.executable("sluice-cni", other) },
+		"the same file, rewritten": func() {
+			b.must(os.WriteFile(b.path("bin/sluice-cni"), []byte(other), 0o755))
+		},
+		"another source": func() { b.put("image/v1", pluginV1) },
 	} {
 		for range 2 {
 			b.installed(n.Reconcile(t.Context()))
@@ -133,7 +152,8 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	b.installed(b.reconcile())
 	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 	b.uninstall()
-	if target, err := os.Readlink(b.path("conf/10-a.conflist")); err != nil || target != "real/calico" || b.read("conf/real/calico") != list("calico") {
+	if target, err := os.Readlink(b.path("conf/10-a.conflist")); err != nil ||
+		target != "real/calico" || b.read("conf/real/calico") != list("calico") {
 		t.Errorf("%q, %v", target, err)
 	}
 }
@@ -163,7 +183,8 @@ func TestAnHourOfEventsLeaksNothing(t *testing.T) {
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
-	b.wantChains(map[string]string{"10-a.conflist": fmt.Sprintf("calico plugin-%d sluice-cni", minutes-1)})
+	b.wantChains(map[string]string{"10-a.conflist": fmt.Sprintf("calico plugin-%d sluice-cni",
+		minutes-1)})
 }
 
 func descriptors(t *testing.T) int {

@@ -22,23 +22,29 @@ type Reason string
 
 // The reasons.
 const (
-	NoConfiguration Reason = "NoNetworkConfiguration" // there is no valid configuration to insert into
-	NotChainable    Reason = "NotChainable"           // the configuration cannot have a chain
-	Unreadable      Reason = "InvalidConfiguration"   // a file before the one in use is not valid
-	NotInUse        Reason = "ConfigurationNotInUse"  // another configuration comes before the named one, by the order of names
-	Preempted       Reason = "Preempted"              // a file comes before our own configuration
-	NameTaken       Reason = "FileNameTaken"          // our file's name is used by others
-	DirectoryGone   Reason = "DirectoryReplaced"      // the runtime does not read the directory that is mounted here
-	WrongExecutable Reason = "WrongExecutable"        // another program has the plugin's name, and cannot be replaced
-	HeldBack        Reason = "NotReadyToInsert"       // the plugin could not work yet
-	Contested       Reason = "ConflictingWriter"      // somebody else writes the same file again and again
-	Shared          Reason = "OtherPluginStays"       // a plugin that ours should replace is still in the chain
-	DiskFull        Reason = "DiskFull"
-	ReadOnly        Reason = "ReadOnlyFileSystem"
-	Forbidden       Reason = "PermissionDenied"
-	Failed          Reason = "InstallFailed"
-	JournalLost     Reason = "JournalDamaged" // what was there before us is not known any more
-	Polling         Reason = "WatchFailed"    // changes are noticed late
+	// there is no valid configuration to insert into
+	NoConfiguration Reason = "NoNetworkConfiguration"
+	NotChainable    Reason = "NotChainable"         // the configuration cannot have a chain
+	Unreadable      Reason = "InvalidConfiguration" // a file before the one in use is not valid
+	// another configuration comes before the named one, by the order of names
+	NotInUse  Reason = "ConfigurationNotInUse"
+	Preempted Reason = "Preempted"     // a file comes before our own configuration
+	NameTaken Reason = "FileNameTaken" // our file's name is used by others
+	// the runtime does not read the directory that is mounted here
+	DirectoryGone Reason = "DirectoryReplaced"
+	// another program has the plugin's name, and cannot be replaced
+	WrongExecutable Reason = "WrongExecutable"
+	HeldBack        Reason = "NotReadyToInsert" // the plugin could not work yet
+	// somebody else writes the same file again and again
+	Contested Reason = "ConflictingWriter"
+	// a plugin that ours should replace is still in the chain
+	Shared      Reason = "OtherPluginStays"
+	DiskFull    Reason = "DiskFull"
+	ReadOnly    Reason = "ReadOnlyFileSystem"
+	Forbidden   Reason = "PermissionDenied"
+	Failed      Reason = "InstallFailed"
+	JournalLost Reason = "JournalDamaged" // what was there before us is not known any more
+	Polling     Reason = "WatchFailed"    // changes are noticed late
 )
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Reason, p.Message) }

@@ -16,10 +16,14 @@ import (
 // file that a runtime comes to is valid and has the plugin, or Multus is there and perhaps
 // delegates to what has it.
 func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
-	names := rapid.SampledFrom([]string{"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf"})
+	names := rapid.SampledFrom([]string{
+		"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf",
+	})
 	contents := rapid.SampledFrom([]string{
-		list("bridge"), list("calico", "tuning"), list("calico", "sluice-cni"), list("sluice-cni", "tuning"), plainBridge, "", "{",
-		multus(`"clusterNetwork":"10-c"`), multus(`"clusterNetwork":"/etc/cni/net.d/30-e.conf"`), multus(`"delegates":[` + list("calico") + `]`),
+		list("bridge"), list("calico", "tuning"), list("calico", "sluice-cni"),
+		list("sluice-cni", "tuning"), plainBridge, "", "{",
+		multus(`"clusterNetwork":"10-c"`), multus(`"clusterNetwork":"/etc/cni/net.d/30-e.conf"`),
+		multus(`"delegates":[` + list("calico") + `]`),
 	})
 	met := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -28,9 +32,12 @@ func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
 			h.write(name, []byte(content))
 		}
 		if rapid.IntRange(0, 3).Draw(t, "hidden") == 0 {
-			h.found.Files[names.Draw(t, "hidden name")] = node.File{Err: errors.New("a link that leads nowhere")}
+			h.found.Files[names.Draw(t,
+				"hidden name")] = node.File{Err: errors.New("a link that leads nowhere")}
 		}
-		h.settings.CNIConfFileName = rapid.SampledFrom([]string{"", "", "05-b.conf", "10-c.conflist"}).Draw(t, "named")
+		h.settings.CNIConfFileName = rapid.SampledFrom([]string{
+			"", "", "05-b.conf", "10-c.conflist",
+		}).Draw(t, "named")
 		h.settings.IstioOwnedCNIConfig = rapid.Bool().Draw(t, "owned")
 		var state node.State
 		for range 4 {

@@ -39,7 +39,8 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		}
 		if pollErr != nil {
 			n.mu.Lock()
-			n.status.add(problem(Polling, false, "changes on the node are noticed late, by looking every second: %v", pollErr))
+			n.status.add(problem(Polling, false,
+				"changes on the node are noticed late, by looking every second: %v", pollErr))
 			status = n.status
 			n.mu.Unlock()
 		}

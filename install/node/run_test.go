@@ -50,7 +50,9 @@ func (b *bed) elementIs(want string) bool {
 		if err != nil || strings.HasSuffix(name, "_bak") {
 			continue
 		}
-		if slices.ContainsFunc(l.Elements("sluice-cni"), func(p chain.Plugin) bool { return !chain.Equal(p.Raw, []byte(want)) }) {
+		if slices.ContainsFunc(l.Elements("sluice-cni"), func(p chain.Plugin) bool {
+			return !chain.Equal(p.Raw, []byte(want))
+		}) {
 			return false
 		}
 	}
@@ -68,7 +70,9 @@ func TestANetworkThatComesLateIsServed(t *testing.T) {
 	b.settings.Resync = time.Hour
 	b.remove("conf")
 	statuses := b.running(b.node())
-	await(t, statuses, "told", func(s node.Status) bool { return !s.Installed() && len(s.Problems) > 0 })
+	await(t, statuses, "told", func(s node.Status) bool {
+		return !s.Installed() && len(s.Problems) > 0
+	})
 	b.put("conf/10-a.conf", plainBridge)
 	await(t, statuses, "installed", node.Status.Installed)
 	b.wantChains(map[string]string{"10-a.conflist": "bridge sluice-cni"})
@@ -103,14 +107,23 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 		set  func(s *node.Settings)
 		want map[string]string
 	}{
-		{owned, map[string]string{"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico"}},
-		{func(s *node.Settings) { s.Chained = false }, map[string]string{"10-a.conflist": "calico", "YYY-sluice-cni.conf": "plain sluice-cni"}},
+		{
+			owned,
+			map[string]string{
+				"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
+			},
+		},
+		{func(s *node.Settings) {
+			s.Chained = false
+		}, map[string]string{"10-a.conflist": "calico", "YYY-sluice-cni.conf": "plain sluice-cni"}},
 		{func(*node.Settings) {}, map[string]string{"10-a.conflist": "calico sluice-cni"}},
 	} {
 		s := b.settings
 		step.set(&s)
 		b.must(n.Update(s))
-		await(t, statuses, "changed over", func(s node.Status) bool { return s.Installed() && equal(b.chains(), step.want) })
+		await(t, statuses, "changed over", func(s node.Status) bool {
+			return s.Installed() && equal(b.chains(), step.want)
+		})
 	}
 }
 

@@ -26,7 +26,9 @@ func timeless(t *testing.T) bool {
 
 // awaitWithin is await in a bubble, where no time passes but that for which a node waits.
 func awaitWithin(
-	t testing.TB, limit time.Duration, statuses <-chan node.Status, what string, ok func(node.Status) bool,
+	t testing.TB, limit time.Duration, statuses <-chan node.Status, what string, ok func(
+		node.Status,
+	) bool,
 ) node.Status {
 	t.Helper()
 	begun := time.Now()
@@ -45,8 +47,10 @@ func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
 		tell   func(n *node.Node)
 		within time.Duration
 	}{
-		"of an event":                     {(*node.Node).Wake, time.Second},
-		"of a look, where none are to be": {func(*node.Node) {}, time.Second + 100*time.Millisecond},
+		"of an event": {(*node.Node).Wake, time.Second},
+		"of a look, where none are to be": {
+			func(*node.Node) {}, time.Second + 100*time.Millisecond,
+		},
 	} {
 		for name, d := range disturbances {
 			t.Run(name+", "+how, func(t *testing.T) {
@@ -75,11 +79,15 @@ func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 			b.put("conf/10-a.conflist", list("calico"))
 			n.Wake()
 		})
-		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool { return len(s.ConflictingWriters) > 0 })
+		awaitWithin(t, time.Second, statuses, "named", func(s node.Status) bool {
+			return len(s.ConflictingWriters) > 0
+		})
 		stop()
 		b.put("conf/10-a.conflist", list("calico"))
 		n.Wake()
-		awaitWithin(t, time.Second, statuses, "put right", func(node.Status) bool { return carriesFirst(b) })
+		awaitWithin(t, time.Second, statuses, "put right", func(node.Status) bool {
+			return carriesFirst(b)
+		})
 	})
 }
 
@@ -94,7 +102,9 @@ func TestWhatCannotBePutRightIsToldWithinASecond(t *testing.T) {
 		n, statuses := b.disturbed(disturbance{})
 		b.put("conf/05-x.conflist", "{")
 		n.Wake()
-		s := awaitWithin(t, time.Second, statuses, "told", func(s node.Status) bool { return !s.Installed() })
+		s := awaitWithin(t, time.Second, statuses, "told", func(s node.Status) bool {
+			return !s.Installed()
+		})
 		if !slices.Contains(reasons(s), node.Unreadable) {
 			t.Errorf("%v", s.Problems)
 		}

@@ -128,16 +128,20 @@ func (s Settings) Validate() error {
 		need(filepath.IsAbs(dir.path), "%s: %q is not an absolute path", dir.name, dir.path)
 	}
 	for _, file := range []struct{ name, value, ext string }{
-		{"istioOwnedCNIConfigFileName", s.IstioOwnedCNIConfigFileName, ".conflist"}, {"cniConfFileName", s.CNIConfFileName, ""},
+		{"istioOwnedCNIConfigFileName", s.IstioOwnedCNIConfigFileName, ".conflist"},
+		{"cniConfFileName", s.CNIConfFileName, ""},
 	} {
-		need(file.value == filepath.Base(file.value) || file.value == "", "%s: %q is not the name of a file", file.name, file.value)
-		need(file.ext == "" || filepath.Ext(file.value) == file.ext, "%s: %q does not end in %s", file.name, file.value, file.ext)
+		need(file.value == filepath.Base(file.value) || file.value == "",
+			"%s: %q is not the name of a file", file.name, file.value)
+		need(file.ext == "" || filepath.Ext(file.value) == file.ext, "%s: %q does not end in %s",
+			file.name, file.value, file.ext)
 	}
 	var head struct{ Type string }
 	need(s.Chained || filepath.Ext(s.CNIConfFileName) != ".conflist",
 		"cniConfFileName: %q ends in .conflist, but without chained a plain configuration is written there: want .conf", s.CNIConfFileName)
 	err := json.Unmarshal(s.Element, &head)
-	need(err == nil && head.Type == s.Type && s.Type != "", "plugin configuration: not a JSON object of type %q", s.Type)
+	need(err == nil && head.Type == s.Type && s.Type != "",
+		"plugin configuration: not a JSON object of type %q", s.Type)
 	need(s.Binaries[s.Type] != "", "binaries: none for %q", s.Type)
 	need(!slices.Contains(s.TakeOver, s.Type), "take over: %q is our own type", s.Type)
 	return errors.Join(errs...)

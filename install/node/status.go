@@ -51,15 +51,18 @@ type Executable string
 // The states of an executable. The empty one is unknown: it was not read yet, or cannot be read.
 const (
 	Verified Executable = "verified" // the one of the agent's image
-	Outdated Executable = "outdated" // one that an earlier agent installed, and that cannot be replaced now
-	Wrong    Executable = "wrong"    // a program of others
-	Absent   Executable = "absent"   // there is none that can be run
+	// one that an earlier agent installed, and that cannot be replaced now
+	Outdated Executable = "outdated"
+	Wrong    Executable = "wrong"  // a program of others
+	Absent   Executable = "absent" // there is none that can be run
 )
 
 // Installed reports whether the plugin is in the node's chain and its executable exists, so that it
 // is called for a new pod. It is false before the first pass.
 func (s Status) Installed() bool {
-	return !s.At.IsZero() && !slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.Blocking })
+	return !s.At.IsZero() && !slices.ContainsFunc(s.Problems, func(p Problem) bool {
+		return p.Blocking
+	})
 }
 
 func (s *Status) add(problems ...Problem) {

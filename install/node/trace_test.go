@@ -12,8 +12,10 @@ import (
 
 // changing are the system calls that change files.
 var changing = map[uint64]bool{
-	unix.SYS_WRITE: true, unix.SYS_FSYNC: true, unix.SYS_FCHMOD: true, unix.SYS_FTRUNCATE: true, unix.SYS_MKDIRAT: true,
-	unix.SYS_RENAMEAT: true, unix.SYS_RENAMEAT2: true, unix.SYS_UNLINKAT: true, unix.SYS_LINKAT: true,
+	unix.SYS_WRITE: true, unix.SYS_FSYNC: true, unix.SYS_FCHMOD: true, unix.SYS_FTRUNCATE: true,
+	unix.SYS_MKDIRAT:  true,
+	unix.SYS_RENAMEAT: true, unix.SYS_RENAMEAT2: true, unix.SYS_UNLINKAT: true,
+	unix.SYS_LINKAT: true,
 }
 
 // killBefore runs a victim and kills it before it makes the nth system call that changes files,
@@ -106,7 +108,8 @@ func (tr *tracing) entered(pid int) bool {
 		args   [6]uint64
 		_      uint64
 	}
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, 0x420e, uintptr(pid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, 0x420e, uintptr(pid), unsafe.Sizeof(info),
+		uintptr(unsafe.Pointer(&info)), 0, 0)
 	const entry = 1
 	if errno != 0 || info.op != entry || !changing[info.number] {
 		return false

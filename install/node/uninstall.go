@@ -27,10 +27,13 @@ type Report struct {
 // a foreign configuration names it. A later run removes it.
 type Leftover struct {
 	Path       string
-	References int    // sandboxes whose cached result names it
-	Own        int    // those among them of the agent's own pods, which cannot go before the agent has ended
-	NamedBy    string // the path of the first configuration that names it, as a copy that Multus has made; empty if none does
-	Noop       bool   // it does nothing now; otherwise it is the plugin itself
+	References int // sandboxes whose cached result names it
+	// those among them of the agent's own pods, which cannot go before the agent has ended
+	Own int
+	// the path of the first configuration that names it, as a copy that Multus has made; empty if
+	// none does
+	NamedBy string
+	Noop    bool // it does nothing now; otherwise it is the plugin itself
 }
 
 func (l Leftover) String() string {
@@ -40,12 +43,15 @@ func (l Leftover) String() string {
 	}
 	var why []string
 	if l.References > 0 {
-		why = append(why, fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.whose()))
+		why = append(why,
+			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.whose()))
 	}
 	if l.NamedBy != "" {
-		why = append(why, fmt.Sprintf("%s names it: pods that come to it there do not start until that is written anew without it", l.NamedBy))
+		why = append(why,
+			fmt.Sprintf("%s names it: pods that come to it there do not start until that is written anew without it", l.NamedBy))
 	}
-	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, what, strings.Join(why, ", and because "))
+	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, what,
+		strings.Join(why, ", and because "))
 }
 
 func (l Leftover) whose() string {
@@ -85,7 +91,9 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	// With a damaged journal the element is removed from the current content.
-	if err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error { return n.restore(s, j, &report) }); err != nil {
+	if err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error {
+		return n.restore(s, j, &report)
+	}); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	references := awaitRelease(ctx, s, patience, len(report.Changed) > 0)
@@ -113,7 +121,8 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 		var found Found
 		found, err = n.look(s, j)
 		if errors.Is(err, fs.ErrNotExist) {
-			found, err = Found{Entries: confEntries(j)}, nil // the directory is gone, and with it all that we did there
+			// the directory is gone, and with it all that we did there
+			found, err = Found{Entries: confEntries(j)}, nil
 		}
 		if err != nil {
 			return err
@@ -133,7 +142,9 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 // awaitRelease waits until cached results name the plugin only for the agent's own pods, and
 // returns what they name at the end. If they cannot be read, each executable counts as named. Right
 // after a change, new results may still appear.
-func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justChanged bool) map[string]Use {
+func awaitRelease(
+	ctx context.Context, s Settings, patience time.Duration, justChanged bool,
+) map[string]Use {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ticker := time.NewTicker(poll)
@@ -162,15 +173,20 @@ func awaitRelease(ctx context.Context, s Settings, patience time.Duration, justC
 }
 
 // removeExecutables removes Sluice's executables except those that are still named.
-func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[string]Use, report *Report) error {
+func (n *Node) removeExecutables(
+	s Settings, j *journal.Journal, references map[string]Use, report *Report,
+) error {
 	named, err := mentions(s.CNIConfDir)
 	if err != nil {
 		return err
 	}
-	noops := slices.DeleteFunc(slices.Clone(s.TakeOver), func(plugin string) bool { return !n.isNoop(s, j, plugin) })
+	noops := slices.DeleteFunc(slices.Clone(s.TakeOver), func(plugin string) bool {
+		return !n.isNoop(s, j, plugin)
+	})
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
 		path := filepath.Join(s.CNIBinDir, name)
-		if use := references[name]; (use.Sandboxes > 0 || named[name] != "") && n.executables.exists(name) {
+		if use := references[name]; (use.Sandboxes > 0 ||
+			named[name] != "") && n.executables.exists(name) {
 			noop := slices.Contains(noops, name)
 			if !noop && s.Noop != "" {
 				status := Status{}
@@ -180,7 +196,9 @@ func (n *Node) removeExecutables(s Settings, j *journal.Journal, references map[
 				report.Changed = append(report.Changed, status.Changes...)
 				noop = true
 			}
-			report.Left = append(report.Left, Leftover{path, use.Sandboxes, use.Own, named[name], noop})
+			report.Left = append(report.Left, Leftover{
+				path, use.Sandboxes, use.Own, named[name], noop,
+			})
 			continue
 		}
 		if n.executables.exists(name) {

@@ -21,8 +21,10 @@ func TestUninstallTakesOnlyOursOutOfWhatOthersWrote(t *testing.T) {
 	}{
 		"a plugin was put into the list": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni")) },
-			want:   map[string]string{"10-a.conflist": "calico tuning"},
+			do: func(b *bed) {
+				b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
+			},
+			want: map[string]string{"10-a.conflist": "calico tuning"},
 		},
 		"ours was taken out": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
@@ -36,8 +38,10 @@ func TestUninstallTakesOnlyOursOutOfWhatOthersWrote(t *testing.T) {
 		},
 		"the list made of a plain configuration was changed": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do:     func(b *bed) { b.put("conf/10-a.conflist", list("bridge", "tuning", "sluice-cni")) },
-			want:   map[string]string{"10-a.conflist": "bridge tuning"},
+			do: func(b *bed) {
+				b.put("conf/10-a.conflist", list("bridge", "tuning", "sluice-cni"))
+			},
+			want: map[string]string{"10-a.conflist": "bridge tuning"},
 		},
 		"the list made of a plain configuration was deleted": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
@@ -52,14 +56,20 @@ func TestUninstallTakesOnlyOursOutOfWhatOthersWrote(t *testing.T) {
 		"our own configuration was edited": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
-			do:       func(b *bed) { b.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni")) },
-			want:     map[string]string{"10-a.conflist": "calico"},
+			do: func(b *bed) {
+				b.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni"))
+			},
+			want: map[string]string{"10-a.conflist": "calico"},
 		},
 		"our own configuration became another's": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
-			do:       func(b *bed) { b.put("conf/02-istio-cni.conflist", list("calico", "istio-cni")) },
-			want:     map[string]string{"02-istio-cni.conflist": "calico istio-cni", "10-a.conflist": "calico"},
+			do: func(b *bed) {
+				b.put("conf/02-istio-cni.conflist", list("calico", "istio-cni"))
+			},
+			want: map[string]string{
+				"02-istio-cni.conflist": "calico istio-cni", "10-a.conflist": "calico",
+			},
 		},
 		"the journal was lost": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
@@ -108,7 +118,10 @@ func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
 	b.cache("old", "calico")
 	b.put("results/junk", "{")
 	report := b.uninstall()
-	if len(report.Left) != 1 || report.Left[0] != (node.Leftover{Path: b.path("bin/sluice-cni"), References: 2, Noop: true}) {
+	if len(report.Left) != 1 ||
+		report.Left[0] != (node.Leftover{
+			Path: b.path("bin/sluice-cni"), References: 2, Noop: true,
+		}) {
 		t.Errorf("left: %v", report.Left)
 	}
 	if !strings.Contains(report.Left[0].String(), b.path("bin/sluice-cni")) {
@@ -133,9 +146,12 @@ func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
 func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
 	b := newBed(t)
 	copying := func(plugins ...string) string {
-		return `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","delegates":[` + list(plugins...) + `]}`
+		return `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","delegates":[` +
+			list(plugins...) + `]}`
 	}
-	b.putAll(map[string]string{"conf/00-multus.conf": copying("calico"), "conf/10-a.conflist": list("calico")})
+	b.putAll(map[string]string{
+		"conf/00-multus.conf": copying("calico"), "conf/10-a.conflist": list("calico"),
+	})
 	b.settings.CNIConfFileName = "10-a.conflist"
 	before := b.everything()
 	b.reconcile()
@@ -143,12 +159,15 @@ func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
 	b.installed(b.reconcile())
 	for range 2 {
 		report := b.uninstall()
-		want := node.Leftover{Path: b.path("bin/sluice-cni"), NamedBy: b.path("conf/00-multus.conf"), Noop: true}
+		want := node.Leftover{
+			Path: b.path("bin/sluice-cni"), NamedBy: b.path("conf/00-multus.conf"), Noop: true,
+		}
 		if len(report.Left) != 1 || report.Left[0] != want {
 			t.Fatalf("left: %+v", report.Left)
 		}
 		said := report.Left[0].String()
-		if !contains(said, b.path("conf/00-multus.conf")+" names it") || contains(said, "sandboxes") || contains(said, "own pods") {
+		if !contains(said, b.path("conf/00-multus.conf")+" names it") ||
+			contains(said, "sandboxes") || contains(said, "own pods") {
 			t.Errorf("told: %s", said)
 		}
 		if b.read("bin/sluice-cni") != noop {
@@ -223,7 +242,8 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	defer cancel()
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
-		for contains(b.read("conf/10-a.conflist"), "sluice-cni") { // until then nothing is waited for
+		// until then nothing is waited for
+		for contains(b.read("conf/10-a.conflist"), "sluice-cni") {
 			gort.Gosched()
 		}
 		cancel()

@@ -29,12 +29,14 @@ func writerOf(plugin string) writer {
 		"kube-ovn":            {"Kube-OVN", ownConfiguration},
 		"ovn-k8s-cni-overlay": {"OVN-Kubernetes", ownConfiguration},
 		"weave-net":           {"Weave Net", ownConfiguration},
-		"multus":              {"Multus", "name the configuration that it delegates to in cniConfFileName"},
-		"multus-shim":         {"Multus", "name the configuration that it delegates to in cniConfFileName"},
-		"istio-cni":           {"istio-cni's agent", uninstallIt},
-		"linkerd-cni":         {"linkerd-cni", uninstallIt},
-		"consul-cni":          {"consul-cni", uninstallIt},
-		"kuma-cni":            {"kuma-cni", uninstallIt},
+		"multus": {
+			"Multus", "name the configuration that it delegates to in cniConfFileName",
+		},
+		"multus-shim": {"Multus", "name the configuration that it delegates to in cniConfFileName"},
+		"istio-cni":   {"istio-cni's agent", uninstallIt},
+		"linkerd-cni": {"linkerd-cni", uninstallIt},
+		"consul-cni":  {"consul-cni", uninstallIt},
+		"kuma-cni":    {"kuma-cni", uninstallIt},
 	}
 	if w, ok := known[plugin]; ok {
 		return w
@@ -43,7 +45,10 @@ func writerOf(plugin string) writer {
 }
 
 // stranger is the writer if no known installer fits.
-var stranger = writer{"an unknown program", "find out what cleans or writes the directory of plugins on the node, and stop it"}
+var stranger = writer{
+	"an unknown program",
+	"find out what cleans or writes the directory of plugins on the node, and stop it",
+}
 
 // blame returns the plugin whose installer probably changed a file of the agent: a plugin with the
 // same position, or else the owner of the network.

@@ -44,7 +44,8 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				}
 				release := keep(t, b)
 				s := n.Reconcile(t.Context())
-				b.says(s, node.WrongExecutable, b.path("bin/sluice-cni"), "sha256", "operation not permitted", "chattr -i")
+				b.says(s, node.WrongExecutable, b.path("bin/sluice-cni"), "sha256",
+					"operation not permitted", "chattr -i")
 				if s.Executable != node.Wrong {
 					t.Errorf("the executable is %q", s.Executable)
 				}

@@ -35,10 +35,11 @@ type Policy struct {
 func New(v settings.Values) (Policy, error) {
 	enabled := v.Bool("REPAIR_ENABLED")
 	p := Policy{
-		InPlace:  enabled && v.Bool("REPAIR_REPAIR_PODS"),
-		Delete:   enabled && v.Bool("REPAIR_DELETE_PODS"),
-		Label:    enabled && v.Bool("REPAIR_LABEL_PODS"),
-		LabelKey: v.Text("REPAIR_BROKEN_POD_LABEL_KEY"), LabelValue: v.Text("REPAIR_BROKEN_POD_LABEL_VALUE"),
+		InPlace:       enabled && v.Bool("REPAIR_REPAIR_PODS"),
+		Delete:        enabled && v.Bool("REPAIR_DELETE_PODS"),
+		Label:         enabled && v.Bool("REPAIR_LABEL_PODS"),
+		LabelKey:      v.Text("REPAIR_BROKEN_POD_LABEL_KEY"),
+		LabelValue:    v.Text("REPAIR_BROKEN_POD_LABEL_VALUE"),
 		annotation:    v.Text("REPAIR_SIDECAR_ANNOTATION"),
 		initContainer: v.Text("REPAIR_INIT_CONTAINER_NAME"),
 		exitCode:      v.Int("REPAIR_INIT_CONTAINER_EXIT_CODE"),
@@ -73,14 +74,16 @@ type Pod struct {
 // selectors match.
 func (p *Policy) Selects(pod Pod) bool {
 	_, injected := pod.Metadata.Annotations[p.annotation]
-	return injected && p.labels.Matches(labels.Set(pod.Metadata.Labels)) && p.fields.Matches(fieldsOf(pod))
+	return injected && p.labels.Matches(labels.Set(pod.Metadata.Labels)) &&
+		p.fields.Matches(fieldsOf(pod))
 }
 
 // Broken reports whether the pod's validation failed in a run that began at since or later, and has
 // not succeeded since. The zero time means any run.
 func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
 	return slices.ContainsFunc(life.Init, func(c podcache.InitContainer) bool {
-		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil && !c.Last.Started.Before(since) &&
+		return c.Name == p.initContainer && !c.Succeeded && c.Last != nil &&
+			!c.Last.Started.Before(since) &&
 			(p.exitCode == 0 || c.Last.ExitCode == p.exitCode) &&
 			(p.message == "" || strings.TrimSpace(c.Last.Message) == p.message)
 	})
@@ -88,16 +91,19 @@ func (p *Policy) Broken(life podcache.PodStatus, since time.Time) bool {
 
 // fieldNames are the supported fields of field selectors.
 var fieldNames = []string{
-	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+	"metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy",
+	"spec.schedulerName", "spec.serviceAccountName",
 	"spec.hostNetwork", "status.phase", "status.podIP",
 }
 
 func fieldsOf(pod Pod) fields.Set {
 	return fields.Set{
 		"metadata.name": pod.Name, "metadata.namespace": pod.Namespace,
-		"spec.nodeName": pod.Node, "spec.restartPolicy": pod.PodStatus.RestartPolicy, "spec.schedulerName": pod.PodStatus.SchedulerName,
-		"spec.serviceAccountName": pod.PodStatus.ServiceAccount, "spec.hostNetwork": strconv.FormatBool(pod.Spec.HostNetwork),
-		"status.phase": pod.PodStatus.Phase, "status.podIP": pod.Status.PodIP,
+		"spec.nodeName": pod.Node, "spec.restartPolicy": pod.PodStatus.RestartPolicy,
+		"spec.schedulerName":      pod.PodStatus.SchedulerName,
+		"spec.serviceAccountName": pod.PodStatus.ServiceAccount,
+		"spec.hostNetwork":        strconv.FormatBool(pod.Spec.HostNetwork),
+		"status.phase":            pod.PodStatus.Phase, "status.podIP": pod.Status.PodIP,
 	}
 }
 
@@ -106,7 +112,8 @@ func knownFields(s fields.Selector) error {
 	var faults []error
 	for _, r := range s.Requirements() {
 		if !slices.Contains(fieldNames, r.Field) {
-			faults = append(faults, fmt.Errorf("field %q: want one of %s", r.Field, strings.Join(fieldNames, ", ")))
+			faults = append(faults,
+				fmt.Errorf("field %q: want one of %s", r.Field, strings.Join(fieldNames, ", ")))
 		}
 	}
 	return errors.Join(faults...)

@@ -47,12 +47,21 @@ func broken() repair.Pod {
 	return repair.Pod{
 		Item: podcache.Item{
 			Ref: source.Ref{Namespace: "shop", Name: "web", UID: "1"},
-			PodStatus: podcache.PodStatus{Phase: "Pending", RestartPolicy: "Always", Init: []podcache.InitContainer{
-				{Name: "istio-validation", Last: &podcache.Termination{ExitCode: 126, Message: " no redirect\n", Started: noon}},
-			}},
+			PodStatus: podcache.PodStatus{
+				Phase: "Pending", RestartPolicy: "Always",
+				Init: []podcache.InitContainer{
+					{
+						Name: "istio-validation",
+						Last: &podcache.Termination{
+							ExitCode: 126, Message: " no redirect\n", Started: noon,
+						},
+					},
+				},
+			},
 		},
 		Pod: &decide.Pod{Metadata: decide.Metadata{
-			Annotations: map[string]string{"sidecar.istio.io/status": "{}"}, Labels: map[string]string{"tier": "web"},
+			Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+			Labels:      map[string]string{"tier": "web"},
 		}},
 		Node: "node-1",
 	}
@@ -69,15 +78,37 @@ func TestBroken(t *testing.T) {
 		want   bool
 	}{
 		{"its validation has failed", "", nil, time.Time{}, true},
-		{"it has succeeded since", "", func(p *repair.Pod) { validation(p).Succeeded = true }, time.Time{}, false},
-		{"it has not ended yet", "", func(p *repair.Pod) { p.PodStatus.Init = nil }, time.Time{}, false},
-		{"it has ended once, and nothing before", "", func(p *repair.Pod) { validation(p).Last = nil }, time.Time{}, false},
-		{"another container has failed", "", func(p *repair.Pod) { validation(p).Name = "migrate" }, time.Time{}, false},
-		{"the container of that name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) { validation(p).Name = "check" }, time.Time{}, true},
-		{"another exit code", "", func(p *repair.Pod) { validation(p).Last.ExitCode = 1 }, time.Time{}, false},
-		{"any exit code", "REPAIR_INIT_CONTAINER_EXIT_CODE=0", func(p *repair.Pod) { validation(p).Last.ExitCode = 1 }, time.Time{}, true},
-		{"the message, trimmed", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no_redirect", nil, time.Time{}, true},
-		{"another message", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no", nil, time.Time{}, false},
+		{"it has succeeded since", "", func(p *repair.Pod) {
+			validation(p).Succeeded = true
+		}, time.Time{}, false},
+		{"it has not ended yet", "", func(p *repair.Pod) {
+			p.PodStatus.Init = nil
+		}, time.Time{}, false},
+		{"it has ended once, and nothing before", "", func(p *repair.Pod) {
+			validation(p).Last = nil
+		}, time.Time{}, false},
+		{"another container has failed", "", func(p *repair.Pod) {
+			validation(p).Name = "migrate"
+		}, time.Time{}, false},
+		{"the container of that name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) {
+			validation(p).Name = "check"
+		}, time.Time{}, true},
+		{"another exit code", "", func(p *repair.Pod) {
+			validation(p).Last.ExitCode = 1
+		}, time.Time{}, false},
+		{"any exit code", "REPAIR_INIT_CONTAINER_EXIT_CODE=0", func(p *repair.Pod) {
+			validation(p).Last.ExitCode = 1
+		}, time.Time{}, true},
+		{
+			"the message, trimmed", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no_redirect", nil,
+			time.Time{},
+			true,
+		},
+		{
+			"another message", "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE=no", nil,
+			time.Time{},
+			false,
+		},
 		{"in a run that began then", "", nil, noon, true},
 		{"in a run that began before", "", nil, noon.Add(time.Second), false},
 	} {
@@ -114,9 +145,11 @@ func TestSelects(t *testing.T) {
 }
 
 func TestSelectorsThatAreNotUnderstood(t *testing.T) {
-	_, err := policy(t, "REPAIR_LABEL_SELECTORS=a_b REPAIR_FIELD_SELECTORS=status.nominatedNodeName=x")
+	_, err := policy(t,
+		"REPAIR_LABEL_SELECTORS=a_b REPAIR_FIELD_SELECTORS=status.nominatedNodeName=x")
 	if err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS: ") ||
-		!strings.Contains(err.Error(), `REPAIR_FIELD_SELECTORS: field "status.nominatedNodeName": want one of metadata.name`) {
+		!strings.Contains(err.Error(),
+			`REPAIR_FIELD_SELECTORS: field "status.nominatedNodeName": want one of metadata.name`) {
 		t.Error(err)
 	}
 	if _, err := policy(t, "REPAIR_FIELD_SELECTORS=a"); err == nil {
@@ -134,14 +167,22 @@ func TestActions(t *testing.T) {
 		action, ifLabelled repair.Action
 	}{
 		{"", true, true, "", ""},
-		{"REPAIR_ENABLED=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true", false, false, "", ""},
+		{
+			"REPAIR_ENABLED=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true", false, false, "",
+			"",
+		},
 		{"REPAIR_REPAIR_PODS=false", false, false, "", ""},
 		{"REPAIR_REPAIR_PODS=false REPAIR_LABEL_PODS=true", true, false, repair.Label, ""},
-		{"REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true", true, true, repair.Delete, repair.Delete},
+		{
+			"REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true", true, true, repair.Delete,
+			repair.Delete,
+		},
 	} {
 		p := must(t, row.env)
-		if p.Any() != row.any || p.InPlace != row.inPlace || p.Instead(pod) != row.action || p.Instead(labelled) != row.ifLabelled {
-			t.Errorf("%s: any %v, in place %v, %q, labelled %q", row.env, p.Any(), p.InPlace, p.Instead(pod), p.Instead(labelled))
+		if p.Any() != row.any || p.InPlace != row.inPlace || p.Instead(pod) != row.action ||
+			p.Instead(labelled) != row.ifLabelled {
+			t.Errorf("%s: any %v, in place %v, %q, labelled %q", row.env, p.Any(), p.InPlace,
+				p.Instead(pod), p.Instead(labelled))
 		}
 	}
 	if p := must(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {

@@ -39,7 +39,8 @@ const suffix = ".json"
 
 // file returns the path of a pod's entry. The UID of a static pod can be set by users.
 func (l Store) file(uid string) (string, error) {
-	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") || len(uid) > 200 {
+	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") ||
+		len(uid) > 200 {
 		return "", fmt.Errorf("pod uid %q is no file name", uid)
 	}
 	return filepath.Join(l.dir, uid+suffix), nil

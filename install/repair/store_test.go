@@ -20,7 +20,10 @@ var equate = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 func entry(uid string) repair.Entry {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.IPv6 = true, true
-	return repair.Entry{UID: uid, Namespace: "shop", Name: "web", Redirect: r, Backend: compat.BackendNFT, Time: noon}
+	return repair.Entry{
+		UID: uid, Namespace: "shop", Name: "web", Redirect: r, Backend: compat.BackendNFT,
+		Time: noon,
+	}
 }
 
 // What is kept comes back, in files that only the owner reads, until it is removed.
@@ -36,10 +39,12 @@ func TestStore(t *testing.T) {
 		}
 	}
 	list, err := l.List()
-	if diff := cmp.Diff(map[string]repair.Entry{"a": entry("a"), "b": entry("b")}, list, equate); diff != "" || err != nil {
+	if diff := cmp.Diff(map[string]repair.Entry{"a": entry("a"), "b": entry("b")}, list,
+		equate); diff != "" || err != nil {
 		t.Errorf("%s%v", diff, err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "repaired", "a.json")); err != nil || info.Mode() != 0o600 {
+	if info, err := os.Stat(filepath.Join(dir, "repaired", "a.json")); err != nil ||
+		info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 	for range 2 {
@@ -68,7 +73,8 @@ func TestUIDsThatAreNoFileNames(t *testing.T) {
 // Files that cannot be used are named, and do not hide the others.
 func TestDamagedEntries(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty": "", "no JSON": "{", "another pod's": `{"uid":"b"}`, "with what are no parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
+		"empty": "", "no JSON": "{", "another pod's": `{"uid":"b"}`,
+		"with what are no parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -77,7 +83,8 @@ func TestDamagedEntries(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, file := range []string{"a.json", ".d.json", "e"} {
-				if err := os.WriteFile(filepath.Join(dir, "repaired", file), []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, "repaired", file), []byte(text),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -26,7 +26,9 @@ func BenchmarkFind(b *testing.B) {
 				n.start(b, ns, cgroup(b, anyHierarchy(b), group(p)))
 			}
 		})[:100]
-		for name, pods := range map[string][]sandbox.Pod{"recorded": recorded, "cached by the runtime": cached, "running": running} {
+		for name, pods := range map[string][]sandbox.Pod{
+			"recorded": recorded, "cached by the runtime": cached, "running": running,
+		} {
 			b.Run(fmt.Sprintf("%d pods, %s, new", len(pods), name), func(b *testing.B) {
 				benchmark(b, pods, n.finder)
 			})
@@ -56,7 +58,8 @@ func benchmark(b *testing.B, pods []sandbox.Pod, finder func() *sandbox.Finder) 
 			b.Fatalf("found %d, missing %v", len(found), missing[0])
 		}
 	}
-	b.ReportMetric(float64(processorTime(b)-start)/1000/float64(b.N)/float64(len(pods)), "cpu-µs/pod")
+	b.ReportMetric(float64(processorTime(b)-start)/1000/float64(b.N)/float64(len(pods)),
+		"cpu-µs/pod")
 }
 
 // processorTime is what the process has used, in ns.

@@ -19,22 +19,52 @@ const (
 func TestPodOf(t *testing.T) {
 	for _, row := range []struct{ name, cgroup, want string }{
 		{"cgroupfs", "0::/kubepods/besteffort/pod" + uid + "/c\n", uid},
-		{"systemd", "0::/kubepods.slice/kubepods-burstable.slice/" + slice + "/cri-containerd-c.scope\n", uid},
-		{"systemd, below other levels", "0::/a.slice/a-kubepods.slice/a-" + slice + "/crio-c.scope\n", uid},
-		{"a static pod, known by a hash", "0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/c\n", "0123456789abcdef0123456789abcdef"},
+		{
+			"systemd",
+			"0::/kubepods.slice/kubepods-burstable.slice/" + slice + "/cri-containerd-c.scope\n",
+			uid,
+		},
+		{
+			"systemd, below other levels",
+			"0::/a.slice/a-kubepods.slice/a-" + slice + "/crio-c.scope\n", uid,
+		},
+		{
+			"a static pod, known by a hash",
+			"0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/c\n",
+			"0123456789abcdef0123456789abcdef",
+		},
 		{"another pod, from a cgroup namespace", "0::/../../pod" + uid + "/c\n", uid},
 		{"without an end of the line", "0::/kubepods/pod" + uid, uid},
-		{"version 1, all hierarchies", "9:pids:/kubepods/pod" + uid + "/c\n8:cpu,cpuacct:/kubepods/pod" + uid + "/c\n0::/\n", uid},
-		{"version 1, some hierarchies", "9:name=systemd:/\n8:memory:/kubepods/pod" + uid + "/c\n", uid},
-		{"hierarchies that do not agree", "9:pids:/kubepods/pod" + uid + "/c\n8:memory:/kubepods/pod" + other + "/c\n", ""},
-		{"another pod's name below a pod", "0::/kubepods/pod" + uid + "/c/kubepods/pod" + other + "\n", uid},
-		{"another pod's slice below a pod", "0::/kubepods/pod" + other + "/c/" + slice + "\n", other},
+		{
+			"version 1, all hierarchies",
+			"9:pids:/kubepods/pod" + uid + "/c\n8:cpu,cpuacct:/kubepods/pod" + uid + "/c\n0::/\n",
+			uid,
+		},
+		{
+			"version 1, some hierarchies",
+			"9:name=systemd:/\n8:memory:/kubepods/pod" + uid + "/c\n", uid,
+		},
+		{
+			"hierarchies that do not agree",
+			"9:pids:/kubepods/pod" + uid + "/c\n8:memory:/kubepods/pod" + other + "/c\n", "",
+		},
+		{
+			"another pod's name below a pod",
+			"0::/kubepods/pod" + uid + "/c/kubepods/pod" + other + "\n", uid,
+		},
+		{
+			"another pod's slice below a pod", "0::/kubepods/pod" + other + "/c/" + slice + "\n",
+			other,
+		},
 		{"no pod", "0::/system.slice/containerd.service\n", ""},
 		{"the node's first process", "0::/init.scope\n", ""},
 		{"a name that begins as a pod's", "0::/pods/podman/pod-" + uid + "\n", ""},
 		{"a UID in capitals", "0::/kubepods/pod" + strings.ToUpper(uid) + "\n", ""},
 		{"a UID with more", "0::/kubepods/pod" + uid + "0\n", ""},
-		{"a slice that is not the kubelet's", "0::/machine-pod7d1e6c2a_4b0f_4a57_9f63_0123456789ab.slice/c.scope\n", ""},
+		{
+			"a slice that is not the kubelet's",
+			"0::/machine-pod7d1e6c2a_4b0f_4a57_9f63_0123456789ab.slice/c.scope\n", "",
+		},
 		{"a controller's name with colons is none", "0:/kubepods/pod" + uid + "\n", ""},
 		{"nothing", "", ""},
 	} {
@@ -59,7 +89,8 @@ func TestStartedIn(t *testing.T) {
 		"no number":                    {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := startedIn([]byte(row.stat)); got != row.want || (err != nil) != (row.want == 0) {
+			if got, err := startedIn([]byte(row.stat)); got != row.want ||
+				(err != nil) != (row.want == 0) {
 				t.Errorf("%d, %v, want %d", got, err, row.want)
 			}
 		})
@@ -71,10 +102,26 @@ func TestWhichNamespaceOfAPodCounts(t *testing.T) {
 		name        string
 		first, then candidate
 	}{
-		{"of two processes the older one", candidate{started: 1, pid: 9}, candidate{started: 2, pid: 8}},
-		{"of two of the same tick the one of the lower number", candidate{started: 1, pid: 8}, candidate{started: 1, pid: 9}},
-		{"one that the runtime made, however old", candidate{mounted: true, started: 2, pid: 9}, candidate{started: 1, pid: 8}},
-		{"of two that runtimes made the older one", candidate{mounted: true, started: 1}, candidate{mounted: true, started: 2}},
+		{
+			"of two processes the older one",
+			candidate{started: 1, pid: 9},
+			candidate{started: 2, pid: 8},
+		},
+		{
+			"of two of the same tick the one of the lower number",
+			candidate{started: 1, pid: 8},
+			candidate{started: 1, pid: 9},
+		},
+		{
+			"one that the runtime made, however old",
+			candidate{mounted: true, started: 2, pid: 9},
+			candidate{started: 1, pid: 8},
+		},
+		{
+			"of two that runtimes made the older one",
+			candidate{mounted: true, started: 1},
+			candidate{mounted: true, started: 2},
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if !row.first.before(row.then) || row.then.before(row.first) {
@@ -87,9 +134,12 @@ func TestWhichNamespaceOfAPodCounts(t *testing.T) {
 // Between two looks at a process its number may have become another one's.
 func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	dir := t.TempDir()
-	err := errors.Join(os.MkdirAll(filepath.Join(dir, "7", "ns"), 0o700), os.Symlink("/proc/self/ns/net", filepath.Join(dir, "7", "ns", "net")),
-		os.WriteFile(filepath.Join(dir, "7", "cgroup"), []byte("0::/kubepods/pod"+other+"\n"), 0o600),
-		os.WriteFile(filepath.Join(dir, "7", "stat"), []byte("7 (cat) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0"), 0o600))
+	err := errors.Join(os.MkdirAll(filepath.Join(dir, "7", "ns"), 0o700),
+		os.Symlink("/proc/self/ns/net", filepath.Join(dir, "7", "ns", "net")),
+		os.WriteFile(filepath.Join(dir, "7", "cgroup"), []byte("0::/kubepods/pod"+other+"\n"),
+			0o600),
+		os.WriteFile(filepath.Join(dir, "7", "stat"),
+			[]byte("7 (cat) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +155,12 @@ func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 
 // FuzzProcess reads what no kernel says of a process.
 func FuzzProcess(f *testing.F) {
-	f.Add("0::/kubepods/pod"+uid+"/c\n", "7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0", "/proc/7/ns/net")
+	f.Add("0::/kubepods/pod"+uid+"/c\n",
+		"7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0", "/proc/7/ns/net")
 	f.Add("3:a:/"+slice+"\n::", ")", "/proc/-7/ns/net")
 	f.Fuzz(func(t *testing.T, cgroup, stat, path string) {
-		if got := podOf(cgroup); got != "" && (!isUID(got) || !strings.Contains(strings.ReplaceAll(cgroup, "_", "-"), got)) {
+		if got := podOf(cgroup); got != "" && (!isUID(got) ||
+			!strings.Contains(strings.ReplaceAll(cgroup, "_", "-"), got)) {
 			t.Errorf("UID %q in %q", got, cgroup)
 		}
 		_, _ = startedIn([]byte(stat))
@@ -130,7 +182,8 @@ func FuzzResult(f *testing.F) {
 		if c.pod.UID != "" && (err != nil || c.path == "" || c.containerID == "") {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if path, ok := d.place(c.path); ok && (!strings.HasPrefix(path, "/mounted/") || strings.Count(path, "/") != 2 || strings.HasSuffix(path, "/..")) {
+		if path, ok := d.place(c.path); ok && (!strings.HasPrefix(path, "/mounted/") ||
+			strings.Count(path, "/") != 2 || strings.HasSuffix(path, "/..")) {
 			t.Errorf("%q leads to %q", c.path, path)
 		}
 	})

@@ -26,7 +26,9 @@ func newClaims() claims { return claims{map[string][]claim{}, map[string]claim{}
 // add adds a claim.
 func (c *claims) add(a claim) {
 	list := c.byUID[a.pod.UID]
-	at, _ := slices.BinarySearchFunc(list, a, func(b, a claim) int { return a.time.Compare(b.time) })
+	at, _ := slices.BinarySearchFunc(list, a, func(b, a claim) int {
+		return a.time.Compare(b.time)
+	})
 	c.byUID[a.pod.UID] = slices.Insert(list, at, a)
 	if known, ok := c.byPath[a.path]; !ok || a.time.After(known.time) {
 		c.byPath[a.path] = a

@@ -69,10 +69,17 @@ func TestWhatTheRuntimeCachedIsFound(t *testing.T) {
 		why  string
 	}{
 		{"as libcni writes it", func(map[string]any) {}, ""},
-		{"as libcni wrote it before it kept the path", func(m map[string]any) { delete(m, "netns") }, ""},
-		{"without a path", func(m map[string]any) { delete(m, "netns"); delete(m, "result") }, "no process"},
+		{"as libcni wrote it before it kept the path", func(m map[string]any) {
+			delete(m, "netns")
+		}, ""},
+		{"without a path", func(m map[string]any) {
+			delete(m, "netns")
+			delete(m, "result")
+		}, "no process"},
 		{"of another kind", func(m map[string]any) { m["kind"] = "other" }, "no process"},
-		{"of the loopback network, which containerd adds before ours", func(m map[string]any) { m["ifName"] = "lo" }, "no process"},
+		{"of the loopback network, which containerd adds before ours", func(m map[string]any) {
+			m["ifName"] = "lo"
+		}, "no process"},
 		{"of no container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
 		{"without arguments", func(m map[string]any) { delete(m, "cniArgs") }, "no process"},
 		{"of another JSON", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},
@@ -122,11 +129,13 @@ func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	// In the same tick of the file system's clock.
-	if err := errors.Join(os.WriteFile(file, text[:len(text)/2], 0o600), os.Chtimes(file, n.now, n.now)); err != nil {
+	if err := errors.Join(os.WriteFile(file, text[:len(text)/2], 0o600),
+		os.Chtimes(file, n.now, n.now)); err != nil {
 		t.Fatal(err)
 	}
 	wantMissing(t, f, p, file, "unexpected end")
-	if err := errors.Join(os.WriteFile(file, text, 0o600), os.Chtimes(file, n.now, n.now)); err != nil {
+	if err := errors.Join(os.WriteFile(file, text, 0o600),
+		os.Chtimes(file, n.now, n.now)); err != nil {
 		t.Fatal(err)
 	}
 	wantFound(t, f, p, ns, sandbox.Runtime)
@@ -235,7 +244,8 @@ func TestARememberedSandboxIsLookedAt(t *testing.T) {
 	n.unlink(t, path)
 	n.link(t, ns, "cni-1")
 	wantFound(t, f, p, ns, sandbox.Record)
-	if opened, err := s.Open(); err == nil || !strings.Contains(err.Error(), "no longer "+old.ID().String()) {
+	if opened, err := s.Open(); err == nil ||
+		!strings.Contains(err.Error(), "no longer "+old.ID().String()) {
 		t.Errorf("opened %v, %v", opened, err)
 	}
 	if err := record.In(n.run).Remove(k); err != nil {
@@ -270,8 +280,10 @@ func TestTheNodesNamespaceAndTheFindersAreNobodys(t *testing.T) {
 			n.record(t, recorded, "r-"+name, path)
 			n.result(t, cached, "c-"+name, path)
 			err := own.Do(func() error {
-				wantMissing(t, f, recorded, "record: ", "the namespace of the node or of this process")
-				wantMissing(t, f, cached, "runtime: ", "the namespace of the node or of this process")
+				wantMissing(t, f, recorded, "record: ",
+					"the namespace of the node or of this process")
+				wantMissing(t, f, cached, "runtime: ",
+					"the namespace of the node or of this process")
 				return nil
 			})
 			if err != nil {
@@ -324,21 +336,27 @@ func TestDirectoriesThatAreNotGiven(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.link(t, ns, "cni-1")
 	n.record(t, p, "c1", filepath.Join(n.netns, "cni-1"))
-	wantFound(t, sandbox.New(sandbox.Options{RunDir: n.run, HostNetnsDir: n.netns}), p, ns, sandbox.Record)
+	wantFound(t, sandbox.New(sandbox.Options{RunDir: n.run, HostNetnsDir: n.netns}), p, ns,
+		sandbox.Record)
 	other := newPod()
 	n.record(t, other, "c2", "/var/run/netns/sluice-no-such-name")
-	wantMissing(t, sandbox.New(sandbox.Options{RunDir: n.run}), other, "/var/run/netns/sluice-no-such-name: open: no such file")
-	wantMissing(t, sandbox.New(sandbox.Options{}), other, "neither a record nor the runtime's cache has it")
+	wantMissing(t, sandbox.New(sandbox.Options{RunDir: n.run}), other,
+		"/var/run/netns/sluice-no-such-name: open: no such file")
+	wantMissing(t, sandbox.New(sandbox.Options{}), other,
+		"neither a record nor the runtime's cache has it")
 }
 
 func TestADirectoryThatCannotBeRead(t *testing.T) {
 	n, p := newNode(t), newPod()
-	for _, name := range []string{filepath.Join(n.run, "attachments"), filepath.Join(n.cache, "results")} {
+	for _, name := range []string{
+		filepath.Join(n.run, "attachments"), filepath.Join(n.cache, "results"),
+	} {
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantMissing(t, n.finder(), p, "record: ", "runtime: ", "attachments: not a directory", "results: not a directory")
+	wantMissing(t, n.finder(), p, "record: ", "runtime: ", "attachments: not a directory",
+		"results: not a directory")
 }
 
 // Pods that nobody asks for any more leave nothing.
@@ -407,7 +425,8 @@ func TestWhenASandboxWasMade(t *testing.T) {
 	n.start(t, shown, cgroup(t, anyHierarchy(t), group(q)))
 	f := n.finder()
 	for _, s := range []sandbox.Sandbox{
-		wantFound(t, f, p, mounted, sandbox.Record), wantFound(t, f, q, shown, sandbox.Proc), wantFound(t, f, p, mounted, sandbox.Record),
+		wantFound(t, f, p, mounted, sandbox.Record), wantFound(t, f, q, shown, sandbox.Proc),
+		wantFound(t, f, p, mounted, sandbox.Record),
 	} {
 		if s.Created.Before(before) || s.Created.After(time.Now().Add(tick)) {
 			t.Errorf("%s: made at %s, want between %s and now", s.Source, s.Created, before)

@@ -50,7 +50,8 @@ func New(o Options) *Finder {
 		o.NetnsDir = o.HostNetnsDir
 	}
 	f := &Finder{
-		netns: netnsDir{path: o.NetnsDir, onNode: normal(o.HostNetnsDir)}, proc: procDir(o.ProcDir), found: map[string]known{},
+		netns: netnsDir{path: o.NetnsDir, onNode: normal(o.HostNetnsDir)}, proc: procDir(o.ProcDir),
+		found:   map[string]known{},
 		sweepAt: leastSweep, results: &results{dirs: o.ResultDirs},
 	}
 	f.records = &records{none: o.RunDir == "", store: record.In(o.RunDir)}
@@ -59,11 +60,14 @@ func New(o Options) *Finder {
 
 // Find returns the sandboxes of the pods by their UIDs, and the pods without a known sandbox. One
 // search serves all pods. It ends early when ctx is done.
-func (f *Finder) Find(ctx context.Context, pods []Pod) (found map[string]Sandbox, missing []Missing) {
+func (f *Finder) Find(
+	ctx context.Context, pods []Pod,
+) (found map[string]Sandbox, missing []Missing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := search{
-		Finder: f, ctx: ctx, found: make(map[string]Sandbox, len(pods)), wanted: map[string]*Missing{}, own: (*netns.NS)(nil).ID(),
+		Finder: f, ctx: ctx, found: make(map[string]Sandbox, len(pods)),
+		wanted: map[string]*Missing{}, own: (*netns.NS)(nil).ID(),
 	}
 	s.learn()
 	for _, p := range pods {
@@ -110,7 +114,8 @@ func (f *Finder) remembered(p Pod) (Sandbox, bool) {
 	if !ok {
 		return Sandbox{}, false
 	}
-	if k.recorded != f.records.claims.newest(p.UID).containerID || k.Pod != p || !k.there() || !f.proc.confirms(k.Sandbox) {
+	if k.recorded != f.records.claims.newest(p.UID).containerID || k.Pod != p || !k.there() ||
+		!f.proc.confirms(k.Sandbox) {
 		delete(f.found, p.UID)
 		return Sandbox{}, false
 	}

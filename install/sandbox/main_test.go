@@ -46,7 +46,8 @@ func newNode(t testing.TB) *node {
 // process puts a process into the node's /proc, by the number that it has there.
 func (n *node) process(t testing.TB, as, pid int) {
 	t.Helper()
-	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(n.proc, strconv.Itoa(as))); err != nil {
+	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),
+		filepath.Join(n.proc, strconv.Itoa(as))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,7 +56,10 @@ func (n *node) process(t testing.TB, as, pid int) {
 // node.
 func (n *node) finder() *sandbox.Finder {
 	return sandbox.New(sandbox.Options{
-		RunDir: n.run, ResultDirs: []string{filepath.Join(n.cache, "results"), filepath.Join(n.cache, "cache", "results")},
+		RunDir: n.run,
+		ResultDirs: []string{
+			filepath.Join(n.cache, "results"), filepath.Join(n.cache, "cache", "results"),
+		},
 		HostNetnsDir: "/var/run/netns", NetnsDir: n.netns, ProcDir: n.proc,
 	})
 }
@@ -65,14 +69,18 @@ var number atomic.Int64
 // newPod returns a pod with a UID of its own.
 func newPod() sandbox.Pod {
 	i := number.Add(1)
-	return sandbox.Pod{Namespace: "shop", Name: fmt.Sprintf("orders-%d", i), UID: fmt.Sprintf("7d1e6c2a-4b0f-4a57-9f63-%012x", i)}
+	return sandbox.Pod{
+		Namespace: "shop", Name: fmt.Sprintf("orders-%d", i),
+		UID: fmt.Sprintf("7d1e6c2a-4b0f-4a57-9f63-%012x", i),
+	}
 }
 
 // link puts a namespace into the directory, and returns its path on the node. No mount, which a
 // killed test would leave behind.
 func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 	t.Helper()
-	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), filepath.Join(n.netns, name)); err != nil {
+	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()),
+		filepath.Join(n.netns, name)); err != nil {
 		t.Fatal(err)
 	}
 	return "/var/run/netns/" + name
@@ -86,7 +94,8 @@ func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return err
 	}
-	return errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+	return errors.Join(unix.Unshare(unix.CLONE_NEWNS),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.FD()), path, "", unix.MS_BIND, ""))
 }
 
@@ -121,7 +130,9 @@ func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
 	n.now = n.now.Add(time.Second)
 	k := record.Key{ContainerID: id, IfName: "eth0"}
 	pod := record.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
-	if err := record.In(n.run).Put(record.Record{Key: k, Netns: path, Pod: pod, Outcome: "redirect", Time: n.now}); err != nil {
+	if err := record.In(n.run).Put(record.Record{
+		Key: k, Netns: path, Pod: pod, Outcome: "redirect", Time: n.now,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -131,11 +142,13 @@ func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
 func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
 	t.Helper()
 	n.now = n.now.Add(time.Second)
-	list, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion":"1.0.0","name":"e2e","plugins":[{"type":"first"}]}`))
+	list, err := libcni.NetworkConfFromBytes(
+		[]byte(`{"cniVersion":"1.0.0","name":"e2e","plugins":[{"type":"first"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = libcni.NewCNIConfigWithCacheDir([]string{"/"}, n.cache, plugins(path)).AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
+	_, err = libcni.NewCNIConfigWithCacheDir([]string{"/"}, n.cache,
+		plugins(path)).AddNetworkList(t.Context(), list, &libcni.RuntimeConf{
 		ContainerID: id, NetNS: path, IfName: "eth0",
 		Args: [][2]string{
 			{"IgnoreUnknown", "1"},
@@ -169,7 +182,9 @@ func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, wh
 }
 
 // wantFound looks for a pod, which has the namespace by the source.
-func wantFound(t testing.TB, f *sandbox.Finder, p sandbox.Pod, ns *netns.NS, source sandbox.Source) sandbox.Sandbox {
+func wantFound(
+	t testing.TB, f *sandbox.Finder, p sandbox.Pod, ns *netns.NS, source sandbox.Source,
+) sandbox.Sandbox {
 	t.Helper()
 	s, why := find(t, f, p)
 	if s.ID != ns.ID() || s.Source != source || s.Pod != p {

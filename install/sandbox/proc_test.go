@@ -26,22 +26,27 @@ func group(p sandbox.Pod) string { return "kubepods/burstable/pod" + p.UID + "/"
 func TestAPodIsFoundByItsProcesses(t *testing.T) {
 	for version, hierarchy := range hierarchies(t) {
 		for name, path := range map[string]string{
-			"cgroupfs":                            "kubepods/besteffort/pod%s/" + container,
-			"cgroupfs of a pod with guarantees":   "kubepods/pod%s/crio-" + container,
-			"systemd with containerd":             "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
-			"systemd with CRI-O":                  "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod%_.slice/crio-" + container + ".scope",
-			"systemd, of a pod with guarantees":   "kubepods.slice/kubepods-pod%_.slice/docker-" + container + ".scope",
-			"kind":                                "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
-			"processes below the container's own": "kubepods/burstable/pod%s/" + container + "/init.scope/app",
+			"cgroupfs":                          "kubepods/besteffort/pod%s/" + container,
+			"cgroupfs of a pod with guarantees": "kubepods/pod%s/crio-" + container,
+			"systemd with containerd":           "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
+			"systemd with CRI-O":                "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod%_.slice/crio-" + container + ".scope",
+			"systemd, of a pod with guarantees": "kubepods.slice/kubepods-pod%_.slice/docker-" +
+				container + ".scope",
+			"kind": "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable-pod%_.slice/cri-containerd-" + container + ".scope",
+			"processes below the container's own": "kubepods/burstable/pod%s/" + container +
+				"/init.scope/app",
 		} {
 			t.Run(version+", "+name, func(t *testing.T) {
 				n, p, ns := newNode(t), newPod(), netnstest.New(t)
-				path := strings.NewReplacer("%s", p.UID, "%_", strings.ReplaceAll(p.UID, "-", "_")).Replace(path)
+				path := strings.NewReplacer("%s", p.UID, "%_",
+					strings.ReplaceAll(p.UID, "-", "_")).Replace(path)
 				pid, stop := n.start(t, ns, cgroup(t, hierarchy, path))
 				f := n.finder()
 				wantMissing(t, f, newPod(), "proc: the pod has no process")
 				for range 2 {
-					if s := wantFound(t, f, p, ns, sandbox.Proc); s.Path != fmt.Sprintf("%s/%d/ns/net", n.proc, pid) || s.ContainerID != "" {
+					if s := wantFound(t, f, p, ns,
+						sandbox.Proc); s.Path != fmt.Sprintf("%s/%d/ns/net", n.proc, pid) ||
+						s.ContainerID != "" {
 						t.Errorf("found %+v", s)
 					}
 				}
@@ -87,7 +92,8 @@ func TestOfSeveralNamespacesTheOldestProcessCounts(t *testing.T) {
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
 	// Unless the runtime made the other one.
 	path := n.link(t, own, "cni-1")
-	if s := wantFound(t, n.finder(), p, own, sandbox.Proc); s.Path != filepath.Join(n.netns, "cni-1") {
+	if s := wantFound(t, n.finder(), p, own, sandbox.Proc); s.Path != filepath.Join(n.netns,
+		"cni-1") {
 		t.Errorf("found %+v", s)
 	}
 	n.link(t, ns, "cni-0")
@@ -104,7 +110,9 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 		{"that has stored it", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
 			n.record(t, other, "c1", n.link(t, ns, "cni-1"))
 		}},
-		{"that the runtime gave it to", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+		{"that the runtime gave it to", func(
+			n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS,
+		) {
 			n.result(t, other, "c1", n.link(t, ns, "cni-1"))
 		}},
 		{"that was found in it", func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
@@ -197,12 +205,14 @@ func TestFromACgroupNamespace(t *testing.T) {
 	own := cgroup(t, hierarchy, group(agent))
 	pid, _ := n.start(t, ns, cgroup(t, hierarchy, "kubepods/burstable/pod"+p.UID))
 	move := func(group string) error {
-		return os.WriteFile(filepath.Join(group, "tasks"), []byte(strconv.Itoa(unix.Gettid())), 0o644)
+		return os.WriteFile(filepath.Join(group, "tasks"), []byte(strconv.Itoa(unix.Gettid())),
+			0o644)
 	}
 	enter := func() error { return errors.Join(move(own), unix.Unshare(unix.CLONE_NEWCGROUP)) }
 	onThread(t, enter, func() {
 		defer func() {
-			if err := move(hierarchy); err != nil { // or the group could not be removed until the thread has ended
+			// or the group could not be removed until the thread has ended
+			if err := move(hierarchy); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -229,7 +239,8 @@ func TestARealProc(t *testing.T) {
 		return
 	}
 	for _, err := range []error{
-		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, ""),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, ""),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -19,7 +19,8 @@ func hierarchies(t testing.TB) map[string]string {
 	netnstest.RequireRoot(t)
 	mounts := map[string]string{}
 	for _, file := range []string{
-		"/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/unified/cgroup.controllers", "/sys/fs/cgroup/pids/tasks",
+		"/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/unified/cgroup.controllers",
+		"/sys/fs/cgroup/pids/tasks",
 	} {
 		version := "version 2"
 		if filepath.Base(file) == "tasks" {
@@ -77,7 +78,8 @@ func start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 		_ = cmd.Wait()
 	}
 	t.Cleanup(stop)
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+		[]byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return cmd.Process.Pid, stop

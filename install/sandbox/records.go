@@ -45,7 +45,11 @@ func (r *records) refresh() error {
 				trouble.note(err)
 				continue
 			}
-			c = claim{Pod{got.Pod.Namespace, got.Pod.Name, got.Pod.UID}, got.ContainerID, normal(got.Netns), got.Time}
+			c = claim{
+				Pod{got.Pod.Namespace, got.Pod.Name, got.Pod.UID},
+				got.ContainerID,
+				normal(got.Netns), got.Time,
+			}
 		}
 		known[k] = c
 		r.claims.add(c)

@@ -66,7 +66,8 @@ func (r *results) read(file string) (cached, error) {
 	if err != nil {
 		return cached{}, err
 	}
-	if known, ok := r.known[file]; ok && known.size == info.Size() && known.time.Equal(info.ModTime()) {
+	if known, ok := r.known[file]; ok && known.size == info.Size() &&
+		known.time.Equal(info.ModTime()) {
 		return known, nil
 	}
 	c := cached{size: info.Size(), time: info.ModTime()}

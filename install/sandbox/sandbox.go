@@ -59,7 +59,8 @@ func (s Sandbox) Open() (*netns.NS, error) {
 	}
 	if ns.ID() != s.ID {
 		_ = ns.Close()
-		return nil, fmt.Errorf("pod %s: %s is %s by now, no longer %s", s.Pod, s.Path, ns.ID(), s.ID)
+		return nil, fmt.Errorf("pod %s: %s is %s by now, no longer %s", s.Pod, s.Path, ns.ID(),
+			s.ID)
 	}
 	return ns, nil
 }

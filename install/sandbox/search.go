@@ -60,7 +60,8 @@ func (s *search) ask(source Source, c *claims) {
 				s.find(found)
 				break
 			}
-			m.Err = errors.Join(m.Err, errorIn(source, fmt.Errorf("sandbox %s: %w", a.containerID, err)))
+			m.Err = errors.Join(m.Err,
+				errorIn(source, fmt.Errorf("sandbox %s: %w", a.containerID, err)))
 		}
 	}
 }

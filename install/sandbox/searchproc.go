@@ -79,7 +79,9 @@ func (s *search) searchProc() {
 }
 
 // candidate returns the namespace of a process of a pod, if it may be the pod's.
-func (s *search) candidate(pid int, uid string, mounts func() map[netns.ID]string) (candidate, error) {
+func (s *search) candidate(
+	pid int, uid string, mounts func() map[netns.ID]string,
+) (candidate, error) {
 	c := candidate{path: s.proc.netns(pid), pid: pid}
 	var err error
 	if c.id, err = s.proc.namespace(pid); err != nil {

@@ -31,7 +31,8 @@ func TestOnlyRootIsListenedTo(t *testing.T) {
 		runtime.LockOSThread() // the thread ends with its goroutine
 		// The file system's uid stays, as that of a process that may pass by all modes.
 		const nobody = 65534
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody, ^uintptr(0)); errno != 0 {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
+			^uintptr(0)); errno != 0 {
 			t.Errorf("setresuid: %v", errno)
 		}
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
@@ -48,7 +49,8 @@ func TestOnlyRootIsListenedTo(t *testing.T) {
 		return
 	}
 	defer conn.Close()
-	_, _ = conn.Write(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
+	_, _ = conn.Write(agent.AppendFrame(nil,
+		[]byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
 	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
 		t.Errorf("answer %q", answer)
 	}
@@ -61,7 +63,9 @@ func TestNobodyElseFindsTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, path, serve.Options{Objects: echo})
-	for p, mode := range map[string]os.FileMode{path: os.ModeSocket | 0o600, filepath.Dir(path): os.ModeDir | 0o700} {
+	for p, mode := range map[string]os.FileMode{
+		path: os.ModeSocket | 0o600, filepath.Dir(path): os.ModeDir | 0o700,
+	} {
 		if info, err := os.Stat(p); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", p, info.Mode(), err)
 		}
@@ -85,7 +89,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for i := range 300 {
 		group.Go(func() {
 			c := client.New(client.Options{Socket: w.path, Timeout: 20 * time.Second})
-			if _, err := c.Pod(t.Context(), source.Ref{Namespace: "default", Name: fmt.Sprint("web-", i)}); err != nil {
+			if _, err := c.Pod(t.Context(), source.Ref{
+				Namespace: "default", Name: fmt.Sprint("web-", i),
+			}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -115,8 +121,10 @@ func TestSilentCallersArePutOut(t *testing.T) {
 
 // FuzzServer sends anything: the server stays, and answers the next question.
 func FuzzServer(f *testing.F) {
-	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
-	f.Add(agent.AppendFrame(nil, []byte(`{"version":1,"verb":"add","add":{"result":"success","decision":"skip","reason":"host-network","backend":"none"}}`)))
+	f.Add(agent.AppendFrame(nil,
+		[]byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
+	f.Add(agent.AppendFrame(nil,
+		[]byte(`{"version":1,"verb":"add","add":{"result":"success","decision":"skip","reason":"host-network","backend":"none"}}`)))
 	f.Add([]byte{0, 0, 0, 9, '{'})
 	w := start(f, socket(f), serve.Options{Objects: echo})
 	f.Fuzz(func(t *testing.T, request []byte) {

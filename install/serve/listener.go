@@ -51,7 +51,8 @@ func tryOpen(path string) (*listener, error) {
 	// Agents in containers have equal process ids.
 	draft := filepath.Join(dir, draftPrefix+rand.Text()[:8])
 	if longest := max(len(draft), len(path)); longest > longestPath {
-		return nil, fmt.Errorf("the path of a socket has at most %d bytes, and this would need %d", longestPath, longest)
+		return nil, fmt.Errorf("the path of a socket has at most %d bytes, and this would need %d",
+			longestPath, longest)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: draft, Net: "unix"})
 	if err != nil {

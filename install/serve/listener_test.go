@@ -23,8 +23,10 @@ func TestWhatIsInTheWayIsReplaced(t *testing.T) {
 	}
 	for name, prepare := range map[string]func(path string) error{
 		"the socket of a dead agent": dead,
-		"a file":                     func(path string) error { return os.WriteFile(path, nil, 0o644) },
-		"a link":                     func(path string) error { return os.Symlink("/etc/passwd", path) },
+		"a file": func(path string) error {
+			return os.WriteFile(path, nil, 0o644)
+		},
+		"a link": func(path string) error { return os.Symlink("/etc/passwd", path) },
 		"the unfinished socket of a dead agent": func(path string) error {
 			return dead(filepath.Join(filepath.Dir(path), ".new-X"))
 		},
@@ -70,7 +72,9 @@ func TestAPlaceWhereNoSocketCanBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &world{path: path, more: make(chan struct{})}
-	w.Server = serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) { w.tell("failed %v", err) }})
+	w.Server = serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
+		w.tell("failed %v", err)
+	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -110,9 +114,13 @@ func TestADirectoryOfSomebodyElse(t *testing.T) {
 	}
 	failed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) { failed <- err; cancel() }})
+	s := serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
+		failed <- err
+		cancel()
+	}})
 	s.Run(ctx)
-	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+" must be a directory of uid 0") {
+	if err := <-failed; !strings.Contains(err.Error(), filepath.Dir(path)+
+		" must be a directory of uid 0") {
 		t.Errorf("%v", err)
 	}
 }
@@ -125,7 +133,8 @@ func TestAPathThatIsTooLong(t *testing.T) {
 		Failed: func(err error) { failed <- err; cancel() },
 	})
 	s.Run(ctx)
-	if err := <-failed; !strings.Contains(err.Error(), "the path of a socket has at most 107 bytes") {
+	if err := <-failed; !strings.Contains(err.Error(),
+		"the path of a socket has at most 107 bytes") {
 		t.Errorf("%v", err)
 	}
 }

@@ -29,10 +29,13 @@ func locate(t *testing.T, o serve.Options) (*agent.Location, *world, error) {
 func TestPodsAreLocated(t *testing.T) {
 	redirect := rules.DefaultRedirect()
 	want := agent.Location{
-		Namespace: "default", Name: "web", UID: "7", NetNS: "/run/netns/x", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		Namespace: "default", Name: "web", UID: "7", NetNS: "/run/netns/x", Decision: "redirect",
+		Reason: "mesh-pod", Backend: "nft",
 		Redirect: &redirect,
 	}
-	found, w, err := locate(t, serve.Options{Locate: func(_ context.Context, namespace, name string) (agent.Location, error) {
+	found, w, err := locate(t, serve.Options{Locate: func(
+		_ context.Context, namespace, name string,
+	) (agent.Location, error) {
 		l := want
 		l.Namespace, l.Name = namespace, name
 		return l, nil
@@ -40,11 +43,14 @@ func TestPodsAreLocated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.Redirect.LoopbackCIDR != redirect.LoopbackCIDR || found.Redirect.ProxyPort != redirect.ProxyPort {
+	if found.Redirect.LoopbackCIDR != redirect.LoopbackCIDR ||
+		found.Redirect.ProxyPort != redirect.ProxyPort {
 		t.Errorf("redirection %+v", found.Redirect)
 	}
 	found.Redirect = want.Redirect
-	if d := cmp.Diff(want, *found, cmp.Comparer(func(a, b *rules.Redirect) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, *found, cmp.Comparer(func(a, b *rules.Redirect) bool {
+		return a == b
+	})); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	w.wait(t, "answered success true")
@@ -52,7 +58,9 @@ func TestPodsAreLocated(t *testing.T) {
 
 func TestPodsThatAreNotLocated(t *testing.T) {
 	failing := func(err error) func(context.Context, string, string) (agent.Location, error) {
-		return func(context.Context, string, string) (agent.Location, error) { return agent.Location{}, err }
+		return func(context.Context, string, string) (agent.Location, error) {
+			return agent.Location{}, err
+		}
 	}
 	for _, row := range []struct {
 		name     string
@@ -60,7 +68,10 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 		text     string
 		notFound bool
 	}{
-		{"there is none", failing(source.WithKind(source.NotFound, errors.New("no such pod"))), "no such pod", true},
+		{
+			"there is none", failing(source.WithKind(source.NotFound, errors.New("no such pod"))),
+			"no such pod", true,
+		},
 		{"it cannot be told", failing(errors.New("hm")), "hm", false},
 		{"a location that makes no sense", failing(nil), "the pod has no name", false},
 		{"nobody knows", nil, "this agent locates no pods", false},
@@ -72,7 +83,8 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			_, _, err := locate(t, serve.Options{Locate: row.locate})
-			if err == nil || !strings.Contains(err.Error(), row.text) || agent.IsNotFound(err) != row.notFound {
+			if err == nil || !strings.Contains(err.Error(), row.text) ||
+				agent.IsNotFound(err) != row.notFound {
 				t.Errorf("%v", err)
 			}
 		})

@@ -40,12 +40,15 @@ func (o objects) Ready(context.Context) error { return o.ready }
 
 // echo answers with a pod that has the name that was asked for.
 var echo = objects{pod: func(_ context.Context, r source.Ref) ([]byte, bool, error) {
-	return fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":%q,"uid":%q}}`, r.Namespace, r.Name, r.UID), false, nil
+	return fmt.Appendf(nil, `{"metadata":{"namespace":%q,"name":%q,"uid":%q}}`, r.Namespace, r.Name,
+		r.UID), false, nil
 }}
 
 // failing answers every question about a pod by an error.
 func failing(err error) objects {
-	return objects{ready: err, pod: func(context.Context, source.Ref) ([]byte, bool, error) { return nil, false, err }}
+	return objects{ready: err, pod: func(context.Context, source.Ref) ([]byte, bool, error) {
+		return nil, false, err
+	}}
 }
 
 // world is a running server and what it has told.
@@ -69,7 +72,8 @@ func start(t testing.TB, path string, o serve.Options) *world {
 	o.Socket = path
 	o.Log = func(line []byte) { w.tell("log %s", line) }
 	o.Added = func(a agent.Add) {
-		w.tell("add %s %s %s %s %v %d", a.Name, a.Result, a.Decision, a.Backend, a.Duration, a.Bytes)
+		w.tell("add %s %s %s %s %v %d", a.Name, a.Result, a.Decision, a.Backend, a.Duration,
+			a.Bytes)
 	}
 	o.Answered = func(r serve.Result, took time.Duration) { w.tell("answered %s %v", r, took >= 0) }
 	o.Failed = func(err error) { w.tell("failed %v", err) }

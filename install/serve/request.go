@@ -63,7 +63,8 @@ func (s *Server) serve(conn *net.UnixConn) error {
 // handleNotification handles requests without an answer: log lines and results of ADD.
 func (s *Server) handleNotification(r *agent.Request) error {
 	if r.Verb == agent.TellLog {
-		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") || strings.ContainsAny(r.Line, "\r\n") {
+		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
+			strings.ContainsAny(r.Line, "\r\n") {
 			return errors.New("log: the line is not a JSON object on a single line")
 		}
 		s.options.Log([]byte(r.Line))
@@ -92,7 +93,9 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 	var err error
 	switch r.Verb {
 	case agent.AskPod:
-		body, fetched, err = s.options.Objects.Pod(ctx, source.Ref{Namespace: r.Namespace, Name: r.Name, UID: r.UID})
+		body, fetched, err = s.options.Objects.Pod(ctx, source.Ref{
+			Namespace: r.Namespace, Name: r.Name, UID: r.UID,
+		})
 	case agent.AskNamespace:
 		body, fetched, err = s.options.Objects.Namespace(ctx, r.Namespace)
 	case agent.AskPolicy:

@@ -81,7 +81,8 @@ func New(o Options) *Server {
 	}
 	if o.Locate == nil {
 		o.Locate = func(context.Context, string, string) (agent.Location, error) {
-			return agent.Location{}, source.WithKind(source.Unavailable, errors.New("this agent locates no pods"))
+			return agent.Location{}, source.WithKind(source.Unavailable,
+				errors.New("this agent locates no pods"))
 		}
 	}
 	if o.Status == nil {

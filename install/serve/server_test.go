@@ -35,14 +35,18 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	if err := c.Ready(t.Context()); err != nil {
 		t.Error(err)
 	}
-	want := []string{"answered success true", "answered fetched true", "answered success true", "answered success true"}
+	want := []string{
+		"answered success true", "answered fetched true", "answered success true",
+		"answered success true",
+	}
 	if d := cmp.Diff(want, w.all()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
 
 func TestWithoutAPolicyThereIsNone(t *testing.T) {
-	if p, err := start(t, socket(t), serve.Options{Objects: echo}).client().Policy(t.Context()); err != nil || p != nil {
+	if p, err := start(t, socket(t),
+		serve.Options{Objects: echo}).client().Policy(t.Context()); err != nil || p != nil {
 		t.Errorf("%s, %v", p, err)
 	}
 }
@@ -50,14 +54,19 @@ func TestWithoutAPolicyThereIsNone(t *testing.T) {
 // Each kind of error reaches the plugin, and is counted.
 func TestErrorsAreAnswered(t *testing.T) {
 	for kind, result := range map[source.Kind]serve.Result{
-		source.NotFound: serve.NotFound, source.Replaced: serve.NotFound, source.Unauthorized: serve.Refused,
-		source.Forbidden: serve.Refused, source.Misconfigured: serve.Failed, source.Unavailable: serve.Failed,
+		source.NotFound: serve.NotFound, source.Replaced: serve.NotFound,
+		source.Unauthorized: serve.Refused,
+		source.Forbidden:    serve.Refused, source.Misconfigured: serve.Failed,
+		source.Unavailable: serve.Failed,
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			long := strings.Repeat("\x01long", 1000)
-			w := start(t, socket(t), serve.Options{Objects: failing(source.WithKind(kind, errors.New("because "+long)))})
+			w := start(t, socket(t),
+				serve.Options{Objects: failing(source.WithKind(kind, errors.New("because "+long)))})
 			_, err := w.client().Pod(t.Context(), web)
-			if source.KindOf(err) != kind || !strings.HasPrefix(err.Error(), "pod default/web: node agent: because ") || len(err.Error()) > 1000 {
+			if source.KindOf(err) != kind ||
+				!strings.HasPrefix(err.Error(), "pod default/web: node agent: because ") ||
+				len(err.Error()) > 1000 {
 				t.Errorf("%q: %v", source.KindOf(err), err)
 			}
 			if err := w.client().Ready(t.Context()); source.KindOf(err) != kind {
@@ -73,9 +82,12 @@ func TestErrorsAreAnswered(t *testing.T) {
 
 func TestAnAnswerThatIsTooLong(t *testing.T) {
 	huge := make([]byte, agent.MaxBody+1)
-	o := objects{pod: func(context.Context, source.Ref) ([]byte, bool, error) { return huge, false, nil }}
+	o := objects{pod: func(context.Context, source.Ref) ([]byte, bool, error) {
+		return huge, false, nil
+	}}
 	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
-	if !source.IsUnavailable(err) || !strings.Contains(err.Error(), "the answer has more than 8 MiB") {
+	if !source.IsUnavailable(err) ||
+		!strings.Contains(err.Error(), "the answer has more than 8 MiB") {
 		t.Errorf("%v", err)
 	}
 }
@@ -87,7 +99,8 @@ func TestAnAnswerThatTakesTooLong(t *testing.T) {
 		return nil, false, errors.New("the API server does not answer")
 	}}
 	_, err := start(t, socket(t), serve.Options{Objects: o}).client().Pod(t.Context(), web)
-	if !source.IsUnavailable(err) || !strings.Contains(err.Error(), "the API server does not answer") {
+	if !source.IsUnavailable(err) ||
+		!strings.Contains(err.Error(), "the API server does not answer") {
 		t.Errorf("%v", err)
 	}
 }
@@ -98,7 +111,10 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wait(t, `log {"msg":"ADD"}`)
-	a := agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 7, Name: "web"}
+	a := agent.Add{
+		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		Duration: time.Millisecond, Bytes: 7, Name: "web",
+	}
 	if err := w.client().Report(a); err != nil {
 		t.Fatal(err)
 	}
@@ -109,14 +125,35 @@ func TestLogLinesAndAddsArePassedOn(t *testing.T) {
 func TestRequestsThatAreNotUnderstood(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
 		{"no JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
-		{"a later version", `{"version":2,"verb":"pod"}`, "protocol version 2 is not spoken here, but 1 to 1", "protocol version 2"},
+		{
+			"a later version", `{"version":2,"verb":"pod"}`,
+			"protocol version 2 is not spoken here, but 1 to 1", "protocol version 2",
+		},
 		{"no version", `{"verb":"pod"}`, "protocol version 0", "protocol version 0"},
-		{"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is not known here`, `verb \"delete\" is not known`},
-		{"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`, "log: the line is not a JSON object on a single line", ""},
-		{"a line of the log that is no object", `{"version":1,"verb":"log","line":"7"}`, "log: the line is not a JSON object on a single line", ""},
-		{"two lines of the log", `{"version":1,"verb":"log","line":"{\n}"}`, "log: the line is not a JSON object on a single line", ""},
-		{"an ADD without anything", `{"version":1,"verb":"add"}`, "add: the request has no result", ""},
-		{"an ADD with a word of its own", `{"version":1,"verb":"add","add":{"result":"x"}}`, `add: result: "x" is none of`, ""},
+		{
+			"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is not known here`,
+			`verb \"delete\" is not known`,
+		},
+		{
+			"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`,
+			"log: the line is not a JSON object on a single line", "",
+		},
+		{
+			"a line of the log that is no object", `{"version":1,"verb":"log","line":"7"}`,
+			"log: the line is not a JSON object on a single line", "",
+		},
+		{
+			"two lines of the log", `{"version":1,"verb":"log","line":"{\n}"}`,
+			"log: the line is not a JSON object on a single line", "",
+		},
+		{
+			"an ADD without anything", `{"version":1,"verb":"add"}`,
+			"add: the request has no result", "",
+		},
+		{
+			"an ADD with a word of its own", `{"version":1,"verb":"add","add":{"result":"x"}}`,
+			`add: result: "x" is none of`, "",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := start(t, socket(t), serve.Options{Objects: echo})
@@ -151,7 +188,8 @@ func exchange(t testing.TB, path string, request []byte) string {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(c)
-	if err != nil && !errors.Is(err, syscall.ECONNRESET) { // what was not read of a request resets the connection
+	// what was not read of a request resets the connection
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatal(err)
 	}
 	return string(answer)

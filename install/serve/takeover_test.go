@@ -138,7 +138,9 @@ func TestThoseWhoWaitAreAnsweredAtTheEnd(t *testing.T) {
 	var group sync.WaitGroup
 	ask := func() {
 		group.Go(func() {
-			if _, err := client.New(client.Options{Socket: w.path, Timeout: 10 * time.Second}).Pod(context.Background(), web); err != nil {
+			if _, err := client.New(client.Options{
+				Socket: w.path, Timeout: 10 * time.Second,
+			}).Pod(context.Background(), web); err != nil {
 				t.Error(err)
 			}
 		})
@@ -152,7 +154,8 @@ func TestThoseWhoWaitAreAnsweredAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.Close()
-	question := agent.AppendFrame(nil, []byte(`{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"1"}`))
+	question := agent.AppendFrame(nil,
+		[]byte(`{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"1"}`))
 	if _, err := late.Write(question); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +165,8 @@ func TestThoseWhoWaitAreAnsweredAtTheEnd(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	close(release)
-	if answer, err := agent.ReadFrame(late, agent.MaxAnswer); err != nil || string(answer) != `{"version":1}` {
+	if answer, err := agent.ReadFrame(late, agent.MaxAnswer); err != nil ||
+		string(answer) != `{"version":1}` {
 		t.Errorf("%s, %v", answer, err)
 	}
 	group.Wait()
@@ -181,7 +185,9 @@ func TestAKilledAgent(t *testing.T) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := func() *client.Client { return client.New(client.Options{Socket: path, Timeout: 10 * time.Second}) }
+	c := func() *client.Client {
+		return client.New(client.Options{Socket: path, Timeout: 10 * time.Second})
+	}
 	for c().Ready(t.Context()) != nil {
 		time.Sleep(time.Millisecond)
 	}
@@ -190,7 +196,8 @@ func TestAKilledAgent(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Error(err)
 	}
-	if err := c().Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "it is not running") {
+	if err := c().Ready(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "it is not running") {
 		t.Errorf("%v", err)
 	}
 	start(t, path, serve.Options{Objects: echo})

@@ -26,7 +26,9 @@ func node(t testing.TB, put ...string) (api source.Source, w *world) {
 	server.Put(put...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
 	t.Cleanup(api.Close)
-	client, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile()})
+	client, err := apiclient.New(apiclient.Options{
+		Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,9 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			api, w := node(t, string(text))
-			ref := source.Ref{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID}
+			ref := source.Ref{
+				Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID,
+			}
 			c := client.New(client.Options{Socket: w.path, Timeout: 10 * time.Second})
 			fromAgent, err := c.Pod(t.Context(), ref)
 			if err != nil {
@@ -110,7 +114,9 @@ func BenchmarkPod(b *testing.B) {
 func BenchmarkTell(b *testing.B) {
 	c := start(b, socket(b), serve.Options{Objects: echo}).client()
 	for b.Loop() {
-		if err := c.Report(agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft"}); err != nil {
+		if err := c.Report(agent.Add{
+			Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		}); err != nil {
 			b.Fatal(err)
 		}
 	}

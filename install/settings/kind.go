@@ -33,7 +33,9 @@ var (
 	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, upTo(24 * time.Hour)}
 	PluginTime = Kind{"a duration from 100ms to 2m, such as 90s", nil, upTo(2 * time.Minute)}
 	Path       = Kind{"an absolute path", nil, filepath.IsAbs}
-	FileName   = Kind{"a file name without a directory that ends in .conf or .conflist", nil, isFileName}
+	FileName   = Kind{
+		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
+	}
 	ListName   = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
 	Mode       = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
 	Names      = Kind{"a comma-separated list of names of at most 63 characters", nil, isNames}
@@ -45,7 +47,8 @@ var (
 
 var (
 	namePattern = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?$`)
-	keyPattern  = regexp.MustCompile(`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+	keyPattern  = regexp.MustCompile(
+		`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 )
 
 func oneOf(words ...string) Kind {
@@ -103,7 +106,8 @@ func upTo(limit time.Duration) func(string) bool {
 // isFileName reports whether the value is a name in the directory that runtimes read.
 func isFileName(v string) bool {
 	extension := filepath.Ext(v)
-	return filepath.Base(v) == v && (extension == ".conf" || extension == ".conflist") && v != extension
+	return filepath.Base(v) == v && (extension == ".conf" ||
+		extension == ".conflist") && v != extension
 }
 
 func isListName(v string) bool { return isFileName(v) && filepath.Ext(v) == ".conflist" }

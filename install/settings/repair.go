@@ -2,32 +2,39 @@ package settings
 
 var repairSettings = []Setting{
 	{
-		Env: "REPAIR_ENABLED", Helm: "repair.enabled", Kind: Bool, Default: "true", Example: "false",
-		Help: "detect pods that started without the plugin",
+		Env: "REPAIR_ENABLED", Helm: "repair.enabled", Kind: Bool, Default: "true",
+		Example: "false",
+		Help:    "detect pods that started without the plugin",
 	},
 	{
-		Env: "REPAIR_REPAIR_PODS", Helm: "repair.repairPods", Kind: Bool, Default: "true", Example: "false",
-		Help: "redirect such a pod in place; takes precedence over deleting and labeling",
+		Env: "REPAIR_REPAIR_PODS", Helm: "repair.repairPods", Kind: Bool, Default: "true",
+		Example: "false",
+		Help:    "redirect such a pod in place; takes precedence over deleting and labeling",
 	},
 	{
-		Env: "REPAIR_DELETE_PODS", Helm: "repair.deletePods", Kind: Bool, Default: "false", Example: "true",
-		Help: "delete such a pod if its validation fails and repair in place is disabled or fails; takes precedence over labeling",
+		Env: "REPAIR_DELETE_PODS", Helm: "repair.deletePods", Kind: Bool, Default: "false",
+		Example: "true",
+		Help:    "delete such a pod if its validation fails and repair in place is disabled or fails; takes precedence over labeling",
 	},
 	{
-		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false", Example: "true",
-		Help: "label such a pod if its validation fails and repair in place is disabled or fails",
+		Env: "REPAIR_LABEL_PODS", Helm: "repair.labelPods", Kind: Bool, Default: "false",
+		Example: "true",
+		Help:    "label such a pod if its validation fails and repair in place is disabled or fails",
 	},
 	{
 		Env: "REPAIR_BROKEN_POD_LABEL_KEY", Helm: "repair.brokenPodLabelKey", Kind: Text,
 		Default: "cni.istio.io/uninitialized", Example: "mesh/broken", Help: "key of the label",
 	},
 	{
-		Env: "REPAIR_BROKEN_POD_LABEL_VALUE", Helm: "repair.brokenPodLabelValue", Kind: Text, Default: "true", Example: "yes",
+		Env: "REPAIR_BROKEN_POD_LABEL_VALUE", Helm: "repair.brokenPodLabelValue", Kind: Text,
+		Default: "true", Example: "yes",
 		Help: "value of the label",
 	},
 	{
-		Env: "REPAIR_INIT_CONTAINER_NAME", Helm: "repair.initContainerName", Kind: Text, Default: "istio-validation",
-		Example: "mesh-validation", Help: "init container whose failure indicates missing redirection",
+		Env: "REPAIR_INIT_CONTAINER_NAME", Helm: "repair.initContainerName", Kind: Text,
+		Default: "istio-validation",
+		Example: "mesh-validation",
+		Help:    "init container whose failure indicates missing redirection",
 	},
 	{
 		Env: "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE", Kind: Text, Example: "validation failed",
@@ -38,11 +45,13 @@ var repairSettings = []Setting{
 		Help: "required exit code of that container; if 0, any",
 	},
 	{
-		Env: "REPAIR_SIDECAR_ANNOTATION", Kind: Text, Default: "sidecar.istio.io/status", Example: "mesh/status",
-		Help: "annotation of injected pods",
+		Env: "REPAIR_SIDECAR_ANNOTATION", Kind: Text, Default: "sidecar.istio.io/status",
+		Example: "mesh/status",
+		Help:    "annotation of injected pods",
 	},
 	{
-		Env: "REPAIR_LABEL_SELECTORS", Kind: Text, Example: "tier=web", Help: "label selector of the pods to repair; if empty, all",
+		Env: "REPAIR_LABEL_SELECTORS", Kind: Text, Example: "tier=web",
+		Help: "label selector of the pods to repair; if empty, all",
 	},
 	{
 		Env: "REPAIR_FIELD_SELECTORS", Kind: Text, Example: "metadata.namespace=web",
@@ -53,19 +62,23 @@ var repairSettings = []Setting{
 		Help: "compare the rules of running pods with the desired rules",
 	},
 	{
-		Env: "SLUICE_AUDIT_REPAIR", Helm: "audit.repair", Kind: Bool, Default: "true", Example: "false",
-		Help: "repair differences in place; false only reports them",
+		Env: "SLUICE_AUDIT_REPAIR", Helm: "audit.repair", Kind: Bool, Default: "true",
+		Example: "false",
+		Help:    "repair differences in place; false only reports them",
 	},
 	{
-		Env: "SLUICE_AUDIT_END_CONNECTIONS", Helm: "audit.endConnections", Kind: Bool, Default: "true", Example: "false",
+		Env: "SLUICE_AUDIT_END_CONNECTIONS", Helm: "audit.endConnections", Kind: Bool,
+		Default: "true", Example: "false",
 		Help: "end connections that bypass the proxy because they were opened before a repair; false only counts them",
 	},
 	{
-		Env: "SLUICE_AUDIT_INTERVAL", Helm: "audit.interval", Kind: Duration, Default: "1m", Example: "5m",
-		Help: "interval of audits of all pods, in addition to audits after events",
+		Env: "SLUICE_AUDIT_INTERVAL", Helm: "audit.interval", Kind: Duration, Default: "1m",
+		Example: "5m",
+		Help:    "interval of audits of all pods, in addition to audits after events",
 	},
 	{
-		Env: "SLUICE_SEARCH_PROC", Helm: "searchProc", Kind: Bool, Default: "true", Example: "false",
-		Help: "search /proc for network namespaces of pods that are not in the records of ADD or in the runtime's directory",
+		Env: "SLUICE_SEARCH_PROC", Helm: "searchProc", Kind: Bool, Default: "true",
+		Example: "false",
+		Help:    "search /proc for network namespaces of pods that are not in the records of ADD or in the runtime's directory",
 	},
 }

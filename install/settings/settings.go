@@ -51,7 +51,8 @@ const (
 
 // All returns the settings in the order in which they are documented.
 func All() []Setting {
-	return slices.Concat(installSettings, pluginSettings, repairSettings, operateSettings, placeSettings)
+	return slices.Concat(installSettings, pluginSettings, repairSettings, operateSettings,
+		placeSettings)
 }
 
 // Find returns the setting of an environment variable.

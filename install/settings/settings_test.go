@@ -60,16 +60,21 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 		"REPAIR_INIT_CONTAINER_NAME": "validation_container",
 	} {
 		if s, _ := settings.Find(env); s.Default != fields[field] {
-			t.Errorf("%s has the default %q, the plugin's %s %q", env, s.Default, field, fields[field])
+			t.Errorf("%s has the default %q, the plugin's %s %q", env, s.Default, field,
+				fields[field])
 		}
 	}
-	for _, level := range strings.FieldsFunc(options.LevelWant, func(r rune) bool { return r < 'a' || r > 'z' }) {
+	for _, level := range strings.FieldsFunc(options.LevelWant, func(r rune) bool {
+		return r < 'a' || r > 'z'
+	}) {
 		if level != "or" && !settings.Level.Allows(level) {
 			t.Errorf("the plugin has the log level %s, the table has not", level)
 		}
 	}
 	backend, _ := settings.Find("SLUICE_BACKEND")
-	for _, name := range []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy} {
+	for _, name := range []compat.BackendName{
+		compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy,
+	} {
 		if !backend.Kind.Allows(string(name)) {
 			t.Errorf("there is the backend %s, the table has not", name)
 		}
@@ -83,17 +88,23 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 
 // What the plugin would refuse, the agent refuses at its start, by the name of the variable.
 func TestTimesOfThePlugin(t *testing.T) {
-	for env, name := range map[string]string{"SLUICE_API_BUDGET": "api_budget", "SLUICE_API_TRY_TIMEOUT": "api_try_timeout"} {
+	for env, name := range map[string]string{
+		"SLUICE_API_BUDGET": "api_budget", "SLUICE_API_TRY_TIMEOUT": "api_try_timeout",
+	} {
 		s, _ := settings.Find(env)
 		fields := config.Fields()
-		field := fields[slices.IndexFunc(fields, func(f config.Field) bool { return f.Name == name })]
+		field := fields[slices.IndexFunc(fields, func(f config.Field) bool {
+			return f.Name == name
+		})]
 		if !strings.HasPrefix(s.Kind.Want, field.Want) {
 			t.Errorf("%s wants %s, the plugin's %s %s", env, s.Kind.Want, name, field.Want)
 		}
 		for _, value := range []string{
-			"10s", "1m30s", "100ms", "99ms", "99.999999ms", "2m", "2m0.000000001s", "5m", "24h", "-10s", "10", "10 s", "soon",
+			"10s", "1m30s", "100ms", "99ms", "99.999999ms", "2m", "2m0.000000001s", "5m", "24h",
+			"-10s", "10", "10 s", "soon",
 		} {
-			_, err := config.Parse(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"n",%q:%q}`, name, value))
+			_, err := config.Parse(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"n",%q:%q}`, name,
+				value))
 			if taken := err == nil; s.Kind.Allows(value) != taken {
 				t.Errorf("%s=%s is allowed: %t, by the plugin: %t", env, value, !taken, taken)
 			}
@@ -115,18 +126,24 @@ func lookup(more map[string]string) func(string) (string, bool) {
 
 func TestReadFillsDefaultsIn(t *testing.T) {
 	v, err := settings.Read(lookup(map[string]string{
-		"SLUICE_API_BUDGET": " 20s ", "CHAINED_CNI_PLUGIN": "false", "KUBECONFIG_MODE": "0640", "EXCLUDE_NAMESPACES": "a,b",
+		"SLUICE_API_BUDGET": " 20s ", "CHAINED_CNI_PLUGIN": "false", "KUBECONFIG_MODE": "0640",
+		"EXCLUDE_NAMESPACES":    "a,b",
 		"SLUICE_AUDIT_INTERVAL": "",
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := []any{
-		v.Duration("SLUICE_API_BUDGET"), v.Duration("SLUICE_AUDIT_INTERVAL"), v.Bool("CHAINED_CNI_PLUGIN"), v.Mode("KUBECONFIG_MODE"),
-		v.Names("EXCLUDE_NAMESPACES"), v.Names("SLUICE_DEVIATIONS_OFF"), v.Int("MONITORING_PORT"), v.Text("POD_NAMESPACE"),
+		v.Duration("SLUICE_API_BUDGET"), v.Duration("SLUICE_AUDIT_INTERVAL"),
+		v.Bool("CHAINED_CNI_PLUGIN"), v.Mode("KUBECONFIG_MODE"),
+		v.Names("EXCLUDE_NAMESPACES"), v.Names("SLUICE_DEVIATIONS_OFF"), v.Int("MONITORING_PORT"),
+		v.Text("POD_NAMESPACE"),
 	}
 	want := []any{
-		20 * time.Second, time.Minute, false, uint32(0o640), []string{"a", "b"}, []string(nil), 15014, "istio-system",
+		20 * time.Second, time.Minute, false, uint32(0o640),
+		[]string{"a", "b"},
+		[]string(nil),
+		15014, "istio-system",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -135,7 +152,8 @@ func TestReadFillsDefaultsIn(t *testing.T) {
 
 func TestReadNamesEveryFault(t *testing.T) {
 	_, err := settings.Read(lookup(map[string]string{
-		"NODE_NAME": "", "MONITORING_PORT": "65536", "CNI_CONF_NAME": "../x.conf", "AMBIENT_ENABLED": "true", "NATIVE_NFTABLES": "",
+		"NODE_NAME": "", "MONITORING_PORT": "65536", "CNI_CONF_NAME": "../x.conf",
+		"AMBIENT_ENABLED": "true", "NATIVE_NFTABLES": "",
 	}))
 	if err == nil {
 		t.Fatal("nothing is refused")
@@ -156,16 +174,22 @@ func TestParametersOfTheCatalogue(t *testing.T) {
 	for _, c := range []struct{ env, value, want string }{
 		{"SLUICE_BACKEND", "iptables", `"iptables": must be auto, nft or legacy`},
 		{"SLUICE_STRICT_ISTIO", "yes", `"yes": must be true or false`},
-		{"SLUICE_DEVIATIONS_OFF", "nat-first,nat-last", `"nat-first,nat-last": must be a list of ids out of tproxy-tunnel-port,`},
+		{
+			"SLUICE_DEVIATIONS_OFF", "nat-first,nat-last",
+			`"nat-first,nat-last": must be a list of ids out of tproxy-tunnel-port,`,
+		},
 		{"SLUICE_DEVIATIONS_OFF", "nat-first,", `"nat-first,": must be a list of ids`},
 	} {
 		_, err := settings.Read(lookup(map[string]string{c.env: c.value}))
-		if err == nil || !strings.HasPrefix(err.Error(), "environment variable "+c.env+": "+c.want) {
+		if err == nil || !strings.HasPrefix(err.Error(), "environment variable "+c.env+": "+
+			c.want) {
 			t.Errorf("%s=%s: %v", c.env, c.value, err)
 		}
 	}
-	v, err := settings.Read(lookup(map[string]string{"SLUICE_DEVIATIONS_OFF": "nat-first,mapped-cidr"}))
-	if want := []string{"nat-first", "mapped-cidr"}; err != nil || !cmp.Equal(v.Names("SLUICE_DEVIATIONS_OFF"), want) {
+	v, err := settings.Read(
+		lookup(map[string]string{"SLUICE_DEVIATIONS_OFF": "nat-first,mapped-cidr"}))
+	if want := []string{"nat-first", "mapped-cidr"}; err != nil ||
+		!cmp.Equal(v.Names("SLUICE_DEVIATIONS_OFF"), want) {
 		t.Errorf("%v, %v", v.Names("SLUICE_DEVIATIONS_OFF"), err)
 	}
 }
@@ -186,14 +210,20 @@ func TestKinds(t *testing.T) {
 		{"an extension alone", settings.FileName, ".conf", false},
 		{"a plain configuration", settings.FileName, "istio-cni.conf", true},
 		{"a list of plugins", settings.ListName, "02-istio-cni.conflist", true},
-		{"a plain configuration where a list is wanted", settings.ListName, "02-istio-cni.conf", false},
+		{
+			"a plain configuration where a list is wanted", settings.ListName, "02-istio-cni.conf",
+			false,
+		},
 		{"a list in a directory", settings.ListName, "net.d/02-istio-cni.conflist", false},
 		{"a mode that opens the token to all", settings.Mode, "0644", false},
 		{"a mode that its owner cannot read", settings.Mode, "0040", false},
 		{"a mode that is not octal", settings.Mode, "0680", false},
 		{"an empty name", settings.Names, "a,,b", false},
 		{"a name in capitals", settings.Names, "Default", false},
-		{"a name as long as the plugin takes it", settings.Names, "kube-system," + strings.Repeat("a", 63), true},
+		{
+			"a name as long as the plugin takes it", settings.Names,
+			"kube-system," + strings.Repeat("a", 63), true,
+		},
 		{"a longer name", settings.Names, strings.Repeat("a", 64), false},
 		{"an object is no list", settings.JSONList, "{}", false},
 		{"a key with a prefix", settings.TaintKey, "cni.istio.io/not-ready", true},

@@ -18,27 +18,31 @@ func ofCatalogue(config, example, more string) Setting {
 
 var installSettings = []Setting{
 	{
-		Env: "CNI_CONF_NAME", Helm: "cniConfFileName", Kind: FileName, Example: "10-calico.conflist",
-		Help: "configuration file to which the plugin is added, or with CHAINED_CNI_PLUGIN=false the file to create; if empty, the first valid file",
+		Env: "CNI_CONF_NAME", Helm: "cniConfFileName", Kind: FileName,
+		Example: "10-calico.conflist",
+		Help:    "configuration file to which the plugin is added, or with CHAINED_CNI_PLUGIN=false the file to create; if empty, the first valid file",
 	},
 	{
 		Env: "CHAINED_CNI_PLUGIN", Helm: "chained", Kind: Bool, Default: "true", Example: "false",
 		Help: "add the plugin to the node's plugin chain; false creates a separate configuration for Multus",
 	},
 	{
-		Env: "ISTIO_OWNED_CNI_CONFIG", Helm: "istioOwnedCNIConfig", Kind: Bool, Default: "false", Example: "true",
-		Help: "do not change the primary configuration; maintain a copy with the plugin that sorts before it",
+		Env: "ISTIO_OWNED_CNI_CONFIG", Helm: "istioOwnedCNIConfig", Kind: Bool, Default: "false",
+		Example: "true",
+		Help:    "do not change the primary configuration; maintain a copy with the plugin that sorts before it",
 	},
 	{
 		Env: "ISTIO_OWNED_CNI_CONFIG_FILENAME", Helm: "istioOwnedCNIConfigFileName", Kind: ListName,
-		Default: "02-istio-cni.conflist", Example: "01-mesh.conflist", Help: "file name of that copy",
+		Default: "02-istio-cni.conflist", Example: "01-mesh.conflist",
+		Help: "file name of that copy",
 	},
 	{
 		Env: "CNI_CONF_GROUP_READ", Kind: Bool, Default: "false", Example: "true",
 		Help: "make created configuration files readable by their group (mode 0640 instead of 0600)",
 	},
 	{
-		Env: "KUBECONFIG_MODE", Kind: Mode, Default: "0600", Example: "0640", Help: "mode of the plugin's kubeconfig, octal",
+		Env: "KUBECONFIG_MODE", Kind: Mode, Default: "0600", Example: "0640",
+		Help: "mode of the plugin's kubeconfig, octal",
 	},
 	{
 		Env: "KUBE_CA_FILE", Kind: Path, Example: "/etc/ca.crt",
@@ -49,26 +53,31 @@ var installSettings = []Setting{
 		Help: "do not verify the API server's certificate in the plugin",
 	},
 	{
-		Env: "SLUICE_RESYNC_INTERVAL", Helm: "resyncInterval", Kind: Duration, Default: "10s", Example: "1m",
-		Help: "interval of full checks of the node, in addition to checks after file events",
+		Env: "SLUICE_RESYNC_INTERVAL", Helm: "resyncInterval", Kind: Duration, Default: "10s",
+		Example: "1m",
+		Help:    "interval of full checks of the node, in addition to checks after file events",
 	},
 	{
-		Env: "SLUICE_UNINSTALL_TIMEOUT", Helm: "uninstallTimeout", Kind: Duration, Default: "20s", Example: "40s",
-		Help: "maximum time that uninstallation waits for sandboxes that need the plugin; less than terminationGracePeriodSeconds",
+		Env: "SLUICE_UNINSTALL_TIMEOUT", Helm: "uninstallTimeout", Kind: Duration, Default: "20s",
+		Example: "40s",
+		Help:    "maximum time that uninstallation waits for sandboxes that need the plugin; less than terminationGracePeriodSeconds",
 	},
 	{
-		Env: "SLUICE_STARTUP_TAINT", Helm: "startupTaint", Kind: TaintKey, Example: "cni.istio.io/not-ready",
-		Help: "key of the taint that the agent removes when ADD works on the node; if empty, none",
+		Env: "SLUICE_STARTUP_TAINT", Helm: "startupTaint", Kind: TaintKey,
+		Example: "cni.istio.io/not-ready",
+		Help:    "key of the taint that the agent removes when ADD works on the node; if empty, none",
 	},
 }
 
 var pluginSettings = []Setting{
 	{
-		Env: "EXCLUDE_NAMESPACES", Helm: "excludeNamespaces", Kind: Names, Chart: "kube-system", Example: "kube-system,backup",
-		Help: "namespaces whose pods are not redirected",
+		Env: "EXCLUDE_NAMESPACES", Helm: "excludeNamespaces", Kind: Names, Chart: "kube-system",
+		Example: "kube-system,backup",
+		Help:    "namespaces whose pods are not redirected",
 	},
 	{
-		Env: "SLUICE_ENABLEMENT_SELECTORS", Helm: "enablementSelectors", Kind: JSONList, Default: "[]",
+		Env: "SLUICE_ENABLEMENT_SELECTORS", Helm: "enablementSelectors", Kind: JSONList,
+		Default: "[]",
 		Example: `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`,
 		Help:    "redirect only pods that match one of these selectors; if empty, all",
 	},
@@ -76,16 +85,19 @@ var pluginSettings = []Setting{
 	ofCatalogue("strict_istio", "true", ""),
 	ofCatalogue("deviations_off", "nat-first", ""),
 	{
-		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Default: "fail", Example: "skip",
-		Help: "what ADD does if the pod cannot be read: fail, or skip redirection",
+		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Default: "fail",
+		Example: "skip",
+		Help:    "what ADD does if the pod cannot be read: fail, or skip redirection",
 	},
 	{
-		Env: "SLUICE_API_BUDGET", Helm: "apiBudget", Kind: PluginTime, Default: "10s", Example: "20s",
-		Help: "time limit for all attempts of the plugin to read a pod",
+		Env: "SLUICE_API_BUDGET", Helm: "apiBudget", Kind: PluginTime, Default: "10s",
+		Example: "20s",
+		Help:    "time limit for all attempts of the plugin to read a pod",
 	},
 	{
-		Env: "SLUICE_API_TRY_TIMEOUT", Helm: "apiTryTimeout", Kind: PluginTime, Default: "3s", Example: "5s",
-		Help: "time limit for one attempt",
+		Env: "SLUICE_API_TRY_TIMEOUT", Helm: "apiTryTimeout", Kind: PluginTime, Default: "3s",
+		Example: "5s",
+		Help:    "time limit for one attempt",
 	},
 	{
 		Env: "SLUICE_SERVE", Helm: "serve.enabled", Kind: Bool, Default: "true", Example: "false",

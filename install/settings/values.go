@@ -24,11 +24,13 @@ func Read(lookup func(name string) (string, bool)) (Values, error) {
 		value = strings.TrimSpace(value)
 		switch {
 		case value == "" && s.Required:
-			errs = append(errs, fmt.Errorf("environment variable %s: not set; must be the %s", s.Env, s.Help))
+			errs = append(errs,
+				fmt.Errorf("environment variable %s: not set; must be the %s", s.Env, s.Help))
 		case value == "":
 			values[s.Env] = s.Default
 		case !s.Kind.Allows(value):
-			errs = append(errs, fmt.Errorf("environment variable %s: %q: must be %s", s.Env, value, s.Kind.Want))
+			errs = append(errs,
+				fmt.Errorf("environment variable %s: %q: must be %s", s.Env, value, s.Kind.Want))
 		default:
 			values[s.Env] = value
 		}
@@ -60,7 +62,9 @@ func (v Values) Int(env string) int { return must(strconv.Atoi(v.Text(env))) }
 func (v Values) Duration(env string) time.Duration { return must(time.ParseDuration(v.Text(env))) }
 
 // Mode returns a setting of the kind [Mode].
-func (v Values) Mode(env string) uint32 { return uint32(must(strconv.ParseUint(v.Text(env), 8, 32))) }
+func (v Values) Mode(env string) uint32 {
+	return uint32(must(strconv.ParseUint(v.Text(env), 8, 32)))
+}
 
 // Names returns a setting of the kind [Names]; nil if it is empty.
 func (v Values) Names(env string) []string {

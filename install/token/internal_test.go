@@ -13,12 +13,14 @@ import (
 func TestClaims(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	c := claimsOf(apiservertest.JWT("system:serviceaccount:mesh:sluice", at, at.Add(time.Hour)))
-	if namespace, name := c.account(); namespace != "mesh" || name != "sluice" || !c.issued().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
+	if namespace, name := c.account(); namespace != "mesh" || name != "sluice" ||
+		!c.issued().Equal(at) || !c.expiry().Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v", c)
 	}
 	for _, text := range []string{"", "opaque", "a.b.c", "a.e30.c"} {
 		c := claimsOf(text)
-		if namespace, name := c.account(); namespace+name != "" || !c.issued().IsZero() || !c.expiry().IsZero() {
+		if namespace, name := c.account(); namespace+name != "" || !c.issued().IsZero() ||
+			!c.expiry().IsZero() {
 			t.Errorf("%q: %+v", text, c)
 		}
 	}
@@ -50,7 +52,8 @@ func FuzzIssued(f *testing.F) {
 		answer := recorder.Result()
 		answer.StatusCode = code
 		token, err := readIssued(answer)
-		if (token == "") != (err != nil) || token != "" && (!wellFormed(token) || code != http.StatusOK && code != http.StatusCreated) {
+		if (token == "") != (err != nil) || token != "" && (!wellFormed(token) ||
+			code != http.StatusOK && code != http.StatusCreated) {
 			t.Errorf("%q, %v", token, err)
 		}
 		if err != nil && (strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 2000) {

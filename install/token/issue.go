@@ -28,7 +28,8 @@ var errNotPermitted = errors.New("requesting a token is not permitted")
 func (o *Options) issue(ctx context.Context, with string) (string, error) {
 	namespace, name := claimsOf(with).account()
 	if name == "" {
-		return "", fmt.Errorf("%w: the token of the agent is of no service account", errNotPermitted)
+		return "", fmt.Errorf("%w: the token of the agent is of no service account",
+			errNotPermitted)
 	}
 	client, err := apiclient.New(o.Options)
 	if err != nil {
@@ -37,7 +38,8 @@ func (o *Options) issue(ctx context.Context, with string) (string, error) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, issueTime)
 	defer cancel()
-	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" + url.PathEscape(name) + "/token"
+	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" +
+		url.PathEscape(name) + "/token"
 	answer, err := client.Do(ctx, http.MethodPost, path, nil, map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
 		"spec": map[string]any{"expirationSeconds": int64(o.Lifetime.Seconds())},
@@ -64,9 +66,11 @@ func readIssued(answer *http.Response) (string, error) {
 	var status struct{ Token string }
 	switch code := answer.StatusCode; {
 	case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
-		return "", fmt.Errorf("%w: the API server answers %d: %s", errNotPermitted, code, quote(issued.Message))
+		return "", fmt.Errorf("%w: the API server answers %d: %s", errNotPermitted, code,
+			quote(issued.Message))
 	case code == http.StatusUnauthorized:
-		return "", source.WithKind(source.Unauthorized, errors.New("the API server answers 401: it does not accept the projected token"))
+		return "", source.WithKind(source.Unauthorized,
+			errors.New("the API server answers 401: it does not accept the projected token"))
 	case code != http.StatusCreated && code != http.StatusOK:
 		return "", fmt.Errorf("the API server answers %d: %s", code, quote(issued.Message))
 	}
@@ -78,7 +82,9 @@ func readIssued(answer *http.Response) (string, error) {
 
 // wellFormed reports whether a token contains only characters that are allowed in a header.
 func wellFormed(token string) bool {
-	return token != "" && !strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' })
+	return token != "" && !strings.ContainsFunc(token, func(c rune) bool {
+		return c <= ' ' || c > '~'
+	})
 }
 
 // quote quotes untrusted text for a single line.

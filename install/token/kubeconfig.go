@@ -26,15 +26,20 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 	}
 	const name = "sluice-cni"
 	text, err := json.MarshalIndent(map[string]any{
-		"apiVersion":      "v1",
-		"kind":            "Config",
-		"clusters":        []any{map[string]any{"name": "local", "cluster": cluster}},
-		"users":           []any{map[string]any{"name": name, "user": map[string]any{"token": token}}},
-		"contexts":        []any{map[string]any{"name": name, "context": map[string]any{"cluster": "local", "user": name}}},
+		"apiVersion": "v1",
+		"kind":       "Config",
+		"clusters":   []any{map[string]any{"name": "local", "cluster": cluster}},
+		"users": []any{map[string]any{
+			"name": name, "user": map[string]any{"token": token},
+		}},
+		"contexts": []any{map[string]any{
+			"name": name, "context": map[string]any{"cluster": "local", "user": name},
+		}},
 		"current-context": name,
 	}, "", "  ")
 	if err != nil {
-		return nil, errors.New("kubeconfig: it cannot be written as JSON") // the error might quote the token
+		// the error might quote the token
+		return nil, errors.New("kubeconfig: it cannot be written as JSON")
 	}
 	return append(text, '\n'), nil
 }

@@ -41,7 +41,9 @@ func start(t *testing.T, prepare func(w *world)) *world {
 	t.Helper()
 	dir := t.TempDir()
 	w := &world{t: t, server: apiservertest.StartInMemory(t), options: token.Options{
-		Options:    apiclient.Options{CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token")},
+		Options: apiclient.Options{
+			CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token"),
+		},
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		Poll:       true,
 	}}

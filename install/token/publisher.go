@@ -204,7 +204,9 @@ func (p *Publisher) planCheck(err error) {
 }
 
 // publish checks a kubeconfig and writes it.
-func (p *Publisher) publish(ctx context.Context, now time.Time, token string, origin Origin, content []byte) error {
+func (p *Publisher) publish(
+	ctx context.Context, now time.Time, token string, origin Origin, content []byte,
+) error {
 	err := p.options.try(ctx, content)
 	kind := source.KindOf(err)
 	switch {

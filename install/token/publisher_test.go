@@ -18,7 +18,9 @@ func TestWhatIsPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, nil)
 		cluster, text := w.published()
-		want := map[string]any{"server": w.server.URL(), "certificate-authority-data": inBase64(w.server.CA())}
+		want := map[string]any{
+			"server": w.server.URL(), "certificate-authority-data": inBase64(w.server.CA()),
+		}
 		if d := cmp.Diff(want, cluster); d != "" || text != jwt(time.Hour) {
 			t.Errorf("token %q (-want +got)\n%s", text, d)
 		}
@@ -26,14 +28,17 @@ func TestWhatIsPublished(t *testing.T) {
 			t.Errorf("%v, %v", info, err)
 		}
 		want2 := token.Status{
-			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(), Expiry: time.Now().Add(time.Hour), Published: 1,
+			Origin: token.Projected, PublishedAt: time.Now(), IssuedAt: time.Now(),
+			Expiry: time.Now().Add(time.Hour), Published: 1,
 			RightsKnown: true,
 		}
 		if d := cmp.Diff(want2, w.Status()); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
 		// The plugin can use it.
-		api := source.NewAPIServer(source.Options{Kubeconfig: w.options.Kubeconfig, Dial: w.server.Dial})
+		api := source.NewAPIServer(source.Options{
+			Kubeconfig: w.options.Kubeconfig, Dial: w.server.Dial,
+		})
 		defer api.Close()
 		if err := api.Ready(t.Context()); err != nil {
 			t.Error(err)
@@ -43,9 +48,12 @@ func TestWhatIsPublished(t *testing.T) {
 
 func TestModeAndUnverifiedServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(w *world) { w.options.Mode, w.options.SkipTLSVerify, w.options.CAFile = 0o640, true, "" })
+		w := start(t, func(w *world) {
+			w.options.Mode, w.options.SkipTLSVerify, w.options.CAFile = 0o640, true, ""
+		})
 		cluster, _ := w.published()
-		if d := cmp.Diff(map[string]any{"server": w.server.URL(), "insecure-skip-tls-verify": true}, cluster); d != "" {
+		if d := cmp.Diff(map[string]any{"server": w.server.URL(), "insecure-skip-tls-verify": true},
+			cluster); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
 		if info, err := os.Stat(w.options.Kubeconfig); err != nil || info.Mode() != 0o640 {
@@ -70,7 +78,8 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 		})
 		for range 3 {
 			s := w.Status()
-			if s.Origin != token.Requested || s.Problem != nil || s.Expiry.Sub(s.IssuedAt) != 4*time.Hour {
+			if s.Origin != token.Requested || s.Problem != nil ||
+				s.Expiry.Sub(s.IssuedAt) != 4*time.Hour {
 				t.Fatalf("%+v", s)
 			}
 			later(time.Until(s.IssuedAt.Add(2*time.Hour - time.Minute)))
@@ -96,7 +105,8 @@ func TestProjectedTokensAreFollowed(t *testing.T) {
 		w.project(jwt(time.Hour))
 		later(11 * time.Second)
 		_, second := w.published()
-		if s := w.Status(); first == second || s.Published != 2 || s.Problem != nil || !s.Usable(time.Now()) {
+		if s := w.Status(); first == second || s.Published != 2 || s.Problem != nil ||
+			!s.Usable(time.Now()) {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -150,20 +160,34 @@ func TestUsable(t *testing.T) {
 		usable bool
 	}{
 		{"not before anything is published", token.Status{}, false},
-		{"until it expires", token.Status{Origin: token.Projected, Expiry: now.Add(time.Second)}, true},
+		{
+			"until it expires",
+			token.Status{Origin: token.Projected, Expiry: now.Add(time.Second)},
+			true,
+		},
 		{"not after that", token.Status{Origin: token.Projected, Expiry: now}, false},
 		{"for ever if it does not expire", token.Status{Origin: token.Projected}, true},
 		{"not when it is revoked", token.Status{Origin: token.Projected, Revoked: true}, false},
-		{"not without the right to read pods", token.Status{Origin: token.Projected, Forbidden: errAny}, false},
+		{
+			"not without the right to read pods",
+			token.Status{Origin: token.Projected, Forbidden: errAny},
+			false,
+		},
 		{"while the API server is away for a moment", away(now.Add(-30*time.Second + 1)), true},
 		{"not when that lasts", away(now.Add(-30 * time.Second)), false},
-		{"though the next token is no good", token.Status{Origin: token.Projected, Problem: errAny}, true},
+		{
+			"though the next token is no good",
+			token.Status{Origin: token.Projected, Problem: errAny},
+			true,
+		},
 	} {
 		if row.status.Usable(now) != row.usable {
 			t.Error(row.name)
 		}
 	}
-	if age := (token.Status{Origin: token.Projected, PublishedAt: now}).Age(now.Add(time.Second)); age != time.Second {
+	if age := (token.Status{
+		Origin: token.Projected, PublishedAt: now,
+	}).Age(now.Add(time.Second)); age != time.Second {
 		t.Errorf("the age of a token that does not tell it is %v", age)
 	}
 }
@@ -180,10 +204,12 @@ func TestServerURL(t *testing.T) {
 		{"", "a", "65536", "", "KUBERNETES_SERVICE_PORT: \"65536\""},
 	} {
 		env := map[string]string{
-			"KUBERNETES_SERVICE_PROTOCOL": row.protocol, "KUBERNETES_SERVICE_HOST": row.host, "KUBERNETES_SERVICE_PORT": row.port,
+			"KUBERNETES_SERVICE_PROTOCOL": row.protocol, "KUBERNETES_SERVICE_HOST": row.host,
+			"KUBERNETES_SERVICE_PORT": row.port,
 		}
 		url, err := token.ServerURL(func(name string) string { return env[name] })
-		if url != row.url || (err != nil) != (row.text != "") || err != nil && !strings.Contains(err.Error(), row.text) {
+		if url != row.url || (err != nil) != (row.text != "") ||
+			err != nil && !strings.Contains(err.Error(), row.text) {
 			t.Errorf("%v: %q, %v", row, url, err)
 		}
 	}

@@ -36,14 +36,16 @@ func TestFilesAreWatched(t *testing.T) {
 	}
 	project("..1", "first")
 	for _, name := range []string{"token", "ca.crt"} {
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(volume, name)); err != nil {
+		if err := os.Symlink(filepath.Join("..data", name),
+			filepath.Join(volume, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	changed := make(chan token.Status, 100)
 	o := token.Options{
 		Options: apiclient.Options{
-			Server: server.URL(), CAFile: filepath.Join(volume, "ca.crt"), TokenFile: filepath.Join(volume, "token"),
+			Server: server.URL(), CAFile: filepath.Join(volume, "ca.crt"),
+			TokenFile: filepath.Join(volume, "token"),
 		},
 		Kubeconfig: filepath.Join(dir, "run", "kubeconfig"),
 		Changed:    func(s token.Status) { changed <- s },

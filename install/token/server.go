@@ -17,10 +17,15 @@ func ServerURL(getenv func(name string) string) (string, error) {
 	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
 	var errs []error
 	if protocol != "https" {
-		errs = append(errs, fmt.Errorf("KUBERNETES_SERVICE_PROTOCOL: %q must be https, the only protocol of the plugin", protocol))
+		errs = append(errs,
+			fmt.Errorf(
+				"KUBERNETES_SERVICE_PROTOCOL: %q must be https, the only protocol of the plugin",
+				protocol))
 	}
 	if host == "" {
-		errs = append(errs, errors.New("KUBERNETES_SERVICE_HOST: must be the address of the API server, but is not set"))
+		errs = append(errs,
+			errors.New(
+				"KUBERNETES_SERVICE_HOST: must be the address of the API server, but is not set"))
 	}
 	if _, err := rules.ParsePort(port); err != nil {
 		errs = append(errs, fmt.Errorf("KUBERNETES_SERVICE_PORT: %w", err))

@@ -46,7 +46,8 @@ const patience = 30 * time.Second
 // tokens are renewed in time, and during an outage of the API server of less than half a minute.
 func (s Status) Usable(at time.Time) bool {
 	away := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= patience
-	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !away && (s.Expiry.IsZero() || at.Before(s.Expiry))
+	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !away && (s.Expiry.IsZero() ||
+		at.Before(s.Expiry))
 }
 
 // answered records a reply of the API server to a check; forbidden is nil if no permission is

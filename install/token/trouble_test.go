@@ -30,11 +30,21 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 			w.project(jwt(2 * time.Hour))
 			later(time.Nanosecond)
 		}, "token not published: API server memory.test:443: it answers 401: it does not accept the token of kubeconfig ", true},
-		{"one that is empty", func(w *world) { w.write(w.options.TokenFile, "") }, "has none", false},
-		{"one that is none", func(w *world) { w.write(w.options.TokenFile, "a b\nc") }, "has none", false},
-		{"one that is not there", func(w *world) { _ = os.Remove(w.options.TokenFile) }, "no such file", false},
-		{"one of half of an authority", func(w *world) { w.write(w.options.CAFile, "-----BEGIN") }, "has no certificate in PEM", false},
-		{"one with an authority that is gone", func(w *world) { _ = os.Remove(w.options.CAFile) }, "certificate authority: ", false},
+		{"one that is empty", func(w *world) {
+			w.write(w.options.TokenFile, "")
+		}, "has none", false},
+		{"one that is none", func(w *world) {
+			w.write(w.options.TokenFile, "a b\nc")
+		}, "has none", false},
+		{"one that is not there", func(w *world) {
+			_ = os.Remove(w.options.TokenFile)
+		}, "no such file", false},
+		{"one of half of an authority", func(w *world) {
+			w.write(w.options.CAFile, "-----BEGIN")
+		}, "has no certificate in PEM", false},
+		{"one with an authority that is gone", func(w *world) {
+			_ = os.Remove(w.options.CAFile)
+		}, "certificate authority: ", false},
 		{"one with another authority", func(w *world) {
 			w.write(w.options.CAFile, string(apiservertest.StrangerCA()))
 		}, "token not published, since it cannot be tried", false},
@@ -48,10 +58,12 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 				later(12 * time.Second)
 				s := w.Status()
 				w.checkProblem(row.problem)
-				if (s.Refused > 0) != row.refused || (s.Failed > 0) == row.refused || !s.Usable(time.Now()) || s.Published != 1 {
+				if (s.Refused > 0) != row.refused || (s.Failed > 0) == row.refused ||
+					!s.Usable(time.Now()) || s.Published != 1 {
 					t.Errorf("%+v", s)
 				}
-				if after, err := os.ReadFile(w.options.Kubeconfig); err != nil || string(after) != string(before) {
+				if after, err := os.ReadFile(w.options.Kubeconfig); err != nil ||
+					string(after) != string(before) {
 					t.Errorf("another kubeconfig, or %v", err)
 				}
 				// When the trouble is over, all is well.
@@ -72,7 +84,8 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 func TestNothingIsPublishedUntried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(w *world) { w.server.Always(apiservertest.InternalError()) })
-		if _, text := w.published(); text != "" || w.Status().Usable(time.Now()) || w.Status().Age(time.Now()) != 0 {
+		if _, text := w.published(); text != "" || w.Status().Usable(time.Now()) ||
+			w.Status().Age(time.Now()) != 0 {
 			t.Errorf("%+v", w.Status())
 		}
 		w.checkProblem("cannot be tried")
@@ -95,7 +108,8 @@ func TestATokenWithoutRights(t *testing.T) {
 		}
 		w.checkProblem("")
 		s := w.Status()
-		if s.Usable(time.Now()) || s.Forbidden == nil || !strings.Contains(s.Forbidden.Error(), answer) {
+		if s.Usable(time.Now()) || s.Forbidden == nil ||
+			!strings.Contains(s.Forbidden.Error(), answer) {
 			t.Errorf("%+v", s)
 		}
 		// That the API server is away is no sign that the right has come.
@@ -124,10 +138,13 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := start(t, func(w *world) {
 				w.options.Namespaces = needed
-				w.server.Next(apiservertest.Forbidden(), apiservertest.Well(), apiservertest.Forbidden()) // a token, pods, namespaces
+				// a token, pods, namespaces
+				w.server.Next(apiservertest.Forbidden(), apiservertest.Well(),
+					apiservertest.Forbidden())
 			})
 			s := w.Status()
-			if s.Usable(time.Now()) == needed || needed && !strings.HasPrefix(s.Forbidden.Error(), "namespace default: ") {
+			if s.Usable(time.Now()) == needed ||
+				needed && !strings.HasPrefix(s.Forbidden.Error(), "namespace default: ") {
 				t.Errorf("needed %v: %+v", needed, s)
 			}
 			later(5 * time.Second)
@@ -159,7 +176,9 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 				t.Errorf("5 s after the outage: %v", err)
 			}
 		}
-		for name, behaviour := range map[string]apiservertest.Behaviour{"gone": apiservertest.Reset(), "broken": apiservertest.InternalError()} {
+		for name, behaviour := range map[string]apiservertest.Behaviour{
+			"gone": apiservertest.Reset(), "broken": apiservertest.InternalError(),
+		} {
 			w.server.Always(behaviour)
 			later(65 * time.Second)
 			usable("a minute after it was "+name, false)
@@ -184,7 +203,8 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 			later(11 * time.Minute)
 			w.checkProblem("it answers 401")
 			s := w.Status()
-			if after, _ := os.ReadFile(w.options.Kubeconfig); string(after) != string(before) || s.Usable(time.Now()) || !s.Revoked {
+			if after, _ := os.ReadFile(w.options.Kubeconfig); string(after) != string(before) ||
+				s.Usable(time.Now()) || !s.Revoked {
 				t.Errorf("%+v", s)
 			}
 			w.project(jwt(time.Hour))
@@ -213,21 +233,25 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 
 func TestAKubeconfigThatSomebodyChangesComesBack(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
-		"another content": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
-		"another mode":    func(path string) error { return os.Chmod(path, 0o644) },
-		"none":            os.Remove,
+		"another content": func(path string) error {
+			return os.WriteFile(path, []byte("{}"), 0o600)
+		},
+		"another mode": func(path string) error { return os.Chmod(path, 0o644) },
+		"none":         os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := start(t, nil)
 				before, _ := os.ReadFile(w.options.Kubeconfig)
-				w.server.Always(apiservertest.InternalError()) // the API server is not needed for it
+				// the API server is not needed for it
+				w.server.Always(apiservertest.InternalError())
 				if err := change(w.options.Kubeconfig); err != nil {
 					t.Fatal(err)
 				}
 				later(11 * time.Second)
 				after, _ := os.ReadFile(w.options.Kubeconfig)
-				if info, err := os.Stat(w.options.Kubeconfig); err != nil || info.Mode() != 0o600 || string(after) != string(before) {
+				if info, err := os.Stat(w.options.Kubeconfig); err != nil || info.Mode() != 0o600 ||
+					string(after) != string(before) {
 					t.Errorf("%v, %v", info, err)
 				}
 			})

@@ -30,7 +30,8 @@ func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 		}
 	}
 	if err != nil {
-		return source.WithKind(source.KindOf(err), errors.New(strings.ReplaceAll(err.Error(), path, o.Kubeconfig)))
+		return source.WithKind(source.KindOf(err),
+			errors.New(strings.ReplaceAll(err.Error(), path, o.Kubeconfig)))
 	}
 	return nil
 }

@@ -55,7 +55,8 @@ type Report struct {
 func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 	e := ender{options: o, delete: map[key]bool{}}
 	err := ns.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER, unix.NETLINK_INET_DIAG)
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER,
+			unix.NETLINK_INET_DIAG)
 		if err != nil {
 			return fmt.Errorf("open netlink sockets: %w", err)
 		}

@@ -38,10 +38,15 @@ func to(address string, port int) netip.AddrPort {
 // connections returns the test connections between an outside address and a pod address.
 func connections(outside, pod string) []connection {
 	out := func(owner rules.Owner, port int) testbed.Call {
-		return testbed.Call{Network: "tcp", Owner: owner, To: to(outside, port), Timeout: 2 * time.Second}
+		return testbed.Call{
+			Network: "tcp", Owner: owner, To: to(outside, port), Timeout: 2 * time.Second,
+		}
 	}
 	in := func(port int) testbed.Call {
-		return testbed.Call{Network: "tcp", From: testbed.FromNeighbour, To: to(pod, port), Timeout: 2 * time.Second}
+		return testbed.Call{
+			Network: "tcp", From: testbed.FromNeighbour, To: to(pod, port),
+			Timeout: 2 * time.Second,
+		}
 	}
 	app, proxy := testbed.ApplicationOwner, testbed.ProxyOwner
 	return []connection{
@@ -49,12 +54,27 @@ func connections(outside, pod string) []connection {
 		{name: "captured, inbound", call: in(8080), by: testbed.Inbound},
 		{name: "the proxy's own", call: out(proxy, 8080), by: testbed.Outside},
 		{name: "excluded", call: out(app, excluded), by: testbed.Outside},
-		{name: "outbound in the gap", gap: true, call: out(app, 8080), by: testbed.Outside, ends: true},
-		{name: "inbound in the gap", gap: true, call: in(8080), by: testbed.Application, ends: true},
-		{name: "the proxy's own in the gap", gap: true, call: out(proxy, 8080), by: testbed.Outside},
-		{name: "with the proxy's group in the gap", gap: true, call: out(rules.Owner{UID: app.UID, GID: proxy.GID}, 8080), by: testbed.Outside},
+		{
+			name: "outbound in the gap", gap: true, call: out(app, 8080), by: testbed.Outside,
+			ends: true,
+		},
+		{
+			name: "inbound in the gap", gap: true, call: in(8080), by: testbed.Application,
+			ends: true,
+		},
+		{
+			name: "the proxy's own in the gap", gap: true, call: out(proxy, 8080),
+			by: testbed.Outside,
+		},
+		{
+			name: "with the proxy's group in the gap", gap: true,
+			call: out(rules.Owner{UID: app.UID, GID: proxy.GID}, 8080), by: testbed.Outside,
+		},
 		{name: "excluded in the gap", gap: true, call: out(app, excluded), by: testbed.Outside},
-		{name: "excluded, inbound in the gap", gap: true, call: in(excluded), by: testbed.Application},
+		{
+			name: "excluded, inbound in the gap", gap: true, call: in(excluded),
+			by: testbed.Application,
+		},
 	}
 }
 
@@ -63,7 +83,8 @@ func desired(mode rules.Mode) rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.IPv6, r.Mode = true, mode
 	r.OutboundCIDRs.All, r.InboundPorts.All = true, true
-	r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](excluded), rules.Singles[uint16](excluded)
+	r.InboundExcludePorts, r.OutboundExcludePorts = rules.Singles[uint16](excluded),
+		rules.Singles[uint16](excluded)
 	return rules.MustCompile(r)
 }
 
@@ -74,7 +95,9 @@ func newBed(t *testing.T, mode rules.Mode) *testbed.Bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = bed.Close() })
-	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: mode == rules.ModeTProxy}); err != nil {
+	if err := bed.StartProxy(testbed.ProxyOptions{
+		Owner: testbed.ProxyOwner, Transparent: mode == rules.ModeTProxy,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
@@ -102,7 +125,8 @@ func TestConnectionsOfAGapEnd(t *testing.T) {
 				rules.IPv4: connections("10.9.9.9", testbed.PodIP4.String()),
 				rules.IPv6: connections("2001:db8:9::9", testbed.PodIP6.String()),
 			} {
-				t.Run(fmt.Sprintf("%s, tracked %t, IPv%d", mode, tracked, family), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, tracked %t, IPv%d", mode, tracked,
+					family), func(t *testing.T) {
 					testGap(t, mode, tracked, list, established.Options{ProcDir: "/proc"})
 				})
 			}
@@ -110,7 +134,9 @@ func TestConnectionsOfAGapEnd(t *testing.T) {
 	}
 }
 
-func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o established.Options) {
+func testGap(
+	t *testing.T, mode rules.Mode, tracked bool, list []connection, o established.Options,
+) {
 	bed, rs := newBed(t, mode), desired(mode)
 	apply(t, bed, rs)
 	open := make([]*testbed.Conn, len(list))
@@ -132,7 +158,8 @@ func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o e
 	}
 	begin(false)
 	if tracked {
-		istiotest.Run(t, bed.Pod, "table inet own { chain out { type filter hook output priority 0; ct state new counter; }; }", "nft", "-f", "-")
+		istiotest.Run(t, bed.Pod,
+			"table inet own { chain out { type filter hook output priority 0; ct state new counter; }; }", "nft", "-f", "-")
 	}
 	if _, err := nft.Remove(bed.Pod); err != nil {
 		t.Fatal(err)
@@ -155,7 +182,8 @@ func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o e
 		}
 	}
 	switch {
-	case o.Keep && (report.Kept != want || report.Ended != 0), !o.Keep && (report.Ended != want || report.Broken != 0), report.Undecided != 0, report.Failed != 0:
+	case o.Keep && (report.Kept != want || report.Ended != 0), !o.Keep && (report.Ended != want ||
+		report.Broken != 0), report.Undecided != 0, report.Failed != 0:
 		t.Errorf("%d connections bypass the proxy: %+v", want, report)
 	case !strings.Contains(report.Example, ":8080"):
 		t.Errorf("example %q", report.Example)
@@ -165,14 +193,18 @@ func testGap(t *testing.T, mode rules.Mode, tracked bool, list []connection, o e
 // TestKeptConnections checks the count of kept connections. In this gap conntrack remains enabled;
 // otherwise their packets would be evaluated like those of new connections.
 func TestKeptConnections(t *testing.T) {
-	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()), established.Options{ProcDir: "/proc", Keep: true})
+	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()),
+		established.Options{ProcDir: "/proc", Keep: true})
 }
 
 // TestWithoutGroups has sockets with an unknown group: connections whose decision depends on it are
 // kept and counted.
 func TestWithoutGroups(t *testing.T) {
 	bed, rs := newBed(t, rules.ModeRedirect), desired(rules.ModeRedirect)
-	conn, err := bed.Open(testbed.Call{Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080), Timeout: 2 * time.Second})
+	conn, err := bed.Open(testbed.Call{
+		Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080),
+		Timeout: 2 * time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,8 @@ func (g *groups) scan(inside bool) {
 	for _, e := range entries {
 		process := filepath.Join(g.procDir, e.Name())
 		var st unix.Stat_t
-		if _, err := strconv.Atoi(e.Name()); err != nil || unix.Stat(filepath.Join(process, "ns/net"), &st) != nil {
+		if _, err := strconv.Atoi(e.Name()); err != nil ||
+			unix.Stat(filepath.Join(process, "ns/net"), &st) != nil {
 			continue
 		}
 		if (netns.ID{Dev: st.Dev, Ino: st.Ino} == g.ns) == inside {
@@ -59,7 +60,8 @@ func (g *groups) collect(dir string) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
 		var st unix.Stat_t
-		if unix.Stat(filepath.Join(dir, f.Name()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK {
+		if unix.Stat(filepath.Join(dir, f.Name()), &st) == nil &&
+			st.Mode&unix.S_IFMT == unix.S_IFSOCK {
 			g.gids[uint32(st.Ino)] = st.Gid
 		}
 	}

@@ -101,7 +101,9 @@ func readTable(h *netlink.Handle) (*table, error) {
 				t.entries = append(t.entries, entryOf(f))
 			}
 		}
-		sockets, err := list("sockets", func() ([]*netlink.Socket, error) { return h.SocketDiagTCP(family) })
+		sockets, err := list("sockets", func() ([]*netlink.Socket, error) {
+			return h.SocketDiagTCP(family)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +129,9 @@ func (t *table) add(s *netlink.Socket) {
 func (t *table) isLocal(a netip.Addr) bool { return a.IsLoopback() || t.addresses[a] }
 
 func entryOf(f *netlink.ConntrackFlow) entry {
-	forward := pair{addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort)}
+	forward := pair{
+		addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort),
+	}
 	return entry{
 		original: tuple{rules.Protocol(f.Forward.Protocol), forward}, zone: f.Zone,
 		reply: pair{
@@ -138,10 +142,14 @@ func entryOf(f *netlink.ConntrackFlow) entry {
 }
 
 func pairOf(s *netlink.Socket) pair {
-	return pair{addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort)}
+	return pair{
+		addrPort(s.ID.Source, s.ID.SourcePort), addrPort(s.ID.Destination, s.ID.DestinationPort),
+	}
 }
 
-func addrPort(ip net.IP, port uint16) netip.AddrPort { return netip.AddrPortFrom(addressOf(ip), port) }
+func addrPort(ip net.IP, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(addressOf(ip), port)
+}
 
 func addressOf(ip net.IP) netip.Addr {
 	a, _ := netip.AddrFromSlice(ip)

@@ -101,7 +101,8 @@ func (f *finder) find(runs []run, chain int, names []rules.InterfaceName) int {
 	for _, r := range slices.Backward(runs) {
 		last := len(r.names) - len(names)
 		for i := last; i >= 0; i-- {
-			if slices.Equal(r.names[i:i+len(names)], names) && (!needsAnchor || r.anchored && i == last) {
+			if slices.Equal(r.names[i:i+len(names)], names) && (!needsAnchor ||
+				r.anchored && i == last) {
 				return r.start + i
 			}
 		}

@@ -91,7 +91,8 @@ func (r Remains) Lines() []string {
 		chain := &r.table.Chains[p.Chain]
 		rule := chain.Rules[p.Rule]
 		rule.Actions = withoutCount(rule.Actions)
-		lines = append(lines, fmt.Sprintf("rule %s %s %s: %s", r.table.Family, r.table.Name, chain.Name, &rule))
+		lines = append(lines,
+			fmt.Sprintf("rule %s %s %s: %s", r.table.Family, r.table.Name, chain.Name, &rule))
 	}
 	for _, i := range r.Chains {
 		chain := &r.table.Chains[i]
@@ -110,7 +111,9 @@ func (r Remains) Lines() []string {
 func isIstio(c *rules.Chain) bool { return c.Base == nil && strings.HasPrefix(c.Name, ChainPrefix) }
 
 func withoutCount(actions []rules.Action) []rules.Action {
-	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool { return a == rules.Action(rules.Count{}) })
+	return slices.DeleteFunc(slices.Clone(actions), func(a rules.Action) bool {
+		return a == rules.Action(rules.Count{})
+	})
 }
 
 // finder collects the rules and chains of Istio.
@@ -120,11 +123,15 @@ type finder struct{ Remains }
 func (f *finder) add(chain, rule int) { f.Rules = append(f.Rules, Position{chain, rule}) }
 
 // has reports whether the rule was added.
-func (f *finder) has(chain, rule int) bool { return slices.Contains(f.Rules, Position{chain, rule}) }
+func (f *finder) has(chain, rule int) bool {
+	return slices.Contains(f.Rules, Position{chain, rule})
+}
 
 // base returns the index of a built-in chain, or -1.
 func (f *finder) base(name string) int {
-	return slices.IndexFunc(f.table.Chains, func(c rules.Chain) bool { return c.Base != nil && c.Name == name })
+	return slices.IndexFunc(f.table.Chains, func(c rules.Chain) bool {
+		return c.Base != nil && c.Name == name
+	})
 }
 
 // addJumps adds the rules of other chains that jump to Istio's. They must be removed before the

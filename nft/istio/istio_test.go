@@ -33,17 +33,27 @@ func rule(t *testing.T, text string) rules.Rule {
 			continue
 		case "in", "out":
 			out := words[0] == "out"
-			r.Matches = append(r.Matches, rules.MatchInterface{Out: out, Not: not, Names: []rules.InterfaceName{{Name: argument()}}})
+			r.Matches = append(r.Matches, rules.MatchInterface{
+				Out: out, Not: not, Names: []rules.InterfaceName{{Name: argument()}},
+			})
 		case "tcp":
-			r.Matches = append(r.Matches, rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{rules.TCP}})
+			r.Matches = append(r.Matches, rules.MatchProtocol{
+				Not: not, Protocols: []rules.Protocol{rules.TCP},
+			})
 		case "dst":
 			p := netip.MustParsePrefix(argument())
-			r.Matches = append(r.Matches, rules.MatchAddr{Side: rules.Destination, Not: not, Ranges: rules.AddrRanges([]netip.Prefix{p})})
+			r.Matches = append(r.Matches, rules.MatchAddr{
+				Side: rules.Destination, Not: not, Ranges: rules.AddrRanges([]netip.Prefix{p}),
+			})
 		case "mark":
-			r.Matches = append(r.Matches, rules.MatchMark{Not: not, Value: number(), Mask: ^uint32(0)})
+			r.Matches = append(r.Matches, rules.MatchMark{
+				Not: not, Value: number(), Mask: ^uint32(0),
+			})
 		case "uid":
 			id := number()
-			r.Matches = append(r.Matches, rules.MatchOwner{Not: not, IDs: []rules.IDRange{{First: id, Last: id}}})
+			r.Matches = append(r.Matches, rules.MatchOwner{
+				Not: not, IDs: []rules.IDRange{{First: id, Last: id}},
+			})
 		case "comment":
 			r.Comment = "of others"
 		case "uncounted":
@@ -88,74 +98,134 @@ func TestFind(t *testing.T) {
 		{"nothing is Istio's without a chain of Istio's", "nat", []chain{
 			pre("in eth1 return"), out("out eth1 return"), {"MINE", nil},
 		}},
-		{"an excluded interface", "nat", []chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)}},
+		{
+			"an excluded interface", "nat",
+			[]chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)},
+		},
 		{"several, after equal foreign rules", "nat", []chain{
 			istioChain, pre("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
 			out("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
 		}},
 		{"in another order they are of others", "nat", []chain{
-			istioChain, pre("in eth2 return", "+in eth1 return", inbound), out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
+			istioChain, pre("in eth2 return", "+in eth1 return", inbound),
+			out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
 		}},
-		{"a RETURN without its twin", "nat", []chain{istioChain, pre("in eth1 return", inbound), out(outbound)}},
+		{
+			"a RETURN without its twin", "nat",
+			[]chain{istioChain, pre("in eth1 return", inbound), out(outbound)},
+		},
 		{"a RETURN whose twin is elsewhere", "nat", []chain{
-			istioChain, pre("in eth1 return", inbound), out("out eth1 return", "tcp drop", outbound),
+			istioChain, pre("in eth1 return", inbound),
+			out("out eth1 return", "tcp drop", outbound),
 		}},
 		{"a pair followed by a foreign rule", "nat", []chain{
-			istioChain, pre("in eth1 return", "tcp drop", inbound), out("out eth1 return", outbound),
+			istioChain, pre("in eth1 return", "tcp drop", inbound),
+			out("out eth1 return", outbound),
 		}},
-		{"a pair after Istio's rules", "nat", []chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")}},
-		{"a pair of more than RETURN", "nat", []chain{istioChain, pre("in eth1 tcp return", inbound), out("out eth1 tcp return", outbound)}},
-		{"a pair of DROP", "nat", []chain{istioChain, pre("in eth1 drop", inbound), out("out eth1 drop", outbound)}},
-		{"a negated pair", "nat", []chain{istioChain, pre("not in eth1 return", inbound), out("not out eth1 return", outbound)}},
-		{"a pair with a comment", "nat", []chain{istioChain, pre("in eth1 comment return", inbound), out("out eth1 comment return", outbound)}},
+		{
+			"a pair after Istio's rules", "nat",
+			[]chain{istioChain, pre(inbound, "in eth1 return"), out(outbound, "out eth1 return")},
+		},
+		{
+			"a pair of more than RETURN", "nat",
+			[]chain{
+				istioChain, pre("in eth1 tcp return", inbound),
+				out("out eth1 tcp return", outbound),
+			},
+		},
+		{
+			"a pair of DROP", "nat",
+			[]chain{istioChain, pre("in eth1 drop", inbound), out("out eth1 drop", outbound)},
+		},
+		{
+			"a negated pair", "nat",
+			[]chain{
+				istioChain, pre("not in eth1 return", inbound),
+				out("not out eth1 return", outbound),
+			},
+		},
+		{
+			"a pair with a comment", "nat",
+			[]chain{
+				istioChain, pre("in eth1 comment return", inbound),
+				out("out eth1 comment return", outbound),
+			},
+		},
 		{"a pair that iptables has not made", "nat", []chain{
-			istioChain, pre("in eth1 uncounted return", inbound), out("out eth1 uncounted return", outbound),
+			istioChain, pre("in eth1 uncounted return", inbound),
+			out("out eth1 uncounted return", outbound),
 		}},
 		{"in TPROXY mode nat PREROUTING has only the excluded", "nat", []chain{
-			istioChain, pre("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
+			istioChain,
+			pre("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
 			out("out eth7 return", "tcp drop", "+out eth1 return", "+out eth2 return", outbound),
 		}},
 		{"of two places the later is Istio's", "nat", []chain{
-			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"), out("+out eth1 return", outbound),
+			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"),
+			out("+out eth1 return", outbound),
 		}},
 		{"a table where Istio excludes nothing", "filter", []chain{
 			istioChain, pre("in eth1 return", inbound), out("out eth1 return", outbound),
 		}},
 		{"rerouted interfaces", "nat", []chain{
-			istioChain, pre("in eth7 return", "+in vm2 dst 10.0.0.0/8 jump ISTIO_REDIRECT", "+in vm1 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
+			istioChain,
+			pre("in eth7 return", "+in vm2 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
+				"+in vm1 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
 				"+in vm2 return", "+in vm1 return", "in eth8 return", inbound), out(outbound),
 		}},
 		{"one that is excluded too", "nat", []chain{
-			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound), out("+out vm1 return", outbound),
+			istioChain,
+			pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound),
+			out("+out vm1 return", outbound),
 		}},
 		{"one with an additional foreign return", "nat", []chain{
-			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound), out(outbound),
+			istioChain,
+			pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound),
+			out(outbound),
 		}},
 		{"a RETURN that others have put something before", "nat", []chain{
-			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "tcp drop", "in vm1 return", inbound), out(outbound),
+			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "tcp drop", "in vm1 return", inbound),
+			out(outbound),
 		}},
-		{"a rerouted interface with nothing to redirect", "nat", []chain{istioChain, pre("in vm1 return", inbound), out(outbound)}},
+		{
+			"a rerouted interface with nothing to redirect", "nat",
+			[]chain{istioChain, pre("in vm1 return", inbound), out(outbound)},
+		},
 		{"jumps from others' chains", "nat", []chain{
-			istioChain, {"MINE", []string{"tcp drop", "+tcp jump ISTIO_OUTPUT", "+goto ISTIO_REDIRECT", "jump ISTIOD"}},
+			istioChain,
+			{
+				"MINE",
+				[]string{
+					"tcp drop", "+tcp jump ISTIO_OUTPUT", "+goto ISTIO_REDIRECT", "jump ISTIOD",
+				},
+			},
 		}},
 		{"marks", "mangle", []chain{
 			{"ISTIO_INBOUND", []string{"tcp mark 1337 return"}},
-			pre("+in eth1 return", inbound, "+tcp mark 1337 save", "mark 1337 save", "tcp mark 1338 save", "tcp mark 1337 return"),
+			pre("+in eth1 return", inbound, "+tcp mark 1337 save", "mark 1337 save",
+				"tcp mark 1338 save", "tcp mark 1337 return"),
 			out("+out eth1 return", "+out lo tcp mark 1337 return", "out eth0 tcp mark 1337 return",
-				"+out lo not dst 127.0.0.1/32 tcp uid 1337 set 1338", "+out lo not dst 127.0.0.0/8 tcp uid 7 set 1338",
-				"+out lo not dst ::1/128 tcp uid 7 set 1338", "out lo not dst 126.0.0.0/7 tcp uid 7 set 1338",
-				"out lo dst 127.0.0.1/32 tcp uid 7 set 1338", "out lo not dst 127.0.0.1/32 tcp not uid 7 set 1338",
+				"+out lo not dst 127.0.0.1/32 tcp uid 1337 set 1338",
+				"+out lo not dst 127.0.0.0/8 tcp uid 7 set 1338",
+				"+out lo not dst ::1/128 tcp uid 7 set 1338",
+				"out lo not dst 126.0.0.0/7 tcp uid 7 set 1338",
+				"out lo dst 127.0.0.1/32 tcp uid 7 set 1338",
+				"out lo not dst 127.0.0.1/32 tcp not uid 7 set 1338",
 				"out lo not dst 127.0.0.1/32 tcp uid 7 set 1337"),
 			{"MINE", []string{"tcp mark 1337 save"}},
 		}},
 		{"marks without the inbound chain are the default", "mangle", []chain{
-			istioChain, pre("+tcp mark 1337 save", "tcp mark 100 save"), out("+out lo tcp mark 1337 return"),
+			istioChain, pre("+tcp mark 1337 save", "tcp mark 100 save"),
+			out("+out lo tcp mark 1337 return"),
 		}},
 		{"another mark is the one for which the inbound chain returns", "mangle", []chain{
-			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}}, pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
+			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}},
+			pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
 		}},
 		{"in REDIRECT mode mangle excludes nothing", "mangle", []chain{
-			{"ISTIO_DROP", []string{"drop"}}, pre("in eth1 return", "+jump ISTIO_DROP"), out("out eth1 return"),
+			{"ISTIO_DROP", []string{"drop"}},
+			pre("in eth1 return", "+jump ISTIO_DROP"),
+			out("out eth1 return"),
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

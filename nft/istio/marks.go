@@ -42,7 +42,9 @@ func (f *finder) inboundMark() uint32 {
 		return defaultMark
 	}
 	m, ok := c.Rules[0].Matches[1].(rules.MatchMark)
-	if !ok || !hasShape(&c.Rules[0], rules.Return, isTCP, isMark(rules.MatchMark{Value: m.Value, Mask: allBits})) {
+	if !ok || !hasShape(&c.Rules[0], rules.Return, isTCP, isMark(rules.MatchMark{
+		Value: m.Value, Mask: allBits,
+	})) {
 		return defaultMark
 	}
 	return m.Value
@@ -114,7 +116,8 @@ func isNotToLoopback(m rules.Match) bool {
 	}
 	first, last := a.Ranges[0].From(), a.Ranges[0].To()
 	loopback4 := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
-	return loopback4.Contains(first) && loopback4.Contains(last) || first == netip.IPv6Loopback() && last == first
+	return loopback4.Contains(first) && loopback4.Contains(last) ||
+		first == netip.IPv6Loopback() && last == first
 }
 
 // isSingleOwner reports whether a match is "-m owner" with one user or one group.

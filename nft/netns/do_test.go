@@ -178,7 +178,9 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 	if got := count(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-	eventually(t, "the threads end", func() bool { return count(t, "/proc/self/task") <= threads+20 })
+	eventually(t, "the threads end", func() bool {
+		return count(t, "/proc/self/task") <= threads+20
+	})
 }
 
 // The test runs its own binary without capabilities (not as uid 0 in a new user
@@ -192,7 +194,9 @@ func TestWithoutPrivilege(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWithoutPrivilege$", "-test.v")
 	cmd.Env = append(os.Environ(), "SLUICE_TEST_WITHOUT_PRIVILEGE=1")
 	ids := []syscall.SysProcIDMap{{ContainerID: 1, HostID: os.Getuid(), Size: 1}}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+	}
 	cmd.ExtraFiles = []*os.File{dupFile(t, n)}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)
@@ -267,7 +271,8 @@ func eventually(t *testing.T, condition string, met func() bool) {
 
 func BenchmarkDo(b *testing.B) {
 	socket := func() error {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			unix.NETLINK_NETFILTER)
 		if err != nil {
 			return err
 		}

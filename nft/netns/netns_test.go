@@ -45,7 +45,8 @@ func TestEachWayToOpenReturnsTheSameNamespace(t *testing.T) {
 			if n.String() != tc.name {
 				t.Errorf("String %q, want %q", n, tc.name)
 			}
-			if flags, err := unix.FcntlInt(uintptr(n.FD()), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			if flags, err := unix.FcntlInt(uintptr(n.FD()), unix.F_GETFD, 0); err != nil ||
+				flags&unix.FD_CLOEXEC == 0 {
 				t.Errorf("descriptor flags %#x (%v), want close-on-exec", flags, err)
 			}
 			if got := idInDo(t, n); got != want.ID() {
@@ -78,7 +79,8 @@ func TestAHandleOfTheLibraryAndANamespaceAreClosedIndependently(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n.Handle() != library.None() || (*netns.NS)(nil).Handle() != library.None() {
-		t.Errorf("handles %v of a closed and %v of no namespace, want none", n.Handle(), (*netns.NS)(nil).Handle())
+		t.Errorf("handles %v of a closed and %v of no namespace, want none", n.Handle(),
+			(*netns.NS)(nil).Handle())
 	}
 }
 
@@ -96,7 +98,8 @@ func TestOpenMountedFile(t *testing.T) {
 			return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 		},
 		Do: func() error {
-			if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", want.FD()), path, "", unix.MS_BIND, ""); err != nil {
+			if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", want.FD()), path, "", unix.MS_BIND,
+				""); err != nil {
 				return err
 			}
 			n, err := netns.Open(path)
@@ -138,11 +141,15 @@ func TestOpenRefuses(t *testing.T) {
 		is   error // nil: any error
 		text []string
 	}{
-		{"a missing file", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir + "/none"}},
+		{"a missing file", open(filepath.Join(dir, "none")), fs.ErrNotExist, []string{dir +
+			"/none"}},
 		{"a plain file", open(plain), nil, []string{plain, "not a namespace file"}},
 		{"a FIFO", open(fifo), nil, []string{fifo, "not a namespace file"}},
 		{"a directory", open(dir), nil, []string{dir, "not a namespace file"}},
-		{"a mount namespace", open("/proc/self/ns/mnt"), nil, []string{"/proc/self/ns/mnt", "a mount namespace"}},
+		{
+			"a mount namespace", open("/proc/self/ns/mnt"), nil,
+			[]string{"/proc/self/ns/mnt", "a mount namespace"},
+		},
 		{"a user namespace", open("/proc/self/ns/user"), nil, []string{"a user namespace"}},
 		{
 			"a process that was reaped", openPID(dead.Process.Pid), fs.ErrNotExist,
@@ -151,7 +158,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"a zombie", openPID(zombie(t)), fs.ErrNotExist, []string{"has ended"}},
 		{"pid 0", openPID(0), nil, []string{"pid 0", "not a process id"}},
 		{"a descriptor that is not open", fromHandle(-1), unix.EBADF, []string{"descriptor -1"}},
-		{"a descriptor of something else", fromHandle(0), nil, []string{"descriptor 0", "not a namespace file"}},
+		{
+			"a descriptor of something else", fromHandle(0), nil,
+			[]string{"descriptor 0", "not a namespace file"},
+		},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			before := count(t, "/proc/self/fd")
@@ -178,7 +188,10 @@ func TestCloseIsIdempotent(t *testing.T) {
 	if n.FD() != -1 || n.ID() != id {
 		t.Errorf("closed: FD %d, ID %v, want -1 and still %v", n.FD(), n.ID(), id)
 	}
-	wantError(t, n.Do(func() error { t.Error("fn was called"); return nil }), os.ErrClosed, id.String())
+	wantError(t, n.Do(func() error {
+		t.Error("fn was called")
+		return nil
+	}), os.ErrClosed, id.String())
 }
 
 func TestNilIsTheThreadsOwn(t *testing.T) {
@@ -243,7 +256,8 @@ func zombie(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() })
-	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+	if err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT,
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	return cmd.Process.Pid

@@ -83,7 +83,10 @@ func TestRulesMatchTheOwner(t *testing.T) {
 		{"the proxy's uid", netnstest.New(t), 1337, 0, true},
 		{"the proxy's gid", netnstest.New(t), 0, 1337, true},
 		{"neither", netnstest.New(t), 1336, 1336, false},
-		{"the proxy's uid in a user namespace", netnstest.NewInUserNS(t), netnstest.UserNSBase + 1337, 0, true},
+		{
+			"the proxy's uid in a user namespace", netnstest.NewInUserNS(t),
+			netnstest.UserNSBase + 1337, 0, true,
+		},
 		{"the proxy's uid outside that user namespace", netnstest.NewInUserNS(t), 1337, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -113,7 +116,8 @@ func TestRulesMatchTheOwner(t *testing.T) {
 					return err
 				})
 			})
-			if refused := errors.Is(err, syscall.ECONNREFUSED); refused != tc.refused || err != nil && !refused {
+			if refused := errors.Is(err, syscall.ECONNREFUSED); refused != tc.refused ||
+				err != nil && !refused {
 				t.Errorf("dial: %v, want refused %v", err, tc.refused)
 			}
 		})
@@ -135,7 +139,8 @@ func TestAsWithinAs(t *testing.T) {
 			uid, _ := unix.SetfsuidRetUid(-1)
 			gid, _ := unix.SetfsgidRetGid(-1)
 			if unix.Gettid() == outer || uid != 0 || gid != 0 {
-				t.Errorf("uid %d, gid %d on thread %d of %d, want root's on another", uid, gid, unix.Gettid(), outer)
+				t.Errorf("uid %d, gid %d on thread %d of %d, want root's on another", uid, gid,
+					unix.Gettid(), outer)
 			}
 			return nil
 		})
@@ -164,7 +169,8 @@ func TestAsKeepsDumpable(t *testing.T) {
 		}
 		wg.Wait()
 		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // fails after a change
-		if got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || got != want {
+		if got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil ||
+			got != want {
 			t.Errorf("dumpable %d (%v), want %d", got, err, want)
 		}
 	}

@@ -29,7 +29,8 @@ func Addresses(ns *netns.NS) ([]netip.Addr, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(addrs, func(a netip.Addr) bool {
-		return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a == rules.PassthroughIPv6()
+		return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() ||
+			a == rules.PassthroughIPv6()
 	}), nil
 }
 

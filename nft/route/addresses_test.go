@@ -21,17 +21,25 @@ func TestAddresses(t *testing.T) {
 		{"the link-local address of an interface does not count", eth0, nil},
 		{
 			"IPv4 comes before IPv6, whichever was first",
-			join(eth0, []string{"address add fd00::5/64 dev eth0", "address add 10.1.1.5/24 dev eth0"}),
+			join(eth0, []string{
+				"address add fd00::5/64 dev eth0", "address add 10.1.1.5/24 dev eth0",
+			}),
 			[]string{"10.1.1.5", "fd00::5"},
 		},
-		{"IPv6 alone", join(eth0, []string{"address add fd00::5/64 dev eth0"}), []string{"fd00::5"}},
+		{
+			"IPv6 alone", join(eth0, []string{"address add fd00::5/64 dev eth0"}),
+			[]string{"fd00::5"},
+		},
 		{
 			"several interfaces in their order",
-			join(eth0, []string{"address add 10.2.2.2/24 dev net1", "address add 10.1.1.5/24 dev eth0"}),
+			join(eth0, []string{
+				"address add 10.2.2.2/24 dev net1", "address add 10.1.1.5/24 dev eth0",
+			}),
 			[]string{"10.1.1.5", "10.2.2.2"},
 		},
 		{
-			"an interface that is down counts", join(eth0[:1], []string{"address add 10.1.1.5/24 dev eth0"}),
+			"an interface that is down counts",
+			join(eth0[:1], []string{"address add 10.1.1.5/24 dev eth0"}),
 			[]string{"10.1.1.5"},
 		},
 		{
@@ -41,10 +49,19 @@ func TestAddresses(t *testing.T) {
 		},
 		{
 			"loopback and link-local IPv4 addresses do not count",
-			join(eth0, []string{"address add 127.0.0.9/8 dev eth0", "address add 169.254.1.1/16 dev eth0"}), nil,
+			join(eth0, []string{
+				"address add 127.0.0.9/8 dev eth0", "address add 169.254.1.1/16 dev eth0",
+			}), nil,
 		},
-		{"a multicast address does not count", join(eth0, []string{"address add 239.1.1.1/32 dev eth0 autojoin"}), nil},
-		{"an address of lo counts", []string{"address add 10.9.9.9/32 dev lo"}, []string{"10.9.9.9"}},
+		{
+			"a multicast address does not count",
+			join(eth0, []string{"address add 239.1.1.1/32 dev eth0 autojoin"}), nil,
+		},
+		{
+			"an address of lo counts",
+			[]string{"address add 10.9.9.9/32 dev lo"},
+			[]string{"10.9.9.9"},
+		},
 		{"::6 does not count", []string{istioSix}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

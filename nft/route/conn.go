@@ -41,7 +41,8 @@ func dump[T any](objects string, list func() ([]T, error)) ([]T, error) {
 			return nil, fmt.Errorf("list %s: %w", objects, err)
 		}
 	}
-	return nil, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts, netlink.ErrDumpInterrupted)
+	return nil, fmt.Errorf("list %s: %d attempts: %w", objects, dumpAttempts,
+		netlink.ErrDumpInterrupted)
 }
 
 // addressOf returns the local address of the interface, and whether it is an IP address.

@@ -76,7 +76,8 @@ func objectsOf(r rules.Routing) ([]object, error) {
 	}
 	for _, a := range r.LoopbackAddrs {
 		if a != rules.PassthroughIPv6() {
-			errs = append(errs, fmt.Errorf("address %s dev lo: must be %s", a, rules.PassthroughIPv6()))
+			errs = append(errs,
+				fmt.Errorf("address %s dev lo: must be %s", a, rules.PassthroughIPv6()))
 		}
 		objects = append(objects, loopbackAddr(a))
 	}
@@ -94,7 +95,8 @@ func validate(p rules.PolicyRoute) error {
 		reason = fmt.Sprintf("the priority must be %d", rules.PolicyPriority)
 	case p.Mark == 0:
 		reason = "the mark must not be 0, which matches every packet"
-	case p.Table == unix.RT_TABLE_UNSPEC || p.Table >= unix.RT_TABLE_DEFAULT && p.Table <= unix.RT_TABLE_LOCAL:
+	case p.Table == unix.RT_TABLE_UNSPEC ||
+		p.Table >= unix.RT_TABLE_DEFAULT && p.Table <= unix.RT_TABLE_LOCAL:
 		reason = fmt.Sprintf("the table must not be 0 or %d to %d, which the kernel reserves",
 			unix.RT_TABLE_DEFAULT, unix.RT_TABLE_LOCAL)
 	default:
@@ -140,7 +142,9 @@ func (c Change) Undo() error {
 // Except returns the change without the objects of keep, so that Undo keeps them.
 func (c Change) Except(keep rules.Routing) Change {
 	kept, _ := objectsOf(keep) // an error means an object that Ensure cannot have added
-	c.added = slices.DeleteFunc(slices.Clone(c.added), func(o object) bool { return slices.Contains(kept, o) })
+	c.added = slices.DeleteFunc(slices.Clone(c.added), func(o object) bool {
+		return slices.Contains(kept, o)
+	})
 	return c
 }
 

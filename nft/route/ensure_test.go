@@ -42,7 +42,9 @@ func TestEnsureAddsWhatIsMissing(t *testing.T) {
 		{"::6 only", nil, onlySix, stateSix, nil},
 		{
 			"a table above 255 and a mark of 32 bits", nil,
-			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv6, Mark: 1<<32 - 1, Table: 70000, Priority: 133}}},
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv6, Mark: 1<<32 - 1, Table: 70000, Priority: 133,
+			}}},
 			[]string{
 				"-6 rule 133 from all fwmark 0xffffffff lookup 70000",
 				"-6 route local default dev lo table 70000",
@@ -65,7 +67,8 @@ func TestEnsureAddsWhatIsMissing(t *testing.T) {
 			"a rule of Istio is not ours",
 			[]string{istioRule4, istioRoute4},
 			onlyIPv4,
-			join(state4[:1], []string{"-4 rule 32765 from all fwmark 0x539 lookup 133"}, state4[1:]),
+			join(state4[:1], []string{"-4 rule 32765 from all fwmark 0x539 lookup 133"},
+				state4[1:]),
 			[]string{"-4 rule 32765 from all fwmark 0x539 lookup 133", state4[1]},
 		},
 		{"an address of Istio is the same", []string{istioSix}, onlySix, stateSix, stateSix},
@@ -73,7 +76,8 @@ func TestEnsureAddsWhatIsMissing(t *testing.T) {
 			"a rule at our priority with another mask is not ours",
 			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133"},
 			onlyIPv4,
-			join(state4[:1], []string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"}, state4[1:]),
+			join(state4[:1], []string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"},
+				state4[1:]),
 			[]string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"},
 		},
 	} {
@@ -81,7 +85,8 @@ func TestEnsureAddsWhatIsMissing(t *testing.T) {
 			n := netnstest.New(t)
 			ip(t, n, tc.before...)
 			change := ensure(t, n, tc.want)
-			if want := len(tc.after) - len(tc.undone); change.Len() != want || change.Empty() != (want == 0) {
+			if want := len(tc.after) - len(tc.undone); change.Len() != want ||
+				change.Empty() != (want == 0) {
 				t.Errorf("added %d, want %d; empty: %v", change.Len(), want, change.Empty())
 			}
 			wantState(t, n, tc.after...)
@@ -111,7 +116,8 @@ func TestEnsureTakesEffect(t *testing.T) {
 			ensure(t, tc.n, everything)
 			for _, dst := range []string{"192.0.2.1", "2001:db8::1"} {
 				got := strings.Join(ip(t, tc.n, "route get "+dst+" mark 1337"), " ")
-				if !strings.HasPrefix(got, "local "+dst) || !strings.Contains(got, "dev lo table 133") {
+				if !strings.HasPrefix(got, "local "+dst) ||
+					!strings.Contains(got, "dev lo table 133") {
 					t.Errorf("a packet with the mark goes %s", got)
 				}
 			}
@@ -134,7 +140,8 @@ func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Check the flag: without it the test would succeed or fail depending on a race.
-		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0], "nodad") {
+		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0],
+			"nodad") {
 			t.Fatalf("%q has no nodad", got)
 		}
 	}
@@ -183,7 +190,8 @@ func TestEnsureWithLoopbackDown(t *testing.T) {
 		t.Errorf("lo is up: %q", got)
 	}
 	_, err := route.Ensure(n, everything)
-	wantError(t, err, unix.ENETDOWN, `add route "ip -6 route local default dev lo table 133": lo is down: `)
+	wantError(t, err, unix.ENETDOWN,
+		`add route "ip -6 route local default dev lo table 133": lo is down: `)
 	wantState(t, n, join(state4, stateSix)...)
 }
 
@@ -206,13 +214,19 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		left   []string
 	}{
 		{
-			"IPv6 is disabled on all interfaces, ::6 is wanted", nil, "ipv6/conf/all/disable_ipv6", onlySix, route.ErrNoIPv6,
+			"IPv6 is disabled on all interfaces, ::6 is wanted", nil, "ipv6/conf/all/disable_ipv6",
+			onlySix, route.ErrNoIPv6,
 			`add address "ip -6 address ::6 dev lo": the namespace has no IPv6: sysctl net.ipv6.conf.lo.disable_ipv6 is 1: permission denied`, nil,
 		},
-		{"IPv6 is disabled on lo, ::6 is wanted", nil, "ipv6/conf/lo/disable_ipv6", onlySix, route.ErrNoIPv6, "has no IPv6", nil},
 		{
-			"IPv6 is disabled, everything is wanted", nil, "ipv6/conf/all/disable_ipv6", everything, route.ErrNoIPv6,
-			`add route "ip -6 route local default dev lo table 133": the namespace has no IPv6`, nil,
+			"IPv6 is disabled on lo, ::6 is wanted", nil, "ipv6/conf/lo/disable_ipv6", onlySix,
+			route.ErrNoIPv6, "has no IPv6", nil,
+		},
+		{
+			"IPv6 is disabled, everything is wanted", nil, "ipv6/conf/all/disable_ipv6", everything,
+			route.ErrNoIPv6,
+			`add route "ip -6 route local default dev lo table 133": the namespace has no IPv6`,
+			nil,
 		},
 		{
 			"the IPv4 table has another default route",
@@ -239,17 +253,23 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 		},
 		{
 			"the mark is 0", nil, "",
-			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Table: 1, Priority: 133}}},
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Table: 1, Priority: 133,
+			}}},
 			nil, "the mark must not be 0", nil,
 		},
 		{
 			"the table is none", nil, "",
-			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Priority: 133}}},
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 1, Priority: 133,
+			}}},
 			nil, "the kernel reserves", nil,
 		},
 		{
 			"the table is main", nil, "",
-			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 1, Table: 254, Priority: 133}}},
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 1, Table: 254, Priority: 133,
+			}}},
 			nil, "the kernel reserves", nil,
 		},
 		{
@@ -288,14 +308,18 @@ func TestEnsureWithoutCapability(t *testing.T) {
 	n := netnstest.New(t)
 	ensure(t, n, onlySix)
 	err := n.Do(func() error {
-		return withoutNetAdmin(t, func() error { _, err := route.Ensure(nil, onlyIPv4); return err })
+		return withoutNetAdmin(t, func() error {
+			_, err := route.Ensure(nil, onlyIPv4)
+			return err
+		})
 	})
 	wantError(t, err, unix.EPERM,
 		`add policy rule "ip -4 rule priority 133 fwmark 0x539 lookup 133": operation not permitted`)
 	err = n.Do(func() error {
 		return withoutNetAdmin(t, func() error { _, err := route.Prune(nil, nothing); return err })
 	})
-	wantError(t, err, unix.EPERM, `remove address "ip -6 address ::6 dev lo": operation not permitted`)
+	wantError(t, err, unix.EPERM,
+		`remove address "ip -6 address ::6 dev lo": operation not permitted`)
 }
 
 // withoutNetAdmin runs fn while the calling, locked thread lacks CAP_NET_ADMIN.

@@ -24,7 +24,8 @@ const disableIPv6 = "/proc/sys/net/ipv6/conf/lo/disable_ipv6"
 // explainError adds the cause to the kernel's error for the addition of o.
 func explainError(ns *netns.NS, o object, err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w; needs CAP_NET_ADMIN in the user namespace that owns the network namespace", err)
+		return fmt.Errorf(
+			"%w; needs CAP_NET_ADMIN in the user namespace that owns the network namespace", err)
 	}
 	if o.family() != rules.IPv6 {
 		return err

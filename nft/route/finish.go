@@ -31,13 +31,15 @@ func (c Change) Finish(hadRules, exclusive bool) (changed int, err error) {
 		pruned, err := Prune(c.ns, withUnownedAddrs(c.want, hadRules))
 		changed += pruned
 		if err != nil {
-			return changed, fmt.Errorf("the rules are in place, but not all old routes are removed: %w", err)
+			return changed, fmt.Errorf(
+				"the rules are in place, but not all old routes are removed: %w", err)
 		}
 	}
 	if !exclusive {
 		// A concurrent process may have removed routes of these rules as stale.
 		if _, err := Ensure(c.ns, c.want); err != nil {
-			return changed, fmt.Errorf("the rules are in place, but not all of their routes: %w", err)
+			return changed, fmt.Errorf("the rules are in place, but not all of their routes: %w",
+				err)
 		}
 	}
 	return changed, nil

@@ -21,7 +21,9 @@ type found struct {
 }
 
 // around changes rules and their routes in the namespace of the thread.
-func around(want rules.Routing, exclusive bool, change func() (found, error)) (changed int, err error) {
+func around(
+	want rules.Routing, exclusive bool, change func() (found, error),
+) (changed int, err error) {
 	added, err := route.Ensure(nil, want)
 	if err != nil {
 		return 0, err
@@ -40,7 +42,9 @@ func TestRoutesOfAChange(t *testing.T) {
 	const other4 = "-4 rule add pref 133 fwmark 99 lookup 133"
 	refused := errors.New("refused")
 	rule := func(m rules.Match, a rules.Action) []rules.Table {
-		return []rules.Table{{Chains: []rules.Chain{{Rules: []rules.Rule{{Matches: []rules.Match{m}, Actions: []rules.Action{a}}}}}}}
+		return []rules.Table{{Chains: []rules.Chain{{Rules: []rules.Rule{{
+			Matches: []rules.Match{m}, Actions: []rules.Action{a},
+		}}}}}}
 	}
 	ofIPv6 := rules.MatchAddr{Ranges: rules.AddrRanges([]netip.Prefix{netip.PrefixFrom(rules.PassthroughIPv6(), 128)})}
 	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
@@ -55,8 +59,19 @@ func TestRoutesOfAChange(t *testing.T) {
 		changed int
 		state   []string
 	}{
-		{"missing routing is added", nil, everything, false, found{}, nil, 5, join(state4, state6, stateSix)},
-		{"existing routing is not changed", []string{ourRule4, istioRoute4}, onlyIPv4, false, found{Any: true}, nil, 0, state4},
+		{
+			"missing routing is added", nil, everything, false,
+			found{},
+			nil, 5,
+			join(state4, state6, stateSix),
+		},
+		{
+			"existing routing is not changed",
+			[]string{ourRule4, istioRoute4},
+			onlyIPv4, false,
+			found{Any: true},
+			nil, 0, state4,
+		},
 		{
 			"what is no longer needed is removed",
 			[]string{ourRule4, istioRoute4, istioSix},
@@ -64,12 +79,41 @@ func TestRoutesOfAChange(t *testing.T) {
 			found{Any: true},
 			nil, 3, nil,
 		},
-		{"without rules of Sluice, ::6 may be Istio's", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, nil, 2, stateSix},
-		{"a policy route of another mark is replaced", []string{other4, istioRoute4}, onlyIPv4, false, found{Any: true}, nil, 2, state4},
+		{
+			"without rules of Sluice, ::6 may be Istio's",
+			[]string{ourRule4, istioRoute4, istioSix},
+			nothing, false,
+			found{},
+			nil, 2, stateSix,
+		},
+		{
+			"a policy route of another mark is replaced",
+			[]string{other4, istioRoute4},
+			onlyIPv4,
+			false,
+			found{Any: true},
+			nil, 2, state4,
+		},
 		{"a change that fails leaves no routes", nil, everything, false, found{}, refused, 0, nil},
-		{"a change that fails keeps existing routes", []string{ourRule4, istioRoute4}, everything, false, found{}, refused, 0, state4},
-		{"a change that fails keeps unwanted routes", []string{ourRule4, istioRoute4, istioSix}, nothing, false, found{}, refused, 0, join(state4, stateSix)},
-		{"a change that fails without the lock keeps its routes", nil, everything, true, found{}, refused, 0, join(state4, state6, stateSix)},
+		{
+			"a change that fails keeps existing routes",
+			[]string{ourRule4, istioRoute4},
+			everything, false,
+			found{},
+			refused, 0, state4,
+		},
+		{
+			"a change that fails keeps unwanted routes",
+			[]string{ourRule4, istioRoute4, istioSix},
+			nothing, false,
+			found{},
+			refused, 0, join(state4, stateSix),
+		},
+		{
+			"a change that fails without the lock keeps its routes", nil, everything, true,
+			found{},
+			refused, 0, join(state4, state6, stateSix),
+		},
 		{
 			"and what tproxy rules that stay may use",
 			nil, everything, false,
@@ -94,7 +138,9 @@ func TestRoutesOfAChange(t *testing.T) {
 			ip(t, n, tc.before...)
 			var changed int
 			err := n.Do(func() (err error) {
-				changed, err = around(tc.want, !tc.shared, func() (found, error) { return tc.found, tc.err })
+				changed, err = around(tc.want, !tc.shared, func() (found, error) {
+					return tc.found, tc.err
+				})
 				return err
 			})
 			if !errors.Is(err, tc.err) || changed != tc.changed {
@@ -147,7 +193,8 @@ func TestFinishThatFails(t *testing.T) {
 			"what another has taken cannot be added again",
 			nil, onlyIPv4, true,
 			func(t *testing.T, n *netns.NS) func() {
-				ip(t, n, "-4 route del local default dev lo table 133", "-4 route add unreachable default table 133")
+				ip(t, n, "-4 route del local default dev lo table 133",
+					"-4 route add unreachable default table 133")
 				return func() {}
 			},
 			"the rules are in place, but not all of their routes: ",

@@ -30,7 +30,9 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			list, err = testbed.List(func() ([]netlink.Addr, error) { return netlink.AddrList(lo, netlink.FAMILY_V6) })
+			list, err = testbed.List(func() ([]netlink.Addr, error) {
+				return netlink.AddrList(lo, netlink.FAMILY_V6)
+			})
 			if err != nil {
 				return err
 			}
@@ -49,7 +51,9 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 	for _, want := range []rules.Routing{nothing, onlySix} {
 		there, other := added(want, false)
 		here, first := added(want, true)
-		flags := cmp.Transformer("flags", func(a netlink.Addr) string { return fmt.Sprintf("%s flags 0x%x scope %d", a, a.Flags, a.Scope) })
+		flags := cmp.Transformer("flags", func(a netlink.Addr) string {
+			return fmt.Sprintf("%s flags 0x%x scope %d", a, a.Flags, a.Scope)
+		})
 		if diff := cmp.Diff(there, here, flags); diff != "" {
 			t.Error(diff)
 		}
@@ -63,7 +67,8 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, ourRule4, "-4 route add local default dev lo tos 0x10 table 133")
-	if found, err := route.Read(n); err != nil || len(found.Policies) > 0 || len(found.Unrouted) != 1 || len(found.Others) != 1 {
+	if found, err := route.Read(n); err != nil || len(found.Policies) > 0 ||
+		len(found.Unrouted) != 1 || len(found.Others) != 1 {
 		t.Errorf("read %+v, %v", found, err)
 	}
 	if err := n.Do(func() error {
@@ -79,7 +84,9 @@ func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 
 // Unwanted objects of ours make Ensure take the slow path, which reports them.
 func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
-	for name, before := range map[string][]string{"a rule": {ourRule4}, "an IPv6 rule": {ourRule6}} {
+	for name, before := range map[string][]string{
+		"a rule": {ourRule4}, "an IPv6 rule": {ourRule6},
+	} {
 		n := netnstest.New(t)
 		ip(t, n, before...)
 		if err := n.Do(func() error {

@@ -19,7 +19,9 @@ import (
 // Ensure's time. Since Linux 6.10 it does not take the kernel's RTNL lock, which other processes
 // may hold.
 func Holds(want rules.Routing) bool {
-	if slices.ContainsFunc(want.LoopbackAddrs, func(a netip.Addr) bool { return a != rules.PassthroughIPv6() }) {
+	if slices.ContainsFunc(want.LoopbackAddrs, func(a netip.Addr) bool {
+		return a != rules.PassthroughIPv6()
+	}) {
 		return false
 	}
 	q, err := newFastCheck(want)
@@ -58,7 +60,8 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // newFastCheck opens a socket. The caller must close it.
 func newFastCheck(want rules.Routing) (*fastCheck, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +105,8 @@ func (q *fastCheck) complete() error {
 		return nil
 	}
 	// Without strict checking the kernel ignores the table and lists the routes of all tables.
-	if err := unix.SetsockoptInt(q.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+	if err := unix.SetsockoptInt(q.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK,
+		1); err != nil {
 		return err
 	}
 	for _, p := range q.want.Policies {

@@ -21,43 +21,140 @@ func TestHolds(t *testing.T) {
 		{"::6 is missing", nil, onlySix, false},
 		{"::6 exists", []string{istioSix}, onlySix, true},
 		{"::6 exists and is not wanted", []string{istioSix}, nothing, false},
-		{"::6 is on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}), onlySix, false},
+		{
+			"::6 is on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}),
+			onlySix, false,
+		},
 		{"::6 has a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix, true},
 		{"lo has another address", []string{"address add ::7/128 dev lo"}, onlySix, false},
 		{"a rule of ours is not wanted", []string{ourRule4}, nothing, false},
 		{"an IPv6 rule of ours is not wanted", []string{istioSix, ourRule6}, onlySix, false},
-		{"Istio's rules are not ours", []string{istioRule4, istioRule6, istioRoute4}, nothing, true},
+		{
+			"Istio's rules are not ours",
+			[]string{istioRule4, istioRule6, istioRoute4},
+			nothing,
+			true,
+		},
 		{"a policy route exists", []string{ourRule4, istioRoute4}, onlyIPv4, true},
-		{"policy routes of both families and ::6 exist", []string{ourRule6, ourRule4, istioRoute6, istioRoute4, istioSix}, everything, true},
-		{"the rule exists with a protocol", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4, true},
-		{"the rule exists in addition to Istio's with the same mark and table", []string{istioRule4, ourRule4, istioRoute4}, onlyIPv4, true},
-		{"the route exists in addition to another route of the table", []string{ourRule4, istioRoute4, "-4 route add blackhole 10.0.0.0/8 table 133"}, onlyIPv4, true},
-		{"the rule exists in addition to another rule of ours", []string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"}, onlyIPv4, false},
-		{"one of the two families is missing", []string{ourRule4, istioRoute4, istioRoute6, istioSix}, everything, false},
-		{"::6 is missing, the policy routes exist", []string{ourRule6, ourRule4, istioRoute6, istioRoute4}, everything, false},
+		{
+			"policy routes of both families and ::6 exist",
+			[]string{ourRule6, ourRule4, istioRoute6, istioRoute4, istioSix},
+			everything, true,
+		},
+		{
+			"the rule exists with a protocol",
+			[]string{ourRule4 + " protocol static", istioRoute4},
+			onlyIPv4, true,
+		},
+		{
+			"the rule exists in addition to Istio's with the same mark and table",
+			[]string{istioRule4, ourRule4, istioRoute4},
+			onlyIPv4, true,
+		},
+		{
+			"the route exists in addition to another route of the table",
+			[]string{ourRule4, istioRoute4, "-4 route add blackhole 10.0.0.0/8 table 133"},
+			onlyIPv4, true,
+		},
+		{
+			"the rule exists in addition to another rule of ours",
+			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
+			onlyIPv4,
+			false,
+		},
+		{
+			"one of the two families is missing",
+			[]string{ourRule4, istioRoute4, istioRoute6, istioSix},
+			everything, false,
+		},
+		{
+			"::6 is missing, the policy routes exist",
+			[]string{ourRule6, ourRule4, istioRoute6, istioRoute4},
+			everything, false,
+		},
 		{"the rule is missing", []string{istioRoute4}, onlyIPv4, false},
 		{"the rule has Istio's priority", []string{istioRule4, istioRoute4}, onlyIPv4, false},
-		{"the rule has another mark", []string{"-4 rule add pref 133 fwmark 1336 lookup 133", istioRoute4}, onlyIPv4, false},
-		{"the rule looks up another table", []string{"-4 rule add pref 133 fwmark 1337 lookup 134", istioRoute4}, onlyIPv4, false},
-		{"the rule has a mask", []string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4}, onlyIPv4, false},
-		{"the rule has a source", []string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, onlyIPv4, false},
-		{"the rule has an interface", []string{"-4 rule add pref 133 iif lo fwmark 1337 lookup 133", istioRoute4}, onlyIPv4, false},
-		{"the rule is inverted", []string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4}, onlyIPv4, false},
-		{"the rule suppresses default routes", []string{"-4 rule add pref 133 fwmark 1337 lookup 133 suppress_prefixlength 0", istioRoute4}, onlyIPv4, false},
+		{
+			"the rule has another mark",
+			[]string{"-4 rule add pref 133 fwmark 1336 lookup 133", istioRoute4},
+			onlyIPv4, false,
+		},
+		{
+			"the rule looks up another table",
+			[]string{"-4 rule add pref 133 fwmark 1337 lookup 134", istioRoute4},
+			onlyIPv4, false,
+		},
+		{
+			"the rule has a mask",
+			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4},
+			onlyIPv4,
+			false,
+		},
+		{
+			"the rule has a source",
+			[]string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4},
+			onlyIPv4, false,
+		},
+		{
+			"the rule has an interface",
+			[]string{"-4 rule add pref 133 iif lo fwmark 1337 lookup 133", istioRoute4},
+			onlyIPv4,
+			false,
+		},
+		{
+			"the rule is inverted",
+			[]string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4},
+			onlyIPv4,
+			false,
+		},
+		{
+			"the rule suppresses default routes",
+			[]string{
+				"-4 rule add pref 133 fwmark 1337 lookup 133 suppress_prefixlength 0", istioRoute4,
+			},
+			onlyIPv4, false,
+		},
 		{"the table is empty", []string{ourRule4}, onlyIPv4, false},
-		{"the table has a route of another kind", []string{ourRule4, "-4 route add unreachable default table 133"}, onlyIPv4, false},
-		{"the route is for a part of the addresses", []string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"}, onlyIPv4, false},
-		{"the route is for packets of one type of service", []string{ourRule4, "-4 route add local default dev lo tos 0x10 table 133"}, onlyIPv4, false},
-		{"the route is in another table", []string{ourRule4, "-4 route add local default dev lo table 134"}, onlyIPv4, false},
+		{
+			"the table has a route of another kind",
+			[]string{ourRule4, "-4 route add unreachable default table 133"},
+			onlyIPv4, false,
+		},
+		{
+			"the route is for a part of the addresses",
+			[]string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
+			onlyIPv4, false,
+		},
+		{
+			"the route is for packets of one type of service",
+			[]string{ourRule4, "-4 route add local default dev lo tos 0x10 table 133"},
+			onlyIPv4,
+			false,
+		},
+		{
+			"the route is in another table",
+			[]string{ourRule4, "-4 route add local default dev lo table 134"},
+			onlyIPv4, false,
+		},
 		{"the route is of the other family", []string{ourRule4, istioRoute6}, onlyIPv4, false},
-		{"the route is not on lo", join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}), onlyIPv4, false},
+		{
+			"the route is not on lo",
+			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}),
+			onlyIPv4, false,
+		},
 		{
 			"the IPv6 route has another metric",
-			[]string{ourRule4, istioRoute4, istioSix, ourRule6, "-6 route add local default dev lo metric 2000 table 133"},
+			[]string{
+				ourRule4, istioRoute4, istioSix, ourRule6,
+				"-6 route add local default dev lo metric 2000 table 133",
+			},
 			everything, false,
 		},
 		{"more rules than fit into one answer", manyRules(200), nothing, true},
-		{"a rule of ours after many others", join(manyRules(200), []string{ourRule6}), nothing, false},
+		{
+			"a rule of ours after many others", join(manyRules(200), []string{ourRule6}), nothing,
+			false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)
@@ -75,7 +172,8 @@ func TestHolds(t *testing.T) {
 				return
 			}
 			found, err := route.Read(n)
-			if err != nil || !slices.Equal(found.Policies, tc.want.Policies) || !slices.Equal(found.LoopbackAddrs, tc.want.LoopbackAddrs) {
+			if err != nil || !slices.Equal(found.Policies, tc.want.Policies) ||
+				!slices.Equal(found.LoopbackAddrs, tc.want.LoopbackAddrs) {
 				t.Errorf("Read differs: %+v, %v", found, err)
 			}
 			if stale, err := route.Find(n, tc.want); err != nil || len(stale) > 0 {

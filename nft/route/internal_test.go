@@ -39,7 +39,8 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 				return []int{1, 2}, tc.err
 			})
 			if !slices.Equal(got, tc.want) || !errors.Is(err, tc.is) || calls != tc.calls {
-				t.Errorf("got %v, %v after %d calls, want %v, %v after %d", got, err, calls, tc.want, tc.is, tc.calls)
+				t.Errorf("got %v, %v after %d calls, want %v, %v after %d", got, err, calls,
+					tc.want, tc.is, tc.calls)
 			}
 		})
 	}
@@ -47,7 +48,9 @@ func TestDumpIsRepeatedWhenInterrupted(t *testing.T) {
 
 // FuzzFastCheck checks that any answer is decoded, and that a missing policy route is not found.
 func FuzzFastCheck(f *testing.F) {
-	want := rules.PolicyRoute{Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority}
+	want := rules.PolicyRoute{
+		Family: rules.IPv4, Mark: 1337, Table: 133, Priority: rules.PolicyPriority,
+	}
 	for _, answer := range []string{
 		// The wanted policy rule, and the end of the dump.
 		"3c0000002000020001000000000000000200000000000001000000000800060085000000080010003905000008000f0085000000",
@@ -62,7 +65,10 @@ func FuzzFastCheck(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		q := fastCheck{want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1), listed: want}
+		q := fastCheck{
+			want: rules.Routing{Policies: []rules.PolicyRoute{want}}, found: make([]bool, 1),
+			listed: want,
+		}
 		_, _ = nlmsg.Each(data, func(m nlmsg.Message) (bool, error) { return false, q.message(m) })
 		mark := native.AppendUint32(nil, want.Mark)
 		if q.found[0] && !bytes.Contains(data, mark) {
@@ -99,7 +105,9 @@ func TestAnswersOfProcessesAreIgnored(t *testing.T) {
 			answer = native.AppendUint16(native.AppendUint32(answer, unix.NLMSG_HDRLEN+4), kind)
 			answer = append(answer, make([]byte, unix.NLMSG_HDRLEN+4-6)...)
 		}
-		if err := unix.Sendto(fd, answer, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: own.(*unix.SockaddrNetlink).Pid}); err != nil {
+		if err := unix.Sendto(fd, answer, 0, &unix.SockaddrNetlink{
+			Family: unix.AF_NETLINK, Pid: own.(*unix.SockaddrNetlink).Pid,
+		}); err != nil {
 			return err
 		}
 		if q.query() == nil && q.complete() == nil {
@@ -136,7 +144,9 @@ func TestExplainError(t *testing.T) {
 
 // Later kernels may have more types of routes.
 func TestRouteOfAnUnknownType(t *testing.T) {
-	got := routeText(localRoute{ip: rules.IPv4, table: 133}, netlink.Route{Type: 200, LinkIndex: loopback})
+	got := routeText(localRoute{
+		ip: rules.IPv4, table: 133,
+	}, netlink.Route{Type: 200, LinkIndex: loopback})
 	if want := "ip -4 route  default dev lo table 133"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

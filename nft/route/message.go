@@ -25,7 +25,8 @@ func queryRequest() []byte {
 // families.
 func addRequest() []byte {
 	return fastRequests.add.get(func() []byte {
-		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK),
+		return addrAndRulesRequest(nl.NewNetlinkRequest(unix.RTM_NEWADDR,
+			unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK),
 			nl.NewRtAttr(unix.IFA_ADDRESS, rules.PassthroughIPv6().AsSlice()),
 			nl.NewRtAttr(unix.IFA_FLAGS, native.AppendUint32(nil, unix.IFA_F_NODAD)))
 	})

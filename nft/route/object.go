@@ -37,7 +37,8 @@ type object interface {
 // isNotFound reports whether err is the kernel's error for the removal of a rule,
 // a route or an address that does not exist.
 func isNotFound(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EADDRNOTAVAIL)
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) ||
+		errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
 // policyRule is the rule of a policy route.
@@ -96,7 +97,8 @@ func (r localRoute) exists(h *netlink.Handle) (bool, error) {
 // list returns all routes of the table.
 func (r localRoute) list(h *netlink.Handle) ([]netlink.Route, error) {
 	return dump("routes", func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(addressFamily(r.ip), &netlink.Route{Table: int(r.table)}, netlink.RT_FILTER_TABLE)
+		return h.RouteListFiltered(addressFamily(r.ip), &netlink.Route{Table: int(r.table)},
+			netlink.RT_FILTER_TABLE)
 	})
 }
 

@@ -17,7 +17,8 @@ func TestRouteExistsOnlyWithItsRule(t *testing.T) {
 	n := netnstest.New(t)
 	var events *nl.NetlinkSocket
 	err := n.Do(func() (err error) {
-		events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV4_ROUTE)
+		events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_RULE,
+			unix.RTNLGRP_IPV4_ROUTE)
 		return err
 	})
 	if err != nil {

@@ -23,7 +23,8 @@ func addForeign(h *netlink.Handle, list []foundRule, found *rules.Routing) error
 		case !r.isOwned():
 			found.Others = append(found.Others, ruleText(r))
 			continue
-		case !slices.Contains(found.Policies, r.policy) && !slices.Contains(found.Unrouted, r.policy):
+		case !slices.Contains(found.Policies, r.policy) &&
+			!slices.Contains(found.Unrouted, r.policy):
 			found.Unrouted = append(found.Unrouted, r.policy)
 		}
 		if slices.Contains(listed, r.route()) {

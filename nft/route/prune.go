@@ -44,7 +44,9 @@ func newPruning(keep rules.Routing) pruning { return pruning{keep: keep, rule: f
 // may be equal to Istio's. It returns descriptions of the removed objects.
 //
 // After a failed removal, PruneIstio removes the remaining objects.
-func PruneIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) (removed []string, err error) {
+func PruneIstio(
+	ns *netns.NS, mark, table uint32, keep rules.Routing,
+) (removed []string, err error) {
 	objects, err := prune(ns, newIstioPruning(mark, table, keep))
 	return texts(objects), err
 }
@@ -67,14 +69,18 @@ func FindIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) ([]string, 
 	isIstio := both.rule
 	both.rule = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
 	found, err := both.find(h)
-	return texts(slices.DeleteFunc(found, func(o object) bool { return slices.Contains(owned, o) })), err
+	return texts(slices.DeleteFunc(found, func(o object) bool {
+		return slices.Contains(owned, o)
+	})), err
 }
 
 // newIstioPruning returns the removal of the routing of istio-iptables except keep.
 func newIstioPruning(mark, table uint32, keep rules.Routing) pruning {
 	return pruning{
-		keep:  keep,
-		rule:  func(r foundRule) bool { return r.plain && r.policy.Mark == mark && r.policy.Table == table },
+		keep: keep,
+		rule: func(r foundRule) bool {
+			return r.plain && r.policy.Mark == mark && r.policy.Table == table
+		},
 		table: table,
 	}
 }
@@ -135,7 +141,9 @@ func (p pruning) find(h *netlink.Handle) ([]object, error) {
 		}
 	}
 	if p.table != 0 {
-		candidates = append(candidates, localRoute{rules.IPv4, p.table}, localRoute{rules.IPv6, p.table})
+		candidates = append(candidates, localRoute{
+			rules.IPv4, p.table,
+		}, localRoute{rules.IPv6, p.table})
 	}
 	for _, k := range p.keep.Policies {
 		used = append(used, localRoute{k.Family, k.Table})

@@ -33,7 +33,10 @@ func TestPrune(t *testing.T) {
 		{"::6 is kept", everything, nil, onlySix, 4, stateSix},
 		{
 			"another mark and table go", onlyIPv4,
-			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000"},
+			[]string{
+				"-4 rule add pref 133 fwmark 99 lookup 1000",
+				"-4 route add local default dev lo table 1000",
+			},
 			onlyIPv4, 2, state4,
 		},
 		{
@@ -46,7 +49,11 @@ func TestPrune(t *testing.T) {
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
 			nothing, 3, nil,
 		},
-		{"a rule without its route is removed", nothing, []string{"-4 rule add pref 133 fwmark 99 lookup 1000"}, nothing, 1, nil},
+		{
+			"a rule without its route is removed", nothing,
+			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000"},
+			nothing, 1, nil,
+		},
 		{
 			"a route for which keep has the rule stays", nothing,
 			[]string{istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
@@ -70,22 +77,37 @@ func TestPrune(t *testing.T) {
 			nothing, 2,
 			[]string{"-6 rule 32765 from all fwmark 0x539 lookup 133"},
 		},
-		{"a foreign route without a rule is kept", nothing, []string{istioRoute4}, nothing, 0, state4[1:]},
+		{
+			"a foreign route without a rule is kept", nothing,
+			[]string{istioRoute4},
+			nothing, 0,
+			state4[1:],
+		},
 		{
 			"a foreign route in our table stays", nothing,
-			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add unreachable default table 1000"},
+			[]string{
+				"-4 rule add pref 133 fwmark 99 lookup 1000",
+				"-4 route add unreachable default table 1000",
+			},
 			nothing, 1,
 			[]string{"-4 route unreachable default table 1000"},
 		},
 		{
-			"a foreign IPv6 route in our table stays, which the kernel would remove for ours", nothing,
-			[]string{"-6 rule add pref 133 fwmark 99 lookup 1000", "-6 route add unreachable default metric 1024 table 1000"},
+			"a foreign IPv6 route in our table stays, which the kernel would remove for ours",
+			nothing,
+			[]string{
+				"-6 rule add pref 133 fwmark 99 lookup 1000",
+				"-6 route add unreachable default metric 1024 table 1000",
+			},
 			nothing, 1,
 			[]string{"-6 route unreachable default dev lo table 1000"},
 		},
 		{
 			"a rule of another form at our priority stays", onlyIPv4,
-			[]string{"-4 rule add pref 133 fwmark 99/0xff lookup 1000", "-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000"},
+			[]string{
+				"-4 rule add pref 133 fwmark 99/0xff lookup 1000",
+				"-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000",
+			},
 			onlyIPv4, 0,
 			[]string{
 				state4[0], "-4 rule 133 from 10.0.0.1 fwmark 0x63 lookup 1000",
@@ -95,7 +117,9 @@ func TestPrune(t *testing.T) {
 		{
 			"an extra rule that is kept stays", nothing,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000"},
-			rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133}}},
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133,
+			}}},
 			0,
 			[]string{other4},
 		},
@@ -141,7 +165,10 @@ func TestPruneIstio(t *testing.T) {
 		{"redirect mode leaves ::6", nothing, []string{istioSix}, nothing, []string{addr}, nil},
 		{
 			"three runs leave three rules a family", nothing,
-			[]string{istioRoute4, istioRule4, istioRule4, istioRule4, istioRoute6, istioRule6, istioRule6, istioRule6, istioSix},
+			[]string{
+				istioRoute4, istioRule4, istioRule4, istioRule4, istioRoute6, istioRule6,
+				istioRule6, istioRule6, istioSix,
+			},
 			nothing,
 			[]string{
 				route4, route6,
@@ -153,7 +180,13 @@ func TestPruneIstio(t *testing.T) {
 			},
 			nil,
 		},
-		{"a route without a rule is removed", nothing, []string{istioRoute4, istioRoute6}, nothing, []string{route4, route6}, nil},
+		{
+			"a route without a rule is removed", nothing,
+			[]string{istioRoute4, istioRoute6},
+			nothing,
+			[]string{route4, route6},
+			nil,
+		},
 		{
 			"a route with another metric stays", nothing,
 			[]string{istioRoute6, "-6 route add local default dev lo metric 5 table 133"},
@@ -183,13 +216,17 @@ func TestPruneIstio(t *testing.T) {
 		{
 			"other marks, tables and forms stay", nothing,
 			[]string{
-				"-4 rule add pref 1 fwmark 99 lookup 133", "-4 rule add pref 2 fwmark 1337 lookup 134",
-				"-4 rule add pref 3 fwmark 1337/0xfff lookup 133", "-4 rule add pref 4 fwmark 1337 iif lo lookup 133",
+				"-4 rule add pref 1 fwmark 99 lookup 133",
+				"-4 rule add pref 2 fwmark 1337 lookup 134",
+				"-4 rule add pref 3 fwmark 1337/0xfff lookup 133",
+				"-4 rule add pref 4 fwmark 1337 iif lo lookup 133",
 			},
 			nothing, nil,
 			[]string{
-				"-4 rule 1 from all fwmark 0x63 lookup 133", "-4 rule 2 from all fwmark 0x539 lookup 134",
-				"-4 rule 3 from all fwmark 0x539/0xfff lookup 133", "-4 rule 4 from all fwmark 0x539 iif lo lookup 133",
+				"-4 rule 1 from all fwmark 0x63 lookup 133",
+				"-4 rule 2 from all fwmark 0x539 lookup 134",
+				"-4 rule 3 from all fwmark 0x539/0xfff lookup 133",
+				"-4 rule 4 from all fwmark 0x539 iif lo lookup 133",
 			},
 		},
 	} {

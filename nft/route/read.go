@@ -62,7 +62,9 @@ func ReadAll(ns *netns.NS) (rules.Routing, error) {
 }
 
 // routing returns the policy routes of the selected rules, and ::6.
-func routing(h *netlink.Handle, list []foundRule, selected func(foundRule) bool) (rules.Routing, error) {
+func routing(
+	h *netlink.Handle, list []foundRule, selected func(foundRule) bool,
+) (rules.Routing, error) {
 	var found rules.Routing
 	for _, r := range list {
 		if !selected(r) {
@@ -104,7 +106,9 @@ func (r foundRule) route() localRoute { return localRoute{r.policy.Family, r.pol
 // readRules lists the policy rules, IPv4 before IPv6.
 func readRules(h *netlink.Handle) ([]foundRule, error) {
 	// FAMILY_ALL also works on kernels without IPv6.
-	list, err := dump("policy rules", func() ([]netlink.Rule, error) { return h.RuleList(netlink.FAMILY_ALL) })
+	list, err := dump("policy rules", func() ([]netlink.Rule, error) {
+		return h.RuleList(netlink.FAMILY_ALL)
+	})
 	var v4, v6 []foundRule
 	for _, r := range list {
 		switch r.Family {

@@ -29,34 +29,73 @@ func TestRead(t *testing.T) {
 		}, everything},
 		{"a rule without its route", []string{ourRule4}, half()},
 		{"a rule whose route is of the other family", []string{ourRule4, istioRoute6}, half()},
-		{"a rule whose route is in another table", []string{ourRule4, "-4 route add local default dev lo table 134"}, half()},
-		{"a rule whose table has part of the addresses only", []string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"}, half("ip -4 route local 10.0.0.0/8 dev lo table 133")},
-		{"a rule whose table has another default route", []string{ourRule4, "-4 route add unreachable default table 133"}, half("ip -4 route unreachable default table 133")},
+		{
+			"a rule whose route is in another table",
+			[]string{ourRule4, "-4 route add local default dev lo table 134"},
+			half(),
+		},
+		{
+			"a rule whose table has part of the addresses only",
+			[]string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
+			half("ip -4 route local 10.0.0.0/8 dev lo table 133"),
+		},
+		{
+			"a rule whose table has another default route",
+			[]string{ourRule4, "-4 route add unreachable default table 133"},
+			half("ip -4 route unreachable default table 133"),
+		},
 		{
 			"a rule whose local route is not on lo",
-			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}), half("ip -4 route local default dev if8 table 133"),
+			join(eth0, []string{ourRule4, "-4 route add local default dev eth0 table 133"}),
+			half("ip -4 route local default dev if8 table 133"),
 		},
 		{"a rule whose route has another metric", []string{
 			ourRule6,
 			"-6 route add local default dev lo metric 2000 table 133",
 		}, rules.Routing{
-			Unrouted: []rules.PolicyRoute{policy6}, Others: []string{"ip -6 route local default dev lo table 133 metric 2000"},
+			Unrouted: []rules.PolicyRoute{policy6},
+			Others:   []string{"ip -6 route local default dev lo table 133 metric 2000"},
 		}},
 		{"a route without its rule", []string{istioRoute4, istioRoute6}, nothing},
 		{
 			"a rule at our priority with another mark and table beside ours",
-			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000"},
+			[]string{
+				ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000",
+				"-4 route add local default dev lo table 1000",
+			},
 			rules.Routing{Policies: []rules.PolicyRoute{policy4, other}},
 		},
 		{"a rule with a protocol", []string{ourRule4 + " protocol static", istioRoute4}, onlyIPv4},
-		{"a rule at another priority", []string{istioRule4, istioRoute4, istioRule6, istioRoute6}, nothing},
-		{"a rule at our priority with a mask", []string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4}, only("ip -4 rule priority 133 fwmark 0x539/0xfff lookup 133")},
-		{"a rule at our priority with a source", []string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, only("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133")},
-		{"a rule at our priority that is inverted", []string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4}, only("ip -4 rule priority 133 not fwmark 0x539 lookup 133")},
-		{"a rule at our priority without a mark", []string{"-4 rule add pref 133 lookup 133", istioRoute4}, only("ip -4 rule priority 133 lookup 133")},
+		{
+			"a rule at another priority",
+			[]string{istioRule4, istioRoute4, istioRule6, istioRoute6},
+			nothing,
+		},
+		{
+			"a rule at our priority with a mask",
+			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4},
+			only("ip -4 rule priority 133 fwmark 0x539/0xfff lookup 133"),
+		},
+		{
+			"a rule at our priority with a source",
+			[]string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4},
+			only("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133"),
+		},
+		{
+			"a rule at our priority that is inverted",
+			[]string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4},
+			only("ip -4 rule priority 133 not fwmark 0x539 lookup 133"),
+		},
+		{
+			"a rule at our priority without a mark",
+			[]string{"-4 rule add pref 133 lookup 133", istioRoute4},
+			only("ip -4 rule priority 133 lookup 133"),
+		},
 		{
 			"a rule at our priority that looks no table up",
-			[]string{"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo"},
+			[]string{
+				"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo",
+			},
 			only("ip -4 rule priority 133 fwmark 0x539 without a table"),
 		},
 		{
@@ -66,22 +105,39 @@ func TestRead(t *testing.T) {
 		},
 		{
 			"other routes beside ours, told once though two rules look them up",
-			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133", "-4 route add blackhole 10.0.0.0/8 table 133"},
+			[]string{
+				ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133",
+				"-4 route add blackhole 10.0.0.0/8 table 133",
+			},
 			rules.Routing{
-				Policies: []rules.PolicyRoute{policy4, {Family: rules.IPv4, Mark: 99, Table: 133, Priority: 133}},
-				Others:   []string{"ip -4 route blackhole 10.0.0.0/8 table 133"},
+				Policies: []rules.PolicyRoute{
+					policy4, {Family: rules.IPv4, Mark: 99, Table: 133, Priority: 133},
+				},
+				Others: []string{"ip -4 route blackhole 10.0.0.0/8 table 133"},
 			},
 		},
 		{
 			"a route through a gateway beside ours",
-			join(eth0, []string{"address add 10.9.0.1/24 dev eth0", ourRule4, istioRoute4, "-4 route add 10.0.0.0/8 via 10.9.0.2 dev eth0 table 133"}),
+			join(eth0, []string{
+				"address add 10.9.0.1/24 dev eth0", ourRule4, istioRoute4,
+				"-4 route add 10.0.0.0/8 via 10.9.0.2 dev eth0 table 133",
+			}),
 			rules.Routing{
-				Policies: []rules.PolicyRoute{policy4}, Others: []string{"ip -4 route unicast 10.0.0.0/8 via 10.9.0.2 dev if8 table 133"},
+				Policies: []rules.PolicyRoute{policy4},
+				Others:   []string{"ip -4 route unicast 10.0.0.0/8 via 10.9.0.2 dev if8 table 133"},
 			},
 		},
-		{"routes in table 133 without a rule of ours", []string{istioRule4, "-4 route add blackhole 10.0.0.0/8 table 133"}, nothing},
+		{
+			"routes in table 133 without a rule of ours",
+			[]string{istioRule4, "-4 route add blackhole 10.0.0.0/8 table 133"},
+			nothing,
+		},
 		{"::6 on another interface", join(eth0, []string{"address add ::6/128 dev eth0"}), nothing},
-		{"other addresses of lo", []string{"address add ::7/128 dev lo", "address add 127.0.0.6/32 dev lo"}, nothing},
+		{
+			"other addresses of lo",
+			[]string{"address add ::7/128 dev lo", "address add 127.0.0.6/32 dev lo"},
+			nothing,
+		},
 		{"::6 with a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -112,7 +168,8 @@ func TestReadAll(t *testing.T) {
 		{
 			"the same twice",
 			[]string{
-				"-4 rule add pref 32765 fwmark 1337 lookup 133", "-4 rule add pref 32764 fwmark 1337 lookup 133", istioRoute4,
+				"-4 rule add pref 32765 fwmark 1337 lookup 133",
+				"-4 rule add pref 32764 fwmark 1337 lookup 133", istioRoute4,
 			},
 			[]rules.PolicyRoute{at(policy4, 32764)},
 		},
@@ -120,11 +177,18 @@ func TestReadAll(t *testing.T) {
 			"two of them",
 			[]string{
 				"-4 rule add pref 7 fwmark 1337 lookup 133", istioRoute4,
-				"-4 rule add pref 8 fwmark 99 lookup 1000", "-4 route add local default dev lo table 1000",
+				"-4 rule add pref 8 fwmark 99 lookup 1000",
+				"-4 route add local default dev lo table 1000",
 			},
-			[]rules.PolicyRoute{at(policy4, 7), {Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 8}},
+			[]rules.PolicyRoute{
+				at(policy4, 7), {Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 8},
+			},
 		},
-		{"a rule with a source", []string{"-4 rule add from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4}, nil},
+		{
+			"a rule with a source",
+			[]string{"-4 rule add from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4},
+			nil,
+		},
 		{"a rule without its route", []string{"-4 rule add fwmark 1337 lookup 133"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

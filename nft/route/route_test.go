@@ -48,7 +48,10 @@ const (
 )
 
 // eth0 adds the interfaces eth0 (index 8) and net1 (index 9).
-var eth0 = []string{"link add name net1 index 9 type veth peer name eth0 index 8", "link set net1 up", "link set eth0 up"}
+var eth0 = []string{
+	"link add name net1 index 9 type veth peer name eth0 index 8", "link set net1 up",
+	"link set eth0 up",
+}
 
 // ip runs the ip command in n once for each line of arguments, and returns its
 // output, line by line.
@@ -84,7 +87,8 @@ func state(t testing.TB, n *netns.NS) []string {
 			}
 		}
 		for _, r := range ip(t, n, family+" route show table all") {
-			if table := strings.Index(r, " table "); table > 0 && !strings.Contains(r, "table local") {
+			if table := strings.Index(r, " table "); table > 0 &&
+				!strings.Contains(r, "table local") {
 				text, _, _ := strings.Cut(r[table:], " proto")
 				text, _, _ = strings.Cut(text, " scope")
 				text, _, _ = strings.Cut(text, " metric")
@@ -104,7 +108,8 @@ func state(t testing.TB, n *netns.NS) []string {
 // wantState checks that [state] returns want, in any order.
 func wantState(t testing.TB, n *netns.NS, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), state(t, n), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), state(t, n),
+		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +in the namespace:\n%s", diff)
 	}
 }

@@ -108,7 +108,8 @@ func (s Socket) OriginalDst() netip.AddrPort {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 			if err == nil {
 				m := sa.Multiaddr
-				dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[4:8])), binary.BigEndian.Uint16(m[2:4]))
+				dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[4:8])),
+					binary.BigEndian.Uint16(m[2:4]))
 			}
 			return err
 		}
@@ -116,7 +117,8 @@ func (s Socket) OriginalDst() netip.AddrPort {
 		if err == nil {
 			var port [2]byte
 			binary.NativeEndian.PutUint16(port[:], sa.Addr.Port)
-			dst = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr.Addr), binary.BigEndian.Uint16(port[:]))
+			dst = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr.Addr),
+				binary.BigEndian.Uint16(port[:]))
 		}
 		return err
 	})

@@ -98,7 +98,8 @@ func TestConnection(t *testing.T) {
 			l, addr := listen(t, ns, netip.AddrPortFrom(a, 0))
 			client, accepted := connect(t, ns, l, addr)
 			local, peer := accepted.Addrs()
-			if src, dst := client.Addrs(); local != addr || dst != addr || peer != src || src.Addr() != a {
+			if src, dst := client.Addrs(); local != addr || dst != addr || peer != src ||
+				src.Addr() != a {
 				t.Errorf("server: addresses %s and %s; client: %s and %s", local, peer, dst, src)
 			}
 			if got := accepted.OriginalDst(); got != addr {
@@ -222,7 +223,8 @@ func TestOriginalDstOfATranslatedConnection(t *testing.T) {
 		{"a listener of both families", any6, []socket.Option{socket.BothFamilies}, loopbacks},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l, addr := listen(t, ns, netip.AddrPortFrom(row.addr, 15001), append(row.options, socket.ReuseAddr)...)
+			l, addr := listen(t, ns, netip.AddrPortFrom(row.addr, 15001),
+				append(row.options, socket.ReuseAddr)...)
 			for _, a := range row.clients {
 				want := netip.AddrPortFrom(a, 80)
 				_, accepted := connect(t, ns, l, want)
@@ -239,7 +241,9 @@ func TestOriginalDstOfATranslatedConnection(t *testing.T) {
 
 func TestRefusedOptionsAreNamed(t *testing.T) {
 	ns := netnstest.New(t)
-	fd, err := socket.New(rules.IPv4, rules.UDP, socket.Option{Level: unix.SOL_IP, Name: 250, Value: 1})
+	fd, err := socket.New(rules.IPv4, rules.UDP, socket.Option{
+		Level: unix.SOL_IP, Name: 250, Value: 1,
+	})
 	if fd != -1 || !errors.Is(err, unix.ENOPROTOOPT) || !strings.Contains(err.Error(), "0.250") {
 		t.Errorf("%d, %v", fd, err)
 	}
@@ -263,14 +267,18 @@ func TestRefusedOptionsAreNamed(t *testing.T) {
 
 func TestMarkAndTransparent(t *testing.T) {
 	ns := netnstest.New(t)
-	for family, nonlocal := range map[rules.Family]string{rules.IPv4: "192.0.2.1:53", rules.IPv6: "[2001:db8::1]:53"} {
+	for family, nonlocal := range map[rules.Family]string{
+		rules.IPv4: "192.0.2.1:53", rules.IPv6: "[2001:db8::1]:53",
+	} {
 		err := ns.Do(func() error {
-			fd, err := socket.New(family, rules.UDP, socket.Mark(0x80000539), socket.Transparent(family))
+			fd, err := socket.New(family, rules.UDP, socket.Mark(0x80000539),
+				socket.Transparent(family))
 			if err != nil {
 				return err
 			}
 			defer unix.Close(fd)
-			if mark, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK); uint32(mark) != 0x80000539 || err != nil {
+			if mark, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET,
+				unix.SO_MARK); uint32(mark) != 0x80000539 || err != nil {
 				t.Errorf("mark %#x, %v", mark, err)
 			}
 			return socket.Bind(fd, netip.MustParseAddrPort(nonlocal))

@@ -76,7 +76,9 @@ func (b *Bed) StartApplication(owner rules.Owner) error {
 
 // identity returns the identity of a process in the pod.
 func (b *Bed) identity(owner rules.Owner) identity {
-	return identity{ns: b.Pod, uid: b.options.IDBase + int(owner.UID), gid: b.options.IDBase + int(owner.GID)}
+	return identity{
+		ns: b.Pod, uid: b.options.IDBase + int(owner.UID), gid: b.options.IDBase + int(owner.GID),
+	}
 }
 
 // StopProxy ends the proxy like a crash. Without a proxy it does nothing.

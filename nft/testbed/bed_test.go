@@ -36,7 +36,8 @@ func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Be
 			t.Error(err)
 		}
 	})
-	if err := errors.Join(b.StartProxy(p), b.StartApplication(testbed.ApplicationOwner)); err != nil {
+	if err := errors.Join(b.StartProxy(p),
+		b.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -44,11 +45,15 @@ func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Be
 
 // call returns a Call to an address such as "10.9.9.9:80".
 func call(from testbed.Place, network, to string) testbed.Call {
-	return testbed.Call{From: from, Network: network, To: netip.MustParseAddrPort(to), Timeout: timeout}
+	return testbed.Call{
+		From: from, Network: network, To: netip.MustParseAddrPort(to), Timeout: timeout,
+	}
 }
 
 func TestWithoutRulesNothingIsRedirected(t *testing.T) {
-	b := newBed(t, testbed.Options{Interface: "vnet0"}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
+	b := newBed(t, testbed.Options{
+		Interface: "vnet0",
+	}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
 	for _, tc := range []struct {
 		from    testbed.Place
 		network string
@@ -93,12 +98,14 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Own {
-			t.Errorf("%s: %v, at %s from %s (own %s); want %s", c, got, got.Local, got.Peer, got.Own, tc.want)
+			t.Errorf("%s: %v, at %s from %s (own %s); want %s", c, got, got.Local, got.Peer,
+				got.Own, tc.want)
 		}
 		if want, _ := b.Predict(new(rules.Ruleset), c, got.Own); !got.Agrees(want) {
 			t.Errorf("%s: %v, predicted %v", c, got, want)
 		}
-		if p := b.Packet(new(rules.Ruleset), c, netip.AddrPort{}); p.Source.Addr() != got.Own.Addr() {
+		if p := b.Packet(new(rules.Ruleset), c,
+			netip.AddrPort{}); p.Source.Addr() != got.Own.Addr() {
 			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Own)
 		}
 	}
@@ -119,7 +126,8 @@ func TestCallsWithALocalAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local || got.Own != got.Peer {
+		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local ||
+			got.Own != got.Peer {
 			t.Errorf("%s: source address %s", c, got.Peer)
 		}
 	}
@@ -181,7 +189,9 @@ func TestSeveralRequests(t *testing.T) {
 
 // A direct call to the outbound listener must not be forwarded to the proxy itself.
 func TestProxyDoesNotForwardToItself(t *testing.T) {
-	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
+	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{
+		Owner: testbed.ProxyOwner, Forward: true,
+	})
 	got, err := b.Dial(call(testbed.FromPod, "tcp", "127.0.0.1:15001"))
 	if err != nil || got.By != testbed.Outbound || len(got.Upstream) > 0 {
 		t.Errorf("%v %v, want only the proxy", got, err)
@@ -196,7 +206,8 @@ func TestManyCallersAtOnce(t *testing.T) {
 			for port := range 20 {
 				for _, network := range []string{"tcp", "udp"} {
 					to := fmt.Sprintf("10.9.9.%d:%d", i, 1000+port)
-					if got, err := b.Dial(call(testbed.FromPod, network, to)); err != nil || got.To.String() != to {
+					if got, err := b.Dial(call(testbed.FromPod, network, to)); err != nil ||
+						got.To.String() != to {
 						t.Errorf("%s %s: %v %v", network, to, got, err)
 					}
 				}
@@ -212,7 +223,8 @@ func TestSecondProxyIsRefused(t *testing.T) {
 		t.Error("two proxies")
 	}
 	b.StopProxy()
-	if got, err := b.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil || got.By != testbed.Application {
+	if got, err := b.Dial(call(testbed.FromPod, "udp", "127.0.0.1:15053")); err != nil ||
+		got.By != testbed.Application {
 		t.Errorf("%v %v, want the application on the released port", got, err)
 	}
 	err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
@@ -226,17 +238,21 @@ func TestClosedBed(t *testing.T) {
 	if err := errors.Join(b.Close(), b.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Dial(call(testbed.FromPod, "tcp", "10.9.9.9:80")); !errors.Is(err, os.ErrClosed) {
+	if _, err := b.Dial(call(testbed.FromPod, "tcp", "10.9.9.9:80")); !errors.Is(err,
+		os.ErrClosed) {
 		t.Errorf("%v, want %v", err, os.ErrClosed)
 	}
-	if b.StartProxy(testbed.ProxyOptions{}) == nil || b.StartApplication(testbed.ApplicationOwner) == nil {
+	if b.StartProxy(testbed.ProxyOptions{}) == nil ||
+		b.StartApplication(testbed.ApplicationOwner) == nil {
 		t.Error("a closed bed starts a server")
 	}
 }
 
 func TestNothingLeaks(t *testing.T) {
 	use := func(t *testing.T) {
-		b := newBed(t, testbed.Options{Interface: "vnet0"}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
+		b := newBed(t, testbed.Options{
+			Interface: "vnet0",
+		}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true})
 		for _, to := range []string{"10.9.9.9:80", "127.0.0.1:80", "127.0.0.1:15001"} {
 			conn, err := b.Open(call(testbed.FromPod, "tcp", to))
 			if err != nil {

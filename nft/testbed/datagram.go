@@ -56,7 +56,9 @@ func receive(l socket.Socket, port uint16) (datagram, error) {
 			return datagram{}, err
 		}
 		if dst, ok := dstAddr(oob[:oobn]); ok {
-			return datagram{string(text[:n]), from, netip.AddrPortFrom(dst, port), socket.AddrPort(from)}, nil
+			return datagram{
+				string(text[:n]), from, netip.AddrPortFrom(dst, port), socket.AddrPort(from),
+			}, nil
 		}
 	}
 }

@@ -18,7 +18,9 @@ import (
 const bits4, bits6 = 24, 64 // prefix lengths of every link
 
 // sysctl writes a value under /proc/sys/net of the thread's namespace.
-func sysctl(name, value string) error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) }
+func sysctl(name, value string) error {
+	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
+}
 
 // withHandle runs fn with a route netlink socket of the namespace.
 func withHandle(n *netns.NS, fn func(*netlink.Handle) error) error {
@@ -39,7 +41,9 @@ func addVeth(n *netns.NS, name string, peer *netns.NS) error {
 	return withHandle(n, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.Flags = name, net.FlagUp
-		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: ethName, PeerNamespace: netlink.NsFd(peer.FD())})
+		return h.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: ethName, PeerNamespace: netlink.NsFd(peer.FD()),
+		})
 	})
 }
 
@@ -103,7 +107,10 @@ func addNeighbourRoutes(n *netns.NS) error {
 			{Dst: prefix("fe80::/64"), LinkIndex: ethIndex},
 			{Dst: prefix("10.0.2.0/24"), Gw: PodIP4.AsSlice()},
 			{Dst: prefix("fd00:10:0:2::/64"), Gw: PodIP6.AsSlice()},
-			{Dst: prefix("0.0.0.0/0"), LinkIndex: loIndex, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST},
+			{
+				Dst: prefix("0.0.0.0/0"), LinkIndex: loIndex, Type: unix.RTN_LOCAL,
+				Scope: netlink.SCOPE_HOST,
+			},
 			{Dst: prefix("::/0"), LinkIndex: loIndex, Type: unix.RTN_LOCAL},
 		} {
 			r.Table = unix.RT_TABLE_LOCAL

@@ -19,7 +19,12 @@ func TestListIsConsistent(t *testing.T) {
 		err   error
 	}{
 		{"uninterrupted", []error{nil}, []int{1}, nil},
-		{"interrupted twice", []error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, nil}, []int{3}, nil},
+		{
+			"interrupted twice",
+			[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted, nil},
+			[]int{3},
+			nil,
+		},
 		{"refused", []error{netlink.ErrDumpInterrupted, errRefused, nil}, []int{2}, errRefused},
 	} {
 		t.Run(row.name, func(t *testing.T) {

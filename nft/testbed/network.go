@@ -43,8 +43,12 @@ func (b *Bed) createNetwork() error {
 		{"set the neighbour's sysctls", func() error { return b.Neighbour.Do(neighbourSysctls) }},
 		{"connect pod and neighbour", func() error { return addVeth(b.Pod, ethName, b.Neighbour) }},
 		{"set up the pod", func() error { return setUp(b.Pod, ethName, PodIP4, PodIP6) }},
-		{"set up the neighbour", func() error { return setUp(b.Neighbour, ethName, NeighbourIP4, NeighbourIP6) }},
-		{"add the pod's routes", func() error { return addDefaultRoutes(b.Pod, NeighbourIP4, NeighbourIP6) }},
+		{"set up the neighbour", func() error {
+			return setUp(b.Neighbour, ethName, NeighbourIP4, NeighbourIP6)
+		}},
+		{"add the pod's routes", func() error {
+			return addDefaultRoutes(b.Pod, NeighbourIP4, NeighbourIP6)
+		}},
 		{"add the neighbour's routes", func() error { return addNeighbourRoutes(b.Neighbour) }},
 	}
 	if name := b.options.Interface; name != "" {
@@ -52,10 +56,18 @@ func (b *Bed) createNetwork() error {
 			return err
 		}
 		steps = append(steps,
-			step{"set the machine's sysctls", func() error { return b.Machine.Do(noDuplicateDetection) }},
-			step{"connect pod and machine", func() error { return addVeth(b.Pod, name, b.Machine) }},
-			step{"set up " + name, func() error { return setUp(b.Pod, name, InterfaceIP4, InterfaceIP6) }},
-			step{"set up the machine", func() error { return setUp(b.Machine, ethName, MachineIP4, MachineIP6) }},
+			step{"set the machine's sysctls", func() error {
+				return b.Machine.Do(noDuplicateDetection)
+			}},
+			step{"connect pod and machine", func() error {
+				return addVeth(b.Pod, name, b.Machine)
+			}},
+			step{"set up " + name, func() error {
+				return setUp(b.Pod, name, InterfaceIP4, InterfaceIP6)
+			}},
+			step{"set up the machine", func() error {
+				return setUp(b.Machine, ethName, MachineIP4, MachineIP6)
+			}},
 			step{"add the machine's routes", func() error {
 				return addDefaultRoutes(b.Machine, InterfaceIP4, InterfaceIP6)
 			}},
@@ -63,12 +75,16 @@ func (b *Bed) createNetwork() error {
 	}
 	steps = append(steps,
 		step{"wait for the pod's link", func() error { return settle(b.Pod, ethName, PodIP6) }},
-		step{"wait for the neighbour's link", func() error { return settle(b.Neighbour, ethName, NeighbourIP6) }},
+		step{"wait for the neighbour's link", func() error {
+			return settle(b.Neighbour, ethName, NeighbourIP6)
+		}},
 	)
 	if name := b.options.Interface; name != "" {
 		steps = append(steps,
 			step{"wait for " + name, func() error { return settle(b.Pod, name, InterfaceIP6) }},
-			step{"wait for the machine's link", func() error { return settle(b.Machine, ethName, MachineIP6) }},
+			step{"wait for the machine's link", func() error {
+				return settle(b.Machine, ethName, MachineIP6)
+			}},
 		)
 	}
 	for _, s := range steps {

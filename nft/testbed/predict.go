@@ -94,7 +94,8 @@ func (a Answer) Agrees(predicted Answer) bool {
 	if a.Outcome != predicted.Outcome {
 		return false
 	}
-	return a.Outcome != Answered || a.By == predicted.By && (!predicted.To.IsValid() || a.To == predicted.To)
+	return a.Outcome != Answered || a.By == predicted.By && (!predicted.To.IsValid() ||
+		a.To == predicted.To)
 }
 
 func answered(by Name, c Call) Answer {

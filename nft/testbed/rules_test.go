@@ -33,8 +33,16 @@ func TestProxyForwards(t *testing.T) {
 				to   []string
 				path []testbed.Name
 			}{
-				{testbed.FromPod, []string{"10.9.9.9:80", "[2001:db8::9]:80"}, []testbed.Name{testbed.Outbound, testbed.Outside}},
-				{testbed.FromNeighbour, []string{"10.244.1.5:80", "[fd00:10:244:1::5]:80"}, []testbed.Name{testbed.Inbound, testbed.Application}},
+				{
+					testbed.FromPod,
+					[]string{"10.9.9.9:80", "[2001:db8::9]:80"},
+					[]testbed.Name{testbed.Outbound, testbed.Outside},
+				},
+				{
+					testbed.FromNeighbour,
+					[]string{"10.244.1.5:80", "[fd00:10:244:1::5]:80"},
+					[]testbed.Name{testbed.Inbound, testbed.Application},
+				},
 			} {
 				for _, to := range way.to {
 					c := call(way.from, "tcp", to)

@@ -58,7 +58,9 @@ func (h terminal) respond(string) []Hop { return []Hop{Hop(h)} }
 func (h terminal) close()               {}
 
 func newServer(id identity, accept acceptFunc) *server {
-	return &server{identity: id, accept: accept, ports: map[endpoint]bool{}, files: map[*os.File]bool{}}
+	return &server{
+		identity: id, accept: accept, ports: map[endpoint]bool{}, files: map[*os.File]bool{},
+	}
 }
 
 // serve starts to listen on the endpoint unless the server already does. It returns nil if another
@@ -175,7 +177,8 @@ func (s *server) serveConn(c socket.Socket, e endpoint) {
 		if err != nil {
 			return
 		}
-		if _, err := c.WriteString(encode(strings.TrimSuffix(token, "\n"), r.respond(token))); err != nil {
+		if _, err := c.WriteString(encode(strings.TrimSuffix(token, "\n"),
+			r.respond(token))); err != nil {
 			return
 		}
 	}

@@ -222,7 +222,9 @@ func decodeHeader(family uint32, network, transport []byte) *Header {
 	var ports [2]uint16
 	switch {
 	case h.Protocol.HasPorts() && len(transport) >= 4:
-		ports = [2]uint16{binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:])}
+		ports = [2]uint16{
+			binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:]),
+		}
 		if h.Protocol == rules.TCP && len(transport) >= 14 {
 			h.Flags = rules.TCPFlags(transport[13])
 		}

@@ -62,14 +62,18 @@ func TestDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := trace.Event{
-		Kind: trace.Rule, ID: 7, Table: "sluice", Chain: "output", Handle: 9, Verdict: trace.Jump, Target: "other", Mark: 0x539, Out: 2,
+		Kind: trace.Rule, ID: 7, Table: "sluice", Chain: "output", Handle: 9, Verdict: trace.Jump,
+		Target: "other", Mark: 0x539, Out: 2,
 		Header: &trace.Header{
-			Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"), Destination: netip.MustParseAddrPort("10.0.0.2:80"),
-			Flags: rules.SYN,
+			Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+			Destination: netip.MustParseAddrPort("10.0.0.2:80"),
+			Flags:       rules.SYN,
 		},
 		State: rules.New, HasState: true, Reply: true,
 	}
-	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool {
+		return a == b
+	})); d != "" {
 		t.Error(d)
 	}
 }
@@ -92,12 +96,23 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestCollectorJoinsWhatPassesLoopback(t *testing.T) {
-	out := &trace.Header{Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"), Destination: netip.MustParseAddrPort("10.0.0.2:80")}
-	in := &trace.Header{Protocol: rules.TCP, Source: out.Source, Destination: netip.MustParseAddrPort("127.0.0.1:15001")}
-	other := &trace.Header{Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40001"), Destination: out.Destination}
+	out := &trace.Header{
+		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+		Destination: netip.MustParseAddrPort("10.0.0.2:80"),
+	}
+	in := &trace.Header{
+		Protocol: rules.TCP, Source: out.Source,
+		Destination: netip.MustParseAddrPort("127.0.0.1:15001"),
+	}
+	other := &trace.Header{
+		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40001"),
+		Destination: out.Destination,
+	}
 	var c trace.Collector
 	start := time.Unix(1, 0)
-	c.Add(start, trace.Event{ID: 1, Out: 2, Header: out}, trace.Event{ID: 2, Out: 2, Header: other}, trace.Event{ID: 1},
+	c.Add(start, trace.Event{
+		ID: 1, Out: 2, Header: out,
+	}, trace.Event{ID: 2, Out: 2, Header: other}, trace.Event{ID: 1},
 		trace.Event{ID: 3, In: 1, Header: in})
 	c.Add(start.Add(time.Second), trace.Event{ID: 2})
 	got := c.Take(start.Add(time.Millisecond))
@@ -107,7 +122,8 @@ func TestCollectorJoinsWhatPassesLoopback(t *testing.T) {
 	if !c.Waiting() {
 		t.Error("the second packet is not waiting")
 	}
-	if got := c.Take(start.Add(time.Hour)); len(got) != 1 || len(got[0].Events) != 2 || c.Waiting() {
+	if got := c.Take(start.Add(time.Hour)); len(got) != 1 || len(got[0].Events) != 2 ||
+		c.Waiting() {
 		t.Errorf("got %+v, want the second packet", got)
 	}
 }

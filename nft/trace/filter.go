@@ -62,7 +62,8 @@ func addrPort(a netip.AddrPort, offset4, offset6, offsetPort uint32) []expr.Any 
 		}
 		bytes := addr.AsSlice()
 		list = append(list, meta(expr.MetaKeyNFPROTO), compare(expr.CmpOpEq, []byte{family}),
-			load(expr.PayloadBaseNetworkHeader, offset, uint32(len(bytes))), compare(expr.CmpOpEq, bytes))
+			load(expr.PayloadBaseNetworkHeader, offset, uint32(len(bytes))),
+			compare(expr.CmpOpEq, bytes))
 	}
 	if a.Port() != 0 {
 		list = append(list, port(offsetPort, a.Port())...)
@@ -121,7 +122,9 @@ func and(length uint32, mask []byte) expr.Any {
 // enableTrace enables tracing of the packet, for at most rate packets per second.
 func enableTrace(rate uint32) []expr.Any {
 	return []expr.Any{
-		&expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: rate},
+		&expr.Limit{
+			Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: rate,
+		},
 		&expr.Immediate{Register: register, Data: []byte{1}},
 		&expr.Meta{Key: expr.MetaKeyNFTRACE, SourceRegister: true, Register: register},
 	}

@@ -97,7 +97,9 @@ func (s *Session) exists() bool {
 // add adds the table in one transaction.
 func (s *Session) add(o Options, flags nftables.TableFlags) error {
 	rate := cmp.Or(o.Rate, DefaultRate)
-	t := s.table.CreateTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: Table, Flags: flags})
+	t := s.table.CreateTable(&nftables.Table{
+		Family: nftables.TableFamilyINet, Name: Table, Flags: flags,
+	})
 	for _, h := range []struct {
 		hook rules.Hook
 		num  *nftables.ChainHook
@@ -114,7 +116,8 @@ func (s *Session) add(o Options, flags nftables.TableFlags) error {
 			{"packets-" + h.hook.String(), rules.ConntrackPriority + 1, firstPacket()},
 		} {
 			chain := s.table.AddChain(&nftables.Chain{
-				Table: t, Name: c.name, Type: nftables.ChainTypeFilter, Hooknum: h.num, Priority: &c.priority,
+				Table: t, Name: c.name, Type: nftables.ChainTypeFilter, Hooknum: h.num,
+				Priority: &c.priority,
 			})
 			s.table.AddRule(&nftables.Rule{
 				Table: t, Chain: chain,
@@ -127,7 +130,8 @@ func (s *Session) add(o Options, flags nftables.TableFlags) error {
 
 // listen opens the socket for events, with a port id that the kernel chooses.
 func (s *Session) listen() error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_NETFILTER)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
@@ -140,7 +144,8 @@ func (s *Session) listen() error {
 		return os.NewSyscallError("bind", err)
 	}
 	for _, group := range []int{unix.NFNLGRP_NFTRACE, unix.NFNLGRP_NFTABLES} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP,
+			group); err != nil {
 			return fmt.Errorf("join multicast group %d: %w", group, err)
 		}
 	}

@@ -104,7 +104,9 @@ func until(t *testing.T, s *trace.Session, port uint16) []trace.Event {
 			t.Fatal(err)
 		}
 		events = append(events, b.Events...)
-		if slices.ContainsFunc(b.Events, func(e trace.Event) bool { return e.Header != nil && e.Header.Destination.Port() == port }) {
+		if slices.ContainsFunc(b.Events, func(e trace.Event) bool {
+			return e.Header != nil && e.Header.Destination.Port() == port
+		}) {
 			return events
 		}
 	}
@@ -140,7 +142,8 @@ func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
 	var seen []string
 	for _, e := range until(t, s, 1112) {
 		if e.Kind == trace.Rule && e.Header != nil {
-			seen = append(seen, fmt.Sprintf("%s %s %d", e.Header.Protocol, e.Chain, e.Header.Destination.Port()))
+			seen = append(seen,
+				fmt.Sprintf("%s %s %d", e.Header.Protocol, e.Chain, e.Header.Destination.Port()))
 		}
 	}
 	// The reset that answers the segment is not traced. The datagram is traced from the priority

@@ -23,14 +23,17 @@ func change(t testing.TB, ns *netns.NS, port uint32) *changer {
 	t.Helper()
 	c := &changer{}
 	err := ns.Do(func() (err error) {
-		c.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		c.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			unix.NETLINK_NETFILTER)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(c.fd) })
-	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}); err != nil {
+	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{
+		Family: unix.AF_NETLINK, Pid: port,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	c.commit(t) // creates the table
@@ -42,8 +45,11 @@ func (c *changer) commit(t testing.TB) {
 	t.Helper()
 	c.off ^= unix.NFT_TABLE_F_DORMANT
 	begin := netfilter(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
-	table := []byte{6, 0, unix.NFTA_TABLE_NAME, 0, 'x', 0, 0, 0, 8, 0, unix.NFTA_TABLE_FLAGS, 0, 0, 0, 0, c.off}
-	add := netfilter(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|c.flags, 0, table)
+	table := []byte{
+		6, 0, unix.NFTA_TABLE_NAME, 0, 'x', 0, 0, 0, 8, 0, unix.NFTA_TABLE_FLAGS, 0, 0, 0, 0, c.off,
+	}
+	add := netfilter(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|c.flags,
+		0, table)
 	end := netfilter(unix.NFNL_MSG_BATCH_END, 0, unix.NFNL_SUBSYS_NFTABLES, nil)
 	if _, err := unix.Write(c.fd, append(append(begin, add...), end...)); err != nil {
 		t.Fatal(err)

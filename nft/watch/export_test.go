@@ -63,7 +63,9 @@ func IDClientFD(w *Watcher) int { return w.ids.fd }
 // AbandonRequest requests the id of a namespace, and does not read the answer.
 func AbandonRequest(t testing.TB, w *Watcher, ns *netns.NS) {
 	t.Helper()
-	request := w.ids.encodeRequest(unix.RTM_GETNSID, 0, []attribute{{unix.NETNSA_FD, uint32(ns.FD())}})
+	request := w.ids.encodeRequest(unix.RTM_GETNSID, 0, []attribute{{
+		unix.NETNSA_FD, uint32(ns.FD()),
+	}})
 	if err := nlmsg.Send(w.ids.fd, request); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,10 @@ func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 		port     uint32
 		reported bool
 	}{
-		{"the port that the kernel assigns to the first socket of a process", uint32(os.Getpid()), true},
+		{
+			"the port that the kernel assigns to the first socket of a process",
+			uint32(os.Getpid()), true,
+		},
 		{"the port of the watcher", ports[0], false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -59,13 +62,16 @@ func TestMessagesOfProcessesAreIgnored(t *testing.T) {
 	w := open(t, agent)
 	add(t, w, pod)
 	err := pod.Do(func() error {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC,
+			unix.NETLINK_NETFILTER)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
 		const generation = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
-		group := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}
+		group := &unix.SockaddrNetlink{
+			Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1),
+		}
 		return unix.Sendto(fd, netfilter(generation, 0, 0, nil), 0, group)
 	})
 	if err != nil {
@@ -124,7 +130,8 @@ func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +218,9 @@ func TestTheLateEndOfAnIDKeepsItsNextNamespace(t *testing.T) {
 
 func TestMissingCapabilitiesAreNamed(t *testing.T) {
 	agent := netnstest.New(t)
-	for name, bit := range map[string]uint32{"CAP_NET_BROADCAST": 1 << unix.CAP_NET_BROADCAST, "CAP_NET_ADMIN": 1 << unix.CAP_NET_ADMIN} {
+	for name, bit := range map[string]uint32{
+		"CAP_NET_BROADCAST": 1 << unix.CAP_NET_BROADCAST, "CAP_NET_ADMIN": 1 << unix.CAP_NET_ADMIN,
+	} {
 		t.Run(name, func(t *testing.T) {
 			// Do terminates the thread, which cannot restore its namespace without capabilities.
 			err := agent.Do(func() error {

@@ -29,7 +29,8 @@ func openIDClient() (*idClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &answerTimeout); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&answerTimeout); err != nil {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("setsockopt", err)
 	}

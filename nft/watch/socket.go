@@ -23,7 +23,8 @@ type group int
 // listen opens a socket of a protocol in the thread's namespace. The socket receives the messages
 // of the groups from all namespaces, as far as the filter accepts them.
 func listen(protocol int, filter []unix.SockFilter, groups ...group) (socket.Socket, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		protocol)
 	if err != nil {
 		return socket.Socket{}, os.NewSyscallError("socket", err)
 	}
@@ -37,10 +38,12 @@ func listen(protocol int, filter []unix.SockFilter, groups ...group) (socket.Soc
 func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 	// Attach the filter before joining the groups, so that no unfiltered message arrives.
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&program); err != nil {
 		return fmt.Errorf("attach the filter: %w", err)
 	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID,
+		1); err != nil {
 		return fmt.Errorf("listen to all namespaces: %w", needs(err, "CAP_NET_BROADCAST"))
 	}
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
@@ -51,7 +54,8 @@ func subscribe(fd int, filter []unix.SockFilter, groups []group) error {
 		return err
 	}
 	for _, g := range groups {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(g)); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP,
+			int(g)); err != nil {
 			return fmt.Errorf("join multicast group %d: %w", g, needs(err, "CAP_NET_ADMIN"))
 		}
 	}

@@ -20,7 +20,8 @@ func TestARuleChangeIsReportedOnceWithItsThread(t *testing.T) {
 	for _, ns := range []*netns.NS{pod, userns, agent} {
 		var last uint32
 		for range 2 {
-			nft(t, ns, "add table inet x; add chain inet x y; add rule inet x y accept; add rule inet x y drop")
+			nft(t, ns,
+				"add table inet x; add chain inet x y; add rule inet x y accept; add rule inet x y drop")
 			e := next(t, w)
 			if e.PID == 0 || e.Generation <= last {
 				t.Errorf("%s: missing thread or old generation: %+v", ns, e)
@@ -30,7 +31,9 @@ func TestARuleChangeIsReportedOnceWithItsThread(t *testing.T) {
 			}
 			last = e.Generation
 			e.PID, e.Generation = 0, 0
-			if want := (watch.Event{NS: ns.ID(), Rules: true, Count: 1, Process: "nft"}); e != want {
+			if want := (watch.Event{
+				NS: ns.ID(), Rules: true, Count: 1, Process: "nft",
+			}); e != want {
 				t.Errorf("%s: got %+v, want %+v", ns, e, want)
 			}
 		}
@@ -108,10 +111,22 @@ func TestRouteChanges(t *testing.T) {
 	}{
 		{"a policy rule is added", nil, "rule add fwmark 1337 lookup 133 priority 133", true},
 		{"a policy rule is removed", nil, "rule del fwmark 1337 lookup 133 priority 133", true},
-		{"a policy rule of IPv6 is added", nil, "-6 rule add fwmark 1337 lookup 133 priority 133", true},
-		{"a route in another table is added", nil, "route add local default dev lo table 133", true},
-		{"a route in another table is removed", nil, "route del local default dev lo table 133", true},
-		{"a route in a table with a big number is added", nil, "route add local default dev lo table 70000", true},
+		{
+			"a policy rule of IPv6 is added", nil,
+			"-6 rule add fwmark 1337 lookup 133 priority 133", true,
+		},
+		{
+			"a route in another table is added", nil, "route add local default dev lo table 133",
+			true,
+		},
+		{
+			"a route in another table is removed", nil, "route del local default dev lo table 133",
+			true,
+		},
+		{
+			"a route in a table with a big number is added", nil,
+			"route add local default dev lo table 70000", true,
+		},
 		{"a route of IPv6 is added", nil, "-6 route add local default dev lo table 133", true},
 		{"a route of the main table is added", nil, "route add blackhole 192.0.2.0/24", false},
 		{"an address of IPv4 is added to lo", nil, "addr add 192.0.2.1/32 dev lo", false},
@@ -119,7 +134,10 @@ func TestRouteChanges(t *testing.T) {
 		{"an address of lo is removed", nil, "addr del ::6/128 dev lo", true},
 		{
 			"an address of another interface is removed",
-			[]string{"link add name v0 type veth peer name v1", "link set v0 up", "addr add fd00::1/64 dev v0"},
+			[]string{
+				"link add name v0 type veth peer name v1", "link set v0 up",
+				"addr add fd00::1/64 dev v0",
+			},
 			"addr del fd00::1/64 dev v0", false,
 		},
 		{"lo goes down, which removes its IPv4 routes", nil, "link set lo down", true},

@@ -56,7 +56,8 @@ func (w *Watcher) open() (err error) {
 	}
 	w.sockets = append(w.sockets, rules)
 	routes, err := listen(unix.NETLINK_ROUTE, routesFilter(),
-		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE,
+		unix.RTNLGRP_IPV6_ROUTE,
 		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK, unix.RTNLGRP_NSID)
 	if err != nil {
 		return err

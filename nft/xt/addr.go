@@ -46,7 +46,8 @@ func decodeAddrRanges(family rules.Family, info []byte) ([]rules.Match, bool) {
 			return nil, false
 		}
 		found = append(found, rules.MatchAddr{
-			Side: rules.Side(side), Not: flags&(bit<<rangeNegation) != 0, Ranges: []netipx.IPRange{r},
+			Side: rules.Side(side), Not: flags&(bit<<rangeNegation) != 0,
+			Ranges: []netipx.IPRange{r},
 		})
 	}
 	const known = rangeSource | rangeDestination

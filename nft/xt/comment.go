@@ -22,7 +22,10 @@ func addComment(r *rules.Rule, info []byte) {
 // EncodeComment encodes a comment as the match "comment", which matches every packet.
 func EncodeComment(text string) (Extension, error) {
 	if len(text) >= commentSize || bytes.ContainsRune([]byte(text), 0) {
-		return Extension{}, fmt.Errorf("comment %q: must have at most %d bytes and no zero byte", text, commentSize-1)
+		return Extension{}, fmt.Errorf("comment %q: must have at most %d bytes and no zero byte",
+			text, commentSize-1)
 	}
-	return Extension{Name: "comment", Data: append([]byte(text), make([]byte, commentSize-len(text))...)}, nil
+	return Extension{
+		Name: "comment", Data: append([]byte(text), make([]byte, commentSize-len(text))...),
+	}, nil
 }

@@ -61,7 +61,8 @@ func decodeConntrack(revision uint32, info []byte) ([]rules.Match, bool) {
 	not := negated != 0
 	state, status := uint16(info[conntrackMaskOffset]), uint16(info[conntrackMaskOffset+1])
 	if revision > 1 {
-		state, status = native.Uint16(info[conntrackMaskOffset:]), native.Uint16(info[conntrackMaskOffset+2:])
+		state, status = native.Uint16(info[conntrackMaskOffset:]),
+			native.Uint16(info[conntrackMaskOffset+2:])
 	}
 	switch flags {
 	case stateFlag:

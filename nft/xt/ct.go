@@ -41,7 +41,10 @@ func decodeCT(revision uint32, info []byte) rules.Action {
 		return nil
 	}
 	helper, rest, _ := bytes.Cut(info[ctHelperOffset:ctHelperOffset+ctHelperSize], []byte{0})
-	for _, others := range [][]byte{info[ctZoneOffset+2 : ctHelperOffset], rest, info[ctHelperOffset+ctHelperSize : ctUserSizes[revision]]} {
+	for _, others := range [][]byte{
+		info[ctZoneOffset+2 : ctHelperOffset], rest,
+		info[ctHelperOffset+ctHelperSize : ctUserSizes[revision]],
+	} {
 		if len(bytes.Trim(others, "\x00")) != 0 {
 			return nil
 		}

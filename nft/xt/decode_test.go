@@ -65,7 +65,9 @@ func decodeMatch(r *rules.Rule, family rules.Family, x xt.Extension) {
 }
 
 func TestDecodeMatch(t *testing.T) {
-	ids := func(first, last uint32) []rules.IDRange { return []rules.IDRange{{First: first, Last: last}} }
+	ids := func(first, last uint32) []rules.IDRange {
+		return []rules.IDRange{{First: first, Last: last}}
+	}
 	port := func(side rules.Side, not bool, ranges ...rules.PortRange) rules.MatchPort {
 		return rules.MatchPort{Side: side, Not: not, Ports: ranges}
 	}
@@ -74,10 +76,13 @@ func TestDecodeMatch(t *testing.T) {
 		return packed(source[:], destination[:], rest)
 	}
 	whole, web := [2]uint16{0, 65535}, [2]uint16{80, 80}
-	owner := func(uid, gid [2]uint32, bits ...byte) []byte { return packed(uid[:], gid[:], bits, zeros(2)) }
+	owner := func(uid, gid [2]uint32, bits ...byte) []byte {
+		return packed(uid[:], gid[:], bits, zeros(2))
+	}
 	someone, group := [2]uint32{1337, 1337}, [2]uint32{1338, 1339}
 	multi := func(direction, count byte, ports []uint16, flags []byte, invert byte) []byte {
-		ports, flags = append(ports, make([]uint16, 15-len(ports))...), append(flags, zeros(15-len(flags))...)
+		ports, flags = append(ports, make([]uint16, 15-len(ports))...),
+			append(flags, zeros(15-len(flags))...)
 		return packed([]byte{direction, count}, ports, flags, []byte{invert})
 	}
 	state := func(revision uint32, asked, negated, mask uint16) []byte {
@@ -102,7 +107,9 @@ func TestDecodeMatch(t *testing.T) {
 		return append(a.AsSlice(), zeros(16-len(a.AsSlice()))...)
 	}
 	between := func(side rules.Side, not bool, text string) rules.MatchAddr {
-		return rules.MatchAddr{Side: side, Not: not, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)}}
+		return rules.MatchAddr{
+			Side: side, Not: not, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)},
+		}
 	}
 	for _, tc := range []struct {
 		name     string
@@ -112,7 +119,10 @@ func TestDecodeMatch(t *testing.T) {
 		info     []byte
 		want     []rules.Match // nil if it is unknown
 	}{
-		{"--mark 0x539", nil, "mark", 1, packed(numbers(0x539, all), zeros(4)), []rules.Match{rules.MatchMark{Value: 0x539, Mask: all}}},
+		{
+			"--mark 0x539", nil, "mark", 1, packed(numbers(0x539, all), zeros(4)),
+			[]rules.Match{rules.MatchMark{Value: 0x539, Mask: all}},
+		},
 		{
 			"! --mark 0x1/0xf", nil, "mark", 1, packed(numbers(1, 15), []byte{1, 0, 0, 0}),
 			[]rules.Match{rules.MatchMark{Not: true, Value: 1, Mask: 15}},
@@ -124,14 +134,21 @@ func TestDecodeMatch(t *testing.T) {
 			[]rules.Match{rules.MatchMark{Conntrack: true, Value: 1, Mask: all}},
 		},
 
-		{"--uid-owner 1337", nil, "owner", 1, owner(someone, someone, 1, 0), []rules.Match{rules.MatchOwner{IDs: ids(1337, 1337)}}},
+		{
+			"--uid-owner 1337", nil, "owner", 1, owner(someone, someone, 1, 0),
+			[]rules.Match{rules.MatchOwner{IDs: ids(1337, 1337)}},
+		},
 		{"! --gid-owner 1338-1339", nil, "owner", 1, owner(someone, group, 2, 2), []rules.Match{
 			rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: ids(1338, 1339)},
 		}},
 		{"user and not group", nil, "owner", 1, owner(someone, group, 3, 2), []rules.Match{
-			rules.MatchOwner{IDs: ids(1337, 1337)}, rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: ids(1338, 1339)},
+			rules.MatchOwner{IDs: ids(1337, 1337)},
+			rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: ids(1338, 1339)},
 		}},
-		{"--socket-exists", nil, "owner", 1, owner(someone, someone, 4, 0), []rules.Match{rules.MatchOwner{IDs: ids(0, all)}}},
+		{
+			"--socket-exists", nil, "owner", 1, owner(someone, someone, 4, 0),
+			[]rules.Match{rules.MatchOwner{IDs: ids(0, all)}},
+		},
 		{"! --socket-exists", nil, "owner", 1, owner(someone, someone, 4, 4), []rules.Match{
 			rules.MatchOwner{Not: true, Socketless: true, IDs: ids(0, all)},
 		}},
@@ -142,16 +159,29 @@ func TestDecodeMatch(t *testing.T) {
 		{"no socket, but a user", nil, "owner", 1, owner(someone, someone, 5, 4), nil},
 		{"--suppl-groups", nil, "owner", 1, owner(someone, someone, 10, 0), nil},
 		{"an owner without a condition", nil, "owner", 1, owner(someone, someone, 0, 0), nil},
-		{"a negation of a field that is not compared", nil, "owner", 1, owner(someone, group, 1, 2), nil},
-		{"an owner whose range is reversed", nil, "owner", 1, owner([2]uint32{2, 1}, group, 1, 0), nil},
+		{
+			"a negation of a field that is not compared", nil, "owner", 1,
+			owner(someone, group, 1, 2), nil,
+		},
+		{
+			"an owner whose range is reversed", nil, "owner", 1,
+			owner([2]uint32{2, 1}, group, 1, 0), nil,
+		},
 		{"an owner cut short", nil, "owner", 1, owner(someone, group, 1, 0)[:19], nil},
 
-		{"--dport 80", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0), []rules.Match{port(rules.Destination, false, rules.Single[uint16](80))}},
-		{"! --sport 80:90 --tcp-flags SYN,ACK SYN", tcp, "tcp", 0, tcpInfo([2]uint16{80, 90}, whole, 0, 0x12, 2, 1), []rules.Match{
-			port(rules.Source, true, rules.PortRange{First: 80, Last: 90}), rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN},
+		{
+			"--dport 80", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0),
+			[]rules.Match{port(rules.Destination, false, rules.Single[uint16](80))},
+		},
+		{"! --sport 80:90 --tcp-flags SYN,ACK SYN", tcp, "tcp", 0, tcpInfo([2]uint16{80, 90}, whole,
+			0, 0x12, 2, 1), []rules.Match{
+			port(rules.Source, true, rules.PortRange{First: 80, Last: 90}),
+			rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN},
 		}},
 		{"! --syn", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0x17, 2, 4), []rules.Match{
-			rules.MatchTCPFlags{Not: true, Mask: rules.FIN | rules.SYN | rules.RST | rules.ACK, Value: rules.SYN},
+			rules.MatchTCPFlags{
+				Not: true, Mask: rules.FIN | rules.SYN | rules.RST | rules.ACK, Value: rules.SYN,
+			},
 		}},
 		{"-m tcp alone", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 0), []rules.Match{}},
 		{
@@ -173,25 +203,37 @@ func TestDecodeMatch(t *testing.T) {
 			"-p udp ! --dport 53", udp, "udp", 0, packed([]uint16{0, 65535, 53, 53}, []byte{2, 0}),
 			[]rules.Match{port(rules.Destination, true, rules.Single[uint16](53))},
 		},
-		{"udp with an unknown bit", udp, "udp", 0, packed([]uint16{0, 65535, 53, 53}, []byte{4, 0}), nil},
+		{
+			"udp with an unknown bit", udp, "udp", 0,
+			packed([]uint16{0, 65535, 53, 53}, []byte{4, 0}), nil,
+		},
 		{"udp of a rule for TCP", tcp, "udp", 0, packed([]uint16{53, 53, 0, 65535}, zeros(2)), nil},
 
-		{"--dports 443,80:90", tcp, "multiport", 1, multi(1, 3, []uint16{443, 80, 90}, []byte{0, 1, 0}, 0), []rules.Match{
-			port(rules.Destination, false, rules.PortRange{First: 80, Last: 90}, rules.Single[uint16](443)),
+		{"--dports 443,80:90", tcp, "multiport", 1, multi(1, 3, []uint16{443, 80, 90},
+			[]byte{0, 1, 0}, 0), []rules.Match{
+			port(rules.Destination, false, rules.PortRange{First: 80, Last: 90},
+				rules.Single[uint16](443)),
 		}},
 		{
 			"! --sports 1,2 of UDP", udp, "multiport", 1, multi(0, 2, []uint16{1, 2}, nil, 1),
 			[]rules.Match{port(rules.Source, true, rules.Singles[uint16](1, 2)...)},
 		},
-		{"--ports 1,3:5", tcp, "multiport", 1, multi(2, 3, []uint16{1, 3, 5}, []byte{0, 1}, 0), []rules.Match{
+		{"--ports 1,3:5", tcp, "multiport", 1, multi(2, 3, []uint16{1, 3, 5}, []byte{0, 1},
+			0), []rules.Match{
 			rules.MatchTuple{Alternatives: [][]rules.Match{
-				{port(rules.Source, false, rules.Single[uint16](1), rules.PortRange{First: 3, Last: 5})},
-				{port(rules.Destination, false, rules.Single[uint16](1), rules.PortRange{First: 3, Last: 5})},
+				{port(rules.Source, false, rules.Single[uint16](1), rules.PortRange{
+					First: 3, Last: 5,
+				})},
+				{port(rules.Destination, false, rules.Single[uint16](1), rules.PortRange{
+					First: 3, Last: 5,
+				})},
 			}},
 		}},
-		{"! --ports 80 of UDP", udp, "multiport", 1, multi(2, 1, []uint16{80}, nil, 1), []rules.Match{
+		{"! --ports 80 of UDP", udp, "multiport", 1, multi(2, 1, []uint16{80}, nil,
+			1), []rules.Match{
 			rules.MatchTuple{Not: true, Alternatives: [][]rules.Match{
-				{port(rules.Source, false, rules.Single[uint16](80))}, {port(rules.Destination, false, rules.Single[uint16](80))},
+				{port(rules.Source, false, rules.Single[uint16](80))},
+				{port(rules.Destination, false, rules.Single[uint16](80))},
 			}},
 		}},
 		{"--ports of any protocol", nil, "multiport", 1, multi(2, 1, []uint16{80}, nil, 0), nil},
@@ -201,14 +243,25 @@ func TestDecodeMatch(t *testing.T) {
 			"multiport of SCTP",
 			rules.MatchProtocol{Protocols: []rules.Protocol{rules.SCTP}},
 			"multiport", 1, multi(1, 1, []uint16{80}, nil, 0),
-			[]rules.Match{rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](80)}},
+			[]rules.Match{rules.MatchPort{
+				Side: rules.Destination, Ports: rules.Singles[uint16](80),
+			}},
 		},
 		{"multiport of none", tcp, "multiport", 1, multi(1, 0, nil, nil, 0), nil},
-		{"a range without an end", tcp, "multiport", 1, multi(1, 1, []uint16{80}, []byte{1}, 0), nil},
-		{"a range that is reversed", tcp, "multiport", 1, multi(1, 2, []uint16{80, 79}, []byte{1}, 0), nil},
+		{
+			"a range without an end", tcp, "multiport", 1, multi(1, 1, []uint16{80}, []byte{1}, 0),
+			nil,
+		},
+		{
+			"a range that is reversed", tcp, "multiport", 1,
+			multi(1, 2, []uint16{80, 79}, []byte{1}, 0), nil,
+		},
 		{"too many ports", tcp, "multiport", 1, multi(1, 16, []uint16{80}, nil, 0), nil},
 
-		{"--ctstate INVALID", nil, "conntrack", 1, state(1, 1, 0, 1), []rules.Match{rules.MatchState{States: rules.States(rules.Invalid)}}},
+		{
+			"--ctstate INVALID", nil, "conntrack", 1, state(1, 1, 0, 1),
+			[]rules.Match{rules.MatchState{States: rules.States(rules.Invalid)}},
+		},
 		{"! --ctstate NEW,UNTRACKED", nil, "conntrack", 2, state(2, 1, 1, 0x108), []rules.Match{
 			rules.MatchState{Not: true, States: rules.States(rules.New, rules.Untracked)},
 		}},
@@ -218,7 +271,8 @@ func TestDecodeMatch(t *testing.T) {
 		{"--ctstate SNAT,DNAT", nil, "conntrack", 3, state(3, 1, 0, 0xc0), []rules.Match{
 			rules.MatchState{States: rules.States(rules.SNAT, rules.DNAT)},
 		}},
-		{"! --ctstate DNAT,NEW, of older iptables", nil, "conntrack", 1, state(1, 1, 1, 0x88), []rules.Match{
+		{"! --ctstate DNAT,NEW, of older iptables", nil, "conntrack", 1, state(1, 1, 1,
+			0x88), []rules.Match{
 			rules.MatchState{Not: true, States: rules.States(rules.New, rules.DNAT)},
 		}},
 		{"a state that does not exist", nil, "conntrack", 3, state(3, 1, 0, 0x10), nil},
@@ -228,24 +282,38 @@ func TestDecodeMatch(t *testing.T) {
 		{"! --ctstatus SEEN_REPLY", nil, "conntrack", 2, status(2, 0x40, 2), []rules.Match{
 			rules.MatchStatus{Not: true, Status: rules.StatusSeenReply},
 		}},
-		{"--ctstatus CONFIRMED of older iptables", nil, "conntrack", 1, status(1, 0, 8), []rules.Match{
+		{"--ctstatus CONFIRMED of older iptables", nil, "conntrack", 1, status(1, 0,
+			8), []rules.Match{
 			rules.MatchStatus{Status: rules.StatusConfirmed},
 		}},
-		{"--ctstatus NONE", nil, "conntrack", 3, status(3, 0, 0), []rules.Match{rules.MatchStatus{}}},
+		{
+			"--ctstatus NONE", nil, "conntrack", 3, status(3, 0, 0),
+			[]rules.Match{rules.MatchStatus{}},
+		},
 		{"a status of the kernel's own", nil, "conntrack", 3, status(3, 0, 0x80), nil},
-		{"--ctdir ORIGINAL", nil, "conntrack", 3, state(3, 0x1000, 0, 0), []rules.Match{rules.MatchDirection{}}},
-		{"--ctdir REPLY", nil, "conntrack", 1, state(1, 0x1000, 0x1000, 0), []rules.Match{rules.MatchDirection{Reply: true}}},
+		{
+			"--ctdir ORIGINAL", nil, "conntrack", 3, state(3, 0x1000, 0, 0),
+			[]rules.Match{rules.MatchDirection{}},
+		},
+		{
+			"--ctdir REPLY", nil, "conntrack", 1, state(1, 0x1000, 0x1000, 0),
+			[]rules.Match{rules.MatchDirection{Reply: true}},
+		},
 		{"--ctstate with --ctdir", nil, "conntrack", 3, state(3, 0x1001, 0, 6), nil},
 		{"--ctstatus with --ctdir", nil, "conntrack", 3, state(3, 0x1040, 0, 0), nil},
 		{"--ctproto", nil, "conntrack", 3, state(3, 3, 0, 6), nil},
 		{"--ctorigdst", nil, "conntrack", 3, state(3, 8, 0, 0), nil},
 		{"conntrack that asks for nothing", nil, "conntrack", 3, state(3, 0, 0, 0), nil},
-		{"a negation of a state that is not asked for", nil, "conntrack", 3, state(3, 0x40, 1, 0), nil},
+		{
+			"a negation of a state that is not asked for", nil, "conntrack", 3,
+			state(3, 0x40, 1, 0), nil,
+		},
 		{"a newer conntrack", nil, "conntrack", 4, numbers(6), []rules.Match{
 			rules.Unknown{Text: "match conntrack revision 4", Data: string(numbers(6)[:1])},
 		}},
 
-		{"--state NEW,UNTRACKED of old iptables", nil, "state", 0, packed(numbers(0x48), zeros(4)), []rules.Match{
+		{"--state NEW,UNTRACKED of old iptables", nil, "state", 0, packed(numbers(0x48),
+			zeros(4)), []rules.Match{
 			rules.MatchState{States: rules.States(rules.New, rules.Untracked)},
 		}},
 		{"an old state that does not exist", nil, "state", 0, numbers(0x80), nil},
@@ -271,48 +339,81 @@ func TestDecodeMatch(t *testing.T) {
 		{"icmp with an unknown flag", icmp, "icmp", 0, []byte{8, 0, 255, 2}, nil},
 		{"icmp cut short", icmp, "icmp", 0, []byte{8, 0, 255}, nil},
 
-		{"--src-type LOCAL,BROADCAST", nil, "addrtype", 1, packed([]uint16{0xc, 0}, numbers(0)), []rules.Match{
+		{"--src-type LOCAL,BROADCAST", nil, "addrtype", 1, packed([]uint16{0xc, 0},
+			numbers(0)), []rules.Match{
 			rules.MatchAddrType{Types: rules.AddrTypes(rules.Local, rules.Broadcast)},
 		}},
-		{"! --src-type MULTICAST --dst-type UNICAST", nil, "addrtype", 1, packed([]uint16{0x20, 2}, numbers(1)), []rules.Match{
+		{"! --src-type MULTICAST --dst-type UNICAST", nil, "addrtype", 1, packed([]uint16{0x20, 2},
+			numbers(1)), []rules.Match{
 			rules.MatchAddrType{Not: true, Types: rules.AddrTypes(rules.Multicast)},
 			rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Unicast)},
 		}},
-		{"! --dst-type XRESOLVE of old iptables", nil, "addrtype", 0, packed([]uint16{0, 0x800}, numbers(0, 1)), []rules.Match{
-			rules.MatchAddrType{Side: rules.Destination, Not: true, Types: rules.AddrTypes(rules.ResolvedType)},
+		{"! --dst-type XRESOLVE of old iptables", nil, "addrtype", 0, packed([]uint16{0, 0x800},
+			numbers(0, 1)), []rules.Match{
+			rules.MatchAddrType{
+				Side: rules.Destination, Not: true, Types: rules.AddrTypes(rules.ResolvedType),
+			},
 		}},
 		{"--limit-iface-in", nil, "addrtype", 1, packed([]uint16{0, 4}, numbers(4)), nil},
 		{"--limit-iface-out", nil, "addrtype", 1, packed([]uint16{0, 4}, numbers(8)), nil},
-		{"a type that does not exist", nil, "addrtype", 1, packed([]uint16{0, 0x1000}, numbers(0)), nil},
-		{"a negation of another number", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(2, 0)), nil},
+		{
+			"a type that does not exist", nil, "addrtype", 1,
+			packed([]uint16{0, 0x1000}, numbers(0)), nil,
+		},
+		{
+			"a negation of another number", nil, "addrtype", 0,
+			packed([]uint16{4, 0}, numbers(2, 0)), nil,
+		},
 		{"addrtype cut short", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(0)), nil},
 
 		{"--transparent", nil, "socket", 1, []byte{1}, []rules.Match{rules.MatchSocket{}}},
-		{"--transparent --nowildcard", nil, "socket", 3, []byte{3, 0, 0, 0}, []rules.Match{rules.MatchSocket{Kind: "nowildcard"}}},
+		{
+			"--transparent --nowildcard", nil, "socket", 3,
+			[]byte{3, 0, 0, 0},
+			[]rules.Match{rules.MatchSocket{Kind: "nowildcard"}},
+		},
 		{"a socket that need not be transparent", nil, "socket", 3, []byte{2}, nil},
 		{"a socket of the oldest revision", nil, "socket", 0, nil, nil},
-		{"a socket cut short", nil, "socket", 2, nil, []rules.Match{rules.Unknown{Text: "match socket revision 2"}}},
+		{
+			"a socket cut short", nil, "socket", 2, nil,
+			[]rules.Match{rules.Unknown{Text: "match socket revision 2"}},
+		},
 		{"--transparent --restore-skmark", nil, "socket", 3, []byte{5}, []rules.Match{
 			rules.Unknown{Text: "match socket revision 3", Data: "\x05"},
 		}},
 
 		{"rpfilter", nil, "rpfilter", 0, []byte{0}, []rules.Match{rules.MatchReversePath{}}},
-		{"--loose --validmark --accept-local --invert", nil, "rpfilter", 0, []byte{15, 0}, []rules.Match{
+		{"--loose --validmark --accept-local --invert", nil, "rpfilter", 0, []byte{
+			15, 0,
+		}, []rules.Match{
 			rules.MatchReversePath{Not: true, Kind: "loose validmark accept-local"},
 		}},
-		{"--accept-local", nil, "rpfilter", 0, []byte{4}, []rules.Match{rules.MatchReversePath{Kind: "accept-local"}}},
+		{
+			"--accept-local", nil, "rpfilter", 0,
+			[]byte{4},
+			[]rules.Match{rules.MatchReversePath{Kind: "accept-local"}},
+		},
 		{"rpfilter with an unknown flag", nil, "rpfilter", 0, []byte{16}, nil},
 		{"conntrack cut short", nil, "conntrack", 3, state(3, 1, 0, 6)[:163], nil},
 
-		{"--src-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{1, 0, 0, 0}), []rules.Match{
+		{"--src-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32),
+			[]byte{1, 0, 0, 0}), []rules.Match{
 			between(rules.Source, false, "10.0.0.1-10.0.0.9"),
 		}},
-		{"--src-range ! --dst-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), addr("1.0.0.0"), addr("2.0.0.0"), []byte{0x23, 0, 0, 0}), []rules.Match{
-			between(rules.Source, false, "10.0.0.1-10.0.0.9"), between(rules.Destination, true, "1.0.0.0-2.0.0.0"),
+		{"--src-range ! --dst-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"),
+			addr("1.0.0.0"), addr("2.0.0.0"), []byte{0x23, 0, 0, 0}), []rules.Match{
+			between(rules.Source, false, "10.0.0.1-10.0.0.9"),
+			between(rules.Destination, true, "1.0.0.0-2.0.0.0"),
 		}},
-		{"a reversed range", nil, "iprange", 1, packed(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil},
+		{
+			"a reversed range", nil, "iprange", 1,
+			packed(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil,
+		},
 		{"a range of nothing", nil, "iprange", 1, packed(zeros(68)), nil},
-		{"a range with an unknown bit", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil},
+		{
+			"a range with an unknown bit", nil, "iprange", 1,
+			packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
+		},
 
 		{"another match", nil, "limit", 0, zeros(40), nil},
 	} {
@@ -325,10 +426,13 @@ func TestDecodeMatch(t *testing.T) {
 			if tc.want == nil {
 				want = append(want, rules.Unknown{
 					Text:   "match " + tc.match + " revision " + string('0'+rune(tc.revision)),
-					Effect: xt.MatchEffect(tc.match), Data: strings.TrimRight(string(tc.info), "\x00"),
+					Effect: xt.MatchEffect(tc.match),
+					Data:   strings.TrimRight(string(tc.info), "\x00"),
 				})
 			}
-			decodeMatch(&r, rules.IPv4, xt.Extension{Name: tc.match, Revision: tc.revision, Data: tc.info})
+			decodeMatch(&r, rules.IPv4, xt.Extension{
+				Name: tc.match, Revision: tc.revision, Data: tc.info,
+			})
 			if diff := cmp.Diff(want, r.Matches, comparers()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -339,7 +443,9 @@ func TestDecodeMatch(t *testing.T) {
 func TestDecodeComment(t *testing.T) {
 	var r rules.Rule
 	for _, text := range []string{"one\x00rest", "", "two"} {
-		decodeMatch(&r, rules.IPv4, xt.Extension{Name: "comment", Data: append([]byte(text), zeros(256)...)})
+		decodeMatch(&r, rules.IPv4, xt.Extension{
+			Name: "comment", Data: append([]byte(text), zeros(256)...),
+		})
 	}
 	if r.Comment != "one two" || r.Matches != nil {
 		t.Errorf("comment %q, matches %v", r.Comment, r.Matches)
@@ -356,10 +462,12 @@ func TestDecodeTarget(t *testing.T) {
 	}
 	// nat4 is struct nf_nat_ipv4_multi_range_compat, nat6 struct nf_nat_range.
 	nat4 := func(count, flags uint32, first, last uint16) []byte {
-		return packed(numbers(count, flags), zeros(8), big.AppendUint16(big.AppendUint16(nil, first), last), zeros(4))
+		return packed(numbers(count, flags), zeros(8),
+			big.AppendUint16(big.AppendUint16(nil, first), last), zeros(4))
 	}
 	nat6 := func(flags uint32, first, last uint16, rest ...byte) []byte {
-		return packed(numbers(flags), zeros(32), big.AppendUint16(big.AppendUint16(nil, first), last), rest)
+		return packed(numbers(flags), zeros(32),
+			big.AppendUint16(big.AppendUint16(nil, first), last), rest)
 	}
 	tproxy := func(mask, value uint32, addr []byte, port uint16) []byte {
 		return packed(numbers(mask, value), addr, big.AppendUint16(nil, port), zeros(6))
@@ -375,60 +483,118 @@ func TestDecodeTarget(t *testing.T) {
 		info     []byte
 		want     rules.Action // nil if it is unknown
 	}{
-		{"--set-mark 0x53a", rules.IPv4, "MARK", 2, numbers(0x53a, all), rules.SetMark{Value: 0x53a, Mask: all}},
-		{"--set-mark 1/15", rules.IPv4, "MARK", 2, numbers(1, 15), rules.SetMark{Value: 1, Mask: 15}},
+		{
+			"--set-mark 0x53a", rules.IPv4, "MARK", 2, numbers(0x53a, all),
+			rules.SetMark{Value: 0x53a, Mask: all},
+		},
+		{
+			"--set-mark 1/15", rules.IPv4, "MARK", 2, numbers(1, 15),
+			rules.SetMark{Value: 1, Mask: 15},
+		},
 		{"--xor-mark 1", rules.IPv4, "MARK", 2, numbers(1, 0), rules.SetMark{Value: 1}},
 		{"a mark cut short", rules.IPv4, "MARK", 2, numbers(1), nil},
 		{"an older mark", rules.IPv4, "MARK", 1, numbers(1, 15), nil},
 
-		{"--save-mark", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), []byte{1, 0, 0, 0}), rules.SaveMark{}},
-		{"--restore-mark", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), []byte{2, 0, 0, 0}), rules.RestoreMark{}},
-		{"--save-mark of newer iptables", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 0, 1, 0}), rules.SaveMark{}},
 		{
-			"a mark that is shifted and saved", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1, 0}),
-			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1}), rules.WritesConntrackMark),
+			"--save-mark", rules.IPv4, "CONNMARK", 1,
+			packed(numbers(0, all, all), []byte{1, 0, 0, 0}),
+			rules.SaveMark{},
 		},
 		{
-			"a mark that is shifted and restored", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 2, 0}),
+			"--restore-mark", rules.IPv4, "CONNMARK", 1,
+			packed(numbers(0, all, all), []byte{2, 0, 0, 0}),
+			rules.RestoreMark{},
+		},
+		{
+			"--save-mark of newer iptables", rules.IPv4, "CONNMARK", 2,
+			packed(numbers(0, all, all), []byte{0, 0, 1, 0}),
+			rules.SaveMark{},
+		},
+		{
+			"a mark that is shifted and saved", rules.IPv4, "CONNMARK", 2,
+			packed(numbers(0, all, all), []byte{0, 8, 1, 0}),
+			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{0, 8, 1}),
+				rules.WritesConntrackMark),
+		},
+		{
+			"a mark that is shifted and restored", rules.IPv4, "CONNMARK", 2,
+			packed(numbers(0, all, all), []byte{1, 8, 2, 0}),
 			unknown("CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 2}), rules.WritesMark),
 		},
-		{"a mark that is shifted in an unknown mode", rules.IPv4, "CONNMARK", 2, packed(numbers(0, all, all), []byte{1, 8, 3, 0}), nil},
 		{
-			"--save-mark --nfmask 0xf --ctmask 0xff", rules.IPv4, "CONNMARK", 1, packed(numbers(0, 0xff, 15), []byte{1, 0, 0, 0}),
+			"a mark that is shifted in an unknown mode", rules.IPv4, "CONNMARK", 2,
+			packed(numbers(0, all, all), []byte{1, 8, 3, 0}), nil,
+		},
+		{
+			"--save-mark --nfmask 0xf --ctmask 0xff", rules.IPv4, "CONNMARK", 1,
+			packed(numbers(0, 0xff, 15), []byte{1, 0, 0, 0}),
 			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 0xff, Mark: 15},
 		},
 		{
-			"--restore-mark --nfmask 0xf --ctmask 0xff", rules.IPv6, "CONNMARK", 2, packed(numbers(0, 0xff, 15), []byte{0, 0, 2, 0}),
+			"--restore-mark --nfmask 0xf --ctmask 0xff", rules.IPv6, "CONNMARK", 2,
+			packed(numbers(0, 0xff, 15), []byte{0, 0, 2, 0}),
 			rules.MixMark{Mark: all &^ 15, ConntrackMark: 0xff},
 		},
 		{
-			"--set-mark 1/15 of the connection", rules.IPv4, "CONNMARK", 1, packed(numbers(1, 15, 0), zeros(4)),
+			"--set-mark 1/15 of the connection", rules.IPv4, "CONNMARK", 1,
+			packed(numbers(1, 15, 0), zeros(4)),
 			rules.MixMark{Conntrack: true, ConntrackMark: all &^ 15, Xor: 1},
 		},
 		{
-			"--set-mark 5 of the connection", rules.IPv4, "CONNMARK", 2, packed(numbers(5, all, 0), zeros(4)),
+			"--set-mark 5 of the connection", rules.IPv4, "CONNMARK", 2,
+			packed(numbers(5, all, 0), zeros(4)),
 			rules.MixMark{Conntrack: true, Xor: 5},
 		},
-		{"a connmark in an unknown mode", rules.IPv4, "CONNMARK", 1, packed(numbers(0, all, all), []byte{3, 0, 0, 0}), nil},
+		{
+			"a connmark in an unknown mode", rules.IPv4, "CONNMARK", 1,
+			packed(numbers(0, all, all), []byte{3, 0, 0, 0}), nil,
+		},
 		{"a connmark cut short", rules.IPv4, "CONNMARK", 2, numbers(0, all, all), nil},
 
-		{"--to-ports 15001", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15001), rules.RedirectTo{Port: 15001}},
-		{"--to-ports 15001-15002", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15002), rules.RedirectTo{Port: 15001, Last: 15002}},
-		{"--to-ports 15001 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15001), rules.RedirectTo{Port: 15001}},
-		{"--to-ports 15001-15002 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15002), nil},
+		{
+			"--to-ports 15001", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15001),
+			rules.RedirectTo{Port: 15001},
+		},
+		{
+			"--to-ports 15001-15002", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15002),
+			rules.RedirectTo{Port: 15001, Last: 15002},
+		},
+		{
+			"--to-ports 15001 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15001),
+			rules.RedirectTo{Port: 15001},
+		},
+		{
+			"--to-ports 15001-15002 --random", rules.IPv4, "REDIRECT", 0, nat4(1, 6, 15001, 15002),
+			nil,
+		},
 		{"--random", rules.IPv4, "REDIRECT", 0, nat4(1, 4, 0, 0), nil},
 		{"ports that are reversed", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 2, 1), nil},
 		{"ports from 0 on", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 0, 9), nil},
-		{"REDIRECT to the same port", rules.IPv4, "REDIRECT", 0, nat4(1, 0, 0, 0), rules.RedirectTo{}},
+		{
+			"REDIRECT to the same port", rules.IPv4, "REDIRECT", 0, nat4(1, 0, 0, 0),
+			rules.RedirectTo{},
+		},
 		{"REDIRECT to several ranges", rules.IPv4, "REDIRECT", 0, nat4(2, 2, 1, 1), nil},
 		{"REDIRECT to an address", rules.IPv4, "REDIRECT", 0, nat4(1, 3, 1, 1), nil},
-		{"--to-ports 15001 of IPv6", rules.IPv6, "REDIRECT", 0, nat6(2, 15001, 15001), rules.RedirectTo{Port: 15001}},
-		{"REDIRECT to the same port of IPv6", rules.IPv6, "REDIRECT", 0, nat6(0, 0, 0), rules.RedirectTo{}},
+		{
+			"--to-ports 15001 of IPv6", rules.IPv6, "REDIRECT", 0, nat6(2, 15001, 15001),
+			rules.RedirectTo{Port: 15001},
+		},
+		{
+			"REDIRECT to the same port of IPv6", rules.IPv6, "REDIRECT", 0, nat6(0, 0, 0),
+			rules.RedirectTo{},
+		},
 		{"the other family's structure", rules.IPv6, "REDIRECT", 0, nat4(1, 2, 15001, 15001), nil},
 		{"a REDIRECT of no family", rules.Inet, "REDIRECT", 0, nat6(2, 15001, 15001), nil},
 
-		{"--to-destination :8080", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8080), rules.DNATPort{Port: 8080}},
-		{"--to-destination :8080-8090", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8090), rules.DNATPort{Port: 8080, Last: 8090}},
+		{
+			"--to-destination :8080", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8080),
+			rules.DNATPort{Port: 8080},
+		},
+		{
+			"--to-destination :8080-8090", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8090),
+			rules.DNATPort{Port: 8080, Last: 8090},
+		},
 		{
 			"--to-destination 10.0.0.1:8080", rules.IPv4, "DNAT", 0,
 			packed(numbers(1, 3), []byte{10, 0, 0, 1, 10, 0, 0, 1, 0x1f, 0x90, 0x1f, 0x90}),
@@ -436,37 +602,72 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{
 			"--to-destination 10.0.0.1-10.0.0.3", rules.IPv4, "DNAT", 1,
-			packed(numbers(1), []byte{10, 0, 0, 1}, zeros(12), []byte{10, 0, 0, 3}, zeros(12), zeros(4)),
-			rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), LastAddr: netip.MustParseAddr("10.0.0.3")},
+			packed(numbers(1), []byte{10, 0, 0, 1}, zeros(12), []byte{10, 0, 0, 3}, zeros(12),
+				zeros(4)),
+			rules.DNATTo{
+				Addr: netip.MustParseAddr("10.0.0.1"), LastAddr: netip.MustParseAddr("10.0.0.3"),
+			},
 		},
 		{
 			"--to-destination fd00::1 --persistent --random", rules.IPv6, "DNAT", 2,
-			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{1}, zeros(8)),
+			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{1},
+				zeros(8)),
 			rules.DNATTo{Addr: netip.MustParseAddr("fd00::1")},
 		},
 		{
 			"--to-destination fd00::1-fd00::2 --persistent", rules.IPv6, "DNAT", 2,
-			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{2}, zeros(8)), nil,
+			packed(numbers(9), []byte{0xfd}, zeros(14), []byte{1, 0xfd}, zeros(14), []byte{2},
+				zeros(8)), nil,
 		},
 		{
 			"addresses that are reversed", rules.IPv6, "DNAT", 2,
-			packed(numbers(1), []byte{0xfd}, zeros(14), []byte{2, 0xfd}, zeros(14), []byte{1}, zeros(8)), nil,
+			packed(numbers(1), []byte{0xfd}, zeros(14), []byte{2, 0xfd}, zeros(14), []byte{1},
+				zeros(8)), nil,
 		},
 		{"DNAT to the same", rules.IPv4, "DNAT", 0, nat4(1, 0, 0, 0), nil},
-		{"--to-destination :8080 of IPv6", rules.IPv6, "DNAT", 1, nat6(2, 8080, 8080), rules.DNATPort{Port: 8080}},
-		{"--to-destination :8080 of newer iptables", rules.IPv4, "DNAT", 2, nat6(2, 8080, 8080, zeros(4)...), rules.DNATPort{Port: 8080}},
-		{"--to-destination :8080-8090/90", rules.IPv4, "DNAT", 2, nat6(0x22, 8080, 8080, zeros(4)...), nil},
-		{"--to-destination :8080 --persistent", rules.IPv6, "DNAT", 2, nat6(10, 8080, 8080, zeros(4)...), rules.DNATPort{Port: 8080}},
+		{
+			"--to-destination :8080 of IPv6", rules.IPv6, "DNAT", 1, nat6(2, 8080, 8080),
+			rules.DNATPort{Port: 8080},
+		},
+		{
+			"--to-destination :8080 of newer iptables", rules.IPv4, "DNAT", 2,
+			nat6(2, 8080, 8080, zeros(4)...),
+			rules.DNATPort{Port: 8080},
+		},
+		{
+			"--to-destination :8080-8090/90", rules.IPv4, "DNAT", 2,
+			nat6(0x22, 8080, 8080, zeros(4)...), nil,
+		},
+		{
+			"--to-destination :8080 --persistent", rules.IPv6, "DNAT", 2,
+			nat6(10, 8080, 8080, zeros(4)...),
+			rules.DNATPort{Port: 8080},
+		},
 		{"the old DNAT in IPv6", rules.IPv6, "DNAT", 0, nat4(1, 2, 8080, 8080), nil},
 
-		{"--reject-with icmp-port-unreachable", rules.IPv4, "REJECT", 0, numbers(3, 0), rules.Reject{With: "icmp port-unreachable"}},
-		{"--reject-with tcp-reset", rules.IPv4, "REJECT", 0, numbers(7), rules.Reject{With: "tcp reset"}},
-		{"--reject-with icmp-admin-prohibited", rules.IPv4, "REJECT", 0, numbers(8), rules.Reject{With: "icmp admin-prohibited"}},
+		{
+			"--reject-with icmp-port-unreachable", rules.IPv4, "REJECT", 0, numbers(3, 0),
+			rules.Reject{With: "icmp port-unreachable"},
+		},
+		{
+			"--reject-with tcp-reset", rules.IPv4, "REJECT", 0, numbers(7),
+			rules.Reject{With: "tcp reset"},
+		},
+		{
+			"--reject-with icmp-admin-prohibited", rules.IPv4, "REJECT", 0, numbers(8),
+			rules.Reject{With: "icmp admin-prohibited"},
+		},
 		{"an echo", rules.IPv4, "REJECT", 0, numbers(4), nil},
 		{"an answer that does not exist", rules.IPv4, "REJECT", 0, numbers(9), nil},
 		{"REJECT cut short", rules.IPv4, "REJECT", 0, nil, nil},
-		{"--reject-with icmp6-adm-prohibited", rules.IPv6, "REJECT", 0, numbers(1), rules.Reject{With: "icmpv6 admin-prohibited"}},
-		{"--reject-with tcp-reset of IPv6", rules.IPv6, "REJECT", 0, numbers(6), rules.Reject{With: "tcp reset"}},
+		{
+			"--reject-with icmp6-adm-prohibited", rules.IPv6, "REJECT", 0, numbers(1),
+			rules.Reject{With: "icmpv6 admin-prohibited"},
+		},
+		{
+			"--reject-with tcp-reset of IPv6", rules.IPv6, "REJECT", 0, numbers(6),
+			rules.Reject{With: "tcp reset"},
+		},
 		{"not a neighbour", rules.IPv6, "REJECT", 0, numbers(2), nil},
 		{"a REJECT of no family", rules.Inet, "REJECT", 0, numbers(3), nil},
 
@@ -478,16 +679,28 @@ func TestDecodeTarget(t *testing.T) {
 			"an older TPROXY", rules.IPv4, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
 			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
 		},
-		{"an older TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006), nil},
 		{
-			"--on-ip", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, append([]byte{127, 0, 0, 1}, zeros(12)...), 15006),
-			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("127.0.0.1")},
+			"an older TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
+			nil,
 		},
 		{
-			"--on-ip of IPv6", rules.IPv6, "TPROXY", 1, tproxy(all, 0x539, append(zeros(15), 1), 15006),
-			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("::1")},
+			"--on-ip", rules.IPv4, "TPROXY", 1,
+			tproxy(all, 0x539, append([]byte{127, 0, 0, 1}, zeros(12)...), 15006),
+			rules.TProxyDrop{
+				Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("127.0.0.1"),
+			},
 		},
-		{"--on-port 0", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 0), rules.TProxyDrop{Value: 0x539, Mask: all}},
+		{
+			"--on-ip of IPv6", rules.IPv6, "TPROXY", 1,
+			tproxy(all, 0x539, append(zeros(15), 1), 15006),
+			rules.TProxyDrop{
+				Port: 15006, Value: 0x539, Mask: all, Addr: netip.MustParseAddr("::1"),
+			},
+		},
+		{
+			"--on-port 0", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 0),
+			rules.TProxyDrop{Value: 0x539, Mask: all},
+		},
 		{
 			"--tproxy-mark with bits to flip", rules.IPv4, "TPROXY", 1, tproxy(1, 3, zeros(16), 1),
 			rules.TProxyDrop{Port: 1, Value: 3, Mask: 1},
@@ -495,17 +708,28 @@ func TestDecodeTarget(t *testing.T) {
 
 		{"--zone 1", rules.IPv4, "CT", 0, zone(0, 1, 40), rules.SetZone{Zone: 1}},
 		{"--zone 1 of newer iptables", rules.IPv4, "CT", 1, zone(0, 1, 72), rules.SetZone{Zone: 1}},
-		{"--zone 65535 of the newest", rules.IPv6, "CT", 2, zone(0, 65535, 72), rules.SetZone{Zone: 65535}},
-		{"the kernel's pointer", rules.IPv4, "CT", 0, packed(zone(0, 1, 32), numbers(7, 7)), rules.SetZone{Zone: 1}},
+		{
+			"--zone 65535 of the newest", rules.IPv6, "CT", 2, zone(0, 65535, 72),
+			rules.SetZone{Zone: 65535},
+		},
+		{
+			"the kernel's pointer", rules.IPv4, "CT", 0, packed(zone(0, 1, 32), numbers(7, 7)),
+			rules.SetZone{Zone: 1},
+		},
 		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), rules.Notrack{}},
 		{"-j NOTRACK of newer iptables", rules.IPv6, "CT", 2, zone(3, 0, 72), rules.Notrack{}},
 		{"NOTRACK", rules.IPv4, "NOTRACK", 0, nil, rules.Notrack{}},
 		{"--zone-orig 1", rules.IPv4, "CT", 2, zone(4, 1, 72), nil},
 		{"--zone mark", rules.IPv4, "CT", 2, zone(16, 0, 72), nil},
-		{"--zone 1 --helper ftp", rules.IPv4, "CT", 2, zone(0, 1, 72, append(zeros(8), "ftp"...)...), rules.SetZone{Zone: 1, Helper: "ftp"}},
+		{
+			"--zone 1 --helper ftp", rules.IPv4, "CT", 2,
+			zone(0, 1, 72, append(zeros(8), "ftp"...)...),
+			rules.SetZone{Zone: 1, Helper: "ftp"},
+		},
 		{"--zone 1 --ctevents new", rules.IPv4, "CT", 2, zone(0, 1, 72, 1), nil},
 		{
-			"a helper and the kernel's pointer", rules.IPv4, "CT", 0, packed(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
+			"a helper and the kernel's pointer", rules.IPv4, "CT", 0,
+			packed(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
 			rules.SetZone{Helper: "ftp"},
 		},
 		{"CT cut short", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
@@ -516,10 +740,15 @@ func TestDecodeTarget(t *testing.T) {
 		{"AUDIT", rules.IPv4, "AUDIT", 0, zeros(8), rules.Count{}},
 		{
 			"RATEEST", rules.IPv6, "RATEEST", 0, zeros(32),
-			rules.Unknown{Text: "target RATEEST revision 0", Effect: rules.Writes, State: "rateest"},
+			rules.Unknown{
+				Text: "target RATEEST revision 0", Effect: rules.Writes, State: "rateest",
+			},
 		},
 		{"another revision of LOG", rules.IPv4, "LOG", 1, zeros(32), nil},
-		{"a set that changes", rules.IPv4, "SET", 3, zeros(64), rules.Unknown{Text: "target SET revision 3", Data: rules.NoData}},
+		{
+			"a set that changes", rules.IPv4, "SET", 3, zeros(64),
+			rules.Unknown{Text: "target SET revision 3", Data: rules.NoData},
+		},
 		{"another target", rules.IPv4, "TTL", 0, numbers(1), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -562,7 +791,9 @@ func FuzzDecode(f *testing.F) {
 }
 
 // reencode checks that decoded matches are unchanged after encoding and decoding.
-func reencode(t *testing.T, family rules.Family, protocol rules.MatchProtocol, matches []rules.Match) {
+func reencode(
+	t *testing.T, family rules.Family, protocol rules.MatchProtocol, matches []rules.Match,
+) {
 	t.Helper()
 	for _, m := range matches {
 		switch m.(type) {
@@ -578,7 +809,8 @@ func reencode(t *testing.T, family rules.Family, protocol rules.MatchProtocol, m
 	for _, x := range list {
 		decodeMatch(&r, family, x)
 	}
-	if diff := cmp.Diff(matches, r.Matches[1:], comparers()); len(matches)+len(r.Matches) > 1 && diff != "" {
+	if diff := cmp.Diff(matches, r.Matches[1:], comparers()); len(matches)+len(r.Matches) > 1 &&
+		diff != "" {
 		t.Errorf("-decoded +encoded and decoded again:\n%s", diff)
 	}
 }

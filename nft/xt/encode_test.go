@@ -21,20 +21,42 @@ var encodable = []struct {
 	match rules.Match
 	want  string // of name, revision and bytes, without zeros at the end
 }{
-	{rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](443)}, "tcp 0 0000ffffbb01bb01"},
-	{rules.MatchPort{Not: true, Ports: []rules.PortRange{{First: 80, Last: 90}}}, "tcp 0 50005a000000ffff00000001"},
-	{rules.MatchTCPFlags{Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN}, "tcp 0 0000ffff0000ffff00120204"},
 	{
-		rules.MatchPort{Side: rules.Destination, Not: true, Ports: []rules.PortRange{{First: 53, Last: 53}, {First: 80, Last: 90}}},
-		"multiport 1 0103350050005a00" + strings.Repeat("00", 25) + "01" + strings.Repeat("00", 13) + "01",
+		rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](443)},
+		"tcp 0 0000ffffbb01bb01",
 	},
-	{rules.MatchOwner{IDs: rules.Singles[uint32](1337)}, "owner 1 39050000390500000000000000000000" + "01"},
+	{
+		rules.MatchPort{Not: true, Ports: []rules.PortRange{{First: 80, Last: 90}}},
+		"tcp 0 50005a000000ffff00000001",
+	},
+	{
+		rules.MatchTCPFlags{Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN},
+		"tcp 0 0000ffff0000ffff00120204",
+	},
+	{
+		rules.MatchPort{
+			Side: rules.Destination, Not: true,
+			Ports: []rules.PortRange{{First: 53, Last: 53}, {First: 80, Last: 90}},
+		},
+		"multiport 1 0103350050005a00" + strings.Repeat("00", 25) + "01" +
+			strings.Repeat("00", 13) + "01",
+	},
+	{
+		rules.MatchOwner{IDs: rules.Singles[uint32](1337)},
+		"owner 1 39050000390500000000000000000000" + "01",
+	},
 	{
 		rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: rules.Singles[uint32](7)},
 		"owner 1 000000000000000007000000070000000202",
 	},
-	{rules.MatchOwner{Not: true, IDs: rules.Singles[uint32](7)}, "owner 1 070000000700000000000000000000000501"},
-	{rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: all}}}, "owner 1 0000000000000000000000000000000004"},
+	{
+		rules.MatchOwner{Not: true, IDs: rules.Singles[uint32](7)},
+		"owner 1 070000000700000000000000000000000501",
+	},
+	{
+		rules.MatchOwner{IDs: []rules.IDRange{{First: 0, Last: all}}},
+		"owner 1 0000000000000000000000000000000004",
+	},
 	{
 		rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{{First: 0, Last: all}}},
 		"owner 1 000000000000000000000000000000000404",
@@ -55,8 +77,12 @@ var encodable = []struct {
 	},
 	{rules.MatchDirection{Reply: true}, "conntrack 3 " + strings.Repeat("00", 146) + "00100010"},
 	{
-		rules.MatchAddr{Side: rules.Destination, Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.3")}},
-		"iprange 1 " + strings.Repeat("00", 32) + "0a000001" + strings.Repeat("00", 12) + "0a000003" + strings.Repeat("00", 12) + "02",
+		rules.MatchAddr{
+			Side:   rules.Destination,
+			Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.3")},
+		},
+		"iprange 1 " + strings.Repeat("00", 32) + "0a000001" + strings.Repeat("00", 12) +
+			"0a000003" + strings.Repeat("00", 12) + "02",
 	},
 }
 
@@ -70,18 +96,41 @@ var targets = []struct {
 }{
 	{rules.IPv4, rules.SetMark{Value: 0x53a, Mask: all}, "MARK 2 3a050000ffffffff"},
 	{rules.IPv6, rules.SetMark{Value: 3, Mask: 1}, "MARK 2 0300000001"},
-	{rules.IPv4, rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 1}, "CONNMARK 1 0100000000ffffff"},
-	{rules.IPv4, rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Mark: 15}, "CONNMARK 1 0000000000ffffff0f00000001"},
-	{rules.IPv4, rules.MixMark{Mark: 0xff, ConntrackMark: 15}, "CONNMARK 1 000000000f00000000ffffff02"},
+	{
+		rules.IPv4,
+		rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 1},
+		"CONNMARK 1 0100000000ffffff",
+	},
+	{
+		rules.IPv4,
+		rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Mark: 15},
+		"CONNMARK 1 0000000000ffffff0f00000001",
+	},
+	{
+		rules.IPv4,
+		rules.MixMark{Mark: 0xff, ConntrackMark: 15},
+		"CONNMARK 1 000000000f00000000ffffff02",
+	},
 	{rules.IPv4, rules.SaveMark{}, "CONNMARK 1 00000000ffffffffffffffff01"},
 	{rules.IPv4, rules.RestoreMark{}, "CONNMARK 1 00000000ffffffffffffffff02"},
-	{rules.IPv4, rules.RedirectTo{Port: 15001}, "REDIRECT 0 010000000200000000000000000000003a993a99"},
-	{rules.IPv6, rules.RedirectTo{Port: 15001}, "REDIRECT 0 02000000" + strings.Repeat("00", 32) + "3a993a99"},
+	{
+		rules.IPv4,
+		rules.RedirectTo{Port: 15001},
+		"REDIRECT 0 010000000200000000000000000000003a993a99",
+	},
+	{rules.IPv6, rules.RedirectTo{Port: 15001}, "REDIRECT 0 02000000" + strings.Repeat("00", 32) +
+		"3a993a99"},
 	{rules.IPv4, rules.DNATPort{Port: 80}, "DNAT 0 0100000002000000000000000000000000500050"},
-	{rules.IPv6, rules.DNATPort{Port: 80}, "DNAT 1 02000000" + strings.Repeat("00", 32) + "00500050"},
+	{rules.IPv6, rules.DNATPort{Port: 80}, "DNAT 1 02000000" + strings.Repeat("00", 32) +
+		"00500050"},
 	{rules.IPv4, rules.RedirectTo{}, "REDIRECT 0 01"},
-	{rules.IPv6, rules.RedirectTo{Port: 1, Last: 2}, "REDIRECT 0 02000000" + strings.Repeat("00", 32) + "00010002"},
-	{rules.IPv4, rules.DNATPort{Port: 80, Last: 90}, "DNAT 0 010000000200000000000000000000000050005a"},
+	{rules.IPv6, rules.RedirectTo{Port: 1, Last: 2}, "REDIRECT 0 02000000" +
+		strings.Repeat("00", 32) + "00010002"},
+	{
+		rules.IPv4,
+		rules.DNATPort{Port: 80, Last: 90},
+		"DNAT 0 010000000200000000000000000000000050005a",
+	},
 	{
 		rules.IPv4,
 		rules.DNATTo{Addr: addr("10.0.0.1"), LastAddr: addr("10.0.0.9"), Port: 80, Last: 90},
@@ -101,20 +150,27 @@ var targets = []struct {
 		"TPROXY 1 00000000000000007f000001" + strings.Repeat("00", 12) + "0001",
 	},
 	{rules.IPv4, rules.TProxyDrop{Value: 3, Mask: 1}, "TPROXY 1 0100000003"},
-	{rules.IPv6, rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all}, "TPROXY 1 ffffffff39050000" + strings.Repeat("00", 16) + "3a9e"},
+	{
+		rules.IPv6,
+		rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
+		"TPROXY 1 ffffffff39050000" + strings.Repeat("00", 16) + "3a9e",
+	},
 	{rules.IPv4, rules.SetZone{Zone: 2}, "CT 0 000002"},
 }
 
 // sizes contains the sizes of the kernel's structures.
 var sizes = map[string]int{
-	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12, "conntrack 3": 164, "iprange 1": 68,
-	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28, "CT 0": 40,
+	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12,
+	"conntrack 3": 164, "iprange 1": 68,
+	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28,
+	"CT 0": 40,
 }
 
 // written is the form of an extension in the lists above.
 func written(x xt.Extension) string {
 	key := x.Name + " " + string('0'+rune(x.Revision))
-	return strings.TrimRight(key+" "+hex.EncodeToString([]byte(strings.TrimRight(string(x.Data), "\x00"))), " ")
+	return strings.TrimRight(key+" "+hex.EncodeToString([]byte(strings.TrimRight(string(x.Data),
+		"\x00"))), " ")
 }
 
 func TestEncodeMatches(t *testing.T) {
@@ -125,8 +181,10 @@ func TestEncodeMatches(t *testing.T) {
 			continue
 		}
 		x := list[0]
-		if size := sizes[x.Name+" "+string('0'+rune(x.Revision))]; written(x) != tc.want || len(x.Data) != size {
-			t.Errorf("%s: got %s with %d bytes, want %s with %d", tc.match, written(x), len(x.Data), tc.want, size)
+		if size := sizes[x.Name+" "+string('0'+rune(x.Revision))]; written(x) != tc.want ||
+			len(x.Data) != size {
+			t.Errorf("%s: got %s with %d bytes, want %s with %d", tc.match, written(x), len(x.Data),
+				tc.want, size)
 		}
 	}
 }
@@ -136,7 +194,8 @@ func TestEncodePortsOfUDP(t *testing.T) {
 		rules.MatchPort{Side: rules.Source, Ports: rules.Singles[uint16](53)},
 		rules.MatchPort{Side: rules.Destination, Not: true, Ports: rules.Singles[uint16](1)},
 	})
-	if err != nil || len(list) != 1 || written(list[0]) != "udp 0 350035000100010002" || len(list[0].Data) != 10 {
+	if err != nil || len(list) != 1 || written(list[0]) != "udp 0 350035000100010002" ||
+		len(list[0].Data) != 10 {
 		t.Errorf("%v, error %v", list, err)
 	}
 }
@@ -149,7 +208,8 @@ func TestEncodeTarget(t *testing.T) {
 			size = map[rules.Family]int{rules.IPv4: 20, rules.IPv6: 40}[tc.family]
 		}
 		if err != nil || written(x) != tc.want || len(x.Data) != size {
-			t.Errorf("%s: got %s with %d bytes, error %v, want %s with %d", tc.action, written(x), len(x.Data), err, tc.want, size)
+			t.Errorf("%s: got %s with %d bytes, error %v, want %s with %d", tc.action, written(x),
+				len(x.Data), err, tc.want, size)
 		}
 		if got := xt.DecodeTarget(tc.family, x); got != tc.action {
 			t.Errorf("%s is decoded as %s", tc.action, got)
@@ -158,7 +218,9 @@ func TestEncodeTarget(t *testing.T) {
 }
 
 func TestNewerRevisionsMeanTheSame(t *testing.T) {
-	revisions := map[string][]uint32{"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}}
+	revisions := map[string][]uint32{
+		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2},
+	}
 	sizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44}
 	for _, tc := range targets {
 		x := must(xt.EncodeTarget(tc.family, tc.action))
@@ -167,7 +229,8 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 			got = append(got, newer.Revision)
 			size := sizes[newer.Name+" "+string('0'+rune(newer.Revision))]
 			if a := xt.DecodeTarget(tc.family, newer); a != tc.action || len(newer.Data) != size {
-				t.Errorf("%s in revision %d is %s, with %d bytes", tc.action, newer.Revision, a, len(newer.Data))
+				t.Errorf("%s in revision %d is %s, with %d bytes", tc.action, newer.Revision, a,
+					len(newer.Data))
 			}
 		}
 		if want := revisions[x.Name+" "+string('0'+rune(x.Revision))]; !slices.Equal(want, got) {
@@ -191,29 +254,79 @@ func samples() []xt.Extension {
 func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 	port := rules.MatchPort{Ports: rules.Singles[uint16](80)}
 	flags := rules.MatchTCPFlags{Mask: rules.SYN}
-	many := rules.MatchPort{Ports: rules.Singles[uint16](1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)}
+	many := rules.MatchPort{Ports: rules.Singles[uint16](1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23,
+		25, 27, 29, 31)}
 	for _, tc := range []struct {
 		name     string
 		protocol rules.Protocol
 		matches  []rules.Match
 		want     string
 	}{
-		{"ports of any protocol", 0, []rules.Match{port}, "th sport 80: a match of ports needs a match of the protocol, TCP or UDP"},
-		{"flags of UDP", rules.UDP, []rules.Match{flags}, "a match of TCP flags needs a match of the protocol TCP and at least one flag"},
+		{
+			"ports of any protocol", 0,
+			[]rules.Match{port},
+			"th sport 80: a match of ports needs a match of the protocol, TCP or UDP",
+		},
+		{
+			"flags of UDP", rules.UDP,
+			[]rules.Match{flags},
+			"a match of TCP flags needs a match of the protocol TCP and at least one flag",
+		},
 		{"no flags", rules.TCP, []rules.Match{rules.MatchTCPFlags{}}, "at least one flag"},
-		{"flags twice", rules.TCP, []rules.Match{flags, flags}, "a rule can match TCP flags only once"},
-		{"many ports", rules.TCP, []rules.Match{many}, "a multiport match must have 1 to 15 ports; a range counts as two"},
-		{"no ports", rules.TCP, []rules.Match{rules.MatchPort{}}, "a multiport match must have 1 to 15 ports"},
-		{"several owners", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}}, "an owner match must have exactly one range of ids"},
-		{"the invalid id", 0, []rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}}, "the invalid id 4294967295"},
-		{"no owner", 0, []rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}}, "the invalid id 4294967295"},
-		{"several ranges", 0, []rules.Match{rules.MatchAddr{}}, "an iprange match must have exactly one range of addresses"},
-		{"a family", 0, []rules.Match{rules.MatchFamily{Family: rules.IPv4}}, "meta nfproto ipv4: xtables has no such match"},
-		{"what is only read", 0, []rules.Match{rules.MatchSocket{}}, "encoding it as an xtables match is not supported"},
+		{
+			"flags twice", rules.TCP,
+			[]rules.Match{flags, flags},
+			"a rule can match TCP flags only once",
+		},
+		{
+			"many ports", rules.TCP,
+			[]rules.Match{many},
+			"a multiport match must have 1 to 15 ports; a range counts as two",
+		},
+		{
+			"no ports", rules.TCP,
+			[]rules.Match{rules.MatchPort{}},
+			"a multiport match must have 1 to 15 ports",
+		},
+		{
+			"several owners", 0,
+			[]rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](1, 2)}},
+			"an owner match must have exactly one range of ids",
+		},
+		{
+			"the invalid id", 0,
+			[]rules.Match{rules.MatchOwner{IDs: rules.Singles[uint32](all)}},
+			"the invalid id 4294967295",
+		},
+		{
+			"no owner", 0,
+			[]rules.Match{rules.MatchOwner{Not: true, IDs: []rules.IDRange{{Last: all}}}},
+			"the invalid id 4294967295",
+		},
+		{
+			"several ranges", 0,
+			[]rules.Match{rules.MatchAddr{}},
+			"an iprange match must have exactly one range of addresses",
+		},
+		{
+			"a family", 0,
+			[]rules.Match{rules.MatchFamily{Family: rules.IPv4}},
+			"meta nfproto ipv4: xtables has no such match",
+		},
+		{
+			"what is only read", 0,
+			[]rules.Match{rules.MatchSocket{}},
+			"encoding it as an xtables match is not supported",
+		},
 		{"a range of marks", 0, []rules.Match{rules.MatchMarkRange{}}, "xtables has no such match"},
-		{"an unknown", 0, []rules.Match{rules.Unknown{Text: "x"}}, "unknown(x): xtables has no such match"},
+		{
+			"an unknown", 0,
+			[]rules.Match{rules.Unknown{Text: "x"}},
+			"unknown(x): xtables has no such match",
+		},
 	} {
-		if _, err := xt.EncodeMatches(tc.protocol, tc.matches); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := xt.EncodeMatches(tc.protocol, tc.matches); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
 		}
 	}
@@ -252,12 +365,15 @@ func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
 // Any list of matches in canonical order must be equal, and in the same order, after encoding and
 // decoding.
 func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
-	ports := []rules.PortRange{{First: 0, Last: 0}, {First: 53, Last: 53}, {First: 80, Last: 90}, {First: 0, Last: 65535}}
+	ports := []rules.PortRange{
+		{First: 0, Last: 0}, {First: 53, Last: 53}, {First: 80, Last: 90}, {First: 0, Last: 65535},
+	}
 	someMatch := rapid.Custom(func(t *rapid.T) rules.Match {
 		if rapid.Bool().Draw(t, "ports") {
 			list := rapid.SliceOfN(rapid.SampledFrom(ports), 1, 3).Draw(t, "list")
 			return rules.MatchPort{
-				Side: rules.Side(rapid.IntRange(0, 1).Draw(t, "side")), Not: rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list),
+				Side: rules.Side(rapid.IntRange(0, 1).Draw(t, "side")),
+				Not:  rapid.Bool().Draw(t, "not"), Ports: rules.Normalise(list),
 			}
 		}
 		return rapid.SampledFrom(encodable).Draw(t, "match").match
@@ -281,7 +397,8 @@ func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 			decodeMatch(&r, rules.IPv4, x)
 		}
 		rules.SortMatches(r.Matches[1:])
-		if diff := cmp.Diff(append([]rules.Match{}, matches...), r.Matches[1:], comparers()); diff != "" {
+		if diff := cmp.Diff(append([]rules.Match{}, matches...), r.Matches[1:],
+			comparers()); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})

@@ -15,7 +15,8 @@ func decodeMarkMatch(info []byte, conntrack bool) ([]rules.Match, bool) {
 		return nil, false
 	}
 	return []rules.Match{rules.MatchMark{
-		Conntrack: conntrack, Not: info[8] != 0, Value: native.Uint32(info), Mask: native.Uint32(info[4:]),
+		Conntrack: conntrack, Not: info[8] != 0, Value: native.Uint32(info),
+		Mask: native.Uint32(info[4:]),
 	}}, true
 }
 

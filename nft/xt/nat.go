@@ -131,10 +131,12 @@ func (r natRange) write(flags, first, last, ports []byte) {
 func (r natRange) check(family rules.Family) error {
 	switch {
 	case r.last != 0 && r.last < r.port, r.last != 0 && r.port == 0:
-		return fmt.Errorf("ports %d-%d: the first port must be 1 or more and at most the last", r.port, r.last)
+		return fmt.Errorf("ports %d-%d: the first port must be 1 or more and at most the last",
+			r.port, r.last)
 	case r.addr.IsValid() && rules.FamilyOf(r.addr) != family:
 		return fmt.Errorf("address %s is not of family %s", r.addr, family)
-	case r.lastAddr.IsValid() && (r.addr.BitLen() != r.lastAddr.BitLen() || r.lastAddr.Less(r.addr)):
+	case r.lastAddr.IsValid() && (r.addr.BitLen() != r.lastAddr.BitLen() ||
+		r.lastAddr.Less(r.addr)):
 		return fmt.Errorf("addresses %s-%s: the first must be at most the last", r.addr, r.lastAddr)
 	}
 	return nil

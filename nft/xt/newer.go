@@ -14,7 +14,10 @@ func Newer(x Extension) []Extension {
 	case key{"CT", 0}: // Linux 4.3, and 3.4
 		data := make([]byte, ctSizes[2])
 		copy(data, x.Data[:ctUserSizes[0]])
-		return []Extension{{Name: x.Name, Revision: 2, Data: data}, {Name: x.Name, Revision: 1, Data: slices.Clone(data)}}
+		return []Extension{
+			{Name: x.Name, Revision: 2, Data: data},
+			{Name: x.Name, Revision: 1, Data: slices.Clone(data)},
+		}
 	case key{"DNAT", 0}: // Linux 4.18, and 3.7
 		r, _ := decodeRange4(x.Data) // valid, because it is from EncodeTarget
 		older := Extension{Name: x.Name, Revision: 1, Data: r.encode(rangeSize)}

@@ -33,7 +33,9 @@ func decodeOwner(info []byte) ([]rules.Match, bool) {
 	}
 	needsSocket := flags&ownerSocket != 0
 	if negated&ownerSocket != 0 {
-		return []rules.Match{rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{allIDs}}}, flags == negated
+		return []rules.Match{rules.MatchOwner{
+			Not: true, Socketless: true, IDs: []rules.IDRange{allIDs},
+		}}, flags == negated
 	}
 	var found []rules.Match
 	for i, bit := range []byte{ownerUID, ownerGID} {
@@ -45,7 +47,10 @@ func decodeOwner(info []byte) ([]rules.Match, bool) {
 			return nil, false
 		}
 		not := negated&bit != 0
-		found = append(found, rules.MatchOwner{Group: bit == ownerGID, Not: not, Socketless: not && !needsSocket, IDs: []rules.IDRange{ids}})
+		found = append(found, rules.MatchOwner{
+			Group: bit == ownerGID, Not: not, Socketless: not && !needsSocket,
+			IDs: []rules.IDRange{ids},
+		})
 	}
 	if len(found) == 0 {
 		found = append(found, rules.MatchOwner{IDs: []rules.IDRange{allIDs}})
@@ -65,7 +70,8 @@ func encodeOwner(m rules.MatchOwner) (Extension, error) {
 	if ids == allIDs && !m.Group && m.Not == m.Socketless {
 		bit = ownerSocket
 	} else if ids.First > ids.Last || ids.Last == allIDs.Last {
-		return Extension{}, errors.New("the range must not be empty or contain the invalid id 4294967295")
+		return Extension{}, errors.New(
+			"the range must not be empty or contain the invalid id 4294967295")
 	}
 	data := make([]byte, ownerSize)
 	if bit != ownerSocket {

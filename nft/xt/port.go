@@ -35,7 +35,8 @@ func decodeTCP(info []byte, isTCP bool) ([]rules.Match, bool) {
 	if !isTCP || len(info) < tcpSize {
 		return nil, false
 	}
-	option, mask, value, negated := info[8], rules.TCPFlags(info[9]), rules.TCPFlags(info[10]), info[11]
+	option, mask, value, negated := info[8], rules.TCPFlags(info[9]), rules.TCPFlags(info[10]),
+		info[11]
 	found, ok := decodePorts(info, negated)
 	flags := rules.MatchTCPFlags{Not: negated&negateFlags != 0, Mask: mask, Value: value}
 	if flags != (rules.MatchTCPFlags{}) {
@@ -82,14 +83,18 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 		at   int
 		flag uint32
 	}{{rules.Source, 4, sctpSource}, {rules.Destination, 0, sctpDestination}} {
-		ports := rules.PortRange{First: native.Uint16(info[side.at:]), Last: native.Uint16(info[side.at+2:])}
+		ports := rules.PortRange{
+			First: native.Uint16(info[side.at:]), Last: native.Uint16(info[side.at+2:]),
+		}
 		not := negated&side.flag != 0
 		switch {
 		case flags&side.flag == 0:
 		case ports.First > ports.Last:
 			return nil, false
 		case ports != allPorts || not:
-			found = append(found, rules.MatchPort{Side: side.side, Not: not, Ports: []rules.PortRange{ports}})
+			found = append(found, rules.MatchPort{
+				Side: side.side, Not: not, Ports: []rules.PortRange{ports},
+			})
 		}
 	}
 	return found, true
@@ -99,13 +104,17 @@ func decodeSCTP(info []byte, isSCTP bool) ([]rules.Match, bool) {
 func decodePorts(info []byte, negated byte) ([]rules.Match, bool) {
 	var found []rules.Match
 	for side := range 2 {
-		ports := rules.PortRange{First: native.Uint16(info[4*side:]), Last: native.Uint16(info[4*side+2:])}
+		ports := rules.PortRange{
+			First: native.Uint16(info[4*side:]), Last: native.Uint16(info[4*side+2:]),
+		}
 		not := negated&(negateSource<<side) != 0
 		if ports.First > ports.Last {
 			return nil, false
 		}
 		if ports != allPorts || not {
-			found = append(found, rules.MatchPort{Side: rules.Side(side), Not: not, Ports: []rules.PortRange{ports}})
+			found = append(found, rules.MatchPort{
+				Side: rules.Side(side), Not: not, Ports: []rules.PortRange{ports},
+			})
 		}
 	}
 	return found, true
@@ -146,7 +155,9 @@ func decodeMultiport(info []byte, hasPorts bool) ([]rules.Match, bool) {
 			{rules.MatchPort{Side: rules.Destination, Ports: ports}},
 		}}}, true
 	}
-	return []rules.Match{rules.MatchPort{Side: rules.Side(side), Not: negated != 0, Ports: ports}}, true
+	return []rules.Match{rules.MatchPort{
+		Side: rules.Side(side), Not: negated != 0, Ports: ports,
+	}}, true
 }
 
 // portEncoder encodes matches. It combines matches of the TCP or UDP header in one structure, at
@@ -213,8 +224,10 @@ func (e *portEncoder) port(m rules.MatchPort) error {
 }
 
 func (e *portEncoder) flags(m rules.MatchTCPFlags) error {
-	if e.protocol != rules.TCP || (m.Mask|m.Value)&^supportedFlags != 0 || m == (rules.MatchTCPFlags{}) {
-		return errors.New("a match of TCP flags needs a match of the protocol TCP and at least one flag")
+	if e.protocol != rules.TCP || (m.Mask|m.Value)&^supportedFlags != 0 ||
+		m == (rules.MatchTCPFlags{}) {
+		return errors.New(
+			"a match of TCP flags needs a match of the protocol TCP and at least one flag")
 	}
 	b := e.headerStruct()
 	if b[9] != 0 || b[10] != 0 || b[11]&negateFlags != 0 {
@@ -253,7 +266,8 @@ const MaxSlots = multiportSlots
 
 func encodeMultiport(m rules.MatchPort) (Extension, error) {
 	if len(m.Ports) == 0 || Slots(m.Ports) > MaxSlots {
-		return Extension{}, errors.New("a multiport match must have 1 to 15 ports; a range counts as two")
+		return Extension{}, errors.New(
+			"a multiport match must have 1 to 15 ports; a range counts as two")
 	}
 	data := make([]byte, multiportSize)
 	n := 0

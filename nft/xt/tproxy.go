@@ -40,7 +40,8 @@ func decodeTProxy(family rules.Family, revision uint32, info []byte) rules.Actio
 
 func encodeTProxy(family rules.Family, a rules.TProxyDrop) (Extension, error) {
 	if a.Addr.IsValid() && (rules.FamilyOf(a.Addr) != family || a.Addr.IsUnspecified()) {
-		return Extension{}, fmt.Errorf("%s: the address must not be 0.0.0.0 or ::, and must be of family %s", a, family)
+		return Extension{}, fmt.Errorf(
+			"%s: the address must not be 0.0.0.0 or ::, and must be of family %s", a, family)
 	}
 	data := make([]byte, tproxySize1)
 	native.PutUint32(data[tproxyMask:], a.Mask)

@@ -13,7 +13,9 @@ func TestIdentity(t *testing.T) {
 	limit := func(average, state uint32) []byte {
 		return packed(numbers(average, 5), numbers(state, 0), numbers(state, 9, 9, 0), pointer)
 	}
-	bpf := func(mode uint16, rest ...byte) []byte { return packed(mode, uint16(1), numbers(7), rest) }
+	bpf := func(mode uint16, rest ...byte) []byte {
+		return packed(mode, uint16(1), numbers(7), rest)
+	}
 	pinned := []byte("/sys/fs/bpf/x")
 	for _, tc := range []struct {
 		name     string
@@ -28,7 +30,10 @@ func TestIdentity(t *testing.T) {
 		{"nothing but zeros", "length", 0, nil, numbers(0, 0), true},
 		{"the kernel's state", "limit", 0, limit(3, 0), limit(3, 17), true},
 		{"another limit", "limit", 0, limit(3, 0), limit(4, 0), false},
-		{"another revision, which may have another layout", "limit", 1, limit(3, 0), limit(3, 17), false},
+		{
+			"another revision, which may have another layout", "limit", 1, limit(3, 0),
+			limit(3, 17), false,
+		},
 		{"a set, whose elements change", "set", 4, numbers(1), numbers(1), false},
 		{"an account", "nfacct", 1, []byte("name"), []byte("name"), true},
 		{"another account", "nfacct", 1, []byte("name"), []byte("other"), false},
@@ -38,7 +43,9 @@ func TestIdentity(t *testing.T) {
 		{"a program by its descriptor", "bpf", 1, bpf(2), bpf(2), false},
 	} {
 		unknown := func(data []byte) rules.Unknown {
-			matches := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, xt.Extension{Name: tc.match, Revision: tc.revision, Data: data})
+			matches := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, xt.Extension{
+				Name: tc.match, Revision: tc.revision, Data: data,
+			})
 			u, ok := matches[0].(rules.Unknown)
 			if !ok || len(matches) != 1 {
 				t.Fatalf("%s: %v", tc.name, matches)
@@ -75,7 +82,8 @@ func TestMatchEffect(t *testing.T) {
 		x := xt.Extension{Name: tc.match, Revision: tc.revision, Data: tc.data}
 		got := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, x)[0].(rules.Unknown)
 		if got.Effect != tc.want {
-			t.Errorf("%s revision %d %x: effect %d, want %d", tc.match, tc.revision, tc.data, got.Effect, tc.want)
+			t.Errorf("%s revision %d %x: effect %d, want %d", tc.match, tc.revision, tc.data,
+				got.Effect, tc.want)
 		}
 	}
 }

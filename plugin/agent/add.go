@@ -65,7 +65,8 @@ func (a *Add) Validate() error {
 	var faults []error
 	word := func(field, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
-			faults = append(faults, fmt.Errorf("%s: %q is none of %q", field, text.Cut(value, longestText), allowed))
+			faults = append(faults,
+				fmt.Errorf("%s: %q is none of %q", field, text.Cut(value, longestText), allowed))
 		}
 	}
 	word("result", a.Result, "success", "error")
@@ -75,7 +76,8 @@ func (a *Add) Validate() error {
 	for i, family := range a.Uncaptured {
 		word("uncaptured", family, Families()...)
 		if slices.Contains(a.Uncaptured[:i], family) {
-			faults = append(faults, fmt.Errorf("uncaptured: %q twice", text.Cut(family, longestText)))
+			faults = append(faults,
+				fmt.Errorf("uncaptured: %q twice", text.Cut(family, longestText)))
 		}
 	}
 	if a.Duration < 0 {

@@ -16,21 +16,42 @@ func TestWhatIsToldOfAnAdd(t *testing.T) {
 		text   string
 	}{
 		{"a success", func(*agent.Add) {}, ""},
-		{"a failure without rules", func(a *agent.Add) { a.Result, a.Backend, a.Bytes = "error", "none", 0 }, ""},
-		{"an unknown result", func(a *agent.Add) { a.Result = "hm" }, `result: "hm" is none of ["success" "error"]`},
+		{"a failure without rules", func(a *agent.Add) {
+			a.Result, a.Backend, a.Bytes = "error", "none", 0
+		}, ""},
+		{"an unknown result", func(a *agent.Add) {
+			a.Result = "hm"
+		}, `result: "hm" is none of ["success" "error"]`},
 		{"an unknown decision", func(a *agent.Add) { a.Decision = "" }, `decision: "" is none of`},
-		{"a call that failed before the decision", func(a *agent.Add) { a.Result, a.Decision, a.Reason = "error", "undecided", "undecided" }, ""},
-		{"IPv6 that is left uncaptured", func(a *agent.Add) { a.Uncaptured = []string{"ipv6"} }, ""},
+		{"a call that failed before the decision", func(a *agent.Add) {
+			a.Result, a.Decision, a.Reason = "error", "undecided", "undecided"
+		}, ""},
+		{"IPv6 that is left uncaptured", func(a *agent.Add) {
+			a.Uncaptured = []string{"ipv6"}
+		}, ""},
 		{"an unknown reason", func(a *agent.Add) { a.Reason = "hm" }, `reason: "hm" is none of`},
-		{"a reason to go on asking", func(a *agent.Add) { a.Reason = "pod-unknown" }, `reason: "pod-unknown" is none of`},
-		{"a family that is always captured", func(a *agent.Add) { a.Uncaptured = []string{"ipv4"} }, `uncaptured: "ipv4" is none of`},
-		{"a family twice", func(a *agent.Add) { a.Uncaptured = []string{"ipv6", "ipv6"} }, `uncaptured: "ipv6" twice`},
-		{"an unknown backend", func(a *agent.Add) { a.Backend = "ebpf" }, `backend: "ebpf" is none of`},
-		{"a negative duration", func(a *agent.Add) { a.Duration = -1 }, "duration: -1ns is negative"},
+		{"a reason to go on asking", func(a *agent.Add) {
+			a.Reason = "pod-unknown"
+		}, `reason: "pod-unknown" is none of`},
+		{"a family that is always captured", func(a *agent.Add) {
+			a.Uncaptured = []string{"ipv4"}
+		}, `uncaptured: "ipv4" is none of`},
+		{"a family twice", func(a *agent.Add) {
+			a.Uncaptured = []string{"ipv6", "ipv6"}
+		}, `uncaptured: "ipv6" twice`},
+		{"an unknown backend", func(a *agent.Add) {
+			a.Backend = "ebpf"
+		}, `backend: "ebpf" is none of`},
+		{"a negative duration", func(a *agent.Add) {
+			a.Duration = -1
+		}, "duration: -1ns is negative"},
 		{"a negative size", func(a *agent.Add) { a.Bytes = -1 }, "bytes: -1 is negative"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := agent.Add{Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: time.Millisecond, Bytes: 4096}
+			a := agent.Add{
+				Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+				Duration: time.Millisecond, Bytes: 4096,
+			}
 			row.change(&a)
 			err := a.Validate()
 			if row.text == "" {
@@ -47,7 +68,8 @@ func TestWhatIsToldOfAnAdd(t *testing.T) {
 // Every outcome of a decision can be told.
 func TestAllReasonsOfDecisionsAreKnown(t *testing.T) {
 	for _, r := range decide.Reasons() {
-		if open := r == decide.PodUnknown || r == decide.NamespaceUnknown; slices.Contains(agent.Reasons(), string(r)) == open {
+		if open := r == decide.PodUnknown ||
+			r == decide.NamespaceUnknown; slices.Contains(agent.Reasons(), string(r)) == open {
 			t.Errorf("%s: want known %v", r, !open)
 		}
 	}

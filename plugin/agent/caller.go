@@ -47,7 +47,8 @@ func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
 		return nil, err
 	}
 	if a.Version < 1 || a.Version > Version {
-		return nil, fmt.Errorf("its answer has protocol version %d, and not 1 to %d", a.Version, Version)
+		return nil, fmt.Errorf("its answer has protocol version %d, and not 1 to %d", a.Version,
+			Version)
 	}
 	body, err := ReadFrame(conn, MaxBody)
 	if err != nil {
@@ -125,7 +126,8 @@ func IsAway(err error) bool { return errors.Is(err, errAway) }
 // IsLate reports whether the answer did not arrive before the context's deadline.
 func IsLate(ctx context.Context, err error) bool {
 	// A connection that is not made in time may say so a moment before the context does.
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil && err != nil
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		ctx.Err() != nil && err != nil
 }
 
 // unreached says why there is no connection, in fewer words than package net.

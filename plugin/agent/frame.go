@@ -30,7 +30,8 @@ func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	}
 	length := binary.BigEndian.Uint32(head[:])
 	if uint64(length) > uint64(longest) {
-		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length, errTooLong, longest)
+		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length,
+			errTooLong, longest)
 	}
 	// A length is believed only as far as a usual pod needs it.
 	const believed = 32 << 10
@@ -72,7 +73,8 @@ func AppendJSON(b []byte, value any, longest int) ([]byte, error) {
 		return nil, err
 	}
 	if len(content) > longest {
-		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", len(content), errTooLong, longest)
+		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", len(content),
+			errTooLong, longest)
 	}
 	return AppendFrame(b, content), nil
 }

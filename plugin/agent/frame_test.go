@@ -24,7 +24,8 @@ func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
 		}
 		r := bytes.NewReader(stream)
 		for _, content := range contents {
-			if got, err := agent.ReadFrame(r, len(content)); err != nil || !bytes.Equal(got, content) {
+			if got, err := agent.ReadFrame(r, len(content)); err != nil ||
+				!bytes.Equal(got, content) {
 				t.Fatalf("%d bytes, want %d: %v", len(got), len(content), err)
 			}
 		}
@@ -40,7 +41,8 @@ func TestALengthIsNotBelieved(t *testing.T) {
 	n := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := agent.ReadFrame(bytes.NewReader(claim), agent.MaxBody); !errors.Is(err, io.ErrUnexpectedEOF) {
+			if _, err := agent.ReadFrame(bytes.NewReader(claim), agent.MaxBody); !errors.Is(err,
+				io.ErrUnexpectedEOF) {
 				b.Fatal(err)
 			}
 		}
@@ -72,7 +74,8 @@ func FuzzReadFrame(f *testing.F) {
 func FuzzLocation(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, located))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
-	f.Add(agenttest.Frames(`{"version":1}`, `{"namespace":"default","name":"web","decision":"redirect","redirect":{}}`))
+	f.Add(agenttest.Frames(`{"version":1}`,
+		`{"namespace":"default","name":"web","decision":"redirect","redirect":{}}`))
 	var answer []byte
 	c := agent.Caller{Socket: agenttest.Listen(f, func(c *net.UnixConn) {
 		_, _ = agent.ReadFrame(c, agent.MaxRequest)
@@ -87,7 +90,9 @@ func FuzzLocation(f *testing.F) {
 			}
 			return
 		}
-		if strings.ContainsFunc(err.Error(), func(c rune) bool { return !unicode.IsPrint(c) && c != '\n' }) {
+		if strings.ContainsFunc(err.Error(), func(c rune) bool {
+			return !unicode.IsPrint(c) && c != '\n'
+		}) {
 			t.Errorf("%q", err)
 		}
 	})

@@ -38,16 +38,20 @@ func (l *Location) Validate() error {
 	}
 	switch {
 	case l.Decision != "redirect" && l.Decision != "skip":
-		faults = append(faults, fmt.Errorf("decision: %q is neither redirect nor skip", text.Cut(l.Decision, longestText)))
+		faults = append(faults,
+			fmt.Errorf("decision: %q is neither redirect nor skip",
+				text.Cut(l.Decision, longestText)))
 	case (l.Redirect != nil) != (l.Decision == "redirect"):
-		faults = append(faults, fmt.Errorf("decision: %s, which does not fit the redirection", l.Decision))
+		faults = append(faults,
+			fmt.Errorf("decision: %s, which does not fit the redirection", l.Decision))
 	case l.Redirect != nil:
 		if err := l.Redirect.Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("redirect: %w", err))
 		}
 	}
 	if l.Backend != "" && l.Backend != "nft" && l.Backend != "legacy" {
-		faults = append(faults, fmt.Errorf("backend: %q is neither nft nor legacy", text.Cut(l.Backend, longestText)))
+		faults = append(faults,
+			fmt.Errorf("backend: %q is neither nft nor legacy", text.Cut(l.Backend, longestText)))
 	}
 	return errors.Join(faults...)
 }

@@ -31,7 +31,8 @@ func TestAPodIsLocated(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &agent.Location{
-		Namespace: "default", Name: "web", UID: "556740d7", NetNS: "/proc/7/ns/net", Decision: "skip", Reason: "not-injected",
+		Namespace: "default", Name: "web", UID: "556740d7", NetNS: "/proc/7/ns/net",
+		Decision: "skip", Reason: "not-injected",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
@@ -47,11 +48,26 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 		answer     []byte
 		notFound   bool
 	}{
-		{"the node has no such pod", "there is none", agenttest.Frames(`{"version":1,"kind":"not-found","error":"there is none"}`), true},
-		{"the agent cannot tell", "hm", agenttest.Frames(`{"version":1,"kind":"unavailable","error":"hm"}`), false},
-		{"another pod", "its answer is about another pod", agenttest.Frames(`{"version":1}`, strings.Replace(located, `"web"`, `"db"`, 1)), false},
-		{"no location", "its answer is no location", agenttest.Frames(`{"version":1}`, `[]`), false},
-		{"a location that makes no sense", "decision: \"x\" is neither", agenttest.Frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false},
+		{
+			"the node has no such pod", "there is none",
+			agenttest.Frames(`{"version":1,"kind":"not-found","error":"there is none"}`), true,
+		},
+		{
+			"the agent cannot tell", "hm",
+			agenttest.Frames(`{"version":1,"kind":"unavailable","error":"hm"}`), false,
+		},
+		{
+			"another pod", "its answer is about another pod",
+			agenttest.Frames(`{"version":1}`, strings.Replace(located, `"web"`, `"db"`, 1)), false,
+		},
+		{
+			"no location", "its answer is no location", agenttest.Frames(`{"version":1}`, `[]`),
+			false,
+		},
+		{
+			"a location that makes no sense", "decision: \"x\" is neither",
+			agenttest.Frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false,
+		},
 		{"nothing", "no answer: unexpected EOF", nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -64,7 +80,9 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 		})
 	}
 	t.Run("nobody is there", func(t *testing.T) {
-		if _, err := (agent.Caller{Socket: "/nonexistent"}).Locate(within(t), "default", "web"); !agent.IsAway(err) {
+		if _, err := (agent.Caller{
+			Socket: "/nonexistent",
+		}).Locate(within(t), "default", "web"); !agent.IsAway(err) {
 			t.Error(err)
 		}
 	})
@@ -78,16 +96,30 @@ func TestWhatALocationSays(t *testing.T) {
 		text   string
 	}{
 		{"a pod that is left alone", func(*agent.Location) {}, ""},
-		{"a pod of the mesh", func(l *agent.Location) { l.Decision, l.Redirect, l.Backend = "redirect", &redirect, "nft" }, ""},
+		{"a pod of the mesh", func(l *agent.Location) {
+			l.Decision, l.Redirect, l.Backend = "redirect", &redirect, "nft"
+		}, ""},
 		{"no pod", func(l *agent.Location) { l.Name = "" }, "the pod has no name"},
-		{"another decision", func(l *agent.Location) { l.Decision = "undecided" }, `decision: "undecided" is neither redirect nor skip`},
-		{"a redirection without its parameters", func(l *agent.Location) { l.Decision = "redirect" }, "does not fit the redirection"},
-		{"parameters of a pod that is left alone", func(l *agent.Location) { l.Redirect = &redirect }, "does not fit the redirection"},
-		{"parameters that are wrong", func(l *agent.Location) { l.Decision, l.Redirect = "redirect", &rules.Redirect{} }, "redirect: "},
-		{"another backend", func(l *agent.Location) { l.Backend = "ebpf" }, `backend: "ebpf" is neither nft nor legacy`},
+		{"another decision", func(l *agent.Location) {
+			l.Decision = "undecided"
+		}, `decision: "undecided" is neither redirect nor skip`},
+		{"a redirection without its parameters", func(l *agent.Location) {
+			l.Decision = "redirect"
+		}, "does not fit the redirection"},
+		{"parameters of a pod that is left alone", func(l *agent.Location) {
+			l.Redirect = &redirect
+		}, "does not fit the redirection"},
+		{"parameters that are wrong", func(l *agent.Location) {
+			l.Decision, l.Redirect = "redirect", &rules.Redirect{}
+		}, "redirect: "},
+		{"another backend", func(l *agent.Location) {
+			l.Backend = "ebpf"
+		}, `backend: "ebpf" is neither nft nor legacy`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := agent.Location{Namespace: "default", Name: "web", Decision: "skip", Reason: "not-injected"}
+			l := agent.Location{
+				Namespace: "default", Name: "web", Decision: "skip", Reason: "not-injected",
+			}
 			row.change(&l)
 			err := l.Validate()
 			if row.text != "" {
@@ -107,12 +139,18 @@ func TestWhatComesTooLateIsTold(t *testing.T) {
 		err  error
 		late bool
 	}{
-		"an answer in time":                                {t.Context(), nil, false},
-		"an answer when the time has just ended":           {over, nil, false},
-		"the agent is away":                                {t.Context(), errors.New("connection refused"), false},
-		"no answer":                                        {t.Context(), fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded), true},
-		"no connection, which says so before the context":  {t.Context(), fmt.Errorf("dial: %w", context.DeadlineExceeded), true},
-		"any error when the time has ended or is not left": {over, errors.New("use of closed connection"), true},
+		"an answer in time":                      {t.Context(), nil, false},
+		"an answer when the time has just ended": {over, nil, false},
+		"the agent is away": {
+			t.Context(), errors.New("connection refused"), false,
+		},
+		"no answer": {t.Context(), fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded), true},
+		"no connection, which says so before the context": {
+			t.Context(), fmt.Errorf("dial: %w", context.DeadlineExceeded), true,
+		},
+		"any error when the time has ended or is not left": {
+			over, errors.New("use of closed connection"), true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if late := agent.IsLate(row.ctx, row.err); late != row.late {

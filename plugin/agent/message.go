@@ -23,10 +23,11 @@ const (
 	AskNamespace Verb = "namespace" // the namespace Request.Namespace
 	AskPolicy    Verb = "policy"    // the plugin's configuration as the agent would have it now
 	AskReady     Verb = "ready"     // whether a pod could be answered now
-	AskLocate    Verb = "locate"    // the Location of the pod Request.Namespace/Name; the UID is not asked for
-	AskStatus    Verb = "status"    // the Status of the node
-	TellLog      Verb = "log"       // Request.Line is for the log
-	TellAdd      Verb = "add"       // Request.Add is what became of an ADD
+	// the Location of the pod Request.Namespace/Name; the UID is not asked for
+	AskLocate Verb = "locate"
+	AskStatus Verb = "status" // the Status of the node
+	TellLog   Verb = "log"    // Request.Line is for the log
+	TellAdd   Verb = "add"    // Request.Add is what became of an ADD
 )
 
 // IsQuestion reports whether a request with the verb is answered.

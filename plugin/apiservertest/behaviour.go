@@ -26,7 +26,9 @@ func onRequest(f func(*Server, http.ResponseWriter, *http.Request)) Behaviour {
 
 // Well answers as an API server does: with the object, 404, or 401 if the credentials are wrong.
 func Well() Behaviour {
-	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) { s.answer(w, r, nil) })
+	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
+		s.answer(w, r, nil)
+	})
 }
 
 // Slow answers well after a time.
@@ -78,8 +80,9 @@ func Unauthorized() Behaviour { return Status(http.StatusUnauthorized, "Unauthor
 
 // Forbidden answers 403.
 func Forbidden() Behaviour {
-	return Status(http.StatusForbidden, `pods "web" is forbidden: User "system:serviceaccount:sluice-system:sluice-cni" `+
-		`cannot get resource "pods" in API group "" in the namespace "default"`)
+	return Status(http.StatusForbidden,
+		`pods "web" is forbidden: User "system:serviceaccount:sluice-system:sluice-cni" `+
+			`cannot get resource "pods" in API group "" in the namespace "default"`)
 }
 
 // InternalError answers 500.
@@ -91,7 +94,8 @@ func InternalError() Behaviour {
 func TooManyRequests(retryAfter string) Behaviour {
 	const code = http.StatusTooManyRequests
 	header := http.Header{"Content-Type": {"application/json"}, "Retry-After": {retryAfter}}
-	return ReplyWith(code, header, string(statusOf(code, "too many requests, please try again later", "", "")))
+	return ReplyWith(code, header,
+		string(statusOf(code, "too many requests, please try again later", "", "")))
 }
 
 // Silent accepts the connection and never says a word on it: a black hole.
@@ -120,7 +124,9 @@ func Reset() Behaviour {
 // HangUp takes the request and closes the connection without an answer, as a server that is shut
 // down.
 func HangUp() Behaviour {
-	return onRequest(func(*Server, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	return onRequest(func(*Server, http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	})
 }
 
 // ResetAnswer sends half of a good answer, and resets the connection.
@@ -152,7 +158,8 @@ func Drip(every time.Duration) Behaviour {
 		ticker := time.NewTicker(every)
 		defer ticker.Stop()
 		for {
-			if _, err := io.WriteString(w, " "); err != nil || http.NewResponseController(w).Flush() != nil {
+			if _, err := io.WriteString(w, " "); err != nil ||
+				http.NewResponseController(w).Flush() != nil {
 				return
 			}
 			select {
@@ -170,7 +177,9 @@ func Drip(every time.Duration) Behaviour {
 func Huge(bytes int) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {
-			object["metadata"].(map[string]any)["annotations"] = map[string]any{"huge": strings.Repeat("x", bytes)}
+			object["metadata"].(map[string]any)["annotations"] = map[string]any{
+				"huge": strings.Repeat("x", bytes),
+			}
 		})
 	})
 }

@@ -50,9 +50,11 @@ func (s *Server) ExpiredCertificate() (certificate, key []byte) {
 
 func newCertificates() *certificates {
 	// The virtual time of testing/synctest begins with the year 2000.
-	from, to := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+	from, to := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "apiservertest"}, NotBefore: from, NotAfter: to,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "apiservertest"},
+		NotBefore: from, NotAfter: to,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	key := newKey()
@@ -61,7 +63,8 @@ func newCertificates() *certificates {
 	leaf := func(name string, to time.Time, usage x509.ExtKeyUsage) (certificate, leafKey []byte) {
 		k := newKey()
 		template := &x509.Certificate{
-			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
+			SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from,
+			NotAfter:    to,
 			ExtKeyUsage: []x509.ExtKeyUsage{usage}, KeyUsage: x509.KeyUsageDigitalSignature,
 		}
 		if usage == x509.ExtKeyUsageServerAuth {
@@ -81,7 +84,8 @@ func newCertificates() *certificates {
 	}
 	c.server = pair
 	c.clientPEM, c.clientKey = leaf("system:node:test", to, x509.ExtKeyUsageClientAuth)
-	c.expiredPEM, c.expiredKey = leaf("system:node:test", time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC), x509.ExtKeyUsageClientAuth)
+	c.expiredPEM, c.expiredKey = leaf("system:node:test",
+		time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC), x509.ExtKeyUsageClientAuth)
 	return c
 }
 

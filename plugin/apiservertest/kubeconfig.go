@@ -32,11 +32,13 @@ func (s *Server) WriteKubeconfig(path string, edit func(cluster, user map[string
 	user := map[string]any{"token": s.Token()}
 	edit(cluster, user)
 	text, err := json.MarshalIndent(map[string]any{
-		"apiVersion":      "v1",
-		"kind":            "Config",
-		"clusters":        []any{map[string]any{"name": "local", "cluster": inBase64(cluster)}},
-		"users":           []any{map[string]any{"name": "sluice-cni", "user": inBase64(user)}},
-		"contexts":        []any{map[string]any{"name": "sluice", "context": map[string]any{"cluster": "local", "user": "sluice-cni"}}},
+		"apiVersion": "v1",
+		"kind":       "Config",
+		"clusters":   []any{map[string]any{"name": "local", "cluster": inBase64(cluster)}},
+		"users":      []any{map[string]any{"name": "sluice-cni", "user": inBase64(user)}},
+		"contexts": []any{map[string]any{
+			"name": "sluice", "context": map[string]any{"cluster": "local", "user": "sluice-cni"},
+		}},
 		"current-context": "sluice",
 	}, "", "  ")
 	if err == nil {

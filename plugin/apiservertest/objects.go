@@ -67,7 +67,9 @@ func (s *Server) object(at string, change func(object map[string]any)) []byte {
 // authorized reports whether the request has the token, or came with a good client certificate.
 func (s *Server) authorized(r *http.Request) bool {
 	if shown := r.TLS.PeerCertificates; len(shown) > 0 {
-		options := x509.VerifyOptions{Roots: authority().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		options := x509.VerifyOptions{
+			Roots: authority().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
 		if _, err := shown[0].Verify(options); err == nil {
 			return true
 		}
@@ -77,7 +79,9 @@ func (s *Server) authorized(r *http.Request) bool {
 }
 
 // answer answers as an API server does.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, change func(object map[string]any)) {
+func (s *Server) answer(
+	w http.ResponseWriter, r *http.Request, change func(object map[string]any),
+) {
 	s.waitForPods(r)
 	name := path.Base(r.URL.Path)
 	resource := path.Base(path.Dir(r.URL.Path))
@@ -130,7 +134,8 @@ func notFound(w http.ResponseWriter, resource, name string) {
 func statusOf(code int, message, kind, name string) []byte {
 	return inJSON(map[string]any{
 		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure",
-		"message": message, "reason": strings.ReplaceAll(http.StatusText(code), " ", ""), "code": code,
+		"message": message, "reason": strings.ReplaceAll(http.StatusText(code), " ", ""),
+		"code":    code,
 		"details": map[string]any{"kind": kind, "name": name},
 	})
 }

@@ -84,7 +84,8 @@ func StartForAgent(tb testing.TB) *Server {
 }
 
 func start(tb testing.TB, l net.Listener, s *Server) *Server {
-	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{}, Well()
+	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{},
+		Well()
 	s.authority, s.served = authority(), map[net.Conn]bool{}
 	s.Watching, s.history.news = make(chan struct{}, 16), make(chan struct{})
 	s.http = http.Server{
@@ -179,7 +180,9 @@ func (s *Server) Connections() int {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	s.requests = append(s.requests, Request{Time: time.Now(), Path: r.URL.Path, Header: r.Header.Clone()})
+	s.requests = append(s.requests, Request{
+		Time: time.Now(), Path: r.URL.Path, Header: r.Header.Clone(),
+	})
 	s.mu.Unlock()
 	// The context of a request ends with its connection only once the body is read.
 	body, _ := io.ReadAll(r.Body)

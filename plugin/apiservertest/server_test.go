@@ -26,17 +26,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const webPath = "/api/v1/namespaces/default/pods/web"
 
 // client speaks to a server whose authority it trusts.
-func client(t *testing.T, s *apiservertest.Server, dial func(context.Context, string, string) (net.Conn, error)) *http.Client {
+func client(
+	t *testing.T, s *apiservertest.Server, dial func(
+		context.Context, string, string,
+	) (net.Conn, error),
+) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(s.CA())
-	transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	transport := &http.Transport{
+		DialContext:     dial,
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
 // ask makes a request and returns status and body.
-func ask(t *testing.T, c *http.Client, s *apiservertest.Server, method, path, token string) (int, map[string]any) {
+func ask(
+	t *testing.T, c *http.Client, s *apiservertest.Server, method, path, token string,
+) (int, map[string]any) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, nil)
 	if err != nil {
@@ -68,20 +77,34 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 		kind, message             string
 	}{
 		{"a pod", http.MethodGet, webPath, "sluice.test.token", 200, "Pod", ""},
-		{"a namespace", http.MethodGet, "/api/v1/namespaces/default", "sluice.test.token", 200, "Namespace", ""},
-		{"a pod that is deleted", http.MethodGet, webPath + "2", "sluice.test.token", 404, "Status", `pods "web2" not found`},
-		{"a path that is not there", http.MethodGet, "/", "sluice.test.token", 404, "Status", `/ "/" not found`},
+		{
+			"a namespace", http.MethodGet, "/api/v1/namespaces/default", "sluice.test.token", 200,
+			"Namespace", "",
+		},
+		{
+			"a pod that is deleted", http.MethodGet, webPath + "2", "sluice.test.token", 404,
+			"Status", `pods "web2" not found`,
+		},
+		{
+			"a path that is not there", http.MethodGet, "/", "sluice.test.token", 404, "Status",
+			`/ "/" not found`,
+		},
 		{"no token", http.MethodGet, webPath, "", 401, "Status", "Unauthorized"},
 		{"another token", http.MethodGet, webPath, "other", 401, "Status", "Unauthorized"},
-		{"a change", http.MethodDelete, "/api/v1/namespaces/default", "sluice.test.token", 405, "Status", "the server does not allow this method"},
+		{
+			"a change", http.MethodDelete, "/api/v1/namespaces/default", "sluice.test.token", 405,
+			"Status", "the server does not allow this method",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := apiservertest.Start(t)
-			s.Put("metadata: {name: web, uid: a}", "kind: Namespace\nmetadata: {name: default}", "metadata: {name: web2}")
+			s.Put("metadata: {name: web, uid: a}", "kind: Namespace\nmetadata: {name: default}",
+				"metadata: {name: web2}")
 			s.DeletePod("default", "web2")
 			code, body := ask(t, client(t, s, nil), s, row.method, row.path, row.token)
 			message, _ := body["message"].(string)
-			if code != row.code || body["kind"] != row.kind || body["apiVersion"] != "v1" || message != row.message {
+			if code != row.code || body["kind"] != row.kind || body["apiVersion"] != "v1" ||
+				message != row.message {
 				t.Errorf("%d %v", code, body)
 			}
 		})
@@ -150,7 +173,8 @@ func TestDeafNeverAccepts(t *testing.T) {
 		c.Close()
 		t.Fatal("accepted")
 	}
-	if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() { //nolint:errorlint // net documents this form
+	if timeout, ok := err.(net.Error); !ok ||
+		!timeout.Timeout() { //nolint:errorlint // net documents this form
 		t.Errorf("%v", err)
 	}
 }
@@ -160,7 +184,9 @@ func TestKubeconfigIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, token := range []string{"first", "second"} {
 		s.SetToken(token)
-		s.WriteKubeconfig(path, func(cluster, _ map[string]any) { cluster["tls-server-name"] = "localhost" })
+		s.WriteKubeconfig(path, func(cluster, _ map[string]any) {
+			cluster["tls-server-name"] = "localhost"
+		})
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +198,8 @@ func TestKubeconfigIsReplaced(t *testing.T) {
 		if err := yaml.Unmarshal(text, &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Users[0].User["token"] != token || got.Clusters[0].Cluster["tls-server-name"] != "localhost" {
+		if got.Users[0].User["token"] != token ||
+			got.Clusters[0].Cluster["tls-server-name"] != "localhost" {
 			t.Errorf("%s", text)
 		}
 	}

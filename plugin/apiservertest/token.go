@@ -50,7 +50,8 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 	issue := s.issue
 	s.mu.Unlock()
 	if issue == nil {
-		text := statusOf(http.StatusForbidden, "serviceaccounts is forbidden: cannot create resource serviceaccounts/token", "", "")
+		text := statusOf(http.StatusForbidden,
+			"serviceaccounts is forbidden: cannot create resource serviceaccounts/token", "", "")
 		write(w, http.StatusForbidden, text)
 		return
 	}
@@ -58,7 +59,8 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 		APIVersion, Kind string
 		Spec             struct{ ExpirationSeconds int64 }
 	}
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || request.Kind != "TokenRequest" ||
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil ||
+		request.Kind != "TokenRequest" ||
 		request.APIVersion != "authentication.k8s.io/v1" {
 		write(w, http.StatusBadRequest, statusOf(http.StatusBadRequest, "no TokenRequest", "", ""))
 		return
@@ -66,7 +68,9 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 	token, expiry := issue(request.Spec.ExpirationSeconds)
 	write(w, http.StatusCreated, inJSON(map[string]any{
 		"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-		"status": map[string]any{"token": token, "expirationTimestamp": expiry.UTC().Format(time.RFC3339)},
+		"status": map[string]any{
+			"token": token, "expirationTimestamp": expiry.UTC().Format(time.RFC3339),
+		},
 	}))
 }
 

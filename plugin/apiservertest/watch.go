@@ -173,9 +173,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 			send("ADDED", object)
 		}
 		since, err = now, nil
-		send("BOOKMARK", map[string]any{"kind": kindOf(r), "apiVersion": "v1", "metadata": map[string]any{
-			"resourceVersion": strconv.Itoa(now), "annotations": map[string]any{"k8s.io/initial-events-end": "true"},
-		}})
+		send("BOOKMARK", map[string]any{
+			"kind": kindOf(r), "apiVersion": "v1",
+			"metadata": map[string]any{
+				"resourceVersion": strconv.Itoa(now),
+				"annotations":     map[string]any{"k8s.io/initial-events-end": "true"},
+			},
+		})
 	}
 	if err != nil {
 		since = now
@@ -187,7 +191,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 		s.mu.Unlock()
 		if since < oldest {
 			gone := map[string]any{}
-			if err := json.Unmarshal(statusOf(http.StatusGone, "too old resource version", "", ""), &gone); err != nil {
+			if err := json.Unmarshal(statusOf(http.StatusGone, "too old resource version", "", ""),
+				&gone); err != nil {
 				panic(err)
 			}
 			gone["reason"] = "Expired"

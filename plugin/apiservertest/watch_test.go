@@ -16,10 +16,12 @@ import (
 
 func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 	s := apiservertest.Start(t)
-	s.Put("{metadata: {name: a}, spec: {nodeName: x}}", "{metadata: {name: b}, spec: {nodeName: y1}}", "{kind: Namespace, metadata: {name: ns}}")
+	s.Put("{metadata: {name: a}, spec: {nodeName: x}}",
+		"{metadata: {name: b}, spec: {nodeName: y1}}", "{kind: Namespace, metadata: {name: ns}}")
 	c := client(t, s, nil)
 	for path, want := range map[string]string{
-		"/api/v1/pods": "PodList a b", "/api/v1/pods?fieldSelector=spec.nodeName%3Dy1": "PodList b", "/api/v1/namespaces": "NamespaceList ns",
+		"/api/v1/pods": "PodList a b", "/api/v1/pods?fieldSelector=spec.nodeName%3Dy1": "PodList b",
+		"/api/v1/namespaces": "NamespaceList ns",
 	} {
 		_, body := ask(t, c, s, http.MethodGet, path, s.Token())
 		got := body["kind"].(string)
@@ -52,11 +54,13 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 
 func TestWatchesStreamEvents(t *testing.T) {
 	s := apiservertest.Start(t)
-	s.Put("{metadata: {name: a}, spec: {nodeName: x}}", "{metadata: {name: b}, spec: {nodeName: y1}}")
+	s.Put("{metadata: {name: a}, spec: {nodeName: x}}",
+		"{metadata: {name: b}, spec: {nodeName: y1}}")
 	watch := func(query string) func() string {
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/api/v1/pods?watch=true&"+query, nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			s.URL()+"/api/v1/pods?watch=true&"+query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,10 +85,12 @@ func TestWatchesStreamEvents(t *testing.T) {
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 				t.Fatal(err)
 			}
-			return strings.TrimSpace(e.Type + " " + e.Object.Metadata.Name + " " + e.Object.Metadata.ResourceVersion)
+			return strings.TrimSpace(e.Type + " " + e.Object.Metadata.Name + " " +
+				e.Object.Metadata.ResourceVersion)
 		}
 	}
-	streamed, since := watch("sendInitialEvents=true&fieldSelector=spec.nodeName%3Dx"), watch("resourceVersion=1")
+	streamed, since := watch("sendInitialEvents=true&fieldSelector=spec.nodeName%3Dx"),
+		watch("resourceVersion=1")
 	got := []string{streamed(), streamed(), since()}
 	s.Put("{metadata: {name: a, labels: {c: d}}, spec: {nodeName: x}}")
 	got = append(got, streamed(), since())
@@ -92,7 +98,10 @@ func TestWatchesStreamEvents(t *testing.T) {
 	got = append(got, streamed(), since())
 	s.ForgetHistory()
 	got = append(got, streamed(), streamed())
-	want := []string{"ADDED a 1", "BOOKMARK  2", "ADDED b 2", "MODIFIED a 3", "MODIFIED a 3", "DELETED a 4", "DELETED a 4", "ERROR", "end"}
+	want := []string{
+		"ADDED a 1", "BOOKMARK  2", "ADDED b 2", "MODIFIED a 3", "MODIFIED a 3", "DELETED a 4",
+		"DELETED a 4", "ERROR", "end",
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

@@ -63,7 +63,8 @@ func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 
 // Pod answers with the injected pod of the name, which no API server has.
 func (o *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
-	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name + `","uid":"` + ref.UID +
+	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name +
+		`","uid":"` + ref.UID +
 		`","annotations":{"sidecar.istio.io/status":"{}"}},"spec":{"containers":[{"name":"istio-proxy"}]}}`), false, nil
 }
 
@@ -103,11 +104,13 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 		t.Errorf("%v, %d bytes", add.Duration, add.Bytes)
 	}
 
-	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" || add.Backend != "nft" ||
+	if add.Result != "success" || add.Decision != "redirect" || add.Reason != "mesh-pod" ||
+		add.Backend != "nft" ||
 		!slices.Equal(add.Uncaptured, []string{"ipv6"}) || add.Name != p.name || add.UID != p.uid {
 		t.Errorf("reported %+v", add)
 	}
-	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) || !strings.Contains(logs[0], `"ipv6-uncaptured":`) {
+	if len(logs) != 1 || !strings.Contains(logs[0], `"msg":"ADD"`) ||
+		!strings.Contains(logs[0], `"ipv6-uncaptured":`) {
 		t.Errorf("logged %q", logs)
 	}
 	if err := n.status(t, chain{version: latest}); err != nil {
@@ -116,14 +119,20 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 
 	// A pod that is not known is reported too.
 	q := n.newSandbox(t)
-	if _, err := q.add(t, chain{version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}}}); err != nil {
+	if _, err := q.add(t, chain{
+		version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}},
+	}); err != nil {
 		t.Error(err)
 	}
-	if add, _ := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" || add.Backend != "none" {
+	if add, _ := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
+		add.Backend != "none" {
 		t.Errorf("reported %+v", add)
 	}
-	_, err := n.newSandbox(t).add(t, chain{version: latest, fields: map[string]any{"backend": "ebpf"}})
-	if add, _ := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" || add.Reason != "undecided" {
+	_, err := n.newSandbox(t).add(t, chain{
+		version: latest, fields: map[string]any{"backend": "ebpf"},
+	})
+	if add, _ := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
+		add.Reason != "undecided" {
 		t.Errorf("reported %+v of %v", add, err)
 	}
 }
@@ -139,7 +148,9 @@ func TestAnAgentThatFails(t *testing.T) {
 	}{
 		{"no agent was there ever", func(testing.TB, string) {}, 0},
 		{"its socket is left", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
-		{"it takes no connection", func(t testing.TB, path string) { listenOn(t, path) }, time.Second},
+		{"it takes no connection", func(t testing.TB, path string) {
+			listenOn(t, path)
+		}, time.Second},
 		{"it takes connections and does not answer", func(t testing.TB, path string) {
 			l := listenOn(t, path)
 			var held []net.Conn // one that nobody refers to would be closed with the next garbage
@@ -161,7 +172,9 @@ func TestAnAgentThatFails(t *testing.T) {
 			row.make(t, path)
 			p := n.newPod(t, "sidecar")
 			add := func(p *pod, budget time.Duration) (took time.Duration, err error) {
-				fields := map[string]any{"api_budget": budget.String(), "api_try_timeout": budget.String()}
+				fields := map[string]any{
+					"api_budget": budget.String(), "api_try_timeout": budget.String(),
+				}
 				x := p.execution(t, "ADD", chain{version: latest, fields: fields}, someResult(p))
 				start := time.Now()
 				err = x.run(n)
@@ -182,8 +195,10 @@ func TestAnAgentThatFails(t *testing.T) {
 
 			n.api.Always(apiservertest.Mute())
 			const budget = time.Second
-			if took, err := add(n.newPod(t, "sidecar"), budget); err == nil || took < row.more+budget {
-				t.Errorf("beside an API server that does not answer, ADD took %v of %v: %v", took, row.more+budget, err)
+			if took, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
+				took < row.more+budget {
+				t.Errorf("beside an API server that does not answer, ADD took %v of %v: %v", took,
+					row.more+budget, err)
 			}
 		})
 	}

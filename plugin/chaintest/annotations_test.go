@@ -11,12 +11,18 @@ func TestASkippedPodCostsNoQuestion(t *testing.T) {
 		chain
 		questions int
 	}{
-		{"a pod that is not injected", "not-injected", chain{version: latest, annotations: true}, 0},
+		{
+			"a pod that is not injected", "not-injected",
+			chain{version: latest, annotations: true},
+			0,
+		},
 		{"one without annotations from the runtime", "not-injected", chain{version: latest}, 1},
 		{"a mesh pod", "sidecar", chain{version: latest, annotations: true}, 1},
 		{
 			"a pod of an excluded namespace", "sidecar",
-			chain{version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}}},
+			chain{
+				version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}},
+			},
 			0,
 		},
 	} {

@@ -34,18 +34,27 @@ var misbehaviours, rarer = []misbehaviour{
 	{"500", always(apiservertest.InternalError()), false, false},
 	{"connections are reset", always(apiservertest.Reset()), false, false},
 	{"no byte after the connection", always(apiservertest.Silent()), true, false},
-	{"a huge answer", always(apiservertest.Reply(200, "application/json", strings.Repeat(" ", 9<<20))), false, true},
+	{
+		"a huge answer",
+		always(apiservertest.Reply(200, "application/json", strings.Repeat(" ", 9<<20))), false,
+		true,
+	},
 	{"a stranger's certificate", func(_ testing.TB, n *node) {
 		n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
 			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
 		})
 	}, false, true},
-	{"no kubeconfig", func(t testing.TB, n *node) { must(t, os.Remove(n.kubeconfig())) }, false, false},
+	{"no kubeconfig", func(t testing.TB, n *node) {
+		must(t, os.Remove(n.kubeconfig()))
+	}, false, false},
 	{"a kubeconfig that is none", func(t testing.TB, n *node) {
 		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
 	}, false, false},
 }, []misbehaviour{
-	{"404 of a load balancer", always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false},
+	{
+		"404 of a load balancer",
+		always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false,
+	},
 	{"answers are reset half-way", always(apiservertest.ResetAnswer()), false, false},
 	{"answers end half-way", always(apiservertest.Truncated()), false, false},
 	{"no answer to the request", always(apiservertest.Mute()), true, false},
@@ -56,9 +65,18 @@ var misbehaviours, rarer = []misbehaviour{
 			return nil
 		})
 	}, true, false},
-	{"nobody listens", func(t testing.TB, n *node) { n.point(t, "https://127.0.0.1:1") }, false, false},
-	{"a page of a proxy", always(apiservertest.Reply(200, "text/html", "<html><body>please log in</body></html>")), false, false},
-	{"another pod of the name", always(apiservertest.OtherUID("11111111-1111-1111-1111-111111111111")), false, false},
+	{"nobody listens", func(t testing.TB, n *node) {
+		n.point(t, "https://127.0.0.1:1")
+	}, false, false},
+	{
+		"a page of a proxy",
+		always(apiservertest.Reply(200, "text/html", "<html><body>please log in</body></html>")),
+		false, false,
+	},
+	{
+		"another pod of the name",
+		always(apiservertest.OtherUID("11111111-1111-1111-1111-111111111111")), false, false,
+	},
 }
 
 func always(b apiservertest.Behaviour) func(testing.TB, *node) {
@@ -67,7 +85,9 @@ func always(b apiservertest.Behaviour) func(testing.TB, *node) {
 
 // point makes the kubeconfig name another server.
 func (n *node) point(_ testing.TB, server string) {
-	n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) { cluster["server"] = server })
+	n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
+		cluster["server"] = server
+	})
 }
 
 func must(t testing.TB, err error) {
@@ -93,7 +113,10 @@ func TestAnUnreadablePod(t *testing.T) {
 			c.make(t, n)
 			fails, skips := n.unreadablePod(t), n.unreadablePod(t)
 			// A try that the end of the budget cuts short is not told of if there was one before.
-			failing := chain{version: latest, fields: map[string]any{"api_budget": "3s", "api_try_timeout": "3s"}}
+			failing := chain{
+				version: latest,
+				fields:  map[string]any{"api_budget": "3s", "api_try_timeout": "3s"},
+			}
 			switch {
 			case c.long:
 				failing.fields = map[string]any{"api_budget": "20s", "api_try_timeout": "20s"}
@@ -107,7 +130,8 @@ func TestAnUnreadablePod(t *testing.T) {
 			wg.Go(func() { _, skipErr = skips.add(t, skipping) })
 			_, err := fails.add(t, failing)
 			wg.Wait()
-			texts.want(t, c.name, fmt.Sprintf("ADD: %s\nSTATUS: %s\n", n.shown(err), n.shown(n.status(t, failing))))
+			texts.want(t, c.name,
+				fmt.Sprintf("ADD: %s\nSTATUS: %s\n", n.shown(err), n.shown(n.status(t, failing))))
 
 			if left := fails.rules(t); err == nil || left != "" {
 				t.Errorf("ADD: %v; rules: %q", err, left)
@@ -136,7 +160,8 @@ func (n *node) unreadablePod(t testing.TB) *pod {
 func TestASlowAPIServer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.api.Next(apiservertest.Slow(50*time.Millisecond), apiservertest.InternalError(), apiservertest.Reset(), apiservertest.Truncated(),
+	n.api.Next(apiservertest.Slow(50*time.Millisecond), apiservertest.InternalError(),
+		apiservertest.Reset(), apiservertest.Truncated(),
 		apiservertest.OtherUID("11111111-1111-1111-1111-111111111111"))
 	for range 2 {
 		p := n.newPod(t, "sidecar")
@@ -155,7 +180,8 @@ func (n *node) shown(err error) string {
 	if err == nil {
 		return "no error"
 	}
-	return varying.ReplaceAllStringFunc(strings.ReplaceAll(err.Error(), n.run, "/run/dir"), func(match string) string {
+	return varying.ReplaceAllStringFunc(strings.ReplaceAll(err.Error(), n.run,
+		"/run/dir"), func(match string) string {
 		switch match[:2] {
 		case "di":
 			return "connection reset"

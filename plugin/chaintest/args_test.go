@@ -17,27 +17,65 @@ func TestArgsInAnyForm(t *testing.T) {
 		captured bool
 		failure  string
 	}{
-		{"containerd's order", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};K8S_POD_UID={uid}", true, ""},
-		{"another order", "K8S_POD_UID={uid};K8S_POD_NAME={name};IgnoreUnknown=1;K8S_POD_NAMESPACE=shop", true, ""},
-		{"unknown keys, IgnoreUnknown or not", "K8S_POD_NAME={name};K8S_POD_NAMESPACE=shop;VENDOR_KEY=x;VENDOR_KEY=y", true, ""},
-		{"an old runtime without the UID", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}", true, ""},
+		{
+			"containerd's order",
+			"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};K8S_POD_UID={uid}", true,
+			"",
+		},
+		{
+			"another order",
+			"K8S_POD_UID={uid};K8S_POD_NAME={name};IgnoreUnknown=1;K8S_POD_NAMESPACE=shop", true,
+			"",
+		},
+		{
+			"unknown keys, IgnoreUnknown or not",
+			"K8S_POD_NAME={name};K8S_POD_NAMESPACE=shop;VENDOR_KEY=x;VENDOR_KEY=y", true, "",
+		},
+		{
+			"an old runtime without the UID",
+			"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}", true, "",
+		},
 		{"semicolons at the ends", ";K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};", true, ""},
 		{"no pod", "", false, ""},
 		{"no key of Kubernetes", "IgnoreUnknown=1;FOO=BAR", false, ""},
-		{"the UID of another pod", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};K8S_POD_UID=other", false, "replaced"},
-		{"a name that leaves the path", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=../../../namespaces/kube-system", false, "not-found"},
-		{"a namespace that leaves the path", "K8S_POD_NAMESPACE=../secrets;K8S_POD_NAME={name}", false, "not-found"},
-		{"a name with a query", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}?watch=1", false, "not-found"},
-		{"a name with an encoded slash", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=a%2Fb", false, "not-found"},
-		{"a name with a line break", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=a\nHost: evil", false, "not-found"},
-		{"a very long name", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + strings.Repeat("a", 100_000), false, "aaa"},
+		{
+			"the UID of another pod",
+			"K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};K8S_POD_UID=other", false, "replaced",
+		},
+		{
+			"a name that leaves the path",
+			"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=../../../namespaces/kube-system", false,
+			"not-found",
+		},
+		{
+			"a namespace that leaves the path", "K8S_POD_NAMESPACE=../secrets;K8S_POD_NAME={name}",
+			false, "not-found",
+		},
+		{
+			"a name with a query", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name}?watch=1", false,
+			"not-found",
+		},
+		{
+			"a name with an encoded slash", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=a%2Fb", false,
+			"not-found",
+		},
+		{
+			"a name with a line break", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=a\nHost: evil", false,
+			"not-found",
+		},
+		{
+			"a very long name",
+			"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + strings.Repeat("a", 100_000), false, "aaa",
+		},
 		{"no pair", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME", false, "not a pair"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := n.newPod(t, "sidecar")
-			x := p.execution(t, "ADD", chain{version: latest, fields: map[string]any{"api_budget": "1s"}}, someResult(p))
-			x.environment["CNI_ARGS"] = strings.NewReplacer("{name}", p.name, "{uid}", p.uid).Replace(c.args)
+			x := p.execution(t, "ADD",
+				chain{version: latest, fields: map[string]any{"api_budget": "1s"}}, someResult(p))
+			x.environment["CNI_ARGS"] = strings.NewReplacer("{name}", p.name, "{uid}",
+				p.uid).Replace(c.args)
 			err := x.run(n)
 			switch {
 			case c.failure == "" && err != nil:
@@ -54,7 +92,8 @@ func TestArgsInAnyForm(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for _, r := range n.api.Requests() {
-			if !strings.HasPrefix(r.Path, fmt.Sprintf("/api/v1/namespaces/%s/pods/orders-", namespace)) {
+			if !strings.HasPrefix(r.Path,
+				fmt.Sprintf("/api/v1/namespaces/%s/pods/orders-", namespace)) {
 				t.Errorf("the API server was asked for %q", r.Path)
 			}
 		}

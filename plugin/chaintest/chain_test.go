@@ -28,7 +28,11 @@ func TestChain(t *testing.T) {
 		{"1.0.0", chain{version: "1.0.0"}, "sidecar"},
 		{"1.1.0", chain{version: latest}, "sidecar"},
 		{"behind ptp", chain{version: latest, first: "ptp"}, "sidecar"},
-		{"legacy tables", chain{version: latest, fields: map[string]any{"backend": "legacy"}}, "sidecar"},
+		{
+			"legacy tables",
+			chain{version: latest, fields: map[string]any{"backend": "legacy"}},
+			"sidecar",
+		},
 		{"tproxy", chain{version: latest}, "tproxy"},
 		{"both families", chain{version: latest, dual: true}, "dual-stack"},
 		{"annotations by the runtime", chain{version: latest, annotations: true}, "native-sidecar"},
@@ -77,7 +81,8 @@ func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	result := p.mustAdd(t, c)
 	p.start(t)
 	x := p.execution(t, "DEL", c, result)
-	x.environment["CNI_ARGS"] = "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=" + p.name
+	x.environment["CNI_ARGS"] = "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace +
+		";K8S_POD_NAME=" + p.name
 	if err := x.run(p.node); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,9 @@ type clock struct {
 }
 
 // ExecPlugin implements [invoke.Exec].
-func (c *clock) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+func (c *clock) ExecPlugin(
+	ctx context.Context, path string, stdin []byte, environ []string,
+) ([]byte, error) {
 	begin := time.Now()
 	out, err := c.Exec.ExecPlugin(ctx, path, stdin, environ)
 	c.mu.Lock()
@@ -39,7 +41,8 @@ func (c *clock) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(c.took)) {
 		took := slices.Sorted(slices.Values(c.took[name]))
-		parts = append(parts, fmt.Sprintf("%s %v", name, took[len(took)/2].Round(100*time.Microsecond)))
+		parts = append(parts,
+			fmt.Sprintf("%s %v", name, took[len(took)/2].Round(100*time.Microsecond)))
 	}
 	return strings.Join(parts, ", ")
 }

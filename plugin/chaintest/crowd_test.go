@@ -30,7 +30,8 @@ func TestACrowd(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d ADDs at once: all done after %v; of an ADD, at the median: %v", len(pods), time.Since(begin), n.clock)
+	t.Logf("%d ADDs at once: all done after %v; of an ADD, at the median: %v", len(pods),
+		time.Since(begin), n.clock)
 	n.wantLines(t, "ADD", len(pods))
 	n.wantKept(t, pods...)
 	for _, p := range pods {

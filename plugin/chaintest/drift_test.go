@@ -23,15 +23,37 @@ func TestCheckNamesTheDrift(t *testing.T) {
 	}{
 		{
 			"a rule before ours", compat.BackendNFT, "sidecar",
-			"nft insert rule inet sluice nat-output accept", "extra in chain inet sluice nat-output: accept",
+			"nft insert rule inet sluice nat-output accept",
+			"extra in chain inet sluice nat-output: accept",
 		},
-		{"the table is gone", compat.BackendNFT, "sidecar", "nft delete table inet sluice", "missing in the ruleset: table inet sluice"},
-		{"a chain is empty", compat.BackendNFT, "sidecar", "nft flush chain inet sluice nat-output", "missing"},
-		{"the policy route is gone", compat.BackendNFT, "tproxy", "ip route flush table 133", "133"},
-		{"the rule of policy routing is gone", compat.BackendNFT, "tproxy", "ip rule del lookup 133", "133"},
-		{"the jump to our chain is gone", compat.BackendLegacy, "sidecar", "iptables-legacy -t nat -F OUTPUT", "OUTPUT"},
-		{"all of mangle is gone", compat.BackendLegacy, "tproxy", "iptables-legacy -t mangle -F", "mangle"},
-		{"the other backend has rules of Sluice too", compat.BackendLegacy, "sidecar", "nft add table inet sluice", "sluice"},
+		{
+			"the table is gone", compat.BackendNFT, "sidecar", "nft delete table inet sluice",
+			"missing in the ruleset: table inet sluice",
+		},
+		{
+			"a chain is empty", compat.BackendNFT, "sidecar",
+			"nft flush chain inet sluice nat-output", "missing",
+		},
+		{
+			"the policy route is gone", compat.BackendNFT, "tproxy", "ip route flush table 133",
+			"133",
+		},
+		{
+			"the rule of policy routing is gone", compat.BackendNFT, "tproxy",
+			"ip rule del lookup 133", "133",
+		},
+		{
+			"the jump to our chain is gone", compat.BackendLegacy, "sidecar",
+			"iptables-legacy -t nat -F OUTPUT", "OUTPUT",
+		},
+		{
+			"all of mangle is gone", compat.BackendLegacy, "tproxy", "iptables-legacy -t mangle -F",
+			"mangle",
+		},
+		{
+			"the other backend has rules of Sluice too", compat.BackendLegacy, "sidecar",
+			"nft add table inet sluice", "sluice",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -92,7 +92,9 @@ func (x *execution) run(n *node) error {
 }
 
 // execute runs the verb of our plugin alone, and returns its result if it has one.
-func (p *pod) execute(t testing.TB, verb string, c chain, previous *types100.Result) (*types100.Result, error) {
+func (p *pod) execute(
+	t testing.TB, verb string, c chain, previous *types100.Result,
+) (*types100.Result, error) {
 	t.Helper()
 	x := p.execution(t, verb, c, previous)
 	if err := x.run(p.node); err != nil {

@@ -33,10 +33,14 @@ import (
 
 // hostile are the values of a pod with which somebody may try something.
 var hostile = []string{
-	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00", "a\nb", "\x1b[31m", "日本",
-	"../../../../etc/cron.d/x", "/etc/passwd", "$(reboot)", "`id`", "; rm -rf /", "' OR 1=1 --", "%s%n", "{{.}}", "-m owner",
-	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`, `";drop;"`, "eth0;reboot,k6t-*",
-	"lxc\u00e9", strings.Repeat("8,", 5000), "80\xff\xfe", "\xc3\x28,443", strings.Repeat("x", 256<<10), everySecond(40_000),
+	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00",
+	"a\nb", "\x1b[31m", "日本",
+	"../../../../etc/cron.d/x", "/etc/passwd", "$(reboot)", "`id`", "; rm -rf /", "' OR 1=1 --",
+	"%s%n", "{{.}}", "-m owner",
+	`{"containers":["istio-proxy"]}`, `"}, "level":"info"`, "lo; flush ruleset", `" drop comment "`,
+	`";drop;"`, "eth0;reboot,k6t-*",
+	"lxc\u00e9", strings.Repeat("8,", 5000), "80\xff\xfe", "\xc3\x28,443",
+	strings.Repeat("x", 256<<10), everySecond(40_000),
 }
 
 // everySecond returns a list of so many ports, no two of which are neighbours; as long as
@@ -60,7 +64,8 @@ func FuzzHostilePod(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	keys := slices.Sorted(maps.Keys(asMap(asMap(podObject(f, "annotations")["metadata"])["annotations"])))
+	keys := slices.Sorted(maps.Keys(asMap(asMap(podObject(f,
+		"annotations")["metadata"])["annotations"])))
 	for i, value := range hostile {
 		f.Add(uint8(i), value, hostile[(i*7+3)%len(hostile)], hostile[(i*5+1)%len(hostile)])
 		for key := range keys { // of some it is right, so that there are rules
@@ -73,21 +78,26 @@ func FuzzHostilePod(f *testing.F) {
 		var stdout, stderr bytes.Buffer
 		backend := &witness{}
 		p := plugin.Plugin{
-			Source:  func(*config.Config) source.Source { return only{pod} },
-			Agent:   func(*config.Config) plugin.Agent { return client.New(client.Options{Socket: "/nonexistent"}) },
+			Source: func(*config.Config) source.Source { return only{pod} },
+			Agent: func(*config.Config) plugin.Agent {
+				return client.New(client.Options{Socket: "/nonexistent"})
+			},
 			Backend: func(compat.BackendName) (compat.Backend, error) { return backend, nil },
 			Stdout:  &stdout, Stderr: &stderr, Now: time.Now,
 		}
 		stdin, err := json.Marshal(map[string]any{
 			"cniVersion": latest, "name": "e2e", "type": pluginName, "cni_agent_run_dir": run,
-			"prevResult": map[string]any{"cniVersion": latest, "ips": []map[string]any{{"address": "10.244.7.9/16"}}},
+			"prevResult": map[string]any{
+				"cniVersion": latest, "ips": []map[string]any{{"address": "10.244.7.9/16"}},
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		args := &skel.CmdArgs{
-			ContainerID: "c1", IfName: "eth0", Netns: fmt.Sprintf("/proc/self/fd/%d", ns.FD()), StdinData: stdin,
-			Args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=orders",
+			ContainerID: "c1", IfName: "eth0", Netns: fmt.Sprintf("/proc/self/fd/%d", ns.FD()),
+			StdinData: stdin,
+			Args:      "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=orders",
 		}
 		failed := p.Add(args)
 
@@ -98,10 +108,12 @@ func FuzzHostilePod(f *testing.F) {
 		if diff := cmp.Diff(want, filesIn(t, run)); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
-		if lines := strings.Split(strings.TrimSpace(stderr.String()), "\n"); len(lines) != 1 || !json.Valid([]byte(lines[0])) {
+		if lines := strings.Split(strings.TrimSpace(stderr.String()), "\n"); len(lines) != 1 ||
+			!json.Valid([]byte(lines[0])) {
 			t.Errorf("the log is not one line of JSON: %q", &stderr)
 		}
-		if redirected := strings.Contains(stderr.String(), `"outcome":"created"`); redirected != (len(backend.rulesets) > 0) {
+		if redirected := strings.Contains(stderr.String(),
+			`"outcome":"created"`); redirected != (len(backend.rulesets) > 0) {
 			t.Errorf("%d rulesets, and the log says %q", len(backend.rulesets), &stderr)
 		}
 		for _, entered := range backend.entered {
@@ -131,7 +143,10 @@ func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable str
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"} {
+		for _, name := range []string{
+			"ISTIO_META_DNS_CAPTURE", "ISTIO_OUTBOUND_OWNER_GROUPS",
+			"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+		} {
 			c.Env = append(c.Env, decide.EnvVar{Name: name, Value: variable})
 		}
 	}
@@ -146,7 +161,8 @@ func wantPrintable(t testing.TB, failed error) {
 	}
 	var e *types.Error
 	unprintable := func(c rune) bool { return !unicode.IsPrint(c) }
-	if !errors.As(failed, &e) || len(e.Msg) > 160 || len(e.Details) > 768 || strings.ContainsFunc(e.Error(), unprintable) {
+	if !errors.As(failed, &e) || len(e.Msg) > 160 || len(e.Details) > 768 ||
+		strings.ContainsFunc(e.Error(), unprintable) {
 		t.Errorf("error %q", failed)
 	}
 }

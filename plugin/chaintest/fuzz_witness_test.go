@@ -30,7 +30,9 @@ func (w *witness) Apply(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (comp
 	return compat.Result{Result: nft.Result{Outcome: nft.Created}, Backend: compat.BackendNFT}, nil
 }
 
-func (w *witness) Check(ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot) (compat.Comparison, error) {
+func (w *witness) Check(
+	ns *netns.NS, rs rules.Ruleset, _ compat.Snapshot,
+) (compat.Comparison, error) {
 	w.entered, w.rulesets = append(w.entered, ns.ID()), append(w.rulesets, rs)
 	return compat.Comparison{}, nil
 }

@@ -11,7 +11,8 @@ func TestGCForgetsWhatIsGone(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	c := chain{version: latest}
-	stays, gone, forgotten, skipped := n.newPod(t, "sidecar"), n.newPod(t, "sidecar"), n.newPod(t, "sidecar"), n.newPod(t, "not-injected")
+	stays, gone, forgotten, skipped := n.newPod(t, "sidecar"), n.newPod(t, "sidecar"),
+		n.newPod(t, "sidecar"), n.newPod(t, "not-injected")
 	for _, p := range []*pod{stays, gone, forgotten, skipped} {
 		p.mustAdd(t, c)
 	}

@@ -45,12 +45,17 @@ func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: netnstest.New(t), bin: t.TempDir(), run: t.TempDir(), state: t.TempDir()}
 	linkExecutables(t, n.bin)
-	n.clock = &clock{Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}}, took: map[string][]time.Duration{}}
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"), n.clock)
+	n.clock = &clock{
+		Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: t.Output()}},
+		took: map[string][]time.Duration{},
+	}
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"),
+		n.clock)
 	n.in(t, func() error {
 		// The bridge has its IPv6 address at once, and not after a second in which a duplicate
 		// could answer.
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o644); err != nil {
+		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"),
+			0o644); err != nil {
 			return err
 		}
 		lo, err := netlink.LinkByName("lo")
@@ -63,7 +68,9 @@ func newNode(t testing.TB) *node {
 			if four := address.To4(); four != nil {
 				address, bits = four, 8*net.IPv4len
 			}
-			err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: address, Mask: net.CIDRMask(bits, bits)}}))
+			err = errors.Join(err, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{
+				IP: address, Mask: net.CIDRMask(bits, bits),
+			}}))
 		}
 		return err
 	})

@@ -65,7 +65,8 @@ func (n *node) newSandbox(t testing.TB) *pod {
 	}
 	// No mount, which a killed test would leave behind. Without the link the namespace is as good
 	// as gone, and before it is.
-	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.ns.FD()), p.path); err != nil {
+	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.ns.FD()),
+		p.path); err != nil {
 		t.Fatal(err)
 	}
 	return p

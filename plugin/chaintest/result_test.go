@@ -68,7 +68,8 @@ func TestTheHostsNamespaceIsRefusedByOneAnswer(t *testing.T) {
 		x.environment["CNI_NETNS"] = "/proc/self/ns/net"
 		var answer *types.Error
 		if err := x.run(n); !errors.As(err, &answer) || answer.Code != types.ErrInvalidNetNS {
-			t.Errorf("ADD of %s: %v; want an error in JSON of code %d", file, err, types.ErrInvalidNetNS)
+			t.Errorf("ADD of %s: %v; want an error in JSON of code %d", file, err,
+				types.ErrInvalidNetNS)
 		}
 	}
 	n.wantKept(t)

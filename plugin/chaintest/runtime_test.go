@@ -41,7 +41,10 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 	}
 	first := map[string]any{
 		"type": "bridge", "bridge": "cni0", "isGateway": true,
-		"ipam": map[string]any{"type": "host-local", "dataDir": n.state + "/host-local", "ranges": ranges, "routes": routes},
+		"ipam": map[string]any{
+			"type": "host-local", "dataDir": n.state + "/host-local", "ranges": ranges,
+			"routes": routes,
+		},
 	}
 	if c.first != "" {
 		first["type"] = c.first
@@ -55,10 +58,15 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 	}
 	plugins := []any{
 		first,
-		map[string]any{"type": "portmap", "backend": "nftables", "capabilities": map[string]bool{"portMappings": true}},
+		map[string]any{
+			"type": "portmap", "backend": "nftables",
+			"capabilities": map[string]bool{"portMappings": true},
+		},
 		ours,
 	}
-	text, err := json.Marshal(map[string]any{"cniVersion": c.version, "name": "e2e", "plugins": plugins})
+	text, err := json.Marshal(map[string]any{
+		"cniVersion": c.version, "name": "e2e", "plugins": plugins,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +89,9 @@ func (p *pod) runtimeConf() *libcni.RuntimeConf {
 			{"K8S_POD_UID", p.uid},
 		},
 		CapabilityArgs: map[string]any{
-			"portMappings":                      []map[string]any{{"hostPort": p.hostPort, "containerPort": 8080, "protocol": "tcp"}},
+			"portMappings": []map[string]any{{
+				"hostPort": p.hostPort, "containerPort": 8080, "protocol": "tcp",
+			}},
 			"io.kubernetes.cri.pod-annotations": p.annotations,
 		},
 	}
@@ -127,14 +137,18 @@ func (p *pod) mustAdd(t testing.TB, c chain) *types100.Result {
 func (p *pod) check(t testing.TB, c chain) error {
 	t.Helper()
 	list := c.list(t, p.node)
-	return p.node.ns.Do(func() error { return p.node.cni.CheckNetworkList(t.Context(), list, p.runtimeConf()) })
+	return p.node.ns.Do(func() error {
+		return p.node.cni.CheckNetworkList(t.Context(), list, p.runtimeConf())
+	})
 }
 
 // del executes DEL.
 func (p *pod) del(t testing.TB, c chain) error {
 	t.Helper()
 	list := c.list(t, p.node)
-	return p.node.ns.Do(func() error { return p.node.cni.DelNetworkList(t.Context(), list, p.runtimeConf()) })
+	return p.node.ns.Do(func() error {
+		return p.node.cni.DelNetworkList(t.Context(), list, p.runtimeConf())
+	})
 }
 
 // gc executes GC: the pods are those that there are.
@@ -143,7 +157,9 @@ func (n *node) gc(t testing.TB, c chain, pods ...*pod) error {
 	list := c.list(t, n)
 	args := &libcni.GCArgs{ValidAttachments: []types.GCAttachment{}}
 	for _, p := range pods {
-		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{ContainerID: p.id, IfName: "eth0"})
+		args.ValidAttachments = append(args.ValidAttachments, types.GCAttachment{
+			ContainerID: p.id, IfName: "eth0",
+		})
 	}
 	return n.ns.Do(func() error { return n.cni.GCNetworkList(t.Context(), list, args) })
 }

@@ -115,14 +115,19 @@ func (p *pod) wantTraffic(t testing.TB, captured bool) {
 		want    string
 	}
 	connections := []connection{
-		{"the node calls the mapped port", p.node.ns, 0, net.JoinHostPort(outsideIPs[0], fmt.Sprint(p.hostPort)), in},
+		{
+			"the node calls the mapped port", p.node.ns, 0,
+			net.JoinHostPort(outsideIPs[0], fmt.Sprint(p.hostPort)), in,
+		},
 	}
 	for i, ip := range p.ips {
 		beyond := net.JoinHostPort(outsideIPs[i], "80")
 		connections = append(connections,
 			connection{"the application calls out", p.ns, 0, beyond, out},
 			connection{"the proxy calls out", p.ns, proxyUID, beyond, outside},
-			connection{"the node calls the application", p.node.ns, 0, net.JoinHostPort(ip, "8080"), in})
+			connection{
+				"the node calls the application", p.node.ns, 0, net.JoinHostPort(ip, "8080"), in,
+			})
 	}
 	for _, c := range connections {
 		if got, err := dial(c.from, c.uid, c.address); err != nil || got != c.want {

@@ -139,7 +139,10 @@ func (c *Config) takeFrame(f *frame) {
 func (c *Config) checkFrame() rules.Faults {
 	var faults rules.Faults
 	if !slices.Contains(Versions(), c.CNIVersion) {
-		faults = append(faults, rules.Fault{Field: "cniVersion", Value: short(strconv.Quote(c.CNIVersion)), Allowed: strings.Join(Versions(), ", ")})
+		faults = append(faults, rules.Fault{
+			Field: "cniVersion", Value: short(strconv.Quote(c.CNIVersion)),
+			Allowed: strings.Join(Versions(), ", "),
+		})
 	}
 	return faults
 }

@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // with is a configuration with more fields.
 func with(fields ...string) []byte {
-	return []byte(`{"cniVersion":"1.0.0","name":"e2e","type":"sluice-cni"` + strings.Join(append([]string{""}, fields...), ",") + "}")
+	return []byte(`{"cniVersion":"1.0.0","name":"e2e","type":"sluice-cni"` +
+		strings.Join(append([]string{""}, fields...), ",") + "}")
 }
 
 // defaults are what counts without any field of ours.
@@ -33,27 +34,41 @@ func defaults() *config.Config {
 	return &config.Config{
 		CNIVersion: "1.0.0", Network: "e2e",
 		RunDir: "/var/run/sluice-cni", Kubeconfig: "/var/run/sluice-cni/sluice-cni-kubeconfig",
-		Backend: compat.BackendAuto, UnreadablePods: config.Fail, APIBudget: 10 * time.Second, APITryTimeout: 3 * time.Second,
-		Decide: decide.Settings{AgentDaemonSet: "sluice-node"},
-		Log:    options.Log{File: "/var/run/sluice-cni/sluice-cni.log", MaxMegabytes: 10, Backups: 1, MaxDays: 2},
+		Backend: compat.BackendAuto, UnreadablePods: config.Fail, APIBudget: 10 * time.Second,
+		APITryTimeout: 3 * time.Second,
+		Decide:        decide.Settings{AgentDaemonSet: "sluice-node"},
+		Log: options.Log{
+			File: "/var/run/sluice-cni/sluice-cni.log", MaxMegabytes: 10, Backups: 1, MaxDays: 2,
+		},
 	}
 }
 
-var all = []rules.DeviationID{rules.TunnelPortTProxy, rules.RerouteTProxy, rules.MappedCIDR, rules.NATFirst}
+var all = []rules.DeviationID{
+	rules.TunnelPortTProxy, rules.RerouteTProxy, rules.MappedCIDR, rules.NATFirst,
+}
 
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		name, fields string
 		change       func(c *config.Config)
 	}{
-		{"nothing of ours", `"capabilities":{"portMappings":true},"ipam":{},"dns":{}`, func(*config.Config) {}},
-		{"fields of others", `"args":{"x":1},"deviceID":"0","delegates":[],"native_nftables":true,"ambient_enabled":false`, func(*config.Config) {}},
 		{
-			"null is as good as nothing", `"log_file":null,"backend":null,"exclude_namespaces":null,"kubernetes":null,"prevResult":null`,
+			"nothing of ours", `"capabilities":{"portMappings":true},"ipam":{},"dns":{}`,
 			func(*config.Config) {},
 		},
 		{
-			"empty words are as good as nothing", `"backend":"","plugin_log_level":"","kubeconfig":"","pod_namespace":"","unreadable_pods":""`,
+			"fields of others",
+			`"args":{"x":1},"deviceID":"0","delegates":[],"native_nftables":true,"ambient_enabled":false`,
+			func(*config.Config) {},
+		},
+		{
+			"null is as good as nothing",
+			`"log_file":null,"backend":null,"exclude_namespaces":null,"kubernetes":null,"prevResult":null`,
+			func(*config.Config) {},
+		},
+		{
+			"empty words are as good as nothing",
+			`"backend":"","plugin_log_level":"","kubeconfig":"","pod_namespace":"","unreadable_pods":""`,
 			func(*config.Config) {},
 		},
 		{
@@ -66,20 +81,26 @@ func TestParse(t *testing.T) {
 				c.ValidAttachments = []types.GCAttachment{{ContainerID: "x", IfName: "eth0"}}
 			},
 		},
-		{"annotations of another form", `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":["a"]}`, func(*config.Config) {}},
+		{
+			"annotations of another form",
+			`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":["a"]}`, func(*config.Config) {},
+		},
 		{
 			"no valid attachments", `"cni.dev/valid-attachments":null`,
 			func(c *config.Config) { c.ValidAttachments = []types.GCAttachment{} },
 		},
 		{
 			"another run directory", `"cni_agent_run_dir":"/run/x"`, func(c *config.Config) {
-				c.RunDir, c.Kubeconfig, c.Log.File = "/run/x", "/run/x/sluice-cni-kubeconfig", "/run/x/sluice-cni.log"
+				c.RunDir, c.Kubeconfig, c.Log.File = "/run/x", "/run/x/sluice-cni-kubeconfig",
+					"/run/x/sluice-cni.log"
 			},
 		},
 		{
-			"Istio's early fields", `"log_level":"debug","kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"],"cni_bin_dir":"/opt/cni/bin"}`,
+			"Istio's early fields",
+			`"log_level":"debug","kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"],"cni_bin_dir":"/opt/cni/bin"}`,
 			func(c *config.Config) {
-				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = options.Debug, "/k", []string{"a"}
+				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = options.Debug, "/k",
+					[]string{"a"}
 			},
 		},
 		{
@@ -87,7 +108,8 @@ func TestParse(t *testing.T) {
 			`"log_level":"debug","plugin_log_level":"WARN","kubeconfig":"/new","exclude_namespaces":["b"],` +
 				`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
 			func(c *config.Config) {
-				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = options.Warn, "/new", []string{"b"}
+				c.Log.Level, c.Kubeconfig, c.Decide.ExcludeNamespaces = options.Warn, "/new",
+					[]string{"b"}
 			},
 		},
 		{
@@ -99,21 +121,34 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			"selectors", `"enablement_selectors":[{"podSelector":{"matchLabels":{"a":"b"}}}]`, func(c *config.Config) {
-				c.Decide.Selectors = []decide.Selector{{Pods: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}
+			"selectors", `"enablement_selectors":[{"podSelector":{"matchLabels":{"a":"b"}}}]`,
+			func(c *config.Config) {
+				c.Decide.Selectors = []decide.Selector{
+					{Pods: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+				}
 			},
 		},
 		{
-			"pods that cannot be read", `"unreadable_pods":"skip","api_budget":"2s"`, func(c *config.Config) {
-				c.UnreadablePods, c.APIBudget, c.APITryTimeout = config.Skip, 2*time.Second, 2*time.Second
+			"pods that cannot be read", `"unreadable_pods":"skip","api_budget":"2s"`,
+			func(c *config.Config) {
+				c.UnreadablePods, c.APIBudget, c.APITryTimeout = config.Skip, 2*time.Second,
+					2*time.Second
 			},
 		},
-		{"the backend", `"backend":"legacy"`, func(c *config.Config) { c.Backend = compat.BackendLegacy }},
+		{"the backend", `"backend":"legacy"`, func(c *config.Config) {
+			c.Backend = compat.BackendLegacy
+		}},
 		{"strict Istio", `"strict_istio":true`, func(c *config.Config) { c.Decide.Without = all }},
-		{"some deviations off", `"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = []rules.DeviationID{"nat-first"} }},
-		{"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`, func(c *config.Config) { c.Decide.Without = all }},
+		{"some deviations off", `"deviations_off":["nat-first"]`, func(c *config.Config) {
+			c.Decide.Without = []rules.DeviationID{"nat-first"}
+		}},
 		{
-			"the log file", `"log_file":"/var/log/s.log","log_file_max_mb":1,"log_file_backups":0,"log_file_max_days":0`,
+			"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`,
+			func(c *config.Config) { c.Decide.Without = all },
+		},
+		{
+			"the log file",
+			`"log_file":"/var/log/s.log","log_file_max_mb":1,"log_file_backups":0,"log_file_max_days":0`,
 			func(c *config.Config) { c.Log = options.Log{File: "/var/log/s.log", MaxMegabytes: 1} },
 		},
 		{"no log file", `"log_file":""`, func(c *config.Config) { c.Log.File = "" }},
@@ -139,9 +174,18 @@ func TestWrongValues(t *testing.T) {
 		{"cni_agent_run_dir", `"run"`, `"run" is not allowed: want an absolute path`},
 		{"cni_agent_run_dir", `"/a\u0000b"`, `"/a\u0000b" is not allowed: want an absolute path`},
 		{"kubeconfig", `7`, `7 is not allowed: want an absolute path`},
-		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"Shop" is not allowed: want a list of Kubernetes names`},
-		{"exclude_namespaces", `["kube-system","Shop","a b"]`, `"a b" is not allowed: want a list of Kubernetes names`},
-		{"exclude_namespaces", `"kube-system"`, `"kube-system" is not allowed: want a list of Kubernetes names`},
+		{
+			"exclude_namespaces", `["kube-system","Shop","a b"]`,
+			`"Shop" is not allowed: want a list of Kubernetes names`,
+		},
+		{
+			"exclude_namespaces", `["kube-system","Shop","a b"]`,
+			`"a b" is not allowed: want a list of Kubernetes names`,
+		},
+		{
+			"exclude_namespaces", `"kube-system"`,
+			`"kube-system" is not allowed: want a list of Kubernetes names`,
+		},
 		{"pod_namespace", `"-a"`, `"-a" is not allowed: want ` + name},
 		{"agent_daemonset", `"a/b"`, `"a/b" is not allowed: want ` + name},
 		{"proxy_container", `"` + strings.Repeat("a", 64) + `"`, "… is not allowed: want " + name},
@@ -153,7 +197,10 @@ func TestWrongValues(t *testing.T) {
 		{"api_try_timeout", `"121s"`, `"121s" is not allowed: want a duration`},
 		{"backend", `"ebpf"`, `"ebpf" is not allowed: want auto, nft or legacy`},
 		{"strict_istio", `"true"`, `"true" is not allowed: want true or false`},
-		{"deviations_off", `["nat-last"]`, `"nat-last" is not allowed: want a list of ids out of tproxy-tunnel-port, `},
+		{
+			"deviations_off", `["nat-last"]`,
+			`"nat-last" is not allowed: want a list of ids out of tproxy-tunnel-port, `,
+		},
 		{"plugin_log_level", `"loud"`, `"loud" is not allowed: want debug, info`},
 		{"log_level", `3`, `3 is not allowed: want debug, info`},
 		{"log_file", `"x.log"`, `"x.log" is not allowed: want an absolute path, or empty for none`},
@@ -162,14 +209,25 @@ func TestWrongValues(t *testing.T) {
 		{"log_file_backups", `-1`, `-1 is not allowed: want 0 to 100`},
 		{"log_file_max_days", `"2"`, `"2" is not allowed: want 0 to 3650`},
 		{"kubernetes", `[]`, `[] is not allowed: want an object`},
-		{"kubernetes", `{"kubeconfig":"k"}`, `kubernetes.kubeconfig: "k" is not allowed: want an absolute path`},
-		{"enablement_selectors", `[{"podSelectors":{}}]`, `[{"podSelectors":{}}] is not allowed: want a list of objects`},
-		{"enablement_selectors", `[{},{"podSelector":{"matchExpressions":[{"key":"a","operator":"in"}]}}]`, `element 1 (podSelector: matchExpressions[0]`},
+		{
+			"kubernetes", `{"kubeconfig":"k"}`,
+			`kubernetes.kubeconfig: "k" is not allowed: want an absolute path`,
+		},
+		{
+			"enablement_selectors", `[{"podSelectors":{}}]`,
+			`[{"podSelectors":{}}] is not allowed: want a list of objects`,
+		},
+		{
+			"enablement_selectors",
+			`[{},{"podSelector":{"matchExpressions":[{"key":"a","operator":"in"}]}}]`,
+			`element 1 (podSelector: matchExpressions[0]`,
+		},
 	} {
 		t.Run(tc.field+" "+tc.value, func(t *testing.T) {
 			_, err := config.Parse(with(fmt.Sprintf("%q:%s", tc.field, tc.value)))
 			var faults rules.Faults
-			if !errors.As(err, &faults) || !strings.Contains(err.Error(), tc.field) || !strings.Contains(err.Error(), tc.want) {
+			if !errors.As(err, &faults) || !strings.Contains(err.Error(), tc.field) ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v\nwant %s: %s", err, tc.field, tc.want)
 			}
 		})
@@ -191,17 +249,23 @@ log_file_max_mb: 0 is not allowed: want 1 to 1024
 // A field that looks like one of ours is one with a slip.
 func TestMisspeltFields(t *testing.T) {
 	for unknown, meant := range map[string]string{
-		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces", "Exclude-Namespaces": "exclude_namespaces",
-		"bakcend": "backend", "backends": "backend", "kubeConfig": "kubeconfig", "logLevel": "log_level", "logFile": "log_file",
-		"pod_namespaces": "pod_namespace", "enablement_selector": "enablement_selectors", "strictIstio": "strict_istio",
-		"unreadable_pod": "unreadable_pods", "apibudget": "api_budget", "Kubernetes": "kubernetes", "cni_agent_rundir": "cni_agent_run_dir",
+		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces",
+		"Exclude-Namespaces": "exclude_namespaces",
+		"bakcend":            "backend", "backends": "backend", "kubeConfig": "kubeconfig",
+		"logLevel": "log_level", "logFile": "log_file",
+		"pod_namespaces": "pod_namespace", "enablement_selector": "enablement_selectors",
+		"strictIstio":    "strict_istio",
+		"unreadable_pod": "unreadable_pods", "apibudget": "api_budget", "Kubernetes": "kubernetes",
+		"cni_agent_rundir": "cni_agent_run_dir",
 	} {
 		_, err := config.Parse(with(fmt.Sprintf("%q:null", unknown)))
-		if want := fmt.Sprintf("%q: this name is not allowed: want %s", unknown, meant); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("%q: this name is not allowed: want %s", unknown,
+			meant); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", unknown, err, want)
 		}
 	}
-	if _, err := config.Parse(with(`"kubernetes":{"exclude_namespace":[]}`)); err == nil || !strings.Contains(err.Error(), "want kubernetes.exclude_namespaces") {
+	if _, err := config.Parse(with(`"kubernetes":{"exclude_namespace":[]}`)); err == nil ||
+		!strings.Contains(err.Error(), "want kubernetes.exclude_namespaces") {
 		t.Errorf("%v", err)
 	}
 }
@@ -210,10 +274,14 @@ func TestMisspeltFields(t *testing.T) {
 // Istio and runtimes have.
 func TestNamesAreFarApart(t *testing.T) {
 	others := []string{
-		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck", "disableGC", "cni.dev/attachments",
-		"native_nftables", "ambient_enabled", "enable_ambient_detection_retry", "log_uds_address", "cni_event_address", "mtu", "bridge",
-		"kubernetes.cni_bin_dir", "kubernetes.node_name", "kubernetes.k8s_api_root", "kubernetes.intercept_type", "delegates", "deviceID",
-		"pciBusID", "mac", "ips", "logger", "backup", "loadOnlyCNIVersion", "cniVersions", "readinessindicatorfile", "namespaceIsolation",
+		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck",
+		"disableGC", "cni.dev/attachments",
+		"native_nftables", "ambient_enabled", "enable_ambient_detection_retry", "log_uds_address",
+		"cni_event_address", "mtu", "bridge",
+		"kubernetes.cni_bin_dir", "kubernetes.node_name", "kubernetes.k8s_api_root",
+		"kubernetes.intercept_type", "delegates", "deviceID",
+		"pciBusID", "mac", "ips", "logger", "backup", "loadOnlyCNIVersion", "cniVersions",
+		"readinessindicatorfile", "namespaceIsolation",
 	}
 	for _, other := range others {
 		if _, err := config.Parse(with(nested(other))); err != nil {
@@ -225,7 +293,8 @@ func TestNamesAreFarApart(t *testing.T) {
 // Every call of the plugin reads its configuration in a new process, where memory that is used for
 // the first time is what takes longest.
 func TestReadingTakesLittleMemory(t *testing.T) {
-	data := with(`"prevResult":{"ips":[]},"capabilities":{},"runtimeConfig":{},"cni_agent_run_dir":"/run/s"`)
+	data := with(
+		`"prevResult":{"ips":[]},"capabilities":{},"runtimeConfig":{},"cni_agent_run_dir":"/run/s"`)
 	result := testing.Benchmark(func(b *testing.B) {
 		for b.Loop() {
 			if _, err := config.Parse(data); err != nil {
@@ -247,14 +316,19 @@ func nested(name string) string {
 
 // What is none of a CNI configuration is another error than wrong fields.
 func TestWhatIsNoConfiguration(t *testing.T) {
-	for _, data := range []string{"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`, `{"cni.dev/valid-attachments":[1]}`} {
+	for _, data := range []string{
+		"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`,
+		`{"cni.dev/valid-attachments":[1]}`,
+	} {
 		_, err := config.Parse([]byte(data))
 		var faults rules.Faults
-		if err == nil || errors.As(err, &faults) || !strings.HasPrefix(err.Error(), "decode the network configuration: ") {
+		if err == nil || errors.As(err, &faults) ||
+			!strings.HasPrefix(err.Error(), "decode the network configuration: ") {
 			t.Errorf("%q: %v", data, err)
 		}
 	}
-	if _, err := config.Parse([]byte("null")); err == nil || !strings.Contains(err.Error(), "cniVersion") {
+	if _, err := config.Parse([]byte("null")); err == nil ||
+		!strings.Contains(err.Error(), "cniVersion") {
 		t.Errorf("null: %v", err)
 	}
 }
@@ -274,7 +348,8 @@ func TestParseLenient(t *testing.T) {
 	}
 	wrong := with(`"backend":"x","exclude_namespace":[],"pod_namespace":"mesh","agent_daemonset":"X","prevResult":{"ips":[]}`)
 	c := config.ParseLenient(wrong)
-	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" || c.Backend != compat.BackendAuto ||
+	if c.Decide.AgentNamespace != "mesh" || c.Decide.AgentDaemonSet != "sluice-node" ||
+		c.Backend != compat.BackendAuto ||
 		c.CNIVersion == "" || string(c.PrevResult) != `{"ips":[]}` {
 		t.Errorf("salvaged: %+v", c)
 	}
@@ -288,7 +363,8 @@ func TestTableOfFields(t *testing.T) {
 			t.Errorf("incomplete or twice: %+v", f)
 		}
 		seen[f.Name] = true
-		if strings.Contains(f.Name, ".") || strings.Contains(f.Default, "cni_agent_run_dir/") || f.Default == "none" {
+		if strings.Contains(f.Name, ".") || strings.Contains(f.Default, "cni_agent_run_dir/") ||
+			f.Default == "none" {
 			continue
 		}
 		value, _ := json.Marshal(f.Default)
@@ -321,8 +397,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !strings.HasPrefix(c.RunDir, "/") || !strings.HasPrefix(c.Kubeconfig, "/") || c.APIBudget < c.APITryTimeout || c.APITryTimeout <= 0 ||
-			c.UnreadablePods != config.Fail && c.UnreadablePods != config.Skip || c.Log.File != "" && c.Log.File[0] != '/' {
+		if !strings.HasPrefix(c.RunDir, "/") || !strings.HasPrefix(c.Kubeconfig, "/") ||
+			c.APIBudget < c.APITryTimeout || c.APITryTimeout <= 0 ||
+			c.UnreadablePods != config.Fail && c.UnreadablePods != config.Skip ||
+			c.Log.File != "" && c.Log.File[0] != '/' {
 			t.Errorf("%+v", c)
 		}
 		if _, err := compat.Choose(c.Backend); err != nil {

@@ -42,23 +42,28 @@ func Fields() []Field {
 			path(func(c *Config) *string { return &c.RunDir }),
 		},
 		{
-			"kubernetes.kubeconfig", "an absolute path", "as kubeconfig", "the field kubeconfig of early versions of istio-cni",
+			"kubernetes.kubeconfig", "an absolute path", "as kubeconfig",
+			"the field kubeconfig of early versions of istio-cni",
 			path(func(c *Config) *string { return &c.Kubeconfig }),
 		},
 		{
-			"kubeconfig", "an absolute path", "cni_agent_run_dir/" + kubeconfigFile, "file with the address of the API server and the plugin's credentials",
+			"kubeconfig", "an absolute path", "cni_agent_run_dir/" + kubeconfigFile,
+			"file with the address of the API server and the plugin's credentials",
 			path(func(c *Config) *string { return &c.Kubeconfig }),
 		},
 		{
-			"kubernetes.exclude_namespaces", namesWant, "none", "the field exclude_namespaces of early versions of istio-cni",
+			"kubernetes.exclude_namespaces", namesWant, "none",
+			"the field exclude_namespaces of early versions of istio-cni",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
-			"exclude_namespaces", namesWant, "none", "namespaces whose pods are not redirected; the plugin does not read them",
+			"exclude_namespaces", namesWant, "none",
+			"namespaces whose pods are not redirected; the plugin does not read them",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
-			"enablement_selectors", "a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", "none",
+			"enablement_selectors",
+			"a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", "none",
 			"redirect only pods that match one of these selectors; if empty, all", setSelectors,
 		},
 		{
@@ -76,22 +81,28 @@ func Fields() []Field {
 			name(func(c *Config) *string { return &c.Decide.ProxyContainer }),
 		},
 		{
-			"validation_container", nameWant, "istio-validation", "name of the init container whose arguments state the mesh's settings",
+			"validation_container", nameWant, "istio-validation",
+			"name of the init container whose arguments state the mesh's settings",
 			name(func(c *Config) *string { return &c.Decide.ValidationContainer }),
 		},
 		{
-			"unreadable_pods", "fail or skip", string(Fail), "what ADD does if the pod cannot be read: fail, or skip redirection",
+			"unreadable_pods", "fail or skip", string(Fail),
+			"what ADD does if the pod cannot be read: fail, or skip redirection",
 			setPolicy,
 		},
 		{
-			"api_budget", durationWant, "10s", "time limit for all attempts to read a pod from the API server, in addition to one second for the node agent",
+			"api_budget", durationWant, "10s",
+			"time limit for all attempts to read a pod from the API server, in addition to one second for the node agent",
 			duration(func(c *Config) *time.Duration { return &c.APIBudget }),
 		},
 		{
-			"api_try_timeout", durationWant, "3s", "time limit for one attempt, not more than api_budget",
+			"api_try_timeout", durationWant, "3s",
+			"time limit for one attempt, not more than api_budget",
 			duration(func(c *Config) *time.Duration { return &c.APITryTimeout }),
 		},
-		fromCatalogue("backend", func(c *Config, v *parameter.Values) { c.Backend = compat.BackendName(v.Backend) }),
+		fromCatalogue("backend", func(c *Config, v *parameter.Values) {
+			c.Backend = compat.BackendName(v.Backend)
+		}),
 		fromCatalogue("strict_istio", func(c *Config, v *parameter.Values) {
 			if v.StrictIstio {
 				v.Redirect.StrictIstio()
@@ -104,7 +115,8 @@ func Fields() []Field {
 			}
 		}),
 		{
-			"log_level", levelWant, "info", "the field plugin_log_level of early versions of istio-cni", setLevel,
+			"log_level", levelWant, "info",
+			"the field plugin_log_level of early versions of istio-cni", setLevel,
 		},
 		{
 			"plugin_log_level", levelWant, "info", "minimum log level", setLevel,
@@ -115,7 +127,8 @@ func Fields() []Field {
 			setLogFile,
 		},
 		{
-			"log_file_max_mb", "1 to 1024", "10", "size in megabytes at which the log file is rotated",
+			"log_file_max_mb", "1 to 1024", "10",
+			"size in megabytes at which the log file is rotated",
 			number(func(c *Config) *int { return &c.Log.MaxMegabytes }, 1, 1024),
 		},
 		{
@@ -123,7 +136,8 @@ func Fields() []Field {
 			number(func(c *Config) *int { return &c.Log.Backups }, 0, 100),
 		},
 		{
-			"log_file_max_days", "0 to 3650", "2", "days for which rotated log files are kept; if 0, forever",
+			"log_file_max_days", "0 to 3650", "2",
+			"days for which rotated log files are kept; if 0, forever",
 			number(func(c *Config) *int { return &c.Log.MaxDays }, 0, 3650),
 		},
 	}
@@ -140,12 +154,16 @@ func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 			continue
 		}
 		for _, wrong := range f.set(c, raw) {
-			faults = append(faults, rules.Fault{Field: f.Name, Value: short(wrong), Allowed: f.Want})
+			faults = append(faults, rules.Fault{
+				Field: f.Name, Value: short(wrong), Allowed: f.Want,
+			})
 		}
 	}
 	for _, unknown := range slices.Sorted(maps.Keys(flat)) {
 		if meant, found := resembled(unknown); found {
-			faults = append(faults, rules.Fault{Field: strconv.Quote(unknown), Value: "this name", Allowed: meant})
+			faults = append(faults, rules.Fault{
+				Field: strconv.Quote(unknown), Value: "this name", Allowed: meant,
+			})
 		}
 	}
 	return faults
@@ -161,7 +179,9 @@ func flatten(given map[string]json.RawMessage) (map[string]json.RawMessage, rule
 	delete(flat, earlyObject)
 	var inner map[string]json.RawMessage
 	if json.Unmarshal(raw, &inner) != nil {
-		return flat, rules.Faults{{Field: earlyObject, Value: short(string(raw)), Allowed: "an object"}}
+		return flat, rules.Faults{{
+			Field: earlyObject, Value: short(string(raw)), Allowed: "an object",
+		}}
 	}
 	for key, value := range inner {
 		flat[earlyObject+"."+key] = value

@@ -50,7 +50,8 @@ func ParseList(data []byte) (*Config, error) {
 func only(plugins json.RawMessage) (map[string]json.RawMessage, error) {
 	var elements []map[string]json.RawMessage
 	if json.Unmarshal(plugins, &elements) != nil {
-		return nil, fmt.Errorf("plugins: %s is no list of objects", text.Cut(string(plugins), maxReport))
+		return nil, fmt.Errorf("plugins: %s is no list of objects",
+			text.Cut(string(plugins), maxReport))
 	}
 	var found map[string]json.RawMessage
 	for _, element := range elements {

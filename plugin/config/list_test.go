@@ -13,16 +13,24 @@ const ours = `{"type":"sluice-cni","exclude_namespaces":["kube-system"]}`
 
 func TestParseList(t *testing.T) {
 	for _, row := range []struct{ name, text, version, network string }{
-		{"a list", `{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + ours + `]}`, "1.0.0", "pods"},
+		{
+			"a list",
+			`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + ours + `]}`,
+			"1.0.0", "pods",
+		},
 		{"the plugin alone", ours, "1.1.0", ""},
-		{"the plugin with its own version", strings.Replace(ours, "{", `{"cniVersion":"0.3.1",`, 1), "0.3.1", ""},
+		{
+			"the plugin with its own version",
+			strings.Replace(ours, "{", `{"cniVersion":"0.3.1",`, 1), "0.3.1", "",
+		},
 	} {
 		c, err := config.ParseList([]byte(row.text))
 		if err != nil {
 			t.Errorf("%s: %v", row.name, err)
 			continue
 		}
-		if c.CNIVersion != row.version || c.Network != row.network || len(c.Decide.ExcludeNamespaces) != 1 {
+		if c.CNIVersion != row.version || c.Network != row.network ||
+			len(c.Decide.ExcludeNamespaces) != 1 {
 			t.Errorf("%s: %+v", row.name, c)
 		}
 	}
@@ -31,11 +39,23 @@ func TestParseList(t *testing.T) {
 func TestWrongLists(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"no JSON", `plugins:`, "decode the network configuration"},
-		{"a list without our plugin", `{"plugins":[{"type":"bridge"},{"type":7}]}`, "there is none of type sluice-cni"},
-		{"a list with two of it", `{"plugins":[` + ours + "," + ours + `]}`, "there are several of type sluice-cni"},
+		{
+			"a list without our plugin", `{"plugins":[{"type":"bridge"},{"type":7}]}`,
+			"there is none of type sluice-cni",
+		},
+		{
+			"a list with two of it", `{"plugins":[` + ours + "," + ours + `]}`,
+			"there are several of type sluice-cni",
+		},
 		{"plugins that are no list", `{"plugins":7}`, "plugins: 7 is no list of objects"},
-		{"a version that is not spoken", `{"cniVersion":"9.0.0","plugins":[` + ours + `]}`, `cniVersion: "9.0.0" is not allowed`},
-		{"a wrong field", `{"type":"sluice-cni","backend":"ebpf"}`, `backend: "ebpf" is not allowed`},
+		{
+			"a version that is not spoken", `{"cniVersion":"9.0.0","plugins":[` + ours + `]}`,
+			`cniVersion: "9.0.0" is not allowed`,
+		},
+		{
+			"a wrong field", `{"type":"sluice-cni","backend":"ebpf"}`,
+			`backend: "ebpf" is not allowed`,
+		},
 	} {
 		_, err := config.ParseList([]byte(row.text))
 		if err == nil || !strings.Contains(err.Error(), row.want) {

@@ -87,7 +87,8 @@ func names(of func(*Config) *[]string) setter {
 func isName(value string) bool {
 	for i, c := range []byte(value) {
 		inner := i > 0 && i < len(value)-1
-		if letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'; !letter && (!inner || c != '-' && c != '.') {
+		if letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'; !letter && (!inner ||
+			c != '-' && c != '.') {
 			return false
 		}
 	}
@@ -138,7 +139,9 @@ func setSelectors(c *Config, raw json.RawMessage) []string {
 // of strings or a string; an empty string counts as none given.
 func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)
-	return Field{name, p.Kind.Allowed(), p.DefaultText(), p.Help, func(c *Config, raw json.RawMessage) []string {
+	return Field{name, p.Kind.Allowed(), p.DefaultText(), p.Help, func(
+		c *Config, raw json.RawMessage,
+	) []string {
 		texts, wrong := words(p, raw)
 		var v parameter.Values
 		valid := 0

@@ -20,27 +20,61 @@ func TestArguments(t *testing.T) {
 		{name: "a letter and its value in one", args: "-p1 -z=2", outbound: 1, inward: 2},
 		{name: "a name", args: "--envoy-port 1 --inbound-capture-port=2", outbound: 1, inward: 2},
 		{name: "the last counts", args: "-p 1 --envoy-port=3 -p 4 -z 2", outbound: 4, inward: 2},
-		{name: "a truth value takes no argument", args: "--run-validation -p 1 --skip-rule-apply -z 2", outbound: 1, inward: 2},
+		{
+			name: "a truth value takes no argument",
+			args: "--run-validation -p 1 --skip-rule-apply -z 2", outbound: 1, inward: 2,
+		},
 		{name: "a truth value before letters", args: "-np1 -nz 2", outbound: 1, inward: 2},
-		{name: "a truth value that is set", args: "-n=false -p 1 --dry-run=true -z 2", outbound: 1, inward: 2},
-		{name: "a flag of no effect takes its argument", args: "--probe-timeout -p --log_target=x -z 2", outbound: 15001, inward: 2},
-		{name: "words are passed over", args: "pilot-agent istio-iptables word -p 1 word - -z 2", outbound: 1, inward: 2},
+		{
+			name: "a truth value that is set", args: "-n=false -p 1 --dry-run=true -z 2",
+			outbound: 1, inward: 2,
+		},
+		{
+			name: "a flag of no effect takes its argument",
+			args: "--probe-timeout -p --log_target=x -z 2", outbound: 15001, inward: 2,
+		},
+		{
+			name: "words are passed over", args: "pilot-agent istio-iptables word -p 1 word - -z 2",
+			outbound: 1, inward: 2,
+		},
 		{name: "two dashes end the flags", args: "-p 1 -- -z 2", outbound: 1, inward: 15006},
-		{name: "an unknown name with its value", args: "--new 7 -p 1 --more=8 -z 2", outbound: 1, inward: 2, unknown: `"--new", "--more"`},
-		{name: "an unknown name without value", args: "--future -p 1", outbound: 1, inward: 15006, unknown: `"--future"`},
-		{name: "an unknown letter with its value", args: "-y 7 -p 1 -y7 -z 2", outbound: 1, inward: 2, unknown: `"-y", "-y"`},
-		{name: "an unknown letter that is none", args: "-é 7 -p 1", outbound: 1, inward: 15006, unknown: `"-é"`},
-		{name: "an unknown name at the end", args: "-p 1 --future", outbound: 1, inward: 15006, unknown: `"--future"`},
-		{name: "no letter at all", args: "-\xdd 7 -p 1", outbound: 1, inward: 15006, unknown: `"-\xdd"`},
+		{
+			name: "an unknown name with its value", args: "--new 7 -p 1 --more=8 -z 2", outbound: 1,
+			inward: 2, unknown: `"--new", "--more"`,
+		},
+		{
+			name: "an unknown name without value", args: "--future -p 1", outbound: 1,
+			inward: 15006, unknown: `"--future"`,
+		},
+		{
+			name: "an unknown letter with its value", args: "-y 7 -p 1 -y7 -z 2", outbound: 1,
+			inward: 2, unknown: `"-y", "-y"`,
+		},
+		{
+			name: "an unknown letter that is none", args: "-é 7 -p 1", outbound: 1, inward: 15006,
+			unknown: `"-é"`,
+		},
+		{
+			name: "an unknown name at the end", args: "-p 1 --future", outbound: 1, inward: 15006,
+			unknown: `"--future"`,
+		},
+		{
+			name: "no letter at all", args: "-\xdd 7 -p 1", outbound: 1, inward: 15006,
+			unknown: `"-\xdd"`,
+		},
 		{name: "a name of nothing", args: "--= -p 1", outbound: 1, inward: 15006, unknown: `"--"`},
-		{name: "very many unknown ones", args: strings.Repeat("--x ", 1000), outbound: 15001, inward: 15006, unknown: "and 992 more"},
+		{
+			name: "very many unknown ones", args: strings.Repeat("--x ", 1000), outbound: 15001,
+			inward: 15006, unknown: "and 992 more",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()
 			pod.Spec.InitContainers[0].Args = strings.Fields(test.args)
 			r, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if err != nil || r.ProxyPort != test.outbound || r.InboundCapturePort != test.inward {
-				t.Errorf("ports %d and %d, %v, want %d and %d", r.ProxyPort, r.InboundCapturePort, err, test.outbound, test.inward)
+				t.Errorf("ports %d and %d, %v, want %d and %d", r.ProxyPort, r.InboundCapturePort,
+					err, test.outbound, test.inward)
 			}
 			if test.unknown == "" {
 				if len(notes) > 0 {
@@ -48,7 +82,8 @@ func TestArguments(t *testing.T) {
 				}
 				return
 			}
-			if len(notes) != 1 || notes[0].Kind != decide.ArgumentUnknown || !strings.HasSuffix(notes[0].Sentence, test.unknown) {
+			if len(notes) != 1 || notes[0].Kind != decide.ArgumentUnknown ||
+				!strings.HasSuffix(notes[0].Sentence, test.unknown) {
 				t.Errorf("notes %v, want one on %s", notes, test.unknown)
 			}
 		})
@@ -68,14 +103,16 @@ func TestFlagsWithoutEffect(t *testing.T) {
 		return r.ProxyPort
 	}
 	for _, truth := range []string{
-		"dry-run", "skip-rule-apply", "run-validation", "cni-mode", "reconcile", "cleanup-only", "force-apply", "native-nftables", "log_as_json",
+		"dry-run", "skip-rule-apply", "run-validation", "cni-mode", "reconcile", "cleanup-only",
+		"force-apply", "native-nftables", "log_as_json",
 	} {
 		if read("--"+truth, "-p", "1") != 1 || read("--"+truth+"=false", "-p", "1") != 1 {
 			t.Errorf("--%s takes an argument", truth)
 		}
 	}
 	for _, valued := range []string{
-		"iptables-probe-port", "probe-timeout", "network-namespace", "force-iptables-binary", "log_output_level", "log_target",
+		"iptables-probe-port", "probe-timeout", "network-namespace", "force-iptables-binary",
+		"log_output_level", "log_target",
 		"log_stacktrace_level", "log_caller",
 	} {
 		if read("--"+valued, "-p", "1") != 15001 || read("--"+valued+"=x", "-p", "1") != 1 {
@@ -103,7 +140,9 @@ func TestArgumentsWithoutTheirValue(t *testing.T) {
 
 func TestTruthValuesOfArguments(t *testing.T) {
 	pod := meshPod()
-	pod.Spec.InitContainers[0].Args = []string{"--redirect-dns", "--drop-invalid=false", "--dual-stack"}
+	pod.Spec.InitContainers[0].Args = []string{
+		"--redirect-dns", "--drop-invalid=false", "--dual-stack",
+	}
 	setVariable(&pod.Spec.Containers[1], "DROP_INVALID", "true")
 	r, _, err := decide.Parameters(pod, addresses("10.0.0.5", "fd00::5"), &decide.Settings{})
 	if err != nil || !r.DNS.Capture || !r.DNS.All || r.DropInvalid || !r.IPv6 {

@@ -12,12 +12,15 @@ import (
 // one with more containers, volumes and managed fields would be.
 func BenchmarkPod(b *testing.B) {
 	data := podJSON(b, "annotations")
-	padding, err := json.Marshal(map[string]any{"f:metadata": map[string]string{"f:labels": string(bytes.Repeat([]byte("x"), 80))}})
+	padding, err := json.Marshal(map[string]any{
+		"f:metadata": map[string]string{"f:labels": string(bytes.Repeat([]byte("x"), 80))},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	fields := bytes.Repeat(append(padding, ','), (20_000-len(data))/(len(padding)+1)+1)
-	data = bytes.Replace(data, []byte(`{`), append(append([]byte(`{"managedFields":[`), fields[:len(fields)-1]...), "],"...), 1)
+	data = bytes.Replace(data, []byte(`{`),
+		append(append([]byte(`{"managedFields":[`), fields[:len(fields)-1]...), "],"...), 1)
 	if len(data) < 20_000 {
 		b.Fatalf("only %d bytes", len(data))
 	}
@@ -28,7 +31,8 @@ func BenchmarkPod(b *testing.B) {
 		if err := json.Unmarshal(data, &pod); err != nil {
 			b.Fatal(err)
 		}
-		if d := decide.Decide(decide.Input{Attachment: attachment(&pod), Pod: &pod}, &settings); d.Outcome != decide.Redirect {
+		if d := decide.Decide(decide.Input{Attachment: attachment(&pod), Pod: &pod},
+			&settings); d.Outcome != decide.Redirect {
 			b.Fatal(d)
 		}
 		if _, _, err := decide.Parameters(&pod, ipv4, &settings); err != nil {
@@ -42,7 +46,8 @@ func BenchmarkDecision(b *testing.B) {
 	pod := readPod(b, "annotations")
 	b.ReportAllocs()
 	for b.Loop() {
-		if d := decide.Decide(decide.Input{Attachment: attachment(pod), Pod: pod}, &settings); d.Outcome != decide.Redirect {
+		if d := decide.Decide(decide.Input{Attachment: attachment(pod), Pod: pod},
+			&settings); d.Outcome != decide.Redirect {
 			b.Fatal(d)
 		}
 		if _, _, err := decide.Parameters(pod, ipv4, &settings); err != nil {

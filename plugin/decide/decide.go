@@ -33,9 +33,10 @@ type Outcome uint8
 
 // The outcomes. The zero value means that more input is needed.
 const (
-	Undecided Outcome = iota // the reason is PodUnknown or NamespaceUnknown, and says what is missing
-	Skip                     // leave the pod alone
-	Redirect                 // redirect with what Parameters says
+	// the reason is PodUnknown or NamespaceUnknown, and says what is missing
+	Undecided Outcome = iota
+	Skip              // leave the pod alone
+	Redirect          // redirect with what Parameters says
 )
 
 // String returns the outcome in a word.
@@ -58,7 +59,9 @@ type Decision struct {
 }
 
 // String returns outcome, reason and sentence in a line.
-func (d Decision) String() string { return fmt.Sprintf("%s (%s): %s", d.Outcome, d.Reason, d.Sentence) }
+func (d Decision) String() string {
+	return fmt.Sprintf("%s (%s): %s", d.Outcome, d.Reason, d.Sentence)
+}
 
 // Early decides by what the runtime passes, without the pod. The outcome is [Skip] or [Undecided].
 // Where it skips for an annotation, [Decide] would skip too, for the same or an earlier reason.
@@ -89,23 +92,33 @@ func Decide(in Input, s *Settings) Decision {
 	if in.Pod == nil {
 		return podUnknown
 	}
-	for _, stage := range []func(*Pod, *Settings) Decision{ofNetwork, ofProxy, ofOptOut, ofInjection} {
+	for _, stage := range []func(*Pod, *Settings) Decision{
+		ofNetwork, ofProxy, ofOptOut, ofInjection,
+	} {
 		if d := stage(in.Pod, s); d.Outcome != Undecided {
 			return d
 		}
 	}
 	switch s.selects(in.Pod, in.Namespace) {
 	case notSelected:
-		return skip(NotSelected, "no selector of the configuration matches the labels of the pod and its namespace")
+		return skip(NotSelected,
+			"no selector of the configuration matches the labels of the pod and its namespace")
 	case selectionNeedsNamespace:
-		return Decision{Undecided, NamespaceUnknown, "a selector asks for the labels of the pod's namespace, which are not known yet"}
+		return Decision{
+			Undecided, NamespaceUnknown,
+			"a selector asks for the labels of the pod's namespace, which are not known yet",
+		}
 	}
-	return Decision{Redirect, MeshPod, fmt.Sprintf("a pod of the mesh: container %s is its proxy", s.proxyContainer())}
+	return Decision{
+		Redirect, MeshPod,
+		fmt.Sprintf("a pod of the mesh: container %s is its proxy", s.proxyContainer()),
+	}
 }
 
 var (
 	podUnknown  = Decision{Undecided, PodUnknown, "the pod is not known yet"}
-	notInjected = Decision{Skip, NotInjected, "there is no annotation " + statusAnnotation + ": the injector has not been here"}
+	notInjected = Decision{Skip, NotInjected, "there is no annotation " + statusAnnotation +
+		": the injector has not been here"}
 )
 
 const modeNone = "NONE"
@@ -157,7 +170,8 @@ func ofProxy(pod *Pod, s *Settings) Decision {
 		return skip(ProxyDisabled, "variable DISABLE_ENVOY of container %s is true", proxy.Name)
 	}
 	if role := proxyRole(proxy.Args); role != "" && role != "sidecar" {
-		return skip(ProxyType, "container %s is a proxy of type %s, not a sidecar", proxy.Name, quote(role))
+		return skip(ProxyType, "container %s is a proxy of type %s, not a sidecar", proxy.Name,
+			quote(role))
 	}
 	return podUnknown
 }

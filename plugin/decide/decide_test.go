@@ -15,7 +15,9 @@ var settings = decide.Settings{
 }
 
 func TestWhatTheRuntimeSaysDecides(t *testing.T) {
-	status := map[string]string{"sidecar.istio.io/status": "{}", "kubernetes.io/config.source": "api"}
+	status := map[string]string{
+		"sidecar.istio.io/status": "{}", "kubernetes.io/config.source": "api",
+	}
 	with := func(key, value string) map[string]string {
 		return map[string]string{"sidecar.istio.io/status": "{}", key: value}
 	}
@@ -25,16 +27,39 @@ func TestWhatTheRuntimeSaysDecides(t *testing.T) {
 		outcome    decide.Outcome
 		reason     decide.Reason
 	}{
-		{"a sandbox without namespace is no pod", decide.Attachment{Name: "web"}, decide.Skip, decide.NotKubernetes},
-		{"a sandbox without name is no pod", decide.Attachment{Namespace: "shop"}, decide.Skip, decide.NotKubernetes},
-		{"a pod of the agent's DaemonSet", decide.Attachment{"sluice-system", "sluice-node-x7k2p", nil}, decide.Skip, decide.NodeAgent},
+		{
+			"a sandbox without namespace is no pod",
+			decide.Attachment{Name: "web"},
+			decide.Skip,
+			decide.NotKubernetes,
+		},
+		{
+			"a sandbox without name is no pod",
+			decide.Attachment{Namespace: "shop"},
+			decide.Skip,
+			decide.NotKubernetes,
+		},
+		{
+			"a pod of the agent's DaemonSet",
+			decide.Attachment{"sluice-system", "sluice-node-x7k2p", nil},
+			decide.Skip,
+			decide.NodeAgent,
+		},
 		{
 			"a pod of another DaemonSet whose name begins alike",
 			decide.Attachment{"sluice-system", "sluice-node-probe-x7k2p", nil},
 			decide.Undecided, decide.PodUnknown,
 		},
-		{"a pod of the same name", decide.Attachment{"sluice-system", "sluice-node", nil}, decide.Undecided, decide.PodUnknown},
-		{"its name in another namespace", decide.Attachment{"shop", "sluice-node-x7k2p", nil}, decide.Undecided, decide.PodUnknown},
+		{
+			"a pod of the same name",
+			decide.Attachment{"sluice-system", "sluice-node", nil},
+			decide.Undecided, decide.PodUnknown,
+		},
+		{
+			"its name in another namespace",
+			decide.Attachment{"shop", "sluice-node-x7k2p", nil},
+			decide.Undecided, decide.PodUnknown,
+		},
 		{
 			"the agent's annotation under another name",
 			decide.Attachment{"sluice-system", "agent-x7k2p", with(decide.AgentAnnotation, "true")},
@@ -50,15 +75,34 @@ func TestWhatTheRuntimeSaysDecides(t *testing.T) {
 			decide.Attachment{"shop", "x", with(decide.AgentAnnotation, "true")},
 			decide.Undecided, decide.PodUnknown,
 		},
-		{"an excluded namespace", decide.Attachment{"kube-system", "coredns-5d78c", nil}, decide.Skip, decide.NamespaceExcluded},
-		{"a namespace whose name begins an excluded one", decide.Attachment{"monitoring", "x", nil}, decide.Undecided, decide.PodUnknown},
-		{"no annotations are passed", decide.Attachment{"shop", "web", map[string]string{}}, decide.Undecided, decide.PodUnknown},
+		{
+			"an excluded namespace",
+			decide.Attachment{"kube-system", "coredns-5d78c", nil},
+			decide.Skip, decide.NamespaceExcluded,
+		},
+		{
+			"a namespace whose name begins an excluded one",
+			decide.Attachment{"monitoring", "x", nil},
+			decide.Undecided, decide.PodUnknown,
+		},
+		{
+			"no annotations are passed",
+			decide.Attachment{"shop", "web", map[string]string{}},
+			decide.Undecided, decide.PodUnknown,
+		},
 		{
 			"annotations without the injector's status",
-			decide.Attachment{"shop", "web", map[string]string{"kubernetes.io/config.source": "api"}},
+			decide.Attachment{
+				"shop", "web", map[string]string{"kubernetes.io/config.source": "api"},
+			},
 			decide.Skip, decide.NotInjected,
 		},
-		{"annotations with it", decide.Attachment{"shop", "web", status}, decide.Undecided, decide.PodUnknown},
+		{
+			"annotations with it",
+			decide.Attachment{"shop", "web", status},
+			decide.Undecided,
+			decide.PodUnknown,
+		},
 		{
 			"annotations with mode NONE",
 			decide.Attachment{"shop", "web", with("sidecar.istio.io/interceptionMode", "NONE")},
@@ -80,8 +124,12 @@ func TestWhatTheRuntimeSaysDecides(t *testing.T) {
 }
 
 func TestAgentIsNotRecognisedWithoutItsNamespace(t *testing.T) {
-	for _, s := range []decide.Settings{{}, {AgentDaemonSet: "sluice-node"}, {AgentNamespace: "sluice-system"}} {
-		got := decide.Early(decide.Attachment{Namespace: "sluice-system", Name: "sluice-node-x7k2p"}, &s)
+	for _, s := range []decide.Settings{
+		{}, {AgentDaemonSet: "sluice-node"}, {AgentNamespace: "sluice-system"},
+	} {
+		got := decide.Early(decide.Attachment{
+			Namespace: "sluice-system", Name: "sluice-node-x7k2p",
+		}, &s)
 		if got.Outcome != decide.Undecided {
 			t.Errorf("%+v: %v", s, got)
 		}
@@ -107,7 +155,10 @@ func TestThePodDecides(t *testing.T) {
 		{"disable-envoy", decide.ProxyDisabled, "DISABLE_ENVOY of container istio-proxy is true"},
 		{"none", decide.InterceptionNone, "NONE"},
 		{"opt-out-label", decide.OptOutLabel, "label sidecar.istio.io/inject is false"},
-		{"opt-out-annotation", decide.OptOutAnnotation, "annotation sidecar.istio.io/inject is false"},
+		{
+			"opt-out-annotation", decide.OptOutAnnotation,
+			"annotation sidecar.istio.io/inject is false",
+		},
 		{"opt-in-label", decide.MeshPod, ""},
 		{"not-injected", decide.NotInjected, "sidecar.istio.io/status"},
 		{"control-plane-before", decide.MeshPod, ""},
@@ -123,7 +174,8 @@ func TestThePodDecides(t *testing.T) {
 			if test.reason == decide.MeshPod {
 				want = decide.Redirect
 			}
-			if got.Outcome != want || got.Reason != test.reason || !strings.Contains(got.Sentence, test.says) {
+			if got.Outcome != want || got.Reason != test.reason ||
+				!strings.Contains(got.Sentence, test.says) {
 				t.Errorf("%v, want %s (%s) saying %q", got, want, test.reason, test.says)
 			}
 		})
@@ -143,18 +195,30 @@ func TestFirstReasonCounts(t *testing.T) {
 	}{
 		{decide.MeshPod, func() {}},
 		{decide.NotSelected, func() {
-			s.Selectors = []decide.Selector{{Pods: &decide.LabelSelector{MatchLabels: map[string]string{"mesh": "yes"}}}}
+			s.Selectors = []decide.Selector{
+				{Pods: &decide.LabelSelector{MatchLabels: map[string]string{"mesh": "yes"}}},
+			}
 		}},
-		{decide.InterceptionNone, func() { pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "NONE" }},
-		{decide.NotInjected, func() { delete(pod.Metadata.Annotations, "sidecar.istio.io/status") }},
-		{decide.OptOutAnnotation, func() { pod.Metadata.Annotations["sidecar.istio.io/inject"] = "false" }},
+		{decide.InterceptionNone, func() {
+			pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "NONE"
+		}},
+		{decide.NotInjected, func() {
+			delete(pod.Metadata.Annotations, "sidecar.istio.io/status")
+		}},
+		{decide.OptOutAnnotation, func() {
+			pod.Metadata.Annotations["sidecar.istio.io/inject"] = "false"
+		}},
 		{decide.OptOutLabel, func() { pod.Metadata.Labels["sidecar.istio.io/inject"] = "f" }},
 		{decide.ProxyType, func() { proxy.Args[1] = "waypoint" }},
-		{decide.ProxyDisabled, func() { proxy.Env = append(proxy.Env, decide.EnvVar{Name: "DISABLE_ENVOY", Value: "1"}) }},
+		{decide.ProxyDisabled, func() {
+			proxy.Env = append(proxy.Env, decide.EnvVar{Name: "DISABLE_ENVOY", Value: "1"})
+		}},
 		{decide.IstioInit, func() { pod.Spec.InitContainers[0].Name = "istio-init" }},
 		{decide.HostNetwork, func() { pod.Spec.HostNetwork = true }},
 		{decide.NamespaceExcluded, func() { in.Attachment.Namespace = "kube-system" }},
-		{decide.NodeAgent, func() { s.AgentNamespace, in.Name = "kube-system", "sluice-node-abcde" }},
+		{decide.NodeAgent, func() {
+			s.AgentNamespace, in.Name = "kube-system", "sluice-node-abcde"
+		}},
 		{decide.NotKubernetes, func() { in.Name = "" }},
 	} {
 		step.change()
@@ -170,20 +234,32 @@ func TestDetailsOfTheDecision(t *testing.T) {
 		change func(pod *decide.Pod, proxy *decide.Container)
 		reason decide.Reason
 	}{
-		{"a proxy without arguments is a sidecar", func(_ *decide.Pod, c *decide.Container) { c.Args = nil }, decide.MeshPod},
-		{"a proxy without type is a sidecar", func(_ *decide.Pod, c *decide.Container) { c.Args = []string{"proxy"} }, decide.MeshPod},
+		{"a proxy without arguments is a sidecar", func(_ *decide.Pod, c *decide.Container) {
+			c.Args = nil
+		}, decide.MeshPod},
+		{"a proxy without type is a sidecar", func(_ *decide.Pod, c *decide.Container) {
+			c.Args = []string{"proxy"}
+		}, decide.MeshPod},
 		{
 			"an option in the place of the type is none", func(_ *decide.Pod, c *decide.Container) {
 				c.Args = []string{"proxy", "--domain", "x"}
 			}, decide.MeshPod,
 		},
 		{
-			"a type and nothing else", func(_ *decide.Pod, c *decide.Container) { c.Args = []string{"proxy", "router"} },
+			"a type and nothing else", func(_ *decide.Pod, c *decide.Container) {
+				c.Args = []string{"proxy", "router"}
+			},
 			decide.ProxyType,
 		},
-		{"another command has no type", func(_ *decide.Pod, c *decide.Container) { c.Args = []string{"wait", "router"} }, decide.MeshPod},
-		{"DISABLE_ENVOY is false", func(_ *decide.Pod, c *decide.Container) { setVariable(c, "DISABLE_ENVOY", "false") }, decide.MeshPod},
-		{"DISABLE_ENVOY is a word", func(_ *decide.Pod, c *decide.Container) { setVariable(c, "DISABLE_ENVOY", "yes") }, decide.MeshPod},
+		{"another command has no type", func(_ *decide.Pod, c *decide.Container) {
+			c.Args = []string{"wait", "router"}
+		}, decide.MeshPod},
+		{"DISABLE_ENVOY is false", func(_ *decide.Pod, c *decide.Container) {
+			setVariable(c, "DISABLE_ENVOY", "false")
+		}, decide.MeshPod},
+		{"DISABLE_ENVOY is a word", func(_ *decide.Pod, c *decide.Container) {
+			setVariable(c, "DISABLE_ENVOY", "yes")
+		}, decide.MeshPod},
 		{
 			"of several DISABLE_ENVOY the last counts", func(_ *decide.Pod, c *decide.Container) {
 				setVariable(c, "DISABLE_ENVOY", "true")
@@ -196,7 +272,9 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.MeshPod,
 		},
 		{
-			"a label that is no truth value still outranks the annotation", func(pod *decide.Pod, _ *decide.Container) {
+			"a label that is no truth value still outranks the annotation", func(
+				pod *decide.Pod, _ *decide.Container,
+			) {
 				pod.Metadata.Labels["sidecar.istio.io/inject"] = "off"
 				pod.Metadata.Annotations["sidecar.istio.io/inject"] = "false"
 			}, decide.MeshPod,
@@ -207,13 +285,17 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.IstioInit,
 		},
 		{
-			"mode NONE only in the validation's arguments", func(pod *decide.Pod, _ *decide.Container) {
+			"mode NONE only in the validation's arguments", func(
+				pod *decide.Pod, _ *decide.Container,
+			) {
 				delete(pod.Metadata.Annotations, "sidecar.istio.io/interceptionMode")
 				pod.Spec.InitContainers[0].Args = []string{"istio-iptables", "-m", "NONE"}
 			}, decide.InterceptionNone,
 		},
 		{
-			"mode NONE only in the proxy's environment", func(pod *decide.Pod, proxy *decide.Container) {
+			"mode NONE only in the proxy's environment", func(
+				pod *decide.Pod, proxy *decide.Container,
+			) {
 				delete(pod.Metadata.Annotations, "sidecar.istio.io/interceptionMode")
 				pod.Spec.InitContainers[0].Args = nil
 				setVariable(proxy, "ISTIO_META_INTERCEPTION_MODE", "NONE")
@@ -225,7 +307,9 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.MeshPod,
 		},
 		{
-			"a pod of the agent by the annotation of the pod", func(pod *decide.Pod, _ *decide.Container) {
+			"a pod of the agent by the annotation of the pod", func(
+				pod *decide.Pod, _ *decide.Container,
+			) {
 				pod.Metadata.Namespace = "sluice-system"
 				pod.Metadata.Annotations[decide.AgentAnnotation] = "true"
 			}, decide.NodeAgent,
@@ -250,7 +334,8 @@ func TestTheProxysContainerHasAConfigurableName(t *testing.T) {
 	pod := readPod(t, "sidecar")
 	s := decide.Settings{ProxyContainer: "mesh-proxy"}
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
-	if got := decide.Decide(in, &s); got.Reason != decide.NoProxyContainer || !strings.Contains(got.Sentence, "mesh-proxy") {
+	if got := decide.Decide(in, &s); got.Reason != decide.NoProxyContainer ||
+		!strings.Contains(got.Sentence, "mesh-proxy") {
 		t.Errorf("without such a container: %v", got)
 	}
 	pod.Spec.Containers[1].Name = "mesh-proxy"
@@ -260,7 +345,9 @@ func TestTheProxysContainerHasAConfigurableName(t *testing.T) {
 }
 
 func TestWithoutThePodNothingIsDecided(t *testing.T) {
-	got := decide.Decide(decide.Input{Attachment: decide.Attachment{Namespace: "shop", Name: "web"}}, &settings)
+	got := decide.Decide(decide.Input{Attachment: decide.Attachment{
+		Namespace: "shop", Name: "web",
+	}}, &settings)
 	if got.Outcome != decide.Undecided || got.Reason != decide.PodUnknown {
 		t.Errorf("%v", got)
 	}
@@ -294,7 +381,8 @@ func TestReasonsAreAllThereOnce(t *testing.T) {
 func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{Name: "istio-init"})
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers,
+			decide.Container{Name: "istio-init"})
 		a := attachment(pod)
 		late := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
 		a.Annotations = pod.Metadata.Annotations
@@ -305,9 +393,12 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 		}
 	}
 	want := []decide.Reason{
-		decide.ProxyDisabled, decide.NoProxyContainer, decide.ProxyType, decide.OptOutLabel, decide.OptOutAnnotation, decide.NotSelected,
+		decide.ProxyDisabled, decide.NoProxyContainer, decide.ProxyType, decide.OptOutLabel,
+		decide.OptOutAnnotation, decide.NotSelected,
 	}
-	got := slices.DeleteFunc(decide.Reasons(), func(r decide.Reason) bool { return !r.RulesOutIstioInit() })
+	got := slices.DeleteFunc(decide.Reasons(), func(r decide.Reason) bool {
+		return !r.RulesOutIstioInit()
+	})
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -315,7 +406,8 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 
 func TestDecisionInALine(t *testing.T) {
 	d := decide.Early(decide.Attachment{Namespace: "kube-system", Name: "x"}, &settings)
-	if got, want := d.String(), "skip (namespace-excluded): the configuration excludes namespace kube-system"; got != want {
+	if got, want := d.String(),
+		"skip (namespace-excluded): the configuration excludes namespace kube-system"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -27,19 +27,26 @@ func TestEverythingWrongIsListed(t *testing.T) {
 	want := []string{
 		`argument --envoy-port (-p) of container istio-validation: "0" is not allowed: want a port from 1 to 65535`,
 		`annotation sidecar.istio.io/interceptionMode: "tproxy" is not allowed: want REDIRECT or TPROXY`,
-		`annotation traffic.sidecar.istio.io/includeInboundPorts: "80-90" is not allowed: ` + wantAllOr + wantPorts[5:],
+		`annotation traffic.sidecar.istio.io/includeInboundPorts: "80-90" is not allowed: ` +
+			wantAllOr + wantPorts[5:],
 		`annotation traffic.sidecar.istio.io/excludeInboundPorts: "*" is not allowed: ` + wantPorts,
 		`annotation status.sidecar.istio.io/port: "65536" is not allowed: want a port from 0 to 65535`,
-		`annotation traffic.sidecar.istio.io/includeOutboundIPRanges: "*" is not allowed: ` + wantAllOr + wantPrefixes[5:],
-		`annotation traffic.sidecar.istio.io/excludeOutboundIPRanges: "*" is not allowed: ` + wantPrefixes,
-		`annotation traffic.sidecar.istio.io/includeOutboundPorts: "*" is not allowed: ` + wantPorts,
-		`annotation traffic.sidecar.istio.io/excludeOutboundPorts: "80a" is not allowed: ` + wantPorts,
-		`annotation traffic.sidecar.istio.io/excludeOutboundPorts: "*" is not allowed: ` + wantPorts,
+		`annotation traffic.sidecar.istio.io/includeOutboundIPRanges: "*" is not allowed: ` +
+			wantAllOr + wantPrefixes[5:],
+		`annotation traffic.sidecar.istio.io/excludeOutboundIPRanges: "*" is not allowed: ` +
+			wantPrefixes,
+		`annotation traffic.sidecar.istio.io/includeOutboundPorts: "*" is not allowed: ` +
+			wantPorts,
+		`annotation traffic.sidecar.istio.io/excludeOutboundPorts: "80a" is not allowed: ` +
+			wantPorts,
+		`annotation traffic.sidecar.istio.io/excludeOutboundPorts: "*" is not allowed: ` +
+			wantPorts,
 		`variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy: "java" is not allowed: ` +
 			`want "*" for all, or a list of numeric ids from 0 to 4294967294, and of ranges of them, separated by commas`,
 		`variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR of container istio-proxy: "10.0.0.0/8" is not allowed: ` +
 			`want an IPv4 loopback prefix from /8 to /32, such as 127.0.0.1/32`,
-		`annotation traffic.sidecar.istio.io/excludeInterfaces: "" is not allowed: ` + wantInterfaces,
+		`annotation traffic.sidecar.istio.io/excludeInterfaces: "" is not allowed: ` +
+			wantInterfaces,
 		`annotation traffic.sidecar.istio.io/excludeInterfaces: "a-name-that-is-too-long" is not allowed: ` + wantInterfaces,
 		`annotation istio.io/reroute-virtual-interfaces: "0virt" is not allowed: ` + wantInterfaces,
 		`variable ISTIO_DUAL_STACK of container istio-proxy: "yes" is not allowed: want true or false`,
@@ -88,7 +95,8 @@ func TestValuesTheInjectorRefuses(t *testing.T) {
 			pod := meshPod()
 			pod.Metadata.Annotations[test.annotation] = test.text
 			r, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
-			want := fmt.Sprintf("annotation %s: %s is not allowed: want ", test.annotation, test.wrong)
+			want := fmt.Sprintf("annotation %s: %s is not allowed: want ", test.annotation,
+				test.wrong)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
 			}
@@ -135,7 +143,8 @@ func TestFaultsOfTheWholeAreNamedAfterInputs(t *testing.T) {
 			pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "TPROXY"
 			test.state.state(pod, test.text)
 			_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
-			if err == nil || !strings.HasPrefix(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.HasPrefix(err.Error(), test.says) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want %s", err, test.says)
 			}
 		})
@@ -148,8 +157,12 @@ func TestIdsThatAreNone(t *testing.T) {
 		pod.Spec.Containers[1].SecurityContext = &decide.SecurityContext{RunAsUser: &id}
 		pod.Spec.SecurityContext = &decide.SecurityContext{RunAsGroup: &id}
 		_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
-		for _, want := range []string{"securityContext.runAsUser of container istio-proxy: ", "securityContext.runAsGroup of the pod: "} {
-			if err == nil || !strings.Contains(err.Error(), want+fmt.Sprintf("%q", fmt.Sprint(id))) {
+		for _, want := range []string{
+			"securityContext.runAsUser of container istio-proxy: ",
+			"securityContext.runAsGroup of the pod: ",
+		} {
+			if err == nil || !strings.Contains(err.Error(),
+				want+fmt.Sprintf("%q", fmt.Sprint(id))) {
 				t.Errorf("%v, want %s%d", err, want, id)
 			}
 		}
@@ -162,7 +175,8 @@ func TestErrorsAreBounded(t *testing.T) {
 		strings.Repeat("x", 64):                          {strings.Repeat("x", 64) + `" is`},
 		strings.Repeat("x", 65):                          {strings.Repeat("x", 61) + `…" is`},
 		strings.TrimSuffix(strings.Repeat("x,", 8), ","): slices.Repeat([]string{`"x" is`}, 8),
-		strings.TrimSuffix(strings.Repeat("x,", 9), ","): append(slices.Repeat([]string{`"x" is`}, 8), "each of 1 more elements is"),
+		strings.TrimSuffix(strings.Repeat("x,", 9),
+			","): append(slices.Repeat([]string{`"x" is`}, 8), "each of 1 more elements is"),
 	} {
 		pod := meshPod()
 		pod.Metadata.Annotations[traffic+"excludeOutboundPorts"] = text
@@ -180,11 +194,13 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 	pod := meshPod()
 	pod.Metadata.Annotations[traffic+"excludeOutboundPorts"] = strings.Repeat("x,", 100_000)
-	pod.Metadata.Annotations[traffic+"excludeOutboundIPRanges"] = strings.Repeat("\n\x1b[31m", 20_000)
+	pod.Metadata.Annotations[traffic+
+		"excludeOutboundIPRanges"] = strings.Repeat("\n\x1b[31m", 20_000)
 	_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	var faults rules.Faults
 	if !errors.As(err, &faults) || len(faults) != 10 {
-		t.Fatalf("%d faults, want 8 elements, the number of the others, and one value: %v", len(faults), err)
+		t.Fatalf("%d faults, want 8 elements, the number of the others, and one value: %v",
+			len(faults), err)
 	}
 	if got, want := faults[9].Value, "each of 99993 more elements"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -16,12 +16,16 @@ import (
 // checkPod decides on a pod and makes its parameters: without an error they are valid, compile, and
 // are the same again; what an error or a note says is short, and on one line each.
 func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
-	s := decide.Settings{AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node", ExcludeNamespaces: []string{"kube-system"}}
+	s := decide.Settings{
+		AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node",
+		ExcludeNamespaces: []string{"kube-system"},
+	}
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
 	decision := decide.Decide(in, &s)
 	checkLine(t, decision.String())
 	in.Annotations = pod.Metadata.Annotations
-	if early := decide.Early(in.Attachment, &s); early.Outcome == decide.Skip && decide.Decide(in, &s).Outcome != decide.Skip {
+	if early := decide.Early(in.Attachment, &s); early.Outcome == decide.Skip &&
+		decide.Decide(in, &s).Outcome != decide.Skip {
 		t.Fatalf("early %v, but then %v", early, decision)
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &s)
@@ -51,7 +55,9 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 }
 
 func checkLine(t rapid.TB, line string) {
-	if len(line) > 4096 || strings.ContainsFunc(line, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+	if len(line) > 4096 || strings.ContainsFunc(line, func(c rune) bool {
+		return c < ' ' || c == 0x7f
+	}) {
 		t.Fatalf("no short line of text: %d bytes: %.500q", len(line), line)
 	}
 }
@@ -85,8 +91,10 @@ func FuzzPod(f *testing.F) {
 // seldom hits.
 func FuzzValue(f *testing.F) {
 	for _, value := range []string{
-		"*", "", "80", "80,443", "80-90", "0x539", "1337", "10.0.0.0/8", "::ffff:10.0.0.0/104", "eth0", "NONE", "TPROXY", "true",
-		"-", "--", "$(id)", "../../etc/passwd", "\x00", "\u202e", "1338", "254", "4294967295", "1-0", ",", "*,*", "127.0.0.0/7", "fe80::1%e/64",
+		"*", "", "80", "80,443", "80-90", "0x539", "1337", "10.0.0.0/8", "::ffff:10.0.0.0/104",
+		"eth0", "NONE", "TPROXY", "true",
+		"-", "--", "$(id)", "../../etc/passwd", "\x00", "\u202e", "1338", "254", "4294967295",
+		"1-0", ",", "*,*", "127.0.0.0/7", "fe80::1%e/64",
 	} {
 		for i := range stated {
 			f.Add(value, uint16(i), true)
@@ -100,7 +108,8 @@ func FuzzValue(f *testing.F) {
 		}
 		all[int(which)/len(stated)%len(all)].state(pod, value)
 		checkPod(t, pod, ipv4)
-		pod.Spec.InitContainers[0].Args = append(pod.Spec.InitContainers[0].Args, strings.Fields(value)...)
+		pod.Spec.InitContainers[0].Args = append(pod.Spec.InitContainers[0].Args,
+			strings.Fields(value)...)
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{Name: value})
 		checkPod(t, pod, ipv4)
 		pod.Spec.Containers[1].Args = []string{"proxy", value}
@@ -112,7 +121,10 @@ func FuzzValue(f *testing.F) {
 // TestAnyMixtureOfValues states any number of parameters at once, in any place.
 func TestAnyMixtureOfValues(t *testing.T) {
 	text := rapid.OneOf(
-		rapid.SampledFrom([]string{"*", "", "80", "80,443", "TPROXY", "REDIRECT", "true", "0", "10.0.0.0/8", "eth0", "1338", "254"}),
+		rapid.SampledFrom([]string{
+			"*", "", "80", "80,443", "TPROXY", "REDIRECT", "true", "0", "10.0.0.0/8", "eth0",
+			"1338", "254",
+		}),
 		rapid.StringMatching(`[0-9a-f:./,*-]{0,20}`),
 		rapid.String(),
 	)

@@ -46,14 +46,16 @@ func (r *result) note(kind NoteKind, format string, args ...any) {
 // noteFamily names the address whose family is not captured.
 func (r *result) noteFamily(addresses []netip.Addr) {
 	if i := slices.IndexFunc(addresses, netip.Addr.Is6); i >= 0 && !r.Redirect.IPv6 {
-		r.note(IPv6Uncaptured, "the pod's IPv6 is not captured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+		r.note(IPv6Uncaptured,
+			"the pod's IPv6 is not captured: %s comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
 			addresses[i])
 	}
 }
 
 func (r *result) noteArguments(s *sources) {
 	if names := s.arguments.Unknown; len(names) > 0 {
-		r.note(ArgumentUnknown, "arguments of container %s that are not known have no effect: %s", s.validation.Name, shortList(names))
+		r.note(ArgumentUnknown, "arguments of container %s that are not known have no effect: %s",
+			s.validation.Name, shortList(names))
 	}
 }
 
@@ -71,7 +73,8 @@ func (r *result) noteInitContainers(s *sources) {
 		}
 	}
 	if len(names) > 0 {
-		r.note(InitContainersCaptured, "what init containers send is captured before the proxy runs, unless they run as its user: %s",
+		r.note(InitContainersCaptured,
+			"what init containers send is captured before the proxy runs, unless they run as its user: %s",
 			shortList(names))
 	}
 }

@@ -40,13 +40,17 @@ type result struct {
 // an error it is valid.
 func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, []Note, error) {
 	found := sourcesOf(pod, s)
-	r := &result{Values: parameter.Values{Redirect: defaults(s)}, origins: map[string]string{}, annotated: map[string]bool{}}
+	r := &result{
+		Values: parameter.Values{Redirect: defaults(s)}, origins: map[string]string{},
+		annotated: map[string]bool{},
+	}
 	parameters := parameter.All()
 	for i := range parameters {
 		r.take(&found, &parameters[i])
 	}
 	if bare := found.arguments.Bare; bare != "" {
-		r.fault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`, "a value")
+		r.fault(fmt.Sprintf("argument %s of container %s", bare, found.validation.Name), `""`,
+			"a value")
 	}
 	r.complete()
 	r.setFamilies(addresses)
@@ -73,7 +77,8 @@ func defaults(s *Settings) rules.Redirect {
 func (r *result) take(found *sources, p *parameter.Parameter) {
 	value := found.find(p)
 	if value.unread != "" {
-		r.note(VariableUnread, "%s comes from a source that is not read, and has no effect", value.unread)
+		r.note(VariableUnread, "%s comes from a source that is not read, and has no effect",
+			value.unread)
 	}
 	if !value.found() {
 		return
@@ -97,13 +102,15 @@ func (r *result) complete() {
 	// Only the pod's own annotation replaces istio-cni's default; values for the whole mesh are
 	// added to it.
 	if !r.annotated["OutboundExcludePorts"] {
-		r.Redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort), r.Redirect.OutboundExcludePorts...))
+		r.Redirect.OutboundExcludePorts = rules.Normalise(append(rules.Singles[uint16](statusPort),
+			r.Redirect.OutboundExcludePorts...))
 	}
 	excluded := rules.Singles[uint16](statusPort, healthPort, prometheusPort)
 	if r.StatusPort != 0 {
 		excluded = append(excluded, rules.Single(r.StatusPort))
 	}
-	r.Redirect.InboundExcludePorts = rules.Normalise(append(excluded, r.Redirect.InboundExcludePorts...))
+	r.Redirect.InboundExcludePorts = rules.Normalise(append(excluded,
+		r.Redirect.InboundExcludePorts...))
 	// An empty -u or -g is none, for istio-iptables too.
 	if len(r.Redirect.ProxyUIDs) == 0 {
 		r.Redirect.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
@@ -112,8 +119,9 @@ func (r *result) complete() {
 		r.Redirect.ProxyGIDs = rules.Singles[uint32](rules.DefaultProxyID)
 	}
 	if r.Redirect.DNS.Capture && !r.Redirect.DNS.All {
-		r.note(AllDNSCaptured, "CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: "+
-			"the pod's own are not known when its rules are made")
+		r.note(AllDNSCaptured,
+			"CAPTURE_ALL_DNS is false, but the queries to all servers are captured, as by istio-cni: "+
+				"the pod's own are not known when its rules are made")
 	}
 	// The servers of the pod's resolv.conf are not known when the sandbox is made.
 	r.Redirect.DNS.All = r.Redirect.DNS.Capture
@@ -123,7 +131,8 @@ func (r *result) complete() {
 func (r *result) setFamilies(addresses []netip.Addr) {
 	deciding := Deciding(addresses)
 	if len(deciding) == 0 {
-		r.fault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)), "one that is neither loopback nor link-local")
+		r.fault("addresses of the pod", fmt.Sprintf("a list of %d", len(addresses)),
+			"one that is neither loopback nor link-local")
 		return
 	}
 	r.Redirect.IPv6 = rules.CapturesIPv6(deciding, r.DualStack)

@@ -34,25 +34,39 @@ func TestParametersOfInjectedPods(t *testing.T) {
 		change    func(r *rules.Redirect)
 		notes     []decide.NoteKind
 	}{
-		{"a native sidecar has istio-cni's defaults", "native-sidecar", ipv4, func(*rules.Redirect) {}, nil},
 		{
-			"so has an ordinary sidecar, whose init containers talk to nobody", "sidecar", ipv4, func(*rules.Redirect) {},
+			"a native sidecar has istio-cni's defaults", "native-sidecar", ipv4,
+			func(*rules.Redirect) {}, nil,
+		},
+		{
+			"so has an ordinary sidecar, whose init containers talk to nobody", "sidecar", ipv4,
+			func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.InitContainersCaptured},
 		},
-		{"TPROXY: the user 0 stands for 1337", "tproxy", ipv4, func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }, nil},
-		{"OpenShift: the proxy has ids of the namespace's range", "openshift", ipv4, func(r *rules.Redirect) {
-			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](1000669999), rules.Singles[uint32](1000669999)
+		{"TPROXY: the user 0 stands for 1337", "tproxy", ipv4, func(r *rules.Redirect) {
+			r.Mode = rules.ModeTProxy
 		}, nil},
+		{
+			"OpenShift: the proxy has ids of the namespace's range", "openshift",
+			ipv4, func(r *rules.Redirect) {
+				r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](1000669999),
+					rules.Singles[uint32](1000669999)
+			}, nil,
+		},
 		{"a revision changes nothing", "revisioned", ipv4, func(*rules.Redirect) {}, nil},
-		{"dual stack: IPv6 beside IPv4", "dual-stack", both, func(r *rules.Redirect) { r.IPv6 = true }, nil},
+		{"dual stack: IPv6 beside IPv4", "dual-stack", both, func(r *rules.Redirect) {
+			r.IPv6 = true
+		}, nil},
 		{"dual stack in a pod without IPv6", "dual-stack", ipv4, func(*rules.Redirect) {}, nil},
 		{
-			"two addresses without dual stack: IPv6 is left alone, and this is said", "native-sidecar", both, func(*rules.Redirect) {},
+			"two addresses without dual stack: IPv6 is left alone, and this is said",
+			"native-sidecar", both, func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.IPv6Uncaptured},
 		},
 		{"a label that opts in", "opt-in-label", ipv4, func(*rules.Redirect) {}, nil},
 		{
-			"a control plane one minor version before, with the former name of rerouted interfaces", "control-plane-before", ipv4,
+			"a control plane one minor version before, with the former name of rerouted interfaces",
+			"control-plane-before", ipv4,
 			func(r *rules.Redirect) {
 				r.InboundExcludePorts = rules.Singles[uint16](9090, 9091, 15020, 15021, 15090)
 				r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-eth0"}, {Name: "net1"}}
@@ -60,7 +74,9 @@ func TestParametersOfInjectedPods(t *testing.T) {
 		},
 		{
 			"a control plane one minor version after: what is not known has no effect, and this is said", "control-plane-after", ipv4,
-			func(r *rules.Redirect) { r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-eth0"}} },
+			func(r *rules.Redirect) {
+				r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-eth0"}}
+			},
 			[]decide.NoteKind{decide.ArgumentUnknown},
 		},
 		{"every annotation", "annotations", ipv4, func(r *rules.Redirect) {
@@ -78,7 +94,9 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			r.TProxyMark, r.TProxyRouteTable = 0x53b, 134
 			r.OutboundCIDRs = rules.PrefixSelection{}
 			r.OutboundPorts = rules.Singles[uint16](9200)
-			r.OwnerGroups = rules.GroupSelection{IDs: []rules.IDRange{{First: 1000, Last: 1000}, {First: 2000, Last: 2999}}}
+			r.OwnerGroups = rules.GroupSelection{IDs: []rules.IDRange{
+				{First: 1000, Last: 1000}, {First: 2000, Last: 2999},
+			}}
 			r.OwnerGroupsExclude = rules.Singles[uint32](3000)
 			r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8")
 			r.DNS = rules.DNS{Capture: true, All: true}
@@ -124,7 +142,8 @@ func kinds(notes []decide.Note) []decide.NoteKind {
 func meshPod() *decide.Pod {
 	return &decide.Pod{
 		Metadata: decide.Metadata{
-			Namespace: "shop", Name: "web", Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+			Namespace: "shop", Name: "web",
+			Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
 		},
 		Spec: decide.PodSpec{
 			InitContainers: []decide.Container{{Name: "istio-validation"}},
@@ -143,7 +162,8 @@ func TestDefaultsAreThoseOfIstioCNI(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	pod.Spec.InitContainers = nil
-	if without, _, err := decide.Parameters(pod, ipv4, &decide.Settings{}); err != nil || diff(got, without) != "" {
+	if without, _, err := decide.Parameters(pod, ipv4, &decide.Settings{}); err != nil ||
+		diff(got, without) != "" {
 		t.Errorf("without a validation container: %v\n%s", err, diff(got, without))
 	}
 }
@@ -169,17 +189,38 @@ func TestIdentityOfTheProxy(t *testing.T) {
 		uid, gid   uint32
 	}{
 		{"nothing is said", nil, nil, nil, 1337, 1337},
-		{"the container's", context(pointer[int64](1400), pointer[int64](1401)), nil, nil, 1400, 1401},
+		{
+			"the container's", context(pointer[int64](1400), pointer[int64](1401)), nil, nil, 1400,
+			1401,
+		},
 		{"0 is 1337", context(pointer[int64](0), pointer[int64](0)), nil, nil, 1337, 1337},
-		{"the container's 0 outranks the pod's", context(pointer[int64](0), nil), context(pointer[int64](1000), nil), nil, 1337, 1337},
-		{"the pod's as fall-back", nil, context(pointer[int64](2000), pointer[int64](2001)), nil, 2000, 2001},
-		{"the pod's 0 is 1337", nil, context(pointer[int64](0), pointer[int64](0)), nil, 1337, 1337},
+		{
+			"the container's 0 outranks the pod's", context(pointer[int64](0), nil),
+			context(pointer[int64](1000), nil), nil, 1337, 1337,
+		},
+		{
+			"the pod's as fall-back", nil, context(pointer[int64](2000), pointer[int64](2001)), nil,
+			2000, 2001,
+		},
+		{
+			"the pod's 0 is 1337", nil, context(pointer[int64](0), pointer[int64](0)), nil, 1337,
+			1337,
+		},
 		{
 			"user and group fall back each for itself",
-			context(pointer[int64](1400), nil), context(pointer[int64](2000), pointer[int64](2001)), nil, 1400, 2001,
+			context(pointer[int64](1400), nil), context(pointer[int64](2000), pointer[int64](2001)),
+			nil, 1400, 2001,
 		},
-		{"where nobody says, the arguments do", nil, nil, []string{"-u", "1500", "-g", "1501"}, 1500, 1501},
-		{"the container's outranks the arguments", context(pointer[int64](1400), nil), nil, []string{"-u", "1500"}, 1400, 1337},
+		{
+			"where nobody says, the arguments do", nil, nil,
+			[]string{"-u", "1500", "-g", "1501"},
+			1500, 1501,
+		},
+		{
+			"the container's outranks the arguments", context(pointer[int64](1400), nil), nil,
+			[]string{"-u", "1500"},
+			1400, 1337,
+		},
 		{"empty arguments say nothing", nil, nil, []string{"-u", "", "-g="}, 1337, 1337},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -208,20 +249,34 @@ func TestFamilies(t *testing.T) {
 	}{
 		{name: "IPv4 only", addresses: ipv4},
 		{name: "IPv6 only", addresses: addresses("fd00::5"), ipv6: true},
-		{name: "IPv6 first decides, and IPv4 is always captured", addresses: addresses("fd00::5", "10.0.0.5"), ipv6: true},
 		{
-			name: "IPv4 first leaves IPv6 alone", addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
-			note: "the pod's IPv6 is not captured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+			name:      "IPv6 first decides, and IPv4 is always captured",
+			addresses: addresses("fd00::5", "10.0.0.5"), ipv6: true,
 		},
-		{name: "dual stack", addresses: addresses("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
-		{name: "dual stack, IPv6 last of several", addresses: addresses("10.0.0.5", "10.0.0.6", "fd00::5"), dualStack: true, ipv6: true},
+		{
+			name:      "IPv4 first leaves IPv6 alone",
+			addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
+			note:      "the pod's IPv6 is not captured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
+		},
+		{
+			name: "dual stack", addresses: addresses("10.0.0.5", "fd00::5"), dualStack: true,
+			ipv6: true,
+		},
+		{
+			name:      "dual stack, IPv6 last of several",
+			addresses: addresses("10.0.0.5", "10.0.0.6", "fd00::5"), dualStack: true, ipv6: true,
+		},
 		{name: "dual stack without IPv6", addresses: ipv4, dualStack: true},
 		{
 			name: "loopback and link-local addresses do not count", ipv6: true,
-			addresses: addresses("127.0.0.1", "169.254.3.4", "::1", "fe80::1", "ff02::1", "0.0.0.0", "fd00::5"),
+			addresses: addresses("127.0.0.1", "169.254.3.4", "::1", "fe80::1", "ff02::1", "0.0.0.0",
+				"fd00::5"),
 		},
 		{name: "an IPv4-mapped address is IPv4", addresses: addresses("::ffff:10.0.0.5")},
-		{name: "an invalid address does not count", addresses: []netip.Addr{{}, netip.MustParseAddr("fd00::5")}, ipv6: true},
+		{
+			name:      "an invalid address does not count",
+			addresses: []netip.Addr{{}, netip.MustParseAddr("fd00::5")}, ipv6: true,
+		},
 		{name: "no address", err: true},
 		{name: "none that counts", addresses: addresses("127.0.0.1", "fe80::1%eth0"), err: true},
 	} {

@@ -84,7 +84,8 @@ const configHashAnnotation = "kubernetes.io/config.hash"
 
 // HasUID reports whether the kubelet knows the pod by the UID. Another pod may have the same name.
 func (p *Pod) HasUID(uid string) bool {
-	return uid != "" && (p.Metadata.UID == uid || p.Metadata.Annotations[configHashAnnotation] == uid)
+	return uid != "" && (p.Metadata.UID == uid ||
+		p.Metadata.Annotations[configHashAnnotation] == uid)
 }
 
 // Addresses returns the valid addresses of the pod's status, in their order.

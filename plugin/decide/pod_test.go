@@ -8,7 +8,9 @@ import (
 )
 
 func TestPodIsTheOneThatTheKubeletKnows(t *testing.T) {
-	pod := decide.Pod{Metadata: decide.Metadata{UID: "a", Annotations: map[string]string{"kubernetes.io/config.hash": "b"}}}
+	pod := decide.Pod{Metadata: decide.Metadata{
+		UID: "a", Annotations: map[string]string{"kubernetes.io/config.hash": "b"},
+	}}
 	for _, test := range []struct {
 		name, uid string
 		want      bool
@@ -32,8 +34,15 @@ func TestAddressesOfTheStatus(t *testing.T) {
 		{"none yet", `{}`, `null`},
 		{"one", `{"podIP":"10.0.0.5","podIPs":[{"ip":"10.0.0.5"}]}`, `["10.0.0.5"]`},
 		{"of an old API server", `{"podIP":"10.0.0.5"}`, `["10.0.0.5"]`},
-		{"of both families, in order", `{"podIP":"fd00::5","podIPs":[{"ip":"fd00::5"},{"ip":"10.0.0.5"}]}`, `["fd00::5","10.0.0.5"]`},
-		{"what is no address is left out", `{"podIP":"x","podIPs":[{"ip":"10.0.0.5"},{}]}`, `["10.0.0.5"]`},
+		{
+			"of both families, in order",
+			`{"podIP":"fd00::5","podIPs":[{"ip":"fd00::5"},{"ip":"10.0.0.5"}]}`,
+			`["fd00::5","10.0.0.5"]`,
+		},
+		{
+			"what is no address is left out", `{"podIP":"x","podIPs":[{"ip":"10.0.0.5"},{}]}`,
+			`["10.0.0.5"]`,
+		},
 	} {
 		var pod decide.Pod
 		if err := json.Unmarshal([]byte(`{"status":`+test.status+`}`), &pod); err != nil {

@@ -60,7 +60,8 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.ProxyPort = 16001 }, "1",
 	},
 	{
-		"the inbound port", places("", "inbound-capture-port", "z", "INBOUND_CAPTURE_PORT"), "16006",
+		"the inbound port", places("", "inbound-capture-port", "z", "INBOUND_CAPTURE_PORT"),
+		"16006",
 		func(r *rules.Redirect) { r.InboundCapturePort = 16006 }, "1",
 	},
 	{
@@ -78,78 +79,115 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.ProxyGIDs = rules.Singles[uint32](1401) }, "1",
 	},
 	{
-		"the mode", places("sidecar.istio.io/interceptionMode", "istio-inbound-interception-mode", "m", "ISTIO_META_INTERCEPTION_MODE"),
+		"the mode",
+		places("sidecar.istio.io/interceptionMode", "istio-inbound-interception-mode", "m",
+			"ISTIO_META_INTERCEPTION_MODE"),
 		"TPROXY", func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }, "REDIRECT",
 	},
 	{
-		"the mark", places("", "istio-inbound-tproxy-mark", "t", "ISTIO_INBOUND_TPROXY_MARK"), "0x100",
+		"the mark", places("", "istio-inbound-tproxy-mark", "t", "ISTIO_INBOUND_TPROXY_MARK"),
+		"0x100",
 		func(r *rules.Redirect) { r.TProxyMark = 256 }, "1",
 	},
 	{
-		"the routing table", places("", "istio-inbound-tproxy-route-table", "r", "ISTIO_INBOUND_TPROXY_ROUTE_TABLE"), "200",
+		"the routing table",
+		places("", "istio-inbound-tproxy-route-table", "r", "ISTIO_INBOUND_TPROXY_ROUTE_TABLE"),
+		"200",
 		func(r *rules.Redirect) { r.TProxyRouteTable = 200 }, "1",
 	},
 	{
-		"inbound ports", places(traffic+"includeInboundPorts", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"), "80, 443,80",
-		func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{Ports: rules.Singles[uint16](80, 443)} }, "1",
+		"inbound ports",
+		places(traffic+"includeInboundPorts", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"),
+		"80, 443,80",
+		func(r *rules.Redirect) {
+			r.InboundPorts = rules.PortSelection{Ports: rules.Singles[uint16](80, 443)}
+		}, "1",
 	},
 	{
-		"no inbound ports", places(traffic+"includeInboundPorts", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"), "",
+		"no inbound ports",
+		places(traffic+"includeInboundPorts", "istio-inbound-ports", "b", "ISTIO_INBOUND_PORTS"),
+		"",
 		func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{} }, "1",
 	},
 	{
 		"inbound ports left out",
-		places(traffic+"excludeInboundPorts", "istio-local-exclude-ports", "d", "ISTIO_LOCAL_EXCLUDE_PORTS"), "22,0",
-		func(r *rules.Redirect) { r.InboundExcludePorts = rules.Singles[uint16](0, 22, 15020, 15021, 15090) }, "1",
+		places(traffic+"excludeInboundPorts", "istio-local-exclude-ports", "d",
+			"ISTIO_LOCAL_EXCLUDE_PORTS"), "22,0",
+		func(r *rules.Redirect) {
+			r.InboundExcludePorts = rules.Singles[uint16](0, 22, 15020, 15021, 15090)
+		}, "1",
 	},
 	{
 		"the status port", places("status.sidecar.istio.io/port", "", "", ""), " 15999 ",
-		func(r *rules.Redirect) { r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090, 15999) }, "",
+		func(r *rules.Redirect) {
+			r.InboundExcludePorts = rules.Singles[uint16](15020, 15021, 15090, 15999)
+		}, "",
 	},
-	{"no status port", places("status.sidecar.istio.io/port", "", "", ""), "0", func(*rules.Redirect) {}, ""},
 	{
-		"destinations", places(traffic+"includeOutboundIPRanges", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"), "10.0.0.0/8,fd00::/8",
+		"no status port", places("status.sidecar.istio.io/port", "", "", ""), "0",
+		func(*rules.Redirect) {}, "",
+	},
+	{
+		"destinations",
+		places(traffic+"includeOutboundIPRanges", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"),
+		"10.0.0.0/8,fd00::/8",
 		func(r *rules.Redirect) {
 			r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.0.0.0/8", "fd00::/8")}
 		}, "1.0.0.0/8",
 	},
 	{
-		"no destinations", places(traffic+"includeOutboundIPRanges", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"), "",
+		"no destinations",
+		places(traffic+"includeOutboundIPRanges", "istio-service-cidr", "i", "ISTIO_SERVICE_CIDR"),
+		"",
 		func(r *rules.Redirect) { r.OutboundCIDRs = rules.PrefixSelection{} }, "*",
 	},
 	{
 		"destinations left out",
-		places(traffic+"excludeOutboundIPRanges", "istio-service-exclude-cidr", "x", "ISTIO_SERVICE_EXCLUDE_CIDR"), "10.9.8.7/16",
+		places(traffic+"excludeOutboundIPRanges", "istio-service-exclude-cidr", "x",
+			"ISTIO_SERVICE_EXCLUDE_CIDR"), "10.9.8.7/16",
 		func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("10.9.8.7/16") }, "1.0.0.0/8",
 	},
 	{
-		"outbound ports", places(traffic+"includeOutboundPorts", "istio-outbound-ports", "q", "ISTIO_OUTBOUND_PORTS"), "9200",
+		"outbound ports",
+		places(traffic+"includeOutboundPorts", "istio-outbound-ports", "q", "ISTIO_OUTBOUND_PORTS"),
+		"9200",
 		func(r *rules.Redirect) { r.OutboundPorts = rules.Singles[uint16](9200) }, "1",
 	},
 	{
-		"outbound ports left out by the pod", places(traffic+"excludeOutboundPorts", "", "", ""), "3306",
+		"outbound ports left out by the pod", places(traffic+"excludeOutboundPorts", "", "", ""),
+		"3306",
 		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306) }, "",
 	},
 	{
-		"no outbound ports left out by the pod, not even 15020", places(traffic+"excludeOutboundPorts", "", "", ""), "",
+		"no outbound ports left out by the pod, not even 15020",
+		places(traffic+"excludeOutboundPorts", "", "", ""), "",
 		func(r *rules.Redirect) { r.OutboundExcludePorts = nil }, "",
 	},
 	{
 		"outbound ports left out by the mesh, beside 15020",
-		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "3306",
-		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306, 15020) }, "1",
+		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"),
+		"3306",
+		func(r *rules.Redirect) {
+			r.OutboundExcludePorts = rules.Singles[uint16](3306, 15020)
+		}, "1",
 	},
 	{
 		"no outbound ports left out by the mesh, but 15020",
-		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"), "", func(*rules.Redirect) {}, "1",
+		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"),
+		"", func(*rules.Redirect) {}, "1",
 	},
 	{
 		"owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "1000,2000-2999",
 		func(r *rules.Redirect) {
-			r.OwnerGroups = rules.GroupSelection{IDs: []rules.IDRange{{First: 1000, Last: 1000}, {First: 2000, Last: 2999}}}
+			r.OwnerGroups = rules.GroupSelection{IDs: []rules.IDRange{
+				{First: 1000, Last: 1000}, {First: 2000, Last: 2999},
+			}}
 		}, "",
 	},
-	{"all owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "*", func(*rules.Redirect) {}, ""},
+	{
+		"all owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "*",
+		func(*rules.Redirect) {}, "",
+	},
 	{
 		"no owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS"), "",
 		func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{} }, "",
@@ -159,32 +197,40 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.OwnerGroupsExclude = rules.Singles[uint32](3000) }, "",
 	},
 	{
-		"the loopback prefix", places("", "", "", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"), "127.0.0.0/8",
+		"the loopback prefix", places("", "", "", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"),
+		"127.0.0.0/8",
 		func(r *rules.Redirect) { r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8") }, "",
 	},
 	{
 		"interfaces left alone",
-		places(traffic+"excludeInterfaces", "istio-exclude-interfaces", "c", "ISTIO_EXCLUDE_INTERFACES"), "a, Zz_.-09bcdefgh9",
+		places(traffic+"excludeInterfaces", "istio-exclude-interfaces", "c",
+			"ISTIO_EXCLUDE_INTERFACES"), "a, Zz_.-09bcdefgh9",
 		func(r *rules.Redirect) {
 			r.ExcludeInterfaces = []rules.InterfaceName{{Name: "a"}, {Name: "Zz_.-09bcdefgh9"}}
 		}, "x",
 	},
 	{
 		"rerouted interfaces",
-		places("istio.io/reroute-virtual-interfaces "+traffic+"kubevirtInterfaces", "kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"),
-		"k6t-net1", func(r *rules.Redirect) { r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-net1"}} }, "x",
+		places("istio.io/reroute-virtual-interfaces "+traffic+"kubevirtInterfaces",
+			"kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"),
+		"k6t-net1", func(r *rules.Redirect) {
+			r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-net1"}}
+		}, "x",
 	},
 	{
 		"no rerouted interfaces",
-		places("istio.io/reroute-virtual-interfaces "+traffic+"kubevirtInterfaces", "kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"),
+		places("istio.io/reroute-virtual-interfaces "+traffic+"kubevirtInterfaces",
+			"kube-virt-interfaces", "k", "KUBE_VIRT_INTERFACES"),
 		"", func(*rules.Redirect) {}, "x",
 	},
 	{
-		"DNS capture, which is of all servers", places("", "redirect-dns", "", "ISTIO_META_DNS_CAPTURE REDIRECT_DNS"), "true",
+		"DNS capture, which is of all servers",
+		places("", "redirect-dns", "", "ISTIO_META_DNS_CAPTURE REDIRECT_DNS"), "true",
 		func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }, "false",
 	},
 	{
-		"capture of all servers without DNS capture", places("", "capture-all-dns", "", "CAPTURE_ALL_DNS"), "true",
+		"capture of all servers without DNS capture",
+		places("", "capture-all-dns", "", "CAPTURE_ALL_DNS"), "true",
 		func(*rules.Redirect) {}, "false",
 	},
 	{
@@ -205,7 +251,8 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 			t.Run(test.name+" by "+p.kind+" "+p.name, func(t *testing.T) {
 				pod := meshPod()
 				p.state(pod, test.text)
-				got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"), &decide.Settings{})
+				got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"),
+					&decide.Settings{})
 				if d := diff(want, got); d != "" || err != nil {
 					t.Errorf("%v (-want +got):\n%s", err, d)
 				}
@@ -230,9 +277,11 @@ func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 					pod := meshPod()
 					later.state(pod, text)
 					first.state(pod, test.text)
-					got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"), &decide.Settings{})
+					got, _, err := decide.Parameters(pod, addresses("10.244.1.7", "fd00::7"),
+						&decide.Settings{})
 					if d := diff(want, got); d != "" || err != nil {
-						t.Errorf("%s: %v %q and %v %q: %v (-want +got):\n%s", test.name, first, test.text, later, text, err, d)
+						t.Errorf("%s: %v %q and %v %q: %v (-want +got):\n%s", test.name, first,
+							test.text, later, text, err, d)
 					}
 				}
 			}
@@ -242,8 +291,11 @@ func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 
 // What the pod says of its outbound ports takes the place of all that the mesh says.
 func TestThePodsOutboundPortsOutrankTheMeshs(t *testing.T) {
-	for text, want := range map[string][]rules.PortRange{"3306": rules.Singles[uint16](3306), "": nil} {
-		for _, p := range places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE") {
+	for text, want := range map[string][]rules.PortRange{
+		"3306": rules.Singles[uint16](3306), "": nil,
+	} {
+		for _, p := range places("", "istio-local-outbound-ports-exclude", "o",
+			"ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE") {
 			pod := meshPod()
 			pod.Metadata.Annotations[traffic+"excludeOutboundPorts"] = text
 			p.state(pod, "1")
@@ -271,7 +323,8 @@ func TestTheValidationContainersEnvironmentIsReadToo(t *testing.T) {
 func TestEmptyVariablesAreNotSet(t *testing.T) {
 	pod := meshPod()
 	for _, name := range []string{
-		"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INBOUND_TUNNEL_PORT", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
+		"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK", "INBOUND_TUNNEL_PORT",
+		"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
 	} {
 		setVariable(&pod.Spec.Containers[1], name, "")
 	}
@@ -284,21 +337,26 @@ func TestEmptyVariablesAreNotSet(t *testing.T) {
 func TestVariablesFromElsewhereAreNamed(t *testing.T) {
 	pod := meshPod()
 	proxy := &pod.Spec.Containers[1]
-	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "ISTIO_META_DNS_CAPTURE", ValueFrom: &decide.ValueSource{}})
+	proxy.Env = append(proxy.Env, decide.EnvVar{
+		Name: "ISTIO_META_DNS_CAPTURE", ValueFrom: &decide.ValueSource{},
+	})
 	setVariable(proxy, "REDIRECT_DNS", "true")
 	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "POD_NAME", ValueFrom: &decide.ValueSource{}})
 	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if err != nil || !got.DNS.Capture {
 		t.Errorf("%v, DNS %+v: the other spelling does not count", err, got.DNS)
 	}
-	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread || !strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
+	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread ||
+		!strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
 		t.Errorf("notes %v, want one on ISTIO_META_DNS_CAPTURE", notes)
 	}
 }
 
 func TestTheValidationContainerHasAConfigurableName(t *testing.T) {
 	pod := meshPod()
-	pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{Name: "check", Args: []string{"-p", "16001"}})
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, decide.Container{
+		Name: "check", Args: []string{"-p", "16001"},
+	})
 	for name, want := range map[string]uint16{"": 15001, "check": 16001} {
 		got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{ValidationContainer: name})
 		if err != nil || got.ProxyPort != want {
@@ -311,16 +369,26 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 	proxy := decide.Container{Name: "istio-proxy", RestartPolicy: "Always"}
 	validation := decide.Container{Name: "istio-validation"}
 	migrate, fetch := decide.Container{Name: "migrate"}, decide.Container{Name: "fetch"}
-	asProxy := decide.Container{Name: "migrate", SecurityContext: &decide.SecurityContext{RunAsUser: pointer[int64](1337)}}
+	asProxy := decide.Container{
+		Name: "migrate", SecurityContext: &decide.SecurityContext{RunAsUser: pointer[int64](1337)},
+	}
 	for _, test := range []struct {
 		name string
 		init []decide.Container
 		says string
 	}{
 		{"none", []decide.Container{validation}, ""},
-		{"one beside an ordinary sidecar", []decide.Container{validation, migrate}, `user: "migrate"`},
+		{
+			"one beside an ordinary sidecar",
+			[]decide.Container{validation, migrate},
+			`user: "migrate"`,
+		},
 		{"one after a native sidecar", []decide.Container{validation, proxy, migrate}, ""},
-		{"one before and one after a native sidecar", []decide.Container{fetch, validation, proxy, migrate}, `user: "fetch"`},
+		{
+			"one before and one after a native sidecar",
+			[]decide.Container{fetch, validation, proxy, migrate},
+			`user: "fetch"`,
+		},
 		{"one that runs as the proxy's user", []decide.Container{validation, asProxy}, ""},
 		{
 			"an init container named like the proxy that does not stay",
@@ -342,7 +410,8 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 				}
 				return
 			}
-			if len(notes) != 1 || notes[0].Kind != decide.InitContainersCaptured || !strings.HasSuffix(notes[0].Sentence, test.says) {
+			if len(notes) != 1 || notes[0].Kind != decide.InitContainersCaptured ||
+				!strings.HasSuffix(notes[0].Sentence, test.says) {
 				t.Errorf("notes %v, want one that ends in %q", notes, test.says)
 			}
 		})
@@ -350,7 +419,9 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 	pod := meshPod()
 	pod.Spec.InitContainers = []decide.Container{validation, migrate}
 	pod.Spec.SecurityContext = &decide.SecurityContext{RunAsUser: pointer[int64](1000)}
-	pod.Spec.Containers[1].SecurityContext = &decide.SecurityContext{RunAsUser: pointer[int64](1337)}
+	pod.Spec.Containers[1].SecurityContext = &decide.SecurityContext{
+		RunAsUser: pointer[int64](1337),
+	}
 	if _, notes, _ := decide.Parameters(pod, ipv4, &decide.Settings{}); len(notes) != 1 {
 		t.Errorf("the pod's user is not the proxy's: notes %v", notes)
 	}

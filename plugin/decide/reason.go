@@ -5,8 +5,10 @@ type Reason string
 
 // The reasons, in the order in which they are checked.
 const (
-	NotKubernetes     Reason = "not-kubernetes"     // no pod: the runtime gave no namespace or no name
-	NodeAgent         Reason = "node-agent"         // our own agent, which must start when everything else is broken
+	// no pod: the runtime gave no namespace or no name
+	NotKubernetes Reason = "not-kubernetes"
+	// our own agent, which must start when everything else is broken
+	NodeAgent         Reason = "node-agent"
 	NamespaceExcluded Reason = "namespace-excluded" // the configuration excludes the namespace
 	PodUnknown        Reason = "pod-unknown"        // undecided: the pod must be read
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
@@ -15,19 +17,24 @@ const (
 	NoProxyContainer  Reason = "no-proxy-container" // nothing to redirect to
 	ProxyType         Reason = "proxy-type"         // a gateway or another proxy that is no sidecar
 	OptOutLabel       Reason = "opt-out-label"      // the label sidecar.istio.io/inject is false
-	OptOutAnnotation  Reason = "opt-out-annotation" // the annotation sidecar.istio.io/inject is, and there is no such label
-	NotInjected       Reason = "not-injected"       // no sidecar.istio.io/status
-	InterceptionNone  Reason = "interception-none"  // the mode is NONE: applications address the proxy themselves
-	NamespaceUnknown  Reason = "namespace-unknown"  // undecided: a selector asks for labels of the namespace
-	NotSelected       Reason = "not-selected"       // no selector of the configuration matches
-	MeshPod           Reason = "mesh-pod"           // redirected
+	// the annotation sidecar.istio.io/inject is, and there is no such label
+	OptOutAnnotation Reason = "opt-out-annotation"
+	NotInjected      Reason = "not-injected" // no sidecar.istio.io/status
+	// the mode is NONE: applications address the proxy themselves
+	InterceptionNone Reason = "interception-none"
+	// undecided: a selector asks for labels of the namespace
+	NamespaceUnknown Reason = "namespace-unknown"
+	NotSelected      Reason = "not-selected" // no selector of the configuration matches
+	MeshPod          Reason = "mesh-pod"     // redirected
 )
 
 // Reasons returns all reasons, in the order in which they are checked.
 func Reasons() []Reason {
 	return []Reason{
-		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, HostNetwork, IstioInit, ProxyDisabled, NoProxyContainer, ProxyType,
-		OptOutLabel, OptOutAnnotation, NotInjected, InterceptionNone, NamespaceUnknown, NotSelected, MeshPod,
+		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, HostNetwork, IstioInit,
+		ProxyDisabled, NoProxyContainer, ProxyType,
+		OptOutLabel, OptOutAnnotation, NotInjected, InterceptionNone, NamespaceUnknown, NotSelected,
+		MeshPod,
 	}
 }
 

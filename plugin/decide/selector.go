@@ -18,7 +18,8 @@ type Selector struct {
 // Validate reports whether the selector can be understood. An operator that is not known matches
 // nothing, which would leave pods out of the mesh unseen.
 func (s Selector) Validate() error {
-	return errors.Join(within("podSelector", s.Pods.Validate()), within("namespaceSelector", s.Namespaces.Validate()))
+	return errors.Join(within("podSelector", s.Pods.Validate()),
+		within("namespaceSelector", s.Namespaces.Validate()))
 }
 
 func within(name string, err error) error {
@@ -64,7 +65,9 @@ func (s *LabelSelector) Matches(labels map[string]string) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.MatchExpressions, func(r LabelRequirement) bool { return !r.matches(labels) })
+	return !slices.ContainsFunc(s.MatchExpressions, func(r LabelRequirement) bool {
+		return !r.matches(labels)
+	})
 }
 
 func (r LabelRequirement) matches(labels map[string]string) bool {
@@ -108,7 +111,8 @@ func (r LabelRequirement) validate() error {
 			return fmt.Errorf("values: %s wants none", r.Operator)
 		}
 	default:
-		return fmt.Errorf("operator: %q is not allowed: want In, NotIn, Exists or DoesNotExist", r.Operator)
+		return fmt.Errorf("operator: %q is not allowed: want In, NotIn, Exists or DoesNotExist",
+			r.Operator)
 	}
 	return nil
 }

@@ -20,16 +20,43 @@ func TestLabelSelectors(t *testing.T) {
 		{"a label that is not there is not the empty one", `{"matchLabels":{"missing":""}}`, false},
 		{"an empty label", `{"matchLabels":{"empty":""}}`, true},
 		{"all labels must match", `{"matchLabels":{"app":"web","tier":"back"}}`, false},
-		{"In holds for one of the values", `{"matchExpressions":[{"key":"app","operator":"In","values":["api","web"]}]}`, true},
-		{"In does not hold for others", `{"matchExpressions":[{"key":"app","operator":"In","values":["api"]}]}`, false},
-		{"In does not hold without the label", `{"matchExpressions":[{"key":"missing","operator":"In","values":[""]}]}`, false},
-		{"NotIn holds for other values", `{"matchExpressions":[{"key":"app","operator":"NotIn","values":["api"]}]}`, true},
-		{"NotIn does not hold for one of them", `{"matchExpressions":[{"key":"app","operator":"NotIn","values":["web"]}]}`, false},
-		{"NotIn holds without the label", `{"matchExpressions":[{"key":"missing","operator":"NotIn","values":["x"]}]}`, true},
+		{
+			"In holds for one of the values",
+			`{"matchExpressions":[{"key":"app","operator":"In","values":["api","web"]}]}`, true,
+		},
+		{
+			"In does not hold for others",
+			`{"matchExpressions":[{"key":"app","operator":"In","values":["api"]}]}`, false,
+		},
+		{
+			"In does not hold without the label",
+			`{"matchExpressions":[{"key":"missing","operator":"In","values":[""]}]}`, false,
+		},
+		{
+			"NotIn holds for other values",
+			`{"matchExpressions":[{"key":"app","operator":"NotIn","values":["api"]}]}`, true,
+		},
+		{
+			"NotIn does not hold for one of them",
+			`{"matchExpressions":[{"key":"app","operator":"NotIn","values":["web"]}]}`, false,
+		},
+		{
+			"NotIn holds without the label",
+			`{"matchExpressions":[{"key":"missing","operator":"NotIn","values":["x"]}]}`, true,
+		},
 		{"Exists", `{"matchExpressions":[{"key":"empty","operator":"Exists"}]}`, true},
-		{"Exists does not hold without the label", `{"matchExpressions":[{"key":"missing","operator":"Exists"}]}`, false},
-		{"DoesNotExist", `{"matchExpressions":[{"key":"missing","operator":"DoesNotExist"}]}`, true},
-		{"DoesNotExist does not hold with the label", `{"matchExpressions":[{"key":"empty","operator":"DoesNotExist"}]}`, false},
+		{
+			"Exists does not hold without the label",
+			`{"matchExpressions":[{"key":"missing","operator":"Exists"}]}`, false,
+		},
+		{
+			"DoesNotExist", `{"matchExpressions":[{"key":"missing","operator":"DoesNotExist"}]}`,
+			true,
+		},
+		{
+			"DoesNotExist does not hold with the label",
+			`{"matchExpressions":[{"key":"empty","operator":"DoesNotExist"}]}`, false,
+		},
 		{
 			"expressions and labels must all hold",
 			`{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"tier","operator":"In","values":["back"]}]}`, false,
@@ -92,7 +119,8 @@ func TestSelectorsThatCannotBeUnderstood(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.selector, err, test.want)
 		}
-		if strings.Contains(test.selector, `"operator":"in"`) && s.Pods.Matches(map[string]string{"a": "b"}) {
+		if strings.Contains(test.selector, `"operator":"in"`) &&
+			s.Pods.Matches(map[string]string{"a": "b"}) {
 			t.Errorf("%s: matches", test.selector)
 		}
 	}
@@ -115,15 +143,55 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 		{"without selectors all", nil, nil, decide.MeshPod},
 		{"an empty selector all", []decide.Selector{{}}, nil, decide.MeshPod},
 		{"the pod's labels match", []decide.Selector{{Pods: app("cart")}}, nil, decide.MeshPod},
-		{"the pod's labels do not match", []decide.Selector{{Pods: app("web")}}, nil, decide.NotSelected},
-		{"one of several matches", []decide.Selector{{Pods: app("web")}, {Pods: app("cart")}}, nil, decide.MeshPod},
-		{"the namespace's labels match", []decide.Selector{{Namespaces: team("shop")}}, shop, decide.MeshPod},
-		{"the namespace's labels do not match", []decide.Selector{{Namespaces: team("bank")}}, shop, decide.NotSelected},
-		{"both must match", []decide.Selector{{Pods: app("web"), Namespaces: team("shop")}}, shop, decide.NotSelected},
-		{"the namespace is asked for", []decide.Selector{{Namespaces: team("shop")}}, nil, decide.NamespaceUnknown},
-		{"but not if the pod's labels decide", []decide.Selector{{Pods: app("web"), Namespaces: team("shop")}}, nil, decide.NotSelected},
-		{"nor if another selector does", []decide.Selector{{Namespaces: team("shop")}, {Pods: app("cart")}}, nil, decide.MeshPod},
-		{"a namespace without labels", []decide.Selector{{Namespaces: team("shop")}}, &decide.Namespace{}, decide.NotSelected},
+		{
+			"the pod's labels do not match",
+			[]decide.Selector{{Pods: app("web")}},
+			nil,
+			decide.NotSelected,
+		},
+		{
+			"one of several matches",
+			[]decide.Selector{{Pods: app("web")}, {Pods: app("cart")}},
+			nil, decide.MeshPod,
+		},
+		{
+			"the namespace's labels match",
+			[]decide.Selector{{Namespaces: team("shop")}},
+			shop,
+			decide.MeshPod,
+		},
+		{
+			"the namespace's labels do not match",
+			[]decide.Selector{{Namespaces: team("bank")}},
+			shop, decide.NotSelected,
+		},
+		{
+			"both must match",
+			[]decide.Selector{{Pods: app("web"), Namespaces: team("shop")}},
+			shop, decide.NotSelected,
+		},
+		{
+			"the namespace is asked for",
+			[]decide.Selector{{Namespaces: team("shop")}},
+			nil,
+			decide.NamespaceUnknown,
+		},
+		{
+			"but not if the pod's labels decide",
+			[]decide.Selector{{Pods: app("web"), Namespaces: team("shop")}},
+			nil,
+			decide.NotSelected,
+		},
+		{
+			"nor if another selector does",
+			[]decide.Selector{{Namespaces: team("shop")}, {Pods: app("cart")}},
+			nil, decide.MeshPod,
+		},
+		{
+			"a namespace without labels",
+			[]decide.Selector{{Namespaces: team("shop")}},
+			&decide.Namespace{}, decide.NotSelected,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := readPod(t, "native-sidecar")
@@ -140,7 +208,11 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 }
 
 func TestTheNamespaceOfASkippedPodIsNotAskedFor(t *testing.T) {
-	s := decide.Settings{Selectors: []decide.Selector{{Namespaces: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}}}
+	s := decide.Settings{
+		Selectors: []decide.Selector{
+			{Namespaces: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+		},
+	}
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)
 		in := decide.Input{Attachment: attachment(pod), Pod: pod}

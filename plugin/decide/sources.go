@@ -50,7 +50,10 @@ func (s *sources) find(p *parameter.Parameter) given {
 		}
 	}
 	if text, ok := s.arguments.Values[p.Flag]; ok && p.Flag != "" {
-		return given{text: text, source: fmt.Sprintf("argument %s of container %s", p.FlagName(), s.validation.Name)}
+		return given{
+			text:   text,
+			source: fmt.Sprintf("argument %s of container %s", p.FlagName(), s.validation.Name),
+		}
 	}
 	return s.variable(p)
 }
@@ -63,7 +66,8 @@ func (s *sources) identity(name string) given {
 	value := valueOf(name, s.pod.Spec.SecurityContext)
 	if s.proxy != nil {
 		if own := valueOf(name, s.proxy.SecurityContext); own != nil {
-			value, source = own, fmt.Sprintf("securityContext.%s of container %s", name, s.proxy.Name)
+			value, source = own,
+				fmt.Sprintf("securityContext.%s of container %s", name, s.proxy.Name)
 		}
 	}
 	switch {

@@ -19,7 +19,9 @@ func TestOneProcessor(t *testing.T) {
 }
 
 // programs are those that import the package, by their names.
-var programs = map[string]string{"sluice-cni": "../cmd/sluice-cni", "rules": "../../rules/cmd/rules"}
+var programs = map[string]string{
+	"sluice-cni": "../cmd/sluice-cni", "rules": "../../rules/cmd/rules",
+}
 
 func TestNobodyFollowsTheLimitOfProcessors(t *testing.T) {
 	for program, folder := range programs {
@@ -51,7 +53,8 @@ func checkPlace(t *testing.T, order []string) {
 func checkOthers(t *testing.T, order []string) {
 	t.Helper()
 	for _, name := range order {
-		if name != itself && (strings.HasPrefix(name, "github.com/sluice-mesh/") || name == "main") {
+		if name != itself && (strings.HasPrefix(name, "github.com/sluice-mesh/") ||
+			name == "main") {
 			t.Errorf("%s does something before main: it has a variable that is a map, or that a function makes", name)
 		}
 	}
@@ -61,8 +64,12 @@ func checkOthers(t *testing.T, order []string) {
 func TestOrderOfInitialisation(t *testing.T) {
 	for program := range programs {
 		order := initialised(t, program)
-		t.Run(program+"/most packages are initialised after it", func(t *testing.T) { checkPlace(t, order) })
-		t.Run(program+"/no other package of ours is initialised", func(t *testing.T) { checkOthers(t, order) })
+		t.Run(program+"/most packages are initialised after it", func(t *testing.T) {
+			checkPlace(t, order)
+		})
+		t.Run(program+"/no other package of ours is initialised", func(t *testing.T) {
+			checkOthers(t, order)
+		})
 	}
 }
 

@@ -18,7 +18,10 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 		return
 	}
 	old := bytes.Repeat([]byte("old plugin "), 3000)
-	for _, size := range []int{1, 4096, 4097, 900 << 10, 1<<20 - 40<<10, 1 << 20, 1<<20 + 1, 1<<20 + 4096, 1<<20 + 32<<10, 3 << 20} {
+	for _, size := range []int{
+		1, 4096, 4097, 900 << 10, 1<<20 - 40<<10, 1 << 20, 1<<20 + 1, 1<<20 + 4096, 1<<20 + 32<<10,
+		3 << 20,
+	} {
 		dir := filetest.Disk(t, "1m")
 		path := filepath.Join(dir, "plugin")
 		if err := os.WriteFile(path, old, 0o755); err != nil {
@@ -28,7 +31,9 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 		source := put(t, filepath.Join(t.TempDir(), "source"), string(content))
 		for _, attempt := range []func() (bool, error){
 			func() (bool, error) { return file.Copy(path, source, 0o755) },
-			func() (bool, error) { return false, file.Replace(path, []byte(read(t, path)), content, 0o755) },
+			func() (bool, error) {
+				return false, file.Replace(path, []byte(read(t, path)), content, 0o755)
+			},
 		} {
 			before := read(t, path)
 			changed, err := attempt()
@@ -36,8 +41,10 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 			case err == nil && got != string(content):
 				t.Errorf("%d bytes: no error, but the plugin has %d", size, len(got))
 			case err != nil && got != before:
-				t.Errorf("%d bytes: the plugin was changed to %d bytes although %v", size, len(got), err)
-			case err != nil && (!file.IsFull(err) || !strings.Contains(err.Error(), "the old file is untouched")):
+				t.Errorf("%d bytes: the plugin was changed to %d bytes although %v", size, len(got),
+					err)
+			case err != nil && (!file.IsFull(err) ||
+				!strings.Contains(err.Error(), "the old file is untouched")):
 				t.Errorf("%d bytes: %v", size, err)
 			case err != nil && changed:
 				t.Errorf("%d bytes: changed and failed", size)

@@ -48,7 +48,8 @@ func (e *Error) cause() error {
 		return path.Err
 	}
 	var link *os.LinkError
-	if errors.As(e.Err, &link) && (isTemporary(filepath.Base(link.Old)) || isTemporary(filepath.Base(link.New))) {
+	if errors.As(e.Err, &link) && (isTemporary(filepath.Base(link.Old)) ||
+		isTemporary(filepath.Base(link.New))) {
 		return link.Err
 	}
 	return e.Err
@@ -58,7 +59,9 @@ func (e *Error) cause() error {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsFull reports whether err says that a disk or a quota is used up.
-func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // IsReadOnly reports whether err says that a file system is mounted read-only.
 func IsReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }

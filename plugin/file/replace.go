@@ -130,5 +130,6 @@ func swap(a, b string) error {
 // unsupported reports whether the file system or the kernel does not know the kind of rename
 // (renameat2(2), ERRORS).
 func unsupported(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) ||
+		errors.Is(err, unix.ENOTSUP)
 }

@@ -45,7 +45,9 @@ func replaceRows(t *testing.T) {
 		{"an empty file is not no file", p(""), nil, "", true},
 		{"an empty file is replaced", p(""), []byte{}, "new", false},
 	} {
-		t.Run(row.why, func(t *testing.T) { replaceRow(t, row.there, row.was, row.want, row.changedByThem) })
+		t.Run(row.why, func(t *testing.T) {
+			replaceRow(t, row.there, row.was, row.want, row.changedByThem)
+		})
 	}
 }
 
@@ -123,7 +125,8 @@ func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
 		if ours {
 			next = base
 		}
-		if err := file.Replace(path, data, []byte(next), 0o600); err != nil && !errors.Is(err, file.ErrChanged) {
+		if err := file.Replace(path, data, []byte(next), 0o600); err != nil &&
+			!errors.Is(err, file.ErrChanged) {
 			t.Fatal(err)
 		}
 	}

@@ -19,14 +19,17 @@ func TestResolveIn(t *testing.T) {
 		}
 	}
 	for name, target := range map[string]string{
-		"absolute": "/opt/other", "etc/relative": "../opt/other", "above": "../../../../opt", "etc/chain": "/absolute",
-		"loop": "/loop", "dangling": "/none",
+		"absolute": "/opt/other", "etc/relative": "../opt/other", "above": "../../../../opt",
+		"etc/chain": "/absolute",
+		"loop":      "/loop", "dangling": "/none",
 	} {
 		link(t, target, filepath.Join(root, name))
 	}
 	for path, want := range map[string]string{
-		"/etc/cni/net.d": "/etc/cni/net.d", "/etc//cni/./net.d/": "/etc/cni/net.d", "/etc/../../opt": "/opt", "/": "/",
-		"/absolute": "/opt/other", "/etc/relative": "/opt/other", "/above/other": "/opt/other", "/etc/chain": "/opt/other",
+		"/etc/cni/net.d": "/etc/cni/net.d", "/etc//cni/./net.d/": "/etc/cni/net.d",
+		"/etc/../../opt": "/opt", "/": "/",
+		"/absolute": "/opt/other", "/etc/relative": "/opt/other", "/above/other": "/opt/other",
+		"/etc/chain":    "/opt/other",
 		"/etc/chain/..": "/opt",
 	} {
 		if got, err := file.ResolveIn(root, path); err != nil || got != filepath.Join(root, want) {
@@ -34,7 +37,8 @@ func TestResolveIn(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]error{
-		"/none": fs.ErrNotExist, "/dangling": fs.ErrNotExist, "/absolute/none": fs.ErrNotExist, "/loop": syscall.ELOOP,
+		"/none": fs.ErrNotExist, "/dangling": fs.ErrNotExist, "/absolute/none": fs.ErrNotExist,
+		"/loop": syscall.ELOOP,
 	} {
 		if got, err := file.ResolveIn(root, path); !errors.Is(err, want) {
 			t.Errorf("%s: %s, %v; want %v", path, got, err, want)

@@ -36,7 +36,9 @@ func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (
 	return t, nil
 }
 
-func (t *temporary) fill(f *os.File, path string, content io.ReadSeeker, size int64, mode fs.FileMode) error {
+func (t *temporary) fill(
+	f *os.File, path string, content io.ReadSeeker, size int64, mode fs.FileMode,
+) error {
 	n, err := io.Copy(f, content)
 	if err != nil {
 		return err

@@ -86,7 +86,9 @@ func Same(path, other string) (bool, error) {
 }
 
 // put gives the name to new content.
-func put(op, path, target string, content io.ReadSeeker, size int64, mode fs.FileMode) (bool, error) {
+func put(
+	op, path, target string, content io.ReadSeeker, size int64, mode fs.FileMode,
+) (bool, error) {
 	t, err := prepare(target, content, size, mode)
 	if err != nil {
 		return false, failed(op, path, err)
@@ -141,7 +143,9 @@ func resolve(path string) (string, fs.FileInfo, error) {
 		return "", nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return "", nil, &fs.PathError{Op: "open", Path: target, Err: errors.New("not a regular file")}
+		return "", nil, &fs.PathError{
+			Op: "open", Path: target, Err: errors.New("not a regular file"),
+		}
 	}
 	return target, info, nil
 }

@@ -20,13 +20,23 @@ func TestWrite(t *testing.T) {
 		mode    fs.FileMode
 		changed bool
 	}{
-		"a new file is made":                            {func(*testing.T, string) {}, 0o600, true},
-		"a new file has exactly the mode":               {func(*testing.T, string) {}, 0o666, true},
-		"other content is replaced":                     {func(t *testing.T, p string) { put(t, p, "old") }, 0o600, true},
-		"longer content is replaced":                    {func(t *testing.T, p string) { put(t, p, "new and more") }, 0o600, true},
-		"the same content and mode are left alone":      {func(t *testing.T, p string) { put(t, p, "new") }, 0o600, false},
-		"the same content gets another mode":            {func(t *testing.T, p string) { put(t, p, "new") }, 0o644, true},
-		"a link is followed, and what it names written": {func(t *testing.T, p string) { link(t, put(t, p+".target", "old"), p) }, 0o600, true},
+		"a new file is made":              {func(*testing.T, string) {}, 0o600, true},
+		"a new file has exactly the mode": {func(*testing.T, string) {}, 0o666, true},
+		"other content is replaced": {func(t *testing.T, p string) {
+			put(t, p, "old")
+		}, 0o600, true},
+		"longer content is replaced": {func(t *testing.T, p string) {
+			put(t, p, "new and more")
+		}, 0o600, true},
+		"the same content and mode are left alone": {func(t *testing.T, p string) {
+			put(t, p, "new")
+		}, 0o600, false},
+		"the same content gets another mode": {func(t *testing.T, p string) {
+			put(t, p, "new")
+		}, 0o644, true},
+		"a link is followed, and what it names written": {func(t *testing.T, p string) {
+			link(t, put(t, p+".target", "old"), p)
+		}, 0o600, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer syscall.Umask(syscall.Umask(0o077))
@@ -43,7 +53,8 @@ func TestWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := read(t, path); got != "new" || info.Mode() != row.mode {
-				t.Errorf("holds %q with mode %v, want %q with %v", got, info.Mode(), "new", row.mode)
+				t.Errorf("holds %q with mode %v, want %q with %v", got, info.Mode(), "new",
+					row.mode)
 			}
 			if now, _ := os.Readlink(path); now != linked {
 				t.Errorf("was a link to %q and is one to %q", linked, now)
@@ -105,11 +116,26 @@ func TestErrorsSayWhatBecameOfTheFile(t *testing.T) {
 		attempt   func(path string) error
 		want      []string
 	}{
-		{"no directory", dir + "/no/file", write, []string{"write " + dir + "/no/file: ", "no such file or directory", "still no such file"}},
-		{"a directory of that name", dir, write, []string{"write " + dir + ": not a regular file (the old file is untouched)"}},
-		{"a link that leads nowhere", dir + "/dangling", write, []string{"nowhere", "no such file or directory"}},
-		{"no source", dir + "/file", copyFrom(dir + "/absent"), []string{"copy " + dir + "/file: ", dir + "/absent", "still no such file"}},
-		{"a source that is a directory", dir + "/file", copyFrom(dir), []string{"not a regular file"}},
+		{
+			"no directory", dir + "/no/file", write,
+			[]string{
+				"write " + dir + "/no/file: ", "no such file or directory", "still no such file",
+			},
+		},
+		{"a directory of that name", dir, write, []string{"write " + dir +
+			": not a regular file (the old file is untouched)"}},
+		{
+			"a link that leads nowhere", dir + "/dangling", write,
+			[]string{"nowhere", "no such file or directory"},
+		},
+		{
+			"no source", dir + "/file", copyFrom(dir + "/absent"),
+			[]string{"copy " + dir + "/file: ", dir + "/absent", "still no such file"},
+		},
+		{
+			"a source that is a directory", dir + "/file", copyFrom(dir),
+			[]string{"not a regular file"},
+		},
 	} {
 		t.Run(row.why, func(t *testing.T) {
 			err := row.attempt(row.path)

@@ -83,7 +83,8 @@ func (f *file) reopen() error {
 
 // rotate renames the open file, unless another process is doing so or has done so.
 func (f *file) rotate(opened os.FileInfo) error {
-	if err := unix.Flock(int(f.open.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	if err := unix.Flock(int(f.open.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
+		unix.EWOULDBLOCK) {
 		return nil // what follows is in the old file
 	} else if err != nil {
 		return err

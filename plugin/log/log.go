@@ -29,6 +29,7 @@ func Open(o options.Log, stderr io.Writer, others ...io.Writer) (zapcore.Core, f
 		writers = append(writers, zapcore.AddSync(w))
 	}
 	// One core for all writers: several cores would each encode the line.
-	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.NewMultiWriteSyncer(writers...)), zapcore.Level(o.Level))
+	core := zapcore.NewCore(encoder, zapcore.Lock(zapcore.NewMultiWriteSyncer(writers...)),
+		zapcore.Level(o.Level))
 	return core, func() { _ = f.Close() }
 }

@@ -73,7 +73,8 @@ func TestLines(t *testing.T) {
 	}
 	for text := range strings.Lines(string(data)) {
 		var line struct{ Time, Level, Msg, Pod string }
-		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Time == "" || line.Level != "info" || line.Msg != "ADD" || line.Pod != "a\nb" {
+		if err := json.Unmarshal([]byte(text), &line); err != nil || line.Time == "" ||
+			line.Level != "info" || line.Msg != "ADD" || line.Pod != "a\nb" {
 			t.Errorf("%q: %+v, %v", text, line, err)
 		}
 	}
@@ -113,7 +114,10 @@ func TestRotation(t *testing.T) {
 			write(second, 1, time.Hour)
 			write(third, 1, 48*time.Hour)
 			var stderr bytes.Buffer
-			o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups, MaxDays: tc.days}
+			o := options.Log{
+				File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1, Backups: tc.backups,
+				MaxDays: tc.days,
+			}
 			logger, closeFile := open(o, &stderr)
 			logger.Info("ADD")
 			closeFile()
@@ -149,10 +153,15 @@ func TestRotation(t *testing.T) {
 // However old they are, files of others stay whose names begin and end as those of rotated ones.
 func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 	for name, others := range map[string][]string{
-		"sluice-cni": {"sluice-cni-kubeconfig", "sluice-cni-status.json", "sluice-cni-2026-01-02T03-04-05.678901.log"},
+		"sluice-cni": {
+			"sluice-cni-kubeconfig", "sluice-cni-status.json",
+			"sluice-cni-2026-01-02T03-04-05.678901.log",
+		},
 		"istio.log": {
-			"istio-cni.log", "istio-1.log", "istio-.log", "istio-2026-01-02.log", "istio-2026-01-02T03-04-05.log",
-			"istio-2026-01-02T3-04-05.678901.log", "istio-2026-01-02T03-04-05,678901.log", "istio-2026-13-02T03-04-05.678901.log",
+			"istio-cni.log", "istio-1.log", "istio-.log", "istio-2026-01-02.log",
+			"istio-2026-01-02T03-04-05.log",
+			"istio-2026-01-02T3-04-05.678901.log", "istio-2026-01-02T03-04-05,678901.log",
+			"istio-2026-13-02T03-04-05.678901.log",
 			"istio-cni-2026-01-02T03-04-05.678901.log", "istio-2026-01-02T03-04-05.678901.log.gz",
 		},
 	} {
@@ -160,11 +169,14 @@ func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 			dir := t.TempDir()
 			for _, other := range others {
 				path, long := filepath.Join(dir, other), time.Unix(0, 0)
-				if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, long, long)); err != nil {
+				if err := errors.Join(os.WriteFile(path, nil, 0o600),
+					os.Chtimes(path, long, long)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			o := options.Log{File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1}
+			o := options.Log{
+				File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1,
+			}
 			logger, closeFile := open(o, io.Discard)
 			for range 3 { // rotated twice
 				logger.Info("ADD", zap.String("long", strings.Repeat("x", 600<<10)))
@@ -193,7 +205,8 @@ func TestWritersBesideEachOther(t *testing.T) {
 		group.Go(func() {
 			for i := range lines {
 				logger, closeFile := open(o, io.Discard)
-				logger.Info("ADD", zap.Int("line", w*lines+i), zap.String("long", strings.Repeat("x", 20<<10)))
+				logger.Info("ADD", zap.Int("line", w*lines+i),
+					zap.String("long", strings.Repeat("x", 20<<10)))
 				closeFile()
 			}
 		})
@@ -234,14 +247,16 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, file := range map[string]string{
-		"a folder": dir, "a named pipe": pipe, "below a file": plain + "/x", "in a file system without files": "/proc/nowhere/x",
+		"a folder": dir, "a named pipe": pipe, "below a file": plain + "/x",
+		"in a file system without files": "/proc/nowhere/x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
 			logger, closeFile := open(options.Log{File: file}, &stderr)
 			logger.Info("ADD")
 			closeFile()
-			if text := stderr.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, `"msg":"ADD"`) || !strings.Contains(text, "log file: ") {
+			if text := stderr.String(); strings.Count(text, "\n") != 2 ||
+				!strings.Contains(text, `"msg":"ADD"`) || !strings.Contains(text, "log file: ") {
 				t.Errorf("standard error: %q", text)
 			}
 		})
@@ -251,8 +266,10 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 // What reads a configuration does without zap, and so has numbers of its own.
 func TestLevelsAreThoseOfZap(t *testing.T) {
 	for level, want := range map[options.Level]zapcore.Level{
-		options.Debug: zapcore.DebugLevel, options.Info: zapcore.InfoLevel, options.Warn: zapcore.WarnLevel,
-		options.Error: zapcore.ErrorLevel, options.Fatal: zapcore.FatalLevel, options.None: zapcore.FatalLevel + 1,
+		options.Debug: zapcore.DebugLevel, options.Info: zapcore.InfoLevel,
+		options.Warn:  zapcore.WarnLevel,
+		options.Error: zapcore.ErrorLevel, options.Fatal: zapcore.FatalLevel,
+		options.None: zapcore.FatalLevel + 1,
 	} {
 		if zapcore.Level(level) != want {
 			t.Errorf("%d, want %d", level, want)
@@ -262,7 +279,9 @@ func TestLevelsAreThoseOfZap(t *testing.T) {
 
 // The words for levels are Istio's.
 func TestLevels(t *testing.T) {
-	for word, lines := range map[string]int{"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0} {
+	for word, lines := range map[string]int{
+		"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0,
+	} {
 		level, err := options.ParseLevel(word)
 		if err != nil {
 			t.Error(err)
@@ -283,7 +302,8 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s: file: %v", word, err)
 		}
 	}
-	if _, err := options.ParseLevel("warning"); err == nil || !strings.Contains(err.Error(), options.LevelWant) {
+	if _, err := options.ParseLevel("warning"); err == nil ||
+		!strings.Contains(err.Error(), options.LevelWant) {
 		t.Errorf("%v", err)
 	}
 }

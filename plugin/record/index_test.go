@@ -44,7 +44,8 @@ func TestIndex(t *testing.T) {
 	changed.Netns = "/run/netns/other"
 	put(t, s, changed)
 	refresh(t, x)
-	if got := x.Of("7d1e"); got[0] != first[0] || got[1] == first[1] || got[1].Netns != changed.Netns {
+	if got := x.Of("7d1e"); got[0] != first[0] || got[1] == first[1] ||
+		got[1].Netns != changed.Netns {
 		t.Errorf("after a change of one: %+v", got)
 	}
 	if err := s.Remove(key("a", "eth0")); err != nil {

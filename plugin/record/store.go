@@ -126,7 +126,8 @@ func (s Store) list(prefix, except string) ([]Record, error) {
 	names, err := s.names()
 	var list []Record
 	for _, name := range names {
-		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) || !strings.HasSuffix(name, suffix) || name == except {
+		if strings.HasPrefix(name, ".") || !strings.HasPrefix(name, prefix) ||
+			!strings.HasSuffix(name, suffix) || name == except {
 			continue
 		}
 		r, readErr := s.read(name)

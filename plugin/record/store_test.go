@@ -31,7 +31,9 @@ var equate = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 func sample(k record.Key) record.Record {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
-	r.OutboundCIDRs.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32")}
+	r.OutboundCIDRs.Prefixes = []netip.Prefix{
+		netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::/32"),
+	}
 	r.InboundExcludePorts = rules.Singles[uint16](15020, 15090)
 	r.ExcludeInterfaces = []rules.InterfaceName{{Name: "tap", Prefix: true}}
 	r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}}
@@ -69,10 +71,12 @@ func TestRecordsAreKept(t *testing.T) {
 	if !rules.Equal(rules.MustCompile(*want.Redirect), rules.MustCompile(*got.Redirect)) {
 		t.Error("the rules of what is kept are others")
 	}
-	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil || info.Mode() != 0o600 {
+	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil ||
+		info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	if info, err := os.Stat(filepath.Join(dir, "attachments")); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(filepath.Join(dir, "attachments")); err != nil ||
+		info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info, err)
 	}
 	list, err := recordtest.List(s)
@@ -109,18 +113,24 @@ func TestEveryRedirectIsKept(t *testing.T) {
 		r := rules.DefaultRedirect()
 		ids := rapid.SliceOf(rapid.Custom(func(t *rapid.T) rules.IDRange {
 			first := rapid.Uint32().Draw(t, "first")
-			return rules.IDRange{First: first, Last: rapid.Uint32Range(first, math.MaxUint32).Draw(t, "last")}
+			return rules.IDRange{
+				First: first, Last: rapid.Uint32Range(first, math.MaxUint32).Draw(t, "last"),
+			}
 		}))
 		prefixes := rapid.SliceOf(rapid.Custom(func(t *rapid.T) netip.Prefix {
 			if rapid.Bool().Draw(t, "IPv4") {
-				return netip.PrefixFrom(netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4, 4).Draw(t, "address"))), rapid.IntRange(0, 32).Draw(t, "bits"))
+				return netip.PrefixFrom(netip.AddrFrom4([4]byte(rapid.SliceOfN(rapid.Byte(), 4,
+					4).Draw(t, "address"))), rapid.IntRange(0, 32).Draw(t, "bits"))
 			}
-			return netip.PrefixFrom(netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address"))), rapid.IntRange(0, 128).Draw(t, "bits"))
+			return netip.PrefixFrom(netip.AddrFrom16([16]byte(rapid.SliceOfN(rapid.Byte(), 16,
+				16).Draw(t, "address"))), rapid.IntRange(0, 128).Draw(t, "bits"))
 		}))
 		r.ProxyUIDs = append(r.ProxyUIDs, ids.Draw(t, "uids")...)
 		r.OwnerGroupsExclude = ids.Draw(t, "groups")
-		r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs = prefixes.Draw(t, "include"), prefixes.Draw(t, "exclude")
-		r.DropInvalid, r.IPv6, r.DNS.Capture = rapid.Bool().Draw(t, "drop"), rapid.Bool().Draw(t, "IPv6"), rapid.Bool().Draw(t, "DNS")
+		r.OutboundCIDRs.Prefixes, r.OutboundExcludeCIDRs = prefixes.Draw(t, "include"),
+			prefixes.Draw(t, "exclude")
+		r.DropInvalid, r.IPv6, r.DNS.Capture = rapid.Bool().Draw(t, "drop"),
+			rapid.Bool().Draw(t, "IPv6"), rapid.Bool().Draw(t, "DNS")
 		if err := r.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +155,8 @@ func TestDamagedRecords(t *testing.T) {
 			dir := t.TempDir()
 			s := record.In(dir)
 			put(t, s, sample(key("c", "eth0")))
-			if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte(text),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := s.Get(key("a", "eth0")); !record.IsDamaged(err) {
@@ -154,7 +165,8 @@ func TestDamagedRecords(t *testing.T) {
 			if list, err := recordtest.List(s); len(list) != 1 || !record.IsDamaged(err) {
 				t.Errorf("List: %+v, %v", list, err)
 			}
-			if gone, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(gone) > 0 || err != nil {
+			if gone, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(gone) > 0 ||
+				err != nil {
 				t.Errorf("Prune: %v, %v", gone, err)
 			}
 			if list, err := recordtest.List(s); len(list) != 1 || err != nil {
@@ -173,7 +185,8 @@ func TestBesideAnAttachment(t *testing.T) {
 	for _, k := range []record.Key{other, another} {
 		put(t, s, sample(k))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "attachments", "a:eth0.json"), []byte("{"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := s.Others(own); len(list) != 1 || err != nil || list[0].Key != other {
@@ -195,7 +208,8 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 		func() error { _, err := s.Prune("e2e", []record.Key{key("b", "eth0")}); return err },
 	} {
 		left := filepath.Join(dir, "attachments", ".a:eth0.json.123")
-		if err := os.WriteFile(left, []byte(`{"containerID":"a","ifname":"eth0"}`), 0o600); err != nil {
+		if err := os.WriteFile(left, []byte(`{"containerID":"a","ifname":"eth0"}`),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		if list, err := recordtest.List(s); len(list) != 1 || err != nil {
@@ -218,7 +232,8 @@ func TestWhatIsNoFileIsPassedOver(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	put(t, s, sample(key("b", "eth0")))
-	folder, link := filepath.Join(dir, "attachments", "a:eth0.json"), filepath.Join(dir, "attachments", "c:eth0.json")
+	folder, link := filepath.Join(dir, "attachments", "a:eth0.json"),
+		filepath.Join(dir, "attachments", "c:eth0.json")
 	if err := errors.Join(os.Mkdir(folder, 0o700), os.Symlink("/dev/null", link)); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +301,9 @@ func TestPutFails(t *testing.T) {
 // FuzzKey gives names of attachments that nobody should have: whatever they are, there is one file
 // below the folder, or an error and none.
 func FuzzKey(f *testing.F) {
-	for _, id := range []string{"a", "..", "../x", "/etc/passwd", "a/b", "a:b", "a\x00", "", strings.Repeat("a", 300), "ä"} {
+	for _, id := range []string{
+		"a", "..", "../x", "/etc/passwd", "a/b", "a:b", "a\x00", "", strings.Repeat("a", 300), "ä",
+	} {
 		f.Add(id, "eth0")
 		f.Add("a", id)
 	}
@@ -300,7 +317,8 @@ func FuzzKey(f *testing.F) {
 		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
 			t.Fatal(readErr)
 		}
-		if want := fmt.Sprintf("%s:%s.json", id, ifname); err == nil && (len(files) != 1 || files[0].Name() != want) {
+		if want := fmt.Sprintf("%s:%s.json", id, ifname); err == nil && (len(files) != 1 ||
+			files[0].Name() != want) {
 			t.Errorf("files %v, want %q", files, want)
 		} else if err != nil && len(files) > 0 {
 			t.Errorf("%v, and files %v", err, files)

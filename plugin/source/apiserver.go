@@ -61,7 +61,9 @@ func (a *APIServer) Close() {
 func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 	subject := "pod " + ref.Shown()
 	if !ref.valid() {
-		return nil, WithKind(NotFound, fmt.Errorf("pod %q in namespace %q: no names that Kubernetes allows", ref.Name, ref.Namespace))
+		return nil, WithKind(NotFound,
+			fmt.Errorf("pod %q in namespace %q: no names that Kubernetes allows", ref.Name,
+				ref.Namespace))
 	}
 	var pod *decide.Pod
 	err := a.ask(ctx, subject, podPath(ref), func(body []byte) *requestError {
@@ -90,7 +92,8 @@ func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespace, error) {
 	subject := fmt.Sprintf("namespace %s", name)
 	if !(Ref{Namespace: name, Name: name}).valid() {
-		return nil, WithKind(NotFound, fmt.Errorf("namespace %q: no name that Kubernetes allows", name))
+		return nil, WithKind(NotFound,
+			fmt.Errorf("namespace %q: no name that Kubernetes allows", name))
 	}
 	var namespace *decide.Namespace
 	err := a.ask(ctx, subject, namespacePath(name), func(body []byte) *requestError {

@@ -34,10 +34,12 @@ func TestPodIsDecodedIntoWhatDecisionsNeed(t *testing.T) {
 		want := &decide.Pod{
 			Metadata: decide.Metadata{
 				Namespace: "default", Name: "web", UID: web.UID,
-				Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+				Labels:      map[string]string{"app": "web"},
+				Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
 			},
 			Spec: decide.PodSpec{Containers: []decide.Container{{
-				Name: "istio-proxy", Args: []string{"proxy", "sidecar"}, SecurityContext: &decide.SecurityContext{RunAsUser: &uid},
+				Name: "istio-proxy", Args: []string{"proxy", "sidecar"},
+				SecurityContext: &decide.SecurityContext{RunAsUser: &uid},
 			}}},
 		}
 		if d := cmp.Diff(want, got); d != "" {
@@ -47,7 +49,8 @@ func TestPodIsDecodedIntoWhatDecisionsNeed(t *testing.T) {
 			t.Errorf("(-want +got)\n%s", d)
 		}
 		header := server.Requests()[0].Header
-		if header.Get("User-Agent") != "sluice-cni" || header.Get("Accept") != "application/json" || header.Get("Accept-Encoding") != "" {
+		if header.Get("User-Agent") != "sluice-cni" || header.Get("Accept") != "application/json" ||
+			header.Get("Accept-Encoding") != "" {
 			t.Errorf("the request has the header %v", header)
 		}
 	})
@@ -61,15 +64,23 @@ func TestWhichPodCounts(t *testing.T) {
 		text string
 	}{
 		{"one with the UID", web, "", ""},
-		{"any, where the runtime passes no UID", source.Ref{Namespace: "default", Name: "web"}, "", ""},
+		{
+			"any, where the runtime passes no UID",
+			source.Ref{Namespace: "default", Name: "web"},
+			"", "",
+		},
 		{
 			"a static pod by the hash of its configuration",
-			source.Ref{Namespace: "default", Name: "static", UID: "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d"},
+			source.Ref{
+				Namespace: "default", Name: "static", UID: "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d",
+			},
 			"", "",
 		},
 		{
 			"a static pod by the UID of its copy",
-			source.Ref{Namespace: "default", Name: "static", UID: "0e1b6c52-6a7c-4a3f-9a53-3a2f6a7b9a10"},
+			source.Ref{
+				Namespace: "default", Name: "static", UID: "0e1b6c52-6a7c-4a3f-9a53-3a2f6a7b9a10",
+			},
 			"", "",
 		},
 		{
@@ -80,9 +91,15 @@ func TestWhichPodCounts(t *testing.T) {
 		{
 			"not one that is gone",
 			source.Ref{Namespace: "default", Name: "gone", UID: "00"},
-			source.NotFound, "pod default/gone: API server memory.test:443: it answers 404: there is none",
+			source.NotFound,
+			"pod default/gone: API server memory.test:443: it answers 404: there is none",
 		},
-		{"not one of another namespace", source.Ref{Namespace: "other", Name: "web", UID: web.UID}, source.NotFound, "pod other/web"},
+		{
+			"not one of another namespace",
+			source.Ref{Namespace: "other", Name: "web", UID: web.UID},
+			source.NotFound,
+			"pod other/web",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -98,21 +115,34 @@ func TestNamesThatKubernetesDoesNotAllowAreNotAskedFor(t *testing.T) {
 		server, api := inMemory(t)
 		long := strings.Repeat("a", 254)
 		for _, name := range []string{
-			"", ".", "..", "../secrets/x", "a/b", "a%2fb", "web?x=y", "web#", "Web", "a b", "a\nb", "-a", "a-", "a..b", "ä", long,
+			"", ".", "..", "../secrets/x", "a/b", "a%2fb", "web?x=y", "web#", "Web", "a b", "a\nb",
+			"-a", "a-", "a..b", "ä", long,
 		} {
-			ask(t.Context(), api, source.Ref{Namespace: "default", Name: name}).check(t, source.NotFound, "no names that Kubernetes allows")
-			ask(t.Context(), api, source.Ref{Namespace: name, Name: "web"}).check(t, source.NotFound, "no names that Kubernetes allows")
+			ask(t.Context(), api, source.Ref{
+				Namespace: "default", Name: name,
+			}).check(t, source.NotFound, "no names that Kubernetes allows")
+			ask(t.Context(), api, source.Ref{
+				Namespace: name, Name: "web",
+			}).check(t, source.NotFound, "no names that Kubernetes allows")
 			if _, err := api.Namespace(t.Context(), name); !source.IsNotFound(err) {
 				t.Errorf("namespace %q: %v", name, err)
 			}
 		}
-		ask(t.Context(), api, source.Ref{Namespace: "a.b", Name: "web"}).check(t, source.NotFound, "no names that Kubernetes allows")
-		ask(t.Context(), api, source.Ref{Namespace: long[:64], Name: "web"}).check(t, source.NotFound, "no names that Kubernetes allows")
+		ask(t.Context(), api, source.Ref{
+			Namespace: "a.b", Name: "web",
+		}).check(t, source.NotFound, "no names that Kubernetes allows")
+		ask(t.Context(), api, source.Ref{
+			Namespace: long[:64], Name: "web",
+		}).check(t, source.NotFound, "no names that Kubernetes allows")
 		if asked := paths(server); len(asked) > 0 {
 			t.Errorf("asked for %q", asked)
 		}
-		ask(t.Context(), api, source.Ref{Namespace: long[:63], Name: long[:253]}).check(t, source.NotFound, "it answers 404")
-		ask(t.Context(), api, source.Ref{Namespace: "a-0", Name: "0.b-1"}).check(t, source.NotFound, "it answers 404")
+		ask(t.Context(), api, source.Ref{
+			Namespace: long[:63], Name: long[:253],
+		}).check(t, source.NotFound, "it answers 404")
+		ask(t.Context(), api, source.Ref{
+			Namespace: "a-0", Name: "0.b-1",
+		}).check(t, source.NotFound, "it answers 404")
 	})
 }
 
@@ -124,21 +154,27 @@ func TestNamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(map[string]string{"istio-injection": "enabled"}, got.Metadata.Labels); d != "" {
+		if d := cmp.Diff(map[string]string{"istio-injection": "enabled"},
+			got.Metadata.Labels); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
 		if _, err := api.Namespace(t.Context(), "gone"); !source.IsNotFound(err) {
 			t.Errorf("a namespace that is gone: %v", err)
 		}
-		if d := cmp.Diff([]string{"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone"}, paths(server)); d != "" {
+		if d := cmp.Diff([]string{
+			"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone",
+		}, paths(server)); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
-		server.Always(apiservertest.Reply(200, "application/json", `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
+		server.Always(apiservertest.Reply(200, "application/json",
+			`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
 		_, err = api.Namespace(t.Context(), "default")
-		checkText(t, err, `namespace default: API server memory.test:443: its answer is about "other"`)
+		checkText(t, err,
+			`namespace default: API server memory.test:443: its answer is about "other"`)
 		server.Always(apiservertest.Reply(200, "application/json", webPod))
 		_, err = api.Namespace(t.Context(), "default")
-		checkText(t, err, `namespace default: API server memory.test:443: its answer is no Namespace`)
+		checkText(t, err,
+			`namespace default: API server memory.test:443: its answer is no Namespace`)
 	})
 }
 
@@ -164,10 +200,19 @@ func TestReady(t *testing.T) {
 		text      string
 	}{
 		{"when pods can be read", apiservertest.Well(), "", ""},
-		{"not with credentials that are refused", apiservertest.Unauthorized(), source.Unauthorized, "does not accept the token"},
+		{
+			"not with credentials that are refused", apiservertest.Unauthorized(),
+			source.Unauthorized, "does not accept the token",
+		},
 		{"not when pods may not be read", apiservertest.Forbidden(), source.Forbidden, "403"},
-		{"not when nothing answers", apiservertest.Mute(), source.Unavailable, "API server memory.test:443: no answer within 4s"},
-		{"not when something fails, which is not tried again", apiservertest.InternalError(), source.Unavailable, "500"},
+		{
+			"not when nothing answers", apiservertest.Mute(), source.Unavailable,
+			"API server memory.test:443: no answer within 4s",
+		},
+		{
+			"not when something fails, which is not tried again", apiservertest.InternalError(),
+			source.Unavailable, "500",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -28,59 +28,143 @@ func TestMisbehaviour(t *testing.T) {
 		text      string
 	}{
 		{"an API server that is well is asked once", apiservertest.Well(), 1, 0, "", ""},
-		{"one that is slow is waited for", apiservertest.Slow(3 * time.Second), 1, 3 * time.Second, "", ""},
-		{"one that is too slow is asked again", apiservertest.Slow(time.Hour), 2, 4050 * time.Millisecond, "", ""},
-		{"one that takes the request and never answers is asked again", apiservertest.Mute(), 2, 4050 * time.Millisecond, "", ""},
-		{"one that never says hello is left after half the time", apiservertest.Silent(), 1, 2050 * time.Millisecond, "", ""},
-		{"one that resets the connection is asked again", apiservertest.Reset(), 1, 50 * time.Millisecond, "", ""},
-		{"one that hangs up is asked again", apiservertest.HangUp(), 2, 50 * time.Millisecond, "", ""},
-		{"one that resets within the answer is asked again", apiservertest.ResetAnswer(), 2, 50 * time.Millisecond, "", ""},
-		{"one that answers half of the JSON is asked again", apiservertest.Truncated(), 2, 50 * time.Millisecond, "", ""},
-		{"one whose answer drips without end is asked again", apiservertest.Drip(time.Second), 2, 4050 * time.Millisecond, "", ""},
-		{"401 is final", apiservertest.Unauthorized(), 1, 0, source.Unauthorized, "does not accept the token of kubeconfig"},
+		{
+			"one that is slow is waited for", apiservertest.Slow(3 * time.Second), 1,
+			3 * time.Second, "", "",
+		},
+		{
+			"one that is too slow is asked again", apiservertest.Slow(time.Hour), 2,
+			4050 * time.Millisecond, "", "",
+		},
+		{
+			"one that takes the request and never answers is asked again", apiservertest.Mute(), 2,
+			4050 * time.Millisecond, "", "",
+		},
+		{
+			"one that never says hello is left after half the time", apiservertest.Silent(), 1,
+			2050 * time.Millisecond, "", "",
+		},
+		{
+			"one that resets the connection is asked again", apiservertest.Reset(), 1,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"one that hangs up is asked again", apiservertest.HangUp(), 2, 50 * time.Millisecond,
+			"", "",
+		},
+		{
+			"one that resets within the answer is asked again", apiservertest.ResetAnswer(), 2,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"one that answers half of the JSON is asked again", apiservertest.Truncated(), 2,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"one whose answer drips without end is asked again", apiservertest.Drip(time.Second), 2,
+			4050 * time.Millisecond, "", "",
+		},
+		{
+			"401 is final", apiservertest.Unauthorized(), 1, 0, source.Unauthorized,
+			"does not accept the token of kubeconfig",
+		},
 		{
 			"403 is final, and has the server's words",
-			apiservertest.Forbidden(), 1, 0, source.Forbidden, `it answers 403: "pods \"web\" is forbidden: User`,
+			apiservertest.Forbidden(), 1, 0, source.Forbidden,
+			`it answers 403: "pods \"web\" is forbidden: User`,
 		},
-		{"404 is final", object(404, notFound, "pods", "web"), 1, 0, source.NotFound, "it answers 404: there is none"},
-		{"404 of another pod is not", object(404, notFound, "pods", "other"), 2, 50 * time.Millisecond, "", ""},
-		{"404 of something else is not", object(404, notFound, "nodes", "web"), 2, 50 * time.Millisecond, "", ""},
-		{"404 of a load balancer is not", apiservertest.Reply(404, "text/html", "<h1>404</h1>"), 2, 50 * time.Millisecond, "", ""},
-		{"405 is final", apiservertest.Status(405, "no"), 1, 0, source.Unavailable, `it answers 405: "no"`},
-		{"a redirect is final, and not followed", apiservertest.ReplyWith(307, http.Header{"Location": {"/"}}, ""), 1, 0, source.Unavailable, "it answers 307"},
+		{
+			"404 is final", object(404, notFound, "pods", "web"), 1, 0, source.NotFound,
+			"it answers 404: there is none",
+		},
+		{
+			"404 of another pod is not", object(404, notFound, "pods", "other"), 2,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"404 of something else is not", object(404, notFound, "nodes", "web"), 2,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"404 of a load balancer is not", apiservertest.Reply(404, "text/html", "<h1>404</h1>"),
+			2, 50 * time.Millisecond, "", "",
+		},
+		{
+			"405 is final", apiservertest.Status(405, "no"), 1, 0, source.Unavailable,
+			`it answers 405: "no"`,
+		},
+		{
+			"a redirect is final, and not followed",
+			apiservertest.ReplyWith(307, http.Header{"Location": {"/"}}, ""), 1, 0,
+			source.Unavailable, "it answers 307",
+		},
 		{"500 is tried again", apiservertest.InternalError(), 2, 50 * time.Millisecond, "", ""},
-		{"408 is tried again", apiservertest.Status(408, "too late"), 2, 50 * time.Millisecond, "", ""},
-		{"429 is tried again", apiservertest.Status(429, "slowly"), 2, 50 * time.Millisecond, "", ""},
-		{"429 with seconds is tried again after them", apiservertest.TooManyRequests("3"), 2, 3050 * time.Millisecond, "", ""},
-		{"so is a date", apiservertest.TooManyRequests("Sat, 01 Jan 2000 00:00:03 GMT"), 2, 3050 * time.Millisecond, "", ""},
+		{
+			"408 is tried again", apiservertest.Status(408, "too late"), 2, 50 * time.Millisecond,
+			"", "",
+		},
+		{
+			"429 is tried again", apiservertest.Status(429, "slowly"), 2, 50 * time.Millisecond, "",
+			"",
+		},
+		{
+			"429 with seconds is tried again after them", apiservertest.TooManyRequests("3"), 2,
+			3050 * time.Millisecond, "", "",
+		},
+		{
+			"so is a date", apiservertest.TooManyRequests("Sat, 01 Jan 2000 00:00:03 GMT"), 2,
+			3050 * time.Millisecond, "", "",
+		},
 		{
 			"one that is past is passed over",
-			apiservertest.TooManyRequests("Sat, 01 Jan 1999 00:00:03 GMT"), 2, 50 * time.Millisecond, "", "",
+			apiservertest.TooManyRequests("Sat, 01 Jan 1999 00:00:03 GMT"), 2,
+			50 * time.Millisecond, "", "",
 		},
 		{
 			"seconds beyond the budget are final",
-			apiservertest.TooManyRequests("10"), 1, 0, source.Unavailable, "requests a retry after 10s",
+			apiservertest.TooManyRequests("10"), 1, 0, source.Unavailable,
+			"requests a retry after 10s",
 		},
 		{
 			"seconds beyond all numbers too",
-			apiservertest.TooManyRequests("9223372036854775808"), 1, 0, source.Unavailable, "requests a retry after",
+			apiservertest.TooManyRequests("9223372036854775808"), 1, 0, source.Unavailable,
+			"requests a retry after",
 		},
 		{
 			"a date beyond all durations too",
-			apiservertest.TooManyRequests("Fri, 31 Dec 2999 23:59:59 GMT"), 1, 0, source.Unavailable, "requests a retry after",
+			apiservertest.TooManyRequests("Fri, 31 Dec 2999 23:59:59 GMT"), 1, 0,
+			source.Unavailable, "requests a retry after",
 		},
 		{
 			"an answer larger than a pod can be is final",
 			apiservertest.Huge(8 << 20), 1, 0, source.Unavailable, "its answer has more than 8 MiB",
 		},
 		{"one of the size of the largest pod is not", apiservertest.Huge(3 << 20), 1, 0, "", ""},
-		{"what is not JSON is tried again", apiservertest.Reply(200, "text/html", "welcome"), 2, 50 * time.Millisecond, "", ""},
+		{
+			"what is not JSON is tried again", apiservertest.Reply(200, "text/html", "welcome"), 2,
+			50 * time.Millisecond, "", "",
+		},
 		{"a pod is an answer", object(200, pod, "Pod", "v1", "web", "default"), 1, 0, "", ""},
-		{"what is no pod is tried again", object(200, pod, "PodList", "v1", "web", "default"), 2, 50 * time.Millisecond, "", ""},
-		{"a pod of another version is tried again", object(200, pod, "Pod", "v2", "web", "default"), 2, 50 * time.Millisecond, "", ""},
-		{"what is another pod is tried again", object(200, pod, "Pod", "v1", "other", "default"), 2, 50 * time.Millisecond, "", ""},
-		{"one of another namespace too", object(200, pod, "Pod", "v1", "web", "other"), 2, 50 * time.Millisecond, "", ""},
-		{"a pod with another UID is tried again", apiservertest.OtherUID("old"), 2, 50 * time.Millisecond, "", ""},
+		{
+			"what is no pod is tried again", object(200, pod, "PodList", "v1", "web", "default"), 2,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"a pod of another version is tried again",
+			object(200, pod, "Pod", "v2", "web", "default"), 2, 50 * time.Millisecond, "", "",
+		},
+		{
+			"what is another pod is tried again", object(200, pod, "Pod", "v1", "other", "default"),
+			2, 50 * time.Millisecond, "", "",
+		},
+		{
+			"one of another namespace too", object(200, pod, "Pod", "v1", "web", "other"), 2,
+			50 * time.Millisecond, "", "",
+		},
+		{
+			"a pod with another UID is tried again", apiservertest.OtherUID("old"), 2,
+			50 * time.Millisecond, "", "",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -109,37 +193,65 @@ func TestLastingMisbehaviour(t *testing.T) {
 		kind      source.Kind
 		text      string
 	}{
-		{"500", apiservertest.InternalError(), 9 * time.Second, source.Unavailable, `it answers 500: "etcdserver: request timed out" (`},
+		{
+			"500", apiservertest.InternalError(), 9 * time.Second, source.Unavailable,
+			`it answers 500: "etcdserver: request timed out" (`,
+		},
 		{
 			"429 with seconds",
-			apiservertest.TooManyRequests("4"), 8 * time.Second, source.Unavailable, "requests a retry after 4s (3 tries",
+			apiservertest.TooManyRequests("4"), 8 * time.Second, source.Unavailable,
+			"requests a retry after 4s (3 tries",
 		},
-		{"a black hole", apiservertest.Silent(), 9 * time.Second, source.Unavailable, "TLS handshake timeout"},
-		{"no answer", apiservertest.Mute(), 10 * time.Second, source.Unavailable, "no answer within 4s (3 tries in 10s)"},
+		{
+			"a black hole", apiservertest.Silent(), 9 * time.Second, source.Unavailable,
+			"TLS handshake timeout",
+		},
+		{
+			"no answer", apiservertest.Mute(), 10 * time.Second, source.Unavailable,
+			"no answer within 4s (3 tries in 10s)",
+		},
 		{
 			"an endless answer",
-			apiservertest.Drip(time.Second), 10 * time.Second, source.Unavailable, "no complete answer within 4s (3 tries in 10s)",
+			apiservertest.Drip(time.Second), 10 * time.Second, source.Unavailable,
+			"no complete answer within 4s (3 tries in 10s)",
 		},
 		{"resets", apiservertest.Reset(), 9 * time.Second, source.Unavailable, "closed"},
-		{"hanging up", apiservertest.HangUp(), 9 * time.Second, source.Unavailable, "it closed the connection without an answer"},
 		{
-			"a huge header", apiservertest.ReplyWith(200, http.Header{"X": {strings.Repeat("x", 70_000)}}, ""),
+			"hanging up", apiservertest.HangUp(), 9 * time.Second, source.Unavailable,
+			"it closed the connection without an answer",
+		},
+		{
+			"a huge header",
+			apiservertest.ReplyWith(200, http.Header{"X": {strings.Repeat("x", 70_000)}}, ""),
 			9 * time.Second, source.Unavailable, "server response headers exceeded 65536 bytes",
 		},
 		{
-			"a broken header", apiservertest.ReplyWith(200, http.Header{"Retry-After": {strings.Repeat("\x01", 9999)}}, ""),
+			"a broken header",
+			apiservertest.ReplyWith(200, http.Header{"Retry-After": {strings.Repeat("\x01", 9999)}},
+				""),
 			9 * time.Second, source.Unavailable, `malformed MIME header line: "Retry-After: \x01`,
 		},
-		{"many words", apiservertest.Status(500, strings.Repeat("ä\n", 9999)), 9 * time.Second, source.Unavailable, `ä\nä\n…" (`},
-		{"half answers", apiservertest.ResetAnswer(), 9 * time.Second, source.Unavailable, "its answer is cut short: unexpected EOF"},
-		{"half JSON", apiservertest.Truncated(), 9 * time.Second, source.Unavailable, "its answer is no Pod: unexpected end of JSON input"},
+		{
+			"many words", apiservertest.Status(500, strings.Repeat("ä\n", 9999)), 9 * time.Second,
+			source.Unavailable, `ä\nä\n…" (`,
+		},
+		{
+			"half answers", apiservertest.ResetAnswer(), 9 * time.Second, source.Unavailable,
+			"its answer is cut short: unexpected EOF",
+		},
+		{
+			"half JSON", apiservertest.Truncated(), 9 * time.Second, source.Unavailable,
+			"its answer is no Pod: unexpected end of JSON input",
+		},
 		{
 			"no JSON",
-			apiservertest.Reply(200, "text/html", "hello"), 9 * time.Second, source.Unavailable, `it answers with "text/html" and not with JSON`,
+			apiservertest.Reply(200, "text/html", "hello"), 9 * time.Second, source.Unavailable,
+			`it answers with "text/html" and not with JSON`,
 		},
 		{
 			"no kind",
-			apiservertest.Reply(200, "application/json", "{}"), 9 * time.Second, source.Unavailable, `its answer is a "" of "" and not a Pod of v1`,
+			apiservertest.Reply(200, "application/json", "{}"), 9 * time.Second, source.Unavailable,
+			`its answer is a "" of "" and not a Pod of v1`,
 		},
 		{
 			"another UID", apiservertest.OtherUID("new"), 9 * time.Second, source.Replaced,

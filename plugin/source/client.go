@@ -64,7 +64,10 @@ func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error
 	if err != nil {
 		return nil, fmt.Errorf("its cluster's certificate-authority: %w", err)
 	}
-	trust := &tls.Config{ServerName: c.TLSServerName, InsecureSkipVerify: c.InsecureSkipTLSVerify, MinVersion: tls.VersionTLS12}
+	trust := &tls.Config{
+		ServerName: c.TLSServerName, InsecureSkipVerify: c.InsecureSkipTLSVerify,
+		MinVersion: tls.VersionTLS12,
+	}
 	if len(authority) > 0 {
 		if c.InsecureSkipTLSVerify {
 			return nil, errors.New("its cluster has a certificate-authority and insecure-skip-tls-verify, of which only one can be meant")
@@ -116,7 +119,10 @@ func (c *client) exchange(ctx context.Context, p path) ([]byte, *requestError) {
 	}).WithContext(ctx)
 	token, err := c.credentials.authorize(r)
 	if err != nil {
-		return nil, &requestError{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err)}
+		return nil, &requestError{
+			kind: Misconfigured, final: true,
+			err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err),
+		}
 	}
 	// Not http.Client, which would follow redirects with the token.
 	answer, err := c.transport.RoundTrip(r)

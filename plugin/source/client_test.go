@@ -14,9 +14,13 @@ import (
 func TestServerBelowAPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)
-		path := server.KubeconfigWith(func(cluster, _ fields) { cluster["server"] = server.URL() + "/k8s/clusters/c-1/?x=y" })
+		path := server.KubeconfigWith(func(cluster, _ fields) {
+			cluster["server"] = server.URL() + "/k8s/clusters/c-1/?x=y"
+		})
 		// The double has nothing there, and so has nothing to say about the pod that is asked for.
-		got := newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial, Budget: time.Millisecond})
+		got := newSource(t, source.Options{
+			Kubeconfig: path, Dial: server.Dial, Budget: time.Millisecond,
+		})
 		ask(t.Context(), got, web).check(t, source.NotFound, "404")
 		if want := "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web"; len(server.Requests()) != 1 || server.Requests()[0].Path != want {
 			t.Errorf("asked for %q", paths(server))
@@ -39,7 +43,9 @@ func TestWhichProxyCounts(t *testing.T) {
 				}
 			})
 			var dialed string
-			api := newSource(t, source.Options{Kubeconfig: path, Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+			api := newSource(t, source.Options{Kubeconfig: path, Dial: func(
+				_ context.Context, _, address string,
+			) (net.Conn, error) {
 				dialed = address
 				return nil, net.ErrClosed
 			}})
@@ -52,7 +58,9 @@ func TestWhichProxyCounts(t *testing.T) {
 
 func TestTimeToConnectIsToldFromTimeToAnswer(t *testing.T) {
 	server := apiservertest.StartInMemory(t)
-	api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: func(context.Context, string, string) (net.Conn, error) {
+	api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: func(
+		context.Context, string, string,
+	) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
 	}})
 	checkText(t, api.Ready(t.Context()), "API server memory.test:443: no connection within ")

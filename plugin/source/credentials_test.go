@@ -15,7 +15,8 @@ import (
 
 // jwt returns a token that says when it expires, as those of service accounts do.
 func jwt(expiry time.Time) string {
-	claims := fmt.Sprintf(`{"exp":%d,"sub":"system:serviceaccount:sluice-system:sluice-cni"}`, expiry.Unix())
+	claims := fmt.Sprintf(`{"exp":%d,"sub":"system:serviceaccount:sluice-system:sluice-cni"}`,
+		expiry.Unix())
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + secret
 }
 
@@ -46,14 +47,18 @@ func TestUser(t *testing.T) {
 			user["token"] = secret
 			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()))
 		}, "", ""},
-		{"the token stands in for a file that is not there", func(_ *apiservertest.Server, _, user fields) {
+		{"the token stands in for a file that is not there", func(
+			_ *apiservertest.Server, _, user fields,
+		) {
 			user["tokenFile"] = "/does/not/exist"
 		}, "", ""},
 		{"the file of the token is not there", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's tokenFile: open /does/not/exist"},
-		{"the file of the token has a name of many lines", func(_ *apiservertest.Server, _, user fields) {
+		{"the file of the token has a name of many lines", func(
+			_ *apiservertest.Server, _, user fields,
+		) {
 			delete(user, "token")
 			user["tokenFile"] = "/\n" + strings.Repeat("/..", 500)
 		}, source.Misconfigured, "its user's tokenFile: open /"},
@@ -89,9 +94,14 @@ func TestUser(t *testing.T) {
 			user["client-key"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's client-key: open /does/not/exist"},
 		{"an exec plugin", func(_ *apiservertest.Server, _, user fields) {
-			user["exec"] = fields{"apiVersion": "client.authentication.k8s.io/v1", "command": "aws", "env": []any{secret}}
+			user["exec"] = fields{
+				"apiVersion": "client.authentication.k8s.io/v1", "command": "aws",
+				"env": []any{secret},
+			}
 		}, source.Misconfigured, "its user has an exec plugin, but nothing is executed here: give it a token"},
-		{"no exec plugin", func(_ *apiservertest.Server, _, user fields) { user["exec"], user["auth-provider"] = nil, nil }, "", ""},
+		{"no exec plugin", func(_ *apiservertest.Server, _, user fields) {
+			user["exec"], user["auth-provider"] = nil, nil
+		}, "", ""},
 		{"an auth-provider", func(_ *apiservertest.Server, _, user fields) {
 			user["auth-provider"] = fields{"name": "gcp"}
 		}, source.Misconfigured, "its user has an auth-provider"},
@@ -100,11 +110,15 @@ func TestUser(t *testing.T) {
 		}, source.Misconfigured, "its user has a password"},
 		{
 			"acting as another user",
-			func(_ *apiservertest.Server, _, user fields) { user["as"] = "admin" }, source.Misconfigured, "its user acts as another one",
+			func(_ *apiservertest.Server, _, user fields) {
+				user["as"] = "admin"
+			}, source.Misconfigured, "its user acts as another one",
 		},
 		{
 			"acting with another UID",
-			func(_ *apiservertest.Server, _, user fields) { user["as-uid"] = "1" }, source.Misconfigured, "its user acts as another one",
+			func(_ *apiservertest.Server, _, user fields) {
+				user["as-uid"] = "1"
+			}, source.Misconfigured, "its user acts as another one",
 		},
 		{"acting as a group", func(_ *apiservertest.Server, _, user fields) {
 			user["as-groups"] = []any{"system:masters"}

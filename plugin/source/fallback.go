@@ -25,7 +25,9 @@ func (f fallback) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 
 // Namespace implements [Source].
 func (f fallback) Namespace(ctx context.Context, name string) (*decide.Namespace, error) {
-	return firstAnswer(ctx, f, func(s Source) (*decide.Namespace, error) { return s.Namespace(ctx, name) })
+	return firstAnswer(ctx, f, func(s Source) (*decide.Namespace, error) {
+		return s.Namespace(ctx, name)
+	})
 }
 
 // Ready implements [Source].
@@ -41,7 +43,9 @@ func (f fallback) Close() {
 	}
 }
 
-func firstAnswer[T any](ctx context.Context, sources []Source, question func(Source) (*T, error)) (*T, error) {
+func firstAnswer[T any](
+	ctx context.Context, sources []Source, question func(Source) (*T, error),
+) (*T, error) {
 	failed := errors.New("no source is configured")
 	kind := Misconfigured
 	for i, s := range sources {

@@ -42,7 +42,9 @@ func (f fixed) Ready(context.Context) error {
 func (f fixed) Close() { *f.asked = append(*f.asked, f.uid) }
 
 func TestFallback(t *testing.T) {
-	because := func(kind source.Kind) error { return source.WithKind(kind, errors.New(string(kind))) }
+	because := func(kind source.Kind) error {
+		return source.WithKind(kind, errors.New(string(kind)))
+	}
 	for _, row := range []struct {
 		name  string
 		a, b  error
@@ -51,18 +53,39 @@ func TestFallback(t *testing.T) {
 		text  string
 	}{
 		{"the first that answers is enough", nil, nil, []string{"a"}, "", ""},
-		{"that there is no pod is an answer", because(source.NotFound), nil, []string{"a"}, source.NotFound, "not-found"},
-		{"that it is another one as yet is not: the next may ask for longer", because(source.Replaced), nil, []string{"a", "b"}, "", ""},
+		{
+			"that there is no pod is an answer", because(source.NotFound), nil,
+			[]string{"a"},
+			source.NotFound, "not-found",
+		},
+		{
+			"that it is another one as yet is not: the next may ask for longer",
+			because(source.Replaced), nil,
+			[]string{"a", "b"},
+			"", "",
+		},
 		{
 			"unless it stays another one",
 			because(source.Replaced), because(source.Replaced),
 			[]string{"a", "b"},
 			source.Replaced, "replaced; replaced",
 		},
-		{"one that is not there is not", because(source.Unavailable), nil, []string{"a", "b"}, "", ""},
+		{
+			"one that is not there is not", because(source.Unavailable), nil,
+			[]string{"a", "b"},
+			"", "",
+		},
 		{"one that refuses is not", because(source.Forbidden), nil, []string{"a", "b"}, "", ""},
-		{"nor one that does not know us", because(source.Unauthorized), nil, []string{"a", "b"}, "", ""},
-		{"nor one that is not set up", because(source.Misconfigured), nil, []string{"a", "b"}, "", ""},
+		{
+			"nor one that does not know us", because(source.Unauthorized), nil,
+			[]string{"a", "b"},
+			"", "",
+		},
+		{
+			"nor one that is not set up", because(source.Misconfigured), nil,
+			[]string{"a", "b"},
+			"", "",
+		},
 		{"nor one whose error says nothing", errors.New("what?"), nil, []string{"a", "b"}, "", ""},
 		{
 			"a later answer that there is none counts too",
@@ -79,16 +102,22 @@ func TestFallback(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var asked, askedAgain, ready []string
-			pod, err := source.Fallback(fixed{"a", row.a, &asked}, fixed{"b", row.b, &asked}).Pod(t.Context(), web)
+			pod, err := source.Fallback(fixed{
+				"a", row.a, &asked,
+			}, fixed{"b", row.b, &asked}).Pod(t.Context(), web)
 			outcome{pod: pod, err: err}.check(t, row.kind, row.text)
 			if d := cmp.Diff(row.asked, asked); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
-			_, err = source.Fallback(fixed{"a", row.a, &askedAgain}, fixed{"b", row.b, &askedAgain}).Namespace(t.Context(), "default")
+			_, err = source.Fallback(fixed{
+				"a", row.a, &askedAgain,
+			}, fixed{"b", row.b, &askedAgain}).Namespace(t.Context(), "default")
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.asked, askedAgain) {
 				t.Errorf("namespaces differ from pods: %v asked %q", err, askedAgain)
 			}
-			err = source.Fallback(fixed{"a", row.a, &ready}, fixed{"b", row.b, &ready}).Ready(t.Context())
+			err = source.Fallback(fixed{
+				"a", row.a, &ready,
+			}, fixed{"b", row.b, &ready}).Ready(t.Context())
 			if source.KindOf(err) != row.kind || !cmp.Equal(row.asked, ready) {
 				t.Errorf("ready differs from pods: %v asked %q", err, ready)
 			}
@@ -123,12 +152,15 @@ func TestFallbackStopsWithTheContext(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	questions := map[source.Kind]func(error) bool{
-		source.NotFound: source.IsNotFound, source.Replaced: source.IsReplaced, source.Unauthorized: source.IsRefused,
-		source.Forbidden: source.IsRefused, source.Misconfigured: source.IsMisconfigured, source.Unavailable: source.IsUnavailable,
+		source.NotFound: source.IsNotFound, source.Replaced: source.IsReplaced,
+		source.Unauthorized: source.IsRefused,
+		source.Forbidden:    source.IsRefused, source.Misconfigured: source.IsMisconfigured,
+		source.Unavailable: source.IsUnavailable,
 	}
 	for _, kind := range source.Kinds() {
 		err := errors.Join(errors.New("beside"), source.WithKind(kind, context.Canceled))
-		if source.KindOf(err) != kind || !questions[kind](err) || !errors.Is(err, context.Canceled) {
+		if source.KindOf(err) != kind || !questions[kind](err) ||
+			!errors.Is(err, context.Canceled) {
 			t.Errorf("%s is not found again", kind)
 		}
 	}

@@ -28,7 +28,9 @@ func FuzzKubeconfig(f *testing.F) {
 		func(_, user fields) {
 			user["client-certificate-data"], user["client-key-data"] = server.ClientCertificate()
 		},
-		func(cluster, user fields) { cluster["proxy-url"], user["as"] = "socks5://127.0.0.1", "admin" },
+		func(cluster, user fields) {
+			cluster["proxy-url"], user["as"] = "socks5://127.0.0.1", "admin"
+		},
 	} {
 		text, err := os.ReadFile(server.KubeconfigWith(edit))
 		if err != nil {
@@ -39,7 +41,8 @@ func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte("a: &a [x]\nb: [*a, *a]\ncurrent-context: *a"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		// A fuzzed path may lead anywhere, also to a pipe that nobody writes to.
-		if strings.ContainsAny(string(text), "/") && !strings.Contains(string(text), "https://memory.test") {
+		if strings.ContainsAny(string(text), "/") &&
+			!strings.Contains(string(text), "https://memory.test") {
 			return
 		}
 		path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -80,16 +83,20 @@ func FuzzAnswer(f *testing.F) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			server := apiservertest.StartInMemory(t)
-			server.Always(apiservertest.ReplyWith(code, http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}}, body))
+			server.Always(apiservertest.ReplyWith(code,
+				http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}}, body))
 			const budget = 10 * time.Millisecond
-			api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: budget})
+			api := newSource(t, source.Options{
+				Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: budget,
+			})
 			got := ask(t.Context(), api, web)
 			switch {
 			case got.took > budget:
 				t.Errorf("took %v", got.took)
 			case got.err != nil:
 				checkText(t, got.err, "pod default/web: API server memory.test:443: ")
-			case code != http.StatusOK || !got.pod.HasUID(web.UID) || got.pod.Metadata.Name != "web" || got.pod.Metadata.Namespace != "default":
+			case code != http.StatusOK || !got.pod.HasUID(web.UID) ||
+				got.pod.Metadata.Name != "web" || got.pod.Metadata.Namespace != "default":
 				t.Errorf("the pod of %d %q is %+v", code, body, got.pod)
 			}
 		})

@@ -81,18 +81,23 @@ func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	if k.CurrentContext == "" {
 		return cluster{}, authInfo{}, errors.New("it has no current-context")
 	}
-	context := slices.IndexFunc(k.Contexts, func(c namedContext) bool { return c.Name == k.CurrentContext })
+	context := slices.IndexFunc(k.Contexts, func(c namedContext) bool {
+		return c.Name == k.CurrentContext
+	})
 	if context < 0 {
-		return cluster{}, authInfo{}, fmt.Errorf("its current-context %q is not among its contexts", k.CurrentContext)
+		return cluster{}, authInfo{}, fmt.Errorf("its current-context %q is not among its contexts",
+			k.CurrentContext)
 	}
 	names := k.Contexts[context].Context
 	c := slices.IndexFunc(k.Clusters, func(c namedCluster) bool { return c.Name == names.Cluster })
 	if c < 0 {
-		return cluster{}, authInfo{}, fmt.Errorf("it has no cluster %q, which its current-context names", names.Cluster)
+		return cluster{}, authInfo{}, fmt.Errorf(
+			"it has no cluster %q, which its current-context names", names.Cluster)
 	}
 	u := slices.IndexFunc(k.Users, func(u namedAuthInfo) bool { return u.Name == names.User })
 	if u < 0 {
-		return cluster{}, authInfo{}, fmt.Errorf("it has no user %q, which its current-context names", names.User)
+		return cluster{}, authInfo{}, fmt.Errorf(
+			"it has no user %q, which its current-context names", names.User)
 	}
 	return k.Clusters[c].Cluster, k.Users[u].User, nil
 }
@@ -121,7 +126,8 @@ func (c *cluster) endpoint() (*url.URL, error) {
 		// The error would quote the URL, which may have a password.
 		return nil, errors.New("its cluster's server is not a URL")
 	case server.User != nil:
-		return nil, errors.New("its cluster's server has a user in its URL, which belongs into users")
+		return nil, errors.New(
+			"its cluster's server has a user in its URL, which belongs into users")
 	case server.Scheme != "https" || server.Host == "":
 		shown := url.URL{Scheme: server.Scheme, Host: server.Host} // what follows may have a secret
 		return nil, fmt.Errorf("its cluster's server %q is not an https URL", shown.String())
@@ -135,7 +141,8 @@ func (c *cluster) proxy() (*url.URL, error) {
 		return nil, nil
 	}
 	proxy, err := url.Parse(c.ProxyURL)
-	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
+	if err != nil || proxy.Host == "" ||
+		!slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
 		return nil, errors.New("its cluster's proxy-url is not an http, https or socks5 URL")
 	}
 	return proxy, nil
@@ -152,7 +159,8 @@ func (u *authInfo) unsupported() error {
 	case present(u.Exec):
 		return errors.New("its user has an exec plugin, but nothing is executed here: " + instead)
 	case present(u.AuthProvider):
-		return errors.New("its user has an auth-provider, whose protocol is not spoken here: " + instead)
+		return errors.New("its user has an auth-provider, whose protocol is not spoken here: " +
+			instead)
 	case u.Username != "" || u.Password != "":
 		return errors.New("its user has a password, which Kubernetes 1.19 removed: " + instead)
 	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0:

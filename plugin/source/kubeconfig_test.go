@@ -75,7 +75,10 @@ func (c kubeconfigCase) ask(t *testing.T, server *apiservertest.Server, path str
 func TestCluster(t *testing.T) {
 	folder := t.TempDir()
 	for _, row := range []kubeconfigCase{
-		{"token and authority are embedded", func(*apiservertest.Server, fields, fields) {}, "", ""},
+		{"token and authority are embedded", func(
+			*apiservertest.Server, fields, fields,
+		) {
+		}, "", ""},
 		{"the authority is in a file", func(s *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 			cluster["certificate-authority"] = write(t, folder, "ca.crt", s.CA())
@@ -83,7 +86,9 @@ func TestCluster(t *testing.T) {
 		{"embedded data count more than a file", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority"] = "/does/not/exist"
 		}, "", ""},
-		{"the file of the authority is not there", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"the file of the authority is not there", func(
+			_ *apiservertest.Server, cluster, _ fields,
+		) {
 			delete(cluster, "certificate-authority-data")
 			cluster["certificate-authority"] = "/does/not/exist"
 		}, source.Misconfigured, "its cluster's certificate-authority: open /does/not/exist: no such file"},
@@ -93,21 +98,27 @@ func TestCluster(t *testing.T) {
 		{"the authority is another one", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
 		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"without an authority that of the system counts", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"without an authority that of the system counts", func(
+			_ *apiservertest.Server, cluster, _ fields,
+		) {
 			delete(cluster, "certificate-authority-data")
 		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate"},
 		{"the server is not verified", func(_ *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 			cluster["insecure-skip-tls-verify"] = true
 		}, "", ""},
-		{"an authority without verification is a contradiction", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"an authority without verification is a contradiction", func(
+			_ *apiservertest.Server, cluster, _ fields,
+		) {
 			cluster["insecure-skip-tls-verify"] = true
 		}, source.Misconfigured, "of which only one can be meant"},
 		{"the server goes by another name", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://10.96.0.1"
 			cluster["tls-server-name"] = "localhost"
 		}, "", ""},
-		{"the server's certificate has another name", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"the server's certificate has another name", func(
+			_ *apiservertest.Server, cluster, _ fields,
+		) {
 			cluster["server"] = "https://10.96.0.1"
 		}, source.Misconfigured, "certificate is valid for 127.0.0.1, ::1, not 10.96.0.1"},
 		{"plain text is not spoken", func(_ *apiservertest.Server, cluster, _ fields) {
@@ -132,7 +143,8 @@ func TestCluster(t *testing.T) {
 			cluster["proxy-url"] = "proxy.test"
 		}, source.Misconfigured, "its cluster's proxy-url is not"},
 		{"fields that nobody knows", func(_ *apiservertest.Server, cluster, user fields) {
-			cluster["extensions"], cluster["disable-compression"], user["comment"] = []any{}, true, "ours"
+			cluster["extensions"], cluster["disable-compression"], user["comment"] = []any{}, true,
+				"ours"
 		}, "", ""},
 		{"a field of another type", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = fields{"value": secret}
@@ -149,13 +161,24 @@ func TestKubeconfigText(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"empty", "", "it has no current-context"},
 		{"no current context", "contexts: [{name: a}]", "it has no current-context"},
-		{"a context that is not there", "current-context: b\ncontexts: [{name: a}]", `its current-context "b" is not among its contexts`},
-		{"a cluster that is not there", "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]", `it has no cluster "c"`},
 		{
-			"a user that is not there", "current-context: a\nclusters: [{name: c}]\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
+			"a context that is not there", "current-context: b\ncontexts: [{name: a}]",
+			`its current-context "b" is not among its contexts`,
+		},
+		{
+			"a cluster that is not there",
+			"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]",
+			`it has no cluster "c"`,
+		},
+		{
+			"a user that is not there",
+			"current-context: a\nclusters: [{name: c}]\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
 			`it has no user "u"`,
 		},
-		{"no YAML", "users:\n- name: a\n  user: {token: [" + secret, "it is no kubeconfig: line 3 is not YAML"},
+		{
+			"no YAML", "users:\n- name: a\n  user: {token: [" + secret,
+			"it is no kubeconfig: line 3 is not YAML",
+		},
 		{"an anchor that is not there", "token: *" + secret, "it is no kubeconfig: not YAML"},
 		{"a number in place of a list", "users: 123", "it is no kubeconfig: users is a number"},
 		{"a list", "[]", "it is no kubeconfig:  is a array"},
@@ -167,7 +190,8 @@ func TestKubeconfigText(t *testing.T) {
 			if strings.Contains(got.err.Error(), secret) {
 				t.Errorf("a secret in %v", got.err)
 			}
-			if err := source.NewAPIServer(source.Options{Kubeconfig: path}).Ready(t.Context()); !source.IsMisconfigured(err) {
+			if err := source.NewAPIServer(
+				source.Options{Kubeconfig: path}).Ready(t.Context()); !source.IsMisconfigured(err) {
 				t.Errorf("ready: %v", err)
 			}
 		})
@@ -176,8 +200,10 @@ func TestKubeconfigText(t *testing.T) {
 
 func TestKubeconfigThatIsNotThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
-	ask(t.Context(), newSource(t, source.Options{}), web).check(t, source.Misconfigured, "no kubeconfig is configured")
+	ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
+		web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
+	ask(t.Context(), newSource(t, source.Options{}),
+		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
 // What never ends, or never begins, is not read: there would be no answer within the budget.
@@ -189,17 +215,20 @@ func TestWhatIsNoRegularFile(t *testing.T) {
 	}
 	huge := write(t, folder, "huge", make([]byte, 1<<20+1))
 	for path, want := range map[string]string{
-		pipe: "is not a regular file", "/dev/zero": "is not a regular file", folder: "is not a regular file",
-		huge: "has more than 1048576 bytes",
+		pipe: "is not a regular file", "/dev/zero": "is not a regular file",
+		folder: "is not a regular file",
+		huge:   "has more than 1048576 bytes",
 	} {
-		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}), web).check(t, source.Misconfigured, path+" "+want)
+		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
+			web).check(t, source.Misconfigured, path+" "+want)
 		synctest.Test(t, func(t *testing.T) {
 			server, _ := inMemory(t)
 			kubeconfig := server.KubeconfigWith(func(_, user fields) {
 				delete(user, "token")
 				user["tokenFile"] = path
 			})
-			got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: kubeconfig, Dial: server.Dial}), web)
+			got := ask(t.Context(),
+				newSource(t, source.Options{Kubeconfig: kubeconfig, Dial: server.Dial}), web)
 			got.check(t, source.Misconfigured, "its user's tokenFile: "+path+" "+want)
 		})
 	}
@@ -221,7 +250,9 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 		server, _ := inMemory(t)
 		folder := t.TempDir()
 		certificate, key := server.ClientCertificate()
-		for name, text := range map[string][]byte{"ca": server.CA(), "token": []byte(server.Token()), "crt": certificate, "key": key} {
+		for name, text := range map[string][]byte{
+			"ca": server.CA(), "token": []byte(server.Token()), "crt": certificate, "key": key,
+		} {
 			write(t, folder, name, text)
 		}
 		path := filepath.Join(folder, "kubeconfig")
@@ -231,7 +262,8 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 			cluster["certificate-authority"], user["tokenFile"] = "ca", "token"
 			user["client-certificate"], user["client-key"] = "crt", "key"
 		})
-		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web).check(t, "", "")
+		ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}),
+			web).check(t, "", "")
 	})
 }
 

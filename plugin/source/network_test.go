@@ -26,20 +26,43 @@ func TestNetwork(t *testing.T) {
 		kind        source.Kind
 		text        string
 	}{
-		{"an API server that is well", same, apiservertest.Well(), 30 * time.Second, 30 * time.Second, "", ""},
-		{"one that never accepts", deaf, apiservertest.Well(), short, short / 3, source.Unavailable, ""},
-		{"one that is not there", nobody, apiservertest.Well(), long, long, source.Unavailable, "connect: connection refused"},
-		{"one that never says hello", same, apiservertest.Silent(), short, short / 3, source.Unavailable, ""},
-		{"one that never answers", same, apiservertest.Mute(), short, short / 3, source.Unavailable, ""},
-		{"one that resets the connection", same, apiservertest.Reset(), long, long, source.Unavailable, "connection reset by peer"},
-		{"one that resets within the answer", same, apiservertest.ResetAnswer(), long, long, source.Unavailable, "its answer is cut short"},
+		{
+			"an API server that is well", same, apiservertest.Well(), 30 * time.Second,
+			30 * time.Second, "", "",
+		},
+		{
+			"one that never accepts", deaf, apiservertest.Well(), short, short / 3,
+			source.Unavailable, "",
+		},
+		{
+			"one that is not there", nobody, apiservertest.Well(), long, long, source.Unavailable,
+			"connect: connection refused",
+		},
+		{
+			"one that never says hello", same, apiservertest.Silent(), short, short / 3,
+			source.Unavailable, "",
+		},
+		{
+			"one that never answers", same, apiservertest.Mute(), short, short / 3,
+			source.Unavailable, "",
+		},
+		{
+			"one that resets the connection", same, apiservertest.Reset(), long, long,
+			source.Unavailable, "connection reset by peer",
+		},
+		{
+			"one that resets within the answer", same, apiservertest.ResetAnswer(), long, long,
+			source.Unavailable, "its answer is cut short",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			server := apiservertest.Start(t)
 			server.Put(webPod)
 			server.Always(row.always)
-			api := newSource(t, source.Options{Kubeconfig: server.KubeconfigWith(row.edit), Budget: row.budget, Try: row.try})
+			api := newSource(t, source.Options{
+				Kubeconfig: server.KubeconfigWith(row.edit), Budget: row.budget, Try: row.try,
+			})
 			got := ask(t.Context(), api, web)
 			got.check(t, row.kind, row.text)
 			// Less than without a budget of its own; what it takes exactly is for virtual time to

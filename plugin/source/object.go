@@ -19,17 +19,28 @@ const maxObject = 8 << 20
 
 // readObject reads an answer of status 200.
 func readObject(answer *http.Response) ([]byte, *requestError) {
-	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "application/json" {
-		return nil, &requestError{kind: Unavailable, err: fmt.Errorf("it answers with %s and not with JSON", shortQuote(kind))}
+	if kind, _, _ := mime.ParseMediaType(
+		answer.Header.Get("Content-Type")); kind != "application/json" {
+		return nil, &requestError{
+			kind: Unavailable,
+			err:  fmt.Errorf("it answers with %s and not with JSON", shortQuote(kind)),
+		}
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxObject+1))
 	switch {
 	case len(body) > maxObject:
-		return nil, &requestError{kind: Unavailable, final: true, err: fmt.Errorf("its answer has more than %d MiB", maxObject>>20)}
+		return nil, &requestError{
+			kind: Unavailable, final: true,
+			err: fmt.Errorf("its answer has more than %d MiB", maxObject>>20),
+		}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &requestError{kind: Unavailable, late: true, err: errors.New("no complete answer")}
+		return nil, &requestError{
+			kind: Unavailable, late: true, err: errors.New("no complete answer"),
+		}
 	case err != nil:
-		return nil, &requestError{kind: Unavailable, err: fmt.Errorf("its answer is cut short: %w", err)}
+		return nil, &requestError{
+			kind: Unavailable, err: fmt.Errorf("its answer is cut short: %w", err),
+		}
 	}
 	return body, nil
 }
@@ -43,10 +54,13 @@ type object struct {
 // decode decodes the answer, which embeds the object.
 func (o *object) decode(body []byte, answer any, kind string) *requestError {
 	if err := json.Unmarshal(body, answer); err != nil {
-		return &requestError{kind: Unavailable, err: fmt.Errorf("its answer is no %s: %w", kind, err)}
+		return &requestError{
+			kind: Unavailable, err: fmt.Errorf("its answer is no %s: %w", kind, err),
+		}
 	}
 	if o.Kind != kind || o.APIVersion != "v1" {
-		err := fmt.Errorf("its answer is a %s of %s and not a %s of v1", shortQuote(o.Kind), shortQuote(o.APIVersion), kind)
+		err := fmt.Errorf("its answer is a %s of %s and not a %s of v1", shortQuote(o.Kind),
+			shortQuote(o.APIVersion), kind)
 		return &requestError{kind: Unavailable, err: err}
 	}
 	return nil
@@ -57,6 +71,7 @@ func named(m *decide.Metadata, namespace, name string) *requestError {
 	if m.Namespace == namespace && m.Name == name {
 		return nil
 	}
-	err := fmt.Errorf("its answer is about %s in namespace %s", shortQuote(m.Name), shortQuote(m.Namespace))
+	err := fmt.Errorf("its answer is about %s in namespace %s", shortQuote(m.Name),
+		shortQuote(m.Namespace))
 	return &requestError{kind: Unavailable, err: err}
 }

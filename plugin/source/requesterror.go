@@ -36,7 +36,10 @@ func (c *client) unreached(err error) *requestError {
 	var connection *net.OpError
 	switch {
 	case errors.As(err, &certificate):
-		return &requestError{kind: Misconfigured, final: true, err: fmt.Errorf("kubeconfig %s does not fit the server: %w", c.kubeconfig, err)}
+		return &requestError{
+			kind: Misconfigured, final: true,
+			err: fmt.Errorf("kubeconfig %s does not fit the server: %w", c.kubeconfig, err),
+		}
 	case errors.As(err, &connection) && connection.Op == "dial" && connection.Timeout():
 		return &requestError{kind: Unavailable, late: true, err: errors.New("no connection")}
 	case errors.As(err, &connection) && connection.Op == "dial":
@@ -44,7 +47,9 @@ func (c *client) unreached(err error) *requestError {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &requestError{kind: Unavailable, late: true, err: errors.New("no answer")}
 	case errors.Is(err, io.EOF):
-		return &requestError{kind: Unavailable, err: errors.New("it closed the connection without an answer")}
+		return &requestError{
+			kind: Unavailable, err: errors.New("it closed the connection without an answer"),
+		}
 	}
 	return &requestError{kind: Unavailable, err: err}
 }
@@ -55,12 +60,15 @@ func (c *client) refused(answer *http.Response, p path, token string) *requestEr
 	err := fmt.Errorf("it answers %d%s", answer.StatusCode, s.quoted())
 	switch code := answer.StatusCode; {
 	case code == http.StatusUnauthorized:
-		err = fmt.Errorf("it answers 401: it does not accept %s of kubeconfig %s", c.credentials.describe(token), c.kubeconfig)
+		err = fmt.Errorf("it answers 401: it does not accept %s of kubeconfig %s",
+			c.credentials.describe(token), c.kubeconfig)
 		return &requestError{kind: Unauthorized, final: true, err: err}
 	case code == http.StatusForbidden:
 		return &requestError{kind: Forbidden, final: true, err: err}
 	case code == http.StatusNotFound && s.Details.Kind == p.resource && s.Details.Name == p.name:
-		return &requestError{kind: NotFound, final: true, err: errors.New("it answers 404: there is none")}
+		return &requestError{
+			kind: NotFound, final: true, err: errors.New("it answers 404: there is none"),
+		}
 	case code == http.StatusNotFound:
 		// Not from an API server, or not about the object: a load balancer says this of a server
 		// that it cannot reach.
@@ -68,7 +76,8 @@ func (c *client) refused(answer *http.Response, p path, token string) *requestEr
 	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
 		after := retryAfter(answer.Header.Get("Retry-After"))
 		if after > 0 {
-			err = fmt.Errorf("%w, and requests a retry after %v", err, after.Round(time.Millisecond))
+			err = fmt.Errorf("%w, and requests a retry after %v", err,
+				after.Round(time.Millisecond))
 		}
 		return &requestError{kind: Unavailable, err: err, after: after}
 	}

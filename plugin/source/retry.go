@@ -16,7 +16,9 @@ const (
 
 // ask repeats a request until the answer is accepted, an error is final, or the budget does not
 // suffice for another pause.
-func (a *APIServer) ask(ctx context.Context, subject string, p path, accept func(body []byte) *requestError) error {
+func (a *APIServer) ask(
+	ctx context.Context, subject string, p path, accept func(body []byte) *requestError,
+) error {
 	c, err := a.connect()
 	if err != nil {
 		return WithKind(Misconfigured, fmt.Errorf("%s: %w", subject, err))
@@ -43,7 +45,9 @@ func (a *APIServer) ask(ctx context.Context, subject string, p path, accept func
 }
 
 // try sends one request.
-func (a *APIServer) try(ctx context.Context, c *client, p path, accept func(body []byte) *requestError) *requestError {
+func (a *APIServer) try(
+	ctx context.Context, c *client, p path, accept func(body []byte) *requestError,
+) *requestError {
 	ctx, cancel := context.WithTimeout(ctx, a.options.try())
 	defer cancel()
 	body, t := c.get(ctx, p)
@@ -54,7 +58,9 @@ func (a *APIServer) try(ctx context.Context, c *client, p path, accept func(body
 }
 
 // give returns the error after the last request.
-func (a *APIServer) give(ctx context.Context, c *client, subject string, last *requestError, effort string) error {
+func (a *APIServer) give(
+	ctx context.Context, c *client, subject string, last *requestError, effort string,
+) error {
 	if last.kind == Unauthorized {
 		a.forget(c)
 	}

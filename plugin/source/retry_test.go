@@ -52,7 +52,10 @@ func TestConfiguredTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)
 		server.Always(apiservertest.Mute())
-		api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: 3 * time.Second, Try: time.Second})
+		api := newSource(t, source.Options{
+			Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: 3 * time.Second,
+			Try: time.Second,
+		})
 		got := ask(t.Context(), api, web)
 		got.check(t, source.Unavailable, "(3 tries in 3s)")
 		if got.took != 3*time.Second {
@@ -93,7 +96,8 @@ func TestEndOfTheContextEndsTheQuestion(t *testing.T) {
 func TestManyAskAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
-		server.Next(apiservertest.Reset(), apiservertest.Unauthorized(), apiservertest.InternalError())
+		server.Next(apiservertest.Reset(), apiservertest.Unauthorized(),
+			apiservertest.InternalError())
 		var questions sync.WaitGroup
 		var mu sync.Mutex
 		kinds := map[source.Kind]int{}

@@ -43,7 +43,8 @@ func (r Ref) Shown() string { return text.Cut(r.String(), maxShown) }
 
 // valid reports whether Kubernetes allows the names. Other names must not reach a URL.
 func (r Ref) valid() bool {
-	return validName(r.Namespace, 63) && !strings.Contains(r.Namespace, ".") && validName(r.Name, 253)
+	return validName(r.Namespace, 63) && !strings.Contains(r.Namespace, ".") &&
+		validName(r.Name, 253)
 }
 
 // validName reports whether the name is a DNS subdomain as Kubernetes defines it (RFC 1123).

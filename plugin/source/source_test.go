@@ -108,7 +108,9 @@ func checkText(t *testing.T, err error, text string) {
 	if !strings.Contains(err.Error(), text) {
 		t.Errorf("got  %v\nwant %s in it", err, text)
 	}
-	if len(err.Error()) > 1024 || strings.ContainsFunc(err.Error(), func(c rune) bool { return c < ' ' || c == 0x7f }) {
+	if len(err.Error()) > 1024 || strings.ContainsFunc(err.Error(), func(c rune) bool {
+		return c < ' ' || c == 0x7f
+	}) {
 		t.Errorf("no short line of text: %q", err)
 	}
 }

@@ -53,7 +53,9 @@ func TestEveryTextFits(t *testing.T) {
 		if !strings.HasPrefix(from, strings.TrimSuffix(cut, "…")) {
 			t.Errorf("%q is no beginning of %q", cut, from)
 		}
-		if i := strings.IndexFunc(text.Printable(from), func(c rune) bool { return !unicode.IsPrint(c) && c != utf8.RuneError }); i >= 0 {
+		if i := strings.IndexFunc(text.Printable(from), func(c rune) bool {
+			return !unicode.IsPrint(c) && c != utf8.RuneError
+		}); i >= 0 {
 			t.Errorf("not printable at %d of %q", i, from)
 		}
 	})

@@ -24,14 +24,18 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 				return
 			}
 		case rules.RedirectTo:
-			v.translate(packets, target{kind: redirectTarget, hook: v.hookHere(), port: a.Port, last: a.Last}, action)
+			v.translate(packets,
+				target{kind: redirectTarget, hook: v.hookHere(), port: a.Port, last: a.Last},
+				action)
 			return
 		case rules.DNATPort:
-			v.translate(packets, target{kind: portTarget, hook: v.hookHere(), port: a.Port, last: a.Last}, action)
+			v.translate(packets,
+				target{kind: portTarget, hook: v.hookHere(), port: a.Port, last: a.Last}, action)
 			return
 		case rules.DNATTo:
 			v.translate(packets, target{
-				kind: addrTarget, hook: v.hookHere(), addr: a.Addr, lastAddr: a.LastAddr, port: a.Port, last: a.Last,
+				kind: addrTarget, hook: v.hookHere(), addr: a.Addr, lastAddr: a.LastAddr,
+				port: a.Port, last: a.Last,
 			}, action)
 			return
 		case rules.Reject:
@@ -65,7 +69,8 @@ func (v *visit) listens(port uint16) set {
 		return v.and(v.tcpOrUDP, v.not(v.bit(listener, 0)))
 	}
 	return v.and(v.tcpOrUDP, v.variable(variable{
-		key: "listens on the packet's port", kind: unknownBit, text: "whether a transparent socket listens on the packet's own port", step: v.step(),
+		key: "listens on the packet's port", kind: unknownBit,
+		text: "whether a transparent socket listens on the packet's own port", step: v.step(),
 	}))
 }
 
@@ -135,7 +140,8 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 	if v.family != rules.IPv4 {
 		return v.unansweredLinkLocal(a, f, &seen)
 	}
-	toLoopback := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen), v.is(sourceType, number(rules.Local)))
+	toLoopback := v.minus(v.matching(addresses(rules.Destination, loopbackIPv4), &seen),
+		v.is(sourceType, number(rules.Local)))
 	onHost := none
 	switch {
 	case a.With == "tcp reset":
@@ -154,7 +160,9 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 	if v.and(onHost, f.packets) == none {
 		return toLoopback
 	}
-	local := v.addrTypeIs(rules.MatchAddrType{Side: rules.Destination, Types: rules.AddrTypes(rules.Local)}, &seen)
+	local := v.addrTypeIs(rules.MatchAddrType{
+		Side: rules.Destination, Types: rules.AddrTypes(rules.Local),
+	}, &seen)
 	local = v.or(local, v.matching(addresses(rules.Destination, unspecifiedIPv4), &seen))
 	return v.or(toLoopback, v.minus(onHost, local))
 }

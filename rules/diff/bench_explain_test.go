@@ -33,7 +33,8 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true}, diff.Side{Ruleset: rs, RoutingKnown: true}, diff.Options{})
+				diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true},
+					diff.Side{Ruleset: rs, RoutingKnown: true}, diff.Options{})
 			}
 		})
 	}

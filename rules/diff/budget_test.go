@@ -15,7 +15,10 @@ import (
 // filterOut is a ruleset of one chain at output.
 func filterOut(list ...rules.Rule) rules.Ruleset {
 	base := &rules.Base{Type: rules.Filter, Hook: rules.Output}
-	return rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: []rules.Chain{{Name: "output", Base: base, Rules: list}}}}}
+	return rules.Ruleset{Tables: []rules.Table{{
+		Family: rules.IPv4, Name: "t",
+		Chains: []rules.Chain{{Name: "output", Base: base, Rules: list}},
+	}}}
 }
 
 func asSide(rs rules.Ruleset) Side { return Side{Ruleset: rs, RoutingKnown: true} }
@@ -35,7 +38,9 @@ func TestABudgetBeginsWithTheWork(t *testing.T) {
 	if want := "more than 1h0m0s of work"; limit != want {
 		t.Errorf("got %q, want %q", limit, want)
 	}
-	if limit := within(func() { newMeter(Budget{}.From(time.Now())).charge(stepsPerLook) }); limit != "" {
+	if limit := within(func() {
+		newMeter(Budget{}.From(time.Now())).charge(stepsPerLook)
+	}); limit != "" {
 		t.Errorf("the default budget is spent: %s", limit)
 	}
 }
@@ -117,26 +122,36 @@ func TestAnExhaustedExplanationSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := ExplainWithin(&rs, p, Budget{Memory: 1})
-	if want := "more than 0 MB of memory"; trace.Exhausted != want || trace.Fate.Undecided != want || len(trace.Passes) != 1 {
+	if want := "more than 0 MB of memory"; trace.Exhausted != want ||
+		trace.Fate.Undecided != want || len(trace.Passes) != 1 {
 		t.Errorf("got %+v", trace)
 	}
 }
 
 // A name in an alternative, or after an action, tells interfaces apart like any other.
 func TestNamesOfInterfacesCountWhereverTheyAre(t *testing.T) {
-	port := rules.MatchPort{Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)}}
+	port := rules.MatchPort{
+		Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)},
+	}
 	tuple := func(name string) rules.Match {
-		return rules.MatchTuple{Alternatives: [][]rules.Match{{interfaceNamed(name), port}, {interfaceNamed("other"), port}}}
+		return rules.MatchTuple{Alternatives: [][]rules.Match{
+			{interfaceNamed(name), port}, {interfaceNamed("other"), port},
+		}}
 	}
 	for says, rule := range map[string]rules.Rule{
-		"in an alternative":    dropped(tuple("net7")),
-		"behind an action":     {Actions: []rules.Action{rules.Require{Match: interfaceNamed("net7")}, rules.Drop}},
-		"in one behind one":    {Actions: []rules.Action{rules.Require{Match: tuple("net7")}, rules.Drop}},
+		"in an alternative": dropped(tuple("net7")),
+		"behind an action": {Actions: []rules.Action{
+			rules.Require{Match: interfaceNamed("net7")}, rules.Drop,
+		}},
+		"in one behind one": {Actions: []rules.Action{
+			rules.Require{Match: tuple("net7")}, rules.Drop,
+		}},
 		"as a match by itself": dropped(interfaceNamed("net7")),
 	} {
 		result := Decide(asSide(filterOut(rule)), asSide(filterOut()), Options{})
-		if len(result.Classes) == 0 || !strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
-			result.Classes[0].Witness.OutInterface != "other" {
+		if len(result.Classes) == 0 ||
+			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
+				result.Classes[0].Witness.OutInterface != "other" {
 			t.Errorf("%s: %s, %v", says, result.Verdict(true), result.Classes)
 		}
 	}
@@ -149,7 +164,8 @@ func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
 	}
 	many := filterOut(dropped(rules.MatchInterface{Out: true, Names: names}))
 	result := Decide(asSide(many), asSide(filterOut()), Options{})
-	if want := "more than 65536 interfaces with rules of their own"; result.Exhausted != want || len(result.Classes) != 0 {
+	if want := "more than 65536 interfaces with rules of their own"; result.Exhausted != want ||
+		len(result.Classes) != 0 {
 		t.Errorf("got %q, %d classes", result.Exhausted, len(result.Classes))
 	}
 }
@@ -158,7 +174,8 @@ func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
 func TestAPrefixHasARest(t *testing.T) {
 	names := []rules.InterfaceName{{Name: "a", Prefix: true}, {Name: "a"}}
 	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_." {
-		names = append(names, rules.InterfaceName{Name: "a" + string(c)}, rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
+		names = append(names, rules.InterfaceName{Name: "a" + string(c)},
+			rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
 	}
 	d := deviceClasses(names, newMeter(Budget{}))
 	i := d.find("a unlikely name")
@@ -177,14 +194,18 @@ func TestNoMoreUndecidedThanALimit(t *testing.T) {
 	unknown := func(n int) rules.Ruleset {
 		var list []rules.Rule
 		for i := range n {
-			list = append(list, dropped(rules.Unknown{Text: fmt.Sprintf("unknown %d", i), Effect: rules.Reads, Data: rules.NoData}))
+			list = append(list, dropped(rules.Unknown{
+				Text: fmt.Sprintf("unknown %d", i), Effect: rules.Reads, Data: rules.NoData,
+			}))
 		}
 		return filterOut(list...)
 	}
 	for n, more := range map[int]bool{MostUndecided: false, MostUndecided + 1: true} {
-		result := Decide(asSide(unknown(n)), asSide(filterOut()), Options{Families: []rules.Family{rules.IPv4}})
+		result := Decide(asSide(unknown(n)), asSide(filterOut()),
+			Options{Families: []rules.Family{rules.IPv4}})
 		if len(result.Undecided) != MostUndecided || result.MoreUndecided != more {
-			t.Errorf("of %d things %d are listed, and more: %t", n, len(result.Undecided), result.MoreUndecided)
+			t.Errorf("of %d things %d are listed, and more: %t", n, len(result.Undecided),
+				result.MoreUndecided)
 		}
 	}
 }

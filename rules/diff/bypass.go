@@ -19,7 +19,9 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 	if len(o.Families) == 0 {
 		o.Families = []rules.Family{rules.IPv4, rules.IPv6}
 	}
-	d := newDecision(Side{Ruleset: desired, RoutingKnown: true}, Side{Ruleset: live, RoutingKnown: true})
+	d := newDecision(Side{
+		Ruleset: desired, RoutingKnown: true,
+	}, Side{Ruleset: live, RoutingKnown: true})
 	d.options, d.meter, d.differ = o, newMeter(o.Budget), (*space).bypassing
 	d.result.Exhausted = within(func() { d.world(world{}, rules.Output, rules.Prerouting) })
 	if d.result.Exhausted == "" {
@@ -50,7 +52,9 @@ func (s *space) bypassing(left, right *walk) comparison {
 			}
 			packets := s.minus(s.and(l.packets, r.packets), s.sameCapture(&l, &r))
 			if packets != none {
-				c.differences = append(c.differences, difference{packets: packets, named: packets, left: l, right: r})
+				c.differences = append(c.differences, difference{
+					packets: packets, named: packets, left: l, right: r,
+				})
 				sets = append(sets, packets)
 			}
 		}

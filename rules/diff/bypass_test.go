@@ -11,9 +11,15 @@ import (
 // TestBypass has, besides a ruleset that redirects what is sent to port 80, rules of others at raw.
 func TestBypass(t *testing.T) {
 	own := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80))))
-	raw := func(list ...rules.Rule) rules.Chain { return base(rules.Filter, rules.Output, -300, list...) }
-	nat := func(list ...rules.Rule) rules.Chain { return base(rules.NAT, rules.Output, -150, list...) }
-	unknown, chance := rules.Unknown{Text: "a word", Effect: rules.Reads}, rules.Unknown{Text: "chance", Effect: rules.Draws}
+	raw := func(list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Output, -300, list...)
+	}
+	nat := func(list ...rules.Rule) rules.Chain {
+		return base(rules.NAT, rules.Output, -150, list...)
+	}
+	unknown, chance := rules.Unknown{
+		Text: "a word", Effect: rules.Reads,
+	}, rules.Unknown{Text: "chance", Effect: rules.Draws}
 	for _, row := range []struct {
 		name   string
 		others rules.Chain
@@ -22,22 +28,46 @@ func TestBypass(t *testing.T) {
 		undecided string
 	}{
 		{name: "no rule", others: raw()},
-		{name: "the traffic is not tracked", others: raw(when(rules.Notrack{}, tcp, toPort(80))), want: "notrack"},
+		{
+			name: "the traffic is not tracked", others: raw(when(rules.Notrack{}, tcp, toPort(80))),
+			want: "notrack",
+		},
 		{name: "other traffic is not tracked", others: raw(when(rules.Notrack{}, tcp, toPort(81)))},
 		{name: "the traffic is dropped", others: raw(when(rules.Drop, tcp, toPort(80)))},
-		{name: "it is dropped and would not be tracked", others: raw(when(rules.Notrack{}, tcp, toPort(80)), when(rules.Drop, tcp))},
+		{
+			name:   "it is dropped and would not be tracked",
+			others: raw(when(rules.Notrack{}, tcp, toPort(80)), when(rules.Drop, tcp)),
+		},
 		{name: "it is accepted before", others: nat(when(rules.Accept, tcp, toPort(80)))},
 		{name: "more is captured", others: nat(when(redirect(15001), tcp))},
 		{name: "it is redirected to another port", others: nat(when(redirect(9), tcp)), want: ":9"},
-		{name: "an unknown condition decides about it", others: raw(when(rules.Notrack{}, tcp, toPort(80), unknown)), undecided: "a word"},
-		{name: "some of it is not tracked, by chance", others: raw(when(rules.Notrack{}, tcp, toPort(80), chance)), want: "notrack"},
-		{name: "an expression may do anything to it", others: raw(when(rules.Accept, tcp, toPort(80), rules.Unknown{Text: "anything"})), undecided: "anything"},
-		{name: "an unknown condition decides about other traffic", others: raw(when(rules.Notrack{}, tcp, toPort(81), unknown))},
-		{name: "an unknown condition decides whether it is dropped", others: raw(when(rules.Drop, tcp, toPort(80), unknown))},
+		{
+			name:   "an unknown condition decides about it",
+			others: raw(when(rules.Notrack{}, tcp, toPort(80), unknown)), undecided: "a word",
+		},
+		{
+			name:   "some of it is not tracked, by chance",
+			others: raw(when(rules.Notrack{}, tcp, toPort(80), chance)), want: "notrack",
+		},
+		{
+			name:      "an expression may do anything to it",
+			others:    raw(when(rules.Accept, tcp, toPort(80), rules.Unknown{Text: "anything"})),
+			undecided: "anything",
+		},
+		{
+			name:   "an unknown condition decides about other traffic",
+			others: raw(when(rules.Notrack{}, tcp, toPort(81), unknown)),
+		},
+		{
+			name:   "an unknown condition decides whether it is dropped",
+			others: raw(when(rules.Drop, tcp, toPort(80), unknown)),
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			live := own
-			live.Tables = append([]rules.Table{{Family: rules.IPv4, Name: "others", Chains: []rules.Chain{row.others}}}, own.Tables...)
+			live.Tables = append([]rules.Table{{
+				Family: rules.IPv4, Name: "others", Chains: []rules.Chain{row.others},
+			}}, own.Tables...)
 			r := diff.Bypass(own, live, diff.Options{})
 			by := ""
 			for _, c := range r.Classes {
@@ -52,7 +82,8 @@ func TestBypass(t *testing.T) {
 			for _, u := range r.Undecided {
 				what += u.Text
 			}
-			if (row.undecided != "") != (len(r.Undecided) > 0) || !strings.Contains(what, row.undecided) {
+			if (row.undecided != "") != (len(r.Undecided) > 0) ||
+				!strings.Contains(what, row.undecided) {
 				t.Errorf("undecided %q, want %q", what, row.undecided)
 			}
 		})

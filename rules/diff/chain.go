@@ -84,7 +84,10 @@ func (w *walk) follow(k call, c rules.ChainRef) *summary {
 		}
 		w.meter.work()
 		var next flows
-		v := visit{walk: w, summary: s, chain: c, place: k.place, run: r, number: k.visit, source: k.source, next: &next}
+		v := visit{
+			walk: w, summary: s, chain: c, place: k.place, run: r, number: k.visit,
+			source: k.source, next: &next,
+		}
 		for _, f := range present.list {
 			v.flow(f)
 		}

@@ -36,7 +36,8 @@ func (d *decision) classes(most int) {
 // sortClasses sorts by the length of the description, known deviations last.
 func sortClasses(classes []Class) {
 	slices.SortStableFunc(classes, func(a, b Class) int {
-		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))), cmp.Compare(a.size(), b.size()))
+		return cmp.Or(cmp.Compare(min(1, len(a.Deviations)), min(1, len(b.Deviations))),
+			cmp.Compare(a.size(), b.size()))
 	})
 }
 
@@ -58,8 +59,11 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	witness := s.packet(chosen)
 	s.adopt(box, &witness)
 	leaveOut(box, &witness)
-	class := Class{Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box}
-	class.redirects = from.left.target.kind == redirectTarget || from.right.target.kind == redirectTarget
+	class := Class{
+		Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box,
+	}
+	class.redirects = from.left.target.kind == redirectTarget ||
+		from.right.target.kind == redirectTarget
 	class.Outcome = d.outcomes(s, box, class.Witness)
 	return class
 }
@@ -131,7 +135,8 @@ func (s *space) literal(l literal) set {
 // widenOrder is the order in which conditions are dropped: first the least important for a reader.
 // Addresses are last, when few conditions are left, because their sets are large.
 var widenOrder = []field{
-	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress, sourceType, destinationType, icmp, status, reply, group, user, device,
+	newPort, newDestination, sourcePort, connectionMark, mark, flags, listener, inAddress,
+	sourceType, destinationType, icmp, status, reply, group, user, device,
 	destinationPort, protocol, state, source, destination,
 }
 
@@ -188,7 +193,9 @@ func (s *space) literals(packets set) []literal {
 
 // onlyField returns the packets with a value of the field that some packet of the set has.
 func (s *space) onlyField(packets set, f field) set {
-	return s.forget(packets, func(bit uint32) bool { return int(bit) < len(s.field) && s.field[bit] == f })
+	return s.forget(packets, func(bit uint32) bool {
+		return int(bit) < len(s.field) && s.field[bit] == f
+	})
 }
 
 // isBits reports whether the values of the field are bits instead of a number.
@@ -261,7 +268,8 @@ func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[Outcome] {
 	for _, l := range b.others {
 		given[s.list[l.variable].key] = l.is
 	}
-	left, right := explain(d.sides.Left, p, d.context("left ", given)), explain(d.sides.Right, p, d.context("right ", given))
+	left, right := explain(d.sides.Left, p, d.context("left ", given)),
+		explain(d.sides.Right, p, d.context("right ", given))
 	part := differingPart(left.Fate, right.Fate)
 	return Pair[Outcome]{decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part)}
 }

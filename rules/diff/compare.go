@@ -49,7 +49,9 @@ func (s *space) compare(left, right *walk) comparison {
 	var sets []set
 	differ := func(l, r *flow, packets, named set) {
 		s.meter.take(differenceSize)
-		c.differences = append(c.differences, difference{packets: packets, named: named, left: *l, right: *r})
+		c.differences = append(c.differences, difference{
+			packets: packets, named: named, left: *l, right: *r,
+		})
 		sets = append(sets, packets)
 	}
 	for i := range lefts.list {
@@ -134,7 +136,9 @@ func (s *space) alike(w *walk, l, r *flow) set {
 		return none
 	}
 	if !p.dropped {
-		packets = s.and(packets, s.and(s.sameDestination(l.target, r.target), s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})))
+		packets = s.and(packets,
+			s.and(s.sameDestination(l.target, r.target),
+				s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})))
 	}
 	return s.minus(packets, w.marksDiffer(l, r))
 }

@@ -42,8 +42,12 @@ func Decide(left, right Side, o Options) Result {
 		d.result.RoutingCompared = true
 		d.result.Routing = compareRouting(left.Ruleset.Routing, right.Ruleset.Routing)
 	}
-	d.result.Unreachable = Pair[[]rules.ChainRef]{d.unreachable(false, o.Families), d.unreachable(true, o.Families)}
-	d.result.Elsewhere = Pair[[]rules.ChainRef]{elsewhere(d.sides.Left, o.Families), elsewhere(d.sides.Right, o.Families)}
+	d.result.Unreachable = Pair[[]rules.ChainRef]{
+		d.unreachable(false, o.Families), d.unreachable(true, o.Families),
+	}
+	d.result.Elsewhere = Pair[[]rules.ChainRef]{
+		elsewhere(d.sides.Left, o.Families), elsewhere(d.sides.Right, o.Families),
+	}
 	return d.result
 }
 
@@ -76,7 +80,8 @@ func (d *decision) usual(translations, binds bool) found {
 		usual = d.world(world{translations: true}, rules.Output, rules.Prerouting)
 	}
 	if !usual.differs() && binds {
-		usual = d.world(world{translations: translations, bound: true}, rules.Output, rules.Prerouting)
+		usual = d.world(world{translations: translations, bound: true}, rules.Output,
+			rules.Prerouting)
 	}
 	return usual
 }
@@ -124,7 +129,8 @@ func seesTranslations(rs *rules.Ruleset) bool {
 	}
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
-			if b := c.Base; b != nil && isDecided(b) && b.Type != rules.NAT && !idle(&c) && (b.Hook == rules.Prerouting || b.Position() > translation) {
+			if b := c.Base; b != nil && isDecided(b) && b.Type != rules.NAT && !idle(&c) &&
+				(b.Hook == rules.Prerouting || b.Position() > translation) {
 				return true
 			}
 			for _, r := range c.Rules {
@@ -151,9 +157,10 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	}
 	matches := func(m rules.Match) bool {
 		tuple, ok := m.(rules.MatchTuple)
-		return distinguishes(m) || ok && slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
-			return slices.ContainsFunc(alternative, distinguishes)
-		})
+		return distinguishes(m) ||
+			ok && slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
+				return slices.ContainsFunc(alternative, distinguishes)
+			})
 	}
 	changes := func(a rules.Action) bool {
 		switch a := a.(type) {
@@ -167,7 +174,8 @@ func readsUntracked(rs *rules.Ruleset) bool {
 	for _, t := range rs.Tables {
 		for _, c := range t.Chains {
 			for i := range c.Rules {
-				if slices.ContainsFunc(c.Rules[i].Matches, matches) || slices.ContainsFunc(c.Rules[i].Actions, changes) {
+				if slices.ContainsFunc(c.Rules[i].Matches, matches) ||
+					slices.ContainsFunc(c.Rules[i].Actions, changes) {
 					return true
 				}
 			}
@@ -243,11 +251,13 @@ func newDecision(left, right Side) *decision {
 	names := interfaceNames(l, r)
 	for _, side := range []Side{left, right} {
 		if side.Redirect != nil { // a deviation may leave out some
-			names = append(append(names, side.Redirect.ExcludeInterfaces...), side.Redirect.RerouteInterfaces...)
+			names = append(append(names, side.Redirect.ExcludeInterfaces...),
+				side.Redirect.RerouteInterfaces...)
 		}
 	}
 	return &decision{
-		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names, history: newHistory(&l, &r), differ: (*space).compare, mostShared: mostShared,
+		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
+		history: newHistory(&l, &r), differ: (*space).compare, mostShared: mostShared,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
@@ -260,7 +270,8 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	shared := d.diagramsOf(f)
 	memory := d.meter.memory - shared.memory()
 	s := newSpace(f, h, d.devices, shared)
-	s.withoutAddress, s.translations, s.untracked, s.history = constant(w.withoutAddress), w.translations, w.untracked, d.history
+	s.withoutAddress, s.translations, s.untracked, s.history = constant(w.withoutAddress),
+		w.translations, w.untracked, d.history
 	if !w.bound {
 		s.given = map[string]bool{boundKey: false}
 	}
@@ -276,7 +287,9 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	}
 	// The space is garbage now, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - memory - shared.memory())
-	if len(shared.nodes) > d.mostShared && !slices.ContainsFunc(d.paths, func(p path) bool { return p.diagrams == shared }) {
+	if len(shared.nodes) > d.mostShared && !slices.ContainsFunc(d.paths, func(p path) bool {
+		return p.diagrams == shared
+	}) {
 		d.meter.release(shared.memory())
 		delete(d.diagrams, f)
 	}
@@ -338,7 +351,8 @@ func (d *decision) undecided(s *space, c comparison, sides ...*walk) {
 		met := make([]set, len(w.unknown))
 		for _, f := range w.ended.list {
 			if f.undecided != 0 {
-				met[f.undecided-1] = w.or(met[f.undecided-1], s.and(s.possibly(f.packets), c.undecided))
+				met[f.undecided-1] = w.or(met[f.undecided-1],
+					s.and(s.possibly(f.packets), c.undecided))
 			}
 		}
 		for j, u := range w.unknown {
@@ -388,5 +402,6 @@ func (d *decision) unreachable(right bool, families []rules.Family) []rules.Chai
 }
 
 func (u Undecided) sameRule(other Undecided) bool {
-	return u.Right == other.Right && u.Text == other.Text && u.Step.Chain == other.Step.Chain && u.Step.Index == other.Step.Index
+	return u.Right == other.Right && u.Text == other.Text && u.Step.Chain == other.Step.Chain &&
+		u.Step.Index == other.Step.Index
 }

@@ -24,7 +24,8 @@ func TestMemoryOfAPathIsReleased(t *testing.T) {
 			want += shared.memory()
 		}
 		if d.meter.memory != want {
-			t.Errorf("diagrams of more than %d nodes are left: the meter counts %d bytes, want %d", most, d.meter.memory, want)
+			t.Errorf("diagrams of more than %d nodes are left: the meter counts %d bytes, want %d",
+				most, d.meter.memory, want)
 		}
 		if most == 0 && len(d.diagrams) > 0 {
 			t.Errorf("%d diagrams are held", len(d.diagrams))

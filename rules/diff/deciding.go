@@ -25,11 +25,14 @@ type part struct {
 // matter.
 var parts = []part{
 	{
-		name:    "drops it",
-		goes:    true,
-		differs: func(a, b rules.Fate) bool { return a.Dropped != b.Dropped || a.Rejected != b.Rejected },
+		name: "drops it",
+		goes: true,
+		differs: func(a, b rules.Fate) bool {
+			return a.Dropped != b.Dropped || a.Rejected != b.Rejected
+		},
 		sets: func(a rules.Action) bool {
-			return a == rules.Action(rules.Drop) || does[rules.TProxyDrop](a) || does[rules.Reject](a)
+			return a == rules.Action(rules.Drop) || does[rules.TProxyDrop](a) ||
+				does[rules.Reject](a)
 		},
 		at: notNAT,
 	},
@@ -44,23 +47,29 @@ var parts = []part{
 		name: "redirects it",
 		goes: true,
 		differs: func(a, b rules.Fate) bool {
-			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast || a.ToHost != b.ToHost
+			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast ||
+				a.ToHost != b.ToHost
 		},
 		sets: translates,
 		at:   isNAT,
 	},
 	{
-		name:    "hands it to a transparent listener",
-		goes:    true,
-		differs: func(a, b rules.Fate) bool { return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr },
-		sets:    func(a rules.Action) bool { return does[rules.TProxy](a) || does[rules.TProxyDrop](a) },
-		at:      notNAT,
+		name: "hands it to a transparent listener",
+		goes: true,
+		differs: func(a, b rules.Fate) bool {
+			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
+		},
+		sets: func(a rules.Action) bool {
+			return does[rules.TProxy](a) || does[rules.TProxyDrop](a)
+		},
+		at: notNAT,
 	},
 	{
 		name: "translates its destination",
 		goes: true,
 		differs: func(a, b rules.Fate) bool {
-			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast || a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
+			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast ||
+				a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
 		},
 		sets: translates,
 		at:   isNAT,
@@ -109,7 +118,8 @@ func translates(a rules.Action) bool {
 
 func setsMark(a rules.Action) bool {
 	mix, ok := a.(rules.MixMark)
-	return does[rules.SetMark](a) || does[rules.RestoreMark](a) || does[rules.TProxyDrop](a) || ok && !mix.Conntrack
+	return does[rules.SetMark](a) || does[rules.RestoreMark](a) || does[rules.TProxyDrop](a) ||
+		ok && !mix.Conntrack
 }
 
 func does[A rules.Action](a rules.Action) bool {
@@ -137,7 +147,9 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
 		for _, step := range pass.Steps {
 			actions := step.Rule().Actions
 			if step.Stopped != nil {
-				actions = actions[:slices.IndexFunc(actions, func(a rules.Action) bool { return rules.SameAction(a, step.Stopped) })]
+				actions = actions[:slices.IndexFunc(actions, func(a rules.Action) bool {
+					return rules.SameAction(a, step.Stopped)
+				})]
 				if p.sets(step.Stopped) {
 					o.Reason = fmt.Sprintf("no transparent socket listens: %s", step)
 				}
@@ -190,7 +202,8 @@ func reason(t rules.Trace, p part) string {
 		}
 	}
 	if n := len(t.Passes); text == "" && t.Fate.Dropped && n > 0 {
-		if steps := t.Passes[n-1].Steps; len(steps) > 0 && slices.ContainsFunc(steps[len(steps)-1].Rule().Actions, translates) {
+		if steps := t.Passes[n-1].Steps; len(steps) > 0 &&
+			slices.ContainsFunc(steps[len(steps)-1].Rule().Actions, translates) {
 			text = NoAddressDrops.String() + ": " + steps[len(steps)-1].String()
 		}
 	}

@@ -44,7 +44,8 @@ func (d *decision) variants() []variant {
 		if !d.left.has(id) && !d.right.has(id) {
 			continue
 		}
-		if v := d.variant([]rules.DeviationID{id}); !rules.Equal(*v.sides.Left, *d.sides.Left) || !rules.Equal(*v.sides.Right, *d.sides.Right) {
+		if v := d.variant([]rules.DeviationID{id}); !rules.Equal(*v.sides.Left, *d.sides.Left) ||
+			!rules.Equal(*v.sides.Right, *d.sides.Right) {
 			on = append(on, id)
 		}
 	}
@@ -58,7 +59,9 @@ func (d *decision) variants() []variant {
 		}
 		choices = append(choices, ids)
 	}
-	slices.SortStableFunc(choices, func(a, b []rules.DeviationID) int { return cmp.Compare(len(a), len(b)) })
+	slices.SortStableFunc(choices, func(a, b []rules.DeviationID) int {
+		return cmp.Compare(len(a), len(b))
+	})
 	all := make([]variant, len(choices))
 	for i, ids := range choices {
 		all[i] = d.variant(ids)
@@ -67,7 +70,12 @@ func (d *decision) variants() []variant {
 }
 
 func (d *decision) variant(ids []rules.DeviationID) variant {
-	return variant{ids, Pair[*rules.Ruleset]{d.left.without(d.sides.Left, ids), d.right.without(d.sides.Right, ids)}}
+	return variant{
+		ids,
+		Pair[*rules.Ruleset]{
+			d.left.without(d.sides.Left, ids), d.right.without(d.sides.Right, ids),
+		},
+	}
 }
 
 // explained divides the differences by the deviations that explain them: without these deviations
@@ -82,7 +90,8 @@ func (d *decision) explained(s *space, found []difference) []difference {
 			break
 		}
 		without := s.compare(walkAll(s, v.sides.Left, "left "), walkAll(s, v.sides.Right, "right "))
-		remain, namedRemain := s.or(s.total(without.differences), without.undecided), without.undecided
+		remain, namedRemain := s.or(s.total(without.differences), without.undecided),
+			without.undecided
 		for _, d := range without.differences {
 			namedRemain = s.or(namedRemain, d.named)
 		}
@@ -93,7 +102,8 @@ func (d *decision) explained(s *space, found []difference) []difference {
 				continue
 			}
 			named := f
-			named.packets, named.named, named.deviations = s.minus(f.packets, remain), s.minus(f.named, namedRemain), v.without
+			named.packets, named.named, named.deviations = s.minus(f.packets, remain),
+				s.minus(f.named, namedRemain), v.without
 			f.packets, f.named = s.and(f.packets, remain), s.and(f.named, namedRemain)
 			for _, part := range []difference{named, f} {
 				if s.exist(part.packets) {

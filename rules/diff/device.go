@@ -60,7 +60,9 @@ func deviceClasses(names []rules.InterfaceName, m *meter) *devices {
 	if !d.prefixed[""] {
 		d.addRest(m)
 	}
-	slices.SortFunc(d.classes, func(a, b deviceClass) int { return strings.Compare(a.example, b.example) })
+	slices.SortFunc(d.classes, func(a, b deviceClass) int {
+		return strings.Compare(a.example, b.example)
+	})
 	if len(d.classes) > mostDevices {
 		m.exhaust(fmt.Sprintf("more than %d interfaces with rules of their own", mostDevices))
 	}
@@ -95,7 +97,9 @@ func (d *devices) addRest(m *meter) {
 // rules.
 func (d *devices) example(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
-	isFree := func(name string) bool { return !d.named[name] && name != loopback && name != "" && name != "." }
+	isFree := func(name string) bool {
+		return !d.named[name] && name != loopback && name != "" && name != "."
+	}
 	for taken := []string{prefix}; len(taken) > 0; taken = taken[1:] {
 		for _, c := range characters {
 			m.work()
@@ -139,7 +143,9 @@ func (d *devices) having(names []rules.InterfaceName) []span {
 		behind := from
 		switch {
 		case n.Prefix:
-			behind = from + sort.Search(len(d.classes)-from, func(i int) bool { return !strings.HasPrefix(d.classes[from+i].example, n.Name) })
+			behind = from + sort.Search(len(d.classes)-from, func(i int) bool {
+				return !strings.HasPrefix(d.classes[from+i].example, n.Name)
+			})
 		case from < len(d.classes) && d.classes[from].example == n.Name:
 			behind++
 		}

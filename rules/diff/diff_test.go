@@ -18,19 +18,28 @@ func ruleset(chains ...rules.Chain) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: chains}}}
 }
 
-func chain(name string, list ...rules.Rule) rules.Chain { return rules.Chain{Name: name, Rules: list} }
-
-func base(t rules.ChainType, h rules.Hook, priority int, list ...rules.Rule) rules.Chain {
-	return rules.Chain{Name: fmt.Sprintf("%s-%s", t, h), Base: &rules.Base{Type: t, Hook: h, Priority: priority}, Rules: list}
+func chain(name string, list ...rules.Rule) rules.Chain {
+	return rules.Chain{Name: name, Rules: list}
 }
 
-func natIn(list ...rules.Rule) rules.Chain { return base(rules.NAT, rules.Prerouting, -100, list...) }
+func base(t rules.ChainType, h rules.Hook, priority int, list ...rules.Rule) rules.Chain {
+	return rules.Chain{
+		Name: fmt.Sprintf("%s-%s", t, h), Base: &rules.Base{Type: t, Hook: h, Priority: priority},
+		Rules: list,
+	}
+}
+
+func natIn(list ...rules.Rule) rules.Chain {
+	return base(rules.NAT, rules.Prerouting, -100, list...)
+}
 
 func mangleIn(list ...rules.Rule) rules.Chain {
 	return base(rules.Filter, rules.Prerouting, -150, list...)
 }
 
-func mangleOut(list ...rules.Rule) rules.Chain { return base(rules.Route, rules.Output, -150, list...) }
+func mangleOut(list ...rules.Rule) rules.Chain {
+	return base(rules.Route, rules.Output, -150, list...)
+}
 
 func when(action rules.Action, matches ...rules.Match) rules.Rule {
 	return rules.Rule{Matches: matches, Actions: []rules.Action{action}}
@@ -45,7 +54,9 @@ func toPort(ports ...uint16) rules.Match {
 }
 
 func to(prefixes ...string) rules.MatchAddr {
-	return rules.MatchAddr{Side: rules.Destination, Ranges: rules.NormaliseAddrs(ranges(prefixes...))}
+	return rules.MatchAddr{
+		Side: rules.Destination, Ranges: rules.NormaliseAddrs(ranges(prefixes...)),
+	}
 }
 
 func marked(value, mask uint32) rules.Match { return rules.MatchMark{Value: value, Mask: mask} }
@@ -60,7 +71,8 @@ const everyBit = ^uint32(0)
 
 // countUp makes mark 1 of none, and 2 of 1.
 var countUp = chain("c",
-	when(setMark(2, everyBit), marked(1, everyBit)), when(rules.Return, marked(2, everyBit)), when(setMark(1, everyBit), marked(0, everyBit)))
+	when(setMark(2, everyBit), marked(1, everyBit)), when(rules.Return, marked(2, everyBit)),
+	when(setMark(1, everyBit), marked(0, everyBit)))
 
 // decide compares rules that know nothing of routes.
 func decide(left, right rules.Ruleset) diff.Result {
@@ -94,11 +106,13 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 		{"nothing and an empty chain", ruleset(), ruleset(natIn())},
 		{
 			"one rule for each port, and one for all",
-			ruleset(mangleIn(when(drop, tcp, toPort(80)), when(drop, tcp, toPort(443)))), ruleset(mangleIn(when(drop, tcp, toPort(80, 443)))),
+			ruleset(mangleIn(when(drop, tcp, toPort(80)), when(drop, tcp, toPort(443)))),
+			ruleset(mangleIn(when(drop, tcp, toPort(80, 443)))),
 		},
 		{
 			"two prefixes and the one that they make",
-			ruleset(mangleIn(when(drop, to("10.0.0.0/9")), when(drop, to("10.128.0.0/9")))), ruleset(mangleIn(when(drop, to("10.0.0.0/8")))),
+			ruleset(mangleIn(when(drop, to("10.0.0.0/9")), when(drop, to("10.128.0.0/9")))),
+			ruleset(mangleIn(when(drop, to("10.0.0.0/8")))),
 		},
 		{
 			"the order of rules that no packet meets both",
@@ -107,11 +121,13 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 		},
 		{
 			"a rule behind one that has all its packets",
-			ruleset(mangleIn(when(drop, tcp), when(setMark(1, 1), tcp, toPort(80)))), ruleset(mangleIn(when(drop, tcp))),
+			ruleset(mangleIn(when(drop, tcp), when(setMark(1, 1), tcp, toPort(80)))),
+			ruleset(mangleIn(when(drop, tcp))),
 		},
 		{
 			"a mark that is set bit by bit",
-			ruleset(mangleIn(when(setMark(0x500, 0xffffff00)), when(setMark(0x39, 0xff)))), ruleset(mangleIn(when(setMark(0x539, everyBit)))),
+			ruleset(mangleIn(when(setMark(0x500, 0xffffff00)), when(setMark(0x39, 0xff)))),
+			ruleset(mangleIn(when(setMark(0x539, everyBit)))),
 		},
 		{
 			"a mark that is there already",
@@ -119,8 +135,11 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 		},
 		{
 			"a mark that was saved and restored",
-			ruleset(mangleIn(when(rules.SaveMark{}), when(setMark(7, everyBit)), when(rules.RestoreMark{}))),
-			ruleset(mangleIn(when(rules.SaveMark{}), when(setMark(7, everyBit), rules.MatchState{States: rules.States(rules.Invalid, rules.Untracked)}))),
+			ruleset(mangleIn(when(rules.SaveMark{}), when(setMark(7, everyBit)),
+				when(rules.RestoreMark{}))),
+			ruleset(mangleIn(when(rules.SaveMark{}),
+				when(setMark(7, everyBit),
+					rules.MatchState{States: rules.States(rules.Invalid, rules.Untracked)}))),
 		},
 		{
 			"the mark of a packet that is dropped",
@@ -128,37 +147,52 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 		},
 		{
 			"what NAT would do to established connections",
-			ruleset(natIn(when(redirect(1), rules.MatchState{States: rules.States(rules.Established)}))), ruleset(),
+			ruleset(natIn(when(redirect(1),
+				rules.MatchState{States: rules.States(rules.Established)}))), ruleset(),
 		},
 		{
 			"what NAT at prerouting would do to packets that come by lo",
-			ruleset(natIn(when(redirect(1), rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}))), ruleset(),
+			ruleset(natIn(when(redirect(1),
+				rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}))), ruleset(),
 		},
 		{
 			"the user of a packet that arrives",
-			ruleset(mangleIn(when(drop, rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}))), ruleset(),
+			ruleset(mangleIn(when(drop, rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}))),
+			ruleset(),
 		},
 		{
 			"before conntrack no state is known",
 			ruleset(base(rules.Filter, rules.Prerouting, -300,
-				when(drop, rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}}, rules.MatchState{States: rules.States(rules.New)}))),
+				when(drop,
+					rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}},
+					rules.MatchState{States: rules.States(rules.New)}))),
 			ruleset(),
 		},
 		{
 			"what a redirection at output sends to lo is seen there with its new destination",
-			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)), base(rules.Filter, rules.Output, 0, when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
-			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)), base(rules.Filter, rules.Output, 0,
-				when(drop, tcp, rules.MatchState{States: rules.States(rules.New, rules.Related)},
-					rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}), // NAT does not decide about later packets
-				when(drop, tcp, rules.MatchState{States: rules.States(rules.Related)}),
-				when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
+			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)),
+				base(rules.Filter, rules.Output, 0,
+					when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
+			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)),
+				base(rules.Filter, rules.Output, 0,
+					when(drop, tcp, rules.MatchState{States: rules.States(rules.New,
+						rules.Related)},
+						// NAT does not decide about later packets
+						rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}),
+					when(drop, tcp, rules.MatchState{States: rules.States(rules.Related)}),
+					when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
 		},
 		{
 			"jumps that change the packet are not one: the second finds it changed",
-			ruleset(mangleIn(when(rules.Jump{Chain: "c"}, tcp), when(rules.Jump{Chain: "c"}, tcp, toPort(80))), countUp),
-			ruleset(mangleIn(when(setMark(2, everyBit), tcp, toPort(80), marked(0, everyBit)), when(setMark(2, everyBit), tcp, toPort(80), marked(1, everyBit)),
+			ruleset(mangleIn(when(rules.Jump{Chain: "c"}, tcp),
+				when(rules.Jump{Chain: "c"}, tcp, toPort(80))), countUp),
+			ruleset(mangleIn(when(setMark(2, everyBit), tcp, toPort(80), marked(0, everyBit)),
+				when(setMark(2, everyBit), tcp, toPort(80), marked(1, everyBit)),
 				when(setMark(2, everyBit), tcp, marked(1, everyBit)),
-				when(setMark(1, everyBit), tcp, rules.MatchPort{Not: true, Side: rules.Destination, Ports: rules.Singles[uint16](80)}, marked(0, everyBit)))),
+				when(setMark(1, everyBit), tcp,
+					rules.MatchPort{
+						Not: true, Side: rules.Destination, Ports: rules.Singles[uint16](80),
+					}, marked(0, everyBit)))),
 		},
 		{
 			"rules that match marks are not one",
@@ -178,13 +212,19 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 
 func TestWordsForWhatDiffers(t *testing.T) {
 	drop := rules.Drop
-	in := func(matches ...rules.Match) rules.Ruleset { return ruleset(mangleIn(when(drop, matches...))) }
-	out := func(matches ...rules.Match) rules.Ruleset { return ruleset(mangleOut(when(drop, matches...))) }
+	in := func(matches ...rules.Match) rules.Ruleset {
+		return ruleset(mangleIn(when(drop, matches...)))
+	}
+	out := func(matches ...rules.Match) rules.Ruleset {
+		return ruleset(mangleOut(when(drop, matches...)))
+	}
 	var many []string
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("10.%d.%d.0/24", i>>7, i<<1&255))
 	}
-	device := func(names ...rules.InterfaceName) rules.Match { return rules.MatchInterface{Names: names} }
+	device := func(names ...rules.InterfaceName) rules.Match {
+		return rules.MatchInterface{Names: names}
+	}
 	not := func(m rules.MatchAddr) rules.Match { m.Not = true; return m }
 	const arrives, leaves = "hook prerouting; family IPv4; ", "hook output; family IPv4; "
 	for _, tc := range []struct {
@@ -192,33 +232,51 @@ func TestWordsForWhatDiffers(t *testing.T) {
 		want []string
 	}{
 		{in(tcp, toPort(15008)), []string{arrives + "protocol tcp; destination port 15008"}},
-		{in(rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP}}), []string{arrives + "protocol not tcp"}},
-		{in(to("10.0.0.0/8", "192.0.2.1/32")), []string{arrives + "destination 10.0.0.0/8, 192.0.2.1"}},
+		{
+			in(rules.MatchProtocol{Not: true, Protocols: []rules.Protocol{rules.TCP}}),
+			[]string{arrives + "protocol not tcp"},
+		},
+		{in(to("10.0.0.0/8", "192.0.2.1/32")), []string{arrives +
+			"destination 10.0.0.0/8, 192.0.2.1"}},
 		{in(not(to("10.0.0.0/8"))), []string{arrives + "destination not 10.0.0.0/8"}},
-		{in(to(many...)), []string{arrives + "destination 10.0.0.0/24, 10.0.2.0/24, 10.0.4.0/24 and 997 more"}},
-		{in(not(to(many...))), []string{arrives + "destination not 10.0.0.0/24, 10.0.2.0/24, 10.0.4.0/24 and 997 more"}},
+		{in(to(many...)), []string{arrives +
+			"destination 10.0.0.0/24, 10.0.2.0/24, 10.0.4.0/24 and 997 more"}},
+		{in(not(to(many...))), []string{arrives +
+			"destination not 10.0.0.0/24, 10.0.2.0/24, 10.0.4.0/24 and 997 more"}},
 		{in(marked(0x539, everyBit)), []string{arrives + "mark 0x539"}},
 		{in(marked(0x39, 0xff)), []string{arrives + "mark & 0xff == 0x39"}},
-		{in(rules.MatchMark{Not: true, Value: 1, Mask: 1}), []string{arrives + "mark & 0x1 == 0x0"}},
-		{in(rules.MatchMark{Not: true, Value: 3, Mask: 3}), []string{arrives + "mark & 0x3 != 0x3"}},
+		{in(rules.MatchMark{Not: true, Value: 1, Mask: 1}), []string{arrives +
+			"mark & 0x1 == 0x0"}},
+		{in(rules.MatchMark{Not: true, Value: 3, Mask: 3}), []string{arrives +
+			"mark & 0x3 != 0x3"}},
 		{
 			in(rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN}),
 			[]string{arrives + "flags & (syn | ack) == syn"},
 		},
-		{in(rules.MatchState{States: rules.States(rules.Invalid)}), []string{arrives + "state invalid"}},
+		{in(rules.MatchState{States: rules.States(rules.Invalid)}), []string{arrives +
+			"state invalid"}},
 		{in(device(rules.InterfaceName{Name: "eth0"})), []string{arrives + "interface eth0"}},
-		{in(rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "eth0"}}}), []string{arrives + "interface not eth0"}},
-		{in(device(rules.InterfaceName{Name: "eth", Prefix: true})), []string{arrives + "interface eth*"}},
+		{
+			in(rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "eth0"}}}),
+			[]string{arrives + "interface not eth0"},
+		},
+		{in(device(rules.InterfaceName{Name: "eth", Prefix: true})), []string{arrives +
+			"interface eth*"}},
 		{out(rules.MatchOwner{IDs: rules.Singles[uint32](1337)}), []string{leaves + "user 1337"}},
-		{out(rules.MatchOwner{Group: true, IDs: []rules.IDRange{{First: 1, Last: 5}}}), []string{leaves + "group 1-5"}},
+		{
+			out(rules.MatchOwner{Group: true, IDs: []rules.IDRange{{First: 1, Last: 5}}}),
+			[]string{leaves + "group 1-5"},
+		},
 		{
 			out(rules.MatchOwner{Not: true, IDs: rules.Singles[uint32](1337), Socketless: true}),
 			[]string{leaves + "user not 1337"},
 		},
-		{out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}), []string{leaves + "user any"}},
+		{out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}), []string{leaves +
+			"user any"}},
 		{
 			ruleset(mangleIn(when(rules.TProxyDrop{Port: 9, Value: 1, Mask: everyBit}, tcp))),
-			[]string{arrives + "protocol tcp; listener listens", arrives + "protocol tcp; listener none listens"},
+			[]string{arrives + "protocol tcp; listener listens", arrives +
+				"protocol tcp; listener none listens"},
 		},
 	} {
 		got := slices.DeleteFunc(classes(decide(tc.rs, ruleset())), overLoopback)
@@ -226,7 +284,8 @@ func TestWordsForWhatDiffers(t *testing.T) {
 			t.Errorf("%s(-want +got)\n%s", tc.rs, d)
 		}
 	}
-	if got := classes(decide(out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}), out())); !slices.Equal(got, []string{leaves + "user no socket"}) {
+	if got := classes(decide(out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}),
+		out())); !slices.Equal(got, []string{leaves + "user no socket"}) {
 		t.Errorf("packets without a socket are %q", got)
 	}
 }
@@ -234,7 +293,8 @@ func TestWordsForWhatDiffers(t *testing.T) {
 // overLoopback reports whether the class is of packets that meet a rule at prerouting only after
 // they were sent over lo.
 func overLoopback(class string) bool {
-	return strings.HasPrefix(class, "hook output; family IPv4; ") && strings.Contains(class, "interface lo")
+	return strings.HasPrefix(class, "hook output; family IPv4; ") &&
+		strings.Contains(class, "interface lo")
 }
 
 func TestWitnessesAreOrdinaryPackets(t *testing.T) {
@@ -244,21 +304,38 @@ func TestWitnessesAreOrdinaryPackets(t *testing.T) {
 		want string
 	}{
 		{ruleset(mangleIn(when(drop))), "in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0"},
-		{ruleset(mangleOut(when(drop))), "out tcp 10.244.1.5:40000 > 192.0.2.10:8080 dev eth0 uid 1000 gid 1000"},
-		{ruleset(mangleOut(when(drop, to("127.0.0.1/32")))), "out tcp 10.244.1.5:40000 > 127.0.0.1:8080 dev lo uid 1000 gid 1000"},
 		{
-			ruleset(mangleOut(when(drop, rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "lo"}}}))),
+			ruleset(mangleOut(when(drop))),
+			"out tcp 10.244.1.5:40000 > 192.0.2.10:8080 dev eth0 uid 1000 gid 1000",
+		},
+		{
+			ruleset(mangleOut(when(drop, to("127.0.0.1/32")))),
+			"out tcp 10.244.1.5:40000 > 127.0.0.1:8080 dev lo uid 1000 gid 1000",
+		},
+		{
+			ruleset(mangleOut(when(drop, rules.MatchInterface{
+				Out: true, Names: []rules.InterfaceName{{Name: "lo"}},
+			}))),
 			"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1000 gid 1000",
 		},
-		{ruleset(mangleIn(when(drop, to("10.96.0.0/12")))), "in tcp 192.0.2.10:40000 > 10.96.0.1:8080 dev eth0"},
 		{
-			ruleset(mangleIn(when(drop, tcp, rules.MatchState{States: rules.States(rules.Established)}))),
+			ruleset(mangleIn(when(drop, to("10.96.0.0/12")))),
+			"in tcp 192.0.2.10:40000 > 10.96.0.1:8080 dev eth0",
+		},
+		{
+			ruleset(mangleIn(when(drop, tcp,
+				rules.MatchState{States: rules.States(rules.Established)}))),
 			"in tcp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0 state established",
 		},
-		{ruleset(mangleIn(when(drop, protocol(rules.SCTP)))), "in sctp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0"},
+		{
+			ruleset(mangleIn(when(drop, protocol(rules.SCTP)))),
+			"in sctp 192.0.2.10:40000 > 10.244.1.5:8080 dev eth0",
+		},
 	} {
 		r := decide(tc.rs, ruleset())
-		if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool { return c.Witness.String() == tc.want }) {
+		if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
+			return c.Witness.String() == tc.want
+		}) {
 			t.Errorf("%s%v, want %s", tc.rs, r.Classes, tc.want)
 		}
 	}

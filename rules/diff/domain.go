@@ -45,14 +45,18 @@ const (
 func constraints() []constraint {
 	return []constraint{
 		{
-			fact:       LoopbackWasSent,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}}},
+			fact: LoopbackWasSent,
+			hook: rules.Prerouting,
+			impossible: []rules.Match{
+				rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}},
+			},
 		},
 		{
-			fact:       SocketsAfterPrerouting,
-			hook:       rules.Prerouting,
-			impossible: []rules.Match{rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}}},
+			fact: SocketsAfterPrerouting,
+			hook: rules.Prerouting,
+			impossible: []rules.Match{
+				rules.MatchOwner{IDs: []rules.IDRange{{Last: math.MaxUint32}}},
+			},
 		},
 		{
 			fact:       LoopbackSourceNeverArrives,
@@ -83,12 +87,15 @@ func constraints() []constraint {
 }
 
 func addresses(side rules.Side, prefix string) rules.MatchAddr {
-	return rules.MatchAddr{Side: side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(prefix))}}
+	return rules.MatchAddr{
+		Side: side, Ranges: []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix(prefix))},
+	}
 }
 
 // Possible reports whether a packet can enter at its hook for some value of its unknown fields.
 func Possible(p rules.Packet) bool {
-	if p.Hook != rules.Prerouting && p.Hook != rules.Output || rules.FamilyOf(p.Source.Addr()) != p.Family() {
+	if p.Hook != rules.Prerouting && p.Hook != rules.Output ||
+		rules.FamilyOf(p.Source.Addr()) != p.Family() {
 		return false
 	}
 	s := newSpaceOf(p, newMeter(DefaultBudget))
@@ -116,7 +123,8 @@ func (s *space) possible() set {
 	if s.leavesOutScopes() {
 		// A redirection drops packets to them: no interface has an address of this scope.
 		for _, prefix := range formerScopes {
-			conditions = append(conditions, s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
+			conditions = append(conditions,
+				s.not(s.matching(addresses(rules.Destination, prefix), &view{})))
 		}
 	}
 	s.domain = s.fulfilling(conditions)
@@ -127,7 +135,9 @@ func (s *space) possible() set {
 // first, so that the intermediate result is the lower part of the next one and is not traversed
 // again.
 func (s *space) fulfilling(conditions []set) set {
-	slices.SortStableFunc(conditions, func(a, b set) int { return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit) })
+	slices.SortStableFunc(conditions, func(a, b set) int {
+		return cmp.Compare(s.nodes[b].bit, s.nodes[a].bit)
+	})
 	packets := all
 	for _, c := range conditions {
 		packets = s.and(c, packets)
@@ -150,7 +160,8 @@ func hasFormerScope(a netip.Addr) bool {
 
 // leavesOutScopes reports whether packets to addresses of some scopes are excluded.
 func (s *space) leavesOutScopes() bool {
-	return s.one == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting && s.withoutAddress == none
+	return s.one == nil && s.family == rules.IPv6 && s.hook == rules.Prerouting &&
+		s.withoutAddress == none
 }
 
 // exist reports whether some of the packets can exist.
@@ -183,13 +194,18 @@ func (s *space) formed() []set {
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
 		// A new connection has no reply.
 		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
-		s.or(s.not(later), s.and(isZero(reply), s.having(status, uint32(rules.StatusConfirmed), uint32(noneOfNew|rules.StatusConfirmed)))),
+		s.or(s.not(later),
+			s.and(isZero(reply),
+				s.having(status, uint32(rules.StatusConfirmed),
+					uint32(noneOfNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
-		s.or(constant(s.translations), s.having(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
+		s.or(constant(s.translations),
+			s.having(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
 	}
 	if s.one == nil {
-		conditions = append(conditions, s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}}))
+		conditions = append(conditions,
+			s.within(device, []span{{last: number(uint32(len(s.devices.classes) - 1))}}))
 	}
 	switch {
 	case s.hook == rules.Output:
@@ -226,22 +242,28 @@ func (s *space) addrTypes() []set {
 		if s.family == rules.IPv6 {
 			first = rules.AddrTypeUnknown // see UnspecifiedAddressHasNoType
 		}
-		conditions = append(conditions, s.within(side.kind, []span{{number(first), number(rules.ResolvedType)}}))
+		conditions = append(conditions, s.within(side.kind, []span{{
+			number(first), number(rules.ResolvedType),
+		}}))
 		local, multicast := loopbackIPv4, multicastIPv4
 		if s.family == rules.IPv6 {
 			local, multicast = loopbackIPv6, multicastIPv6
 		}
-		for prefix, is := range map[string]rules.AddrType{local: rules.Local, multicast: rules.Multicast} {
+		for prefix, is := range map[string]rules.AddrType{
+			local: rules.Local, multicast: rules.Multicast,
+		} {
 			in := s.matching(addresses(side.of, prefix), &view{})
 			conditions = append(conditions, s.or(s.not(in), s.is(side.kind, number(is))))
 		}
 		if s.family == rules.IPv6 {
 			typed := s.not(s.is(side.kind, number(rules.AddrTypeUnknown)))
-			conditions = append(conditions, s.or(typed, s.is(side.address, address(netip.IPv6Unspecified()))))
+			conditions = append(conditions,
+				s.or(typed, s.is(side.address, address(netip.IPv6Unspecified()))))
 		}
 		if s.family == rules.IPv4 {
 			broadcast := s.is(side.address, address(netip.AddrFrom4([4]byte{255, 255, 255, 255})))
-			conditions = append(conditions, s.or(s.not(broadcast), s.is(side.kind, number(rules.Broadcast))))
+			conditions = append(conditions,
+				s.or(s.not(broadcast), s.is(side.kind, number(rules.Broadcast))))
 		}
 	}
 	return conditions

@@ -15,23 +15,59 @@ func TestPacketsThatCanExist(t *testing.T) {
 		possible     bool
 	}{
 		{"an ordinary packet arrives", "in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0", true},
-		{"what comes by lo was sent before", "in tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo", false},
-		{"and was possible then", "out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000", true},
-		{"nothing arrives from 127.0.0.0/8", "in tcp 127.1.2.3:40000 > 10.244.1.5:80 dev eth0", false},
-		{"but for it, since a redirection may save it", "in tcp 192.0.2.1:40000 > 127.0.0.1:80 dev eth0", true},
+		{
+			"what comes by lo was sent before", "in tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo",
+			false,
+		},
+		{
+			"and was possible then",
+			"out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000", true,
+		},
+		{
+			"nothing arrives from 127.0.0.0/8", "in tcp 127.1.2.3:40000 > 10.244.1.5:80 dev eth0",
+			false,
+		},
+		{
+			"but for it, since a redirection may save it",
+			"in tcp 192.0.2.1:40000 > 127.0.0.1:80 dev eth0", true,
+		},
 		{"nothing arrives from ::1", "in tcp [::1]:40000 > [fd00::5]:80 dev eth0", false},
 		{"nor for it", "in tcp [2001:db8::1]:40000 > [::1]:80 dev eth0", false},
 		{"but for ::6", "in tcp [2001:db8::1]:40000 > [::6]:80 dev eth0", true},
-		{"nothing arrives from a multicast address", "in udp 224.0.0.1:40000 > 10.244.1.5:80 dev eth0", false},
+		{
+			"nothing arrives from a multicast address",
+			"in udp 224.0.0.1:40000 > 10.244.1.5:80 dev eth0", false,
+		},
 		{"nor in IPv6", "in udp [ff02::1]:40000 > [fd00::5]:80 dev eth0", false},
 		{"but for one", "in udp [fe80::1]:5353 > [ff02::fb]:5353 dev eth0", true},
-		{"a socket sends from a foreign address", "out tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 uid 0 gid 0", true},
-		{"a socket sends to 127.0.0.1 by eth0", "out tcp 10.244.1.5:40000 > 127.0.0.1:80 dev eth0 uid 0 gid 0", true},
-		{"and to the world by lo", "out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev lo uid 0 gid 0", true},
-		{"the kernel begins a connection", "out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev eth0 no-socket", true},
-		{"a packet arrives with a mark", "in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 mark 0x1", true},
-		{"a connection begins without SYN", "in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags ack", true},
-		{"a new connection has a mark from an earlier packet", "in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 ctmark 0x1", true},
+		{
+			"a socket sends from a foreign address",
+			"out tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 uid 0 gid 0", true,
+		},
+		{
+			"a socket sends to 127.0.0.1 by eth0",
+			"out tcp 10.244.1.5:40000 > 127.0.0.1:80 dev eth0 uid 0 gid 0", true,
+		},
+		{
+			"and to the world by lo", "out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev lo uid 0 gid 0",
+			true,
+		},
+		{
+			"the kernel begins a connection",
+			"out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev eth0 no-socket", true,
+		},
+		{
+			"a packet arrives with a mark",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 mark 0x1", true,
+		},
+		{
+			"a connection begins without SYN",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags ack", true,
+		},
+		{
+			"a new connection has a mark from an earlier packet",
+			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 ctmark 0x1", true,
+		},
 	} {
 		p, err := rules.ParsePacket(tc.packet)
 		if err != nil {
@@ -49,13 +85,21 @@ func TestPacketsHaveOnlyWhatTheirKindHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, change := range map[string]func(*rules.Packet){
-		"ports without a protocol that has them":   func(p *rules.Packet) { p.Protocol, p.Flags = rules.ICMP, 0 },
-		"flags of UDP":                             func(p *rules.Packet) { p.Protocol = rules.UDP },
-		"a connection's mark without a connection": func(p *rules.Packet) { p.State, p.ConntrackMark = rules.Invalid, 1 },
-		"the same of an untracked packet":          func(p *rules.Packet) { p.State, p.ConntrackMark = rules.Untracked, 1 },
-		"a socket of a packet that arrives":        func(p *rules.Packet) { p.Owner = &rules.Owner{} },
-		"addresses of two families":                func(p *rules.Packet) { p.Source = must(rules.ParsePacket("in tcp [::2]:1 > [::3]:1")).Source },
-		"a hook at which no packet enters":         func(p *rules.Packet) { p.Hook = rules.Input },
+		"ports without a protocol that has them": func(p *rules.Packet) {
+			p.Protocol, p.Flags = rules.ICMP, 0
+		},
+		"flags of UDP": func(p *rules.Packet) { p.Protocol = rules.UDP },
+		"a connection's mark without a connection": func(p *rules.Packet) {
+			p.State, p.ConntrackMark = rules.Invalid, 1
+		},
+		"the same of an untracked packet": func(p *rules.Packet) {
+			p.State, p.ConntrackMark = rules.Untracked, 1
+		},
+		"a socket of a packet that arrives": func(p *rules.Packet) { p.Owner = &rules.Owner{} },
+		"addresses of two families": func(p *rules.Packet) {
+			p.Source = must(rules.ParsePacket("in tcp [::2]:1 > [::3]:1")).Source
+		},
+		"a hook at which no packet enters": func(p *rules.Packet) { p.Hook = rules.Input },
 	} {
 		p := ordinary
 		if change(&p); diff.Possible(p) {
@@ -75,7 +119,9 @@ func must[T any](value T, err error) T {
 // of the domain.
 func TestTheDomainIsThePossiblePackets(t *testing.T) {
 	drops := func(h rules.Hook) rules.Chain { return base(rules.Filter, h, -150, when(rules.Drop)) }
-	everything := rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{drops(rules.Prerouting), drops(rules.Output)}}}}
+	everything := rules.Ruleset{Tables: []rules.Table{{
+		Name: "t", Chains: []rules.Chain{drops(rules.Prerouting), drops(rules.Output)},
+	}}}
 	result := decide(everything, rules.Ruleset{})
 	rapid.Check(t, func(t *rapid.T) {
 		d := fair(t)

@@ -27,7 +27,9 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 
 // ExplainWithin is [Explain] with another budget. If it is used up, the fate is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
-	if limit := within(func() { t = explain(rs, p, context{history: newHistory(rs), meter: newMeter(b)}) }); limit != "" {
+	if limit := within(func() {
+		t = explain(rs, p, context{history: newHistory(rs), meter: newMeter(b)})
+	}); limit != "" {
 		return rules.Trace{
 			Passes:    []rules.Pass{{Packet: p}},
 			Fate:      rules.Fate{Undecided: limit},
@@ -108,7 +110,8 @@ func (x *explanation) fate() rules.Fate {
 		}
 		for _, g := range x.ended.list[:i] {
 			x.meter.work()
-			if f.outcome() != g.outcome() && x.and(x.possibly(f.packets), x.possibly(g.packets)) != none {
+			if f.outcome() != g.outcome() &&
+				x.and(x.possibly(f.packets), x.possibly(g.packets)) != none {
 				unknown(f.packets)
 				unknown(g.packets)
 			}
@@ -128,7 +131,10 @@ func (x *explanation) fate() rules.Fate {
 		for i := range f.mark {
 			for _, b := range [...]set{f.mark[i], f.connection[i]} {
 				// The mark of a dropped packet has no effect.
-				if seen := b != f.mark[i] || !f.dropped; seen && b > all && x.and(x.possibly(x.and(f.packets, b)), x.possibly(x.minus(f.packets, b))) != none {
+				if seen := b != f.mark[i] ||
+					!f.dropped; seen && b > all &&
+					x.and(x.possibly(x.and(f.packets, b)),
+						x.possibly(x.minus(f.packets, b))) != none {
 					unknown(b)
 				}
 			}
@@ -150,7 +156,9 @@ func causesText(causes []string) string {
 
 // alternatives returns the other outcomes that random matches may produce.
 func (x *explanation) alternatives(told rules.Fate) []rules.Fate {
-	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool { return v.kind == draw }) {
+	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool {
+		return v.kind == draw
+	}) {
 		return nil
 	}
 	var found []rules.Fate
@@ -219,7 +227,8 @@ func (x *explanation) fateOf(f flow) rules.Fate {
 		return rules.Fate{Undecided: x.walk.unknown[f.undecided-1].text}
 	}
 	fate := rules.Fate{
-		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper, Untracked: f.tracking == untracked, Rerouted: f.rerouted,
+		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper,
+		Untracked: f.tracking == untracked, Rerouted: f.rerouted,
 		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connection),
 	}
 	own := x.one.Destination.Port()
@@ -310,7 +319,9 @@ func (x *explanation) enters(i int) rules.Packet {
 // baseOf adds the traversal of a base chain.
 func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 	note := func(text string) {
-		p.Notes = append(p.Notes, rules.Note{Chain: b.place.chain, Before: len(p.Steps), Text: text})
+		p.Notes = append(p.Notes, rules.Note{
+			Chain: b.place.chain, Before: len(p.Steps), Text: text,
+		})
 	}
 	for _, fact := range skipsNAT {
 		if ways, ok := b.skipped[fact]; ok && x.holds(ways) && !idle(b.place.chain.Chain) {
@@ -368,7 +379,10 @@ func (x *explanation) steps(p *rules.Pass, s *summary, base *rules.Base) {
 			x.steps(p, e.call, base)
 		default:
 			x.told += stepsOf(&s.chain.Chain.Rules[e.index])
-			p.Steps = append(p.Steps, rules.Step{Table: s.chain.Table, Chain: s.chain.Chain, Index: e.index, Base: base, Stopped: e.stopped})
+			p.Steps = append(p.Steps, rules.Step{
+				Table: s.chain.Table, Chain: s.chain.Chain, Index: e.index, Base: base,
+				Stopped: e.stopped,
+			})
 		}
 	}
 }

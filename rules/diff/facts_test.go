@@ -21,7 +21,8 @@ func TestEachFactIsDocumented(t *testing.T) {
 	source := sourceWithout(t, "facts.go")
 	names := map[string]bool{}
 	for _, f := range diff.Facts() {
-		if f.Name() == "" || f.String() == "" || !strings.Contains(f.Source(), "/") || names[f.Name()] {
+		if f.Name() == "" || f.String() == "" || !strings.Contains(f.Source(), "/") ||
+			names[f.Name()] {
 			t.Errorf("fact %d: name %q, text %q, source %q", f, f.Name(), f, f.Source())
 		}
 		names[f.Name()] = true

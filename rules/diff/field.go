@@ -59,8 +59,10 @@ func isUnknownMark(f field) bool { return f >= unknownMark }
 
 // Widths of the fields in bits, except addresses.
 var fieldWidth = [fieldCount]int{
-	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33, group: 32, state: 3, reply: 1, status: 6,
-	flags: 8, listener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32, unknownMark: 32, unknownMark + 1: 32, unknownMark + 2: 32, unknownMark + 3: 32,
+	protocol: 8, destinationPort: 16, newPort: 16, sourcePort: 16, icmp: 16, device: 16, user: 33,
+	group: 32, state: 3, reply: 1, status: 6,
+	flags: 8, listener: 1, destinationType: 4, sourceType: 4, mark: 32, connectionMark: 32,
+	unknownMark: 32, unknownMark + 1: 32, unknownMark + 2: 32, unknownMark + 3: 32,
 }
 
 // A layout maps each bit of each field to a number, and each number to its field.
@@ -130,7 +132,9 @@ func address(a netip.Addr) value {
 // address converts the value to an address of the width.
 func (v value) address(width int) netip.Addr {
 	if width == 32 {
-		return netip.AddrFrom4([4]byte{byte(v.low >> 24), byte(v.low >> 16), byte(v.low >> 8), byte(v.low)})
+		return netip.AddrFrom4([4]byte{
+			byte(v.low >> 24), byte(v.low >> 16), byte(v.low >> 8), byte(v.low),
+		})
 	}
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], v.high)
@@ -183,7 +187,8 @@ type span struct{ first, last value }
 // union sorts spans and merges spans that overlap.
 func union(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.first.high, b.first.high), cmp.Compare(a.first.low, b.first.low))
+		return cmp.Or(cmp.Compare(a.first.high, b.first.high),
+			cmp.Compare(a.first.low, b.first.low))
 	})
 	joined := spans[:0]
 	for _, s := range spans {

@@ -26,7 +26,8 @@ func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
 				early = true
 			}
 			for k := range c.Rules {
-				reads = reads || slices.ContainsFunc(c.Rules[k].Matches, readsTransport) || slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
+				reads = reads || slices.ContainsFunc(c.Rules[k].Matches, readsTransport) ||
+					slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
 				reassembles = reassembles || usesConntrack(&c.Rules[k])
 			}
 		}

@@ -55,7 +55,8 @@ func writtenIn(c *rules.Chain) map[string]bool {
 	written := map[string]bool{}
 	for i := range c.Rules {
 		for _, a := range c.Rules[i].Actions {
-			if u, ok := a.(rules.Unknown); ok && (u.Effect == rules.Records || u.Effect == rules.Writes) {
+			if u, ok := a.(rules.Unknown); ok && (u.Effect == rules.Records ||
+				u.Effect == rules.Writes) {
 				written[u.State] = true
 			}
 		}
@@ -110,7 +111,9 @@ func (s *space) addUpdates(to, from *updates, packets set) {
 
 // record adds an update of the current rule.
 func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
-	key := strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data}, "\x01")
+	key := strings.Join([]string{
+		v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data,
+	}, "\x01")
 	for _, f := range packets {
 		v.addUpdate(&v.summary.updates, key, update{u.State, f.packets})
 	}
@@ -176,7 +179,8 @@ func readsConnectionMark(rs *rules.Ruleset) bool {
 	compared := func(h rules.Hook) bool { return h == rules.Prerouting || h == rules.Output }
 	eachChainFrom(rs, compared, func(_ *rules.Table, c *rules.Chain) {
 		found = found || slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
-			return slices.ContainsFunc(r.Matches, comparesConnectionMark) || slices.ContainsFunc(r.Actions, usesConnectionMark)
+			return slices.ContainsFunc(r.Matches, comparesConnectionMark) ||
+				slices.ContainsFunc(r.Actions, usesConnectionMark)
 		})
 	})
 	return found
@@ -189,7 +193,9 @@ func comparesConnectionMark(m rules.Match) bool {
 	case rules.MatchMarkRange:
 		return m.Conntrack
 	case rules.MatchTuple:
-		return slices.ContainsFunc(m.Alternatives, func(list []rules.Match) bool { return slices.ContainsFunc(list, comparesConnectionMark) })
+		return slices.ContainsFunc(m.Alternatives, func(list []rules.Match) bool {
+			return slices.ContainsFunc(list, comparesConnectionMark)
+		})
 	}
 	return false
 }
@@ -247,7 +253,9 @@ func elsewhereText(rs *rules.Ruleset) (string, map[string]bool) {
 
 // eachChainFrom calls fn once for each chain that packets may reach from base chains at some hooks,
 // called chains before their callers.
-func eachChainFrom(rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain)) {
+func eachChainFrom(
+	rs *rules.Ruleset, hooks func(rules.Hook) bool, fn func(*rules.Table, *rules.Chain),
+) {
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		seen := map[string]bool{}

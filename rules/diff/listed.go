@@ -16,10 +16,15 @@ func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) se
 	seen := v.view(&f.progress)
 	switch {
 	case v.history.written[m.State]:
-		return v.unless(m.Not, v.ask(rules.Unknown{Text: text.String(), Data: m.Contents, Effect: rules.Draws, State: m.State}, v.and(f.packets, asked), part))
+		return v.unless(m.Not,
+			v.ask(rules.Unknown{
+				Text: text.String(), Data: m.Contents, Effect: rules.Draws, State: m.State,
+			}, v.and(f.packets, asked), part))
 	case m.More && (seen.second || f.mark != v.marks.packet):
 		// The packet has another mark or interface now than in other lookups.
-		return v.unless(m.Not, v.ask(rules.Unknown{Text: text.String(), Effect: rules.Reads, State: m.State}, v.and(f.packets, asked), part))
+		return v.unless(m.Not,
+			v.ask(rules.Unknown{Text: text.String(), Effect: rules.Reads, State: m.State},
+				v.and(f.packets, asked), part))
 	}
 	return v.unless(m.Not, v.inList(text, &seen))
 }
@@ -48,10 +53,13 @@ func (s *space) inList(m rules.MatchListed, v *view) set {
 	}
 	packets := own
 	if changed != none {
-		packets = s.ifElse(changed, is(fmt.Sprint(key, v.target), m.String()+" for the new destination"), packets)
+		packets = s.ifElse(changed,
+			is(fmt.Sprint(key, v.target), m.String()+" for the new destination"), packets)
 	}
 	if again != none {
-		packets = s.ifElse(again, is(key+" translated before", m.String()+" for the destination to which earlier packets were sent"), packets)
+		packets = s.ifElse(again,
+			is(key+" translated before", m.String()+
+				" for the destination to which earlier packets were sent"), packets)
 	}
 	return packets
 }

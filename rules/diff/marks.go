@@ -87,7 +87,9 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 // unknown returns an unknown mark.
 func (m *marks) unknown(v variable) *markBits {
 	var b markBits
-	slot := slices.IndexFunc(m.unknownMarks, func(other variable) bool { return other.key == v.key })
+	slot := slices.IndexFunc(m.unknownMarks, func(other variable) bool {
+		return other.key == v.key
+	})
 	if slot < 0 && len(m.unknownMarks) < unknownMarks {
 		slot = len(m.unknownMarks)
 		m.unknownMarks = append(m.unknownMarks, v)

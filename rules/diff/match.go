@@ -178,7 +178,10 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchAddrType:
 		return s.unless(m.Not, s.addrTypeIs(m, v))
 	case rules.MatchReversePath:
-		path := variable{key: reversePathKey + m.Kind, text: "whether the source is reached by the interface that the packet came in by"}
+		path := variable{
+			key:  reversePathKey + m.Kind,
+			text: "whether the source is reached by the interface that the packet came in by",
+		}
 		switch {
 		case v.tproxy.taken && !v.xtables:
 			// Older kernels differ (SocketChangesReversePath).
@@ -202,10 +205,11 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	case v.leaving && m.Out, v.second && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
 	case v.leaving && s.hook == rules.Output:
-		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not), s.unless(m.Not, s.variable(variable{
-			key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
-			text: "by which interface the packet came in, which has no socket and leaves",
-		})))
+		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not),
+			s.unless(m.Not, s.variable(variable{
+				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
+				text: "by which interface the packet came in, which has no socket and leaves",
+			})))
 	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
 		return constant(s.isNamed(m.Names, "") != m.Not)
 	}
@@ -258,7 +262,9 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 		s.meter.charge(textSteps * len(m.IDs))
 		return s.variable(variable{
 			key: fmt.Sprint("owner ", v.tproxy, m), kind: unknownBit,
-			text: fmt.Sprintf("the owner of the transparent listener on port %d, whose socket the packet has", v.tproxy.port),
+			text: fmt.Sprintf(
+				"the owner of the transparent listener on port %d, whose socket the packet has",
+				v.tproxy.port),
 		})
 	}
 	socketless := constant(m.Not && m.Socketless)
@@ -295,8 +301,10 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 			return constant(m.Types.Has(addrTypeOf(a)))
 		default:
 			return s.variable(variable{
-				key: fmt.Sprint("type of ", v.target.addr, v.target.lastAddr, m.Types), kind: unknownBit,
-				text: fmt.Sprintf("the type of the address %s, to which the packet is sent", v.target.addr),
+				key:  fmt.Sprint("type of ", v.target.addr, v.target.lastAddr, m.Types),
+				kind: unknownBit,
+				text: fmt.Sprintf("the type of the address %s, to which the packet is sent",
+					v.target.addr),
 			})
 		}
 	}

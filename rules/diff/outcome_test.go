@@ -22,7 +22,9 @@ func place(s *rules.Step) string {
 
 func TestTheRuleThatDecided(t *testing.T) {
 	zone := func(n uint16) rules.Action { return rules.SetZone{Zone: n} }
-	raw := func(list ...rules.Rule) rules.Chain { return base(rules.Filter, rules.Prerouting, -300, list...) }
+	raw := func(list ...rules.Rule) rules.Chain {
+		return base(rules.Filter, rules.Prerouting, -300, list...)
+	}
 	count := when(rules.Count{})
 	for _, tc := range []struct {
 		says, packet, left, right string
@@ -33,52 +35,72 @@ func TestTheRuleThatDecided(t *testing.T) {
 			"8080", "nat-prerouting #1", "nat-prerouting #2",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(redirect(15006), tcp))),
-				ruleset(mangleIn(when(rules.Accept)), natIn(count, when(rules.Return, tcp, toPort(8080)), when(redirect(15006), tcp))),
+				ruleset(mangleIn(when(rules.Accept)),
+					natIn(count, when(rules.Return, tcp, toPort(8080)),
+						when(redirect(15006), tcp))),
 			},
 		},
 		{
 			"nobody, where no rule matches",
 			"8080", "nat-prerouting #1", "",
-			[2]rules.Ruleset{ruleset(natIn(when(redirect(15006), tcp))), ruleset(mangleIn(when(rules.Accept)))},
+			[2]rules.Ruleset{
+				ruleset(natIn(when(redirect(15006), tcp))), ruleset(mangleIn(when(rules.Accept))),
+			},
 		},
 		{
 			"the rule of another chain that was jumped to",
 			"8080", "c #2", "",
-			[2]rules.Ruleset{ruleset(natIn(when(rules.Jump{Chain: "c"})), chain("c", count, when(redirect(1), tcp))), ruleset()},
+			[2]rules.Ruleset{
+				ruleset(natIn(when(rules.Jump{Chain: "c"})),
+					chain("c", count, when(redirect(1), tcp))),
+				ruleset(),
+			},
 		},
 		{
 			"the drop, whatever mark was set before",
 			"8080", "filter-prerouting #2", "filter-prerouting #1",
-			[2]rules.Ruleset{ruleset(mangleIn(when(setMark(1, 1)), when(rules.Drop))), ruleset(mangleIn(when(rules.Accept)))},
+			[2]rules.Ruleset{
+				ruleset(mangleIn(when(setMark(1, 1)), when(rules.Drop))),
+				ruleset(mangleIn(when(rules.Accept))),
+			},
 		},
 		{
 			"the last rule that set the mark",
 			"8080", "filter-prerouting #2", "",
-			[2]rules.Ruleset{ruleset(mangleIn(when(setMark(1, 1)), when(setMark(2, 2)), count)), ruleset()},
+			[2]rules.Ruleset{
+				ruleset(mangleIn(when(setMark(1, 1)), when(setMark(2, 2)), count)), ruleset(),
+			},
 		},
 		{
 			"the first rule that chose a zone",
 			"8080", "filter-prerouting #2", "filter-prerouting #1",
-			[2]rules.Ruleset{ruleset(raw(count, when(zone(1)), when(zone(2)))), ruleset(raw(when(zone(2))))},
+			[2]rules.Ruleset{
+				ruleset(raw(count, when(zone(1)), when(zone(2)))), ruleset(raw(when(zone(2)))),
+			},
 		},
 		{
 			"the rule that saved the mark, if only the connection's differs",
 			"8080", "filter-prerouting #2", "",
 			[2]rules.Ruleset{
-				ruleset(mangleIn(when(setMark(1, everyBit)), when(rules.SaveMark{}))), ruleset(base(rules.Filter, rules.Prerouting, -150, when(setMark(1, everyBit)))),
+				ruleset(mangleIn(when(setMark(1, everyBit)), when(rules.SaveMark{}))),
+				ruleset(base(rules.Filter, rules.Prerouting, -150, when(setMark(1, everyBit)))),
 			},
 		},
 		{
 			"the port at the destination",
 			"8080", "nat-prerouting #1", "nat-prerouting #1",
-			[2]rules.Ruleset{ruleset(natIn(when(rules.DNATPort{Port: 1}, tcp))), ruleset(natIn(when(rules.DNATPort{Port: 2}, tcp)))},
+			[2]rules.Ruleset{
+				ruleset(natIn(when(rules.DNATPort{Port: 1}, tcp))),
+				ruleset(natIn(when(rules.DNATPort{Port: 2}, tcp))),
+			},
 		},
 		{
 			"the transparent listener",
 			"8080", "filter-prerouting #1", "filter-prerouting #2",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(rules.TProxy{Port: 1}, tcp))),
-				ruleset(mangleIn(when(rules.TProxy{Port: 2}, tcp, toPort(1)), when(rules.TProxyDrop{Port: 2}, tcp))),
+				ruleset(mangleIn(when(rules.TProxy{Port: 2}, tcp, toPort(1)),
+					when(rules.TProxyDrop{Port: 2}, tcp))),
 			},
 		},
 	} {
@@ -89,8 +111,10 @@ func TestTheRuleThatDecided(t *testing.T) {
 				continue
 			}
 			found = true
-			if left, right := place(c.Outcome.Left.Decided), place(c.Outcome.Right.Decided); left != tc.left || right != tc.right {
-				t.Errorf("%s: decided by %q and %q, want %q and %q", tc.says, left, right, tc.left, tc.right)
+			if left, right := place(c.Outcome.Left.Decided),
+				place(c.Outcome.Right.Decided); left != tc.left || right != tc.right {
+				t.Errorf("%s: decided by %q and %q, want %q and %q", tc.says, left, right, tc.left,
+					tc.right)
 			}
 		}
 		if !found {
@@ -100,7 +124,9 @@ func TestTheRuleThatDecided(t *testing.T) {
 }
 
 func TestWhatIsUndecided(t *testing.T) {
-	unknown, condition := rules.Unknown{Text: "xt strange"}, rules.Unknown{Text: "xt string", Effect: rules.Reads}
+	unknown, condition := rules.Unknown{
+		Text: "xt strange",
+	}, rules.Unknown{Text: "xt string", Effect: rules.Reads}
 	rs := ruleset(mangleIn(
 		when(rules.Accept, protocol(rules.UDP)), // what accepts before is not concerned
 		when(rules.Drop, condition, tcp, toPort(80)),
@@ -132,11 +158,14 @@ func TestWhatIsUndecided(t *testing.T) {
 		t.Error("port 83 differs whatever the unknown rules do")
 	}
 	onlyUnknown := ruleset(mangleIn(when(rules.Drop, rules.Unknown{Text: "xt strange"})))
-	if r := decide(onlyUnknown, onlyUnknown); r.Verdict(false) != diff.Undecidable || len(r.Classes) > 0 {
+	if r := decide(onlyUnknown, onlyUnknown); r.Verdict(false) != diff.Undecidable ||
+		len(r.Classes) > 0 {
 		t.Errorf("a rule that nobody knows is decided: %v", classes(r))
 	}
-	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)), chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
-	if r := decide(circle, circle); r.Verdict(true) != diff.Undecidable || r.Undecided[0].Text != "jump a" {
+	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
+		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
+	if r := decide(circle, circle); r.Verdict(true) != diff.Undecidable ||
+		r.Undecided[0].Text != "jump a" {
 		t.Errorf("a circle of jumps is decided: %v", r.Undecided)
 	}
 }
@@ -147,7 +176,8 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		natIn(when(jump("from nat"), tcp), when(rules.Accept), when(jump("behind an accept"))),
 		mangleIn(when(jump("of impossible packets"), rules.MatchFamily{Family: rules.IPv6})),
 		base(rules.Filter, rules.Input, 0, when(jump("from input"))),
-		chain("from nat"), chain("behind an accept"), chain("from input", when(jump("from there"))), chain("from there"),
+		chain("from nat"), chain("behind an accept"), chain("from input", when(jump("from there"))),
+		chain("from there"),
 		chain("of impossible packets", when(rules.Unknown{Text: "strange"})),
 		chain("alone", when(jump("of a lone one"))), chain("of a lone one"),
 	)
@@ -156,14 +186,17 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	for _, c := range r.Unreachable.Left {
 		got = append(got, c.Table.Name+" "+c.Chain.Name)
 	}
-	if d := cmp.Diff([]string{"t behind an accept", "t of impossible packets", "t alone", "t of a lone one"}, got); d != "" {
+	if d := cmp.Diff([]string{
+		"t behind an accept", "t of impossible packets", "t alone", "t of a lone one",
+	}, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	if len(r.Unreachable.Right) > 0 || r.Verdict(true) != diff.Equivalent {
 		t.Errorf("what no packet reaches matters: %v, %v", r.Unreachable.Right, r.Undecided)
 	}
 	// After a rule that nobody knows, nobody knows what is reached.
-	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))), chain("c"), chain("d"))
+	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))),
+		chain("c"), chain("d"))
 	if r := decide(rs, strange); len(r.Unreachable.Left) != 4 || len(r.Unreachable.Right) > 0 {
 		t.Errorf("left %v, right %v", r.Unreachable.Left, r.Unreachable.Right)
 	}
@@ -173,13 +206,15 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 // must know of them.
 func TestWhatIsNotCompared(t *testing.T) {
 	rs := ruleset(
-		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)), base(rules.Filter, rules.Forward, 0), natIn(when(redirect(1), tcp)),
+		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),
+		base(rules.Filter, rules.Forward, 0), natIn(when(redirect(1), tcp)),
 		base(rules.NAT, rules.Postrouting, 100, when(rules.Accept)),
 	)
 	rs.Tables[0].Family = rules.Inet
 	dropping := base(rules.Filter, rules.Forward, 10)
 	dropping.Base.Drop = true
-	of6 := ruleset(dropping, chain("c", when(rules.Drop)), mangleIn(when(rules.Jump{Chain: "c"}, tcp)))
+	of6 := ruleset(dropping, chain("c", when(rules.Drop)),
+		mangleIn(when(rules.Jump{Chain: "c"}, tcp)))
 	of6.Tables[0].Family = rules.IPv6
 	of6.Tables[0].Name = "t6"
 	both := rules.Ruleset{Tables: append(slices.Clone(rs.Tables), of6.Tables...)}
@@ -189,10 +224,19 @@ func TestWhatIsNotCompared(t *testing.T) {
 		verdict  diff.Verdict
 	}{
 		{nil, []string{"t filter-input", "t nat-postrouting", "t6 filter-forward"}, diff.Different},
-		{[]rules.Family{rules.IPv6}, []string{"t filter-input", "t nat-postrouting", "t6 filter-forward"}, diff.Different},
-		{[]rules.Family{rules.IPv4}, []string{"t filter-input", "t nat-postrouting"}, diff.Equivalent},
+		{
+			[]rules.Family{rules.IPv6},
+			[]string{"t filter-input", "t nat-postrouting", "t6 filter-forward"},
+			diff.Different,
+		},
+		{
+			[]rules.Family{rules.IPv4},
+			[]string{"t filter-input", "t nat-postrouting"},
+			diff.Equivalent,
+		},
 	} {
-		r := diff.Decide(diff.Side{Ruleset: both}, diff.Side{Ruleset: rs}, diff.Options{Families: tc.families})
+		r := diff.Decide(diff.Side{Ruleset: both}, diff.Side{Ruleset: rs},
+			diff.Options{Families: tc.families})
 		var got []string
 		for _, c := range r.Elsewhere.Left {
 			got = append(got, c.Table.Name+" "+c.Chain.Name)
@@ -201,26 +245,33 @@ func TestWhatIsNotCompared(t *testing.T) {
 			t.Errorf("families %v (-want +got)\n%s", tc.families, d)
 		}
 		if len(r.Unreachable.Left) > 0 || r.Verdict(true) != tc.verdict {
-			t.Errorf("families %v: %s, unreachable %v", tc.families, r.Verdict(true), r.Unreachable.Left)
+			t.Errorf("families %v: %s, unreachable %v", tc.families, r.Verdict(true),
+				r.Unreachable.Left)
 		}
 	}
 }
 
 func TestRouting(t *testing.T) {
 	policy := func(mark uint32, priority int) rules.Routing {
-		return rules.Routing{Policies: []rules.PolicyRoute{{Family: rules.IPv4, Mark: mark, Table: 133, Priority: priority}}}
+		return rules.Routing{Policies: []rules.PolicyRoute{{
+			Family: rules.IPv4, Mark: mark, Table: 133, Priority: priority,
+		}}}
 	}
 	// What leaves with mark 1 comes back by lo, if it is routed so, and is dropped there.
 	marks := func(routing rules.Routing) rules.Ruleset {
-		rs := ruleset(mangleOut(when(setMark(1, everyBit))), mangleIn(when(rules.Drop, marked(1, everyBit))))
+		rs := ruleset(mangleOut(when(setMark(1, everyBit))),
+			mangleIn(when(rules.Drop, marked(1, everyBit))))
 		rs.Routing = routing
 		return rs
 	}
 	// Only a chain of type route routes again, and only if the mark has changed in it.
-	before := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))), mangleOut(), mangleIn(when(rules.Drop, marked(1, everyBit))))
+	before := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))),
+		mangleOut(), mangleIn(when(rules.Drop, marked(1, everyBit))))
 	before.Routing = policy(1, 133)
-	neverBack := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))), mangleIn(
-		when(rules.Drop, rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}), when(rules.Drop, marked(1, everyBit))))
+	neverBack := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))),
+		mangleIn(
+			when(rules.Drop, rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}),
+			when(rules.Drop, marked(1, everyBit))))
 	neverBack.Routing = policy(1, 133)
 	routing := ruleset(mangleOut(when(setMark(1, everyBit))))
 	filtering := ruleset(base(rules.Filter, rules.Output, -150, when(setMark(1, everyBit))))
@@ -235,20 +286,51 @@ func TestRouting(t *testing.T) {
 		packets, compared bool
 		routes            int
 	}{
-		{"the same routes", known(marks(policy(1, 133))), known(marks(policy(1, 133))), false, true, 0},
-		{"the priority is no difference, nor is a rule that is there twice", known(marks(policy(1, 133))), known(marks(twice)), false, true, 0},
-		{"a policy behind that of the main table, which nothing passes", known(marks(policy(1, 133))), known(marks(policy(1, 40000))), false, true, 2},
-		{"both behind it", known(marks(policy(1, 40000))), known(marks(policy(1, 40001))), false, true, 0},
-		{"another mark: in the routes and to the packets", known(marks(policy(1, 133))), known(marks(policy(2, 133))), true, true, 2},
-		{"none on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})), true, true, 1},
-		{"a file says nothing of routes", known(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
-		{"nor does it on the left", file(marks(rules.Routing{})), known(marks(policy(1, 133))), false, false, 0},
-		{"a mark that was set before the chain that routes again", known(before), known(neverBack), false, true, 0},
-		{"only a chain of type route leads packets back", known(routing), known(filtering), true, true, 0},
+		{
+			"the same routes", known(marks(policy(1, 133))), known(marks(policy(1, 133))), false,
+			true, 0,
+		},
+		{
+			"the priority is no difference, nor is a rule that is there twice",
+			known(marks(policy(1, 133))), known(marks(twice)), false, true, 0,
+		},
+		{
+			"a policy behind that of the main table, which nothing passes",
+			known(marks(policy(1, 133))), known(marks(policy(1, 40000))), false, true, 2,
+		},
+		{
+			"both behind it", known(marks(policy(1, 40000))), known(marks(policy(1, 40001))), false,
+			true, 0,
+		},
+		{
+			"another mark: in the routes and to the packets", known(marks(policy(1, 133))),
+			known(marks(policy(2, 133))), true, true, 2,
+		},
+		{
+			"none on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})), true,
+			true, 1,
+		},
+		{
+			"a file says nothing of routes", known(marks(policy(1, 133))),
+			file(marks(rules.Routing{})), false, false, 0,
+		},
+		{
+			"nor does it on the left", file(marks(rules.Routing{})), known(marks(policy(1, 133))),
+			false, false, 0,
+		},
+		{
+			"a mark that was set before the chain that routes again", known(before),
+			known(neverBack), false, true, 0,
+		},
+		{
+			"only a chain of type route leads packets back", known(routing), known(filtering), true,
+			true, 0,
+		},
 		{"two files", file(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
 	} {
 		r := diff.Decide(tc.left, tc.right, diff.Options{})
-		if (len(r.Classes) > 0) != tc.packets || r.RoutingCompared != tc.compared || len(r.Routing) != tc.routes {
+		if (len(r.Classes) > 0) != tc.packets || r.RoutingCompared != tc.compared ||
+			len(r.Routing) != tc.routes {
 			t.Errorf("%s: %v, compared %t, %v", tc.says, classes(r), r.RoutingCompared, r.Routing)
 		}
 		if (r.Verdict(true) == diff.Equivalent) != (!tc.packets && tc.routes == 0) {
@@ -272,10 +354,12 @@ func TestNoMoreClassesThanAskedFor(t *testing.T) {
 	if len(r.Classes) != 7 || !r.More {
 		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
 	}
-	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{}); len(r.Classes) != diff.DefaultMaxClasses || !r.More {
+	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{},
+		diff.Options{}); len(r.Classes) != diff.DefaultMaxClasses || !r.More {
 		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
 	}
-	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{}, diff.Options{MaxClasses: 1000}); len(r.Classes) != 2*len(odd)+2 || r.More {
+	if r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{},
+		diff.Options{MaxClasses: 1000}); len(r.Classes) != 2*len(odd)+2 || r.More {
 		t.Errorf("%d classes and more: %t", len(r.Classes), r.More)
 	}
 }
@@ -295,7 +379,8 @@ func TestMarksThatAreNotKnown(t *testing.T) {
 	} {
 		p := must(rules.ParsePacket("out tcp 10.244.1.5:1000 > 192.0.2.1:80 dev eth0"))
 		trace := diff.Explain(&rs, p)
-		if fate := trace.Fate; fate.UnknownMarks == "" && fate.Undecided == "" && len(trace.Alternatives) == 0 {
+		if fate := trace.Fate; fate.UnknownMarks == "" && fate.Undecided == "" &&
+			len(trace.Alternatives) == 0 {
 			t.Errorf("%s: %s", says, fate)
 		}
 	}
@@ -335,9 +420,15 @@ func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 		{"only one side writes, nobody reads", ruleset(saves), ruleset(), true},
 		{
 			"both write, one more packets", ruleset(saves, drops),
-			ruleset(base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5})), drops), false,
+			ruleset(base(rules.Filter, rules.Input, 0, when(rules.MixMark{
+				Conntrack: true, Xor: 5,
+			})), drops), false,
 		},
-		{"what may do anything may write", ruleset(base(rules.Filter, rules.Forward, 0, when(rules.Unknown{Text: "x"})), drops), ruleset(drops), false},
+		{
+			"what may do anything may write",
+			ruleset(base(rules.Filter, rules.Forward, 0, when(rules.Unknown{Text: "x"})), drops),
+			ruleset(drops), false,
+		},
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
 		if got := r.Verdict(true); (got == diff.Equivalent) != tc.equivalent {

@@ -42,14 +42,16 @@ func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 // packets are compared only if no others differ.
 func isOfNoScope(p rules.Packet) bool {
 	to := p.Destination.Addr()
-	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) || netip.MustParsePrefix("fec0::/10").Contains(to))
+	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) ||
+		netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
 // toItself returns the fate without a translation that changes nothing, and with a redirection at
 // output of a packet to 127.0.0.1 or ::1 written as a translation of the port.
 func toItself(p rules.Packet, f rules.Fate) rules.Fate {
 	to := p.Destination.Addr()
-	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || to == netip.IPv6Loopback()) && f.Redirect != 0 {
+	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) ||
+		to == netip.IPv6Loopback()) && f.Redirect != 0 {
 		f.DNATPort, f.DNATPortLast, f.Redirect, f.RedirectLast = f.Redirect, f.RedirectLast, 0, 0
 	}
 	if !f.DNATAddr.IsValid() && f.DNATPort == p.Destination.Port() && f.DNATPortLast == 0 {
@@ -61,7 +63,8 @@ func toItself(p rules.Packet, f rules.Fate) rules.Fate {
 // entersUntracked reports whether the packet entered untracked, and not because conntrack leaves
 // neighbour discovery alone.
 func entersUntracked(p rules.Packet) bool {
-	isNeighbourDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 || p.ICMPType == 143)
+	isNeighbourDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
+		p.ICMPType == 143)
 	return p.State == rules.Untracked && !isNeighbourDiscovery
 }
 
@@ -81,7 +84,8 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 		switch {
 		case isOpen(a) || isOpen(b):
 		case in && a.Same(b):
-			t.Fatalf("%s is in a class, but with conditions %b it is treated alike: %s", p, fulfilled, a)
+			t.Fatalf("%s is in a class, but with conditions %b it is treated alike: %s", p,
+				fulfilled, a)
 		case entersUntracked(p) && (len(result.Classes) > 0 || result.UntrackedOpen):
 		case len(result.Undecided) == 0 && !in && !a.Same(b):
 			t.Fatalf("%s is in no class and nothing is undecided, but with conditions %b: %s and %s\n%s\n%s", p, fulfilled, a, b, left, right)
@@ -147,7 +151,9 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				d := dice(t)
 				left := d.ruleset()
-				right := pick(d, "right", d.change, func(rules.Ruleset) rules.Ruleset { return d.ruleset() },
+				right := pick(d, "right", d.change, func(rules.Ruleset) rules.Ruleset {
+					return d.ruleset()
+				},
 					func(rules.Ruleset) rules.Ruleset { return rules.Ruleset{} })
 				checkDecision(t, d, left, right(left))
 			})
@@ -157,7 +163,9 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 
 // checkDecision tries the witnesses, packets near them, and others.
 func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
-	result := diff.Decide(known(left), known(right), diff.Options{MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20}})
+	result := diff.Decide(known(left), known(right), diff.Options{
+		MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20},
+	})
 	if result.Exhausted != "" {
 		return
 	}
@@ -185,7 +193,8 @@ func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	case isOpen(l) || isOpen(r):
 		// All that it may be differs: see checkUnknown.
 	case l.Same(r):
-		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left, right)
+		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left,
+			right)
 	case l != c.Outcome.Left.Fate || r != c.Outcome.Right.Fate:
 		t.Fatalf("the witness %s has other fates: %s and %s", c.Witness, l, r)
 	case !diff.Possible(c.Witness):
@@ -217,10 +226,13 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	if toItself(p, l).Same(toItself(p, r)) && !l.Same(r) {
 		return // one side sends it to where the other lets it go
 	}
-	if in == 0 && entersUntracked(p) && (len(result.Classes) > 0 || len(result.Undecided) > 0 || result.UntrackedOpen) {
+	if in == 0 && entersUntracked(p) && (len(result.Classes) > 0 || len(result.Undecided) > 0 ||
+		result.UntrackedOpen) {
 		return // not compared where others differ
 	}
-	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 || !result.More) {
-		t.Fatalf("%s is in %d classes, want %d, exhausted %q\nleft  %s\nright %s\n%s\n%s\n%v\n%v", p, in, want, result.Exhausted, l, r, left, right, result.Undecided, classes(result))
+	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 ||
+		!result.More) {
+		t.Fatalf("%s is in %d classes, want %d, exhausted %q\nleft  %s\nright %s\n%s\n%s\n%v\n%v",
+			p, in, want, result.Exhausted, l, r, left, right, result.Undecided, classes(result))
 	}
 }

@@ -14,11 +14,14 @@ import (
 // The values of random rules and packets are few, so that they often meet.
 var (
 	someAddrs = map[rules.Family][]netip.Addr{
-		rules.IPv4: addrs("10.0.0.1", "10.1.2.3", "10.244.1.5", "127.0.0.1", "127.0.0.6", "192.0.2.9", "224.0.0.1", "0.0.0.0", "255.255.255.255"),
-		rules.IPv6: addrs("fd00::1", "fd00:1::2", "::1", "::6", "2001:db8::9", "ff02::1", "::", "::ffff:10.1.2.3"),
+		rules.IPv4: addrs("10.0.0.1", "10.1.2.3", "10.244.1.5", "127.0.0.1", "127.0.0.6",
+			"192.0.2.9", "224.0.0.1", "0.0.0.0", "255.255.255.255"),
+		rules.IPv6: addrs("fd00::1", "fd00:1::2", "::1", "::6", "2001:db8::9", "ff02::1", "::",
+			"::ffff:10.1.2.3"),
 	}
 	someRanges = map[rules.Family][]netipx.IPRange{
-		rules.IPv4: ranges("10.0.0.0/8", "10.1.0.0/16", "127.0.0.1/32", "127.0.0.0/8", "0.0.0.0/0", "192.0.2.0/25"),
+		rules.IPv4: ranges("10.0.0.0/8", "10.1.0.0/16", "127.0.0.1/32", "127.0.0.0/8", "0.0.0.0/0",
+			"192.0.2.0/25"),
 		rules.IPv6: ranges("fd00::/16", "::1/128", "::/0", "2001:db8::/64", "::ffff:0:0/96"),
 	}
 	somePorts  = []uint16{0, 53, 80, 443, 15001, 15006, 65535}
@@ -91,26 +94,41 @@ func (d dice) match() rules.Match {
 		return rules.MatchFamily{Family: pick(d, "family", rules.IPv4, rules.IPv6, rules.Inet)}
 	case 1, 2:
 		family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
-		chosen := []netipx.IPRange{pick(d, "range", someRanges[family]...), pick(d, "range", someRanges[family]...)}
+		chosen := []netipx.IPRange{
+			pick(d, "range", someRanges[family]...), pick(d, "range", someRanges[family]...),
+		}
 		return rules.MatchAddr{Side: side, Not: not, Ranges: rules.NormaliseAddrs(chosen)}
 	case 3:
-		return rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{pick(d, "protocol", protocols...)}}
+		return rules.MatchProtocol{
+			Not: not, Protocols: []rules.Protocol{pick(d, "protocol", protocols...)},
+		}
 	case 4, 5:
 		return rules.MatchPort{Side: side, Not: not, Ports: d.ports()}
 	case 6:
-		return rules.MatchTCPFlags{Not: not, Mask: pick(d, "mask", someFlags...), Value: pick(d, "flags", someFlags...)}
+		return rules.MatchTCPFlags{
+			Not: not, Mask: pick(d, "mask", someFlags...), Value: pick(d, "flags", someFlags...),
+		}
 	case 7:
-		return rules.MatchOwner{Group: d.yes("group"), Not: not, IDs: d.ids(), Socketless: d.yes("socketless")}
+		return rules.MatchOwner{
+			Group: d.yes("group"), Not: not, IDs: d.ids(), Socketless: d.yes("socketless"),
+		}
 	case 8:
-		return rules.MatchMark{Conntrack: d.yes("conntrack"), Not: not, Value: pick(d, "mark", someMarks...), Mask: pick(d, "mask", someMasks...)}
+		return rules.MatchMark{
+			Conntrack: d.yes("conntrack"), Not: not, Value: pick(d, "mark", someMarks...),
+			Mask: pick(d, "mask", someMasks...),
+		}
 	case 9:
 		return rules.MatchState{Not: not, States: rules.StateSet(d.number("states", 31))}
 	case 10:
 		if d.number("unknown", 9) == 0 {
-			return rules.Unknown{Text: fmt.Sprint("xt strange ", d.number("unknown", 2)), Effect: rules.Reads}
+			return rules.Unknown{
+				Text: fmt.Sprint("xt strange ", d.number("unknown", 2)), Effect: rules.Reads,
+			}
 		}
 	}
-	name := rules.InterfaceName{Name: pick(d, "name", "lo", "eth0", "eth", "l", "net1"), Prefix: d.yes("prefix")}
+	name := rules.InterfaceName{
+		Name: pick(d, "name", "lo", "eth0", "eth", "l", "net1"), Prefix: d.yes("prefix"),
+	}
 	return rules.MatchInterface{Out: d.yes("out"), Not: not, Names: []rules.InterfaceName{name}}
 }
 
@@ -173,13 +191,16 @@ func (d dice) ruleset() rules.Ruleset {
 		t := rules.Table{Family: pick(d, "table", rules.Inet, rules.IPv4, rules.IPv6), Name: name}
 		chains := d.number("chains", 3)
 		for i := range chains {
-			t.Chains = append(t.Chains, rules.Chain{Name: fmt.Sprint("c", i), Rules: d.rules(chains)})
+			t.Chains = append(t.Chains, rules.Chain{
+				Name: fmt.Sprint("c", i), Rules: d.rules(chains),
+			})
 		}
 		for i := range d.number("base chains", 3) + 1 {
 			t.Chains = append(t.Chains, rules.Chain{
 				Name: fmt.Sprint("base", i),
 				Base: &rules.Base{
-					Type: pick(d, "type", rules.Filter, rules.NAT, rules.Route), Hook: pick(d, "hook", rules.Output, rules.Prerouting),
+					Type:     pick(d, "type", rules.Filter, rules.NAT, rules.Route),
+					Hook:     pick(d, "hook", rules.Output, rules.Prerouting),
 					Priority: pick(d, "priority", priorities...), Drop: d.number("policy", 5) == 0,
 				},
 				Rules: d.rules(chains),
@@ -188,7 +209,9 @@ func (d dice) ruleset() rules.Ruleset {
 		rs.Tables = append(rs.Tables, t)
 	}
 	if d.yes("policy route") {
-		rs.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Mark: pick(d, "mark", someMarks...), Table: 133, Priority: 133}}
+		rs.Routing.Policies = []rules.PolicyRoute{{
+			Family: rules.IPv4, Mark: pick(d, "mark", someMarks...), Table: 133, Priority: 133,
+		}}
 	}
 	return rs
 }
@@ -197,8 +220,10 @@ func (d dice) ruleset() rules.Ruleset {
 func (d dice) packet() rules.Packet {
 	family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{
-		Hook: pick(d, "hook", rules.Output, rules.Prerouting), Protocol: pick(d, "protocol", protocols...),
-		Mark: pick(d, "mark", someMarks...), State: rules.State(d.number("state", 4)), NoListener: d.yes("no listener"),
+		Hook:     pick(d, "hook", rules.Output, rules.Prerouting),
+		Protocol: pick(d, "protocol", protocols...),
+		Mark:     pick(d, "mark", someMarks...), State: rules.State(d.number("state", 4)),
+		NoListener: d.yes("no listener"),
 	}
 	var sourcePort, destinationPort uint16
 	if p.Protocol == rules.TCP || p.Protocol == rules.UDP {
@@ -208,7 +233,8 @@ func (d dice) packet() rules.Packet {
 		p.Flags = pick(d, "flags", someFlags...)
 	}
 	p.Source = netip.AddrPortFrom(pick(d, "source", someAddrs[family]...), sourcePort)
-	p.Destination = netip.AddrPortFrom(pick(d, "destination", someAddrs[family]...), destinationPort)
+	p.Destination = netip.AddrPortFrom(pick(d, "destination", someAddrs[family]...),
+		destinationPort)
 	if p.State.HasConnection() {
 		p.ConntrackMark = pick(d, "connection mark", someMarks...)
 	}

@@ -28,7 +28,8 @@ func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 		t := &rs.Tables[i]
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if c.Base != nil && !isDecided(c.Base) && concerns(t, families) && (len(c.Rules) > 0 || c.Base.Drop) {
+			if c.Base != nil && !isDecided(c.Base) && concerns(t, families) && (len(c.Rules) > 0 ||
+				c.Base.Drop) {
 				found = append(found, rules.ChainRef{Table: t, Chain: c})
 			}
 		}
@@ -38,7 +39,9 @@ func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 
 // unreachable returns the user-defined chains that no packet reaches: neither in the evaluation nor
 // by jumps from base chains that are not evaluated for all packets.
-func unreachable(rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family) []rules.ChainRef {
+func unreachable(
+	rs *rules.Ruleset, reached map[*rules.Chain]bool, families []rules.Family,
+) []rules.ChainRef {
 	var index map[string]*rules.Chain // of the present table
 	var visit func(c *rules.Chain)
 	visit = func(c *rules.Chain) {

@@ -22,7 +22,8 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 		// packet.
 		if w.one != nil {
 			link, lost = w.split(link, w.variable(variable{
-				key: "route on the link", kind: unknownBit, text: "whether the host has a route to the destination by the interface",
+				key: "route on the link", kind: unknownBit,
+				text: "whether the host has a route to the destination by the interface",
 			}))
 			lost.dropped = true
 			w.add(&w.ended, lost)
@@ -57,9 +58,11 @@ func (w *walk) routeTranslated(in []flow) []flow {
 	for _, f := range in {
 		moved := w.otherAddress(f.target)
 		if !f.mapped && f.tracking != untracked {
-			if again := w.and(w.retranslated(), w.localMark(f.mark)); w.and(again, f.packets) != none {
+			if again := w.and(w.retranslated(), w.localMark(f.mark)); w.and(again,
+				f.packets) != none {
 				moved = w.and(again, w.variable(variable{
-					key: "translated to another address", text: "earlier packets of the connection were sent to another address",
+					key:  "translated to another address",
+					text: "earlier packets of the connection were sent to another address",
 				}))
 			}
 		}
@@ -83,7 +86,9 @@ func (w *walk) localMark(mark *markBits) set {
 // bound returns the packets of sockets bound to their interface, which rerouting does not change
 // (BoundSocketKeepsInterface).
 func (w *walk) bound() set {
-	return w.and(w.owned, w.variable(variable{key: boundKey, text: "the socket is bound to the interface"}))
+	return w.and(w.owned, w.variable(variable{
+		key: boundKey, text: "the socket is bound to the interface",
+	}))
 }
 
 // keepsLoopback returns the packets on lo that stay there although their mark, with which they were
@@ -93,7 +98,9 @@ func (w *walk) keepsLoopback() set {
 	if local == all {
 		return all
 	}
-	return w.or(local, w.variable(variable{key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark"}))
+	return w.or(local, w.variable(variable{
+		key: routeByLoopbackKey, text: "the host routes the destination by lo, whatever the mark",
+	}))
 }
 
 // staysOnLink returns the IPv6 packets that keep their interface when they are routed again
@@ -176,7 +183,10 @@ func (w *walk) leadsHere(f flow) set {
 	if again == none {
 		return none
 	}
-	return w.and(again, w.variable(variable{key: "translated to this host", text: "earlier packets of the connection were sent to this host"}))
+	return w.and(again, w.variable(variable{
+		key:  "translated to this host",
+		text: "earlier packets of the connection were sent to this host",
+	}))
 }
 
 // isLocal returns the packets whose new destination is an address of this host.
@@ -186,8 +196,9 @@ func (w *walk) isLocal(t target) set {
 		return all
 	}
 	local := variable{
-		key:  fmt.Sprint("local ", t.addr, t.lastAddr),
-		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host", t.addr),
+		key: fmt.Sprint("local ", t.addr, t.lastAddr),
+		text: fmt.Sprintf("whether %s, to which the packet is sent, is an address of this host",
+			t.addr),
 	}
 	if w.one != nil {
 		local.kind = draw // both outcomes are listed

@@ -50,7 +50,8 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 	for i := range list {
 		w.meter.work()
 		if w.one == nil {
-			if n := len(runs); n > 0 && runs[n-1].end == i && w.canMerge(c.Table, &list[runs[n-1].first], &list[i]) {
+			if n := len(runs); n > 0 && runs[n-1].end == i &&
+				w.canMerge(c.Table, &list[runs[n-1].first], &list[i]) {
 				runs[n-1].end = i + 1
 				continue
 			}
@@ -92,7 +93,8 @@ func hasSideEffects(r *rules.Rule) bool {
 // canMerge reports whether a rule can be merged into a run that begins with first.
 func (w *walk) canMerge(t *rules.Table, first, r *rules.Rule) bool {
 	action := singleAction(first)
-	return action != nil && sameAction(action, singleAction(r)) && w.hasStaticMatches(first) && w.hasStaticMatches(r) && w.isMergeable(t, action)
+	return action != nil && sameAction(action, singleAction(r)) && w.hasStaticMatches(first) &&
+		w.hasStaticMatches(r) && w.isMergeable(t, action)
 }
 
 func sameAction(a, b rules.Action) bool { return b != nil && rules.SameAction(a, b) }
@@ -158,7 +160,8 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 			}
 		}
 		for _, action := range c.Rules[i].Actions {
-			if _, isCounter := action.(rules.Count); !isCounter && !w.isTerminalOrPureJump(t, action) {
+			if _, isCounter := action.(rules.Count); !isCounter &&
+				!w.isTerminalOrPureJump(t, action) {
 				return false
 			}
 		}

@@ -177,7 +177,8 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	}
 	d.meter.work()
 	i := hash(uint32(condition), uint32(yes), uint32(no)*8+uint32(opIfElse))
-	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opIfElse && r.a == condition && r.b == yes && r.c == no {
+	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opIfElse && r.a == condition &&
+		r.b == yes && r.c == no {
 		return r.is
 	}
 	bit := min(d.nodes[condition].bit, d.nodes[yes].bit, d.nodes[no].bit)

@@ -43,7 +43,9 @@ func (d *diagrams) table(s set) tableSet {
 	for n := range table {
 		at := s
 		for at != none && at != all {
-			at = map[bool]set{false: d.nodes[at].no, true: d.nodes[at].yes}[n>>(3-d.nodes[at].bit)&1 == 1]
+			at = map[bool]set{
+				false: d.nodes[at].no, true: d.nodes[at].yes,
+			}[n>>(3-d.nodes[at].bit)&1 == 1]
 		}
 		table[n] = at == all
 	}
@@ -82,7 +84,9 @@ func TestOperationsOnSets(t *testing.T) {
 				want[n] = want[n] || inA[n&^6|middle]
 			}
 		}
-		if got := d.table(d.forget(a, func(bit uint32) bool { return bit == 0 || bit == 3 })); got != want {
+		if got := d.table(d.forget(a, func(bit uint32) bool {
+			return bit == 0 || bit == 3
+		})); got != want {
 			t.Fatalf("the projection of %v is %v, want %v", inA, got, want)
 		}
 	})
@@ -90,7 +94,8 @@ func TestOperationsOnSets(t *testing.T) {
 
 // TestTablesGrow makes more nodes than fit into the first tables.
 func TestTablesGrow(t *testing.T) {
-	s := newSpace(rules.IPv4, rules.Output, deviceClasses(nil, newMeter(Budget{})), newDiagrams(firstSize, newMeter(Budget{})))
+	s := newSpace(rules.IPv4, rules.Output, deviceClasses(nil, newMeter(Budget{})),
+		newDiagrams(firstSize, newMeter(Budget{})))
 	sets := make([]set, 5*firstSize)
 	for i := range sets {
 		sets[i] = s.is(destination, number(uint32(i*7919)))
@@ -108,11 +113,13 @@ func TestTablesGrow(t *testing.T) {
 
 func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
 	texts := []string{
-		"0.0.0.0/0", "10.0.0.0/8", "127.0.0.1/32", "255.255.255.255/32", "0.0.0.0/32", "128.0.0.0/1",
+		"0.0.0.0/0", "10.0.0.0/8", "127.0.0.1/32", "255.255.255.255/32", "0.0.0.0/32",
+		"128.0.0.0/1",
 		"::/0", "::1/128", "fd00::/8", "ff00::/8", "8000::/1", "2001:db8::/33",
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		s := newSpace(f, rules.Output, deviceClasses(nil, newMeter(Budget{})), newDiagrams(firstSize, newMeter(Budget{})))
+		s := newSpace(f, rules.Output, deviceClasses(nil, newMeter(Budget{})),
+			newDiagrams(firstSize, newMeter(Budget{})))
 		rapid.Check(t, func(t *rapid.T) {
 			var list []netipx.IPRange
 			for _, text := range rapid.SliceOf(rapid.SampledFrom(texts)).Draw(t, "prefixes") {
@@ -146,11 +153,15 @@ func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
 
 func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
 	name := rapid.Custom(func(t *rapid.T) rules.InterfaceName {
-		return rules.InterfaceName{Name: rapid.StringMatching("[elo][t0]{0,2}").Draw(t, "name"), Prefix: rapid.Bool().Draw(t, "prefix")}
+		return rules.InterfaceName{
+			Name:   rapid.StringMatching("[elo][t0]{0,2}").Draw(t, "name"),
+			Prefix: rapid.Bool().Draw(t, "prefix"),
+		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(name, 0, 5).Draw(t, "names")
-		s := newSpace(rules.IPv4, rules.Prerouting, deviceClasses(names, newMeter(Budget{})), newDiagrams(firstSize, newMeter(Budget{})))
+		s := newSpace(rules.IPv4, rules.Prerouting, deviceClasses(names, newMeter(Budget{})),
+			newDiagrams(firstSize, newMeter(Budget{})))
 		device := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "device")
 		class := s.deviceOf(rules.Packet{InInterface: device})
 		if class < 0 {
@@ -158,7 +169,8 @@ func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
 		}
 		for _, n := range names {
 			if n.Contains(device) != n.Contains(s.devices.classes[class].example) {
-				t.Fatalf("%s and %s are one class, but %s tells them apart", device, s.devices.classes[class].example, n)
+				t.Fatalf("%s and %s are one class, but %s tells them apart", device,
+					s.devices.classes[class].example, n)
 			}
 		}
 	})

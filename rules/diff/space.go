@@ -61,7 +61,8 @@ func newSpace(f rules.Family, h rules.Hook, apart *devices, d *diagrams) *space 
 // newSpaceOf returns the space of one packet.
 func newSpaceOf(p rules.Packet, m *meter) *space {
 	s := &space{
-		diagrams: newDiagrams(firstSizeOfOne, m), layout: layoutOf(p.Family()), family: p.Family(), hook: p.Hook, one: newOnePacket(p),
+		diagrams: newDiagrams(firstSizeOfOne, m), layout: layoutOf(p.Family()), family: p.Family(),
+		hook: p.Hook, one: newOnePacket(p),
 	}
 	s.usual()
 	s.withoutAddress = s.redirectedNowhere(p)
@@ -74,7 +75,8 @@ func (s *space) usual() {
 	s.tcpOrUDP = s.or(s.tcp, s.is(protocol, number(rules.UDP)))
 	// l4proto_manip_pkt in net/netfilter/nf_nat_proto.c. Since Linux 6.17 conntrack does not
 	// support ports of DCCP.
-	s.withNATPorts = s.or(s.tcpOrUDP, s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
+	s.withNATPorts = s.or(s.tcpOrUDP,
+		s.or(s.is(protocol, number(rules.SCTP)), s.is(protocol, number(rules.UDPLite))))
 	s.withPorts = s.or(s.withNATPorts, s.is(protocol, number(rules.DCCP)))
 	s.isICMP = s.is(protocol, number(icmpOf(s.family)))
 	s.connected = s.states(func(state rules.State) bool { return state.HasConnection() })
@@ -94,7 +96,8 @@ func (s *space) redirectedNowhere(p rules.Packet) set {
 		return none
 	case to.IsMulticast():
 		return s.variable(variable{
-			key: "address of the scope", kind: unknownBit, text: "whether the interface has an address of the scope of " + to.String(),
+			key: "address of the scope", kind: unknownBit,
+			text: "whether the interface has an address of the scope of " + to.String(),
 		})
 	}
 	// Addresses of these scopes do not exist any more (ipv6_addr_scope in
@@ -130,7 +133,8 @@ func newOnePacket(p rules.Packet) *onePacket {
 // valuesOf returns the values of all fields except the interface. It is the inverse of packet.
 func valuesOf(p rules.Packet) [fieldCount]value {
 	v := [fieldCount]value{
-		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()), protocol: number(p.Protocol),
+		destination: address(p.Destination.Addr()), source: address(p.Source.Addr()),
+		protocol:        number(p.Protocol),
 		destinationPort: number(p.Destination.Port()), sourcePort: number(p.Source.Port()),
 		icmp:  number(uint16(p.ICMPType)<<8 | uint16(p.ICMPCode)),
 		state: number(p.State), status: number(uint8(p.Status)), flags: number(p.Flags),
@@ -208,5 +212,7 @@ func (s *space) deviceNamed(names []rules.InterfaceName) set {
 // isNamed reports whether an interface has one of the names.
 func (s *space) isNamed(names []rules.InterfaceName, device string) bool {
 	s.meter.charge(len(names))
-	return slices.ContainsFunc(names, func(n rules.InterfaceName) bool { return n.Contains(device) })
+	return slices.ContainsFunc(names, func(n rules.InterfaceName) bool {
+		return n.Contains(device)
+	})
 }

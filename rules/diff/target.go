@@ -54,11 +54,13 @@ func (s *space) samePort(t, u target) set {
 		same := none
 		for _, one := range s.portsUnlessTaken(t) {
 			for _, other := range s.portsUnlessTaken(u) {
-				same = s.or(same, s.and(s.and(one.packets, other.packets), s.samePort(one.target, other.target)))
+				same = s.or(same,
+					s.and(s.and(one.packets, other.packets), s.samePort(one.target, other.target)))
 			}
 		}
 		text := "whether the port that the kernel takes first is in use"
-		return s.ifElse(s.variable(variable{key: text, text: text}), s.taken(fmt.Sprint("ports of ", t, u)), same)
+		return s.ifElse(s.variable(variable{key: text, text: text}),
+			s.taken(fmt.Sprint("ports of ", t, u)), same)
 	case t.hasPort() && u.hasPort():
 		return constant(t.port == u.port)
 	case !t.hasPort() && !u.hasPort():
@@ -86,7 +88,8 @@ func (s *space) portsUnlessTaken(t target) []portOf {
 // taken returns the packets for which the kernel's selection meets a condition.
 func (s *space) taken(condition string) set {
 	return s.variable(variable{
-		key: "taken " + condition, kind: unknownBit, text: "which address or port of a range the kernel takes",
+		key: "taken " + condition, kind: unknownBit,
+		text: "which address or port of a range the kernel takes",
 	})
 }
 
@@ -100,7 +103,8 @@ func (s *space) sameAddress(t, u target) set {
 		if t.addr == u.addr && t.lastAddr == u.lastAddr {
 			return all // a hash of the connection's addresses decides
 		}
-		return s.minus(s.taken(fmt.Sprint("addresses of ", t, u)), constant(t.lastAddr.Less(u.addr) || u.lastAddr.Less(t.addr)))
+		return s.minus(s.taken(fmt.Sprint("addresses of ", t, u)),
+			constant(t.lastAddr.Less(u.addr) || u.lastAddr.Less(t.addr)))
 	case u.addrRange():
 		return s.sameAddress(u, t)
 	case t.addrRange():
@@ -124,7 +128,8 @@ func (s *space) sameAddress(t, u target) set {
 		// One address is the interface's. Comparing two fields bit by bit would take a diagram with
 		// 2^32 nodes.
 		return s.variable(variable{
-			key: toItselfKey, kind: hostFact, text: "the packet is sent to the address that a redirection gives it",
+			key: toItselfKey, kind: hostFact,
+			text: "the packet is sent to the address that a redirection gives it",
 		})
 	case !a.IsValid() && !b.IsValid():
 		return all // both are the interface's
@@ -147,7 +152,8 @@ func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	t := vw.target
 	switch a, own := s.addressOf(t); {
 	case own && s.seesRetranslated(vw):
-		return s.ifElse(s.retranslated(), s.addressIn(newDestination, ranges), s.addressIn(destination, ranges))
+		return s.ifElse(s.retranslated(), s.addressIn(newDestination, ranges),
+			s.addressIn(destination, ranges))
 	case own:
 		return s.addressIn(destination, ranges)
 	case a.IsValid():
@@ -155,7 +161,8 @@ func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	case t.kind == redirectTarget:
 		return s.addressIn(inAddress, ranges)
 	default:
-		return s.ofRange(span{address(t.addr), address(t.lastAddr)}, s.addressSpans(ranges), fmt.Sprint("which of ", t.addr, " to ", t.lastAddr, " the kernel takes"))
+		return s.ofRange(span{address(t.addr), address(t.lastAddr)}, s.addressSpans(ranges),
+			fmt.Sprint("which of ", t.addr, " to ", t.lastAddr, " the kernel takes"))
 	}
 }
 
@@ -165,11 +172,13 @@ func (s *space) portIn(vw *view, spans []span) set {
 	var packets set
 	switch {
 	case !t.hasPort() && s.seesRetranslated(vw):
-		packets = s.ifElse(s.retranslated(), s.within(newPort, spans), s.within(destinationPort, spans))
+		packets = s.ifElse(s.retranslated(), s.within(newPort, spans),
+			s.within(destinationPort, spans))
 	case !t.hasPort():
 		packets = s.within(destinationPort, spans)
 	case t.isRange():
-		packets = s.ofRange(span{number(t.port), number(t.last)}, spans, fmt.Sprint("which of the ports ", t.port, " to ", t.last, " the kernel takes"))
+		packets = s.ofRange(span{number(t.port), number(t.last)}, spans,
+			fmt.Sprint("which of the ports ", t.port, " to ", t.last, " the kernel takes"))
 	default:
 		packets = s.ofRange(span{number(t.port), number(t.port)}, spans, "")
 	}

@@ -11,7 +11,8 @@ import (
 func savesEarly(rs *rules.Ruleset) bool {
 	early := func(t *rules.Table) bool {
 		return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
-			return c.Base != nil && c.Base.Type != rules.NAT && c.Base.Position() <= rules.ConntrackPriority
+			return c.Base != nil && c.Base.Type != rules.NAT &&
+				c.Base.Position() <= rules.ConntrackPriority
 		})
 	}
 	saves := func(t *rules.Table) bool {

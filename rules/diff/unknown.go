@@ -36,7 +36,10 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 		of = v.side
 	}
 	found := variable{
-		key:  strings.Join([]string{v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of, strconv.Itoa(v.number), v.source}, "\x01"),
+		key: strings.Join([]string{
+			v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of,
+			strconv.Itoa(v.number), v.source,
+		}, "\x01"),
 		text: u.Text, step: v.step(), kind: unknownBit,
 	}
 	if u.Effect == rules.Draws && (v.one != nil || !apart) {
@@ -72,7 +75,8 @@ func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
 		sum := sha256.Sum256([]byte(text))
 		text = string(sum[:])
 	}
-	key := fmt.Sprint(v.chain.Table.Family, " ", v.chain.Table.Name, " ", v.chain.Chain.Name, " ", text, " ", count[text])
+	key := fmt.Sprint(v.chain.Table.Family, " ", v.chain.Table.Name, " ", v.chain.Chain.Name, " ",
+		text, " ", count[text])
 	count[text]++
 	v.meter.take(int64(len(key)+len(text)) + 64)
 	return key
@@ -114,7 +118,8 @@ func (v *visit) undecided(text string, packets ...flow) {
 	}
 	if v.one != nil && len(packets) > 0 {
 		last := len(v.summary.events) - 1
-		if last < 0 || v.summary.events[last].index != v.run.first || v.summary.events[last].call != nil {
+		if last < 0 || v.summary.events[last].index != v.run.first ||
+			v.summary.events[last].call != nil {
 			for _, f := range packets {
 				v.note(event{packets: f.packets, index: v.run.first})
 			}
@@ -150,7 +155,8 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []
 		return packets
 	case rules.WritesMark, rules.WritesConntrackMark:
 		// The action may also have ended the rule.
-		on := v.require(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads}, packets, part)
+		on := v.require(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads}, packets,
+			part)
 		written := v.marks.unknown(v.unknownVariable(a, writtenPart(part)))
 		for i := range on {
 			seen := v.view(&on[i].progress)
@@ -162,7 +168,8 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []
 		}
 		return on
 	case rules.TranslatesSource:
-		if base := v.place.chain.Chain.Base; base.Type == rules.NAT && base.Hook == rules.Postrouting {
+		if base := v.place.chain.Chain.Base; base.Type == rules.NAT &&
+			base.Hook == rules.Postrouting {
 			v.accept(packets, func(f *flow) { f.source = v.translationBy(a) })
 			return nil
 		}

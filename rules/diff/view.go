@@ -28,8 +28,10 @@ type view struct {
 // view returns the view of the packets of a flow.
 func (v *visit) view(p *progress) view {
 	return view{
-		translated: v.place.translated, before: v.place.before, second: v.place.second, leaving: v.place.leaving,
-		xtables: v.place.chain.Table.XTables, tracking: p.tracking, target: p.target, tproxy: p.tproxy, source: p.source,
+		translated: v.place.translated, before: v.place.before, second: v.place.second,
+		leaving: v.place.leaving,
+		xtables: v.place.chain.Table.XTables, tracking: p.tracking, target: p.target,
+		tproxy: p.tproxy, source: p.source,
 	}
 }
 
@@ -60,7 +62,8 @@ func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	case v.before && !v.second:
 		// Before conntrack runs, packets to be ignored are not marked as such, unless they entered
 		// untracked.
-		return s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)), constant(in(rules.Invalid)))
+		return s.ifElse(s.untrackedBefore(), constant(in(rules.Untracked)),
+			constant(in(rules.Invalid)))
 	}
 	return s.states(in)
 }
@@ -89,7 +92,8 @@ func (s *space) statusAs(v *view, bits rules.Status) set {
 // ofSource returns the packets whose unknown source meets a condition.
 func (s *space) ofSource(condition string, v *view) set {
 	return s.variable(variable{
-		key: "source after " + v.source + "\x01" + condition, kind: unknownBit, text: "the source of the packet after " + v.source,
+		key: "source after " + v.source + "\x01" + condition, kind: unknownBit,
+		text: "the source of the packet after " + v.source,
 	})
 }
 
@@ -112,14 +116,20 @@ func (s *space) neighbourDiscovery() set {
 	if s.family != rules.IPv6 {
 		return none
 	}
-	const group, advertisement, report = 130, 136, 143 // types; between the first two are others of both
-	spans := []span{{number[uint32](group << 8), number[uint32](advertisement<<8 | 0xff)}, {number[uint32](report << 8), number[uint32](report<<8 | 0xff)}}
+	// types; between the first two are others of both
+	const group, advertisement, report = 130, 136, 143
+	spans := []span{
+		{number[uint32](group << 8), number[uint32](advertisement<<8 | 0xff)},
+		{number[uint32](report << 8), number[uint32](report<<8 | 0xff)},
+	}
 	return s.and(s.isICMP, s.within(icmp, spans))
 }
 
 // socketFound returns the packets for which the host has a transparent socket.
 func (s *space) socketFound(m rules.MatchSocket, v *view) set {
-	found := variable{key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet"}
+	found := variable{
+		key: socketKey + m.Kind, text: "whether the host has a transparent socket for the packet",
+	}
 	if v.target != (target{}) || v.tproxy.taken || v.source != "" {
 		found.key, found.kind = fmt.Sprint("socket ", m.Kind, *v), unknownBit
 	}

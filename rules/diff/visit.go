@@ -102,7 +102,8 @@ func (v *visit) runGuards(seen *view) []set {
 	for side := range lists {
 		// The builder rejects only invalid ranges, and addressesOnly excludes them.
 		if list, err := lists[side].IPSet(); err == nil && len(list.Ranges()) > 0 {
-			sets = append(sets, v.matching(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, seen))
+			sets = append(sets,
+				v.matching(rules.MatchAddr{Side: rules.Side(side), Ranges: list.Ranges()}, seen))
 		}
 	}
 	return sets
@@ -114,7 +115,8 @@ func (v *visit) addressesOnly(r *rules.Rule) (m rules.MatchAddr, ok bool) {
 		return m, false
 	}
 	m, ok = r.Matches[0].(rules.MatchAddr)
-	return m, ok && !m.Not && m.Family() == v.family && !slices.ContainsFunc(m.Ranges, func(r netipx.IPRange) bool { return !r.IsValid() })
+	return m, ok && !m.Not && m.Family() == v.family &&
+		!slices.ContainsFunc(m.Ranges, func(r netipx.IPRange) bool { return !r.IsValid() })
 }
 
 // guardSize is the size of a cached guard in bytes.
@@ -158,7 +160,8 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 		return v.marks.equals(f.mark, m)
 	case rules.MatchMarkRange:
 		if m.Conntrack {
-			return v.and(v.connection(&seen), v.unless(m.Not, v.marks.within(v.connectionMark(f), m.Values)))
+			return v.and(v.connection(&seen),
+				v.unless(m.Not, v.marks.within(v.connectionMark(f), m.Values)))
 		}
 		return v.unless(m.Not, v.marks.within(f.mark, m.Values))
 	case rules.MatchListed:
@@ -175,7 +178,8 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 		}
 	case rules.MatchTuple:
 		if hasUnknown(m) {
-			return v.ask(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData}, v.and(f.packets, asked), part)
+			return v.ask(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
+				v.and(f.packets, asked), part)
 		}
 		return v.tuple(m, func(one rules.Match) set { return v.fulfil(one, f, asked, part) })
 	}
@@ -197,7 +201,8 @@ func (v *visit) connectionMark(f flow) *markBits {
 		}
 		return v.marks.unknown(variable{
 			key: "mark of template " + of + v.place.key(), kind: unknownBit,
-			text: "the mark of a conntrack template, which is shared by many packets", step: v.step(),
+			text: "the mark of a conntrack template, which is shared by many packets",
+			step: v.step(),
 		})
 	}
 	return v.marks.zero
@@ -205,7 +210,10 @@ func (v *visit) connectionMark(f flow) *markBits {
 
 // step returns the current rule as a step of the evaluation.
 func (v *visit) step() *rules.Step {
-	return &rules.Step{Table: v.chain.Table, Chain: v.chain.Chain, Index: v.run.first, Base: v.place.chain.Chain.Base}
+	return &rules.Step{
+		Table: v.chain.Table, Chain: v.chain.Chain, Index: v.run.first,
+		Base: v.place.chain.Chain.Base,
+	}
 }
 
 func (v *visit) hookHere() rules.Hook { return v.place.chain.Chain.Base.Hook }

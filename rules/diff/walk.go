@@ -75,10 +75,13 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 	connection := w.marks.connection
 	if s.history.apart[connectionMarks] {
 		connection = w.marks.unknown(variable{
-			key: "connection mark " + side, kind: unknownBit, text: "the mark that chains at other hooks give the connection",
+			key: "connection mark " + side, kind: unknownBit,
+			text: "the mark that chains at other hooks give the connection",
 		})
 	}
-	out := w.hook(s.hook, false, []flow{{packets: all, mark: w.marks.packet, connection: connection}})
+	out := w.hook(s.hook, false, []flow{{
+		packets: all, mark: w.marks.packet, connection: connection,
+	}})
 	if s.hook == rules.Output {
 		arriving, gone := w.route(out)
 		if arriving = w.leave(arriving); len(arriving) > 0 {
@@ -104,7 +107,8 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 func (w *walk) leave(in []flow) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.work()
-		if (c.Table.Family == rules.Inet || c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
+		if (c.Table.Family == rules.Inet ||
+			c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
 			return w.hook(rules.Postrouting, false, in)
 		}
 	}
@@ -135,10 +139,12 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 			in = w.base(&p, in)
 			continue
 		}
-		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT && c.Chain.Base.Order < 0 {
+		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT &&
+			c.Chain.Base.Order < 0 {
 			p.before = true
 		}
-		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT || c.Chain.Base.Order != 0 || idle(c.Chain) {
+		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT ||
+			c.Chain.Base.Order != 0 || idle(c.Chain) {
 			in = w.base(&p, in)
 			continue
 		}
@@ -146,7 +152,8 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		// (ConntrackPriorityTies).
 		first := w.variable(variable{
 			key: "before conntrack " + w.side + p.key(), kind: unknownBit,
-			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority", chainName(c)),
+			text: fmt.Sprintf("whether chain %s runs before conntrack, which has the same priority",
+				chainName(c)),
 		})
 		ahead, behind := w.divide(in, first)
 		early := p
@@ -269,6 +276,7 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{
-		key: "follows its master", kind: draw, text: "a helper has translated the connection as the one that announced it",
+		key: "follows its master", kind: draw,
+		text: "a helper has translated the connection as the one that announced it",
 	}))
 }

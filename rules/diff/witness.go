@@ -18,7 +18,10 @@ func (s *space) ordinary(f field, chosen *[fieldCount]value) []value {
 	case sourcePort:
 		return []value{number[uint32](40000), {}}
 	case user:
-		return []value{number[uint64](withSocket + 1000), number[uint64](withSocket + rules.DefaultProxyID), {}}
+		return []value{
+			number[uint64](withSocket + 1000), number[uint64](withSocket + rules.DefaultProxyID),
+			{},
+		}
 	case group:
 		return []value{number[uint32](1000), number[uint32](rules.DefaultProxyID), {}}
 	case flags:
@@ -88,13 +91,17 @@ func (s *space) ordinaryWays() []set {
 		prefix = loopbackIPv6
 	}
 	local := s.matching(addresses(rules.Destination, prefix), &view{})
-	return []set{s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local), s.and(s.overLoopback, local)}
+	return []set{
+		s.not(s.or(local, s.overLoopback)), s.minus(s.overLoopback, local),
+		s.and(s.overLoopback, local),
+	}
 }
 
 // choiceOrder is the order in which the fields of an example are chosen: the most informative
 // first.
 var choiceOrder = []field{
-	protocol, state, reply, status, device, user, group, destinationPort, destination, source, sourcePort, flags, icmp, mark, connectionMark,
+	protocol, state, reply, status, device, user, group, destinationPort, destination, source,
+	sourcePort, flags, icmp, mark, connectionMark,
 	listener, destinationType, sourceType, inAddress, newDestination, newPort,
 }
 
@@ -151,7 +158,8 @@ func (s *space) choose(packets set) [fieldCount]value {
 func (c choice) some(f field) value {
 	first := c.least(f)
 	second := first.next()
-	isRange := f == destination || f == source || f == destinationPort || f == sourcePort || f == group || f == user
+	isRange := f == destination || f == source || f == destinationPort || f == sourcePort ||
+		f == group || f == user
 	if isRange && first != (value{}).filled(len(c.bits[f])) && c.narrow(c.is(f, second)) {
 		return second
 	}
@@ -178,15 +186,18 @@ func (s *space) witness(packets set) rules.Packet { return s.packet(s.choose(pac
 func (s *space) packet(v [fieldCount]value) rules.Packet {
 	width := len(s.bits[destination])
 	p := rules.Packet{
-		Hook:        s.hook,
-		Protocol:    rules.Protocol(v[protocol].low),
-		Source:      netip.AddrPortFrom(v[source].address(width), uint16(v[sourcePort].low)),
-		Destination: netip.AddrPortFrom(v[destination].address(width), uint16(v[destinationPort].low)),
-		Mark:        uint32(v[mark].low), ConntrackMark: uint32(v[connectionMark].low),
+		Hook:     s.hook,
+		Protocol: rules.Protocol(v[protocol].low),
+		Source:   netip.AddrPortFrom(v[source].address(width), uint16(v[sourcePort].low)),
+		Destination: netip.AddrPortFrom(v[destination].address(width),
+			uint16(v[destinationPort].low)),
+		Mark: uint32(v[mark].low), ConntrackMark: uint32(v[connectionMark].low),
 		State: stateOf(v[state]), Flags: rules.TCPFlags(v[flags].low),
-		NoListener: v[listener].low == 1, Reply: v[reply].low == 1, Status: rules.Status(v[status].low),
+		NoListener: v[listener].low == 1, Reply: v[reply].low == 1,
+		Status:   rules.Status(v[status].low),
 		ICMPType: uint8(v[icmp].low >> 8), ICMPCode: uint8(v[icmp].low),
-		DestinationType: rules.AddrType(v[destinationType].low), SourceType: rules.AddrType(v[sourceType].low),
+		DestinationType: rules.AddrType(v[destinationType].low),
+		SourceType:      rules.AddrType(v[sourceType].low),
 	}
 	if s.hook == rules.Prerouting {
 		p.InAddress = v[inAddress].address(width)

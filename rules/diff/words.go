@@ -58,7 +58,9 @@ func (s *space) describe(b box) []Condition {
 		if can == has {
 			continue
 		}
-		conditions = append(conditions, Condition{d.name, s.values(d.field, has, can, b.fields[d.field])})
+		conditions = append(conditions, Condition{
+			d.name, s.values(d.field, has, can, b.fields[d.field]),
+		})
 	}
 	for _, l := range b.others {
 		answer := "no"
@@ -251,7 +253,8 @@ func (s *space) deviceValues(has, can set) string {
 // deviceNames lists the classes, and for a prefix the names that are excluded.
 func deviceNames(classes, others []deviceClass) string {
 	texts := make([]string, len(classes))
-	for i, c := range classes[:min(len(classes), mostListed+1)] { // list leaves out the text of those behind
+	// list leaves out the text of those behind
+	for i, c := range classes[:min(len(classes), mostListed+1)] {
 		texts[i] = c.name.String()
 		var but []string
 		for _, o := range others {

@@ -15,7 +15,10 @@ func ExampleInvocation_Redirect() {
 			"istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT",
 			"-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15090,15021,15020",
 		},
-		Variable:  func(name string) (string, bool) { v, found := environment[name]; return v, found },
+		Variable: func(name string) (string, bool) {
+			v, found := environment[name]
+			return v, found
+		},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.244.1.7")},
 	}.Redirect()
 	if err != nil {

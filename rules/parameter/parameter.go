@@ -70,7 +70,8 @@ type Names struct{ Users, Groups rules.Lookup }
 // The list is built at the first call, because most programs that link this package never need it.
 func All() []Parameter {
 	built.once.Do(func() {
-		built.all = slices.Concat(proxyParameters(), inboundParameters(), outboundParameters(), podParameters())
+		built.all = slices.Concat(proxyParameters(), inboundParameters(), outboundParameters(),
+			podParameters())
 	})
 	return built.all
 }
@@ -129,7 +130,9 @@ func (p *Parameter) FlagName() string {
 func (p *Parameter) Set(v *Values, text string, n Names) error { return p.set(v, text, n) }
 
 // to returns a setter for the field with the parser of its type.
-func to[T any](parse func(string) (T, error), field func(*Values) *T) func(*Values, string, Names) error {
+func to[T any](
+	parse func(string) (T, error), field func(*Values) *T,
+) func(*Values, string, Names) error {
 	return func(v *Values, text string, _ Names) error { return assign(field(v))(parse(text)) }
 }
 

@@ -56,10 +56,12 @@ func TestEachParameterSetsItsOwnValue(t *testing.T) {
 	before := parameter.Defaults()
 	for _, p := range parameter.All() {
 		line, pod := parameter.Defaults(), parameter.Defaults()
-		if err := p.Set(&line, sample(p.Kind), parameter.Names{}); err != nil || reflect.DeepEqual(line, before) {
+		if err := p.Set(&line, sample(p.Kind), parameter.Names{}); err != nil ||
+			reflect.DeepEqual(line, before) {
 			t.Errorf("%s: %v, or no change", p.Help, err)
 		}
-		if wrong := p.SetOfPod(&pod, sample(p.Kind)); wrong != nil || !reflect.DeepEqual(line, pod) {
+		if wrong := p.SetOfPod(&pod, sample(p.Kind)); wrong != nil ||
+			!reflect.DeepEqual(line, pod) {
 			t.Errorf("%s: a pod's value is %v, wrong %q, want %v", p.Help, pod, wrong, line)
 		}
 	}
@@ -77,11 +79,13 @@ func TestOwnParameters(t *testing.T) {
 			}
 		}
 		var v parameter.Values
-		if err := p.Set(&v, "none of the words", parameter.Names{}); err == nil || !reflect.DeepEqual(v, parameter.Values{}) {
+		if err := p.Set(&v, "none of the words", parameter.Names{}); err == nil ||
+			!reflect.DeepEqual(v, parameter.Values{}) {
 			t.Errorf("--%s: %v, %+v for a wrong value", p.Flag, err, v)
 		}
 		if (p.Config == "") != (p.AgentVariable == "") || (p.Config == "") != (p.Helm == "") {
-			t.Errorf("--%s: the plugin, the agent and the chart have %q, %q, %q", p.Flag, p.Config, p.AgentVariable, p.Helm)
+			t.Errorf("--%s: the plugin, the agent and the chart have %q, %q, %q", p.Flag, p.Config,
+				p.AgentVariable, p.Helm)
 		}
 		if p.Config != "" && parameter.OfConfig(p.Config).Flag != p.Flag {
 			t.Errorf("%s finds another parameter than --%s", p.Config, p.Flag)
@@ -96,8 +100,10 @@ func TestWrongElementsOfPods(t *testing.T) {
 		if want == nil {
 			continue
 		}
-		if wrong := p.SetOfPod(&got, text); !slices.Equal(wrong, want) || !reflect.DeepEqual(got, parameter.Defaults()) {
-			t.Errorf("%s: %q has the wrong elements %q, want %q; the values must not change", p.Help, text, wrong, want)
+		if wrong := p.SetOfPod(&got, text); !slices.Equal(wrong, want) ||
+			!reflect.DeepEqual(got, parameter.Defaults()) {
+			t.Errorf("%s: %q has the wrong elements %q, want %q; the values must not change",
+				p.Help, text, wrong, want)
 		}
 	}
 }
@@ -107,7 +113,10 @@ func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(parameter.All(), parameter.Own()) {
 		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations,
-			[]string{"--" + p.Flag, "-" + p.Short, p.SecurityContext, p.AgentVariable, "config:" + p.Config, "key:" + p.Helm})
+			[]string{
+				"--" + p.Flag, "-" + p.Short, p.SecurityContext, p.AgentVariable,
+				"config:" + p.Config, "key:" + p.Helm,
+			})
 		for _, name := range names {
 			if seen[name] && strings.Trim(name, "-") != "" && !strings.HasSuffix(name, ":") {
 				t.Errorf("%s is the name of several parameters", name)
@@ -115,7 +124,8 @@ func TestNamesAreUnique(t *testing.T) {
 			seen[name] = true
 		}
 		field, _, _ := strings.Cut(p.Field, ".")
-		if _, found := reflect.TypeFor[rules.Redirect]().FieldByName(field); p.Field != "" && !found {
+		if _, found := reflect.TypeFor[rules.Redirect]().FieldByName(field); p.Field != "" &&
+			!found {
 			t.Errorf("%s is no field of rules.Redirect", p.Field)
 		}
 	}
@@ -139,7 +149,8 @@ func TestManualListsEveryParameter(t *testing.T) {
 		}
 		row := []string{
 			flag, quoted(slices.Concat(p.Variables, p.PodVariables)),
-			quoted(append(slices.Clone(p.Annotations), p.SecurityContext)), quoted([]string{p.Default}), p.Help,
+			quoted(append(slices.Clone(p.Annotations), p.SecurityContext)),
+			quoted([]string{p.Default}), p.Help,
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
@@ -149,7 +160,8 @@ func TestManualListsEveryParameter(t *testing.T) {
 	for i := range own {
 		p := &own[i]
 		row := []string{
-			quoted(append([]string{p.FlagName()}, p.Variables...)), quoted([]string{p.Config}), quoted([]string{p.AgentVariable}),
+			quoted(append([]string{p.FlagName()}, p.Variables...)), quoted([]string{p.Config}),
+			quoted([]string{p.AgentVariable}),
 			quoted([]string{p.Helm}), p.DefaultText(), p.Kind.Allowed(), p.Help,
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
@@ -170,7 +182,10 @@ func quoted(names []string) string {
 }
 
 func TestInvocation(t *testing.T) {
-	both := []netip.Addr{netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}
+	both := []netip.Addr{
+		netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.1"),
+		netip.MustParseAddr("fd00::1"),
+	}
 	known := func(string) (uint32, error) { return 4242, nil }
 	for _, test := range []struct {
 		name   string
@@ -179,24 +194,38 @@ func TestInvocation(t *testing.T) {
 	}{
 		{"nothing is the default", parameter.Invocation{}, func(*rules.Redirect) {}},
 		{"a flag outranks its variable", parameter.Invocation{
-			Args: []string{"-z", "1"}, Variable: environment("INBOUND_CAPTURE_PORT=2", "INBOUND_TUNNEL_PORT=3"),
+			Args:     []string{"-z", "1"},
+			Variable: environment("INBOUND_CAPTURE_PORT=2", "INBOUND_TUNNEL_PORT=3"),
 		}, func(r *rules.Redirect) { r.InboundCapturePort, r.TunnelPort = 1, 3 }},
 		{"the last variable counts", parameter.Invocation{
 			Variable: environment("DROP_INVALID=false", "INVALID_DROP=true"),
 		}, func(r *rules.Redirect) { r.DropInvalid = true }},
-		{"the first address decides on IPv6", parameter.Invocation{Addresses: both}, func(*rules.Redirect) {}},
+		{
+			"the first address decides on IPv6",
+			parameter.Invocation{Addresses: both},
+			func(*rules.Redirect) {},
+		},
 		{"dual stack captures IPv6 too", parameter.Invocation{
 			Args: []string{"--dual-stack"}, Addresses: both,
 		}, func(r *rules.Redirect) { r.IPv6 = true }},
-		{"groups follow users", parameter.Invocation{Args: []string{"-u", "7"}}, func(r *rules.Redirect) {
+		{"groups follow users", parameter.Invocation{Args: []string{
+			"-u", "7",
+		}}, func(r *rules.Redirect) {
 			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](7), rules.Singles[uint32](7)
 		}},
-		{"the proxy's user is looked up", parameter.Invocation{Names: parameter.Names{Users: known}}, func(r *rules.Redirect) {
+		{"the proxy's user is looked up", parameter.Invocation{
+			Names: parameter.Names{Users: known},
+		}, func(r *rules.Redirect) {
 			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](4242), rules.Singles[uint32](4242)
 		}},
-		{"DNS without a server is not captured", parameter.Invocation{Args: []string{"--redirect-dns"}}, func(*rules.Redirect) {}},
+		{
+			"DNS without a server is not captured",
+			parameter.Invocation{Args: []string{"--redirect-dns"}},
+			func(*rules.Redirect) {},
+		},
 		{"DNS is captured to the servers of the pod", parameter.Invocation{
-			Args: []string{"--redirect-dns"}, Nameservers: []netip.Addr{netip.MustParseAddr("fe80::a%eth0")},
+			Args:        []string{"--redirect-dns"},
+			Nameservers: []netip.Addr{netip.MustParseAddr("fe80::a%eth0")},
 		}, func(r *rules.Redirect) {
 			r.DNS = rules.DNS{Capture: true, Servers: []netip.Addr{netip.MustParseAddr("fe80::a")}}
 		}},
@@ -225,7 +254,9 @@ func environment(variables ...string) func(string) (string, bool) {
 // Every wrong input is in the error, by its own name.
 func TestInvocationReportsAllErrors(t *testing.T) {
 	_, err := parameter.Invocation{
-		Args:     []string{"--colour=red", "-p", "0", "-m", "NONE", "-o", "-1,5", "-z", "15001", "-r"},
+		Args: []string{
+			"--colour=red", "-p", "0", "-m", "NONE", "-o", "-1,5", "-z", "15001", "-r",
+		},
 		Variable: environment("PROXY_UID=root", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=10.0.0.0/8"),
 	}.Redirect()
 	const want = `"--colour" is not a flag of istio-iptables
@@ -245,7 +276,9 @@ func FuzzInvocation(f *testing.F) {
 	f.Add("istio-iptables -p 15001 -z 15006 -u 1337 -m TPROXY -i * -x 10.0.0.0/8 -b * -d 15090,15021", "ISTIO_META_DNS_CAPTURE=true")
 	f.Add("--dual-stack -np1 -c eth+,net* --new=7 -- -z 3", "PROXY_UID=root,7-9 INVALID_DROP=1")
 	f.Fuzz(func(t *testing.T, args, variables string) {
-		in := parameter.Invocation{Args: strings.Split(args, " "), Variable: environment(strings.Split(variables, " ")...)}
+		in := parameter.Invocation{
+			Args: strings.Split(args, " "), Variable: environment(strings.Split(variables, " ")...),
+		}
 		r, err := in.Redirect()
 		if err != nil {
 			if !reflect.DeepEqual(r, rules.Redirect{}) {

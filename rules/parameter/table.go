@@ -23,7 +23,9 @@ func proxyParameters() []Parameter {
 			Flag: "inbound-capture-port", Short: "z", Variables: []string{"INBOUND_CAPTURE_PORT"},
 			Placeholder: "PORT", Default: "15006", Section: SectionProxy,
 			Help: "port where the proxy accepts inbound connections",
-			set:  to(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.InboundCapturePort }),
+			set: to(rules.ParsePort, func(v *Values) *uint16 {
+				return &v.Redirect.InboundCapturePort
+			}),
 		},
 		{
 			Field: "TunnelPort", Kind: Port,
@@ -66,7 +68,8 @@ func inboundParameters() []Parameter {
 	return []Parameter{
 		{
 			Field: "Mode", Kind: Mode,
-			Flag: "istio-inbound-interception-mode", Short: "m", Variables: []string{"ISTIO_INBOUND_INTERCEPTION_MODE"},
+			Flag: "istio-inbound-interception-mode", Short: "m",
+			Variables:    []string{"ISTIO_INBOUND_INTERCEPTION_MODE"},
 			Annotations:  []string{ModeAnnotation},
 			PodVariables: []string{"ISTIO_META_INTERCEPTION_MODE"},
 			Placeholder:  "MODE", Default: "REDIRECT", Section: SectionInbound,
@@ -79,29 +82,38 @@ func inboundParameters() []Parameter {
 			Annotations: []string{traffic + "includeInboundPorts"},
 			Placeholder: "PORTS", Section: SectionInbound,
 			Help: `ports whose inbound connections are captured: "*" for all, or ports and ranges of ports`,
-			set:  to(rules.ParsePortSelection, func(v *Values) *rules.PortSelection { return &v.Redirect.InboundPorts }),
+			set: to(rules.ParsePortSelection, func(v *Values) *rules.PortSelection {
+				return &v.Redirect.InboundPorts
+			}),
 		},
 		{
 			Field: "InboundExcludePorts", Kind: Ports,
-			Flag: "istio-local-exclude-ports", Short: "d", Variables: []string{"ISTIO_LOCAL_EXCLUDE_PORTS"},
+			Flag: "istio-local-exclude-ports", Short: "d",
+			Variables:   []string{"ISTIO_LOCAL_EXCLUDE_PORTS"},
 			Annotations: []string{traffic + "excludeInboundPorts"},
 			Placeholder: "PORTS", Section: SectionInbound,
 			Help: `inbound ports not captured; used only with --istio-inbound-ports "*"`,
-			set:  to(rules.ParsePorts, func(v *Values) *[]rules.PortRange { return &v.Redirect.InboundExcludePorts }),
+			set: to(rules.ParsePorts, func(v *Values) *[]rules.PortRange {
+				return &v.Redirect.InboundExcludePorts
+			}),
 		},
 		{
 			Field: "TProxyMark", Kind: Mark,
-			Flag: "istio-inbound-tproxy-mark", Short: "t", Variables: []string{"ISTIO_INBOUND_TPROXY_MARK"},
+			Flag: "istio-inbound-tproxy-mark", Short: "t",
+			Variables:   []string{"ISTIO_INBOUND_TPROXY_MARK"},
 			Placeholder: "MARK", Default: "1337", Section: SectionTProxy,
 			Help: "mark of packets that TPROXY delivers locally, decimal or hexadecimal",
 			set:  to(rules.ParseMark, func(v *Values) *uint32 { return &v.Redirect.TProxyMark }),
 		},
 		{
 			Field: "TProxyRouteTable", Kind: Mark,
-			Flag: "istio-inbound-tproxy-route-table", Short: "r", Variables: []string{"ISTIO_INBOUND_TPROXY_ROUTE_TABLE"},
+			Flag: "istio-inbound-tproxy-route-table", Short: "r",
+			Variables:   []string{"ISTIO_INBOUND_TPROXY_ROUTE_TABLE"},
 			Placeholder: "TABLE", Default: "133", Section: SectionTProxy,
 			Help: "routing table that delivers these packets locally",
-			set:  to(rules.ParseMark, func(v *Values) *uint32 { return &v.Redirect.TProxyRouteTable }),
+			set: to(rules.ParseMark, func(v *Values) *uint32 {
+				return &v.Redirect.TProxyRouteTable
+			}),
 		},
 		{
 			Kind:        OptionalPort,

@@ -14,15 +14,20 @@ func outboundParameters() []Parameter {
 			Annotations: []string{traffic + "includeOutboundIPRanges"},
 			Placeholder: "PREFIXES", Section: SectionOutbound,
 			Help: `destinations whose outbound connections are captured: "*" for all, or prefixes`,
-			set:  to(rules.ParsePrefixSelection, func(v *Values) *rules.PrefixSelection { return &v.Redirect.OutboundCIDRs }),
+			set: to(rules.ParsePrefixSelection, func(v *Values) *rules.PrefixSelection {
+				return &v.Redirect.OutboundCIDRs
+			}),
 		},
 		{
 			Field: "OutboundExcludeCIDRs", Kind: Prefixes,
-			Flag: "istio-service-exclude-cidr", Short: "x", Variables: []string{"ISTIO_SERVICE_EXCLUDE_CIDR"},
+			Flag: "istio-service-exclude-cidr", Short: "x",
+			Variables:   []string{"ISTIO_SERVICE_EXCLUDE_CIDR"},
 			Annotations: []string{traffic + "excludeOutboundIPRanges"},
 			Placeholder: "PREFIXES", Section: SectionOutbound,
 			Help: "destinations not captured, except for DNS",
-			set:  to(rules.ParsePrefixes, func(v *Values) *[]netip.Prefix { return &v.Redirect.OutboundExcludeCIDRs }),
+			set: to(rules.ParsePrefixes, func(v *Values) *[]netip.Prefix {
+				return &v.Redirect.OutboundExcludeCIDRs
+			}),
 		},
 		{
 			Field: "OutboundPorts", Kind: Ports,
@@ -30,15 +35,20 @@ func outboundParameters() []Parameter {
 			Annotations: []string{traffic + "includeOutboundPorts"},
 			Placeholder: "PORTS", Section: SectionOutbound,
 			Help: "outbound ports captured for every destination",
-			set:  to(rules.ParsePorts, func(v *Values) *[]rules.PortRange { return &v.Redirect.OutboundPorts }),
+			set: to(rules.ParsePorts, func(v *Values) *[]rules.PortRange {
+				return &v.Redirect.OutboundPorts
+			}),
 		},
 		{
 			Field: "OutboundExcludePorts", Kind: Ports,
-			Flag: "istio-local-outbound-ports-exclude", Short: "o", Variables: []string{"ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"},
+			Flag: "istio-local-outbound-ports-exclude", Short: "o",
+			Variables:   []string{"ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"},
 			Annotations: []string{traffic + "excludeOutboundPorts"},
 			Placeholder: "PORTS", Section: SectionOutbound,
 			Help: "outbound ports never captured, TCP and UDP; -o text and -o json stand for --output",
-			set:  to(rules.ParsePorts, func(v *Values) *[]rules.PortRange { return &v.Redirect.OutboundExcludePorts }),
+			set: to(rules.ParsePorts, func(v *Values) *[]rules.PortRange {
+				return &v.Redirect.OutboundExcludePorts
+			}),
 		},
 		{
 			Field: "OwnerGroups", Kind: GroupSelection,
@@ -63,7 +73,9 @@ func outboundParameters() []Parameter {
 			Variables:   []string{"ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"},
 			Placeholder: "PREFIX", Default: "127.0.0.1/32", Section: SectionOutbound,
 			Help: "IPv4 destinations that count as loopback",
-			set:  to(rules.ParseLoopbackCIDR, func(v *Values) *netip.Prefix { return &v.Redirect.LoopbackCIDR }),
+			set: to(rules.ParseLoopbackCIDR, func(v *Values) *netip.Prefix {
+				return &v.Redirect.LoopbackCIDR
+			}),
 		},
 	}
 }
@@ -86,19 +98,25 @@ func podParameters() []Parameter {
 		},
 		{
 			Field: "ExcludeInterfaces", Kind: Interfaces,
-			Flag: "istio-exclude-interfaces", Short: "c", Variables: []string{"ISTIO_EXCLUDE_INTERFACES"},
+			Flag: "istio-exclude-interfaces", Short: "c",
+			Variables:   []string{"ISTIO_EXCLUDE_INTERFACES"},
 			Annotations: []string{traffic + "excludeInterfaces"},
 			Placeholder: "NAMES", Section: SectionPod,
 			Help: `interfaces not captured in either direction; "eth+" and "eth*" match every name with this prefix`,
-			set:  to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName { return &v.Redirect.ExcludeInterfaces }),
+			set: to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName {
+				return &v.Redirect.ExcludeInterfaces
+			}),
 		},
 		{
 			Field: "RerouteInterfaces", Kind: Interfaces,
 			Flag: "kube-virt-interfaces", Short: "k", Variables: []string{"KUBE_VIRT_INTERFACES"},
-			Annotations: []string{"istio.io/reroute-virtual-interfaces", traffic + "kubevirtInterfaces"},
+			Annotations: []string{"istio.io/reroute-virtual-interfaces", traffic +
+				"kubevirtInterfaces"},
 			Placeholder: "NAMES", Section: SectionPod,
 			Help: "interfaces of virtual machines in the pod: packets from them are captured as outbound",
-			set:  to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName { return &v.Redirect.RerouteInterfaces }),
+			set: to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName {
+				return &v.Redirect.RerouteInterfaces
+			}),
 		},
 		{
 			Kind: Bool,

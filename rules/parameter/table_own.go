@@ -15,7 +15,9 @@ func ownParameters() []Parameter {
 			Flag:        "nameserver",
 			Placeholder: "ADDRESS", Section: SectionDNS,
 			Help: "nameserver of the pod; by default the nameservers of /etc/resolv.conf; if there are none, DNS is not captured",
-			set:  add(rules.ParseServer, func(v *Values) *[]netip.Addr { return &v.Redirect.DNS.Servers }),
+			set: add(rules.ParseServer, func(v *Values) *[]netip.Addr {
+				return &v.Redirect.DNS.Servers
+			}),
 		},
 		{
 			Kind: PodAddress, Repeat: true,
@@ -47,7 +49,9 @@ func ownParameters() []Parameter {
 			Config: "deviations_off", AgentVariable: "SLUICE_DEVIATIONS_OFF", Helm: "deviationsOff",
 			Placeholder: "DEVIATION", Section: SectionSluice,
 			Help: "disable single deviations from Istio by id",
-			set:  add(rules.ParseDeviationID, func(v *Values) *[]rules.DeviationID { return &v.Redirect.Without }),
+			set: add(rules.ParseDeviationID, func(v *Values) *[]rules.DeviationID {
+				return &v.Redirect.Without
+			}),
 		},
 		{
 			Kind:    Bool,
@@ -87,7 +91,9 @@ func parseBackend(text string) (string, error) {
 }
 
 // add returns a setter that adds one element to a list.
-func add[T any](parse func(string) (T, error), list func(*Values) *[]T) func(*Values, string, Names) error {
+func add[T any](
+	parse func(string) (T, error), list func(*Values) *[]T,
+) func(*Values, string, Names) error {
 	return func(v *Values, text string, _ Names) error {
 		element, err := parse(text)
 		if err == nil {

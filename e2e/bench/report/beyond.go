@@ -103,17 +103,24 @@ func scale(of string, pods, podBytes int, columns []pattern) string {
 		b.WriteString("\n")
 	}
 	n := float64(pods)
-	line("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)), func(p pattern) string { return thousands(pods * p.gets) })
+	line("requests for pods", fmt.Sprintf("%s × GETs of an ADD", thousands(pods)),
+		func(p pattern) string { return thousands(pods * p.gets) })
 	line("TLS connections for them", fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
 		func(p pattern) string { return thousands(pods * p.connections) })
-	line("bytes of the answers", "requests × size of a pod", func(p pattern) string { return size(n * float64(p.gets*podBytes)) })
-	line("bytes watched", fmt.Sprintf("%s × %d events × size of a pod", thousands(pods), watchEvents),
+	line("bytes of the answers", "requests × size of a pod", func(p pattern) string {
+		return size(n * float64(p.gets*podBytes))
+	})
+	line("bytes watched", fmt.Sprintf("%s × %d events × size of a pod", thousands(pods),
+		watchEvents),
 		func(pattern) string { return size(n * watchEvents * float64(podBytes)) })
-	line("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)", thousands(pods)), func(p pattern) string {
-		return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(p.addCPU+p.delCPU)), thousands(pods), duration(p.addCPU), duration(p.delCPU))
+	line("CPU time of ADD and DEL", fmt.Sprintf("%s × (ADD + DEL)",
+		thousands(pods)), func(p pattern) string {
+		return fmt.Sprintf("%s: %s × (%s + %s)", seconds(n*(p.addCPU+p.delCPU)), thousands(pods),
+			duration(p.addCPU), duration(p.delCPU))
 	})
 	if pods > nodePods {
-		line("requests per second", fmt.Sprintf("requests / %d h", rolloutHours), func(p pattern) string {
+		line("requests per second", fmt.Sprintf("requests / %d h",
+			rolloutHours), func(p pattern) string {
 			return three(n * float64(p.gets) / (rolloutHours * 3600))
 		})
 	}

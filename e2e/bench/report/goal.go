@@ -46,7 +46,8 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 		v.wanted, v.got, v.met = "none", g.Quantity.format(own), own == 0
 		return v, true
 	case g.Limit > 0:
-		v.wanted, v.got, v.met = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own), own <= g.Limit
+		v.wanted, v.got, v.met = "≤ "+g.Quantity.format(g.Limit), g.Quantity.format(own),
+			own <= g.Limit
 		return v, true
 	}
 	for i := range r.Entries {

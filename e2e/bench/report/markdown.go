@@ -39,7 +39,8 @@ func Markdown(r Results) []byte {
 func machine(r Results) string {
 	var b strings.Builder
 	m := r.Machine
-	fmt.Fprintf(&b, "Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds where a row does not say otherwise.\n\n",
+	fmt.Fprintf(&b,
+		"Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds where a row does not say otherwise.\n\n",
 		m.CPU, m.Cores, size(float64(m.Memory)), m.Kernel, m.Go, r.Rounds)
 	b.WriteString("| program | version | size |\n|---|---|---:|\n")
 	for _, p := range r.Programs {
@@ -70,7 +71,8 @@ func goals(rows []Row) string {
 			own += " " + g.Of
 			beside, ratio := "", ""
 			if v.against != nil {
-				beside = g.Quantity.format(v.against.Values[g.Quantity].Median) + " " + v.against.Name
+				beside = g.Quantity.format(v.against.Values[g.Quantity].Median) + " " +
+					v.against.Name
 				ratio = v.got
 			}
 			verdict := "met"
@@ -92,7 +94,8 @@ func Table(row Row) string {
 		entries(&b, row)
 	}
 	for _, why := range row.LeftOut {
-		fmt.Fprintf(&b, "\nLeft out: %s.\n", strings.TrimPrefix(why.Name+": "+abridged(oneLine(why.Why)), ": "))
+		fmt.Fprintf(&b, "\nLeft out: %s.\n",
+			strings.TrimPrefix(why.Name+": "+abridged(oneLine(why.Why)), ": "))
 	}
 	for _, g := range row.Goals {
 		if v, ok := g.judge(&row); ok {
@@ -207,9 +210,11 @@ func (g Goal) sentence(v verdict) string {
 		end = "**missed**."
 	}
 	if v.against == nil {
-		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.got, end)
+		return fmt.Sprintf("Goal: %s of %s %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.got,
+			end)
 	}
-	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.wanted, v.against.Name, v.got, end)
+	return fmt.Sprintf("Goal: %s of %s %s of %s: %s, %s", g.Quantity.title(), g.Of, v.wanted,
+		v.against.Name, v.got, end)
 }
 
 // oneLine returns the text on one line.
@@ -225,5 +230,6 @@ func abridged(text string) string {
 	if len(text) <= maxReason {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxReason/2], "") + " … " + strings.ToValidUTF8(text[len(text)-maxReason/2:], "")
+	return strings.ToValidUTF8(text[:maxReason/2], "") + " … " +
+		strings.ToValidUTF8(text[len(text)-maxReason/2:], "")
 }

@@ -10,16 +10,18 @@ type Quantity string
 
 // The quantities, and their units.
 const (
-	Wall     Quantity = "wall"     // time from start to end, in seconds
-	CPU      Quantity = "cpu"      // time of the processes and those that they started, in seconds
-	Memory   Quantity = "memory"   // resident memory of the largest process at its largest, in bytes
+	Wall Quantity = "wall" // time from start to end, in seconds
+	CPU  Quantity = "cpu"  // time of the processes and those that they started, in seconds
+	// resident memory of the largest process at its largest, in bytes
+	Memory   Quantity = "memory"
 	Executed Quantity = "executed" // programs executed besides the contestant's own
 	Lost     Quantity = "lost"     // packets
 	Gap      Quantity = "gap"      // longest time without an answer, in seconds
 	Rate     Quantity = "rate"     // per second; the more the better
-	Kept     Quantity = "kept"     // memory in use when the task is done beyond that before, in bytes
-	Share    Quantity = "share"    // of one core
-	Classes  Quantity = "classes"  // of packets that differ
+	// memory in use when the task is done beyond that before, in bytes
+	Kept    Quantity = "kept"
+	Share   Quantity = "share"   // of one core
+	Classes Quantity = "classes" // of packets that differ
 )
 
 // quantities describes the quantities in the order of the columns.

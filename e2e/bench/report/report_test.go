@@ -21,24 +21,36 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // example has every part that a page can have.
 func example() report.Results {
 	around := func(median float64) report.Summary {
-		return report.Summary{Median: median, First: median * 0.9, Third: median * 1.25, Least: median * 0.8, Samples: 30}
+		return report.Summary{
+			Median: median, First: median * 0.9, Third: median * 1.25, Least: median * 0.8,
+			Samples: 30,
+		}
 	}
 	once := func(value float64) report.Summary { return report.Summarise([]float64{value}) }
-	process := func(name string, kind report.Kind, wall, cpu, memory, executed float64) report.Entry {
+	process := func(
+		name string, kind report.Kind, wall, cpu, memory, executed float64,
+	) report.Entry {
 		return report.Entry{Name: name, Kind: kind, Values: map[report.Quantity]report.Summary{
-			report.Wall: around(wall), report.CPU: around(cpu), report.Memory: once(memory), report.Executed: once(executed),
+			report.Wall: around(wall), report.CPU: around(cpu), report.Memory: once(memory),
+			report.Executed: once(executed),
 		}}
 	}
 	rate := func(name string, kind report.Kind, value float64) report.Entry {
-		return report.Entry{Name: name, Kind: kind, Values: map[report.Quantity]report.Summary{report.Rate: around(value)}}
+		return report.Entry{
+			Name: name, Kind: kind,
+			Values: map[report.Quantity]report.Summary{report.Rate: around(value)},
+		}
 	}
 	return report.Results{
-		Machine:  report.Machine{CPU: "AMD EPYC", Cores: 2, Memory: 24e9, Kernel: "6.18.44", Go: "go1.26.8"},
+		Machine: report.Machine{
+			CPU: "AMD EPYC", Cores: 2, Memory: 24e9, Kernel: "6.18.44", Go: "go1.26.8",
+		},
 		Programs: []report.Program{{"sluice-cni", "v1", 9.5e6}, {"nft", "nftables v1.0.6", 0}},
 		Rounds:   30, Pod: report.Pod{Bytes: 7000},
 		Rows: []report.Row{
 			{
-				ID: report.AddRow, Topic: "The CNI plugin", Name: "ADD of a mesh pod", Plotted: report.Wall,
+				ID: report.AddRow, Topic: "The CNI plugin", Name: "ADD of a mesh pod",
+				Plotted: report.Wall,
 				Entries: []report.Entry{
 					process("empty <Go> program", report.Floor, 1e-3, 1e-3, 1.7e6, 0),
 					process(report.BesideAgent, report.Ours, 7e-3, 6e-3, 12e6, 0),
@@ -49,36 +61,49 @@ func example() report.Results {
 				Goals: []report.Goal{
 					{Of: report.BesideAgent, Quantity: report.Wall, Factor: 1.0 / 8},
 					{Of: report.BesideAgent, Quantity: report.Memory, Factor: 1.0 / 4},
-					{Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"empty <Go> program"}, Factor: 7},
+					{
+						Of: report.BesideAgent, Quantity: report.Wall,
+						Than: []string{"empty <Go> program"}, Factor: 7,
+					},
 					{Of: report.BesideAgent, Quantity: report.Executed, Zero: true},
 					{Of: report.BesideAgent, Quantity: report.Wall, Limit: 5e-3},
-					{Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"left out"}, Factor: 1},
+					{
+						Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"left out"},
+						Factor: 1,
+					},
 					{Of: "left out", Quantity: report.Wall, Limit: 1},
 				},
 				LeftOut: []report.Reason{
 					{"istio-cni, legacy", "no xtables-legacy-multi:\n\tnot installed"},
-					{"istio-cni, wordy", "exit status 1: " + strings.Repeat("10.0.0.0/8–", 100) + " nft is missing"},
+					{"istio-cni, wordy", "exit status 1: " + strings.Repeat("10.0.0.0/8–", 100) +
+						" nft is missing"},
 				},
 				Note: "What has to be known.",
 			},
 			{
-				ID: report.DelRow, Topic: "The CNI plugin", Name: "DEL of a mesh pod", Plotted: report.Wall, Rounds: 10,
+				ID: report.DelRow, Topic: "The CNI plugin", Name: "DEL of a mesh pod",
+				Plotted: report.Wall, Rounds: 10,
 				Entries: []report.Entry{
-					process(report.BesideAgent, report.Ours, 4e-3, 4e-3, 11e6, 0), process(report.WithoutAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
+					process(report.BesideAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
+					process(report.WithoutAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
 					process("istio-cni, nft", report.Peer, 30e-3, 28e-3, 64e6, 0),
 				},
 			},
 			{
 				ID: "connect", Topic: "New connections", Name: "redirected", Plotted: report.Rate,
 				Entries: []report.Entry{
-					rate("no rules", report.Floor, 31e3), rate("Sluice", report.Ours, 26.9e3), rate("legacy", report.Peer, 27e3),
+					rate("no rules", report.Floor, 31e3), rate("Sluice", report.Ours, 26.9e3),
+					rate("legacy", report.Peer, 27e3),
 				},
 				Goals: []report.Goal{
 					{Of: "Sluice", Quantity: report.Rate, Than: []string{"legacy"}, Factor: 0.97},
 					{Of: "Sluice", Quantity: report.Rate, Than: []string{"no rules"}, Factor: 0.97},
 				},
 			},
-			{ID: "none", Topic: "Nothing", Name: "that runs here", LeftOut: []report.Reason{{"", "the kernel has no nf_tables"}}},
+			{
+				ID: "none", Topic: "Nothing", Name: "that runs here",
+				LeftOut: []report.Reason{{"", "the kernel has no nf_tables"}},
+			},
 		},
 	}
 }
@@ -157,7 +182,11 @@ func TestSummarise(t *testing.T) {
 		{"nothing", nil, report.Summary{}},
 		{"one value is all of them", []float64{3}, report.Summary{3, 3, 3, 3, 1}},
 		{"in any order", []float64{5, 1, 4, 2, 3}, report.Summary{3, 2, 4, 1, 5}},
-		{"one that is far off changes little", []float64{1, 2, 3, 4, 1000}, report.Summary{3, 2, 4, 1, 5}},
+		{
+			"one that is far off changes little",
+			[]float64{1, 2, 3, 4, 1000},
+			report.Summary{3, 2, 4, 1, 5},
+		},
 	} {
 		if diff := cmp.Diff(row.want, report.Summarise(row.values)); diff != "" {
 			t.Errorf("%s: %s", row.name, diff)

@@ -106,7 +106,9 @@ func Summarise(values []float64) Summary {
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1)+0.5)] }
-	return Summary{Median: at(0.5), First: at(0.25), Third: at(0.75), Least: sorted[0], Samples: len(sorted)}
+	return Summary{
+		Median: at(0.5), First: at(0.25), Third: at(0.75), Least: sorted[0], Samples: len(sorted),
+	}
 }
 
 // Entry returns the row's entry with the name, or nil.

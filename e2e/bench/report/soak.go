@@ -67,11 +67,14 @@ func soak(s *Soak) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n## Sandboxes that come and go\n\n![What the agent has while sandboxes come and go](%s)\n\n", soakPlot)
-	fmt.Fprintf(&b, "Written by `make soak`. %s, %d cores, Linux %s: %d sandboxes came and went in %s, %d at a time, by CNI calls of the "+
-		"installed plugin. %d connections were opened in them meanwhile, and all were captured. Rules were removed %d times, and were back "+
-		"after %s in the median and %s at most.\n\n",
-		s.Machine.CPU, s.Machine.Cores, s.Machine.Kernel, s.Sandboxes, s.Duration, s.Live, s.Connections,
+	fmt.Fprintf(&b,
+		"\n## Sandboxes that come and go\n\n![What the agent has while sandboxes come and go](%s)\n\n", soakPlot)
+	fmt.Fprintf(&b,
+		"Written by `make soak`. %s, %d cores, Linux %s: %d sandboxes came and went in %s, %d at a time, by CNI calls of the "+
+			"installed plugin. %d connections were opened in them meanwhile, and all were captured. Rules were removed %d times, and were back "+
+			"after %s in the median and %s at most.\n\n",
+		s.Machine.CPU, s.Machine.Cores, s.Machine.Kernel, s.Sandboxes, s.Duration, s.Live,
+		s.Connections,
 		s.Repairs.Samples, Wall.format(s.Repairs.Median), Wall.format(s.LongestRepair))
 	b.WriteString("| of the agent | second quarter | last quarter | largest | may grow by | |\n|---|---:|---:|---:|---:|---|\n")
 	for _, one := range s.Series {
@@ -81,7 +84,8 @@ func soak(s *Soak) string {
 			verdict = "**grows**"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", one.Name,
-			one.format(second), one.format(last), one.format(slices.Max(one.Values)), one.format(one.Growth), verdict)
+			one.format(second), one.format(last), one.format(slices.Max(one.Values)),
+			one.format(one.Growth), verdict)
 	}
 	return b.String()
 }

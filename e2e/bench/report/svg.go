@@ -51,7 +51,8 @@ func (c chart) svg() string {
 		height += groupHeight + len(g.bars)*(barHeight+barGap)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n",
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n",
 		chartWidth, height, chartWidth, height)
 	fmt.Fprintf(&b, "<title>%s</title>\n%s\n", html.EscapeString(c.title), style)
 	title := c.title + " (" + c.unit
@@ -61,7 +62,8 @@ func (c chart) svg() string {
 	text(&b, "title", 8, 20, "start", title+")")
 	for _, tick := range axis.ticks {
 		x := nameWidth + axis.place(tick)
-		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x, headHeight, x, height-barGap)
+		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x,
+			headHeight, x, height-barGap)
 	}
 	y := headHeight
 	for _, g := range c.groups {
@@ -71,7 +73,8 @@ func (c chart) svg() string {
 			length := max(axis.place(bar.value), 1)
 			middle := float64(y + barHeight - 4)
 			text(&b, "", nameWidth-8, middle, "end", bar.name)
-			fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n", class(bar.kind), nameWidth, y, length, barHeight)
+			fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`+"\n",
+				class(bar.kind), nameWidth, y, length, barHeight)
 			text(&b, "", nameWidth+length+6, middle, "start", c.format(bar.value))
 			y += barHeight + barGap
 		}
@@ -92,7 +95,8 @@ func text(b *strings.Builder, class string, x, y float64, anchor, content string
 	if class != "" {
 		attribute = fmt.Sprintf(` class="%s"`, class)
 	}
-	fmt.Fprintf(b, `<text%s x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", attribute, x, y, anchor, html.EscapeString(content))
+	fmt.Fprintf(b, `<text%s x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", attribute, x, y,
+		anchor, html.EscapeString(content))
 }
 
 // An axis maps values to pixels.

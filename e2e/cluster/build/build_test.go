@@ -20,9 +20,11 @@ func workshop(t *testing.T) (*builder, *bytes.Buffer) {
 	var log bytes.Buffer
 	b := &builder{source: t.TempDir(), out: t.TempDir(), log: &log}
 	for file, content := range map[string]string{
-		"good/go.mod": "module good\n\ngo 1.26\n", "good/main.go": "package main\n\nfunc main() {}\n",
-		"bad/go.mod": "module bad\n\ngo 1.26\n", "bad/main.go": "package main\n\nfunc main() { undefined() }\n",
-		"text": "1",
+		"good/go.mod":  "module good\n\ngo 1.26\n",
+		"good/main.go": "package main\n\nfunc main() {}\n",
+		"bad/go.mod":   "module bad\n\ngo 1.26\n",
+		"bad/main.go":  "package main\n\nfunc main() { undefined() }\n",
+		"text":         "1",
 	} {
 		if err := errors.Join(
 			os.MkdirAll(filepath.Dir(filepath.Join(b.source, file)), 0o755),
@@ -85,7 +87,9 @@ func TestAPartIsBuiltWhenWhatItIsFromIsNew(t *testing.T) {
 func TestAPartThatFailsIsNotThere(t *testing.T) {
 	b, _ := workshop(t)
 	wrong := errors.New("wrong")
-	p := part{name: "x", from: []string{"text"}, make: func(_ context.Context, _ *builder, out string) error {
+	p := part{name: "x", from: []string{"text"}, make: func(
+		_ context.Context, _ *builder, out string,
+	) error {
 		return errors.Join(wrong, os.WriteFile(filepath.Join(out, "half"), nil, 0o644))
 	}}
 	if _, err := b.part(t.Context(), p); !errors.Is(err, wrong) {
@@ -100,7 +104,8 @@ func TestAPartThatFailsIsNotThere(t *testing.T) {
 	}
 	times := 0
 	dir, err := b.part(t.Context(), counted(&times, "text"))
-	if _, half := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 || !errors.Is(half, fs.ErrNotExist) {
+	if _, half := os.Stat(filepath.Join(dir, "half")); err != nil || times != 1 ||
+		!errors.Is(half, fs.ErrNotExist) {
 		t.Errorf("built %d times: %v, %v", times, err, half)
 	}
 }
@@ -111,11 +116,13 @@ func TestCompile(t *testing.T) {
 	if err := b.compile(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(c.out); err != nil || !strings.Contains(log.String(), "program: built in") {
+	if _, err := os.Stat(c.out); err != nil ||
+		!strings.Contains(log.String(), "program: built in") {
 		t.Errorf("%v; the log is %s", err, log)
 	}
 	c.module = "bad"
-	if err := b.compile(t.Context(), c); err == nil || !strings.Contains(err.Error(), "undefined: undefined") {
+	if err := b.compile(t.Context(), c); err == nil ||
+		!strings.Contains(err.Error(), "undefined: undefined") {
 		t.Errorf("error %v", err)
 	}
 	c.module = "none"
@@ -202,7 +209,9 @@ func TestTheSourceOfAModuleIsDownloadedWhereTheCacheHasNone(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=mod -modcacherw")
 	var archive bytes.Buffer
 	files := zip.NewWriter(&archive)
-	for name, content := range map[string]string{"go.mod": "module example.com/m\n", "m.go": "package m\n"} {
+	for name, content := range map[string]string{
+		"go.mod": "module example.com/m\n", "m.go": "package m\n",
+	} {
 		w, err := files.Create("example.com/m@v1.0.0/" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -215,10 +224,14 @@ func TestTheSourceOfAModuleIsDownloadedWhereTheCacheHasNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(proxy, "example.com/m/@v"), map[string]string{
-		"list": "v1.0.0\n", "v1.0.0.info": `{"Version": "v1.0.0"}`, "v1.0.0.mod": "module example.com/m\n", "v1.0.0.zip": archive.String(),
+		"list": "v1.0.0\n", "v1.0.0.info": `{"Version": "v1.0.0"}`,
+		"v1.0.0.mod": "module example.com/m\n", "v1.0.0.zip": archive.String(),
 	})
 	b := &builder{source: t.TempDir()}
-	put(t, b.source, map[string]string{"user/go.mod": "module user\n\ngo 1.26\n\nrequire example.com/m v1.0.0\n"})
+	put(t, b.source,
+		map[string]string{
+			"user/go.mod": "module user\n\ngo 1.26\n\nrequire example.com/m v1.0.0\n",
+		})
 	dir, err := b.moduleFolder(t.Context(), compilation{module: "user"}, "example.com/m")
 	if err != nil {
 		t.Fatal(err)

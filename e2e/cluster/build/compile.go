@@ -29,7 +29,8 @@ const often = 3 * time.Second
 func (b *builder) compile(ctx context.Context, c compilation) error {
 	begin, name := time.Now(), filepath.Base(c.out)
 	flags := append([]string{"-trimpath", "-buildvcs=false"}, c.flags...)
-	stale, err := b.run(ctx, c, append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
+	stale, err := b.run(ctx, c,
+		append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, flags...)...)
 	if err != nil {
 		return err
 	}
@@ -61,11 +62,13 @@ func (b *builder) compile(ctx context.Context, c compilation) error {
 				other = append(other, line)
 			}
 		case <-tick.C:
-			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(done, total), total, time.Since(begin).Seconds())
+			fmt.Fprintf(b.log, "%s: %d of %d packages, %.0f s\n", name, min(done, total), total,
+				time.Since(begin).Seconds())
 		}
 	}
 	if err := build.Wait(); err != nil {
-		return errors.Join(fmt.Errorf("go build in %s: %w", build.Dir, err), errors.New(strings.Join(other, "\n")))
+		return errors.Join(fmt.Errorf("go build in %s: %w", build.Dir, err),
+			errors.New(strings.Join(other, "\n")))
 	}
 	fmt.Fprintf(b.log, "%s: built in %.0f s\n", name, time.Since(begin).Seconds())
 	return nil

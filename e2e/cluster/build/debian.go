@@ -27,18 +27,22 @@ var debian = part{
 			return err
 		}
 		root := filepath.Join(out, "root")
-		install := exec.CommandContext(ctx, program, "--variant=minbase", "--include="+debianPackages, debianRelease, root, debianMirror)
+		install := exec.CommandContext(ctx, program, "--variant=minbase",
+			"--include="+debianPackages, debianRelease, root, debianMirror)
 		install.Env = append(append(os.Environ(), "DEBIAN_FRONTEND=noninteractive"), env...)
 		// What it mounts, and what a package's script starts, ends with it.
 		install.SysProcAttr = &unix.SysProcAttr{
-			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
+			Cloneflags:   unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+			Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL,
 		}
 		if err := b.follow("debian", install); err != nil {
 			return err
 		}
 		return errors.Join(empty(
-			filepath.Join(root, "dev"), filepath.Join(root, "var/cache/apt/archives"), filepath.Join(root, "var/lib/apt/lists"),
-			filepath.Join(root, "usr/share/doc"), filepath.Join(root, "usr/share/man"), filepath.Join(root, "usr/share/locale"),
+			filepath.Join(root, "dev"), filepath.Join(root, "var/cache/apt/archives"),
+			filepath.Join(root, "var/lib/apt/lists"),
+			filepath.Join(root, "usr/share/doc"), filepath.Join(root, "usr/share/man"),
+			filepath.Join(root, "usr/share/locale"),
 		), os.RemoveAll(filepath.Join(out, "unpacked")))
 	},
 }
@@ -51,7 +55,9 @@ func debootstrap(ctx context.Context, dir string) (program string, env []string,
 	}
 	root := filepath.Join(dir, "unpacked")
 	if err := unpack(ctx, root, "debootstrap"); err != nil {
-		return "", nil, fmt.Errorf("the node's system needs debootstrap: install it, or have apt-get: %w", err)
+		return "", nil, fmt.Errorf(
+			"the node's system needs debootstrap: install it, or have apt-get: %w", err)
 	}
-	return filepath.Join(root, "usr/sbin/debootstrap"), []string{"DEBOOTSTRAP_DIR=" + filepath.Join(root, "usr/share/debootstrap")}, nil
+	return filepath.Join(root, "usr/sbin/debootstrap"), []string{"DEBOOTSTRAP_DIR=" +
+		filepath.Join(root, "usr/share/debootstrap")}, nil
 }

@@ -39,13 +39,17 @@ func (a dockerArchive) write(file string) error {
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux", "config": map[string]any{"Env": a.env},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sum.Sum(nil))}},
+		"rootfs": map[string]any{
+			"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sum.Sum(nil))},
+		},
 	})
 	if err != nil {
 		return err
 	}
 	const configName = "config.json"
-	manifest, err := json.Marshal([]map[string]any{{"Config": configName, "RepoTags": a.refs, "Layers": []string{layerName}}})
+	manifest, err := json.Marshal([]map[string]any{{
+		"Config": configName, "RepoTags": a.refs, "Layers": []string{layerName},
+	}})
 	if err != nil {
 		return err
 	}
@@ -70,7 +74,9 @@ func (a dockerArchive) write(file string) error {
 		{configName, int64(len(config)), bytes.NewReader(config)},
 		{layerName, size, layer},
 	} {
-		if err := w.WriteHeader(&tar.Header{Name: entry.name, Mode: 0o644, Size: entry.size}); err != nil {
+		if err := w.WriteHeader(&tar.Header{
+			Name: entry.name, Mode: 0o644, Size: entry.size,
+		}); err != nil {
 			return err
 		}
 		if _, err := io.Copy(w, entry.content); err != nil {

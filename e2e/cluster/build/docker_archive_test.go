@@ -21,7 +21,9 @@ func TestADockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 	if err := tree(root).link("a", "bin/b"); err != nil {
 		t.Fatal(err)
 	}
-	if err := (dockerArchive{refs: []string{"x:1", "y:1"}, env: []string{"PATH=/bin"}, root: root}).write(file); err != nil {
+	if err := (dockerArchive{
+		refs: []string{"x:1", "y:1"}, env: []string{"PATH=/bin"}, root: root,
+	}).write(file); err != nil {
 		t.Fatal(err)
 	}
 	files := entries(t, strings.NewReader(read(t, file)))
@@ -29,14 +31,16 @@ func TestADockerArchiveHasAllNamesAndOneLayer(t *testing.T) {
 		Config           string
 		RepoTags, Layers []string
 	}
-	if err := json.Unmarshal([]byte(files["manifest.json"]), &manifest); err != nil || len(manifest) != 1 {
+	if err := json.Unmarshal([]byte(files["manifest.json"]), &manifest); err != nil ||
+		len(manifest) != 1 {
 		t.Fatalf("%v: %s", err, files["manifest.json"])
 	}
 	if diff := cmp.Diff([]string{"x:1", "y:1"}, manifest[0].RepoTags); diff != "" {
 		t.Error(diff)
 	}
 	layer := files[manifest[0].Layers[0]]
-	if config := files[manifest[0].Config]; !strings.Contains(config, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(layer)))) ||
+	if config := files[manifest[0].Config]; !strings.Contains(config,
+		fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(layer)))) ||
 		!strings.Contains(config, "PATH=/bin") {
 		t.Errorf("the configuration is %s", config)
 	}

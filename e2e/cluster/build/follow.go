@@ -33,7 +33,8 @@ func (b *builder) follow(name string, cmd *exec.Cmd) error {
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err), errors.New(strings.Join(last, "\n")))
+		return errors.Join(fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err),
+			errors.New(strings.Join(last, "\n")))
 	}
 	fmt.Fprintf(b.log, "%s: done in %.0f s\n", name, time.Since(begin).Seconds())
 	return nil

@@ -14,7 +14,9 @@ import (
 var dns = part{
 	name: "dns", from: []string{"images.go", "kubernetes"},
 	make: func(ctx context.Context, b *builder, out string) error {
-		c := compilation{module: "kubernetes", packages: []string{"./dns"}, flags: []string{"-ldflags", "-s -w"}}
+		c := compilation{
+			module: "kubernetes", packages: []string{"./dns"}, flags: []string{"-ldflags", "-s -w"},
+		}
 		return b.image(ctx, c, out, "coredns", DNSImage)
 	},
 	found: func(s *Software, dir string) { s.DNS = filepath.Join(dir, "coredns.tar") },
@@ -23,16 +25,22 @@ var dns = part{
 var pause = part{
 	name: "pause", from: []string{"images.go", "../cmd/pause"},
 	make: func(ctx context.Context, b *builder, out string) error {
-		c := compilation{module: "../cmd/pause", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"}}
+		c := compilation{
+			module: "../cmd/pause", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
+		}
 		return b.image(ctx, c, out, "pause", PauseImage)
 	},
 	found: func(s *Software, dir string) { s.Pause = filepath.Join(dir, "pause.tar") },
 }
 
 var keeper = part{
-	name: "node", from: []string{"images.go", "../cmd/node", "../machine", "../../go.mod", "../../go.sum"},
+	name: "node",
+	from: []string{"images.go", "../cmd/node", "../machine", "../../go.mod", "../../go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {
-		c := compilation{module: "../cmd/node", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "node")}
+		c := compilation{
+			module: "../cmd/node", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
+			out: filepath.Join(out, "node"),
+		}
 		return b.compile(ctx, c)
 	},
 	found: func(s *Software, dir string) { s.Keeper = filepath.Join(dir, "node") },

@@ -46,11 +46,13 @@ var kind = part{
 		if err != nil {
 			return err
 		}
-		if err := stockImage(filepath.Join(module, "pkg/apis/config/defaults/image.go"), filepath.Join(out, "image")); err != nil {
+		if err := stockImage(filepath.Join(module, "pkg/apis/config/defaults/image.go"),
+			filepath.Join(out, "image")); err != nil {
 			return err
 		}
 		return b.compile(ctx, compilation{
-			module: "kind", packages: []string{"sigs.k8s.io/kind"}, flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "kind"),
+			module: "kind", packages: []string{"sigs.k8s.io/kind"},
+			flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "kind"),
 		})
 	},
 	found: func(s *Software, dir string) { s.Kind = dir },
@@ -76,8 +78,9 @@ var crane = part{
 	name: "crane", from: []string{"../../deploy/go.mod", "../../deploy/go.sum"},
 	make: func(ctx context.Context, b *builder, out string) error {
 		return b.compile(ctx, compilation{
-			module: "../../deploy", packages: []string{"github.com/google/go-containerregistry/cmd/crane"},
-			flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "crane"),
+			module:   "../../deploy",
+			packages: []string{"github.com/google/go-containerregistry/cmd/crane"},
+			flags:    []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "crane"),
 		})
 	},
 	found: func(s *Software, dir string) { s.Crane = filepath.Join(dir, "crane") },
@@ -86,11 +89,14 @@ var crane = part{
 var docker = part{
 	name: "docker", from: []string{"kind.go", "unpack.go", "../cmd/runc"},
 	make: func(ctx context.Context, b *builder, out string) error {
-		if err := unpack(ctx, filepath.Join(out, "unpacked"), "docker.io", "containerd", "runc"); err != nil {
-			return fmt.Errorf("no docker runs here: start one, or have apt-get, which gets the distribution's: %w", err)
+		if err := unpack(ctx, filepath.Join(out, "unpacked"), "docker.io", "containerd",
+			"runc"); err != nil {
+			return fmt.Errorf(
+				"no docker runs here: start one, or have apt-get, which gets the distribution's: %w", err)
 		}
 		return b.compile(ctx, compilation{
-			module: "../cmd/runc", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, "bin", "runc"),
+			module: "../cmd/runc", packages: []string{"."}, flags: []string{"-ldflags", "-s -w"},
+			out: filepath.Join(out, "bin", "runc"),
 		})
 	},
 	found: func(s *Software, dir string) { s.Docker = dir },

@@ -15,7 +15,9 @@ var kubernetes = part{
 			return err
 		}
 		// A kubelet says its version to the API server, which would not know 0.0.0.
-		c.packages, c.flags = []string{"."}, []string{"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version}
+		c.packages, c.flags = []string{
+			".",
+		}, []string{"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version}
 		if err := b.compile(ctx, c); err != nil {
 			return err
 		}
@@ -31,5 +33,6 @@ var kubernetes = part{
 
 // programs are what the one program of the module is called by.
 var programs = []string{
-	"etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm", "kubectl", "kubelet",
+	"etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm",
+	"kubectl", "kubelet",
 }

@@ -31,14 +31,17 @@ var nodeImage = part{
 		root := tree(filepath.Join(out, "root"))
 		// What is in several folders is on the disk once. A file of these is replaced, and never
 		// written to.
-		if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"), string(root)); err != nil {
+		if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"),
+			string(root)); err != nil {
 			return err
 		}
-		version, err := b.run(ctx, compilation{module: "kubernetes"}, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+		version, err := b.run(ctx, compilation{module: "kubernetes"}, "list", "-m", "-f",
+			"{{.Version}}", "k8s.io/kubernetes")
 		if err != nil {
 			return err
 		}
-		return errors.Join(root.kindFiles(ctx, b), root.services(), root.programs(ctx, s), root.containerd(ctx, s),
+		return errors.Join(root.kindFiles(ctx, b), root.services(), root.programs(ctx, s),
+			root.containerd(ctx, s),
 			root.write("kind/version", []byte(version), 0o644), root.images(ctx, s, version))
 	},
 	found: func(s *Software, dir string) { s.NodeRoot = filepath.Join(dir, "root") },
@@ -51,7 +54,8 @@ func (t tree) kindFiles(ctx context.Context, b *builder) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.copy(filepath.Join(module, "images/base/files")), t.copy(filepath.Join(b.source, "node")))
+	return errors.Join(t.copy(filepath.Join(module, "images/base/files")),
+		t.copy(filepath.Join(b.source, "node")))
 }
 
 // services enables and disables what kind's Dockerfile does, and keeps systemd from changing
@@ -61,12 +65,16 @@ func (t tree) services() error {
 	errs := []error{
 		t.link("/usr/lib/systemd/systemd", "usr/sbin/init"),
 		t.write("etc/systemd/journald.conf", []byte("[Journal]\nReadKMsg=no\n"), 0o644),
-		t.write("etc/machine-id", nil, 0o444), t.write("etc/resolv.conf", nil, 0o644), t.write("etc/hostname", nil, 0o644),
-		os.RemoveAll(t.path("usr/lib/systemd/system/sysinit.target.wants/systemd-tmpfiles-setup.service")),
+		t.write("etc/machine-id", nil, 0o444), t.write("etc/resolv.conf", nil, 0o644),
+		t.write("etc/hostname", nil, 0o644),
+		os.RemoveAll(
+			t.path("usr/lib/systemd/system/sysinit.target.wants/systemd-tmpfiles-setup.service")),
 	}
 	for _, pattern := range []string{
-		"usr/lib/systemd/system/multi-user.target.wants/*", "usr/lib/systemd/system/local-fs.target.wants/*", units + "*.wants/*",
-		"usr/lib/systemd/system/sockets.target.wants/*udev*", "usr/lib/systemd/system/sockets.target.wants/*initctl*",
+		"usr/lib/systemd/system/multi-user.target.wants/*",
+		"usr/lib/systemd/system/local-fs.target.wants/*", units + "*.wants/*",
+		"usr/lib/systemd/system/sockets.target.wants/*udev*",
+		"usr/lib/systemd/system/sockets.target.wants/*initctl*",
 		"usr/lib/systemd/system/basic.target.wants/*", "usr/lib/sysctl.d/*",
 	} {
 		files, err := filepath.Glob(t.path(pattern))
@@ -76,7 +84,8 @@ func (t tree) services() error {
 		}
 	}
 	for _, name := range []string{"kubelet", "containerd", "undo-mount-hacks"} {
-		errs = append(errs, t.link("/"+units+name+".service", units+"multi-user.target.wants/"+name+".service"))
+		errs = append(errs, t.link("/"+units+name+".service", units+"multi-user.target.wants/"+name+
+			".service"))
 	}
 	for _, name := range []string{"systemd-binfmt", "systemd-sysctl"} {
 		errs = append(errs, t.link("/dev/null", units+name+".service"))
@@ -87,8 +96,11 @@ func (t tree) services() error {
 // programs puts the programs of a node where kind has them.
 func (t tree) programs(ctx context.Context, s *Software) error {
 	errs := []error{os.MkdirAll(t.path("etc/cni/net.d"), 0o755)}
-	for to, from := range map[string]string{"usr/local/bin": s.Runtime, "opt/cni/bin": s.Plugins, "usr/bin": s.Kubernetes} {
-		errs = append(errs, os.MkdirAll(t.path(to), 0o755), in(ctx, from, "cp", "-alf", ".", t.path(to)))
+	for to, from := range map[string]string{
+		"usr/local/bin": s.Runtime, "opt/cni/bin": s.Plugins, "usr/bin": s.Kubernetes,
+	} {
+		errs = append(errs, os.MkdirAll(t.path(to), 0o755),
+			in(ctx, from, "cp", "-alf", ".", t.path(to)))
 	}
 	return errors.Join(errs...)
 }
@@ -101,7 +113,8 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 	if err != nil {
 		return err
 	}
-	changed := strings.Replace(string(content), "restrict_oom_score_adj = false", "restrict_oom_score_adj = true", 1)
+	changed := strings.Replace(string(content), "restrict_oom_score_adj = false",
+		"restrict_oom_score_adj = true", 1)
 	_, rest, found := strings.Cut(changed, "sandbox_image = ")
 	if changed == string(content) || !found {
 		return fmt.Errorf("kind's %s has another form than it had", file)
@@ -117,7 +130,9 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 	if err := json.Unmarshal(out, &spec); err != nil {
 		return err
 	}
-	spec["hooks"] = map[string]any{"createContainer": []any{map[string]any{"path": "/kind/bin/mount-product-files.sh"}}}
+	spec["hooks"] = map[string]any{
+		"createContainer": []any{map[string]any{"path": "/kind/bin/mount-product-files.sh"}},
+	}
 	if process, is := spec["process"].(map[string]any); is {
 		delete(process, "rlimits")
 	}
@@ -125,7 +140,8 @@ func (t tree) containerd(ctx context.Context, s *Software) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.write(file, []byte(changed), 0o644), t.write("etc/containerd/cri-base.json", base, 0o644))
+	return errors.Join(t.write(file, []byte(changed), 0o644),
+		t.write("etc/containerd/cri-base.json", base, 0o644))
 }
 
 // images writes the archives that the node imports: the sandbox's, and one image that has all the
@@ -136,7 +152,8 @@ func (t tree) images(ctx context.Context, s *Software, version string) error {
 		return err
 	}
 	kubeadm := filepath.Join(s.Kubernetes, "kubeadm")
-	list, err := exec.CommandContext(ctx, kubeadm, "config", "images", "list", "--kubernetes-version", version).Output()
+	list, err := exec.CommandContext(ctx, kubeadm, "config", "images", "list",
+		"--kubernetes-version", version).Output()
 	if err != nil {
 		return fmt.Errorf("kubeadm config images list: %w", explained(err))
 	}
@@ -145,13 +162,17 @@ func (t tree) images(ctx context.Context, s *Software, version string) error {
 	})
 	layer := tree(string(t) + "-control-plane")
 	errs := []error{
-		t.write("kind/images/pause.tar", sandbox, 0o644), os.MkdirAll(layer.path("usr/local/bin"), 0o755),
+		t.write("kind/images/pause.tar", sandbox, 0o644),
+		os.MkdirAll(layer.path("usr/local/bin"), 0o755),
 		in(ctx, s.Kubernetes, "cp", "-al", ".", layer.path("usr/local/bin")),
 		layer.program(ctx, t, "/usr/sbin/nft"), // kube-proxy's
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	archive := dockerArchive{refs: refs, root: string(layer), env: []string{"PATH=/usr/local/bin:/usr/sbin"}}
-	return errors.Join(archive.write(t.path("kind/images/control-plane.tar")), os.RemoveAll(string(layer)))
+	archive := dockerArchive{
+		refs: refs, root: string(layer), env: []string{"PATH=/usr/local/bin:/usr/sbin"},
+	}
+	return errors.Join(archive.write(t.path("kind/images/control-plane.tar")),
+		os.RemoveAll(string(layer)))
 }

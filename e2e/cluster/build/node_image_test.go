@@ -43,7 +43,8 @@ func TestAFileThatIsSharedWithAnotherTreeIsReplaced(t *testing.T) {
 			t.Errorf("%s of the other tree is %q", name, got)
 		}
 	}
-	if a, c := read(t, node.path("etc/a")), read(t, node.path("usr/c")); a != "node" || c != "system" {
+	if a, c := read(t, node.path("etc/a")), read(t, node.path("usr/c")); a != "node" ||
+		c != "system" {
 		t.Errorf("the node has %q and %q", a, c)
 	}
 	if target, err := os.Readlink(node.path("etc/b")); target != "/dev/null" || err != nil {
@@ -65,7 +66,9 @@ func TestFilesAreCopiedToTheirPlacesWithModes(t *testing.T) {
 		}
 		got[name] = info.Mode().String() + " " + read(t, to.path(name))
 	}
-	if diff := cmp.Diff(map[string]string{"kind/bin/x": "-rwxr-xr-x program", "etc/y": "-rw-r--r-- text"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{
+		"kind/bin/x": "-rwxr-xr-x program", "etc/y": "-rw-r--r-- text",
+	}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -86,12 +89,14 @@ func TestContainerdsConfigurationIsKindsForARootWithoutAllRights(t *testing.T) {
 		t.Error(diff)
 	}
 	var base map[string]any
-	if err := json.Unmarshal([]byte(read(t, node.path("etc/containerd/cri-base.json"))), &base); err != nil {
+	if err := json.Unmarshal([]byte(read(t, node.path("etc/containerd/cri-base.json"))),
+		&base); err != nil {
 		t.Fatal(err)
 	}
 	hook := map[string]any{"path": "/kind/bin/mount-product-files.sh"}
 	if diff := cmp.Diff(map[string]any{
-		"process": map[string]any{"args": []any{"sh"}}, "hooks": map[string]any{"createContainer": []any{hook}},
+		"process": map[string]any{"args": []any{"sh"}},
+		"hooks":   map[string]any{"createContainer": []any{hook}},
 	}, base); diff != "" {
 		t.Error(diff)
 	}

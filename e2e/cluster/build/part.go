@@ -58,7 +58,9 @@ func (b *builder) key(p part) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH)
 	for _, from := range p.from {
-		err := filepath.WalkDir(filepath.Join(b.source, from), func(file string, entry fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(b.source, from), func(
+			file string, entry fs.DirEntry, err error,
+		) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}

@@ -19,10 +19,16 @@ var containers = part{
 			// File systems that no node here has.
 			"-tags", "no_btrfs no_zfs no_devmapper", "-ldflags", "-s -w",
 		}}
-		plugins := compilation{module: "runtime", out: filepath.Join(out, "plugins"), flags: []string{"-ldflags", "-s -w"}}
-		runc := compilation{module: "runtime", out: filepath.Join(out, "bin", "runc"), flags: []string{
-			"-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static",
-		}}
+		plugins := compilation{
+			module: "runtime", out: filepath.Join(out, "plugins"),
+			flags: []string{"-ldflags", "-s -w"},
+		}
+		runc := compilation{
+			module: "runtime", out: filepath.Join(out, "bin", "runc"),
+			flags: []string{
+				"-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static",
+			},
+		}
 		for _, tool := range strings.Fields(tools) {
 			switch {
 			case strings.Contains(tool, "/runc"):

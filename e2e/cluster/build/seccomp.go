@@ -18,7 +18,8 @@ func (b *builder) seccomp(ctx context.Context, dir string) (env []string, err er
 	}
 	fmt.Fprintln(b.log, "runc: gets libseccomp-dev from the distribution")
 	if err := unpack(ctx, dir, "libseccomp-dev"); err != nil {
-		return nil, fmt.Errorf("runc needs the headers of libseccomp: install them, or have apt-get: %w", err)
+		return nil, fmt.Errorf(
+			"runc needs the headers of libseccomp: install them, or have apt-get: %w", err)
 	}
 	configuration, err := filepath.Glob(filepath.Join(dir, "usr/lib/*/pkgconfig"))
 	if err != nil || len(configuration) != 1 {
@@ -38,7 +39,10 @@ func download(ctx context.Context, dir, name string) error {
 	if first == nil {
 		return nil
 	}
-	lists := []string{"-qq", "-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::Cache=" + filepath.Join(dir, "cache")}
+	lists := []string{
+		"-qq", "-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o",
+		"Dir::Cache=" + filepath.Join(dir, "cache"),
+	}
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return err
 	}

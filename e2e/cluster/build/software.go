@@ -81,7 +81,8 @@ func (b *builder) parts(ctx context.Context, s *Software, parts ...part) error {
 // folder returns the directory of this package, which contains the modules to build. The process
 // may be anywhere in the module e2e.
 func folder(ctx context.Context) (string, error) {
-	list := exec.CommandContext(ctx, "go", "list", "-find", "-f", "{{.Dir}}", "github.com/sluice-mesh/sluice/e2e/cluster/build")
+	list := exec.CommandContext(ctx, "go", "list", "-find", "-f", "{{.Dir}}",
+		"github.com/sluice-mesh/sluice/e2e/cluster/build")
 	out, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("find the sources, in %s: %w", list.Dir, explained(err))

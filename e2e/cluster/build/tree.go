@@ -18,7 +18,8 @@ func (t tree) path(file string) string { return filepath.Join(string(t), file) }
 
 // write makes a file, or puts another in its place.
 func (t tree) write(file string, content []byte, mode fs.FileMode) error {
-	if err := errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file))); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755),
+		os.RemoveAll(t.path(file))); err != nil {
 		return err
 	}
 	return os.WriteFile(t.path(file), content, mode)
@@ -26,7 +27,8 @@ func (t tree) write(file string, content []byte, mode fs.FileMode) error {
 
 // link puts a symbolic link into the place of a file.
 func (t tree) link(target, file string) error {
-	return errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file)), os.Symlink(target, t.path(file)))
+	return errors.Join(os.MkdirAll(filepath.Dir(t.path(file)), 0o755), os.RemoveAll(t.path(file)),
+		os.Symlink(target, t.path(file)))
 }
 
 // copy copies the files of a folder to the same places. Those in folders of programs are programs:

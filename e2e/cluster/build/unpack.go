@@ -23,7 +23,8 @@ func unpack(ctx context.Context, dir string, names ...string) error {
 		return err
 	}
 	for _, file := range packages {
-		if err := errors.Join(in(ctx, dir, "dpkg-deb", "-x", file, "."), os.Remove(file)); err != nil {
+		if err := errors.Join(in(ctx, dir, "dpkg-deb", "-x", file, "."),
+			os.Remove(file)); err != nil {
 			return err
 		}
 	}

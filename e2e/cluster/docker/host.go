@@ -51,7 +51,8 @@ func UseHost(kind, parent, cluster string) (Engine, error) {
 	}
 	defer func() { _ = log.Close() }()
 	h := &host{dir: dir, env: append(os.Environ(),
-		"PATH="+kind+string(filepath.ListSeparator)+os.Getenv("PATH"), "KIND_EXPERIMENTAL_DOCKER_NETWORK="+cluster,
+		"PATH="+kind+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"KIND_EXPERIMENTAL_DOCKER_NETWORK="+cluster,
 		"KUBECONFIG="+filepath.Join(dir, "kind-kubeconfig"))}
 	h.undo = exec.Command("/bin/sh", "-c", takeAway, "sh", cluster, ImageOf(cluster), dir)
 	h.undo.Env, h.undo.Stdout, h.undo.Stderr = h.env, log, log

@@ -19,7 +19,8 @@ import (
 func fakes(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	script := "#!/bin/sh\necho \"${0##*/} $*\" >>" + dir + "/calls\n[ \"$1\" != ps ] || cat " + dir + "/left\n"
+	script := "#!/bin/sh\necho \"${0##*/} $*\" >>" + dir + "/calls\n[ \"$1\" != ps ] || cat " +
+		dir + "/left\n"
 	for _, name := range []string{"docker", "kind"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
@@ -44,7 +45,8 @@ func calls(t *testing.T, dir string) string {
 func mustBeTakenAway(t *testing.T, programs, parent string) {
 	t.Helper()
 	for _, want := range []string{
-		"kind delete cluster --quiet --name x\n", "docker network rm x\n", "docker image rm --force " + docker.ImageOf("x") + "\n",
+		"kind delete cluster --quiet --name x\n", "docker network rm x\n",
+		"docker image rm --force " + docker.ImageOf("x") + "\n",
 	} {
 		if got := strings.Count(calls(t, programs), want); got != 1 {
 			t.Errorf("%d times %q in\n%s", got, want, calls(t, programs))
@@ -61,7 +63,8 @@ func TestTheClusterOfThisMachinesEngineGoesWhenItIsClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := e.Command(t.Context(), "kind", "version").CombinedOutput(); err != nil || calls(t, programs) != "kind version\n" {
+	if out, err := e.Command(t.Context(), "kind", "version").CombinedOutput(); err != nil ||
+		calls(t, programs) != "kind version\n" {
 		t.Errorf("%s, %v; calls %q", out, err, calls(t, programs))
 	}
 	if info, err := os.Stat(e.Dir()); err != nil || !info.IsDir() {
@@ -78,7 +81,8 @@ func TestTheClusterOfThisMachinesEngineGoesWhenItIsClosed(t *testing.T) {
 
 func TestWhatIsLeftInThisMachinesEngineIsToldAndNamed(t *testing.T) {
 	programs := fakes(t)
-	if err := os.WriteFile(filepath.Join(programs, "left"), []byte("0123abc\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(programs, "left"), []byte("0123abc\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	e, err := docker.UseHost(programs, t.TempDir(), "x")

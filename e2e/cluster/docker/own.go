@@ -41,10 +41,15 @@ func spec(software *build.Software) machine.Spec {
 	}
 	s := machine.Spec{
 		Hostname: "docker", Addresses: []string{"10.88.0.2/24", "fd00:88::2/64"},
-		Services: []machine.Service{{Name: service, Argv: []string{service, "--storage-driver=overlay2"}}},
-		Binds:    map[string]string{"/usr": "/usr", programs: software.Docker, "/software/kind": software.Kind},
+		Services: []machine.Service{{
+			Name: service, Argv: []string{service, "--storage-driver=overlay2"},
+		}},
+		Binds: map[string]string{
+			"/usr": "/usr", programs: software.Docker, "/software/kind": software.Kind,
+		},
 		Env: []string{
-			"PATH=" + strings.Join(append(path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"), ":"),
+			"PATH=" + strings.Join(append(path, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
+				"/usr/bin"), ":"),
 			"HOME=/root", "KUBECONFIG=/tmp/kubeconfig",
 		},
 	}
@@ -66,12 +71,16 @@ func install(root string) error {
 		errs = append(errs, os.MkdirAll(filepath.Join(root, folder), 0o755))
 	}
 	for name, content := range map[string]string{
-		"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\ndocker:x:999:\n", "resolv.conf": "",
-		"hosts": "127.0.0.1 localhost\n::1 localhost\n10.88.0.2 docker\n", "hostname": "docker\n",
+		"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\ndocker:x:999:\n",
+		"resolv.conf": "",
+		"hosts":       "127.0.0.1 localhost\n::1 localhost\n10.88.0.2 docker\n",
+		"hostname":    "docker\n",
 	} {
 		errs = append(errs, os.WriteFile(filepath.Join(root, "etc", name), []byte(content), 0o644))
 	}
-	for target, name := range map[string]string{"../run": "var/run", "usr/bin": "bin", "usr/sbin": "sbin"} {
+	for target, name := range map[string]string{
+		"../run": "var/run", "usr/bin": "bin", "usr/sbin": "sbin",
+	} {
 		errs = append(errs, os.Symlink(target, filepath.Join(root, name)))
 	}
 	return errors.Join(append(errs, libraries(root))...)
@@ -89,7 +98,8 @@ func libraries(root string) error {
 	entries, err := os.ReadDir("/usr/lib")
 	errs = append(errs, err, os.Mkdir(filepath.Join(root, "lib"), 0o755))
 	for _, entry := range entries {
-		errs = append(errs, os.Symlink("../usr/lib/"+entry.Name(), filepath.Join(root, "lib", entry.Name())))
+		errs = append(errs,
+			os.Symlink("../usr/lib/"+entry.Name(), filepath.Join(root, "lib", entry.Name())))
 	}
 	if err := os.Mkdir(filepath.Join(root, "lib/modules"), 0o755); !errors.Is(err, fs.ErrExist) {
 		errs = append(errs, err)

@@ -34,7 +34,9 @@ func archive(t *testing.T) []byte {
 	}
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	if err := w.WriteHeader(&tar.Header{Name: "say", Mode: 0o755, Size: int64(len(program))}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Name: "say", Mode: 0o755, Size: int64(len(program)),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Write(program); err != nil {
@@ -70,7 +72,8 @@ func TestAnEngineOfItsOwnRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) 
 	if out, err := load.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	run := e.Command(t.Context(), "docker", "run", "--privileged", "--volume=/lib/modules:/lib/modules:ro", "say", "/say", "hello")
+	run := e.Command(t.Context(), "docker", "run", "--privileged",
+		"--volume=/lib/modules:/lib/modules:ro", "say", "/say", "hello")
 	out, err := run.CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != "[hello]" {
 		t.Errorf("%v: %s", err, out)
@@ -79,7 +82,8 @@ func TestAnEngineOfItsOwnRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) 
 	if err := e.Logs(logs); err != nil {
 		t.Error(err)
 	}
-	if log, err := os.ReadFile(filepath.Join(logs, "dockerd.log")); err != nil || !strings.Contains(string(log), "level=") {
+	if log, err := os.ReadFile(filepath.Join(logs, "dockerd.log")); err != nil ||
+		!strings.Contains(string(log), "level=") {
 		t.Errorf("the log is %q, %v", log, err)
 	}
 	if _, err := os.Stat(filepath.Join(docker.Process(e, 1), "ns/net")); err != nil {

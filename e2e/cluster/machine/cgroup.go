@@ -126,7 +126,8 @@ func removeCgroups(all []hierarchy, name string) error {
 		dir := filepath.Join(h.Mount, name)
 		err := removeTree(dir)
 		// The kernel releases a cgroup shortly after the end of its last process.
-		for begin := time.Now(); errors.Is(err, unix.EBUSY) && time.Since(begin) < 5*time.Second; err = removeTree(dir) {
+		for begin := time.Now(); errors.Is(err, unix.EBUSY) &&
+			time.Since(begin) < 5*time.Second; err = removeTree(dir) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		errs = append(errs, err)

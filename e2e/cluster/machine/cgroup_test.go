@@ -17,7 +17,10 @@ func TestHierarchies(t *testing.T) {
 			"version 2 alone, as on a machine of today",
 			"35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot",
 			"0::/user.slice/session-1.scope",
-			[]hierarchy{{Mount: "/sys/fs/cgroup", Type: "cgroup2", own: "/sys/fs/cgroup/user.slice/session-1.scope"}},
+			[]hierarchy{{
+				Mount: "/sys/fs/cgroup", Type: "cgroup2",
+				own: "/sys/fs/cgroup/user.slice/session-1.scope",
+			}},
 		},
 		{
 			"version 1, with two controllers in one hierarchy, a named one, and version 2 beside them",
@@ -26,8 +29,14 @@ func TestHierarchies(t *testing.T) {
 				"32 24 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
 			"12:cpu,cpuacct:/a/b\n1:name=systemd:/\n0::/c\n",
 			[]hierarchy{
-				{Mount: "/sys/fs/cgroup/cpu,cpuacct", Type: "cgroup", Options: "cpu,cpuacct", own: "/sys/fs/cgroup/cpu,cpuacct/a/b"},
-				{Mount: "/sys/fs/cgroup/systemd", Type: "cgroup", Options: "name=systemd", own: "/sys/fs/cgroup/systemd"},
+				{
+					Mount: "/sys/fs/cgroup/cpu,cpuacct", Type: "cgroup", Options: "cpu,cpuacct",
+					own: "/sys/fs/cgroup/cpu,cpuacct/a/b",
+				},
+				{
+					Mount: "/sys/fs/cgroup/systemd", Type: "cgroup", Options: "name=systemd",
+					own: "/sys/fs/cgroup/systemd",
+				},
 				{Mount: "/sys/fs/cgroup/unified", Type: "cgroup2", own: "/sys/fs/cgroup/unified/c"},
 			},
 		},
@@ -58,7 +67,8 @@ func FuzzHierarchies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, mountinfo, cgroup string) {
 		found, _ := hierarchies(strings.NewReader(mountinfo), strings.NewReader(cgroup))
 		for _, h := range found {
-			if below, err := filepath.Rel(h.Mount, h.own); err != nil || strings.HasPrefix(below, "../") {
+			if below, err := filepath.Rel(h.Mount, h.own); err != nil ||
+				strings.HasPrefix(below, "../") {
 				t.Errorf("own cgroup %q is not below the mount %q", h.own, h.Mount)
 			}
 		}

@@ -82,7 +82,8 @@ func sweep(path string, all []hierarchy) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
+		unix.EWOULDBLOCK) {
 		return nil
 	} else if err != nil {
 		return err

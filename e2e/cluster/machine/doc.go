@@ -3,7 +3,8 @@
 // is independent of Kubernetes.
 //
 // Nothing of the machine outlives the process that started it. Three processes ensure this. Each
-// reads a pipe from the previous one, which the kernel closes when that process ends for any reason:
+// reads a pipe from the previous one, which the kernel closes when that process ends for any
+// reason:
 //
 //	the caller     has a Machine and sends requests
 //	 └ the keeper  Keep: creates the machine's folder and cgroups, boots it, and finally removes everything

@@ -77,8 +77,10 @@ func footprint(t *testing.T) map[string]string {
 		found[pattern] = strings.Join(paths, " ")
 	}
 	for _, file := range []string{
-		"/proc/self/mounts", "/proc/self/cgroup", "/proc/sys/kernel/hostname", "/proc/sys/kernel/random/boot_id",
-		"/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom", "/proc/sys/kernel/panic", "/proc/sys/kernel/panic_on_oops",
+		"/proc/self/mounts", "/proc/self/cgroup", "/proc/sys/kernel/hostname",
+		"/proc/sys/kernel/random/boot_id",
+		"/proc/sys/vm/overcommit_memory", "/proc/sys/vm/panic_on_oom", "/proc/sys/kernel/panic",
+		"/proc/sys/kernel/panic_on_oops",
 		"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding",
 	} {
 		content, err := os.ReadFile(file)

@@ -90,7 +90,8 @@ func (k *keeper) up() error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(k.dir, LogDir, "init.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(k.dir, LogDir, "init.log"),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,8 @@ func (k *keeper) up() error {
 	// In its own session it does not receive the terminal's signals to the caller's processes.
 	cmd.SysProcAttr = &unix.SysProcAttr{
 		Setsid: true,
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC |
+			unix.CLONE_NEWUTS |
 			unix.CLONE_NEWCGROUP,
 	}
 	to, err := cmd.StdinPipe()
@@ -112,11 +114,15 @@ func (k *keeper) up() error {
 		return err
 	}
 	// The root of a new cgroup namespace is the cgroup of the process that creates it.
-	if err := within(k.hierarchies, filepath.Base(k.dir), func() error { return k.start(cmd) }); err != nil {
+	if err := within(k.hierarchies, filepath.Base(k.dir), func() error {
+		return k.start(cmd)
+	}); err != nil {
 		return fmt.Errorf("start init: %w", err)
 	}
 	k.line = newLine(to, from)
-	if err := k.line.to.Encode(guest{Dir: k.dir, Spec: spec, Hierarchies: k.hierarchies}); err != nil {
+	if err := k.line.to.Encode(guest{
+		Dir: k.dir, Spec: spec, Hierarchies: k.hierarchies,
+	}); err != nil {
 		return fmt.Errorf("tell init: %w", err)
 	}
 	if _, err := k.line.ask(request{Do: boot}); err != nil {

@@ -86,7 +86,8 @@ func startElsewhere(t *testing.T, parent string) started {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "MACHINE_FOR="+string(encoded), "MACHINE_IN="+parent, "MACHINE_BY="+program)
+	cmd.Env = append(os.Environ(), "MACHINE_FOR="+string(encoded), "MACHINE_IN="+parent,
+		"MACHINE_BY="+program)
 	// Like a job of a shell it has its own process group, to which the terminal sends an interrupt.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Stderr = os.Stderr
@@ -128,7 +129,9 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = m.caller.Wait()
-			eventually(t, "its processes are gone", func() bool { return len(processesIn(t, inside)) == 0 })
+			eventually(t, "its processes are gone", func() bool {
+				return len(processesIn(t, inside)) == 0
+			})
 			eventually(t, "its folder is gone", func() bool { return empty(t, parent) })
 			gone(t, m.dir)
 			same(t, before)

@@ -147,7 +147,8 @@ func (m *Machine) Path(file string) string {
 func (m *Machine) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	// nsenter waits for the command, which is in another PID namespace and would outlive it.
 	args := []string{
-		"-t", strconv.Itoa(m.PID()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--", "/usr/bin/setpriv", "--pdeathsig", "KILL",
+		"-t", strconv.Itoa(m.PID()), "-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w", "--",
+		"/usr/bin/setpriv", "--pdeathsig", "KILL",
 	}
 	cmd := exec.CommandContext(ctx, "nsenter", append(args, argv...)...)
 	cmd.Env = m.spec.Env
@@ -167,7 +168,8 @@ func (m *Machine) Close() error {
 	err := m.input.Close()
 	if waited := m.keeper.Wait(); waited != nil {
 		said, _ := os.ReadFile(log)
-		err = errors.Join(err, fmt.Errorf("keeper: %w: %s", waited, strings.TrimSpace(string(said))))
+		err = errors.Join(err,
+			fmt.Errorf("keeper: %w: %s", waited, strings.TrimSpace(string(said))))
 	}
 	return err
 }

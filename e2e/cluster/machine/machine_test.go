@@ -26,13 +26,17 @@ func small(t *testing.T) (*machine.Dir, machine.Spec) {
 		}
 	}
 	return dir, machine.Spec{
-		Hostname: "small", Binds: map[string]string{"/usr": "/usr"}, Addresses: []string{"10.89.0.2/24", "fd00:89::2/64"},
-		Routes: []string{"10.96.0.0/16", "fd00:96::/112"},
-		Env:    []string{"PATH=/usr/bin:/usr/sbin"},
+		Hostname: "small", Binds: map[string]string{"/usr": "/usr"},
+		Addresses: []string{"10.89.0.2/24", "fd00:89::2/64"},
+		Routes:    []string{"10.96.0.0/16", "fd00:96::/112"},
+		Env:       []string{"PATH=/usr/bin:/usr/sbin"},
 		Services: []machine.Service{
 			{Name: "forever", Argv: []string{"sh", "-c", "echo started; exec sleep 1000"}},
 			{Name: "short", Argv: []string{"sh", "-c", "echo started; exit 3"}},
-			{Name: "deaf", Argv: []string{"sh", "-c", "trap '' TERM; echo started; while :; do sleep 1; done"}},
+			{
+				Name: "deaf",
+				Argv: []string{"sh", "-c", "trap '' TERM; echo started; while :; do sleep 1; done"},
+			},
 			{Name: "waits", Argv: []string{"sleep", "1000"}, After: "unix:/run/there.sock"},
 		},
 	}
@@ -69,19 +73,50 @@ func TestAMachineIsOneOfItsOwn(t *testing.T) {
 	for _, c := range []struct{ why, script, want string }{
 		{"it has a name", "hostname", "small"},
 		{"its first process is init", "tr '\\0' ' ' </proc/1/cmdline | cut -d ' ' -f 2", "init"},
-		{"it sees no process of this machine", "ps -A -o comm= | grep -c machine.test || true", "0"},
-		{"it has its addresses at once", "ip -br address show eth0 | grep -o '10.89.0.2/24 fd00:89::2/64'", "10.89.0.2/24 fd00:89::2/64"},
+		{
+			"it sees no process of this machine", "ps -A -o comm= | grep -c machine.test || true",
+			"0",
+		},
+		{
+			"it has its addresses at once",
+			"ip -br address show eth0 | grep -o '10.89.0.2/24 fd00:89::2/64'",
+			"10.89.0.2/24 fd00:89::2/64",
+		},
 		{"it routes IPv4", "cat /proc/sys/net/ipv4/ip_forward", "1"},
 		{"it routes IPv6", "cat /proc/sys/net/ipv6/conf/all/forwarding", "1"},
-		{"services have a way", "ip route get 10.96.0.1 | grep -o 'dev eth0 src 10.89.0.2'", "dev eth0 src 10.89.0.2"},
-		{"services of IPv6 have", "ip route get fd00:96::1 | grep -o 'dev eth0.* src fd00:89::2' | wc -l", "1"},
-		{"who sends elsewhere knows at once", "ip route get 192.0.2.1 2>&1 | grep -c unreachable", "1"},
-		{"its root holds nothing of this machine's", "ls /work /home /etc 2>/dev/null | wc -l", "0"},
-		{"it can't write to what is this machine's", "touch /usr/x 2>&1 | grep -c 'Read-only'", "1"},
+		{
+			"services have a way", "ip route get 10.96.0.1 | grep -o 'dev eth0 src 10.89.0.2'",
+			"dev eth0 src 10.89.0.2",
+		},
+		{
+			"services of IPv6 have",
+			"ip route get fd00:96::1 | grep -o 'dev eth0.* src fd00:89::2' | wc -l", "1",
+		},
+		{
+			"who sends elsewhere knows at once",
+			"ip route get 192.0.2.1 2>&1 | grep -c unreachable", "1",
+		},
+		{
+			"its root holds nothing of this machine's", "ls /work /home /etc 2>/dev/null | wc -l",
+			"0",
+		},
+		{
+			"it can't write to what is this machine's", "touch /usr/x 2>&1 | grep -c 'Read-only'",
+			"1",
+		},
 		{"a mount of a service is seen by others", "findmnt -no PROPAGATION /", "shared"},
-		{"a value of the whole kernel is its own", "echo 7 >/proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7"},
-		{"its cgroups are the root", "mkdir /sys/fs/cgroup/pids/x 2>/dev/null || mkdir /sys/fs/cgroup/x; echo made", "made"},
-		{"it has devices, and terminals of its own", "ls /dev/pts/ptmx && echo x >/dev/null && echo fine", "/dev/pts/ptmx\nfine"},
+		{
+			"a value of the whole kernel is its own",
+			"echo 7 >/proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7",
+		},
+		{
+			"its cgroups are the root",
+			"mkdir /sys/fs/cgroup/pids/x 2>/dev/null || mkdir /sys/fs/cgroup/x; echo made", "made",
+		},
+		{
+			"it has devices, and terminals of its own",
+			"ls /dev/pts/ptmx && echo x >/dev/null && echo fine", "/dev/pts/ptmx\nfine",
+		},
 	} {
 		if got := shell(t, m, c.script); got != c.want {
 			t.Errorf("%s: %s says %q, want %q", c.why, c.script, got, c.want)
@@ -101,15 +136,20 @@ func TestPathIsWhereTheMachineHasAFile(t *testing.T) {
 
 func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
 	m := start(t)
-	eventually(t, "the services run", func() bool { return strings.Count(logOf(t, m, "forever"), "started") == 1 })
-	shell(t, m, "mkdir -p /var/lib; echo 1 >/var/lib/kept; echo 1 >/run/gone; ip link add gone type bridge; (sleep 3000 >/dev/null 2>&1 &)")
+	eventually(t, "the services run", func() bool {
+		return strings.Count(logOf(t, m, "forever"), "started") == 1
+	})
+	shell(t, m,
+		"mkdir -p /var/lib; echo 1 >/var/lib/kept; echo 1 >/run/gone; ip link add gone type bridge; (sleep 3000 >/dev/null 2>&1 &)")
 	shell(t, m, "mkdir /sys/fs/cgroup/pids/gone 2>/dev/null || mkdir /sys/fs/cgroup/gone")
 	before, id := namespaces(t, m.PID()), shell(t, m, "cat /proc/sys/kernel/random/boot_id")
 	if err := m.Reboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := shell(t, m, "ls /var/lib /run /sys/fs/cgroup /sys/fs/cgroup/pids; ip link show gone 2>&1; ps -A -o args= | grep '^sleep 3000' || true")
-	if strings.Contains(got, "sleep") || !strings.Contains(got, "kept") || strings.Contains(got, "gone\n") {
+	got := shell(t, m,
+		"ls /var/lib /run /sys/fs/cgroup /sys/fs/cgroup/pids; ip link show gone 2>&1; ps -A -o args= | grep '^sleep 3000' || true")
+	if strings.Contains(got, "sleep") || !strings.Contains(got, "kept") ||
+		strings.Contains(got, "gone\n") {
 		t.Errorf("after the reboot: %s", got)
 	}
 	if now := shell(t, m, "cat /proc/sys/kernel/random/boot_id"); now == id || len(now) != 36 {
@@ -118,30 +158,37 @@ func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
 	if left := processesIn(t, before); len(left) > 0 {
 		t.Errorf("processes of the time before: %q", left)
 	}
-	eventually(t, "the services run again", func() bool { return strings.Count(logOf(t, m, "forever"), "started") == 2 })
+	eventually(t, "the services run again", func() bool {
+		return strings.Count(logOf(t, m, "forever"), "started") == 2
+	})
 }
 
 func TestServices(t *testing.T) {
 	m := start(t)
 	starts := func(name string) int { return strings.Count(logOf(t, m, name), "started") }
 	eventually(t, "a service is started", func() bool { return starts("forever") == 1 })
-	if got := shell(t, m, `ls /proc/$(ps -C sleep -o pid= | head -1 | tr -d ' ')/fd | xargs`); got != "0 1 2" {
+	if got := shell(t, m,
+		`ls /proc/$(ps -C sleep -o pid= | head -1 | tr -d ' ')/fd | xargs`); got != "0 1 2" {
 		t.Errorf("a service has the descriptors %s", got)
 	}
 	eventually(t, "one that ends is started again", func() bool { return starts("short") > 2 })
 	if err := m.KillService(t.Context(), "forever"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "one that is killed is started again", func() bool { return starts("forever") == 2 })
+	eventually(t, "one that is killed is started again", func() bool {
+		return starts("forever") == 2
+	})
 	if log := logOf(t, m, "forever"); !strings.Contains(log, "signal 9") {
 		t.Errorf("the log does not tell: %s", log)
 	}
 
-	if err := errors.Join(m.StopService(t.Context(), "forever"), m.StopService(t.Context(), "forever")); err != nil {
+	if err := errors.Join(m.StopService(t.Context(), "forever"),
+		m.StopService(t.Context(), "forever")); err != nil {
 		t.Error(err)
 	}
 	eventually(t, "one that takes no notice runs", func() bool { return starts("deaf") == 1 })
-	if err := m.StopService(t.Context(), "deaf"); err != nil || !strings.Contains(logOf(t, m, "deaf"), "signal 9") {
+	if err := m.StopService(t.Context(), "deaf"); err != nil ||
+		!strings.Contains(logOf(t, m, "deaf"), "signal 9") {
 		t.Errorf("one that takes no notice of SIGTERM is not killed: %v", err)
 	}
 	begin := starts("short")
@@ -155,7 +202,9 @@ func TestServices(t *testing.T) {
 	if err := m.StartService(t.Context(), "forever"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "it is started when it is wanted again", func() bool { return starts("forever") == 3 })
+	eventually(t, "it is started when it is wanted again", func() bool {
+		return starts("forever") == 3
+	})
 
 	const waiting = "ps -A -o args= | grep -c '^sleep 1000' || true"
 	if got := shell(t, m, waiting); got != "1" {
@@ -171,8 +220,11 @@ func TestServices(t *testing.T) {
 	if err := listener.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "one is started when its socket is there", func() bool { return shell(t, m, waiting) == "2" })
-	if err := m.StopService(t.Context(), "none"); err == nil || !strings.Contains(err.Error(), "no such service") {
+	eventually(t, "one is started when its socket is there", func() bool {
+		return shell(t, m, waiting) == "2"
+	})
+	if err := m.StopService(t.Context(), "none"); err == nil ||
+		!strings.Contains(err.Error(), "no such service") {
 		t.Errorf("stop of an unknown service: %v", err)
 	}
 }
@@ -180,7 +232,9 @@ func TestServices(t *testing.T) {
 func TestOrphansAreWaitedFor(t *testing.T) {
 	m := start(t)
 	shell(t, m, "(sh -c 'sleep 0 &' & ) >/dev/null 2>&1")
-	eventually(t, "no process is dead and there", func() bool { return shell(t, m, "ps -A -o stat= | grep -c ^Z || true") == "0" })
+	eventually(t, "no process is dead and there", func() bool {
+		return shell(t, m, "ps -A -o stat= | grep -c ^Z || true") == "0"
+	})
 }
 
 func TestACommandDiesWithItsContext(t *testing.T) {
@@ -190,7 +244,9 @@ func TestACommandDiesWithItsContext(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running := func() bool { return shell(t, m, "ps -A -o args= | grep -c '^sleep 2000' || true") == "1" }
+	running := func() bool {
+		return shell(t, m, "ps -A -o args= | grep -c '^sleep 2000' || true") == "1"
+	}
 	eventually(t, "it runs", running)
 	cancel()
 	_ = cmd.Wait()
@@ -201,7 +257,8 @@ func TestAMachineThatCannotBeLeavesNothing(t *testing.T) {
 	before := footprint(t)
 	dir, spec := small(t)
 	spec.Binds["/x"] = "/no/such/folder"
-	if m, err := machine.Start(t.Context(), program, dir, spec); err == nil || !strings.Contains(err.Error(), "/no/such/folder") {
+	if m, err := machine.Start(t.Context(), program, dir, spec); err == nil ||
+		!strings.Contains(err.Error(), "/no/such/folder") {
 		t.Errorf("%v, %v", m, err)
 	}
 	gone(t, dir.Path())

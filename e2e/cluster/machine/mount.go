@@ -42,7 +42,8 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 			return err
 		}
 	}
-	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), shield(root), pivot(root)); err != nil {
+	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), shield(root),
+		pivot(root)); err != nil {
 		return err
 	}
 	// Mounts of services and pods propagate to shared mounts of the others.
@@ -92,14 +93,17 @@ func bind(source, target string, readOnly bool) error {
 
 // devices creates the device files that programs use, without those of the host's hardware.
 func devices(root string) error {
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun"} {
+	for _, name := range []string{
+		"null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun",
+	} {
 		err := bind("/dev/"+name, filepath.Join(root, "dev", name), false)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	for name, target := range map[string]string{
-		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
+		"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
 	} {
 		if err := os.Symlink(target, filepath.Join(root, "dev", name)); err != nil {
 			return err
@@ -135,7 +139,8 @@ func mountCgroups(root string, hierarchies []hierarchy) error {
 		// A mount of several controllers also has a symbolic link for each of them.
 		if names := strings.Split(h.Options, ","); h.Type == "cgroup" && len(names) > 1 {
 			for _, name := range names {
-				if err := os.Symlink(filepath.Base(target), filepath.Join(filepath.Dir(target), name)); err != nil {
+				if err := os.Symlink(filepath.Base(target),
+					filepath.Join(filepath.Dir(target), name)); err != nil {
 					return err
 				}
 			}
@@ -159,7 +164,8 @@ func delegate(cgroup string) error {
 		return err
 	}
 	for _, controller := range strings.Fields(string(available)) {
-		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(cgroup, "cgroup.subtree_control"),
+			[]byte("+"+controller), 0); err != nil {
 			return fmt.Errorf("delegate %s: %w", controller, err)
 		}
 	}

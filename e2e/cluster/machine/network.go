@@ -11,8 +11,11 @@ import (
 // connect configures the interface of the machine's network namespace, and enables forwarding. The
 // network has no outside: packets to it are rejected at once instead of being lost.
 func connect(addresses, routes []string) error {
-	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding"} {
-		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0); err != nil && !os.IsNotExist(err) {
+	for _, name := range []string{
+		"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding",
+	} {
+		if err := os.WriteFile("/proc/sys/"+name, []byte("1"), 0); err != nil &&
+			!os.IsNotExist(err) {
 			return err
 		}
 	}

@@ -35,7 +35,8 @@ type supervisor struct {
 func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 	logs := map[string]*os.File{}
 	for _, s := range spec.Services {
-		file, err := os.OpenFile(filepath.Join(dir, LogDir, s.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		file, err := os.OpenFile(filepath.Join(dir, LogDir, s.Name+".log"),
+			os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +48,8 @@ func openLogs(dir string, spec Spec) (map[string]*os.File, error) {
 // supervise starts the services and returns at once.
 func supervise(spec Spec, logs map[string]*os.File) *supervisor {
 	s := &supervisor{
-		env: spec.Env, logs: logs, wanted: map[string]bool{}, services: map[int]string{}, running: map[string]int{},
+		env: spec.Env, logs: logs, wanted: map[string]bool{}, services: map[int]string{},
+		running: map[string]int{},
 	}
 	s.changed = sync.NewCond(&s.mu)
 	for _, service := range spec.Services {
@@ -100,7 +102,8 @@ func (s *supervisor) start(service Service) error {
 	}
 	log := s.logs[service.Name]
 	process, err := os.StartProcess(program, service.Argv, &os.ProcAttr{
-		Dir: "/", Env: s.env, Files: []*os.File{null, log, log}, Sys: &unix.SysProcAttr{Setsid: true},
+		Dir: "/", Env: s.env, Files: []*os.File{null, log, log},
+		Sys: &unix.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return err
@@ -136,7 +139,8 @@ func (s *supervisor) reap() {
 		}
 		s.mu.Lock()
 		if name := s.services[pid]; name != "" {
-			fmt.Fprintf(s.logs[name], "init: process %d ended: exit status %d, signal %d\n", pid, status.ExitStatus(), status.Signal())
+			fmt.Fprintf(s.logs[name], "init: process %d ended: exit status %d, signal %d\n", pid,
+				status.ExitStatus(), status.Signal())
 			delete(s.services, pid)
 			delete(s.running, name)
 			s.changed.Broadcast()

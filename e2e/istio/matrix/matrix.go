@@ -63,8 +63,10 @@ const (
 
 // base contains the settings that the injector passes to istio-init.
 var base = []setting{
-	"envoy-port=15001", "inbound-capture-port=15006", "proxy-uid=1337", "istio-inbound-interception-mode=REDIRECT",
-	"istio-service-cidr=*", "istio-service-exclude-cidr=", "istio-inbound-ports=*", "istio-local-exclude-ports=15090,15021,15020",
+	"envoy-port=15001", "inbound-capture-port=15006", "proxy-uid=1337",
+	"istio-inbound-interception-mode=REDIRECT",
+	"istio-service-cidr=*", "istio-service-exclude-cidr=", "istio-inbound-ports=*",
+	"istio-local-exclude-ports=15090,15021,15020",
 }
 
 // Alone returns configurations in each of which one parameter is varied.
@@ -105,7 +107,10 @@ func configure(p pod, resolvConf string, settings ...[]setting) istio.Configurat
 	chosen := slices.Clone(base)
 	for _, s := range append(slices.Concat(settings...), p.settings...) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(string(s), "~"), "=")
-		same := func(other setting) bool { n, _, _ := strings.Cut(string(other), "="); return n == name }
+		same := func(other setting) bool {
+			n, _, _ := strings.Cut(string(other), "=")
+			return n == name
+		}
 		i := slices.IndexFunc(chosen, same)
 		switch removes := s[0] == '~'; {
 		case removes:
@@ -146,7 +151,9 @@ func each(name string, texts ...string) []value {
 }
 
 // together returns a value of several settings.
-func together(name string, settings ...setting) value { return value{name: name, settings: settings} }
+func together(name string, settings ...setting) value {
+	return value{name: name, settings: settings}
+}
 
 // many returns a list of n elements.
 func many(n int, element func(i int) string) string {

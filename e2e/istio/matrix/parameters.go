@@ -7,102 +7,177 @@ import (
 
 // parameters returns the rows, in the order of the groups of istio-iptables' flags.
 func parameters() []parameter {
-	return slices.Concat(whole(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(), environment(), actions(), refused())
+	return slices.Concat(whole(), proxy(), inbound(), outbound(), owners(), interfaces(), dns(),
+		environment(), actions(), refused())
 }
 
 // whole returns complete configurations from practice.
 func whole() []parameter {
 	return []parameter{
 		{group: "usual", values: []value{together("injected")}, pods: everyPod, modes: bothModes},
-		{group: "nothing", values: []value{together("no flag", "~envoy-port", "~inbound-capture-port", "~proxy-uid",
-			"~istio-inbound-interception-mode", "~istio-service-cidr", "~istio-service-exclude-cidr", "~istio-inbound-ports",
-			"~istio-local-exclude-ports")}, pods: everyPod},
 		{
-			group: "cni", values: []value{together("plugin", "istio-local-exclude-ports=15020,15021,15090",
-				"istio-local-outbound-ports-exclude=15020", "proxy-gid=1337", "redirect-dns", "capture-all-dns")},
+			group: "nothing",
+			values: []value{together("no flag", "~envoy-port", "~inbound-capture-port",
+				"~proxy-uid",
+				"~istio-inbound-interception-mode", "~istio-service-cidr",
+				"~istio-service-exclude-cidr", "~istio-inbound-ports",
+				"~istio-local-exclude-ports")}, pods: everyPod,
+		},
+		{
+			group: "cni",
+			values: []value{together("plugin", "istio-local-exclude-ports=15020,15021,15090",
+				"istio-local-outbound-ports-exclude=15020", "proxy-gid=1337", "redirect-dns",
+				"capture-all-dns")},
 			pods: everyPod, modes: bothModes,
 		},
-		{group: "everything", values: []value{together("all", "istio-service-cidr=10.0.0.0/8,fd00:10:96::/112",
-			"istio-service-exclude-cidr=10.9.0.0/16,fd00:9::/64", "istio-outbound-ports=443",
-			"istio-local-outbound-ports-exclude=5432", "kube-virt-interfaces=eth1", "istio-exclude-interfaces=net1", "drop-invalid",
-			"redirect-dns", "capture-all-dns", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=202")}, pods: everyPod, modes: bothModes},
+		{
+			group: "everything",
+			values: []value{together("all", "istio-service-cidr=10.0.0.0/8,fd00:10:96::/112",
+				"istio-service-exclude-cidr=10.9.0.0/16,fd00:9::/64", "istio-outbound-ports=443",
+				"istio-local-outbound-ports-exclude=5432", "kube-virt-interfaces=eth1",
+				"istio-exclude-interfaces=net1", "drop-invalid",
+				"redirect-dns", "capture-all-dns",
+				"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=202")}, pods: everyPod, modes: bothModes,
+		},
 	}
 }
 
 func proxy() []parameter {
 	return []parameter{
 		{group: "envoy-port", values: each("envoy-port", "1", "12345", "65535")},
-		{group: "inbound-capture-port", values: each("inbound-capture-port", "1", "12346", "65535"), modes: bothModes},
-		{group: "inbound-tunnel-port", values: each("inbound-tunnel-port", "53", "80", "12347"), pods: []pod{dual}, modes: bothModes},
+		{
+			group:  "inbound-capture-port",
+			values: each("inbound-capture-port", "1", "12346", "65535"), modes: bothModes,
+		},
+		{
+			group: "inbound-tunnel-port", values: each("inbound-tunnel-port", "53", "80", "12347"),
+			pods: []pod{dual}, modes: bothModes,
+		},
 		{group: "inbound-tunnel-port with dns", values: []value{
 			together("53", "inbound-tunnel-port=53", "redirect-dns"),
 			together("12347", "inbound-tunnel-port=12347", "redirect-dns"),
 		}},
-		{group: "proxy-uid", values: each("proxy-uid", "0", "1337,1338", "3,4,5", "daemon", "1000-1999", "4294967294"), modes: bothModes},
-		{group: "proxy-gid", values: each("proxy-gid", "0", "1337,1339", "1,2,3", "daemon", "4294967294"), modes: bothModes},
+		{
+			group: "proxy-uid",
+			values: each("proxy-uid", "0", "1337,1338", "3,4,5", "daemon", "1000-1999",
+				"4294967294"),
+			modes: bothModes,
+		},
+		{
+			group:  "proxy-gid",
+			values: each("proxy-gid", "0", "1337,1339", "1,2,3", "daemon", "4294967294"),
+			modes:  bothModes,
+		},
 		{group: "proxy ids", values: []value{
 			together("root of group 1337", "proxy-uid=0", "proxy-gid=1337"),
 			together("two of each with dns", "proxy-uid=3,4", "proxy-gid=1,2", "redirect-dns"),
-			together("loopback included", "proxy-uid=3,4", "proxy-gid=1,2", "istio-service-cidr=127.0.0.0/8,10.0.0.0/8"),
-			together("loopback included with dns", "proxy-uid=3,4", "proxy-gid=1,2", "istio-service-cidr=127.0.0.0/8", "redirect-dns"),
+			together("loopback included", "proxy-uid=3,4", "proxy-gid=1,2",
+				"istio-service-cidr=127.0.0.0/8,10.0.0.0/8"),
+			together("loopback included with dns", "proxy-uid=3,4", "proxy-gid=1,2",
+				"istio-service-cidr=127.0.0.0/8", "redirect-dns"),
 		}, pods: []pod{v6, dual}, modes: bothModes},
 		{group: "envoy user", values: []value{
 			together("daemon", "~proxy-uid", "ENVOY_USER=daemon"),
 			together("unknown", "~proxy-uid", "ENVOY_USER=nosuchuser"),
 		}},
 		{
-			group: "tproxy-mark", values: each("istio-inbound-tproxy-mark", "1", "65536", "4294967295"), pods: []pod{dual},
+			group:  "tproxy-mark",
+			values: each("istio-inbound-tproxy-mark", "1", "65536", "4294967295"),
+			pods:   []pod{dual},
+			modes:  []string{tproxy},
+		},
+		{
+			group:  "tproxy-route-table",
+			values: each("istio-inbound-tproxy-route-table", "1", "252", "1000"), pods: []pod{dual},
 			modes: []string{tproxy},
 		},
 		{
-			group: "tproxy-route-table", values: each("istio-inbound-tproxy-route-table", "1", "252", "1000"), pods: []pod{dual},
-			modes: []string{tproxy},
+			group: "tproxy parameters without tproxy",
+			values: []value{together("mark and table", "istio-inbound-tproxy-mark=7",
+				"istio-inbound-tproxy-route-table=7")},
 		},
-		{group: "tproxy parameters without tproxy", values: []value{together("mark and table", "istio-inbound-tproxy-mark=7",
-			"istio-inbound-tproxy-route-table=7")}},
 	}
 }
 
 func inbound() []parameter {
 	return []parameter{
-		{group: "inbound-ports", values: each("istio-inbound-ports", "", "80", "80,443,8080", "1:1024,8000:9000", "65535", "15008,80",
-			"15006,15001", "80,80,443"), pods: []pod{v4, dual}, modes: bothModes},
-		{group: "local-exclude-ports", values: each("istio-local-exclude-ports", "", "22", "15090, 15021", "8000:9000,15020",
-			"15020,15020", "1:65535", "15008"), modes: bothModes},
-		{group: "local-exclude-ports of a list", values: []value{together("ignored", "istio-inbound-ports=80,443",
-			"istio-local-exclude-ports=443,15020")}, modes: bothModes},
-		{group: "local-exclude-ports in number", values: []value{together("50", setting("istio-local-exclude-ports="+
-			many(50, func(i int) string { return strconv.Itoa(2000 + 7*i) })))}, pods: []pod{dual}, modes: bothModes},
+		{
+			group: "inbound-ports",
+			values: each("istio-inbound-ports", "", "80", "80,443,8080", "1:1024,8000:9000",
+				"65535", "15008,80",
+				"15006,15001", "80,80,443"), pods: []pod{v4, dual}, modes: bothModes,
+		},
+		{
+			group: "local-exclude-ports",
+			values: each("istio-local-exclude-ports", "", "22", "15090, 15021", "8000:9000,15020",
+				"15020,15020", "1:65535", "15008"), modes: bothModes,
+		},
+		{
+			group: "local-exclude-ports of a list",
+			values: []value{together("ignored", "istio-inbound-ports=80,443",
+				"istio-local-exclude-ports=443,15020")}, modes: bothModes,
+		},
+		{
+			group: "local-exclude-ports in number",
+			values: []value{together("50", setting("istio-local-exclude-ports="+
+				many(50, func(i int) string {
+					return strconv.Itoa(2000 + 7*i)
+				})))}, pods: []pod{dual}, modes: bothModes,
+		},
 	}
 }
 
 func outbound() []parameter {
 	return []parameter{
-		{group: "service-cidr", values: each("istio-service-cidr", "", "10.0.0.0/8", "10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112",
-			"0.0.0.0/0", "::/0", "10.1.2.3/8", "10.0.0.0/8,10.1.0.0/16", "127.0.0.0/8,10.0.0.0/8", "::1/128", "127.0.0.1/32",
-			"192.0.2.1/32,2001:db8::1/128", "::ffff:10.0.0.0/104"), pods: everyPod},
-		{group: "service-exclude-cidr", values: each("istio-service-exclude-cidr", "169.254.169.254/32,fd00:ec2::254/128,10.10.0.0/16",
-			"0.0.0.0/0", "10.1.2.3/8", "127.0.0.0/8", "fd00::/8", "::ffff:10.0.0.0/104"), pods: everyPod},
+		{
+			group: "service-cidr",
+			values: each("istio-service-cidr", "", "10.0.0.0/8",
+				"10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112",
+				"0.0.0.0/0", "::/0", "10.1.2.3/8", "10.0.0.0/8,10.1.0.0/16",
+				"127.0.0.0/8,10.0.0.0/8", "::1/128", "127.0.0.1/32",
+				"192.0.2.1/32,2001:db8::1/128", "::ffff:10.0.0.0/104"), pods: everyPod,
+		},
+		{
+			group: "service-exclude-cidr",
+			values: each("istio-service-exclude-cidr",
+				"169.254.169.254/32,fd00:ec2::254/128,10.10.0.0/16",
+				"0.0.0.0/0", "10.1.2.3/8", "127.0.0.0/8", "fd00::/8",
+				"::ffff:10.0.0.0/104"), pods: everyPod,
+		},
 		{group: "prefixes in number", values: []value{
-			together("200 excluded", setting("istio-service-exclude-cidr="+many(200, prefix4)+","+many(200, prefix6))),
-			together("200 included", setting("istio-service-cidr="+many(200, prefix4)+","+many(200, prefix6))),
+			together("200 excluded", setting("istio-service-exclude-cidr="+many(200, prefix4)+","+
+				many(200, prefix6))),
+			together("200 included", setting("istio-service-cidr="+many(200, prefix4)+","+
+				many(200, prefix6))),
 		}, pods: []pod{dual}},
-		{group: "outbound-ports", values: slices.Concat(each("istio-outbound-ports", "80", "443,8443", "1000:2000"), []value{
-			together("of no address", "istio-service-cidr=", "istio-outbound-ports=80,443"),
-			together("beside addresses", "istio-service-cidr=10.0.0.0/8", "istio-outbound-ports=8443",
-				"istio-local-outbound-ports-exclude=5432"),
-			together("beside exclusions", "istio-service-cidr=", "istio-service-exclude-cidr=10.0.0.0/8", "istio-outbound-ports=8443"),
-		}), pods: []pod{v4, dual, unflagged}},
+		{
+			group: "outbound-ports",
+			values: slices.Concat(each("istio-outbound-ports", "80", "443,8443",
+				"1000:2000"), []value{
+				together("of no address", "istio-service-cidr=", "istio-outbound-ports=80,443"),
+				together("beside addresses", "istio-service-cidr=10.0.0.0/8",
+					"istio-outbound-ports=8443",
+					"istio-local-outbound-ports-exclude=5432"),
+				together("beside exclusions", "istio-service-cidr=",
+					"istio-service-exclude-cidr=10.0.0.0/8", "istio-outbound-ports=8443"),
+			}), pods: []pod{v4, dual, unflagged},
+		},
 		{group: "local-outbound-ports-exclude", values: slices.Concat(
-			each("istio-local-outbound-ports-exclude", "5432", "443, 3306", "9000:9100", "53", "15008"), []value{
-				together("dns excluded", "istio-local-outbound-ports-exclude=53", "redirect-dns", "capture-all-dns"),
-				together("more than dns excluded", "istio-local-outbound-ports-exclude=50:60", "redirect-dns"),
-				together("and included", "istio-local-outbound-ports-exclude=443", "istio-outbound-ports=443"),
+			each("istio-local-outbound-ports-exclude", "5432", "443, 3306", "9000:9100", "53",
+				"15008"), []value{
+				together("dns excluded", "istio-local-outbound-ports-exclude=53", "redirect-dns",
+					"capture-all-dns"),
+				together("more than dns excluded", "istio-local-outbound-ports-exclude=50:60",
+					"redirect-dns"),
+				together("and included", "istio-local-outbound-ports-exclude=443",
+					"istio-outbound-ports=443"),
 			}), pods: []pod{v4, dual}},
 		{group: "loopback-cidr", values: slices.Concat(each("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR",
 			"127.0.0.1/8", "127.0.0.0/8", "127.0.0.1/16", "127.5.5.5/32", "127.0.0.6/32"), []value{
-			together("with dns", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/8", "redirect-dns", "capture-all-dns"),
-			together("loopback included", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/16", "istio-service-cidr=127.0.0.0/8"),
+			together("with dns", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/8", "redirect-dns",
+				"capture-all-dns"),
+			together("loopback included", "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/16",
+				"istio-service-cidr=127.0.0.0/8"),
 		}), pods: []pod{v4, dual}, modes: bothModes},
 	}
 }
@@ -110,20 +185,33 @@ func outbound() []parameter {
 func owners() []parameter {
 	return []parameter{
 		{
-			group: "owner-groups", values: each("ISTIO_OUTBOUND_OWNER_GROUPS", "", "202", "202,203", "daemon,202", "0", "1337", "*"),
+			group: "owner-groups",
+			values: each("ISTIO_OUTBOUND_OWNER_GROUPS", "", "202", "202,203", "daemon,202", "0",
+				"1337", "*"),
 			pods: []pod{v4, dual},
 		},
-		{group: "owner-groups in number", values: []value{together("40", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(40, group)))}},
+		{
+			group: "owner-groups in number",
+			values: []value{together("40", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+
+				many(40, group)))},
+		},
 		{group: "owner-groups with dns", values: []value{
-			together("included", "ISTIO_OUTBOUND_OWNER_GROUPS=202,203", "redirect-dns", "capture-all-dns"),
+			together("included", "ISTIO_OUTBOUND_OWNER_GROUPS=202,203", "redirect-dns",
+				"capture-all-dns"),
 			together("excluded", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=202,203", "redirect-dns"),
 			together("none", "ISTIO_OUTBOUND_OWNER_GROUPS=", "redirect-dns"),
 		}, pods: []pod{v4, dual}},
-		{group: "owner-groups and loopback", values: []value{together("included", "ISTIO_OUTBOUND_OWNER_GROUPS=202",
-			"istio-service-cidr=127.0.0.0/8,10.0.0.0/8")}},
 		{
-			group: "owner-groups-exclude", values: slices.Concat(each("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "202", "202,203", "daemon"),
-				[]value{together("ignored", "ISTIO_OUTBOUND_OWNER_GROUPS=202", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=202")}),
+			group: "owner-groups and loopback",
+			values: []value{together("included", "ISTIO_OUTBOUND_OWNER_GROUPS=202",
+				"istio-service-cidr=127.0.0.0/8,10.0.0.0/8")},
+		},
+		{
+			group: "owner-groups-exclude",
+			values: slices.Concat(each("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "202", "202,203",
+				"daemon"),
+				[]value{together("ignored", "ISTIO_OUTBOUND_OWNER_GROUPS=202",
+					"ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=202")}),
 			pods: []pod{v4, dual},
 		},
 	}
@@ -132,27 +220,40 @@ func owners() []parameter {
 func interfaces() []parameter {
 	return []parameter{
 		{
-			group: "exclude-interfaces", values: each("istio-exclude-interfaces", "net1", "net1,net2", "net1, net2", "eth0", "lo"),
+			group: "exclude-interfaces",
+			values: each("istio-exclude-interfaces", "net1", "net1,net2", "net1, net2", "eth0",
+				"lo"),
 			pods: []pod{v4, dual}, modes: bothModes,
 		},
 		{group: "exclude-interfaces with others", values: []value{
 			together("drop-invalid", "istio-exclude-interfaces=net1", "drop-invalid"),
 			together("dns", "istio-exclude-interfaces=net1", "redirect-dns"),
 		}, modes: bothModes},
-		{group: "kube-virt-interfaces", values: slices.Concat(each("kube-virt-interfaces", "eth1", "eth1,eth2", "eth1, eth2"), []value{
-			together("of addresses", "kube-virt-interfaces=eth1,eth2", "istio-service-cidr=10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112"),
-			together("of no address", "kube-virt-interfaces=eth1", "istio-service-cidr="),
-			together("beside exclusions", "kube-virt-interfaces=eth1", "istio-service-exclude-cidr=10.9.0.0/16",
-				"istio-local-outbound-ports-exclude=443"),
-			together("and excluded", "kube-virt-interfaces=eth1", "istio-exclude-interfaces=net1"),
-			together("the same excluded", "kube-virt-interfaces=eth1", "istio-exclude-interfaces=eth1"),
-			together("nothing inbound", "kube-virt-interfaces=eth1", "istio-inbound-ports="),
-		}), pods: []pod{v4, dual, unflagged}, modes: bothModes},
+		{
+			group: "kube-virt-interfaces",
+			values: slices.Concat(each("kube-virt-interfaces", "eth1", "eth1,eth2",
+				"eth1, eth2"), []value{
+				together("of addresses", "kube-virt-interfaces=eth1,eth2",
+					"istio-service-cidr=10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112"),
+				together("of no address", "kube-virt-interfaces=eth1", "istio-service-cidr="),
+				together("beside exclusions", "kube-virt-interfaces=eth1",
+					"istio-service-exclude-cidr=10.9.0.0/16",
+					"istio-local-outbound-ports-exclude=443"),
+				together("and excluded", "kube-virt-interfaces=eth1",
+					"istio-exclude-interfaces=net1"),
+				together("the same excluded", "kube-virt-interfaces=eth1",
+					"istio-exclude-interfaces=eth1"),
+				together("nothing inbound", "kube-virt-interfaces=eth1", "istio-inbound-ports="),
+			}), pods: []pod{v4, dual, unflagged}, modes: bothModes,
+		},
 		{group: "interfaces by prefix", values: []value{
 			together("excluded", "istio-exclude-interfaces=net+"),
 			together("rerouted", "kube-virt-interfaces=tap+,vnet+"),
 		}, modes: bothModes},
-		{group: "drop-invalid", values: []value{together("set", "drop-invalid")}, pods: everyPod, modes: bothModes},
+		{
+			group: "drop-invalid", values: []value{together("set", "drop-invalid")}, pods: everyPod,
+			modes: bothModes,
+		},
 	}
 }
 
@@ -166,15 +267,24 @@ func dns() []parameter {
 	}
 	return []parameter{
 		{group: "redirect-dns", values: []value{
-			from("one server", "10.96.0.10"), from("of both families", "10.96.0.10", "fd00:10:96::a"), from("no server"),
+			from("one server", "10.96.0.10"),
+			from("of both families", "10.96.0.10", "fd00:10:96::a"), from("no server"),
 			from("of IPv6", "fd00:10:96::a"), from("of localhost", "127.0.0.53"),
 		}, pods: everyPod, modes: bothModes},
 		{group: "resolv.conf", values: []value{
-			from("four servers", "10.96.0.10", "10.96.0.11", "10.96.0.12", "10.96.0.13"), from("twice the same", "10.96.0.10", "10.96.0.10"),
-			from("a scoped server", "10.96.0.10", "fe80::1%eth0"), from("loopback of IPv6", "::1"), from("127.0.0.1", "127.0.0.1"),
-			{name: "comments", settings: []setting{"redirect-dns"}, resolvConf: "# nameserver 10.0.0.1\n; x\n  nameserver\t10.0.0.2 \n" +
-				"nameserver\nsearch nameserver\n"},
-			{name: "no newline", settings: []setting{"redirect-dns"}, resolvConf: "nameserver 10.0.0.3"},
+			from("four servers", "10.96.0.10", "10.96.0.11", "10.96.0.12", "10.96.0.13"),
+			from("twice the same", "10.96.0.10", "10.96.0.10"),
+			from("a scoped server", "10.96.0.10", "fe80::1%eth0"), from("loopback of IPv6", "::1"),
+			from("127.0.0.1", "127.0.0.1"),
+			{
+				name: "comments", settings: []setting{"redirect-dns"},
+				resolvConf: "# nameserver 10.0.0.1\n; x\n  nameserver\t10.0.0.2 \n" +
+					"nameserver\nsearch nameserver\n",
+			},
+			{
+				name: "no newline", settings: []setting{"redirect-dns"},
+				resolvConf: "nameserver 10.0.0.3",
+			},
 		}, pods: []pod{v4, dual}},
 		{group: "capture-all-dns", values: []value{
 			together("set", "redirect-dns", "capture-all-dns"),
@@ -182,7 +292,8 @@ func dns() []parameter {
 		}, pods: everyPod, modes: bothModes},
 		{group: "dns and loopback", values: []value{
 			together("included", "istio-service-cidr=127.0.0.0/8,10.0.0.0/8", "redirect-dns"),
-			together("all captured", "istio-service-cidr=127.0.0.0/8,10.0.0.0/8", "redirect-dns", "capture-all-dns"),
+			together("all captured", "istio-service-cidr=127.0.0.0/8,10.0.0.0/8", "redirect-dns",
+				"capture-all-dns"),
 			together("of IPv6", "istio-service-cidr=::1/128", "redirect-dns", "capture-all-dns"),
 		}, pods: []pod{v4, dual}},
 	}

@@ -47,7 +47,9 @@ func combination(r *rand.Rand) istio.Configuration {
 		{"istio-service-exclude-cidr", prefix},
 	} {
 		if r.IntN(4) == 0 {
-			settings = append(settings, setting(list.name+"="+many(1+r.IntN(5), func(int) string { return list.element(r) })))
+			settings = append(settings, setting(list.name+"="+many(1+r.IntN(5), func(int) string {
+				return list.element(r)
+			})))
 		}
 	}
 	mode := bothModes[r.IntN(len(bothModes))]
@@ -56,7 +58,9 @@ func combination(r *rand.Rand) istio.Configuration {
 
 // port returns a port or a range of ports, often one with a special meaning.
 func port(r *rand.Rand) string {
-	known := []string{"53", "80", "443", "15001", "15006", "15008", "15020", "15053", "0", "1", "65535"}
+	known := []string{
+		"53", "80", "443", "15001", "15006", "15008", "15020", "15053", "0", "1", "65535",
+	}
 	switch r.IntN(3) {
 	case 0:
 		return known[r.IntN(len(known))]
@@ -69,13 +73,18 @@ func port(r *rand.Rand) string {
 
 // prefix returns a prefix of either family, sometimes with host bits set.
 func prefix(r *rand.Rand) string {
-	known := []string{"0.0.0.0/0", "::/0", "127.0.0.6/32", "::6/128", "10.244.1.5/32", "fd00:10:244:1::5/128", "10.96.0.10/32", "127.0.0.0/8"}
+	known := []string{
+		"0.0.0.0/0", "::/0", "127.0.0.6/32", "::6/128", "10.244.1.5/32", "fd00:10:244:1::5/128",
+		"10.96.0.10/32", "127.0.0.0/8",
+	}
 	if r.IntN(4) == 0 {
 		return known[r.IntN(len(known))]
 	}
 	text := fmt.Sprintf("%d.%d.%d.%d", 1+r.IntN(223), r.IntN(256), r.IntN(256), r.IntN(256))
 	if r.IntN(2) == 0 {
-		text = strings.Join([]string{"fd00", fmt.Sprintf("%x", r.IntN(1<<16)), "", fmt.Sprintf("%x", r.IntN(1<<16))}, ":")
+		text = strings.Join([]string{
+			"fd00", fmt.Sprintf("%x", r.IntN(1<<16)), "", fmt.Sprintf("%x", r.IntN(1<<16)),
+		}, ":")
 	}
 	a := netip.MustParseAddr(text)
 	return fmt.Sprintf("%s/%d", a, r.IntN(a.BitLen()+1))

@@ -6,14 +6,18 @@ import "github.com/sluice-mesh/sluice/e2e/istio"
 func environment() []parameter {
 	return []parameter{
 		{group: "environment", alone: true, values: []value{
-			together("ports", "~istio-inbound-ports", "~istio-local-exclude-ports", "ISTIO_INBOUND_PORTS=*", "ISTIO_LOCAL_EXCLUDE_PORTS=15020",
+			together("ports", "~istio-inbound-ports", "~istio-local-exclude-ports",
+				"ISTIO_INBOUND_PORTS=*", "ISTIO_LOCAL_EXCLUDE_PORTS=15020",
 				"ISTIO_OUTBOUND_PORTS=80", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE=443"),
-			together("addresses", "~istio-service-cidr", "~istio-service-exclude-cidr", "ISTIO_SERVICE_CIDR=10.0.0.0/8",
+			together("addresses", "~istio-service-cidr", "~istio-service-exclude-cidr",
+				"ISTIO_SERVICE_CIDR=10.0.0.0/8",
 				"ISTIO_SERVICE_EXCLUDE_CIDR=10.1.0.0/16"),
-			together("proxy", "~proxy-uid", "~inbound-capture-port", "PROXY_UID=7", "PROXY_GID=8", "INBOUND_CAPTURE_PORT=9998",
+			together("proxy", "~proxy-uid", "~inbound-capture-port", "PROXY_UID=7", "PROXY_GID=8",
+				"INBOUND_CAPTURE_PORT=9998",
 				"INBOUND_TUNNEL_PORT=9997"),
 			together("no variable of the outbound port", "~envoy-port", "ENVOY_PORT=9999"),
-			together("tproxy", "~istio-inbound-interception-mode", "ISTIO_INBOUND_INTERCEPTION_MODE=TPROXY",
+			together("tproxy", "~istio-inbound-interception-mode",
+				"ISTIO_INBOUND_INTERCEPTION_MODE=TPROXY",
 				"ISTIO_INBOUND_TPROXY_MARK=7", "ISTIO_INBOUND_TPROXY_ROUTE_TABLE=8"),
 			together("interfaces", "ISTIO_EXCLUDE_INTERFACES=net1", "KUBE_VIRT_INTERFACES=eth1"),
 			together("dns", "REDIRECT_DNS=true", "CAPTURE_ALL_DNS=true"),
@@ -22,12 +26,15 @@ func environment() []parameter {
 			together("dns for", "REDIRECT_DNS=false", "ISTIO_META_DNS_CAPTURE=1"),
 			together("drop-invalid", "DROP_INVALID=true"),
 			together("drop-invalid of old", "INVALID_DROP=true"),
-			together("the flag counts", "istio-inbound-ports=80", "ISTIO_INBOUND_PORTS=*", "redirect-dns=false", "REDIRECT_DNS=true"),
-			together("empty lists", "~istio-inbound-ports", "~istio-service-cidr", "ISTIO_INBOUND_PORTS=", "ISTIO_SERVICE_CIDR="),
+			together("the flag counts", "istio-inbound-ports=80", "ISTIO_INBOUND_PORTS=*",
+				"redirect-dns=false", "REDIRECT_DNS=true"),
+			together("empty lists", "~istio-inbound-ports", "~istio-service-cidr",
+				"ISTIO_INBOUND_PORTS=", "ISTIO_SERVICE_CIDR="),
 		}},
 		{group: "dual stack by environment", alone: true, pods: []pod{unflagged}, values: []value{
 			together("its own", "DUAL_STACK=true"), together("Istio's", "ISTIO_DUAL_STACK=true"),
-			together("Istio's counts", "DUAL_STACK=true", "ISTIO_DUAL_STACK=false"), together("the flag counts", "dual-stack", "DUAL_STACK=false"),
+			together("Istio's counts", "DUAL_STACK=true", "ISTIO_DUAL_STACK=false"),
+			together("the flag counts", "dual-stack", "DUAL_STACK=false"),
 		}},
 	}
 }
@@ -36,22 +43,33 @@ func environment() []parameter {
 func actions() []parameter {
 	return []parameter{
 		{group: "no effect", alone: true, values: []value{
-			together("probe", "iptables-probe-port=15003", "probe-timeout=1s"), together("reconcile", "reconcile"),
-			together("force-apply", "force-apply"), together("namespace", "network-namespace=/proc/self/ns/net"),
+			together("probe", "iptables-probe-port=15003", "probe-timeout=1s"),
+			together("reconcile", "reconcile"),
+			together("force-apply", "force-apply"),
+			together("namespace", "network-namespace=/proc/self/ns/net"),
 			together("mode of the CNI plugin", "cni-mode"),
 		}},
-		{group: "idle", alone: true, idle: true, pods: []pod{dual}, modes: bothModes, values: []value{
-			together("dry run", "dry-run"), together("left out", "skip-rule-apply"), together("removal", "cleanup-only"),
-			together("dry run by environment", "DRY_RUN=true"), together("removal by environment", "CLEANUP_ONLY=true"),
-		}},
+		{
+			group: "idle", alone: true, idle: true, pods: []pod{dual}, modes: bothModes,
+			values: []value{
+				together("dry run", "dry-run"), together("left out", "skip-rule-apply"),
+				together("removal", "cleanup-only"),
+				together("dry run by environment", "DRY_RUN=true"),
+				together("removal by environment", "CLEANUP_ONLY=true"),
+			},
+		},
 	}
 }
 
 // refused returns configurations that istio-iptables or our own command rejects.
 func refused() []parameter {
 	both := &istio.Refusal{ByIstio: true, ByUs: true, Reason: "wrong to everybody"}
-	istioOnly := func(reason string) *istio.Refusal { return &istio.Refusal{ByIstio: true, Reason: reason} }
-	usOnly := func(reason string) *istio.Refusal { return &istio.Refusal{ByUs: true, Reason: reason} }
+	istioOnly := func(reason string) *istio.Refusal {
+		return &istio.Refusal{ByIstio: true, Reason: reason}
+	}
+	usOnly := func(reason string) *istio.Refusal {
+		return &istio.Refusal{ByUs: true, Reason: reason}
+	}
 	because := func(r *istio.Refusal, values ...value) []value {
 		for i := range values {
 			values[i].refused = r
@@ -75,26 +93,38 @@ func refused() []parameter {
 			together("65 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(65, group))),
 			together("word for a truth", "redirect-dns=maybe"),
 		)},
-		{group: "refused by Istio", alone: true, values: because(istioOnly("iptables writes a range of ports with a colon only"),
-			together("range with a dash", "istio-local-exclude-ports=8000-9000,15020"))},
-		{group: "refused by Istio for its mark", alone: true, modes: []string{tproxy}, values: because(
-			istioOnly("the rules take a hexadecimal mark, its code for routes does not"),
-			together("hexadecimal", "istio-inbound-tproxy-mark=0x539"))},
+		{
+			group: "refused by Istio", alone: true,
+			values: because(istioOnly("iptables writes a range of ports with a colon only"),
+				together("range with a dash", "istio-local-exclude-ports=8000-9000,15020")),
+		},
+		{
+			group: "refused by Istio for its mark", alone: true, modes: []string{tproxy},
+			values: because(
+				istioOnly("the rules take a hexadecimal mark, its code for routes does not"),
+				together("hexadecimal", "istio-inbound-tproxy-mark=0x539")),
+		},
 		{group: "refused by Istio for its number", alone: true, values: because(
 			istioOnly("iptables has room for 49 groups in a rule, although Istio allows 64"),
 			together("64 groups", setting("ISTIO_OUTBOUND_OWNER_GROUPS="+many(64, group))))},
 		{group: "refused by us for the mode", alone: true, values: because(
 			usOnly("Istio takes every word but TPROXY for REDIRECT, a typing error too"),
-			together("lower case", "istio-inbound-interception-mode=tproxy"), together("none", "istio-inbound-interception-mode=NONE"))},
+			together("lower case", "istio-inbound-interception-mode=tproxy"),
+			together("none", "istio-inbound-interception-mode=NONE"))},
 		{group: "refused by us for the port", alone: true, values: because(
-			usOnly("iptables looks up the names of services"), together("http", "envoy-port=http"))},
+			usOnly("iptables looks up the names of services"),
+			together("http", "envoy-port=http"))},
 		{group: "refused by us for a truth", alone: true, values: because(
-			usOnly("Istio takes a variable that it cannot read for unset"), together("word", "DUAL_STACK=banana"))},
+			usOnly("Istio takes a variable that it cannot read for unset"),
+			together("word", "DUAL_STACK=banana"))},
 		{group: "refused by us for the mark", alone: true, modes: []string{tproxy}, values: because(
 			usOnly("the mark of the proxy's calls to its own pod cannot mark captured packets too"),
 			together("1338", "istio-inbound-tproxy-mark=1338"))},
-		{group: "refused by us for the table", alone: true, modes: []string{tproxy}, values: because(
-			usOnly("a local default route in the kernel's own table would make every address the pod's"),
-			together("main", "istio-inbound-tproxy-route-table=254"))},
+		{
+			group: "refused by us for the table", alone: true, modes: []string{tproxy},
+			values: because(
+				usOnly("a local default route in the kernel's own table would make every address the pod's"),
+				together("main", "istio-inbound-tproxy-route-table=254")),
+		},
 	}
 }

@@ -52,7 +52,10 @@ func Files(deb string, each func(File) error) error {
 		if err != nil {
 			return fmt.Errorf("package %s: %w", deb, err)
 		}
-		f := File{Name: path.Clean("/" + header.Name), Perm: header.FileInfo().Mode().Perm(), Content: archive}
+		f := File{
+			Name: path.Clean("/" + header.Name), Perm: header.FileInfo().Mode().Perm(),
+			Content: archive,
+		}
 		switch header.Typeflag {
 		case tar.TypeReg:
 		case tar.TypeSymlink:
@@ -83,7 +86,8 @@ func member(r io.Reader, name string) (io.Reader, error) {
 		}
 		size, err := strconv.ParseInt(strings.TrimSpace(string(header[sizeBegin:sizeEnd])), 10, 64)
 		if err != nil || size < 0 {
-			return nil, fmt.Errorf("a member of the archive has the size %q", header[sizeBegin:sizeEnd])
+			return nil, fmt.Errorf("a member of the archive has the size %q",
+				header[sizeBegin:sizeEnd])
 		}
 		if strings.TrimRight(string(header[:16]), " /") == name {
 			return io.LimitReader(r, size), nil

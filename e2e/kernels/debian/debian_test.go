@@ -38,8 +38,10 @@ func TestVersionsAreOrderedAsDpkgDoes(t *testing.T) {
 		{"1.0.1", "1.0-1", 1},
 		{"1.007", "1.7", 0},
 	} {
-		if got, back := debian.CompareVersions(row.a, row.b), debian.CompareVersions(row.b, row.a); got != row.want || back != -row.want {
-			t.Errorf("%s and %s: %d, and %d the other way, want %d", row.a, row.b, got, back, row.want)
+		if got, back := debian.CompareVersions(row.a, row.b),
+			debian.CompareVersions(row.b, row.a); got != row.want || back != -row.want {
+			t.Errorf("%s and %s: %d, and %d the other way, want %d", row.a, row.b, got, back,
+				row.want)
 		}
 	}
 }
@@ -53,7 +55,8 @@ func TestAListIsReadBack(t *testing.T) {
 	if err != nil || !cmp.Equal(list, got) {
 		t.Errorf("%s, error %v", cmp.Diff(list, got), err)
 	}
-	if _, err := debian.ParseList("# list\n\ndebian bookworm amd64\n"); err == nil || !strings.Contains(err.Error(), "line 3") {
+	if _, err := debian.ParseList("# list\n\ndebian bookworm amd64\n"); err == nil ||
+		!strings.Contains(err.Error(), "line 3") {
 		t.Errorf("error %v, want the line", err)
 	}
 }
@@ -127,19 +130,25 @@ func TestTheNewestOfSeveralSuitesIsFound(t *testing.T) {
 	index := func(versions ...string) string {
 		var text strings.Builder
 		for _, v := range versions {
-			fmt.Fprintf(&text, "Package: linux-image-%s-cloud-amd64\nVersion: %s-1\nDescription: a kernel\n of several lines\nFilename: pool/%s.deb\nSHA256: %s\n\n", v, v, v, sum(v))
+			fmt.Fprintf(&text,
+				"Package: linux-image-%s-cloud-amd64\nVersion: %s-1\nDescription: a kernel\n of several lines\nFilename: pool/%s.deb\nSHA256: %s\n\n", v, v, v, sum(v))
 		}
-		return string(compressed(t, []byte(text.String()+"Package: linux-image-cloud-amd64\nVersion: 99\n")))
+		return string(compressed(t, []byte(text.String()+
+			"Package: linux-image-cloud-amd64\nVersion: 99\n")))
 	}
 	security := debian.Source{Archive: "debian-security", Suite: "bookworm-security", Arch: "amd64"}
 	m, _ := mirror(t, map[string]string{
-		"/debian/dists/bookworm/main/binary-amd64/Packages.xz":                   index("6.1.9", "6.1.50", "6.12.1"),
-		"/debian-security/dists/bookworm-security/main/binary-amd64/Packages.xz": index("6.1.56", "6.1.7"),
+		"/debian/dists/bookworm/main/binary-amd64/Packages.xz": index("6.1.9",
+			"6.1.50", "6.12.1"),
+		"/debian-security/dists/bookworm-security/main/binary-amd64/Packages.xz": index("6.1.56",
+			"6.1.7"),
 	})
 	absent := debian.Source{Archive: "debian", Suite: "gone", Arch: "amd64"}
-	got, err := m.Newest(t.Context(), []debian.Source{source, absent, security}, "linux-image-6.1.*-cloud-amd64")
+	got, err := m.Newest(t.Context(), []debian.Source{source, absent, security},
+		"linux-image-6.1.*-cloud-amd64")
 	want := debian.Package{
-		Source: security, Name: "linux-image-6.1.56-cloud-amd64", Version: "6.1.56-1", Path: "pool/6.1.56.deb", SHA256: sum("6.1.56"),
+		Source: security, Name: "linux-image-6.1.56-cloud-amd64", Version: "6.1.56-1",
+		Path: "pool/6.1.56.deb", SHA256: sum("6.1.56"),
 	}
 	if err != nil || !cmp.Equal(want, got) {
 		t.Errorf("%s, error %v", cmp.Diff(want, got), err)
@@ -170,8 +179,13 @@ func deb(t *testing.T, headers []tar.Header, contents map[string]string) string 
 	for _, m := range []struct {
 		name    string
 		content []byte
-	}{{"debian-binary", []byte("2.0\n")}, {"control.tar.xz", []byte("odd")}, {"data.tar.xz", compressed(t, data.Bytes())}} {
-		text += fmt.Sprintf("%-16s%-12d%-6d%-6d%-8s%-10d`\n%s", m.name, 0, 0, 0, "100644", len(m.content), m.content)
+	}{
+		{"debian-binary", []byte("2.0\n")},
+		{"control.tar.xz", []byte("odd")},
+		{"data.tar.xz", compressed(t, data.Bytes())},
+	} {
+		text += fmt.Sprintf("%-16s%-12d%-6d%-6d%-8s%-10d`\n%s", m.name, 0, 0, 0, "100644",
+			len(m.content), m.content)
 		if len(m.content)%2 == 1 {
 			text += "\n"
 		}
@@ -203,7 +217,9 @@ func TestThePackagesFilesAreRead(t *testing.T) {
 
 func TestWhatIsNoPackageIsAnError(t *testing.T) {
 	none := func(debian.File) error { return nil }
-	for name, content := range map[string]string{"empty": "", "text": "hello, world", "cut off": "!<arch>\ndebian-binary"} {
+	for name, content := range map[string]string{
+		"empty": "", "text": "hello, world", "cut off": "!<arch>\ndebian-binary",
+	} {
 		file := filepath.Join(t.TempDir(), "a.deb")
 		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 			t.Fatal(err)

@@ -23,9 +23,13 @@ func (m Mirror) Newest(ctx context.Context, sources []Source, pattern string) (P
 
 // NewestOf returns the newest package in the list whose name matches the pattern.
 func NewestOf(list []Package, pattern string) (Package, error) {
-	found := slices.DeleteFunc(slices.Clone(list), func(p Package) bool { return !p.Match(pattern) })
+	found := slices.DeleteFunc(slices.Clone(list), func(p Package) bool {
+		return !p.Match(pattern)
+	})
 	if len(found) == 0 {
 		return Package{}, fmt.Errorf("no package matches %q", pattern)
 	}
-	return slices.MaxFunc(found, func(a, b Package) int { return CompareVersions(a.Version, b.Version) }), nil
+	return slices.MaxFunc(found, func(a, b Package) int {
+		return CompareVersions(a.Version, b.Version)
+	}), nil
 }

@@ -74,7 +74,8 @@ func keep(file, want string, content io.Reader) error {
 
 // Index lists the packages of a source whose names match one of the patterns.
 func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Package, error) {
-	body, err := m.get(ctx, fmt.Sprintf("%s/dists/%s/main/binary-%s/Packages.xz", s.Archive, s.Suite, s.Arch))
+	body, err := m.get(ctx,
+		fmt.Sprintf("%s/dists/%s/main/binary-%s/Packages.xz", s.Archive, s.Suite, s.Arch))
 	if err != nil {
 		return nil, fmt.Errorf("packages of %s/%s, %s: %w", s.Archive, s.Suite, s.Arch, err)
 	}

@@ -42,7 +42,8 @@ func (p Package) Match(pattern string) bool {
 
 // line formats the package as a line of a list: fields separated by blanks.
 func (p Package) line() string {
-	return strings.Join([]string{p.Archive, p.Suite, p.Arch, p.Name, p.Version, p.SHA256, p.Path}, " ")
+	return strings.Join([]string{p.Archive, p.Suite, p.Arch, p.Name, p.Version, p.SHA256, p.Path},
+		" ")
 }
 
 // FormatList formats packages, one per line, after a comment.

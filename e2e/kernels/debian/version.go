@@ -10,7 +10,8 @@ import (
 func CompareVersions(a, b string) int {
 	epochA, upstreamA, revisionA := parts(a)
 	epochB, upstreamB, revisionB := parts(b)
-	return cmp.Or(comparePart(epochA, epochB), comparePart(upstreamA, upstreamB), comparePart(revisionA, revisionB))
+	return cmp.Or(comparePart(epochA, epochB), comparePart(upstreamA, upstreamB),
+		comparePart(revisionA, revisionB))
 }
 
 func parts(version string) (epoch, upstream, revision string) {
@@ -36,7 +37,8 @@ func comparePart(a, b string) int {
 		var numberA, numberB string
 		numberA, a = number(a)
 		numberB, b = number(b)
-		if order := cmp.Or(cmp.Compare(len(numberA), len(numberB)), strings.Compare(numberA, numberB)); order != 0 {
+		if order := cmp.Or(cmp.Compare(len(numberA), len(numberB)),
+			strings.Compare(numberA, numberB)); order != 0 {
 			return order
 		}
 	}

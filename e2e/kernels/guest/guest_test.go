@@ -43,17 +43,36 @@ func TestAStepIsToldLineByLine(t *testing.T) {
 		err   string
 	}{
 		{"both outputs, its environment and folder", Step{
-			Command: []string{"sh", "-c", "echo $X; pwd >&2; printf end"}, Env: []string{"X=1"}, Dir: "/",
+			Command: []string{"sh", "-c", "echo $X; pwd >&2; printf end"}, Env: []string{"X=1"},
+			Dir: "/",
 		}, []string{"1", "/", "end"}, 0, ""},
 		{"an exit code", Step{Command: []string{"sh", "-c", "exit 3"}}, nil, 3, ""},
-		{"a program that is not there", Step{Command: []string{"/nowhere/program"}}, nil, -1, "no such file"},
-		{"a program that is killed", Step{Command: []string{"sh", "-c", "kill -9 $$"}}, nil, -1, "killed"},
-		{"a program that hangs", Step{Command: []string{"sh", "-c", "exec cat /dev/zero >/dev/null"}, Limit: 20 * time.Millisecond}, nil, -1, "not finished after 20ms"},
+		{
+			"a program that is not there",
+			Step{Command: []string{"/nowhere/program"}},
+			nil, -1,
+			"no such file",
+		},
+		{
+			"a program that is killed",
+			Step{Command: []string{"sh", "-c", "kill -9 $$"}},
+			nil, -1,
+			"killed",
+		},
+		{
+			"a program that hangs",
+			Step{
+				Command: []string{"sh", "-c", "exec cat /dev/zero >/dev/null"},
+				Limit:   20 * time.Millisecond,
+			},
+			nil, -1, "not finished after 20ms",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var lines []string
 			exit := run(row.step, func(line string) { lines = append(lines, line) })
-			if exit.Code != row.code || !strings.Contains(exit.Error, row.err) || (row.err == "") != (exit.Error == "") {
+			if exit.Code != row.code || !strings.Contains(exit.Error, row.err) ||
+				(row.err == "") != (exit.Error == "") {
 				t.Errorf("%+v, want code %d and %q", exit, row.code, row.err)
 			}
 			if diff := cmp.Diff(row.lines, lines); diff != "" {

@@ -19,19 +19,25 @@ const searchPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 // demand.
 func prepare() error {
 	for _, m := range []struct{ kind, target string }{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
+		{"proc", "/proc"},
+		{"sysfs", "/sys"},
+		{"devtmpfs", "/dev"},
+		{"tmpfs", "/tmp"},
+		{"tmpfs", "/run"},
 	} {
 		if err := os.MkdirAll(m.target, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil && !errors.Is(err, unix.EBUSY) {
+		if err := unix.Mount(m.kind, m.target, m.kind, 0, ""); err != nil &&
+			!errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
 	if err := os.WriteFile("/proc/sys/kernel/modprobe", []byte(ModprobePath), 0o644); err != nil {
 		return err
 	}
-	if err := errors.Join(os.Setenv("PATH", searchPath), os.Setenv("HOME", "/tmp"), os.Setenv("TMPDIR", "/tmp")); err != nil {
+	if err := errors.Join(os.Setenv("PATH", searchPath), os.Setenv("HOME", "/tmp"),
+		os.Setenv("TMPDIR", "/tmp")); err != nil {
 		return err
 	}
 	lo, err := netlink.LinkByName("lo")

@@ -13,7 +13,10 @@ var all = kmod.Index{
 	{Name: "nf_tables", Aliases: []string{"nfnetlink_subsys_10"}, Needs: []string{"nfnetlink"}},
 	{Name: "nf_nat", Needs: []string{"nf_conntrack"}},
 	{Name: "nf_conntrack"},
-	{Name: "nft_redir", Aliases: []string{"nft_expr_redir"}, Needs: []string{"nf_tables", "nf_nat"}},
+	{
+		Name: "nft_redir", Aliases: []string{"nft_expr_redir"},
+		Needs: []string{"nf_tables", "nf_nat"},
+	},
 	{Name: "x_tables"},
 	{Name: "nft_compat", Needs: []string{"nf_tables", "x_tables"}},
 	{Name: "stray", Needs: []string{"absent"}},
@@ -39,7 +42,8 @@ func TestWhatNeedsAMissingModuleIsMissingToo(t *testing.T) {
 
 func TestAModuleIsKeptWithWhatItNeeds(t *testing.T) {
 	got := all.Only(func(m kmod.Module) bool { return m.Name == "nft_redir" })
-	if diff := cmp.Diff([]string{"nfnetlink", "nf_tables", "nf_nat", "nf_conntrack", "nft_redir"}, names(got)); diff != "" {
+	if diff := cmp.Diff([]string{"nfnetlink", "nf_tables", "nf_nat", "nf_conntrack", "nft_redir"},
+		names(got)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -50,7 +54,10 @@ func TestWhatIsNeededIsLoadedFirst(t *testing.T) {
 		want          []string
 	}{
 		{"by its name", "nf_tables", []string{"nfnetlink", "nf_tables"}},
-		{"by an alias, with the dashes of the kernel's request", "nft-expr-redir", []string{"nfnetlink", "nf_tables", "nf_conntrack", "nf_nat", "nft_redir"}},
+		{
+			"by an alias, with the dashes of the kernel's request", "nft-expr-redir",
+			[]string{"nfnetlink", "nf_tables", "nf_conntrack", "nf_nat", "nft_redir"},
+		},
 		{"nothing has the name", "netdev-ip_tables", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -114,7 +114,9 @@ func (a *Initramfs) entry(name string, mode int, size int64, device int) {
 	name = strings.TrimPrefix(name, "/")
 	a.inode++
 	header := "070701"
-	for _, field := range []int{a.inode, mode, 0, 0, 1, 0, int(size), 0, 0, device >> 8, device & 0xff, len(name) + 1, 0} {
+	for _, field := range []int{
+		a.inode, mode, 0, 0, 1, 0, int(size), 0, 0, device >> 8, device & 0xff, len(name) + 1, 0,
+	} {
 		header += fmt.Sprintf("%08x", field)
 	}
 	a.write(strings.NewReader(header + name + "\x00"))

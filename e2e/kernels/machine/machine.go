@@ -53,14 +53,16 @@ const memory = "1024"
 // The machine's clock counts instructions (icount), and skips idle time. A busy host therefore
 // makes the machine slower, but does not make its timeouts shorter.
 func (m Machine) Run(ctx context.Context, tell func(guest.Event)) (time.Duration, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("not finished after %s", m.Limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit,
+		fmt.Errorf("not finished after %s", m.Limit))
 	defer cancel()
 	e, ok := emulators[m.Arch]
 	if !ok {
 		return 0, fmt.Errorf("no emulator for %s", m.Arch)
 	}
 	args := append([]string{
-		"-accel", "tcg", "-icount", "shift=0,sleep=off", "-m", memory, "-nodefaults", "-no-reboot", "-display", "none",
+		"-accel", "tcg", "-icount", "shift=0,sleep=off", "-m", memory, "-nodefaults", "-no-reboot",
+		"-display", "none",
 		"-serial", "stdio", "-kernel", m.Kernel, "-initrd", m.Initramfs,
 		"-append", "console=" + e.console + " quiet loglevel=1 panic=-1",
 	}, e.args...)

@@ -28,7 +28,8 @@ func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"40755 dev ", "20600 dev/console ", "40755 usr ", "40755 usr/bin ", "100755 usr/bin/program program",
+		"40755 dev ", "20600 dev/console ", "40755 usr ", "40755 usr/bin ",
+		"100755 usr/bin/program program",
 		"120777 usr/bin/link program", "100644 plan.json {}",
 	}
 	if diff := cmp.Diff(want, entries(t, out.Bytes())); diff != "" {
@@ -58,7 +59,8 @@ func entries(t *testing.T, archive []byte) []string {
 			return list
 		}
 		begin := (at + headerSize + nameSize + 3) &^ 3
-		list = append(list, strings.Join([]string{octal(mode), name, string(archive[begin : begin+size])}, " "))
+		list = append(list,
+			strings.Join([]string{octal(mode), name, string(archive[begin : begin+size])}, " "))
 		at = (begin + size + 3) &^ 3
 	}
 }
@@ -77,7 +79,9 @@ func TestAnInitramfsTellsWhatIsWrong(t *testing.T) {
 	twice.Link("/a", "b")
 	absent := NewInitramfs(&bytes.Buffer{})
 	absent.Copy("/a", 0o644, "/nowhere/a")
-	for name, a := range map[string]*Initramfs{"a name twice": twice, "a file that is not there": absent} {
+	for name, a := range map[string]*Initramfs{
+		"a name twice": twice, "a file that is not there": absent,
+	} {
 		if err := a.Close(); err == nil {
 			t.Errorf("%s: no error", name)
 		}
@@ -92,8 +96,16 @@ func TestTheConsoleIsReadToItsEnd(t *testing.T) {
 		steps         int
 		err           string
 	}{
-		{"all done", "[ 0.1] Linux\r\n" + mark + `{"Step":"a","Exit":{"Code":0}}` + "\r\n" + mark + `{"Done":true}` + "\r\n[ 4.3] reboot\r\n", true, 1, ""},
-		{"the kernel panics", mark + `{"Step":"a","Exit":{"Code":0}}` + "\n[ 1.0] Kernel panic", false, 1, ""},
+		{
+			"all done",
+			"[ 0.1] Linux\r\n" + mark + `{"Step":"a","Exit":{"Code":0}}` + "\r\n" + mark +
+				`{"Done":true}` + "\r\n[ 4.3] reboot\r\n",
+			true, 1, "",
+		},
+		{
+			"the kernel panics", mark + `{"Step":"a","Exit":{"Code":0}}` + "\n[ 1.0] Kernel panic",
+			false, 1, "",
+		},
 		{"the guest fails", mark + `{"Failed":"no plan"}` + "\n", false, 0, "no plan"},
 		{"an event is destroyed", mark + `{"Step":` + "\n", false, 0, "event"},
 	} {
@@ -104,7 +116,8 @@ func TestTheConsoleIsReadToItsEnd(t *testing.T) {
 					steps++
 				}
 			})
-			if done != row.done || steps != row.steps || (err == nil) != (row.err == "") || err != nil && !strings.Contains(err.Error(), row.err) {
+			if done != row.done || steps != row.steps || (err == nil) != (row.err == "") ||
+				err != nil && !strings.Contains(err.Error(), row.err) {
 				t.Errorf("done %v, %d steps, error %v", done, steps, err)
 			}
 			if tail != row.console {
@@ -115,7 +128,9 @@ func TestTheConsoleIsReadToItsEnd(t *testing.T) {
 }
 
 func TestEveryEmulatorIsOfAnArchitecture(t *testing.T) {
-	for arch, want := range map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64", "s390x": ""} {
+	for arch, want := range map[string]string{
+		"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64", "s390x": "",
+	} {
 		if got := Emulator(arch); got != want {
 			t.Errorf("%s: %q, want %q", arch, got, want)
 		}

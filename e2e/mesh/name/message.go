@@ -68,8 +68,10 @@ func Sign(answer []byte, owner, text string) ([]byte, error) {
 		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	m.Additionals = append(m.Additionals, dnsmessage.Resource{
-		Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(owner), Class: dnsmessage.ClassINET},
-		Body:   &dnsmessage.TXTResource{TXT: []string{text}},
+		Header: dnsmessage.ResourceHeader{
+			Name: dnsmessage.MustNewName(owner), Class: dnsmessage.ClassINET,
+		},
+		Body: &dnsmessage.TXTResource{TXT: []string{text}},
 	})
 	return m.Pack()
 }
@@ -117,7 +119,9 @@ func Answer(query []byte, pod string, peer netip.AddrPort) ([]byte, error) {
 	m.Response, m.Authoritative = true, true
 	m.Additionals = nil
 	for _, q := range m.Questions {
-		a := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}}
+		a := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{
+			Name: q.Name, Class: q.Class, TTL: 1,
+		}}
 		switch q.Type {
 		case dnsmessage.TypeA:
 			a.Body = &dnsmessage.AResource{A: Answered4.As4()}

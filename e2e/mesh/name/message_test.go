@@ -23,7 +23,9 @@ func TestAnAnswerTellsServerAndProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := name.Resolution{Server: "dns", Peer: peer, Addresses: []netip.Addr{c.want}, Code: "RCodeSuccess"}
+		want := name.Resolution{
+			Server: "dns", Peer: peer, Addresses: []netip.Addr{c.want}, Code: "RCodeSuccess",
+		}
 		check(t, answer, want)
 		if answer, err = name.Sign(answer, name.Proxy, "a"); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,8 @@ func serveUDP(l net.PacketConn, respond Responder) error {
 			return err
 		}
 		go func() {
-			if answer, err := respond("udp", query[:n], peer.(*net.UDPAddr).AddrPort()); err == nil {
+			if answer, err := respond("udp", query[:n],
+				peer.(*net.UDPAddr).AddrPort()); err == nil {
 				_, _ = l.WriteTo(answer, peer)
 			}
 		}()
@@ -63,7 +64,8 @@ func serveTCP(l net.Listener, respond Responder) error {
 			if err != nil {
 				return
 			}
-			if answer, err := respond("tcp", query, conn.RemoteAddr().(*net.TCPAddr).AddrPort()); err == nil {
+			if answer, err := respond("tcp", query,
+				conn.RemoteAddr().(*net.TCPAddr).AddrPort()); err == nil {
 				_ = WriteFrame(conn, answer)
 			}
 		}()

@@ -39,7 +39,8 @@ func (r Report) Check(w Way) error {
 		return fmt.Errorf("%s was not answered: %s", r.Caller, r.Error)
 	}
 	if err := w.check(r); err != nil {
-		return fmt.Errorf("%s, which asked %s from %s: %w; what was answered: %+v", r.Caller, r.Remote, r.Local, err, *r.Answer)
+		return fmt.Errorf("%s, which asked %s from %s: %w; what was answered: %+v", r.Caller,
+			r.Remote, r.Local, err, *r.Answer)
 	}
 	return nil
 }

@@ -17,8 +17,14 @@ func whole(change func(r *path.Report)) path.Report {
 		Answer: &path.Answer{
 			Server: "b", At: "app", Local: end("10.0.0.2:8080"), Peer: end("127.0.0.6:1003"),
 			Via: []path.Hop{
-				{"a", path.Outbound, end("10.0.0.1:1001"), end("10.96.0.1:80"), end("10.0.0.1:1002")},
-				{"b", path.Inbound, end("10.0.0.1:1002"), end("10.0.0.2:8080"), end("127.0.0.6:1003")},
+				{
+					"a", path.Outbound, end("10.0.0.1:1001"), end("10.96.0.1:80"),
+					end("10.0.0.1:1002"),
+				},
+				{
+					"b", path.Inbound, end("10.0.0.1:1002"), end("10.0.0.2:8080"),
+					end("127.0.0.6:1003"),
+				},
 			},
 		},
 	}
@@ -57,9 +63,13 @@ func TestARequestIsJudgedByWhoCarriedIt(t *testing.T) {
 		{"the chain is broken between the pods", captured, func(r *path.Report) {
 			r.Answer.Via[1].Peer = end("10.89.0.2:1002")
 		}, "the inbound proxy carried another connection"},
-		{"the chain is broken, and should be", path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true}, func(r *path.Report) {
-			r.Answer.Via[1].Peer = end("10.89.0.2:1002")
-		}, ""},
+		{
+			"the chain is broken, and should be",
+			path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true},
+			func(r *path.Report) {
+				r.Answer.Via[1].Peer = end("10.89.0.2:1002")
+			}, "",
+		},
 		{"the application is asked by somebody else", captured, func(r *path.Report) {
 			r.Answer.Peer = end("127.0.0.6:999")
 		}, "the server was asked by 127.0.0.6:999"},
@@ -69,22 +79,40 @@ func TestARequestIsJudgedByWhoCarriedIt(t *testing.T) {
 		{"the inbound proxy is transparent, and should not be", captured, func(r *path.Report) {
 			r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
 		}, "went on as 10.0.0.1, not as 127.0.0.6"},
-		{"the inbound proxy is transparent", path.Way{Server: "b", Outbound: true, Inbound: true, Transparent: true}, func(r *path.Report) {
-			r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
-		}, ""},
-		{"another pod answered", captured, func(r *path.Report) { r.Answer.Server = "c" }, "app of c answered, not app of b"},
-		{"the proxy answered itself", captured, func(r *path.Report) { r.Answer.At = "proxy 15006" }, "proxy 15006 of b answered"},
-		{"nobody answered", captured, func(r *path.Report) { r.Answer, r.Error = nil, "refused" }, "not answered: refused"},
-		{"a proxy carried it that should not have", path.Way{Server: "b", Outbound: true}, func(*path.Report) {}, "carried it that should not have"},
+		{
+			"the inbound proxy is transparent",
+			path.Way{Server: "b", Outbound: true, Inbound: true, Transparent: true},
+			func(r *path.Report) {
+				r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
+			}, "",
+		},
+		{"another pod answered", captured, func(r *path.Report) {
+			r.Answer.Server = "c"
+		}, "app of c answered, not app of b"},
+		{"the proxy answered itself", captured, func(r *path.Report) {
+			r.Answer.At = "proxy 15006"
+		}, "proxy 15006 of b answered"},
+		{"nobody answered", captured, func(r *path.Report) {
+			r.Answer, r.Error = nil, "refused"
+		}, "not answered: refused"},
+		{
+			"a proxy carried it that should not have",
+			path.Way{Server: "b", Outbound: true},
+			func(*path.Report) {}, "carried it that should not have",
+		},
 		{"no proxy carried it, and none should", path.Way{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = nil, r.Local
 		}, ""},
 		{"who asked is not the caller", path.Way{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via = nil
 		}, "the server was asked by 127.0.0.6:1003"},
-		{"the caller is translated", path.Way{Server: "b", Masqueraded: true}, func(r *path.Report) {
-			r.Answer.Via, r.Answer.Peer = nil, end("10.89.0.2:7")
-		}, ""},
+		{
+			"the caller is translated",
+			path.Way{Server: "b", Masqueraded: true},
+			func(r *path.Report) {
+				r.Answer.Via, r.Answer.Peer = nil, end("10.89.0.2:7")
+			}, "",
+		},
 	} {
 		err := whole(c.change).Check(c.way)
 		if got := errorText(err); c.want == "" && err != nil || !strings.Contains(got, c.want) {
@@ -98,7 +126,9 @@ func TestInIPv6TheInboundProxyIsColonColonSix(t *testing.T) {
 		Caller: "a", Local: end("[fd00::1]:1001"), Remote: end("[fd00::2]:80"),
 		Answer: &path.Answer{
 			Server: "b", At: "app", Local: end("[fd00::2]:80"), Peer: end("[::6]:1003"),
-			Via: []path.Hop{{"b", path.Inbound, end("[fd00::1]:1001"), end("[fd00::2]:80"), end("[::6]:1003")}},
+			Via: []path.Hop{{
+				"b", path.Inbound, end("[fd00::1]:1001"), end("[fd00::2]:80"), end("[::6]:1003"),
+			}},
 		},
 	}
 	if err := r.Check(path.Way{Inbound: true}); err != nil {

@@ -75,7 +75,9 @@ func (c carrier) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop)
 }
 
 // dial connects to the original destination as Envoy does.
-func (c carrier) dial(ctx context.Context, peer netip.Addr, to netip.AddrPort) (*net.TCPConn, error) {
+func (c carrier) dial(
+	ctx context.Context, peer netip.Addr, to netip.AddrPort,
+) (*net.TCPConn, error) {
 	if port := to.Port(); port == outboundPort || port == inboundPort {
 		return nil, &net.AddrError{Err: "asked for the proxy itself", Addr: to.String()}
 	}

@@ -62,7 +62,9 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 		for _, l := range listeners {
-			serve(func() error { return http.Serve(l, server.Handler(o.Name, fmt.Sprintf("proxy %d", port))) })
+			serve(func() error {
+				return http.Serve(l, server.Handler(o.Name, fmt.Sprintf("proxy %d", port)))
+			})
 		}
 	}
 	<-ctx.Done()

@@ -12,7 +12,9 @@ import (
 )
 
 // methods are the methods of the requests that get a header.
-var methods = [][]byte{[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " ")}
+var methods = [][]byte{
+	[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " "),
+}
 
 // sendSigned copies one direction of a connection. If it begins with an HTTP request, sendSigned
 // adds the hop as its first header. Everything else, including later requests of the connection, is

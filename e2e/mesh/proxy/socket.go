@@ -55,7 +55,8 @@ func original(c *net.TCPConn) (netip.AddrPort, error) {
 		if local.Addr().Is4() {
 			sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 			if err == nil {
-				found = netip.AddrPortFrom(netip.AddrFrom4([4]byte(sa.Multiaddr[4:8])), binary.BigEndian.Uint16(sa.Multiaddr[2:4]))
+				found = netip.AddrPortFrom(netip.AddrFrom4([4]byte(sa.Multiaddr[4:8])),
+					binary.BigEndian.Uint16(sa.Multiaddr[2:4]))
 			}
 			return err
 		}
@@ -64,7 +65,8 @@ func original(c *net.TCPConn) (netip.AddrPort, error) {
 		if err == nil {
 			var port [2]byte
 			binary.NativeEndian.PutUint16(port[:], sa.Addr.Port)
-			found = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr.Addr), binary.BigEndian.Uint16(port[:]))
+			found = netip.AddrPortFrom(netip.AddrFrom16(sa.Addr.Addr),
+				binary.BigEndian.Uint16(port[:]))
 		}
 		return err
 	})

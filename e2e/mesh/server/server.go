@@ -95,7 +95,8 @@ func Echo(ctx context.Context, at, pod string) error {
 			return err
 		}
 		text, err := json.Marshal(path.Answer{
-			Server: pod, At: "app", Local: addrPort(conn.LocalAddr().String()), Peer: addrPort(peer.String()),
+			Server: pod, At: "app", Local: addrPort(conn.LocalAddr().String()),
+			Peer: addrPort(peer.String()),
 		})
 		if err != nil {
 			return err

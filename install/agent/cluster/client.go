@@ -75,7 +75,9 @@ func codeOf(err error) int {
 const maxAnswer = 8 << 20
 
 // do sends a request, and decodes the reply into answer unless it is nil.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+func (c *Client) do(
+	ctx context.Context, method, path string, query url.Values, body, answer any,
+) error {
 	response, err := c.send(ctx, method, path, query, body)
 	if err != nil {
 		return err
@@ -95,7 +97,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 }
 
 // send sends a request, and returns the reply if it is a success.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+func (c *Client) send(
+	ctx context.Context, method, path string, query url.Values, body any,
+) (*http.Response, error) {
 	response, err := c.api.Do(ctx, method, path, query, body)
 	if err != nil {
 		return nil, err
@@ -115,5 +119,7 @@ func statusError(response *http.Response) error {
 	if status.Message == "" {
 		status.Message = http.StatusText(response.StatusCode)
 	}
-	return &StatusError{Code: response.StatusCode, Message: strings.Join(strings.Fields(status.Message), " ")}
+	return &StatusError{
+		Code: response.StatusCode, Message: strings.Join(strings.Fields(status.Message), " "),
+	}
 }

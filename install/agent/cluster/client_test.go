@@ -19,7 +19,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T) (*apiservertest.Server, *cluster.Client) {
 	t.Helper()
 	server := apiservertest.StartForAgent(t)
-	api, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile()})
+	api, err := apiclient.New(apiclient.Options{
+		Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,8 @@ func TestWatchDaemonSet(t *testing.T) {
 	server.SetDaemonSet("")
 	expect(t, seen, "none")
 	server.RefuseDaemonSets(403)
-	if err := <-broken; !cluster.IsRefused(err) || !strings.Contains(err.Error(), "daemonsets.apps is refused") {
+	if err := <-broken; !cluster.IsRefused(err) ||
+		!strings.Contains(err.Error(), "daemonsets.apps is refused") {
 		t.Errorf("broken: %v", err)
 	}
 	server.SetDaemonSet(`{}`)
@@ -87,11 +90,13 @@ func TestErrorsAnswerQuestions(t *testing.T) {
 		t.Errorf("a node that is not there: %v", err)
 	}
 	server.SetToken("another")
-	if _, err := c.DaemonSet(t.Context(), name); !cluster.IsRefused(err) || cluster.IsNotFound(err) {
+	if _, err := c.DaemonSet(t.Context(), name); !cluster.IsRefused(err) ||
+		cluster.IsNotFound(err) {
 		t.Errorf("a token that is not accepted: %v", err)
 	}
 	server.Stop()
-	if _, err := c.DaemonSet(t.Context(), name); err == nil || cluster.IsRefused(err) || cluster.IsNotFound(err) {
+	if _, err := c.DaemonSet(t.Context(), name); err == nil || cluster.IsRefused(err) ||
+		cluster.IsNotFound(err) {
 		t.Errorf("a server that is not there: %v", err)
 	}
 }
@@ -99,18 +104,21 @@ func TestErrorsAnswerQuestions(t *testing.T) {
 func TestTell(t *testing.T) {
 	server, c := start(t)
 	err := c.SendEvent(t.Context(), cluster.Event{
-		About: cluster.NodeObject("node-1"), Warning: true, Reason: "DiskFull", Message: strings.Repeat("ü", 2000), Node: "node-1", Time: time.Now(),
+		About: cluster.NodeObject("node-1"), Warning: true, Reason: "DiskFull",
+		Message: strings.Repeat("ü", 2000), Node: "node-1", Time: time.Now(),
 	})
 	events := server.Events()
 	if err != nil || len(events) != 1 {
 		t.Fatalf("%v, %d events", err, len(events))
 	}
 	e := events[0]
-	if e.Type != "Warning" || e.Reason != "DiskFull" || e.InvolvedObject.Kind != "Node" || e.InvolvedObject.Name != "node-1" {
+	if e.Type != "Warning" || e.Reason != "DiskFull" || e.InvolvedObject.Kind != "Node" ||
+		e.InvolvedObject.Name != "node-1" {
 		t.Errorf("told: %+v", e)
 	}
 	if len(e.Message) > 1024 || !strings.HasSuffix(e.Message, "ü…") {
-		t.Errorf("a long message has %d bytes and ends in %q", len(e.Message), e.Message[len(e.Message)-5:])
+		t.Errorf("a long message has %d bytes and ends in %q", len(e.Message),
+			e.Message[len(e.Message)-5:])
 	}
 }
 
@@ -118,8 +126,13 @@ func TestTell(t *testing.T) {
 // has events too.
 func TestTellOfStrangers(t *testing.T) {
 	server, c := start(t)
-	long := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: strings.Repeat("x", 235) + "-" + strings.Repeat("y", 17)}
-	if err := c.SendEvent(t.Context(), cluster.Event{About: long, Reason: "R", Message: "a\nb\x1b[2J", Time: time.Now()}); err != nil {
+	long := cluster.Object{
+		Kind: "Pod", APIVersion: "v1", Namespace: "shop",
+		Name: strings.Repeat("x", 235) + "-" + strings.Repeat("y", 17),
+	}
+	if err := c.SendEvent(t.Context(), cluster.Event{
+		About: long, Reason: "R", Message: "a\nb\x1b[2J", Time: time.Now(),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	e := server.Events()[0]
@@ -150,16 +163,20 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	for code, row := range map[int]struct{ conflict, answer bool }{
-		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false}, 500: {false, false},
+		409: {true, true}, 403: {false, true}, 401: {false, false}, 429: {false, false},
+		500: {false, false},
 	} {
 		server.RefusePodChanges(code)
 		err := c.DeletePod(t.Context(), pod, "1", "7")
-		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer || !cluster.IsStatus(err) {
-			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err), cluster.IsAnswer(err), err)
+		if cluster.IsConflict(err) != row.conflict || cluster.IsAnswer(err) != row.answer ||
+			!cluster.IsStatus(err) {
+			t.Errorf("%d: conflict %v, answer %v: %v", code, cluster.IsConflict(err),
+				cluster.IsAnswer(err), err)
 		}
 	}
 	server.Stop()
-	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) || cluster.IsStatus(err) {
+	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) ||
+		cluster.IsStatus(err) {
 		t.Errorf("a server that is not there: %v", err)
 	}
 }

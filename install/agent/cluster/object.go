@@ -49,7 +49,8 @@ func daemonSets(namespace string) string {
 // DaemonSet returns a DaemonSet.
 func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 	d := new(DaemonSet)
-	if err := c.do(ctx, http.MethodGet, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil, nil, d); err != nil {
+	if err := c.do(ctx, http.MethodGet, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
+		nil, d); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -58,7 +59,8 @@ func (c *Client) DaemonSet(ctx context.Context, n Name) (*DaemonSet, error) {
 // Node returns a node.
 func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	n := new(Node)
-	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, nil, n); err != nil {
+	if err := c.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, nil,
+		n); err != nil {
 		return nil, err
 	}
 	return n, nil
@@ -66,8 +68,11 @@ func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 
 // DeleteDaemonSet deletes a DaemonSet in the foreground, after its pods, and does not wait.
 func (c *Client) DeleteDaemonSet(ctx context.Context, n Name) error {
-	options := map[string]any{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
-	return c.do(ctx, http.MethodDelete, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil, options, nil)
+	options := map[string]any{
+		"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground",
+	}
+	return c.do(ctx, http.MethodDelete, daemonSets(n.Namespace)+"/"+url.PathEscape(n.Name), nil,
+		options, nil)
 }
 
 // Pods returns the names of the pods of a namespace that a label selector matches.
@@ -78,7 +83,8 @@ func (c *Client) Pods(ctx context.Context, namespace, selector string) ([]string
 		} `json:"items"`
 	}
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods"
-	if err := c.do(ctx, http.MethodGet, path, url.Values{"labelSelector": {selector}}, nil, &list); err != nil {
+	if err := c.do(ctx, http.MethodGet, path, url.Values{"labelSelector": {selector}}, nil,
+		&list); err != nil {
 		return nil, err
 	}
 	names := make([]string, 0, len(list.Items))

@@ -14,7 +14,8 @@ func podPath(n Name) string {
 // [IsNotFound] is true for the error.
 func (c *Client) DeletePod(ctx context.Context, pod Name, uid, resourceVersion string) error {
 	return c.do(ctx, http.MethodDelete, podPath(pod), nil, map[string]any{
-		"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": map[string]string{"uid": uid, "resourceVersion": resourceVersion},
+		"kind": "DeleteOptions", "apiVersion": "v1",
+		"preconditions": map[string]string{"uid": uid, "resourceVersion": resourceVersion},
 	}, nil)
 }
 

@@ -69,8 +69,9 @@ func (t *Term) matches(n *Node) (bool, error) {
 
 // operators maps the operators of node selectors to those of label selectors.
 var operators = map[string]selection.Operator{
-	"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists, "DoesNotExist": selection.DoesNotExist,
-	"Gt": selection.GreaterThan, "Lt": selection.LessThan,
+	"In": selection.In, "NotIn": selection.NotIn, "Exists": selection.Exists,
+	"DoesNotExist": selection.DoesNotExist,
+	"Gt":           selection.GreaterThan, "Lt": selection.LessThan,
 }
 
 func (r *Requirement) matches(values labels.Set) (bool, error) {

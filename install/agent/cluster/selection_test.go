@@ -8,7 +8,9 @@ import (
 )
 
 func TestSelects(t *testing.T) {
-	node := &cluster.Node{Meta: cluster.Meta{Name: "node-1", Labels: map[string]string{"role": "worker", "cores": "8"}}}
+	node := &cluster.Node{Meta: cluster.Meta{
+		Name: "node-1", Labels: map[string]string{"role": "worker", "cores": "8"},
+	}}
 	affinity := func(terms string) string {
 		return `{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` + terms + `]}}}}`
 	}
@@ -20,10 +22,25 @@ func TestSelects(t *testing.T) {
 		{"the node has the label", `{"nodeSelector":{"role":"worker"}}`, true},
 		{"the node has the label with another value", `{"nodeSelector":{"role":"edge"}}`, false},
 		{"the node lacks the label", `{"nodeSelector":{"gpu":"yes"}}`, false},
-		{"one of the values is the node's", affinity(`{"matchExpressions":[{"key":"role","operator":"In","values":["edge","worker"]}]}`), true},
-		{"the node has a value that is ruled out", affinity(`{"matchExpressions":[{"key":"role","operator":"NotIn","values":["worker"]}]}`), false},
-		{"the label must not be there and is not", affinity(`{"matchExpressions":[{"key":"gpu","operator":"DoesNotExist"}]}`), true},
-		{"numbers are compared as such", affinity(`{"matchExpressions":[{"key":"cores","operator":"Gt","values":["16"]}]}`), false},
+		{
+			"one of the values is the node's",
+			affinity(`{"matchExpressions":[{"key":"role","operator":"In","values":["edge","worker"]}]}`),
+			true,
+		},
+		{
+			"the node has a value that is ruled out",
+			affinity(`{"matchExpressions":[{"key":"role","operator":"NotIn","values":["worker"]}]}`),
+			false,
+		},
+		{
+			"the label must not be there and is not",
+			affinity(`{"matchExpressions":[{"key":"gpu","operator":"DoesNotExist"}]}`), true,
+		},
+		{
+			"numbers are compared as such",
+			affinity(`{"matchExpressions":[{"key":"cores","operator":"Gt","values":["16"]}]}`),
+			false,
+		},
 		{
 			"one of two terms is enough",
 			affinity(`{"matchExpressions":[{"key":"gpu","operator":"Exists"}]},{"matchExpressions":[{"key":"role","operator":"Exists"}]}`), true,
@@ -32,8 +49,16 @@ func TestSelects(t *testing.T) {
 			"of a term all requirements count",
 			affinity(`{"matchExpressions":[{"key":"gpu","operator":"Exists"},{"key":"role","operator":"Exists"}]}`), false,
 		},
-		{"the node is named", affinity(`{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-1"]}]}`), true},
-		{"another node is named", affinity(`{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-2"]}]}`), false},
+		{
+			"the node is named",
+			affinity(`{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-1"]}]}`),
+			true,
+		},
+		{
+			"another node is named",
+			affinity(`{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-2"]}]}`),
+			false,
+		},
 		{"an empty term matches nothing", affinity(`{}`), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -48,7 +73,9 @@ func TestSelects(t *testing.T) {
 	}
 	t.Run("an operator that is not known is an error, not an answer", func(t *testing.T) {
 		var spec cluster.PodSpec
-		if err := json.Unmarshal([]byte(affinity(`{"matchExpressions":[{"key":"a","operator":"Like"}]}`)), &spec); err != nil {
+		if err := json.Unmarshal(
+			[]byte(affinity(`{"matchExpressions":[{"key":"a","operator":"Like"}]}`)),
+			&spec); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := spec.Selects(node); err == nil {

@@ -17,8 +17,9 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 	for i := range times {
 		last = first.Add(time.Duration(i) * time.Second)
 		if err := c.SendEvent(t.Context(), cluster.Event{
-			About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter", Message: fmt.Sprint("the ", i+1, ". time"),
-			Node: "node-1", Time: last,
+			About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter",
+			Message: fmt.Sprint("the ", i+1, ". time"),
+			Node:    "node-1", Time: last,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -51,14 +52,16 @@ func TestARepetitionIsCounted(t *testing.T) {
 	c.SetPauses(50*time.Millisecond, time.Second)
 	first, last := repeat(t, c, 100)
 	e := count(t, server, 100)
-	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" || !e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
+	if len(server.Events()) != 1 || e.Count != 100 || e.Message != "the 100. time" ||
+		!e.FirstTimestamp.Equal(first) || !e.LastTimestamp.Equal(last) {
 		t.Errorf("%d events, %+v", len(server.Events()), e)
 	}
 	if n := server.EventUpdates(); n > 10 {
 		t.Errorf("%d updates for 100 repetitions", n)
 	}
 	if err := c.SendEvent(t.Context(), cluster.Event{
-		About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter", Message: "often", Time: last, Count: 23,
+		About: cluster.NodeObject("node-1"), Warning: true, Reason: "ConflictingWriter",
+		Message: "often", Time: last, Count: 23,
 	}); err != nil {
 		t.Error(err)
 	}
@@ -74,7 +77,10 @@ func TestEventsOfOthersAreNotCountedTogether(t *testing.T) {
 	anew := pod
 	anew.UID = "2"
 	for _, e := range []cluster.Event{
-		{About: pod, Reason: "A"}, {About: pod, Reason: "B"}, {About: pod, Reason: "A", Warning: true}, {About: anew, Reason: "A"},
+		{About: pod, Reason: "A"},
+		{About: pod, Reason: "B"},
+		{About: pod, Reason: "A", Warning: true},
+		{About: anew, Reason: "A"},
 	} {
 		if e.Time = time.Now(); c.SendEvent(t.Context(), e) != nil {
 			t.Error("not told")

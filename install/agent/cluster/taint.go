@@ -39,8 +39,10 @@ func (c *Client) Untaint(ctx context.Context, n *Node, key string) (bool, error)
 	if len(left) == len(n.Spec.Taints) {
 		return false, nil
 	}
-	err := c.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(n.Meta.Name), nil, map[string]any{
-		"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion}, "spec": map[string]any{"taints": left},
-	}, nil)
+	err := c.do(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(n.Meta.Name), nil,
+		map[string]any{
+			"metadata": map[string]any{"resourceVersion": n.Meta.ResourceVersion},
+			"spec":     map[string]any{"taints": left},
+		}, nil)
 	return err == nil, err
 }

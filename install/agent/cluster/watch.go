@@ -23,7 +23,9 @@ const (
 // WatchDaemonSet calls seen with the DaemonSet, or nil if there is none, and again after each
 // change, until ctx is done. It calls broken, unless nil, with each error, and retries with
 // increasing delays.
-func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet), broken func(error)) {
+func (c *Client) WatchDaemonSet(
+	ctx context.Context, n Name, seen func(*DaemonSet), broken func(error),
+) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		version, err := c.listDaemonSet(ctx, n, seen)
@@ -49,7 +51,9 @@ func (c *Client) WatchDaemonSet(ctx context.Context, n Name, seen func(*DaemonSe
 }
 
 // listDaemonSet reports the current DaemonSet, and returns the version from which to watch.
-func (c *Client) listDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet)) (version string, err error) {
+func (c *Client) listDaemonSet(
+	ctx context.Context, n Name, seen func(*DaemonSet),
+) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestPause)
 	defer cancel()
 	var list struct {
@@ -70,7 +74,9 @@ func (c *Client) listDaemonSet(ctx context.Context, n Name, seen func(*DaemonSet
 }
 
 // followDaemonSet reports changes until the watch ends.
-func (c *Client) followDaemonSet(ctx context.Context, n Name, version string, seen func(*DaemonSet)) error {
+func (c *Client) followDaemonSet(
+	ctx context.Context, n Name, version string, seen func(*DaemonSet),
+) error {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+longestPause)
 	defer cancel()
 	query := only(n)
@@ -106,7 +112,8 @@ func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) er
 	switch what {
 	case "ADDED", "MODIFIED", "DELETED":
 	default:
-		return fmt.Errorf("the watch ends with %s", what) // an error, mostly that the version is too old
+		// an error, mostly that the version is too old
+		return fmt.Errorf("the watch ends with %s", what)
 	}
 	d := new(DaemonSet)
 	if err := json.Unmarshal(object, d); err != nil {

@@ -22,10 +22,14 @@ func TestAWatchThatDoesNotEnd(t *testing.T) {
 		t.Run(says, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := apiservertest.StartInMemory(t)
-				list := apiservertest.Reply(http.StatusOK, "application/json", `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+				list := apiservertest.Reply(http.StatusOK, "application/json",
+					`{"metadata":{"resourceVersion":"1"},"items":[]}`)
 				server.Next(list, behaviour)
 				server.Always(list)
-				api, err := apiclient.New(apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(), Dial: server.Dial})
+				api, err := apiclient.New(apiclient.Options{
+					Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+					Dial: server.Dial,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -35,7 +39,9 @@ func TestAWatchThatDoesNotEnd(t *testing.T) {
 				broken, done := make(chan error, 1000), make(chan struct{})
 				go func() {
 					defer close(done)
-					c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, func(err error) { broken <- err })
+					c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, func(err error) {
+						broken <- err
+					})
 				}()
 				time.Sleep(5 * time.Minute)
 				if n := len(server.Requests()); n != 2 || len(broken) != 0 {

@@ -86,7 +86,9 @@ func (m *Monitor) Outcome(used string, code int, err error) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
-		m.set("", fmt.Errorf("%s does not vouch for the API server's certificate: %w", m.options.CAFile, untrusted.Err))
+		m.set("",
+			fmt.Errorf("%s does not vouch for the API server's certificate: %w", m.options.CAFile,
+				untrusted.Err))
 	case err != nil:
 		// An unavailable API server does not show whether the credentials are valid.
 	case code != http.StatusUnauthorized:

@@ -58,7 +58,9 @@ func answer(m *Monitor, token string, code int) {
 }
 
 // exit returns after what time the monitor ends, while each second a request is answered.
-func exit(m *Monitor, done <-chan error, token string, code int, longest time.Duration) (time.Duration, error) {
+func exit(
+	m *Monitor, done <-chan error, token string, code int, longest time.Duration,
+) (time.Duration, error) {
 	begin := time.Now()
 	for time.Since(begin) < longest {
 		answer(m, token, code)
@@ -81,14 +83,21 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 		want      time.Duration
 	}{
 		{"a new token of ten minutes", 0, 10 * time.Minute, 10 * time.Minute},
-		{"one that should be replaced in a minute", 7 * time.Minute, 10 * time.Minute, 3 * time.Minute},
+		{
+			"one that should be replaced in a minute", 7 * time.Minute, 10 * time.Minute,
+			3 * time.Minute,
+		},
 		{"one that should have been replaced", time.Hour, 10 * time.Minute, 2 * time.Minute},
-		{"a token of an hour, which the API server makes valid for a year", 0, 365 * 24 * time.Hour, 50 * time.Minute},
+		{
+			"a token of an hour, which the API server makes valid for a year", 0,
+			365 * 24 * time.Hour, 50 * time.Minute,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				issued := time.Now().Add(-row.age)
-				token := apiservertest.JWT("system:serviceaccount:a:b", issued, issued.Add(row.life))
+				token := apiservertest.JWT("system:serviceaccount:a:b", issued,
+					issued.Add(row.life))
 				p := newPod(t)
 				p.project("token", token+"\n")
 				m, done := p.start()
@@ -109,7 +118,8 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 func TestExitsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
-		old := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour), time.Now().Add(-23*time.Hour))
+		old := apiservertest.JWT("system:serviceaccount:a:b", time.Now().Add(-24*time.Hour),
+			time.Now().Add(-23*time.Hour))
 		p.project("token", old)
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
@@ -165,8 +175,10 @@ func TestNoAnswerIsNoRejection(t *testing.T) {
 		if s := m.Status(); s != (Status{}) {
 			t.Errorf("away: %+v", s)
 		}
-		m.Outcome("first", 0, &tls.CertificateVerificationError{Err: errors.New("unknown authority")})
-		if s := m.Status(); s.Problem == nil || !strings.Contains(s.Problem.Error(), "unknown authority") {
+		m.Outcome("first", 0,
+			&tls.CertificateVerificationError{Err: errors.New("unknown authority")})
+		if s := m.Status(); s.Problem == nil ||
+			!strings.Contains(s.Problem.Error(), "unknown authority") {
 			t.Errorf("another authority: %+v", s)
 		}
 		time.Sleep(3 * time.Hour)

@@ -73,7 +73,9 @@ func (m *Monitor) Stuck() error {
 	var errs []error
 	for _, l := range m.loops {
 		if idle := time.Duration(l.looks) * Pause; idle > l.Longest {
-			errs = append(errs, fmt.Errorf("the %s has made no progress for %s; it may take %s for a step", l.Name, idle, l.Longest))
+			errs = append(errs,
+				fmt.Errorf("the %s has made no progress for %s; it may take %s for a step", l.Name,
+					idle, l.Longest))
 		}
 	}
 	return errors.Join(errs...)

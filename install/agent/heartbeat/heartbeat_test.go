@@ -19,8 +19,12 @@ func TestStuck(t *testing.T) {
 		var idle atomic.Bool
 		step.Store(1)
 		m := heartbeat.New(
-			heartbeat.Loop{Name: "auditor", Progress: func() (uint64, bool) { return step.Load(), !idle.Load() }, Longest: time.Minute},
-			heartbeat.Loop{Name: "server", Progress: func() (uint64, bool) { return uint64(time.Now().UnixNano()), true }, Longest: time.Minute},
+			heartbeat.Loop{Name: "auditor", Progress: func() (uint64, bool) {
+				return step.Load(), !idle.Load()
+			}, Longest: time.Minute},
+			heartbeat.Loop{Name: "server", Progress: func() (uint64, bool) {
+				return uint64(time.Now().UnixNano()), true
+			}, Longest: time.Minute},
 		)
 		ctx, cancel := context.WithCancel(t.Context())
 		go m.Run(ctx)
@@ -41,7 +45,8 @@ func TestStuck(t *testing.T) {
 			time.Sleep(phase.wait)
 			synctest.Wait()
 			err := m.Stuck()
-			if (err != nil) != phase.stuck || err != nil && !strings.Contains(err.Error(), "the auditor has made no progress") {
+			if (err != nil) != phase.stuck ||
+				err != nil && !strings.Contains(err.Error(), "the auditor has made no progress") {
 				t.Errorf("%s: %v, want stuck %v", phase.name, err, phase.stuck)
 			}
 		}
@@ -55,7 +60,9 @@ func TestStuck(t *testing.T) {
 func TestTimeInWhichNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{
-			Name: "auditor", Progress: func() (uint64, bool) { return 1, true }, Longest: time.Minute,
+			Name: "auditor", Progress: func() (uint64, bool) {
+				return 1, true
+			}, Longest: time.Minute,
 		})
 		looks := 0
 		for ; m.Stuck() == nil; looks++ {

@@ -56,7 +56,9 @@ var _ logr.LogSink = (*sink)(nil)
 func (s *sink) Init(logr.RuntimeInfo) {}
 
 // Enabled implements [logr.LogSink]. Levels above 0 are for developers of the library.
-func (s *sink) Enabled(level int) bool { return level == 0 && s.to.Core().Enabled(zapcore.DebugLevel) }
+func (s *sink) Enabled(level int) bool {
+	return level == 0 && s.to.Core().Enabled(zapcore.DebugLevel)
+}
 
 // Info implements [logr.LogSink].
 func (s *sink) Info(_ int, text string, pairs ...any) {
@@ -65,7 +67,8 @@ func (s *sink) Info(_ int, text string, pairs ...any) {
 
 // Error implements [logr.LogSink].
 func (s *sink) Error(err error, text string, pairs ...any) {
-	s.to.Debug("the library says", append(fieldsOf(pairs), zap.String("line", text), zap.Error(err))...)
+	s.to.Debug("the library says",
+		append(fieldsOf(pairs), zap.String("line", text), zap.Error(err))...)
 }
 
 // WithValues implements [logr.LogSink].

@@ -32,7 +32,8 @@ func New(level string, inJSON bool, w io.Writer) (*Log, error) {
 	}
 	l := &Log{Level: zap.NewAtomicLevelAt(zapcore.Level(parsed)), recent: new(recent)}
 	config := zap.NewProductionEncoderConfig()
-	config.EncodeTime, config.EncodeDuration = zapcore.ISO8601TimeEncoder, zapcore.StringDurationEncoder
+	config.EncodeTime, config.EncodeDuration = zapcore.ISO8601TimeEncoder,
+		zapcore.StringDurationEncoder
 	encoder := zapcore.NewConsoleEncoder(config)
 	if inJSON {
 		encoder = zapcore.NewJSONEncoder(config)

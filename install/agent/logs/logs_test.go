@@ -86,8 +86,14 @@ func TestRecent(t *testing.T) {
 		l.Named("library").Warn("not ours")
 		got := l.Recent()
 		want := []logs.Line{
-			{First: begin, Last: begin.Add(time.Minute), Count: 2, Level: "warn", Message: "the API server", Error: "timeout"},
-			{First: begin.Add(time.Minute), Last: begin.Add(time.Minute), Count: 1, Level: "error", Message: "the disk", Error: "full"},
+			{
+				First: begin, Last: begin.Add(time.Minute), Count: 2, Level: "warn",
+				Message: "the API server", Error: "timeout",
+			},
+			{
+				First: begin.Add(time.Minute), Last: begin.Add(time.Minute), Count: 1,
+				Level: "error", Message: "the disk", Error: "full",
+			},
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%v\nwant %v", got, want)
@@ -118,13 +124,16 @@ func TestLibraries(t *testing.T) {
 	log.Print("http: Accept error")
 	l.Standard("net/http").Print("http: TLS handshake error\n")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	want := []string{"Failed to watch", "a line\nof two", "http: Accept error", "http: TLS handshake error"}
+	want := []string{
+		"Failed to watch", "a line\nof two", "http: Accept error", "http: TLS handshake error",
+	}
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines:\n%s", len(lines), out)
 	}
 	for i, line := range lines {
 		var got map[string]any
-		if err := json.Unmarshal([]byte(line), &got); err != nil || got["line"] != want[i] || got["msg"] != "the library says" {
+		if err := json.Unmarshal([]byte(line), &got); err != nil || got["line"] != want[i] ||
+			got["msg"] != "the library says" {
 			t.Errorf("%v: %s, want %q", err, line, want[i])
 		}
 	}

@@ -82,7 +82,9 @@ func newNetwork(t *testing.T) *network {
 		n.inside(n.agent, func(h *netlink.Handle) error {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = fmt.Sprint("eth", i)
-			return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(peer.FD())})
+			return h.LinkAdd(&netlink.Veth{
+				LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(peer.FD()),
+			})
 		})
 		n.address(n.agent, fmt.Sprint("eth", i), fmt.Sprintf("10.9.%d.2/24", i))
 		n.address(peer, "eth0", fmt.Sprintf("10.9.%d.1/24", i))
@@ -134,7 +136,8 @@ func (n *network) ask(from *netns.NS, at string) error {
 		},
 	}
 	client := http.Client{Transport: transport, Timeout: 5 * time.Second}
-	answer, err := client.Get("http://" + at + ":" + agentPort + "/") //nolint:noctx // the client has a time limit
+	answer, err := client.Get("http://" + at + ":" + agentPort +
+		"/") //nolint:noctx // the client has a time limit
 	if err != nil {
 		return err
 	}
@@ -189,7 +192,9 @@ func TestFlood(t *testing.T) {
 	defer cancel()
 	var refused, reports atomic.Int64
 	port := observe.Port{
-		Handler:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "hello")
+		}),
 		FromNode: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.9.0.1") },
 		Refused:  func() { refused.Add(1) },
 		Report: func(r observe.Refusals) {
@@ -212,7 +217,8 @@ func TestFlood(t *testing.T) {
 	var probes, scrapes atomic.Int64
 	var mostFDs, mostMemory int // of the goroutine that probes
 	askers.Go(func() {
-		tick := time.NewTicker(50 * time.Millisecond) // fewer in a second than a node address may open
+		// fewer in a second than a node address may open
+		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for asking.Err() == nil {
 			if err := n.ask(n.node, "10.9.0.2"); err != nil {
@@ -242,7 +248,8 @@ func TestFlood(t *testing.T) {
 	cancel()
 	group.Wait()
 	t.Logf("%d probes, %d scrapes, %d refused; descriptors %d before, %d at most; memory %d KiB before, %d KiB at most",
-		probes.Load(), scrapes.Load(), refused.Load(), beforeFDs, mostFDs, beforeMemory>>10, mostMemory>>10)
+		probes.Load(), scrapes.Load(), refused.Load(), beforeFDs, mostFDs, beforeMemory>>10,
+		mostMemory>>10)
 	if most := beforeFDs + 64; mostFDs > most {
 		t.Errorf("%d descriptors, want at most %d", mostFDs, most)
 	}

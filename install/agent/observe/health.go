@@ -36,7 +36,9 @@ func (h Health) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", h.readyz)
 	mux.HandleFunc("GET /healthz", h.healthz)
-	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, h.level()) })
+	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, h.level())
+	})
 	mux.HandleFunc("PUT /log-level", h.setLevel)
 	return mux
 }
@@ -48,7 +50,8 @@ func (h Health) readyz(w http.ResponseWriter, r *http.Request) {
 		code = http.StatusServiceUnavailable
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	if r.URL.Query().Get("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
+	if r.URL.Query().Get("format") == "json" ||
+		strings.Contains(r.Header.Get("Accept"), "application/json") {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		_ = json.NewEncoder(w).Encode(readiness) // whoever asked has gone
@@ -76,7 +79,8 @@ func (h Health) level() string {
 
 func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
 	if !local(r.RemoteAddr) {
-		http.Error(w, "the level can be set from the agent's own network namespace only: use kubectl port-forward", http.StatusForbidden)
+		http.Error(w,
+			"the level can be set from the agent's own network namespace only: use kubectl port-forward", http.StatusForbidden)
 		return
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, 64))
@@ -86,7 +90,9 @@ func (h Health) setLevel(w http.ResponseWriter, r *http.Request) {
 	}
 	level, err := options.ParseLevel(strings.TrimSpace(string(text)))
 	if err != nil {
-		http.Error(w, fmt.Sprintf("%q: want %s", strings.TrimSpace(string(text)), options.LevelWant), http.StatusBadRequest)
+		http.Error(w,
+			fmt.Sprintf("%q: want %s", strings.TrimSpace(string(text)), options.LevelWant),
+			http.StatusBadRequest)
 		return
 	}
 	h.Level.SetLevel(zapcore.Level(level))

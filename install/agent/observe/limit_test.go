@@ -77,7 +77,10 @@ func TestPlacesOfAnAddress(t *testing.T) {
 func TestPlacesOfAllAddresses(t *testing.T) {
 	c := newClock()
 	var in []*peer
-	for _, from := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8"} {
+	for _, from := range []string{
+		"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7",
+		"10.1.0.8",
+	} {
 		in = append(in, c.connect(times(8, from)...)...)
 	}
 	if stillOpen(in) != 64 {
@@ -158,7 +161,8 @@ func TestPlacesAreFreed(t *testing.T) {
 func TestFromNode(t *testing.T) {
 	fromNode := FromNode("192.0.2.7, 2001:db8::7,,no address")
 	for address, want := range map[string]bool{
-		"192.0.2.7": true, "2001:db8::7": true, "127.0.0.1": true, "::1": true, "192.0.2.8": false, "2001:db8::8": false,
+		"192.0.2.7": true, "2001:db8::7": true, "127.0.0.1": true, "::1": true, "192.0.2.8": false,
+		"2001:db8::8": false,
 	} {
 		if got := fromNode(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: %v", address, got)

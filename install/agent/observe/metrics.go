@@ -27,7 +27,8 @@ type Metrics struct {
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
-		gauges: map[string]*prometheus.GaugeVec{}, histograms: map[string]*prometheus.HistogramVec{},
+		gauges:     map[string]*prometheus.GaugeVec{},
+		histograms: map[string]*prometheus.HistogramVec{},
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -43,18 +44,22 @@ func NewMetrics(version string) *Metrics {
 func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
 	switch f.Type {
 	case metrics.Counter:
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.LabelNames())
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help},
+			f.LabelNames())
 		for _, values := range combinations(f.Labels) {
 			c.WithLabelValues(values...)
 		}
 		m.counters[f.Name] = c
 		return c
 	case metrics.Gauge:
-		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.LabelNames())
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help},
+			f.LabelNames())
 		m.gauges[f.Name] = g
 		return g
 	}
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: f.Buckets}, f.LabelNames())
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: f.Name, Help: f.Help, Buckets: f.Buckets,
+	}, f.LabelNames())
 	m.histograms[f.Name] = h
 	return h
 }
@@ -101,7 +106,9 @@ func (m *Metrics) Observe(s metrics.HistogramSeries, value float64) {
 
 // Values returns the rounded values of a counter or gauge with one label, by the label value,
 // including zeros. The metric is identified by the function that returns its series.
-func Values[L ~string, S interface{ Name() string }](m *Metrics, of func(label L) S) map[string]int {
+func Values[L ~string, S interface{ Name() string }](
+	m *Metrics, of func(label L) S,
+) map[string]int {
 	families, err := m.registry.Gather()
 	if err != nil {
 		return nil
@@ -114,7 +121,8 @@ func Values[L ~string, S interface{ Name() string }](m *Metrics, of func(label L
 		}
 		for _, metric := range f.GetMetric() {
 			for _, l := range metric.GetLabel() {
-				values[l.GetValue()] += int(metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
+				values[l.GetValue()] += int(
+					metric.GetCounter().GetValue() + metric.GetGauge().GetValue())
 			}
 		}
 	}

@@ -29,13 +29,21 @@ func TestMain(m *testing.M) {
 func part(name string, ready bool) observe.Part { return observe.Part{Name: name, Ready: ready} }
 
 func TestCombine(t *testing.T) {
-	kernel, binary, configuration := part(observe.Kernel, true), part(observe.Binary, true), part(observe.Configuration, true)
+	kernel, binary, configuration := part(observe.Kernel, true), part(observe.Binary, true),
+		part(observe.Configuration, true)
 	for _, tc := range []struct {
 		name  string
 		parts []observe.Part
 		want  bool
 	}{
-		{"all is as it should be", []observe.Part{kernel, binary, configuration, part(observe.Kubeconfig, true), part(observe.Socket, true)}, true},
+		{
+			"all is as it should be",
+			[]observe.Part{
+				kernel, binary, configuration, part(observe.Kubeconfig, true),
+				part(observe.Socket, true),
+			},
+			true,
+		},
 		{
 			"the API server refuses the token, and the socket answers",
 			[]observe.Part{kernel, part(observe.Kubeconfig, false), part(observe.Socket, true)},
@@ -46,16 +54,41 @@ func TestCombine(t *testing.T) {
 			[]observe.Part{kernel, part(observe.Kubeconfig, true), part(observe.Socket, false)},
 			true,
 		},
-		{"no way leads to pods", []observe.Part{kernel, binary, part(observe.Kubeconfig, false), part(observe.Socket, false)}, false},
-		{"nothing is served, and the kubeconfig is not good", []observe.Part{kernel, part(observe.Kubeconfig, false)}, false},
-		{"the kernel cannot", []observe.Part{part(observe.Kernel, false), binary, part(observe.Kubeconfig, true)}, false},
-		{"the executable is missing", []observe.Part{kernel, part(observe.Binary, false), part(observe.Kubeconfig, true)}, false},
 		{
-			"a right is missing, and both ways are open",
-			[]observe.Part{kernel, part(observe.Rights, false), part(observe.Kubeconfig, true), part(observe.Socket, true)},
+			"no way leads to pods",
+			[]observe.Part{
+				kernel, binary, part(observe.Kubeconfig, false), part(observe.Socket, false),
+			},
 			false,
 		},
-		{"the plugin is not in the chain", []observe.Part{part(observe.Configuration, false), part(observe.Kubeconfig, true)}, false},
+		{
+			"nothing is served, and the kubeconfig is not good",
+			[]observe.Part{kernel, part(observe.Kubeconfig, false)},
+			false,
+		},
+		{
+			"the kernel cannot",
+			[]observe.Part{part(observe.Kernel, false), binary, part(observe.Kubeconfig, true)},
+			false,
+		},
+		{
+			"the executable is missing",
+			[]observe.Part{kernel, part(observe.Binary, false), part(observe.Kubeconfig, true)},
+			false,
+		},
+		{
+			"a right is missing, and both ways are open",
+			[]observe.Part{
+				kernel, part(observe.Rights, false), part(observe.Kubeconfig, true),
+				part(observe.Socket, true),
+			},
+			false,
+		},
+		{
+			"the plugin is not in the chain",
+			[]observe.Part{part(observe.Configuration, false), part(observe.Kubeconfig, true)},
+			false,
+		},
 	} {
 		if got := observe.Combine(tc.parts...).Ready; got != tc.want {
 			t.Errorf("%s: ready %v", tc.name, got)
@@ -78,7 +111,9 @@ const (
 )
 
 func TestReadyz(t *testing.T) {
-	readiness := observe.Combine(observe.Part{Name: observe.Kernel, Reasons: []string{"no nf_tables"}}, part(observe.Kubeconfig, true))
+	readiness := observe.Combine(observe.Part{
+		Name: observe.Kernel, Reasons: []string{"no nf_tables"},
+	}, part(observe.Kubeconfig, true))
 	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
 	code, text := ask(h, "GET", "/readyz", there, "")
 	want := "not ready: an ADD on this node would not succeed now, or not for each pod\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
@@ -94,13 +129,16 @@ func TestReadyz(t *testing.T) {
 		t.Errorf("JSON (-want +got):\n%s", diff)
 	}
 	readiness = observe.Combine(part(observe.Kubeconfig, true))
-	if code, text := ask(h, "GET", "/readyz", there, ""); code != 200 || !strings.HasPrefix(text, "ready:") {
+	if code, text := ask(h, "GET", "/readyz", there, ""); code != 200 ||
+		!strings.HasPrefix(text, "ready:") {
 		t.Errorf("%d %s", code, text)
 	}
 	// What could not be found out is not said to be so.
-	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true}, part(observe.Kubeconfig, true))
+	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
+		part(observe.Kubeconfig, true))
 	code, text = ask(h, "GET", "/readyz", there, "")
-	if code != 200 || !strings.HasPrefix(text, "ready as far as is known: ") || !strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
+	if code != 200 || !strings.HasPrefix(text, "ready as far as is known: ") ||
+		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
 		t.Errorf("%d %s", code, text)
 	}
 }
@@ -146,43 +184,56 @@ func TestLogLevel(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{
-		metrics.ConflictingWrites("x"), metrics.IstioInstalls(metrics.InstallationConfig), metrics.InstallWrites(observe.Binary, metrics.Failure),
-		metrics.TokenPublications(metrics.TokenRefused), metrics.Adds("success", "redirect", "nft"), metrics.AddReasons("x"),
-		metrics.UncapturedPods("ipv6"), metrics.ServeRequests("x"), metrics.Audits(metrics.AuditEqual), metrics.Drifts(metrics.DriftAbsent),
+		metrics.ConflictingWrites("x"), metrics.IstioInstalls(metrics.InstallationConfig),
+		metrics.InstallWrites(observe.Binary, metrics.Failure),
+		metrics.TokenPublications(metrics.TokenRefused), metrics.Adds("success", "redirect", "nft"),
+		metrics.AddReasons("x"),
+		metrics.UncapturedPods("ipv6"), metrics.ServeRequests("x"),
+		metrics.Audits(metrics.AuditEqual), metrics.Drifts(metrics.DriftAbsent),
 		metrics.BypassedPods(), metrics.EventsLost(metrics.SourceFiles),
 		metrics.Repairs(metrics.CauseRace, metrics.ActionRepair, metrics.Success),
-		metrics.IstioPodsRepaired(metrics.ActionRepair, metrics.PodSkipped), metrics.BypassingConnections(metrics.ConnectionKept),
+		metrics.IstioPodsRepaired(metrics.ActionRepair, metrics.PodSkipped),
+		metrics.BypassingConnections(metrics.ConnectionKept),
 		metrics.ConnectionsRefused("health"), metrics.LogLinesSuppressed(),
 	} {
 		m.Count(s, 1)
 	}
 	for _, s := range []metrics.GaugeSeries{
-		metrics.InstallReady(), metrics.IstioInstallReady(), metrics.InstallPartReady(observe.Binary), metrics.ChainBypassed(),
-		metrics.TokenAge(), metrics.TokenExpiry(), metrics.NodeDirectory("binary", "same"), metrics.Pods("drifted"),
-		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(), metrics.BuildInfo("v2", "x"),
+		metrics.InstallReady(), metrics.IstioInstallReady(),
+		metrics.InstallPartReady(observe.Binary), metrics.ChainBypassed(),
+		metrics.TokenAge(), metrics.TokenExpiry(), metrics.NodeDirectory("binary", "same"),
+		metrics.Pods("drifted"),
+		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(),
+		metrics.BuildInfo("v2", "x"),
 	} {
 		m.Set(s, 1)
 	}
 	for _, s := range []metrics.HistogramSeries{
-		metrics.AddDuration("success", "redirect"), metrics.TransactionBytes("nft"), metrics.ServeDuration(), metrics.AuditDuration(),
+		metrics.AddDuration("success", "redirect"), metrics.TransactionBytes("nft"),
+		metrics.ServeDuration(), metrics.AuditDuration(),
 		metrics.RepairDuration(metrics.CauseDrift),
 	} {
 		m.Observe(s, 1)
 	}
 	_, text := ask(m.Handler(func() {}), "GET", "/metrics", there, "")
 	for _, f := range metrics.All() {
-		if f.Type != metrics.Histogram && !strings.Contains(text, "\n"+f.Name+"{") && !strings.Contains(text, "\n"+f.Name+" ") {
+		if f.Type != metrics.Histogram && !strings.Contains(text, "\n"+f.Name+"{") &&
+			!strings.Contains(text, "\n"+f.Name+" ") {
 			t.Errorf("%s: no series", f.Name)
 		}
-		if !strings.Contains(text, "# HELP "+f.Name+" "+f.Help+"\n# TYPE "+f.Name+" "+string(f.Type)+"\n") {
+		if !strings.Contains(text, "# HELP "+f.Name+" "+f.Help+"\n# TYPE "+f.Name+" "+
+			string(f.Type)+"\n") {
 			t.Errorf("%s is not shown as in the table", f.Name)
 		}
 	}
 	others := strings.Count(text, "# TYPE process_") + strings.Count(text, "# TYPE go_")
 	if got := strings.Count(text, "# TYPE "); got != len(metrics.All())+others {
-		t.Errorf("%d families, %d of them of the process, want %d", got, others, len(metrics.All())+others)
+		t.Errorf("%d families, %d of them of the process, want %d", got, others,
+			len(metrics.All())+others)
 	}
-	for _, name := range []string{"process_open_fds", "process_resident_memory_bytes", "go_goroutines"} {
+	for _, name := range []string{
+		"process_open_fds", "process_resident_memory_bytes", "go_goroutines",
+	} {
 		if !strings.Contains(text, "\n"+name+" ") {
 			t.Errorf("no %s", name)
 		}
@@ -195,7 +246,8 @@ func TestMetricsAreNotCompressed(t *testing.T) {
 	r.Header.Set("Accept-Encoding", "gzip")
 	w := httptest.NewRecorder()
 	observe.NewMetrics("v1").Handler(func() {}).ServeHTTP(w, r)
-	if encoding := w.Header().Get("Content-Encoding"); encoding != "" || !strings.Contains(w.Body.String(), "sluice_build_info") {
+	if encoding := w.Header().Get("Content-Encoding"); encoding != "" ||
+		!strings.Contains(w.Body.String(), "sluice_build_info") {
 		t.Errorf("encoded by %q", encoding)
 	}
 }
@@ -204,9 +256,12 @@ func TestMetricsAreNotCompressed(t *testing.T) {
 // measured raises alarms.
 func TestMetricsAtFirst(t *testing.T) {
 	refreshed := false
-	_, text := ask(observe.NewMetrics("v1").Handler(func() { refreshed = true }), "GET", "/metrics", there, "")
+	_, text := ask(observe.NewMetrics("v1").Handler(func() {
+		refreshed = true
+	}), "GET", "/metrics", there, "")
 	for _, want := range []string{
-		`sluice_adds_total{backend="nft",decision="redirect",result="error"} 0`, `istio_cni_installs_total{result="SUCCESS"} 0`,
+		`sluice_adds_total{backend="nft",decision="redirect",result="error"} 0`,
+		`istio_cni_installs_total{result="SUCCESS"} 0`,
 		`sluice_build_info{goversion="go`,
 	} {
 		if !strings.Contains(text, want) {
@@ -214,7 +269,8 @@ func TestMetricsAtFirst(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"sluice_audit_last_completed_timestamp_seconds", "sluice_token_expiry_timestamp_seconds", "sluice_rival",
+		"sluice_audit_last_completed_timestamp_seconds", "sluice_token_expiry_timestamp_seconds",
+		"sluice_rival",
 	} {
 		if strings.Contains(text, name) {
 			t.Errorf("shown: %s", name)
@@ -238,7 +294,8 @@ func TestServe(t *testing.T) {
 		done <- observe.Port{Handler: http.HandlerFunc(hello)}.Serve(ctx, l)
 	}()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://"+strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,9 @@ type Port struct {
 // Serve serves the connections of a listener, within the limits of package observe, until ctx is
 // done, and closes it. Running requests are completed within a second.
 func (p Port) Serve(ctx context.Context, l net.Listener) error {
-	guarded := &limiter{Listener: l, node: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now}
+	guarded := &limiter{
+		Listener: l, node: p.FromNode, refused: p.Refused, report: p.Report, now: time.Now,
+	}
 	if guarded.node == nil {
 		guarded.node = func(netip.Addr) bool { return false }
 	}
@@ -71,7 +73,8 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 		guarded.report = func(Refusals) {}
 	}
 	server := http.Server{
-		Handler: p.Handler, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: idleTime,
+		Handler: p.Handler, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
+		WriteTimeout: requestTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeader, ErrorLog: p.Log,
 	}
 	done := make(chan error, 1)

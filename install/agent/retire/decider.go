@@ -96,7 +96,9 @@ func (j *Decider) ask(ctx context.Context) (Verdict, error) {
 	}
 	n, err := j.options.Client.Node(ctx, j.options.NodeName)
 	if cluster.IsNotFound(err) {
-		return Verdict{false, fmt.Sprintf("node %s is no part of the cluster any more", j.options.NodeName)}, nil
+		return Verdict{
+			false, fmt.Sprintf("node %s is no part of the cluster any more", j.options.NodeName),
+		}, nil
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -114,5 +116,8 @@ func (j *Decider) recall(silence error) Verdict {
 			return v
 		}
 	}
-	return Verdict{false, fmt.Sprintf("the API server does not confirm that no agent will run here: %v", silence)}
+	return Verdict{
+		false,
+		fmt.Sprintf("the API server does not confirm that no agent will run here: %v", silence),
+	}
 }

@@ -18,7 +18,9 @@ const everywherePoll = time.Second
 // that it should uninstall. What fails on the way is told to waiting, if that is not nil, as is who
 // is waited for, and tried again until ctx ends. No DaemonSet is no error. A refusal of the API
 // server is final.
-func Everywhere(ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string)) error {
+func Everywhere(
+	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
+) error {
 	if waiting == nil {
 		waiting = func(string) {}
 	}
@@ -43,7 +45,8 @@ func Everywhere(ctx context.Context, c *cluster.Client, d cluster.Name, waiting 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("uninstall everywhere: given up while %s: %w", text, context.Cause(ctx))
+			return fmt.Errorf("uninstall everywhere: given up while %s: %w", text,
+				context.Cause(ctx))
 		case <-ticker.C:
 		}
 	}
@@ -51,7 +54,9 @@ func Everywhere(ctx context.Context, c *cluster.Client, d cluster.Name, waiting 
 
 // deleteOnce deletes the DaemonSet unless it is already being deleted, and returns the remaining
 // agents.
-func deleteOnce(ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool) ([]string, error) {
+func deleteOnce(
+	ctx context.Context, c *cluster.Client, d cluster.Name, deleted *bool,
+) ([]string, error) {
 	if !*deleted {
 		if err := c.DeleteDaemonSet(ctx, d); err != nil && !cluster.IsNotFound(err) {
 			return nil, fmt.Errorf("delete DaemonSet %s: %w", d, err)

@@ -33,7 +33,9 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{Server: apiservertest.StartForAgent(t)}
-	api, err := apiclient.New(apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()})
+	api, err := apiclient.New(apiclient.Options{
+		Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,9 @@ const brief = 2 * time.Second
 
 // patient is a decider that asks for so long.
 func (b *bed) patient(patience time.Duration) *retire.Decider {
-	return retire.New(retire.Options{Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: patience})
+	return retire.New(retire.Options{
+		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: patience,
+	})
 }
 
 // Only what the API server confirms takes the plugin off the node.
@@ -61,7 +65,10 @@ func TestDecide(t *testing.T) {
 		why   string
 	}{
 		{"a rolling update, or a reboot", `{}`, nil, false, "the next agent takes over"},
-		{"the DaemonSet is being deleted in the foreground", beingDeleted, nil, true, "is being deleted"},
+		{
+			"the DaemonSet is being deleted in the foreground", beingDeleted, nil, true,
+			"is being deleted",
+		},
 		{"the DaemonSet is deleted", "", nil, true, "is deleted"},
 		{"the node is not selected any more", elsewhere, nil, true, "does not select node node-1"},
 		{
@@ -70,9 +77,17 @@ func TestDecide(t *testing.T) {
 			nil, false, "not known",
 		},
 		{"the rights are gone", "", func(b *bed) { b.RefuseDaemonSets(403) }, false, "403"},
-		{"the token is not accepted any more", "", func(b *bed) { b.SetToken("another") }, false, "401"},
-		{"the API server fails", "", func(b *bed) { b.RefuseDaemonSets(500); b.decider = b.patient(brief) }, false, "500"},
-		{"the API server is not reached", "", func(b *bed) { b.Stop(); b.decider = b.patient(brief) }, false, "does not confirm"},
+		{"the token is not accepted any more", "", func(b *bed) {
+			b.SetToken("another")
+		}, false, "401"},
+		{"the API server fails", "", func(b *bed) {
+			b.RefuseDaemonSets(500)
+			b.decider = b.patient(brief)
+		}, false, "500"},
+		{"the API server is not reached", "", func(b *bed) {
+			b.Stop()
+			b.decider = b.patient(brief)
+		}, false, "does not confirm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBed(t)
@@ -82,7 +97,8 @@ func TestDecide(t *testing.T) {
 			}
 			v := b.decider.Decide(t.Context())
 			if v.Leave != tc.leave || !strings.Contains(v.Reason, tc.why) {
-				t.Errorf("leave: %v, since %s; want %v, since %q", v.Leave, v.Reason, tc.leave, tc.why)
+				t.Errorf("leave: %v, since %s; want %v, since %q", v.Leave, v.Reason, tc.leave,
+					tc.why)
 			}
 		})
 	}
@@ -105,7 +121,8 @@ func TestWhatWasSeenCounts(t *testing.T) {
 			b := newBed(t)
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
-				Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Broken: func(err error) { broken <- err },
+				Client: b.client, DaemonSet: name, NodeName: apiservertest.Node,
+				Broken: func(err error) { broken <- err },
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
@@ -141,10 +158,12 @@ func TestEverywhere(t *testing.T) {
 				b.SetAgents()
 			}
 		})
-		if err != nil || len(told) != 2 || !strings.Contains(told[0], "sluice-node-a, sluice-node-b") {
+		if err != nil || len(told) != 2 ||
+			!strings.Contains(told[0], "sluice-node-a, sluice-node-b") {
 			t.Errorf("%v, told %q", err, told)
 		}
-		if d := b.Deletes(); len(d) != 1 || !strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
+		if d := b.Deletes(); len(d) != 1 ||
+			!strings.Contains(d[0], `"propagationPolicy":"Foreground"`) {
 			t.Errorf("deletes: %q", d)
 		}
 	})

@@ -21,11 +21,19 @@ func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
 	}
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
 	case err != nil:
-		return Verdict{false, fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v", name, err)}
+		return Verdict{
+			false, fmt.Sprintf("whether DaemonSet %s selects the node is not known: %v", name, err),
+		}
 	case !selects:
-		return Verdict{true, fmt.Sprintf("DaemonSet %s does not select node %s any more", name, n.Meta.Name)}
+		return Verdict{
+			true, fmt.Sprintf("DaemonSet %s does not select node %s any more", name, n.Meta.Name),
+		}
 	}
-	return Verdict{false, fmt.Sprintf("DaemonSet %s stays and selects the node, so that the next agent takes over", name)}
+	return Verdict{
+		false,
+		fmt.Sprintf("DaemonSet %s stays and selects the node, so that the next agent takes over",
+			name),
+	}
 }
 
 // goes decides whether the DaemonSet is being deleted.

@@ -39,7 +39,10 @@ func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
 }
 
 // get reads an object into one.
-func (c cluster) get(ctx context.Context, gv schema.GroupVersion, resource, namespace, name string, into runtime.Object) error {
+func (c cluster) get(
+	ctx context.Context, gv schema.GroupVersion, resource, namespace, name string,
+	into runtime.Object,
+) error {
 	client, err := c.client(gv)
 	if err != nil {
 		return err
@@ -48,12 +51,15 @@ func (c cluster) get(ctx context.Context, gv schema.GroupVersion, resource, name
 }
 
 // list reads objects of the core group; of all namespaces if none is given.
-func (c cluster) list(ctx context.Context, resource, namespace string, o metav1.ListOptions, into runtime.Object) error {
+func (c cluster) list(
+	ctx context.Context, resource, namespace string, o metav1.ListOptions, into runtime.Object,
+) error {
 	client, err := c.client(corev1.SchemeGroupVersion)
 	if err != nil {
 		return err
 	}
-	return client.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(into)
+	return client.Get().Namespace(namespace).Resource(resource).VersionedParams(&o,
+		scheme.ParameterCodec).Do(ctx).Into(into)
 }
 
 // agents lists the pods of the node agents that run on a node, or on all nodes if it is "".
@@ -84,24 +90,32 @@ func (o *options) agentOf(ctx context.Context, c cluster, node string) (*corev1.
 			return &pods[i], nil
 		}
 	}
-	return nil, fmt.Errorf("no node agent runs on node %s (pods with the labels %s)", node, o.agentSelector)
+	return nil, fmt.Errorf("no node agent runs on node %s (pods with the labels %s)", node,
+		o.agentSelector)
 }
 
 // exec runs a command in the container of a node agent. The error of a command that fails is an
 // exec.CodeExitError.
-func (c cluster) exec(ctx context.Context, pod *corev1.Pod, in io.Reader, out, errOut io.Writer, command ...string) error {
+func (c cluster) exec(
+	ctx context.Context, pod *corev1.Pod, in io.Reader, out, errOut io.Writer, command ...string,
+) error {
 	client, err := c.client(corev1.SchemeGroupVersion)
 	if err != nil {
 		return err
 	}
 	target := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").VersionedParams(
-		&corev1.PodExecOptions{Container: agentContainer, Command: command, Stdin: in != nil, Stdout: true, Stderr: true},
+		&corev1.PodExecOptions{
+			Container: agentContainer, Command: command, Stdin: in != nil, Stdout: true,
+			Stderr: true,
+		},
 		scheme.ParameterCodec).URL()
 	executor, err := c.executor(target)
 	if err != nil {
 		return err
 	}
-	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: errOut})
+	return executor.StreamWithContext(ctx, remotecommand.StreamOptions{
+		Stdin: in, Stdout: out, Stderr: errOut,
+	})
 }
 
 // executor uses WebSockets, or SPDY where the API server has none, as kubectl does.

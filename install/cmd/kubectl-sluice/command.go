@@ -41,9 +41,12 @@ type options struct {
 const agentContainer = "sluice-node"
 
 func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Command {
-	o := &options{streams: streams, config: genericclioptions.NewConfigFlags(true), release: release}
+	o := &options{
+		streams: streams, config: genericclioptions.NewConfigFlags(true), release: release,
+	}
 	root := &cobra.Command{
-		Use: "kubectl-sluice", Version: version, Short: "inspect the traffic redirection of mesh pods", Long: longHelp, Example: examples,
+		Use: "kubectl-sluice", Version: version,
+		Short: "inspect the traffic redirection of mesh pods", Long: longHelp, Example: examples,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl sluice"},
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -52,8 +55,10 @@ func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Comma
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
 	flags := root.PersistentFlags()
 	o.config.AddFlags(flags)
-	flags.StringVar(&o.agentNamespace, "agent-namespace", "", "namespace of the node agents [default: search all namespaces, or istio-system without the right to]")
-	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node", "label selector of the pods of the node agents")
+	flags.StringVar(&o.agentNamespace, "agent-namespace", "",
+		"namespace of the node agents [default: search all namespaces, or istio-system without the right to]")
+	flags.StringVar(&o.agentSelector, "agent-selector", "k8s-app=sluice-node",
+		"label selector of the pods of the node agents")
 	flags.StringVarP(&o.selector, "selector", "l", "", "label selector of the pods, instead of POD")
 	for _, v := range []struct{ name, short string }{
 		{"trace", "print connections of pods as they happen, with the rule that decided"},
@@ -115,7 +120,10 @@ func helpWanted(args []string) bool {
 // --context anywhere.
 func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 	flags := cmd.Root().PersistentFlags()
-	anywhere := map[string]bool{"namespace": true, "n": true, "context": true, "kubeconfig": true, "selector": true, "l": true, "agent-namespace": true}
+	anywhere := map[string]bool{
+		"namespace": true, "n": true, "context": true, "kubeconfig": true, "selector": true,
+		"l": true, "agent-namespace": true,
+	}
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		if a == "--" {
@@ -138,7 +146,8 @@ func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 		switch {
 		case a == "-h" || a == "--help":
 		case flag == nil:
-			return nil, nil, badInput("unknown flag %s before POD: flags of rules %s follow POD", a, cmd.Name())
+			return nil, nil, badInput("unknown flag %s before POD: flags of rules %s follow POD", a,
+				cmd.Name())
 		case !hasValue && flag.NoOptDefVal == "":
 			if i++; i == len(args) {
 				return nil, nil, badInput("flag %s needs a value", a)

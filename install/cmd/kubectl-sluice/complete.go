@@ -9,7 +9,9 @@ import (
 )
 
 // completePod completes NAMESPACE/NAME, and NAME in the current namespace.
-func (o *options) completePod(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+func (o *options) completePod(
+	cmd *cobra.Command, args []string, begin string,
+) ([]string, cobra.ShellCompDirective) {
 	own, rest, err := split(cmd, args)
 	if err != nil || len(rest) > 0 || cmd.Root().PersistentFlags().Parse(own) != nil {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -28,7 +30,8 @@ func (o *options) completePod(cmd *cobra.Command, args []string, begin string) (
 	}
 	names := o.podNames(cmd, c, current, "")
 	var namespaces corev1.NamespaceList
-	if err := c.list(cmd.Context(), "namespaces", "", metav1.ListOptions{}, &namespaces); err == nil {
+	if err := c.list(cmd.Context(), "namespaces", "", metav1.ListOptions{},
+		&namespaces); err == nil {
 		for i := range namespaces.Items {
 			names = append(names, namespaces.Items[i].Name+"/")
 		}

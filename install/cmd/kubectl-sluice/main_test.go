@@ -47,7 +47,8 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		_ = json.NewEncoder(w).Encode(metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: reason, Code: int32(code),
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   metav1.StatusFailure, Reason: reason, Code: int32(code),
 			Message: fmt.Sprintf("%s: %s", r.URL.Path, reason),
 		})
 	}
@@ -71,13 +72,17 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, node, onNode := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}}
 		for _, p := range f.pods {
-			if (namespace == "" || p.Namespace == namespace) && selector.Matches(labels.Set(p.Labels)) && (!onNode || p.Spec.NodeName == node) {
+			if (namespace == "" ||
+				p.Namespace == namespace) && selector.Matches(labels.Set(p.Labels)) && (!onNode ||
+				p.Spec.NodeName == node) {
 				list.Items = append(list.Items, p)
 			}
 		}
 		answer(list)
 	case len(parts) == 6 && parts[4] == "pods":
-		i := slices.IndexFunc(f.pods, func(p corev1.Pod) bool { return p.Namespace == parts[3] && p.Name == parts[5] })
+		i := slices.IndexFunc(f.pods, func(p corev1.Pod) bool {
+			return p.Namespace == parts[3] && p.Name == parts[5]
+		})
 		if i < 0 {
 			refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 			return
@@ -86,7 +91,9 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 		answer(pod)
 	case len(parts) == 7 && parts[5] == "deployments":
-		i := slices.IndexFunc(f.deployments, func(d appsv1.Deployment) bool { return d.Namespace == parts[4] && d.Name == parts[6] })
+		i := slices.IndexFunc(f.deployments, func(d appsv1.Deployment) bool {
+			return d.Namespace == parts[4] && d.Name == parts[6]
+		})
 		if i < 0 {
 			refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 			return
@@ -123,8 +130,11 @@ func (f *fakeCluster) exec(w http.ResponseWriter, r *http.Request, pod string) {
 	status := metav1.Status{Status: metav1.StatusSuccess}
 	if code != 0 {
 		status = metav1.Status{
-			Status: metav1.StatusFailure, Reason: remotecommandconsts.NonZeroExitCodeReason, Message: "command terminated",
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommandconsts.ExitCodeCauseType, Message: fmt.Sprint(code)}}},
+			Status: metav1.StatusFailure, Reason: remotecommandconsts.NonZeroExitCodeReason,
+			Message: "command terminated",
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{
+				Type: remotecommandconsts.ExitCodeCauseType, Message: fmt.Sprint(code),
+			}}},
 		}
 	}
 	_ = json.NewEncoder(streams[3]).Encode(status)
@@ -132,8 +142,10 @@ func (f *fakeCluster) exec(w http.ResponseWriter, r *http.Request, pod string) {
 
 func pod(namespace, name, node string, labels ...string) corev1.Pod {
 	p := corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{}},
-		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, Labels: map[string]string{},
+		},
+		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	for _, l := range labels {
 		key, value, _ := strings.Cut(l, "=")
@@ -148,12 +160,16 @@ func shop() *fakeCluster {
 		nodes: []string{"a", "b"},
 		pods: []corev1.Pod{
 			pod("istio-system", "sluice-node-a", "a", "k8s-app=sluice-node"),
-			pod("shop", "web-1", "a", "app=web"), pod("shop", "web-2", "a", "app=web"), pod("shop", "far", "b"),
+			pod("shop", "web-1", "a", "app=web"), pod("shop", "web-2", "a", "app=web"),
+			pod("shop", "far", "b"),
 			pod("default", "alone", "a"),
 		},
 		deployments: []appsv1.Deployment{{
-			TypeMeta: metav1.TypeMeta{Kind: "Deployment", APIVersion: "apps/v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-			Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+			TypeMeta:   metav1.TypeMeta{Kind: "Deployment", APIVersion: "apps/v1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+			Spec: appsv1.DeploymentSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			},
 		}},
 		command: func(_ string, args []string, _ io.Reader, out, _ io.Writer) int {
 			fmt.Fprintln(out, strings.Join(args, " "))
@@ -163,7 +179,9 @@ func shop() *fakeCluster {
 }
 
 // sluice runs the plugin against the cluster until ctx ends.
-func (f *fakeCluster) sluice(ctx context.Context, t *testing.T, in io.Reader, args ...string) (code int, stdout, stderr string) {
+func (f *fakeCluster) sluice(
+	ctx context.Context, t *testing.T, in io.Reader, args ...string,
+) (code int, stdout, stderr string) {
 	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
@@ -197,30 +215,120 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 		ran   []string
 		error string
 	}{
-		{"namespace and name", []string{"check", "shop/web-1"}, 0, []string{"sluice-node-a: rules check --pod shop/web-1"}, ""},
-		{"name in the current namespace", []string{"check", "alone"}, 0, []string{"sluice-node-a: rules check --pod default/alone"}, ""},
-		{"flags of kubectl before and behind the pod", []string{"check", "-n", "shop", "web-1", "-o", "json"}, 0, []string{"sluice-node-a: rules check --pod shop/web-1 -o json"}, ""},
-		{"namespace behind the pod", []string{"explain", "web-1", "-n", "shop", "out tcp 10.0.0.1 > 10.0.0.2:80"}, 0, []string{"sluice-node-a: rules explain --pod shop/web-1 out tcp 10.0.0.1 > 10.0.0.2:80"}, ""},
-		{"deployment", []string{"show", "deploy/web", "-n", "shop"}, 0, []string{"sluice-node-a: rules show --pod shop/web-1", "sluice-node-a: rules show --pod shop/web-2"}, ""},
-		{"deployment with its namespace", []string{"doctor", "shop/deployment/web"}, 0, []string{"sluice-node-a: rules doctor --pod shop/web-1", "sluice-node-a: rules doctor --pod shop/web-2"}, ""},
-		{"label selector", []string{"check", "-n", "shop", "-l", "app=web"}, 0, []string{"sluice-node-a: rules check --pod shop/web-1", "sluice-node-a: rules check --pod shop/web-2"}, ""},
-		{"local file", []string{"diff", "shop/web-1", "--iptables-save", file}, 0, []string{"sluice-node-a: rules diff --pod shop/web-1 --iptables-save -"}, ""},
-		{"status of a pod", []string{"status", "shop/web-1"}, 0, []string{"sluice-node-a: rules check --pod shop/web-1 --output text"}, ""},
+		{
+			"namespace and name",
+			[]string{"check", "shop/web-1"},
+			0,
+			[]string{"sluice-node-a: rules check --pod shop/web-1"},
+			"",
+		},
+		{
+			"name in the current namespace",
+			[]string{"check", "alone"},
+			0,
+			[]string{"sluice-node-a: rules check --pod default/alone"},
+			"",
+		},
+		{
+			"flags of kubectl before and behind the pod",
+			[]string{"check", "-n", "shop", "web-1", "-o", "json"},
+			0,
+			[]string{"sluice-node-a: rules check --pod shop/web-1 -o json"},
+			"",
+		},
+		{
+			"namespace behind the pod",
+			[]string{"explain", "web-1", "-n", "shop", "out tcp 10.0.0.1 > 10.0.0.2:80"},
+			0,
+			[]string{
+				"sluice-node-a: rules explain --pod shop/web-1 out tcp 10.0.0.1 > 10.0.0.2:80",
+			},
+			"",
+		},
+		{
+			"deployment",
+			[]string{"show", "deploy/web", "-n", "shop"},
+			0,
+			[]string{
+				"sluice-node-a: rules show --pod shop/web-1",
+				"sluice-node-a: rules show --pod shop/web-2",
+			},
+			"",
+		},
+		{
+			"deployment with its namespace",
+			[]string{"doctor", "shop/deployment/web"},
+			0,
+			[]string{
+				"sluice-node-a: rules doctor --pod shop/web-1",
+				"sluice-node-a: rules doctor --pod shop/web-2",
+			},
+			"",
+		},
+		{
+			"label selector",
+			[]string{"check", "-n", "shop", "-l", "app=web"},
+			0,
+			[]string{
+				"sluice-node-a: rules check --pod shop/web-1",
+				"sluice-node-a: rules check --pod shop/web-2",
+			},
+			"",
+		},
+		{
+			"local file",
+			[]string{"diff", "shop/web-1", "--iptables-save", file},
+			0,
+			[]string{"sluice-node-a: rules diff --pod shop/web-1 --iptables-save -"},
+			"",
+		},
+		{
+			"status of a pod",
+			[]string{"status", "shop/web-1"},
+			0,
+			[]string{"sluice-node-a: rules check --pod shop/web-1 --output text"},
+			"",
+		},
 		{"no pod", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
 		{"no such pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
 		{"no such deployment", []string{"check", "deploy/web"}, exitBadInput, nil, "NotFound"},
-		{"no pod with the labels", []string{"check", "-l", "app=none"}, exitBadInput, nil, "label selector app=none in namespace default has no running pod"},
+		{
+			"no pod with the labels",
+			[]string{"check", "-l", "app=none"},
+			exitBadInput, nil,
+			"label selector app=none in namespace default has no running pod",
+		},
 		{"not a selector", []string{"check", "-l", "=="}, exitBadInput, nil, "--selector"},
-		{"not a name", []string{"check", "shop//web"}, exitBadInput, nil, `"shop//web" is not NAMESPACE/NAME`},
-		{"unknown flag", []string{"check", "--netns", "x", "shop/web-1"}, exitBadInput, nil, "unknown flag --netns before POD"},
-		{"no such file", []string{"diff", "shop/web-1", "--istio-log", file + ".not"}, exitBadInput, nil, "--istio-log: "},
-		{"node without a node agent", []string{"check", "shop/far"}, exitFailed, nil, "no node agent runs on node b"},
+		{
+			"not a name",
+			[]string{"check", "shop//web"},
+			exitBadInput, nil,
+			`"shop//web" is not NAMESPACE/NAME`,
+		},
+		{
+			"unknown flag",
+			[]string{"check", "--netns", "x", "shop/web-1"},
+			exitBadInput, nil,
+			"unknown flag --netns before POD",
+		},
+		{
+			"no such file",
+			[]string{"diff", "shop/web-1", "--istio-log", file + ".not"},
+			exitBadInput, nil, "--istio-log: ",
+		},
+		{
+			"node without a node agent",
+			[]string{"check", "shop/far"},
+			exitFailed, nil,
+			"no node agent runs on node b",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := shop()
 			code, stdout, stderr := f.sluice(t.Context(), t, strings.NewReader(""), c.args...)
 			if code != c.code || !slices.Equal(f.ran, c.ran) || !strings.Contains(stderr, c.error) {
-				t.Errorf("exit code %d, ran %q, want %d, %q\n%s%s", code, f.ran, c.code, c.ran, stdout, stderr)
+				t.Errorf("exit code %d, ran %q, want %d, %q\n%s%s", code, f.ran, c.code, c.ran,
+					stdout, stderr)
 			}
 		})
 	}
@@ -237,8 +345,11 @@ func TestInputAndExitCodePassThrough(t *testing.T) {
 		}
 		return 0
 	}
-	code, stdout, stderr := f.sluice(t.Context(), t, strings.NewReader(strings.Repeat("x", 100_000)), "diff", "deploy/web", "-n", "shop", "--istio-log=-")
-	if code != 1 || stdout != "100000 bytes100000 bytes" || strings.Count(stderr, "rules: warning") != 2 {
+	code, stdout, stderr := f.sluice(t.Context(), t,
+		strings.NewReader(strings.Repeat("x", 100_000)), "diff", "deploy/web", "-n", "shop",
+		"--istio-log=-")
+	if code != 1 || stdout != "100000 bytes100000 bytes" ||
+		strings.Count(stderr, "rules: warning") != 2 {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -258,10 +369,13 @@ func TestTraceEndsWithTheSignal(t *testing.T) {
 		started.Wait()
 		interrupt()
 	}()
-	code, stdout, stderr := f.sluice(ctx, t, strings.NewReader(""), "trace", "deploy/web", "-n", "shop", "--port", "80")
+	code, stdout, stderr := f.sluice(ctx, t, strings.NewReader(""), "trace", "deploy/web", "-n",
+		"shop", "--port", "80")
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	slices.Sort(lines)
-	if want := []string{"shop/web-1: summary of shop/web-1", "shop/web-2: summary of shop/web-2"}; code != 0 || !slices.Equal(lines, want) {
+	if want := []string{
+		"shop/web-1: summary of shop/web-1", "shop/web-2: summary of shop/web-2",
+	}; code != 0 || !slices.Equal(lines, want) {
 		t.Errorf("exit code %d, %q, want %q\n%s", code, lines, want, stderr)
 	}
 	if want := "sluice-node-a: rules trace --pod shop/web-1 --until-eof --port 80"; !slices.Contains(f.ran, want) {
@@ -275,12 +389,14 @@ func TestStatusOfTheCluster(t *testing.T) {
 	f.nodes = append(f.nodes, "c")
 	f.command = func(pod string, _ []string, _ io.Reader, out, _ io.Writer) int {
 		if pod == "sluice-node-c" {
-			fmt.Fprintln(out, `{"version":1,"kind":"Status","node":"c","agentVersion":"v2","time":"2026-01-02T03:04:05Z","ready":false,`+
-				`"topics":[{"name":"chain","state":"problem","facts":["no configuration"]}]}`)
+			fmt.Fprintln(out,
+				`{"version":1,"kind":"Status","node":"c","agentVersion":"v2","time":"2026-01-02T03:04:05Z","ready":false,`+
+					`"topics":[{"name":"chain","state":"problem","facts":["no configuration"]}]}`)
 			return 1
 		}
-		fmt.Fprintln(out, `{"version":1,"kind":"Status","node":"a","agentVersion":"v1","time":"2026-01-02T03:04:05Z","ready":true,"topics":[],`+
-			`"pods":{"redirected":3,"drifted":0},"drifts":{"repaired":2}}`)
+		fmt.Fprintln(out,
+			`{"version":1,"kind":"Status","node":"a","agentVersion":"v1","time":"2026-01-02T03:04:05Z","ready":true,"topics":[],`+
+				`"pods":{"redirected":3,"drifted":0},"drifts":{"repaired":2}}`)
 		return 0
 	}
 	code, stdout, stderr := f.sluice(t.Context(), t, nil, "status")
@@ -298,7 +414,8 @@ the node agents have different versions: 1 v1, 1 v2
 	}
 	code, stdout, stderr = f.sluice(t.Context(), t, nil, "status", "-o", "json")
 	var found clusterStatus
-	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != 1 || found.Ready != 1 || len(found.Nodes) != 3 || found.Kind != "ClusterStatus" {
+	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != 1 || found.Ready != 1 ||
+		len(found.Nodes) != 3 || found.Kind != "ClusterStatus" {
 		t.Errorf("exit code %d, %v\n%s%s", code, err, stdout, stderr)
 	}
 }
@@ -312,7 +429,8 @@ func TestPodsAreCompleted(t *testing.T) {
 		{[]string{"trace", "-n", "shop", ""}, []string{"web-1", "web-2", "far"}},
 		{[]string{"status", ""}, []string{"alone"}},
 	} {
-		_, stdout, stderr := shop().sluice(t.Context(), t, nil, append([]string{"__complete"}, c.args...)...)
+		_, stdout, stderr := shop().sluice(t.Context(), t, nil,
+			append([]string{"__complete"}, c.args...)...)
 		lines := strings.Split(stdout, "\n")
 		for _, want := range c.want {
 			if !slices.Contains(lines, want) {

@@ -80,13 +80,15 @@ The exit code is 0 if all nodes are ready and 1 if not.`,
 			case interval < time.Second:
 				return badInput("--interval: %v is less than 1s", interval)
 			case len(args) == 1 || o.selector != "":
-				return o.runVerb(cmd.Context(), "check", strings.Join(args, ""), []string{"--output", output})
+				return o.runVerb(cmd.Context(), "check", strings.Join(args,
+					""), []string{"--output", output})
 			}
 			return o.status(cmd.Context(), output == "json", watch, interval)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted")
-	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second, "time between two repetitions of --watch, at least 1s")
+	cmd.Flags().DurationVar(&interval, "interval", 5*time.Second,
+		"time between two repetitions of --watch, at least 1s")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }
@@ -106,7 +108,10 @@ func (o *options) status(ctx context.Context, asJSON, watch bool, interval time.
 		}
 		if !watch {
 			if found.Ready < len(found.Nodes) {
-				return clientexec.CodeExitError{Err: fmt.Errorf("%d of %d nodes are ready", found.Ready, len(found.Nodes)), Code: 1}
+				return clientexec.CodeExitError{
+					Err:  fmt.Errorf("%d of %d nodes are ready", found.Ready, len(found.Nodes)),
+					Code: 1,
+				}
 			}
 			return nil
 		}
@@ -131,7 +136,9 @@ func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, 
 	if err != nil {
 		return clusterStatus{}, err
 	}
-	found := clusterStatus{Version: 1, Kind: "ClusterStatus", Nodes: make([]nodeStatus, len(nodes.Items))}
+	found := clusterStatus{
+		Version: 1, Kind: "ClusterStatus", Nodes: make([]nodeStatus, len(nodes.Items)),
+	}
 	group := new(errgroup.Group)
 	group.SetLimit(agentsAtOnce)
 	for i := range nodes.Items {
@@ -141,21 +148,28 @@ func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, 
 		})
 	}
 	_ = group.Wait()
-	slices.SortFunc(found.Nodes, func(a, b nodeStatus) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(found.Nodes, func(a, b nodeStatus) int {
+		return strings.Compare(a.Node, b.Node)
+	})
 	found.sum()
 	return found, ctx.Err()
 }
 
 // nodeStatus queries the node agent of a node.
-func (o *options) nodeStatus(ctx context.Context, c cluster, node string, agents []corev1.Pod) nodeStatus {
+func (o *options) nodeStatus(
+	ctx context.Context, c cluster, node string, agents []corev1.Pod,
+) nodeStatus {
 	status := nodeStatus{Node: node}
-	i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return p.Spec.NodeName == node && p.DeletionTimestamp == nil })
+	i := slices.IndexFunc(agents, func(p corev1.Pod) bool {
+		return p.Spec.NodeName == node && p.DeletionTimestamp == nil
+	})
 	if i < 0 {
 		status.Reasons = []string{"the node has no node agent"}
 		return status
 	}
 	if status.AgentPod = agents[i].Name; agents[i].Status.Phase != corev1.PodRunning {
-		status.Reasons = []string{fmt.Sprintf("the node agent is not running: phase %s", agents[i].Status.Phase)}
+		status.Reasons = []string{fmt.Sprintf("the node agent is not running: phase %s",
+			agents[i].Status.Phase)}
 		return status
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
@@ -163,14 +177,19 @@ func (o *options) nodeStatus(ctx context.Context, c cluster, node string, agents
 	var out, errOut bytes.Buffer
 	err := c.exec(ctx, &agents[i], nil, &out, &errOut, "rules", "status", "--output", "json")
 	var found agent.Status
-	if decodeErr := json.Unmarshal(out.Bytes(), &statusJSON{&found, &status.AgentVersion}); decodeErr != nil {
-		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v %s", cmp.Or(err, decodeErr), firstLine(errOut.String()))}
+	if decodeErr := json.Unmarshal(out.Bytes(), &statusJSON{
+		&found, &status.AgentVersion,
+	}); decodeErr != nil {
+		status.Reasons = []string{fmt.Sprintf("unknown: rules status in the node agent: %v %s",
+			cmp.Or(err, decodeErr), firstLine(errOut.String()))}
 		return status
 	}
-	status.Ready, status.Pods, status.Drifts, status.Conflicts = found.Ready, found.Pods, found.Drifts, found.ConflictingWriters
+	status.Ready, status.Pods, status.Drifts, status.Conflicts = found.Ready, found.Pods,
+		found.Drifts, found.ConflictingWriters
 	for _, t := range found.Topics {
 		if t.State == agent.TopicProblem {
-			status.Reasons = append(status.Reasons, fmt.Sprintf("%s: %s", t.Name, strings.Join(t.Facts, "; ")))
+			status.Reasons = append(status.Reasons,
+				fmt.Sprintf("%s: %s", t.Name, strings.Join(t.Facts, "; ")))
 		}
 	}
 	return status
@@ -234,7 +253,9 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 		if n.Ready {
 			ready = "yes"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready, cmp.Or(n.AgentVersion, "unknown"), counts(n.Pods), counts(n.Drifts), counts(n.Conflicts))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Node, ready,
+			cmp.Or(n.AgentVersion, "unknown"), counts(n.Pods), counts(n.Drifts),
+			counts(n.Conflicts))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -247,7 +268,8 @@ func (s *clusterStatus) write(to io.Writer, asJSON bool) error {
 	if len(s.Versions) > 1 {
 		fmt.Fprintf(to, "the node agents have different versions: %s\n", counts(s.Versions))
 	}
-	_, err := fmt.Fprintf(to, "%d of %d nodes are ready; pods: %s\n", s.Ready, len(s.Nodes), counts(s.Pods))
+	_, err := fmt.Fprintf(to, "%d of %d nodes are ready; pods: %s\n", s.Ready, len(s.Nodes),
+		counts(s.Pods))
 	return err
 }
 

@@ -68,7 +68,8 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 		if _, err := labels.Parse(o.selector); err != nil {
 			return nil, badInput("--selector: %w", err)
 		}
-		return c.selected(ctx, namespace, o.selector, fmt.Sprintf("label selector %s in namespace %s", o.selector, namespace))
+		return c.selected(ctx, namespace, o.selector,
+			fmt.Sprintf("label selector %s in namespace %s", o.selector, namespace))
 	}
 	t, err := parseTarget(text, namespace)
 	if err != nil {
@@ -76,11 +77,13 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 	}
 	if t.kind == podKind {
 		var pod corev1.Pod
-		if err := c.get(ctx, corev1.SchemeGroupVersion, "pods", t.namespace, t.name, &pod); err != nil {
+		if err := c.get(ctx, corev1.SchemeGroupVersion, "pods", t.namespace, t.name,
+			&pod); err != nil {
 			return nil, named(err)
 		}
 		if !isRunning(&pod) {
-			return nil, badInput("pod %s/%s is not running: phase %s", t.namespace, t.name, pod.Status.Phase)
+			return nil, badInput("pod %s/%s is not running: phase %s", t.namespace, t.name,
+				pod.Status.Phase)
 		}
 		return []corev1.Pod{pod}, nil
 	}
@@ -91,7 +94,8 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 	if selector == "" {
 		return nil, badInput("%s %s/%s has no running pod", t.kind, t.namespace, t.name)
 	}
-	return c.selected(ctx, t.namespace, selector, fmt.Sprintf("%s %s/%s", t.kind, t.namespace, t.name))
+	return c.selected(ctx, t.namespace, selector,
+		fmt.Sprintf("%s %s/%s", t.kind, t.namespace, t.name))
 }
 
 // named makes an error about an object that does not exist one of the command line.
@@ -134,7 +138,8 @@ func (c cluster) selectorOf(ctx context.Context, t target) (string, error) {
 		return text(w.Spec.Selector, err)
 	}
 	var w batchv1.CronJob
-	if err := c.get(ctx, batch, "cronjobs", t.namespace, t.name, &w); err != nil || len(w.Status.Active) == 0 {
+	if err := c.get(ctx, batch, "cronjobs", t.namespace, t.name, &w); err != nil ||
+		len(w.Status.Active) == 0 {
 		return "", err
 	}
 	names := make([]string, len(w.Status.Active))
@@ -145,9 +150,12 @@ func (c cluster) selectorOf(ctx context.Context, t target) (string, error) {
 }
 
 // selected returns the running pods with the labels.
-func (c cluster) selected(ctx context.Context, namespace, selector, what string) ([]corev1.Pod, error) {
+func (c cluster) selected(
+	ctx context.Context, namespace, selector, what string,
+) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	if err := c.list(ctx, "pods", namespace, metav1.ListOptions{LabelSelector: selector}, &list); err != nil {
+	if err := c.list(ctx, "pods", namespace, metav1.ListOptions{LabelSelector: selector},
+		&list); err != nil {
 		return nil, err
 	}
 	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !isRunning(&p) })
@@ -159,5 +167,6 @@ func (c cluster) selected(ctx context.Context, namespace, selector, what string)
 
 // isRunning reports whether the pod has a network namespace on a node.
 func isRunning(p *corev1.Pod) bool {
-	return p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+	return p.Spec.NodeName != "" && p.Status.Phase != corev1.PodSucceeded &&
+		p.Status.Phase != corev1.PodFailed
 }

@@ -20,7 +20,8 @@ const traceVerb = "trace"
 
 // runVerb runs rules VERB about the pods that the user names.
 func (o *options) runVerb(ctx context.Context, verb, target string, args []string) error {
-	if slices.Contains(args, "-h") || slices.Contains(args, "--help") || slices.Contains(args, "--help-all") {
+	if slices.Contains(args, "-h") || slices.Contains(args, "--help") ||
+		slices.Contains(args, "--help-all") {
 		return o.remoteHelp(ctx, verb, args)
 	}
 	args, input, err := o.input(args)
@@ -41,15 +42,18 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 	var failed error
 	for i := range pods {
 		if len(pods) > 1 {
-			fmt.Fprintf(o.streams.ErrOut, "pod %s/%s on node %s\n", pods[i].Namespace, pods[i].Name, pods[i].Spec.NodeName)
+			fmt.Fprintf(o.streams.ErrOut, "pod %s/%s on node %s\n", pods[i].Namespace, pods[i].Name,
+				pods[i].Spec.NodeName)
 		}
 		var stdin io.Reader
 		if input != nil {
 			stdin = bytes.NewReader(input)
 		}
-		err := o.inAgent(ctx, c, &pods[i], stdin, o.streams.Out, o.streams.ErrOut, append([]string{verb}, args...))
+		err := o.inAgent(ctx, c, &pods[i], stdin, o.streams.Out, o.streams.ErrOut,
+			append([]string{verb}, args...))
 		if err != nil && !isRemote(err) && len(pods) > 1 {
-			fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pods[i].Namespace, pods[i].Name, err)
+			fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pods[i].Namespace,
+				pods[i].Name, err)
 			err = clientexec.CodeExitError{Err: err, Code: exitFailed}
 		}
 		failed = worse(failed, err)
@@ -73,7 +77,8 @@ func (o *options) remoteHelp(ctx context.Context, verb string, args []string) er
 			if slices.Contains(args, "--help-all") {
 				help = "--help-all"
 			}
-			return c.exec(ctx, &agents[i], nil, o.streams.Out, o.streams.ErrOut, "rules", verb, help)
+			return c.exec(ctx, &agents[i], nil, o.streams.Out, o.streams.ErrOut, "rules", verb,
+				help)
 		}
 	}
 	return errors.New("no node agent runs in the cluster")
@@ -101,7 +106,8 @@ func (o *options) input(args []string) ([]string, []byte, error) {
 			value, inline = &args[i+1], args[i+1]
 		}
 		if from != "" {
-			return nil, nil, badInput("%s and %s: at most one file can be sent to a node agent", from, flag)
+			return nil, nil, badInput("%s and %s: at most one file can be sent to a node agent",
+				from, flag)
 		}
 		var err error
 		if inline == "-" {
@@ -123,12 +129,16 @@ func (o *options) input(args []string) ([]string, []byte, error) {
 }
 
 // inAgent runs rules about a pod in the node agent of its node.
-func (o *options) inAgent(ctx context.Context, c cluster, pod *corev1.Pod, in io.Reader, out, errOut io.Writer, args []string) error {
+func (o *options) inAgent(
+	ctx context.Context, c cluster, pod *corev1.Pod, in io.Reader, out, errOut io.Writer,
+	args []string,
+) error {
 	agent, err := o.agentOf(ctx, c, pod.Spec.NodeName)
 	if err != nil {
 		return err
 	}
-	command := append([]string{"rules", args[0], "--pod", pod.Namespace + "/" + pod.Name}, args[1:]...)
+	command := append([]string{"rules", args[0], "--pod", pod.Namespace + "/" + pod.Name},
+		args[1:]...)
 	return c.exec(ctx, agent, in, out, errOut, command...)
 }
 
@@ -145,7 +155,9 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 		out, errOut := o.streams.Out, o.streams.ErrOut
 		if len(pods) > 1 {
 			prefix := fmt.Sprintf("%s/%s: ", pod.Namespace, pod.Name)
-			out, errOut = &lineWriter{to: out, prefix: prefix, lock: &lock}, &lineWriter{to: errOut, prefix: prefix, lock: &lock}
+			out, errOut = &lineWriter{
+				to: out, prefix: prefix, lock: &lock,
+			}, &lineWriter{to: errOut, prefix: prefix, lock: &lock}
 		}
 		stdin, end := io.Pipe()
 		stop := context.AfterFunc(ctx, func() {
@@ -159,7 +171,8 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 			lock.Lock()
 			defer lock.Unlock()
 			if err != nil && !isRemote(err) && len(pods) > 1 {
-				fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pod.Namespace, pod.Name, err)
+				fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pod.Namespace,
+					pod.Name, err)
 				err = clientexec.CodeExitError{Err: err, Code: exitFailed}
 			}
 			failed = worse(failed, err)
@@ -176,7 +189,8 @@ func isRemote(err error) bool { return errors.As(err, new(clientexec.CodeExitErr
 func worse(a, b error) error {
 	x, y := new(clientexec.CodeExitError), new(clientexec.CodeExitError)
 	switch {
-	case b == nil, errors.As(a, x) && errors.As(b, y) && x.Code >= y.Code, a != nil && !errors.As(a, x):
+	case b == nil, errors.As(a, x) && errors.As(b, y) && x.Code >= y.Code, a != nil &&
+		!errors.As(a, x):
 		return a
 	}
 	return b

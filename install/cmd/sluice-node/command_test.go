@@ -19,7 +19,8 @@ func TestSignal(t *testing.T) {
 	p := b.start("run")
 	b.ready()
 	t.Logf("ready after %v", time.Since(begin))
-	if resident, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid), "status")); err == nil {
+	if resident, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.Process.Pid),
+		"status")); err == nil {
 		_, rest, _ := strings.Cut(string(resident), "VmRSS:")
 		line, _, _ := strings.Cut(rest, "\n")
 		t.Logf("resident: %s", strings.TrimSpace(line))
@@ -27,7 +28,8 @@ func TestSignal(t *testing.T) {
 	if code, text := b.ask("PUT", "/log-level", "debug"); code != 200 || text != "debug\n" {
 		t.Errorf("level: %d %s", code, text)
 	}
-	if out, err := start(t, b.env, "", "uninstall").wait(); err == nil || !strings.Contains(out, "an agent is running on this node") {
+	if out, err := start(t, b.env, "", "uninstall").wait(); err == nil ||
+		!strings.Contains(out, "an agent is running on this node") {
 		t.Errorf("uninstall beside the agent: %v: %s", err, out)
 	}
 	b.end(p)
@@ -76,20 +78,25 @@ func TestUninstallByHand(t *testing.T) {
 func TestUninstallCluster(t *testing.T) {
 	b := newBed(t)
 	env := append(b.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
-	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil || len(b.Deletes()) != 1 {
+	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil ||
+		len(b.Deletes()) != 1 {
 		t.Errorf("%v, %d deletes: %s", err, len(b.Deletes()), out)
 	}
 	b.RefuseDaemonSets(403)
-	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil || !strings.Contains(out, "403") {
+	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil ||
+		!strings.Contains(out, "403") {
 		t.Errorf("without the right: %v: %s", err, out)
 	}
-	if out, err := start(t, env[:3], "", "uninstall", "--cluster").wait(); err == nil || !strings.Contains(out, "POD_NAMESPACE") {
+	if out, err := start(t, env[:3], "", "uninstall", "--cluster").wait(); err == nil ||
+		!strings.Contains(out, "POD_NAMESPACE") {
 		t.Errorf("without the namespace: %v: %s", err, out)
 	}
 }
 
 func TestSettingsThatAreWrong(t *testing.T) {
-	out, err := start(t, []string{identityEnv + "=", "POD_NAME=x", "REPAIR_NODE_NAME=y", "SLUICE_BACKEND=ebpf"}, "", "run").wait()
+	out, err := start(t,
+		[]string{identityEnv + "=", "POD_NAME=x", "REPAIR_NODE_NAME=y", "SLUICE_BACKEND=ebpf"}, "",
+		"run").wait()
 	if err == nil {
 		t.Fatal("it runs")
 	}
@@ -104,7 +111,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 func TestNothing(t *testing.T) {
 	call := func(verb string) (string, error) {
 		env := []string{
-			identityEnv + "=", "CNI_COMMAND=" + verb, "CNI_CONTAINERID=a", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/gone",
+			identityEnv + "=", "CNI_COMMAND=" + verb, "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",
+			"CNI_NETNS=/run/netns/gone",
 			"CNI_PATH=/opt/cni/bin",
 		}
 		return start(t, env, `{"cniVersion":"1.1.0","name":"cluster","type":"istio-cni","prevResult":{"cniVersion":"1.1.0"},

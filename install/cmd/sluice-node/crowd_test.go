@@ -52,7 +52,8 @@ func becomeProgram() error {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			return err
 		}
-		if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND,
+			""); err != nil {
 			return err
 		}
 		if err := unix.Close(fd); err != nil {
@@ -70,7 +71,10 @@ func becomeProgram() error {
 
 // granted are the capabilities that the chart gives an agent that audits, and searches nothing in
 // /proc.
-var granted = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_NET_ADMIN, unix.CAP_NET_BROADCAST, unix.CAP_NET_RAW, unix.CAP_SYS_ADMIN}
+var granted = []uintptr{
+	unix.CAP_DAC_OVERRIDE, unix.CAP_NET_ADMIN, unix.CAP_NET_BROADCAST, unix.CAP_NET_RAW,
+	unix.CAP_SYS_ADMIN,
+}
 
 // crowd is how many pods a node has, as the kubelet allows with twice its default.
 const crowd = 250
@@ -81,7 +85,8 @@ const crowd = 250
 func TestACrowd(t *testing.T) {
 	b := newBed(t)
 	program := b.path("sluice-node")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o",
+		program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -90,7 +95,8 @@ func TestACrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := observetest.Port(t)
-	b.env = append(b.env, programEnv+"="+program, netnsEnv+"="+b.path("netns"), "SLUICE_MOUNTED_NETNS_DIR="+b.path("netns"),
+	b.env = append(b.env, programEnv+"="+program, netnsEnv+"="+b.path("netns"),
+		"SLUICE_MOUNTED_NETNS_DIR="+b.path("netns"),
 		"SLUICE_AUDIT_INTERVAL=1h", "SLUICE_SEARCH_PROC=false", "MONITORING_PORT="+port)
 	namespaces, ruleset := b.populate()
 	begin := time.Now()
@@ -101,7 +107,8 @@ func TestACrowd(t *testing.T) {
 		t.Helper()
 		ticker := time.NewTicker(20 * time.Millisecond)
 		defer ticker.Stop()
-		for end := time.Now().Add(time.Minute); !strings.Contains(b.scrape(port), line); <-ticker.C {
+		for end := time.Now().Add(time.Minute); !strings.Contains(b.scrape(port),
+			line); <-ticker.C {
 			if time.Now().After(end) {
 				t.Fatalf("not within a minute: %s\n%s", what, p.out.String())
 			}
@@ -114,10 +121,12 @@ func TestACrowd(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("one is mended", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
-	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil || len(found.Differences) > 0 {
+	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil ||
+		len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
 	}
-	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB", ready, crowd, audited, resident, highest)
+	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB",
+		ready, crowd, audited, resident, highest)
 	if highest > 40<<10 || ready > 25*time.Second {
 		t.Error("that is too much")
 	}
@@ -141,7 +150,8 @@ func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
 	var ruleset rules.Ruleset
 	for i := range crowd {
 		name, uid := fmt.Sprintf("orders-%d", i), fmt.Sprintf("7d1e6c2a-%d", i)
-		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid, "nodeName: node-2", "nodeName: "+apiservertest.Node).
+		b.Put(strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name, pod.Metadata.UID, uid,
+			"nodeName: node-2", "nodeName: "+apiservertest.Node).
 			Replace(string(text)))
 		ns := netnstest.New(b.t)
 		r := redirectOf(b.t, pod)
@@ -150,9 +160,11 @@ func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
 			b.t.Fatal(err)
 		}
 		err := store.Put(record.Record{
-			Key: record.Key{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"}, Netns: fmt.Sprintf("/var/run/netns/%d", i),
+			Key:     record.Key{ContainerID: fmt.Sprintf("c%d", i), IfName: "eth0"},
+			Netns:   fmt.Sprintf("/var/run/netns/%d", i),
 			Pod:     record.Pod{Namespace: pod.Metadata.Namespace, Name: name, UID: uid},
-			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT, Time: time.Now(),
+			Outcome: "redirect", Reason: "mesh-pod", Redirect: &r, Backend: compat.BackendNFT,
+			Time: time.Now(),
 		})
 		if err != nil {
 			b.t.Fatal(err)
@@ -165,7 +177,8 @@ func (b *bed) populate() ([]*netns.NS, rules.Ruleset) {
 // redirectOf is what ADD makes of a pod.
 func redirectOf(t *testing.T, pod *decide.Pod) rules.Redirect {
 	t.Helper()
-	r, _, err := decide.Parameters(pod, []netip.Addr{netip.MustParseAddr("10.244.1.5")}, &decide.Settings{})
+	r, _, err := decide.Parameters(pod, []netip.Addr{netip.MustParseAddr("10.244.1.5")},
+		&decide.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,8 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(
 		&cobra.Command{
-			Use: "run", Short: "Keep this node until SIGTERM; settings are environment variables", Args: cobra.NoArgs,
+			Use: "run", Short: "Keep this node until SIGTERM; settings are environment variables",
+			Args: cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error { return run(c.Context()) },
 		},
 		uninstallCommand(),
@@ -59,7 +60,9 @@ func command() *cobra.Command {
 func uninstallCommand() *cobra.Command {
 	var everywhere bool
 	c := &cobra.Command{
-		Use: "uninstall", Short: "Take the plugin off this node, on which no agent may run; or off all nodes", Args: cobra.NoArgs,
+		Use:   "uninstall",
+		Short: "Take the plugin off this node, on which no agent may run; or off all nodes",
+		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if everywhere {
 				return uninstallEverywhere(c.Context())
@@ -67,7 +70,8 @@ func uninstallCommand() *cobra.Command {
 			return uninstall(c.Context())
 		},
 	}
-	c.Flags().BoolVar(&everywhere, "cluster", false, "delete the DaemonSet, and wait until each agent has taken the plugin off its node")
+	c.Flags().BoolVar(&everywhere, "cluster", false,
+		"delete the DaemonSet, and wait until each agent has taken the plugin off its node")
 	return c
 }
 

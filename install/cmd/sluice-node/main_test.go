@@ -92,11 +92,16 @@ func newBed(t *testing.T) *bed {
 	b.url = "http://127.0.0.1:" + port
 	host, apiPort, _ := net.SplitHostPort(b.Address())
 	b.env = []string{
-		identityEnv + "=" + b.path("identity"), "KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + apiPort,
-		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p", "POD_NAMESPACE=" + apiservertest.Namespace,
-		"MOUNTED_CNI_NET_DIR=" + b.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + b.path("bin"), "SLUICE_MOUNTED_CACHE_DIR=" + b.path("cache"),
-		"SLUICE_SOURCE_DIR=" + b.path("image"), "CNI_AGENT_RUN_DIR=" + b.path("run"), "SLUICE_STATE_DIR=" + b.path("state"),
-		"SLUICE_HEALTH_PORT=" + port, "MONITORING_PORT=0", "SLUICE_UNINSTALL_TIMEOUT=100ms", "SLUICE_LOG_JSON=true",
+		identityEnv + "=" + b.path("identity"), "KUBERNETES_SERVICE_HOST=" + host,
+		"KUBERNETES_SERVICE_PORT=" + apiPort,
+		"NODE_NAME=" + apiservertest.Node, "POD_NAME=sluice-node-x7k2p",
+		"POD_NAMESPACE=" + apiservertest.Namespace,
+		"MOUNTED_CNI_NET_DIR=" + b.path("conf"), "SLUICE_MOUNTED_BIN_DIR=" + b.path("bin"),
+		"SLUICE_MOUNTED_CACHE_DIR=" + b.path("cache"),
+		"SLUICE_SOURCE_DIR=" + b.path("image"), "CNI_AGENT_RUN_DIR=" + b.path("run"),
+		"SLUICE_STATE_DIR=" + b.path("state"),
+		"SLUICE_HEALTH_PORT=" + port, "MONITORING_PORT=0", "SLUICE_UNINSTALL_TIMEOUT=100ms",
+		"SLUICE_LOG_JSON=true",
 	}
 	return b
 }

@@ -18,7 +18,8 @@ func nothing() int {
 		},
 		Check: fine, Del: fine, GC: fine, Status: fine,
 	}
-	about := "CNI plugin that does nothing, in the place of one that is gone; sluice-node " + programVersion()
+	about := "CNI plugin that does nothing, in the place of one that is gone; sluice-node " +
+		programVersion()
 	err := skel.PluginMainFuncsWithError(funcs, cni.All, about)
 	if err == nil {
 		return 0

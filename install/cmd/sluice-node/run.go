@@ -31,7 +31,8 @@ func apiServer() (apiclient.Options, error) {
 		return apiclient.Options{}, fmt.Errorf("the API server: %w", err)
 	}
 	return apiclient.Options{
-		Server: server, TokenFile: tokenFile, CAFile: caFile, UserAgent: "sluice-node/" + programVersion(),
+		Server: server, TokenFile: tokenFile, CAFile: caFile,
+		UserAgent: "sluice-node/" + programVersion(),
 	}, nil
 }
 
@@ -54,11 +55,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 	log.TakeOver()
-	a, err := agent.New(agent.Options{Settings: v, Version: programVersion(), API: api, Noop: noop, Log: log})
+	a, err := agent.New(agent.Options{
+		Settings: v, Version: programVersion(), API: api, Noop: noop, Log: log,
+	})
 	if err != nil {
 		return err
 	}
-	log.Info("sluice-node", zap.String("version", programVersion()), zap.String("node", v.Text("NODE_NAME")))
+	log.Info("sluice-node", zap.String("version", programVersion()),
+		zap.String("node", v.Text("NODE_NAME")))
 	if err := a.Run(ctx); err != nil {
 		log.Error("the agent ends", zap.Error(err))
 		return errLogged
@@ -120,7 +124,8 @@ func lenient(name string) (string, bool) {
 func uninstallEverywhere(ctx context.Context) error {
 	namespace := os.Getenv("POD_NAMESPACE")
 	if namespace == "" {
-		return errors.New("environment variable POD_NAMESPACE: not set; want the namespace of the agent")
+		return errors.New(
+			"environment variable POD_NAMESPACE: not set; want the namespace of the agent")
 	}
 	v, err := settings.Read(lenient)
 	if err != nil {
@@ -141,9 +146,12 @@ func uninstallEverywhere(ctx context.Context) error {
 		return err
 	}
 	name := cluster.Name{Namespace: namespace, Name: v.Text("SLUICE_DAEMONSET")}
-	if err := retire.Everywhere(ctx, client, name, func(text string) { log.Info(text) }); err != nil {
+	if err := retire.Everywhere(ctx, client, name, func(text string) {
+		log.Info(text)
+	}); err != nil {
 		return err
 	}
-	log.Info("the plugin is off all nodes whose agents could take it off", zap.Stringer("daemonset", name))
+	log.Info("the plugin is off all nodes whose agents could take it off",
+		zap.Stringer("daemonset", name))
 	return nil
 }

@@ -27,13 +27,16 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new", UID: "c"}); !source.IsUnavailable(err) {
+		if _, _, err := w.Pod(ctx, source.Ref{
+			Namespace: "default", Name: "new", UID: "c",
+		}); !source.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
 		if err := w.Ready(t.Context()); !source.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
-		if broken := w.broken(); len(broken) == 0 || !strings.Contains(broken[0].Error(), "watch pods: ") {
+		if broken := w.broken(); len(broken) == 0 ||
+			!strings.Contains(broken[0].Error(), "watch pods: ") {
 			t.Errorf("broken %v", broken)
 		}
 		w.server.Always(apiservertest.Well())
@@ -65,7 +68,9 @@ func TestAListThatDoesNotEnd(t *testing.T) {
 
 func TestBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *apiservertest.Server) { s.Next(apiservertest.Forbidden(), apiservertest.Forbidden()) })
+		w := start(t, func(s *apiservertest.Server) {
+			s.Next(apiservertest.Forbidden(), apiservertest.Forbidden())
+		})
 		if w.Synced() || len(w.Pods()) > 0 {
 			t.Error("synced")
 		}
@@ -100,7 +105,8 @@ func TestRefused(t *testing.T) {
 					t.Helper()
 					time.Sleep(after)
 					synctest.Wait()
-					if err := w.Refused(); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+					if err := w.Refused(); (err != nil) != (want != "") ||
+						err != nil && !strings.Contains(err.Error(), want) {
 						t.Errorf("%s: %v; want %q", when, err, want)
 					}
 				}
@@ -138,7 +144,9 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 			tries++
 		}
 		var err error
-		if m, err = podcache.New(podcache.Options{Client: client(t, options), NodeName: "here", Fetch: source.Fallback()}); err != nil {
+		if m, err = podcache.New(podcache.Options{
+			Client: client(t, options), NodeName: "here", Fetch: source.Fallback(),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		stop := run(t, m)
@@ -153,7 +161,8 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 // Errors are for logs: whatever fails, the token is not in them.
 func TestErrorsHaveNoToken(t *testing.T) {
 	for name, behaviour := range map[string]apiservertest.Behaviour{
-		"refused": apiservertest.Unauthorized(), "reset": apiservertest.Reset(), "no JSON": apiservertest.Reply(200, "application/json", "{"),
+		"refused": apiservertest.Unauthorized(), "reset": apiservertest.Reset(),
+		"no JSON": apiservertest.Reply(200, "application/json", "{"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -161,7 +170,8 @@ func TestErrorsHaveNoToken(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
-				if err := errors.Join(append(w.broken(), err)...); err == nil || strings.Contains(err.Error(), w.server.Token()) {
+				if err := errors.Join(append(w.broken(), err)...); err == nil ||
+					strings.Contains(err.Error(), w.server.Token()) {
 					t.Errorf("%v", err)
 				}
 			})
@@ -170,7 +180,8 @@ func TestErrorsHaveNoToken(t *testing.T) {
 }
 
 func TestNodeNameIsNeeded(t *testing.T) {
-	if _, err := podcache.New(podcache.Options{}); err == nil || !strings.Contains(err.Error(), "it has no name") {
+	if _, err := podcache.New(podcache.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "it has no name") {
 		t.Errorf("%v", err)
 	}
 }

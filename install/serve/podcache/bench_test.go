@@ -36,7 +36,9 @@ func BenchmarkMemory(b *testing.B) {
 			options.Dial = nil
 			for b.Loop() {
 				before := heap()
-				m, err := podcache.New(podcache.Options{Client: client(b, options), NodeName: "node-2", Fetch: source.Fallback()})
+				m, err := podcache.New(podcache.Options{
+					Client: client(b, options), NodeName: "node-2", Fetch: source.Fallback(),
+				})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -79,7 +79,8 @@ func (o *Options) tellChange(n name) {
 func (m *Cache) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() {
-		m.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName), &podPause, &m.pods)
+		m.watch(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName),
+			&podPause, &m.pods)
 	})
 	group.Go(func() {
 		select {
@@ -124,12 +125,16 @@ func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 
 // Namespace returns the JSON of a namespace with its labels, as Pod does. The first question is
 // what makes the cache watch them.
-func (m *Cache) Namespace(ctx context.Context, which string) (namespace []byte, fetched bool, err error) {
+func (m *Cache) Namespace(
+	ctx context.Context, which string,
+) (namespace []byte, fetched bool, err error) {
 	m.once.Do(func() { close(m.wantsNamespaces) })
 	if k := m.namespaces.get(name{"", which}); k != nil {
 		return k.json, false, nil
 	}
-	namespace, err = fetch(ctx, m, func() (*decide.Namespace, error) { return m.options.Fetch.Namespace(ctx, which) })
+	namespace, err = fetch(ctx, m, func() (*decide.Namespace, error) {
+		return m.options.Fetch.Namespace(ctx, which)
+	})
 	return namespace, true, err
 }
 
@@ -139,7 +144,8 @@ func fetch[T any](ctx context.Context, m *Cache, question func() (*T, error)) ([
 	case m.fetches <- struct{}{}:
 		defer func() { <-m.fetches }()
 	case <-ctx.Done():
-		return nil, source.WithKind(source.Unavailable, errors.New("too many questions to the API server at a time"))
+		return nil, source.WithKind(source.Unavailable,
+			errors.New("too many questions to the API server at a time"))
 	}
 	answer, err := question()
 	if err != nil {

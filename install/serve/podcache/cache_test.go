@@ -19,14 +19,18 @@ func TestPodsOfTheNodeAreKept(t *testing.T) {
 		got, fetched := w.pod(web)
 		want := &decide.Pod{
 			Metadata: decide.Metadata{
-				Namespace: "default", Name: "web", UID: web.UID, Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+				Namespace: "default", Name: "web", UID: web.UID,
+				Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
 			},
-			Spec: decide.PodSpec{Containers: []decide.Container{{Name: "istio-proxy", Args: []string{"proxy", "sidecar"}}}},
+			Spec: decide.PodSpec{Containers: []decide.Container{{
+				Name: "istio-proxy", Args: []string{"proxy", "sidecar"},
+			}}},
 		}
 		if d := cmp.Diff(want, got); d != "" || fetched {
 			t.Errorf("fetched %v (-want +got)\n%s", fetched, d)
 		}
-		if asked, broken := w.asked(), w.broken(); len(asked) > 0 || !w.Synced() || len(broken) > 0 {
+		if asked, broken := w.asked(), w.broken(); len(asked) > 0 || !w.Synced() ||
+			len(broken) > 0 {
 			t.Errorf("asked for %v, synced %v, broken %v", asked, w.Synced(), broken)
 		}
 		if err := w.Ready(t.Context()); err != nil {
@@ -47,10 +51,18 @@ func TestChangesAreFollowed(t *testing.T) {
 			pods   string
 			status string // annotation of web
 		}{
-			{"a new pod", func() { w.server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`) }, "default/new=c default/web=556740d7 ", "{}"},
-			{"a changed pod", func() { w.server.Put(strings.Replace(webPod, `"{}"`, `"{x}"`, 1)) }, "default/new=c default/web=556740d7 ", "{x}"},
-			{"a pod that is gone", func() { w.server.DeletePod("default", "new") }, "default/web=556740d7 ", "{x}"},
-			{"a pod of another node", func() { w.server.Put(`{metadata: {name: new, uid: d}, spec: {nodeName: there}}`) }, "default/web=556740d7 ", "{x}"},
+			{"a new pod", func() {
+				w.server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`)
+			}, "default/new=c default/web=556740d7 ", "{}"},
+			{"a changed pod", func() {
+				w.server.Put(strings.Replace(webPod, `"{}"`, `"{x}"`, 1))
+			}, "default/new=c default/web=556740d7 ", "{x}"},
+			{"a pod that is gone", func() {
+				w.server.DeletePod("default", "new")
+			}, "default/web=556740d7 ", "{x}"},
+			{"a pod of another node", func() {
+				w.server.Put(`{metadata: {name: new, uid: d}, spec: {nodeName: there}}`)
+			}, "default/web=556740d7 ", "{x}"},
 			{"changes while the watch is broken", func() {
 				w.server.Put(webPod)
 				w.server.ForgetHistory()
@@ -60,7 +72,8 @@ func TestChangesAreFollowed(t *testing.T) {
 			row.change()
 			synctest.Wait()
 			got, fetched := w.pod(web)
-			if names(w.Pods()) != row.pods || fetched || got.Metadata.Annotations["sidecar.istio.io/status"] != row.status {
+			if names(w.Pods()) != row.pods || fetched ||
+				got.Metadata.Annotations["sidecar.istio.io/status"] != row.status {
 				t.Errorf("%s: pods %s, web %v, fetched %v", row.name, names(w.Pods()), got, fetched)
 			}
 		}
@@ -71,7 +84,8 @@ func TestChangesAreFollowed(t *testing.T) {
 func TestAServerThatDoesNotStreamLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *apiservertest.Server) {
-			s.Next(apiservertest.Reply(422, "application/json", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`))
+			s.Next(apiservertest.Reply(422, "application/json",
+				`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`))
 		})
 		if got := names(w.Pods()); got != "default/web=556740d7 " {
 			t.Errorf("pods %s", got)
@@ -101,12 +115,25 @@ func TestWhatIsFetched(t *testing.T) {
 			source.Ref{Namespace: "default", Name: "static", UID: "8d6b"},
 			false, "",
 		},
-		{"a pod that the watch has not brought", "", source.Ref{Namespace: "default", Name: "other", UID: "b"}, true, ""},
-		{"a pod that the watch has with another UID", "", source.Ref{Namespace: "default", Name: "web", UID: "c"}, true, source.Replaced},
-		{"a pod that does not exist", "", source.Ref{Namespace: "default", Name: "gone", UID: "c"}, true, source.NotFound},
+		{
+			"a pod that the watch has not brought", "",
+			source.Ref{Namespace: "default", Name: "other", UID: "b"},
+			true, "",
+		},
+		{
+			"a pod that the watch has with another UID", "",
+			source.Ref{Namespace: "default", Name: "web", UID: "c"},
+			true, source.Replaced,
+		},
+		{
+			"a pod that does not exist", "",
+			source.Ref{Namespace: "default", Name: "gone", UID: "c"},
+			true, source.NotFound,
+		},
 		{
 			"a pod with more than is kept",
-			`{metadata: {name: big, uid: b, annotations: {big: ` + strings.Repeat("x", large) + `}}, spec: {nodeName: here}}`,
+			`{metadata: {name: big, uid: b, annotations: {big: ` + strings.Repeat("x", large) +
+				`}}, spec: {nodeName: here}}`,
 			source.Ref{Namespace: "default", Name: "big", UID: "b"},
 			true, "",
 		},
@@ -119,7 +146,8 @@ func TestWhatIsFetched(t *testing.T) {
 		},
 		{
 			"not for what does not count",
-			`{metadata: {name: big, uid: b}, spec: {nodeName: here, volumes: [{name: ` + strings.Repeat("x", large) + `}]}}`,
+			`{metadata: {name: big, uid: b}, spec: {nodeName: here, volumes: [{name: ` +
+				strings.Repeat("x", large) + `}]}}`,
 			source.Ref{Namespace: "default", Name: "big", UID: "b"},
 			false, "",
 		},
@@ -180,19 +208,24 @@ func TestNamespacesAreWatchedOnceSomebodyAsks(t *testing.T) {
 				t.Error("namespaces are watched before anybody asks")
 			}
 		}
-		if text, fetched := label("default"); !strings.Contains(text, `"istio-injection":"enabled"`) || !fetched {
+		if text, fetched := label("default"); !strings.Contains(text,
+			`"istio-injection":"enabled"`) || !fetched {
 			t.Errorf("%s, %v", text, fetched)
 		}
 		synctest.Wait()
-		if text, fetched := label("default"); !strings.Contains(text, `"istio-injection":"enabled"`) || fetched {
+		if text, fetched := label("default"); !strings.Contains(text,
+			`"istio-injection":"enabled"`) || fetched {
 			t.Errorf("%s, %v", text, fetched)
 		}
-		w.server.Put(`{kind: Namespace, metadata: {name: default, labels: {istio-injection: disabled}}}`)
+		w.server.Put(
+			`{kind: Namespace, metadata: {name: default, labels: {istio-injection: disabled}}}`)
 		synctest.Wait()
-		if text, fetched := label("default"); !strings.Contains(text, `"istio-injection":"disabled"`) || fetched {
+		if text, fetched := label("default"); !strings.Contains(text,
+			`"istio-injection":"disabled"`) || fetched {
 			t.Errorf("%s, %v", text, fetched)
 		}
-		if _, fetched, err := w.Namespace(t.Context(), "gone"); !source.IsNotFound(err) || !fetched {
+		if _, fetched, err := w.Namespace(t.Context(), "gone"); !source.IsNotFound(err) ||
+			!fetched {
 			t.Errorf("%v, %v", fetched, err)
 		}
 	})

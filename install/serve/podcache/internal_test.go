@@ -19,7 +19,8 @@ func TestCopiesAreDeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Items[0].Spec[0], c.Items[0].Status[0] = 'x', 'x'
-	if d := cmp.Diff(map[string]string{lastApplied: "x", "a": "b"}, l.Items[0].Annotations); d != "" || c.ResourceVersion != "7" {
+	if d := cmp.Diff(map[string]string{lastApplied: "x", "a": "b"},
+		l.Items[0].Annotations); d != "" || c.ResourceVersion != "7" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	if got := string(l.Items[0].Spec) + string(l.Items[0].Status); got != `{"a":1}{"b":2}` {
@@ -37,7 +38,8 @@ func TestOnlyObjectsAreTrimmed(t *testing.T) {
 func FuzzLife(f *testing.F) {
 	f.Add([]byte(`{"restartPolicy":"Always"}`), []byte(`{"phase":"Pending","initContainerStatuses":[{"name":"a","state":{"terminated":{"exitCode":0}},
 		"lastState":{"terminated":{"exitCode":126,"message":"x","startedAt":"2026-11-20T12:00:00Z"}}}]}`))
-	f.Add([]byte(`{}`), []byte(`{"initContainerStatuses":[{"lastState":{"terminated":{"startedAt":7}}}]}`))
+	f.Add([]byte(`{}`),
+		[]byte(`{"initContainerStatuses":[{"lastState":{"terminated":{"startedAt":7}}}]}`))
 	f.Fuzz(func(t *testing.T, spec, status []byte) {
 		l := lifeOf(&object{Spec: spec, Status: status})
 		length := 0
@@ -56,7 +58,8 @@ func FuzzLife(f *testing.F) {
 func TestALongHashIsNotKept(t *testing.T) {
 	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
 		o := object{}
-		o.Name, o.Namespace, o.Annotations = "web", "shop", map[string]string{configHash: strings.Repeat("x", length)}
+		o.Name, o.Namespace, o.Annotations = "web", "shop",
+			map[string]string{configHash: strings.Repeat("x", length)}
 		trimmed, err := trim(&o)
 		if err != nil {
 			t.Fatal(err)

@@ -36,7 +36,10 @@ const (
 
 // optionsFor returns how a cache in a pod would reach the server.
 func optionsFor(server *apiservertest.Server) apiclient.Options {
-	return apiclient.Options{Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(), Dial: server.Dial}
+	return apiclient.Options{
+		Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+		Dial: server.Dial,
+	}
 }
 
 // client returns a client of the API server.
@@ -69,7 +72,9 @@ func start(t *testing.T, prepare ...func(*apiservertest.Server)) *world {
 	for _, f := range prepare {
 		f(w.server)
 	}
-	api := source.NewAPIServer(source.Options{Kubeconfig: w.server.Kubeconfig(), Dial: w.server.Dial})
+	api := source.NewAPIServer(source.Options{
+		Kubeconfig: w.server.Kubeconfig(), Dial: w.server.Dial,
+	})
 	var err error
 	w.Cache, err = podcache.New(podcache.Options{
 		Client: client(t, optionsFor(w.server)), NodeName: "here", Fetch: api,

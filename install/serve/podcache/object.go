@@ -53,7 +53,9 @@ func trim(what any) (any, error) {
 	if o.kept != nil {
 		return o, nil
 	}
-	k := &kept{uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion}
+	k := &kept{
+		uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion,
+	}
 	if text, err := o.counting(); err == nil && len(text) <= longestKept {
 		k.json = bytes.Clone(text) // without the room that the encoder left
 	}
@@ -85,7 +87,8 @@ func (o *object) counting() ([]byte, error) {
 	delete(o.Annotations, lastApplied)
 	m.Annotations = o.Annotations
 	pod := decide.Pod{Metadata: m}
-	if err := errors.Join(unmarshal(o.Spec, &pod.Spec), unmarshal(o.Status, &pod.Status)); err != nil {
+	if err := errors.Join(unmarshal(o.Spec, &pod.Spec),
+		unmarshal(o.Status, &pod.Status)); err != nil {
 		return nil, err
 	}
 	return json.Marshal(pod)

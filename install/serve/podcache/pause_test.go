@@ -53,7 +53,9 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 			}
 			return server.Dial(ctx, network, address)
 		}
-		m, err := podcache.New(podcache.Options{Client: client(t, options), NodeName: "here", Fetch: source.Fallback()})
+		m, err := podcache.New(podcache.Options{
+			Client: client(t, options), NodeName: "here", Fetch: source.Fallback(),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,8 @@ func TestTriesAreSpread(t *testing.T) {
 				pauses = append(pauses, pause)
 			}
 		}
-		if len(pauses) < 1000 || slices.Min(pauses) < 500*time.Millisecond || slices.Max(pauses) > 5*time.Second {
+		if len(pauses) < 1000 || slices.Min(pauses) < 500*time.Millisecond ||
+			slices.Max(pauses) > 5*time.Second {
 			t.Fatalf("%d pauses from %v to %v", len(pauses), slices.Min(pauses), slices.Max(pauses))
 		}
 		var spread [10]int
@@ -106,7 +109,8 @@ func TestTriesAreSpread(t *testing.T) {
 		}
 		for i, n := range spread[1:] {
 			if n < len(pauses)/18 || n > len(pauses)/4 {
-				t.Errorf("%d of %d pauses are about %v", n, len(pauses), time.Duration(i+1)*500*time.Millisecond)
+				t.Errorf("%d of %d pauses are about %v", n, len(pauses),
+					time.Duration(i+1)*500*time.Millisecond)
 			}
 		}
 	})

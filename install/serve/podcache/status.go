@@ -53,12 +53,16 @@ func lifeOf(o *object) PodStatus {
 	}
 	_ = unmarshal(o.Status, &status)
 	l := PodStatus{
-		Deleted: o.DeletionTimestamp != nil, Phase: short(status.Phase), RestartPolicy: short(spec.RestartPolicy),
+		Deleted: o.DeletionTimestamp != nil, Phase: short(status.Phase),
+		RestartPolicy: short(spec.RestartPolicy),
 		SchedulerName: short(spec.SchedulerName), ServiceAccount: short(spec.ServiceAccountName),
 	}
 	room := longestMessages
 	for _, s := range status.InitContainerStatuses {
-		c := InitContainer{Name: short(s.Name), Succeeded: s.State.Terminated != nil && s.State.Terminated.ExitCode == 0}
+		c := InitContainer{
+			Name:      short(s.Name),
+			Succeeded: s.State.Terminated != nil && s.State.Terminated.ExitCode == 0,
+		}
 		if t := s.LastState.Terminated; t != nil {
 			c.Last = &Termination{ExitCode: t.ExitCode, Message: t.Message, Started: t.StartedAt}
 			if room -= len(t.Message); room < 0 {

@@ -37,23 +37,37 @@ func TestLife(t *testing.T) {
 		"a new pod": {`spec: {nodeName: here}`, podcache.PodStatus{}},
 		"a pod that runs": {
 			`spec: {nodeName: here, restartPolicy: Always, schedulerName: default-scheduler, serviceAccountName: web}, status: {phase: Running}`,
-			podcache.PodStatus{Phase: "Running", RestartPolicy: "Always", SchedulerName: "default-scheduler", ServiceAccount: "web"},
+			podcache.PodStatus{
+				Phase: "Running", RestartPolicy: "Always", SchedulerName: "default-scheduler",
+				ServiceAccount: "web",
+			},
 		},
 		"an init container that fails": {
 			`spec: {nodeName: here}, status: {phase: Pending, initContainerStatuses: [
 				{name: istio-validation, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: ` + failed + `}}, {name: b, state: {waiting: {}}}]}`,
 			podcache.PodStatus{Phase: "Pending", Init: []podcache.InitContainer{
-				{Name: "istio-validation", Last: &podcache.Termination{ExitCode: 126, Message: "no redirect", Started: noon}},
+				{
+					Name: "istio-validation",
+					Last: &podcache.Termination{
+						ExitCode: 126, Message: "no redirect", Started: noon,
+					},
+				},
 			}},
 		},
 		"one that has succeeded after that": {
 			`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: [
 				{name: istio-validation, state: {terminated: {exitCode: 0}}, lastState: {terminated: {exitCode: 126, startedAt: "x"}}}]}`,
 			podcache.PodStatus{Phase: "Running", Init: []podcache.InitContainer{
-				{Name: "istio-validation", Succeeded: true, Last: &podcache.Termination{ExitCode: 126}},
+				{
+					Name: "istio-validation", Succeeded: true,
+					Last: &podcache.Termination{ExitCode: 126},
+				},
 			}},
 		},
-		"a status that is not understood": {`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: 7}`, podcache.PodStatus{Phase: "Running"}},
+		"a status that is not understood": {
+			`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: 7}`,
+			podcache.PodStatus{Phase: "Running"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,7 +84,8 @@ func TestAPodThatIsBeingDeleted(t *testing.T) {
 		w := start(t)
 		w.server.Put(`{metadata: {name: new, uid: c, deletionTimestamp: "2026-11-20T12:00:00Z"}, spec: {nodeName: here}}`)
 		synctest.Wait()
-		if item, ok := w.Item("default", "new"); !ok || !item.PodStatus.Deleted || item.PodStatus.Over() {
+		if item, ok := w.Item("default", "new"); !ok || !item.PodStatus.Deleted ||
+			item.PodStatus.Over() {
 			t.Errorf("%+v", item)
 		}
 		if _, ok := w.Item("default", "gone"); ok {
@@ -84,9 +99,12 @@ func TestLongMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list []string
 		for i := range 10 {
-			list = append(list, fmt.Sprintf(`{name: c%d, lastState: {terminated: {exitCode: 1, message: %s}}}`, i, strings.Repeat("x", 4000)))
+			list = append(list,
+				fmt.Sprintf(`{name: c%d, lastState: {terminated: {exitCode: 1, message: %s}}}`, i,
+					strings.Repeat("x", 4000)))
 		}
-		life := lifeOf(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+strings.Join(list, ",")+`]}`)
+		life := lifeOf(t, start(t), `spec: {nodeName: here}, status: {initContainerStatuses: [`+
+			strings.Join(list, ",")+`]}`)
 		length := 0
 		for _, c := range life.Init {
 			length += len(c.Last.Message)
@@ -122,7 +140,9 @@ func TestChangesAreTold(t *testing.T) {
 			want   string
 		}{
 			{func() {}, "/"},
-			{func() { server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`) }, "default/new"},
+			{func() {
+				server.Put(`{metadata: {name: new, uid: c}, spec: {nodeName: here}}`)
+			}, "default/new"},
 			{func() { server.DeletePod("default", "new") }, "default/new"},
 		} {
 			step.change()
@@ -143,8 +163,10 @@ func TestTextsThatNobodyNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, long := start(t), strings.Repeat("x", 200<<10)
 		l := lifeOf(t, w, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
-			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+`, state: {terminated: {exitCode: 0}}}]}`)
-		if diff := cmp.Diff(podcache.PodStatus{Init: []podcache.InitContainer{{Succeeded: true}}}, l); diff != "" {
+			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+
+			`, state: {terminated: {exitCode: 0}}}]}`)
+		if diff := cmp.Diff(podcache.PodStatus{Init: []podcache.InitContainer{{Succeeded: true}}},
+			l); diff != "" {
 			t.Errorf("(-want +got)\n%.500s", diff)
 		}
 	})

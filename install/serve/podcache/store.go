@@ -15,9 +15,10 @@ type store struct {
 	mu       sync.RWMutex
 	objects  map[name]*kept
 	synced   bool
-	broken   error      // why there is no watch now
-	reported time.Time  // when that was told last
-	changed  func(name) // may be nil; called after each change, with the zero name if it may be of all
+	broken   error     // why there is no watch now
+	reported time.Time // when that was told last
+	// may be nil; called after each change, with the zero name if it may be of all
+	changed func(name)
 }
 
 var _ cache.TransformingStore = (*store)(nil)

@@ -22,7 +22,9 @@ import (
 // unavailable server rejects, and when it is available again 2,200 lists per second for five
 // seconds. They are requests of a service account, which priority and fairness ranks after requests
 // of the nodes.
-var podPause = wait.Backoff{Duration: shortestPause, Jitter: float64(longestPause/shortestPause) - 1}
+var podPause = wait.Backoff{
+	Duration: shortestPause, Jitter: float64(longestPause/shortestPause) - 1,
+}
 
 const (
 	shortestPause = 500 * time.Millisecond
@@ -52,7 +54,9 @@ func (w boundedWatch) Stop() {
 }
 
 // watch keeps a store up to date until the context ends.
-func (m *Cache) watch(ctx context.Context, resource string, which fields.Selector, pause *wait.Backoff, s *store) {
+func (m *Cache) watch(
+	ctx context.Context, resource string, which fields.Selector, pause *wait.Backoff, s *store,
+) {
 	from := cache.NewListWatchFromClient(m.client, resource, "", which)
 	note := func(err error) {
 		if err != nil {
@@ -63,7 +67,9 @@ func (m *Cache) watch(ctx context.Context, resource string, which fields.Selecto
 		}
 	}
 	observed := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(
+			ctx context.Context, o metav1.ListOptions,
+		) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTime)
 			defer cancel()
 			list, err := from.ListWithContext(ctx, o)
@@ -72,7 +78,9 @@ func (m *Cache) watch(ctx context.Context, resource string, which fields.Selecto
 			}
 			return list, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(
+			ctx context.Context, o metav1.ListOptions,
+		) (watch.Interface, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			begin := time.AfterFunc(listTime, cancel)
 			w, err := from.WatchWithContext(ctx, o)
@@ -85,7 +93,8 @@ func (m *Cache) watch(ctx context.Context, resource string, which fields.Selecto
 			}
 			end := func() bool { return false }
 			if o.TimeoutSeconds != nil {
-				end = time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+listTime, cancel).Stop
+				end = time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+listTime,
+					cancel).Stop
 			}
 			return boundedWatch{w, func() { end(); cancel() }}, nil
 		},

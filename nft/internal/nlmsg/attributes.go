@@ -71,7 +71,9 @@ func (a Attributes) Number64(attrType uint16) uint64 {
 
 // HostNumber returns an attribute that is a 32-bit number in host byte order, and whether it is
 // present.
-func (a Attributes) HostNumber(attrType uint16) (uint32, bool) { return HostNumber(a.Get(attrType)) }
+func (a Attributes) HostNumber(attrType uint16) (uint32, bool) {
+	return HostNumber(a.Get(attrType))
+}
 
 // HostNumber decodes a 32-bit number in host byte order, and reports whether the value has 32 bits.
 func HostNumber(value []byte) (uint32, bool) {

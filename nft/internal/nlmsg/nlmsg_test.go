@@ -20,7 +20,8 @@ func message(msgType, flags uint16, sequence uint32, body ...byte) []byte {
 // errorMessage encodes a message of type NLMSG_ERROR.
 func errorMessage(sequence uint32, errno unix.Errno) []byte {
 	body := native.AppendUint32(nil, uint32(-int32(errno)))
-	return message(unix.NLMSG_ERROR, 0, sequence, append(body, make([]byte, unix.NLMSG_HDRLEN)...)...)
+	return message(unix.NLMSG_ERROR, 0, sequence,
+		append(body, make([]byte, unix.NLMSG_HDRLEN)...)...)
 }
 
 func TestExchange(t *testing.T) {
@@ -47,12 +48,16 @@ func TestExchange(t *testing.T) {
 		},
 		{
 			"a list ends with NLMSG_DONE", request(list, unix.NLM_F_DUMP, 7),
-			[][]byte{message(20, unix.NLM_F_MULTI, 7), slices.Concat(message(21, unix.NLM_F_MULTI, 7, 1), end)},
+			[][]byte{
+				message(20, unix.NLM_F_MULTI, 7),
+				slices.Concat(message(21, unix.NLM_F_MULTI, 7, 1), end),
+			},
 			[]uint16{20, 21},
 			false, nil,
 		},
 		{
-			"an acknowledgement ends the answer to a request with NLM_F_ACK", request(set, unix.NLM_F_ACK, 7),
+			"an acknowledgement ends the answer to a request with NLM_F_ACK",
+			request(set, unix.NLM_F_ACK, 7),
 			[][]byte{message(20, 0, 7), errorMessage(7, 0)},
 			[]uint16{20},
 			false, nil,
@@ -62,10 +67,16 @@ func TestExchange(t *testing.T) {
 			[][]byte{errorMessage(7, 0)},
 			nil, false, ErrMalformed,
 		},
-		{"an error", request(get, 0, 7), [][]byte{errorMessage(7, unix.ENOENT)}, nil, false, unix.ENOENT},
+		{
+			"an error", request(get, 0, 7),
+			[][]byte{errorMessage(7, unix.ENOENT)},
+			nil, false,
+			unix.ENOENT,
+		},
 		{
 			"an error at the end of a list", request(list, unix.NLM_F_DUMP, 7),
-			[][]byte{message(unix.NLMSG_DONE, unix.NLM_F_MULTI, 7, native.AppendUint32(nil, ^uint32(unix.EIO)+1)...)},
+			[][]byte{message(unix.NLMSG_DONE, unix.NLM_F_MULTI, 7,
+				native.AppendUint32(nil, ^uint32(unix.EIO)+1)...)},
 			nil, false, unix.EIO,
 		},
 		{
@@ -111,11 +122,13 @@ func TestExchange(t *testing.T) {
 				_ = unix.Shutdown(pair[1], unix.SHUT_WR)
 			}
 			var got []uint16
-			interrupted, err := Exchange(pair[0], make([]byte, 512), row.requests, func(m Message) error {
+			interrupted, err := Exchange(pair[0], make([]byte,
+				512), row.requests, func(m Message) error {
 				got = append(got, m.Type)
 				return nil
 			})
-			if !slices.Equal(got, row.want) || interrupted != row.interrupted || !errors.Is(err, row.err) {
+			if !slices.Equal(got, row.want) || interrupted != row.interrupted ||
+				!errors.Is(err, row.err) {
 				t.Errorf("messages %v, interrupted %t, %v; want %v, %t, %v",
 					got, interrupted, err, row.want, row.interrupted, row.err)
 			}
@@ -169,7 +182,10 @@ func TestReceiveIgnoresProcesses(t *testing.T) {
 	native.PutUint32(request[unix.NLMSG_HDRLEN+4:], 1) // lo
 	SetLength(request)
 	got := uint16(0)
-	_, err := Exchange(client, make([]byte, 64<<10), request, func(m Message) error { got = m.Type; return nil })
+	_, err := Exchange(client, make([]byte, 64<<10), request, func(m Message) error {
+		got = m.Type
+		return nil
+	})
 	if got != unix.RTM_NEWLINK || err != nil {
 		t.Errorf("message of type %d, %v; want the kernel's RTM_NEWLINK", got, err)
 	}
@@ -215,8 +231,10 @@ func TestAttributes(t *testing.T) {
 // FuzzDatagram decodes arbitrary datagrams: nothing is read beyond the datagram, every byte of a
 // well-formed datagram is read, and Get returns the same values as Each.
 func FuzzDatagram(f *testing.F) {
-	f.Add(slices.Concat(message(20, unix.NLM_F_MULTI, 7, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4), errorMessage(7, unix.EPERM)), uint16(1))
-	f.Add(message(unix.NLMSG_ERROR, unix.NLM_F_ACK_TLVS, 7, append(make([]byte, 20), 5, 0, 1, 0, 'x')...), uint16(1))
+	f.Add(slices.Concat(message(20, unix.NLM_F_MULTI, 7, 0, 0, 0, 0, 8, 0, 1, 0, 1, 2, 3, 4),
+		errorMessage(7, unix.EPERM)), uint16(1))
+	f.Add(message(unix.NLMSG_ERROR, unix.NLM_F_ACK_TLVS, 7,
+		append(make([]byte, 20), 5, 0, 1, 0, 'x')...), uint16(1))
 	f.Add([]byte{255, 255, 255, 255, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, uint16(0))
 	f.Fuzz(func(t *testing.T, datagram []byte, attrType uint16) {
 		datagram = slices.Clip(datagram)
@@ -239,7 +257,8 @@ func FuzzDatagram(f *testing.F) {
 			if wellFormed && sum != Align(len(body)) {
 				t.Errorf("read %d of %d bytes", sum, len(body))
 			}
-			if got := body.Get(attrType); !bytes.Equal(got, first) || (got == nil) != (first == nil) {
+			if got := body.Get(attrType); !bytes.Equal(got, first) ||
+				(got == nil) != (first == nil) {
 				t.Errorf("attribute %d is %x by Get and %x by Each", attrType, got, first)
 			}
 			return false, nil

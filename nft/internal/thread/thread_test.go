@@ -99,26 +99,35 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 		do    func() error
 		want  func(t *testing.T, err error, recovered any, returned bool)
 	}{
-		{"an error of Do", nothing, func() error { return boom }, func(t *testing.T, err error, _ any, _ bool) {
+		{"an error of Do", nothing, func() error {
+			return boom
+		}, func(t *testing.T, err error, _ any, _ bool) {
 			if !errors.Is(err, boom) {
 				t.Errorf("error %v, want %v", err, boom)
 			}
 		}},
 		{
-			"an error of Enter, and Do is not called", func() error { return boom }, func() error { panic("called") },
+			"an error of Enter, and Do is not called", func() error {
+				return boom
+			}, func() error { panic("called") },
 			func(t *testing.T, err error, _ any, _ bool) {
 				if !errors.Is(err, boom) {
 					t.Errorf("error %v, want %v", err, boom)
 				}
 			},
 		},
-		{"a panic with value and stack", nothing, func() error { panic(boom) }, func(t *testing.T, _ error, v any, _ bool) {
+		{"a panic with value and stack", nothing, func() error {
+			panic(boom)
+		}, func(t *testing.T, _ error, v any, _ bool) {
 			p, ok := v.(*Panic)
-			if !ok || !errors.Is(p, boom) || p.Value != any(boom) || !strings.Contains(p.Error(), "TestOutcome") {
+			if !ok || !errors.Is(p, boom) || p.Value != any(boom) ||
+				!strings.Contains(p.Error(), "TestOutcome") {
 				t.Errorf("recovered %v, want a *Panic of %v with the stack of the panic", v, boom)
 			}
 		}},
-		{"a panic with nil", nothing, func() error { panic(nil) }, func(t *testing.T, _ error, v any, _ bool) {
+		{"a panic with nil", nothing, func() error {
+			panic(nil)
+		}, func(t *testing.T, _ error, v any, _ bool) {
 			if p, ok := v.(*Panic); !ok || p.Unwrap() == nil {
 				t.Errorf("recovered %v, want a *Panic of a *runtime.PanicNilError", v)
 			}
@@ -140,7 +149,10 @@ func TestOutcomeReachesTheCaller(t *testing.T) {
 			go func() {
 				defer close(done)
 				defer func() { recovered = recover() }()
-				err = Run(Work{Enter: tc.enter, Do: tc.do, Leave: func() bool { left = true; return true }})
+				err = Run(Work{Enter: tc.enter, Do: tc.do, Leave: func() bool {
+					left = true
+					return true
+				}})
 				returned = true
 			}()
 			<-done

@@ -68,7 +68,10 @@ func Cases(t testing.TB, v Variant) []Case {
 			}
 			return string(text)
 		}
-		c := Case{filepath.Base(dir), file(v.file + "-v4.save"), file(v.file + "-v6.save"), file("nft.txt")}
+		c := Case{
+			filepath.Base(dir), file(v.file + "-v4.save"), file(v.file + "-v6.save"),
+			file("nft.txt"),
+		}
 		// Skip duplicates: many parameters have the same result.
 		if key := (Case{IPv4: c.IPv4, IPv6: c.IPv6, Tables: c.Tables}); !seen[key] {
 			seen[key] = true

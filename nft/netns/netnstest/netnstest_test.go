@@ -41,7 +41,8 @@ func TestUserNSOwnsTheNamespace(t *testing.T) {
 	}
 	defer unix.Close(owner)
 	var got, own unix.Stat_t
-	if err := errors.Join(unix.Fstat(owner, &got), unix.Stat("/proc/self/ns/user", &own)); err != nil {
+	if err := errors.Join(unix.Fstat(owner, &got),
+		unix.Stat("/proc/self/ns/user", &own)); err != nil {
 		t.Fatal(err)
 	}
 	if got.Ino == own.Ino {

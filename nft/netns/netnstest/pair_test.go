@@ -15,7 +15,8 @@ func TestNeighbourAnswersForEveryAddress(t *testing.T) {
 	listen(t, p.Neighbour, "tcp4", "0.0.0.0:80")
 	listen(t, p.Neighbour, "tcp6", "[::]:80")
 	for _, addr := range []string{
-		net.JoinHostPort(p.NeighbourIP4.String(), "80"), net.JoinHostPort(p.NeighbourIP6.String(), "80"),
+		net.JoinHostPort(p.NeighbourIP4.String(), "80"),
+		net.JoinHostPort(p.NeighbourIP6.String(), "80"),
 		"10.9.9.9:80", "10.244.2.1:80", "192.0.2.1:80", "8.8.8.8:80",
 		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
 	} {

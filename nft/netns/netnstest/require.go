@@ -35,7 +35,8 @@ func RequireRoot(t testing.TB) {
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
 		t.Fatalf("capget: %v", err)
 	}
-	if want := uint32(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN); data[0].Effective&want != want {
+	if want := uint32(
+		1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN); data[0].Effective&want != want {
 		skipOrFail(t, "needs CAP_NET_ADMIN and CAP_SYS_ADMIN to create network namespaces:"+
 			" a container must be privileged")
 	}
@@ -49,7 +50,8 @@ func RequireIDs(t testing.TB, uid, gid int) {
 	err := owner.As(uid, gid, func() error { return nil })
 	switch {
 	case errors.Is(err, unix.EPERM):
-		skipOrFail(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo", uid, gid)
+		skipOrFail(t, "needs uid %d and gid %d, which this user namespace lacks: run it with sudo",
+			uid, gid)
 	case err != nil:
 		t.Fatal(err)
 	}

@@ -55,8 +55,11 @@ func (c *Client) Close() {}
 // Pod implements [source.Source].
 func (c *Client) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
 	pod := new(decide.Pod)
-	err := c.ask(ctx, agent.Request{Verb: agent.AskPod, Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}, pod)
-	if err == nil && (pod.Metadata.Namespace != ref.Namespace || pod.Metadata.Name != ref.Name || ref.UID != "" && !pod.HasUID(ref.UID)) {
+	err := c.ask(ctx,
+		agent.Request{Verb: agent.AskPod, Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID},
+		pod)
+	if err == nil && (pod.Metadata.Namespace != ref.Namespace || pod.Metadata.Name != ref.Name ||
+		ref.UID != "" && !pod.HasUID(ref.UID)) {
 		err = errors.New("its answer is about another pod")
 	}
 	if err != nil {

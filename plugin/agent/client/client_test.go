@@ -42,7 +42,8 @@ func TestPodIsAsked(t *testing.T) {
 	}
 	want := &decide.Pod{
 		Metadata: decide.Metadata{
-			Namespace: "default", Name: "web", UID: "556740d7", Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
+			Namespace: "default", Name: "web", UID: "556740d7",
+			Annotations: map[string]string{"sidecar.istio.io/status": "{}"},
 		},
 		Spec: decide.PodSpec{Containers: []decide.Container{{Name: "istio-proxy"}}},
 	}
@@ -62,26 +63,75 @@ func TestAnswers(t *testing.T) {
 		text   string
 	}{
 		{"a pod", agenttest.Frames(`{"version":1}`, webPod), "", ""},
-		{"another pod", agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `"web"`, `"db"`, 1)), source.Unavailable, "about another pod"},
-		{"the pod of another UID", agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `556`, `557`, 1)), source.Unavailable, "about another pod"},
-		{"there is none", agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`), source.NotFound, "pod default/web: node agent: none"},
-		{"another pod has its name", agenttest.Frames(`{"version":1,"kind":"replaced","error":"other"}`), source.Replaced, "other"},
-		{"the agent itself is refused", agenttest.Frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden, "no"},
-		{"an error of a kind of later", agenttest.Frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm"},
-		{"an error of no kind", agenttest.Frames(`{"version":1,"error":"hm"}`), source.Unavailable, "hm"},
-		{"an error that does not fit into a line", agenttest.Frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a b\ufffd"},
-		{"a later version", agenttest.Frames(`{"version":2}`, webPod), source.Unavailable, "protocol version 2"},
+		{
+			"another pod",
+			agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `"web"`, `"db"`, 1)),
+			source.Unavailable, "about another pod",
+		},
+		{
+			"the pod of another UID",
+			agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `556`, `557`, 1)),
+			source.Unavailable, "about another pod",
+		},
+		{
+			"there is none", agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`),
+			source.NotFound, "pod default/web: node agent: none",
+		},
+		{
+			"another pod has its name",
+			agenttest.Frames(`{"version":1,"kind":"replaced","error":"other"}`), source.Replaced,
+			"other",
+		},
+		{
+			"the agent itself is refused",
+			agenttest.Frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden,
+			"no",
+		},
+		{
+			"an error of a kind of later",
+			agenttest.Frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm",
+		},
+		{
+			"an error of no kind", agenttest.Frames(`{"version":1,"error":"hm"}`),
+			source.Unavailable, "hm",
+		},
+		{
+			"an error that does not fit into a line",
+			agenttest.Frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a b\ufffd",
+		},
+		{
+			"a later version", agenttest.Frames(`{"version":2}`, webPod), source.Unavailable,
+			"protocol version 2",
+		},
 		{"no version", agenttest.Frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
 		{"no JSON", agenttest.Frames(`HTTP`), source.Unavailable, "not understood"},
-		{"a body that is no pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable, "its answer is no pod"},
+		{
+			"a body that is no pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable,
+			"its answer is no pod",
+		},
 		{"nothing", nil, source.Unavailable, "no answer: unexpected EOF"},
-		{"half of an answer", agenttest.Frames(`{"version":1}`)[:9], source.Unavailable, "no answer: unexpected EOF"},
-		{"half of a body", agenttest.Frames(`{"version":1}`, webPod)[:60], source.Unavailable, "no complete answer: unexpected EOF"},
-		{"too long an answer", []byte{0, 1, 0, 0}, source.Unavailable, "a frame of 65536 bytes: too long"},
-		{"too long a body", append(agenttest.Frames(`{"version":1}`), 1, 0, 0, 0), source.Unavailable, "a frame of 16777216 bytes: too long"},
+		{
+			"half of an answer", agenttest.Frames(`{"version":1}`)[:9], source.Unavailable,
+			"no answer: unexpected EOF",
+		},
+		{
+			"half of a body", agenttest.Frames(`{"version":1}`, webPod)[:60], source.Unavailable,
+			"no complete answer: unexpected EOF",
+		},
+		{
+			"too long an answer",
+			[]byte{0, 1, 0, 0},
+			source.Unavailable,
+			"a frame of 65536 bytes: too long",
+		},
+		{
+			"too long a body", append(agenttest.Frames(`{"version":1}`), 1, 0, 0, 0),
+			source.Unavailable, "a frame of 16777216 bytes: too long",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pod, err := patient(agenttest.Listen(t, agenttest.Reply(t, row.answer))).Pod(t.Context(), web)
+			pod, err := patient(agenttest.Listen(t,
+				agenttest.Reply(t, row.answer))).Pod(t.Context(), web)
 			if source.KindOf(err) != row.kind || (pod == nil) != (err != nil) {
 				t.Fatalf("%v, %q: %v", pod, source.KindOf(err), err)
 			}
@@ -93,18 +143,24 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestNamespacePolicyAndReady(t *testing.T) {
-	client := func(answer []byte) *client.Client { return patient(agenttest.Listen(t, agenttest.Reply(t, answer))) }
-	namespace, err := client(agenttest.Frames(`{"version":1}`, `{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
+	client := func(answer []byte) *client.Client {
+		return patient(agenttest.Listen(t, agenttest.Reply(t, answer)))
+	}
+	namespace, err := client(agenttest.Frames(`{"version":1}`,
+		`{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
 	if err != nil || namespace.Metadata.Labels["a"] != "b" {
 		t.Errorf("%v, %v", namespace, err)
 	}
-	_, err = client(agenttest.Frames(`{"version":1}`, `{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
+	_, err = client(agenttest.Frames(`{"version":1}`,
+		`{"metadata":{"name":"other"}}`)).Namespace(t.Context(), "default")
 	checkText(t, err, "namespace default: node agent: its answer is about another namespace")
-	policy, err := client(agenttest.Frames(`{"version":1}`, `{"unreadable_pods":"skip"}`)).Policy(t.Context())
+	policy, err := client(agenttest.Frames(`{"version":1}`,
+		`{"unreadable_pods":"skip"}`)).Policy(t.Context())
 	if err != nil || string(policy) != `{"unreadable_pods":"skip"}` {
 		t.Errorf("%s, %v", policy, err)
 	}
-	if policy, err := client(agenttest.Frames(`{"version":1}`, `{}`)).Policy(t.Context()); err != nil || policy != nil {
+	if policy, err := client(agenttest.Frames(`{"version":1}`,
+		`{}`)).Policy(t.Context()); err != nil || policy != nil {
 		t.Errorf("%s, %v", policy, err)
 	}
 	_, err = client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Policy(t.Context())
@@ -112,7 +168,8 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 	if err := client(agenttest.Frames(`{"version":1}`, ``)).Ready(t.Context()); err != nil {
 		t.Error(err)
 	}
-	checkText(t, client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()), "node agent: hm")
+	checkText(t, client(agenttest.Frames(`{"version":1,"error":"hm"}`)).Ready(t.Context()),
+		"node agent: hm")
 }
 
 func TestAnAgentThatIsNotThere(t *testing.T) {
@@ -168,7 +225,8 @@ func TestAnAgentThatDoesNotAnswer(t *testing.T) {
 	close(release)
 	// Connections are taken in turn: the last one is the test's, by its name.
 	name := filepath.Join(t.TempDir(), "test")
-	last, err := net.DialUnix("unix", &net.UnixAddr{Name: name, Net: "unix"}, &net.UnixAddr{Name: path, Net: "unix"})
+	last, err := net.DialUnix("unix", &net.UnixAddr{Name: name, Net: "unix"},
+		&net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +282,8 @@ func asStranger(t *testing.T, f func()) {
 	go func() {
 		defer close(done)
 		lockThreadForGood()
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534,
+			^uintptr(0)); errno != 0 {
 			t.Errorf("setresuid: %v", errno)
 			return
 		}
@@ -235,12 +294,15 @@ func asStranger(t *testing.T, f func()) {
 
 // With First, an agent that is away is no more than a detour.
 func TestTheAPIServerIsAskedBehindTheAgent(t *testing.T) {
-	behind := patient(agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
+	behind := patient(agenttest.Listen(t,
+		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
 	away := client.New(client.Options{Socket: "/nonexistent"})
-	if pod, err := source.Fallback(away, behind).Pod(t.Context(), web); err != nil || pod.Metadata.Name != "web" {
+	if pod, err := source.Fallback(away, behind).Pod(t.Context(), web); err != nil ||
+		pod.Metadata.Name != "web" {
 		t.Errorf("%v, %v", pod, err)
 	}
-	gone := patient(agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
+	gone := patient(agenttest.Listen(t,
+		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
 	if _, err := source.Fallback(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
 		t.Errorf("what the agent knows is asked again: %v", err)
 	}

@@ -27,7 +27,8 @@ func FuzzAnswer(f *testing.F) {
 		answer = sent
 		pod, err := c.Pod(t.Context(), web)
 		if err == nil {
-			if pod.Metadata.Name != web.Name || pod.Metadata.Namespace != web.Namespace || !pod.HasUID(web.UID) {
+			if pod.Metadata.Name != web.Name || pod.Metadata.Namespace != web.Namespace ||
+				!pod.HasUID(web.UID) {
 				t.Errorf("%+v", pod)
 			}
 			return

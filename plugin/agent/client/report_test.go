@@ -16,7 +16,8 @@ import (
 )
 
 var added = agent.Add{
-	Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft", Duration: 1500 * time.Microsecond, Bytes: 4096,
+	Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+	Duration: 1500 * time.Microsecond, Bytes: 4096,
 	Namespace: "default", Name: "web", UID: "556740d7",
 }
 
@@ -59,7 +60,10 @@ func TestTold(t *testing.T) {
 // A log goes on whatever becomes of its lines here.
 func TestWriteNeverFails(t *testing.T) {
 	path, reported := collect(t)
-	for _, c := range []*client.Client{client.New(client.Options{Socket: "/nonexistent"}), client.New(client.Options{Socket: path})} {
+	for _, c := range []*client.Client{
+		client.New(client.Options{Socket: "/nonexistent"}),
+		client.New(client.Options{Socket: path}),
+	} {
 		line := []byte(strings.Repeat("x", agent.MaxRequest))
 		if n, err := c.Write(line); n != len(line) || err != nil {
 			t.Errorf("%d, %v", n, err)
@@ -74,5 +78,6 @@ func TestWriteNeverFails(t *testing.T) {
 func TestAnOutcomeIsLookedAt(t *testing.T) {
 	a := added
 	a.Result = "hm"
-	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a), `result: "hm" is none of`)
+	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),
+		`result: "hm" is none of`)
 }

@@ -84,7 +84,8 @@ func read(r io.Reader) ([]object, error) {
 // pod decodes the object as a pod.
 func (o *object) pod() (*decide.Pod, error) {
 	if o.Kind != "Pod" {
-		return nil, fmt.Errorf("kind %q: want a Pod, as kubectl get pod NAME -o yaml writes it", o.Kind)
+		return nil, fmt.Errorf("kind %q: want a Pod, as kubectl get pod NAME -o yaml writes it",
+			o.Kind)
 	}
 	pod := new(decide.Pod)
 	if err := yaml.Unmarshal(o.text, pod); err != nil {
@@ -111,7 +112,8 @@ func documents(data []byte) [][]byte {
 		current, filled = nil, false
 	}
 	for line := range bytes.Lines(data) {
-		if after, marked := bytes.CutPrefix(line, []byte("---")); marked && (len(after) == 0 || bytes.ContainsAny(after[:1], " \t\r\n")) {
+		if after, marked := bytes.CutPrefix(line, []byte("---")); marked && (len(after) == 0 ||
+			bytes.ContainsAny(after[:1], " \t\r\n")) {
 			next()
 			line = after
 		}

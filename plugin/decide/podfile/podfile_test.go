@@ -19,10 +19,12 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 	const metadata = "kind: Pod\nmetadata:\n  name: web\n  namespace: shop\n"
 	const spec = "spec:\n  hostNetwork: true\n"
 	for name, text := range map[string]string{
-		"YAML":                               metadata + spec,
-		"JSON":                               `{"kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"hostNetwork":true}}`,
-		"YAML between document marks":        "# a comment\n\n---\n" + metadata + spec + "---\n# the end\n",
-		"a text with dashes is no mark":      metadata + "  annotations:\n    a: |\n      ---\n      b\n" + spec,
+		"YAML": metadata + spec,
+		"JSON": `{"kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"hostNetwork":true}}`,
+		"YAML between document marks": "# a comment\n\n---\n" + metadata + spec +
+			"---\n# the end\n",
+		"a text with dashes is no mark": metadata +
+			"  annotations:\n    a: |\n      ---\n      b\n" + spec,
 		"a document that begins on its mark": "--- {kind: Pod, metadata: {name: web, namespace: shop}, spec: {hostNetwork: true}}\n",
 	} {
 		pod, err := podfile.Read(strings.NewReader(text))
@@ -45,7 +47,8 @@ func TestWhatTheAPIServerWouldComplete(t *testing.T) {
 
 func TestTheGreatestFileIsRead(t *testing.T) {
 	text := "kind: Pod\nmetadata: {name: x}\n#"
-	if _, err := podfile.Read(strings.NewReader(text + strings.Repeat(" ", 4<<20-len(text)))); err != nil {
+	if _, err := podfile.Read(strings.NewReader(text + strings.Repeat(" ",
+		4<<20-len(text)))); err != nil {
 		t.Error(err)
 	}
 }
@@ -61,17 +64,21 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	validation, proxy := pod.Spec.InitContainers[0], pod.Spec.InitContainers[1]
-	if pod.Metadata.UID == "" || pod.Metadata.Labels["app"] != "billing" || pod.Metadata.Annotations["openshift.io/scc"] == "" {
+	if pod.Metadata.UID == "" || pod.Metadata.Labels["app"] != "billing" ||
+		pod.Metadata.Annotations["openshift.io/scc"] == "" {
 		t.Errorf("metadata %+v", pod.Metadata)
 	}
-	if validation.Name != "istio-validation" || len(validation.Args) < 18 || validation.Args[10] != "*" {
+	if validation.Name != "istio-validation" || len(validation.Args) < 18 ||
+		validation.Args[10] != "*" {
 		t.Errorf("validation %+v", validation)
 	}
 	const id = 1000669999
-	if c := proxy.SecurityContext; proxy.RestartPolicy != "Always" || *c.RunAsUser != id || *c.RunAsGroup != id {
+	if c := proxy.SecurityContext; proxy.RestartPolicy != "Always" || *c.RunAsUser != id ||
+		*c.RunAsGroup != id {
 		t.Errorf("proxy %+v", proxy)
 	}
-	if v := proxy.Env[0]; v.Name != "PILOT_CERT_PROVIDER" || v.Value != "istiod" || v.ValueFrom != nil {
+	if v := proxy.Env[0]; v.Name != "PILOT_CERT_PROVIDER" || v.Value != "istiod" ||
+		v.ValueFrom != nil {
 		t.Errorf("variable %+v", v)
 	}
 	if v := proxy.Env[2]; v.Name != "POD_NAME" || v.Value != "" || v.ValueFrom == nil {
@@ -85,29 +92,49 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 func TestWhatIsNoPod(t *testing.T) {
 	for _, test := range []struct{ name, text, says string }{
 		{"nothing", "", `kind ""`},
-		{"another kind", "kind: Deployment\nmetadata: {name: web}\n", `kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`},
-		{"a list", "kind: PodList\nitems: []\n", `kind "PodList"`},
-		{"two pods", "kind: Pod\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: b}\n", "several YAML documents"},
 		{
-			"two pods that begin on their marks", "--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n",
+			"another kind", "kind: Deployment\nmetadata: {name: web}\n",
+			`kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`,
+		},
+		{"a list", "kind: PodList\nitems: []\n", `kind "PodList"`},
+		{
+			"two pods", "kind: Pod\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: b}\n",
 			"several YAML documents",
 		},
-		{"a pod and its namespace", "kind: Pod\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: default}\n", "several YAML documents"},
+		{
+			"two pods that begin on their marks",
+			"--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n",
+			"several YAML documents",
+		},
+		{
+			"a pod and its namespace",
+			"kind: Pod\nmetadata: {name: a}\n---\nkind: Namespace\nmetadata: {name: default}\n",
+			"several YAML documents",
+		},
 		{"an empty list", "kind: List\nitems: []\n", `kind ""`},
-		{"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n", `kind "List"`},
+		{
+			"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n",
+			`kind "List"`,
+		},
 		{"a list of what is no object", "kind: List\nitems: [1]\n", "no pod in YAML or JSON: "},
 		{"no YAML", "kind: [", "no pod in YAML or JSON: "},
-		{"fields of another type", "kind: Pod\nmetadata: {name: a}\nspec: {hostNetwork: maybe}\n", "no pod in YAML or JSON: "},
+		{
+			"fields of another type",
+			"kind: Pod\nmetadata: {name: a}\nspec: {hostNetwork: maybe}\n",
+			"no pod in YAML or JSON: ",
+		},
 		{"no name", "kind: Pod\n", "the pod has no name"},
 		{"too much", strings.Repeat(" ", 4<<20+1), "more than 4194304 bytes"},
 	} {
 		pod, err := podfile.Read(strings.NewReader(test.text))
-		if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), test.says) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %+v, %v, want a line with %q", test.name, pod, err, test.says)
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := podfile.Read(io.MultiReader(strings.NewReader("kind: Pod"), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if _, err := podfile.Read(io.MultiReader(strings.NewReader("kind: Pod"),
+		iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 }
@@ -120,20 +147,35 @@ func TestAPodBesideItsNamespace(t *testing.T) {
 		{"the pod first", pod + "---\n" + namespace, "on1", ""},
 		{"the namespace first", namespace + "---\n" + pod, "on1", ""},
 		{
-			"a list", "kind: List\nitems:\n- kind: Pod\n  metadata: {name: web, namespace: shop}\n" +
+			"a list",
+			"kind: List\nitems:\n- kind: Pod\n  metadata: {name: web, namespace: shop}\n" +
 				"- kind: Namespace\n  metadata: {name: shop, labels: {mesh: on1}}\n", "on1", "",
 		},
-		{"a list of the pod alone", `{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop"}}]}`, "", ""},
-		{"a list of the API server", `{"kind":"PodList","items":[{"metadata":{"name":"web","namespace":"shop"}}]}`, "", ""},
+		{
+			"a list of the pod alone",
+			`{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop"}}]}`,
+			"", "",
+		},
+		{
+			"a list of the API server",
+			`{"kind":"PodList","items":[{"metadata":{"name":"web","namespace":"shop"}}]}`, "", "",
+		},
 		{
 			"another namespace", pod + "---\nkind: Namespace\nmetadata: {name: other}\n", "",
 			`the pod is in namespace "shop", and the namespace beside it is "other"`,
 		},
-		{"its namespace and another", pod + "---\nkind: Namespace\nmetadata: {name: other}\n---\n" + namespace, "on1", ""},
-		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod, or a Deployment`},
-		{"two namespaces and no pod", namespace + "---\n" + namespace, "", `kind "Namespace": want a Pod`},
 		{
-			"a namespace with fields of another type", pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "",
+			"its namespace and another",
+			pod + "---\nkind: Namespace\nmetadata: {name: other}\n---\n" + namespace, "on1", "",
+		},
+		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod, or a Deployment`},
+		{
+			"two namespaces and no pod", namespace + "---\n" + namespace, "",
+			`kind "Namespace": want a Pod`,
+		},
+		{
+			"a namespace with fields of another type",
+			pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "",
 			"no namespace in YAML or JSON: ",
 		},
 		{"nothing", "", "", `kind ""`},
@@ -150,7 +192,8 @@ func TestAPodBesideItsNamespace(t *testing.T) {
 			continue
 		}
 		n := w.Namespace
-		if w.Pod.Metadata.Name != "web" || w.Template || w.Source != "Pod shop/web" || len(w.Ignored) > 0 ||
+		if w.Pod.Metadata.Name != "web" || w.Template || w.Source != "Pod shop/web" ||
+			len(w.Ignored) > 0 ||
 			(n != nil) != (row.label != "") || n != nil && n.Metadata.Labels["mesh"] != row.label {
 			t.Errorf("%s: %+v", row.name, w)
 		}
@@ -159,12 +202,16 @@ func TestAPodBesideItsNamespace(t *testing.T) {
 
 func TestTemplatesOfWorkloads(t *testing.T) {
 	const template = "{metadata: {labels: {app: web}, annotations: {a: b}}, spec: {containers: [{name: web}]}}"
-	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"} {
+	for _, kind := range []string{
+		"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job",
+		"CronJob",
+	} {
 		spec := "{template: " + template + "}"
 		if kind == "CronJob" {
 			spec = "{jobTemplate: {spec: " + spec + "}}"
 		}
-		text := "kind: Service\nmetadata: {name: web}\n---\nkind: " + kind + "\nmetadata: {name: web, namespace: shop}\nspec: " + spec +
+		text := "kind: Service\nmetadata: {name: web}\n---\nkind: " + kind +
+			"\nmetadata: {name: web, namespace: shop}\nspec: " + spec +
 			"\n---\nkind: Pod\nmetadata: {generateName: web-}\n"
 		w, err := podfile.ReadWorkload(strings.NewReader(text))
 		if err != nil {
@@ -172,8 +219,10 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 			continue
 		}
 		m := w.Pod.Metadata
-		if !w.Template || w.Source != kind+" shop/web" || m.Namespace != "shop" || m.Name != "web" || m.Labels["app"] != "web" ||
-			m.Annotations["a"] != "b" || len(w.Pod.Spec.Containers) != 1 || !slices.Equal(w.Ignored, []string{"Service web", "Pod web-"}) {
+		if !w.Template || w.Source != kind+" shop/web" || m.Namespace != "shop" ||
+			m.Name != "web" || m.Labels["app"] != "web" ||
+			m.Annotations["a"] != "b" || len(w.Pod.Spec.Containers) != 1 ||
+			!slices.Equal(w.Ignored, []string{"Service web", "Pod web-"}) {
 			t.Errorf("%s: %+v, pod %+v", kind, w, w.Pod)
 		}
 	}
@@ -183,7 +232,8 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 		"kind: Job\nmetadata: {name: web}\nspec: {template: [1]}\n": "no Job in YAML or JSON: ",
 		"kind: Service\nmetadata: {name: web}\n---\nkind: Secret\n": `kind "Service": want a Pod, or a Deployment`,
 	} {
-		if w, err := podfile.ReadWorkload(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), says) {
+		if w, err := podfile.ReadWorkload(strings.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v, want %q", text, w, err, says)
 		}
 	}
@@ -198,11 +248,14 @@ func FuzzRead(f *testing.F) {
 	f.Add("kind: List\nitems: [{kind: Namespace, metadata: {name: a}}, {kind: Pod, metadata: {name: x, namespace: a}}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		w, workloadErr := podfile.ReadWorkload(strings.NewReader(text))
-		if workloadErr == nil && (w.Pod == nil || w.Pod.Metadata.Name == "" || w.Pod.Metadata.Namespace == "") {
+		if workloadErr == nil && (w.Pod == nil || w.Pod.Metadata.Name == "" ||
+			w.Pod.Metadata.Namespace == "") {
 			t.Errorf("no pod, no name or no namespace: %+v", w)
 		}
-		if workloadErr == nil && w.Namespace != nil && w.Namespace.Metadata.Name != w.Pod.Metadata.Namespace {
-			t.Errorf("a pod of %q beside namespace %q", w.Pod.Metadata.Namespace, w.Namespace.Metadata.Name)
+		if workloadErr == nil && w.Namespace != nil &&
+			w.Namespace.Metadata.Name != w.Pod.Metadata.Namespace {
+			t.Errorf("a pod of %q beside namespace %q", w.Pod.Metadata.Namespace,
+				w.Namespace.Metadata.Name)
 		}
 		pod, err := podfile.Read(strings.NewReader(text))
 		if err == nil && (workloadErr != nil || w.Template) {
@@ -214,13 +267,19 @@ func FuzzRead(f *testing.F) {
 		if pod.Metadata.Name == "" || pod.Metadata.Namespace == "" {
 			t.Errorf("no name or no namespace: %+v", pod.Metadata)
 		}
-		in := decide.Input{Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}, Pod: pod}
+		in := decide.Input{
+			Attachment: decide.Attachment{
+				Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name,
+			},
+			Pod: pod,
+		}
 		decide.Decide(in, &decide.Settings{})
 		data, err := json.Marshal(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := podfile.Read(strings.NewReader(`{"kind":"Pod",` + string(data[1:]))); err != nil {
+		if _, err := podfile.Read(strings.NewReader(`{"kind":"Pod",` +
+			string(data[1:]))); err != nil {
 			t.Errorf("what was read cannot be read again as JSON: %v", err)
 		}
 	})

@@ -50,7 +50,9 @@ func ReadWorkload(r io.Reader) (*Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(objects, func(o object) bool { return o.Kind == "Pod" || o.hasTemplate() })
+	at := slices.IndexFunc(objects, func(o object) bool {
+		return o.Kind == "Pod" || o.hasTemplate()
+	})
 	if at < 0 {
 		return nil, fmt.Errorf("kind %q: want a Pod, or a %s", objects[0].Kind, workloads)
 	}

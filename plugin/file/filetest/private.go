@@ -26,14 +26,19 @@ func Private(t *testing.T) bool {
 		}
 		return true
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.count=1")
+	cmd := exec.CommandContext(t.Context(), os.Args[0],
+		"-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.count=1")
 	// The race detector sleeps for a second at the end of each process.
 	cmd.Env = append(os.Environ(), env+"="+t.Name(), "GORACE=atexit_sleep_ms=0")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
 	if uid := os.Geteuid(); uid != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{
+			ContainerID: 0, HostID: os.Getegid(), Size: 1,
+		}}
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("in a mount namespace: %v\n%s", err, out)

@@ -32,15 +32,18 @@ func compareWithIstio(p *printer, bed *testbed.Bed) error {
 		return err
 	}
 	istio := diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}
-	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, istio, diff.Options{})
+	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, istio,
+		diff.Options{})
 	verdict := result.Verdict(true)
-	p.verdict(verdict == diff.Equivalent, "every packet has the same fate: "+string(verdict), string(diff.Equivalent))
+	p.verdict(verdict == diff.Equivalent, "every packet has the same fate: "+string(verdict),
+		string(diff.Equivalent))
 
 	changed := sidecar()
 	changed.OutboundExcludePorts = rules.Singles[uint16](excludedPort + 1)
 	result = diff.Decide(diff.Side{Ruleset: rules.MustCompile(changed)}, istio, diff.Options{})
-	p.verdict(result.Verdict(true) == diff.Different, fmt.Sprintf("with port %d excluded instead of %d: %s; for example", excludedPort+1,
-		excludedPort, result.Verdict(true)), string(diff.Different))
+	p.verdict(result.Verdict(true) == diff.Different,
+		fmt.Sprintf("with port %d excluded instead of %d: %s; for example", excludedPort+1,
+			excludedPort, result.Verdict(true)), string(diff.Different))
 	for _, c := range result.Classes {
 		if c.Witness.OutInterface == "lo" || c.Witness.Family() != rules.IPv4 {
 			continue

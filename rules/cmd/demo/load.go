@@ -46,7 +46,9 @@ func changeUnderLoad(p *printer, bed *testbed.Bed) error {
 		return err
 	}
 	there := endpoints(80, netip.MustParseAddr("192.0.2.7"))
-	if err := (row{app, "tcp", there, "excluded", by(testbed.Outside)}).show(p, bed, with); err != nil {
+	if err := (row{
+		app, "tcp", there, "excluded", by(testbed.Outside),
+	}).show(p, bed, with); err != nil {
 		return err
 	}
 	t := &tally{ended: make(chan struct{})}
@@ -57,15 +59,20 @@ func changeUnderLoad(p *printer, bed *testbed.Bed) error {
 		return err
 	}
 	slices.Sort(times)
-	p.line("   %d replacements, median %.2f ms, slowest %.2f ms", len(times), milliseconds(times[len(times)/2]),
+	p.line("   %d replacements, median %.2f ms, slowest %.2f ms", len(times),
+		milliseconds(times[len(times)/2]),
 		milliseconds(times[len(times)-1]))
-	p.verdict(t.leaked.Load()+t.failed.Load() == 0, fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
-		t.opened.Load(), t.captured.Load(), t.leaked.Load(), t.failed.Load()), "all captured; for instance "+t.worst)
+	p.verdict(t.leaked.Load()+t.failed.Load() == 0,
+		fmt.Sprintf("%d connections opened meanwhile: %d captured, %d past the proxy, %d failed",
+			t.opened.Load(), t.captured.Load(), t.leaked.Load(),
+			t.failed.Load()), "all captured; for instance "+t.worst)
 
 	if _, err := nft.Apply(bed.Pod, without); err != nil {
 		return err
 	}
-	return row{app, "tcp", there, "included again", by(testbed.Outbound, testbed.Outside)}.show(p, bed, without)
+	return row{
+		app, "tcp", there, "included again", by(testbed.Outbound, testbed.Outside),
+	}.show(p, bed, without)
 }
 
 // replace applies the rulesets in turn, with some connections between any two, and returns how long
@@ -82,7 +89,8 @@ func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Dura
 			return nil, err
 		}
 		if result.Outcome != nft.Replaced {
-			return nil, fmt.Errorf("replacement %d: the ruleset is %s, not replaced", i+1, result.Outcome)
+			return nil, fmt.Errorf("replacement %d: the ruleset is %s, not replaced", i+1,
+				result.Outcome)
 		}
 		times = append(times, time.Since(start))
 	}

@@ -41,7 +41,8 @@ func run() int {
 	case code := <-done:
 		return code
 	case s := <-signals:
-		fmt.Fprintf(os.Stderr, "\ndemo: %s: nothing is left, the namespaces vanish with this process\n", s)
+		fmt.Fprintf(os.Stderr,
+			"\ndemo: %s: nothing is left, the namespaces vanish with this process\n", s)
 		return exitSignal + int(s.(unix.Signal))
 	}
 }
@@ -58,7 +59,8 @@ func demonstrate(p *printer) int {
 		fmt.Fprintf(os.Stderr, "demo: %d of the results above are not as expected\n", p.unexpected)
 		return exitUnexpected
 	case errors.Is(err, unix.EPERM):
-		fmt.Fprintf(os.Stderr, "demo: needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SETUID and CAP_SETGID): run it with sudo; %v\n", err)
+		fmt.Fprintf(os.Stderr,
+			"demo: needs root (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SETUID and CAP_SETGID): run it with sudo; %v\n", err)
 		return exitNotPossible
 	case nft.IsNotSupported(err):
 		fmt.Fprintf(os.Stderr, "demo: this kernel lacks a feature: %v\n", err)

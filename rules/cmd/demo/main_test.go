@@ -97,7 +97,8 @@ func TestDemo(t *testing.T) {
 	}
 	text := string(out)
 	for _, want := range []string{
-		"table inet sluice {", "outbound, asked for [2001:db8::9]:80 → outside", "inbound, asked for 10.244.1.5:8080 → application",
+		"table inet sluice {", "outbound, asked for [2001:db8::9]:80 → outside",
+		"inbound, asked for 10.244.1.5:8080 → application",
 		" 0 past the proxy, 0 failed", "All was as expected.",
 		"every packet has the same fate: equivalent", "out tcp 10.244.1.5:40000 > 192.0.2.10:3306",
 	} {
@@ -105,7 +106,8 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the account lacks %q", want)
 		}
 	}
-	if lines := strings.Count(text, "\n"); lines > 100 || strings.Contains(text, "\x1b") || strings.Contains(text, "!!") {
+	if lines := strings.Count(text, "\n"); lines > 100 || strings.Contains(text, "\x1b") ||
+		strings.Contains(text, "!!") {
 		t.Errorf("%d lines, want at most 100, without colour in a pipe and without anything unexpected:\n%s", lines, text)
 	}
 	if after := home.traces(t); !slices.Equal(after, before) {
@@ -148,7 +150,8 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			case tc.after == "" && errors.As(err, &exit) && !exit.Exited():
 				// Before the command listens to signals they end it as they end every process.
 			case !errors.As(err, &exit) || exit.ExitCode() != exitSignal+int(tc.signal):
-				t.Errorf("ended with %v, want exit code %d; stderr: %s", err, exitSignal+int(tc.signal), stderr.String())
+				t.Errorf("ended with %v, want exit code %d; stderr: %s", err,
+					exitSignal+int(tc.signal), stderr.String())
 			case !strings.Contains(stderr.String(), "nothing is left"):
 				t.Errorf("stderr: %s", stderr.String())
 			}
@@ -188,7 +191,8 @@ func TestWithoutRoot(t *testing.T) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "demo")
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, binary, 0o755), os.Chmod(path, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, binary, 0o755),
+		os.Chmod(path, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
@@ -196,10 +200,14 @@ func TestWithoutRoot(t *testing.T) {
 		name string
 		attr syscall.SysProcAttr
 	}{
-		{"another user", syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}},
+		{
+			"another user",
+			syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}},
+		},
 		{"root of a user namespace with one user", syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
-			UidMappings: []syscall.SysProcIDMap{{Size: 1}}, GidMappings: []syscall.SysProcIDMap{{Size: 1}},
+			UidMappings: []syscall.SysProcIDMap{{Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{Size: 1}},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -212,7 +220,8 @@ func TestWithoutRoot(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != exitNotPossible {
 				t.Errorf("ended with %v, want exit code %d", err, exitNotPossible)
 			}
-			if text := stderr.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "needs root") || stdout.Len() > 0 {
+			if text := stderr.String(); strings.Count(text, "\n") != 1 ||
+				!strings.Contains(text, "needs root") || stdout.Len() > 0 {
 				t.Errorf("want one line that says what is needed:\n%s%s", stdout.String(), text)
 			}
 		})

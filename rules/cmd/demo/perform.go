@@ -37,13 +37,17 @@ func perform(p *printer) (err error) {
 			err = errors.Join(err, closeBed())
 		}
 	}()
-	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true}); err != nil {
+	if err := bed.StartProxy(testbed.ProxyOptions{
+		Owner: testbed.ProxyOwner, Forward: true,
+	}); err != nil {
 		return err
 	}
 	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
 		return err
 	}
-	for _, part := range []func(*printer, *testbed.Bed) error{program, compareWithIstio, showCaptured, showLeftAlone, changeUnderLoad, remove} {
+	for _, part := range []func(*printer, *testbed.Bed) error{
+		program, compareWithIstio, showCaptured, showLeftAlone, changeUnderLoad, remove,
+	} {
 		if err := part(p, bed); err != nil {
 			return err
 		}
@@ -54,7 +58,9 @@ func perform(p *printer) (err error) {
 	}
 	held, err := waitUntilUnheld()
 	left = append(left, held...)
-	p.verdict(len(left) == 0, "the pod and the neighbour are gone: nothing on this host refers to them", fmt.Sprintf("nothing, found %q", left))
+	p.verdict(len(left) == 0,
+		"the pod and the neighbour are gone: nothing on this host refers to them",
+		fmt.Sprintf("nothing, found %q", left))
 	return err
 }
 
@@ -72,9 +78,11 @@ func program(p *printer, bed *testbed.Bed) error {
 		return err
 	}
 	p.heading("The redirection of the pod %s, %s: %d rules in one transaction of %d bytes, %s in %.2f ms",
-		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome, milliseconds(took))
+		testbed.PodIP4, testbed.PodIP6, result.Rules, result.Bytes, result.Outcome,
+		milliseconds(took))
 	p.ruleset(found.String())
-	p.verdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent", fmt.Sprint(rules.Compare(rs, found)))
+	p.verdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
+		fmt.Sprint(rules.Compare(rs, found)))
 	return bed.Settle(rs.Routing)
 }
 
@@ -91,7 +99,8 @@ func remove(p *printer, bed *testbed.Bed) error {
 	if err := showAll(p, bed, rules.Ruleset{}, afterwards); err != nil {
 		return err
 	}
-	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(), "no table, no policy route and no address of Sluice is left in the pod",
+	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(),
+		"no table, no policy route and no address of Sluice is left in the pod",
 		fmt.Sprintf("nothing, found %s", left))
 	return nil
 }

@@ -33,7 +33,8 @@ func (p *printer) heading(format string, args ...any) {
 	if p.part > 1 {
 		p.line("")
 	}
-	p.line("%s", p.colour.Paint(colour.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
+	p.line("%s",
+		p.colour.Paint(colour.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
 }
 
 // verdict writes a result that was to be as wanted; empty for what needs no further words.

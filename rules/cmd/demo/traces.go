@@ -53,7 +53,8 @@ func isHeld() ([]string, error) {
 		}
 		for _, link := range links {
 			// An error reports that the thread or descriptor has gone since.
-			if ns, err := os.Readlink(link); err == nil && strings.HasPrefix(ns, "net:[") && ns != home {
+			if ns, err := os.Readlink(link); err == nil && strings.HasPrefix(ns, "net:[") &&
+				ns != home {
 				found = append(found, fmt.Sprintf("%s in %s", link, ns))
 			}
 		}

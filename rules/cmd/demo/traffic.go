@@ -137,7 +137,8 @@ func (r row) show(p *printer, bed *testbed.Bed, rs rules.Ruleset) error {
 		where = append(where, to.String())
 		what = append(what, r.print(a))
 	}
-	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.who, r.network, strings.Join(where, ", "), strings.Join(slices.Compact(what), "; "))
+	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.who, r.network, strings.Join(where, ", "),
+		strings.Join(slices.Compact(what), "; "))
 	if r.note != "" {
 		text += p.colour.Paint(colour.Dim, "  ("+r.note+")")
 	}
@@ -146,19 +147,24 @@ func (r row) show(p *printer, bed *testbed.Bed, rs rules.Ruleset) error {
 }
 
 func (r row) call(to netip.AddrPort) testbed.Call {
-	return testbed.Call{From: r.who.from, Owner: r.who.owner, Network: r.network, To: to, Timeout: patience}
+	return testbed.Call{
+		From: r.who.from, Owner: r.who.owner, Network: r.network, To: to, Timeout: patience,
+	}
 }
 
 // captures reports whether the proxy is to answer.
 func (r row) captures() bool {
-	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS}, r.path[0])
+	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS},
+		r.path[0])
 }
 
 // fulfilled reports whether those who were to answer did, and know whom the caller wanted. Nobody
 // can know that of a datagram that was redirected.
 func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
-	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(h testbed.Hop, want testbed.Name) bool {
+	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(
+		h testbed.Hop, want testbed.Name,
+	) bool {
 		return h.By == want && (h.To == to || r.network == "udp" && r.captures())
 	})
 }

@@ -33,7 +33,8 @@ const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*
   rules apply --pid 4711 -b '*' -i '*' --dual-stack --dry-run`
 
 func newApplyCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionDryRun, sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
+	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionDryRun,
+		sectionAction, sectionProbe, sectionOutput, sectionIgnored)}
 	cmd := &cobra.Command{
 		Use:     "apply [FLAG]...",
 		Aliases: []string{"istio-iptables"},
@@ -62,7 +63,9 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	switch {
 	case p.skipApply && p.runValidation:
 	case p.skipApply:
-		return s.print("rules left alone (--skip-rule-apply)\n", applied{Outcome: "skipped", Namespace: ns.String()})
+		return s.print("rules left alone (--skip-rule-apply)\n", applied{
+			Outcome: "skipped", Namespace: ns.String(),
+		})
 	case p.dryRun:
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			s.warn("apply would be refused: %v", err)
@@ -87,7 +90,8 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
 	return s.validate(s, validation{
-		namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout,
+		namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort,
+		timeout: p.probeTimeout,
 		backend: compat.BackendName(p.Backend), applied: done,
 	})
 }
@@ -130,8 +134,10 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	tables, err := nft.FindIstio(ns)
 	legacy, legacyErr := compat.FindIstio(ns)
 	for _, err := range []error{err, legacyErr} {
-		if err != nil && !nft.IsNotPermitted(err) && !nft.IsNotSupported(err) && !errors.Is(err, unix.ENOPROTOOPT) {
-			s.warn("whether Istio's own rules are here is not known: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		if err != nil && !nft.IsNotPermitted(err) && !nft.IsNotSupported(err) &&
+			!errors.Is(err, unix.ENOPROTOOPT) {
+			s.warn("whether Istio's own rules are here is not known: %s",
+				strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
 	found := slices.Concat(tables, legacy)
@@ -168,8 +174,10 @@ func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (
 		return nil, refused(err)
 	}
 	a := applied{
-		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Backend), Moved: result.Moved,
-		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes, Bytes: result.Bytes,
+		Outcome: string(result.Outcome), Namespace: ns.String(), Backend: string(result.Backend),
+		Moved: result.Moved,
+		Rules: result.Rules, Sets: result.Sets, Elements: result.Elements, Routes: result.Routes,
+		Bytes:        result.Bytes,
 		Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
 	}
 	text := a.text()
@@ -187,7 +195,8 @@ func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (
 }
 
 func (a applied) text() string {
-	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.BackendName(a.Backend), count(a.Rules, "rule"))
+	text := fmt.Sprintf("%s in %s by %s: %s", a.Outcome, a.Namespace, compat.BackendName(a.Backend),
+		count(a.Rules, "rule"))
 	for _, part := range []struct {
 		n    int
 		noun string

@@ -33,7 +33,11 @@ const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,150
   kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web`
 
 func newCheckCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionOutput), tolerated: actionSections}
+	in := &inputs{
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+			sectionOutput),
+		tolerated: actionSections,
+	}
 	cmd := &cobra.Command{
 		Use:     "check [FLAG]...",
 		Short:   "report whether a namespace holds exactly this ruleset",
@@ -91,11 +95,15 @@ func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *fore
 	equal := effect != nil
 	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)
 	if !equal {
-		text = s.listing(found.Differences) + fmt.Sprintf("%s in %s, by %s\n", count(len(found.Differences), "difference"), ns, found.Backend)
+		text = s.listing(found.Differences) + fmt.Sprintf("%s in %s, by %s\n",
+			count(len(found.Differences), "difference"), ns, found.Backend)
 	} else {
 		text += s.effectText(effect)
 	}
-	result := checked{ns.String(), string(found.Backend), equal, append([]rules.Difference{}, found.Differences...), effect}
+	result := checked{
+		ns.String(), string(found.Backend), equal,
+		append([]rules.Difference{}, found.Differences...), effect,
+	}
 	if err := s.print(text, result); err != nil || equal && effect.Verdict() == foreign.None {
 		return err
 	}
@@ -104,7 +112,8 @@ func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *fore
 
 // effectText describes what rules of other owners do; empty if they let nothing bypass the proxy.
 func (s *system) effectText(effect *foreign.Effect) string {
-	verdict, title := effect.Verdict(), "bypass: rules of other owners let captured traffic bypass the proxy"
+	verdict, title := effect.Verdict(),
+		"bypass: rules of other owners let captured traffic bypass the proxy"
 	if verdict == foreign.None {
 		return ""
 	}
@@ -129,7 +138,9 @@ func (s *system) listing(differences []rules.Difference) string {
 			place[d.Where] = i
 		}
 	}
-	slices.SortStableFunc(byPlace, func(a, b rules.Difference) int { return cmp.Compare(place[a.Where], place[b.Where]) })
+	slices.SortStableFunc(byPlace, func(a, b rules.Difference) int {
+		return cmp.Compare(place[a.Where], place[b.Where])
+	})
 	where := ""
 	for _, d := range byPlace {
 		if d.Where != where {
@@ -149,7 +160,8 @@ func (s *system) differenceText(d rules.Difference) string {
 	case rules.Extra:
 		return s.colour.Paint(colour.Green, line("extra", d.Got))
 	case rules.Changed:
-		return s.colour.Paint(colour.Yellow, line("changed", "want  "+d.Want)) + "\n" + s.colour.Paint(colour.Yellow, line("", "found "+d.Got))
+		return s.colour.Paint(colour.Yellow, line("changed", "want  "+d.Want)) + "\n" +
+			s.colour.Paint(colour.Yellow, line("", "found "+d.Got))
 	}
 	return s.colour.Paint(colour.Yellow, line(string(d.Kind), d.Want))
 }

@@ -28,7 +28,10 @@ Istio may remain that need them. With --dry-run the same is listed and nothing i
 "rules apply --cleanup-only" removes our rules, too.`
 
 func newCleanupCommand(s *system) *cobra.Command {
-	in := &inputs{sections: []section{sectionCleanup, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun, sectionOutput}}
+	in := &inputs{sections: []section{
+		sectionCleanup, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun,
+		sectionOutput,
+	}}
 	cmd := &cobra.Command{
 		Use:     "cleanup [FLAG]...",
 		Short:   "remove the redirection",
@@ -111,7 +114,8 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 	lines, unread := s.findOurs(ns, backends)
 	var faults []error
 	removed := false
-	for _, b := range slices.Backward(backends) { // nft last, as it is the one that there usually is, with the routes
+	// nft last, as it is the one that there usually is, with the routes
+	for _, b := range slices.Backward(backends) {
 		done, err := b.Remove(ns)
 		removed = removed || done
 		faults = append(faults, err)
@@ -178,7 +182,8 @@ func contents(b compat.Backend, rs rules.Ruleset) []string {
 		for _, c := range t.Chains {
 			n += len(c.Rules)
 		}
-		names = append(names, fmt.Sprintf("%stable %s %s with %s", prefix, t.Family, t.Name, count(n, "rule")))
+		names = append(names,
+			fmt.Sprintf("%stable %s %s with %s", prefix, t.Family, t.Name, count(n, "rule")))
 	}
 	return names
 }

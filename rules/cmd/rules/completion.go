@@ -70,7 +70,8 @@ func (in *inputs) complete(
 		return values, directive
 	}
 	if len(words) > 0 {
-		if values, directive := in.completeValue(words[len(words)-1], word); directive != unknownFlag {
+		if values, directive := in.completeValue(words[len(words)-1],
+			word); directive != unknownFlag {
 			return values, directive
 		}
 	}
@@ -110,7 +111,9 @@ func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDir
 	if isPath || p.value == "PATH|NAME" && strings.Contains(text, "/") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	values := slices.DeleteFunc(p.values(), func(v string) bool { return !strings.HasPrefix(v, text) })
+	values := slices.DeleteFunc(p.values(), func(v string) bool {
+		return !strings.HasPrefix(v, text)
+	})
 	return values, cobra.ShellCompDirectiveNoFileComp
 }
 

@@ -63,7 +63,9 @@ type diffParameters struct {
 // diffTable lists the parameters of diff.
 func diffTable() []parameter {
 	file := func(flag, help string, field func(*parameters) *string) parameter {
-		return parameter{flag: flag, value: "FILE", section: sectionDiff, help: help, set: func(p *parameters, text string) error {
+		return parameter{flag: flag, value: "FILE", section: sectionDiff, help: help, set: func(
+			p *parameters, text string,
+		) error {
 			if text == "" {
 				return errors.New("the path is empty")
 			}
@@ -73,14 +75,20 @@ func diffTable() []parameter {
 	}
 	spec := func(flag string, field func(*parameters) *string) parameter {
 		return parameter{
-			flag: flag, value: "SPEC", section: sectionDiff, help: "the " + flag + " side", set: word(field),
+			flag: flag, value: "SPEC", section: sectionDiff, help: "the " + flag + " side",
+			set: word(field),
 		}
 	}
 	return []parameter{
-		file("iptables-save", "the right side: what iptables-save printed", func(p *parameters) *string { return &p.diff.save }),
-		file("ip6tables-save", "the same for IPv6", func(p *parameters) *string { return &p.diff.save6 }),
-		file("nft-json", "the right side: what nft -j list ruleset printed", func(p *parameters) *string { return &p.diff.nft }),
-		file("istio-log", "the right side: the log of an istio-init container", func(p *parameters) *string { return &p.diff.log }),
+		file("iptables-save", "the right side: what iptables-save printed",
+			func(p *parameters) *string { return &p.diff.save }),
+		file("ip6tables-save", "the same for IPv6", func(p *parameters) *string {
+			return &p.diff.save6
+		}),
+		file("nft-json", "the right side: what nft -j list ruleset printed",
+			func(p *parameters) *string { return &p.diff.nft }),
+		file("istio-log", "the right side: the log of an istio-init container",
+			func(p *parameters) *string { return &p.diff.log }),
 		spec("left", func(p *parameters) *string { return &p.diff.left }),
 		spec("right", func(p *parameters) *string { return &p.diff.right }),
 		{
@@ -91,13 +99,18 @@ func diffTable() []parameter {
 }
 
 func newDiffCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionDiff, sectionBudget, sectionOutput), tolerated: actionSections}
+	in := &inputs{
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionDiff,
+			sectionBudget, sectionOutput),
+		tolerated: actionSections,
+	}
 	var sides diff.Pair[spec]
 	in.check = func(p *parameters, args []string) []error {
 		var faults []error
 		sides, faults = sidesOf(s, in, p)
 		if sides.Left.readsStdin()+sides.Right.readsStdin() > 1 {
-			faults = append(faults, errors.New("- stands for the standard input, which can be one file only"))
+			faults = append(faults,
+				errors.New("- stands for the standard input, which can be one file only"))
 		}
 		return append(noArguments(args), faults...)
 	}
@@ -160,10 +173,12 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 		faults = append(faults, errors.New("--left and --right: want both"))
 	}
 	if others > 0 {
-		faults = append(faults, errors.New("--left and --right name both sides: they cannot be combined with another file or namespace"))
+		faults = append(faults,
+			errors.New("--left and --right name both sides: they cannot be combined with another file or namespace"))
 	}
 	for _, flag := range in.givenIn(captureSections) {
-		faults = append(faults, fmt.Errorf("--%s cannot be combined with --left and --right: write it into a SPEC, as in flags:\"-b *\"", flag))
+		faults = append(faults,
+			fmt.Errorf("--%s cannot be combined with --left and --right: write it into a SPEC, as in flags:\"-b *\"", flag))
 	}
 	var sides diff.Pair[spec]
 	for _, side := range []struct {
@@ -215,7 +230,8 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	result := diff.Decide(left.Side, right.Side, diff.Options{Families: families, Budget: budget})
 	report := newDiffReport(left, right, result, p.diff.strict)
 	report.byUnstated(families, budget)
-	if err := s.print(s.diffText(report), report.json()); err != nil || report.verdict() == diff.Equivalent {
+	if err := s.print(s.diffText(report), report.json()); err != nil ||
+		report.verdict() == diff.Equivalent {
 		return err
 	}
 	return failure{code: exitDifferent}

@@ -57,11 +57,17 @@ func (jsonDiff) kind() string { return "Diff" }
 func (r diffReport) json() jsonDiff {
 	return jsonDiff{
 		Verdict: r.verdict(),
-		Left:    jsonSide{r.left.name, r.left.notes, r.left.undecided, chainTexts(r.Unreachable.Left)},
-		Right:   jsonSide{r.right.name, r.right.notes, r.right.undecided, chainTexts(r.Unreachable.Right)},
+		Left: jsonSide{
+			r.left.name, r.left.notes, r.left.undecided, chainTexts(r.Unreachable.Left),
+		},
+		Right: jsonSide{
+			r.right.name, r.right.notes, r.right.undecided, chainTexts(r.Unreachable.Right),
+		},
 		Classes: list(r.Classes, func(c *diff.Class) jsonClass {
 			return jsonClass{
-				Packets:    list(c.Packets, func(c *diff.Condition) jsonCondition { return jsonCondition{c.Field, c.Values} }),
+				Packets: list(c.Packets, func(c *diff.Condition) jsonCondition {
+					return jsonCondition{c.Field, c.Values}
+				}),
 				Witness:    c.Witness.String(),
 				Left:       r.left.outcome(c.Outcome.Left),
 				Right:      r.right.outcome(c.Outcome.Right),
@@ -74,7 +80,9 @@ func (r diffReport) json() jsonDiff {
 			if u.Right {
 				name, side = "right", r.right
 			}
-			return jsonUndecided{name, u.Text, side.locate(&u.Step), ruleOf(&u.Step), u.Witness.String()}
+			return jsonUndecided{
+				name, u.Text, side.locate(&u.Step), ruleOf(&u.Step), u.Witness.String(),
+			}
 		}),
 		Routing:     r.Routing,
 		NotCompared: r.notCompared,

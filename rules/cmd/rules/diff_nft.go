@@ -16,7 +16,10 @@ func (s *system) loadListing(path string) (*diffSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := &diffSide{name: path, undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0, elsewhere: listing.Elsewhere}
+	side := &diffSide{
+		name: path, undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
+		elsewhere: listing.Elsewhere,
+	}
 	side.Ruleset.Tables = listing.Tables
 	return side, nil
 }

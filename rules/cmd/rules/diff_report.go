@@ -28,13 +28,16 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	for _, side := range []*diffSide{left, right} {
 		if side.family != rules.Inet {
 			other := map[rules.Family]string{rules.IPv4: "IPv6", rules.IPv6: "IPv4"}[side.family]
-			r.notCompared = append(r.notCompared, fmt.Sprintf("%s: %s says nothing of it", other, side.name))
+			r.notCompared = append(r.notCompared,
+				fmt.Sprintf("%s: %s says nothing of it", other, side.name))
 		}
 	}
 	if !result.RoutingCompared {
 		for _, side := range []*diffSide{left, right} {
 			if !side.RoutingKnown {
-				r.notCompared = append(r.notCompared, fmt.Sprintf("policy routes and loopback addresses: %s says nothing of them", side.name))
+				r.notCompared = append(r.notCompared,
+					fmt.Sprintf("policy routes and loopback addresses: %s says nothing of them",
+						side.name))
 			}
 		}
 	}
@@ -43,19 +46,23 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 		chains []rules.ChainRef
 	}{{left.name, result.Elsewhere.Left}, {right.name, result.Elsewhere.Right}} {
 		if len(side.chains) > 0 {
-			r.notCompared = append(r.notCompared, fmt.Sprintf("what %s does at other hooks than prerouting and output: %s",
-				side.name, strings.Join(chainTexts(side.chains), ", ")))
+			r.notCompared = append(r.notCompared,
+				fmt.Sprintf("what %s does at other hooks than prerouting and output: %s",
+					side.name, strings.Join(chainTexts(side.chains), ", ")))
 		}
 	}
 	if result.UntrackedOpen {
-		r.notCompared = append(r.notCompared, "packets that enter untracked (copies, and packets of a filter of tc) and get a conntrack zone")
+		r.notCompared = append(r.notCompared,
+			"packets that enter untracked (copies, and packets of a filter of tc) and get a conntrack zone")
 	}
 	for _, side := range []*diffSide{left, right} {
 		if side.meetsFragments() {
-			r.notCompared = append(r.notCompared, fmt.Sprintf("fragments of packets: no rule of %s makes the kernel reassemble them before its rules", side.name))
+			r.notCompared = append(r.notCompared,
+				fmt.Sprintf("fragments of packets: no rule of %s makes the kernel reassemble them before its rules", side.name))
 		}
 		for _, text := range side.elsewhere {
-			r.notCompared = append(r.notCompared, fmt.Sprintf("what %s does before and after these hooks: %s", side.name, text))
+			r.notCompared = append(r.notCompared,
+				fmt.Sprintf("what %s does before and after these hooks: %s", side.name, text))
 		}
 	}
 	return r
@@ -77,10 +84,14 @@ func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
 			if other.LoopbackCIDR = netip.MustParsePrefix(prefix); other.LoopbackCIDR == was {
 				continue
 			}
-			side := diff.Side{Ruleset: rules.MustCompile(other), RoutingKnown: true, Redirect: &other}
+			side := diff.Side{
+				Ruleset: rules.MustCompile(other), RoutingKnown: true, Redirect: &other,
+			}
 			again := diff.Decide(side, log.Side, diff.Options{Families: families, Budget: budget})
 			if again.Verdict(r.strict) == diff.Equivalent {
-				r.unstated = fmt.Sprintf("%s does not state %s: with %s instead of %s there is no difference", log.name, unstatedLoopback, prefix, was)
+				r.unstated = fmt.Sprintf(
+					"%s does not state %s: with %s instead of %s there is no difference", log.name,
+					unstatedLoopback, prefix, was)
 				return
 			}
 		}
@@ -138,17 +149,21 @@ func (s *system) diffText(r diffReport) string {
 		s.undecidedText(b, r, u)
 	}
 	if r.MoreUndecided {
-		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the answer depends on more unknown conditions than these"))
+		fmt.Fprintf(b, "\n%s\n",
+			s.colour.Paint(colour.Yellow,
+				"cannot decide: the answer depends on more unknown conditions than these"))
 	}
 	if r.Exhausted != "" {
-		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+r.Exhausted+"; --max-time and --max-memory allow more"))
+		fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+r.Exhausted+
+			"; --max-time and --max-memory allow more"))
 	}
 	if r.unstated != "" {
 		fmt.Fprintf(b, "\n%s\n", r.unstated)
 	}
 	for _, side := range []*diffSide{r.left, r.right} {
 		for _, text := range side.undecided {
-			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+side.name+": "+text))
+			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: "+side.name+": "+
+				text))
 		}
 	}
 	if len(r.Routing) > 0 {
@@ -179,7 +194,8 @@ func (r diffReport) summary() string {
 		parts = append(parts, r.Exhausted)
 	}
 	if n := r.unknown(); n > 0 {
-		parts = append(parts, countOf(n, "unknown property of a side", "unknown properties of a side"))
+		parts = append(parts,
+			countOf(n, "unknown property of a side", "unknown properties of a side"))
 	}
 	text := "every packet is treated alike"
 	if len(parts) > 0 {
@@ -211,8 +227,10 @@ func (s *system) classTexts(b *strings.Builder, r diffReport) {
 				continue
 			}
 			written[deviations] = true
-			fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Bold, fmt.Sprintf("known deviation %s: %s of packets, the simplest is",
-				deviations, countOf(known[deviations], "class", "classes"))))
+			fmt.Fprintf(b, "\n%s\n",
+				s.colour.Paint(colour.Bold,
+					fmt.Sprintf("known deviation %s: %s of packets, the simplest is",
+						deviations, countOf(known[deviations], "class", "classes"))))
 			deviations = ""
 		}
 		fmt.Fprintln(b)
@@ -235,8 +253,11 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 	}
 	fmt.Fprintln(b, s.colour.Paint(colour.Bold, title))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
-	fmt.Fprintf(b, "  left     %s\n           %s\n", s.colour.Paint(colour.Red, c.Outcome.Left.Fate.String()), r.left.decidedBy(c.Outcome.Left))
-	fmt.Fprintf(b, "  right    %s\n           %s\n", s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()), r.right.decidedBy(c.Outcome.Right))
+	fmt.Fprintf(b, "  left     %s\n           %s\n",
+		s.colour.Paint(colour.Red, c.Outcome.Left.Fate.String()), r.left.decidedBy(c.Outcome.Left))
+	fmt.Fprintf(b, "  right    %s\n           %s\n",
+		s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()),
+		r.right.decidedBy(c.Outcome.Right))
 }
 
 // undecidedText writes an unsupported expression.
@@ -245,7 +266,8 @@ func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecide
 	if u.Right {
 		name, side = "right", r.right
 	}
-	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the answer depends on "+u.Text))
+	fmt.Fprintf(b, "\n%s\n", s.colour.Paint(colour.Yellow, "cannot decide: the answer depends on "+
+		u.Text))
 	fmt.Fprintf(b, "  %-7s  %s\n  witness  %s\n", name, side.locate(&u.Step), u.Witness)
 }
 
@@ -260,7 +282,8 @@ func (r diffReport) remarks(b *strings.Builder) {
 		chains []rules.ChainRef
 	}{{"left", r.Unreachable.Left}, {"right", r.Unreachable.Right}} {
 		if len(side.chains) > 0 {
-			lines = append(lines, "unreachable on the "+side.name+": "+strings.Join(chainTexts(side.chains), ", "))
+			lines = append(lines, "unreachable on the "+side.name+": "+
+				strings.Join(chainTexts(side.chains), ", "))
 		}
 	}
 	if len(lines) > 0 {
@@ -269,11 +292,15 @@ func (r diffReport) remarks(b *strings.Builder) {
 }
 
 func chainTexts(chains []rules.ChainRef) []string {
-	return list(chains, func(c *rules.ChainRef) string { return chainName(rules.Step{Table: c.Table, Chain: c.Chain}) })
+	return list(chains, func(c *rules.ChainRef) string {
+		return chainName(rules.Step{Table: c.Table, Chain: c.Chain})
+	})
 }
 
 func deviationsText(ids []rules.DeviationID) string {
-	return strings.Join(list(ids, func(id *rules.DeviationID) string { return string(*id) }), " with ")
+	return strings.Join(list(ids, func(id *rules.DeviationID) string {
+		return string(*id)
+	}), " with ")
 }
 
 // conditionsText makes a phrase of the description: "in IPv4 tcp: destination port 443; state new".

@@ -42,7 +42,8 @@ type diffSide struct {
 // meetsFragments reports whether rules of the side may meet fragments of packets.
 func (side *diffSide) meetsFragments() bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if (side.family == rules.Inet || side.family == f) && diff.MeetsFragments(&side.Ruleset, f) {
+		if (side.family == rules.Inet ||
+			side.family == f) && diff.MeetsFragments(&side.Ruleset, f) {
 			return true
 		}
 	}
@@ -136,7 +137,10 @@ func loggedSide(other *diffSide) (*diffSide, error) {
 
 // loadSave reads the files of one or both families.
 func (s *system) loadSave(paths [2]string) (*diffSide, error) {
-	side := &diffSide{name: strings.Trim(strings.Join(paths[:], ", "), ", "), texts: map[rules.Family]sourceText{}}
+	side := &diffSide{
+		name:  strings.Trim(strings.Join(paths[:], ", "), ", "),
+		texts: map[rules.Family]sourceText{},
+	}
 	side.family = spec{kind: kindSave, paths: paths}.family()
 	for i, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if paths[i] == "" {
@@ -168,7 +172,8 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	}
 	source := sourceText{path, bytes.Split(text, []byte("\n"))}
 	side := &diffSide{
-		name: path, Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}}, logged: log.Redirect,
+		name: path, Side: diff.Side{Ruleset: rules.Ruleset{Tables: log.Tables}},
+		logged:    log.Redirect,
 		notLogged: log.NoRedirect,
 		unstated:  log.Unstated,
 		texts:     map[rules.Family]sourceText{rules.IPv4: source, rules.IPv6: source},
@@ -177,7 +182,8 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 		side.notes = append(side.notes, "a dry run: what it would have programmed")
 	}
 	if log.FromInput && !log.DryRun {
-		side.notes = append(side.notes, "the log has no final state: what iptables-restore was given")
+		side.notes = append(side.notes,
+			"the log has no final state: what iptables-restore was given")
 	}
 	if log.Failure != "" {
 		reason, _, _ := strings.Cut(log.Failure, "\n")
@@ -210,7 +216,8 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 		}
 		side.elsewhere = live.Elsewhere
 		for _, f := range live.Others {
-			side.undecided = append(side.undecided, "what this does to packets is not known: "+f.String())
+			side.undecided = append(side.undecided, "what this does to packets is not known: "+
+				f.String())
 		}
 		return refused(err)
 	}
@@ -246,8 +253,10 @@ func (side *diffSide) locate(step *rules.Step) string {
 		return "not a rule"
 	}
 	rule := step.Rule()
-	if text, ok := side.texts[step.Table.Family]; ok && rule.Line > 0 && int(rule.Line) <= len(text.lines) {
-		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line, shortened(string(bytes.TrimSpace(text.lines[rule.Line-1]))))
+	if text, ok := side.texts[step.Table.Family]; ok && rule.Line > 0 &&
+		int(rule.Line) <= len(text.lines) {
+		return fmt.Sprintf("%s:%d: %s", text.name, rule.Line,
+			shortened(string(bytes.TrimSpace(text.lines[rule.Line-1]))))
 	}
 	where := chainName(*step)
 	if rule.Handle != 0 {

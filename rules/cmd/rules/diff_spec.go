@@ -14,8 +14,10 @@ import (
 
 // A spec says where the ruleset of a side comes from.
 type spec struct {
-	kind  specKind
-	paths [2]string // of files: of IPv4 and IPv6, or of one log; or of a namespace, empty for the one that the flags name
+	kind specKind
+	// of files: of IPv4 and IPv6, or of one log; or of a namespace, empty for the one that the
+	// flags name
+	paths [2]string
 	part  compat.Origin
 	// parameters of kindFlags.
 	parameters *parameters
@@ -68,7 +70,9 @@ func parseNamespaceSpec(text string) (spec, error) {
 		switch part {
 		case compat.OriginNFT, compat.OriginLegacy, compat.OriginIPTablesNFT:
 		default:
-			return spec{}, fmt.Errorf("%q is no part of a namespace's rules: want nft, legacy or iptables-nft", text[i+1:])
+			return spec{}, fmt.Errorf(
+				"%q is no part of a namespace's rules: want nft, legacy or iptables-nft",
+				text[i+1:])
 		}
 	}
 	if path == "" {
@@ -81,7 +85,8 @@ func parseNamespaceSpec(text string) (spec, error) {
 // that a SPEC means the same everywhere.
 func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	// Quotes around the whole are the SPEC's own.
-	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' && strings.Count(text, `"`) == 2 {
+	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' &&
+		strings.Count(text, `"`) == 2 {
 		text = text[1 : len(text)-1]
 	}
 	words, err := shellwords.Parse(text)
@@ -94,7 +99,9 @@ func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	if err != nil {
 		return nil, err
 	}
-	none := &system{variable: func(string) (string, bool) { return "", false }, users: n.Users, groups: n.Groups}
+	none := &system{variable: func(string) (string, bool) {
+		return "", false
+	}, users: n.Users, groups: n.Groups}
 	p, err := in.parse(none, rest)
 	if err != nil {
 		return nil, err

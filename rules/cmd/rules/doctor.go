@@ -26,7 +26,11 @@ const doctorExamples = `  rules doctor --pid 4711
   rules doctor --netns /run/netns/pod -m TPROXY -b '*' -i '*' --redirect-dns --capture-all-dns -o json`
 
 func newDoctorCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionOutput), tolerated: actionSections}
+	in := &inputs{
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+			sectionOutput),
+		tolerated: actionSections,
+	}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
 		Short:   "diagnose a namespace: kernel, permissions, settings, foreign rules",
@@ -64,7 +68,10 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	facts := doctor.Gather(ns, rs)
 	facts.Backend = compat.BackendName(p.Backend)
 	findings := doctor.Judge(facts, p.Redirect)
-	e := examined{Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings), Findings: findings}
+	e := examined{
+		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
+		Findings: findings,
+	}
 	if err := s.print(s.examinationText(e), e); err != nil {
 		return err
 	}
@@ -110,11 +117,15 @@ func (s *system) examinationText(e examined) string {
 	b := new(strings.Builder)
 	for _, f := range e.Findings {
 		counts[f.Severity]++
-		fmt.Fprintf(b, "  %s  %-10s  %s\n", s.colour.Paint(severityColour(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic, f.Verdict)
+		fmt.Fprintf(b, "  %s  %-10s  %s\n",
+			s.colour.Paint(severityColour(f.Severity), fmt.Sprintf("%-7s", f.Severity)), f.Topic,
+			f.Verdict)
 		if f.Next != "" {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, e.Verdict.Sentence()), e.Namespace,
-		count(counts[doctor.Problem], "problem"), count(counts[doctor.Warning], "warning")) + b.String()
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, e.Verdict.Sentence()),
+		e.Namespace,
+		count(counts[doctor.Problem], "problem"),
+		count(counts[doctor.Warning], "warning")) + b.String()
 }

@@ -33,14 +33,16 @@ func (s *system) dryRun(ns *netns.NS, p *parameters, ruleset rules.Ruleset) erro
 	}
 	plan, err := backend.Plan(ns, ruleset, compat.Snapshot{})
 	if compat.IsNotPermitted(err) || compat.IsNotSupported(err) {
-		s.warn("what %s holds cannot be read, so this is for an empty one: %s", ns, strings.ReplaceAll(err.Error(), "\n", "; "))
+		s.warn("what %s holds cannot be read, so this is for an empty one: %s", ns,
+			strings.ReplaceAll(err.Error(), "\n", "; "))
 		plan, err = backend.Plan(nil, ruleset, compat.EmptySnapshot())
 	}
 	if err != nil {
 		return refused(err)
 	}
 	object := planned{
-		Outcome: "dry-run", Would: string(plan.Outcome), Namespace: ns.String(), Backend: string(plan.Backend), Ruleset: toJSON(ruleset),
+		Outcome: "dry-run", Would: string(plan.Outcome), Namespace: ns.String(),
+		Backend: string(plan.Backend), Ruleset: toJSON(ruleset),
 		Transaction: []string{}, Bytes: plan.Bytes,
 	}
 	messages := strings.TrimRight(plan.Text, "\n")
@@ -57,7 +59,10 @@ func planHeading(ns *netns.NS, plan compat.Plan) string {
 	case plan.Outcome == nft.Unchanged:
 		return fmt.Sprintf("unchanged in %s by %s (dry run: nothing is sent)", ns, plan.Backend)
 	case plan.Backend == compat.BackendLegacy:
-		return fmt.Sprintf("rules of iptables-legacy for %s (dry run: nothing is written), they would be %s:", ns, plan.Outcome)
+		return fmt.Sprintf(
+			"rules of iptables-legacy for %s (dry run: nothing is written), they would be %s:", ns,
+			plan.Outcome)
 	}
-	return fmt.Sprintf("transaction for %s, %s (dry run: nothing is sent), the rules would be %s:", ns, count(plan.Bytes, "byte"), plan.Outcome)
+	return fmt.Sprintf("transaction for %s, %s (dry run: nothing is sent), the rules would be %s:",
+		ns, count(plan.Bytes, "byte"), plan.Outcome)
 }

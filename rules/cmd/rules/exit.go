@@ -8,11 +8,12 @@ import (
 
 // The exit codes, which scripts rely on.
 const (
-	exitDone      = 0   // done, or equal
-	exitDifferent = 1   // check or diff found a difference, or check a bypass
-	exitBadInput  = 2   // a flag, an argument or an environment variable, or the namespace or the pod that it names
-	exitRefused   = 3   // the kernel or the system refused, or lacks something
-	exitInvalid   = 126 // validation failed; Istio's repair controller waits for this code
+	exitDone      = 0 // done, or equal
+	exitDifferent = 1 // check or diff found a difference, or check a bypass
+	// a flag, an argument or an environment variable, or the namespace or the pod that it names
+	exitBadInput = 2
+	exitRefused  = 3   // the kernel or the system refused, or lacks something
+	exitInvalid  = 126 // validation failed; Istio's repair controller waits for this code
 )
 
 const exitCodesHelp = `Exit codes:
@@ -78,7 +79,9 @@ func (s *system) report(err error) {
 }
 
 // warn writes a warning to stderr.
-func (s *system) warn(format string, args ...any) { s.notice("warning", fmt.Sprintf(format, args...)) }
+func (s *system) warn(format string, args ...any) {
+	s.notice("warning", fmt.Sprintf(format, args...))
+}
 
 // What goes to stderr with --output json, one object a line.
 type (

@@ -54,7 +54,8 @@ const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000
 
 func newExplainCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionLive,
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+			sectionLive,
 			sectionExplain, sectionBudget, sectionOutput),
 		tolerated: actionSections,
 	}
@@ -81,19 +82,23 @@ func newExplainCommand(s *system) *cobra.Command {
 			return append(errs, nothingLive(p, args)...)
 		}
 		if len(args) == 0 {
-			errs = append(errs, errors.New("no packet to explain, such as 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
+			errs = append(errs,
+				errors.New("no packet to explain, such as 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'"))
 		}
 		shaping := in.givenIn(captureSections)
 		p.live = p.live || len(shaping) == 0 && (p.netnsPath != "" || p.pid != 0)
 		return append(errs, in.shapingLive(p)...)
 	}
 	cmd := &cobra.Command{
-		Use:     "explain [FLAG]... [PACKET]...",
-		Short:   "follow a packet through the rules",
-		Long:    fmt.Sprintf(explainHelp, strings.Join(wrap(rules.PacketSyntax, helpWidth-2), "\n  ")),
+		Use:   "explain [FLAG]... [PACKET]...",
+		Short: "follow a packet through the rules",
+		Long: fmt.Sprintf(explainHelp,
+			strings.Join(wrap(rules.PacketSyntax, helpWidth-2), "\n  ")),
 		Example: explainExamples,
 	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error { return explain(s, p, packets) })
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		return explain(s, p, packets)
+	})
 }
 
 // shapingLive refuses parameters of the ruleset besides --live.

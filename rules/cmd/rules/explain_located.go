@@ -16,7 +16,8 @@ import (
 func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	l := p.located
 	result := explainedPod{
-		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason), Sentence: l.Sentence, Notes: []jsonNote{},
+		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason),
+		Sentence: l.Sentence, Notes: []jsonNote{},
 	}
 	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
 	if l.Redirect == nil {
@@ -34,7 +35,8 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
 	_ = p.inNamespace(func(ns *netns.NS) error {
 		addresses, err := s.podAddresses(ns)
-		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 && !p.Redirect.IPv6 {
+		if i := slices.IndexFunc(addresses, netip.Addr.Is6); err == nil && i >= 0 &&
+			!p.Redirect.IPv6 {
 			sentence := fmt.Sprintf("the pod's IPv6 is not captured: it has %s", addresses[i])
 			note, found = jsonNote{decide.IPv6Uncaptured, sentence}, true
 		}

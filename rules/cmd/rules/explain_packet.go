@@ -24,13 +24,27 @@ func packetTable() []parameter {
 		}
 	}
 	return []parameter{
-		word("out", "PROTOCOL", "packet that leaves the pod", func(f *packetFlags) *string { return &f.out }),
-		word("in", "PROTOCOL", "packet that arrives at the pod", func(f *packetFlags) *string { return &f.in }),
-		word("from", "ADDRESS[:PORT]", "source of the packet", func(f *packetFlags) *string { return &f.from }),
-		word("to", "ADDRESS[:PORT]", "destination of the packet", func(f *packetFlags) *string { return &f.to }),
-		word("dev", "NAME", "interface of the packet", func(f *packetFlags) *string { return &f.dev }),
-		word("uid", "N", "user that sends the packet", func(f *packetFlags) *string { return &f.uid }),
-		word("gid", "N", "group that sends the packet", func(f *packetFlags) *string { return &f.gid }),
+		word("out", "PROTOCOL", "packet that leaves the pod", func(f *packetFlags) *string {
+			return &f.out
+		}),
+		word("in", "PROTOCOL", "packet that arrives at the pod", func(f *packetFlags) *string {
+			return &f.in
+		}),
+		word("from", "ADDRESS[:PORT]", "source of the packet", func(f *packetFlags) *string {
+			return &f.from
+		}),
+		word("to", "ADDRESS[:PORT]", "destination of the packet", func(f *packetFlags) *string {
+			return &f.to
+		}),
+		word("dev", "NAME", "interface of the packet", func(f *packetFlags) *string {
+			return &f.dev
+		}),
+		word("uid", "N", "user that sends the packet", func(f *packetFlags) *string {
+			return &f.uid
+		}),
+		word("gid", "N", "group that sends the packet", func(f *packetFlags) *string {
+			return &f.gid
+		}),
 		word("state", "new|established|related|invalid|untracked", "conntrack state of the packet",
 			func(f *packetFlags) *string { return &f.state }),
 	}
@@ -43,14 +57,17 @@ func (f packetFlags) text(args []string) (string, error) {
 		return "", nil
 	}
 	if (f.out == "") == (f.in == "") || f.from == "" || f.to == "" {
-		return "", errors.New("a packet by flags needs --out or --in with its protocol, --from and --to")
+		return "", errors.New(
+			"a packet by flags needs --out or --in with its protocol, --from and --to")
 	}
 	words := []string{"out", f.out}
 	if f.in != "" {
 		words = []string{"in", f.in}
 	}
 	words = append(words, f.from, ">", f.to)
-	for _, option := range [][2]string{{"dev", f.dev}, {"uid", f.uid}, {"gid", f.gid}, {"state", f.state}} {
+	for _, option := range [][2]string{
+		{"dev", f.dev}, {"uid", f.uid}, {"gid", f.gid}, {"state", f.state},
+	} {
 		if option[1] != "" {
 			words = append(words, option[0], option[1])
 		}

@@ -62,11 +62,15 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 		return err
 	}
 	attachment := decide.Attachment{
-		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, Annotations: pod.Metadata.Annotations,
+		Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name,
+		Annotations: pod.Metadata.Annotations,
 	}
-	decision := decide.Decide(decide.Input{Attachment: attachment, Pod: pod, Namespace: workload.Namespace}, settings)
+	decision := decide.Decide(decide.Input{
+		Attachment: attachment, Pod: pod, Namespace: workload.Namespace,
+	}, settings)
 	result := explainedPod{
-		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(), Reason: decision.Reason,
+		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(),
+		Reason:   decision.Reason,
 		Sentence: decision.Sentence, Notes: []jsonNote{},
 	}
 	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
@@ -89,17 +93,21 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 
 // decidedEarlier records the decision that a runtime's annotations allow before the pod is read, if
 // it has another reason, which the record and the metrics then contain.
-func decidedEarlier(a decide.Attachment, settings *decide.Settings, decision decide.Decision) []decide.Note {
+func decidedEarlier(
+	a decide.Attachment, settings *decide.Settings, decision decide.Decision,
+) []decide.Note {
 	if len(a.Annotations) == 0 {
-		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"} // as the kubelet adds to those that a runtime passes
+		// as the kubelet adds to those that a runtime passes
+		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
 	}
 	early := decide.Early(a, settings)
 	if early.Outcome == decide.Undecided || early.Reason == decision.Reason {
 		return nil
 	}
 	return []decide.Note{{
-		Kind:     noteDecidedEarlier,
-		Sentence: fmt.Sprintf("where the runtime passes annotations, they decide before the pod is read: %s", early),
+		Kind: noteDecidedEarlier,
+		Sentence: fmt.Sprintf(
+			"where the runtime passes annotations, they decide before the pod is read: %s", early),
 	}}
 }
 
@@ -116,7 +124,8 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 		return s.print(head, result)
 	}
 	head += result.note(decide.Note{
-		Kind: noteNoRules, Sentence: "the plugin writes no rules for the pod; foreign rules are not considered",
+		Kind:     noteNoRules,
+		Sentence: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
 	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()))
 	result.Packets = traced
@@ -147,7 +156,9 @@ func (p *parameters) settings() (*decide.Settings, error) {
 }
 
 // printRedirected prints a pod that is redirected.
-func (s *system) printRedirected(head string, result explainedPod, r rules.Redirect, packets []rules.Packet) error {
+func (s *system) printRedirected(
+	head string, result explainedPod, r rules.Redirect, packets []rules.Packet,
+) error {
 	ruleset, err := rules.Compile(r)
 	if err != nil {
 		return err
@@ -193,7 +204,9 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 }
 
 // traces explains packets, as text and as objects.
-func (s *system) traces(ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget) (string, []explained) {
+func (s *system) traces(
+	ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget,
+) (string, []explained) {
 	var texts []string
 	traces := []explained{}
 	for _, packet := range packets {
@@ -209,11 +222,15 @@ func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {
 		if !slices.Contains(besidePod, name) {
-			errs = append(errs, fmt.Errorf("--pod provides the parameters of the pod: --%s cannot be combined with it", name))
+			errs = append(errs,
+				fmt.Errorf(
+					"--pod provides the parameters of the pod: --%s cannot be combined with it",
+					name))
 		}
 	}
 	if p.live || p.namesNamespace() {
-		errs = append(errs, errors.New("--pod explains what the plugin would do: --live, --netns and --pid cannot be combined with it"))
+		errs = append(errs,
+			errors.New("--pod explains what the plugin would do: --live, --netns and --pid cannot be combined with it"))
 	}
 	return errs
 }

@@ -25,7 +25,8 @@ type inputs struct {
 
 // captureSections are the parameters of everything that compiles a ruleset.
 var captureSections = []section{
-	sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod, sectionSluice,
+	sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod,
+	sectionSluice,
 }
 
 // actionSections are the parameters by which an init container says what to do. Commands that only

@@ -19,12 +19,15 @@ func flagsOf(line string) (*inputs, error) {
 // Only flags that the command line mentions are declared, in whatever way it does.
 func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 	want := map[string][]string{
-		"istio-inbound-ports": {"80"}, "istio-service-cidr": {"*"}, "istio-inbound-interception-mode": {"TPROXY"}, "dry-run": {"true"},
+		"istio-inbound-ports": {"80"}, "istio-service-cidr": {"*"},
+		"istio-inbound-interception-mode": {"TPROXY"}, "dry-run": {"true"},
 	}
 	for _, line := range []string{
-		"-b 80 -i * -m TPROXY -n", "-b=80 -i=* -m=TPROXY -n=true", "-b80 -i* -mTPROXY -n", "-nb 80 -ni* -nm TPROXY",
+		"-b 80 -i * -m TPROXY -n", "-b=80 -i=* -m=TPROXY -n=true", "-b80 -i* -mTPROXY -n",
+		"-nb 80 -ni* -nm TPROXY",
 		"--istio-inbound-ports 80 --istio-service-cidr=* --istio-inbound-interception-mode TPROXY --dry-run",
-		"--istio-inbound-ports=80 -i * -m --proxy-uid --istio-inbound-interception-mode=TPROXY --dry-run=true", // a value like a flag
+		// a value like a flag
+		"--istio-inbound-ports=80 -i * -m --proxy-uid --istio-inbound-interception-mode=TPROXY --dry-run=true",
 	} {
 		in, err := flagsOf(line)
 		if err != nil {

@@ -37,7 +37,10 @@ func FuzzInputs(f *testing.F) {
 		}
 		s.variable = func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 
-		in := &inputs{sections: ofCapture(sectionNamespace, sectionShow, sectionOutput), tolerated: actionSections}
+		in := &inputs{
+			sections:  ofCapture(sectionNamespace, sectionShow, sectionOutput),
+			tolerated: actionSections,
+		}
 		in.load()
 		rest, err := in.parseFlags("rules", args)
 		if err != nil {
@@ -93,8 +96,10 @@ func FuzzListFile(f *testing.F) {
 
 // FuzzPacketWords splits the text of packets into words, which must state the same packets.
 func FuzzPacketWords(f *testing.F) {
-	f.Add("out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000", "in icmp 10.1.1.1 -> 10.244.1.5 dev out")
-	f.Add("out udp [fd00::5]:1 > [fd00::a]:53 dev in", "in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener")
+	f.Add("out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000",
+		"in icmp 10.1.1.1 -> 10.244.1.5 dev out")
+	f.Add("out udp [fd00::5]:1 > [fd00::a]:53 dev in",
+		"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		packets, errs := parsePackets([]string{a, b})
 		if len(errs) > 0 {
@@ -102,7 +107,9 @@ func FuzzPacketWords(f *testing.F) {
 		}
 		words := strings.Fields(packets[0].String() + " " + packets[1].String())
 		again, errs := parsePackets(packetTexts(words))
-		if len(errs) > 0 || !slices.EqualFunc(again, packets, func(a, b rules.Packet) bool { return a.String() == b.String() }) {
+		if len(errs) > 0 || !slices.EqualFunc(again, packets, func(a, b rules.Packet) bool {
+			return a.String() == b.String()
+		}) {
 			t.Errorf("%q: %v, %v", words, again, errs)
 		}
 	})

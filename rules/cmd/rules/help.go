@@ -53,8 +53,10 @@ func printHelp(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(out, "\nUsage:\n  %s COMMAND [FLAG]...\n", cmd.Name())
 		printCommands(out, "Commands (rules COMMAND --help describes one)", cmd, true)
 		printCommands(out, "Topics (rules help TOPIC)", cmd, false)
-		fmt.Fprint(out, "\n--help-all describes every flag of a command, and without a command everything.\n")
-		fmt.Fprint(out, "\nExit codes: 0 done or equal, 1 different, 2 bad input, 3 kernel or permission, 126 validation failed.\n")
+		fmt.Fprint(out,
+			"\n--help-all describes every flag of a command, and without a command everything.\n")
+		fmt.Fprint(out,
+			"\nExit codes: 0 done or equal, 1 different, 2 bad input, 3 kernel or permission, 126 validation failed.\n")
 	}
 	printExamples(out, cmd)
 }

@@ -89,7 +89,9 @@ func toDocument(rs rules.Ruleset) rulesetDocument {
 			Policies: list(rs.Routing.Policies, func(p *rules.PolicyRoute) jsonPolicy {
 				return jsonPolicy{p.Family.String(), hex(p.Mark), p.Table, p.Priority}
 			}),
-			LoopbackAddresses: list(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr { return *a }),
+			LoopbackAddresses: list(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr {
+				return *a
+			}),
 		},
 	}
 }
@@ -109,7 +111,8 @@ func jsonTableOf(t *rules.Table) jsonTable {
 func jsonChainOf(c *rules.Chain) jsonChain {
 	chain := jsonChain{Name: c.Name, Rules: list(c.Rules, jsonRuleOf)}
 	if b := c.Base; b != nil {
-		chain.Type, chain.Hook, chain.Priority, chain.Policy = b.Type.String(), b.Hook.String(), &b.Priority, rules.Accept.String()
+		chain.Type, chain.Hook, chain.Priority, chain.Policy = b.Type.String(), b.Hook.String(),
+			&b.Priority, rules.Accept.String()
 		if b.Drop {
 			chain.Policy = rules.Drop.String()
 		}

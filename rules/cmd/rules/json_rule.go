@@ -13,7 +13,8 @@ func jsonMatchOf(match rules.Match) jsonMatch {
 	j := jsonMatch{Match: "unknown", Text: match.String()}
 	switch m := match.(type) {
 	case rules.MatchInterface:
-		j.Match, j.Of, j.Not, j.Values = "interface", pick(m.Out, "out", "in"), m.Not, texts(m.Names)
+		j.Match, j.Of, j.Not, j.Values = "interface", pick(m.Out, "out", "in"), m.Not,
+			texts(m.Names)
 	case rules.MatchFamily:
 		j.Match, j.Values = "family", []string{m.Family.String()}
 	case rules.MatchAddr:
@@ -26,9 +27,11 @@ func jsonMatchOf(match rules.Match) jsonMatch {
 	case rules.MatchPort:
 		j.Match, j.Of, j.Not, j.Values = "port", side(m.Side), m.Not, texts(m.Ports)
 	case rules.MatchTCPFlags:
-		j.Match, j.Not, j.Values, j.Mask = "tcp-flags", m.Not, []string{m.Value.String()}, m.Mask.String()
+		j.Match, j.Not, j.Values, j.Mask = "tcp-flags", m.Not, []string{m.Value.String()},
+			m.Mask.String()
 	case rules.MatchOwner:
-		j.Match, j.Of, j.Not, j.Values = "owner", pick(m.Group, "group", "user"), m.Not, texts(m.IDs)
+		j.Match, j.Of, j.Not, j.Values = "owner", pick(m.Group, "group", "user"), m.Not,
+			texts(m.IDs)
 	case rules.MatchMark:
 		j.Match, j.Of, j.Not = "mark", pick(m.Conntrack, "connection", "packet"), m.Not
 		j.Values, j.Mask = []string{hex(m.Value)}, hex(m.Mask)

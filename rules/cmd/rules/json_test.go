@@ -21,19 +21,48 @@ func TestEveryMatchHasJSON(t *testing.T) {
 		match rules.Match
 		want  string
 	}{
-		{rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "lo"}}}, `"match":"interface","of":"out","values":["lo"]`},
-		{rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "e", Prefix: true}}}, `"of":"in","not":true,"values":["e*"]`},
+		{
+			rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "lo"}}},
+			`"match":"interface","of":"out","values":["lo"]`,
+		},
+		{
+			rules.MatchInterface{
+				Not: true, Names: []rules.InterfaceName{{Name: "e", Prefix: true}},
+			},
+			`"of":"in","not":true,"values":["e*"]`,
+		},
 		{rules.MatchFamily{Family: rules.IPv6}, `"match":"family","values":["ip6"]`},
-		{rules.MatchAddr{Side: rules.Destination, Ranges: one}, `"match":"address","of":"destination","values":["10.0.0.0/8"]`},
+		{
+			rules.MatchAddr{Side: rules.Destination, Ranges: one},
+			`"match":"address","of":"destination","values":["10.0.0.0/8"]`,
+		},
 		{rules.MatchAddr{Ranges: odd}, `"of":"source","values":["10.0.0.1-10.0.0.6"]`},
 		{rules.MatchAddr{Ranges: one, Set: "x"}, `"of":"source","set":"x"`},
-		{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, 99}}, `"match":"protocol","values":["tcp","99"]`},
-		{rules.MatchPort{Ports: []rules.PortRange{{First: 80, Last: 90}}}, `"match":"port","of":"source","values":["80-90"]`},
-		{rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN}, `"match":"tcp-flags","values":["syn"],"mask":"syn | ack"`},
-		{rules.MatchOwner{Group: true, IDs: rules.Singles[uint32](7)}, `"match":"owner","of":"group","values":["7"]`},
-		{rules.MatchMark{Value: 0x539, Mask: ^uint32(0)}, `"match":"mark","of":"packet","values":["0x539"],"mask":"0xffffffff"`},
+		{
+			rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, 99}},
+			`"match":"protocol","values":["tcp","99"]`,
+		},
+		{
+			rules.MatchPort{Ports: []rules.PortRange{{First: 80, Last: 90}}},
+			`"match":"port","of":"source","values":["80-90"]`,
+		},
+		{
+			rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN},
+			`"match":"tcp-flags","values":["syn"],"mask":"syn | ack"`,
+		},
+		{
+			rules.MatchOwner{Group: true, IDs: rules.Singles[uint32](7)},
+			`"match":"owner","of":"group","values":["7"]`,
+		},
+		{
+			rules.MatchMark{Value: 0x539, Mask: ^uint32(0)},
+			`"match":"mark","of":"packet","values":["0x539"],"mask":"0xffffffff"`,
+		},
 		{rules.MatchMark{Conntrack: true}, `"of":"connection"`},
-		{rules.MatchState{States: rules.States(rules.Invalid)}, `"match":"state","values":["invalid"]`},
+		{
+			rules.MatchState{States: rules.States(rules.Invalid)},
+			`"match":"state","values":["invalid"]`,
+		},
 		{rules.Unknown{Text: "meter x"}, `"match":"unknown","text":"unknown(meter x)"`},
 	} {
 		wantJSON(t, jsonMatchOf(test.match), test.want)
@@ -49,7 +78,10 @@ func TestEveryMatchHasJSON(t *testing.T) {
 		{rules.Jump{Chain: "c", Goto: true}, `"action":"goto","chain":"c"`},
 		{rules.RedirectTo{Port: 15001}, `"action":"redirect","port":15001`},
 		{rules.TProxy{Port: 15006}, `"action":"tproxy","port":15006`},
-		{rules.TProxyDrop{Port: 15006, Value: 1, Mask: 2}, `"action":"tproxy-or-drop","port":15006,"value":"0x1","mask":"0x2"`},
+		{
+			rules.TProxyDrop{Port: 15006, Value: 1, Mask: 2},
+			`"action":"tproxy-or-drop","port":15006,"value":"0x1","mask":"0x2"`,
+		},
 		{rules.SetMark{Value: 0, Mask: 3}, `"action":"set-mark","value":"0x0","mask":"0x3"`},
 		{rules.SaveMark{}, `"action":"save-mark"`},
 		{rules.RestoreMark{}, `"action":"restore-mark"`},

@@ -31,7 +31,8 @@ func withoutNetfilter() {
 		{Code: result, K: unix.SECCOMP_RET_ALLOW},
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads, uintptr(unsafe.Pointer(&program)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, setFilter, allThreads,
+		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		panic(os.NewSyscallError("seccomp", errno))
 	}

@@ -14,7 +14,8 @@ func TestTheCommandStaysLight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pkg := range strings.FieldsSeq(string(out)) {
-		if pkg == "net/http" || pkg == "crypto/tls" || pkg == "go.uber.org/zap" || strings.HasPrefix(pkg, "k8s.io/") {
+		if pkg == "net/http" || pkg == "crypto/tls" || pkg == "go.uber.org/zap" ||
+			strings.HasPrefix(pkg, "k8s.io/") {
 			t.Errorf("the command links %s", pkg)
 		}
 	}

@@ -44,7 +44,12 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 		Long:    liveTraceHelp,
 		Example: liveTraceExamples,
 	}
-	in := &inputs{sections: []section{sectionTrace, sectionNamespace, sectionAgent, sectionRunDir, sectionOutput}, check: checkTrace}
+	in := &inputs{
+		sections: []section{
+			sectionTrace, sectionNamespace, sectionAgent, sectionRunDir, sectionOutput,
+		},
+		check: checkTrace,
+	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
 		return p.inNamespace(func(ns *netns.NS) error { return refused(s.liveTrace(p, ns)) })
 	})
@@ -81,7 +86,9 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		return err
 	}
 	defer namespace.Close()
-	t := &liveTracer{s: s, p: p, ns: ns, namespace: namespace, processes: map[senderKey]livetrace.Process{}}
+	t := &liveTracer{
+		s: s, p: p, ns: ns, namespace: namespace, processes: map[senderKey]livetrace.Process{},
+	}
 	t.summary.Sentences = map[string]int{}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -136,7 +143,8 @@ func (p *parameters) ended() string {
 		}
 		return ""
 	}
-	if _, err := os.Stat(p.netnsPath); !strings.Contains(p.netnsPath, "/") || !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(p.netnsPath); !strings.Contains(p.netnsPath, "/") ||
+		!errors.Is(err, os.ErrNotExist) {
 		return ""
 	}
 	if p.located != nil {
@@ -189,7 +197,8 @@ func (t *liveTracer) take(b trace.Batch) error {
 			continue
 		}
 		if _, known := t.processes[keyOf(e.Header)]; !known {
-			if p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source, e.Header.Destination); ok {
+			if p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source,
+				e.Header.Destination); ok {
 				t.processes[keyOf(e.Header)] = p
 			}
 		}
@@ -212,7 +221,8 @@ func (t *liveTracer) take(b trace.Batch) error {
 		if known {
 			packet.Owner = &sender.Owner
 		}
-		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok && (!o.Repeated || len(o.Differences) > 0) {
+		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok && (!o.Repeated ||
+			len(o.Differences) > 0) {
 			if err := t.print(o, sender, known); err != nil {
 				return err
 			}
@@ -226,4 +236,6 @@ func (t *liveTracer) take(b trace.Batch) error {
 }
 
 // full reports whether as many packets are printed as --count says.
-func (t *liveTracer) full() bool { return t.p.trace.count > 0 && t.summary.Packets >= t.p.trace.count }
+func (t *liveTracer) full() bool {
+	return t.p.trace.count > 0 && t.summary.Packets >= t.p.trace.count
+}

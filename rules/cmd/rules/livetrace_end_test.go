@@ -81,7 +81,9 @@ func TestTraceOfAPod(t *testing.T) {
 		end  func(path string, stdin io.Closer) error
 		want string
 	}{
-		{"the pod ends", func(path string, _ io.Closer) error { return os.Remove(path) }, "pod default/web has ended"},
+		{"the pod ends", func(path string, _ io.Closer) error {
+			return os.Remove(path)
+		}, "pod default/web has ended"},
 		{"standard input ends", func(_ string, stdin io.Closer) error { return stdin.Close() }, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,7 +101,9 @@ func TestTraceOfAPod(t *testing.T) {
 			s.stdin, s.stdout, s.stderr = stdin, io.Discard, errsIn
 			done := make(chan int, 1)
 			go func() {
-				done <- run(s, []string{"trace", "--pod", "default/web", "--cni-agent-run-dir", dir, "--until-eof"})
+				done <- run(s, []string{
+					"trace", "--pod", "default/web", "--cni-agent-run-dir", dir, "--until-eof",
+				})
 				_ = errsIn.Close()
 			}()
 			if _, err := io.ReadFull(errs, make([]byte, 1)); err != nil {
@@ -122,14 +126,17 @@ func TestTraceOfAPod(t *testing.T) {
 
 func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	within(t, pair.Pod, "nft", "table ip seen { chain out { type filter hook output priority -300; counter; }; }")
+	within(t, pair.Pod, "nft",
+		"table ip seen { chain out { type filter hook output priority -300; counter; }; }")
 	out, in := io.Pipe()
 	s := thisSystem()
 	s.stdout, s.stderr = in, io.Discard
 	done := make(chan int, 1)
 	go func() {
 		path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
-		done <- run(s, []string{"trace", "--netns", path, "--count", "1", "--to", "10.9.9.9:80", "-o", "json"})
+		done <- run(s, []string{
+			"trace", "--netns", path, "--count", "1", "--to", "10.9.9.9:80", "-o", "json",
+		})
 		_ = in.Close()
 	}()
 	lines := json.NewDecoder(out)
@@ -163,14 +170,16 @@ func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 		default:
 		}
 	}
-	if packet.Version != 1 || packet.Kind != "TracedPacket" || packet.To != "10.9.9.9:80" || packet.Direction != "out" || packet.Outcome != "not-captured" {
+	if packet.Version != 1 || packet.Kind != "TracedPacket" || packet.To != "10.9.9.9:80" ||
+		packet.Direction != "out" || packet.Outcome != "not-captured" {
 		t.Errorf("got %+v", packet)
 	}
 	var summary struct {
 		head
 		traceSummary
 	}
-	if err := lines.Decode(&summary); err != nil || summary.Kind != "TraceSummary" || summary.Packets != 1 {
+	if err := lines.Decode(&summary); err != nil || summary.Kind != "TraceSummary" ||
+		summary.Packets != 1 {
 		t.Errorf("got %+v, %v, want the summary of one packet", summary, err)
 	}
 	if code := <-done; code != 0 {
@@ -196,7 +205,8 @@ func TestTraceNamesBadFilters(t *testing.T) {
 		said := new(bytes.Buffer)
 		s := thisSystem()
 		s.stdout, s.stderr = said, said
-		if code := run(s, append([]string{"trace"}, tc.args...)); code != exitBadInput || !strings.Contains(said.String(), tc.want) {
+		if code := run(s, append([]string{"trace"}, tc.args...)); code != exitBadInput ||
+			!strings.Contains(said.String(), tc.want) {
 			t.Errorf("%q: exit code %d: %s\nwant %q", tc.args, code, said, tc.want)
 		}
 	}
@@ -207,22 +217,30 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	said := new(bytes.Buffer)
 	s := thisSystem()
 	s.stdout, s.stderr = said, said
-	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{}), ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}}}
+	tracer := &liveTracer{
+		s: s, p: defaultParameters(params.Names{}),
+		ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}},
+	}
 	tracer.summary.Sentences = map[string]int{}
 	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := livetrace.Observation{Packet: packet, Outcome: livetrace.NotCaptured, Sentence: "not captured", Differences: []string{"other rule"}}
+	o := livetrace.Observation{
+		Packet: packet, Outcome: livetrace.NotCaptured, Sentence: "not captured",
+		Differences: []string{"other rule"},
+	}
 	if err := tracer.print(o, livetrace.Process{}, false); err != nil {
 		t.Fatal(err)
 	}
 	files, _ := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "rules-trace-*.nft"))
-	if len(files) != 1 || !strings.Contains(said.String(), "other rule: please report, with "+files[0]) {
+	if len(files) != 1 || !strings.Contains(said.String(), "other rule: please report, with "+
+		files[0]) {
 		t.Fatalf("files %q; said %s", files, said)
 	}
 	text, err := os.ReadFile(files[0])
-	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+"'") || !strings.Contains(string(text), "table inet x") {
+	if err != nil || !strings.Contains(string(text), "# rules explain --live '"+packet.String()+
+		"'") || !strings.Contains(string(text), "table inet x") {
 		t.Errorf("%v, %s", err, text)
 	}
 }
@@ -231,13 +249,18 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 // datagram is found though it is not connected.
 func TestTraceOfRepeatedSegments(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	within(t, pair.Neighbour, "nft", "table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
+	within(t, pair.Neighbour, "nft",
+		"table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
 	// Of a chain that is not of NAT there are events for each packet.
-	within(t, pair.Pod, "nft", "table ip other { chain c { type filter hook output priority 0; }; }")
+	within(t, pair.Pod, "nft",
+		"table ip other { chain c { type filter hook output priority 0; }; }")
 	s := thisSystem()
 	s.stdout, s.stderr = io.Discard, os.Stderr
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
-	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude", "5432"}); code != 0 {
+	if code := run(s, []string{
+		"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude",
+		"5432",
+	}); code != 0 {
 		t.Fatalf("rules apply: exit code %d", code)
 	}
 	lines, _ := startTrace(t, pair.Pod, "--out", "--count", "2")
@@ -278,7 +301,8 @@ func TestTraceOfRepeatedSegments(t *testing.T) {
 			got = append(got, lines.Text())
 		}
 	}
-	if len(got) != 2 || !strings.Contains(got[0], "> 10.9.9.9:5432 uid 0") || !strings.Contains(got[1], "> 10.9.9.9:9999 uid 0") {
+	if len(got) != 2 || !strings.Contains(got[0], "> 10.9.9.9:5432 uid 0") ||
+		!strings.Contains(got[1], "> 10.9.9.9:9999 uid 0") {
 		t.Errorf("got %q, want a connection and a datagram of user 0", got)
 	}
 }

@@ -77,8 +77,10 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	direction, user := "in", ""
 	line := tracedPacket{
 		Time: o.Time.UTC().Format("2006-01-02T15:04:05.000Z"), Packet: o.Packet.String(),
-		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(), To: o.Packet.Destination.String(),
-		Outcome: string(o.Outcome), Sentence: o.Sentence, Path: []string{}, Differences: o.Differences, NotCompared: o.NotCompared,
+		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
+		To:      o.Packet.Destination.String(),
+		Outcome: string(o.Outcome), Sentence: o.Sentence, Path: []string{},
+		Differences: o.Differences, NotCompared: o.NotCompared,
 	}
 	if o.Packet.Hook == rules.Output {
 		direction, user = "out", " uid unknown"
@@ -105,7 +107,8 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		return t.s.printLine(line)
 	}
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, direction, line.Protocol, line.From, line.To, user, o.Sentence)
+	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, direction, line.Protocol, line.From,
+		line.To, user, o.Sentence)
 	if t.p.trace.verbose {
 		for _, step := range line.Path {
 			fmt.Fprintf(b, "    %s\n", shortened(step))
@@ -115,7 +118,8 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		}
 	}
 	for _, d := range o.Differences {
-		fmt.Fprintf(b, "    %s: please report, with %s\n", d, cmp.Or(line.Reproducer, "the ruleset"))
+		fmt.Fprintf(b, "    %s: please report, with %s\n", d,
+			cmp.Or(line.Reproducer, "the ruleset"))
 	}
 	_, err := io.WriteString(t.s.stdout, b.String())
 	return refused(err)
@@ -127,7 +131,8 @@ func (t *liveTracer) end() error {
 		return t.s.printLine(t.summary)
 	}
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s, %s, %s from the model\n", count(t.summary.Packets, "packet"), count(int(t.summary.Lost), "lost event"),
+	fmt.Fprintf(b, "%s, %s, %s from the model\n", count(t.summary.Packets, "packet"),
+		count(int(t.summary.Lost), "lost event"),
 		count(t.summary.Differences, "difference"))
 	sentences := slices.SortedFunc(maps.Keys(t.summary.Sentences), func(x, y string) int {
 		past := func(s string) int {
@@ -136,7 +141,8 @@ func (t *liveTracer) end() error {
 			}
 			return 1
 		}
-		return cmp.Or(past(x)-past(y), t.summary.Sentences[y]-t.summary.Sentences[x], cmp.Compare(x, y))
+		return cmp.Or(past(x)-past(y), t.summary.Sentences[y]-t.summary.Sentences[x],
+			cmp.Compare(x, y))
 	})
 	for _, sentence := range sentences {
 		fmt.Fprintf(b, "  %5d  %s\n", t.summary.Sentences[sentence], sentence)

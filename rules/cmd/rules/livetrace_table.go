@@ -26,15 +26,26 @@ func liveTraceTable() []parameter {
 		return parameter{flag: flag, value: value, section: sectionTrace, help: help, set: set}
 	}
 	list := []parameter{
-		row("in", "", "only packets that arrive from another host", truth(func(p *parameters) *bool { return &p.trace.filter.In })),
-		row("out", "", "only packets that local processes send", truth(func(p *parameters) *bool { return &p.trace.filter.Out })),
-		row("to", "ADDRESS[:PORT]", "only packets to this address, as the sender wrote it", func(p *parameters, text string) error {
+		row("in", "", "only packets that arrive from another host",
+			truth(func(p *parameters) *bool {
+				return &p.trace.filter.In
+			})),
+		row("out", "", "only packets that local processes send", truth(func(p *parameters) *bool {
+			return &p.trace.filter.Out
+		})),
+		row("to", "ADDRESS[:PORT]", "only packets to this address, as the sender wrote it", func(
+			p *parameters, text string,
+		) error {
 			return assign(&p.trace.filter.To)(parseEnd(text))
 		}),
-		row("from", "ADDRESS[:PORT]", "only packets from this address", func(p *parameters, text string) error {
+		row("from", "ADDRESS[:PORT]", "only packets from this address", func(
+			p *parameters, text string,
+		) error {
 			return assign(&p.trace.filter.From)(parseEnd(text))
 		}),
-		row("from-uid", "UID", "only packets of sockets of this user", func(p *parameters, text string) error {
+		row("from-uid", "UID", "only packets of sockets of this user", func(
+			p *parameters, text string,
+		) error {
 			uid, err := strconv.ParseUint(text, 10, 32)
 			if err != nil {
 				return fmt.Errorf("%q is not the number of a user (0 to 4294967295)", text)
@@ -43,10 +54,13 @@ func liveTraceTable() []parameter {
 			*p.trace.filter.UID = uint32(uid)
 			return nil
 		}),
-		row("port", "PORT", "only packets to this port, as the sender wrote it", func(p *parameters, text string) error {
+		row("port", "PORT", "only packets to this port, as the sender wrote it", func(
+			p *parameters, text string,
+		) error {
 			return assign(&p.trace.filter.Port)(rules.ParsePort(text))
 		}),
-		row("verbose", "", "also print each rule that a packet met, in order", truth(func(p *parameters) *bool { return &p.trace.verbose })),
+		row("verbose", "", "also print each rule that a packet met, in order",
+			truth(func(p *parameters) *bool { return &p.trace.verbose })),
 		row("for", "DURATION", "end after this time", func(p *parameters, text string) error {
 			d, err := time.ParseDuration(text)
 			if err != nil || d <= 0 {
@@ -64,8 +78,10 @@ func liveTraceTable() []parameter {
 			return nil
 		}),
 	}
-	list = append(list, row("until-eof", "", "end when standard input ends, as when the client of kubectl exec -i is gone",
-		truth(func(p *parameters) *bool { return &p.trace.untilEOF })))
+	list = append(list,
+		row("until-eof", "",
+			"end when standard input ends, as when the client of kubectl exec -i is gone",
+			truth(func(p *parameters) *bool { return &p.trace.untilEOF })))
 	for i := range list {
 		if list[i].flag == "verbose" {
 			list[i].short = "v"
@@ -81,7 +97,8 @@ func parseEnd(text string) (netip.AddrPort, error) {
 	}
 	a, err := netip.ParseAddrPort(text)
 	if err != nil || a.Addr().Zone() != "" {
-		return a, fmt.Errorf("%q is not an address, such as 10.96.0.1, 10.96.0.1:443 or [fd00::1]:443", text)
+		return a, fmt.Errorf(
+			"%q is not an address, such as 10.96.0.1, 10.96.0.1:443 or [fd00::1]:443", text)
 	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
@@ -91,13 +108,15 @@ func checkTrace(p *parameters, args []string) []error {
 	f := p.trace.filter
 	var errs []error
 	for _, a := range args {
-		errs = append(errs, fmt.Errorf("unexpected argument %q: filters are flags, such as --to 10.96.0.1:443", a))
+		errs = append(errs,
+			fmt.Errorf("unexpected argument %q: filters are flags, such as --to 10.96.0.1:443", a))
 	}
 	if f.In && f.Out {
 		errs = append(errs, errors.New("--in and --out: give one of them, or neither for both"))
 	}
 	if f.In && f.UID != nil {
-		errs = append(errs, errors.New("--from-uid selects outgoing packets: it cannot be combined with --in"))
+		errs = append(errs,
+			errors.New("--from-uid selects outgoing packets: it cannot be combined with --in"))
 	}
 	if f.To.IsValid() && f.From.IsValid() && f.To.Addr().Is4() != f.From.Addr().Is4() {
 		errs = append(errs, errors.New("--from and --to are addresses of different families"))

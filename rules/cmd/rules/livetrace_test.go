@@ -58,7 +58,8 @@ func startTrace(t *testing.T, ns *netns.NS, args ...string) (lines *bufio.Scanne
 	s.stdout, s.stderr = in, errs
 	done := make(chan int, 1)
 	go func() {
-		done <- run(s, append([]string{"trace", "--netns", fmt.Sprintf("/proc/self/fd/%d", ns.FD())}, args...))
+		done <- run(s,
+			append([]string{"trace", "--netns", fmt.Sprintf("/proc/self/fd/%d", ns.FD())}, args...))
 		_ = in.Close()
 		_ = errs.Close()
 	}()
@@ -81,11 +82,16 @@ func TestTraceOfRealConnections(t *testing.T) {
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
 	s := thisSystem()
 	s.stdout, s.stderr = io.Discard, os.Stderr
-	if code := run(s, []string{"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude", "5432,5433,5434"}); code != 0 {
+	if code := run(s, []string{
+		"apply", "--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude",
+		"5432,5433,5434",
+	}); code != 0 {
 		t.Fatalf("rules apply: exit code %d", code)
 	}
-	within(t, pair.Pod, "nft", `table ip firewall { chain late { type filter hook output priority 20; tcp dport 5433 drop comment "no databases"; }; }`)
-	within(t, pair.Pod, "iptables-nft", "-A", "OUTPUT", "-p", "tcp", "--dport", "5434", "-j", "DROP")
+	within(t, pair.Pod, "nft",
+		`table ip firewall { chain late { type filter hook output priority 20; tcp dport 5433 drop comment "no databases"; }; }`)
+	within(t, pair.Pod, "iptables-nft", "-A", "OUTPUT", "-p", "tcp", "--dport", "5434", "-j",
+		"DROP")
 	listenAt(t, pair.Pod, ":15001")
 	listenAt(t, pair.Neighbour, ":5432")
 
@@ -94,7 +100,13 @@ func TestTraceOfRealConnections(t *testing.T) {
 		port  int
 		wants []string
 	}{
-		{443, []string{": captured: outbound to the proxy (15001)", "output: sluice chain inet sluice nat-output"}},
+		{
+			443,
+			[]string{
+				": captured: outbound to the proxy (15001)",
+				"output: sluice chain inet sluice nat-output",
+			},
+		},
 		{5432, []string{": not captured: excluded outbound port 5432"}},
 		{5433, []string{": dropped by nft chain ip firewall late rule 1", "# no databases"}},
 		{5434, []string{": dropped by iptables-nft chain ip filter OUTPUT rule 1"}},
@@ -104,7 +116,8 @@ func TestTraceOfRealConnections(t *testing.T) {
 		go func() {
 			defer close(dialled)
 			_ = pair.Pod.Do(func() error {
-				c, err := (&net.Dialer{}).DialContext(ctx, "tcp4", fmt.Sprintf("10.9.9.9:%d", tc.port))
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp4",
+					fmt.Sprintf("10.9.9.9:%d", tc.port))
 				if err == nil {
 					<-ctx.Done()
 					_ = c.Close()
@@ -122,7 +135,8 @@ func TestTraceOfRealConnections(t *testing.T) {
 		// A wrong prediction or an unknown owner is a line of its own.
 		for lines.Scan() {
 			first += "\n" + lines.Text()
-			if strings.Contains(lines.Text(), "policy accept") || strings.Contains(first, "dropped") {
+			if strings.Contains(lines.Text(), "policy accept") ||
+				strings.Contains(first, "dropped") {
 				break
 			}
 		}

@@ -28,16 +28,18 @@ func (n podName) String() string { return n.namespace + "/" + n.name }
 func parsePodName(words string) (podName, error) {
 	namespace, name, _ := strings.Cut(words, "/")
 	isLabel := func(label string) bool {
-		return label != "" && strings.Trim(label, "-") == label && !strings.ContainsFunc(label, func(c rune) bool {
-			return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
-		})
+		return label != "" && strings.Trim(label, "-") == label &&
+			!strings.ContainsFunc(label, func(c rune) bool {
+				return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
+			})
 	}
 	ok := isLabel(namespace) && len(namespace) <= 63 && len(name) <= 253
 	for label := range strings.SplitSeq(name, ".") {
 		ok = ok && isLabel(label)
 	}
 	if !ok {
-		return podName{}, fmt.Errorf("%s names no pod: want NAMESPACE/NAME, such as default/web", text.Quote(words, 100))
+		return podName{}, fmt.Errorf("%s names no pod: want NAMESPACE/NAME, such as default/web",
+			text.Quote(words, 100))
 	}
 	return podName{namespace, name}, nil
 }
@@ -81,7 +83,8 @@ func (in *inputs) podFaults(p *parameters) []error {
 		return nil
 	}
 	for _, name := range in.givenIn(captureSections) {
-		errs = append(errs, fmt.Errorf("the node agent provides the parameters of the pod: --%s cannot be combined with --pod", name))
+		errs = append(errs,
+			fmt.Errorf("the node agent provides the parameters of the pod: --%s cannot be combined with --pod", name))
 	}
 	for _, name := range in.givenIn([]section{sectionNamespace}) {
 		errs = append(errs, fmt.Errorf("--pod and --%s: give only one of them", name))
@@ -94,7 +97,9 @@ func (in *inputs) podFaults(p *parameters) []error {
 func (s *system) locate(p *parameters) error {
 	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
 	defer cancel()
-	found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Locate(ctx, p.pod.namespace, p.pod.name)
+	found, err := agent.Caller{
+		Socket: agent.SocketIn(p.runDir),
+	}.Locate(ctx, p.pod.namespace, p.pod.name)
 	if err != nil {
 		return s.unlocated(ctx, p, err)
 	}
@@ -115,9 +120,12 @@ func (s *system) unlocated(ctx context.Context, p *parameters, err error) error 
 	case agent.IsNotFound(err):
 		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
 	case agent.IsAway(err):
-		return refused(fmt.Errorf("pod %s: there is no node agent here to ask: %w; --pod is for the agent's container", p.pod, err))
+		return refused(fmt.Errorf(
+			"pod %s: there is no node agent here to ask: %w; --pod is for the agent's container",
+			p.pod, err))
 	case agent.IsLate(ctx, err):
-		return refused(fmt.Errorf("pod %s: the node agent does not answer within %v", p.pod, locateTime))
+		return refused(fmt.Errorf("pod %s: the node agent does not answer within %v", p.pod,
+			locateTime))
 	}
 	return refused(fmt.Errorf("pod %s: node agent: %w", p.pod, err))
 }
@@ -133,7 +141,8 @@ func (p *parameters) leftAlone() error {
 
 // programsItself reports whether the pod is left alone because it has an istio-init container.
 func (p *parameters) programsItself() bool {
-	return p.located != nil && p.located.Redirect == nil && p.located.Reason == string(decide.IstioInit)
+	return p.located != nil && p.located.Redirect == nil &&
+		p.located.Reason == string(decide.IstioInit)
 }
 
 // decisionText says what becomes of a pod and why, in a line.
@@ -150,5 +159,6 @@ func (p *parameters) lost() error {
 	if p.located == nil || p.located.NetNS != "" {
 		return nil
 	}
-	return fmt.Errorf("pod %s: no network namespace of it was found on this node: it may have ended, or not begun", p.pod)
+	return fmt.Errorf(
+		"pod %s: no network namespace of it was found on this node: it may have ended, or not begun", p.pod)
 }

@@ -85,7 +85,8 @@ func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 		t.Fatal(err)
 	}
 	return agent.Location{
-		UID: "1", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
+		UID: "1", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), Decision: "redirect",
+		Reason: "mesh-pod", Backend: "nft",
 		Redirect: &r,
 	}
 }
@@ -103,7 +104,10 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 	away.NetNS = ""
 	dir := node(t, map[string]agent.Location{
 		"web": good, "drifted": drifted, "away": away,
-		"plain": {Decision: "skip", Reason: "not-injected", Sentence: "there is no annotation sidecar.istio.io/status"},
+		"plain": {
+			Decision: "skip", Reason: "not-injected",
+			Sentence: "there is no annotation sidecar.istio.io/status",
+		},
 	})
 	const packet = "out tcp 10.244.1.5:40000 > 10.96.0.1:5432 uid 1000"
 	const notRedirected = "rules: pod default/plain is not redirected: skip (not-injected): there is no annotation sidecar.istio.io/status"
@@ -113,39 +117,140 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 		code           int
 		stdout, stderr string // parts
 	}{
-		{"what it should have", []string{"show", "--pod", "default/web"}, 0, "tcp dport 5432 return", ""},
-		{"it has that", []string{"check", "--pod", "default/web"}, 0, "holds exactly this ruleset, by nft", ""},
-		{"it has not", []string{"check", "--pod", "default/drifted"}, 1, "1 difference in /proc/", ""},
-		{"a packet in what it should have", []string{"explain", "--pod", "default/drifted", packet}, 0, "redirected to port 15001", ""},
-		{"a packet in what the kernel has", []string{"explain", "--live", "--pod", "default/drifted", packet}, 0, "not captured", ""},
-		{"why it is redirected", []string{"explain", "--pod", "default/web"}, 0, "default/web: redirect (mesh-pod)\n\ntable inet sluice", ""},
+		{
+			"what it should have",
+			[]string{"show", "--pod", "default/web"},
+			0,
+			"tcp dport 5432 return", "",
+		},
+		{
+			"it has that",
+			[]string{"check", "--pod", "default/web"},
+			0,
+			"holds exactly this ruleset, by nft", "",
+		},
+		{
+			"it has not",
+			[]string{"check", "--pod", "default/drifted"},
+			1,
+			"1 difference in /proc/", "",
+		},
+		{
+			"a packet in what it should have",
+			[]string{"explain", "--pod", "default/drifted", packet},
+			0, "redirected to port 15001",
+			"",
+		},
+		{
+			"a packet in what the kernel has",
+			[]string{"explain", "--live", "--pod", "default/drifted", packet},
+			0, "not captured",
+			"",
+		},
+		{
+			"why it is redirected",
+			[]string{"explain", "--pod", "default/web"},
+			0,
+			"default/web: redirect (mesh-pod)\n\ntable inet sluice", "",
+		},
 		{
 			"why it is not",
 			[]string{"explain", "--pod", "default/plain"},
 			0,
-			"default/plain: skip (not-injected): there is no annotation sidecar.istio.io/status\n", "",
+			"default/plain: skip (not-injected): there is no annotation sidecar.istio.io/status\n",
+			"",
 		},
-		{"what comes in its way", []string{"doctor", "--pod", "default/web"}, 0, "table inet sluice is there", ""},
-		{"every packet, in what it should have and what it has", []string{"diff", "--pod", "default/web"}, 0, "equivalent", ""},
-		{"the same where they differ", []string{"diff", "--pod", "default/drifted"}, 1, "what pod default/drifted should have", ""},
-		{"no rules of a pod that is left alone", []string{"show", "--pod", "default/plain"}, 2, "", notRedirected},
+		{
+			"what comes in its way",
+			[]string{"doctor", "--pod", "default/web"},
+			0,
+			"table inet sluice is there", "",
+		},
+		{
+			"every packet, in what it should have and what it has",
+			[]string{"diff", "--pod", "default/web"},
+			0, "equivalent", "",
+		},
+		{
+			"the same where they differ",
+			[]string{"diff", "--pod", "default/drifted"},
+			1,
+			"what pod default/drifted should have", "",
+		},
+		{
+			"no rules of a pod that is left alone",
+			[]string{"show", "--pod", "default/plain"},
+			2,
+			"", notRedirected,
+		},
 		{"no check of one", []string{"check", "--pod", "default/plain"}, 2, "", notRedirected},
 		{"no diff of one", []string{"diff", "--pod", "default/plain"}, 2, "", notRedirected},
 		{"no doctor for one", []string{"doctor", "--pod", "default/plain"}, 2, "", notRedirected},
-		{"a pod that is not here", []string{"check", "--pod", "default/db"}, 2, "", "rules: pod default/db is not on this node: there is no such pod\n"},
-		{"a pod without a namespace", []string{"check", "--pod", "default/away"}, 2, "", "pod default/away: no network namespace of it was found on this node"},
-		{"its rules are known nevertheless", []string{"show", "--pod", "default/away"}, 0, "table inet sluice", ""},
-		{"no name", []string{"check", "--pod", "web"}, 2, "", `rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`},
-		{"no name, but a path", []string{"show", "--pod", "../../web"}, 2, "", `"../../web" names no pod`},
-		{"a parameter beside it", []string{"check", "--pod", "default/web", "-b", "80"}, 2, "", "--istio-inbound-ports cannot be combined with --pod"},
-		{"a namespace beside it", []string{"check", "--pod", "default/web", "--pid", "1"}, 2, "", "--pod and --pid: give only one of them"},
-		{"live rules without a packet", []string{"explain", "--live", "--pod", "default/web"}, 2, "", "--live: no packet to explain"},
-		{"two sides besides", []string{"diff", "--pod", "default/web", "--left", "save:a", "--right", "save:b"}, 2, "", "name both sides"},
-		{"a directory that is none", []string{"check", "--pod", "default/web", "--cni-agent-run-dir", "run"}, 2, "", `"run" is no absolute path`},
+		{
+			"a pod that is not here",
+			[]string{"check", "--pod", "default/db"},
+			2, "",
+			"rules: pod default/db is not on this node: there is no such pod\n",
+		},
+		{
+			"a pod without a namespace",
+			[]string{"check", "--pod", "default/away"},
+			2, "",
+			"pod default/away: no network namespace of it was found on this node",
+		},
+		{
+			"its rules are known nevertheless",
+			[]string{"show", "--pod", "default/away"},
+			0,
+			"table inet sluice", "",
+		},
+		{
+			"no name",
+			[]string{"check", "--pod", "web"},
+			2, "",
+			`rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`,
+		},
+		{
+			"no name, but a path",
+			[]string{"show", "--pod", "../../web"},
+			2, "",
+			`"../../web" names no pod`,
+		},
+		{
+			"a parameter beside it",
+			[]string{"check", "--pod", "default/web", "-b", "80"},
+			2, "",
+			"--istio-inbound-ports cannot be combined with --pod",
+		},
+		{
+			"a namespace beside it",
+			[]string{"check", "--pod", "default/web", "--pid", "1"},
+			2, "",
+			"--pod and --pid: give only one of them",
+		},
+		{
+			"live rules without a packet",
+			[]string{"explain", "--live", "--pod", "default/web"},
+			2,
+			"", "--live: no packet to explain",
+		},
+		{
+			"two sides besides",
+			[]string{"diff", "--pod", "default/web", "--left", "save:a", "--right", "save:b"},
+			2,
+			"", "name both sides",
+		},
+		{
+			"a directory that is none",
+			[]string{"check", "--pod", "default/web", "--cni-agent-run-dir", "run"},
+			2, "",
+			`"run" is no absolute path`,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			code, stdout, stderr := command(t, dir, "", row.args...)
-			if code != row.code || !strings.Contains(stdout, row.stdout) || !strings.Contains(stderr, row.stderr) ||
+			if code != row.code || !strings.Contains(stdout, row.stdout) ||
+				!strings.Contains(stderr, row.stderr) ||
 				row.stderr == "" && stderr != "" || row.stdout == "" && stdout != "" {
 				t.Errorf("exit code %d, want %d\n%s\n%s", code, row.code, stdout, stderr)
 			}
@@ -205,16 +310,20 @@ func istioLog(t *testing.T) string {
 func TestTheLogOfAnInitContainerAgainstItsPod(t *testing.T) {
 	ns := netnstest.New(t)
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
-	dir := node(t, map[string]agent.Location{"web": {UID: "1", NetNS: path, Decision: "skip", Reason: "istio-init"}})
+	dir := node(t, map[string]agent.Location{"web": {
+		UID: "1", NetNS: path, Decision: "skip", Reason: "istio-init",
+	}})
 	diff := func(want int) {
 		t.Helper()
-		code, stdout, stderr := command(t, dir, istioLog(t), "diff", "--pod", "default/web", "--istio-log", "-")
+		code, stdout, stderr := command(t, dir, istioLog(t), "diff", "--pod", "default/web",
+			"--istio-log", "-")
 		if code != want || stderr != "" {
 			t.Errorf("exit code %d, want %d: %s%s", code, want, stdout, stderr)
 		}
 	}
 	diff(1)
-	code, _, stderr := command(t, dir, "", "apply", "-u", "1337", "-b", "*", "-i", "*", "-d", "15090,15021,15020",
+	code, _, stderr := command(t, dir, "", "apply", "-u", "1337", "-b", "*", "-i", "*", "-d",
+		"15090,15021,15020",
 		"--pod-ip", "10.244.1.5", "--netns", path)
 	if code != 0 {
 		t.Fatal(stderr)
@@ -226,7 +335,8 @@ func TestTheLogOfAnInitContainerAgainstItsPod(t *testing.T) {
 func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
 	log := istioLog(t)
 	dir := node(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
-	code, stdout, stderr := command(t, dir, log, "diff", "--pod", "default/web", "--istio-log", "-", "-o", "json")
+	code, stdout, stderr := command(t, dir, log, "diff", "--pod", "default/web", "--istio-log", "-",
+		"-o", "json")
 	var result struct {
 		Left, Right struct{ Name string }
 		Verdict     string
@@ -234,7 +344,8 @@ func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
-	if code != 1 || result.Verdict != "different" || result.Left.Name != "what pod default/web should have" || result.Right.Name != "-" {
+	if code != 1 || result.Verdict != "different" ||
+		result.Left.Name != "what pod default/web should have" || result.Right.Name != "-" {
 		t.Errorf("exit code %d: %+v", code, result)
 	}
 }
@@ -242,7 +353,8 @@ func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
 // Without an agent that answers the error says so, and what it is about.
 func TestCommandsWithoutAnAgent(t *testing.T) {
 	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
-	if code != 3 || !strings.Contains(stderr, "rules: pod default/web: there is no node agent here to ask: socket /") ||
+	if code != 3 || !strings.Contains(stderr,
+		"rules: pod default/web: there is no node agent here to ask: socket /") ||
 		!strings.HasSuffix(stderr, "it is not running; --pod is for the agent's container\n") {
 		t.Errorf("nobody is there: exit code %d: %s", code, stderr)
 	}
@@ -266,12 +378,15 @@ func TestCommandsWithoutAnAgent(t *testing.T) {
 // FuzzPodName reads any name: what is one has two parts that could be in a path, and is written as
 // it was read.
 func FuzzPodName(f *testing.F) {
-	for _, text := range []string{"default/web", "a/b.c", "", "/", "../..", "a/b/c", "A/b", "a/b..c"} {
+	for _, text := range []string{
+		"default/web", "a/b.c", "", "/", "../..", "a/b/c", "A/b", "a/b..c",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		name, err := parsePodName(text)
-		if err == nil && (name.String() != text || strings.Count(text, "/") != 1 || strings.Contains(text, "..")) {
+		if err == nil && (name.String() != text || strings.Count(text, "/") != 1 ||
+			strings.Contains(text, "..")) {
 			t.Errorf("%q: %+v", text, name)
 		}
 	})

@@ -28,7 +28,9 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts of testdata")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rules": func() { os.Exit(runRecorded(scriptSystem(), os.Args[1:])) }})
+	testscript.Main(m, map[string]func(){"rules": func() {
+		os.Exit(runRecorded(scriptSystem(), os.Args[1:]))
+	}})
 }
 
 // scriptSystem is the real one, but for what RESOLV_CONF, NO_NF_TABLES and VALIDATION say.
@@ -45,10 +47,13 @@ func scriptSystem() *system {
 		s.validate = nil
 	case "works":
 		s.validate = func(s *system, v validation) error {
-			return s.print(fmt.Sprintf("validated %s by port %d within %s\n", v.podIPs, v.port, v.timeout), nil)
+			return s.print(fmt.Sprintf("validated %s by port %d within %s\n", v.podIPs, v.port,
+				v.timeout), nil)
 		}
 	case "fails":
-		s.validate = func(*system, validation) error { return failure{exitInvalid, fmt.Errorf("inbound: not captured")} }
+		s.validate = func(*system, validation) error {
+			return failure{exitInvalid, fmt.Errorf("inbound: not captured")}
+		}
 	}
 	return s
 }
@@ -70,8 +75,10 @@ func runScripts(t *testing.T, dir string) {
 		Cmds:               scriptCommands,
 		Condition:          scriptCondition,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("GORACE", "atexit_sleep_ms=0")                          // else each command of a test with -race takes a second
-			env.Setenv("PATH", env.Getenv("PATH")+":"+netnstest.SystemPath)    // as netnstest looks for programs
+			// else each command of a test with -race takes a second
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			// as netnstest looks for programs
+			env.Setenv("PATH", env.Getenv("PATH")+":"+netnstest.SystemPath)
 			env.Setenv("XTABLES_LOCKFILE", filepath.Join(env.WorkDir, "lock")) // of iptables-legacy
 			return nil
 		},
@@ -106,7 +113,8 @@ func TestMissingProgramIsAnErrorWhereNothingMayBeSkipped(t *testing.T) {
 		t.Setenv("SLUICE_REQUIRE", tc.require)
 		holds, err := scriptCondition(tc.condition)
 		if holds != tc.holds || (err != nil) != tc.fails {
-			t.Errorf("[%s] with SLUICE_REQUIRE=%s: %v, error %v", tc.condition, tc.require, holds, err)
+			t.Errorf("[%s] with SLUICE_REQUIRE=%s: %v, error %v", tc.condition, tc.require, holds,
+				err)
 		}
 	}
 }
@@ -140,7 +148,12 @@ func wantStatus(ts *testscript.TestScript, want string, err error) {
 // scriptAgent starts a node agent that has a status: agent RUNDIR FILE.
 func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 	status := json.RawMessage(ts.ReadFile(args[1]))
-	server := serve.New(serve.Options{Socket: agent.SocketIn(ts.MkAbs(args[0])), Status: func() any { return status }})
+	server := serve.New(serve.Options{
+		Socket: agent.SocketIn(ts.MkAbs(args[0])),
+		Status: func() any {
+			return status
+		},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -59,13 +59,17 @@ func openNamed(path string) (*netns.NS, error) {
 	}
 	ns, err := netns.Open(path)
 	if errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("there is no network namespace %q in %s, and no file of this name: %w", path, namedNamespaces, unix.ENOENT)
+		return nil, fmt.Errorf(
+			"there is no network namespace %q in %s, and no file of this name: %w", path,
+			namedNamespaces, unix.ENOENT)
 	}
 	return ns, err
 }
 
 // noNamespace are the errors of open(2) that say that the path is wrong.
-var noNamespace = []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ENXIO, unix.ENODEV, unix.EINVAL}
+var noNamespace = []unix.Errno{
+	unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ENXIO, unix.ENODEV, unix.EINVAL,
+}
 
 // wrongNamespace tells bad input (there is no such file or process, or the file is no network
 // namespace) from what the system refused. An error without a number is from looking at what has

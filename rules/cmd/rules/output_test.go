@@ -16,7 +16,8 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 	for _, args := range [][]string{{"show"}, {"show", "-o", "json"}, {"version"}} {
 		s, stderr := testSystem()
 		s.stdout = fullDisk{}
-		if code := run(s, args); code != exitRefused || !strings.Contains(stderr.String(), "no space left") {
+		if code := run(s, args); code != exitRefused ||
+			!strings.Contains(stderr.String(), "no space left") {
 			t.Errorf("rules %v: exit code %d, stderr %q", args, code, stderr)
 		}
 	}
@@ -42,7 +43,8 @@ chain b
 		t.Errorf("got\n%s\nwant\n%s", got, plain)
 	}
 	s.colour = true
-	if got, want := s.listing(differences[:1]), "\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
+	if got, want := s.listing(differences[:1]),
+		"\x1b[1mchain a\x1b[0m\n\x1b[31m  missing    tcp dport 80 accept\x1b[0m\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -59,7 +61,10 @@ func TestExitCodes(t *testing.T) {
 		{"an error of the kernel", refused(errors.New("x")), 3},
 		{"no error of the kernel", refused(nil), 0},
 		{"a failed validation", failure{exitInvalid, errors.New("x")}, 126},
-		{"a failed validation among others", errors.Join(errors.New("y"), failure{exitInvalid, errors.New("x")}), 126},
+		{
+			"a failed validation among others",
+			errors.Join(errors.New("y"), failure{exitInvalid, errors.New("x")}), 126,
+		},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%s: exit code %d, want %d", test.name, got, test.want)

@@ -22,9 +22,11 @@ type parameter struct {
 	help      string
 	field     string // of rules.Redirect, to which a fault of validation belongs
 	section   section
-	list      bool // an empty variable means an empty list (for others: not set), and a flag given several times one list
-	repeat    bool // the flag may be given several times, and each value counts
-	set       func(p *parameters, text string) error
+	// an empty variable means an empty list (for others: not set), and a flag given several times
+	// one list
+	list   bool
+	repeat bool // the flag may be given several times, and each value counts
+	set    func(p *parameters, text string) error
 }
 
 // section groups the parameters: by command, and in help by title.
@@ -78,7 +80,8 @@ func word(field func(*parameters) *string) func(*parameters, string) error {
 func choice(field func(*parameters) *string, allowed ...string) func(*parameters, string) error {
 	return func(p *parameters, text string) error {
 		if !slices.Contains(allowed, text) {
-			return fmt.Errorf("%q is not allowed: want %s", text, strings.Join(slices.DeleteFunc(slices.Clone(allowed), empty), " or "))
+			return fmt.Errorf("%q is not allowed: want %s", text,
+				strings.Join(slices.DeleteFunc(slices.Clone(allowed), empty), " or "))
 		}
 		*field(p) = text
 		return nil

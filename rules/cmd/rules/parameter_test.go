@@ -64,8 +64,10 @@ func TestTableHasTheFlagsOfIstio(t *testing.T) {
 			continue
 		}
 		p := table()[i]
-		if p.short != want.short || strings.Join(p.variables, " ") != want.variables || p.fallback != want.fallback {
-			t.Errorf("%v: the table has letter %q, variables %q, default %q", want, p.short, p.variables, p.fallback)
+		if p.short != want.short || strings.Join(p.variables, " ") != want.variables ||
+			p.fallback != want.fallback {
+			t.Errorf("%v: the table has letter %q, variables %q, default %q", want, p.short,
+				p.variables, p.fallback)
 		}
 	}
 }
@@ -140,7 +142,10 @@ func TestFaultsAreNamedAfterInputs(t *testing.T) {
 
 // TestListsAddUp gives more prefixes than one argument can hold.
 func TestListsAddUp(t *testing.T) {
-	args := []string{"show", "-i", "*", "-o", "80", "-p", "1", "-o", "90", "-c", "eth0", "-c", "", "-c", "eth1", "-p", "15009"}
+	args := []string{
+		"show", "-i", "*", "-o", "80", "-p", "1", "-o", "90", "-c", "eth0", "-c", "", "-c", "eth1",
+		"-p", "15009",
+	}
 	for i := range 100 {
 		var prefixes []string
 		for j := range 100 {

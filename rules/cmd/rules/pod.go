@@ -54,7 +54,9 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, refused(err)
 	}
-	found := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !rules.DecidesFamily(a) })
+	found := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool {
+		return !rules.DecidesFamily(a)
+	})
 	if len(found) == 0 {
 		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: there are only loopback and link-local "+
 			"ones; give the pod's by --pod-ip", ns))
@@ -98,7 +100,8 @@ func (s *system) warnOfNameservers(r rules.Redirect) {
 		}
 	}
 	if len(missed) > 0 {
-		s.warn("DNS queries to %s are not captured, since the pod's IPv6 is not", strings.Join(missed, ", "))
+		s.warn("DNS queries to %s are not captured, since the pod's IPv6 is not",
+			strings.Join(missed, ", "))
 	}
 }
 

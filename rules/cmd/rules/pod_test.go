@@ -47,13 +47,27 @@ func TestFamiliesOfThePod(t *testing.T) {
 		{name: "IPv4 only", found: addrs("10.0.0.5")},
 		{name: "IPv6 only", found: addrs("fd00::5"), ipv6: true},
 		{name: "the first address decides", found: addrs("fd00::5", "10.0.0.5"), ipv6: true},
-		{name: "IPv6 besides, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"), warning: "IPv6 is not captured: fd00::5"},
+		{
+			name: "IPv6 besides, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"),
+			warning: "IPv6 is not captured: fd00::5",
+		},
 		{name: "dual-stack", found: addrs("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
-		{name: "dual-stack with several of IPv4", found: addrs("10.0.0.5", "10.1.0.5", "fd00::5", "10.2.0.5"), dualStack: true, ipv6: true},
+		{
+			name:  "dual-stack with several of IPv4",
+			found: addrs("10.0.0.5", "10.1.0.5", "fd00::5", "10.2.0.5"), dualStack: true,
+			ipv6: true,
+		},
 		{name: "dual-stack without IPv6", found: addrs("10.0.0.5"), dualStack: true},
-		{name: "loopback and link-local do not count", found: addrs("127.0.0.1", "::1", "fe80::1", "ff02::1", "169.254.1.1", "fd00::5"), ipv6: true},
+		{
+			name:  "loopback and link-local do not count",
+			found: addrs("127.0.0.1", "::1", "fe80::1", "ff02::1", "169.254.1.1", "fd00::5"),
+			ipv6:  true,
+		},
 		{name: "an IPv4-mapped address is IPv4", found: addrs("::ffff:10.0.0.5")},
-		{name: "no address", found: addrs("127.0.0.1", "fe80::1"), err: "no valid local IP address"},
+		{
+			name: "no address", found: addrs("127.0.0.1", "fe80::1"),
+			err: "no valid local IP address",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, stderr := testSystem()
@@ -62,7 +76,8 @@ func TestFamiliesOfThePod(t *testing.T) {
 			p.DualStack = test.dualStack
 			r, err := s.complete(p, nil)
 			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) || exitCode(err) != exitRefused {
+				if err == nil || !strings.Contains(err.Error(), test.err) ||
+					exitCode(err) != exitRefused {
 					t.Fatalf("error %v, want %q", err, test.err)
 				}
 				return
@@ -73,7 +88,8 @@ func TestFamiliesOfThePod(t *testing.T) {
 			if r.IPv6 != test.ipv6 {
 				t.Errorf("IPv6 is %v, want %v", r.IPv6, test.ipv6)
 			}
-			if got := stderr.String(); test.warning == "" && got != "" || !strings.Contains(got, test.warning) {
+			if got := stderr.String(); test.warning == "" && got != "" ||
+				!strings.Contains(got, test.warning) {
 				t.Errorf("warning %q, want %q", got, test.warning)
 			}
 		})
@@ -85,15 +101,29 @@ func TestNameservers(t *testing.T) {
 		name, file string
 		want       []netip.Addr
 	}{
-		{"several, of both families", "nameserver 10.96.0.10\nnameserver fd00::a\n", addrs("10.96.0.10", "fd00::a")},
 		{
-			"more than the three of libc", "nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n",
+			"several, of both families", "nameserver 10.96.0.10\nnameserver fd00::a\n",
+			addrs("10.96.0.10", "fd00::a"),
+		},
+		{
+			"more than the three of libc",
+			"nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n",
 			addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
 		},
-		{"duplicates stay", "nameserver 10.0.0.1\nnameserver 10.0.0.1\n", addrs("10.0.0.1", "10.0.0.1")},
+		{
+			"duplicates stay", "nameserver 10.0.0.1\nnameserver 10.0.0.1\n",
+			addrs("10.0.0.1", "10.0.0.1"),
+		},
 		{"a zone is dropped", "nameserver fe80::1%eth0\n", addrs("fe80::1")},
-		{"blanks, comments, other words", "# nameserver 10.0.0.9\n; nameserver 10.0.0.8\nsearch a b\n\tnameserver\t 10.0.0.1  # x\n", addrs("10.0.0.1")},
-		{"what is not an address is passed over", "nameserver dns.example\nnameserver\nnameserver 10.0.0.1\n", addrs("10.0.0.1")},
+		{
+			"blanks, comments, other words",
+			"# nameserver 10.0.0.9\n; nameserver 10.0.0.8\nsearch a b\n\tnameserver\t 10.0.0.1  # x\n",
+			addrs("10.0.0.1"),
+		},
+		{
+			"what is not an address is passed over",
+			"nameserver dns.example\nnameserver\nnameserver 10.0.0.1\n", addrs("10.0.0.1"),
+		},
 		{"none", "search a\n", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -125,20 +155,37 @@ func TestIdentityOfTheProxy(t *testing.T) {
 		wantGIDs   []rules.IDRange
 	}{
 		{
-			"nothing known", nil, nil, "istio-proxy", func(string) (uint32, error) { return 0, errors.New("unknown") },
+			"nothing known", nil, nil, "istio-proxy", func(string) (uint32, error) {
+				return 0, errors.New("unknown")
+			},
 			rules.Singles[uint32](1337), rules.Singles[uint32](1337),
 		},
-		{"the well-known user exists", nil, nil, "istio-proxy", users, rules.Singles[uint32](1400), rules.Singles[uint32](1400)},
-		{"another user, unknown", nil, nil, "envoy", users, rules.Singles[uint32](1337), rules.Singles[uint32](1337)},
-		{"users only", rules.Singles[uint32](5, 6), nil, "istio-proxy", users, rules.Singles[uint32](5, 6), rules.Singles[uint32](5, 6)},
-		{"groups only", nil, rules.Singles[uint32](7), "istio-proxy", users, rules.Singles[uint32](1400), rules.Singles[uint32](7)},
+		{
+			"the well-known user exists", nil, nil, "istio-proxy", users,
+			rules.Singles[uint32](1400), rules.Singles[uint32](1400),
+		},
+		{
+			"another user, unknown", nil, nil, "envoy", users, rules.Singles[uint32](1337),
+			rules.Singles[uint32](1337),
+		},
+		{
+			"users only", rules.Singles[uint32](5, 6), nil, "istio-proxy", users,
+			rules.Singles[uint32](5, 6), rules.Singles[uint32](5, 6),
+		},
+		{
+			"groups only", nil, rules.Singles[uint32](7), "istio-proxy", users,
+			rules.Singles[uint32](1400), rules.Singles[uint32](7),
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := defaultParameters(params.Names{Users: test.users})
-			p.EnvoyUser, p.Redirect.ProxyUIDs, p.Redirect.ProxyGIDs = test.user, test.uids, test.gids
+			p.EnvoyUser, p.Redirect.ProxyUIDs, p.Redirect.ProxyGIDs = test.user, test.uids,
+				test.gids
 			p.IdentifyProxy(p.names.Users)
-			if r := p.Redirect; !slices.Equal(r.ProxyUIDs, test.wantUIDs) || !slices.Equal(r.ProxyGIDs, test.wantGIDs) {
-				t.Errorf("uids %v, gids %v; want %v and %v", r.ProxyUIDs, r.ProxyGIDs, test.wantUIDs, test.wantGIDs)
+			if r := p.Redirect; !slices.Equal(r.ProxyUIDs, test.wantUIDs) ||
+				!slices.Equal(r.ProxyGIDs, test.wantGIDs) {
+				t.Errorf("uids %v, gids %v; want %v and %v", r.ProxyUIDs, r.ProxyGIDs,
+					test.wantUIDs, test.wantGIDs)
 			}
 		})
 	}

@@ -63,13 +63,15 @@ func execute(s *system, args []string) error {
 
 // unknownCommand returns an error if the arguments begin with a word that is no command.
 func unknownCommand(root *cobra.Command, args []string) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") ||
+		strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil
 	}
 	if found, _, err := root.Find(args[:1]); err == nil && found != root {
 		return nil
 	}
-	return fmt.Errorf("unknown command %q%s; rules help lists the commands", args[0], didYouMean(args[0], "", subcommands(root)))
+	return fmt.Errorf("unknown command %q%s; rules help lists the commands", args[0],
+		didYouMean(args[0], "", subcommands(root)))
 }
 
 // wantsJSON reports whether the arguments ask for JSON. It finds this out before they are parsed,
@@ -135,12 +137,15 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			found, rest, err := root.Find(args)
 			if err != nil || len(rest) > 0 {
-				return fmt.Errorf("no help on %q%s; rules help lists the commands and topics", strings.Join(args, " "),
+				return fmt.Errorf("no help on %q%s; rules help lists the commands and topics",
+					strings.Join(args, " "),
 					didYouMean(strings.Join(args, " "), "", subcommands(root)))
 			}
 			return found.Help()
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(
+			*cobra.Command, []string, string,
+		) ([]string, cobra.ShellCompDirective) {
 			return subcommands(root), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
@@ -158,7 +163,9 @@ func subcommands(root *cobra.Command) []string {
 }
 
 // command completes a sub-command with its parameters, its help, and what it does.
-func (s *system) command(cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error) *cobra.Command {
+func (s *system) command(
+	cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error,
+) *cobra.Command {
 	cmd.DisableFlagParsing = true // by cobra: the flags are declared only when the command runs
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if in.load(); in.helpAll {

@@ -14,12 +14,15 @@ func TestCommandsAreFoundByTheirNames(t *testing.T) {
 			t.Errorf("%q is found by %q", names, c.names)
 		}
 		for _, name := range c.names {
-			if found := called(s, []string{name, "--help"}); found == nil || found.Name() != cmd.Name() {
+			if found := called(s, []string{name, "--help"}); found == nil ||
+				found.Name() != cmd.Name() {
 				t.Errorf("%s: found %v", name, found)
 			}
 		}
 	}
-	for _, args := range [][]string{nil, {"help"}, {"--help", "apply"}, {"Apply"}, {"app"}, {"environment"}} {
+	for _, args := range [][]string{
+		nil, {"help"}, {"--help", "apply"}, {"Apply"}, {"app"}, {"environment"},
+	} {
 		if found := called(s, args); found != nil {
 			t.Errorf("%q: found %s", args, found.Name())
 		}

@@ -46,15 +46,22 @@ func documents() map[document]string {
 
 // enumerations lists the values of types that have a fixed set of them.
 func enumerations() map[reflect.Type]*jsonschema.Schema {
-	enum := func(values ...any) *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Enum: values} }
+	enum := func(values ...any) *jsonschema.Schema {
+		return &jsonschema.Schema{Type: "string", Enum: values}
+	}
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[rules.DifferenceKind](): enum(rules.Missing, rules.Extra, rules.Changed, rules.Reordered),
-		reflect.TypeFor[diff.Verdict]():         enum(diff.Equivalent, diff.Different, diff.Undecidable),
-		reflect.TypeFor[doctor.Severity]():      enum(doctor.OK, doctor.Note, doctor.Warning, doctor.Problem),
-		reflect.TypeFor[doctor.Verdict]():       enum(doctor.Works, doctor.Disturbed, doctor.Prevented),
-		reflect.TypeFor[prove.Status]():         enum(prove.OK, prove.Failed, prove.NotChecked),
-		reflect.TypeFor[prove.Outcome]():        enum(prove.Works, prove.WorksInPart, prove.Fails, prove.CapturesNothing, prove.NotDecided),
-		reflect.TypeFor[agent.TopicState]():     enum(agent.TopicOK, agent.TopicProblem, agent.TopicUnknown, agent.TopicOff),
+		reflect.TypeFor[rules.DifferenceKind](): enum(rules.Missing, rules.Extra, rules.Changed,
+			rules.Reordered),
+		reflect.TypeFor[diff.Verdict](): enum(diff.Equivalent, diff.Different,
+			diff.Undecidable),
+		reflect.TypeFor[doctor.Severity](): enum(doctor.OK, doctor.Note, doctor.Warning,
+			doctor.Problem),
+		reflect.TypeFor[doctor.Verdict](): enum(doctor.Works, doctor.Disturbed, doctor.Prevented),
+		reflect.TypeFor[prove.Status]():   enum(prove.OK, prove.Failed, prove.NotChecked),
+		reflect.TypeFor[prove.Outcome](): enum(prove.Works, prove.WorksInPart, prove.Fails,
+			prove.CapturesNothing, prove.NotDecided),
+		reflect.TypeFor[agent.TopicState](): enum(agent.TopicOK, agent.TopicProblem,
+			agent.TopicUnknown, agent.TopicOff),
 	}
 }
 
@@ -80,7 +87,8 @@ const schemaID = "https://github.com/sluice-mesh/sluice/raw/main/rules/cmd/rules
 func generateSchema(t *testing.T, open bool) *jsonschema.Schema {
 	t.Helper()
 	root := &jsonschema.Schema{
-		Schema: "https://json-schema.org/draft/2020-12/schema", ID: schemaID, Title: "Output of rules --output json",
+		Schema: "https://json-schema.org/draft/2020-12/schema", ID: schemaID,
+		Title:       "Output of rules --output json",
 		Description: "Fields may be added. The version changes if a reader of the earlier form would misunderstand the later one.",
 		Defs:        map[string]*jsonschema.Schema{},
 	}
@@ -110,14 +118,18 @@ func generateSchema(t *testing.T, open bool) *jsonschema.Schema {
 		root.Defs[d.kind()] = s
 		root.OneOf = append(root.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + d.kind()})
 	}
-	slices.SortFunc(root.OneOf, func(a, b *jsonschema.Schema) int { return strings.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(root.OneOf, func(a, b *jsonschema.Schema) int {
+		return strings.Compare(a.Ref, b.Ref)
+	})
 	return root
 }
 
 func constant(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
 
 // without returns the references without the one to a type itself.
-func without(references map[reflect.Type]*jsonschema.Schema, but reflect.Type) map[reflect.Type]*jsonschema.Schema {
+func without(
+	references map[reflect.Type]*jsonschema.Schema, but reflect.Type,
+) map[reflect.Type]*jsonschema.Schema {
 	others := map[reflect.Type]*jsonschema.Schema{}
 	for of, s := range references {
 		if of != but {
@@ -180,7 +192,8 @@ func TestSchemaRefusesWhatIsNotPrinted(t *testing.T) {
 			t.Errorf("%s: no error", text)
 		}
 	}
-	if err := validateOutput(strings.NewReader(`{"version":1,"kind":"Error","error":"x"}`)); err != nil {
+	if err := validateOutput(
+		strings.NewReader(`{"version":1,"kind":"Error","error":"x"}`)); err != nil {
 		t.Error(err)
 	}
 }

@@ -24,20 +24,27 @@ const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --ch
   kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
 
 func newShowCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend, sectionShow, sectionLive, sectionOutput), tolerated: actionSections}
+	in := &inputs{
+		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+			sectionShow, sectionLive, sectionOutput),
+		tolerated: actionSections,
+	}
 	in.check = func(p *parameters, args []string) []error {
 		faults := append(noArguments(args), in.shapingLive(p)...)
 		if p.live && p.format == formatIPTables {
-			faults = append(faults, errors.New("--live and --format iptables: want one of them; iptables-save prints the live rules of iptables"))
+			faults = append(faults,
+				errors.New("--live and --format iptables: want one of them; iptables-save prints the live rules of iptables"))
 		}
 		if !p.live && len(in.given["backend"]) > 0 {
-			faults = append(faults, errors.New("--backend requires --live; --format iptables prints the rules of iptables-legacy"))
+			faults = append(faults,
+				errors.New("--backend requires --live; --format iptables prints the rules of iptables-legacy"))
 		}
 		switch {
 		case p.format == formatJSON:
 			p.output = outputJSON
 		case p.output == outputJSON && len(in.given["format"]) > 0:
-			faults = append(faults, fmt.Errorf("--format %s and --output json: want one of them", p.format))
+			faults = append(faults,
+				fmt.Errorf("--format %s and --output json: want one of them", p.format))
 		}
 		return faults
 	}

@@ -25,13 +25,15 @@ func BenchmarkProcess(b *testing.B) {
 	}{
 		{"empty", empty, nil},
 		{"apply", ".", []string{
-			"apply", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*",
+			"apply", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x",
+			"", "-b", "*",
 			"-d", "15090,15021,15020", "--pod-ip", "10.244.1.5",
 		}},
 	}
 	for _, p := range processes {
 		binary := filepath.Join(dir, p.name)
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, p.source)
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary,
+			p.source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 		if out, err := build.CombinedOutput(); err != nil {
 			b.Fatalf("go build %s: %v\n%s", p.source, err, out)

@@ -77,7 +77,8 @@ func (statusDocument) kind() string { return "Status" }
 
 func statusDocumentOf(s *agent.Status) statusDocument {
 	return statusDocument{
-		s.Node, s.Version, s.Time, s.Ready, append([]agent.Topic{}, s.Topics...), s.Pods, s.Drifts, s.ConflictingWriters, s.Errors,
+		s.Node, s.Version, s.Time, s.Ready, append([]agent.Topic{}, s.Topics...), s.Pods, s.Drifts,
+		s.ConflictingWriters, s.Errors,
 	}
 }
 
@@ -99,7 +100,8 @@ func (s *system) statusText(found *agent.Status) string {
 		verdict, sign = "not ready", colour.Red
 	}
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node), s.colour.Paint(sign, verdict),
+	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node),
+		s.colour.Paint(sign, verdict),
 		text.Printable(found.Version), moment(found.Time))
 	for _, t := range found.Topics {
 		s.writeTopic(b, t)
@@ -112,7 +114,8 @@ func (s *system) statusText(found *agent.Status) string {
 		if e.Error != "" {
 			line += ": " + e.Error
 		}
-		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", moment(e.Last), text.Printable(e.Level), text.Printable(line), repeated(e))
+		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", moment(e.Last), text.Printable(e.Level),
+			text.Printable(line), repeated(e))
 	}
 	return b.String()
 }
@@ -122,13 +125,16 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 	if len(facts) == 0 {
 		facts = []string{""}
 	}
-	state := s.colour.Paint(topicColour(t.State), fmt.Sprintf("%-7s", text.Printable(string(t.State))))
+	state := s.colour.Paint(topicColour(t.State),
+		fmt.Sprintf("%-7s", text.Printable(string(t.State))))
 	for i, fact := range facts {
 		if i > 0 {
 			state = fmt.Sprintf("%-7s", "")
 			t.Name = ""
 		}
-		fmt.Fprintln(b, strings.TrimRight(fmt.Sprintf("  %s  %-7s  %s", state, text.Printable(t.Name), text.Printable(fact)), " "))
+		fmt.Fprintln(b,
+			strings.TrimRight(fmt.Sprintf("  %s  %-7s  %s", state, text.Printable(t.Name),
+				text.Printable(fact)), " "))
 	}
 	if t.Next != "" {
 		fmt.Fprintf(b, "  %-7s  %-7s  next: %s\n", "", "", text.Printable(t.Next))

@@ -9,7 +9,8 @@ import (
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), ownTable(), otherTable(), packetTable(), diffTable(), liveTraceTable(), budgetTable())
+	return slices.Concat(captureTable(), ownTable(), otherTable(), packetTable(), diffTable(),
+		liveTraceTable(), budgetTable())
 }
 
 // otherTable lists the parameters that do not shape the ruleset.
@@ -26,9 +27,10 @@ func otherTable() []parameter {
 			set:  (*parameters).setPID,
 		},
 		{
-			flag: "network-namespace", variables: []string{"NETWORK_NAMESPACE"}, value: "PATH", section: sectionNamespace,
-			help: "the same as --netns, which overrides it; istio-iptables does not enter it",
-			set:  word(func(p *parameters) *string { return &p.networkNamespace }),
+			flag: "network-namespace", variables: []string{"NETWORK_NAMESPACE"}, value: "PATH",
+			section: sectionNamespace,
+			help:    "the same as --netns, which overrides it; istio-iptables does not enter it",
+			set:     word(func(p *parameters) *string { return &p.networkNamespace }),
 		},
 		{
 			flag: "dry-run", short: "n", variables: []string{"DRY_RUN"}, section: sectionDryRun,
@@ -51,27 +53,36 @@ func otherTable() []parameter {
 			set:  truth(func(p *parameters) *bool { return &p.runValidation }),
 		},
 		{
-			flag: "iptables-probe-port", variables: []string{"IPTABLES_PROBE_PORT"}, value: "PORT", fallback: "15002",
-			section: sectionProbe,
-			help:    "port that the validation connects to",
-			set:     func(p *parameters, text string) error { return assign(&p.probePort)(rules.ParsePort(text)) },
+			flag: "iptables-probe-port", variables: []string{"IPTABLES_PROBE_PORT"}, value: "PORT",
+			fallback: "15002",
+			section:  sectionProbe,
+			help:     "port that the validation connects to",
+			set: func(p *parameters, text string) error {
+				return assign(&p.probePort)(rules.ParsePort(text))
+			},
 		},
 		{
-			flag: "probe-timeout", variables: []string{"PROBE_TIMEOUT"}, value: "DURATION", fallback: "5s",
-			section: sectionProbe,
-			help:    "time limit of the validation",
-			set:     (*parameters).setProbeTimeout,
+			flag: "probe-timeout", variables: []string{"PROBE_TIMEOUT"}, value: "DURATION",
+			fallback: "5s",
+			section:  sectionProbe,
+			help:     "time limit of the validation",
+			set:      (*parameters).setProbeTimeout,
 		},
 		{
-			flag: "output", short: "o", value: "text|json", fallback: outputText, section: sectionOutput,
-			help: "format of results, warnings and errors (see rules help json)",
-			set:  choice(func(p *parameters) *string { return &p.output }, outputText, outputJSON),
+			flag: "output", short: "o", value: "text|json", fallback: outputText,
+			section: sectionOutput,
+			help:    "format of results, warnings and errors (see rules help json)",
+			set: choice(func(p *parameters) *string {
+				return &p.output
+			}, outputText, outputJSON),
 		},
 		{
 			flag: "format", value: "nft|iptables|json", fallback: formatNFT, section: sectionShow,
 			help: "nft: input of nft -f; iptables: input of iptables-legacy-restore and ip6tables-legacy-restore, with a comment before " +
 				"each family; json: the same as --output json",
-			set: choice(func(p *parameters) *string { return &p.format }, formatNFT, formatIPTables, formatJSON),
+			set: choice(func(p *parameters) *string {
+				return &p.format
+			}, formatNFT, formatIPTables, formatJSON),
 		},
 		{
 			flag: "live", section: sectionLive,
@@ -94,26 +105,31 @@ func otherTable() []parameter {
 			set: word(func(p *parameters) *string { return &p.config }),
 		},
 		{
-			flag: "cni-agent-run-dir", variables: []string{"CNI_AGENT_RUN_DIR"}, value: "PATH", fallback: config.DefaultRunDir,
-			section: sectionRunDir,
-			help:    "directory that plugin and node agent share, with the socket of the agent",
-			set:     (*parameters).setRunDir,
+			flag: "cni-agent-run-dir", variables: []string{"CNI_AGENT_RUN_DIR"}, value: "PATH",
+			fallback: config.DefaultRunDir,
+			section:  sectionRunDir,
+			help:     "directory that plugin and node agent share, with the socket of the agent",
+			set:      (*parameters).setRunDir,
 		},
 		{
 			flag: "istio", section: sectionCleanup,
 			help: "also remove what istio-iptables (by iptables-nft or iptables-legacy) and istio-nftables left",
 			set:  truth(func(p *parameters) *bool { return &p.istio }),
 		},
-		ignored("force-apply", "FORCE_APPLY", "", "rules that are already in place are never an error"),
-		ignored("reconcile", "RECONCILE", "", "drifted rules are always replaced, in one transaction"),
+		ignored("force-apply", "FORCE_APPLY", "",
+			"rules that are already in place are never an error"),
+		ignored("reconcile", "RECONCILE", "",
+			"drifted rules are always replaced, in one transaction"),
 		ignored("native-nftables", "NATIVE_NFTABLES", "", "no binary is executed; see --backend"),
 		{
-			flag: "force-iptables-binary", variables: []string{"FORCE_IPTABLES_BINARY"}, value: "legacy|nft",
+			flag: "force-iptables-binary", variables: []string{"FORCE_IPTABLES_BINARY"},
+			value:   "legacy|nft",
 			section: sectionIgnored,
 			help:    "no binary is executed; see --backend",
 			set:     choice(func(*parameters) *string { return new(string) }, "", "legacy", "nft"),
 		},
-		ignored("cni-mode", "CNI_MODE", "", "the only lock is in the network namespace itself, and no sandbox is entered"),
+		ignored("cni-mode", "CNI_MODE", "",
+			"the only lock is in the network namespace itself, and no sandbox is entered"),
 		ignored("log_output_level", "", "LEVELS", "there is no log"),
 		ignored("log_as_json", "", "", "see --output json"),
 		ignored("log_target", "", "PATH", "there is no log"),

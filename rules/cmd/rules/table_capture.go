@@ -31,7 +31,9 @@ func derive(catalogue []params.Parameter) []parameter {
 			flag: p.Flag, short: p.Short, variables: p.Variables,
 			value: p.Placeholder, fallback: p.Default, help: p.Help,
 			field: p.Field, section: sectionOf(p.Section), list: p.List(), repeat: p.Repeat,
-			set: func(to *parameters, text string) error { return p.Set(&to.Values, text, to.names) },
+			set: func(to *parameters, text string) error {
+				return p.Set(&to.Values, text, to.names)
+			},
 		})
 	}
 	return table

@@ -18,7 +18,8 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 		passText(b, pass)
 	}
 	if trace.Exhausted != "" {
-		fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, "Cannot decide: "+trace.Exhausted+"; --max-time and --max-memory allow more."))
+		fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, "Cannot decide: "+trace.Exhausted+
+			"; --max-time and --max-memory allow more."))
 		return b.String()
 	}
 	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, fateSentence(trace.Fate)))
@@ -51,7 +52,8 @@ func passText(b *strings.Builder, pass rules.Pass) {
 	notes(len(pass.Steps))
 	switch {
 	case pass.MoreSteps:
-		fmt.Fprintf(b, "    and more: only the first %d rules that match are listed\n", len(pass.Steps))
+		fmt.Fprintf(b, "    and more: only the first %d rules that match are listed\n",
+			len(pass.Steps))
 	case len(pass.Steps) == 0 && len(pass.Notes) == 0:
 		fmt.Fprintln(b, "    no rule matches")
 	}
@@ -89,7 +91,8 @@ func shortened(text string) string {
 	if len(text) <= longestRule {
 		return text
 	}
-	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:longestRule], ""), len(text)-longestRule)
+	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:longestRule], ""),
+		len(text)-longestRule)
 }
 
 // fateSentence makes a sentence of the fate.
@@ -157,13 +160,16 @@ func (explanation) kind() string { return "Explanation" }
 
 func toExplained(packet rules.Packet, trace rules.Trace) explained {
 	return explained{
-		Packet:       packet.String(),
-		Fate:         jsonFateOf(trace.Fate),
-		Alternatives: list(trace.Alternatives, func(f *rules.Fate) jsonFate { return jsonFateOf(*f) }),
-		DependsOn:    trace.DependsOn,
+		Packet: packet.String(),
+		Fate:   jsonFateOf(trace.Fate),
+		Alternatives: list(trace.Alternatives, func(f *rules.Fate) jsonFate {
+			return jsonFateOf(*f)
+		}),
+		DependsOn: trace.DependsOn,
 		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
 			return jsonPassed{
-				pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf), pass.MoreSteps,
+				pass.Packet.Hook.String(), pass.Packet.String(), list(pass.Steps, jsonStepOf),
+				pass.MoreSteps,
 				list(pass.Notes, func(n *rules.Note) string { return n.String() }),
 			}
 		}),
@@ -180,15 +186,19 @@ func jsonFateOf(f rules.Fate) jsonFate {
 	return jsonFate{
 		Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Rejected: f.Rejected,
 		Redirect: f.Redirect, RedirectLast: f.RedirectLast, ToHost: f.ToHost,
-		DNAT: f.DNATPort, DNATLast: f.DNATPortLast, DNATAddr: address(f.DNATAddr), DNATAddrLast: address(f.DNATAddrLast),
-		TProxy: f.TProxy, TProxyAddr: address(f.TProxyAddr), Untracked: f.Untracked, UnknownMarks: f.UnknownMarks,
-		Rerouted: f.Rerouted, Zone: f.Zone, Helper: f.Helper, Mark: hex(f.Mark), ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
+		DNAT: f.DNATPort, DNATLast: f.DNATPortLast, DNATAddr: address(f.DNATAddr),
+		DNATAddrLast: address(f.DNATAddrLast),
+		TProxy:       f.TProxy, TProxyAddr: address(f.TProxyAddr), Untracked: f.Untracked,
+		UnknownMarks: f.UnknownMarks,
+		Rerouted:     f.Rerouted, Zone: f.Zone, Helper: f.Helper, Mark: hex(f.Mark),
+		ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,
 	}
 }
 
 func jsonStepOf(step *rules.Step) jsonStep {
 	j := jsonStep{
-		Family: step.Table.Family.String(), Table: step.Table.Name, Chain: step.Chain.Name, Rule: step.Index + 1,
+		Family: step.Table.Family.String(), Table: step.Table.Name, Chain: step.Chain.Name,
+		Rule: step.Index + 1,
 		Text: step.Rule().String(), Comment: step.Rule().Comment,
 	}
 	if step.Stopped != nil {

@@ -38,7 +38,10 @@ const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,150
   rules istio-iptables -b '*' -i '*' --run-validation --skip-rule-apply`
 
 func newValidateCommand(s *system) *cobra.Command {
-	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionProbe, sectionOutput), tolerated: []section{sectionDryRun, sectionAction, sectionIgnored}}
+	in := &inputs{
+		sections:  ofCapture(sectionNamespace, sectionBackend, sectionProbe, sectionOutput),
+		tolerated: []section{sectionDryRun, sectionAction, sectionIgnored},
+	}
 	cmd := &cobra.Command{
 		Use:     "validate [FLAG]...",
 		Short:   "test by connections whether redirection works",
@@ -51,7 +54,10 @@ func newValidateCommand(s *system) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return validate(s, validation{namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort, timeout: p.probeTimeout, backend: compat.BackendName(p.Backend)})
+			return validate(s, validation{
+				namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort,
+				timeout: p.probeTimeout, backend: compat.BackendName(p.Backend),
+			})
 		})
 	})
 }
@@ -72,14 +78,16 @@ func (validated) kind() string { return "Validation" }
 // validate is also called for --run-validation.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
-		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout, Backend: v.backend,
+		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
+		Backend:  v.backend,
 		Progress: s.progressOf(v),
 	})
 	if err != nil {
 		return errors.Join(s.printApplied(v, nil), refused(err))
 	}
 	result := validated{
-		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(), Running: r.Running, Attempts: r.Attempts,
+		Namespace: v.namespace.String(), Outcome: r.Outcome(), NotChecked: r.Unchecked(),
+		Running: r.Running, Attempts: r.Attempts,
 		Milliseconds: float64(r.Duration.Microseconds()) / 1000, Checks: r.Checks,
 	}
 	if v.applied != nil {
@@ -113,8 +121,9 @@ func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 		}
 		if names := strings.Join(failed, "; "); names != last {
 			last = names
-			s.notice("progress", fmt.Sprintf("validating %s: %s of %d failed (%s); trying again for %.1f s",
-				v.namespace, count(len(failed), "check"), len(r.Checks), names, left.Seconds()))
+			s.notice("progress",
+				fmt.Sprintf("validating %s: %s of %d failed (%s); trying again for %.1f s",
+					v.namespace, count(len(failed), "check"), len(r.Checks), names, left.Seconds()))
 		}
 	}
 }
@@ -142,7 +151,8 @@ func statusColour(s prove.Status) colour.Code {
 // validationText writes the checks for people: those that failed in full.
 func (s *system) validationText(v validated, r prove.Result) string {
 	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms", s.colour.Paint(colour.Bold, string(v.Outcome)), v.Namespace,
+	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms",
+		s.colour.Paint(colour.Bold, string(v.Outcome)), v.Namespace,
 		r.Count(prove.OK), r.Count(prove.Failed), r.Count(prove.NotChecked), v.Milliseconds)
 	if v.Attempts > 1 {
 		fmt.Fprintf(b, ", %d attempts", v.Attempts)
@@ -164,7 +174,11 @@ func (s *system) validationText(v validated, r prove.Result) string {
 		case prove.Failed:
 			fmt.Fprintf(b, "  %s  %s\n", status, c.Name)
 			for _, line := range []struct{ what, text string }{
-				{"packet", c.Packet}, {"expected", c.Expected}, {"found", c.Found}, {"reason", c.Reason}, {"next", c.Next},
+				{"packet", c.Packet},
+				{"expected", c.Expected},
+				{"found", c.Found},
+				{"reason", c.Reason},
+				{"next", c.Next},
 			} {
 				if line.text != "" {
 					fmt.Fprintf(b, "  %11s    %-9s %s\n", "", line.what, line.text)

@@ -21,7 +21,8 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ns.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = args[1]
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer-" + args[1]}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer-" +
+			args[1]}); err != nil {
 			return err
 		}
 		link, err := netlink.LinkByName(args[1])
@@ -38,7 +39,9 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 			errs = append(errs, netlink.AddrAdd(link, a))
 			size := len(a.Mask)
 			everywhere := &net.IPNet{IP: make(net.IP, size), Mask: make(net.IPMask, size)}
-			errs = append(errs, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: everywhere}))
+			errs = append(errs, netlink.RouteAdd(&netlink.Route{
+				LinkIndex: link.Attrs().Index, Dst: everywhere,
+			}))
 		}
 		return errors.Join(errs...)
 	}))
@@ -53,7 +56,8 @@ func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
 	var stdout, stderr bytes.Buffer
 	cmd := &exec.Cmd{
 		// The script's own executable is in a directory that is root's only.
-		Path: "/proc/self/exe", Args: args[2:], Dir: "/", Env: append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
+		Path: "/proc/self/exe", Args: args[2:], Dir: "/",
+		Env:    append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 		Stdout: &stdout, Stderr: &stderr,
 		SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1337, Gid: 1337}},
 	}

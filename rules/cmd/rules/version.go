@@ -15,7 +15,9 @@ func newVersionCommand(s *system) *cobra.Command {
 		Short: "print the version",
 		Long:  "Print the version of this program, the commit it was built from, and what it was built by and for.",
 	}
-	return s.command(cmd, &inputs{sections: []section{sectionOutput}}, func(*parameters, []string) error {
+	return s.command(cmd, &inputs{sections: []section{sectionOutput}}, func(
+		*parameters, []string,
+	) error {
 		v := thisBuild()
 		return s.print(v.text(), v)
 	})
@@ -37,7 +39,8 @@ type build struct {
 func (build) kind() string { return "Version" }
 
 func thisBuild() build {
-	v := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := build{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS +
+		"/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

@@ -27,14 +27,18 @@ import (
 )
 
 var programs = map[string]func(){
-	"etcd":                    func() { etcdmain.Main(os.Args) },
-	"kube-apiserver":          func() { os.Exit(cli.Run(apiserver.NewAPIServerCommand())) },
-	"kube-controller-manager": func() { os.Exit(cli.Run(controllers.NewControllerManagerCommand())) },
-	"kube-proxy":              func() { os.Exit(cli.Run(proxy.NewProxyCommand())) },
-	"kube-scheduler":          func() { os.Exit(cli.Run(scheduler.NewSchedulerCommand())) },
-	"kubeadm":                 func() { kubeadmerror.HandleError(kubeadm.Run()) },
-	"kubectl":                 func() { kubectlerror.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand())) },
-	"kubelet":                 func() { os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background()))) },
+	"etcd":           func() { etcdmain.Main(os.Args) },
+	"kube-apiserver": func() { os.Exit(cli.Run(apiserver.NewAPIServerCommand())) },
+	"kube-controller-manager": func() {
+		os.Exit(cli.Run(controllers.NewControllerManagerCommand()))
+	},
+	"kube-proxy":     func() { os.Exit(cli.Run(proxy.NewProxyCommand())) },
+	"kube-scheduler": func() { os.Exit(cli.Run(scheduler.NewSchedulerCommand())) },
+	"kubeadm":        func() { kubeadmerror.HandleError(kubeadm.Run()) },
+	"kubectl": func() {
+		kubectlerror.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()))
+	},
+	"kubelet": func() { os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background()))) },
 }
 
 func main() {
@@ -44,7 +48,8 @@ func main() {
 		program = programs[os.Args[0]]
 	}
 	if program == nil {
-		fmt.Fprintln(os.Stderr, "kubernetes: call it by the name of a program, such as kubelet, or give that as the first argument")
+		fmt.Fprintln(os.Stderr,
+			"kubernetes: call it by the name of a program, such as kubelet, or give that as the first argument")
 		os.Exit(2)
 	}
 	program()

@@ -17,10 +17,15 @@ func TestASpecificationKeepsWhatRootHas(t *testing.T) {
 			`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":[]}},"x":9007199254740993}`,
 		},
 		"of a process": {
-			`{"capabilities":{"bounding":["CAP_SYS_RESOURCE","CAP_CHOWN"]}}`, `{"capabilities":{"bounding":["CAP_CHOWN"]}}`,
+			`{"capabilities":{"bounding":["CAP_SYS_RESOURCE","CAP_CHOWN"]}}`,
+			`{"capabilities":{"bounding":["CAP_CHOWN"]}}`,
 		},
-		"with a capability that nobody knows":   {`{"capabilities":{"bounding":["CAP_NEW"]}}`, `{"capabilities":{"bounding":[]}}`},
-		"of a container without any capability": {`{"process":{"args":["sh"]}}`, `{"process":{"args":["sh"]}}`},
+		"with a capability that nobody knows": {
+			`{"capabilities":{"bounding":["CAP_NEW"]}}`, `{"capabilities":{"bounding":[]}}`,
+		},
+		"of a container without any capability": {
+			`{"process":{"args":["sh"]}}`, `{"process":{"args":["sh"]}}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := without([]byte(c.before), set)
@@ -36,7 +41,10 @@ func TestASpecificationKeepsWhatRootHas(t *testing.T) {
 
 func TestTheCommandLineNamesTheSpecifications(t *testing.T) {
 	for _, c := range []struct{ argv, files []string }{
-		{[]string{"runc", "--log", "x", "create", "--bundle", "/b", "id"}, []string{"/b/config.json"}},
+		{
+			[]string{"runc", "--log", "x", "create", "--bundle", "/b", "id"},
+			[]string{"/b/config.json"},
+		},
 		{[]string{"runc", "exec", "--process", "/p.json", "--detach", "id"}, []string{"/p.json"}},
 		{[]string{"runc", "run", "-b", "/b"}, []string{"/b/config.json"}},
 		{[]string{"runc", "delete", "--force", "id"}, nil},
@@ -74,7 +82,9 @@ func TestAFileIsRewritten(t *testing.T) {
 	if err := restrict(file, nil); err != nil {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	if err := os.WriteFile(file, []byte(`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_NEW"]}}}`), 0o644); err != nil {
+	if err := os.WriteFile(file,
+		[]byte(`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_NEW"]}}}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	set, err := boundingSet()
@@ -91,7 +101,8 @@ func TestAFileIsRewritten(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(content, &got)
 	}
-	if diff := cmp.Diff(map[string][]string{"bounding": {"CAP_CHOWN"}}, got.Process.Capabilities); err != nil || diff != "" {
+	if diff := cmp.Diff(map[string][]string{"bounding": {"CAP_CHOWN"}},
+		got.Process.Capabilities); err != nil || diff != "" {
 		t.Errorf("%v%s", err, diff)
 	}
 }

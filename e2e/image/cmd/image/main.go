@@ -31,7 +31,9 @@ func run(ref, out string, args []string) error {
 		if !found {
 			return fmt.Errorf("argument %q: want ARCHITECTURE=DIRECTORY", arg)
 		}
-		spec.Platforms = append(spec.Platforms, image.Platform{Architecture: architecture, Root: os.DirFS(dir)})
+		spec.Platforms = append(spec.Platforms, image.Platform{
+			Architecture: architecture, Root: os.DirFS(dir),
+		})
 	}
 	report, err := write(out, spec)
 	if err != nil {

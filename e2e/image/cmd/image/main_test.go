@@ -21,7 +21,8 @@ func TestWhatCannotBePackedLeavesNoArchive(t *testing.T) {
 		{"no directory", "a/b:c", "amd64=" + dir + "/none", "no such file"},
 	} {
 		out := filepath.Join(t.TempDir(), "image.tar")
-		if err := run(c.ref, out, []string{c.argument}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := run(c.ref, out, []string{c.argument}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want …%s…", c.why, err, c.want)
 		}
 		if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {

@@ -66,7 +66,9 @@ func everything() rules.Ruleset {
 	r.IPv6, r.DropInvalid = true, true
 	r.DNS = rules.DNS{Capture: true, All: true}
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
-	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64")}
+	r.OutboundExcludeCIDRs = []netip.Prefix{
+		netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/64"),
+	}
 	r.OutboundExcludePorts = rules.Singles[uint16](5432, 9000)
 	return rules.MustCompile(r)
 }

@@ -34,14 +34,19 @@ func main() {
 
 func run(ctx context.Context) error {
 	root := flag.String("root", "..", "the project's `folder`")
-	dir := flag.String("dir", "", "the `folder` of packages and logs (default bin/kernels in the project's)")
-	mirror := flag.String("mirror", debian.DefaultMirror, "`URL` of the mirror of Debian's packages")
+	dir := flag.String("dir", "",
+		"the `folder` of packages and logs (default bin/kernels in the project's)")
+	mirror := flag.String("mirror", debian.DefaultMirror,
+		"`URL` of the mirror of Debian's packages")
 	kernel := flag.String("kernel", "", "only kernels whose name has this in it: 5.10, arm64")
-	shape := flag.String("shape", "", "only shapes whose name has this in it: all, nf_tables, legacy")
+	shape := flag.String("shape", "",
+		"only shapes whose name has this in it: all, nf_tables, legacy")
 	update := flag.Bool("update", false, "write the table into e2e/README.md instead of comparing")
-	pin := flag.Bool("pin", false, "look up the newest packages, write them down, and do nothing else")
+	pin := flag.Bool("pin", false,
+		"look up the newest packages, write them down, and do nothing else")
 	timeout := flag.Duration("timeout", 10*time.Minute, "how long all may take")
-	limit := flag.Duration("limit", 0, "how long a machine may run (default two fifths of -timeout)")
+	limit := flag.Duration("limit", 0,
+		"how long a machine may run (default two fifths of -timeout)")
 	parallel := flag.Int("parallel", min(runtime.NumCPU(), 4), "how many machines at a time")
 	flag.Parse()
 	if *limit == 0 {
@@ -50,7 +55,8 @@ func run(ctx context.Context) error {
 	if *dir == "" {
 		*dir = filepath.Join(*root, "bin", "kernels")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not finished after %s", *timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout,
+		fmt.Errorf("not finished after %s", *timeout))
 	defer cancel()
 	m := debian.Mirror{URL: *mirror, Dir: filepath.Join(*dir, "packages")}
 	if *pin {
@@ -64,7 +70,9 @@ func run(ctx context.Context) error {
 	if err := kernels.Emulators(ctx, *root, tasks); err != nil {
 		return unavailable(err)
 	}
-	r := &kernels.Run{Root: *root, Dir: *dir, Mirror: m, Parallel: *parallel, Limit: *limit, Progress: os.Stdout}
+	r := &kernels.Run{
+		Root: *root, Dir: *dir, Mirror: m, Parallel: *parallel, Limit: *limit, Progress: os.Stdout,
+	}
 	results, err := r.Do(ctx, tasks)
 	var missing *kernels.UnavailableError
 	if errors.As(err, &missing) {

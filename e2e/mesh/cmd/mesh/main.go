@@ -21,7 +21,8 @@ import (
 
 // commands contains the commands by name.
 var commands = map[string]func(ctx context.Context, pod string, args []string) error{
-	"proxy": runProxy, "serve": runServe, "dns": runDNS, "get": runGet, "udp": runUDP, "lookup": runLookup,
+	"proxy": runProxy, "serve": runServe, "dns": runDNS, "get": runGet, "udp": runUDP,
+	"lookup": runLookup,
 }
 
 // terminationFile is the file from which kubelet reads a container's last message.

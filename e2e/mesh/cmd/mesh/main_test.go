@@ -39,12 +39,15 @@ type world struct {
 
 func newWorld(t *testing.T, transparent bool) world {
 	w := world{netnstest.NewPair(t), t}
-	owner, args := syscall.Credential{Uid: 1337, Gid: 1337}, []string{"proxy", "sidecar", "-resolver", w.NeighbourIP4.String() + ":53"}
+	owner, args := syscall.Credential{
+		Uid: 1337, Gid: 1337,
+	}, []string{"proxy", "sidecar", "-resolver", w.NeighbourIP4.String() + ":53"}
 	if transparent {
 		owner.Uid, args = 0, append(args, "-transparent")
 	}
 	w.start(w.Pod, "pod", &owner, args...)
-	w.start(w.Pod, "pod", &syscall.Credential{Uid: 1000, Gid: 1000}, "serve", "-tcp", "8080,8443", "-udp", "7000")
+	w.start(w.Pod, "pod", &syscall.Credential{Uid: 1000, Gid: 1000}, "serve", "-tcp", "8080,8443",
+		"-udp", "7000")
 	w.start(w.Neighbour, "outside", nil, "serve", "-udp", "7000")
 	w.start(w.Neighbour, "outside", nil, "dns")
 	return w
@@ -126,11 +129,15 @@ func TestEachProxyThatCarriesARequestIsSeen(t *testing.T) {
 	}{
 		{
 			name: "by REDIRECT", redirect: func(*rules.Redirect) {},
-			out: path.Way{Server: "outside", Outbound: true}, in: path.Way{Server: "pod", Inbound: true},
+			out: path.Way{Server: "outside", Outbound: true},
+			in:  path.Way{Server: "pod", Inbound: true},
 		},
 		{
-			name: "by TPROXY", transparent: true, redirect: func(r *rules.Redirect) { r.Mode = rules.ModeTProxy },
-			out: path.Way{Server: "outside", Outbound: true}, in: path.Way{Server: "pod", Inbound: true, Transparent: true},
+			name: "by TPROXY", transparent: true, redirect: func(r *rules.Redirect) {
+				r.Mode = rules.ModeTProxy
+			},
+			out: path.Way{Server: "outside", Outbound: true},
+			in:  path.Way{Server: "pod", Inbound: true, Transparent: true},
 		},
 		{
 			name: "without rules none is",
@@ -170,8 +177,12 @@ func TestDNSQueriesTellTheProxyThatCarriedThem(t *testing.T) {
 	for _, proxy := range []string{"", "pod"} {
 		for _, args := range [][]string{{}, {"-tcp"}, {"-6"}} {
 			var r name.Resolution
-			w.ask(w.Pod, &r, append(append([]string{"lookup", "-wait", "5s", "-server", w.NeighbourIP4.String() + ":53"}, args...), "a.example.")...)
-			if r.Proxy != proxy || r.Server != "outside" || len(r.Addresses) != 1 || r.Peer.Addr() != w.PodIP4 {
+			w.ask(w.Pod, &r,
+				append(append([]string{
+					"lookup", "-wait", "5s", "-server", w.NeighbourIP4.String() + ":53",
+				}, args...), "a.example.")...)
+			if r.Proxy != proxy || r.Server != "outside" || len(r.Addresses) != 1 ||
+				r.Peer.Addr() != w.PodIP4 {
 				t.Errorf("lookup %v: %+v, want it carried by %q", args, r, proxy)
 			}
 		}
@@ -195,7 +206,8 @@ func TestAServerRemembersWhoAskedLast(t *testing.T) {
 	asked := w.get(w.Neighbour, netip.AddrPortFrom(w.PodIP4, 8080))
 	var told path.Report
 	w.ask(w.Neighbour, &told, "get", fmt.Sprintf("http://%s:8080/last/", w.PodIP4))
-	if told.Answer == nil || asked.Answer == nil || told.Answer.Peer != asked.Answer.Peer || len(told.Answer.Via) != 1 {
+	if told.Answer == nil || asked.Answer == nil || told.Answer.Peer != asked.Answer.Peer ||
+		len(told.Answer.Via) != 1 {
 		t.Errorf("%+v, after %+v", told.Answer, asked.Answer)
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 func runProxy(ctx context.Context, pod string, args []string) error {
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
-	transparent := flags.Bool("transparent", false, "take inbound connections as TPROXY hands them over")
+	transparent := flags.Bool("transparent", false,
+		"take inbound connections as TPROXY hands them over")
 	resolver := flags.String("resolver", "", "DNS server with port; the pod's if empty")
 	if len(args) == 0 || args[0] != "sidecar" {
 		return fmt.Errorf("proxy %q: want the type, which is sidecar", args)

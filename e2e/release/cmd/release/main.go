@@ -37,7 +37,8 @@ func run(ctx context.Context) error {
 	flag.StringVar(&r.Version, "version", "", "version, such as v0.2.0")
 	flag.StringVar(&r.Source, "source", ".", "directory of the checkout")
 	flag.StringVar(&r.Out, "o", "dist", "directory to write to")
-	flag.StringVar(&r.Hub, "hub", "ghcr.io/sluice-mesh", "registry and path of the image and the chart")
+	flag.StringVar(&r.Hub, "hub", "ghcr.io/sluice-mesh",
+		"registry and path of the image and the chart")
 	flag.Parse()
 	var err error
 	if r.Commit, r.Time, err = head(ctx, r.Source); err != nil {
@@ -47,7 +48,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	begin := time.Now()
-	r.Progress = func(step string) { fmt.Printf("%6.1f s  %s\n", time.Since(begin).Seconds(), step) }
+	r.Progress = func(step string) {
+		fmt.Printf("%6.1f s  %s\n", time.Since(begin).Seconds(), step)
+	}
 	if err := r.Build(ctx); err != nil {
 		return err
 	}
@@ -65,7 +68,8 @@ func head(ctx context.Context, dir string) (string, time.Time, error) {
 		return "", time.Time{}, err
 	}
 	if changes != "" {
-		return "", time.Time{}, fmt.Errorf("the checkout %s has changes; a release needs a clean checkout:\n%s", dir, changes)
+		return "", time.Time{}, fmt.Errorf(
+			"the checkout %s has changes; a release needs a clean checkout:\n%s", dir, changes)
 	}
 	text, err := git(ctx, dir, "show", "--no-patch", "--format=%H %ct", "HEAD")
 	if err != nil {

@@ -18,6 +18,9 @@ import (
 
 func main() {
 	// In the order in which a query passes them.
-	dnsserver.Directives = []string{"health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts", "kubernetes"}
+	dnsserver.Directives = []string{
+		"health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts",
+		"kubernetes",
+	}
 	coremain.Run()
 }
