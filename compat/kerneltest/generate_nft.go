@@ -63,7 +63,7 @@ func (g *Generator) nft() Ruleset {
 	return rs
 }
 
-// An nftDraw is where rules are drawn for.
+// An nftDraw is the place for which rules are drawn.
 type nftDraw struct {
 	*Generator
 	family   rules.Family
@@ -94,8 +94,8 @@ func (d *nftDraw) rules(most int) []Rule {
 	return list
 }
 
-// probe draws, once in two draws, a rule that does something to all packets, and one that asks for
-// something and shows what it has seen. So what a statement does meets what a match sees.
+// probe draws, with probability 1/2, a rule that changes all packets and one that matches and logs
+// what it matched, so that a match sees the effect of a statement.
 func (d *nftDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
@@ -108,7 +108,7 @@ func (d *nftDraw) probe() []Rule {
 	return []Rule{{d.statement()}, asks}
 }
 
-// rule draws a rule, again if nft would see at once that nothing matches.
+// rule draws a rule, and repeats it if nft would reject it as contradictory.
 func (d *nftDraw) rule() Rule {
 	for {
 		if r := d.anyRule(); !contradicts(r) {
@@ -140,7 +140,7 @@ func (d *nftDraw) anyRule() Rule {
 	}
 	for range draw(d.Generator, 0, 0, 1, 1, 1, 2) {
 		statement := d.statement()
-		// Mostly after the matches.
+		// Statements usually follow the matches.
 		at := len(r)
 		if d.oneIn(3) {
 			at = d.below(len(r) + 1)
@@ -156,7 +156,7 @@ func (d *nftDraw) anyRule() Rule {
 	return r
 }
 
-// addrFamily draws the family of addresses of a match: mostly one that the table has.
+// addrFamily draws the address family of a match, usually one that the table has.
 func (d *nftDraw) addrFamily() (rules.Family, string) {
 	family := d.family
 	if family == rules.Inet {
@@ -165,7 +165,7 @@ func (d *nftDraw) addrFamily() (rules.Family, string) {
 	return family, map[rules.Family]string{rules.IPv4: "ip", rules.IPv6: "ip6"}[family]
 }
 
-// values draws what one value is compared with.
+// values draws the right side of a comparison.
 func (d *nftDraw) values(one, span func() string) string {
 	switch d.below(6) {
 	case 0, 1:
@@ -281,7 +281,7 @@ func (d *nftDraw) match() string {
 	return "meta l4proto != udp"
 }
 
-// unusual draws a match that depends on chance or that the model has no word for.
+// unusual draws a match that depends on chance or that the model cannot express.
 func (d *nftDraw) unusual() string {
 	list := []string{
 		"limit rate 1/second burst 3 packets", "numgen random mod 2 0", "numgen inc mod 2 0",

@@ -2,7 +2,7 @@ package kerneltest
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// statement draws what does not end the rule, unless it does so by itself.
+// statement draws a statement, which usually does not end the rule.
 func (d *nftDraw) statement() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {
@@ -57,7 +57,7 @@ func (d *nftDraw) statement() string {
 	return "counter"
 }
 
-// verdict draws how the rule ends.
+// verdict draws the end of a rule.
 func (d *nftDraw) verdict() string {
 	g := d.Generator
 	if g.Wide && g.oneIn(3) {

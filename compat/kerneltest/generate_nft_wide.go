@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// declareWide declares the named objects that wide rules use, of the family's addresses.
+// declareWide declares the named objects that wide rules use, with addresses of the family.
 func (d *nftDraw) declareWide() []string {
 	kind, family := "ipv4_addr", rules.IPv4
 	if d.family == rules.IPv6 {
@@ -34,8 +34,8 @@ func (d *nftDraw) declareWide() []string {
 	}
 }
 
-// fill replaces the words in braces by drawn values: $A and $B addresses, $C a prefix, $R a range
-// of addresses, $P and $Q ports, $S a span of ports, $M a mark, $K a mask, $T a verdict, $ip ip or
+// fill replaces placeholders by drawn values: $A and $B addresses, $C a prefix, $R a range of
+// addresses, $P and $Q ports, $S a range of ports, $M a mark, $K a mask, $T a verdict, $ip ip or
 // ip6.
 func (d *nftDraw) fill(text string) string {
 	g := d.Generator
@@ -153,7 +153,7 @@ var (
 	}
 )
 
-// Statements that do not end a rule, but by chance.
+// Statements that usually do not end a rule.
 var (
 	wideStatements = []string{
 		"meta mark set $ip daddr map @marks4", "meta mark set $ip saddr map { $C : $M, $A : $N }",
@@ -307,7 +307,7 @@ func ofFamily(family rules.Family, text string) bool {
 	return true
 }
 
-// wide draws by a function until the text can be in the table, or nothing.
+// wide draws with a function until the table allows the text. It returns "" if it never does.
 func (d *nftDraw) wide(drawn func() string) string {
 	for range 20 {
 		text := drawn()

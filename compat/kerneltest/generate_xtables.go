@@ -27,7 +27,7 @@ func (g *Generator) xtables(p Program) Ruleset {
 	return rs
 }
 
-// An xtDraw is where rules are drawn for.
+// An xtDraw is the place for which rules are drawn.
 type xtDraw struct {
 	*Generator
 	family rules.Family
@@ -36,7 +36,8 @@ type xtDraw struct {
 	jumps  []string // chains that may be jumped to
 }
 
-// xtable draws a table. Of its own chains those of OUTPUT begin with O, others with P.
+// xtable draws a table. The names of its user-defined chains begin with O for OUTPUT, otherwise
+// with P.
 func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 	t := Table{Program: p, Family: family, Name: name}
 	own := map[string][]string{}
@@ -59,8 +60,8 @@ func (g *Generator) xtable(p Program, family rules.Family, name string) Table {
 			c.Rules = append(d.probe(), d.rules(5)...)
 		}
 		if hook == "POSTROUTING" && name == "mangle" && g.Wide && g.oneIn(3) {
-			// What leaves by lo passes it before PREROUTING. Its rules are drawn as those of
-			// OUTPUT.
+			// Packets that leave by lo traverse POSTROUTING before PREROUTING. Its rules are drawn
+			// like those of OUTPUT.
 			d := xtDraw{g, family, name, []string{"OUTPUT"}, nil}
 			c.Rules = append(d.probe(), d.rules(3)...)
 		}
@@ -84,8 +85,8 @@ func (d xtDraw) rules(most int) []Rule {
 	return list
 }
 
-// probe draws, once in two draws, a rule that does something to all packets, and one that asks for
-// something and shows what it has seen. So what a target does meets what a match sees.
+// probe draws, with probability 1/2, a rule that changes all packets and one that matches and logs
+// what it matched, so that a match sees the effect of a target.
 func (d xtDraw) probe() []Rule {
 	if d.oneIn(2) {
 		return nil
@@ -139,7 +140,8 @@ func (d xtDraw) rule() Rule {
 	return r
 }
 
-// option returns what a rule may have only once: the name of the match, or the option.
+// option returns the part of a term that a rule may contain only once: the name of the match, or
+// the option.
 func option(term string) string {
 	words := strings.Fields(strings.TrimPrefix(term, "! "))
 	switch words[0] {
@@ -151,13 +153,13 @@ func option(term string) string {
 	case "--syn":
 		return "--tcp-flags"
 	case "--dport", "--sport":
-		// After -m multiport they would abbreviate its options.
+		// After -m multiport these options would be abbreviations of its own.
 		return "multiport"
 	}
 	return words[0]
 }
 
-// bang returns "! " once in three draws.
+// bang returns "! " with probability 1/3.
 func (d xtDraw) bang() string { return d.not("! ") }
 
 func (d xtDraw) addrs() string {
@@ -253,7 +255,7 @@ func (d xtDraw) match(protocol string) string {
 		"--dst-type ") + draw(g, types...)
 }
 
-// unusual draws a match that depends on chance or that the model has no word for.
+// unusual draws a match that depends on chance or that the model cannot express.
 func (d xtDraw) unusual() string {
 	g := d.Generator
 	list := []string{
@@ -369,7 +371,8 @@ func (d xtDraw) target() (target, protocol string) {
 	return draw(g, "-j ACCEPT", "-j DROP", "-j RETURN", ""), ""
 }
 
-// conntrackTarget draws a target that tells conntrack what to do, or shows what a rule has seen.
+// conntrackTarget draws a target that changes conntrack state, or that logs what a rule has
+// matched.
 func (d xtDraw) conntrackTarget() string {
 	g := d.Generator
 	if d.table == "raw" && g.oneIn(2) {
@@ -379,7 +382,7 @@ func (d xtDraw) conntrackTarget() string {
 		"-j CONNMARK --set-mark ") + draw(g, someMarks...)
 }
 
-// tproxyPort draws a port of a listener, or rarely 0, which stands for the packet's own.
+// tproxyPort draws the port of a listener, or rarely 0, which means the port of the packet.
 func (g *Generator) tproxyPort() string {
 	if g.oneIn(60) {
 		return "0"

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// otherWords are options under other names, which iptables takes for the same.
+// otherWords contains other names of options that iptables treats alike.
 var otherWords = map[string][]string{
 	"-p": {"--protocol", "--proto"}, "-s": {"--source", "--src"}, "-d": {"--destination", "--dst"},
 	"-i": {"--in-interface"}, "-o": {"--out-interface"}, "-j": {"--jump"}, "-g": {"--goto"},
@@ -17,7 +17,7 @@ var otherWords = map[string][]string{
 	"--uid-owner": {"--uid-own"}, "--set-xmark": {"--set-xmar"},
 }
 
-// reword writes the rule in another way: other names of options, other orders, more spaces.
+// reword returns an equivalent rule with other names of options, another order, or more spaces.
 func (d xtDraw) reword(r Rule) Rule {
 	g := d.Generator
 	r = slices.Clone(r)
@@ -37,7 +37,7 @@ func (d xtDraw) reword(r Rule) Rule {
 		}
 		r[i] = strings.Join(words, draw(g, " ", " ", "  ", "\t"))
 	}
-	// What names the protocol stays in front of what needs it.
+	// The protocol must precede the matches that need it.
 	from := 0
 	for from < len(r) && (strings.Contains(r[from], "-p") || strings.Contains(r[from], "--proto")) {
 		from++
@@ -63,7 +63,7 @@ func (d xtDraw) reword(r Rule) Rule {
 	return r
 }
 
-// implicit reports whether the option belongs to a match that only the options before it name.
+// implicit reports whether the option belongs to a match that an earlier option loads.
 func implicit(term string) bool {
 	for _, word := range strings.Fields(term) {
 		if strings.HasPrefix(word, "--") && !strings.HasPrefix(word, "--in-") &&

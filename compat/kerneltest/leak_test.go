@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestNetworksLeakNothing makes networks, uses them and closes them: as many descriptors and
-// namespaces are open as before. TestMain looks for goroutines.
+// TestNetworksLeakNothing creates, uses and closes networks, and checks that no descriptors and
+// namespaces remain. TestMain checks goroutines.
 func TestNetworksLeakNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	round := func(seed uint64) {
@@ -44,8 +44,8 @@ func TestNetworksLeakNothing(t *testing.T) {
 	}
 }
 
-// open counts the descriptors of the process, and the network namespaces that these and its threads
-// keep.
+// open counts the descriptors of the process, and the network namespaces that the descriptors and
+// threads refer to.
 func open(t *testing.T) (descriptors, namespaces int) {
 	t.Helper()
 	seen := map[string]bool{}

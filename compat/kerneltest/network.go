@@ -22,7 +22,7 @@ var interfaces = []string{"eth0", "eth1", "eth2"}
 // LocalMark is the mark with which the pod routes packets to itself.
 const LocalMark = 0x539
 
-// addresses of the pod's interfaces, in the order in which they are added.
+// addresses contains the addresses of the pod's interfaces, in the order in which they are added.
 var addresses = []struct{ device, prefix string }{
 	{"eth0", "10.244.1.5/24"},
 	{"eth0", "10.1.2.3/32"},
@@ -34,7 +34,7 @@ var addresses = []struct{ device, prefix string }{
 	{"lo", "::6/128"},
 }
 
-// A Network is a pod with interfaces lo, eth0, eth1 and eth2, and the other ends of the last three.
+// A Network is a pod with the interfaces lo, eth0, eth1 and eth2, and the peers of the last three.
 // It is not safe for concurrent use.
 type Network struct {
 	Pod *netns.NS
@@ -62,7 +62,7 @@ type device struct {
 	addrs []netip.Addr // in the kernel's order
 }
 
-// NewNetwork makes the namespaces. [unix.EPERM] is wrapped by the error without CAP_SYS_ADMIN and
+// NewNetwork creates the namespaces. The error wraps [unix.EPERM] without CAP_SYS_ADMIN and
 // CAP_NET_ADMIN.
 func NewNetwork() (*Network, error) {
 	n := &Network{
@@ -141,13 +141,13 @@ func (n *Network) setSysctls() error {
 	pod := func() error {
 		return set(map[string]string{
 			"ipv4/conf/all/rp_filter": "0",
-			// Each rejected packet is answered.
+			// Do not limit the rate of answers to rejected packets.
 			"ipv4/icmp_ratelimit":          "0",
 			"ipv4/icmp_ratemask":           "0",
 			"ipv6/icmp/ratelimit":          "0",
 			"ipv4/conf/default/rp_filter":  "0",
 			"ipv6/conf/default/accept_dad": "0",
-			// No link-local addresses but the one below.
+			// Do not create link-local addresses.
 			"ipv6/conf/default/addr_gen_mode": "1",
 			"ipv6/conf/default/accept_ra":     "0",
 		})
@@ -269,7 +269,7 @@ func (n *Network) addLocalMark(h *netlink.Handle, family int) error {
 	return nil
 }
 
-// readAddresses notes the first addresses of each interface, in the kernel's order.
+// readAddresses stores the first addresses of each interface, in the kernel's order.
 func (n *Network) readAddresses(h *netlink.Handle) error {
 	for name, d := range n.devices {
 		l, err := h.LinkByName(name)
@@ -312,7 +312,8 @@ func route(to netip.Addr, mark uint32) string {
 	return "eth0"
 }
 
-// routeOf returns the interface by which the pod sends the packet if its socket is not bound.
+// routeOf returns the interface by which the pod sends the packet if its socket is not bound to
+// one.
 func routeOf(p *rules.Packet) string {
 	if p.Owner == nil {
 		return route(p.Destination.Addr(), 0)
@@ -320,7 +321,7 @@ func routeOf(p *rules.Packet) string {
 	return route(p.Destination.Addr(), p.Mark)
 }
 
-// addrType returns the type that routing makes of the address.
+// addrType returns the routing type of the address.
 func addrType(a netip.Addr) rules.AddrType {
 	switch {
 	case local(a):
@@ -338,8 +339,8 @@ func addrType(a netip.Addr) rules.AddrType {
 	return rules.Unicast
 }
 
-// Complete sets what the network says about a packet: the outgoing interface, the address that a
-// redirection gives it, the types of its addresses and the reverse path.
+// Complete sets the fields of a packet that depend on the network: the outgoing interface, the
+// destination after a redirection, the types of its addresses, and the reverse path.
 func (n *Network) Complete(p *rules.Packet) {
 	from, to := p.Source.Addr(), p.Destination.Addr()
 	p.SourceType, p.DestinationType = addrType(from), addrType(to)
@@ -357,10 +358,10 @@ func (n *Network) Complete(p *rules.Packet) {
 	p.InAddress = d.redirectsTo(to)
 }
 
-// redirectsTo returns the address that a redirection gives packets to a destination, as
-// nf_nat_redirect_ipv4 and nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c find it: the
-// first address of the interface, and for an IPv6 destination of a scope the first of that scope.
-// The unspecified address stands for none.
+// redirectsTo returns the destination after a redirection, as nf_nat_redirect_ipv4 and
+// nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c select it: the first address of the
+// interface, and for an IPv6 destination with a scope the first of that scope. The unspecified
+// address means that there is none.
 func (d *device) redirectsTo(to netip.Addr) netip.Addr {
 	for _, a := range d.addrs {
 		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {
@@ -373,8 +374,8 @@ func (d *device) redirectsTo(to netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// scopeOf returns the scope of an IPv6 address as ipv6_addr_scope in include/net/ipv6.h does. It is
-// 0 for global addresses, but not for IPv4-compatible ones such as ::6.
+// scopeOf returns the scope of an IPv6 address like ipv6_addr_scope in include/net/ipv6.h. It is 0
+// for global addresses, but not for IPv4-compatible ones such as ::6.
 func scopeOf(a netip.Addr) int {
 	const loopback, linkLocal, siteLocal, compatible = 0x10, 0x20, 0x40, 0x80
 	bytes := a.As16()

@@ -26,8 +26,8 @@ func network(t testing.TB) *kerneltest.Network {
 	return n
 }
 
-// TestPacketsAreWhatTheySay sends packets of all kinds without any rules: each enters its hook as
-// it is described, in the state that is said, and stays as it is.
+// TestPacketsAreWhatTheySay sends packets of all kinds without any rules. Each must enter its hook
+// with the fields and the state of its description, and remain unchanged.
 func TestPacketsAreWhatTheySay(t *testing.T) {
 	n := network(t)
 	if err := n.Load(nil); err != nil {

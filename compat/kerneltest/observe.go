@@ -16,16 +16,16 @@ import (
 
 // An Observation is what the kernel did to a packet.
 type Observation struct {
-	// Sights of the packet in the order in which the witness logged them.
+	// Sights contains the logged positions of the packet, in order.
 	Sights []Sight
-	// Answer is by what the kernel has answered the packet: "tcp reset", or protocol, type and code
-	// of an ICMP error. It is empty if there was no answer.
+	// Answer is the kernel's answer to the packet: "tcp reset", or the protocol, type and code of
+	// an ICMP error. It is empty if there was none.
 	Answer string
-	// Err says why the packet could not be sent as it is described; nil if it was.
+	// Err is the reason for which the packet could not be sent as described.
 	Err error
 }
 
-// at returns the last sight at a place, or nil.
+// at returns the last sight at a position, or nil.
 func (o *Observation) at(place string) *Sight {
 	for i := len(o.Sights) - 1; i >= 0; i-- {
 		if o.Sights[i].Place == place {
@@ -35,8 +35,8 @@ func (o *Observation) at(place string) *Sight {
 	return nil
 }
 
-// Observe sends the packets one after the other and returns what happened to each. Connections of
-// packets in other states than new are created before.
+// Observe sends the packets one after the other and returns an observation of each. For packets in
+// states other than new, it creates the connections before.
 func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -44,7 +44,7 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		return nil, err
 	}
-	// Packets of one processor stay in order.
+	// Packets from one processor are not reordered.
 	var one unix.CPUSet
 	one.Set(someCPU(&all))
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
@@ -113,10 +113,10 @@ func someCPU(set *unix.CPUSet) int {
 	}
 }
 
-// ErrUnsendable is wrapped by the error of a packet that the network cannot send.
+// ErrUnsendable is wrapped by the error for a packet that the network cannot send.
 var ErrUnsendable = errors.New("cannot be sent")
 
-// check returns an error if the packet was not what it should have been.
+// check returns an error if the packet differed from its description.
 func (o *Observation) check(p *rules.Packet) error {
 	if len(o.Sights) == 0 {
 		return fmt.Errorf("%w: it did not enter a hook", ErrUnsendable)
@@ -139,7 +139,7 @@ func (o *Observation) check(p *rules.Packet) error {
 	return nil
 }
 
-// sentinel sends the packet that ends an observation, with the current token.
+// sentinel sends the packet that ends an observation. It contains the current token.
 func (n *Network) sentinel(device string) error {
 	p := rules.Packet{
 		Protocol: rules.UDP, Source: netip.AddrPortFrom(peerAddr, 1),
@@ -148,7 +148,7 @@ func (n *Network) sentinel(device string) error {
 	return n.devices[device].writeFrame(encode(&p, n.token, nil), 0, ordinary)
 }
 
-// send sends a packet, with the connection that its state needs.
+// send sends a packet, and creates the connection that its state requires.
 func (n *Network) send(p *rules.Packet, token uint32) error {
 	if err := n.Sendable(p); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	var inner []byte
 	e, ok := known(p)
 	if p.State == rules.Related {
-		// A connection of the receiver, and the packet of it that the error is about.
+		// A connection of the receiver, and the packet of it that the error refers to.
 		n.flows++
 		e, inner = aboutConnection(p, n.flows)
 	}
@@ -178,7 +178,7 @@ func (n *Network) send(p *rules.Packet, token uint32) error {
 	return nil
 }
 
-// known returns the connection of the packet, and reports whether conntrack has it before.
+// known returns the connection of the packet, and reports whether conntrack has it in advance.
 func known(p *rules.Packet) (entry, bool) {
 	own := tuple{p.Protocol, p.Source, p.Destination}
 	if p.Reply {
@@ -189,8 +189,8 @@ func known(p *rules.Packet) (entry, bool) {
 			p.Status != 0
 }
 
-// aboutConnection returns the connection that an ICMP error is about, and a packet of it, with
-// which the receiver of the error asked another host.
+// aboutConnection returns the connection that an ICMP error refers to, and a packet of it: a
+// request of the error's receiver to another host.
 func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	to := netip.MustParseAddr("203.0.113.7")
 	if p.Destination.Addr().Is6() {
@@ -208,7 +208,7 @@ func aboutConnection(p *rules.Packet, number uint32) (entry, []byte) {
 	return entry{original, original.reversed(), p.Status, p.ConntrackMark}, encode(&about, 0, nil)
 }
 
-// Sendable returns an error that says why the network cannot send the packet, or nil.
+// Sendable returns the reason for which the network cannot send the packet, or nil.
 func (n *Network) Sendable(p *rules.Packet) error {
 	unsendable := func(why string) error { return fmt.Errorf("%w: %s", ErrUnsendable, why) }
 	switch {
@@ -221,7 +221,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("without a socket, but tracked or by another interface")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// The witness's copy is untracked before conntrack, too, where others of its kind are not
+		// The witness's copy would be untracked before conntrack too, where other packets are not
 		// yet.
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:
@@ -275,10 +275,10 @@ func (n *Network) Sendable(p *rules.Packet) error {
 	return nil
 }
 
-// RelatedStatus is that of the connections about which the network sends ICMP errors.
+// RelatedStatus is the status of connections for which the network sends ICMP errors.
 const RelatedStatus = rules.StatusConfirmed | rules.StatusSeenReply
 
-// EstablishedStatus is that of the established connections that the network can make.
+// EstablishedStatus is the status of the established connections that the network can create.
 const EstablishedStatus = rules.StatusConfirmed | rules.StatusSeenReply | rules.StatusAssured
 
 func isICMPError(p *rules.Packet) bool {
@@ -291,19 +291,19 @@ func isICMPError(p *rules.Packet) bool {
 	return false
 }
 
-// isNeighbourDiscovery reports whether conntrack leaves the packet untracked by itself
+// isNeighbourDiscovery reports whether conntrack does not track the packet
 // (nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c).
 func isNeighbourDiscovery(p *rules.Packet) bool {
 	return p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 137 ||
 		p.ICMPType == 143)
 }
 
-// InitialState returns the state that conntrack gives to a packet of which it does not know the
-// connection. Untracked stands for packets that the network does not send.
+// InitialState returns the state of a packet whose connection conntrack does not know. It returns
+// Untracked for packets that the network does not send.
 func InitialState(p *rules.Packet) rules.State {
 	switch p.Protocol {
 	case rules.TCP:
-		// tcp_valid_flags and tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
+		// See tcp_valid_flags and tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c.
 		switch flags := p.Flags &^ (rules.PSH | rules.ECN | rules.CWR); flags {
 		case rules.SYN, rules.SYN | rules.URG, rules.ACK, rules.ACK | rules.URG:
 			return rules.New
@@ -334,5 +334,5 @@ func InitialState(p *rules.Packet) rules.State {
 	return rules.Untracked
 }
 
-// transports are numbers of protocols that no part of the kernel understands.
+// transports contains numbers of protocols that the kernel does not implement.
 var transports = []rules.Protocol{253, 254}

@@ -8,18 +8,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A PairTally counts what became of decisions about two rulesets.
+// A PairTally counts the results of testing decisions about pairs of rulesets.
 type PairTally struct {
 	Pairs, Refused, Equivalent, Different, Undecidable int
-	// Confirmed are witnesses with the two fates that the decision claims, Unobservable those of
-	// which the fates differ in nothing that is observed, Unsent those that cannot be sent.
+	// Confirmed counts witnesses with the two fates of the decision, Unobservable those whose fates
+	// do not differ in anything observable, Unsent those that cannot be sent.
 	Confirmed, Unobservable int
 	Unsent                  map[string]int
-	// Boundary are those of the packets that were drawn from the boundaries of both rulesets'
-	// classes.
+	// Boundary counts the packets from the boundaries of both rulesets' classes.
 	Boundary int
-	// Attacks are packets that were sent through both rulesets and had equal outcomes, Explained
-	// those that had different ones and are in a class or undecided.
+	// Attacks counts packets that had equal outcomes with both rulesets, Explained those with
+	// different ones that are in a class or undecided.
 	Attacks, Explained int
 	Failures           []PairFailure
 }
@@ -68,7 +67,7 @@ type PairFailure struct {
 	Outcomes    diff.Pair[Outcome]
 }
 
-// String writes all that is needed to try it again.
+// String returns everything that is needed to reproduce the failure.
 func (f PairFailure) String() string {
 	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%spacket %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
 		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply,
@@ -140,8 +139,8 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 	return rs
 }
 
-// pair decides about two rulesets and tries the decision with the packets, and with as many that
-// the generator draws from the boundaries of the classes, if there is a generator.
+// pair decides about two rulesets and tests the decision with the packets, and with as many packets
+// from the boundaries of the classes if there is a generator.
 func (n *Network) pair(
 	t *PairTally, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
 ) error {
@@ -167,7 +166,7 @@ func (n *Network) pair(
 	default:
 		t.Undecidable++
 	}
-	// In the model all ports have a listener or none has.
+	// In the model either all ports have a listener or none has.
 	listeners = listeners && !left.Has("--on-port 0") && !right.Has("--on-port 0")
 	if err := n.setListeners(listeners); err != nil {
 		return err
@@ -234,7 +233,7 @@ func (n *Network) pair(
 	return nil
 }
 
-// pairAttempt is a decision that is tried.
+// A pairAttempt is a decision under test.
 type pairAttempt struct {
 	tally       *PairTally
 	left, right *side
@@ -249,7 +248,7 @@ func (a *pairAttempt) fail(p rules.Packet, claim string, left, right Outcome) {
 	})
 }
 
-// outcomes returns what both sides did, or why that is not known.
+// outcomes returns the outcomes of both sides, or the reason for which they are unknown.
 func outcomes(p *rules.Packet, left, right *Observation) (l, r Outcome, err error) {
 	for _, o := range []*Observation{left, right} {
 		if o.Err != nil {
@@ -344,7 +343,7 @@ func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observat
 	}
 }
 
-// unknownSocket reports whether the packet may have another socket than the model knows.
+// unknownSocket reports whether the packet may have another socket than the model assumes.
 func (a *pairAttempt) unknownSocket(p rules.Packet) bool {
 	has := func(word string) bool { return a.left.text.Has(word) || a.right.text.Has(word) }
 	if p.NoListener {

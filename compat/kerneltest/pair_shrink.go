@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ShrinkPair removes parts of both rulesets, or of one, while a decision about them is
-// wrong, for 20 seconds.
+// ShrinkPair removes parts of one or both rulesets while the decision about them is wrong, for at
+// most 20 seconds.
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest, begin := f, time.Now()
 	try := func(left, right Ruleset) (bool, error) {

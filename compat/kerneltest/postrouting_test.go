@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestASourceThatPostroutingTranslates holds that a packet which arrives by lo has the source that
-// postrouting gave it, and that no decision relies on the old one.
+// TestASourceThatPostroutingTranslates checks that a packet that arrives by lo has the source that
+// postrouting gave it, and that no decision relies on the earlier one.
 func TestASourceThatPostroutingTranslates(t *testing.T) {
 	const with = `table ip a {
 		chain p { type filter hook prerouting priority -150; ip saddr 127.0.0.9 counter drop

@@ -10,24 +10,24 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ModelIsComplete tells the tests to fail where the model disagrees with the kernel. Without it
-// they report it.
+// ModelIsComplete makes tests fail if the model disagrees with the kernel. Otherwise they only
+// report it.
 const ModelIsComplete = true
 
-// Explain returns the fate that the model gives the packet, and those that are possible by chance.
+// Explain returns the model's fate of the packet, and the alternatives that depend on chance.
 func Explain(rs *rules.Ruleset, p rules.Packet) (fate rules.Fate, alternatives []rules.Fate) {
 	t := diff.Explain(rs, p)
 	if t.Fate.Rejected != "" && len(t.DependsOn) > 0 {
-		// By chance the packet may have been translated before, from where no answer finds a route.
+		// If the packet was translated before, its answer may have no route.
 		t.Alternatives = append(t.Alternatives, rules.Fate{Dropped: true})
 	}
 	return t.Fate, t.Alternatives
 }
 
-// An Outcome is a fate as far as it can be observed.
+// An Outcome contains the observable part of a fate.
 type Outcome struct {
 	Dropped bool
-	// Answer is by what the sender of a dropped packet is answered; see [Observation].
+	// Answer is the answer to the sender of a dropped packet; see [Observation].
 	Answer string
 	To     netip.AddrPort
 	Mark   uint32
@@ -35,14 +35,14 @@ type Outcome struct {
 	TProxy    rules.Owner
 	TProxied  bool
 	Untracked bool
-	// Rerouted reports whether the packet went to lo though it was to leave.
+	// Rerouted reports whether the packet went to lo instead of leaving.
 	Rerouted bool
-	// HasConnection reports whether the following fields mean anything.
+	// HasConnection reports whether the following fields are valid.
 	HasConnection bool
 	ConntrackMark uint32
 	Zone          uint16
-	// Original is the original destination of the connection, of which the packet tells it: a
-	// packet of the direction of the connection's first packet.
+	// Original is the original destination of the connection, known for packets in the direction of
+	// its first packet.
 	Original netip.AddrPort
 }
 
@@ -70,7 +70,7 @@ func (o Outcome) String() string {
 	return text
 }
 
-// Outcome returns what was observed. The error says that the packet vanished between the hooks.
+// Outcome returns the observed outcome. The error reports that the packet vanished between hooks.
 func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
 	last := o.at("prerouting end")
 	if p.Hook == rules.Output {
@@ -106,15 +106,15 @@ func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
 	return result, nil
 }
 
-// predictsAny reports whether one of the fates, of which chance decides, says what was observed.
+// predictsAny reports whether one of the possible fates predicts the outcome.
 func predictsAny(p *rules.Packet, fates []rules.Fate, o Outcome, listeners []Listener) bool {
 	return slices.ContainsFunc(fates, func(f rules.Fate) bool {
 		return Predicts(p, f, o, listeners)
 	})
 }
 
-// Predicts reports whether the fate says of the packet what was observed. Listeners are those that
-// were open.
+// Predicts reports whether the fate predicts the outcome of the packet. listeners are the open
+// ones.
 func Predicts(p *rules.Packet, f rules.Fate, o Outcome, listeners []Listener) bool {
 	if f.Dropped || o.Dropped {
 		return f.Dropped == o.Dropped && answers(p, f, o.Answer)
@@ -149,14 +149,14 @@ func Predicts(p *rules.Packet, f rules.Fate, o Outcome, listeners []Listener) bo
 	return isTranslated(f) || f.Rerouted == o.Rerouted
 }
 
-// isOriginal reports whether the packet's own destination is the original one of its connection: it
-// is no answer, no error about another packet, and of a protocol with ports.
+// isOriginal reports whether the packet's destination is the original one of its connection: the
+// packet is not an answer or an error about another packet, and its protocol has ports.
 func isOriginal(p *rules.Packet) bool {
 	return !p.Reply && p.State != rules.Related && (p.Protocol == rules.TCP ||
 		p.Protocol == rules.UDP)
 }
 
-// icmpCodes are types and codes of the words that rules name answers by.
+// icmpCodes contains types and codes by the names that rules use.
 var icmpCodes = map[string]string{
 	"icmp net-unreachable": "icmp 3/0", "icmp host-unreachable": "icmp 3/1",
 	"icmp prot-unreachable": "icmp 3/2",
@@ -169,7 +169,7 @@ var icmpCodes = map[string]string{
 	"icmpv6 reject-route": "ipv6-icmp 1/6",
 }
 
-// icmpxCodes are those of the words for both families.
+// icmpxCodes contains the same for the names that apply to both families.
 var icmpxCodes = map[string]map[rules.Family]string{
 	"no-route":         {rules.IPv4: "icmp 3/0", rules.IPv6: "ipv6-icmp 1/0"},
 	"port-unreachable": {rules.IPv4: "icmp 3/3", rules.IPv6: "ipv6-icmp 1/4"},
@@ -177,9 +177,9 @@ var icmpxCodes = map[string]map[rules.Family]string{
 	"admin-prohibited": {rules.IPv4: "icmp 3/13", rules.IPv6: "ipv6-icmp 1/1"},
 }
 
-// answers reports whether a packet that a rule rejects in these words is answered so. An answer is
-// sent only to a host, and not to a reset or an ICMP error (nf_send_reset and nf_send_unreach in
-// net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
+// answers reports whether the kernel answers a packet that a rule rejects with this answer. It
+// answers only hosts, and does not answer a reset or an ICMP error (nf_send_reset and
+// nf_send_unreach in net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
 func answers(p *rules.Packet, f rules.Fate, answer string) bool {
 	rejected := f.Rejected
 	with := strings.TrimPrefix(rejected, "reject with ")
@@ -194,7 +194,7 @@ func answers(p *rules.Packet, f rules.Fate, answer string) bool {
 		want = icmpxCodes["port-unreachable"][p.Family()]
 	}
 	if answer == "" && want != "" {
-		// A translation or another mark may have led the packet to lo, from where no answer finds a
+		// A translation or another mark may have routed the packet to lo, where the answer has no
 		// route.
 		return isTranslated(f) || f.Mark != p.Mark || !isAnswered(p, with)
 	}
@@ -206,8 +206,7 @@ func isTranslated(f rules.Fate) bool {
 	return f.Redirect != 0 || f.ToHost || f.DNATPort != 0 || f.DNATAddr.IsValid()
 }
 
-// isAnswered reports whether the kernel answers the packet, if it has its own destination, in any
-// case.
+// isAnswered reports whether the kernel always answers the packet if its destination is unchanged.
 func isAnswered(p *rules.Packet, with string) bool {
 	switch {
 	case p.Hook != rules.Output || p.OutInterface == "lo" || p.Bound ||

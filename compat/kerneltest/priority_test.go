@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestChainsAtConntracksPriority holds that a chain at exactly conntrack's priority runs before
-// conntrack if conntrack was there first, and after it otherwise: what was registered last runs
-// first. So the text of the rules does not say whether such a chain can choose a zone.
+// TestChainsAtConntracksPriority checks that a chain at exactly conntrack's priority runs before
+// conntrack if conntrack was registered first, and after it otherwise: the one registered last runs
+// first. The text of the rules therefore does not determine whether such a chain can select a zone.
 func TestChainsAtConntracksPriority(t *testing.T) {
 	const (
 		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\nct zone set 5\n}\n}\n"

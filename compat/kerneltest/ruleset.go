@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Program is one that loads tables.
+// A Program loads tables.
 type Program string
 
 // The programs, without the family of iptables.
@@ -36,16 +36,16 @@ type Table struct {
 // A Chain is a chain of a table.
 type Chain struct {
 	Name string
-	// Base is nft's declaration of a base chain, or the policy of a builtin chain of iptables;
+	// Base is nft's declaration of a base chain, or the policy of a built-in chain of iptables;
 	// empty for other chains.
 	Base  string
 	Rules []Rule
 }
 
-// A Rule is the words of a rule, in terms that can be left out one by one.
+// A Rule is a list of terms, which can be removed one by one.
 type Rule []string
 
-// String writes what the programs are given, each after a comment with its name.
+// String returns the input of the programs, each after a comment with its name.
 func (rs Ruleset) String() string {
 	var text strings.Builder
 	for _, r := range rs.runs() {
@@ -60,7 +60,7 @@ type programRun struct {
 	input   string
 }
 
-// runs returns what to run: tables one after the other of one program are one run.
+// runs returns the runs of programs: consecutive tables of one program are one run.
 func (rs Ruleset) runs() []programRun {
 	var runs []programRun
 	for _, t := range rs {
@@ -122,8 +122,8 @@ func (t *Table) text() string {
 	return text.String()
 }
 
-// Load replaces the rules of the pod. If a program refuses its part, [IsRefused] is true for the
-// error, and the pod has some of the rules.
+// Load replaces the rules of the pod. If a program rejects its part, [IsRefused] returns true for
+// the error, and the pod may have some of the rules.
 func (n *Network) Load(rs Ruleset) error {
 	if err := n.Reset(); err != nil {
 		return err
@@ -141,13 +141,13 @@ func (n *Network) Load(rs Ruleset) error {
 	return nil
 }
 
-// legacyTable names a table of iptables-legacy, which stays in the namespace when it is empty.
+// A legacyTable is a table of iptables-legacy, which remains in the namespace when it is empty.
 type legacyTable struct {
 	family rules.Family
 	name   string
 }
 
-// builtin are the builtin chains of iptables' tables.
+// builtin contains the built-in chains of iptables' tables.
 var builtin = map[string][]string{
 	"raw":      {"PREROUTING", "OUTPUT"},
 	"mangle":   {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"},
@@ -156,7 +156,7 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// Reset removes all rules but those of the witness, and all connections.
+// Reset removes all rules except those of the witness, and all connections.
 func (n *Network) Reset() error {
 	tables, err := n.tables.ListTables()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // sendableOf returns a packet of the class that the network can send: the witness, or one that
-// differs from it in what makes it impossible to send. If there is none, it returns the witness.
+// differs only in the fields that make the witness impossible to send. Otherwise it returns the
+// witness.
 func (n *Network) sendableOf(c diff.Class) rules.Packet {
 	usual := func(p *rules.Packet) {
 		out := p.OutInterface

@@ -16,12 +16,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// as runs fn in the namespace as the user and group, which own the sockets that fn makes.
+// as runs fn in the namespace with the user and group, which then own the sockets that fn creates.
 func as(ns *netns.NS, whose rules.Owner, fn func() error) error {
 	return ns.Do(func() error { return owner.As(int(whose.UID), int(whose.GID), fn) })
 }
 
-// rawKey says what a raw socket is for.
+// A rawKey identifies a raw socket.
 type rawKey struct {
 	owner  rules.Owner
 	ipv6   bool
@@ -43,7 +43,7 @@ func (n *Network) rawSocket(k rawKey) (int, error) {
 		if err != nil {
 			return os.NewSyscallError("socket", err)
 		}
-		// A packet that the kernel keeps must not stop the test without a word.
+		// Without a timeout, a packet that the kernel keeps would block the test.
 		timeout := unix.Timeval{Sec: 10}
 		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO,
 			&timeout); err != nil {
@@ -70,7 +70,7 @@ func (n *Network) openPacketSockets() error {
 	return n.peer.Do(func() error {
 		for _, name := range interfaces {
 			d := n.devices[name]
-			// Protocol 0: the socket receives nothing.
+			// With protocol 0 the socket receives nothing.
 			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
 				return os.NewSyscallError("socket", err)
@@ -81,7 +81,7 @@ func (n *Network) openPacketSockets() error {
 	})
 }
 
-// The first bytes of the source addresses of frames, which are locally administered ones.
+// The first bytes of the source addresses of frames, which are locally administered.
 const (
 	ordinary      = 0x0200
 	withoutSocket = 0x0201 // the pod sends the packet itself
@@ -123,16 +123,16 @@ func (n *Network) writeRaw(p *rules.Packet, packet []byte) error {
 		addr = &unix.SockaddrInet6{Addr: to.As16()}
 	}
 	err = unix.Sendto(fd, packet, 0, addr)
-	// EPERM: a rule has dropped the packet. Other errors are those of routing after a rule has
-	// changed the packet.
+	// EPERM means that a rule has dropped the packet. Other errors are routing errors after a rule
+	// has changed the packet.
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAGAIN) {
 		return os.NewSyscallError("sendto", err)
 	}
 	return nil
 }
 
-// A Listener is a transparent listener of the pod, for TCP and UDP of both families. Owner tells it
-// from others.
+// A Listener is a transparent listener of the pod, for TCP and UDP of both families. Owner
+// identifies it.
 type Listener struct {
 	Port  uint16
 	Owner rules.Owner
@@ -141,8 +141,8 @@ type Listener struct {
 // ListenerMark is the mark of the listeners' sockets.
 const ListenerMark = 0x100
 
-// Listen opens transparent listeners. While a process that is just being started has copies of the
-// earlier ones (see [Network.CloseListeners]), it tries again.
+// Listen opens transparent listeners. It repeats the attempt while a process that is being started
+// has copies of earlier ones (see [Network.CloseListeners]).
 func (n *Network) Listen(listeners []Listener) error {
 	for begin := time.Now(); ; runtime.Gosched() {
 		err := n.listenOnce(listeners)
@@ -205,7 +205,7 @@ func (n *Network) listen(domain, kind int, port uint16) error {
 	return nil
 }
 
-// CloseListeners closes what [Network.Listen] opened.
+// CloseListeners closes the listeners of [Network.Listen].
 func (n *Network) CloseListeners() {
 	for _, fd := range n.listeners {
 		// A process that is just being started has a copy of the socket until it executes its
@@ -217,5 +217,5 @@ func (n *Network) CloseListeners() {
 	n.listeners = nil
 }
 
-// peerAddr is where the network's own packets come from.
+// peerAddr is the source of the network's own packets.
 var peerAddr = netip.MustParseAddr("198.18.0.1")

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestTheTemplateOfNFTIsShared holds that a mark which xtables has written to the template of nft's
-// zones is there for packets of another namespace, and that no decision relies on its value.
+// TestTheTemplateOfNFTIsShared checks that a mark that xtables has written to the template of nft's
+// zones is visible to packets of another namespace, and that no decision relies on its value.
 func TestTheTemplateOfNFTIsShared(t *testing.T) {
 	zone := chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"})
 	writes, reads := network(t), network(t)
@@ -40,7 +40,7 @@ func TestTheTemplateOfNFTIsShared(t *testing.T) {
 		}
 		return outcome
 	}
-	// Each CPU has its own template. The one that handles a packet is the kernel's choice.
+	// Each CPU has its own template. The kernel selects the CPU that handles a packet.
 	for send(writes); send(reads).Mark != 9; send(writes) {
 		if t.Context().Err() != nil {
 			t.Fatal("no packet has found the mark")

@@ -11,29 +11,28 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Tally counts pairs of a ruleset and a packet by how the model did.
+// A Tally counts pairs of a ruleset and a packet by the result of the comparison.
 type Tally struct {
 	Rulesets, Refused int
 	Agree             int
-	// UnknownMarks are those of Agree of which the model does not know the marks.
+	// UnknownMarks counts those of Agree whose marks the model does not know.
 	UnknownMarks int
 	Undecided    map[string]int // by cause
 	Unsendable   map[string]int // by cause
-	// Ambiguous are the pairs that would differ, of rulesets of which the order of chains is not
-	// known.
+	// Ambiguous counts pairs that would differ, of rulesets whose order of chains is unknown.
 	Ambiguous int
-	// ByProgram are the pairs and the undecided ones among them, by the programs of the ruleset.
+	// ByProgram contains all pairs and the undecided ones, by the programs of the ruleset.
 	ByProgram map[string]Share
 	Failures  []Failure
 }
 
-// A Share is how many of all pairs are undecided.
+// A Share is the share of undecided pairs.
 type Share struct{ Undecided, Pairs int }
 
 // Percent returns the share in percent.
 func (s Share) Percent() float64 { return 100 * float64(s.Undecided) / float64(max(s.Pairs, 1)) }
 
-// IPTables returns the share of the rulesets that only iptables has made, of either kind.
+// IPTables returns the share for rulesets of iptables only, of either variant.
 func (t *Tally) IPTables() Share {
 	var sum Share
 	for programs, share := range t.ByProgram {
@@ -93,7 +92,7 @@ func (t *Tally) Add(other Tally) {
 	addTo(&t.Unsendable, other.Unsendable)
 }
 
-// String writes the counts, most frequent causes first.
+// String returns the counts, most frequent causes first.
 func (t *Tally) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
@@ -127,7 +126,7 @@ func (t *Tally) String() string {
 	return text.String()
 }
 
-// A Failure is a packet of which the model predicts what the kernel does not do.
+// A Failure is a packet for which the model's prediction is wrong.
 type Failure struct {
 	Seed      uint64
 	Ruleset   Ruleset
@@ -138,7 +137,7 @@ type Failure struct {
 	Sights    []Sight
 }
 
-// String writes all that is needed to try it again.
+// String returns everything that is needed to reproduce the failure.
 func (f Failure) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
@@ -156,7 +155,7 @@ func (f Failure) String() string {
 	return text.String()
 }
 
-// judged is what became of a packet.
+// judged is the result for a packet.
 type judged struct {
 	err       error // not sent
 	undecided string
@@ -165,7 +164,8 @@ type judged struct {
 	failure   Failure
 }
 
-// try loads the ruleset and judges the packets. The error is that of a refused ruleset, or fatal.
+// try loads the ruleset and compares the packets. The error is that of a rejected ruleset, or
+// fatal.
 func (n *Network) try(
 	rs Ruleset, packets []rules.Packet, listeners bool,
 ) (list []judged, ambiguous bool, err error) {
@@ -243,7 +243,7 @@ func (n *Network) setListeners(open bool) error {
 	return nil
 }
 
-// Trial draws a ruleset and packets and compares what the model and the kernel do with each.
+// Trial draws a ruleset and packets and compares the model with the kernel for each packet.
 func (n *Network) Trial(seed uint64, packets int) (t Tally, err error) {
 	t = Tally{Undecided: map[string]int{}, Unsendable: map[string]int{}}
 	g := NewGenerator(seed)
@@ -285,7 +285,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Tally, err error) {
 	}
 }
 
-// cause shortens an error so that equal causes are counted together.
+// cause shortens an error, so that equal causes are counted together.
 func cause(err error) string {
 	text := err.Error()
 	if before, _, ok := strings.Cut(text, " entered as"); ok {
@@ -294,14 +294,15 @@ func cause(err error) string {
 	return text
 }
 
-// maxShrinking bounds how long a failure is made smaller.
+// maxShrinking bounds the time for shrinking a failure.
 const maxShrinking = 20 * time.Second
 
-// ErrNotRepeated reports that a packet alone is treated as predicted: what earlier packets of the
-// batch have left decided about it, such as a connection or a limit.
+// ErrNotRepeated reports that the packet alone is treated as predicted: its treatment depended on
+// earlier packets of the batch, for instance through a connection or a limit.
 var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
 
-// Shrink removes rules, terms, chains and tables while the packet still fails, and for 20 seconds.
+// Shrink removes rules, terms, chains and tables while the packet still fails, for at most 20
+// seconds.
 func (n *Network) Shrink(f Failure) (Failure, error) {
 	smallest, begin := f, time.Now()
 	try := func(rs Ruleset) (bool, error) {
@@ -343,7 +344,7 @@ func (n *Network) Shrink(f Failure) (Failure, error) {
 	return smallest, nil
 }
 
-// smaller returns the rulesets that lack one part, largest parts first.
+// smaller returns the rulesets without one part each, largest parts first.
 func (rs Ruleset) smaller() []Ruleset {
 	var list []Ruleset
 	for i := range rs {

@@ -27,7 +27,7 @@ func number(t *testing.T, name string, normally uint64) uint64 {
 	return n
 }
 
-// seed returns SLUICE_SEED, or a seed of the day.
+// seed returns SLUICE_SEED, or a seed that depends on the date.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	return number(t, "SLUICE_SEED", uint64(time.Now().Unix()/86400)*1e6)
@@ -44,11 +44,11 @@ func pairs(t *testing.T) uint64 {
 
 const packetsOfRuleset = 32
 
-// mostUndecided is the percentage of pairs of generated rulesets of iptables that may be undecided.
+// mostUndecided is the maximum percentage of undecided pairs of generated iptables rulesets.
 const mostUndecided = 5
 
-// TestModelPredictsKernel draws rulesets and packets and compares the fate that the model gives
-// each packet with what the kernel does.
+// TestModelPredictsKernel draws rulesets and packets and compares the model's fate of each packet
+// with the kernel's.
 func TestModelPredictsKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t), time.Now()
 	var total kerneltest.Tally
@@ -79,8 +79,8 @@ func TestModelPredictsKernel(t *testing.T) {
 	}
 }
 
-// TestDecisionsHoldInKernel draws two rulesets, decides whether they treat all packets alike, and
-// sends the witnesses of the decision and other packets through both.
+// TestDecisionsHoldInKernel draws pairs of rulesets, decides whether they treat all packets alike,
+// and sends the witnesses of the decision and other packets through both.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
 	var total kerneltest.PairTally
@@ -104,8 +104,9 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 	}
 }
 
-// runTrials adds up trials of ascending seeds, several at a time, until there are enough. A trial
-// shrinks its first failure if shrinks returns true, which it does SLUICE_FAILURES times (3).
+// runTrials runs trials with ascending seeds, several at a time, until there are enough, and adds
+// up their results. A trial shrinks its first failure if shrinks returns true, which it does
+// SLUICE_FAILURES times (3).
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
 	trial func(n *kerneltest.Network, seed uint64, shrinks func() bool) (T, error),
@@ -142,5 +143,5 @@ func runTrials[T any](
 	group.Wait()
 }
 
-// workers is how many networks are used at a time: they wait for the kernel as long as they work.
+// workers returns the number of networks used at a time. They mostly wait for the kernel.
 func workers() int { return 2 * min(runtime.NumCPU(), 4) }

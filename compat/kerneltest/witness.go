@@ -19,11 +19,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// WitnessTable is the name of the tables that observe packets: one of family inet and one of
+// WitnessTable is the name of the tables that observe packets, one of family inet and one of
 // netdev.
 const WitnessTable = "witness"
 
-// sentinelPort is the port of the packets that say that all earlier ones are through.
+// sentinelPort is the port of the packet that follows all others and marks their end.
 const sentinelPort = 65534
 
 // The witness runs before and after all chains of a ruleset. It drops packets when they are
@@ -95,7 +95,7 @@ func (n *Network) loadWitness() error {
 	return n.addNotes()
 }
 
-// addNotes adds the rules that write the notes, for which the language of nft has no words.
+// addNotes adds the rules that write the notes, which nft's language cannot express.
 func (n *Network) addNotes() error {
 	c, err := nftables.New(nftables.WithNetNSFd(n.Pod.FD()))
 	if err != nil {
@@ -116,10 +116,10 @@ func (n *Network) addNotes() error {
 	return c.Flush()
 }
 
-// IsRefused reports whether a program has refused its input.
+// IsRefused reports whether a program has rejected its input.
 func IsRefused(err error) bool { return errors.Is(err, errRefused) }
 
-// errRefused is wrapped by the error of a program that ended with a status other than 0.
+// errRefused is wrapped by the error of a program that exited with a status other than 0.
 var errRefused = errors.New("refused")
 
 // run runs a program in the namespace.
@@ -157,7 +157,7 @@ const (
 	copyPacket  = 2
 )
 
-// log reads what the witness logs.
+// log reads the witness's log.
 type log struct{ conn *netlink.Conn }
 
 func (n *Network) openLog() error {
@@ -199,7 +199,7 @@ func (n *Network) openLog() error {
 	return nil
 }
 
-// A Sight is a packet as the witness logged it at one place.
+// A Sight is a logged packet at one position.
 type Sight struct {
 	Place    string // "prerouting begin", "output end" and so on
 	In, Out  string // interfaces
@@ -216,7 +216,7 @@ type Sight struct {
 	answer string // see [decoded]
 }
 
-// String writes the sight in one line.
+// String returns the sight in one line.
 func (s Sight) String() string {
 	text := fmt.Sprintf("%s: in %q out %q %s %s > %s mark 0x%x", s.Place, s.In, s.Out, s.Protocol,
 		s.From, s.To, s.Mark)
@@ -234,7 +234,7 @@ func (s Sight) String() string {
 	return text
 }
 
-// errLost says that the log ended before the packets were through.
+// errLost reports that the log ended before the sentinel.
 var errLost = errors.New("the log is incomplete")
 
 // until reads the log until the sentinel with the token.
@@ -302,8 +302,8 @@ func (n *Network) sight(attributes []byte) (Sight, error) {
 	return s, a.Err()
 }
 
-// waitForLinks waits until a packet by each interface arrives: before that an interface drops what
-// it is to send (linkwatch_do_dev in net/core/link_watch.c).
+// waitForLinks waits until a packet arrives by each interface. Before that an interface drops
+// packets to send (linkwatch_do_dev in net/core/link_watch.c).
 func (n *Network) waitForLinks() error {
 	begin := time.Now()
 	for _, name := range interfaces {
