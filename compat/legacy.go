@@ -65,16 +65,12 @@ var tablePositions = []tablePosition{
 	{"nat", rules.Output, "OUTPUT"},
 }
 
-// conntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK): raw runs before it, the
-// other tables after it.
-const conntrackPriority = -200
-
 // tableOf returns the table for a base chain.
 func tableOf(b *rules.Base) string {
 	switch {
 	case b.Type == rules.NAT:
 		return "nat"
-	case b.Priority < conntrackPriority:
+	case b.Priority < rules.ConntrackPriority: // zones are assigned there
 		return "raw"
 	}
 	return "mangle"

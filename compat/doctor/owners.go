@@ -53,10 +53,10 @@ func (j *judge) natChain(t *rules.Table, c *rules.Chain) {
 
 // mangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
 func (j *judge) mangleChain(t *rules.Table, c *rules.Chain) {
-	isRaw := c.Base.Priority < conntrackPriority
+	isRaw := c.Base.Priority < rules.ConntrackPriority
 	ours, ok := j.priority(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
-			(b.Priority < conntrackPriority) == isRaw
+			(b.Priority < rules.ConntrackPriority) == isRaw
 	})
 	if !ok {
 		j.add("rules", Note, place(t, c, "rule")+", where Sluice has none", "")
@@ -113,10 +113,6 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	}
 	return at(t.Family, t.Name) < at(rules.Inet, rules.TableName)
 }
-
-// conntrackPriority is the priority of conntrack (NF_IP_PRI_CONNTRACK in linux/netfilter_ipv4.h):
-// zones are assigned before it.
-const conntrackPriority = -200
 
 // natPriority returns the priority of Sluice's NAT chains.
 func (j *judge) natPriority() int {
