@@ -19,8 +19,8 @@ import (
 //go:embed istio-init.log
 var istioLog string
 
-// compareWithIstio decides whether the pod treats every packet as istio-init would, and whether a
-// change of parameters is found.
+// compareWithIstio decides whether the pod treats every packet as istio-init would, and shows that
+// the comparison detects a changed parameter.
 func compareWithIstio(p *printer, bed *testbed.Bed) error {
 	p.heading("The pod compared with what istio-init programs (its log), for every possible packet")
 	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// replacements is how often the ruleset is exchanged under load.
+	// replacements is the number of replacements of the ruleset under load.
 	replacements = 100
-	// connectionsBetween is how many connections at least are opened between two replacements.
+	// connectionsBetween is the minimum number of connections between two replacements.
 	connectionsBetween = 10
 )
 
-// tally counts what became of the connections under load.
+// tally counts the results of the connections under load.
 type tally struct {
 	opened, captured, leaked, failed atomic.Int64
 
-	ended chan struct{} // receives when a connection has ended, if somebody waits for that
+	ended chan struct{} // receives when a connection has ended, if a goroutine waits for it
 
 	mu    sync.Mutex
-	worst string // one of the connections that were not captured
+	worst string // a connection that was not captured
 }
 
-// load is a row that is called over and over.
+// load contains the calls that are repeated.
 var load = []row{captured[0], captured[3]}
 
-// changeUnderLoad excludes a prefix and includes it again, while connections are opened as fast as
+// changeUnderLoad excludes and includes a prefix in turn, while connections are opened as fast as
 // possible.
 func changeUnderLoad(p *printer, bed *testbed.Bed) error {
 	excluded := netip.MustParsePrefix("192.0.2.0/24")
@@ -75,8 +75,8 @@ func changeUnderLoad(p *printer, bed *testbed.Bed) error {
 	}.show(p, bed, without)
 }
 
-// replace applies the rulesets in turn, with some connections between any two, and returns how long
-// each application took.
+// replace applies the rulesets in turn, with some connections between any two, and returns the
+// duration of each application.
 func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Duration, error) {
 	var times []time.Duration
 	for i := range replacements {
@@ -97,7 +97,7 @@ func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Dura
 	return times, nil
 }
 
-// start opens connections, one after the other of each kind, until the returned function is called.
+// start opens connections of each kind, one after the other, until the returned function is called.
 func (t *tally) start(bed *testbed.Bed) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool

@@ -10,10 +10,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// excludedPort is one to which the application's connections are left alone.
+// excludedPort is a port to which the application's connections are not captured.
 const excludedPort = 3306
 
-// sidecar is the redirection of a usual pod: everything in and out, both families, all DNS.
+// sidecar returns the redirection of a usual pod: all inbound and outbound traffic, both families,
+// all DNS.
 func sidecar() rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -25,7 +26,7 @@ func sidecar() rules.Redirect {
 	return r
 }
 
-// perform shows everything, part by part.
+// perform runs all parts of the demonstration.
 func perform(p *printer) (err error) {
 	bed, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -64,7 +65,7 @@ func perform(p *printer) (err error) {
 	return err
 }
 
-// program applies the redirection and prints what the kernel then has.
+// program applies the redirection and prints the rules that the kernel then holds.
 func program(p *printer, bed *testbed.Bed) error {
 	rs := rules.MustCompile(sidecar())
 	start := time.Now()
@@ -86,7 +87,7 @@ func program(p *printer, bed *testbed.Bed) error {
 	return bed.Settle(rs.Routing)
 }
 
-// remove takes the redirection away and shows that nothing of it is left.
+// remove removes the redirection and shows that nothing of it is left.
 func remove(p *printer, bed *testbed.Bed) error {
 	p.heading("Everything removed")
 	if _, err := nft.Remove(bed.Pod); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// printer writes the report of the demonstration, and counts unexpected results.
+// printer prints the report of the demonstration, and counts unexpected results.
 type printer struct {
 	unexpected int
 
@@ -18,7 +18,7 @@ type printer struct {
 	part   int
 }
 
-// newPrinter writes to f, in colour if its reader wants that.
+// newPrinter returns a printer to f, with colours if f is a terminal that supports them.
 func newPrinter(f *os.File) *printer {
 	return &printer{out: f, colour: colour.For(f)}
 }
@@ -27,7 +27,7 @@ func (p *printer) line(format string, args ...any) {
 	fmt.Fprintf(p.out, format+"\n", args...)
 }
 
-// heading begins the next part.
+// heading starts the next part.
 func (p *printer) heading(format string, args ...any) {
 	p.part++
 	if p.part > 1 {
@@ -37,7 +37,7 @@ func (p *printer) heading(format string, args ...any) {
 		p.colour.Paint(colour.Bold, fmt.Sprintf("%d. ", p.part)+fmt.Sprintf(format, args...)))
 }
 
-// verdict writes a result that was to be as wanted; empty for what needs no further words.
+// verdict prints a result, and what was expected if it differs.
 func (p *printer) verdict(ok bool, what, wanted string) {
 	if ok {
 		p.line("%s %s", p.colour.Paint(colour.Green, "ok"), what)
@@ -47,7 +47,7 @@ func (p *printer) verdict(ok bool, what, wanted string) {
 	p.line("%s %s (expected %s)", p.colour.Paint(colour.Red, "!!"), what, wanted)
 }
 
-// ruleset writes rules, the comments paler than the rest.
+// ruleset prints rules, with dimmed comments.
 func (p *printer) ruleset(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "  ")

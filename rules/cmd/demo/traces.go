@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// mounts lists the mounts that keep one of the namespaces alive, as a file under /run/netns would.
-// It is asked while the namespaces are open: later their numbers may be others'.
+// mounts lists the mounts that keep one of the namespaces alive, such as a file under /run/netns.
+// Call it while the namespaces are open, because the kernel reuses their numbers.
 func mounts(namespaces ...*netns.NS) ([]string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -28,9 +28,9 @@ func mounts(namespaces ...*netns.NS) ([]string, error) {
 	return found, nil
 }
 
-// waitUntilUnheld waits, for a second at most, until no thread and no descriptor of this process is
-// in another namespace than its own, and lists those that are: the kernel is given the time to end
-// a thread.
+// waitUntilUnheld waits for at most a second until all threads and descriptors of this process
+// refer to its own namespace, and lists those that do not. The kernel needs some time to end a
+// thread.
 func waitUntilUnheld() (found []string, err error) {
 	for start := time.Now(); time.Since(start) < time.Second; time.Sleep(time.Millisecond) {
 		if found, err = isHeld(); err != nil || len(found) == 0 {
@@ -52,7 +52,7 @@ func isHeld() ([]string, error) {
 			return nil, err
 		}
 		for _, link := range links {
-			// An error reports that the thread or descriptor has gone since.
+			// An error means that the thread or descriptor no longer exists.
 			if ns, err := os.Readlink(link); err == nil && strings.HasPrefix(ns, "net:[") &&
 				ns != home {
 				found = append(found, fmt.Sprintf("%s in %s", link, ns))

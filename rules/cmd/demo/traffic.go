@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// patience is how long a call waits for its answer; all of them are to be answered.
+// patience bounds the wait for an answer. All calls are answered.
 const patience = 5 * time.Second
 
-// caller is who makes a call.
+// caller is the origin of a call.
 type caller struct {
 	name  string
 	from  testbed.Place
@@ -35,8 +35,8 @@ func (c caller) String() string {
 	return c.name
 }
 
-// row is a call, to an address of each family, and who is to answer it, from the first who is
-// reached to the last.
+// row is a call, to an address of each family, and the expected answering servers, from the first
+// to the last.
 type row struct {
 	who     caller
 	network string
@@ -45,7 +45,8 @@ type row struct {
 	path    []testbed.Name
 }
 
-// The other ends: the rest of the world, the pod as others see it, and as it sees itself.
+// environment returns addresses for the rest of the world, the pod as others see it, and the pod as
+// it sees itself.
 func environment(port uint16) []netip.AddrPort {
 	return endpoints(port, netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("2001:db8::9"))
 }
@@ -92,7 +93,7 @@ var afterwards = []row{
 	{neighbour, "tcp", pod(8080), "", by(testbed.Application)},
 }
 
-// showCaptured shows each family by itself, with what the proxy was asked for.
+// showCaptured shows each family separately, with the destination that the proxy received.
 func showCaptured(p *printer, bed *testbed.Bed) error {
 	p.heading("Captured: by the proxy's outbound, inbound or dns listener, which know whom the caller wanted")
 	var rows []row
@@ -111,7 +112,7 @@ func showLeftAlone(p *printer, bed *testbed.Bed) error {
 	return showAll(p, bed, rules.MustCompile(sidecar()), leftAlone)
 }
 
-// showAll makes the rows' calls under the ruleset and writes what became of them.
+// showAll makes the calls under the ruleset and prints their results.
 func showAll(p *printer, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
 	for _, r := range rows {
 		if err := r.show(p, bed, rs); err != nil {
@@ -121,8 +122,8 @@ func showAll(p *printer, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
 	return nil
 }
 
-// show makes the row's calls and writes what became of them, in one line. They are to agree with
-// the row and with the model.
+// show makes the calls of the row and prints their results, in one line. They must agree with the
+// row and with the model.
 func (r row) show(p *printer, bed *testbed.Bed, rs rules.Ruleset) error {
 	var where, what []string
 	ok := true
@@ -152,14 +153,14 @@ func (r row) call(to netip.AddrPort) testbed.Call {
 	}
 }
 
-// captures reports whether the proxy is to answer.
+// captures reports whether the proxy must answer.
 func (r row) captures() bool {
 	return slices.Contains([]testbed.Name{testbed.Outbound, testbed.Inbound, testbed.DNS},
 		r.path[0])
 }
 
-// fulfilled reports whether those who were to answer did, and know whom the caller wanted. Nobody
-// can know that of a datagram that was redirected.
+// fulfilled reports whether the expected servers answered, and know the original destination. For a
+// redirected datagram it is not known.
 func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
 	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(
@@ -169,7 +170,7 @@ func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
 	})
 }
 
-// print says who answered, and what a proxy was asked for.
+// print returns the servers that answered, and the destination that a proxy received.
 func (r row) print(a testbed.Answer) string {
 	if a.Outcome != testbed.Answered {
 		return a.String()

@@ -101,7 +101,7 @@ type validation struct {
 	namespace *netns.NS
 	redirect  rules.Redirect
 	podIPs    []netip.Addr
-	port      uint16 // the probe's
+	port      uint16 // of the probe
 	timeout   time.Duration
 	backend   compat.BackendName
 	// applied is the result of apply, if both are printed as one object.
@@ -127,9 +127,9 @@ type applied struct {
 
 func (applied) kind() string { return "Apply" }
 
-// besideIstio looks for what Istio's own programs have left in the namespace. In TPROXY mode it
-// returns why that forbids to apply, in the other it warns. What a missing permission or the kernel
-// hides is no hindrance.
+// besideIstio looks for rules of Istio's own programs in the namespace. In TPROXY mode they are an
+// error, because both would conflict; otherwise they cause a warning. Errors due to missing
+// permissions or kernel features are ignored.
 func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	tables, err := nft.FindIstio(ns)
 	legacy, legacyErr := compat.FindIstio(ns)
@@ -157,8 +157,8 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	return nil
 }
 
-// program applies the ruleset and prints what was done. It returns that instead if --run-validation
-// prints it as one object with its result.
+// program applies the ruleset and prints the result. With --run-validation, it returns the result
+// instead if both are printed as one object.
 func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (*applied, error) {
 	rs, err := rules.Compile(redirect)
 	if err != nil {
@@ -208,7 +208,7 @@ func (a applied) text() string {
 	return text + fmt.Sprintf(", %.1f ms\n", a.Milliseconds)
 }
 
-// keptText says what the count of nft.Result.Kept means.
+// keptText describes the count of nft.Result.Kept.
 func keptText(packets uint64, mode rules.Mode) string {
 	what := "one for each connection that conntrack did not know"
 	if mode == rules.ModeTProxy {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// budgetTable lists the parameters that bound the work of diff and explain.
+// budgetTable lists the parameters that limit the work of diff and explain.
 func budgetTable() []parameter {
 	return []parameter{
 		{

@@ -89,8 +89,7 @@ func check(s *system, ns *netns.NS, p *parameters) error {
 	return s.reportCheck(ns, found, effect)
 }
 
-// reportCheck prints what was found. The effect of rules of other owners is nil if there are
-// differences.
+// reportCheck prints the result. The effect of foreign rules is nil if there are differences.
 func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *foreign.Effect) error {
 	equal := effect != nil
 	text := fmt.Sprintf("equal: %s holds exactly this ruleset, by %s\n", ns, found.Backend)
@@ -110,7 +109,8 @@ func (s *system) reportCheck(ns *netns.NS, found compat.Comparison, effect *fore
 	return failure{code: exitDifferent}
 }
 
-// effectText describes what rules of other owners do; empty if they let nothing bypass the proxy.
+// effectText describes the effect of foreign rules. It is empty if they do not let traffic bypass
+// the proxy.
 func (s *system) effectText(effect *foreign.Effect) string {
 	verdict, title := effect.Verdict(),
 		"bypass: rules of other owners let captured traffic bypass the proxy"
@@ -128,7 +128,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	return b.String()
 }
 
-// listing groups the differences by their place.
+// listing groups the differences by position.
 func (s *system) listing(differences []rules.Difference) string {
 	b := new(strings.Builder)
 	byPlace := slices.Clone(differences)

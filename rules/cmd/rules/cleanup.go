@@ -74,13 +74,12 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	return errors.Join(s.print(c.text(), c), refused(err))
 }
 
-// withoutRules is the routing that stays where there are no rules of Sluice: ::6 may be Istio's.
+// withoutRules returns the routing that remains without rules of Sluice: ::6 may be Istio's.
 func withoutRules() rules.Routing {
 	return rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 }
 
-// findOurs lists what there is of ours in the backends, and the routes unless another backend needs
-// them.
+// findOurs lists Sluice's rules in the backends, and its routes unless another backend needs them.
 func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
 	var lines []string
 	var faults []error
@@ -108,9 +107,9 @@ func (s *system) findOurs(ns *netns.NS, backends []compat.Backend) ([]string, er
 	return append(lines, routes...), errors.Join(append(faults, err)...)
 }
 
-// removeOurs removes what there is of ours, and lists what it has removed also besides an error.
+// removeOurs removes Sluice's rules and routes, and lists what it has removed, also with an error.
 func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, error) {
-	// A state that cannot be read can be removed nevertheless.
+	// A state that cannot be read can still be removed.
 	lines, unread := s.findOurs(ns, backends)
 	var faults []error
 	removed := false
@@ -136,7 +135,7 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 	return lines, err
 }
 
-// findIstio lists what removeIstio would remove once nothing of ours is left.
+// findIstio lists what removeIstio would remove after Sluice's rules are removed.
 func findIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if noTables(err) {
@@ -147,8 +146,8 @@ func findIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
 }
 
-// removeIstio removes what Istio's own programs have left, and lists what it has removed also
-// besides an error. The rules go first: they need the routes.
+// removeIstio removes the rules and routes of Istio's own programs, and lists what it has removed,
+// also with an error. It removes the rules first, because they need the routes.
 func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if noTables(err) {
@@ -163,14 +162,14 @@ func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	return append(removed, routes...), err
 }
 
-// noTables reports whether the error says that the kernel has no nf_tables, in which case nothing
-// is there to be removed. A kernel without iptables-legacy is no error to package compat.
+// noTables reports whether the error means that the kernel has no nf_tables, so that there is
+// nothing to remove. For package compat, a kernel without iptables-legacy is not an error.
 func noTables(err error) bool {
 	var unsupported *nft.UnsupportedError
 	return errors.As(err, &unsupported)
 }
 
-// contents names the tables that a backend has of ours.
+// contents returns the names of the tables with Sluice's rules in a backend.
 func contents(b compat.Backend, rs rules.Ruleset) []string {
 	prefix := ""
 	if b.Name() == compat.BackendLegacy {

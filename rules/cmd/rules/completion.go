@@ -49,12 +49,12 @@ func newCompletionCommand(s *system) *cobra.Command {
 	})
 }
 
-// wantShell is the error of a shell that has no script.
+// wantShell returns the error for a shell without a completion script.
 func wantShell(name string) error {
 	return fmt.Errorf("%q is no shell with a completion script: want bash, zsh or fish", name)
 }
 
-// complete returns what can follow the words of a command line, for the shell's completion.
+// complete returns the possible next words of a command line, for the shell's completion.
 func (in *inputs) complete(
 	cmd *cobra.Command, words []string, word string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -94,10 +94,10 @@ func (in *inputs) complete(
 	return flags, cobra.ShellCompDirectiveNoFileComp
 }
 
-// unknownFlag says that a word is no flag that wants a value.
+// unknownFlag means that a word is not a flag with a value.
 const unknownFlag cobra.ShellCompDirective = -1
 
-// completeValue returns the values of a flag that begin with a text.
+// completeValue returns the values of a flag with a prefix.
 func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDirective) {
 	i := slices.IndexFunc(in.parameters, func(p parameter) bool {
 		isFlag := p.flag != "" && flag == "--"+p.flag || p.short != "" && flag == "-"+p.short
@@ -117,8 +117,7 @@ func (in *inputs) completeValue(flag, text string) ([]string, cobra.ShellCompDir
 	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
-// values lists the values of a parameter that has a fixed set of them, or the named network
-// namespaces.
+// values returns the values of a parameter if they are fixed, or the named network namespaces.
 func (p *parameter) values() []string {
 	switch p.value {
 	case "MODE":
@@ -130,7 +129,7 @@ func (p *parameter) values() []string {
 		}
 		return ids
 	case "PATH|NAME":
-		entries, _ := os.ReadDir(namedNamespaces) // without any there is nothing to complete
+		entries, _ := os.ReadDir(namedNamespaces) // without named namespaces there is nothing to complete
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())

@@ -53,7 +53,7 @@ const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log 
   kubectl logs web -c istio-init | kubectl exec -i -n istio-system ds/sluice-node -- rules diff --pod default/web --istio-log -
   rules diff --left netns:/run/netns/pod --right flags:"-b * -i * -d 15020"`
 
-// diffParameters are the parameters of diff only.
+// diffParameters contains the parameters that only diff has.
 type diffParameters struct {
 	save, save6, log, nft string // files
 	left, right           string // SPECs
@@ -166,7 +166,7 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	return diff.Pair[spec]{Left: left, Right: found[0]}, nil
 }
 
-// namedSides reads --left and --right, besides which nothing else says what to compare.
+// namedSides returns the sides of --left and --right, which cannot be combined with other sides.
 func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error) {
 	var faults []error
 	if p.diff.left == "" || p.diff.right == "" {
@@ -197,7 +197,7 @@ func namedSides(in *inputs, p *parameters, others int) (diff.Pair[spec], []error
 	return sides, faults
 }
 
-// shaped reports whether a flag or a variable says anything about the redirection.
+// shaped reports whether a flag or a variable affects the redirection.
 func (in *inputs) shaped(s *system) bool {
 	for _, setting := range in.settings(s.variable) {
 		for _, of := range captureSections {
@@ -209,7 +209,7 @@ func (in *inputs) shaped(s *system) bool {
 	return false
 }
 
-// diff decides and reports.
+// diff makes and prints the decision.
 func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 	budget := p.budget.From(time.Now())
 	right, err := s.load(p, specs.Right, specs.Left, nil)
@@ -221,7 +221,7 @@ func (s *system) diff(p *parameters, specs diff.Pair[spec]) error {
 		return err
 	}
 	if specs.Right.kind == kindFlags && right.logged == nil && left.logged != nil {
-		// The other way round: flags on the right of a log.
+		// In the reverse order: flags on the right, and a log on the left.
 		if right, err = s.load(p, specs.Right, specs.Left, left); err != nil {
 			return err
 		}

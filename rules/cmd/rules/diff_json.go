@@ -14,7 +14,7 @@ type (
 		Classes   []jsonClass     `json:"classes"`
 		More      bool            `json:"more,omitempty"`
 		Undecided []jsonUndecided `json:"undecided,omitempty"`
-		// MoreUndecided reports that more is undecided than is listed.
+		// MoreUndecided reports that not all undecided cases are listed.
 		MoreUndecided bool               `json:"moreUndecided,omitempty"`
 		Routing       []rules.Difference `json:"routing,omitempty"`
 		NotCompared   []string           `json:"notCompared,omitempty"`
@@ -99,7 +99,7 @@ func (side *diffSide) outcome(o diff.Outcome) jsonOutcome {
 	return j
 }
 
-// ruleOf is the JSON form of the rule of a step; nil if it is none.
+// ruleOf returns the JSON form of the rule of a step, or nil.
 func ruleOf(step *rules.Step) *jsonStep {
 	if step.Chain == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/nftjson"
 )
 
-// loadListing reads what nft -j list ruleset printed.
+// loadListing reads the output of nft -j list ruleset.
 func (s *system) loadListing(path string) (*diffSide, error) {
 	text, err := s.readFile(path)
 	if err != nil {

@@ -16,10 +16,10 @@ type diffReport struct {
 	left, right *diffSide
 	diff.Result
 	strict bool
-	// notCompared names what was left out, and why.
+	// notCompared names what was not compared, and why.
 	notCompared []string
-	// unstated says that a parameter which a log does not state explains all differences; empty if
-	// none does.
+	// unstated is the parameter that the log does not contain and that explains all differences, or
+	// empty.
 	unstated string
 }
 
@@ -68,7 +68,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	return r
 }
 
-// byUnstated looks whether a parameter that a log does not state explains the differences.
+// byUnstated determines whether a parameter that a log does not contain explains the differences.
 func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
 	if r.verdict() != diff.Different {
 		return
@@ -98,11 +98,11 @@ func (r *diffReport) byUnstated(families []rules.Family, budget diff.Budget) {
 	}
 }
 
-// unstatedLoopback is the parameter that no log states.
+// unstatedLoopback is the parameter that no log contains.
 const unstatedLoopback = "HOST_IPV4_LOOPBACK_CIDR"
 
-// verdict is the answer: without a difference it stays open while a side as a whole is not known,
-// and with one while the side that was compared is only one that it may be.
+// verdict returns the answer. Without a difference it is "cannot decide" if something about a whole
+// side is unknown; with one, if the compared side is only one of several possible ones.
 func (r diffReport) verdict() diff.Verdict {
 	verdict := r.Verdict(r.strict)
 	if r.left.isGuess || r.right.isGuess || verdict == diff.Equivalent && r.unknown() > 0 {
@@ -111,10 +111,10 @@ func (r diffReport) verdict() diff.Verdict {
 	return verdict
 }
 
-// unknown is how many things are not known of the sides as a whole.
+// unknown returns the number of unknown facts about whole sides.
 func (r diffReport) unknown() int { return len(r.left.undecided) + len(r.right.undecided) }
 
-// counted tells how many classes count as differences, and how many are known deviations that do
+// counted returns the number of classes that count as differences, and of known deviations that do
 // not.
 func (r diffReport) counted() (differences, known int) {
 	for _, c := range r.Classes {
@@ -138,7 +138,7 @@ func verdictColour(v diff.Verdict) colour.Code {
 	}
 }
 
-// diffText writes the report for people: the answer first.
+// diffText formats the report for people, the answer first.
 func (s *system) diffText(r diffReport) string {
 	b := new(strings.Builder)
 	verdict := r.verdict()
@@ -173,7 +173,7 @@ func (s *system) diffText(r diffReport) string {
 	return b.String()
 }
 
-// summary says how much differs.
+// summary returns the number of differences as text.
 func (r diffReport) summary() string {
 	differences, known := r.counted()
 	var parts []string
@@ -211,8 +211,8 @@ func (side *diffSide) heading() string {
 	return strings.Join(append([]string{side.name}, side.notes...), "; ")
 }
 
-// classTexts writes the classes of packets: of those by the same known deviations only the
-// simplest, unless they count.
+// classTexts writes the classes of packets. Of the classes with the same known deviations it writes
+// only the simplest one, unless they count as differences.
 func (s *system) classTexts(b *strings.Builder, r diffReport) {
 	known := map[string]int{}
 	for _, c := range r.Classes {
@@ -260,7 +260,7 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 		r.right.decidedBy(c.Outcome.Right))
 }
 
-// undecidedText writes an unsupported expression.
+// undecidedText writes an undecided case.
 func (s *system) undecidedText(b *strings.Builder, r diffReport, u diff.Undecided) {
 	name, side := "left", r.left
 	if u.Right {
@@ -303,7 +303,8 @@ func deviationsText(ids []rules.DeviationID) string {
 	}), " with ")
 }
 
-// conditionsText makes a phrase of the description: "in IPv4 tcp: destination port 443; state new".
+// conditionsText joins the conditions into a phrase: "in IPv4 tcp: destination port 443; state
+// new".
 func conditionsText(conditions []diff.Condition) string {
 	var head, rest []string
 	for _, c := range conditions {
@@ -324,7 +325,7 @@ func conditionsText(conditions []diff.Condition) string {
 	return strings.Join(head, " ") + ": " + strings.Join(rest, "; ")
 }
 
-// countOf is count for nouns with a plural of their own.
+// countOf is like count for nouns with an irregular plural.
 func countOf(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one

@@ -15,31 +15,31 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A diffSide is one of the rulesets that are compared, and how its rules are named.
+// A diffSide is one of the two rulesets.
 type diffSide struct {
 	diff.Side
-	name   string       // of the whole
-	family rules.Family // of which it has rules; Inet for both
-	// texts are those that the rules were read from, by family; a rule's position is the number of
-	// its line.
+	name   string       // of the whole side
+	family rules.Family // the family of its rules; Inet for both
+	// texts contains the sources of the rules, by family. The position of a rule is its line
+	// number.
 	texts map[rules.Family]sourceText
 	// undecided lists unknown facts about the whole side that may affect packets.
 	undecided []string
-	// elsewhere are chains that no packet of the comparison meets, such as those at the ingress
-	// hook of a device.
+	// elsewhere contains chains that no packet of the comparison traverses, such as those at the
+	// ingress hook of a device.
 	elsewhere []string
-	// unstated are the parameters that a log does not state.
+	// unstated contains the parameters that a log does not contain.
 	unstated []string
-	// isGuess reports that the order of some chains is one of several that are possible.
+	// isGuess reports that the order of some chains is one of several possible ones.
 	isGuess bool
-	// notes are facts about the side that a reader should know.
+	// notes contains facts about the side that a reader should know.
 	notes []string
-	// logged is the redirection that a log states; notLogged says why there is none.
+	// logged is the redirection in a log. notLogged is the reason if there is none.
 	logged    *rules.Redirect
 	notLogged error
 }
 
-// meetsFragments reports whether rules of the side may meet fragments of packets.
+// meetsFragments reports whether rules of the side may see fragments of packets.
 func (side *diffSide) meetsFragments() bool {
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		if (side.family == rules.Inet ||
@@ -56,8 +56,8 @@ type sourceText struct {
 	lines [][]byte
 }
 
-// load reads one side; beside says where the other side is from, and other is that side if it has
-// been read already, or nil.
+// load loads one side. beside is the source of the other side, and other is the other side if it
+// has been loaded already, or nil.
 func (s *system) load(p *parameters, from, beside spec, other *diffSide) (*diffSide, error) {
 	switch from.kind {
 	case kindSave:
@@ -100,7 +100,7 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	return compiledSide(cmp.Or(p.text, "the flags"), redirect)
 }
 
-// compiledSide is the side that parameters compile to.
+// compiledSide returns the side with the rules of the parameters.
 func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	rs, err := rules.Compile(r)
 	if err != nil {
@@ -115,7 +115,7 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	return compiled, nil
 }
 
-// adopt takes from a log what the pod was, where the parameters do not say it.
+// adopt sets properties of the pod that the parameters do not set from a log.
 func (p *parameters) adopt(logged rules.Redirect) {
 	if len(p.PodIPs) == 0 {
 		p.DualStack = p.DualStack || logged.IPv6
@@ -135,7 +135,7 @@ func loggedSide(other *diffSide) (*diffSide, error) {
 	return compiledSide("the configuration in "+other.name, *other.logged)
 }
 
-// loadSave reads the files of one or both families.
+// loadSave loads the files of one or both families.
 func (s *system) loadSave(paths [2]string) (*diffSide, error) {
 	side := &diffSide{
 		name:  strings.Trim(strings.Join(paths[:], ", "), ", "),
@@ -160,7 +160,7 @@ func (s *system) loadSave(paths [2]string) (*diffSide, error) {
 	return side, nil
 }
 
-// loadLog reads the log of an istio-init container.
+// loadLog loads the log of an istio-init container.
 func (s *system) loadLog(path string) (*diffSide, error) {
 	text, err := s.readFile(path)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	return side, nil
 }
 
-// readFile reads the file, or the standard input.
+// readFile reads a file, or standard input.
 func (s *system) readFile(path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(s.stdin)
@@ -200,7 +200,7 @@ func (s *system) readFile(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// loadNamespace reads what the kernel holds.
+// loadNamespace loads the kernel's rules.
 func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 	side := &diffSide{}
 	read := func(ns *netns.NS) error {
@@ -228,7 +228,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 	return side, at.inNamespace(read)
 }
 
-// commonFamilies are those of which both sides have rules.
+// commonFamilies returns the families for which both sides have rules.
 func commonFamilies(left, right *diffSide) []rules.Family {
 	switch cmp.Or(left.family, right.family) {
 	case rules.IPv4:
@@ -239,7 +239,7 @@ func commonFamilies(left, right *diffSide) []rules.Family {
 	return []rules.Family{rules.IPv4, rules.IPv6}
 }
 
-// decidedBy says what decided: a rule, or what else did.
+// decidedBy describes the rule, or the other cause, that decided.
 func (side *diffSide) decidedBy(o diff.Outcome) string {
 	if o.Decided == nil {
 		return o.Reason
@@ -247,7 +247,7 @@ func (side *diffSide) decidedBy(o diff.Outcome) string {
 	return side.locate(o.Decided)
 }
 
-// locate says where a rule is, and what it says there.
+// locate returns the position of a rule and its text in the source.
 func (side *diffSide) locate(step *rules.Step) string {
 	if step == nil || step.Chain == nil {
 		return "not a rule"

@@ -12,14 +12,14 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// A spec says where the ruleset of a side comes from.
+// A spec is the source of a side's ruleset.
 type spec struct {
 	kind specKind
-	// of files: of IPv4 and IPv6, or of one log; or of a namespace, empty for the one that the
-	// flags name
+	// paths contains files: of IPv4 and IPv6, or one log; or a namespace, empty for the one that
+	// the flags name.
 	paths [2]string
 	part  compat.Origin
-	// parameters of kindFlags.
+	// parameters of kindFlags
 	parameters *parameters
 }
 
@@ -30,13 +30,13 @@ const (
 	kindSave
 	kindLog
 	kindNamespace
-	kindNFT    // what nft -j list ruleset printed
-	kindLogged // what the configuration in the other side's log means
+	kindNFT    // output of nft -j list ruleset
+	kindLogged // the configuration in the other side's log
 )
 
 const specForms = `want save:V4[,V6], nft:FILE, log:FILE, netns:PATH[:nft|legacy|iptables-nft] or flags:"FLAG..."`
 
-// parseSpec reads the value of --left or --right.
+// parseSpec parses the value of --left or --right.
 func parseSpec(n params.Names, text string) (spec, error) {
 	kind, rest, ok := strings.Cut(text, ":")
 	if !ok || rest == "" {
@@ -62,7 +62,7 @@ func parseSpec(n params.Names, text string) (spec, error) {
 	return spec{}, fmt.Errorf("%q: there is no side %q: %s", text, kind, specForms)
 }
 
-// parseNamespaceSpec splits off what follows the last colon, unless it is part of the path.
+// parseNamespaceSpec splits off the text after the last colon, unless it is part of the path.
 func parseNamespaceSpec(text string) (spec, error) {
 	path, part := text, compat.OriginAll
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.Contains(text[i:], "/") {
@@ -81,10 +81,10 @@ func parseNamespaceSpec(text string) (spec, error) {
 	return spec{kind: kindNamespace, paths: [2]string{path}, part: part}, nil
 }
 
-// parseFlagsSpec reads flags as a shell would split them. The environment has no part in it, so
-// that a SPEC means the same everywhere.
+// parseFlagsSpec parses flags as a shell would split them. It ignores the environment, so that a
+// SPEC has the same meaning everywhere.
 func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
-	// Quotes around the whole are the SPEC's own.
+	// Quotes around the whole text belong to the SPEC.
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' &&
 		strings.Count(text, `"`) == 2 {
 		text = text[1 : len(text)-1]
@@ -110,12 +110,12 @@ func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	return p, nil
 }
 
-// namesNamespace reports whether a flag or a variable says which namespace is meant.
+// namesNamespace reports whether a flag or a variable names a namespace.
 func (p *parameters) namesNamespace() bool {
 	return p.netnsPath != "" || p.networkNamespace != "" || p.pid != 0
 }
 
-// readsStdin counts the files that are the standard input.
+// readsStdin returns the number of files that are standard input.
 func (s spec) readsStdin() int {
 	n := 0
 	for _, path := range s.paths {
@@ -126,7 +126,7 @@ func (s spec) readsStdin() int {
 	return n
 }
 
-// family is the one that a side has rules of, Inet for both.
+// family returns the family of a side's rules, Inet for both.
 func (s spec) family() rules.Family {
 	switch {
 	case s.kind == kindSave && s.paths[1] == "":

@@ -84,14 +84,14 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	return nil
 }
 
-// completeForDoctor finds out what depends on the pod, as far as it is there.
+// completeForDoctor completes the parameters with the properties of the pod that are available.
 func (s *system) completeForDoctor(p *parameters, ns *netns.NS) error {
 	p.IdentifyProxy(p.names.Users)
 	if err := s.findNameservers(p); err != nil {
 		return err
 	}
 	if len(p.PodIPs) == 0 {
-		// Without addresses there is no pod yet, which is a finding.
+		// Without addresses there is no pod yet, which doctor reports.
 		p.PodIPs, _ = s.podAddresses(ns)
 	}
 	p.assume()

@@ -9,15 +9,15 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// A setting is the text of one parameter and where it was found.
+// A setting is the text of a parameter and its source.
 type setting struct {
 	parameter *parameter
 	texts     []string
 	source    string // for errors
 }
 
-// settings chooses, for each parameter that is set anywhere, the source that counts: the flag, or
-// else the last of its variables. What is outranked is not looked at, as in Istio.
+// settings returns the settings of all parameters that are set: the flag, or else the last of the
+// variables. Like Istio it ignores the others, without validating them.
 func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 	var found []setting
 	for i := range in.parameters {
@@ -33,7 +33,7 @@ func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 	return found
 }
 
-// flagName is the name of a parameter in errors.
+// flagName returns the name of a parameter for errors.
 func flagName(p *parameter) string {
 	if p.short != "" {
 		return "--" + p.flag + " (-" + p.short + ")"
@@ -41,7 +41,7 @@ func flagName(p *parameter) string {
 	return "--" + p.flag
 }
 
-// parse reads all parameters. The error has one line for each input that is wrong.
+// parse parses all parameters. The error has a line for each invalid input.
 func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	p := defaultParameters(params.Names{Users: s.users, Groups: s.groups})
 	var faults []error
@@ -77,7 +77,7 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	return p, nil
 }
 
-// faults are those of the redirection as a whole, by the names of the inputs.
+// faults returns the faults of the whole redirection, with the names of the inputs.
 func (p *parameters) faults(sources map[string]string) []error {
 	r := p.Redirect
 	if len(r.ProxyUIDs) == 0 {
@@ -98,7 +98,7 @@ func (p *parameters) faults(sources map[string]string) []error {
 	return errs
 }
 
-// conflicts are inputs that exclude each other.
+// conflicts returns errors for inputs that exclude each other.
 func (p *parameters) conflicts() []error {
 	var errs []error
 	if p.netnsPath != "" && p.pid != 0 {
@@ -107,7 +107,7 @@ func (p *parameters) conflicts() []error {
 	return errs
 }
 
-// noArguments refuses arguments, which often are values whose flag was forgotten.
+// noArguments rejects arguments, which are often values without their flag.
 func noArguments(args []string) []error {
 	errs := make([]error, len(args))
 	for i, a := range args {

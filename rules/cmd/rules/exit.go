@@ -32,10 +32,10 @@ Errors and warnings go to stderr, one per line ("rules: ..."). With --output jso
 {"version": 1, "kind": "Error", "error": "..."} and {"version": 1, "kind": "Warning", "warning": "..."}.
 `
 
-// failure is an error with the exit code that it leads to.
+// failure is an error with its exit code.
 type failure struct {
 	code int
-	err  error // nil if the command has said already what there is to say
+	err  error // nil if the command has already printed everything
 }
 
 func (f failure) Error() string {
@@ -55,7 +55,7 @@ func refused(err error) error {
 	return failure{exitRefused, err}
 }
 
-// exitCode is the one that an error leads to. What carries none comes from the command line.
+// exitCode returns the exit code for an error. Errors without one come from the command line.
 func exitCode(err error) int {
 	var f failure
 	switch {
@@ -67,7 +67,7 @@ func exitCode(err error) int {
 	return exitBadInput
 }
 
-// report writes the error to stderr, each of its lines as one error.
+// report prints the error to stderr, each of its lines as a separate error.
 func (s *system) report(err error) {
 	var f failure
 	if err == nil || errors.As(err, &f) && f.err == nil {
@@ -78,12 +78,12 @@ func (s *system) report(err error) {
 	}
 }
 
-// warn writes a warning to stderr.
+// warn prints a warning to stderr.
 func (s *system) warn(format string, args ...any) {
 	s.notice("warning", fmt.Sprintf(format, args...))
 }
 
-// What goes to stderr with --output json, one object a line.
+// Objects on stderr with --output json, one per line.
 type (
 	errorDocument struct {
 		Error string `json:"error"`

@@ -101,7 +101,7 @@ func newExplainCommand(s *system) *cobra.Command {
 	})
 }
 
-// shapingLive refuses parameters of the ruleset besides --live.
+// shapingLive rejects parameters of the ruleset with --live.
 func (in *inputs) shapingLive(p *parameters) []error {
 	var errs []error
 	if p.live {
@@ -113,7 +113,7 @@ func (in *inputs) shapingLive(p *parameters) []error {
 	return errs
 }
 
-// nothingLive refuses to explain no packet by the rules of a running pod.
+// nothingLive rejects --live without a packet.
 func nothingLive(p *parameters, args []string) []error {
 	if p.live && len(args) == 0 {
 		return []error{errors.New("--live: no packet to explain")}
@@ -121,7 +121,7 @@ func nothingLive(p *parameters, args []string) []error {
 	return nil
 }
 
-// givenIn names the flags of the sections that the command line sets.
+// givenIn returns the names of the flags of the sections that the command line sets.
 func (in *inputs) givenIn(sections []section) []string {
 	var flags []string
 	for _, p := range in.parameters {

@@ -23,7 +23,8 @@ const (
 	notePacketsUnexplained decide.NoteKind = "packets-unexplained"
 )
 
-// notesOfFile says which object of the file is explained, and which annotations look misspelt.
+// notesOfFile returns notes about the explained object of the file, and about annotations that look
+// misspelt.
 func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	var notes []decide.Note
 	note := func(kind decide.NoteKind, format string, args ...any) {
@@ -62,11 +63,11 @@ func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	return notes
 }
 
-// trafficPrefix is the prefix of annotations that are all known.
+// trafficPrefix is the prefix of annotations whose names are all known.
 const trafficPrefix = "traffic.sidecar.istio.io/"
 
-// misspelt reports whether an annotation of Istio looks like a misspelt one of the annotations that
-// shape a redirection, and which one is meant, if any.
+// misspelt reports whether an annotation of Istio looks like a misspelt annotation that affects
+// redirection, and returns that annotation if it is clear which one is meant.
 func misspelt(key string) (meant string, wrong bool) {
 	prefix, name, ok := strings.Cut(key, "/")
 	if !ok {
@@ -84,7 +85,8 @@ func misspelt(key string) (meant string, wrong bool) {
 			}
 			knownPrefix, knownName, _ := strings.Cut(known, "/")
 			distance := text.Distance(strings.ToLower(name), strings.ToLower(knownName), farthest)
-			// A short name, such as port, is close to many, and other prefixes have the same.
+			// A short name, such as port, is similar to many others, and occurs with other
+			// prefixes.
 			if len(knownName) <= 6 && (distance > 1 || prefix != knownPrefix) {
 				continue
 			}

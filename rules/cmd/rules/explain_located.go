@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// explainLocated tells what the node agent says of a pod, and what should happen to the packets
-// there.
+// explainLocated prints the node agent's information about a pod, and what must happen to the
+// packets there.
 func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	l := p.located
 	result := explainedPod{
@@ -30,8 +30,8 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	return s.printRedirected(head, result, *l.Redirect, packets)
 }
 
-// noteOfLocated names the IPv6 address of a running pod whose IPv6 is left alone, as far as its
-// namespace can be looked at.
+// noteOfLocated returns a note with the IPv6 address of a running pod whose IPv6 is not captured,
+// if its namespace can be read.
 func (s *system) noteOfLocated(p *parameters) (note jsonNote, found bool) {
 	_ = p.inNamespace(func(ns *netns.NS) error {
 		addresses, err := s.podAddresses(ns)

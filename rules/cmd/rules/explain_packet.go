@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// packetFlags are the parts of a packet that flags of explain state.
+// packetFlags are the parts of a packet that explain has flags for.
 type packetFlags struct{ out, in, from, to, dev, uid, gid, state string }
 
-// packetTable lists the parameters that state a packet.
+// packetTable lists the parameters that describe a packet.
 func packetTable() []parameter {
 	word := func(flag, value, help string, field func(*packetFlags) *string) parameter {
 		return parameter{
@@ -50,8 +50,8 @@ func packetTable() []parameter {
 	}
 }
 
-// text returns the packet of the flags, to which the arguments add further words. It is empty if no
-// flag is given.
+// text returns the description of the packet from the flags, followed by the arguments. It is empty
+// if no flag is given.
 func (f packetFlags) text(args []string) (string, error) {
 	if f == (packetFlags{}) {
 		return "", nil
@@ -75,7 +75,7 @@ func (f packetFlags) text(args []string) (string, error) {
 	return strings.Join(append(words, args...), " "), nil
 }
 
-// withoutArrows replaces the arrow -> of a packet, which is no flag, by >.
+// withoutArrows replaces the arrow -> of a packet, which looks like a flag, by >.
 func withoutArrows(args []string) []string {
 	replaced := slices.Clone(args)
 	for i, a := range replaced {
@@ -86,7 +86,7 @@ func withoutArrows(args []string) []string {
 	return replaced
 }
 
-// packetTexts returns the packets that the arguments state: each is one, or all are words of
+// packetTexts returns the packets in the arguments: each argument is a packet, or all are words of
 // packets, each of which begins with its direction.
 func packetTexts(args []string) []string {
 	if !slices.ContainsFunc(args, func(a string) bool { return len(strings.Fields(a)) < 2 }) {
@@ -104,7 +104,7 @@ func packetTexts(args []string) []string {
 	}
 	var texts []string
 	for _, words := range packets {
-		const arrow = 3 // its place: in PROTOCOL SOURCE > DESTINATION
+		const arrow = 3 // its index in PROTOCOL SOURCE > DESTINATION
 		if len(words) > arrow && words[arrow] != ">" && words[arrow] != "->" {
 			words = slices.Insert(words, arrow, ">")
 		}

@@ -18,7 +18,7 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// besidePod are the parameters that mean something besides --pod, which states all others.
+// besidePod contains the parameters that can be combined with --pod, which determines all others.
 var besidePod = []string{"pod-ip", "strict-istio", "without"}
 
 // An explainedPod is the decision of the CNI plugin about a pod.
@@ -49,8 +49,8 @@ func (e *explainedPod) note(notes ...decide.Note) string {
 	return text
 }
 
-// explainPod tells what the plugin would decide about the pod in a file, and what would then happen
-// to the packets.
+// explainPod prints the plugin's decision about the pod in a file, and what would then happen to
+// the packets.
 func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	workload, err := s.readWorkload(p.podFile)
 	if err != nil {
@@ -91,13 +91,13 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	return s.printRedirected(head, result, redirect, packets)
 }
 
-// decidedEarlier records the decision that a runtime's annotations allow before the pod is read, if
-// it has another reason, which the record and the metrics then contain.
+// decidedEarlier adds the decision that the plugin makes from the runtime's annotations without
+// reading the pod, if its reason differs. The record and the metrics then contain that reason.
 func decidedEarlier(
 	a decide.Attachment, settings *decide.Settings, decision decide.Decision,
 ) []decide.Note {
 	if len(a.Annotations) == 0 {
-		// as the kubelet adds to those that a runtime passes
+		// Kubelet adds this annotation to those that it passes to the runtime.
 		a.Annotations = map[string]string{"kubernetes.io/config.source": "api"}
 	}
 	early := decide.Early(a, settings)
@@ -111,7 +111,7 @@ func decidedEarlier(
 	}}
 }
 
-// printLeftAlone prints a pod for which the plugin writes no rules.
+// printLeftAlone prints a pod that is not redirected.
 func (s *system) printLeftAlone(head string, result explainedPod, packets []rules.Packet) error {
 	switch {
 	case len(packets) == 0:
@@ -132,8 +132,8 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 	return s.print(head+"\n"+traces, result)
 }
 
-// settings are those of the plugin's configuration, if there is one, and the deviations that are
-// turned off besides.
+// settings returns the settings of the plugin's configuration, if one is given, with the deviations
+// that are disabled by flags.
 func (p *parameters) settings() (*decide.Settings, error) {
 	settings := decide.Settings{}
 	if p.config != "" {
@@ -170,7 +170,7 @@ func (s *system) printRedirected(
 	return s.print(strings.TrimRight(head+"\n"+ruleset.String()+"\n"+traces, "\n")+"\n", result)
 }
 
-// readWorkload reads the file, or the standard input.
+// readWorkload reads the file, or standard input.
 func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	in := s.stdin
 	if path != "-" {
@@ -188,8 +188,8 @@ func (s *system) readWorkload(path string) (*podfile.Workload, error) {
 	return workload, nil
 }
 
-// addressesOf are those that --pod-ip gives, or the pod's own; a pod that has none yet is taken to
-// have one of IPv4, with a note.
+// addressesOf returns the addresses of --pod-ip, or those of the pod. For a pod without addresses
+// it returns an IPv4 address, with a note.
 func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) {
 	if len(p.PodIPs) > 0 {
 		return p.PodIPs, nil
@@ -203,7 +203,7 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 	}}
 }
 
-// traces explains packets, as text and as objects.
+// traces returns explanations of the packets, as text and as objects.
 func (s *system) traces(
 	ruleset rules.Ruleset, packets []rules.Packet, budget diff.Budget,
 ) (string, []explained) {
@@ -217,7 +217,7 @@ func (s *system) traces(
 	return strings.Join(texts, "\n"), traces
 }
 
-// podConflicts are inputs that have no effect besides --pod.
+// podConflicts returns errors for inputs that have no effect with --pod.
 func (in *inputs) podConflicts(p *parameters) []error {
 	var errs []error
 	for _, name := range in.givenIn(captureSections) {

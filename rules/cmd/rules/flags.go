@@ -9,35 +9,35 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// inputs are the parameters of one command, and what its command line says of them.
+// inputs contains the parameters of a command, and the command line's values.
 type inputs struct {
 	sections []section
 	// tolerated parameters have no effect on the command.
 	tolerated []section
-	// check, if not nil, finds what else is wrong with the parameters and the arguments. Without it
-	// arguments are wrong.
+	// check, unless nil, returns further errors of the parameters and the arguments. Without it
+	// arguments are errors.
 	check func(p *parameters, args []string) []error
 
 	parameters []parameter         // see load
-	given      map[string][]string // values by the name of the flag
+	given      map[string][]string // values by name of the flag
 	helpAll    bool                // --help-all is given
 }
 
-// captureSections are the parameters of everything that compiles a ruleset.
+// captureSections are the sections of all commands that compile a ruleset.
 var captureSections = []section{
 	sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod,
 	sectionSluice,
 }
 
-// actionSections are the parameters by which an init container says what to do. Commands that only
-// look tolerate them, so that the arguments of such a container can be pasted.
+// actionSections are the parameters that select the action of an init container. Commands that only
+// read accept and ignore them, so that the arguments of such a container can be pasted.
 var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, sectionIgnored}
 
-// ofCapture are those and others.
+// ofCapture returns captureSections and others.
 func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
 
-// load takes the parameters from the table. Only a command that runs does so: it would slow down
-// the start of all others.
+// load copies the parameters from the table. Only a command that runs does so, because it takes
+// time.
 func (in *inputs) load() {
 	in.given = map[string][]string{}
 	in.parameters = slices.DeleteFunc(table(), func(p parameter) bool {
@@ -45,8 +45,8 @@ func (in *inputs) load() {
 	})
 }
 
-// parseFlags reads the command line and returns the arguments that are not flags. A wrong value is
-// no error yet: the values are read together, so that all faults can be reported.
+// parseFlags parses the command line and returns the arguments that are not flags. It does not
+// validate values: they are validated together, so that all faults can be reported.
 func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	flags := pflag.NewFlagSet(cmd, pflag.ContinueOnError)
 	flags.Usage = func() {}
@@ -61,7 +61,7 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 		if short == outputLetter {
 			short = ""
 		}
-		// To declare a flag takes longer than to read one.
+		// Declaring a flag takes longer than parsing one.
 		if p.flag == "" || !named[p.flag] && (short == "" || !strings.Contains(letters, short)) {
 			continue
 		}
@@ -88,10 +88,10 @@ func (in *inputs) parseFlags(cmd string, args []string) ([]string, error) {
 	return flags.Args(), nil
 }
 
-// helpAllFlag asks for the description of every flag.
+// helpAllFlag requests the description of every flag.
 const helpAllFlag = "help-all"
 
-// meantFlag asks whether another flag was meant, if the error is that there is no such flag.
+// meantFlag returns a suggestion if the error is an unknown flag.
 func (in *inputs) meantFlag(err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -106,8 +106,8 @@ func (in *inputs) meantFlag(err error) string {
 	return didYouMean(unknown.GetSpecifiedName(), "--", names)
 }
 
-// mentioned returns the names and the letters that may be those of flags in the arguments. Values
-// that look like flags are among them.
+// mentioned returns the names and letters that may be those of flags in the arguments, including
+// values that look like flags.
 func mentioned(args []string) (names map[string]bool, letters string) {
 	names = map[string]bool{}
 	var all strings.Builder // there may be thousands of prefixes after as many letters
@@ -122,7 +122,7 @@ func mentioned(args []string) (names map[string]bool, letters string) {
 	return names, all.String()
 }
 
-// flagValue keeps what the command line says about a parameter.
+// flagValue stores the command line's value of a parameter.
 type flagValue struct {
 	in *inputs
 	p  *parameter
@@ -133,8 +133,8 @@ func (v flagValue) Set(text string) error {
 	return nil
 }
 
-// give keeps one value of a flag. The values of a list add up, those of a repeatable flag count
-// each, else the last one counts.
+// give stores a value of a flag. The values of a list are joined, those of a repeatable flag are
+// kept separately, and otherwise the last one counts.
 func (in *inputs) give(p *parameter, text string) {
 	if !p.repeat && !p.list {
 		in.given[p.flag] = nil
@@ -142,7 +142,7 @@ func (in *inputs) give(p *parameter, text string) {
 	in.given[p.flag] = append(in.given[p.flag], text)
 }
 
-// joinLists makes one list of several. Empty ones add nothing, and "*" repeated stays "*".
+// joinLists joins the lists of a flag. It drops empty ones, and repeated "*".
 func (in *inputs) joinLists() {
 	for _, p := range in.parameters {
 		if texts := in.given[p.flag]; p.list && len(texts) > 1 {
@@ -161,8 +161,8 @@ func (v flagValue) Type() string {
 	return v.p.value
 }
 
-// outputLetter means --output in front of its values, and Istio's
-// --istio-local-outbound-ports-exclude in front of ports.
+// outputLetter means --output before its values, and Istio's --istio-local-outbound-ports-exclude
+// before ports.
 const (
 	outputLetter = "o"
 	outputFlag   = "output"
@@ -171,7 +171,7 @@ const (
 
 type letterValue struct {
 	in       *inputs
-	ports    *parameter // Istio's; nil where the command does not have it
+	ports    *parameter // Istio's; nil if the command does not have it
 	setPorts func(*parameters, string) error
 }
 

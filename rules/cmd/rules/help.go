@@ -40,7 +40,7 @@ var sectionTitles = [...]string{
 	sectionCleanup:   "What to do",
 }
 
-// printHelp writes what a command does, and what commands are below it.
+// printHelp prints the description of a command and its subcommands.
 func printHelp(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s\n", strings.TrimSpace(cmd.Long))
@@ -67,7 +67,7 @@ func printExamples(out io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// printAllHelp writes the help of the program, of each command with every flag, and of each topic.
+// printAllHelp prints the help of the program, of each command with every flag, and of each topic.
 func printAllHelp(root *cobra.Command) error {
 	if err := root.Help(); err != nil {
 		return err
@@ -108,10 +108,10 @@ func (p *parameter) isCommon() bool {
 	return p.flag != "" && strings.Contains(commonFlags, " "+p.flag+" ")
 }
 
-// shortColumn is where the descriptions of short help begin.
+// shortColumn is the column of the descriptions in short help.
 const shortColumn = 50
 
-// printShortHelp writes what a command does, its examples, and the flags that are used most.
+// printShortHelp prints the description of a command, its examples, and its most used flags.
 func (in *inputs) printShortHelp(cmd *cobra.Command) {
 	out := cmd.OutOrStdout()
 	summary, _, _ := strings.Cut(strings.TrimSpace(cmd.Long), "\n\n")
@@ -144,7 +144,7 @@ func printCommands(out io.Writer, title string, parent *cobra.Command, runnable 
 
 const titleIgnored = "Accepted without effect"
 
-// printFlags writes the parameters by section.
+// printFlags prints the parameters by section.
 func (in *inputs) printFlags(out io.Writer) {
 	title := ""
 	for _, p := range in.inSections() {
@@ -172,8 +172,7 @@ func (in *inputs) printFlags(out io.Writer) {
 	}
 }
 
-// inSections orders the parameters by section, and in a section as the table does, without those
-// that have no effect.
+// inSections returns the parameters ordered by section, without those that have no effect.
 func (in *inputs) inSections() []parameter {
 	return slices.SortedStableFunc(func(yield func(parameter) bool) {
 		for _, p := range in.parameters {
@@ -184,7 +183,7 @@ func (in *inputs) inSections() []parameter {
 	}, func(a, b parameter) int { return cmp.Compare(a.section, b.section) })
 }
 
-// synopsis is how the parameter is written.
+// synopsis returns the notation of the parameter.
 func (p *parameter) synopsis() string {
 	if p.flag == "" {
 		return p.variables[0] + "=" + p.value
@@ -196,7 +195,7 @@ func (p *parameter) synopsis() string {
 	return text
 }
 
-// names are the flag's letter and name.
+// names returns the flag's letter and name.
 func (p *parameter) names() string {
 	if p.short == "" {
 		return "--" + p.flag
@@ -222,7 +221,7 @@ func (p *parameter) description() string {
 	return p.help + " [" + strings.Join(notes, "; ") + "]"
 }
 
-// helpWidth is that of the help texts.
+// helpWidth is the width of help texts.
 const helpWidth = 120
 
 // wrap breaks the text into lines of at most the width.

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// jsonVersion changes when a reader of the older form would misunderstand the newer. New fields and
-// new words may come without.
+// jsonVersion changes if a reader of the older form would misinterpret the newer one. New fields
+// and words do not change it.
 const jsonVersion = 1
 
 // The JSON form of a ruleset. The help topic "json" describes it.
@@ -78,7 +78,7 @@ type (
 
 func (rulesetDocument) kind() string { return "Ruleset" }
 
-// toJSON is the form of a ruleset that is part of a document, toDocument the one that is a
+// toJSON returns the form of a ruleset within a document, toDocument that of a ruleset that is a
 // document.
 func toJSON(rs rules.Ruleset) jsonRuleset { return jsonRuleset{jsonVersion, toDocument(rs)} }
 
@@ -129,7 +129,7 @@ func jsonRuleOf(r *rules.Rule) jsonRule {
 	}
 }
 
-// list converts each element; it is never nil, so that JSON has an array where there is nothing.
+// list converts each element. It never returns nil, so that JSON contains an empty array.
 func list[T, U any](from []T, convert func(*T) U) []U {
 	to := make([]U, len(from))
 	for i := range from {

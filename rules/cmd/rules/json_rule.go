@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// jsonMatchOf says what a match compares, whose it is, and with which values.
+// jsonMatchOf returns the form of a match: field, side and values.
 func jsonMatchOf(match rules.Match) jsonMatch {
 	j := jsonMatch{Match: "unknown", Text: match.String()}
 	switch m := match.(type) {
@@ -41,7 +41,7 @@ func jsonMatchOf(match rules.Match) jsonMatch {
 	return j
 }
 
-// jsonActionOf says what an action does, with its numbers.
+// jsonActionOf returns the form of an action.
 func jsonActionOf(action rules.Action) jsonAction {
 	j := jsonAction{Action: "unknown", Text: action.String()}
 	switch a := action.(type) {
@@ -75,7 +75,7 @@ func texts[T fmt.Stringer](values []T) []string {
 	return list(values, func(v *T) string { return (*v).String() })
 }
 
-// addressTexts writes ranges as addresses, as prefixes, or as first and last address.
+// addressTexts formats ranges as addresses, prefixes, or first and last address.
 func addressTexts(m rules.MatchAddr) []string {
 	return list(m.Ranges, func(r *netipx.IPRange) string {
 		if r.From() == r.To() {

@@ -12,7 +12,7 @@ import (
 const maxListFile = 64 << 20
 
 // expandLists replaces each element @FILE of a list by the elements in the file. A repeatable
-// parameter gets each element as a value of its own.
+// parameter gets each element as a separate value.
 func (p *parameter) expandLists(texts []string) ([]string, error) {
 	if !p.list && !p.repeat {
 		return texts, nil
@@ -42,8 +42,8 @@ func (p *parameter) expandLists(texts []string) ([]string, error) {
 	return expanded, nil
 }
 
-// readList reads elements separated by commas, blanks and ends of lines. A line's rest after # is a
-// comment.
+// readList reads elements separated by commas, blanks and line ends. The rest of a line after # is
+// a comment.
 func readList(path string) ([]string, error) {
 	file, err := os.Open(path)
 	if err != nil {

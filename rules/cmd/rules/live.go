@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// rulesetOf is that of the parameters, or the live one.
+// rulesetOf returns the ruleset of the parameters, or the live one.
 func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 	if !p.live {
 		return s.compile(p)
@@ -23,7 +23,7 @@ func (s *system) rulesetOf(p *parameters) (rules.Ruleset, error) {
 }
 
 // readLive reads the rules of all owners: of nf_tables, of iptables-legacy, or of both in the order
-// in which packets meet them.
+// in which packets traverse them.
 func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, error) {
 	part := compat.OriginAll
 	switch of {

@@ -55,10 +55,10 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 	})
 }
 
-// settle is how long no event of a packet comes before the packet is printed.
+// settle is the time without further events of a packet after which the packet is printed.
 const settle = 50 * time.Millisecond
 
-// A liveTracer prints what a session reports.
+// A liveTracer prints the events of a session.
 type liveTracer struct {
 	s         *system
 	p         *parameters
@@ -135,7 +135,7 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	return t.end()
 }
 
-// ended returns a sentence if what the parameters name no longer exists, and "" otherwise.
+// ended returns a sentence if the pod or namespace no longer exists, otherwise "".
 func (p *parameters) ended() string {
 	if p.pid != 0 {
 		if errors.Is(unix.Kill(p.pid, 0), unix.ESRCH) {
@@ -169,7 +169,7 @@ func (t *liveTracer) read() error {
 	return err
 }
 
-// warnOfLegacy says that the kernel does not trace rules of iptables-legacy this way.
+// warnOfLegacy warns that the kernel does not trace rules of iptables-legacy this way.
 func (t *liveTracer) warnOfLegacy() {
 	for i := range t.ruleset.Tables {
 		x := &t.ruleset.Tables[i]
@@ -182,7 +182,7 @@ func (t *liveTracer) warnOfLegacy() {
 	}
 }
 
-// take prints the packets that are complete.
+// take prints the complete packets.
 func (t *liveTracer) take(b trace.Batch) error {
 	now := time.Now()
 	t.stale = t.stale || b.Changed
@@ -191,7 +191,7 @@ func (t *liveTracer) take(b trace.Batch) error {
 		t.s.warn("%d events are lost: the buffer of the kernel was full", b.Lost)
 	}
 	t.collector.Add(now, b.Events...)
-	// At once: the socket may be closed soon.
+	// Do this first, because the socket may be closed soon.
 	for _, e := range b.Events {
 		if e.Header == nil || e.In != 0 {
 			continue
@@ -228,14 +228,14 @@ func (t *liveTracer) take(b trace.Batch) error {
 			}
 		}
 	}
-	// After the packets: they met the rules of before the change, or of after it.
+	// Do this after the packets, which traversed the rules before or after the change.
 	if t.stale {
 		return t.read()
 	}
 	return nil
 }
 
-// full reports whether as many packets are printed as --count says.
+// full reports whether --count packets have been printed.
 func (t *liveTracer) full() bool {
 	return t.p.trace.count > 0 && t.summary.Packets >= t.p.trace.count
 }

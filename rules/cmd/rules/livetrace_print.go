@@ -35,11 +35,11 @@ type tracedPacket struct {
 
 func (tracedPacket) kind() string { return "TracedPacket" }
 
-// mostReproducers bounds the files that a trace writes.
+// mostReproducers limits the number of files that a trace writes.
 const mostReproducers = 10
 
-// reproducer writes a file with what reproduces a difference: the packet, both paths, and the
-// ruleset in nft's syntax.
+// reproducer writes a file with everything that reproduces a difference: the packet, both paths,
+// and the ruleset in nft's syntax.
 func (t *liveTracer) reproducer(o livetrace.Observation) (string, error) {
 	file, err := os.CreateTemp("", "rules-trace-*.nft")
 	if err != nil {
@@ -125,7 +125,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	return refused(err)
 }
 
-// end prints the summary: connections past the proxy first.
+// end prints the summary: connections that bypass the proxy first.
 func (t *liveTracer) end() error {
 	if t.s.json {
 		return t.s.printLine(t.summary)

@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// liveTraceParameters are the parameters of trace only.
+// liveTraceParameters contains the parameters that only trace has.
 type liveTraceParameters struct {
 	filter   trace.Filter
 	verbose  bool
-	duration time.Duration // 0 for no end
-	count    int           // 0 for no end
+	duration time.Duration // 0 means unlimited
+	count    int           // 0 means unlimited
 	untilEOF bool
 }
 
@@ -90,7 +90,7 @@ func liveTraceTable() []parameter {
 	return list
 }
 
-// parseEnd reads an address with or without a port.
+// parseEnd parses an address with or without a port.
 func parseEnd(text string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
@@ -103,7 +103,7 @@ func parseEnd(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// checkTrace finds filters that no packet passes.
+// checkTrace rejects filters that no packet matches.
 func checkTrace(p *parameters, args []string) []error {
 	f := p.trace.filter
 	var errs []error

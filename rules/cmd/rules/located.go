@@ -19,12 +19,12 @@ import (
 // locateTime limits the request for a pod. The agent replies within a second, or with an error.
 const locateTime = 3 * time.Second
 
-// podName is a pod's namespace and name, as --pod has them.
+// podName is the namespace and name of a pod, as in --pod.
 type podName struct{ namespace, name string }
 
 func (n podName) String() string { return n.namespace + "/" + n.name }
 
-// parsePodName reads NAMESPACE/NAME.
+// parsePodName parses NAMESPACE/NAME.
 func parsePodName(words string) (podName, error) {
 	namespace, name, _ := strings.Cut(words, "/")
 	isLabel := func(label string) bool {
@@ -44,8 +44,8 @@ func parsePodName(words string) (podName, error) {
 	return podName{namespace, name}, nil
 }
 
-// setPod takes a name, or a file for explain. A file that is there is meant, and what looks like
-// one.
+// setPod sets a name, or for explain a file. A text that names an existing file, or looks like a
+// file, is a file.
 func (p *parameters) setPod(words string) error {
 	if words == "" {
 		return errors.New("it is empty: want NAMESPACE/NAME")
@@ -77,7 +77,7 @@ func (in *inputs) podFaults(p *parameters) []error {
 		if err != nil {
 			return []error{fmt.Errorf("--pod: %w", err)}
 		}
-		p.pod, p.podFile = named, "" // a file of that name means nothing here
+		p.pod, p.podFile = named, "" // here only a name is allowed
 	}
 	if p.pod == (podName{}) {
 		return nil
@@ -92,7 +92,7 @@ func (in *inputs) podFaults(p *parameters) []error {
 	return errs
 }
 
-// locate asks the node agent for the pod, and makes the parameters mean its namespace and its
+// locate requests the pod from the node agent, and sets the parameters to its namespace and its
 // redirection.
 func (s *system) locate(p *parameters) error {
 	ctx, cancel := context.WithTimeout(context.Background(), locateTime)
@@ -114,7 +114,7 @@ func (s *system) locate(p *parameters) error {
 	return nil
 }
 
-// unlocated is the error of a question for a pod that brought no location.
+// unlocated returns the error for a pod that the agent did not locate.
 func (s *system) unlocated(ctx context.Context, p *parameters, err error) error {
 	switch {
 	case agent.IsNotFound(err):
@@ -130,8 +130,7 @@ func (s *system) unlocated(ctx context.Context, p *parameters, err error) error 
 	return refused(fmt.Errorf("pod %s: node agent: %w", p.pod, err))
 }
 
-// leftAlone is the error of a command that is about the rules of a pod which should have none; nil
-// for others.
+// leftAlone returns the error of a command that needs a redirected pod, or nil if the pod is one.
 func (p *parameters) leftAlone() error {
 	if p.located == nil || p.located.Redirect != nil {
 		return nil
@@ -139,13 +138,13 @@ func (p *parameters) leftAlone() error {
 	return fmt.Errorf("pod %s is not redirected: %s", p.pod, decisionText(p.located))
 }
 
-// programsItself reports whether the pod is left alone because it has an istio-init container.
+// programsItself reports whether the pod is not redirected because it has an istio-init container.
 func (p *parameters) programsItself() bool {
 	return p.located != nil && p.located.Redirect == nil &&
 		p.located.Reason == string(decide.IstioInit)
 }
 
-// decisionText says what becomes of a pod and why, in a line.
+// decisionText describes the decision about a pod and its reason in a line.
 func decisionText(l *agent.Location) string {
 	words := fmt.Sprintf("%s (%s)", l.Decision, l.Reason)
 	if l.Sentence != "" {
@@ -154,7 +153,7 @@ func decisionText(l *agent.Location) string {
 	return text.Printable(words)
 }
 
-// lost is the error of a pod whose namespace was not found.
+// lost returns the error for a pod whose namespace was not found.
 func (p *parameters) lost() error {
 	if p.located == nil || p.located.NetNS != "" {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 
-	_ "github.com/sluice-mesh/sluice/plugin/faststart" // a command is done in milliseconds
+	_ "github.com/sluice-mesh/sluice/plugin/faststart" // a command takes milliseconds
 )
 
 func main() {
@@ -16,8 +16,9 @@ func main() {
 	os.Exit(run(thisSystem(), os.Args[1:]))
 }
 
-// sparePrefixes keeps the garbage collector from looking through thousands of prefixes, which are
-// all needed until the end. The kernel bounds a command line, and so the memory that this takes.
+// sparePrefixes disables the garbage collector for thousands of prefixes, which are all needed
+// until the end. The kernel limits the size of the command line and therefore the memory that this
+// takes.
 func sparePrefixes(args []string) {
 	size := 0
 	for _, a := range args {

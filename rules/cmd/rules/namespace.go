@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// inNamespace opens the namespace that the parameters name for the time of do; nil is the current
-// one.
+// inNamespace calls do with the namespace that the parameters name, nil for the current one, and
+// then closes it.
 func (p *parameters) inNamespace(do func(*netns.NS) error) error {
 	ns, err := p.openNamespace()
 	if err != nil {
@@ -43,10 +43,10 @@ func (p *parameters) openNamespace() (*netns.NS, error) {
 	return nil, nil
 }
 
-// namedNamespaces is where ip-netns(8) keeps namespaces by their names.
+// namedNamespaces is the directory of the named namespaces of ip-netns(8).
 const namedNamespaces = "/run/netns"
 
-// openNamed opens a namespace by its path, or by the name that ip-netns(8) knows it by.
+// openNamed opens a namespace by its path, or by its name in ip-netns(8).
 func openNamed(path string) (*netns.NS, error) {
 	if strings.Contains(path, "/") {
 		return netns.Open(path)
@@ -66,14 +66,14 @@ func openNamed(path string) (*netns.NS, error) {
 	return ns, err
 }
 
-// noNamespace are the errors of open(2) that say that the path is wrong.
+// noNamespace contains the errors of open(2) that mean that the path is wrong.
 var noNamespace = []unix.Errno{
 	unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ENXIO, unix.ENODEV, unix.EINVAL,
 }
 
-// wrongNamespace tells bad input (there is no such file or process, or the file is no network
-// namespace) from what the system refused. An error without a number is from looking at what has
-// been opened.
+// wrongNamespace converts an error into bad input (there is no such file or process, or the file is
+// not a network namespace) or an error of the system. An error without an errno is from inspecting
+// the opened file.
 func wrongNamespace(err error) error {
 	var number unix.Errno
 	if errors.As(err, &number) && !slices.Contains(noNamespace, number) {

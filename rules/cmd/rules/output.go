@@ -11,7 +11,7 @@ import (
 // "version" and "kind", which encode adds. The published JSON Schema describes every kind.
 type document interface{ kind() string }
 
-// print writes a result to stdout, as text or as JSON.
+// print writes a result to stdout, as text or JSON.
 func (s *system) print(text string, d document) error {
 	if !s.json {
 		_, err := io.WriteString(s.stdout, text)
@@ -29,7 +29,7 @@ func (s *system) print(text string, d document) error {
 	return refused(err)
 }
 
-// printLine writes one of the objects of a command that prints several, as a line.
+// printLine writes one of several objects of a command as a line.
 func (s *system) printLine(d document) error {
 	line, err := encode(d)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *system) printLine(d document) error {
 	return refused(err)
 }
 
-// encode returns the document as one line of JSON, in which the & and > of rules are legible.
+// encode returns the document as one line of JSON, without escaping & and >.
 func encode(d document) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
@@ -55,7 +55,7 @@ func encode(d document) ([]byte, error) {
 	return append([]byte(head), fields...), nil
 }
 
-// count writes a number of things.
+// count returns a number with a noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -17,15 +17,15 @@ type parameter struct {
 	// variables of the environment, of which a later one outranks the earlier, and the flag
 	// outranks all.
 	variables []string
-	value     string // stands for the value in help; empty for a truth value
-	fallback  string // what holds without flag and variable, as shown in help
+	value     string // placeholder of the value in help; empty for a boolean
+	fallback  string // the default, as shown in help
 	help      string
-	field     string // of rules.Redirect, to which a fault of validation belongs
+	field     string // the field of rules.Redirect, for faults of validation
 	section   section
-	// an empty variable means an empty list (for others: not set), and a flag given several times
-	// one list
+	// An empty variable means an empty list (for other parameters: not set), and the values of a
+	// repeated flag are joined.
 	list   bool
-	repeat bool // the flag may be given several times, and each value counts
+	repeat bool // the flag may be repeated, and its values are kept separately
 	set    func(p *parameters, text string) error
 }
 
@@ -58,7 +58,7 @@ const (
 	sectionIgnored
 )
 
-// assign returns a function that takes the result of a parser.
+// assign returns a function that stores the result of a parser.
 func assign[T any](to *T) func(T, error) error {
 	return func(value T, err error) error {
 		if err == nil {
@@ -76,7 +76,7 @@ func word(field func(*parameters) *string) func(*parameters, string) error {
 	return func(p *parameters, text string) error { *field(p) = text; return nil }
 }
 
-// choice sets one of a few words.
+// choice returns the parser for one of a few words.
 func choice(field func(*parameters) *string, allowed ...string) func(*parameters, string) error {
 	return func(p *parameters, text string) error {
 		if !slices.Contains(allowed, text) {
@@ -90,8 +90,8 @@ func choice(field func(*parameters) *string, allowed ...string) func(*parameters
 
 func empty(text string) bool { return text == "" }
 
-// setNetns refuses the empty path, which a script's unset variable yields: the current namespace
-// may be the host's.
+// setNetns rejects the empty path, which an unset variable of a script causes, because the current
+// namespace may be the host's.
 func (p *parameters) setNetns(text string) error {
 	if text == "" {
 		return errors.New("the path is empty: leave the flag out to mean the current namespace")

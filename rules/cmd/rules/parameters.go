@@ -9,9 +9,9 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// parameters are the values of the flags and the environment.
+// parameters contains the values of the flags and the environment.
 type parameters struct {
-	params.Values // without what is found in the pod: see complete
+	params.Values // without the properties of the pod: see complete
 
 	names params.Names
 
@@ -29,19 +29,19 @@ type parameters struct {
 	config  string // of explain: a file
 	packet  packetFlags
 
-	pod     podName         // which the node agent is asked for; the zero value for none
-	runDir  string          // that plugin and agent share
-	located *agent.Location // what the agent says, once it was asked
+	pod     podName         // requested from the node agent; zero for none
+	runDir  string          // shared by plugin and agent
+	located *agent.Location // the agent's answer
 
 	istio bool // of cleanup
 	diff  diffParameters
 	trace liveTraceParameters
 	// budget bounds the work of diff and explain.
 	budget diff.Budget
-	text   string // what was parsed, if it was a SPEC of diff
+	text   string // the parsed text, if it was a SPEC of diff
 }
 
-// defaultParameters are those without any flag and variable.
+// defaultParameters returns the values without flags and variables.
 func defaultParameters(n params.Names) *parameters {
 	return &parameters{
 		Values:       params.Defaults(),
@@ -55,7 +55,7 @@ func defaultParameters(n params.Names) *parameters {
 	}
 }
 
-// Istio's defaults of the validation (tools/istio-iptables/pkg/constants).
+// Istio's defaults for the validation (tools/istio-iptables/pkg/constants).
 const (
 	defaultProbePort    = 15002
 	defaultProbeTimeout = 5 * time.Second

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// complete returns the redirection with all that depends on the pod: its families, its nameservers,
-// the proxy's ids.
+// complete returns the redirection with the properties of the pod: its families, its nameservers,
+// and the proxy's ids.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if p.located != nil {
 		return p.Redirect, p.leftAlone()
@@ -37,7 +37,7 @@ func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	return p.Redirect, nil
 }
 
-// assume puts addresses instead of those of a pod that there is not.
+// assume sets addresses if there is no pod.
 func (p *parameters) assume() {
 	if len(p.PodIPs) > 0 {
 		return
@@ -48,7 +48,7 @@ func (p *parameters) assume() {
 	}
 }
 
-// podAddresses returns the addresses in the namespace that say which families the pod has.
+// podAddresses returns the addresses in the namespace that determine the pod's families.
 func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	all, err := s.addresses(ns)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// findNameservers fills in the servers whose queries are captured.
+// findNameservers sets the servers whose queries are captured.
 func (s *system) findNameservers(p *parameters) error {
 	dns := &p.Redirect.DNS
 	if !dns.Capture || dns.All {
@@ -87,7 +87,7 @@ func (s *system) findNameservers(p *parameters) error {
 	return nil
 }
 
-// warnOfNameservers names the servers whose queries pass the proxy since their family is not
+// warnOfNameservers warns about servers whose queries bypass the proxy because their family is not
 // captured.
 func (s *system) warnOfNameservers(r rules.Redirect) {
 	if !r.DNS.Capture || r.DNS.All || r.IPv6 {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commands are the sub-commands by their names, in the order of the help.
+// commands contains the subcommands, in the order of the help.
 var commands = []struct {
 	names []string
 	make  func(*system) *cobra.Command
@@ -29,7 +29,7 @@ var commands = []struct {
 	{[]string{"version"}, newVersionCommand},
 }
 
-// run carries out the command line and returns the exit code.
+// run executes the command line and returns the exit code.
 func run(s *system, args []string) int {
 	s.json = wantsJSON(args)
 	err := execute(s, args)
@@ -37,9 +37,8 @@ func run(s *system, args []string) int {
 	return exitCode(err)
 }
 
-// execute calls a sub-command that is named at once, and leaves all else, such as help, to cobra.
-// To make those that are not needed, and to let cobra look for the one that is, would take as long
-// as to read its flags.
+// execute runs a named subcommand directly, and leaves everything else, such as help, to cobra.
+// Creating all subcommands, and having cobra find one, would take as long as parsing its flags.
 func execute(s *system, args []string) error {
 	if len(args) > 0 && args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)
@@ -61,7 +60,7 @@ func execute(s *system, args []string) error {
 	return root.Execute()
 }
 
-// unknownCommand returns an error if the arguments begin with a word that is no command.
+// unknownCommand returns an error if the arguments begin with a word that is not a command.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") ||
 		strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
@@ -74,8 +73,8 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		didYouMean(args[0], "", subcommands(root)))
 }
 
-// wantsJSON reports whether the arguments ask for JSON. It finds this out before they are parsed,
-// because an error of parsing is printed in the same format.
+// wantsJSON reports whether the arguments request JSON. It runs before the arguments are parsed,
+// because parse errors are printed in the same format.
 func wantsJSON(args []string) bool {
 	for i, a := range args {
 		switch a {
@@ -90,7 +89,7 @@ func wantsJSON(args []string) bool {
 	return false
 }
 
-// called makes the sub-command that the arguments begin with; nil if they do not.
+// called returns the subcommand that the arguments begin with, or nil.
 func called(s *system, args []string) *cobra.Command {
 	for _, c := range commands {
 		if len(args) > 0 && slices.Contains(c.names, args[0]) {
@@ -129,7 +128,7 @@ func newRootCommand(s *system) *cobra.Command {
 	return root
 }
 
-// newHelpCommand replaces cobra's, which takes an unknown topic for success.
+// newHelpCommand replaces cobra's, which succeeds for an unknown topic.
 func newHelpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND|TOPIC]",
@@ -162,11 +161,11 @@ func subcommands(root *cobra.Command) []string {
 	return names
 }
 
-// command completes a sub-command with its parameters, its help, and what it does.
+// command adds the parameters, the help, and the function of a subcommand.
 func (s *system) command(
 	cmd *cobra.Command, in *inputs, do func(p *parameters, args []string) error,
 ) *cobra.Command {
-	cmd.DisableFlagParsing = true // by cobra: the flags are declared only when the command runs
+	cmd.DisableFlagParsing = true // by cobra: flags are declared when the command runs
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		if in.load(); in.helpAll {
 			printHelp(cmd, args)

@@ -75,8 +75,8 @@ func show(s *system, p *parameters) error {
 	return s.print(text, toDocument(ruleset))
 }
 
-// compile returns the ruleset of the parameters. It looks at addresses only in a namespace that
-// they name.
+// compile returns the ruleset of the parameters. It reads addresses only in a namespace that they
+// name.
 func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	if p.located != nil {
 		if err := p.leftAlone(); err != nil {

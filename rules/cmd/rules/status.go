@@ -59,8 +59,8 @@ func newStatusCommand(s *system) *cobra.Command {
 	})
 }
 
-// A statusDocument is the answer of the node agent. The version of the agent is not "version",
-// which is the one of the JSON.
+// A statusDocument is the answer of the node agent. The agent's version is not in "version", which
+// is that of the JSON form.
 type statusDocument struct {
 	Node               string              `json:"node"`
 	AgentVersion       string              `json:"agentVersion"`

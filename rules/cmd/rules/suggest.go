@@ -7,11 +7,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// farthest is the edit distance up to which a name counts as misspelt.
+// farthest is the maximum edit distance of a misspelt name.
 const farthest = 2
 
-// didYouMean returns a question about the names that are closest to a wrong one, to be appended to
-// an error. It is empty if no name is close. A name that begins with the wrong one is close too.
+// didYouMean returns a question with the names that are closest to a wrong one, for the end of an
+// error. It is empty if no name is close. A name of which the wrong one is a prefix is close too.
 func didYouMean(wrong, prefix string, names []string) string {
 	var found []string
 	least := farthest

@@ -14,24 +14,23 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// system is all that the command takes from the world around it and gives to it, but for the
-// kernel's rules.
+// system contains the command's access to its environment, except the kernel's rules.
 type system struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	colour         colour.Painter                        // stdout shows colours
-	variable       func(name string) (string, bool)      // of the environment
+	colour         colour.Painter                        // stdout supports colours
+	variable       func(name string) (string, bool)      // environment variables
 	users, groups  rules.Lookup                          // ids by name
-	addresses      func(*netns.NS) ([]netip.Addr, error) // of the interfaces, in the kernel's order
+	addresses      func(*netns.NS) ([]netip.Addr, error) // addresses of the interfaces, in the kernel's order
 	resolvConf     string                                // path of resolv.conf(5)
-	// validate proves by connections that the capture works, for --run-validation. The error of a
-	// capture that does not work is made with invalid.
+	// validate checks capture with connections, for --run-validation. If capture does not work, the
+	// error is one of invalid.
 	validate func(*system, validation) error
 
-	json bool // the user wants results, warnings and errors as JSON
+	json bool // results, warnings and errors are JSON
 }
 
-// thisSystem is the one that the process runs in.
+// thisSystem returns the system of this process.
 func thisSystem() *system {
 	return &system{
 		stdin:      os.Stdin,

@@ -13,7 +13,7 @@ func table() []parameter {
 		liveTraceTable(), budgetTable())
 }
 
-// otherTable lists the parameters that do not shape the ruleset.
+// otherTable lists the parameters that do not affect the ruleset.
 func otherTable() []parameter {
 	return []parameter{
 		{
@@ -138,8 +138,8 @@ func otherTable() []parameter {
 	}
 }
 
-// ignored is a parameter of istio-iptables that has no meaning here. A truth value (no placeholder)
-// is checked nevertheless.
+// ignored returns a parameter of istio-iptables that has no meaning here. A boolean (without
+// placeholder) is validated nevertheless.
 func ignored(flag, variable, value, why string) parameter {
 	p := parameter{flag: flag, value: value, help: why, section: sectionIgnored}
 	if variable != "" {

@@ -2,10 +2,10 @@ package main
 
 import params "github.com/sluice-mesh/sluice/rules/parameter"
 
-// captureTable lists the parameters of istio-iptables that shape the ruleset.
+// captureTable lists the parameters of istio-iptables that affect the ruleset.
 func captureTable() []parameter { return derive(params.All()) }
 
-// ownTable lists the parameters of Sluice that shape the ruleset.
+// ownTable lists the parameters of Sluice that affect the ruleset.
 func ownTable() []parameter {
 	table := derive(params.Own())
 	for i := range table {
@@ -19,13 +19,13 @@ func ownTable() []parameter {
 	return table
 }
 
-// derive returns the rows of the catalogue's parameters.
+// derive returns the rows for the catalogue's parameters.
 func derive(catalogue []params.Parameter) []parameter {
 	table := make([]parameter, 0, len(catalogue))
 	for i := range catalogue {
 		p := &catalogue[i]
 		if p.Flag == "" && len(p.Variables) == 0 {
-			continue // only a pod states it
+			continue // only a pod sets it
 		}
 		table = append(table, parameter{
 			flag: p.Flag, short: p.Short, variables: p.Variables,
@@ -39,7 +39,7 @@ func derive(catalogue []params.Parameter) []parameter {
 	return table
 }
 
-// sectionOf returns the section of the command's help for a section of the catalogue.
+// sectionOf returns the command's help section for a section of the catalogue.
 func sectionOf(s params.Section) section {
 	if s == params.SectionBackend {
 		return sectionBackend

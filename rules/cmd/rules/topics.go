@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// topics are the pages of `rules help` that belong to no command.
+// topics returns the pages of `rules help` that do not belong to a command.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
 		topic("deviations", "deviations from the rules of istio-init", deviationsHelp),

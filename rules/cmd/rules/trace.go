@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/cmd/internal/colour"
 )
 
-// traceText writes the way of the packet for people.
+// traceText formats the path of the packet for people.
 func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.colour.Paint(colour.Bold, packet.String()))
@@ -32,7 +32,7 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 	return b.String()
 }
 
-// passText writes the rules that matched at a hook, and what no rule decided.
+// passText writes the rules that matched at a hook, and the effects without a rule.
 func passText(b *strings.Builder, pass rules.Pass) {
 	rest := pass.Notes // in the order of the steps
 	notes := func(before int) {
@@ -63,7 +63,7 @@ func chainName(step rules.Step) string {
 	return step.Table.Family.String() + " " + step.Table.Name + " " + step.Chain.Name
 }
 
-// hookText names the hook and the device there.
+// hookText returns the hook and the device.
 func hookText(p rules.Packet) string {
 	if p.Hook == rules.Output {
 		return "output, to " + p.OutInterface
@@ -82,11 +82,11 @@ func stepText(step rules.Step) string {
 	return text
 }
 
-// longestRule is how many bytes of a rule are written where it is one of many things: lists of
-// addresses may be of any length.
+// longestRule limits the bytes of a rule where it is one of many. Address lists may be of any
+// length.
 const longestRule = 2000
 
-// shortened cuts the text of a rule that is longer than that.
+// shortened shortens the text of a longer rule.
 func shortened(text string) string {
 	if len(text) <= longestRule {
 		return text
@@ -95,7 +95,7 @@ func shortened(text string) string {
 		len(text)-longestRule)
 }
 
-// fateSentence makes a sentence of the fate.
+// fateSentence returns a sentence about the fate.
 func fateSentence(f rules.Fate) string {
 	if !f.Captured() && !f.Dropped && !f.Rerouted && f.Undecided == "" {
 		return "The packet " + f.String() + "."

@@ -75,7 +75,7 @@ type validated struct {
 
 func (validated) kind() string { return "Validation" }
 
-// validate is also called for --run-validation.
+// validate also implements --run-validation.
 func validate(s *system, v validation) error {
 	r, err := prove.Run(v.namespace, prove.Options{
 		Redirect: v.redirect, PodIPs: v.podIPs, Port: v.port, Timeout: v.timeout,
@@ -109,7 +109,7 @@ func validate(s *system, v validation) error {
 	return nil
 }
 
-// progressOf returns a function that writes to stderr which checks have failed, when these change.
+// progressOf returns a function that prints to stderr which checks have failed, when these change.
 func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 	last := ""
 	return func(r prove.Result, left time.Duration) {
@@ -128,7 +128,7 @@ func (s *system) progressOf(v validation) func(prove.Result, time.Duration) {
 	}
 }
 
-// printApplied prints what apply has done before the validation, if it has not been printed yet.
+// printApplied prints the result of apply before the validation, if it has not been printed yet.
 func (s *system) printApplied(v validation, result *validated) error {
 	if v.applied == nil {
 		return nil
@@ -148,7 +148,7 @@ func statusColour(s prove.Status) colour.Code {
 	}
 }
 
-// validationText writes the checks for people: those that failed in full.
+// validationText formats the checks for people, with details of those that failed.
 func (s *system) validationText(v validated, r prove.Result) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s in %s: %d ok, %d failed, %d not checked, %.1f ms",

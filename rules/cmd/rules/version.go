@@ -23,15 +23,15 @@ func newVersionCommand(s *system) *cobra.Command {
 	})
 }
 
-// version is set by the linker (-X main.version=...); without it what the Go toolchain has noted
-// counts.
+// version is set by the linker (-X main.version=...). Without it the version that the Go toolchain
+// recorded is used.
 var version string
 
 // build describes this executable.
 type build struct {
 	Version  string `json:"release"` // "version" is the one of the JSON
 	Commit   string `json:"commit,omitempty"`
-	Modified bool   `json:"modified,omitempty"` // since the commit
+	Modified bool   `json:"modified,omitempty"` // changed since the commit
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

@@ -1,4 +1,4 @@
-// Package colour paints the text that commands write to a terminal.
+// Package colour colours the text that commands write to a terminal.
 package colour
 
 import (
@@ -10,7 +10,7 @@ import (
 // A Code is a color code of terminals (SGR, in ECMA-48).
 type Code string
 
-// The colours that commands use; as such count also the weights of a font.
+// The colours and styles that commands use.
 const (
 	Bold   Code = "1"
 	Dim    Code = "2"
@@ -19,7 +19,7 @@ const (
 	Yellow Code = "33"
 )
 
-// A Painter reports whether text is painted; the zero value leaves it as it is.
+// A Painter reports whether text is coloured. The zero value leaves text unchanged.
 type Painter bool
 
 // For returns a painter for a file. It paints only if the file is a terminal that supports colors,
