@@ -9,9 +9,9 @@ import (
 
 // A header contains the matches of a rule that need no match module.
 type header struct {
-	given   uint // bits of the options that were there
+	given   uint // bits of the options that were given
 	in, out rules.Match
-	// one for each rule that is to be; nil, also as an element, for any address
+	// one for each resulting rule; nil, also as an element, for any address
 	source, destination []rules.Match
 	list                word // the last of these lists
 	protocol, fragment  rules.Match

@@ -78,10 +78,10 @@ func ParseIstioLog(file string, r io.Reader) (IstioLog, error) {
 // An istioRun contains the log entries of a run of istio-iptables that concern the rules.
 type istioRun struct {
 	dry    bool
-	native *logEntry // says that nftables was used
+	native *logEntry // reports that nftables was used
 	config *logEntry
 	input  map[rules.Family]*logEntry // of iptables-restore
-	final  map[rules.Family]*logEntry // what iptables-save printed at the end
+	final  map[rules.Family]*logEntry // output of iptables-save at the end
 	last   *logEntry
 	stage  stage // the latest
 	// saving is the family of the iptables-save in the last entry, or Inet.

@@ -111,7 +111,7 @@ func (c *configReader) virtualInterfaces() string {
 	return "KUBE_VIRT_INTERFACES"
 }
 
-// enabled reads a boolean. Versions up to 1.5 have the pod's address, or nothing.
+// enabled parses a boolean. Versions up to 1.5 print the pod's address, or nothing.
 func (c *configReader) enabled(text string) (bool, error) {
 	if _, err := netip.ParseAddr(text); err == nil && c.older {
 		return true, nil
@@ -130,7 +130,7 @@ func isEnabled(text string) bool {
 
 func asText(text string) (string, error) { return text, nil }
 
-// read reads one value, and notes what is wrong with it.
+// read parses a value, and records an error if it is invalid.
 func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	v, found := c.values[key]
 	if !found {
@@ -146,8 +146,8 @@ func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	return value
 }
 
-// readOr reads a value that older versions do not have, or do not print. There it has the default
-// of that version.
+// readOr parses a value that older versions do not have or do not print. For these it returns the
+// default of the version.
 func readOr[T any](c *configReader, key string, parse func(string) (T, error), absent T) T {
 	if _, found := c.values[key]; !found && c.older {
 		c.unstated = append(c.unstated, key)
@@ -156,7 +156,7 @@ func readOr[T any](c *configReader, key string, parse func(string) (T, error), a
 	return read(c, key, parse)
 }
 
-// dnsServers reads "[10.96.0.10 10.96.0.11],[fd00::a]": those of IPv4 and those of IPv6.
+// dnsServers parses "[10.96.0.10 10.96.0.11],[fd00::a]": the IPv4 servers and the IPv6 servers.
 func dnsServers(text string) ([]netip.Addr, error) {
 	var servers []netip.Addr
 	for field := range strings.FieldsFuncSeq(text, func(c rune) bool {

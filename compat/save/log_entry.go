@@ -9,14 +9,14 @@ import (
 
 // A logEntry is a message of the log with its level.
 type logEntry struct {
-	level string // in lower case; empty for one of the plain format
+	level string // in lower case; empty in the plain format
 	lines []textLine
 }
 
-// title is the first line of the message.
+// title returns the first line of the message.
 func (e *logEntry) title() string { return strings.TrimRight(e.lines[0].text, blanks) }
 
-// message is the whole of it.
+// message returns the complete message.
 func (e *logEntry) message() string {
 	texts := make([]string, len(e.lines))
 	for i, l := range e.lines {
@@ -25,9 +25,9 @@ func (e *logEntry) message() string {
 	return strings.Join(texts, "\n")
 }
 
-// What kubectl and container runtimes put before each line, and what Istio's log has before the
-// first line of a message. The scope and the place in the source are there if the log's options ask
-// for them. Where a terminal was copied, blanks stand for the tabs.
+// The prefixes that kubectl and container runtimes add to each line, and the prefix of Istio's log
+// before the first line of a message. Scope and source position are optional. In text copied from a
+// terminal, blanks replace the tabs.
 var (
 	linePrefix = lazyPattern{expression: `^(?:\[pod/[^\]]*\] )?` +
 		`(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) (?:std(?:out|err) [FP] )?)?`}
@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// A lazyPattern is compiled when it is first used: most commands read no log, and to compile the
-// three takes a quarter of a millisecond.
+// A lazyPattern is compiled at its first use, because most commands read no log and compiling the
+// three patterns takes a quarter of a millisecond.
 type lazyPattern struct {
 	expression string
 	once       sync.Once
@@ -52,18 +52,18 @@ func (p *lazyPattern) regexp() *regexp.Regexp {
 	return p.compiled
 }
 
-// A logReader takes a log apart.
+// A logReader splits a log into entries.
 type logReader struct {
 	entries []logEntry
-	// leveled reports that entries with a level have been seen: the plain format of old versions
-	// has none.
+	// leveled reports that an entry with a level has been read. The plain format of old versions
+	// has no levels.
 	leveled bool
-	// indent is what an entry was indented by where it was copied.
+	// indent is the indentation of entries in a copied log.
 	indent int
 }
 
-// logEntries takes the log apart. Lines before the first entry are the end of one that is not
-// there.
+// logEntries splits the log into entries. It drops lines before the first entry, which belong to an
+// incomplete one.
 func logEntries(log string) []logEntry {
 	var r logReader
 	for line := range linesOf(log) {
@@ -80,7 +80,7 @@ func (r *logReader) read(line textLine) {
 		r.addLine(line)
 		return
 	}
-	// In a copy the time of the entry looks like that of kubectl.
+	// In a copied log, the time of the entry looks like a prefix of kubectl.
 	m := copiedPrefix.regexp().FindStringSubmatch(line.text)
 	if m != nil && !entryPrefix.regexp().MatchString(line.text) {
 		r.leveled, r.indent = true, len(m[1])
@@ -132,8 +132,7 @@ func (l textLine) behind(n int) textLine {
 }
 
 // plainTitle reports whether a line begins an entry of the plain format, in which istio-iptables
-// wrote headlines, its commands and their output as they were. An entry that ends a run has a
-// level.
+// wrote headings, its commands and their output. An entry that ends a run has a level.
 func plainTitle(line string) (level string, ok bool) {
 	line = strings.TrimPrefix(line, "+ ")
 	if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "Failed to execute: ") {
@@ -152,10 +151,10 @@ func plainTitle(line string) (level string, ok bool) {
 	return "", strings.HasPrefix(line, rulesFileTitle)
 }
 
-// rulesFileTitle begins the headline of what iptables-restore is given.
+// rulesFileTitle is the prefix of the heading before the input of iptables-restore.
 const rulesFileTitle = "Writing following contents to rules file:"
 
-// jsonEntry reads an entry of Istio's JSON format, or of its variant for Stackdriver.
+// jsonEntry parses an entry of Istio's JSON format, or of its variant for Stackdriver.
 func jsonEntry(line string) (level, message string, ok bool) {
 	if !strings.HasPrefix(line, "{") || !strings.HasSuffix(line, "}") {
 		return "", "", false
@@ -168,7 +167,7 @@ func jsonEntry(line string) (level, message string, ok bool) {
 	return strings.ToLower(level), message, level != ""
 }
 
-// dockerLine reads a line of a file in which Docker keeps a log.
+// dockerLine parses a line of Docker's log files.
 func dockerLine(line string) (text string, ok bool) {
 	if !strings.HasPrefix(line, `{"log":`) {
 		return "", false

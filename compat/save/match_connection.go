@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// stateBits are the names that iptables has for the states of connections, with their bits in a
+// stateBits contains iptables' names of the states of connections, with their bits in a
 // [rules.StateSet].
 var stateBits = []namedBits{
 	{"NEW", 1 << rules.New},
@@ -18,7 +18,7 @@ var stateBits = []namedBits{
 	{"DNAT", 1 << rules.DNAT},
 }
 
-// statusBits are the names that iptables has for the bits of a [rules.Status].
+// statusBits contains iptables' names of the bits of a [rules.Status].
 var statusBits = []namedBits{
 	{"NONE", 0},
 	{"EXPECTED", uint8(rules.StatusExpected)},
@@ -27,9 +27,9 @@ var statusBits = []namedBits{
 	{"CONFIRMED", uint8(rules.StatusConfirmed)},
 }
 
-// connection reads the matches conntrack and state. Besides --ctstate other options are more than a
-// second condition: a packet without a connection matches by its state alone (conntrack_mt in
-// net/netfilter/xt_conntrack.c).
+// connection parses the matches conntrack and state. Options other than --ctstate are not just
+// further conditions, because for a packet without a connection only the state is compared
+// (conntrack_mt in net/netfilter/xt_conntrack.c).
 func (r *moduleReader) connection() []rules.Match {
 	if len(r.options) == 0 {
 		r.fail(r.at, "an option after it")

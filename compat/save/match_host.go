@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addrType reads the types of addresses. With an interface to look at, a type depends on more than
-// the address.
+// addrType parses types of addresses. With an interface option, the type does not depend on the
+// address alone.
 func (r *moduleReader) addrType() []rules.Match {
 	var list []rules.Match
 	for _, o := range r.options {
@@ -29,9 +29,9 @@ func (r *moduleReader) addrType() []rules.Match {
 	return list
 }
 
-// addrTypes reads a list of types. Of IPv6 the kernel has other types than routing (match_type6 in
-// net/netfilter/xt_addrtype.c): they overlap, and of a list an address must have several. Only
-// LOCAL or MULTICAST alone means the same there.
+// addrTypes parses a list of types. For IPv6 the types of the kernel overlap and differ from those
+// of routing, and an address must have all types of the list (match_type6 in
+// net/netfilter/xt_addrtype.c). Only LOCAL or MULTICAST alone have the same meaning.
 func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 	var set rules.AddrTypeSet
 	for text := range strings.SplitSeq(w.text, ",") {
@@ -48,8 +48,8 @@ func (r *moduleReader) addrTypes(w word) rules.AddrTypeSet {
 	return set
 }
 
-// socket reads the match socket, of which the model has the transparent ones. --restore-skmark sets
-// the packet's mark.
+// socket parses the match socket, of which the model represents transparent sockets.
+// --restore-skmark sets the packet's mark.
 func (r *moduleReader) socket() []rules.Match {
 	var m rules.MatchSocket
 	if r.option("--nowildcard") != nil {
@@ -63,11 +63,11 @@ func (r *moduleReader) socket() []rules.Match {
 	return []rules.Match{m}
 }
 
-// pathFlags are the options of the match rpfilter that change how the route is looked up.
+// pathFlags contains the options of the match rpfilter that change the route lookup.
 var pathFlags = []string{"--loose", "--validmark", "--accept-local"}
 
-// reversePath reads the match rpfilter. The kernel takes packets of lo for ones that came by the
-// right interface, whatever the options.
+// reversePath parses the match rpfilter. For the kernel packets of lo always pass, whatever the
+// options are.
 func (r *moduleReader) reversePath() []rules.Match {
 	var kind []string
 	for _, flag := range pathFlags {
@@ -80,7 +80,7 @@ func (r *moduleReader) reversePath() []rules.Match {
 	return []rules.Match{m}
 }
 
-// refuseNot refuses a ! before options that cannot have one.
+// refuseNot rejects a ! before options that cannot be negated.
 func (r *moduleReader) refuseNot() {
 	if i := slices.IndexFunc(r.options, func(o option) bool { return o.not }); i >= 0 {
 		r.never(r.options[i].at, true)

@@ -6,19 +6,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An icmpName is a name for a type of ICMP, or for one of its codes.
+// An icmpName is a name of an ICMP type, or of one of its codes.
 type icmpName struct {
 	name            string
-	number          uint16 // the type
-	first, lastCode uint16 // its codes
+	number          uint16 // type
+	first, lastCode uint16 // codes
 }
 
-// values are 256 times the type plus the code, as the kernel's match of both has them.
+// values returns the range of 256 times the type plus the code, as in the kernel's matches.
 func (n icmpName) values() rules.Range[uint16] {
 	return rules.Range[uint16]{First: n.number<<8 | n.first, Last: n.number<<8 | n.lastCode}
 }
 
-// icmpNames are those of extensions/libxt_icmp.h of iptables, for IPv4.
+// icmpNames contains the names for IPv4, from extensions/libxt_icmp.h of iptables.
 var icmpNames = []icmpName{
 	{"any", anyICMP, 0, 0xff},
 	{"echo-reply", 0, 0, 0xff},
@@ -62,7 +62,7 @@ var icmpNames = []icmpName{
 	{"address-mask-reply", 18, 0, 0xff},
 }
 
-// icmpv6Names are those for IPv6.
+// icmpv6Names contains the names for IPv6.
 var icmpv6Names = []icmpName{
 	{"destination-unreachable", 1, 0, 0xff},
 	{"no-route", 1, 0, 0},
@@ -110,15 +110,15 @@ func (r *moduleReader) icmpv6() []rules.Match {
 	return r.icmpOption("--icmpv6-type", rules.MatchICMP{V6: true}, icmpv6Names)
 }
 
-// anyICMP is the type by which the kernel has any type of IPv4's ICMP (icmp_type_code_match in
-// net/ipv4/netfilter/ip_tables.c).
+// anyICMP is the number with which the kernel matches any ICMP type of IPv4 (icmp_type_code_match
+// in net/ipv4/netfilter/ip_tables.c).
 const anyICMP = 255
 
-// anyCode is every type and code.
+// anyCode contains all types and codes.
 var anyCode = rules.Range[uint16]{Last: 1<<16 - 1}
 
-// icmpOption reads a type, with or without a code. Where any type and code is asked for, nothing is
-// compared.
+// icmpOption parses a type, with an optional code. It returns no match if all types and codes
+// match.
 func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpName) []rules.Match {
 	o := r.required(name)
 	if o == nil {
@@ -140,7 +140,7 @@ func (r *moduleReader) icmpOption(name string, m rules.MatchICMP, names []icmpNa
 	return []rules.Match{m}
 }
 
-// icmpValues reads a name, of which the end may be missing if no other begins so, or numbers.
+// icmpValues parses a name, which may be abbreviated if it is unambiguous, or numbers.
 func icmpValues(text string, names []icmpName) (rules.Range[uint16], bool) {
 	var found []icmpName
 	for _, n := range names {

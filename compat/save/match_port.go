@@ -17,14 +17,14 @@ func (r *moduleReader) tcp() []rules.Match {
 
 func (r *moduleReader) udp() []rules.Match { return r.portsOf(rules.UDP) }
 
-// portsOf reads the ports of a protocol for which the rule must ask.
+// portsOf parses the ports of a protocol, which the rule must match.
 func (r *moduleReader) portsOf(p rules.Protocol) []rules.Match {
 	r.needs(p)
 	return append(r.portOption("--sport", rules.Source),
 		r.portOption("--dport", rules.Destination)...)
 }
 
-// portOption reads the ports of one side. The kernel does not keep a range of all.
+// portOption parses the ports of one side. A range of all ports is no condition.
 func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 	o := r.option(name)
 	if o == nil {
@@ -37,7 +37,7 @@ func (r *moduleReader) portOption(name string, side rules.Side) []rules.Match {
 	return []rules.Match{rules.MatchPort{Side: side, Not: o.not, Ports: []rules.PortRange{p}}}
 }
 
-// flagBits are the names that iptables has for the flags of TCP.
+// flagBits contains iptables' names of the TCP flags.
 var flagBits = []namedBits{
 	{"FIN", uint8(rules.FIN)},
 	{"SYN", uint8(rules.SYN)},
@@ -49,7 +49,7 @@ var flagBits = []namedBits{
 	{"NONE", 0},
 }
 
-// tcpFlags reads --tcp-flags, or --syn which stands for one value of it.
+// tcpFlags parses --tcp-flags, or --syn, which is an abbreviation for one value.
 func (r *moduleReader) tcpFlags() []rules.Match {
 	const want = "flags: a list of SYN, ACK, FIN, RST, URG and PSH, or ALL or NONE"
 	m := rules.MatchTCPFlags{Mask: rules.SYN | rules.RST | rules.ACK | rules.FIN, Value: rules.SYN}
@@ -69,11 +69,11 @@ func (r *moduleReader) tcpFlags() []rules.Match {
 	return []rules.Match{m}
 }
 
-// maxMultiport is how many ports a multiport match has room for; a range takes two
+// maxMultiport is the maximum number of ports in a multiport match; a range counts as two
 // (XT_MULTI_PORTS).
 const maxMultiport = 15
 
-// multiport reads a list of ports of one side, or of either.
+// multiport parses a list of ports of one side, or of either.
 func (r *moduleReader) multiport() []rules.Match {
 	r.needs(rules.TCP, rules.UDP, rules.SCTP, rules.UDPLite, rules.DCCP)
 	if len(r.options) != 1 {
@@ -102,7 +102,7 @@ func (r *moduleReader) multiport() []rules.Match {
 	return []rules.Match{m}
 }
 
-// eitherPort matches packets that have one of the ports as their source or as their destination.
+// eitherPort returns a match for packets with one of the ports as source or destination.
 func eitherPort(ports []rules.PortRange, not bool) rules.Match {
 	return rules.MatchTuple{Not: not, Alternatives: [][]rules.Match{
 		{rules.MatchPort{Side: rules.Source, Ports: ports}},

@@ -16,9 +16,9 @@ func (r *moduleReader) markOption(conntrack bool) []rules.Match {
 	return []rules.Match{m}
 }
 
-// owner reads the ids of a socket. As the kernel has it (owner_mt in net/netfilter/xt_owner.c), a
-// packet without a socket matches where all that is asked for is negated; and where a socket must
-// not exist, nothing else can be asked of it.
+// owner parses the ids of a socket. In the kernel (owner_mt in net/netfilter/xt_owner.c) a packet
+// without a socket matches if all conditions are negated. A condition that no socket exists cannot
+// be combined with others.
 func (r *moduleReader) owner() []rules.Match {
 	exists := r.option("--socket-exists")
 	var list []rules.Match
@@ -50,10 +50,10 @@ func (r *moduleReader) owner() []rules.Match {
 	return list
 }
 
-// allIDs are those of any socket.
+// allIDs returns the ids of all sockets.
 func allIDs() []rules.IDRange { return []rules.IDRange{{First: 0, Last: 1<<32 - 1}} }
 
-// iprange reads ranges of addresses.
+// iprange parses ranges of addresses.
 func (r *moduleReader) iprange() []rules.Match {
 	var list []rules.Match
 	for _, o := range r.options {

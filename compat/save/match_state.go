@@ -7,11 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// These are matches and targets that depend on what earlier packets have left, or that leave
-// something themselves.
+// The following matches and targets depend on state of earlier packets, or change such state.
 
-// recent reads the match recent, which keeps a list of addresses under a name. --set adds the
-// packet's and is always fulfilled (recent_mt in net/netfilter/xt_recent.c).
+// recent parses the match recent, which keeps a named list of addresses. --set adds the packet's
+// address and always matches (recent_mt in net/netfilter/xt_recent.c).
 func (r *moduleReader) recent() []rules.Match {
 	r.unknown = true
 	r.state = xt.StateOfRecent(r.valueOf("--name", "DEFAULT"))
@@ -26,7 +25,7 @@ func (r *moduleReader) recent() []rules.Match {
 	return nil
 }
 
-// valueOf returns the value of an option, or another text if it is not given.
+// valueOf returns the value of an option, or the default if it is not given.
 func (r *moduleReader) valueOf(name, otherwise string) string {
 	if o := r.option(name); o != nil {
 		return o.values[0].text
@@ -34,26 +33,26 @@ func (r *moduleReader) valueOf(name, otherwise string) string {
 	return otherwise
 }
 
-// hashLimit reads the match hashlimit. Rules with one name share their counts.
+// hashLimit parses the match hashlimit. Rules with the same name share their counters.
 func (r *moduleReader) hashLimit() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfHashLimit(r.valueOf("--hashlimit-name", ""))
 	return nil
 }
 
-// account reads the match nfacct. It counts packets in an object, and is fulfilled unless that has
-// a quota which is not used up.
+// account parses the match nfacct. It counts packets in an object, and matches unless the object
+// has a quota that is not used up.
 func (r *moduleReader) account() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfAccount(r.valueOf("--nfacct-name", ""))
 	return nil
 }
 
-// rate reads the match rateest, which compares what the target RATEEST measures.
+// rate parses the match rateest, which compares a rate that the target RATEEST measures.
 func (r *moduleReader) rate() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfRates
 	return nil
 }
 
-// listed reads the match set, of which the model has all but the counters of elements.
+// listed parses the match set, which the model represents without the counters of elements.
 func (r *moduleReader) listed() []rules.Match {
 	o := r.option("--match-set")
 	if o == nil {
@@ -87,7 +86,7 @@ func (r *moduleReader) listed() []rules.Match {
 	return []rules.Match{m}
 }
 
-// label reads the match connlabel, which with --set labels the connection.
+// label parses the match connlabel, which with --set labels the connection.
 func (r *moduleReader) label() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfLabels
 	if r.option("--set") != nil {
@@ -96,19 +95,19 @@ func (r *moduleReader) label() []rules.Match {
 	return nil
 }
 
-// sctp reads the match sctp, of which the model has the ports.
+// sctp parses the match sctp, of which the model represents the ports.
 func (r *moduleReader) sctp() []rules.Match {
 	r.unknown = r.option("--chunk-types") != nil
 	return r.portsOf(rules.SCTP)
 }
 
-// dccp reads the match dccp, of which the model has the ports.
+// dccp parses the match dccp, of which the model represents the ports.
 func (r *moduleReader) dccp() []rules.Match {
 	r.unknown = r.option("--dccp-types") != nil || r.option("--dccp-option") != nil
 	return r.portsOf(rules.DCCP)
 }
 
-// changesSet reads the target SET. What --map-set does to the packet, the set says.
+// changesSet parses the target SET. The effect of --map-set depends on the set.
 func (r *moduleReader) changesSet() rules.Action {
 	r.unknown, r.state = true, xt.StateOfSets
 	if r.option("--map-set") == nil {
@@ -117,7 +116,7 @@ func (r *moduleReader) changesSet() rules.Action {
 	return nil
 }
 
-// measures reads the target RATEEST.
+// measures parses the target RATEEST.
 func (r *moduleReader) measures() rules.Action {
 	r.unknown, r.effect, r.state = true, rules.Writes, xt.StateOfRates
 	return nil

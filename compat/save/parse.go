@@ -10,24 +10,22 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Parse reads the text that iptables-save prints for one family, or one that iptables-restore
-// reads, into tables as the kernel would have them: the built-in chains of each table are there
-// also if the text has none of them, -N, -A, -I, -D, -F, -P and -X change the tables in their
-// order, and a rule of several addresses becomes several. A table that the text does not name is
-// not returned.
+// Parse parses the output of iptables-save for one family, or input of iptables-restore, and
+// returns the tables as the kernel would have them. Each table has its built-in chains, even if the
+// text does not mention them. -N, -A, -I, -D, -F, -P and -X are executed in order. A rule with
+// several addresses becomes several rules. A table that the text does not mention is not returned.
 //
-// The [rules.Rule.Line] of a rule is the number of its line; with its counter it is what the
-// kernel's rule would have, and every rule counts. File is the name that errors have for the text.
-// An error of the syntax is a [*SyntaxError]; all of a text, up to twenty, are joined, and no table
-// is returned besides them. Two blocks of one table are such an error, since the text of two
-// programs may hold two tables of that name. A text without any table is one error, which says what
-// the text looks like: an empty text is no ruleset, since it is what a command that failed has
-// printed.
+// [rules.Rule.Line] is the line number of the rule. [rules.Rule.Hits] contains the counter in the
+// text, and every rule has a counter action, as in the kernel. file is the name of the text in
+// errors. Syntax errors are [*SyntaxError] values; up to twenty of them are joined, and no table is
+// returned with them. A second block of the same table is a syntax error too, because it may be
+// from another program. A text without any table is one error, which describes the text: it is
+// often the output of a failed command and must not be treated as an empty ruleset.
 //
-// Long lists of addresses make many rules. Where a rule with lists would make more than 4096, and
-// the addresses of each list are disjoint, it becomes one rule that matches all of them; its chain
-// then has no rule numbers. A text of which the lists make more rules than memory should hold is an
-// error.
+// Long lists of addresses result in many rules. If a rule would result in more than 4096, and the
+// addresses of each list are disjoint, it becomes a single rule that matches all of them; its chain
+// then has no rule numbers. If lists would result in more rules than fit into a reasonable amount
+// of memory, Parse returns an error.
 func Parse(family rules.Family, file string, r io.Reader) ([]rules.Table, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -71,7 +69,7 @@ type parser struct {
 	file   string
 	line   textLine
 	tables []*table
-	begun  map[string]int // the lines at which tables begin
+	begun  map[string]int // the first lines of tables
 	open   bool           // the last table has not been committed
 	lost   bool           // the line belongs to a table that cannot be read
 	// outside is the error for the first line outside a table.

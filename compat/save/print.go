@@ -11,15 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Print writes tables of one family as iptables-save does, so that iptables-restore loads them and
-// [Parse] reads the same tables again, if they have all built-in chains. Counters are written;
-// names of sets, positions, and a range of all ports, which means nothing, do not come back.
+// Print writes tables of one family in the format of iptables-save. iptables-restore loads the
+// text, and [Parse] returns the same tables if they have all built-in chains. Counters are written.
+// Names of sets, positions, and a range of all ports, which has no effect, are not.
 //
-// A rule must be one that xtables has: a comparison of each kind with one interface, one range of
-// addresses, one protocol, one range of ids or up to fifteen ports, and at most one action besides
-// the counter. The error names table, chain and rule for all that cannot be written, or else is
-// w's; of tables with such a rule nothing is written. What the kernel allows at some hooks only (an
-// owner, TPROXY) is written wherever it is.
+// Each rule must be expressible in xtables: at most one match of each kind, with one interface, one
+// range of addresses, one protocol, one range of ids or up to fifteen ports, and at most one action
+// besides the counter. The error names the table, chain and rule of everything that cannot be
+// written, or else is an error of w. Of tables with such a rule nothing is written. Print does not
+// check what the kernel allows only at some hooks (an owner, TPROXY).
 func Print(w io.Writer, tables []rules.Table) error {
 	var text bytes.Buffer
 	var faults []error

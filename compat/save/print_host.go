@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// connection writes a condition on the packet's connection.
+// connection writes a match of the packet's connection.
 func (w *rulePrinter) connection(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchState:
@@ -41,7 +41,7 @@ func (w *rulePrinter) connection(m rules.Match) error {
 	return nil
 }
 
-// addrType writes types of addresses, of which ip6tables has only two that are the same.
+// addrType writes types of addresses. Only two of them have the same meaning in ip6tables.
 func (w *rulePrinter) addrType(m rules.MatchAddrType) error {
 	var names []string
 	for t := range rules.ResolvedType + 1 {
@@ -65,7 +65,7 @@ func (w *rulePrinter) addrType(m rules.MatchAddrType) error {
 	return nil
 }
 
-// reversePath writes the match rpfilter. Its kind is the flags without their dashes.
+// reversePath writes the match rpfilter. Its kind consists of the flags without their dashes.
 func (w *rulePrinter) reversePath(m rules.MatchReversePath) error {
 	options := []string{"-m", "rpfilter"}
 	kinds := strings.Fields(m.Kind)

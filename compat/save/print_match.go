@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// headerOrder is the order in which iptables-save writes what needs no module.
+// headerOrder is the order in which iptables-save writes the matches of the header.
 var headerOrder = []string{"-s", "-d", "-i", "-o", "-p"}
 
-// matches writes the conditions of a rule.
+// matches writes the matches of a rule.
 func (w *rulePrinter) matches(list []rules.Match) error {
 	header := map[string][]string{}
 	var rest []rules.Match
@@ -26,7 +26,7 @@ func (w *rulePrinter) matches(list []rules.Match) error {
 			rest = append(rest, m)
 		}
 		if !taken {
-			header[option] = words // nil keeps a second condition from coming before this one
+			header[option] = words // nil keeps a second match from preceding this one
 		}
 	}
 	for _, option := range headerOrder {
@@ -40,8 +40,8 @@ func (w *rulePrinter) matches(list []rules.Match) error {
 	return nil
 }
 
-// headerWords returns the option of the header that compares the same thing, if there is one, and
-// its words, if it can.
+// headerWords returns the option of the header for the match, if there is one, and its words, if
+// the header can express it.
 func (w *rulePrinter) headerWords(m rules.Match) (option string, words []string, err error) {
 	var value string
 	var not bool
@@ -82,8 +82,8 @@ func sideLetter(s rules.Side) string {
 	return "s"
 }
 
-// interfaceText writes the name of an interface. What iptables refuses in built-in chains is an
-// interface that packets have not there.
+// interfaceText returns the name of an interface. iptables rejects interfaces in built-in chains
+// whose packets do not have them.
 func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	if base := w.chain.Base; base != nil {
 		without := map[bool][]rules.Hook{
@@ -110,7 +110,7 @@ func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	return text, nil
 }
 
-// prefixText writes addresses that are a prefix. Of all addresses the header asks nothing, not even
+// prefixText returns addresses as a prefix. The header has no condition for all addresses, not even
 // negated.
 func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	if len(m.Ranges) != 1 || m.Family() != w.table.Family {
@@ -124,7 +124,7 @@ func (w *rulePrinter) prefixText(m rules.MatchAddr) (string, error) {
 	return p.String(), nil
 }
 
-// module writes a condition that needs a match module.
+// module writes a match that needs a match module.
 func (w *rulePrinter) module(m rules.Match) error {
 	switch m := m.(type) {
 	case rules.MatchAddr:
@@ -185,8 +185,8 @@ func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
 	return nil
 }
 
-// owner writes the ids of a socket. The range of all ids is any socket; xtables has it for users
-// only.
+// owner writes the ids of a socket. The range of all ids means any socket, which xtables supports
+// only for users.
 func (w *rulePrinter) owner(m rules.MatchOwner) error {
 	if len(m.IDs) != 1 || m.Socketless && !m.Not {
 		return fmt.Errorf("%s: iptables compares one range of ids", m)

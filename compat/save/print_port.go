@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ports writes ports: one or a range by the protocol's own match, several by multiport.
+// ports writes ports: one port or range with the protocol's own match, several with multiport.
 func (w *rulePrinter) ports(m rules.MatchPort) error {
 	texts, err := w.portTexts(m, m.Ports)
 	switch {
@@ -24,7 +24,7 @@ func (w *rulePrinter) ports(m rules.MatchPort) error {
 	return nil
 }
 
-// eitherPort writes ports of either side, which is the one tuple that iptables has.
+// eitherPort writes ports of either side, the only tuple that iptables supports.
 func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
 	if len(m.Alternatives) == 2 && len(m.Alternatives[0]) == 1 && len(m.Alternatives[1]) == 1 {
 		source, okSource := m.Alternatives[0][0].(rules.MatchPort)
@@ -44,7 +44,7 @@ func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
 	return fmt.Errorf("%s: iptables has no such match", m)
 }
 
-// portTexts writes each port or range of a match, which must be as many as multiport has room for.
+// portTexts returns the texts of the ports or ranges of a match, which must fit into multiport.
 func (w *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
 	if !w.protocol.HasPorts() {
 		return nil, fmt.Errorf(

@@ -69,7 +69,7 @@ func (w *rulePrinter) action(action rules.Action) error {
 	return fmt.Errorf("%s: iptables has no such target", action)
 }
 
-// target writes a target that is in the table of that name only, if there is one.
+// target writes a target. If table is not empty, only that table allows the target.
 func (w *rulePrinter) target(a rules.Action, table string, words ...string) error {
 	if table != "" && w.table.Name != table {
 		return fmt.Errorf("%s: this target is in table %s only", a, table)
@@ -79,7 +79,7 @@ func (w *rulePrinter) target(a rules.Action, table string, words ...string) erro
 	return nil
 }
 
-// toPort writes a target with a port, which the rule's protocol must have.
+// toPort writes a target with a port, which needs a protocol with ports.
 func (w *rulePrinter) toPort(a rules.Action, port uint16, table string, words ...string) error {
 	if w.protocol != rules.TCP && w.protocol != rules.UDP {
 		return fmt.Errorf("%s: the rule must ask for tcp or udp", a)
@@ -140,8 +140,8 @@ func (w *rulePrinter) reject(a rules.Reject) error {
 	return fmt.Errorf("%s: iptables has no such answer in this family", a)
 }
 
-// mixMark writes one of the three things that CONNMARK does: it sets the connection's mark, saves
-// the packet's, or restores it.
+// mixMark writes one of the three operations of CONNMARK: it sets the connection's mark, saves the
+// packet's mark, or restores it.
 func (w *rulePrinter) mixMark(a rules.MixMark) error {
 	masked := func(option string, packet, connection uint32) error {
 		return w.target(a, "", "CONNMARK", option, "--nfmask", fmt.Sprintf("0x%x", packet),
@@ -160,7 +160,7 @@ func (w *rulePrinter) mixMark(a rules.MixMark) error {
 
 func portText(p uint16) string { return strconv.Itoa(int(p)) }
 
-// portsText writes a port, or a range if last is not 0.
+// portsText returns a port, or a range if last is not 0.
 func portsText(first, last uint16) string {
 	if last == 0 {
 		return portText(first)

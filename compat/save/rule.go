@@ -14,20 +14,20 @@ type ruleReader struct {
 	err   *SyntaxError // the first
 
 	header  header
-	modules []*module // in the order in which the rule names them
+	modules []*module // in the order of the rule
 	target  *module
 	comment []string
 	hits    rules.Hits
 }
 
-// A module is a match or a target that a rule names, with the options given to it.
+// A module is a match or target of a rule, with its options.
 type module struct {
 	*kind
-	called  string // the name of a match, also of one whose kind is not known
-	at      word   // its name, or the first option of one that the protocol stands for
-	words   []word // all that is said of it
+	called  string // the name of a match, even if its kind is unknown
+	at      word   // its name, or the first option of one that the protocol implies
+	words   []word // all its words
 	options []option
-	implied bool // by the protocol, not named by -m
+	implied bool // by the protocol, not by -m
 }
 
 // An option of a match or target.
@@ -38,9 +38,9 @@ type option struct {
 	values [2]word // as many as the option has
 }
 
-// readRule reads the rest of a rule after its chain. Several addresses make several rules, and a
-// rule for the other family makes none; merged reports that the one rule stands for several. Hits
-// is the counter before the command, nil if there is none.
+// readRule parses the rest of a rule after its chain. A list of addresses results in several rules,
+// and a rule for the other family in none. merged reports that one rule represents several. hits is
+// the counter before the command, or nil.
 func (p *parser) readRule(
 	words []word, hits *rules.Hits,
 ) (list []rules.Rule, merged bool, _ *SyntaxError) {
@@ -55,7 +55,7 @@ func (p *parser) readRule(
 		r.readOption()
 	}
 	matches, actions := r.conditions()
-	// The kernel counts what matches, before the target.
+	// The kernel counts the packets that match, before the target.
 	actions = append(actions, rules.Count{})
 	if a := r.action(); a != nil {
 		actions = append(actions, a)
@@ -79,14 +79,13 @@ func (p *parser) readRule(
 	return list, merged, r.err
 }
 
-// maxRuleWords bounds the words of a rule. iptables-restore takes 255, and iptables-save prints
-// more only of rules that the iptables command was given.
+// maxRuleWords limits the words of a rule. iptables-restore accepts 255, and iptables-save prints
+// more only for rules of the iptables command.
 const maxRuleWords = 1024
 
-// conditions returns what the matches of the rule ask for. The kernel evaluates them in the order
-// in which the rule names them, and ends the rule at the first that is not fulfilled. So a match
-// that may do something to the packet is an action, and the matches after it are required after
-// it.
+// conditions returns the matches of the rule. The kernel evaluates them in order, and ends the rule
+// at the first that fails. A match with a possible side effect is therefore an action, and the
+// matches after it become [rules.Require] actions.
 func (r *ruleReader) conditions() (matches []rules.Match, actions []rules.Action) {
 	for _, m := range r.modules {
 		if m.match == nil {
@@ -114,7 +113,7 @@ func (r *ruleReader) fail(w word, format string, args ...any) {
 	}
 }
 
-// next takes a word; at the end of the line something is missing.
+// next returns the next word. It is an error if the line has ended.
 func (r *ruleReader) next(want string) word {
 	if len(r.words) == 0 {
 		if r.err == nil {
@@ -127,7 +126,7 @@ func (r *ruleReader) next(want string) word {
 	return w
 }
 
-// value takes the value of an option. The old way to negate it is a ! before the value.
+// value returns the value of an option. In the obsolete form of negation, a ! precedes the value.
 func (r *ruleReader) value(want string, not *bool) word {
 	if len(r.words) > 0 && r.words[0].is("!") && !*not {
 		*not = true
@@ -136,7 +135,7 @@ func (r *ruleReader) value(want string, not *bool) word {
 	return r.next(want)
 }
 
-// readOption takes an option, of the rule itself or of a module.
+// readOption parses an option, of the rule itself or of a module.
 func (r *ruleReader) readOption() {
 	var last *module
 	if n := len(r.modules); n > 0 {
@@ -176,7 +175,7 @@ func (r *ruleReader) readOption() {
 	}
 }
 
-// splitOption parts an option "--dport=80", also after a "!".
+// splitOption splits an option "--dport=80", also after "!".
 func (r *ruleReader) splitOption() {
 	i := 0
 	if r.words[0].is("!") && len(r.words) > 1 {
@@ -194,8 +193,7 @@ func (r *ruleReader) splitOption() {
 	r.words = slices.Concat(r.words[:i], parts, r.words[i+1:])
 }
 
-// moduleOption takes an option of a module that the rule names, or of the one that its protocol
-// stands for.
+// moduleOption parses an option of a module that the rule names, or that its protocol implies.
 func (r *ruleReader) moduleOption(given []word) {
 	at := given[len(given)-1]
 	if m, o := r.findOption(r.modules, at); o != nil {
@@ -224,7 +222,7 @@ func (r *ruleReader) moduleOption(given []word) {
 	}
 }
 
-// exactOption finds an option by its whole name.
+// exactOption returns the option with the name, and its module.
 func exactOption(modules []*module, at word) (*module, *optionKind) {
 	if !at.isOption() {
 		return nil, nil
@@ -237,15 +235,14 @@ func exactOption(modules []*module, at word) (*module, *optionKind) {
 	return nil, nil
 }
 
-// isOfProtocol reports whether the match that the rule's protocol stands for has the option.
+// isOfProtocol reports whether the match that the rule's protocol implies has the option.
 func (r *ruleReader) isOfProtocol(at word) bool {
 	m := r.protocolModule()
 	return m != nil && at.isOption() && m.spelled(at.raw) != nil
 }
 
-// findOption finds an option and the module that it belongs to: the one that the rule has named
-// last among those which have it. As with getopt_long the end of its name may be missing, if no
-// other begins so. Both are nil if there is none.
+// findOption returns an option and its module: the last one in the rule that has the option. As
+// with getopt_long, an unambiguous prefix of the name is enough. It returns nil if there is none.
 func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *optionKind) {
 	if m, o := exactOption(modules, at); o != nil {
 		return m, o
@@ -273,7 +270,7 @@ func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *
 	return of, found
 }
 
-// optionOf takes an option of the module with its values.
+// optionOf parses an option of the module with its values.
 func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 	o := option{name: of.name, at: given[len(given)-1], not: len(given) > 1}
 	same := func(other option) bool { return other.name == o.name }
@@ -293,8 +290,8 @@ func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 	m.options = append(m.options, o)
 }
 
-// protocolModule is the match that the rule's protocol stands for, nil if the rule asks for none or
-// already has it.
+// protocolModule returns the match that the rule's protocol implies, or nil if the rule has none or
+// names it already.
 func (r *ruleReader) protocolModule() *module {
 	protocol, given := r.header.onlyProtocol()
 	if !given || slices.ContainsFunc(r.modules, func(m *module) bool { return m.implied }) {

@@ -9,25 +9,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A ruleList is the rules of a chain, in blocks, so that to insert, to delete and to find a rule
-// costs little in a long chain too. The zero value is an empty list.
+// A ruleList contains the rules of a chain, in blocks, so that inserting, deleting and finding a
+// rule is fast in a long chain too. The zero value is an empty list.
 type ruleList struct {
 	blocks []*ruleBlock
 	length int
-	// same are the rules by what makes them the same to -D; nil until something asks for it.
+	// same contains the rules by sameKey, which decides which rules -D treats as equal. It is nil
+	// until it is needed.
 	same map[string]*ruleQueue
 }
 
 // A ruleBlock is a part of a list: at most maxBlock rules, and at least one.
 type ruleBlock struct {
-	number  int // its index among the blocks
+	number  int // its index in the list
 	entries []*ruleEntry
 }
 
 const maxBlock = 512
 
-// A ruleEntry is a rule and where it is: its block, and its place among the rules that are the same
-// if the list knows these.
+// A ruleEntry is a rule and its position: its block, and its position among equal rules if the list
+// knows these.
 type ruleEntry struct {
 	rule  rules.Rule
 	block *ruleBlock
@@ -35,7 +36,7 @@ type ruleEntry struct {
 	index int
 }
 
-// insert puts a rule before the one of that index, or at the end.
+// insert inserts a rule before the index, or at the end.
 func (l *ruleList) insert(at int, r rules.Rule) {
 	if len(l.blocks) == 0 {
 		l.blocks = []*ruleBlock{{}}
@@ -67,8 +68,8 @@ func (l *ruleList) find(at int) (*ruleBlock, int) {
 	return last, len(last.entries)
 }
 
-// split makes two blocks of one. At the end of the list, where most rules are inserted, it leaves
-// the first one full.
+// split splits a block in two. At the end of the list, where most rules are inserted, it leaves the
+// first one full.
 func (l *ruleList) split(b *ruleBlock) {
 	half := len(b.entries) / 2
 	if b.number == len(l.blocks)-1 {
@@ -90,7 +91,7 @@ func (l *ruleList) renumber() {
 	}
 }
 
-// delete takes the rule of an index out and returns it.
+// delete removes the rule at an index and returns it.
 func (l *ruleList) delete(at int) rules.Rule {
 	b, i := l.find(at)
 	e := b.entries[i]
@@ -100,7 +101,7 @@ func (l *ruleList) delete(at int) rules.Rule {
 	return l.remove(e, i)
 }
 
-// remove takes out an entry, which has that index in its block.
+// remove removes an entry, which has the index in its block.
 func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	b := e.block
 	b.entries = slices.Delete(b.entries, i, i+1)
@@ -112,8 +113,7 @@ func (l *ruleList) remove(e *ruleEntry, i int) rules.Rule {
 	return e.rule
 }
 
-// deleteSame takes out the first rule that is the same as another, and returns it; false if there
-// is none.
+// deleteSame removes the first equal rule and returns it. It returns false if there is none.
 func (l *ruleList) deleteSame(r *rules.Rule) (rules.Rule, bool) {
 	if l.same == nil {
 		l.same = map[string]*ruleQueue{}
@@ -140,8 +140,7 @@ func (l *ruleList) addSame(e *ruleEntry) {
 	heap.Push(queue, e)
 }
 
-// sameKey is equal for two rules of a text if they compare the same and do the same, with the same
-// comment.
+// sameKey returns equal keys for two rules of a text with the same matches, actions and comment.
 func sameKey(r *rules.Rule) string {
 	var b strings.Builder
 	b.WriteString(r.Comment)
@@ -158,7 +157,7 @@ func sameKey(r *rules.Rule) string {
 	return b.String()
 }
 
-// socketlessText is the only part of a match that its text does not have.
+// socketlessText returns the part of a match that its text does not contain.
 func socketlessText(m rules.Match) string {
 	if owner, ok := m.(rules.MatchOwner); ok {
 		return fmt.Sprintf(" %t", owner.Socketless)
@@ -166,7 +165,7 @@ func socketlessText(m rules.Match) string {
 	return ""
 }
 
-// all calls do with each entry in order, until it returns false.
+// all calls do for each entry in order, until it returns false.
 func (l *ruleList) all(do func(*ruleEntry) bool) {
 	for _, b := range l.blocks {
 		for _, e := range b.entries {
@@ -177,7 +176,7 @@ func (l *ruleList) all(do func(*ruleEntry) bool) {
 	}
 }
 
-// rules returns the rules, nil if there are none.
+// rules returns the rules, or nil if there are none.
 func (l *ruleList) rules() []rules.Rule {
 	if l.length == 0 {
 		return nil
@@ -189,7 +188,7 @@ func (l *ruleList) rules() []rules.Rule {
 	return list
 }
 
-// A ruleQueue is a heap of entries of one list by their place in it.
+// A ruleQueue is a heap of entries of one list, ordered by position.
 type ruleQueue []*ruleEntry
 
 // Len implements heap.Interface.

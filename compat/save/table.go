@@ -6,28 +6,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A table is a table while its text is read.
+// A table is a table whose text is being read.
 type table struct {
 	rules.Table           // without chains
 	chains      list.List // of *chain
 	named       map[string]*chain
-	filled      []*chain // those that have had a rule since all were emptied last
+	filled      []*chain // chains that had rules since all were last flushed
 }
 
-// A chain is a chain of such a table.
+// A chain is a chain of a table.
 type chain struct {
 	name   string
 	base   *rules.Base
-	place  *list.Element // in the table
+	place  *list.Element // position in the table
 	rules  ruleList
-	jumps  int  // how many rules lead here
-	filled bool // it is in the table's list of these
-	// merged reports that one of its rules stands for several, so that rules have no numbers any
-	// more.
+	jumps  int  // number of rules that jump to it
+	filled bool // it is in the table's list filled
+	// merged reports that one of its rules represents several, so that rules have no numbers.
 	merged bool
 }
 
-// build returns the table as it is at its end.
+// build returns the resulting table.
 func (t *table) build() rules.Table {
 	for c := range t.all {
 		t.Chains = append(t.Chains, rules.Chain{Name: c.name, Base: c.base, Rules: c.rules.rules()})
@@ -35,7 +34,7 @@ func (t *table) build() rules.Table {
 	return t.Table
 }
 
-// all calls do with each chain in order, until it returns false. Do may remove its chain.
+// all calls do for each chain in order, until it returns false. do may remove its chain.
 func (t *table) all(do func(*chain) bool) {
 	for e := t.chains.Front(); e != nil; {
 		next := e.Next()
@@ -57,7 +56,7 @@ func (t *table) remove(c *chain) {
 	delete(t.named, c.name)
 }
 
-// insert puts rules into the chain.
+// insert inserts rules into the chain.
 func (t *table) insert(c *chain, at int, list []rules.Rule) {
 	for i, r := range list {
 		c.rules.insert(at+i, r)
@@ -69,13 +68,13 @@ func (t *table) insert(c *chain, at int, list []rules.Rule) {
 	}
 }
 
-// delete takes the rule of an index out of the chain.
+// delete removes the rule at an index from the chain.
 func (t *table) delete(c *chain, at int) {
 	r := c.rules.delete(at)
 	t.count(&r, -1)
 }
 
-// deleteSame takes the first rule that is the same out of the chain; false if there is none.
+// deleteSame removes the first equal rule from the chain. It returns false if there is none.
 func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
 	found, ok := c.rules.deleteSame(r)
 	if ok {
@@ -84,20 +83,20 @@ func (t *table) deleteSame(c *chain, r *rules.Rule) bool {
 	return ok
 }
 
-// count notes that a rule has been inserted or deleted.
+// count updates the counters after a rule was inserted or deleted.
 func (t *table) count(r *rules.Rule, n int) {
 	if to := jumpOf(r); to != "" {
 		t.named[to].jumps += n
 	}
 }
 
-// jumpOf returns the chain that the rule leads to, empty if there is none.
+// jumpOf returns the chain that the rule jumps to, or "".
 func jumpOf(r *rules.Rule) string {
 	jump, _ := r.Actions[len(r.Actions)-1].(rules.Jump)
 	return jump.Chain
 }
 
-// empty takes all rules out of a chain.
+// empty removes all rules of a chain.
 func (t *table) empty(c *chain) {
 	for e := range c.rules.all {
 		t.count(&e.rule, -1)
@@ -105,7 +104,7 @@ func (t *table) empty(c *chain) {
 	c.rules, c.merged = ruleList{}, false
 }
 
-// emptyAll takes the rules out of all chains.
+// emptyAll removes the rules of all chains.
 func (t *table) emptyAll() {
 	for _, c := range t.filled {
 		c.filled = false
@@ -114,7 +113,7 @@ func (t *table) emptyAll() {
 	t.filled = nil
 }
 
-// jumper returns a chain that has a rule which leads to another one, nil if there is none.
+// jumper returns a chain with a rule that jumps to another chain, or nil.
 func (t *table) jumper(to *chain) *chain {
 	for c := range t.all {
 		for e := range c.rules.all {

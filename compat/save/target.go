@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// readTarget reads "-j TARGET" or "-g CHAIN". A target goes before a chain of the same name, as in
-// iptables.
+// readTarget parses "-j TARGET" or "-g CHAIN". As in iptables, a target takes precedence over a
+// chain with the same name.
 func (r *ruleReader) readTarget(at word, not bool) {
 	r.never(at, not)
 	r.once(at, givenTarget)
@@ -33,7 +33,7 @@ func (r *ruleReader) readTarget(at word, not bool) {
 	r.modules = append(r.modules, r.target)
 }
 
-// targetNamed returns the kind of target of that name, nil if none is known.
+// targetNamed returns the kind of the target with the name, or nil.
 func targetNamed(name string) *kind {
 	if k := kindOf(targets, name); k != nil {
 		return k
@@ -45,7 +45,8 @@ func targetNamed(name string) *kind {
 	return k
 }
 
-// action returns what the rule's target does, nil if it has none or nothing is done to the packet.
+// action returns the action of the rule's target, or nil if it has none or does not affect the
+// packet.
 func (r *ruleReader) action() rules.Action {
 	if r.target == nil {
 		return nil
@@ -61,8 +62,8 @@ func (r *ruleReader) action() rules.Action {
 	return a
 }
 
-// only returns the one option that a target must have. Others besides it that are allowed are
-// known, but have no word in the model.
+// only returns the one required option of a target. Other options are allowed, but the model does
+// not represent them.
 func (r *moduleReader) only(names ...string) *option {
 	var found *option
 	for _, name := range names {
@@ -78,7 +79,7 @@ func (r *moduleReader) only(names ...string) *option {
 	return found
 }
 
-// track reads the target CT. Without an option it puts packets into zone 0.
+// track parses the target CT. Without an option it assigns packets to zone 0.
 func (r *moduleReader) track() rules.Action {
 	if len(r.options) == 1 && r.options[0].name == "--notrack" {
 		return rules.Notrack{}
@@ -110,7 +111,7 @@ func (r *moduleReader) track() rules.Action {
 	return a
 }
 
-// tproxy reads the target TPROXY. The model has it on a port other than the packet's own.
+// tproxy parses the target TPROXY. The model does not represent the packet's own port.
 func (r *moduleReader) tproxy() rules.Action {
 	o := r.required("--on-port")
 	if o == nil {
@@ -132,10 +133,10 @@ func (r *moduleReader) tproxy() rules.Action {
 	return a
 }
 
-// A rejection is an answer of REJECT: iptables' two names for it, and nft's words.
+// A rejection is an answer of REJECT: its two names in iptables, and its name in nft.
 type rejection struct{ name, other, with string }
 
-// rejections are the answers to packets of a family, the default first.
+// rejections returns the answers for packets of a family, the default first.
 func rejections(f rules.Family) []rejection {
 	reset := rejection{"tcp-reset", "tcp-rst", "tcp reset"}
 	if f == rules.IPv6 {
@@ -161,8 +162,8 @@ func rejections(f rules.Family) []rejection {
 	}
 }
 
-// reject reads the target REJECT. The end of a name may be missing; which one is meant then is for
-// iptables to say.
+// reject parses the target REJECT. An abbreviated name may be ambiguous; iptables decides which one
+// is meant.
 func (r *moduleReader) reject() rules.Action {
 	list := rejections(r.family)
 	o := r.option("--reject-with")

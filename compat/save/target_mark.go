@@ -6,7 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// setMark reads the target MARK: the mark loses the bits of a mask and is then xored with a value.
+// setMark parses the target MARK: the bits of a mask are cleared, and the result is xored with a
+// value.
 func (r *moduleReader) setMark() rules.Action {
 	o := r.only("--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
 	if o == nil {
@@ -16,8 +17,8 @@ func (r *moduleReader) setMark() rules.Action {
 	return rules.SetMark{Value: value, Mask: mask}
 }
 
-// xmark reads one of the five options that change a mark: it loses the bits of a mask and is then
-// xored with a value.
+// xmark parses one of the five options that change a mark: the bits of a mask are cleared, and the
+// result is xored with a value.
 func (r *moduleReader) xmark(o *option) (value, mask uint32) {
 	value, mask = r.mark(o.values[0])
 	isMasked := o.name == "--set-xmark" || o.name == "--set-mark"
@@ -37,7 +38,7 @@ func (r *moduleReader) xmark(o *option) (value, mask uint32) {
 	return value, mask
 }
 
-// connmark reads the target CONNMARK (connmark_tg in net/netfilter/xt_connmark.c).
+// connmark parses the target CONNMARK (connmark_tg in net/netfilter/xt_connmark.c).
 func (r *moduleReader) connmark() rules.Action {
 	o := r.only("--save-mark", "--restore-mark",
 		"--set-xmark", "--set-mark", "--and-mark", "--or-mark", "--xor-mark")
@@ -77,8 +78,8 @@ func (r *moduleReader) connmark() rules.Action {
 	return rules.MixMark{Conntrack: true, Mark: packet, ConntrackMark: ^connection}
 }
 
-// restoreMark copies bits of the connection's mark. Without one of these the model has no word that
-// leaves packets without a connection alone.
+// restoreMark copies bits of the connection's mark. The model represents only masks with which
+// packets without a connection are unchanged.
 func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	if packet == allBits && connection == allBits {
 		return rules.RestoreMark{}
@@ -87,7 +88,7 @@ func (r *moduleReader) restoreMark(packet, connection uint32) rules.Action {
 	return rules.MixMark{Mark: ^packet, ConntrackMark: connection}
 }
 
-// bits reads a mask of 32 bits.
+// bits parses a mask of 32 bits.
 func (r *moduleReader) bits(o *option) uint32 {
 	n, ok := number(o.values[0].text, 32)
 	if !ok {

@@ -7,25 +7,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// redirect reads the target REDIRECT.
+// redirect parses the target REDIRECT.
 func (r *moduleReader) redirect() rules.Action {
 	var a rules.RedirectTo
 	o := r.option("--to-ports")
 	if o != nil {
 		a.Port, a.Last = r.toPorts(o.values[0], o.values[0].text)
 	}
-	// At random the kernel takes any port of a range.
+	// With a random option the kernel uses any port of a range.
 	r.unknown = r.unknown || r.isRandom() && (o == nil || a.Last != 0)
 	return a
 }
 
-// isRandom reports whether the kernel is to choose at random.
+// isRandom reports whether the kernel selects at random.
 func (r *moduleReader) isRandom() bool {
 	return r.option("--random") != nil || r.option("--random-fully") != nil
 }
 
-// toPorts reads a port, or a range "FIRST-LAST" of which last is 0 if it has only one. Port 0 is a
-// port like others to the kernel, but not in the model.
+// toPorts parses a port, or a range "FIRST-LAST". last is 0 for a single port. For the kernel,
+// unlike in the model, 0 is a port like others.
 func (r *moduleReader) toPorts(w word, text string) (first, last uint16) {
 	a, b, isRange := strings.Cut(text, "-")
 	if !isRange || isName(text) {
@@ -42,8 +42,8 @@ func (r *moduleReader) toPorts(w word, text string) (first, last uint16) {
 	return first, last
 }
 
-// dnat reads the target DNAT: "[ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]", in IPv6 with the
-// addresses in brackets if ports follow.
+// dnat parses the target DNAT: "[ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]", for IPv6 with brackets
+// around the addresses if ports follow.
 func (r *moduleReader) dnat() rules.Action {
 	o := r.required("--to-destination")
 	if o == nil {
@@ -73,25 +73,25 @@ func (r *moduleReader) dnat() rules.Action {
 	return a
 }
 
-// splitDestination parts the addresses from the ports, which keep their colon.
+// splitDestination separates the addresses from the ports, which keep their colon.
 func splitDestination(text string) (addresses, ports string) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		addresses, ports, ok = strings.Cut(inner, "]")
 		if !ok || ports != "" && ports[0] != ':' {
-			return text, "" // which is no address
+			return text, "" // not an address
 		}
 		return addresses, ports
 	}
 	i := strings.IndexByte(text, ':')
 	if i < 0 || strings.Contains(text[i+1:], ":") {
-		return text, "" // of several colons none is before a port
+		return text, "" // of several colons none precedes a port
 	}
 	return text[:i], text[i:]
 }
 
-// toAddresses reads an address or a range of them, of which last is not valid if it has only one.
-// The kernel counts in a descending range as in one that goes over the last address, for which the
-// model has no word.
+// toAddresses parses an address or a range. last is invalid for a single address. The kernel treats
+// a descending range as one that wraps around at the last address, which the model does not
+// represent.
 func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr) {
 	from, to, isRange := strings.Cut(text, "-")
 	if !isRange {

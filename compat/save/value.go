@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isName reports whether the text may be the name of a user, a service, a protocol or a host, which
-// only the system that loads the rules can look up.
+// isName reports whether the text may be the name of a user, a service, a protocol or a host. Only
+// the system that loads the rules can look it up.
 func isName(text string) bool {
 	if text == "" || !isLetter(rune(text[0])) {
 		return false
@@ -22,7 +22,7 @@ func isName(text string) bool {
 
 func isLetter(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// number reads a number as strtoul with base 0 does: decimal, hexadecimal with 0x, or octal with 0.
+// number parses a number like strtoul with base 0: decimal, hexadecimal with 0x, or octal with 0.
 func number(text string, bits int) (uint64, bool) {
 	if len(text) > 1 && text[0] == '0' && strings.ContainsAny(text[1:2], "bBoO") ||
 		strings.Contains(text, "_") {
@@ -32,19 +32,19 @@ func number(text string, bits int) (uint64, bool) {
 	return n, err == nil
 }
 
-// A moduleReader reads the options of one match or target.
+// A moduleReader parses the options of a match or target.
 type moduleReader struct {
 	*ruleReader
 	*module
-	// unknown reports that an option is known but has no word in the model.
+	// unknown reports that the model does not represent one of the options.
 	unknown bool
-	// effect is what the match or target may do if it is unknown.
+	// effect is the possible effect of the match or target if it is unknown.
 	effect rules.Effect
-	// state is what it depends on or changes if it is unknown.
+	// state is the state that it reads or changes if it is unknown.
 	state string
 }
 
-// option returns an option that was given, or nil.
+// option returns an option, or nil if it was not given.
 func (r *moduleReader) option(name string) *option {
 	for i := range r.options {
 		if r.options[i].name == name {
@@ -56,7 +56,7 @@ func (r *moduleReader) option(name string) *option {
 
 const wantPort = "a port (0-65535)"
 
-// port reads a port. The name of a service is left to the system that loads the rules.
+// port parses a port. Names of services are unknown.
 func (r *moduleReader) port(w word, text string) uint16 {
 	if isName(text) {
 		r.unknown = true
@@ -69,7 +69,7 @@ func (r *moduleReader) port(w word, text string) uint16 {
 	return uint16(n)
 }
 
-// ports reads a port or a range "FIRST:LAST" of which either end may be left out.
+// ports parses a port, or a range "FIRST:LAST" in which either end may be missing.
 func (r *moduleReader) ports(w word, text string) rules.PortRange {
 	first, last, isRange := strings.Cut(text, ":")
 	if !isRange {
@@ -88,7 +88,7 @@ func (r *moduleReader) ports(w word, text string) rules.PortRange {
 	return p
 }
 
-// mark reads "VALUE" or "VALUE/MASK".
+// mark parses "VALUE" or "VALUE/MASK".
 func (r *moduleReader) mark(w word) (value, mask uint32) {
 	a, b, masked := strings.Cut(w.text, "/")
 	v, ok := number(a, 32)
@@ -102,8 +102,7 @@ func (r *moduleReader) mark(w word) (value, mask uint32) {
 	return uint32(v), uint32(m)
 }
 
-// ids reads a numeric id or a range of them. The name of a user or a group is left to the system
-// that loads the rules.
+// ids parses a numeric id or a range. Names of users and groups are unknown.
 func (r *moduleReader) ids(w word) []rules.IDRange {
 	first, last, isRange := strings.Cut(w.text, "-")
 	if !isRange {
@@ -123,13 +122,13 @@ func (r *moduleReader) ids(w word) []rules.IDRange {
 // maxID is the largest id: the last number is -1, which the kernel uses for "no id".
 const maxID = 1<<32 - 2
 
-// namedBits are bits of a set that have a name, in upper case.
+// namedBits are named bits of a set, with names in upper case.
 type namedBits struct {
 	name string
 	bits uint8
 }
 
-// list reads elements separated by commas as bits of a set.
+// list parses elements separated by commas as bits of a set.
 func (r *moduleReader) list(w word, names []namedBits, want string) uint8 {
 	var set uint8
 	for text := range strings.SplitSeq(w.text, ",") {

@@ -2,24 +2,24 @@ package save
 
 import "strings"
 
-// A word is what iptables-restore takes for one argument.
+// A word is an argument as iptables-restore splits them.
 type word struct {
 	text   string // without quotes and escapes
 	raw    string // as written
 	column int    // of its first byte in the line, from 1
 }
 
-// is reports whether the word is written so, without quotes.
+// is reports whether the word is the text, without quotes.
 func (w word) is(text string) bool { return w.raw == text }
 
-// isOption reports whether the word begins like an option. In quotes it is a value.
+// isOption reports whether the word looks like an option. A quoted word is a value.
 func (w word) isOption() bool { return len(w.raw) > 1 && w.raw[0] == '-' }
 
 const blanks = " \t\r"
 
-// splitWords cuts a line at its blanks. Double quotes keep blanks together, and inside of them a
-// backslash keeps the next byte as it is (add_param_to_argv of iptables' xshared.c). Where a quote
-// is not closed it returns the place of the quote, else 0.
+// splitWords splits a line at blanks. Blanks in double quotes do not split, and within quotes a
+// backslash escapes the next byte (add_param_to_argv in iptables' xshared.c). If a quote is not
+// closed it returns the position of the quote, otherwise 0.
 func splitWords(line string, words []word) (_ []word, open int) {
 	for i := 0; i < len(line); {
 		if strings.IndexByte(blanks, line[i]) >= 0 {
@@ -45,8 +45,8 @@ func splitWords(line string, words []word) (_ []word, open int) {
 	return words, 0
 }
 
-// quotedWord reads a word with quotes in it and returns where it ends; -1, and the place of the
-// quote, if a quote is not closed.
+// quotedWord parses a word with quotes and returns its end, or -1 and the position of the quote if
+// a quote is not closed.
 func quotedWord(line string, start int) (w word, end int) {
 	var text strings.Builder
 	open := -1
@@ -72,7 +72,7 @@ func quotedWord(line string, start int) (w word, end int) {
 	return word{text.String(), line[start:], start + 1}, len(line)
 }
 
-// rawText writes the words as they were, with one blank between them.
+// rawText returns the words as written, separated by one blank.
 func rawText(words []word) string {
 	texts := make([]string, len(words))
 	for i, w := range words {

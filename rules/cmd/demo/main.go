@@ -1,11 +1,11 @@
-// Command demo shows, on a machine with root and nothing else, what Sluice does to a pod: it makes
-// the pod and its neighbour in namespaces of its own, programs the redirection, and tells what
-// becomes of real connections, before, during and after a change.
+// Command demo demonstrates Sluice on a machine with root and without further requirements. It
+// creates a pod and its neighbour in network namespaces, programs the redirection, and shows the
+// results of real connections before, during and after a change.
 //
-// It exits with 0 when everything was as expected, 1 when something was not, 2 when it could not
-// finish, 3 without the privileges or kernel features that it needs, and 128 and the signal's
-// number when interrupted. It leaves nothing behind in any case: the namespaces have no name and
-// vanish with the process.
+// The exit code is 0 if everything was as expected, 1 if something was not, 2 if it could not
+// finish, 3 without the required privileges or kernel features, and 128 plus the signal's number if
+// it was interrupted. It leaves nothing behind in any case: the namespaces have no name and
+// disappear with the process.
 package main
 
 import (
