@@ -1,6 +1,6 @@
 // Package rules is the declarative model of a mesh pod's traffic redirection.
 //
-// A [Redirect] has the parameters of a redirection, in Istio's terms. [Compile] turns it into a
+// A [Redirect] contains the parameters of a redirection, in Istio's terms. [Compile] turns it into a
 // [Ruleset]: tables, chains and rules with typed matches and actions, and the policy routes that
 // belong to them. Backends (packages nft and compat) encode a ruleset for the kernel and decode
 // the kernel's state into one.
@@ -15,22 +15,22 @@
 //
 // # Parameters
 //
-// [DefaultRedirect] is where parameters start. [ParsePorts], [ParsePrefixes], [ParseInterfaces]
-// and others read Istio's notation. [Redirect.Validate] reports all faults at once. Where
-// Sluice's rules treat a packet otherwise than Istio's own, on purpose, it is one of the
-// [Deviations], which [Redirect.Without] switches off.
+// [DefaultRedirect] returns the default parameters. [ParsePorts], [ParsePrefixes],
+// [ParseInterfaces] and others parse Istio's notation. [Redirect.Validate] reports all faults at
+// once. Each intentional difference between Sluice's and Istio's treatment of packets is one of the
+// [Deviations], which [Redirect.Without] disables.
 //
 // # Rules
 //
 // A [Table] has [Chain]s, a chain has [Rule]s, and a rule has matches and actions: [MatchPort],
-// [MatchAddr], [MatchOwner]; [RedirectTo], [TProxy], [Jump], a [Verdict] and others. What was
-// read from a kernel or a file and has no word in the model is [Unknown].
+// [MatchAddr], [MatchOwner]; [RedirectTo], [TProxy], [Jump], a [Verdict] and others. Everything
+// that was read from a kernel or a file and that the model cannot represent is [Unknown].
 //
 // # Questions about rulesets
 //
-// [Equal] and [Compare] compare the texts of two rulesets, rule by rule. Package rules/diff
-// follows a [Packet], or all packets, through rulesets, and decides whether two treat every
-// packet alike. A [Fate] says what becomes of a packet.
+// [Equal] and [Compare] compare two rulesets rule by rule. Package rules/diff follows a [Packet],
+// or all packets, through rulesets, and decides whether two rulesets treat all packets alike. A
+// [Fate] is the result for a packet.
 //
 // The package makes no system call, reads no environment, and knows neither netlink nor the
 // formats of iptables. Its functions are safe for concurrent use while the values that they are

@@ -1,23 +1,22 @@
-// Package kerneltest compares the model of package rules with the kernel. It makes a network of
-// namespaces (Network), loads rulesets there with the programs that users have (Ruleset), sends
-// packets through them, reads from nfnetlink_log what the kernel did to each packet (Observation),
-// and compares that with a [rules.Fate]. Generator draws rulesets and packets, Shrink makes a
-// failure small.
+// Package kerneltest compares the model of package rules with the kernel. It creates a network of
+// namespaces (Network), loads rulesets with the usual programs (Ruleset), sends packets, reads from
+// nfnetlink_log what the kernel did with each packet (Observation), and compares that with a
+// [rules.Fate]. Generator generates rulesets and packets, Shrink reduces a failure.
 //
 // # Observation
 //
-// A table named "witness" logs each packet where it enters and leaves the hooks prerouting and
-// output, and where it enters postrouting. A log entry has the packet with its mark, device and
+// A table named "witness" logs each packet when it enters and leaves the hooks prerouting and
+// output, and when it enters postrouting. A log entry contains the packet with its mark, device and
 // socket, and its conntrack entry with mark, zone and tuples. At the end of prerouting, and at
-// postrouting unless the packet goes on to lo, the witness drops the packet. So no socket
-// receives it, nobody answers, and conntrack forgets a new connection. A packet that enters a hook
-// and does not leave it was dropped by the ruleset.
+// postrouting unless the packet goes on to lo, the witness drops the packet, so that no socket
+// receives it, nothing answers it, and conntrack forgets a new connection. If a packet enters a
+// hook and does not leave it, the ruleset has dropped it.
 //
 // # Packets
 //
-// Packets that arrive are frames written to the other end of the pod's interface, with the mark in
-// the source address of the frame, from where the witness copies it at ingress. Packets that the
-// pod sends are written to raw sockets of the user, group and mark. Connections in other states
-// than new are made by netlink. What the witness logs where the packet enters its hook is compared
+// Arriving packets are frames that are written to the peer of the pod's interface. Their mark is in
+// the source address of the frame, from which the witness copies it at ingress. Packets that the
+// pod sends are written to raw sockets with the user, group and mark. Connections in states other
+// than new are created with netlink. The log entry at the entry of the packet's hook is compared
 // with the [rules.Packet], so that a packet that differs from its description is an error.
 package kerneltest

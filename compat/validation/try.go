@@ -33,13 +33,13 @@ type outcome uint8
 
 const (
 	unsent outcome = iota // it could not be sent at all
-	// at a listener of ours, or a socket of the namespace that the kernel names
+	// at a listener of ours, or a known socket of the namespace
 	arrived
 	answered   // the same, and the answer came back
-	refused    // where it went nobody listens
+	refused    // no process listens at its destination
 	unanswered // nothing came back in time
-	strange    // somebody took it who is not of the namespace
-	unknown    // it was taken, but the kernel does not say by whom
+	strange    // a socket outside the namespace received it
+	unknown    // it was received, but the kernel does not report by which socket
 )
 
 // listen opens the listeners for the probes of an attempt. If a proxy is running there are none,

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadModule makes the kernel load its module of the family, without which it knows none of these
-// options. Of all modules that the rules need, this is the only one that the kernel does not load
-// by itself: iptables executes modprobe. We ask for a network device of that name, of which there
-// is none; then the kernel looks for a module that is called so (dev_load in net/core/dev_ioctl.c).
-// For a process without CAP_SYS_MODULE in the initial user namespace it does not, which the answer
-// does not tell: whoever asks tries again.
+// loadModule makes the kernel load its module of the family, without which it does not support
+// these options. It is the only module for rules that the kernel does not load automatically:
+// iptables runs modprobe for it. loadModule requests a network device with the module's name, which
+// does not exist; the kernel then loads a module with that name (dev_load in net/core/dev_ioctl.c).
+// Without CAP_SYS_MODULE in the initial user namespace it does not, and does not report this, so
+// the caller repeats its request in any case.
 func (c *conn) loadModule() {
 	var request [40]byte // struct ifreq
 	copy(request[:unix.IFNAMSIZ-1], c.module)

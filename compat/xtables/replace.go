@@ -11,20 +11,20 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Replace makes the table, as it was read and then edited, the one that the kernel has: at once, so
-// that each packet meets the old rules or the new ones. The rules that were there keep their
-// counters; for a moment these lack what was counted before. What the kernel keeps of some matches
-// besides (-m limit, quota, statistic) starts anew, as with any change by iptables-legacy.
+// Replace atomically replaces the kernel's table by t, a table that was read and then edited. Each
+// packet traverses either the old rules or the new ones. Kept rules keep their counters, which
+// temporarily lack the earlier counts. Internal state of some matches (-m limit, quota, statistic)
+// is reset, as with any change by iptables-legacy.
 //
-// [ErrChanged] is wrapped by the error if another process has changed the table since it was read.
-// The kernel compares no more than the number of entries, so a change between our last look and the
-// replacement that keeps that number, as of a policy, is overwritten; iptables' own lock file is
-// not taken. Afterwards the table is read again: t is then what the kernel has, unless there is a
-// [ReplacedError]. After any other error nothing has changed.
+// The error wraps [ErrChanged] if another process has changed the table since it was read. The
+// kernel compares only the number of entries. A change between the last read and the replacement
+// that keeps this number, such as a changed policy, is therefore overwritten. Replace does not use
+// iptables' lock file. Afterwards it reads the table again: t is then the kernel's table, unless
+// the error is a [ReplacedError]. After any other error nothing has changed.
 //
-// It needs what [Read] needs. From outside the user namespace that owns the network namespace the
-// kernel refuses a table with an owner match, whosever rule that is in: then a copy of this
-// process, without executing anything, enters that namespace to replace the table, which takes
+// It needs the same privileges as [Read]. From outside the user namespace that owns the network
+// namespace, the kernel rejects a table with an owner match in any rule. Then a copy of this
+// process, without executing a program, enters that namespace to replace the table, which needs
 // CAP_SYS_ADMIN there.
 func Replace(ns *netns.NS, t *Table) error {
 	b, old, err := t.encode()

@@ -96,7 +96,7 @@ func conditions(
 	// Before the first reply of the API server, waiting for it is normal.
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
-		// which right is missing is told below
+		// the missing permission is reported below
 		if p.Reason != node.HeldBack || !starting && len(missing) == 0 {
 			list = append(list, problemEvent{reason: string(p.Reason), message: p.Message})
 		}

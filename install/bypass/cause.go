@@ -19,10 +19,10 @@ type Kind string
 const (
 	// the sandbox is older than the chain with the plugin, as far as is known
 	Early    Kind = "early"
-	Gap      Kind = "gap"      // it was made while the chain was not as it should be
-	Bypassed Kind = "bypassed" // it was made while the chain was as it should be
+	Gap      Kind = "gap"      // it was created while the chain was incomplete
+	Bypassed Kind = "bypassed" // it was created while the chain was complete
 	Optional Kind = "optional" // the plugin is not in the chain, by the settings
-	Unknown  Kind = "unknown"  // when it was made is not known
+	Unknown  Kind = "unknown"  // its creation time is unknown
 )
 
 // Explain returns the reason why a pod has no ADD of the plugin, from the creation time of its

@@ -24,7 +24,7 @@ const (
 type socketWatcher struct {
 	watch   *dirwatch.Watch
 	changed chan struct{} // has room for one
-	blind   bool          // nobody tells of changes
+	blind   bool          // changes are not reported
 }
 
 func newSocketWatcher(socket string) *socketWatcher {
@@ -45,7 +45,7 @@ func (l *socketWatcher) renew() { l.blind = l.watch.Renew() != nil }
 func (l *socketWatcher) wait(ctx context.Context, inPlace bool) bool {
 	changed, pause := l.changed, netTime
 	if l.blind || !inPlace {
-		changed, pause = nil, guardTime // what is tried in vain changes the directory too
+		changed, pause = nil, guardTime // failed attempts change the directory too
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

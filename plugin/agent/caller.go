@@ -87,7 +87,7 @@ func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, 
 	return found, nil
 }
 
-// send connects, looks who is there and sends a request.
+// send connects, verifies the owner of the socket, and sends a request.
 func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 	r.Version = Version
 	message, err := AppendJSON(nil, r, MaxRequest)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerUID returns as whom the other end of a connection runs: who connected, or who began to listen
-// (unix(7), SO_PEERCRED).
+// PeerUID returns the user of the process at the other end of a connection: the one that connected,
+// or that called listen (unix(7), SO_PEERCRED).
 func PeerUID(c *net.UnixConn) (uint32, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

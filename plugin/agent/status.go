@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// A Status says how a node is, on a page for a person: the answer to AskStatus.
+// A Status is the state of a node, for a person: the answer to AskStatus.
 type Status struct {
-	// Node is the node's name, Version the agent's version, and Time when this was found.
+	// Node is the node's name, Version the agent's version, and Time the time of the status.
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
-	// Ready says that an ADD on the node would succeed now.
+	// Ready reports that an ADD on the node would succeed.
 	Ready bool `json:"ready"`
-	// Topics are in the order in which they are shown.
+	// Topics is in display order.
 	Topics []Topic `json:"topics"`
 	// Pods counts the mesh pods of the node by the state of their redirection, Drifts the
-	// differences found since the agent started, by kind, and ConflictingWriters the times that
-	// another program wrote over ours, by its name. They are empty if nothing is audited or found.
+	// differences found since the agent started, by kind, and ConflictingWriters the rewrites by
+	// other programs, by program. They are empty without audits or findings.
 	Pods               map[string]int `json:"pods,omitempty"`
 	Drifts             map[string]int `json:"drifts,omitempty"`
 	ConflictingWriters map[string]int `json:"conflictingWriters,omitempty"`
-	// Errors are the latest warnings and errors of the agent's log, the last one first.
+	// Errors contains the latest warnings and errors of the agent's log, latest first.
 	Errors []LoggedError `json:"errors,omitempty"`
 }
 
-// A Topic is one thing that is shown of a node.
+// A Topic is one part of a node's status.
 type Topic struct {
 	// Name is a word: kernel, chain, plugin, rights, api, socket, pods, drift or conflicts.
 	Name string `json:"name"`
 	// State is one of the states of topics.
 	State TopicState `json:"state"`
-	// Facts are sentences: what was found.
+	// Facts contains sentences about the state.
 	Facts []string `json:"facts,omitempty"`
-	// Next says what to do; empty if there is nothing.
+	// Next describes what to do; it is empty if nothing is to be done.
 	Next string `json:"next,omitempty"`
 }
 
-// A TopicState says whether a topic is as it should be.
+// A TopicState is the state of a topic.
 type TopicState string
 
 // The states of topics.

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace is Write for a file that others write too. Only if the file holds was does it get
-// content; was == nil means that there must be no file, an empty was that it must be empty.
-// Otherwise [ErrChanged] is wrapped by the error and what somebody else wrote stays, even if they
-// wrote it between our last look and the change: old and new content are exchanged, so that what
-// was really displaced can be compared, and put back. File systems that cannot exchange two files
-// leave a gap of some microseconds there.
+// Replace is like Write for a file that other processes write too. It writes content only if the
+// file contains was; a nil was means that the file must not exist, an empty one that it must be
+// empty. Otherwise the error wraps [ErrChanged], and the other process's content stays, even if it
+// was written between the comparison and the replacement: Replace exchanges old and new content,
+// compares the old one, and exchanges them again if it differs. On file systems that cannot
+// exchange two files, a change within some microseconds may be lost.
 func Replace(path string, was, content []byte, mode fs.FileMode) error {
 	target, info, err := resolve(path)
 	if err != nil {
@@ -69,8 +69,8 @@ func (t *temporary) create(target string) error {
 	return err
 }
 
-// exchange lets the temporary file and the file at target change places, and undoes it where the
-// file that came out is not the one that was.
+// exchange exchanges the temporary file and the file at target, and undoes this if the old file has
+// another content than was.
 func (t *temporary) exchange(target string, was, content []byte) error {
 	switch err := swap(t.path, target); {
 	case unsupported(err):
@@ -98,14 +98,14 @@ func (t *temporary) exchange(target string, was, content []byte) error {
 	return errors.Join(ErrChanged, err, t.putBack(target, out, content))
 }
 
-// putBack returns what came out to its place. Whoever writes there meanwhile is the newest and
-// wins: what comes out must be what was last put in.
+// putBack exchanges the files again. A process that writes meanwhile is the newest and wins: the
+// file that is replaced must be the one that was put there last.
 func (t *temporary) putBack(target string, held, placed []byte) error {
-	const tries = 100 // a writer that is faster a hundred times in a row does not exist
+	const tries = 100 // no writer is faster a hundred times in a row
 	for range tries {
 		if err := swap(t.path, target); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				t.drop() // removed, which is newer than what came out
+				t.drop() // removed, which is newer than the replaced file
 				return nil
 			}
 			return err
@@ -127,7 +127,7 @@ func swap(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// unsupported reports whether the file system or the kernel does not know the kind of rename
+// unsupported reports whether the file system or the kernel does not support the rename flag
 // (renameat2(2), ERRORS).
 func unsupported(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) ||

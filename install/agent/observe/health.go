@@ -54,7 +54,7 @@ func (h Health) readyz(w http.ResponseWriter, r *http.Request) {
 		strings.Contains(r.Header.Get("Accept"), "application/json") {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(readiness) // whoever asked has gone
+		_ = json.NewEncoder(w).Encode(readiness) // the client may have disconnected
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

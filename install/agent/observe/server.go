@@ -87,7 +87,7 @@ func (p Port) Serve(ctx context.Context, l net.Listener) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(ending) != nil {
-		_ = server.Close() // somebody was too slow
+		_ = server.Close() // a request took too long
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", l.Addr(), err)

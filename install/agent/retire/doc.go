@@ -1,10 +1,10 @@
-// Package retire decides whether an agent that is told to stop takes the plugin off its node.
+// Package retire decides whether an agent that is stopped removes the plugin from its node.
 //
-// It does only if the API server confirms that no agent comes back: its DaemonSet is deleted or
-// being deleted, or does not select the node any more. After a rolling update, a reboot or an
-// eviction one does, and pods that start in between need the plugin. So an API server that is not
-// reached, or does not answer this agent, means that the plugin stays.
+// It does so only if the API server confirms that the agent will not be replaced: its DaemonSet is
+// deleted or being deleted, or no longer selects the node. After a rolling update, a reboot or an
+// eviction another agent follows, and pods that start in between need the plugin. If the API server
+// cannot be reached, or rejects this agent, the plugin therefore stays.
 //
-// Those who uninstall often take the agent's rights away together with its DaemonSet. So that is
-// watched: what was seen before the API server fell silent counts.
+// An uninstallation often deletes the agent's permissions together with its DaemonSet. The agent
+// therefore watches the DaemonSet, and uses what it saw before the API server rejected it.
 package retire

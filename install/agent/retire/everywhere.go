@@ -13,11 +13,11 @@ import (
 // watch them.
 const everywherePoll = time.Second
 
-// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended: as long as one
-// of them lives, the API server shows a DaemonSet that is being deleted, by which the agent knows
-// that it should uninstall. What fails on the way is told to waiting, if that is not nil, as is who
-// is waited for, and tried again until ctx ends. No DaemonSet is no error. A refusal of the API
-// server is final.
+// Everywhere deletes the agent's DaemonSet, and returns when all agents have ended. While an agent
+// runs, the API server returns the DaemonSet with a deletion timestamp, from which the agent knows
+// that it must uninstall. Everywhere passes errors and the names of the remaining agents to
+// waiting, unless that is nil, and repeats failed requests until ctx is done. A missing DaemonSet
+// is not an error. A rejection by the API server is final.
 func Everywhere(
 	ctx context.Context, c *cluster.Client, d cluster.Name, waiting func(string),
 ) error {

@@ -1,12 +1,12 @@
-// Package podcache keeps a copy of what the API server says of this node's pods, and of namespaces,
-// as far as decisions about pods need it.
+// Package podcache caches the node's pods, and namespaces, as far as decisions about pods need
+// them.
 //
-// One watch for the pods of the node, and one for namespaces once somebody has asked for one, keep
-// the copy up to date. What it does not have, such as a pod that was just made, is fetched. So is a
-// pod whose part that counts has more than 32 KiB: what is kept is bounded whatever users write
-// into their pods.
+// A watch of the node's pods, and one of namespaces after the first request for one, keep the cache
+// up to date. Objects that are not in the cache, such as a newly created pod, are requested from
+// the API server. So are pods whose relevant part is larger than 32 KiB, which limits the cache
+// whatever users write into their pods.
 //
-// A pod is kept as the JSON of a [decide.Pod], in one piece of memory without pointers, which is
-// the answer to the plugin as it is. Besides it is how far the pod has come ([PodStatus]), for the
-// agent alone. 250 injected pods take 1.0 MiB, and 1,000 take 3.8 MiB (BenchmarkMemory).
+// A pod is stored as the JSON of a [decide.Pod], in one block of memory without pointers, which is
+// the answer to the plugin. Its [PodStatus] is stored separately, for the agent. 250 injected pods
+// take 1.0 MiB, and 1,000 take 3.8 MiB (BenchmarkMemory).
 package podcache
