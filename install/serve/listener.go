@@ -29,7 +29,7 @@ type listener struct {
 	made os.FileInfo
 	once sync.Once
 	left chan struct{}
-	last time.Time // time of the last accept; set before left is closed
+	last time.Time // accept no connection after it; set before left is closed
 }
 
 // open creates a socket, and replaces the one at the path. A client that connects meanwhile reaches
