@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -173,8 +174,7 @@ func TestDeafNeverAccepts(t *testing.T) {
 		c.Close()
 		t.Fatal("accepted")
 	}
-	if timeout, ok := err.(net.Error); !ok ||
-		!timeout.Timeout() { //nolint:errorlint // net documents this form
+	if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("%v", err)
 	}
 }
