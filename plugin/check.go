@@ -54,7 +54,7 @@ func (c *call) check() (err error) {
 	if err != nil || len(differences) == 0 {
 		return err
 	}
-	message := fmt.Sprintf("pod %s is not redirected as it should be", c.ref.Shown())
+	message := fmt.Sprintf("the redirection of pod %s is incorrect", c.ref.Shown())
 	return c.differ(CodeDrift, message, differences)
 }
 

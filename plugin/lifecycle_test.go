@@ -107,7 +107,7 @@ func TestLifeOfAPod(t *testing.T) {
 			tamper(t, bed.Pod)
 			e := w.call("CHECK", c)
 			if e == nil || e.Code != 104 ||
-				!strings.Contains(e.Msg, "is not redirected as it should be") ||
+				!strings.Contains(e.Msg, "is incorrect") ||
 				!strings.Contains(e.Details, "missing") {
 				t.Errorf("CHECK of a pod whose rules are gone: %+v", e)
 			}

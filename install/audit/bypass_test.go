@@ -23,7 +23,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 		},
 		"minutes after the installation": {
 			5 * time.Minute,
-			"without calling the plugin, although the node's CNI chain has been as it should be since",
+			"without calling the plugin, although the node's CNI chain has been complete since",
 			true,
 		},
 	} {

@@ -45,14 +45,14 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 	}
 	what := v.describe(found.Differences, bare)
 	if !v.Compare || !v.Repair {
-		v.recordEvent(drifted, what+"; it is only reported, as the agent is configured")
+		v.recordEvent(drifted, what+"; it is only reported, because repairs are disabled")
 		return
 	}
 	if at := v.unrepaired.next(text, v.now); at.After(v.now) {
 		v.again = at
 		if v.unrepaired.left != text {
 			v.recordEvent(drifted, fmt.Sprintf(
-				"%s; it is changed again and again, and will be repaired in %s: find out who changes it",
+				"%s; the rules are changed repeatedly, and will be repaired in %s: find the program that changes them",
 				what, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return
@@ -72,8 +72,7 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 		v.unrepaired.text = text
 		if v.unrepaired.left != text {
 			v.unrepaired.left = text
-			v.recordEvent(drifted, "what is left of it cannot be mended by the agent: "+
-				oneLine(left))
+			v.recordEvent(drifted, "the agent cannot repair these differences: "+oneLine(left))
 		}
 		return
 	}
@@ -81,15 +80,15 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
 			1)
 		v.repairFailed()
-		v.recordEvent(repairFailed, what+"; it cannot be mended: "+err.Error())
+		v.recordEvent(repairFailed, what+"; the repair failed: "+err.Error())
 		return
 	}
 	v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Success), 1)
 	v.Metrics.Observe(metrics.RepairDuration(metrics.CauseDrift),
 		time.Since(v.unrepaired.since).Seconds())
-	v.Log.Info("a pod is mended", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
+	v.Log.Info("pod repaired", zap.Stringer("pod", v.item.Ref), zap.String("why", what),
 		zap.Duration("after", time.Since(v.unrepaired.since)))
-	v.recordEvent(redirectRepaired, what+"; all is as it should be again"+v.endConnections(ns))
+	v.recordEvent(redirectRepaired, what+"; the redirection is restored"+v.endConnections(ns))
 	v.unrepaired.reset()
 	v.inspect(ns)
 }
@@ -115,7 +114,7 @@ func (v *reconciliation) apply(
 	v.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
 	if err != nil {
-		return nil, fmt.Errorf("it is not known whether it has helped: %w", err)
+		return nil, fmt.Errorf("the result of the repair is unknown: %w", err)
 	}
 	return found.Differences, nil
 }

@@ -67,7 +67,7 @@ func TestDriftIsMendedAtOnce(t *testing.T) {
 					t.Fatalf("told %+v", w.events)
 				}
 				for _, want := range []string{
-					row.says, `process "nft", pid 4711`, "as it should be again",
+					row.says, `process "nft", pid 4711`, "the redirection is restored",
 				} {
 					if text := w.events[0].Message; !strings.Contains(text, want) {
 						t.Errorf("%q is not said: %s", want, text)
@@ -178,7 +178,7 @@ func TestAHostilePod(t *testing.T) {
 // second if they do it on and on, also while something else cannot be mended.
 func TestARepairComesWithinASecond(t *testing.T) {
 	for name, stranger := range map[string]string{
-		"all can be mended":            "",
+		"all can be repaired":          "",
 		"a route cannot be taken away": "ip -4 rule priority 133 from all lookup 7",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestWhatCannotBeMended(t *testing.T) {
 			t.Errorf("%s, applied %d times in an hour", w.states(), s.applied)
 		}
 		if len(w.events) != 1 ||
-			!strings.Contains(w.events[0].Message, "cannot be mended by the agent") ||
+			!strings.Contains(w.events[0].Message, "the agent cannot repair these differences") ||
 			!strings.Contains(w.events[0].Message, "lookup 7") {
 			t.Errorf("told %+v", w.events)
 		}

@@ -72,7 +72,7 @@ func (v *reconciliation) noteBypass() {
 		return
 	}
 	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
-	v.note("that the runtime passes the plugin by is not kept", err)
+	v.note("the state \"bypassed\" of the runtime cannot be stored", err)
 	if isNew {
 		v.Metrics.Count(metrics.BypassedPods(), 1)
 	}
@@ -85,7 +85,7 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 	if err != nil || len(left) > 0 {
 		v.countUnprotected(repair.InPlace, metrics.Failure)
 		v.repairFailed()
-		why := "what is left of it cannot be mended by the agent: " + oneLine(left)
+		why := "the agent cannot repair these differences: " + oneLine(left)
 		if err != nil {
 			why = err.Error()
 		}

@@ -37,7 +37,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 	if created.IsZero() {
 		return Cause{
 			Unknown,
-			"the plugin was not called for the pod, and when its sandbox was made is not known",
+			"the plugin was not called for the pod, and the creation time of its sandbox is unknown",
 		}
 	}
 	d.mu.Lock()
@@ -53,7 +53,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 }
 
 func (h *history) explain(created time.Time) Cause {
-	made := "the pod's sandbox was made at " + stamp(created)
+	made := "the pod's sandbox was created at " + stamp(created)
 	in, found := h.during(created)
 	switch {
 	case len(h.spans) == 0:
@@ -68,14 +68,14 @@ func (h *history) explain(created time.Time) Cause {
 	case found && created.Sub(in.from) < settled:
 		return Cause{
 			Early,
-			fmt.Sprintf("%s, when the plugin had just been put into the node's CNI chain (%s)",
+			fmt.Sprintf("%s, just after the plugin was added to the node's CNI chain (%s)",
 				made, stamp(in.from)),
 		}
 	case found:
 		return Cause{
 			Bypassed,
-			fmt.Sprintf("the runtime made the pod's sandbox at %s without calling the plugin, although the node's CNI chain "+
-				"has been as it should be since %s", stamp(created), stamp(in.from)),
+			fmt.Sprintf("the runtime created the pod's sandbox at %s without calling the plugin, although the "+
+				"node's CNI chain has been complete since %s", stamp(created), stamp(in.from)),
 		}
 	}
 	return Cause{Gap, made + h.gap(in)}
@@ -83,7 +83,7 @@ func (h *history) explain(created time.Time) Cause {
 
 // gap describes the problem after a span.
 func (h *history) gap(before span) string {
-	text := ", while the node's CNI chain was not as it should be: it was last at " +
+	text := ", while the node's CNI chain was incomplete: it was last complete at " +
 		stamp(before.last)
 	for _, s := range h.spans {
 		if s.from.After(before.last) {

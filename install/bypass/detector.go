@@ -57,9 +57,11 @@ type Bypass struct {
 
 // String describes the bypass and the remedy.
 func (b Bypass) String() string {
-	return fmt.Sprintf("the runtime passes the plugin by: it made the sandbox of pod %s at %s without calling it, although the node's CNI chain "+
-		"has been as it should be since %s (%d such pods); it reads another directory, or has not read the configuration again: "+
-		"restart the container runtime, and check its cni conf_dir; the problem is solved once the plugin is called for a pod",
+	return fmt.Sprintf("the runtime bypasses the plugin: it created the sandbox of pod %s at %s "+
+		"without calling it, although the node's CNI chain has been complete since %s (%d such pods); "+
+		"it reads another directory, or has not reloaded the configuration: "+
+		"restart the container runtime, and check its cni conf_dir; "+
+		"the problem is solved once the plugin is called for a pod",
 		b.Pod, stamp(b.Created), stamp(b.Since), b.Pods)
 }
 
@@ -82,7 +84,7 @@ func New(o Options) (*Detector, error) {
 	}
 	if err != nil {
 		return d, fmt.Errorf(
-			"whether the runtime passes the plugin by, as an earlier agent found: %w", err)
+			"read whether the runtime bypassed the plugin, as an earlier agent detected: %w", err)
 	}
 	d.stands = &kept
 	return d, nil

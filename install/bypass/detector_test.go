@@ -41,28 +41,28 @@ func TestTheCauseIsDecidedByTimes(t *testing.T) {
 		kind    bypass.Kind
 		words   []string
 	}{
-		{time.Time{}, bypass.Unknown, []string{"is not known"}},
+		{time.Time{}, bypass.Unknown, []string{"is unknown"}},
 		{
 			at(50), bypass.Early,
 			[]string{
-				"made at 2026-01-01T12:00:50Z", "before the agent found the plugin", "12:01:40Z",
+				"created at 2026-01-01T12:00:50Z", "before the agent found the plugin", "12:01:40Z",
 			},
 		},
-		{at(101), bypass.Early, []string{"had just been put", "12:01:40Z"}},
+		{at(101), bypass.Early, []string{"just after the plugin was added", "12:01:40Z"}},
 		{
 			at(106), bypass.Bypassed,
 			[]string{
-				"made the pod's sandbox at 2026-01-01T12:01:46Z without calling",
+				"created the pod's sandbox at 2026-01-01T12:01:46Z without calling",
 				"since 2026-01-01T12:01:40Z",
 			},
 		},
 		{at(200), bypass.Bypassed, nil},
 		{
 			at(205), bypass.Gap,
-			[]string{"last at 2026-01-01T12:03:20Z", "again at 2026-01-01T12:05:00Z"},
+			[]string{"last complete at 2026-01-01T12:03:20Z", "again at 2026-01-01T12:05:00Z"},
 		},
 		{at(250), bypass.Gap, nil},
-		{at(302), bypass.Early, []string{"had just been put"}},
+		{at(302), bypass.Early, []string{"just after the plugin was added"}},
 		{at(350), bypass.Bypassed, nil},
 		{at(395), bypass.Gap, nil},
 		{at(410), bypass.Bypassed, []string{"since 2026-01-01T12:06:40Z"}},

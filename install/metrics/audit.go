@@ -4,8 +4,8 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_pods", Type: Gauge,
 		Labels: []Label{{"state", []string{"redirected", "drifted", "unprotected", "unknown"}}},
-		Help: "Mesh pods on the node by the state of their redirection; unprotected pods have none, " +
-			"of unknown ones no network namespace was found, or it cannot be read, or the effect of foreign rules cannot be decided",
+		Help: "Mesh pods on the node by the state of their redirection; unprotected pods have no rules; unknown means that the " +
+			"network namespace was not found or cannot be read, or that the effect of foreign rules cannot be decided",
 	},
 	{
 		Name: "sluice_pods_foreign_rules", Type: Gauge,
@@ -16,22 +16,22 @@ var auditMetrics = []Metric{
 	{
 		Name: "sluice_audits_total", Type: Counter,
 		Labels: []Label{{"result", []string{"equal", "drift", "error"}}},
-		Help:   "Comparisons of a pod's rules with what they should be",
+		Help:   "Comparisons of a pod's rules with the desired rules",
 	},
 	{
 		Name: "sluice_audit_duration_seconds", Type: Histogram, Buckets: durations,
-		Help: "Time of one comparison",
+		Help: "Duration of a comparison",
 	},
 	{
 		Name: "sluice_audit_last_completed_timestamp_seconds", Type: Gauge,
-		Help: "When all pods of the node were last audited, in seconds since 1970",
+		Help: "Time at which all pods of the node were last audited, in seconds since 1970",
 	},
 	{
 		Name: "sluice_drifts_total", Type: Counter,
 		Labels: []Label{{
 			"kind", []string{"absent", "missing", "extra", "changed", "reordered", "routes"},
 		}},
-		Help: "Differences found in running pods; absent means that no rule was left",
+		Help: "Differences found in running pods; absent means that all rules were missing",
 	},
 	{
 		Name: "sluice_repairs_total", Type: Counter,
@@ -40,28 +40,28 @@ var auditMetrics = []Metric{
 			{"action", []string{"repair", "label", "delete"}},
 			result,
 		},
-		Help: "What was done about pods without their redirection; race means that the pod started while the plugin was not in the chain, " +
+		Help: "Actions for pods with missing or changed redirection; race means that the pod started while the plugin was not in the chain, " +
 			"bypass that the runtime did not call it",
 	},
 	{
 		Name: "sluice_bypassed_pods_total", Type: Counter,
-		Help: "Mesh pods whose sandbox the runtime made without calling the plugin, although the node's CNI chain was as it should be",
+		Help: "Mesh pods whose sandbox the runtime created without calling the plugin, although the node's CNI chain was complete",
 	},
 	{
 		Name: "sluice_repair_duration_seconds", Type: Histogram,
 		Labels: []Label{{"cause", []string{"drift", "race", "bypass"}}}, Buckets: durations,
-		Help: "Time from seeing that a pod lacks its redirection until it was verified to have it",
+		Help: "Time from the detection of missing or changed redirection until the repair was verified",
 	},
 	{
 		Name: "sluice_bypassing_connections_total", Type: Counter,
 		Labels: []Label{{"result", []string{"ended", "kept", "failed", "undecided", "error"}}},
-		Help: "Connections that bypass the proxy since they were opened before a pod was repaired, by what became of them; " +
-			"undecided ones stay since it is not known whether they do, and an error is a pod of which they could not all be looked at",
+		Help: "Connections that bypass the proxy because they were opened before a pod was repaired, by result; " +
+			"undecided ones are kept because it is unknown whether they bypass it, and error counts pods whose connections could not all be read",
 	},
 	{
 		Name: "sluice_events_lost_total", Type: Counter,
 		Labels: []Label{{"source", []string{"nftables", "files", "pods"}}},
-		Help:   "How often a source of events overflowed or broke, so that everything had to be looked at",
+		Help:   "Overflows and failures of an event source, after which all pods are audited",
 	},
 }
 
@@ -69,7 +69,7 @@ var operateMetrics = []Metric{
 	{
 		Name: "sluice_build_info", Type: Gauge,
 		Labels: []Label{{Name: "version"}, {Name: "goversion"}},
-		Help:   "Always 1, with the version of the agent",
+		Help:   "The version of the agent; the value is always 1",
 	},
 	{
 		Name: "sluice_connections_refused_total", Type: Counter,
@@ -86,7 +86,7 @@ var operateMetrics = []Metric{
 var istioMetrics = []Metric{
 	{
 		Name: "istio_cni_install_ready", Type: Gauge,
-		Help: "The same as sluice_install_ready, under the name that istio-cni has",
+		Help: "sluice_install_ready under istio-cni's name",
 	},
 	{
 		Name: "istio_cni_installs_total", Type: Counter,
@@ -94,7 +94,7 @@ var istioMetrics = []Metric{
 			"SUCCESS", "COPY_BINARIES_FAILURE", "CREATE_KUBECONFIG_FAILURE",
 			"CREATE_CNI_CONFIG_FAILURE",
 		}}},
-		Help: "Installations that changed something, under the name that istio-cni has",
+		Help: "Installations that changed something, under istio-cni's name",
 	},
 	{
 		Name: "istio_cni_repair_pods_repaired_total", Type: Counter,
@@ -102,6 +102,6 @@ var istioMetrics = []Metric{
 			{"type", []string{"repair", "delete", "label"}},
 			{"result", []string{"success", "skip", "fail"}},
 		},
-		Help: "Pods of which something was done because they started before the plugin was there, under the name that istio-cni has",
+		Help: "Pods that were repaired because they started before the plugin was installed, under istio-cni's name",
 	},
 }

@@ -38,10 +38,10 @@ func (r ConflictingWriter) fast() bool { return r.period() <= quiet }
 func (r ConflictingWriter) String() string {
 	since := r.Since.UTC().Format(time.RFC3339)
 	if r.Plugin == "" {
-		return fmt.Sprintf("%s has removed or replaced %s again and again since %s; pods that start in between fail: %s",
+		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; pods that start in between fail: %s",
 			r.Writer, r.File, since, r.Advice)
 	}
-	return fmt.Sprintf("%s (plugin %s) has rewritten %s again and again since %s; pods that start in between have no redirection: %s",
+	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; pods that start in between have no redirection: %s",
 		r.Writer, r.Plugin, r.File, since, r.Advice)
 }
 

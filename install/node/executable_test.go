@@ -30,7 +30,7 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 				do(b)
 				s = n.Reconcile(t.Context())
 			}
-			b.says(s, node.Contested, b.path("bin/sluice-cni")+" again and again",
+			b.says(s, node.Contested, "repeatedly removed or replaced "+b.path("bin/sluice-cni"),
 				"pods that start in between fail", "find out what")
 			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 ||
 				s.ConflictingWriters[0].File != b.path("bin/sluice-cni") ||

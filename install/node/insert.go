@@ -165,7 +165,7 @@ func (p *planner) displaced(name string, list *chain.List) []string {
 				plugin.Type, name)
 		case p.relaxed.Together && list.Has(p.Type):
 			p.report(Shared, false,
-				"%s is added to %s again and again: uninstall it; until then both plugins run",
+				"%s is added to %s repeatedly: uninstall it; until then both plugins run",
 				plugin.Type, name)
 		default:
 			types = append(types, plugin.Type)
