@@ -139,7 +139,7 @@ func placeChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.Cha
 					c.Chain.Name, b)
 			case b.Drop:
 				return nil, fmt.Errorf(
-					"chain %s: the policy drop would hold for the rules of others too",
+					"chain %s: the policy drop would also apply to foreign rules",
 					c.Chain.Name)
 			case n <= last:
 				return nil, fmt.Errorf("chain %s: it runs behind a chain that would be in table %s too, or in a later one", c.Chain.Name, tableOf(b))

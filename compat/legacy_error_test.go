@@ -33,7 +33,7 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 		},
 		{
 			"a policy", based(rules.Base{Hook: rules.Output, Drop: true}),
-			"chain base: the policy drop would hold for the rules of others too",
+			"chain base: the policy drop would also apply to foreign rules",
 		},
 		{
 			"two chains in one", two,

@@ -119,7 +119,7 @@ func (c *conn) hookList(family rules.Family, hook rules.Hook) (HookList, error) 
 			errors.Is(err, unix.EOPNOTSUPP):
 			return l, &UnsupportedError{Feature: FeatureHooks, Err: err}
 		case err != nil:
-			return l, explainRead(fmt.Sprintf("list what is at hook %s of %s", hook, family), err)
+			return l, explainRead(fmt.Sprintf("list the functions at hook %s of %s", hook, family), err)
 		case !interrupted:
 			return l, nil
 		}

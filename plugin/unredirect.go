@@ -59,7 +59,7 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 	installed, err := compat.InstalledBackends(c.sandbox.ns)
 	var found []string
 	for _, backend := range installed {
-		const format = "there are rules of Sluice by %s, and the pod is left alone (%s)"
+		const format = "rules of Sluice exist in %s, but the pod is not redirected (%s)"
 		found = append(found, fmt.Sprintf(format, backend.Name(), reason))
 	}
 	switch {

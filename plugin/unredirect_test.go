@@ -133,11 +133,11 @@ func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 	}{
 		{
 			"it has no proxy", "plain", nil, `"backend":"auto"`, decide.NoProxyContainer,
-			"there are rules of Sluice by nft, and the pod is left alone (no-proxy-container)",
+			"rules of Sluice exist in nft, but the pod is not redirected (no-proxy-container)",
 		},
 		{
 			"it has opted out", "opt-out-label", nil, `"backend":"auto"`, decide.OptOutLabel,
-			"there are rules of Sluice by nft, and the pod is left alone (opt-out-label)",
+			"rules of Sluice exist in nft, but the pod is not redirected (opt-out-label)",
 		},
 		{"it has istio-init", "istio-init", nil, `"backend":"auto"`, decide.IstioInit, ""},
 		{

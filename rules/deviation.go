@@ -28,7 +28,7 @@ var Deviations = []Deviation{
 	{
 		TunnelPortTProxy,
 		"in TPROXY mode istio-init captures the tunnel port as plain inbound traffic, so that HBONE never " +
-			"reaches its listener; here it is left alone, as in REDIRECT mode",
+			"reaches its listener; here it is not captured, as in REDIRECT mode",
 	},
 	{
 		RerouteTProxy,

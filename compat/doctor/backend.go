@@ -115,7 +115,7 @@ func (j *judge) installed() {
 				strings.Join(legacy, ", ")), "rules apply leaves one of the two")
 	case t != nil:
 		j.add("rules", OK,
-			fmt.Sprintf("table inet %s is there, with %s; %s", t.Name,
+			fmt.Sprintf("table inet %s exists, with %s; %s", t.Name,
 				countText(countRules(t), "rule"), whether), "")
 	case len(legacy) > 0:
 		j.add("rules", OK,

@@ -89,7 +89,7 @@ func (j *judge) passthrough() {
 			"ip -6 address del ::6 dev "+on)
 	case ours && j.redirect.IPv6 && on == "":
 		j.add("interfaces", Problem,
-			"our rules are there, but lo lacks ::6, from where the proxy calls the application",
+			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections to the application",
 			"rules apply adds it")
 	case on == lo && !ours:
 		j.add("interfaces", Note,

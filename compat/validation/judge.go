@@ -64,7 +64,7 @@ func (t *probe) finding(o observation) string {
 	case strange:
 		return "answered from outside the namespace: not captured"
 	case unknown:
-		return "the connection was taken, but it cannot be told by whom"
+		return "the connection was accepted, but the accepting socket is unknown"
 	case answered:
 		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", o.arrival.port,
 			to)

@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 			"could not be sent: operation not permitted",
 		},
 		"taken by nobody knows whom": {
-			outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "cannot be told",
+			outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "the accepting socket is unknown",
 		},
 		"not captured, as expected": {
 			uncaptured, at(15002, "127.0.0.6:15002"), OK,

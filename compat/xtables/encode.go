@@ -74,7 +74,7 @@ func (e *encoder) writeRule(r *Rule) error {
 	case r.jump != "":
 		var ok bool
 		if to, ok = e.starts[r.jump]; !ok {
-			return fmt.Errorf("it jumps to chain %s, which is not there", r.jump)
+			return fmt.Errorf("it jumps to chain %s, which does not exist", r.jump)
 		}
 	default:
 		return nil

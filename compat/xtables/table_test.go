@@ -92,7 +92,7 @@ func TestDeleteChainAndRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := xtables.Replace(ns, table)
-	if want := legacy + "nat: chain PREROUTING: rule 2: it jumps to chain PORTMAP, which is not there"; err == nil || err.Error() != want {
+	if want := legacy + "nat: chain PREROUTING: rule 2: it jumps to chain PORTMAP, which does not exist"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	for i := range table.Chains {

@@ -75,7 +75,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		a.options.Log.Info("told to stop")
+		a.options.Log.Info("stopping")
 	case err = <-failed:
 	case err = <-a.ended:
 	}

@@ -61,7 +61,7 @@ func advice(part string) string {
 	case observe.Configuration:
 		return "see which file and which program are named; the chart's value cniConfFileName chooses another file"
 	case observe.Runtime:
-		return "see the pods that are named: start them anew; if it happens again, restart the container runtime, which may use an old configuration"
+		return "restart the named pods; if it happens again, restart the container runtime, which may use an old configuration"
 	case observe.Rights:
 		return "give the ServiceAccount its roles back (helm upgrade does); a rejected token is replaced by the kubelet within ten minutes"
 	case observe.Kubeconfig:

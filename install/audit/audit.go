@@ -63,7 +63,7 @@ func (a *Auditor) Run(ctx context.Context) {
 		return
 	}
 	if err := a.repairs.load(); err != nil {
-		a.Log.Warn("what was repaired before is not known of all pods", zap.Error(err))
+		a.Log.Warn("earlier repairs of some pods are unknown", zap.Error(err))
 	}
 	a.mu.Lock()
 	a.queue = newQueue(a.begin)
@@ -131,7 +131,7 @@ func (a *Auditor) list() {
 	for _, n := range gone {
 		a.updatePod(n, podcache.Item{}, false)
 	}
-	a.note("what was repaired is not forgotten", a.repairs.keep(kept))
+	a.note("stored repairs cannot be removed", a.repairs.keep(kept))
 }
 
 // updatePod updates a pod from the cache, if it exists.
@@ -174,7 +174,7 @@ func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
 	a.failures.delays.Forget(uid)
 	a.actions.delays.Forget(uid)
-	a.note("what was repaired is not forgotten", a.repairs.remove(uid))
+	a.note("stored repairs cannot be removed", a.repairs.remove(uid))
 }
 
 // note logs an error without consequences.

@@ -36,7 +36,7 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 	}
 	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
 		v.recordEvent(notRedirected, v.cause()+
-			", and it has no redirection: delete it to be made anew, or let the agent repair it (repair.repairPods)")
+			", and it has no redirection: delete it so that it is created again, or let the agent repair it (repair.repairPods)")
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
@@ -90,7 +90,7 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 			why = err.Error()
 		}
 		v.recordEvent(repairFailed, v.cause()+
-			", and it cannot be given its redirection, so delete it to be made anew: "+why)
+			", and its redirection cannot be programmed; delete it so that it is created again: "+why)
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
@@ -103,7 +103,7 @@ func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
 		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
 		Redirect: *v.desired.redirect, Backend: v.desired.backend, Time: time.Now(),
 	}
-	v.note("what was repaired is not kept", v.repairs.put(entry))
+	v.note("the repair cannot be stored", v.repairs.put(entry))
 	v.desired.origin, v.desired.repaired = repaired, entry.Time
 	v.inspect(ns)
 }
@@ -160,7 +160,7 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 	bounded, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
-	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted to be made anew"
+	reason, text := "DeleteBrokenPod", v.cause()+"; it is deleted so that it is created again"
 	var err error
 	if action == repair.Delete {
 		err = v.Cluster.DeletePod(bounded, name, v.item.UID, v.item.ResourceVersion)

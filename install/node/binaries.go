@@ -57,7 +57,7 @@ func (n *Node) wrong(path, source string, why error) Problem {
 	return problem(WrongExecutable, true,
 		"%s is not the plugin: its sha256 is %s, and that of the agent's image %s; it cannot be replaced: %v; "+
 			"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
-			"or take away what is mounted there (umount)", path, found, want, why)
+			"or unmount what is mounted there (umount)", path, found, want, why)
 }
 
 // countFailed counts a failed write.

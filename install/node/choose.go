@@ -167,5 +167,5 @@ func remedy(d chain.Delegation, first string) string {
 	if d == chain.NoDelegation {
 		return "name " + first + " there, or none"
 	}
-	return "let Multus delegate to the named one, or restart it so that it copies that anew"
+	return "let Multus delegate to the named one, or restart it so that it copies it again"
 }

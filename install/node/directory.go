@@ -124,7 +124,7 @@ func (m *mount) judge(found Directory, status *Status, onNode string, whole bool
 	case Gone:
 		status.add(problem(DirectoryGone, true,
 			"%s is not on the node any more, and what the agent was started with is not what a runtime "+
-				"finds: pods that start now have no redirection, or do not start; the agent waits until it is there again", onNode))
+				"finds: pods that start now have no redirection, or do not start; the agent waits until it exists again", onNode))
 		m.since = time.Time{}
 	case Replaced:
 		if m.since.IsZero() {
@@ -132,8 +132,8 @@ func (m *mount) judge(found Directory, status *Status, onNode string, whole bool
 		}
 		status.add(problem(DirectoryGone, true,
 			"%s is not the one any more that the agent was started with: on the node it was moved, replaced or "+
-				"mounted over, and the runtime reads what is there now; pods that start now may have no redirection, or not start; "+
-				"the agent ends, to be started anew with what is there now", onNode))
+				"mounted over, and the runtime reads the new directory; pods that start now may have no redirection, or not start; "+
+				"the agent exits, so that kubelet restarts it with the new directory", onNode))
 		switch lasts := status.At.Sub(m.since); {
 		case m.same:
 			status.Remount = status.Remount || lasts >= remountAfter

@@ -92,7 +92,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 		}
 		if readOnly != nil {
 			n.note(&status,
-				fmt.Errorf("only what was recorded before can be kept right: %w", readOnly))
+				fmt.Errorf("only recorded entries can be restored: %w", readOnly))
 		}
 		n.converge(s, j, &status)
 		return nil

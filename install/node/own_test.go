@@ -71,7 +71,7 @@ func TestALeftoverSaysWhoseSandboxesNeedIt(t *testing.T) {
 			Path: "/bin/x", References: 3, Own: 1, Noop: true,
 		},
 		"/bin/x stays, as a program that does nothing, because the removal of 1 sandboxes needs it, all of the agent's own pods: none that could " +
-			"go is left, and because /conf/a names it: pods that come to it there do not start until that is written anew without it": {
+			"go is left, and because /conf/a names it: pods that use that file do not start until it is written again without the plugin": {
 			Path: "/bin/x", References: 1, Own: 1, NamedBy: "/conf/a", Noop: true,
 		},
 	} {

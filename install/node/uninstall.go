@@ -48,7 +48,7 @@ func (l Leftover) String() string {
 	}
 	if l.NamedBy != "" {
 		why = append(why,
-			fmt.Sprintf("%s names it: pods that come to it there do not start until that is written anew without it", l.NamedBy))
+			fmt.Sprintf("%s names it: pods that use that file do not start until it is written again without the plugin", l.NamedBy))
 	}
 	return fmt.Sprintf("%s stays, as %s, because %s", l.Path, what,
 		strings.Join(why, ", and because "))

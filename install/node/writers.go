@@ -11,7 +11,7 @@ import (
 type writer struct{ name, advice string }
 
 const (
-	ownConfiguration = "set istioOwnedCNIConfig so that its file is left alone"
+	ownConfiguration = "set istioOwnedCNIConfig, so that its file is not changed"
 	uninstallIt      = "uninstall it, or take it off this node"
 )
 

@@ -131,7 +131,7 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		},
 		{"no version", `{"verb":"pod"}`, "protocol version 0", "protocol version 0"},
 		{
-			"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is not known here`,
+			"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is unknown`,
 			`verb \"delete\" is not known`,
 		},
 		{
@@ -152,7 +152,7 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		},
 		{
 			"an ADD with a word of its own", `{"version":1,"verb":"add","add":{"result":"x"}}`,
-			`add: result: "x" is none of`, "",
+			`add: result: "x" is not one of`, "",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

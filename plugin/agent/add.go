@@ -66,7 +66,7 @@ func (a *Add) Validate() error {
 	word := func(field, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
 			faults = append(faults,
-				fmt.Errorf("%s: %q is none of %q", field, text.Cut(value, longestText), allowed))
+				fmt.Errorf("%s: %q is not one of %q", field, text.Cut(value, longestText), allowed))
 		}
 	}
 	word("result", a.Result, "success", "error")

@@ -21,27 +21,27 @@ func TestWhatIsToldOfAnAdd(t *testing.T) {
 		}, ""},
 		{"an unknown result", func(a *agent.Add) {
 			a.Result = "hm"
-		}, `result: "hm" is none of ["success" "error"]`},
-		{"an unknown decision", func(a *agent.Add) { a.Decision = "" }, `decision: "" is none of`},
+		}, `result: "hm" is not one of ["success" "error"]`},
+		{"an unknown decision", func(a *agent.Add) { a.Decision = "" }, `decision: "" is not one of`},
 		{"a call that failed before the decision", func(a *agent.Add) {
 			a.Result, a.Decision, a.Reason = "error", "undecided", "undecided"
 		}, ""},
 		{"IPv6 that is left uncaptured", func(a *agent.Add) {
 			a.Uncaptured = []string{"ipv6"}
 		}, ""},
-		{"an unknown reason", func(a *agent.Add) { a.Reason = "hm" }, `reason: "hm" is none of`},
+		{"an unknown reason", func(a *agent.Add) { a.Reason = "hm" }, `reason: "hm" is not one of`},
 		{"a reason to go on asking", func(a *agent.Add) {
 			a.Reason = "pod-unknown"
-		}, `reason: "pod-unknown" is none of`},
+		}, `reason: "pod-unknown" is not one of`},
 		{"a family that is always captured", func(a *agent.Add) {
 			a.Uncaptured = []string{"ipv4"}
-		}, `uncaptured: "ipv4" is none of`},
+		}, `uncaptured: "ipv4" is not one of`},
 		{"a family twice", func(a *agent.Add) {
 			a.Uncaptured = []string{"ipv6", "ipv6"}
 		}, `uncaptured: "ipv6" twice`},
 		{"an unknown backend", func(a *agent.Add) {
 			a.Backend = "ebpf"
-		}, `backend: "ebpf" is none of`},
+		}, `backend: "ebpf" is not one of`},
 		{"a negative duration", func(a *agent.Add) {
 			a.Duration = -1
 		}, "duration: -1ns is negative"},

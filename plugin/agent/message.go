@@ -59,7 +59,7 @@ func (r *Request) Supported() error {
 		return fmt.Errorf("protocol version %d is not spoken here, but 1 to %d", r.Version, Version)
 	}
 	if !r.Verb.IsQuestion() && r.Verb != TellLog && r.Verb != TellAdd {
-		return fmt.Errorf("verb %q is not known here", text.Cut(string(r.Verb), longestText))
+		return fmt.Errorf("verb %q is unknown", text.Cut(string(r.Verb), longestText))
 	}
 	return nil
 }

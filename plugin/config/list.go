@@ -65,7 +65,7 @@ func only(plugins json.RawMessage) (map[string]json.RawMessage, error) {
 		found = element
 	}
 	if found == nil {
-		return nil, errors.New("plugins: there is none of type " + Type)
+		return nil, errors.New("plugins: no entry of type " + Type)
 	}
 	return found, nil
 }

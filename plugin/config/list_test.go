@@ -41,7 +41,7 @@ func TestWrongLists(t *testing.T) {
 		{"no JSON", `plugins:`, "decode the network configuration"},
 		{
 			"a list without our plugin", `{"plugins":[{"type":"bridge"},{"type":7}]}`,
-			"there is none of type sluice-cni",
+			"no entry of type sluice-cni",
 		},
 		{
 			"a list with two of it", `{"plugins":[` + ours + "," + ours + `]}`,

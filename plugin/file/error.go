@@ -29,7 +29,7 @@ const (
 	Untouched State = "the old file is untouched"
 	Missing   State = "there is still no such file"
 	Replaced  State = "the new file is in place, but a loss of power may undo it"
-	Unknown   State = "what is there now could not be found out"
+	Unknown   State = "the current content could not be determined"
 )
 
 func (e *Error) Error() string {

@@ -104,7 +104,7 @@ func readBack(f *os.File, content io.ReadSeeker, size int64) error {
 		return fmt.Errorf("read back: %w", err)
 	}
 	if !same {
-		return errors.New("read back: not what was written")
+		return errors.New("read back: the content differs from what was written")
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func TestWhichPodCounts(t *testing.T) {
 			"not one that is gone",
 			source.Ref{Namespace: "default", Name: "gone", UID: "00"},
 			source.NotFound,
-			"pod default/gone: API server memory.test:443: it answers 404: there is none",
+			"pod default/gone: API server memory.test:443: it answers 404: not found",
 		},
 		{
 			"not one of another namespace",

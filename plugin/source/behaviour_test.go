@@ -75,7 +75,7 @@ func TestMisbehaviour(t *testing.T) {
 		},
 		{
 			"404 is final", object(404, notFound, "pods", "web"), 1, 0, source.NotFound,
-			"it answers 404: there is none",
+			"it answers 404: not found",
 		},
 		{
 			"404 of another pod is not", object(404, notFound, "pods", "other"), 2,

@@ -67,7 +67,7 @@ func (c *client) refused(answer *http.Response, p path, token string) *requestEr
 		return &requestError{kind: Forbidden, final: true, err: err}
 	case code == http.StatusNotFound && s.Details.Kind == p.resource && s.Details.Name == p.name:
 		return &requestError{
-			kind: NotFound, final: true, err: errors.New("it answers 404: there is none"),
+			kind: NotFound, final: true, err: errors.New("it answers 404: not found"),
 		}
 	case code == http.StatusNotFound:
 		// Not from an API server, or not about the object: a load balancer says this of a server

@@ -13,12 +13,12 @@ func nothing() int {
 	fine := func(*skel.CmdArgs) error { return nil }
 	funcs := skel.CNIFuncs{
 		Add: func(*skel.CmdArgs) error {
-			return types.NewError(types.ErrTryAgainLater, "the plugin is gone from this node",
-				"what is in its place only lets sandboxes be removed")
+			return types.NewError(types.ErrTryAgainLater, "the plugin was removed from this node",
+				"its replacement only allows sandboxes to be removed")
 		},
 		Check: fine, Del: fine, GC: fine, Status: fine,
 	}
-	about := "CNI plugin that does nothing, in the place of one that is gone; sluice-node " +
+	about := "CNI plugin that does nothing, in the place of a removed one; sluice-node " +
 		programVersion()
 	err := skel.PluginMainFuncsWithError(funcs, cni.All, about)
 	if err == nil {

@@ -79,5 +79,5 @@ func TestAnOutcomeIsLookedAt(t *testing.T) {
 	a := added
 	a.Result = "hm"
 	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),
-		`result: "hm" is none of`)
+		`result: "hm" is not one of`)
 }

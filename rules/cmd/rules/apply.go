@@ -63,7 +63,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	switch {
 	case p.skipApply && p.runValidation:
 	case p.skipApply:
-		return s.print("rules left alone (--skip-rule-apply)\n", applied{
+		return s.print("rules not applied (--skip-rule-apply)\n", applied{
 			Outcome: "skipped", Namespace: ns.String(),
 		})
 	case p.dryRun:

@@ -80,7 +80,7 @@ func liveTraceTable() []parameter {
 	}
 	list = append(list,
 		row("until-eof", "",
-			"end when standard input ends, as when the client of kubectl exec -i is gone",
+			"end when standard input ends, as when the client of kubectl exec -i exits",
 			truth(func(p *parameters) *bool { return &p.trace.untilEOF })))
 	for i := range list {
 		if list[i].flag == "verbose" {

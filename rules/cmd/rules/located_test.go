@@ -164,7 +164,7 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 			"what comes in its way",
 			[]string{"doctor", "--pod", "default/web"},
 			0,
-			"table inet sluice is there", "",
+			"table inet sluice exists", "",
 		},
 		{
 			"every packet, in what it should have and what it has",
