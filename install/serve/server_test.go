@@ -127,12 +127,12 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 		{"no JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
 		{
 			"a later version", `{"version":2,"verb":"pod"}`,
-			"protocol version 2 is not spoken here, but 1 to 1", "protocol version 2",
+			"protocol version 2 is not supported, only 1 to 1", "protocol version 2",
 		},
 		{"no version", `{"verb":"pod"}`, "protocol version 0", "protocol version 0"},
 		{
 			"an unknown verb", `{"version":1,"verb":"delete"}`, `verb "delete" is unknown`,
-			`verb \"delete\" is not known`,
+			`verb \"delete\" is unknown`,
 		},
 		{
 			"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`,

@@ -56,7 +56,7 @@ type Request struct {
 // Supported reports whether this version supports the request.
 func (r *Request) Supported() error {
 	if r.Version < 1 || r.Version > Version {
-		return fmt.Errorf("protocol version %d is not spoken here, but 1 to %d", r.Version, Version)
+		return fmt.Errorf("protocol version %d is not supported, only 1 to %d", r.Version, Version)
 	}
 	if !r.Verb.IsQuestion() && r.Verb != TellLog && r.Verb != TellAdd {
 		return fmt.Errorf("verb %q is unknown", text.Cut(string(r.Verb), longestText))

@@ -159,7 +159,7 @@ func (u *authInfo) unsupported() error {
 	case present(u.Exec):
 		return errors.New("its user has an exec plugin, but nothing is executed here: " + instead)
 	case present(u.AuthProvider):
-		return errors.New("its user has an auth-provider, whose protocol is not spoken here: " +
+		return errors.New("its user has an auth-provider, which is not supported: " +
 			instead)
 	case u.Username != "" || u.Password != "":
 		return errors.New("its user has a password, which Kubernetes 1.19 removed: " + instead)
