@@ -201,6 +201,23 @@ func routesFacts() (list factList) {
 			}), c.want,
 		)
 	}
+	for _, c := range []struct{ mark, to, want string }{
+		{"7", "fd00:10:244:1::5", "dropped"},
+		{
+			"0x539", "fd00:10:244:1::5",
+			"to [fd00:10:244:1::5]:8080 mark 0x539 connection mark 0x0 zone 0",
+		},
+		{"7", "::1", "to [::1]:8080 mark 0x7 connection mark 0x0 zone 0"},
+	} {
+		list.add(diff.UnspecifiedAddressIsReplaced,
+			"a packet of a socket bound to lo to [::] is translated to "+c.to+", with mark "+c.mark,
+			one(chains(rules.Inet, []string{
+				base("nat", "output", "-100"), "meta mark set " + c.mark, "dnat ip6 to " + c.to,
+			})),
+			with(out(0, rules.UDP, "[fd00:10:244:1::5]:40000", "[::]:8080"),
+				func(p *rules.Packet) { p.Bound, p.OutInterface = true, "lo" }), c.want,
+		)
+	}
 	list.add(diff.BoundSocketKeepsInterface,
 		"a mark does not route a packet of a bound socket to this host",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),

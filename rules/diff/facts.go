@@ -350,7 +350,7 @@ var factTexts = [...]factText{
 	},
 	UnspecifiedAddressIsReplaced: {
 		"UnspecifiedAddressIsReplaced",
-		"sockets send to a loopback address instead of the unspecified one; a packet of a raw socket that is bound to lo to the IPv6 unspecified address is lost when a route is looked for again",
+		"sockets send to a loopback address instead of the unspecified one; a packet of a raw socket that is bound to lo to the IPv6 unspecified address is lost when a route is looked for again, also after a translation to an address that is no loopback address",
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	LoopbackWasSent: {

@@ -40,11 +40,33 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 // the unspecified address, which raw sockets can send, unless the mark routes them to lo
 // (UnspecifiedAddressIsReplaced).
 func (w *walk) lostOnLoopback(f flow) set {
+	return w.minus(w.and(w.and(w.bound(), w.overLoopback), w.toUnspecified()), w.localMark(f.mark))
+}
+
+// toUnspecified returns the packets to the unspecified address that are not routed as packets to a
+// loopback address.
+func (w *walk) toUnspecified() set {
 	if w.family != rules.IPv6 {
-		return none // routed as a loopback address
+		return none
 	}
-	unspecified := w.matching(addresses(rules.Destination, unspecifiedIPv6), &view{})
-	return w.minus(w.and(w.and(w.bound(), w.overLoopback), unspecified), w.localMark(f.mark))
+	return w.matching(addresses(rules.Destination, unspecifiedIPv6), &view{})
+}
+
+// mayBeLost returns the packets of sockets bound to lo whose route after a translation is unknown:
+// packets to the unspecified address that are translated to an address that is no loopback address
+// (UnspecifiedAddressIsReplaced).
+func (w *walk) mayBeLost(f flow) set {
+	if a, _ := w.addressOf(f.target); a.IsLoopback() {
+		return none
+	}
+	translated := w.and(w.toUnspecified(), w.otherAddress(f.target))
+	if translated == none {
+		return none
+	}
+	return w.and(translated, w.variable(variable{
+		key: "route from the unspecified address", kind: unknownBit,
+		text: "whether a packet to the unspecified address that is translated has a route",
+	}))
 }
 
 // routeTranslated determines which packets that were translated to another address are routed to lo
@@ -131,6 +153,9 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 		var bound flow
 		bound, f = w.split(f, w.bound())
 		onLoopback, elsewhere := w.split(bound, w.overLoopback)
+		lost, onLoopback := w.split(onLoopback, w.mayBeLost(onLoopback))
+		lost.dropped = true
+		w.add(&w.ended, lost)
 		arrive(onLoopback, false)
 		if elsewhere.packets != none && elsewhere.target.kind == addrTarget {
 			// The interface's own address is routed to lo too, but loopback addresses do not belong
