@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/plugin/log/options"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
@@ -30,37 +32,47 @@ var (
 	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
 	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return within(v, 255) }}
 	Port       = Kind{"a port, or 0 to disable it", nil, isPort}
-	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, upTo(24 * time.Hour)}
-	PluginTime = Kind{"a duration from 100ms to 2m, such as 90s", nil, upTo(2 * time.Minute)}
+	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
+	PluginTime = ofField("api_budget", quoted)
 	Path       = Kind{"an absolute path", nil, filepath.IsAbs}
 	FileName   = Kind{
 		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
 	}
 	ListName   = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
 	Mode       = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
-	Names      = Kind{"a comma-separated list of names of at most 63 characters", nil, isNames}
-	JSONList   = Kind{"a list in JSON", nil, isJSONList}
+	Names      = ofField("exclude_namespaces", separated).described("comma-separated: ")
+	JSONList   = ofField("enablement_selectors", inJSON).described("JSON: ")
 	TaintKey   = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
-	Unreadable = oneOf("fail", "skip")
-	Level      = oneOf("debug", "info", "warn", "error", "fatal", "none")
+	Unreadable = ofField("unreadable_pods", quoted, string(config.Fail), string(config.Skip))
+	Level      = ofField("plugin_log_level", quoted, options.LevelNames()...)
 )
 
-var (
-	namePattern = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?$`)
-	keyPattern  = regexp.MustCompile(
-		`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
-)
+var keyPattern = regexp.MustCompile(
+	`^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-func oneOf(words ...string) Kind {
-	return Kind{strings.Join(words, ", "), words, func(v string) bool {
-		for _, w := range words {
-			if v == w {
-				return true
-			}
-		}
-		return false
+// ofField returns the kind of a field of the plugin's configuration, for a variable whose text is
+// the field's value in JSON after encode. The words are the allowed values if there are few.
+func ofField(name string, encode func(string) json.RawMessage, words ...string) Kind {
+	field := config.FieldNamed(name)
+	return Kind{field.Want, words, func(v string) bool {
+		return v != "" && field.Allows(encode(v))
 	}}
 }
+
+// described returns the kind with a remark about the syntax before the allowed values.
+func (k Kind) described(syntax string) Kind {
+	k.Want = syntax + k.Want
+	return k
+}
+
+func quoted(v string) json.RawMessage { return marshal(v) }
+
+func separated(v string) json.RawMessage { return marshal(strings.Split(v, ",")) }
+
+func inJSON(v string) json.RawMessage { return json.RawMessage(v) }
+
+// marshal returns the JSON of text, of which there always is one.
+func marshal(value any) json.RawMessage { return must(json.Marshal(value)) }
 
 // ofParameter returns the kind of a parameter of the catalogue. Commas separate the elements of a
 // list.
@@ -94,13 +106,11 @@ func within(v string, limit uint64) bool {
 	return err == nil && n <= limit
 }
 
-// upTo returns the check for durations of at most the limit. Shorter timers than the minimum would
-// keep a processor busy.
-func upTo(limit time.Duration) func(string) bool {
-	return func(v string) bool {
-		d, err := time.ParseDuration(v)
-		return err == nil && d >= 100*time.Millisecond && d <= limit
-	}
+// isDuration reports whether the value is a duration in the allowed range. Shorter timers than the
+// minimum would keep a processor busy.
+func isDuration(v string) bool {
+	d, err := time.ParseDuration(v)
+	return err == nil && d >= 100*time.Millisecond && d <= 24*time.Hour
 }
 
 // isFileName reports whether the value is a name in the directory that runtimes read.
@@ -115,20 +125,6 @@ func isListName(v string) bool { return isFileName(v) && filepath.Ext(v) == ".co
 func isMode(v string) bool {
 	mode, err := strconv.ParseUint(v, 8, 32)
 	return err == nil && mode&0o7007 == 0 && mode&0o400 != 0 && mode <= 0o770
-}
-
-func isJSONList(v string) bool {
-	var list []json.RawMessage
-	return json.Unmarshal([]byte(v), &list) == nil
-}
-
-func isNames(v string) bool {
-	for name := range strings.SplitSeq(v, ",") {
-		if !namePattern.MatchString(name) {
-			return false
-		}
-	}
-	return true
 }
 
 func isQualified(v string) bool { return keyPattern.MatchString(v) }

@@ -1,7 +1,8 @@
 // Package settings declares the environment variables of the node agent and the Helm values that
 // set them. The agent parses its environment with it; the chart and its documentation are tested
 // against it. Parameters that the plugin and the command rules have too come from the catalogue in
-// package rules/parameter.
+// package rules/parameter, and other fields of the plugin's configuration from package
+// plugin/config.
 //
 // Names are Istio's where its installer has the same setting; others begin with SLUICE_. Variables
 // of Istio that have no effect here are rejected with an explanation, [Refused], instead of being

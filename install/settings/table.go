@@ -1,6 +1,9 @@
 package settings
 
-import "github.com/sluice-mesh/sluice/rules/parameter"
+import (
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/rules/parameter"
+)
 
 // ofCatalogue returns the setting of a parameter of the catalogue, by its field in the plugin's
 // configuration.
@@ -12,6 +15,17 @@ func ofCatalogue(config, example, more string) Setting {
 	}
 	if p.Kind == parameter.Bool {
 		s.Default = p.DefaultText()
+	}
+	return s
+}
+
+// ofPlugin completes the setting of a field of the plugin's configuration that is no parameter of a
+// redirection, with the field's description, and with its default unless the setting has one.
+func ofPlugin(field string, s Setting) Setting {
+	f := config.FieldNamed(field)
+	s.Help = f.Meaning
+	if s.Default == "" && f.Default != config.NoDefault {
+		s.Default = f.Default
 	}
 	return s
 }
@@ -70,35 +84,26 @@ var installSettings = []Setting{
 }
 
 var pluginSettings = []Setting{
-	{
+	ofPlugin("exclude_namespaces", Setting{
 		Env: "EXCLUDE_NAMESPACES", Helm: "excludeNamespaces", Kind: Names, Chart: "kube-system",
 		Example: "kube-system,backup",
-		Help:    "namespaces whose pods are not redirected",
-	},
-	{
+	}),
+	ofPlugin("enablement_selectors", Setting{
 		Env: "SLUICE_ENABLEMENT_SELECTORS", Helm: "enablementSelectors", Kind: JSONList,
-		Default: "[]",
-		Example: `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`,
-		Help:    "redirect only pods that match one of these selectors; if empty, all",
-	},
+		Default: "[]", Example: `[{"podSelector":{"matchLabels":{"mesh":"on"}}}]`,
+	}),
 	ofCatalogue("backend", "nft", "; global.nativeNftables means nft"),
 	ofCatalogue("strict_istio", "true", ""),
 	ofCatalogue("deviations_off", "nat-first", ""),
-	{
-		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Default: "fail",
-		Example: "skip",
-		Help:    "what ADD does if the pod cannot be read: fail, or skip redirection",
-	},
-	{
-		Env: "SLUICE_API_BUDGET", Helm: "apiBudget", Kind: PluginTime, Default: "10s",
-		Example: "20s",
-		Help:    "time limit for all attempts of the plugin to read a pod",
-	},
-	{
-		Env: "SLUICE_API_TRY_TIMEOUT", Helm: "apiTryTimeout", Kind: PluginTime, Default: "3s",
-		Example: "5s",
-		Help:    "time limit for one attempt",
-	},
+	ofPlugin("unreadable_pods", Setting{
+		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Example: "skip",
+	}),
+	ofPlugin("api_budget", Setting{
+		Env: "SLUICE_API_BUDGET", Helm: "apiBudget", Kind: PluginTime, Example: "20s",
+	}),
+	ofPlugin("api_try_timeout", Setting{
+		Env: "SLUICE_API_TRY_TIMEOUT", Helm: "apiTryTimeout", Kind: PluginTime, Example: "5s",
+	}),
 	{
 		Env: "SLUICE_SERVE", Helm: "serve.enabled", Kind: Bool, Default: "true", Example: "false",
 		Help: "serve the node's pods to the plugin over a socket, so that it needs no API request",

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Values are all settings as text, deerrs filled in. They come from [Read], which has checked
+// Values are the text of each setting, with defaults filled in. They come from [Read], which has checked
 // them: the methods panic if they are asked for a setting that is not in the table, or for one of
 // another kind.
 type Values map[string]string

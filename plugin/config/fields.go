@@ -26,6 +26,9 @@ type Field struct {
 	set setter
 }
 
+// NoDefault is the default of a field that is empty if it is missing.
+const NoDefault = "none"
+
 // The fields that code asks for by name.
 const (
 	runDirField  = "cni_agent_run_dir"
@@ -52,22 +55,22 @@ func Fields() []Field {
 			path(func(c *Config) *string { return &c.Kubeconfig }),
 		},
 		{
-			"kubernetes.exclude_namespaces", namesWant, "none",
+			"kubernetes.exclude_namespaces", namesWant, NoDefault,
 			"the field exclude_namespaces of early versions of istio-cni",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
-			"exclude_namespaces", namesWant, "none",
+			"exclude_namespaces", namesWant, NoDefault,
 			"namespaces whose pods are not redirected; the plugin does not read them",
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
 			"enablement_selectors",
-			"a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", "none",
+			"a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", NoDefault,
 			"redirect only pods that match one of these selectors; if empty, all", setSelectors,
 		},
 		{
-			"pod_namespace", nameWant, "none",
+			"pod_namespace", nameWant, NoDefault,
 			"namespace of the node agent, whose pods are never redirected; STATUS then reports only problems of the kernel, and logs " +
 				"those that the agent repairs: configuration and credentials",
 			name(func(c *Config) *string { return &c.Decide.AgentNamespace }),
@@ -142,6 +145,19 @@ func Fields() []Field {
 		},
 	}
 }
+
+// FieldNamed returns the field with the name. It panics if there is none.
+func FieldNamed(name string) Field {
+	fields := Fields()
+	at := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+	if at < 0 {
+		panic("config: no field " + name)
+	}
+	return fields[at]
+}
+
+// Allows reports whether the field can have the value, in JSON.
+func (f Field) Allows(value json.RawMessage) bool { return len(f.set(new(Config), value)) == 0 }
 
 // setFields sets the given fields in the order of the table, and reports misspelt ones.
 func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {

@@ -30,6 +30,9 @@ const (
 	None  Level = Fatal + 1 // above all
 )
 
+// LevelNames returns the names of the levels that [ParseLevel] accepts, the most verbose first.
+func LevelNames() []string { return []string{"debug", "info", "warn", "error", "fatal", "none"} }
+
 // LevelWant lists the levels for errors.
 const LevelWant = "debug, info, warn, error, fatal or none"
 
