@@ -252,7 +252,7 @@ func (r *istioRun) unreadable(file string, log string, entries []logEntry) error
 	}
 	switch {
 	case len(entries) == 0:
-		want := "an entry of the log of istio-init, " + howToLog + looksLike(log)
+		want := "an entry of the log of istio-init, " + howToLog + LooksLike(log)
 		return &SyntaxError{File: file, Line: 1, Column: 1, Token: start, Want: want}
 	case r.native != nil:
 		return of(r.native,

@@ -70,9 +70,9 @@ func jsonWith(text string) func(head, first string) bool {
 // maxHead bounds how much of a text is looked at to recognise it, in bytes.
 const maxHead = 16 << 10
 
-// looksLike returns what kind of text it is, as the end of an error; empty if it is of no known
+// LooksLike returns what kind of text it is, as the end of an error; empty if it is of no known
 // kind.
-func looksLike(text string) string {
+func LooksLike(text string) string {
 	head := strings.ReplaceAll(text[:min(len(text), maxHead)], "\r\n", "\n")
 	head = strings.TrimSpace(strings.TrimPrefix(head, "\ufeff"))
 	first := head
@@ -97,6 +97,6 @@ func notSave(file, text string, at *SyntaxError) *SyntaxError {
 		*e = *at
 	}
 	e.Want = "a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints" +
-		looksLike(text)
+		LooksLike(text)
 	return e
 }

@@ -85,7 +85,7 @@ func (o *options) remoteHelp(ctx context.Context, verb string, args []string) er
 }
 
 // fileFlags are the flags of rules with a file, which is on the machine of the user.
-var fileFlags = []string{"--iptables-save", "--ip6tables-save", "--nft-json", "--istio-log"}
+var fileFlags = []string{"--iptables-save", "--ip6tables-save", "--nft", "--istio-log"}
 
 // input returns the arguments with "-" instead of a file, and the content of the file or of
 // standard input; nil if the arguments name neither.

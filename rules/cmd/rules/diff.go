@@ -19,7 +19,7 @@ and conntrack zone.
 The left side is the ruleset of the parameters. The right side is one of
 
   --iptables-save FILE [--ip6tables-save FILE]  the output of these programs; a family without a file is not compared
-  --nft-json FILE                               the output of nft -j list ruleset
+  --nft FILE                                    the output of nft list ruleset, as text or as JSON (nft -j)
   --istio-log FILE                              the log of an istio-init container, dry runs included; without any parameter
                                                 the left side is the ruleset of the configuration in the log
   --netns PATH, --pid PID                       everything that the kernel holds in the namespace, of every owner, in the order
@@ -32,7 +32,7 @@ holds for it.
 FILE may be - for standard input. Alternatively both sides are named: --left SPEC --right SPEC, where SPEC is one of
 
   save:V4[,V6]                             files as of iptables-save and ip6tables-save
-  nft:FILE                                 the output of nft -j list ruleset
+  nft:FILE                                 the output of nft list ruleset, as text or as JSON (nft -j)
   log:FILE                                 the log of an istio-init container
   netns:PATH[:nft|legacy|iptables-nft]     everything in the namespace, or only the rules of one interface
   flags:"FLAG..."                          parameters of a redirection, for the pod of the other side if that is a namespace;
@@ -85,7 +85,7 @@ func diffTable() []parameter {
 		file("ip6tables-save", "the same for IPv6", func(p *parameters) *string {
 			return &p.diff.save6
 		}),
-		file("nft-json", "the right side: what nft -j list ruleset printed",
+		file("nft", "the right side: what nft list ruleset printed, or nft -j",
 			func(p *parameters) *string { return &p.diff.nft }),
 		file("istio-log", "the right side: the log of an istio-init container",
 			func(p *parameters) *string { return &p.diff.log }),
@@ -153,10 +153,10 @@ func sidesOf(s *system, in *inputs, p *parameters) (diff.Pair[spec], []error) {
 	case d.left != "" || d.right != "":
 		return namedSides(in, p, len(found))
 	case len(found) == 0:
-		return diff.Pair[spec]{}, []error{errors.New("no second ruleset: give --iptables-save, --nft-json, --istio-log, --netns, --pid or --pod, or " +
+		return diff.Pair[spec]{}, []error{errors.New("no second ruleset: give --iptables-save, --nft, --istio-log, --netns, --pid or --pod, or " +
 			"--left and --right")}
 	case len(found) > 1:
-		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --nft-json, --istio-log and the namespace (--netns, --pid) exclude each other: " +
+		return diff.Pair[spec]{}, []error{errors.New("--iptables-save, --nft, --istio-log and the namespace (--netns, --pid) exclude each other: " +
 			"--left and --right compare any two")}
 	}
 	left := spec{kind: kindFlags, parameters: p}

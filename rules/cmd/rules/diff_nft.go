@@ -3,22 +3,27 @@ package main
 import (
 	"bytes"
 
-	"github.com/sluice-mesh/sluice/compat/nftjson"
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
-// loadListing reads the output of nft -j list ruleset.
+// loadListing reads the output of nft list ruleset, as text or as JSON.
 func (s *system) loadListing(path string) (*diffSide, error) {
 	text, err := s.readFile(path)
 	if err != nil {
 		return nil, err
 	}
-	listing, err := nftjson.Parse(path, bytes.NewReader(text))
+	listing, err := nftlist.Parse(path, bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	side := &diffSide{
 		name: path, undecided: listing.Undecided, isGuess: len(listing.Undecided) > 0,
-		elsewhere: listing.Elsewhere,
+		elsewhere: listing.Elsewhere, texts: map[rules.Family]sourceText{},
+	}
+	source := sourceText{path, bytes.Split(text, []byte("\n"))}
+	for _, family := range []rules.Family{rules.IPv4, rules.IPv6, rules.Inet} {
+		side.texts[family] = source
 	}
 	side.Ruleset.Tables = listing.Tables
 	return side, nil

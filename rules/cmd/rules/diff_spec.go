@@ -30,7 +30,7 @@ const (
 	kindSave
 	kindLog
 	kindNamespace
-	kindNFT    // output of nft -j list ruleset
+	kindNFT    // output of nft list ruleset, as text or as JSON
 	kindLogged // the configuration in the other side's log
 )
 

@@ -1,15 +1,13 @@
-package nftjson_test
+package nftlist_test
 
 import (
-	"bytes"
 	"fmt"
-	"os/exec"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/sluice-mesh/sluice/compat/nftjson"
-	"github.com/sluice-mesh/sluice/nft"
-	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/compat/nftlist"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -48,6 +46,8 @@ var knownRules = []string{
 	"tcp dport != { 80, 90-99 } drop",
 	"udp sport 53 drop",
 	"meta l4proto { tcp, udp } th dport != 53 drop",
+	"tcp flags & (syn | ack) == syn drop",
+	"tcp flags != syn / fin,syn,rst,ack drop",
 	"counter tcp dport 80 counter drop",
 	`log prefix "x" tcp dport 80 drop`,
 	"meta mark set 7",
@@ -63,7 +63,6 @@ var knownRules = []string{
 var unknownRules = []string{
 	"iif lo drop",
 	"ip6 nexthdr tcp drop",
-	"tcp flags & (syn | ack) == syn drop",
 	"ip dscp cs1 drop",
 	"ip daddr . tcp dport { 1.1.1.1 . 80 } drop",
 	"tcp dport vmap { 22 : drop }",
@@ -77,13 +76,17 @@ var unknownRules = []string{
 	"meta mark set meta mark or 1 drop",
 	"meta mark > 7 drop",
 	`oifname { "a", "b*", "c" } drop`,
+	"tcp flags syn drop",
+	"tcp flags & (syn | ack) != { syn, ack } drop",
+	"ct state vmap { new : drop }",
+	"tcp dport 22 jump { ip saddr 10.0.0.1 drop; accept; }",
+	"ip daddr & 255.0.0.255 == 10.0.0.1 drop",
 	"fib daddr type local drop",
 	"reject",
 	"ct original ip daddr 10.0.0.1 drop",
 }
 
-const ruleset = `flush ruleset
-table inet t {
+const ruleset = `table inet t {
 	set fixed { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 172.16.0.1-172.16.0.9 }; }
 	set changing { type ipv4_addr; flags dynamic,timeout; timeout 1h; }
 	chain below { meta mark set 9; }
@@ -93,52 +96,37 @@ table inet t {
 // TestListingIsWhatTheKernelHolds compares what nft lists with what the kernel holds, packet by
 // packet.
 func TestListingIsWhatTheKernelHolds(t *testing.T) {
-	binary := netnstest.RequireBinary(t, "nft")
-	ns := netnstest.New(t)
-	run := func(stdin string, args ...string) []byte {
-		cmd := exec.Command(binary, args...)
-		cmd.Stdin = strings.NewReader(stdin)
-		var out []byte
-		if err := ns.Do(func() (err error) {
-			out, err = cmd.CombinedOutput()
-			return err
-		}); err != nil {
-			t.Fatalf("%s\n%v: %s", stdin, err, out)
-		}
-		return out
-	}
-	check := func(hook, rule string, want ...diff.Verdict) {
-		run(fmt.Sprintf(ruleset, hook, -150, rule), "-f", "-")
-		listing, err := nftjson.Parse("listing", bytes.NewReader(run("", "-j", "list", "ruleset")))
-		if err != nil {
-			t.Errorf("%s at %s: %v", rule, hook, err)
-			return
-		}
-		held, err := nft.ReadAll(ns)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(listing.Undecided)+len(listing.Elsewhere) > 0 {
-			t.Errorf("%s at %s: %q, %q", rule, hook, listing.Undecided, listing.Elsewhere)
-		}
-		listed := rules.Ruleset{Tables: listing.Tables}
-		result := diff.Decide(diff.Side{Ruleset: held}, diff.Side{Ruleset: listed}, diff.Options{
-			Families: []rules.Family{rules.IPv4, rules.IPv6}, Budget: diff.DefaultBudget,
-		})
-		for _, verdict := range want {
-			if result.Verdict(true) == verdict {
-				return
+	ns := newNamespace(t)
+	check := func(hook, rule string, want diff.Verdict, forms ...[]string) {
+		ns.load(t, fmt.Sprintf(ruleset, hook, -150, rule))
+		for form, verdict := range ns.compare(t, forms...) {
+			if verdict != want {
+				t.Errorf("%s at %s, nft %s: %v, want %v", rule, hook, form, verdict, want)
 			}
 		}
-		t.Errorf("%s at %s: %s, want %s; the kernel holds\n%sand listed is\n%s", rule, hook,
-			result.Verdict(true), want, held, listed)
 	}
-	for _, hook := range []string{"output", "prerouting"} {
-		for _, rule := range knownRules {
-			check(hook, rule, diff.Equivalent)
-		}
-		for _, rule := range unknownRules {
-			check(hook, rule, diff.Undecidable)
+	for _, rule := range knownRules {
+		check("output", rule, diff.Equivalent, mainForms...)
+		check("prerouting", rule, diff.Equivalent, mainForms[:1]...)
+	}
+	for _, rule := range unknownRules {
+		check("output", rule, diff.Undecidable, mainForms[:2]...)
+	}
+}
+
+// TestListingOfManyRules compares listings with all known rules in several orders.
+func TestListingOfManyRules(t *testing.T) {
+	ns := newNamespace(t)
+	for seed := range uint64(3) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		list := slices.Clone(knownRules)
+		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		hook := []string{"output", "prerouting"}[seed%2]
+		ns.load(t, fmt.Sprintf(ruleset, hook, -150, strings.Join(list, "\n")))
+		for form, verdict := range ns.compare(t, everyForm...) {
+			if verdict != diff.Equivalent {
+				t.Errorf("seed %d, nft %s: %v", seed, form, verdict)
+			}
 		}
 	}
 }
@@ -146,11 +134,12 @@ func TestListingIsWhatTheKernelHolds(t *testing.T) {
 func TestWhatIsNoListing(t *testing.T) {
 	const table = `{"table":{"family":"ip","name":"t"}},`
 	for text, says := range map[string]string{
-		"table ip t {": "want the output of nft -j list ruleset",
+		`{"nftables":`: "want the output of nft -j list ruleset",
 		"{}":           `there is no list "nftables"`,
 		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`: "object 1, metainfo: version 2 of the format: want 1",
 		`{"nftables":[{"table":[]}]}`:                           "object 1, table: ",
 		`{"nftables":[{"element":{}}]}`:                         "elements apart from their set",
+		`{"nftables":[` + table + table[:len(table)-1] + `]}`:   "table ip t is listed twice",
 		`{"nftables":[` + table +
 			`{"chain":{"family":"ip","table":"t","name":"c","hook":"output"}}]}`: "no type or no priority",
 		`{"nftables":[` + table +
@@ -164,7 +153,7 @@ func TestWhatIsNoListing(t *testing.T) {
 		`{"nftables":[` + table + `{"chain":{"family":"ip","table":"t","name":"c"}},` +
 			`{"rule":{"family":"ip","table":"t","chain":"c","expr":[{"jump":{"target":"c"}}]}}]}`: "a loop",
 	} {
-		l, err := nftjson.Parse("file", strings.NewReader(text))
+		l, err := nftlist.Parse("file", strings.NewReader(text))
 		if err == nil || !strings.Contains(err.Error(), says) ||
 			!strings.HasPrefix(err.Error(), "file: ") {
 			t.Errorf("%s: %+v, %v, want %q", text, l, err, says)
@@ -180,7 +169,7 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 		{"chain":{"family":"netdev","table":"dev","name":"c","type":"filter","hook":"ingress","prio":0,"policy":"drop"}},
 		{"table":{"family":"ip","name":"t"}},
 		{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"prerouting","prio":-200,"policy":"drop"}}]}`
-	l, err := nftjson.Parse("file", strings.NewReader(text))
+	l, err := nftlist.Parse("file", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,14 +186,14 @@ func TestStatementsThatAreNotKnown(t *testing.T) {
 		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`,
 		`{"drop":null,"accept":null}`, "{}",
 		`{"redirect":{"port":80,"flags":"random"}}`, `{"redirect":{"port":0}}`,
-		`{"tproxy":{"port":80,"family":"ip"}}`,
+		`{"tproxy":{"port":80,"family":"ip6"}}`,
 		`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"|":[{"meta":{"key":"mark"}},1]}}}`,
 		`{"jump":{}}`,
 		`{"mangle":{"key":{"ct":{"key":"zone","dir":"original"}},"value":1}}`,
 		`{"log":{"queue-threshold":1}}`, `{"continue":null}`,
 		`{"match":{"op":"==","left":{"numgen":{"mode":"inc","mod":2}},"right":0}}`,
 	} {
-		l, err := nftjson.Parse("file",
+		l, err := nftlist.Parse("file",
 			strings.NewReader(`{"nftables":[{"table":{"family":"ip","name":"t"}},`+
 				`{"chain":{"family":"ip","table":"t","name":"c","type":"filter","hook":"output","prio":0}},`+
 				`{"rule":{"family":"ip","table":"t","chain":"c","expr":[`+statement+`]}}]}`))
@@ -231,7 +220,7 @@ func FuzzParse(f *testing.F) {
 			{"chain":{"family":"inet","table":"t","name":"c","type":"filter","hook":"output","prio":0,"policy":"accept"}},
 			{"rule":{"family":"inet","table":"t","chain":"c","handle":1,"expr":[{"match":` + match +
 			`},{"drop":null}]}}]}`
-		l, err := nftjson.Parse("file", strings.NewReader(text))
+		l, err := nftlist.Parse("file", strings.NewReader(text))
 		if err != nil || len(l.Tables) == 0 {
 			return
 		}

@@ -1,4 +1,4 @@
-package nftjson
+package nftlist
 
 import (
 	"encoding/json"
@@ -152,14 +152,13 @@ func numbers[T uint16 | uint32](values []span) ([]rules.Range[T], bool) {
 }
 
 func familyMatch(not bool, values []span) []rules.Match {
-	names, ok := words(values)
-	if !ok || len(names) != 1 {
+	if len(values) != 1 || string(values[0].first) != string(values[0].last) {
 		return nil
 	}
 	is, other := rules.IPv4, rules.IPv6
-	switch names[0] {
-	case "ipv4":
-	case "ipv6":
+	switch string(values[0].first) {
+	case `"ipv4"`, "2": // NFPROTO_IPV4
+	case `"ipv6"`, "10":
 		is, other = other, is
 	default:
 		return nil
@@ -267,25 +266,20 @@ func (d *decoder) portMatch(key string, not bool, values []span) []rules.Match {
 
 // stateMatch decodes ct state: one state or a set of states.
 func stateMatch(op string, right json.RawMessage) []rules.Match {
-	var names []string
-	var one string
+	var list []json.RawMessage
 	var set struct {
-		Set []string `json:"set"`
+		Set []json.RawMessage `json:"set"`
 	}
 	switch {
-	case json.Unmarshal(right, &one) == nil && (op == "in" || op == "==" || op == "!="):
-		names = []string{one}
-	case json.Unmarshal(right, &names) == nil && op == "in":
+	case isScalar(right) && (op == "in" || op == "==" || op == "!="):
+		list = []json.RawMessage{right}
+	case json.Unmarshal(right, &list) == nil && op == "in":
 	case exactly(right, &set) && (op == "==" || op == "!="):
-		names = set.Set
-	}
-	states := map[string]rules.State{}
-	for s := rules.New; s <= rules.Untracked; s++ {
-		states[s.String()] = s
+		list = set.Set
 	}
 	m := rules.MatchState{Not: op == "!="}
-	for _, name := range names {
-		s, ok := states[name]
+	for _, one := range list {
+		s, ok := stateOf(one)
 		if !ok {
 			return nil
 		}
@@ -297,22 +291,21 @@ func stateMatch(op string, right json.RawMessage) []rules.Match {
 	return []rules.Match{m}
 }
 
-// maskedMatch decodes the comparison of a mark under a mask.
-func maskedMatch(op string, left, right json.RawMessage) []rules.Match {
-	var and struct {
-		Operands []json.RawMessage `json:"&"`
+// stateOf decodes a state: its name, or with nft -n its bit in the register.
+func stateOf(text json.RawMessage) (rules.State, bool) {
+	var name string
+	var number uint32
+	isName := json.Unmarshal(text, &name) == nil
+	if !isName && json.Unmarshal(text, &number) != nil {
+		return 0, false
 	}
-	var mask, value uint32
-	if op != "==" && op != "!=" || !exactly(left, &and) || len(and.Operands) != 2 ||
-		json.Unmarshal(and.Operands[1], &mask) != nil || json.Unmarshal(right, &value) != nil ||
-		string(right) == "null" {
-		return nil
+	// From include/uapi/linux/netfilter/nf_conntrack_common.h, NF_CT_STATE_INVALID_BIT and on.
+	for s, bit := range map[rules.State]uint32{
+		rules.Invalid: 1, rules.Established: 2, rules.Related: 4, rules.New: 8, rules.Untracked: 64,
+	} {
+		if isName && s.String() == name || !isName && bit == number {
+			return s, true
+		}
 	}
-	key := keyOf(and.Operands[0])
-	if key != "meta mark" && key != "ct mark" || value&^mask != 0 {
-		return nil
-	}
-	return []rules.Match{rules.MatchMark{
-		Conntrack: key == "ct mark", Not: op == "!=", Value: value, Mask: mask,
-	}}
+	return 0, false
 }

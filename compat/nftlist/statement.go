@@ -1,39 +1,57 @@
-package nftjson
+package nftlist
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// A statement of a rule in the form of JSON. The kind is empty if it is unknown.
+type statement struct {
+	kind string
+	body json.RawMessage
+	text string // in an explanation of what is unknown
+}
+
+// UnmarshalJSON decodes an object of one statement. nft writes a string for some that have no form
+// in JSON, such as a jump to an anonymous chain.
+func (s *statement) UnmarshalJSON(object []byte) error {
+	*s = statement{text: string(object)}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) == nil && len(fields) == 1 {
+		for s.kind, s.body = range fields {
+			s.text = s.kind + " " + string(s.body)
+		}
+	}
+	return nil
+}
+
 // rulesOf decodes the rules of a chain.
 func (in *reader) rulesOf(c chainObject) []rules.Rule {
 	var list []rules.Rule
-	for _, r := range in.rules {
-		if r.Family == c.Family && r.Table == c.Table && r.Chain == c.Name {
-			d := decoder{in: in, at: place{c.Family, c.Table, ""}}
-			d.decode(r)
-			list = append(list, d.rule)
-		}
+	for _, r := range in.rules[place{c.Family, c.Table, c.Name}] {
+		d := decoder{in: in, at: place{c.Family, c.Table, ""}}
+		d.decode(r)
+		list = append(list, d.rule)
 	}
 	return list
 }
 
 // noteChanges records the names of the sets that a statement changes.
-func (in *reader) noteChanges(statement map[string]json.RawMessage) {
-	for _, kind := range []string{"set", "map"} {
-		var change struct {
-			Set string `json:"set"`
-			Map string `json:"map"`
-		}
-		if json.Unmarshal(statement[kind], &change) == nil {
-			in.changed[strings.TrimPrefix(change.Set, "@")] = true
-			in.changed[strings.TrimPrefix(change.Map, "@")] = true
-		}
+func (in *reader) noteChanges(s statement) {
+	if s.kind != "set" && s.kind != "map" {
+		return
+	}
+	var change struct {
+		Set string `json:"set"`
+		Map string `json:"map"`
+	}
+	if json.Unmarshal(s.body, &change) == nil {
+		in.changed[strings.TrimPrefix(change.Set, "@")] = true
+		in.changed[strings.TrimPrefix(change.Map, "@")] = true
 	}
 }
 
@@ -47,44 +65,38 @@ type decoder struct {
 }
 
 func (d *decoder) decode(r ruleObject) {
-	d.rule.Handle, d.rule.Comment = rules.Handle(r.Handle), r.Comment
-	for _, statement := range r.Expr {
-		if len(statement) != 1 {
-			text, _ := json.Marshal(statement)
-			d.unknown(string(text))
-			continue
-		}
-		for kind, body := range statement {
-			d.statement(kind, body)
-		}
+	d.rule.Handle, d.rule.Comment, d.rule.Line = rules.Handle(r.Handle), r.Comment, r.line
+	for _, s := range r.Statements {
+		d.statement(s)
 	}
 	rules.SortMatches(d.rule.Matches)
 }
 
 // statement decodes a statement. An unsupported one may have any effect.
-func (d *decoder) statement(kind string, body json.RawMessage) {
-	isNull := len(body) == 0 || string(body) == "null"
+func (d *decoder) statement(s statement) {
+	isNull := len(s.body) == 0 || string(s.body) == "null"
 	switch {
-	case kind == "match":
-		d.match(body)
-	case kind == "counter", kind == "log" && !bytes.Contains(body, []byte("queue")):
+	case s.kind == "match":
+		d.match(s)
+	case s.kind == "counter", s.kind == "log" && !bytes.Contains(s.body, []byte("queue")):
 		d.rule.Actions = append(d.rule.Actions, rules.Count{})
-	case kind == "accept" && isNull:
+	case s.kind == "accept" && isNull:
 		d.act(rules.Accept)
-	case kind == "drop" && isNull:
+	case s.kind == "drop" && isNull:
 		d.act(rules.Drop)
-	case kind == "return" && isNull:
+	case s.kind == "return" && isNull:
 		d.act(rules.Return)
-	case kind == "notrack" && isNull:
+	case s.kind == "notrack" && isNull:
 		d.act(rules.Notrack{})
-	case kind == "redirect" && isNull:
+	case s.kind == "redirect" && isNull:
 		d.act(rules.RedirectTo{})
+	case s.kind == "tproxy" && d.tproxy(s.body):
 	default:
-		if a := actionOf(kind, body); a != nil {
+		if a := actionOf(s.kind, s.body); a != nil {
 			d.act(a)
 			return
 		}
-		d.unknown(fmt.Sprintf("%s %s", kind, body))
+		d.unknown(s.text)
 	}
 }
 
@@ -108,21 +120,38 @@ func actionOf(kind string, body json.RawMessage) rules.Action {
 		if exactly(body, &to) && to.Target != "" {
 			return rules.Jump{Chain: to.Target, Goto: kind == "goto"}
 		}
-	case "redirect", "tproxy":
+	case "redirect":
 		var to struct {
 			Port *uint16 `json:"port"`
 		}
-		if !exactly(body, &to) || to.Port == nil || *to.Port == 0 {
-			return nil
+		if exactly(body, &to) && to.Port != nil && *to.Port != 0 {
+			return rules.RedirectTo{Port: *to.Port}
 		}
-		if kind == "tproxy" {
-			return rules.TProxy{Port: *to.Port}
-		}
-		return rules.RedirectTo{Port: *to.Port}
 	case "mangle":
 		return mangle(body)
 	}
 	return nil
+}
+
+// tproxy decodes tproxy to a port, which in a table of both families may be limited to one. It
+// reports whether the statement is supported.
+func (d *decoder) tproxy(body json.RawMessage) bool {
+	var to struct {
+		Port   *uint16 `json:"port"`
+		Family string  `json:"family"`
+	}
+	if !exactly(body, &to) || to.Port == nil || *to.Port == 0 {
+		return false
+	}
+	if to.Family != "" && to.Family != d.at.family {
+		family, ok := families()[to.Family]
+		if !ok || family == rules.Inet || d.at.family != "inet" {
+			return false
+		}
+		d.require(rules.MatchFamily{Family: family})
+	}
+	d.act(rules.TProxy{Port: *to.Port})
+	return true
 }
 
 // mangle decodes a statement that sets a mark or a zone; it returns nil for others.
@@ -185,29 +214,28 @@ func exactly(body json.RawMessage, to any) bool {
 }
 
 // match decodes a comparison.
-func (d *decoder) match(body json.RawMessage) {
+func (d *decoder) match(s statement) {
 	var m struct {
 		Op          string
 		Left, Right json.RawMessage
 	}
-	if exactly(body, &m) {
+	if exactly(s.body, &m) {
 		if matches := d.matches(m.Op, m.Left, m.Right); matches != nil {
 			d.require(matches...)
 			return
 		}
 	}
-	text := string(body)
 	// Random or changing values are not properties of the packet.
 	for _, word := range []string{
 		"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes",
 		"packets",
 	} {
-		if strings.Contains(text, word) {
-			d.unknown("match " + text)
+		if bytes.Contains(s.body, []byte(word)) {
+			d.unknown(s.text)
 			return
 		}
 	}
-	d.require(rules.Unknown{Text: "match " + text, Effect: rules.Reads, Data: rules.NoData})
+	d.require(rules.Unknown{Text: s.text, Effect: rules.Reads, Data: rules.NoData})
 }
 
 // require adds conditions.

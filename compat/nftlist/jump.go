@@ -1,4 +1,4 @@
-package nftjson
+package nftlist
 
 import (
 	"fmt"
@@ -13,6 +13,10 @@ const maxJumps = 16
 // deeper than the kernel allows.
 func checkJumps(t *rules.Table) error {
 	depths := map[string]int{} // of the chains that have been seen: how deep jumps below them go
+	chains := make(map[string]*rules.Chain, len(t.Chains))
+	for i := range t.Chains {
+		chains[t.Chains[i].Name] = &t.Chains[i]
+	}
 	var visit func(c *rules.Chain, depth int) (int, error)
 	visit = func(c *rules.Chain, depth int) (int, error) {
 		if below, seen := depths[c.Name]; seen {
@@ -29,7 +33,7 @@ func checkJumps(t *rules.Table) error {
 				if !ok {
 					continue
 				}
-				target := t.Chain(jump.Chain)
+				target := chains[jump.Chain]
 				if target == nil {
 					return 0, fmt.Errorf("chain %s %s %s jumps to %q, which is not listed",
 						t.Family, t.Name, c.Name, jump.Chain)

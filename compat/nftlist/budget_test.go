@@ -1,0 +1,93 @@
+package nftlist_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/nft/budgettest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// What reading a text may take, and what a question within diff.AgentBudget may take of a
+// processor, with what the meter does not count: twenty times as much as was seen.
+var (
+	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
+	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
+)
+
+// Reading a text takes time in proportion to its length.
+func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
+	const many = 20_000
+	chains := func(text string) string {
+		var all strings.Builder
+		for i := range many {
+			fmt.Fprintf(&all, text, i)
+		}
+		return "table inet t {\n" + all.String() + "}\n"
+	}
+	for says, text := range map[string]string{
+		"many chains":      chains("\tchain c%d {\n\t\tdrop\n\t}\n"),
+		"many sets":        chains("\tset s%d {\n\t\ttype ipv4_addr\n\t\telements = { 1.1.1.1 }\n\t}\n"),
+		"many base chains": chains("\tchain c%d {\n\t\ttype filter hook output priority 0; policy drop;\n\t}\n"),
+		"many rules":       chainOf(strings.Repeat("tcp dport 80 drop\n", many)),
+		"many statements":  chainOf(strings.Repeat("counter ", many)),
+		"unknown words":    chainOf(strings.Repeat("x ", many)),
+		"many braces":      chainOf(strings.Repeat("{", many) + strings.Repeat("}", many)),
+		"nested elements":  chainOf("tcp dport " + strings.Repeat("{ 1, ", many) + strings.Repeat("}", many)),
+		"many elements":    chainOf("tcp dport { " + strings.Repeat("1, ", many) + "} drop"),
+		"many flags":       chainOf("ct state " + strings.Repeat("new,", many) + "new drop"),
+		"quotes":           chainOf(strings.Repeat(`"`, 2*many)),
+		"concatenations":   chainOf("fib " + strings.Repeat("daddr . ", many) + "oif type local"),
+	} {
+		t.Run(says, func(t *testing.T) {
+			boundOfReading.Check(t, "reading", func() {
+				_, err := nftlist.Parse("file", strings.NewReader(text))
+				if tooMany := says == "many base chains"; tooMany != (err != nil) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// FuzzTextWithinBudget wants no panic, errors with a place, and questions that end within their
+// budget.
+func FuzzTextWithinBudget(f *testing.F) {
+	files, err := filepath.Glob("../../nft/testdata/programs/*.nft")
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	for _, rule := range append(knownRules, unknownRules...) {
+		f.Add(chainOf(rule))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var l *nftlist.Listing
+		boundOfReading.Check(t, "reading", func() {
+			l, err = nftlist.Parse("file", strings.NewReader(text))
+		})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "file:") {
+				t.Errorf("no place: %v", err)
+			}
+			return
+		}
+		ruleset := rules.Ruleset{Tables: l.Tables}
+		_ = ruleset.String()
+		boundOfQuestion.Check(t, "deciding", func() {
+			diff.Decide(diff.Side{Ruleset: ruleset}, diff.Side{}, diff.Options{Budget: diff.AgentBudget})
+		})
+	})
+}

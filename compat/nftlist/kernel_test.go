@@ -1,0 +1,201 @@
+package nftlist_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A namespace is one whose rules are listed.
+type namespace struct {
+	*netns.NS
+	nft string
+}
+
+func newNamespace(t *testing.T) namespace {
+	return namespace{nft: netnstest.RequireBinary(t, "nft"), NS: netnstest.New(t)}
+}
+
+// run runs a program in the namespace and returns its standard output.
+func (ns namespace) run(t *testing.T, stdin string, command ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := ns.Do(cmd.Run)
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, &errs)
+	}
+	return out.String(), err
+}
+
+// load replaces the rules of the namespace.
+func (ns namespace) load(t *testing.T, text string) {
+	t.Helper()
+	if _, err := ns.run(t, "flush ruleset\n"+text, ns.nft, "-f", "-"); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+}
+
+// Flags of nft for the forms of a listing.
+var (
+	everyForm = [][]string{{}, {"-j"}, {"-a"}, {"-s"}, {"-n"}}
+	mainForms = [][]string{{}, {"-j"}, {"-n"}}
+)
+
+// compare compares forms of the listing with what the kernel holds, and returns the verdicts by
+// form. The test fails if one is "different".
+func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Verdict {
+	t.Helper()
+	held, err := nft.ReadAll(ns.NS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := map[string]diff.Verdict{}
+	for _, form := range forms {
+		name := strings.Join(form, " ")
+		text, err := ns.run(t, "", append(append([]string{ns.nft}, form...), "list", "ruleset")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listing, err := nftlist.Parse("listing", strings.NewReader(text))
+		if err != nil {
+			t.Errorf("nft %s: %v\n%s", name, err, text)
+			continue
+		}
+		listed := rules.Ruleset{Tables: listing.Tables}
+		result := diff.Decide(diff.Side{Ruleset: held}, diff.Side{Ruleset: listed}, diff.Options{
+			Families: []rules.Family{rules.IPv4, rules.IPv6}, Budget: diff.DefaultBudget,
+		})
+		verdict := result.Verdict(true)
+		if len(listing.Undecided) > 0 {
+			verdict = diff.Undecidable
+		}
+		if verdict == diff.Different {
+			t.Errorf("nft %s: different; the kernel holds\n%sand listed is\n%s\n%s", name, held,
+				listed, text)
+		}
+		verdicts[name] = verdict
+	}
+	return verdicts
+}
+
+// TestListingsOfPrograms: what programs have made of rules is read from text completely, unless it
+// uses what the package does not support.
+func TestListingsOfPrograms(t *testing.T) {
+	ns := newNamespace(t)
+	files, err := filepath.Glob("../../nft/testdata/*.nft")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	lists, err := filepath.Glob("../../nft/testdata/list-*.golden")
+	if err != nil || len(lists) < 8 {
+		t.Fatal(lists, err)
+	}
+	files = append(append(files, lists...), "../../nft/istio/istiotest/testdata/nft.txt")
+	programs, err := filepath.Glob("../../nft/testdata/programs/*.nft")
+	if err != nil || len(programs) < 3 {
+		t.Fatal(programs, err)
+	}
+	for _, path := range append(files, programs...) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			ns.load(t, string(text))
+			for form, verdict := range ns.compare(t, everyForm...) {
+				if filepath.Base(filepath.Dir(path)) != "programs" && verdict != diff.Equivalent {
+					t.Errorf("nft %s: %v", form, verdict)
+				}
+			}
+		})
+	}
+}
+
+// TestListingsOfGeneratedRulesets: no listing of a generated ruleset is read as another ruleset.
+// Text of iptables-nft is not complete, and never decided.
+func TestListingsOfGeneratedRulesets(t *testing.T) {
+	ns := newNamespace(t)
+	netnstest.RequireBinary(t, "iptables-nft-restore")
+	for _, program := range []kerneltest.Program{kerneltest.NFT, kerneltest.IPTablesNFT} {
+		t.Run(string(program), func(t *testing.T) {
+			decided, count := map[string]int{}, 0
+			for seed := range uint64(rulesets(t)) {
+				g := kerneltest.NewGenerator(seed)
+				g.Ordinary = seed%2 == 0
+				rs := firstRules(g.RulesetOf(program))
+				ns.load(t, "")
+				if err := ns.loadGenerated(t, rs.String()); err != nil {
+					continue // programs refuse some
+				}
+				count++
+				for form, verdict := range ns.compare(t, mainForms...) {
+					if verdict == diff.Equivalent {
+						decided[form]++
+					}
+				}
+				if t.Failed() {
+					t.Fatalf("seed %d of\n%s", seed, rs)
+				}
+			}
+			t.Logf("%d rulesets, decided by form: %v", count, decided)
+			want := decided["-j"]
+			if program == kerneltest.IPTablesNFT {
+				want = 0
+			}
+			if count == 0 || decided[""] != want || decided["-n"] != want {
+				t.Errorf("%d rulesets, decided by form: %v", count, decided)
+			}
+		})
+	}
+}
+
+// firstRules returns the ruleset with the first rule of each chain, so that fewer depend on what is
+// not supported.
+func firstRules(rs kerneltest.Ruleset) kerneltest.Ruleset {
+	for i := range rs {
+		for j := range rs[i].Chains {
+			c := &rs[i].Chains[j]
+			c.Rules = c.Rules[:min(1, len(c.Rules))]
+		}
+	}
+	return rs
+}
+
+// loadGenerated runs the programs of a generated ruleset: each input follows a comment with the
+// command.
+func (ns namespace) loadGenerated(t *testing.T, text string) error {
+	t.Helper()
+	for part := range strings.SplitSeq("\n"+text, "\n# ") {
+		command, input, _ := strings.Cut(part, "\n")
+		if command == "" {
+			continue
+		}
+		if _, err := ns.run(t, input, strings.Fields(command)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rulesets(t *testing.T) int {
+	t.Helper()
+	if os.Getenv("SLUICE_LONG") != "" {
+		return 300
+	}
+	return 15
+}

@@ -1,0 +1,222 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Listing is the content of a listing.
+type Listing struct {
+	Tables []rules.Table
+	// Undecided are sentences about missing information that may affect packets at prerouting and
+	// output.
+	Undecided []string
+	// Elsewhere describes chains with rules that are not at the hooks of Tables, such as chains of
+	// a device.
+	Elsewhere []string
+}
+
+type (
+	tableObject struct {
+		Family string          `json:"family"`
+		Name   string          `json:"name"`
+		Flags  json.RawMessage `json:"flags"`
+	}
+	chainObject struct {
+		Family   string  `json:"family"`
+		Table    string  `json:"table"`
+		Name     string  `json:"name"`
+		Type     *string `json:"type"`
+		Hook     *string `json:"hook"`
+		Priority *int    `json:"prio"`
+		Policy   string  `json:"policy"`
+	}
+	ruleObject struct {
+		Family     string      `json:"family"`
+		Table      string      `json:"table"`
+		Chain      string      `json:"chain"`
+		Handle     uint64      `json:"handle"`
+		Comment    string      `json:"comment"`
+		Statements []statement `json:"expr"`
+		line       rules.Line  // in text
+	}
+	setObject struct {
+		Family   string            `json:"family"`
+		Table    string            `json:"table"`
+		Name     string            `json:"name"`
+		Flags    json.RawMessage   `json:"flags"`
+		Timeout  json.RawMessage   `json:"timeout"`
+		Elements []json.RawMessage `json:"elem"`
+	}
+	// place identifies a table or, with a name, a chain or set of it.
+	place struct{ family, table, name string }
+)
+
+// reader collects the objects of a listing.
+type reader struct {
+	tables  []tableObject
+	chains  []chainObject
+	rules   map[place][]ruleObject // of each chain
+	sets    map[place]setObject
+	changed map[string]bool // sets that rules change, by name
+	isText  bool
+}
+
+func newReader() *reader {
+	return &reader{
+		rules: map[place][]ruleObject{}, sets: map[place]setObject{}, changed: map[string]bool{},
+	}
+}
+
+// addRule stores a rule.
+func (in *reader) addRule(r ruleObject) {
+	at := place{r.Family, r.Table, r.Chain}
+	in.rules[at] = append(in.rules[at], r)
+	for _, s := range r.Statements {
+		in.noteChanges(s)
+	}
+}
+
+// listing returns the complete listing.
+func (in *reader) listing() (*Listing, error) {
+	l := new(Listing)
+	at := map[place]int{}
+	listed := map[place]bool{}
+	for _, t := range in.tables {
+		key := place{t.Family, t.Name, ""}
+		if listed[key] {
+			return nil, fmt.Errorf("table %s %s is listed twice", t.Family, t.Name)
+		}
+		listed[key] = true
+		family, ok := families()[t.Family]
+		if !ok {
+			continue // see elsewhere
+		}
+		flags := flagsOf(t.Flags)
+		if slices.Contains(flags, "dormant") {
+			continue
+		}
+		for _, f := range flags {
+			if f != "owner" && f != "persist" {
+				l.Undecided = append(l.Undecided, fmt.Sprintf(
+					"whether table %s %s is dormant is not listed: the flag %q is unknown",
+					t.Family, t.Name, f))
+			}
+		}
+		at[key] = len(l.Tables)
+		l.Tables = append(l.Tables, rules.Table{Family: family, Name: t.Name})
+	}
+	for _, c := range in.chains {
+		if err := in.addChain(l, at, listed, c); err != nil {
+			return nil, fmt.Errorf("chain %s %s %s: %w", c.Family, c.Table, c.Name, err)
+		}
+	}
+	for i := range l.Tables {
+		if err := checkJumps(&l.Tables[i]); err != nil {
+			return nil, err
+		}
+	}
+	if in.isText {
+		l.Undecided = append(l.Undecided, undecidedTranslations(l.Tables)...)
+	}
+	order, err := undecidedOrder(l.Tables)
+	l.Undecided = append(l.Undecided, order...)
+	return l, err
+}
+
+// addChain adds a chain to its table, or to Elsewhere.
+func (in *reader) addChain(l *Listing, at map[place]int, listed map[place]bool, c chainObject) error {
+	key := place{c.Family, c.Table, c.Name}
+	if listed[key] {
+		return errors.New("it is listed twice")
+	}
+	listed[key] = true
+	i, ok := at[place{c.Family, c.Table, ""}]
+	if !ok {
+		in.elsewhere(l, c)
+		return nil
+	}
+	base, known, err := baseOf(c)
+	if err != nil {
+		return err
+	}
+	if !known {
+		in.elsewhere(l, c)
+		return nil
+	}
+	t := &l.Tables[i]
+	t.Chains = append(t.Chains, rules.Chain{Name: c.Name, Base: base, Rules: in.rulesOf(c)})
+	return nil
+}
+
+// families returns the families whose packets are compared.
+func families() map[string]rules.Family {
+	return map[string]rules.Family{"ip": rules.IPv4, "ip6": rules.IPv6, "inet": rules.Inet}
+}
+
+// flagsOf returns the flags of a table, one or a list. A flag that is no word is returned as JSON.
+func flagsOf(flags json.RawMessage) []string {
+	if len(flags) == 0 || string(flags) == "null" {
+		return nil
+	}
+	var one string
+	var several []string
+	switch {
+	case json.Unmarshal(flags, &one) == nil:
+		return []string{one}
+	case json.Unmarshal(flags, &several) == nil:
+		return several
+	}
+	return []string{string(flags)}
+}
+
+// elsewhere describes a base chain with rules that is not part of the tables.
+func (in *reader) elsewhere(l *Listing, c chainObject) {
+	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
+		return t.Family == c.Family && t.Name == c.Table &&
+			slices.Contains(flagsOf(t.Flags), "dormant")
+	})
+	if c.Hook == nil || dormant || len(in.rules[place{c.Family, c.Table, c.Name}]) == 0 && c.Policy != "drop" {
+		return
+	}
+	l.Elsewhere = append(l.Elsewhere,
+		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
+}
+
+// baseOf returns the base of a chain, or nil for a user-defined chain. known is false if the hook
+// is one of a device.
+func baseOf(c chainObject) (base *rules.Base, known bool, err error) {
+	if c.Hook == nil {
+		return nil, true, nil
+	}
+	if *c.Hook == "ingress" || *c.Hook == "egress" {
+		return nil, false, nil
+	}
+	base = &rules.Base{Drop: c.Policy == "drop"}
+	if c.Policy != "" && c.Policy != "drop" && c.Policy != "accept" {
+		return nil, false, fmt.Errorf("policy %q is not known", c.Policy)
+	}
+	if c.Type == nil || c.Priority == nil {
+		return nil, false, errors.New("a chain with a hook has no type or no priority")
+	}
+	base.Priority = *c.Priority
+	found := false
+	for base.Hook = rules.Prerouting; base.Hook < rules.Ingress; base.Hook++ {
+		if found = base.Hook.String() == *c.Hook; found {
+			break
+		}
+	}
+	if !found {
+		return nil, false, fmt.Errorf("hook %q is not known", *c.Hook)
+	}
+	for base.Type = rules.Filter; base.Type <= rules.Route; base.Type++ {
+		if base.Type.String() == *c.Type {
+			return base, true, nil
+		}
+	}
+	return nil, false, fmt.Errorf("type %q is not known", *c.Type)
+}

@@ -1,0 +1,89 @@
+package nftlist
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const (
+	// maxBaseChains is how many base chains of a family the kernel allows at a hook
+	// (MAX_HOOK_COUNT).
+	maxBaseChains = 1024
+	// maxSentences is the maximum number of sentences about the order of chains.
+	maxSentences = 100
+)
+
+// undecidedOrder returns a sentence about each pair of chains at the same position of a hook, and
+// about each chain at the position of conntrack. It returns an error if there are more base chains
+// than the kernel allows.
+func undecidedOrder(tables []rules.Table) ([]string, error) {
+	chains, err := baseChains(tables)
+	if err != nil {
+		return nil, err
+	}
+	var sentences []string
+	for i, a := range chains {
+		base := a.Chain.Base
+		if base.Hook != rules.Prerouting && base.Hook != rules.Output {
+			continue
+		}
+		if base.Priority == rules.ConntrackPriority {
+			sentences = append(sentences,
+				fmt.Sprintf("whether chain %s runs before conntrack is not listed", nameOf(a)))
+		}
+		for _, b := range chains[i+1:] {
+			apart := a.Table.Family != b.Table.Family && a.Table.Family != rules.Inet &&
+				b.Table.Family != rules.Inet
+			if b.Chain.Base.Hook == base.Hook && !apart && samePlace(base, b.Chain.Base) {
+				sentences = append(sentences,
+					fmt.Sprintf("which of the chains %s and %s runs first is not listed", nameOf(a),
+						nameOf(b)))
+			}
+			if len(sentences) >= maxSentences {
+				return sentences, nil
+			}
+		}
+	}
+	return sentences, nil
+}
+
+// baseChains returns the base chains that affect packets.
+func baseChains(tables []rules.Table) ([]rules.ChainRef, error) {
+	type place struct {
+		family rules.Family
+		hook   rules.Hook
+	}
+	count := map[place]int{}
+	var chains []rules.ChainRef
+	for i := range tables {
+		for j := range tables[i].Chains {
+			c := rules.ChainRef{Table: &tables[i], Chain: &tables[i].Chains[j]}
+			base := c.Chain.Base
+			if base == nil {
+				continue
+			}
+			at := place{c.Table.Family, base.Hook}
+			if count[at]++; count[at] > maxBaseChains {
+				return nil, fmt.Errorf("chain %s: more than %d chains at hook %s", nameOf(c),
+					maxBaseChains, base.Hook)
+			}
+			if len(c.Chain.Rules) > 0 || base.Drop {
+				chains = append(chains, c)
+			}
+		}
+	}
+	return chains, nil
+}
+
+func nameOf(c rules.ChainRef) string {
+	return c.Table.Family.String() + " " + c.Table.Name + " " + c.Chain.Name
+}
+
+// samePlace reports whether the order of two chains of a hook is unknown.
+func samePlace(a, b *rules.Base) bool {
+	if a.Type == rules.NAT && b.Type == rules.NAT {
+		return a.Priority == b.Priority
+	}
+	return a.Position() == b.Position()
+}

@@ -1,0 +1,35 @@
+package nftlist
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+)
+
+// maxSize is the maximum size of a listing in bytes.
+const maxSize = 256 << 20
+
+// Parse parses a listing, which is JSON if it begins with a brace, otherwise text. The name of the
+// file is used in errors. A syntax error of a text is a [*save.SyntaxError].
+func Parse(file string, r io.Reader) (*Listing, error) {
+	content, err := io.ReadAll(io.LimitReader(r, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxSize {
+		return nil, fmt.Errorf("%s: more than %d MiB", file, maxSize>>20)
+	}
+	in := newReader()
+	if bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
+		if err := in.readJSON(content); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	} else if err := in.readText(file, string(content)); err != nil {
+		return nil, err
+	}
+	listing, err := in.listing()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return listing, nil
+}

@@ -1,0 +1,210 @@
+package nftlist
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// readText reads the output of nft list ruleset.
+func (in *reader) readText(file, text string) error {
+	if strings.TrimSpace(text) == "" {
+		return fmt.Errorf("%s: the text is empty: nft list ruleset prints nothing only where there "+
+			"are no tables", file)
+	}
+	in.isText = true
+	t := textReader{in: in, file: file, scan: scanner{text: text, line: 1}}
+	for {
+		head, err := t.statement(true)
+		switch {
+		case err != nil:
+			return err
+		case head.ends.kind == endOfText && len(head.tokens) == 0:
+			return nil
+		case len(head.tokens) == 0 && !head.ends.isMark("}"):
+			continue
+		}
+		if err := t.table(head); err != nil {
+			return err
+		}
+	}
+}
+
+// A textReader reads a text into the objects that JSON has.
+type textReader struct {
+	in   *reader
+	file string
+	scan scanner
+}
+
+// A textStatement is a line, or the part of one before a semicolon or a block.
+type textStatement struct {
+	tokens []token
+	handle uint64
+	// ends is the token after it: a separator, { before a block, or } after the last statement.
+	ends token
+}
+
+// isHeader reports whether the statement begins a block, with these words and a name before it.
+func (s textStatement) isHeader(words ...string) bool {
+	if !s.ends.isMark("{") || len(s.tokens) != len(words)+1 {
+		return false
+	}
+	for i, w := range words {
+		if w != "" && !s.tokens[i].is(w) {
+			return false
+		}
+	}
+	return true
+}
+
+// key returns the first word; empty if there is none.
+func (s textStatement) key() string {
+	if len(s.tokens) > 0 && s.tokens[0].kind == word {
+		return s.tokens[0].text
+	}
+	return ""
+}
+
+// statement reads the next statement. Blocks, if they are expected, end it; otherwise braces belong
+// to it, and a statement may have several lines.
+func (t *textReader) statement(blocks bool) (textStatement, error) {
+	var s textStatement
+	depth := 0
+	for {
+		next := t.scan.next()
+		switch {
+		case next.kind == endOfText && depth > 0:
+			return s, t.wrong(next, "} before the end of the text")
+		case next.kind == comment && depth == 0:
+			if handle, ok := handleOf(next); ok {
+				s.handle = handle
+				continue
+			}
+			if len(s.tokens) == 0 {
+				continue
+			}
+			// Older versions write what they cannot translate as a comment.
+		case depth == 0 && (next.isEnd() || next.isMark("}") || blocks && next.isMark("{")):
+			s.ends = next
+			return s, nil
+		case next.kind == newline:
+			continue
+		case next.isMark("{"):
+			depth++
+		case next.isMark("}"):
+			depth--
+		}
+		s.tokens = append(s.tokens, next)
+	}
+}
+
+// handleOf returns the handle in a comment of nft -a.
+func handleOf(t token) (uint64, bool) {
+	number, ok := strings.CutPrefix(t.text, "# handle ")
+	if !ok {
+		return 0, false
+	}
+	handle, err := strconv.ParseUint(number, 10, 64)
+	return handle, err == nil
+}
+
+// skip reads the rest of a block.
+func (t *textReader) skip() error {
+	for depth := 1; depth > 0; {
+		switch next := t.scan.next(); {
+		case next.kind == endOfText:
+			return t.wrong(next, "} before the end of the text")
+		case next.isMark("{"):
+			depth++
+		case next.isMark("}"):
+			depth--
+		}
+	}
+	return nil
+}
+
+// table reads a table.
+func (t *textReader) table(head textStatement) error {
+	if !head.isHeader("table", "") || !isFamily(head.tokens[1].text) {
+		return t.notTable(head)
+	}
+	at := place{family: head.tokens[1].text, table: head.tokens[2].text}
+	object := tableObject{Family: at.family, Name: at.table}
+	for {
+		s, err := t.statement(true)
+		if err != nil {
+			return err
+		}
+		switch {
+		case s.ends.isMark("{"):
+			err = t.block(at, s)
+		case s.key() == "flags":
+			object.Flags = flagList(s.tokens[1:])
+		case s.ends.kind == endOfText:
+			err = t.wrong(s.ends, "} before the end of the text")
+		case len(s.tokens) > 0 && s.key() != "comment":
+			err = t.wrong(s.tokens[0], "a chain, a set or another object of a table")
+		}
+		if err != nil {
+			return err
+		}
+		if s.ends.isMark("}") {
+			t.in.tables = append(t.in.tables, object)
+			return nil
+		}
+	}
+}
+
+func isFamily(text string) bool {
+	switch text {
+	case "ip", "ip6", "inet", "arp", "bridge", "netdev":
+		return true
+	}
+	return false
+}
+
+// block reads an object of a table. Objects other than chains and sets are relevant only for
+// statements that use them, which are unsupported.
+func (t *textReader) block(at place, head textStatement) error {
+	switch {
+	case head.isHeader("chain"):
+		at.name = head.tokens[1].text
+		return t.chain(at)
+	case head.isHeader("set"):
+		at.name = head.tokens[1].text
+		return t.set(at)
+	case len(head.tokens) == 0:
+		return t.wrong(head.ends, "a chain, a set or another object of a table")
+	}
+	return t.skip()
+}
+
+// wrong returns a syntax error.
+func (t *textReader) wrong(at token, want string) error {
+	column := at.offset - strings.LastIndexByte(t.scan.text[:at.offset], '\n')
+	e := &save.SyntaxError{File: t.file, Line: at.line, Column: column, Want: want}
+	if at.kind != newline {
+		e.Token = t.scan.text[at.offset:at.end]
+	}
+	return e
+}
+
+// notTable returns the error of a statement that begins no table.
+func (t *textReader) notTable(s textStatement) error {
+	at := s.ends
+	if len(s.tokens) > 0 {
+		at = s.tokens[0]
+	}
+	want := "a table, such as table inet nat {, in text that nft list ruleset prints"
+	if len(t.in.tables) == 0 {
+		want += save.LooksLike(t.scan.text)
+	}
+	return t.wrong(at, want)
+}
+
+// line returns the line of a statement.
+func (s textStatement) line() rules.Line { return rules.Line(s.tokens[0].line) }

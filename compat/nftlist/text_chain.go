@@ -1,0 +1,142 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// chain reads a chain.
+func (t *textReader) chain(at place) error {
+	object := chainObject{Family: at.family, Table: at.table, Name: at.name}
+	for {
+		s, err := t.statement(false)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(s.tokens) == 0 && s.ends.kind == endOfText:
+			return t.wrong(s.ends, "} before the end of the text")
+		case len(s.tokens) == 0:
+		case len(s.tokens) > 3 && s.key() == "type" && s.tokens[2].is("hook"):
+			err = t.base(&object, s.tokens)
+		case len(s.tokens) == 2 && s.key() == "policy":
+			object.Policy = s.tokens[1].text
+		case len(s.tokens) == 2 && (s.key() == "comment" || s.key() == "flags"):
+		default:
+			t.in.addRule(t.rule(at, s))
+		}
+		if err != nil {
+			return err
+		}
+		if s.ends.isMark("}") {
+			t.in.chains = append(t.in.chains, object)
+			return nil
+		}
+	}
+}
+
+// base reads the position of a base chain: type T hook H [device D | devices = { D, ... }] priority
+// P.
+func (t *textReader) base(c *chainObject, tokens []token) error {
+	c.Type, c.Hook = &tokens[1].text, &tokens[3].text
+	rest := tokens[4:]
+	for len(rest) > 0 && !rest[0].is("priority") {
+		rest = rest[1:]
+	}
+	if len(rest) < 2 {
+		return t.wrong(tokens[0], "type TYPE hook HOOK priority PRIORITY")
+	}
+	var sum strings.Builder
+	for _, of := range rest[1:] {
+		sum.WriteString(of.text)
+	}
+	priority, ok := parsePriority(c.Family, sum.String())
+	if !ok {
+		return t.wrong(rest[1], "a priority, such as -100, mangle or dstnat - 10")
+	}
+	c.Priority = &priority
+	return nil
+}
+
+// parsePriority parses a number, or a name with an offset.
+func parsePriority(family, text string) (int, bool) {
+	name, offset := text, ""
+	if i := strings.IndexAny(text, "+-"); i >= 0 {
+		name, offset = text[:i], text[i:]
+	}
+	priority := 0
+	if name != "" {
+		n, err := strconv.Atoi(name)
+		known := priorities(family)
+		if named, ok := known[name]; ok {
+			n, err = named, nil
+		}
+		if err != nil {
+			return 0, false
+		}
+		priority = n
+	}
+	if offset == "" {
+		return priority, name != ""
+	}
+	n, err := strconv.ParseInt(offset, 10, 32)
+	return priority + int(n), err == nil
+}
+
+// priorities returns the names of priorities (nft(8)).
+func priorities(family string) map[string]int {
+	if family == "bridge" {
+		return map[string]int{"dstnat": -300, "filter": -200, "out": 100, "srcnat": 300}
+	}
+	return map[string]int{
+		"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100,
+	}
+}
+
+// set reads a set. One with a statement that is unknown is not stored, so that rules that use it
+// are undecided.
+func (t *textReader) set(at place) error {
+	object := setObject{Family: at.family, Table: at.table, Name: at.name}
+	known := true
+	for {
+		s, err := t.statement(false)
+		if err != nil {
+			return err
+		}
+		switch s.key() {
+		case "type", "typeof", "size", "gc-interval", "policy", "auto-merge", "comment":
+		case "flags":
+			object.Flags = flagList(s.tokens[1:])
+		case "timeout":
+			object.Timeout = json.RawMessage(`1`)
+		case "elements":
+			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isMark("{") {
+				return t.wrong(s.tokens[0], "elements = { ELEMENT, ... }")
+			}
+			object.Elements = elementsOf(s.tokens[2:])
+		default:
+			known = known && len(s.tokens) == 0
+		}
+		if s.ends.kind == endOfText {
+			return t.wrong(s.ends, "} before the end of the text")
+		}
+		if s.ends.isMark("}") {
+			if known {
+				t.in.sets[at] = object
+			}
+			return nil
+		}
+	}
+}
+
+// flagList returns the words of a list as JSON.
+func flagList(tokens []token) json.RawMessage {
+	list := []string{}
+	for _, of := range tokens {
+		if of.kind == word {
+			list = append(list, of.text)
+		}
+	}
+	return encode(list)
+}

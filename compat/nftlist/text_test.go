@@ -1,0 +1,270 @@
+package nftlist_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// chainOf returns a listing with one rule.
+func chainOf(rule string) string {
+	return "table inet t {\n\tchain c {\n\t\ttype filter hook output priority filter; policy accept;\n\t\t" +
+		rule + "\n\t}\n\tchain d {\n\t}\n}\n"
+}
+
+// parsed returns the rules of chain c.
+func parsed(t *testing.T, text string) []rules.Rule {
+	t.Helper()
+	l, err := nftlist.Parse("file", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Tables[0].Chains[0].Rules
+}
+
+// From the first statement that is not supported, the rest of a rule is unknown; so is the
+// statement before it, unless the unknown one begins with a word that only begins statements.
+func TestTextOfUnknownStatements(t *testing.T) {
+	for _, tc := range []struct{ rule, want string }{
+		{"tcp dport 80 counter packets 5 bytes 6 drop", "tcp dport 80 counter drop"},
+		{"tcp dport 8080 dnat to 10.0.0.2:80", "tcp dport 8080 unknown(dnat to 10.0.0.2:80)"},
+		{"fib daddr type local jump d", "unknown(fib daddr type local) jump d"},
+		{
+			"fib saddr . iif oif missing drop",
+			"unknown(fib saddr . iif oif missing) drop",
+		},
+		{"ct original ip daddr 10.0.0.1 drop", "unknown(ct original ip daddr 10.0.0.1) drop"},
+		{"meta skuid 5 redirect to :80 random", "meta skuid 5 unknown(redirect to :80 random)"},
+		{"meta skuid 5 redirect to :80-90", "meta skuid 5 unknown(redirect to :80-90)"},
+		{"ip daddr 10.0.0.1 mystery drop", "unknown(ip daddr 10.0.0.1 mystery drop)"},
+		{"mystery drop", "unknown(mystery drop)"},
+		{"meta mark set meta mark | 0x00000001", "unknown(meta mark set meta mark | 0x00000001)"},
+		{"meta mark set mark or 0x1", "unknown(meta mark set mark or 0x1)"},
+		{"meta l4proto tcp # xt_owner", "unknown(meta l4proto tcp # xt_owner)"},
+		{"meta l4proto tcp xt match string drop", "meta l4proto tcp unknown(xt match string drop)"},
+		{"skuid != 1337 return", "unknown(skuid != 1337 return)"},
+		{`drop comment "x" accept comment "y"`, `unknown(drop comment "x" accept)`},
+		{
+			"tcp dport 22 jump {\n\t\t\tip saddr 1.2.3.4 accept\n\t\t\tdrop\n\t\t}",
+			"tcp dport 22 unknown(jump { ip saddr 1.2.3.4 accept drop })",
+		},
+		{
+			"tcp dport vmap { 22 : jump d, 23 : drop }",
+			"unknown(tcp dport vmap { 22 : jump d, 23 : drop })",
+		},
+		{"ip saddr . tcp dport { 1.1.1.1 . 80 } drop", "unknown(ip saddr . tcp dport { 1.1.1.1 . 80 } drop)"},
+		{"limit rate over 10/second drop", "unknown(limit rate over 10/second drop)"},
+		{`meta time "2024-01-01 00:00:00" drop`, `unknown(meta time "2024-01-01 00:00:00") drop`},
+		{`iifname "@s" drop`, `unknown(iifname "@s") drop`},
+		{`log prefix "a # b; c } d" level warn drop`, "counter drop"},
+		{"log prefix \"x\" queue-threshold 5 drop", `unknown(log prefix "x" queue-threshold 5) drop`},
+		{"tcp flags & (fin | syn) == syn drop", "tcp flags & (fin | syn) == syn drop"},
+		{"tcp flags ! syn drop", "unknown(tcp flags ! syn drop)"},
+		{"meta l4proto tcp tproxy ip6 to :15006", "meta nfproto ipv6 meta l4proto tcp tproxy to :15006"},
+	} {
+		found := parsed(t, chainOf(tc.rule))
+		if len(found) != 1 || found[0].String() != tc.want || found[0].Line != 4 {
+			t.Errorf("%s\n got %s, line %d\nwant %s, line 4", tc.rule, &found[0], found[0].Line, tc.want)
+		}
+	}
+}
+
+// A set that an unknown statement names may change.
+func TestTextOfChangedSets(t *testing.T) {
+	for statement, want := range map[string]string{
+		"drop": "ip daddr 10.0.0.1 accept",
+		"update @s { ip saddr limit rate 1/second } drop": "unknown(ip daddr @s) accept",
+	} {
+		text := "table inet t {\n\tset s {\n\t\ttype ipv4_addr\n\t\telements = { 10.0.0.1 }\n\t}\n\n" +
+			"\tchain c {\n\t\tip daddr @s accept\n\t}\n\tchain d {\n\t\t" + statement + "\n\t}\n}\n"
+		if found := parsed(t, text); found[0].String() != want {
+			t.Errorf("%s: %s, want %s", statement, &found[0], want)
+		}
+	}
+}
+
+// Elements are values, ranges and prefixes over several lines; a set with anything else is not
+// known.
+func TestTextOfSets(t *testing.T) {
+	for _, tc := range []struct{ set, rule, want string }{
+		{
+			"type ipv4_addr\n\t\tflags interval\n\t\tauto-merge\n\t\tcomment \"x\"\n" +
+				"\t\telements = { 10.0.0.0/8,\n\t\t\t     172.16.0.1-172.16.0.9,\n\t\t\t     1.1.1.1 }",
+			"ip daddr @s drop", "ip daddr { 1.1.1.1, 10.0.0.0/8, 172.16.0.1-172.16.0.9 } drop",
+		},
+		{
+			"typeof tcp dport\n\t\telements = { 80, 0x1bb, 90-99 }", "tcp dport @s drop",
+			"tcp dport { 80, 90-99, 443 } drop",
+		},
+		{"type ifname\n\t\telements = { \"a\", \"b*\" }", "iifname @s drop", `iifname { "a", "b*" } drop`},
+		{
+			"type ipv4_addr\n\t\telements = { 1.1.1.1 timeout 5m expires 4m }", "ip daddr @s drop",
+			"unknown(ip daddr @s) drop",
+		},
+		{
+			"type ipv4_addr\n\t\tflags dynamic\n\t\telements = { 1.1.1.1 }", "ip daddr @s drop",
+			"unknown(ip daddr @s) drop",
+		},
+		{
+			"type ipv4_addr\n\t\ttimeout 1h\n\t\telements = { 1.1.1.1 }", "ip daddr @s drop",
+			"unknown(ip daddr @s) drop",
+		},
+		{
+			"type ipv4_addr\n\t\tcounter\n\t\telements = { 1.1.1.1 }", "ip daddr @s drop",
+			"unknown(ip daddr @s) drop",
+		},
+		{"type ipv4_addr", "ip daddr @other drop", "unknown(ip daddr @other) drop"},
+	} {
+		text := "table inet t {\n\tset s {\n\t\t" + tc.set + "\n\t}\n\n\tchain c {\n\t\t" + tc.rule + "\n\t}\n}\n"
+		if found := parsed(t, text); found[0].String() != tc.want {
+			t.Errorf("%s\n%s\n got %s\nwant %s", tc.set, tc.rule, &found[0], tc.want)
+		}
+	}
+}
+
+func TestTextOfTablesAndChains(t *testing.T) {
+	const text = `# Warning: table ip x is managed by someone
+table ip asleep { # handle 1
+	flags dormant
+
+	chain c {
+		type filter hook output priority filter; policy drop;
+	}
+}
+table netdev dev {
+	chain c {
+		type filter hook ingress devices = { "lo", "priority" } priority filter; policy drop;
+	}
+}
+table inet t { # handle 7
+	comment "of { nobody"
+	counter named {
+		packets 0 bytes 0
+	}
+
+	map m {
+		type inet_service : verdict
+		elements = { 22 : accept }
+	}
+
+	chain in { # handle 3
+		comment "with a comment"
+		type filter hook prerouting priority dstnat - 5; policy drop;
+		tcp dport 80 accept comment "web" # handle 12
+	}
+
+	chain out {
+		type nat hook output priority -100; policy accept;
+		ip6 daddr fd00::/8 counter goto below
+	}
+
+	chain below {
+	}
+}
+`
+	l, err := nftlist.Parse("file", strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `table inet t {
+	chain in {
+		type filter hook prerouting priority -105; policy drop;
+		tcp dport 80 accept comment "web"
+	}
+
+	chain out {
+		type nat hook output priority -100; policy accept;
+		ip6 daddr fd00::/8 counter goto below
+	}
+
+	chain below {
+	}
+}
+`
+	ruleset := rules.Ruleset{Tables: l.Tables}
+	if diff := cmp.Diff(want, ruleset.String()); diff != "" {
+		t.Error(diff)
+	}
+	if fmt.Sprint(l.Elsewhere) != "[chain netdev dev c at ingress]" || len(l.Undecided) > 0 {
+		t.Errorf("%+v", l)
+	}
+	first := l.Tables[0].Chains[0].Rules[0]
+	if first.Handle != 12 || first.Comment != "web" || first.Line != 28 {
+		t.Errorf("handle %d, comment %q, line %d", first.Handle, first.Comment, first.Line)
+	}
+}
+
+// A table of iptables-nft is not listed completely.
+func TestTextOfIPTablesNFT(t *testing.T) {
+	text := strings.NewReplacer("inet t", "ip nat", "chain c", "chain OUTPUT").Replace(chainOf("drop"))
+	l, err := nftlist.Parse("file", strings.NewReader(text))
+	want := "[nft does not list all that iptables-nft puts into table ip nat: compare the output of iptables-save]"
+	if err != nil || fmt.Sprint(l.Undecided) != want {
+		t.Errorf("%v, %v, want %s", l, err, want)
+	}
+}
+
+func TestTextWithErrors(t *testing.T) {
+	const wantTable = "want a table, such as table inet nat {, in text that nft list ruleset prints"
+	for _, tc := range []struct{ text, want string }{
+		{"", "file: the text is empty: nft list ruleset prints nothing only where there are no tables"},
+		{" \n\n", "file: the text is empty: nft list ruleset prints nothing only where there are no tables"},
+		{"*nat\nCOMMIT\n", `file:1:1: "*nat": ` + wantTable + "; this looks like the output of iptables-save"},
+		{"\nflush ruleset\n", `file:2:1: "flush": ` + wantTable},
+		{"table ip a {\n}\nadd rule ip a b drop\n", `file:3:1: "add": ` + wantTable},
+		{"table x {\n}\n", `file:1:1: "table": ` + wantTable},
+		{"}\n", `file:1:1: "}": ` + wantTable},
+		{"table ip t {\n", "file:2:1: the line ends: want } before the end of the text"},
+		{"table ip t {\n\tchain c {\n\t\tdrop\n", "want } before the end of the text"},
+		{"table ip t {\n\tset s {\n", "want } before the end of the text"},
+		{"table ip t {\n\tmap s {\n", "want } before the end of the text"},
+		{"table ip t {\n\tchain c {\n\t\ttcp dport { 80\n", "want } before the end of the text"},
+		{"table ip t {\n\trule drop\n}\n", `file:2:2: "rule": want a chain, a set or another object of a table`},
+		{"table ip t {\n\t{\n\t}\n}\n", `file:2:2: "{": want a chain, a set or another object of a table`},
+		{
+			"table ip t {\n\tset s {\n\t\telements 5\n\t}\n}\n",
+			`file:3:3: "elements": want elements = { ELEMENT, ... }`,
+		},
+		{
+			strings.Replace(chainOf("drop"), "priority filter", "priority soon", 1),
+			`file:3:36: "soon": want a priority, such as -100, mangle or dstnat - 10`,
+		},
+		{
+			strings.Replace(chainOf("drop"), "priority filter", "priority", 1),
+			`file:3:3: "type": want type TYPE hook HOOK priority PRIORITY`,
+		},
+		{strings.Replace(chainOf("drop"), "output", "x", 1), `file: chain inet t c: hook "x" is not known`},
+		{strings.Replace(chainOf("drop"), "accept", "x", 1), `file: chain inet t c: policy "x" is not known`},
+		{chainOf("jump e"), `file: chain inet t c jumps to "e", which is not listed`},
+		{chainOf("drop") + chainOf("drop"), "file: table inet t is listed twice"},
+		{
+			strings.Replace(chainOf("drop"), "chain d", "chain c", 1),
+			"file: chain inet t c: it is listed twice",
+		},
+	} {
+		l, err := nftlist.Parse("file", strings.NewReader(tc.text))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%q: %+v\n got %v\nwant %s", tc.text, l, err, tc.want)
+		}
+		if e := (*save.SyntaxError)(nil); strings.Contains(tc.want, ": want ") && !errors.As(err, &e) {
+			t.Errorf("%q: %T", tc.text, err)
+		}
+	}
+}
+
+// The flags of a table are the name of the table in JSON of nft 1.0.6.
+func TestTableFlagsThatAreUnknown(t *testing.T) {
+	l, err := nftlist.Parse("file", strings.NewReader(
+		`{"nftables":[{"table":{"family":"ip","name":"a","flags":"a"}}]}`))
+	want := `[whether table ip a is dormant is not listed: the flag "a" is unknown]`
+	if err != nil || fmt.Sprint(l.Undecided) != want {
+		t.Errorf("%+v, %v, want %s", l, err, want)
+	}
+}

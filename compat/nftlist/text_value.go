@@ -1,0 +1,102 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// encode returns a value as JSON.
+func encode(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // only strings, numbers, lists and maps are encoded
+	}
+	return text
+}
+
+// unsupported returns an expression of which only the text is known.
+func unsupported(tokens []token) json.RawMessage {
+	var text strings.Builder
+	for _, t := range tokens {
+		text.WriteString(t.text + " ")
+	}
+	return encode(map[string]string{"text": text.String()})
+}
+
+// elementsOf returns the elements between braces. An element with more than a value, such as a
+// timeout, is unsupported.
+func elementsOf(tokens []token) []json.RawMessage {
+	elements := []json.RawMessage{}
+	first, depth := 1, 1
+	for i := 1; i < len(tokens); i++ {
+		switch {
+		case tokens[i].isMark("{"):
+			depth++
+		case tokens[i].isMark("}"):
+			depth--
+		}
+		if depth > 0 && (depth > 1 || !tokens[i].isMark(",")) {
+			continue
+		}
+		switch i - first {
+		case 0:
+		case 1:
+			elements = append(elements, valueOf(tokens[first]))
+		default:
+			elements = append(elements, unsupported(tokens[first:i]))
+		}
+		if first = i + 1; depth == 0 {
+			break
+		}
+	}
+	return elements
+}
+
+// valueOf returns a value: a string, a number, a prefix or a range.
+func valueOf(t token) json.RawMessage {
+	switch {
+	case t.kind == quoted && !strings.HasPrefix(t.text, "@"):
+		return encode(t.text)
+	case t.kind != word || strings.ContainsAny(t.text, `"`):
+		return unsupported([]token{t})
+	}
+	if p, err := netip.ParsePrefix(t.text); err == nil {
+		return encode(map[string]any{
+			"prefix": map[string]any{"addr": p.Addr(), "len": p.Bits()},
+		})
+	}
+	first, last, isRange := strings.Cut(t.text, "-")
+	from, isFirst := scalarOf(first)
+	if isRange && isFirst {
+		if to, ok := scalarOf(last); ok {
+			return encode(map[string]any{"range": []json.RawMessage{from, to}})
+		}
+	}
+	if !isRange && isFirst {
+		return from
+	}
+	return encode(t.text)
+}
+
+// scalarOf returns a number or an address.
+func scalarOf(text string) (json.RawMessage, bool) {
+	if n, ok := numberOf(text); ok {
+		return encode(n), true
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return encode(a), true
+	}
+	return nil, false
+}
+
+// numberOf parses a decimal or hexadecimal number.
+func numberOf(text string) (uint64, bool) {
+	base := 10
+	if digits, ok := strings.CutPrefix(text, "0x"); ok {
+		text, base = digits, 16
+	}
+	n, err := strconv.ParseUint(text, base, 64)
+	return n, err == nil
+}

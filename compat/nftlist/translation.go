@@ -1,0 +1,34 @@
+package nftlist
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// undecidedTranslations returns a sentence about each table that may be one of iptables-nft. In
+// text nft translates its matches and targets, and what it cannot translate may be missing without a
+// sign: nft 1.0.6 leaves out targets of ip6tables. Some translations are not exact either, such as
+// that of a negated owner. JSON names them without a translation.
+func undecidedTranslations(tables []rules.Table) []string {
+	var sentences []string
+	for _, t := range tables {
+		if isIPTables(&t) {
+			sentences = append(sentences, fmt.Sprintf("nft does not list all that iptables-nft "+
+				"puts into table %s %s: compare the output of iptables-save", t.Family, t.Name))
+		}
+	}
+	return sentences
+}
+
+// isIPTables reports whether a table has rules, and the name and a chain of one of iptables-nft.
+func isIPTables(t *rules.Table) bool {
+	tables := []string{"filter", "nat", "mangle", "raw", "security"}
+	chains := []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+	return t.Family != rules.Inet && slices.Contains(tables, t.Name) &&
+		slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+			return slices.Contains(chains, c.Name)
+		}) &&
+		slices.ContainsFunc(t.Chains, func(c rules.Chain) bool { return len(c.Rules) > 0 })
+}
