@@ -176,8 +176,15 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 			Backend: BackendNFT, Differences: routes, HasRules: prev.hasRules, Snapshot: prev,
 		}, nil
 	}
+	diffs := rules.Compare(rs, found.Ruleset)
+	if len(diffs) > 0 && !rs.Counters() {
+		// Additional counters affect no packet.
+		if fewer := rules.Compare(rs, found.WithoutCounters()); len(fewer) < len(diffs) {
+			diffs = fewer
+		}
+	}
 	c := Comparison{
-		Backend: BackendNFT, Differences: rules.Compare(rs, found.Ruleset),
+		Backend: BackendNFT, Differences: diffs,
 		HasRules: anyRules(found.Tables),
 	}
 	if !prev.legacyEmpty || len(c.Differences) > 0 {

@@ -258,6 +258,7 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		ns := netnstest.New(t)
 		b, want := chosen(t, e), compiled(t, dual, func(r *rules.Redirect) {
+			r.KeepEstablished = true
 			r.OutboundExcludeCIDRs = []netip.Prefix{
 				netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.2.0/24"),
 			}

@@ -1,6 +1,8 @@
 package compat
 
 import (
+	"slices"
+
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -43,9 +45,16 @@ func ApplyNFT(
 // again.
 func HasReading(s Snapshot) bool { return len(s.lastRead.Tables) > 0 }
 
-// SetHits sets the counter of the first rule of the snapshot.
+// SetHits sets the counter of the first rule for older connections in the snapshot.
 func SetHits(s Snapshot, packets uint64) {
-	s.lastRead.Tables[0].Chains[0].Rules[0].Hits.Packets = packets
+	for _, c := range s.lastRead.Tables[0].Chains {
+		if i := slices.IndexFunc(c.Rules, func(r rules.Rule) bool {
+			return r.KeepsEstablished()
+		}); i >= 0 {
+			c.Rules[i].Hits.Packets = packets
+			return
+		}
+	}
 }
 
 // LegacyTables is how the nft backend looks for our rules in iptables-legacy.

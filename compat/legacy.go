@@ -33,8 +33,8 @@ const ChainPrefix = "SLUICE_"
 // Therefore the rules after a jump become a separate chain, and the jump's target ends with a goto
 // (-g) to that chain.
 //
-// Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, for readers
-// of the counters of these rules.
+// Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, in rules
+// without another action and in rules for older connections ([rules.Rule.KeepsEstablished]).
 func Translate(rs rules.Ruleset) (Legacy, error) {
 	l := Legacy{Routing: rs.Routing}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

@@ -81,6 +81,7 @@ func (d dice) redirect() rules.Redirect {
 	for _, p := range some(d, "servers", 0, 3, somePrefixes...) {
 		r.DNS.Servers = append(r.DNS.Servers, p.Addr().Unmap())
 	}
+	r.Counters = d.yes("counters")
 	r.DropInvalid, r.IPv6, r.KeepEstablished = d.yes("drop invalid"), d.yes("IPv6"),
 		d.yes("keep established")
 	for _, deviation := range rules.Deviations {

@@ -54,8 +54,43 @@ func encodeOwn(id xtables.ID, t *rules.Table) (encoded, error) {
 	return p, nil
 }
 
-// removeOwn removes Sluice's rules from the table and returns them. Their counters start at 0 when
-// they are inserted again.
+// withCounters returns the rules with the counters of the equal rules of the table: each has the
+// counter of the first equal rule of its chain that no other has.
+func (p encoded) withCounters(t *xtables.Table) encoded {
+	present := map[string]map[string][]*xtables.Rule{} // by chain and identity
+	for i := range t.Chains {
+		c := &t.Chains[i]
+		present[c.Name] = map[string][]*xtables.Rule{}
+		for j := range c.Rules {
+			id := c.Rules[j].Identity()
+			present[c.Name][id] = append(present[c.Name][id], &c.Rules[j])
+		}
+	}
+	keep := func(chain string, r xtables.Rule) xtables.Rule {
+		id := r.Identity()
+		equal := present[chain][id]
+		if len(equal) == 0 {
+			return r
+		}
+		present[chain][id] = equal[1:]
+		return r.WithCounterOf(equal[0])
+	}
+	var counted encoded
+	for _, own := range p.chains {
+		c := encodedChain{name: own.name}
+		for _, r := range own.rules {
+			c.rules = append(c.rules, keep(own.name, r))
+		}
+		counted.chains = append(counted.chains, c)
+	}
+	for _, j := range p.jumps {
+		j.rule = keep(j.chain, j.rule)
+		counted.jumps = append(counted.jumps, j)
+	}
+	return counted
+}
+
+// removeOwn removes Sluice's rules from the table and returns them, without their counters.
 func removeOwn(t *xtables.Table) (encoded, error) {
 	var p encoded
 	var names []string

@@ -103,14 +103,13 @@ func (m tables) count() int {
 	return n
 }
 
-// establishedPackets returns the sum of the packet counters of the rules with a Count action, which
-// match established connections.
+// establishedPackets returns the number of packets that rules for older connections have accepted.
 func establishedPackets(want, current tables) uint64 {
 	var n uint64
 	for id, t := range want {
 		for _, c := range t.Chains {
 			for i, r := range c.Rules {
-				if slices.Contains(r.Actions, rules.Action(rules.Count{})) {
+				if r.KeepsEstablished() {
 					n += current[id].Chain(c.Name).Rules[i].Hits.Packets
 				}
 			}

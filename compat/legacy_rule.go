@@ -12,7 +12,7 @@ import (
 // ruleParts is a rule in the parts that xtables needs.
 type ruleParts struct {
 	comment string
-	counts  bool // by its own wish
+	counts  bool // the counter is the purpose of the rule, or is reported
 	// alternatives are lists of conditions. A packet that matches the rule meets all conditions of
 	// exactly one list.
 	alternatives [][]rules.Match
@@ -25,10 +25,10 @@ type ruleParts struct {
 // the drop after a tproxy.
 func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
-	parts := ruleParts{
-		comment: r.Comment, counts: slices.Contains(r.Actions, rules.Action(rules.Count{})),
-	}
 	actions := withoutCount(r.Actions)
+	parts := ruleParts{
+		comment: r.Comment, counts: r.KeepsEstablished() || r.Counts() && len(actions) == 0,
+	}
 	if tproxy, ok := tproxyWithDrop(list); ok {
 		actions, n = []rules.Action{tproxy}, 2
 	}

@@ -298,16 +298,19 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"counters stay where they are asked for, and nothing that changes nothing",
+			"counters stay where they are reported, and nothing that changes nothing",
 			natOf([]rules.Rule{
 				rule([]rules.Match{tcp}, rules.Count{}), rule([]rules.Match{tcp}),
+				rule([]rules.Match{tcp, rules.MatchTCPFlags{
+					Not: true, Mask: rules.SYN | rules.ACK, Value: rules.SYN,
+				}}, rules.Count{}, rules.Accept),
 				rule([]rules.Match{tcp}, rules.Count{}, rules.Accept),
 				rule([]rules.Match{tcp}, rules.Return), rule(nil, rules.Accept),
 				rule([]rules.Match{tcp}, redirect),
 			}),
 			[]string{
 				"nat SLUICE_OUT: meta l4proto tcp counter",
-				"nat SLUICE_OUT: meta l4proto tcp counter return",
+				"nat SLUICE_OUT: tcp flags & (syn | ack) != syn counter return",
 			},
 		},
 	} {

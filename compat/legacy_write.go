@@ -92,18 +92,19 @@ func (w *writer) left(found []rules.Table) Result {
 }
 
 // replaceOwn atomically replaces Sluice's rules of a table, without other changes, and returns the
-// old ones.
+// old ones. Rules that are equal to present ones keep their counters.
 func replaceOwn(id xtables.ID, want encoded) (encoded, error) {
 	for range maxAttempts {
 		t, err := xtables.Open(nil, id.Family, id.Name)
 		if err != nil {
 			return encoded{}, err
 		}
+		counted := want.withCounters(t)
 		before, err := removeOwn(t)
 		if err != nil {
 			return encoded{}, err
 		}
-		if err := want.insertInto(t); err != nil {
+		if err := counted.insertInto(t); err != nil {
 			return encoded{}, err
 		}
 		err = xtables.Replace(nil, t)

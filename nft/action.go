@@ -53,7 +53,8 @@ func (x *expressions) action(a rules.Action) error {
 		x.immediate(native.AppendUint16(nil, a.Zone))
 		x.setCT(expr.CtKeyZONE)
 	case rules.Count:
-		x.add(&expr.Counter{})
+		x.add(&expr.Counter{Packets: x.hits.Packets, Bytes: x.hits.Bytes})
+		x.hits = rules.Hits{}
 	default:
 		return fmt.Errorf("the action %s is not supported in nf_tables", a)
 	}

@@ -86,6 +86,7 @@ func drawRedirect(t *rapid.T, mode rules.Mode) rules.Redirect {
 	r.DropInvalid = rapid.Bool().Draw(t, "drop invalid")
 	r.IPv6 = oftenTrue(t, "IPv6")
 	r.KeepEstablished = rapid.Bool().Draw(t, "keep established")
+	r.Counters = rapid.Bool().Draw(t, "counters")
 	for _, d := range rules.Deviations {
 		if rapid.Bool().Draw(t, "without "+string(d.ID)) {
 			r.Without = append(r.Without, d.ID)

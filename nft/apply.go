@@ -296,12 +296,14 @@ func (a *applier) count() {
 	}
 }
 
-// kept returns the sum of the packet counters. Only rules for older connections have counters.
+// kept returns the number of packets that rules for older connections have accepted.
 func kept(t *rules.Table) uint64 {
 	var n uint64
 	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			n += r.Hits.Packets
+		for i := range c.Rules {
+			if r := &c.Rules[i]; r.KeepsEstablished() {
+				n += r.Hits.Packets
+			}
 		}
 	}
 	return n

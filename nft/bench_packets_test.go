@@ -52,6 +52,40 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
+// BenchmarkCounters compares the time to connect with and without counters in the rules. It changes
+// the rules of one namespace after each round, because two namespaces with equal rules differ by
+// more than the counters cost.
+func BenchmarkCounters(b *testing.B) {
+	netnstest.RequireRoot(b)
+	outside := unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
+	r := sidecar(1000)
+	rulesets := [2]rules.Ruleset{rules.MustCompile(r)}
+	r.Counters = true
+	rulesets[1] = rules.MustCompile(r)
+	pod := newConnecting(b, "pod", outside, func(ns *netns.NS) {
+		mustApply(b, ns, rulesets[1], Created)
+	})
+	var times [2][]time.Duration
+	for i := range 2 * b.N {
+		which := (i + i/2) % 2 // 0 1 1 0
+		if _, err := Apply(pod.ns, rulesets[which]); err != nil {
+			b.Fatal(err)
+		}
+		pod.times = nil
+		pod.round(b)
+		times[which] = append(times[which], pod.times...)
+	}
+	var medians [2]float64
+	for i := range times {
+		pod.times = times[i]
+		medians[i] = pod.median()
+	}
+	b.ReportMetric(medians[0], "without-µs")
+	b.ReportMetric(medians[1], "with-µs")
+	b.ReportMetric(medians[1]/medians[0], "with/without")
+	b.ReportMetric(0, "ns/op")
+}
+
 // connecting is a pod in which the benchmark makes connections.
 type connecting struct {
 	name  string

@@ -260,9 +260,7 @@ func (d *ruleDecoder) finish() {
 }
 
 func (d *ruleDecoder) counter(a attributes) error {
-	d.rule.Hits = rules.Hits{
-		Packets: a.Number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.Number64(unix.NFTA_COUNTER_BYTES),
-	}
+	d.rule.Hits = decodeHits(a)
 	d.act(rules.Count{})
 	return nil
 }

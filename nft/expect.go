@@ -18,6 +18,8 @@ type expectation struct {
 	// recognized and others count the expected and the other rules of the last reading, in all
 	// tables.
 	recognized, others int
+	// hits is the counter of the last recognized rule.
+	hits rules.Hits
 }
 
 func newExpectation(t *rules.Table) *expectation {
@@ -56,7 +58,9 @@ func (x *expectation) rule(
 	}
 	x.recognized++
 	handle := rules.Handle(a.Number64(unix.NFTA_RULE_HANDLE))
-	return rules.Rule{Matches: r.Matches, Actions: r.Actions, Handle: handle}, true
+	return rules.Rule{
+		Matches: r.Matches, Actions: r.Actions, Handle: handle, Hits: x.hits,
+	}, true
 }
 
 // next returns the expected rule at the next position of the chain, or nil.
@@ -74,11 +78,16 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 	return &expected.Rules[len(c.Rules)]
 }
 
-// equals reports whether the expressions equal the encoded rule. A rule with a counter is never
-// equal, because the kernel changes the counter.
+// equals reports whether the expressions equal the encoded rule, whatever the value of its counter.
 func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attributes) bool {
 	if expressible(r) != nil {
 		return false
+	}
+	if x.hits = (rules.Hits{}); r.Counts() {
+		x.hits = hitsOf(expressions)
+		counted := *r
+		counted.Hits = x.hits
+		r = &counted
 	}
 	var refs []setRef
 	if slices.ContainsFunc(r.Matches, needsSet) {

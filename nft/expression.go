@@ -21,6 +21,7 @@ const register = unix.NFT_REG_1
 type expressions struct {
 	family rules.Family // of the table
 	list   []expr.Any
+	hits   rules.Hits // of the next counter
 
 	metas      []expr.Meta
 	cts        []expr.Ct
@@ -45,6 +46,7 @@ func (x *expressions) reset() {
 // is nil if no match needs a set.
 func (x *expressions) rule(r *rules.Rule, sets []setRef) error {
 	var errs []error
+	x.hits = r.Hits
 	matched := rules.Inet // the family that the rule already matches
 	for i, m := range r.Matches {
 		if addr, ok := m.(rules.MatchAddr); ok && x.family == rules.Inet &&

@@ -28,6 +28,7 @@ func AnyRedirect() *rapid.Generator[rules.Redirect] {
 		r.IPv6 = rapid.Bool().Draw(t, "IPv6")
 		r.DropInvalid = rapid.Bool().Draw(t, "drop invalid")
 		r.KeepEstablished = rapid.Bool().Draw(t, "keep established")
+		r.Counters = rapid.Bool().Draw(t, "counters")
 		for _, d := range rules.Deviations {
 			if rapid.Bool().Draw(t, "without "+string(d.ID)) {
 				r.Without = append(r.Without, d.ID)

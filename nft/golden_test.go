@@ -79,6 +79,11 @@ var examples = []struct {
 		r.OwnerGroups = rules.GroupSelection{IDs: rules.Singles[uint32](202, 203)}
 		r.RerouteInterfaces = names("k6t-eth0")
 	}},
+	{"counters", func(r *rules.Redirect) {
+		captureAll(r)
+		r.Counters = true
+		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "192.168.0.0/16")
+	}},
 	{"strict-istio", func(r *rules.Redirect) {
 		captureAll(r)
 		r.StrictIstio()

@@ -79,7 +79,7 @@ func (e *encoder) write(x expr.Any) error {
 			{nftaTProxyRegPort, x.RegPort},
 		})
 	case *expr.Counter:
-		e.attributes("counter", nil)
+		e.writeCounter(x)
 	default:
 		return fmt.Errorf("the expression %T has no encoding", x)
 	}
@@ -118,6 +118,16 @@ func (e *encoder) expression(name string, attrs func()) {
 	attrs()
 	e.endNest(d)
 	e.endNest(n)
+}
+
+// writeCounter writes a counter. The kernel dumps the values even if they are 0.
+func (e *encoder) writeCounter(x *expr.Counter) {
+	e.expression("counter", func() {
+		if e.asDumped || *x != (expr.Counter{}) {
+			e.number64(unix.NFTA_COUNTER_BYTES, x.Bytes)
+			e.number64(unix.NFTA_COUNTER_PACKETS, x.Packets)
+		}
+	})
 }
 
 func (e *encoder) writeLookup(x *expr.Lookup) {

@@ -51,6 +51,7 @@ func (a *applier) plan() (step, error) {
 	old := &found.tables[0]
 	if expected.isMet(old) {
 		a.found = []rules.Table{old.Table}
+		a.result.Kept = kept(&old.Table)
 		return step{outcome: Unchanged}, nil
 	}
 	return a.planFrom(old, found.generation)
@@ -81,7 +82,8 @@ func (a *applier) planFromLast() step {
 		return step{}
 	}
 	s, err := a.planFrom(&last.found[0], last.Generation)
-	if err != nil {
+	// Counters change without a new generation, and a replacement restores their values.
+	if err != nil || s.outcome == Replaced && counts(&last.found[0].Table) {
 		return step{}
 	}
 	return s

@@ -32,11 +32,14 @@ func planReplacement(want *rules.Table, old *foundTable, generation uint32) (ste
 // was deleted and created a million times). If both are filled, the second TPROXY rule interprets
 // the mark of the first as a mark of the proxy, and the connection hangs. Kept chains avoid both.
 //
+// Counters of equal rules keep their values, except for packets between the reading and the commit.
+//
 // This is not possible if capture moves to another hook or priority, because the mode or the
 // deviation nat-first changes: see [gate].
 func encodeReplacement(
 	want *rules.Table, old *foundTable, generation uint32,
 ) (*Transaction, error) {
+	want = withHits(want, &old.Table)
 	if old.dormant {
 		// Create the table again: this clears the flag dormant.
 		return encode(rules.Ruleset{Tables: []rules.Table{*want}}, []rules.Table{old.Table},

@@ -155,6 +155,12 @@ func (m *messages) number(attrType uint16, n uint32) {
 	m.buf = binary.BigEndian.AppendUint32(m.buf, n)
 }
 
+// number64 is number for 64 bits.
+func (m *messages) number64(attrType uint16, n uint64) {
+	m.header(attrType, 8)
+	m.buf = binary.BigEndian.AppendUint64(m.buf, n)
+}
+
 // nest starts a nested attribute and returns its position for endNest.
 func (m *messages) nest(attrType uint16) int {
 	if !m.asDumped {

@@ -52,6 +52,9 @@ func compile(r Redirect) Ruleset {
 			table.Chains = append(table.Chains, chain)
 		}
 	}
+	if r.Counters {
+		c.addCounters(table.Chains)
+	}
 	return Ruleset{Tables: []Table{table}, Routing: c.routing()}
 }
 
@@ -219,7 +222,6 @@ func (b *chainBuilder) build() Chain {
 // packets of others are counted and not captured.
 func (b *chainBuilder) capture(comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
-		notBegun := MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
 		b.addAll("older than these rules: kept as it is", []Action{Count{}, Accept},
 			append(slices.Clone(matches), notBegun)...)
 	}
@@ -234,6 +236,9 @@ var (
 
 	fromLoopback Match = MatchInterface{Names: []InterfaceName{{Name: loopback}}}
 	toLoopback   Match = MatchInterface{Out: true, Names: []InterfaceName{{Name: loopback}}}
+
+	// notBegun matches packets that do not open a connection.
+	notBegun Match = MatchTCPFlags{Not: true, Mask: SYN | ACK, Value: SYN}
 )
 
 func toPort(ports ...PortRange) MatchPort {

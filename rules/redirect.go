@@ -62,6 +62,8 @@ type Redirect struct {
 	// KeepEstablished captures only new connections (TCP SYN), and not connections older than the
 	// rules. For live pods only: after a conntrack flush, connections can bypass the proxy.
 	KeepEstablished bool
+	// Counters gives each rule a counter in nftables. Rules of iptables always have counters.
+	Counters bool
 	// Without contains the disabled deviations.
 	Without []DeviationID
 }

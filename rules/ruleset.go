@@ -173,7 +173,8 @@ type Rule struct {
 	Handle Handle
 	// Line is the line of a rule read from a text, otherwise 0.
 	Line Line
-	// Hits is the counter of the rule when it was read.
+	// Hits is the counter of the rule when it was read, and its initial value in nftables when the
+	// rule is created. It is 0 without a counter.
 	Hits Hits
 }
 
@@ -182,9 +183,6 @@ type Handle uint64
 
 // A Line is a line number, counted from 1.
 type Line int
-
-// Hits is a counter of a rule.
-type Hits struct{ Packets, Bytes uint64 }
 
 // Routing is the part of a redirection that is not part of an nftables transaction.
 type Routing struct {

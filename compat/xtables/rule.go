@@ -1,6 +1,7 @@
 package xtables
 
 import (
+	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -80,6 +81,25 @@ func (r *Rule) Jump() (chain string, isGoto bool) {
 
 // Hits is the value of the rule's counter when the table was read.
 func (r *Rule) Hits() rules.Hits { return r.layout.countersOf(r.entry) }
+
+// Identity returns the matches and the target of the rule in bytes: rules of tables of the same
+// family are equal if their identities are.
+func (r *Rule) Identity() string {
+	e := r.layout.still(r.entry)
+	if r.jump != "" || r.through {
+		// The offset of the next entry depends on the table.
+		at := r.layout.targetOf(r.entry) + extensionSize
+		clear(e[at : at+4])
+	}
+	return fmt.Sprint(r.jump, r.through, string(e))
+}
+
+// WithCounterOf returns the rule with the counter of old, a rule of the table to which it will be
+// added. [Replace] adds what old has counted to the rule's counter.
+func (r Rule) WithCounterOf(old *Rule) Rule {
+	r.old = old.old
+	return r
+}
 
 // A Header has the conditions of every rule: struct ipt_ip or ip6t_ip6.
 type Header struct {

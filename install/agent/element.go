@@ -24,6 +24,7 @@ type element struct {
 	Backend             string          `json:"backend"`
 	StrictIstio         bool            `json:"strict_istio,omitempty"`
 	DeviationsOff       []string        `json:"deviations_off,omitempty"`
+	Counters            bool            `json:"counters,omitempty"`
 	UnreadablePods      string          `json:"unreadable_pods"`
 	APIBudget           string          `json:"api_budget"`
 	APITryTimeout       string          `json:"api_try_timeout"`
@@ -44,6 +45,7 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 		Backend:           v.Text("SLUICE_BACKEND"),
 		StrictIstio:       v.Bool("SLUICE_STRICT_ISTIO"),
 		DeviationsOff:     v.Names("SLUICE_DEVIATIONS_OFF"),
+		Counters:          v.Bool("SLUICE_COUNTERS"),
 		UnreadablePods:    v.Text("SLUICE_UNREADABLE_PODS"),
 		APIBudget:         v.Text("SLUICE_API_BUDGET"),
 		APITryTimeout:     v.Text("SLUICE_API_TRY_TIMEOUT"),

@@ -95,6 +95,7 @@ var pluginSettings = []Setting{
 	ofCatalogue("backend", "nft", "; global.nativeNftables means nft"),
 	ofCatalogue("strict_istio", "true", ""),
 	ofCatalogue("deviations_off", "nat-first", ""),
+	ofCatalogue("counters", "true", ""),
 	ofPlugin("unreadable_pods", Setting{
 		Env: "SLUICE_UNREADABLE_PODS", Helm: "unreadablePods", Kind: Unreadable, Example: "skip",
 	}),

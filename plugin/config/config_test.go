@@ -142,6 +142,7 @@ func TestParse(t *testing.T) {
 		{"some deviations off", `"deviations_off":["nat-first"]`, func(c *config.Config) {
 			c.Decide.Without = []rules.DeviationID{"nat-first"}
 		}},
+		{"counters", `"counters":true`, func(c *config.Config) { c.Decide.Counters = true }},
 		{
 			"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`,
 			func(c *config.Config) { c.Decide.Without = all },
@@ -433,6 +434,7 @@ func ExampleFields() {
 	// backend                        auto                                     part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that the kernel supports
 	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
 	// deviations_off                 none                                     disable single deviations from Istio by id
+	// counters                       false                                    give each rule a counter in nf_tables; the rules of iptables-legacy always have counters
 	// log_level                      info                                     the field plugin_log_level of early versions of istio-cni
 	// plugin_log_level               info                                     minimum log level
 	// log_file                       cni_agent_run_dir/sluice-cni.log         log file; messages are also sent to standard error and to the node agent

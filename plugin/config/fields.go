@@ -117,6 +117,9 @@ func Fields() []Field {
 				c.Decide.Without = v.Redirect.Without
 			}
 		}),
+		fromCatalogue("counters", func(c *Config, v *parameter.Values) {
+			c.Decide.Counters = v.Redirect.Counters
+		}),
 		{
 			"log_level", levelWant, "info",
 			"the field plugin_log_level of early versions of istio-cni", setLevel,

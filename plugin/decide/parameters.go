@@ -44,7 +44,7 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 		Values: parameter.Values{Redirect: defaults(s)}, origins: map[string]string{},
 		annotated: map[string]bool{},
 	}
-	parameters := parameter.All()
+	parameters := parameter.OfPods()
 	for i := range parameters {
 		r.take(&found, &parameters[i])
 	}
@@ -69,7 +69,7 @@ func defaults(s *Settings) rules.Redirect {
 	r.InboundPorts.All = true
 	r.OutboundCIDRs.All = true
 	r.DNS.All = true
-	r.Without = slices.Clone(s.Without)
+	r.Without, r.Counters = slices.Clone(s.Without), s.Counters
 	return r
 }
 

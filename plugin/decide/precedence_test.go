@@ -426,3 +426,38 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 		t.Errorf("the pod's user is not the proxy's: notes %v", notes)
 	}
 }
+
+func TestAPodsAnnotationOutranksTheSettingOfCounters(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		configured bool
+		annotation string
+		want       bool
+	}{
+		{"off by default", false, "", false},
+		{"on by the configuration", true, "", true},
+		{"on by the pod", false, "true", true},
+		{"off by the pod", true, "false", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := readPod(t, "native-sidecar")
+			if test.annotation != "" {
+				pod.Metadata.Annotations["sluice-mesh.github.io/counters"] = test.annotation
+			}
+			r, _, err := decide.Parameters(pod, ipv4, &decide.Settings{Counters: test.configured})
+			if err != nil || r.Counters != test.want {
+				t.Errorf("counters %v, %v, want %v", r.Counters, err, test.want)
+			}
+		})
+	}
+}
+
+func TestAWrongAnnotationOfCountersIsAFault(t *testing.T) {
+	pod := readPod(t, "native-sidecar")
+	pod.Metadata.Annotations["sluice-mesh.github.io/counters"] = "yes please"
+	const want = `annotation sluice-mesh.github.io/counters: "yes please" is not allowed: want true or false`
+	if _, _, err := decide.Parameters(pod, ipv4, new(decide.Settings)); err == nil ||
+		err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

@@ -24,6 +24,8 @@ type Settings struct {
 	Selectors []Selector
 	// Without lists the deviations from Istio that are turned off.
 	Without []rules.DeviationID
+	// Counters gives the rules of pods counters, unless an annotation says otherwise.
+	Counters bool
 }
 
 // The names by which the injector and users speak to the plugin: istio.io/api/annotation.

@@ -76,14 +76,27 @@ func All() []Parameter {
 	return built.all
 }
 
-// Own returns the parameters that Istio does not have. The caller must not change them. A pod does
-// not state them: the command rules, the configuration of the CNI plugin and the node agent do.
+// Own returns the parameters that Istio does not have. The caller must not change them. The command
+// rules, the configuration of the CNI plugin and the node agent state them, and a pod those with
+// [Parameter.Annotations].
 func Own() []Parameter {
 	builtOwn.once.Do(func() { builtOwn.all = ownParameters() })
 	return builtOwn.all
 }
 
-var built, builtOwn struct {
+// OfPods returns the parameters that a pod states: those of [All], and those of [Own] that have an
+// annotation. The caller must not change them.
+func OfPods() []Parameter {
+	builtOfPods.once.Do(func() {
+		own := slices.DeleteFunc(slices.Clone(Own()), func(p Parameter) bool {
+			return len(p.Annotations) == 0
+		})
+		builtOfPods.all = slices.Concat(All(), own)
+	})
+	return builtOfPods.all
+}
+
+var built, builtOwn, builtOfPods struct {
 	once sync.Once
 	all  []Parameter
 }

@@ -154,15 +154,15 @@ func TestManualListsEveryParameter(t *testing.T) {
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
-	want.WriteString("\nParameters that Istio does not have. A pod does not state them.\n\n" +
-		"| flag | plugin configuration | node agent | chart | default | allowed | meaning |\n|---|---|---|---|---|---|---|\n")
+	want.WriteString("\nParameters that Istio does not have. A pod states only those that have an annotation.\n\n" +
+		"| flag | plugin configuration | node agent | chart | annotation | default | allowed | meaning |\n|---|---|---|---|---|---|---|---|\n")
 	own := parameter.Own()
 	for i := range own {
 		p := &own[i]
 		row := []string{
 			quoted(append([]string{p.FlagName()}, p.Variables...)), quoted([]string{p.Config}),
 			quoted([]string{p.AgentVariable}),
-			quoted([]string{p.Helm}), p.DefaultText(), p.Kind.Allowed(), p.Help,
+			quoted([]string{p.Helm}), quoted(p.Annotations), p.DefaultText(), p.Kind.Allowed(), p.Help,
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}

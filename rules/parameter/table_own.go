@@ -8,6 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// CountersAnnotation is the annotation of a pod that turns counters on or off for its rules.
+const CountersAnnotation = "sluice-mesh.github.io/counters"
+
 func ownParameters() []Parameter {
 	return []Parameter{
 		{
@@ -60,6 +63,14 @@ func ownParameters() []Parameter {
 			Help: "do not capture connections that are older than the rules; for running pods only, because a connection that " +
 				"conntrack has forgotten bypasses the proxy too",
 			set: to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.KeepEstablished }),
+		},
+		{
+			Kind: Bool,
+			Flag: "counters", Annotations: []string{CountersAnnotation},
+			Config: "counters", AgentVariable: "SLUICE_COUNTERS", Helm: "counters",
+			Section: SectionSluice,
+			Help:    "give each rule a counter in nf_tables; the rules of iptables-legacy always have counters",
+			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.Counters }),
 		},
 	}
 }

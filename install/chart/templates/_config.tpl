@@ -10,6 +10,7 @@
   "SLUICE_BACKEND" .backend
   "SLUICE_STRICT_ISTIO" .strictIstio
   "SLUICE_DEVIATIONS_OFF" (join "," .deviationsOff)
+  "SLUICE_COUNTERS" .counters
   "SLUICE_UNREADABLE_PODS" .unreadablePods
   "SLUICE_API_BUDGET" .apiBudget
   "SLUICE_API_TRY_TIMEOUT" .apiTryTimeout

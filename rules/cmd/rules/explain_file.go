@@ -77,7 +77,7 @@ func misspelt(key string) (meant string, wrong bool) {
 		return "", false
 	}
 	least := farthest + 1
-	all := params.All()
+	all := params.OfPods()
 	for i := range all {
 		for _, known := range all[i].Annotations {
 			if key == known {

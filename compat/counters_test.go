@@ -1,0 +1,111 @@
+package compat_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func counters(r *rules.Redirect) { r.Counters = true }
+
+func TestLegacyRulesAreTheSameWithCounters(t *testing.T) {
+	for _, mode := range []func(*rules.Redirect){tproxy, dual} {
+		if diff := cmp.Diff(tables(t, mode, allDNS, exclusions),
+			tables(t, mode, allDNS, exclusions, counters), cmp.Comparer(sameText)); diff != "" {
+			t.Errorf("-without +with counters:\n%s", diff)
+		}
+	}
+}
+
+func sameText(a, b rules.Rule) bool { return a.String() == b.String() && a.Comment == b.Comment }
+
+// TestLegacyKeepsTheCounts repairs rules of which one was deleted, and changes the parameters.
+func TestLegacyKeepsTheCounts(t *testing.T) {
+	ns := netnstest.New(t)
+	b := chosen(t, compat.BackendLegacy)
+	applied(t, b, ns, compiled(t), nft.Created)
+	before := count(t, ns)
+	table := must(xtables.Read(ns, rules.IPv4, "nat"))
+	out := table.Chain("SLUICE_OUTPUT")
+	out.Rules = out.Rules[1:]
+	if err := xtables.Replace(ns, table); err != nil {
+		t.Fatal(err)
+	}
+	repaired := hits(t, ns)
+	applied(t, b, ns, compiled(t), nft.Replaced)
+	for rule, h := range hits(t, ns) {
+		if _, there := repaired[rule]; there && h != before[rule] {
+			t.Errorf("%s: %v after the repair, want %v", rule, h, before[rule])
+		}
+	}
+	applied(t, b, ns, compiled(t, exclusions), nft.Replaced)
+	kept := 0
+	for rule, h := range hits(t, ns) {
+		if _, there := repaired[rule]; there && h == before[rule] {
+			kept++
+		}
+	}
+	if kept == 0 {
+		t.Error("a change of the parameters lost all counts")
+	}
+}
+
+// count gives each rule of Sluice in nat a count of its own.
+func count(t *testing.T, ns *netns.NS) map[string]rules.Hits {
+	t.Helper()
+	var counted strings.Builder
+	n := 0
+	for line := range strings.Lines(istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4)) {
+		if rule, ok := strings.CutPrefix(line, "[0:0] -A"); ok {
+			n++
+			line = fmt.Sprintf("[%d:%d] -A%s", n, 60*n, rule)
+		}
+		counted.WriteString(line)
+	}
+	istiotest.Run(t, ns, counted.String(), "iptables-legacy-restore", "--counters")
+	return hits(t, ns)
+}
+
+// hits returns the counters of Sluice's rules of IPv4 in nat, by chain and rule.
+func hits(t *testing.T, ns *netns.NS) map[string]rules.Hits {
+	t.Helper()
+	rs, err := chosen(t, compat.BackendLegacy).Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]rules.Hits{}
+	for _, table := range rs.Tables {
+		if table.Name != "nat" || table.Family != rules.IPv4 {
+			continue
+		}
+		for _, c := range table.Chains {
+			for i := range c.Rules {
+				found[c.Name+": "+c.Rules[i].String()] = c.Rules[i].Hits
+			}
+		}
+	}
+	return found
+}
+
+func TestCheckIgnoresAdditionalCounters(t *testing.T) {
+	ns := netnstest.New(t)
+	b := chosen(t, compat.BackendNFT)
+	with, without := compiled(t, dual, counters), compiled(t, dual)
+	applied(t, b, ns, with, nft.Created)
+	equal(t, b, ns, without)
+	applied(t, b, ns, without, nft.Replaced)
+	found, err := b.Check(ns, with, compat.Snapshot{})
+	if err != nil || len(found.Differences) == 0 {
+		t.Errorf("missing counters are no difference: %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package nft
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// decodeHits returns the values of a counter expression.
+func decodeHits(a attributes) rules.Hits {
+	return rules.Hits{
+		Packets: a.Number64(unix.NFTA_COUNTER_PACKETS), Bytes: a.Number64(unix.NFTA_COUNTER_BYTES),
+	}
+}
+
+// hitsOf returns the values of the last counter in a list of expressions.
+func hitsOf(expressions attributes) rules.Hits {
+	var hits rules.Hits
+	expressions.Each(func(_ uint16, value []byte) {
+		if e := attributes(value); e.HasText(unix.NFTA_EXPR_NAME, "counter") {
+			hits = decodeHits(e.Get(unix.NFTA_EXPR_DATA))
+		}
+	})
+	return hits
+}
+
+// counts reports whether a rule of the table has a counter.
+func counts(t *rules.Table) bool {
+	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return r.Counts() })
+	})
+}
+
+// withHits returns the wanted table with the counters of the old table: each rule that counts gets
+// the values of the rule with the same text in the old chain of the same name. Of several equal
+// rules, the first gets the values of the first.
+func withHits(want, old *rules.Table) *rules.Table {
+	if !counts(want) || !counts(old) {
+		return want
+	}
+	counted := *want
+	counted.Chains = slices.Clone(want.Chains)
+	for i := range counted.Chains {
+		c := &counted.Chains[i]
+		before := old.Chain(c.Name)
+		if before == nil {
+			continue
+		}
+		hits := map[string][]rules.Hits{}
+		for j := range before.Rules {
+			text := before.Rules[j].String()
+			hits[text] = append(hits[text], before.Rules[j].Hits)
+		}
+		c.Rules = slices.Clone(c.Rules)
+		for j := range c.Rules {
+			text := c.Rules[j].String()
+			if known := hits[text]; c.Rules[j].Counts() && len(known) > 0 {
+				c.Rules[j].Hits, hits[text] = known[0], known[1:]
+			}
+		}
+	}
+	return &counted
+}

@@ -1,0 +1,176 @@
+package nft
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// counted returns the ruleset of the example "counters" after a change, in which each rule has
+// counted a number of its own.
+func counted(change func(*rules.Redirect)) rules.Ruleset {
+	rs := withCounters(change)
+	n := uint64(0)
+	for _, c := range rs.Tables[0].Chains {
+		for i := range c.Rules {
+			n++
+			c.Rules[i].Hits = rules.Hits{Packets: n, Bytes: 60 * n}
+		}
+	}
+	return rs
+}
+
+func withCounters(change func(*rules.Redirect)) rules.Ruleset {
+	return compiled(func(r *rules.Redirect) {
+		captureAll(r)
+		r.Counters = true
+		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "192.168.0.0/16")
+		change(r)
+	})
+}
+
+func unchanged(*rules.Redirect) {}
+
+// hits returns the counters in the namespace by chain and rule.
+func hits(t testing.TB, ns *netns.NS) map[string]rules.Hits {
+	t.Helper()
+	rs, err := Read(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hitsByRule(&rs)
+}
+
+func hitsByRule(rs *rules.Ruleset) map[string]rules.Hits {
+	found := map[string]rules.Hits{}
+	for _, c := range rs.Tables[0].Chains {
+		for i := range c.Rules {
+			key := fmt.Sprint(c.Name, ": ", &c.Rules[i])
+			for found[key] != (rules.Hits{}) {
+				key += "'"
+			}
+			found[key] = c.Rules[i].Hits
+		}
+	}
+	return found
+}
+
+func TestACountIsNoDifference(t *testing.T) {
+	ns := netnstest.New(t)
+	applied(t, ns, counted(unchanged), Created)
+	want := withCounters(unchanged)
+	holds(t, ns, want)
+	applied(t, ns, want, Unchanged)
+	if _, met, _ := expecting(t, ns, want); !met {
+		t.Error("the fast comparison does not recognize rules that have counted")
+	}
+}
+
+func TestCountersAreAddedAndRemoved(t *testing.T) {
+	ns := netnstest.New(t)
+	with := withCounters(unchanged)
+	without := with.WithoutCounters()
+	applied(t, ns, without, Created)
+	applied(t, ns, with, Replaced)
+	holds(t, ns, with)
+	applied(t, ns, without, Replaced)
+	holds(t, ns, without)
+}
+
+func TestARepairKeepsTheCounts(t *testing.T) {
+	for _, row := range []struct {
+		change  string
+		outcome Outcome
+	}{
+		{"insert rule inet sluice nat-output accept", Replaced},
+		{"add chain inet sluice other", Replaced},
+		{"add table inet sluice { flags dormant; }", Replaced},
+		{"add element inet sluice outbound-exclude-ipv4 { 20.9.9.9 }", Updated},
+	} {
+		t.Run(row.change, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			rs := counted(unchanged)
+			applied(t, ns, rs, Created)
+			load(t, ns, row.change)
+			applied(t, ns, withCounters(unchanged), row.outcome)
+			equalHits(t, hits(t, ns), hitsByRule(&rs))
+		})
+	}
+}
+
+// TestARepairAfterAReadingKeepsTheCounts counts after the reading: the rules have counted since.
+func TestARepairAfterAReadingKeepsTheCounts(t *testing.T) {
+	ns := netnstest.New(t)
+	applied(t, ns, withCounters(unchanged), Created)
+	load(t, ns, "insert rule inet sluice nat-output accept")
+	last := reading(t, ns)
+	for i := range last.found[0].Chains {
+		for j := range last.found[0].Chains[i].Rules {
+			last.found[0].Chains[i].Rules[j].Hits.Packets = 1000
+		}
+	}
+	if _, err := prepared(t, withCounters(unchanged)).Apply(ns, ApplyOptions{
+		Since: last,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for rule, h := range hits(t, ns) {
+		if h.Packets >= 1000 {
+			t.Errorf("%s has the count of an earlier reading", rule)
+		}
+	}
+}
+
+// TestAChangeKeepsTheCountsOfOtherRules replaces the rules by others.
+func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
+	ns := netnstest.New(t)
+	old := counted(unchanged)
+	applied(t, ns, old, Created)
+	exclude := func(r *rules.Redirect) {
+		r.OutboundExcludePorts = portList("5432")
+		r.OutboundExcludeCIDRs = prefixList("10.0.0.0/8", "172.16.0.0/12")
+	}
+	applied(t, ns, withCounters(exclude), Replaced)
+	want := hitsByRule(&old)
+	want["nat-output: tcp dport 5432 counter return"] = rules.Hits{}
+	equalHits(t, hits(t, ns), want)
+}
+
+// TestAMoveOfCaptureKeepsTheCountsOfOtherRules has a gate between the old and the new rules.
+func TestAMoveOfCaptureKeepsTheCountsOfOtherRules(t *testing.T) {
+	ns := netnstest.New(t)
+	old := counted(unchanged)
+	applied(t, ns, old, Created)
+	applied(t, ns, withCounters(func(r *rules.Redirect) { r.Mode = rules.ModeTProxy }), Replaced)
+	before := hitsByRule(&old)
+	kept := 0
+	for rule, got := range hits(t, ns) {
+		if want, ok := before[rule]; ok {
+			kept++
+			if got.Packets < want.Packets {
+				t.Errorf("%s: %v, want at least %v", rule, got, want)
+			}
+		}
+	}
+	if kept == 0 {
+		t.Error("no rule is in both rulesets")
+	}
+}
+
+func equalHits(t *testing.T, got, want map[string]rules.Hits) {
+	t.Helper()
+	for rule, w := range want {
+		if g, ok := got[rule]; !ok || g != w {
+			t.Errorf("%s: %v, want %v", rule, g, w)
+		}
+	}
+	for rule := range got {
+		if _, ok := want[rule]; !ok {
+			t.Errorf("unexpected: %s", rule)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package rules
+
+import "slices"
+
+// Hits is a counter of a rule.
+type Hits struct{ Packets, Bytes uint64 }
+
+// Counts reports whether the rule has a counter.
+func (r *Rule) Counts() bool { return slices.Contains(r.Actions, Action(Count{})) }
+
+// KeepsEstablished reports whether the rule exempts connections that are older than the rules from
+// capture. Such a rule always has a counter: see [Redirect.KeepEstablished].
+func (r *Rule) KeepsEstablished() bool { return r.Counts() && slices.Contains(r.Matches, notBegun) }
+
+// Counters reports whether a rule has a counter as by [Redirect.Counters].
+func (rs Ruleset) Counters() bool {
+	for i := range rs.Tables {
+		for _, c := range rs.Tables[i].Chains {
+			for j := range c.Rules {
+				if r := &c.Rules[j]; r.Counts() && !r.KeepsEstablished() {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// WithoutCounters returns the ruleset without the counters of [Redirect.Counters].
+func (rs Ruleset) WithoutCounters() Ruleset {
+	rs.Tables = slices.Clone(rs.Tables)
+	for i := range rs.Tables {
+		chains := slices.Clone(rs.Tables[i].Chains)
+		for j := range chains {
+			list := slices.Clone(chains[j].Rules)
+			for k := range list {
+				if r := &list[k]; r.Counts() && !r.KeepsEstablished() {
+					r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a Action) bool {
+						return a == Action(Count{})
+					})
+				}
+			}
+			chains[j].Rules = list
+		}
+		rs.Tables[i].Chains = chains
+	}
+	return rs
+}
+
+// addCounters adds a counter to each rule that has none.
+func (c *compiler) addCounters(chains []Chain) {
+	for i := range chains {
+		for j := range chains[i].Rules {
+			if r := &chains[i].Rules[j]; !r.Counts() {
+				start := len(c.actions)
+				c.actions = append(append(c.actions, Count{}), r.Actions...)
+				r.Actions = c.actions[start:len(c.actions):len(c.actions)]
+			}
+		}
+	}
+}
