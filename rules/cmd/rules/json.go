@@ -17,6 +17,7 @@ type (
 		rulesetDocument
 	}
 	rulesetDocument struct {
+		Time    string      `json:"time,omitempty"`
 		Tables  []jsonTable `json:"tables"`
 		Routing jsonRouting `json:"routing"`
 	}
@@ -44,6 +45,11 @@ type (
 		Comment string       `json:"comment,omitempty"`
 		Matches []jsonMatch  `json:"matches"`
 		Actions []jsonAction `json:"actions"`
+		Counter *jsonCounter `json:"counter,omitempty"`
+	}
+	jsonCounter struct {
+		Packets uint64 `json:"packets"`
+		Bytes   uint64 `json:"bytes"`
 	}
 	jsonMatch struct {
 		Match  string   `json:"match"`

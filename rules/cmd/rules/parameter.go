@@ -109,6 +109,21 @@ func (p *parameters) setPID(text string) error {
 	return nil
 }
 
+func (p *parameters) setWatch(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < minWatch || d > maxWatch {
+		return fmt.Errorf("%q is not a duration from %s to %s, such as 2s", text, minWatch, maxWatch)
+	}
+	p.watch = d
+	return nil
+}
+
+// The limits of --watch.
+const (
+	minWatch = 100 * time.Millisecond
+	maxWatch = time.Hour
+)
+
 func (p *parameters) setProbeTimeout(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {

@@ -24,7 +24,9 @@ type parameters struct {
 
 	output  string // "text" or "json"
 	format  string // of show: "nft", "iptables" or "json"
-	live    bool   // of explain
+	live    bool   // of explain and show
+	exact   bool   // of show
+	watch   time.Duration
 	podFile string // of explain
 	config  string // of explain: a file
 	packet  packetFlags

@@ -14,13 +14,16 @@ import (
 const showHelp = `Print the ruleset that apply would put into a namespace. This needs no privilege: unless --pod-ip, --netns or --pid says
 what addresses the pod has, it is taken to have one of IPv4, and with --dual-stack one of IPv6 besides.
 
-With --live print the rules that the kernel holds in the namespace, of all owners, of nf_tables and of iptables-legacy. A rule
-that is not known is shown as unknown(...).`
+With --live print the rules that the kernel holds in the namespace, of all owners, of nf_tables and of iptables-legacy, each with
+its counter of packets and bytes as iptables -vnL does. - stands for a rule without a counter: rules of Sluice in nf_tables have
+counters with --counters only. A rule that is not known is shown as unknown(...). --format nft prints no counters, and the
+elements of sets.`
 
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
   rules show -b '*' -i '*' --pod-ip fd00::5 --format json
   rules show --live --netns pod
+  rules show --live --netns pod --watch 2s
   kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
 
 func newShowCommand(s *system) *cobra.Command {
@@ -35,6 +38,7 @@ func newShowCommand(s *system) *cobra.Command {
 			faults = append(faults,
 				errors.New("--live and --format iptables: want one of them; iptables-save prints the live rules of iptables"))
 		}
+		faults = append(faults, in.countersFaults(p)...)
 		if !p.live && len(in.given["backend"]) > 0 {
 			faults = append(faults,
 				errors.New("--backend requires --live; --format iptables prints the rules of iptables-legacy"))
@@ -54,7 +58,27 @@ func newShowCommand(s *system) *cobra.Command {
 		Long:    showHelp,
 		Example: showExamples,
 	}
-	return s.command(cmd, in, func(p *parameters, _ []string) error { return show(s, p) })
+	return s.command(cmd, in, func(p *parameters, _ []string) error {
+		if p.live && len(in.given["format"]) == 0 || p.live && p.format == formatJSON {
+			return s.showLive(p)
+		}
+		return show(s, p)
+	})
+}
+
+// countersFaults returns the faults of the flags that need counters.
+func (in *inputs) countersFaults(p *parameters) []error {
+	var errs []error
+	for _, name := range []string{"exact", "watch"} {
+		switch {
+		case len(in.given[name]) == 0:
+		case !p.live:
+			errs = append(errs, fmt.Errorf("--%s requires --live", name))
+		case len(in.given["format"]) > 0 && p.format != formatJSON:
+			errs = append(errs, fmt.Errorf("--%s and --format %s: want one of them", name, p.format))
+		}
+	}
+	return errs
 }
 
 func show(s *system, p *parameters) error {

@@ -78,11 +78,21 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "format", value: "nft|iptables|json", fallback: formatNFT, section: sectionShow,
-			help: "nft: input of nft -f; iptables: input of iptables-legacy-restore and ip6tables-legacy-restore, with a comment before " +
+			help: "nft: input of nft -f, the default without --live; iptables: input of iptables-legacy-restore and ip6tables-legacy-restore, with a comment before " +
 				"each family; json: the same as --output json",
 			set: choice(func(p *parameters) *string {
 				return &p.format
 			}, formatNFT, formatIPTables, formatJSON),
+		},
+		{
+			flag: "exact", section: sectionShow,
+			help: "with --live: print counters as exact numbers instead of K, M, G and T",
+			set:  truth(func(p *parameters) *bool { return &p.exact }),
+		},
+		{
+			flag: "watch", value: "INTERVAL", section: sectionShow,
+			help: "with --live: print the rules again at each interval, such as 2s, with the packets per second of each rule, until Ctrl-C",
+			set:  (*parameters).setWatch,
 		},
 		{
 			flag: "live", section: sectionLive,

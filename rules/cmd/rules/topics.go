@@ -80,7 +80,8 @@ show (Ruleset; in other objects a RULESET)
             sets[]:   name, family (ip, ip6), elements[] (address, prefix, or first-last)
             chains[]: name, rules[]; a base chain also has type (filter, nat, route), hook, priority (a number; smaller
                       runs first) and policy (accept, drop)
-            rules[]:  text (in the syntax of nft), comment, matches[], actions[] (both in the order of the rule)
+            rules[]:  text (in the syntax of nft), comment, matches[], actions[] (both in the order of the rule),
+                      with --live counter: packets, bytes
   matches[] match, of, not (true if negated), values[] (one of them must hold) or set (the name of a set), mask, text
             match      of                   values
             interface  in, out              names; a last * stands for every ending
@@ -104,6 +105,7 @@ show (Ruleset; in other objects a RULESET)
             count, unknown
   routing   policies[]: family (ip, ip6), mark, table, priority: a policy rule, and in its table the local default route by lo
             loopbackAddresses[]: addresses added to lo
+  time      with --watch, which prints one object a line: the time of the reading
 
 apply       (Apply) outcome (created, unchanged, updated, replaced, skipped), namespace, backend (nft, legacy), moved (true if the
             other backend had rules of Sluice, which are removed), rules, sets, elements, routes (changes of routing), bytes,

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A liveView prints the rules of the kernel with their counters.
+type liveView struct {
+	s     *system
+	exact bool
+	read  func() (rules.Ruleset, error)
+	// before are the counters of the last reading, by rule, and at is its time.
+	before map[ruleKey]rules.Hits
+	at     time.Time
+}
+
+// A ruleKey identifies a rule in several readings: the nth rule of a chain with a text.
+type ruleKey struct {
+	table, chain, text string
+	n                  int
+}
+
+// showLive prints the live rules once, or with --watch until a signal.
+func (s *system) showLive(p *parameters) error {
+	v := liveView{
+		s: s, exact: p.exact, read: func() (rules.Ruleset, error) { return s.rulesetOf(p) },
+	}
+	if p.watch == 0 {
+		return v.print(time.Time{})
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	ticker := time.NewTicker(p.watch)
+	defer ticker.Stop()
+	return v.watch(ctx, time.Now(), ticker.C)
+}
+
+// watch prints the rules now and at each tick, until the context is done.
+func (v *liveView) watch(ctx context.Context, now time.Time, ticks <-chan time.Time) error {
+	for {
+		if err := v.print(now); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case now = <-ticks:
+		}
+	}
+}
+
+// print reads and prints the rules. The time is zero without --watch.
+func (v *liveView) print(now time.Time) error {
+	live, err := v.read()
+	if err != nil {
+		return err
+	}
+	if v.at.IsZero() {
+		v.s.warnOfCounters(&live)
+	}
+	text := v.text(&live, now)
+	d := toDocument(live)
+	d.addCounters(&live)
+	if now.IsZero() {
+		return v.s.print(text, d)
+	}
+	v.at = now
+	if v.s.json {
+		d.Time = now.UTC().Format(time.RFC3339Nano)
+		return v.s.printLine(d)
+	}
+	head := now.Format(time.RFC3339) + "\n"
+	if v.s.colour {
+		head = "\x1b[H\x1b[2J" + head // from the upper left corner of an empty terminal
+	}
+	return v.s.print(head+text+"\n", d)
+}
+
+// warnOfCounters warns if Sluice's rules have no counters.
+func (s *system) warnOfCounters(live *rules.Ruleset) {
+	for i := range live.Tables {
+		t := &live.Tables[i]
+		if t.Name != rules.TableName || t.Family != rules.Inet {
+			continue
+		}
+		if own := (rules.Ruleset{Tables: []rules.Table{*t}}); !own.Counters() {
+			s.warn("the rules of table %s %s have no counters; rules apply --counters, the chart value counters or the "+
+				"annotation sluice-mesh.github.io/counters of the pod adds them", t.Family, t.Name)
+		}
+	}
+}
+
+// text returns the chains in the form of iptables -vnL: a line of packets and bytes for each rule.
+// The rate of packets since the last reading follows if there was one.
+func (v *liveView) text(live *rules.Ruleset, now time.Time) string {
+	b := new(strings.Builder)
+	after := map[ruleKey]rules.Hits{}
+	for i := range live.Tables {
+		t := &live.Tables[i]
+		name := t.Family.String() + " " + t.Name
+		if t.XTables {
+			name = "iptables-legacy " + name
+		}
+		for j := range t.Chains {
+			v.chain(b, name, &t.Chains[j], after, now)
+		}
+	}
+	routing := rules.Ruleset{Routing: live.Routing}
+	b.WriteString(routing.String())
+	v.before = after
+	return b.String()
+}
+
+// chain prints a chain and adds its counters to after.
+func (v *liveView) chain(
+	b *strings.Builder, table string, c *rules.Chain, after map[ruleKey]rules.Hits, now time.Time,
+) {
+	if b.Len() > 0 {
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(b, "Chain %s %s", table, c.Name)
+	if c.Base != nil {
+		fmt.Fprintf(b, " (%s)", strings.TrimSuffix(c.Base.String(), ";"))
+	}
+	rated := v.before != nil
+	fmt.Fprintf(b, "\n%s rule\n", v.columns("pkts", "bytes", "pkts/s", rated))
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		text := ruleText(r)
+		key := ruleKey{table: table, chain: c.Name, text: text}
+		for _, seen := after[key]; seen; _, seen = after[key] {
+			key.n++
+		}
+		after[key] = r.Hits
+		packets, bytes, rate := "-", "-", "-"
+		if r.Counts() {
+			packets, bytes = v.number(r.Hits.Packets), v.number(r.Hits.Bytes)
+			if last, known := v.before[key]; known && r.Hits.Packets >= last.Packets {
+				rate = strconv.FormatFloat(float64(r.Hits.Packets-last.Packets)/
+					now.Sub(v.at).Seconds(), 'f', 1, 64)
+			}
+		}
+		fmt.Fprintf(b, "%s %s\n", v.columns(packets, bytes, rate, rated), text)
+	}
+}
+
+// columns aligns the numbers as iptables does: wider for exact ones.
+func (v *liveView) columns(packets, bytes, rate string, rated bool) string {
+	width := 5
+	if v.exact {
+		width = 10
+	}
+	text := fmt.Sprintf("%*s %*s", width, packets, width, bytes)
+	if rated {
+		text += fmt.Sprintf(" %8s", rate)
+	}
+	return text
+}
+
+// ruleText returns the rule without its counter, and its comment.
+func ruleText(r *rules.Rule) string {
+	shown := *r
+	shown.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a rules.Action) bool {
+		return a == rules.Action(rules.Count{})
+	})
+	text := shown.String()
+	if r.Comment != "" {
+		text = strings.TrimLeft(text+"  # "+r.Comment, " ")
+	}
+	return text
+}
+
+// number formats a number as iptables does: exactly up to 99999, and then in thousands, millions
+// and so on (xtables_print_num).
+func (v *liveView) number(n uint64) string {
+	if v.exact || n <= 99999 {
+		return strconv.FormatUint(n, 10)
+	}
+	for _, unit := range "KMG" {
+		if n = (n + 500) / 1000; n <= 9999 {
+			return strconv.FormatUint(n, 10) + string(unit)
+		}
+	}
+	return strconv.FormatUint((n+500)/1000, 10) + "T"
+}
+
+// addCounters adds the counters that were read to the rules of the document.
+func (d *rulesetDocument) addCounters(live *rules.Ruleset) {
+	for i := range live.Tables {
+		for j := range live.Tables[i].Chains {
+			for k, r := range live.Tables[i].Chains[j].Rules {
+				if r.Counts() {
+					d.Tables[i].Chains[j].Rules[k].Counter = &jsonCounter{
+						r.Hits.Packets, r.Hits.Bytes,
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+func TestNumbersOfCountersAreThoseOfIptables(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0", 99999: "99999", 100000: "100K", 9999499: "9999K", 9999500: "10M",
+		9999499499: "9999M", 9999500000: "10G", 9999500000000: "10T",
+	} {
+		if got := new(liveView).number(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+		if got := (&liveView{exact: true}).number(n); strings.ContainsAny(got, "KMGT") {
+			t.Errorf("%d: %s is not exact", n, got)
+		}
+	}
+}
+
+// TestWatchPrintsRates reads twice, five seconds apart.
+func TestWatchPrintsRates(t *testing.T) {
+	reading := func(hits ...uint64) rules.Ruleset {
+		c := rules.Chain{Name: "c"}
+		for _, n := range hits {
+			c.Rules = append(c.Rules, rules.Rule{
+				Actions: []rules.Action{rules.Count{}, rules.Accept}, Comment: "same",
+				Hits: rules.Hits{Packets: n, Bytes: 60 * n},
+			})
+		}
+		c.Rules = append(c.Rules, rules.Rule{Actions: []rules.Action{rules.Drop}})
+		return rules.Ruleset{Tables: []rules.Table{{Name: "t", Chains: []rules.Chain{c}}}}
+	}
+	readings := []rules.Ruleset{reading(1, 20, 300), reading(11, 20, 5)}
+	ticks := make(chan time.Time, 1)
+	start := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	ctx, cancel := context.WithCancel(t.Context())
+	s, _ := testSystem()
+	var out strings.Builder
+	s.stdout = &out
+	v := liveView{s: s, read: func() (rules.Ruleset, error) {
+		next := readings[0]
+		if readings = readings[1:]; len(readings) == 0 {
+			cancel()
+		} else {
+			ticks <- start.Add(5 * time.Second)
+		}
+		return next, nil
+	}}
+	if err := v.watch(ctx, start, ticks); err != nil {
+		t.Fatal(err)
+	}
+	const want = `2026-11-25T12:00:00Z
+Chain inet t c
+ pkts bytes rule
+    1    60 accept  # same
+   20  1200 accept  # same
+  300 18000 accept  # same
+    -     - drop
+
+2026-11-25T12:00:05Z
+Chain inet t c
+ pkts bytes   pkts/s rule
+   11   660      2.0 accept  # same
+   20  1200      0.0 accept  # same
+    5   300        - accept  # same
+    -     -        - drop
+
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
