@@ -168,7 +168,11 @@ func (p PolicyRoute) String() string {
 // ruleString returns the policy rule.
 func (p PolicyRoute) ruleString() string {
 	family := map[Family]string{IPv4: "-4", IPv6: "-6"}[p.Family]
-	return fmt.Sprintf("ip %s rule priority %d fwmark 0x%x lookup %d", family, p.Priority, p.Mark,
+	mark := fmt.Sprintf("0x%x", p.Mark)
+	if p.Mask != 0 {
+		mark += fmt.Sprintf("/0x%x", p.Mask)
+	}
+	return fmt.Sprintf("ip %s rule priority %d fwmark %s lookup %d", family, p.Priority, mark,
 		p.Table)
 }
 

@@ -139,7 +139,8 @@ func (c *compiler) routing() Routing {
 	if c.Mode == ModeTProxy && c.inbound() {
 		for _, f := range c.families {
 			r.Policies = append(r.Policies, PolicyRoute{
-				f, c.TProxyMark, c.TProxyRouteTable, PolicyPriority,
+				Family: f, Mark: c.TProxyMark, Table: c.TProxyRouteTable,
+				Priority: PolicyPriority,
 			})
 		}
 	}

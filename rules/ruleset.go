@@ -205,10 +205,21 @@ func (r Routing) IsZero() bool { return len(r.Policies) == 0 && len(r.LoopbackAd
 // A PolicyRoute makes packets with a mark local: a policy rule "fwmark Mark lookup Table" with the
 // Priority, and the route "local default dev lo" in that table.
 type PolicyRoute struct {
-	Family   Family
-	Mark     uint32 // compared in all bits
+	Family Family
+	Mark   uint32
+	// Mask selects the bits of the packet's mark that are compared with Mark; 0 selects all.
+	Mask     uint32
 	Table    uint32
 	Priority int // of the policy rule, 1 to 32765
+}
+
+// Marked returns the match of the marks that the policy rule selects.
+func (p PolicyRoute) Marked() MatchMark {
+	mask := p.Mask
+	if mask == 0 {
+		mask = ^uint32(0)
+	}
+	return MatchMark{Value: p.Mark, Mask: mask}
 }
 
 // ipName returns "ipv4" or "ipv6", as in the names of sets.

@@ -95,6 +95,10 @@ func validate(p rules.PolicyRoute) error {
 		reason = fmt.Sprintf("the priority must be %d", rules.PolicyPriority)
 	case p.Mark == 0:
 		reason = "the mark must not be 0, which matches every packet"
+	case p.Mark&^p.Marked().Mask != 0:
+		reason = "the mark must have no bits outside the mask, or no packet has it"
+	case p.Mask == ^uint32(0):
+		reason = "the mask must be 0, which compares all bits, or leave bits out"
 	case p.Table == unix.RT_TABLE_UNSPEC ||
 		p.Table >= unix.RT_TABLE_DEFAULT && p.Table <= unix.RT_TABLE_LOCAL:
 		reason = fmt.Sprintf("the table must not be 0 or %d to %d, which the kernel reserves",

@@ -29,6 +29,11 @@ var (
 	stateSix = []string{"::6"}
 )
 
+// masked compares some bits of the mark, as ambient mode does.
+var masked = rules.Routing{Policies: []rules.PolicyRoute{{
+	Family: rules.IPv4, Mark: 0x111, Mask: 0xfff, Table: 100, Priority: 133,
+}}}
+
 func TestEnsureAddsWhatIsMissing(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -48,6 +53,14 @@ func TestEnsureAddsWhatIsMissing(t *testing.T) {
 			[]string{
 				"-6 rule 133 from all fwmark 0xffffffff lookup 70000",
 				"-6 route local default dev lo table 70000",
+			},
+			nil,
+		},
+		{
+			"a mark that is compared in some bits", nil, masked,
+			[]string{
+				"-4 rule 133 from all fwmark 0x111/0xfff lookup 100",
+				"-4 route local default dev lo table 100",
 			},
 			nil,
 		},
@@ -73,7 +86,7 @@ func TestEnsureAddsWhatIsMissing(t *testing.T) {
 		},
 		{"an address of Istio is the same", []string{istioSix}, onlySix, stateSix, stateSix},
 		{
-			"a rule at our priority with another mask is not ours",
+			"a rule of ours with another mask stays",
 			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133"},
 			onlyIPv4,
 			join(state4[:1], []string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"},
@@ -257,6 +270,20 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 				Family: rules.IPv4, Table: 1, Priority: 133,
 			}}},
 			nil, "the mark must not be 0", nil,
+		},
+		{
+			"the mark has bits outside the mask", nil, "",
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 0x1111, Mask: 0xfff, Table: 1, Priority: 133,
+			}}},
+			nil, "the mark must have no bits outside the mask", nil,
+		},
+		{
+			"the mask is written as all bits", nil, "",
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 1, Mask: 1<<32 - 1, Table: 1, Priority: 133,
+			}}},
+			nil, "the mask must be 0, which compares all bits", nil,
 		},
 		{
 			"the table is none", nil, "",

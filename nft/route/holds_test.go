@@ -91,6 +91,22 @@ func TestHolds(t *testing.T) {
 			false,
 		},
 		{
+			"the rule has the wanted mask",
+			[]string{
+				"-4 rule add pref 133 fwmark 0x111/0xfff lookup 100",
+				"-4 route add local default dev lo table 100",
+			},
+			masked, true,
+		},
+		{
+			"the rule has another mask than the wanted one",
+			[]string{
+				"-4 rule add pref 133 fwmark 0x111/0xffff lookup 100",
+				"-4 route add local default dev lo table 100",
+			},
+			masked, false,
+		},
+		{
 			"the rule has a source",
 			[]string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4},
 			onlyIPv4, false,

@@ -51,15 +51,19 @@ func (p policyRule) add(h *netlink.Handle) error { return h.RuleAdd(p.kernel()) 
 func (p policyRule) remove(h *netlink.Handle) error { return h.RuleDel(p.kernel()) }
 
 func (p policyRule) String() string {
-	return fmt.Sprintf("policy rule \"ip -%d rule priority %d fwmark 0x%x lookup %d\"",
-		p.Family, p.Priority, p.Mark, p.Table)
+	mark := fmt.Sprintf("0x%x", p.Mark)
+	if p.Mask != 0 {
+		mark += fmt.Sprintf("/0x%x", p.Mask)
+	}
+	return fmt.Sprintf("policy rule \"ip -%d rule priority %d fwmark %s lookup %d\"",
+		p.Family, p.Priority, mark, p.Table)
 }
 
 func (p policyRule) kernel() *netlink.Rule {
-	allBits := ^uint32(0)
+	mask := rules.PolicyRoute(p).Marked().Mask
 	r := netlink.NewRule()
 	r.Family, r.Priority, r.Table = addressFamily(p.Family), p.Priority, int(p.Table)
-	r.Mark, r.Mask = p.Mark, &allBits
+	r.Mark, r.Mask = p.Mark, &mask
 	return r
 }
 

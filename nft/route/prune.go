@@ -79,7 +79,8 @@ func newIstioPruning(mark, table uint32, keep rules.Routing) pruning {
 	return pruning{
 		keep: keep,
 		rule: func(r foundRule) bool {
-			return r.plain && r.policy.Mark == mark && r.policy.Table == table
+			return r.plain && r.policy.Mark == mark && r.policy.Mask == 0 &&
+				r.policy.Table == table
 		},
 		table: table,
 	}

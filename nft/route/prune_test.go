@@ -104,15 +104,16 @@ func TestPrune(t *testing.T) {
 		},
 		{
 			"a rule of another form at our priority stays", onlyIPv4,
-			[]string{
-				"-4 rule add pref 133 fwmark 99/0xff lookup 1000",
-				"-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000",
-			},
+			[]string{"-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000"},
 			onlyIPv4, 0,
 			[]string{
-				state4[0], "-4 rule 133 from 10.0.0.1 fwmark 0x63 lookup 1000",
-				"-4 rule 133 from all fwmark 0x63/0xff lookup 1000", state4[1],
+				state4[0], "-4 rule 133 from 10.0.0.1 fwmark 0x63 lookup 1000", state4[1],
 			},
+		},
+		{
+			"an extra rule with a mask goes", onlyIPv4,
+			[]string{"-4 rule add pref 133 fwmark 99/0xff lookup 1000"},
+			onlyIPv4, 1, state4,
 		},
 		{
 			"an extra rule that is kept stays", nothing,

@@ -93,7 +93,7 @@ type foundRule struct {
 	// policy holds the fields that the rule shares with a policy route.
 	policy rules.PolicyRoute
 	// plain reports that the rule is completely described by policy: it has no other
-	// selector, a full mask, and a lookup as its action.
+	// selector, and a lookup as its action.
 	plain  bool
 	kernel netlink.Rule
 }
@@ -126,6 +126,9 @@ func newFoundRule(f rules.Family, r netlink.Rule) foundRule {
 	// A policy route has a table and a mark.
 	if r.Table == unix.RT_TABLE_UNSPEC || r.Mark == 0 {
 		return foundRule{policy: p, kernel: r}
+	}
+	if r.Mask != nil && *r.Mask != ^uint32(0) {
+		p.Mask = *r.Mask
 	}
 	plain := policyRule(p).kernel()
 	plain.Protocol = r.Protocol // the origin of the rule does not matter

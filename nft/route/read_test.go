@@ -74,7 +74,9 @@ func TestRead(t *testing.T) {
 		{
 			"a rule at our priority with a mask",
 			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4},
-			only("ip -4 rule priority 133 fwmark 0x539/0xfff lookup 133"),
+			rules.Routing{Policies: []rules.PolicyRoute{{
+				Family: rules.IPv4, Mark: 1337, Mask: 0xfff, Table: 133, Priority: 133,
+			}}},
 		},
 		{
 			"a rule at our priority with a source",

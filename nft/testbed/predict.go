@@ -84,7 +84,8 @@ func repliesDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 // hasLocalRoute reports whether a policy route delivers packets with the mark locally.
 func hasLocalRoute(rs *rules.Ruleset, f rules.Family, mark uint32) bool {
 	return slices.ContainsFunc(rs.Routing.Policies, func(p rules.PolicyRoute) bool {
-		return p.Family == f && p.Mark == mark && mark != 0
+		m := p.Marked()
+		return p.Family == f && mark&m.Mask == m.Value && mark != 0
 	})
 }
 

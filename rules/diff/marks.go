@@ -159,12 +159,12 @@ func (m *marks) differs(a, b *markBits) set {
 	return packets
 }
 
-// localMarks returns the marks of the policy rules of a family.
-func localMarks(r rules.Routing, f rules.Family) []uint32 {
-	var found []uint32
+// localMarks returns the marks that the policy rules of a family select.
+func localMarks(r rules.Routing, f rules.Family) []rules.MatchMark {
+	var found []rules.MatchMark
 	for _, p := range r.Policies {
 		if p.Family == f {
-			found = append(found, p.Mark)
+			found = append(found, p.Marked())
 		}
 	}
 	return found

@@ -100,7 +100,7 @@ func (w *walk) routeTranslated(in []flow) []flow {
 func (w *walk) localMark(mark *markBits) set {
 	local := none
 	for _, m := range localMarks(w.rs.Routing, w.family) {
-		local = w.or(local, w.marks.equals(mark, rules.MatchMark{Value: m, Mask: ^uint32(0)}))
+		local = w.or(local, w.marks.equals(mark, m))
 	}
 	return local
 }

@@ -77,6 +77,7 @@ type (
 	jsonPolicy struct {
 		Family   string `json:"family"`
 		Mark     string `json:"mark"`
+		Mask     string `json:"mask,omitempty"`
 		Table    uint32 `json:"table"`
 		Priority int    `json:"priority"`
 	}
@@ -93,7 +94,14 @@ func toDocument(rs rules.Ruleset) rulesetDocument {
 		Tables: list(rs.Tables, jsonTableOf),
 		Routing: jsonRouting{
 			Policies: list(rs.Routing.Policies, func(p *rules.PolicyRoute) jsonPolicy {
-				return jsonPolicy{p.Family.String(), hex(p.Mark), p.Table, p.Priority}
+				policy := jsonPolicy{
+					Family: p.Family.String(), Mark: hex(p.Mark), Table: p.Table,
+					Priority: p.Priority,
+				}
+				if p.Mask != 0 {
+					policy.Mask = hex(p.Mask)
+				}
+				return policy
 			}),
 			LoopbackAddresses: list(rs.Routing.LoopbackAddrs, func(a *netip.Addr) netip.Addr {
 				return *a
