@@ -23,17 +23,17 @@ var arrivals = []struct {
 	atRules, arrives bool
 }{
 	{0, "an ordinary packet", "10.244.1.1", "10.244.1.5", true, true},
-	{diff.LoopbackSourceNeverArrives, "from IPv4 loopback", "127.0.0.1", "10.244.1.5", true, false},
+	{diff.LoopbackSourceIsDropped, "from IPv4 loopback", "127.0.0.1", "10.244.1.5", true, false},
 	{
-		diff.MulticastSourceNeverArrives, "from an IPv4 multicast address", "224.0.0.1",
+		diff.MulticastSourceIsDropped, "from an IPv4 multicast address", "224.0.0.1",
 		"10.244.1.5", true, false,
 	},
 	{0, "for IPv4 loopback", "10.244.1.1", "127.0.0.1", true, false},
 	{0, "an ordinary packet of IPv6", "fd00:10:244:1::1", "fd00:10:244:1::5", true, true},
-	{diff.LoopbackIPv6NeverArrives, "from IPv6 loopback", "::1", "fd00:10:244:1::5", false, false},
-	{diff.LoopbackIPv6NeverArrives, "for IPv6 loopback", "fd00:10:244:1::1", "::1", false, false},
+	{diff.IPv6LoopbackIsDroppedEarly, "from IPv6 loopback", "::1", "fd00:10:244:1::5", false, false},
+	{diff.IPv6LoopbackIsDroppedEarly, "for IPv6 loopback", "fd00:10:244:1::1", "::1", false, false},
 	{
-		diff.MulticastSourceNeverArrives, "from an IPv6 multicast address", "ff02::1",
+		diff.MulticastSourceIsDropped, "from an IPv6 multicast address", "ff02::1",
 		"fd00:10:244:1::5", false, false,
 	},
 }

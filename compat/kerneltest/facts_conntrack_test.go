@@ -38,7 +38,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			with(syn, established), "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then status NONE",
+		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then status NONE",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -47,7 +47,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then status CONFIRMED",
+		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then status CONFIRMED",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -69,7 +69,7 @@ func beforeConntrackFacts() (list factList) {
 			one(xtables(p, "raw", "PREROUTING -m conntrack --ctdir ORIGINAL -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then direction ORIGINAL",
+		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then direction ORIGINAL",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -78,7 +78,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then connection mark 0",
+		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then connection mark 0",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -95,7 +95,7 @@ func beforeConntrackFacts() (list factList) {
 			one(xtables(p, "raw", "PREROUTING -m connmark ! --mark 7 -j MARK --set-mark 9")),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 		)
-		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then restore",
+		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then restore",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j MARK --set-mark 9",
@@ -105,7 +105,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsForXTables, name+": a zone in raw, then save, then a match",
+		list.add(diff.NFTReadsTemplateStateOnly, name+": a zone in raw, then save, then a match",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j MARK --set-mark 9",
@@ -178,7 +178,7 @@ func beforeConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct state new meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct mark 0",
+	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark 0",
 		one(chains(rules.Inet, []string{rawNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
@@ -194,7 +194,7 @@ func beforeConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{rawNFT, "ct mark != 7 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct mark set",
+	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct mark set",
 		one(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct mark set 7", "meta mark set ct mark"},
@@ -252,7 +252,7 @@ func beforeConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{rawNFT, "ct original zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct status confirmed",
+	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct status confirmed",
 		one(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct status confirmed meta mark set 9"},
@@ -260,7 +260,7 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then ct direction original",
+	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then ct direction original",
 		one(
 			chains(rules.Inet,
 				[]string{rawNFT, "ct zone set 5", "ct direction original meta mark set 9"},
@@ -268,14 +268,14 @@ func beforeConntrackFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsForXTables, "nft: a zone in raw, then xtables' connection mark",
+	list.add(diff.NFTReadsTemplateStateOnly, "nft: a zone in raw, then xtables' connection mark",
 		one(
 			chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"}),
 			xtables(legacy, "raw", "PREROUTING -m connmark --mark 0/0 -j MARK --set-mark 9"),
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 	)
-	list.add(diff.TemplateIsForXTables, "xtables' zone in raw, then nft's ct mark 0",
+	list.add(diff.NFTReadsTemplateStateOnly, "xtables' zone in raw, then nft's ct mark 0",
 		one(
 			xtables(legacy, "raw", "PREROUTING -j CT --zone 5"),
 			chains(rules.Inet,
@@ -360,7 +360,7 @@ func atConntrackFacts() (list factList) {
 		}),
 		"to 127.0.0.6:80 mark 0x0",
 	)
-	list.add(diff.ZoneBehindConntrack, "nft: zone behind conntrack is ignored",
+	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone behind conntrack is ignored",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -368,7 +368,7 @@ func atConntrackFacts() (list factList) {
 		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.ZoneBehindConntrack, "nft: zone behind conntrack for an invalid packet",
+	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone behind conntrack for an invalid packet",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
@@ -378,7 +378,7 @@ func atConntrackFacts() (list factList) {
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0 untracked",
 	)
-	list.add(diff.TemplateIsForXTables,
+	list.add(diff.NFTReadsTemplateStateOnly,
 		"nft: mark of the connection behind zone for an invalid packet",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),

@@ -19,7 +19,7 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NoAddressDrops, "a redirection by an interface without an address",
+	list.add(diff.RedirectWithoutAddressDrops, "a redirection by an interface without an address",
 		redirect,
 		in("eth2", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"), "dropped",
 	)
@@ -28,20 +28,20 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"),
 		"to [fd00:1::2]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectTakesScope, "a redirection of IPv6 for ::6",
+	list.add(diff.RedirectMatchesScope, "a redirection of IPv6 for ::6",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[::6]:80"), "dropped",
 	)
-	list.add(diff.RedirectTakesScope, "a redirection of IPv6 for a link-local address",
+	list.add(diff.RedirectMatchesScope, "a redirection of IPv6 for a link-local address",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fe80::1]:80"),
 		"to [fe80::5]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NoAddressDrops, "a redirection of IPv6 by an interface without an address",
+	list.add(diff.RedirectWithoutAddressDrops, "a redirection of IPv6 by an interface without an address",
 		redirect6,
 		in("eth2", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"), "dropped",
 	)
-	list.add(diff.RedirectTakesScope, "a redirection of IPv6 for a site-local address",
+	list.add(diff.RedirectMatchesScope, "a redirection of IPv6 for a site-local address",
 		redirect6,
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fec0::1]:80"), "dropped",
 	)
@@ -67,7 +67,7 @@ func redirectionFacts() (list factList) {
 		},
 		{"has another port", "127.0.0.1:80", "to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0"},
 	} {
-		list.add(diff.FreePortIsKept,
+		list.add(diff.PortInRangeIsKept,
 			"a redirection to a range of ports, for a packet that "+c.says,
 			kerneltest.Ruleset{
 				xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 90-443"),

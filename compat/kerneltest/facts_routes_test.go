@@ -8,18 +8,18 @@ import (
 
 // routesFacts returns facts about interfaces and about routes that a mark or a translation changes.
 func routesFacts() (list factList) {
-	list.add(diff.LinkKeepsInterface,
+	list.add(diff.LinkLocalKeepsInterface,
 		"a mark does not route an IPv6 packet for a link-local address again",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[fe80::9]:80"),
 		"to [fe80::9]:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "a mark routes an IPv6 packet for a global address again",
+	list.add(diff.MarkChangeReroutes, "a mark routes an IPv6 packet for a global address again",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		out(0, rules.TCP, "[fd00:1::2]:1000", "[2001:db8::9]:80"),
 		"to [2001:db8::9]:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.OutInterfaceStays,
+	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is redirected at output keeps its interface in later chains",
 		one(
 			chains(rules.Inet,
@@ -29,7 +29,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 127.0.0.1:15001 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.OutInterfaceStays,
+	list.add(diff.OutputSeesFirstInterface,
 		"a packet that is translated at output to a local address keeps its interface",
 		one(
 			chains(rules.Inet,
@@ -39,7 +39,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.1.2.3:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.TranslationRoutesAgain, "a packet that is translated at output to another host",
+	list.add(diff.DNATAtOutputReroutes, "a packet that is translated at output to another host",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
@@ -48,39 +48,39 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.0.2.2:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "legacy: a mark in mangle routes again",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in mangle routes again",
 		one(
 			xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "filter", "OUTPUT -o eth0 -j MARK --set-mark 9"),
 		),
 		outward, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "legacy: a mark in raw does not",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not",
 		one(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "legacy: a mark in raw does, with a mark in mangle",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does, with a mark in mangle",
 		one(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
 		),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.TranslationRoutesAgain, "legacy: a mark in raw and a redirection",
+	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a redirection",
 		one(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination 10.0.2.2"),
 		),
 		outward, "to 10.0.2.2:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.TranslationRoutesAgain, "legacy: a mark in raw and a new port only",
+	list.add(diff.DNATAtOutputReroutes, "legacy: a mark in raw and a new port only",
 		one(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539"),
 			xtables(legacy, "nat", "OUTPUT -p tcp -j DNAT --to-destination :81"),
 		),
 		outward, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TranslationRoutesAgain,
+	list.add(diff.DNATAtOutputReroutes,
 		"a translation routes by the mark of that moment, not by one that comes later",
 		one(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
@@ -89,19 +89,19 @@ func routesFacts() (list factList) {
 		)),
 		outward, "to 10.0.2.2:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "legacy: a mark in filter does not route again",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in filter does not route again",
 		one(xtables(legacy, "filter", "OUTPUT -j MARK --set-mark 0x539")),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "nft: a mark in a filter chain does not route again",
+	list.add(diff.MarkChangeReroutes, "nft: a mark in a filter chain does not route again",
 		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 0x539"})),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "nft: a mark in a route chain does",
+	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain does",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "nft: a mark in a route chain, taken back in a filter",
+	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain, taken back in a filter",
 		one(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -110,7 +110,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:80 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "nft: two route chains",
+	list.add(diff.MarkChangeReroutes, "nft: two route chains",
 		one(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -119,7 +119,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain,
+	list.add(diff.MarkChangeReroutes,
 		"nft: a mark set before, and a route chain that changes nothing",
 		one(
 			chains(rules.Inet,
@@ -138,7 +138,7 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 127.0.0.1:15001 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.RouteChainsRouteAgain, "nft: rerouted, then drop at prerouting",
+	list.add(diff.MarkChangeReroutes, "nft: rerouted, then drop at prerouting",
 		one(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -176,7 +176,7 @@ func routesFacts() (list factList) {
 		{"[::]:0", "dropped"},
 		{"[2001:db8::1]:0", "to [2001:db8::10]:0 mark 0x0 connection mark 0x0 zone 0"},
 	} {
-		list.add(diff.UnspecifiedAddressHasNoType, "nft: the type of the source "+c.source,
+		list.add(diff.OnlyUnspecifiedIsTypeUnspec, "nft: the type of the source "+c.source,
 			one(chains(rules.Inet, []string{
 				base("filter", "output", "0"), "fib saddr type unspec drop",
 			})),
@@ -224,16 +224,16 @@ func routesFacts() (list factList) {
 		bound, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
 	marked := with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark })
-	list.add(diff.OtherMarkLeavesLoopback, "a packet on lo because of its mark, with another mark",
+	list.add(diff.MarkChangeReroutesLoopback, "a packet on lo because of its mark, with another mark",
 		one(xtables(legacy, "mangle", "OUTPUT -j MARK --set-mark 1", "PREROUTING -j DROP")),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OtherMarkLeavesLoopback,
+	list.add(diff.MarkChangeReroutesLoopback,
 		"a packet on lo because of its mark, with another mark of a chain of filters",
 		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 1"})),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackWasSent, "a packet to lo passes output first",
+	list.add(diff.LoopbackTraversedOutput, "a packet to lo passes output first",
 		one(chains(rules.Inet,
 			[]string{base("filter", "output", "-150"), "meta mark set 1"},
 			[]string{mangleNFT, `iifname "lo" meta mark 1 meta mark set 9`},
@@ -256,7 +256,7 @@ func routesFacts() (list factList) {
 		)
 	}
 	list = append(list, fact{
-		of:   diff.TranslationRepeats,
+		of:   diff.NATMappingPersists,
 		says: "a packet of a connection that was redirected, and would not be now",
 		ruleset: one(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",

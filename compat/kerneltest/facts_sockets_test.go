@@ -56,7 +56,7 @@ func socketsFacts() (list factList) {
 		syn,
 		"to 10.244.1.5:15001 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LastTProxyHolds, "nft: tproxy and then tproxy",
+	list.add(diff.LastTProxyWins, "nft: tproxy and then tproxy",
 		one(
 			chains(rules.Inet,
 				[]string{
@@ -71,7 +71,7 @@ func socketsFacts() (list factList) {
 		one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp tproxy to :15006", "drop"})),
 		syn, "dropped",
 	)
-	list.add(diff.TProxyNeedsPorts, "nft: tproxy of ICMP ends the rule",
+	list.add(diff.TProxyNeedsTCPOrUDP, "nft: tproxy of ICMP ends the rule",
 		one(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto { tcp, icmp } tproxy to :15006 meta mark set 9"},
@@ -80,19 +80,19 @@ func socketsFacts() (list factList) {
 		in("eth0", rules.ICMP, "10.9.9.9:0", "10.244.1.5:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOfAnyState, "legacy: tproxy of an established packet",
+	list.add(diff.TProxyIgnoresState, "legacy: tproxy of an established packet",
 		one(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		with(syn, established),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOfAnyState, "legacy: tproxy of a reply",
+	list.add(diff.TProxyIgnoresState, "legacy: tproxy of a reply",
 		one(xtables(legacy, "mangle",
 			"PREROUTING -p udp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOfAnyState, "nft: tproxy of a reply",
+	list.add(diff.TProxyIgnoresState, "nft: tproxy of a reply",
 		one(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto udp tproxy to :15006 meta mark set 9"},
@@ -101,7 +101,7 @@ func socketsFacts() (list factList) {
 		with(with(udp, established), func(p *rules.Packet) { p.Reply = true }),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOfAnyState, "nft: tproxy of an established packet",
+	list.add(diff.TProxyIgnoresState, "nft: tproxy of an established packet",
 		one(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 meta mark set 9"},
@@ -110,12 +110,12 @@ func socketsFacts() (list factList) {
 		with(syn, established),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOnOwnPort, "legacy: TPROXY of port 0 is the packet's own",
+	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 is the packet's own",
 		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOnOwnPort, "legacy: TPROXY of port 0 without a listener",
+	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 without a listener",
 		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		syn, "dropped",
 	)
@@ -136,14 +136,14 @@ func socketsFacts() (list factList) {
 		onLoopback,
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1000:0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOfAnyState, "nft: tproxy in raw for a packet that is invalid there",
+	list.add(diff.TProxyIgnoresState, "nft: tproxy in raw for a packet that is invalid there",
 		one(chains(rules.Inet, []string{
 			rawNFT,
 			"meta l4proto tcp tproxy to :15006 meta mark set 9",
 		})),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyOfAnyState, "legacy: TPROXY of a packet on lo",
+	list.add(diff.TProxyIgnoresState, "legacy: TPROXY of a packet on lo",
 		one(xtables(legacy, "mangle",
 			"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
@@ -250,17 +250,17 @@ func socketsFacts() (list factList) {
 		),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere,
+	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is not invalid",
 		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate INVALID -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere,
+	list.add(diff.EntersUntracked,
 		"legacy: in raw a packet that enters untracked is untracked",
 		one(xtables(legacy, "raw", "OUTPUT -m conntrack --ctstate UNTRACKED -j MARK --set-mark 9")),
 		alone, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere, "nft: in raw a packet that enters untracked is untracked",
+	list.add(diff.EntersUntracked, "nft: in raw a packet that enters untracked is untracked",
 		one(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-300"), "ct state untracked meta mark set 9"},
@@ -268,11 +268,11 @@ func socketsFacts() (list factList) {
 		),
 		alone, "to 10.9.9.9:80 mark 0x9 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere, "legacy: a zone for a packet that enters untracked",
+	list.add(diff.EntersUntracked, "legacy: a zone for a packet that enters untracked",
 		one(xtables(legacy, "raw", "OUTPUT -j CT --zone 5")),
 		alone, "to 10.9.9.9:80 mark 0x0 untracked",
 	)
-	list.add(diff.UntrackedFromElsewhere, "nft: a zone for a packet that enters untracked",
+	list.add(diff.EntersUntracked, "nft: a zone for a packet that enters untracked",
 		one(chains(rules.Inet, []string{base("filter", "output", "-300"), "ct zone set 5"})),
 		alone, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 5",
 	)

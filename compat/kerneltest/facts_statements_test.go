@@ -28,7 +28,7 @@ func statementsFacts() (list factList) {
 		})),
 		syn, "to 10.244.1.5:9090 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MissEndsRule, "nft: a mark of a map without the value ends the rule",
+	list.add(diff.MapMissEndsRule, "nft: a mark of a map lookup that finds no element ends the rule",
 		one(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -46,7 +46,7 @@ func statementsFacts() (list factList) {
 		syn, "dropped",
 	)
 	for _, p := range []kerneltest.Program{legacy, variant} {
-		list.add(diff.SocketMarkIsWritten,
+		list.add(diff.SocketMatchRestoresMark,
 			string(p)+": the socket's mark before a match that fails", one(xtables(p, "mangle",
 				"PREROUTING -p tcp -m socket --nowildcard --restore-skmark -m mark --mark 0xdead -j DROP")),
 			in("eth0", rules.TCP, "10.9.9.9:1000",
@@ -81,7 +81,7 @@ func statementsFacts() (list factList) {
 		if c.bound {
 			says += " by a bound socket"
 		}
-		list.add(diff.LoopbackAnswersThisHost, says,
+		list.add(diff.RejectFromLoopbackNeedsLocalSource, says,
 			one(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("filter", "output", "0"), "reject with " + c.with},
@@ -93,11 +93,11 @@ func statementsFacts() (list factList) {
 	for with, want := range map[string]string{
 		"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3",
 	} {
-		list.add(diff.LoopbackAnswersThisHost,
+		list.add(diff.RejectFromLoopbackNeedsLocalSource,
 			"a rejection with "+with+" of what arrives for a loopback address",
 			one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
-		list.add(diff.LoopbackAnswersThisHost,
+		list.add(diff.RejectFromLoopbackNeedsLocalSource,
 			"a rejection with "+with+" of what arrives by lo from another source",
 			one(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
@@ -105,12 +105,12 @@ func statementsFacts() (list factList) {
 			)),
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
-	list.add(diff.ErrorsComeFromThisHost, "a rejection of what a mark leads to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of what a mark leads to this host",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
 		)), outward, "dropped")
-	list.add(diff.ErrorsComeFromThisHost,
+	list.add(diff.ICMPErrorNeedsLocalSource,
 		"a rejection of what a raw socket that is bound to lo sends to the unspecified address",
 		one(chains(rules.Inet, []string{
 			base("filter", "output", "0"), "reject with icmp port-unreachable",
@@ -119,12 +119,12 @@ func statementsFacts() (list factList) {
 			p.Bound, p.OutInterface = true, "lo"
 		}),
 		"dropped, answered with icmp 3/3")
-	list.add(diff.ErrorsComeFromThisHost, "a reset to what a mark leads to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource, "a reset to what a mark leads to this host",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with tcp reset"},
 		)), outward, "dropped, answered with tcp reset")
-	list.add(diff.ErrorsComeFromThisHost, "a rejection of what a mark has led to this host, on lo",
+	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of what a mark has led to this host, on lo",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
@@ -145,13 +145,13 @@ func statementsFacts() (list factList) {
 		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says, one(chains(rules.Inet, reject)), packet,
+		list.add(diff.LinkLocalErrorUsesRouteInterface, says, one(chains(rules.Inet, reject)), packet,
 			c.plain)
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says+" to this host",
+		list.add(diff.LinkLocalErrorUsesRouteInterface, says+" to this host",
 			one(chains(rules.Inet, reject)), toThisHost, c.plain)
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", redirected",
+		list.add(diff.LinkLocalErrorUsesRouteInterface, says+", redirected",
 			one(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
-		list.add(diff.LinkLocalIsAnsweredByItsLink, says+", led to this host by a mark",
+		list.add(diff.LinkLocalErrorUsesRouteInterface, says+", led to this host by a mark",
 			one(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),

@@ -211,7 +211,7 @@ func TestKernelFacts(t *testing.T) {
 func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies: true, // TestChainsAtConntracksPriority
-		diff.HelperDecides:         true, // TestHelpersDecide
+		diff.ExpectationFollowsMaster:         true, // TestHelpersDecide
 		diff.ConntrackReassembles:  true, // TestFragments
 	}
 	for _, f := range facts() {

@@ -12,7 +12,7 @@ import (
 
 // TestHelpersDecide holds that a connection which a helper has announced, and whose announcing
 // connection was translated, is translated as that one and meets no chain of NAT
-// (diff.HelperDecides), and that without either it meets them.
+// (diff.ExpectationFollowsMaster), and that without either it meets them.
 func TestHelpersDecide(t *testing.T) {
 	const (
 		assigns    = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\nchain c {\ntype filter hook output priority 0;\nudp dport { 69, 6969 } ct helper set \"tftp\"\n}\n}\n"

@@ -431,7 +431,7 @@ func ExampleFields() {
 	// unreadable_pods                fail                                     what ADD does if the pod cannot be read: fail, or skip redirection
 	// api_budget                     10s                                      time limit for all attempts to read a pod from the API server, in addition to one second for the node agent
 	// api_try_timeout                3s                                       time limit for one attempt, not more than api_budget
-	// backend                        auto                                     part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that the kernel supports
+	// backend                        auto                                     backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel supports
 	// strict_istio                   false                                    treat every packet as istio-init does: disables all deviations
 	// deviations_off                 none                                     disable single deviations from Istio by id
 	// counters                       false                                    give each rule a counter in nf_tables; the rules of iptables-legacy always have counters

@@ -62,8 +62,8 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 }
 
 // listens returns the packets for which a tproxy to the port has a transparent socket
-// (TProxyNeedsPorts, TProxyOfAnyState). The field NoListener of a packet does not describe a
-// listener on its own port (TProxyOnOwnPort).
+// (TProxyNeedsTCPOrUDP, TProxyIgnoresState). The field NoListener of a packet does not describe a
+// listener on its own port (TProxyPortZeroIsDestinationPort).
 func (v *visit) listens(port uint16) set {
 	if port != 0 || v.one == nil {
 		return v.and(v.tcpOrUDP, v.not(v.bit(listener, 0)))
@@ -134,7 +134,7 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 }
 
 // unanswered returns the packets for which the kernel has no route for a reply
-// (LoopbackAnswersThisHost, ErrorsComeFromThisHost, LinkLocalIsAnsweredByItsLink).
+// (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource, LinkLocalErrorUsesRouteInterface).
 func (v *visit) unanswered(a rules.Reject, f flow) set {
 	seen := v.view(&f.progress)
 	if v.family != rules.IPv4 {
@@ -224,7 +224,7 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 }
 
 // require returns the packets that meet a match; for the others the next rule is evaluated
-// (MissEndsRule).
+// (MapMissEndsRule).
 func (v *visit) require(m rules.Match, packets []flow, part rulePart) (on []flow) {
 	for _, f := range packets {
 		with, without := v.split(f, v.fulfil(m, f, f.packets, part))

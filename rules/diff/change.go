@@ -14,7 +14,7 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 	for _, f := range packets {
 		seen := v.view(&f.progress)
 		switch a := action.(type) {
-		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyHolds
+		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyWins
 			with, without := v.split(f, v.listens(a.Port))
 			v.add(v.next, without)
 			if without.packets != none {
@@ -84,7 +84,7 @@ func (v *visit) setZone(a rules.SetZone, f flow, seen view, on *flows) flow {
 	if seen.hasTemplate() {
 		return f
 	}
-	// It has no effect on packets with a connection (ZoneBehindConntrack).
+	// It has no effect on packets with a connection (ZoneAfterConntrackHasNoEffect).
 	connected, others := v.split(f, v.connection(&seen))
 	attach := func(f flow) {
 		f.zone, f.tracking = a.Zone, cpuTemplate

@@ -149,7 +149,7 @@ func seesTranslations(rs *rules.Ruleset) bool {
 }
 
 // readsUntracked reports whether a rule distinguishes packets that enter untracked from packets
-// without a connection. Other rules do not (fact UntrackedFromElsewhere).
+// without a connection. Other rules do not (fact EntersUntracked).
 func readsUntracked(rs *rules.Ruleset) bool {
 	distinguishes := func(m rules.Match) bool {
 		state, ok := m.(rules.MatchState)

@@ -204,7 +204,7 @@ func reason(t rules.Trace, p part) string {
 	if n := len(t.Passes); text == "" && t.Fate.Dropped && n > 0 {
 		if steps := t.Passes[n-1].Steps; len(steps) > 0 &&
 			slices.ContainsFunc(steps[len(steps)-1].Rule().Actions, translates) {
-			text = NoAddressDrops.String() + ": " + steps[len(steps)-1].String()
+			text = RedirectWithoutAddressDrops.String() + ": " + steps[len(steps)-1].String()
 		}
 	}
 	if text == "" && t.Fate.Dropped && p.name != parts[0].name {

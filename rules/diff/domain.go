@@ -45,7 +45,7 @@ const (
 func constraints() []constraint {
 	return []constraint{
 		{
-			fact: LoopbackWasSent,
+			fact: LoopbackTraversedOutput,
 			hook: rules.Prerouting,
 			impossible: []rules.Match{
 				rules.MatchInterface{Names: []rules.InterfaceName{{Name: loopback}}},
@@ -59,27 +59,27 @@ func constraints() []constraint {
 			},
 		},
 		{
-			fact:       LoopbackSourceNeverArrives,
+			fact:       LoopbackSourceIsDropped,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, loopbackIPv4)},
 		},
 		{
-			fact:       LoopbackIPv6NeverArrives,
+			fact:       IPv6LoopbackIsDroppedEarly,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, loopbackIPv6)},
 		},
 		{
-			fact:       LoopbackIPv6NeverArrives,
+			fact:       IPv6LoopbackIsDroppedEarly,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Destination, loopbackIPv6)},
 		},
 		{
-			fact:       MulticastSourceNeverArrives,
+			fact:       MulticastSourceIsDropped,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, multicastIPv4)},
 		},
 		{
-			fact:       MulticastSourceNeverArrives,
+			fact:       MulticastSourceIsDropped,
 			hook:       rules.Prerouting,
 			impossible: []rules.Match{addresses(rules.Source, multicastIPv6)},
 		},
@@ -240,7 +240,7 @@ func (s *space) addrTypes() []set {
 	}{{destination, destinationType, rules.Destination}, {source, sourceType, rules.Source}} {
 		first := rules.Unicast
 		if s.family == rules.IPv6 {
-			first = rules.AddrTypeUnknown // see UnspecifiedAddressHasNoType
+			first = rules.AddrTypeUnknown // see OnlyUnspecifiedIsTypeUnspec
 		}
 		conditions = append(conditions, s.within(side.kind, []span{{
 			number(first), number(rules.ResolvedType),

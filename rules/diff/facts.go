@@ -1,11 +1,11 @@
 package diff
 
-// A Fact is a behavior of the kernel that does not depend on the rules, and on which decisions
-// rely. Package compat/kerneltest tests each of them with the kernel.
+// A Fact is a behavior of the kernel that does not depend on the rules and that the evaluator
+// relies on. Package compat/kerneltest tests each fact against the kernel.
 type Fact uint8
 
-// The facts. [Fact.String] describes each in a sentence, [Fact.Source] names its place in the
-// kernel.
+// The facts. [Fact.String] describes each in a sentence, and [Fact.Source] names the kernel
+// functions that implement it.
 const (
 	HooksRunByPriority Fact = iota
 	ConntrackPriorityTies
@@ -14,71 +14,71 @@ const (
 	NATDecidesOnce
 	ErrorsSkipNAT
 	UntrackedSkipsNAT
-	HelperDecides
-	TranslationRepeats
+	ExpectationFollowsMaster
+	NATMappingPersists
 	LoopbackKeepsConnection
 	LoopbackConfirms
 	LoopbackPassesPostrouting
 	ConntrackReassembles
 
 	RedirectTakesFirstAddress
-	RedirectTakesScope
+	RedirectMatchesScope
 	RedirectAtOutputIsLoopback
-	FreePortIsKept
-	NoAddressDrops
+	PortInRangeIsKept
+	RedirectWithoutAddressDrops
 
 	NoConnectionBeforeConntrack
-	UntrackedFromElsewhere
+	EntersUntracked
 	MarkNeedsConnection
 	StatusNeedsConnection
 	TemplateIsNew
-	TemplateIsForXTables
+	NFTReadsTemplateStateOnly
 	TemplateIsShared
 	FirstTemplateStays
 	NFTZoneOfUntracked
 	NotrackNeedsNoConnection
-	ZoneBehindConntrack
+	ZoneAfterConntrackHasNoEffect
 	NeighbourDiscoveryUntracked
 
 	SocketsAfterPrerouting
 	TProxyAssignsSocket
-	LastTProxyHolds
-	TProxyOfAnyState
-	TProxyNeedsPorts
-	TProxyOnOwnPort
+	LastTProxyWins
+	TProxyIgnoresState
+	TProxyNeedsTCPOrUDP
+	TProxyPortZeroIsDestinationPort
 	SocketChangesReversePath
 	NoListenerDrops
 	NoListenerEndsRule
 	OwnerNeedsSocket
 	XTablesOwnerWithoutSocket
-	SocketMarkIsWritten
+	SocketMatchRestoresMark
 
-	RouteChainsRouteAgain
-	OtherMarkLeavesLoopback
-	LinkKeepsInterface
+	MarkChangeReroutes
+	MarkChangeReroutesLoopback
+	LinkLocalKeepsInterface
 	BoundSocketKeepsInterface
-	TranslationRoutesAgain
-	OutInterfaceStays
+	DNATAtOutputReroutes
+	OutputSeesFirstInterface
 	InputInterfaceAtPostrouting
 
 	EffectsBeforeFailedMatch
-	MissEndsRule
+	MapMissEndsRule
 	OtherFamilyFailsMatch
 	ResetAnswersTCP
-	LoopbackAnswersThisHost
-	ErrorsComeFromThisHost
+	RejectFromLoopbackNeedsLocalSource
+	ICMPErrorNeedsLocalSource
 
-	LinkLocalIsAnsweredByItsLink
+	LinkLocalErrorUsesRouteInterface
 	UnspecifiedAddressIsReplaced
-	LoopbackWasSent
-	LoopbackSourceNeverArrives
-	LoopbackIPv6NeverArrives
-	MulticastSourceNeverArrives
-	UnspecifiedAddressHasNoType
+	LoopbackTraversedOutput
+	LoopbackSourceIsDropped
+	IPv6LoopbackIsDroppedEarly
+	MulticastSourceIsDropped
+	OnlyUnspecifiedIsTypeUnspec
 )
 
 // A factText describes a fact.
-type factText struct{ name, says, source string }
+type factText struct{ name, text, source string }
 
 var factTexts = [...]factText{
 	HooksRunByPriority: {
@@ -87,17 +87,17 @@ var factTexts = [...]factText{
 	},
 	ConntrackPriorityTies: {
 		"ConntrackPriorityTies",
-		"of a chain at conntrack's priority and conntrack, the one that was registered last runs first",
+		"if a chain has the same priority as conntrack, whichever was registered last runs first",
 		"nf_hook_entries_grow in net/netfilter/core.c, ipv4_conntrack_ops in net/netfilter/nf_conntrack_proto.c",
 	},
 	NATRunsTogether: {
 		"NATRunsTogether",
-		"the chains of NAT of a hook run together where the kernel translates, whatever their priorities, and there in the order of these",
+		"all NAT chains of a hook run at the kernel's NAT priority, regardless of their own priorities, and there in the order of their own priorities",
 		"nf_nat_register_fn in net/netfilter/nf_nat_core.c",
 	},
 	FirstNATMapping: {
 		"FirstNATMapping",
-		"the first chain of NAT that maps a connection decides, and no later chain of NAT runs",
+		"the first NAT chain that sets up a mapping for a connection ends NAT: later NAT chains do not run",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	NATDecidesOnce: {
@@ -105,64 +105,64 @@ var factTexts = [...]factText{
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
 	ErrorsSkipNAT: {
-		"ErrorsSkipNAT", "ICMP errors of a connection never enter chains of NAT",
+		"ErrorsSkipNAT", "ICMP errors related to a connection do not traverse NAT chains",
 		"nf_nat_ipv4_fn and nf_nat_ipv6_fn in net/netfilter/nf_nat_proto.c",
 	},
 	UntrackedSkipsNAT: {
-		"UntrackedSkipsNAT", "packets without a conntrack entry never enter chains of NAT",
+		"UntrackedSkipsNAT", "packets without a conntrack entry do not traverse NAT chains",
 		"nf_nat_inet_fn in net/netfilter/nf_nat_core.c",
 	},
-	HelperDecides: {
-		"HelperDecides", "a helper has translated the connection as the one that announced it",
+	ExpectationFollowsMaster: {
+		"ExpectationFollowsMaster", "the connection was expected by a conntrack helper and uses the NAT mapping of its master connection",
 		"nf_nat_follow_master in net/netfilter/nf_nat_core.c",
 	},
-	TranslationRepeats: {
-		"TranslationRepeats",
-		"later packets of a connection are translated as its first one, whatever the rules are by then",
+	NATMappingPersists: {
+		"NATMappingPersists",
+		"later packets of a connection use the NAT mapping of its first packet, even if the rules have changed since",
 		"nf_nat_packet in net/netfilter/nf_nat_core.c",
 	},
 	LoopbackKeepsConnection: {
 		"LoopbackKeepsConnection",
-		"a packet that left by lo arrives with its conntrack entry, which stays as it is",
+		"a packet sent on lo is received with its conntrack entry unchanged",
 		"loopback_xmit in drivers/net/loopback.c, nf_conntrack_in in net/netfilter/nf_conntrack_core.c",
 	},
 	LoopbackConfirms: {
 		"LoopbackConfirms",
-		"a new connection is confirmed when its first packet has left, and so before it arrives by lo",
+		"a new connection is confirmed at the end of postrouting, so that on lo its first packet is received with a confirmed entry",
 		"nf_confirm in net/netfilter/nf_conntrack_proto.c",
 	},
 	LoopbackPassesPostrouting: {
 		"LoopbackPassesPostrouting",
-		"a packet that leaves by lo passes the chains of postrouting before those of prerouting",
+		"a packet sent on lo traverses the postrouting chains before the prerouting chains",
 		"ip_output in net/ipv4/ip_output.c, ip6_output in net/ipv6/ip6_output.c",
 	},
 	ConntrackReassembles: {
 		"ConntrackReassembles",
-		"where conntrack or a transparent proxy is used, rules from priority -400 on receive no fragments: the kernel reassembles packets before",
+		"where conntrack or a transparent proxy is in use, chains with a priority above -400 see no fragments, because the kernel reassembles packets first",
 		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
 	},
 	RedirectTakesFirstAddress: {
 		"RedirectTakesFirstAddress",
-		"a redirection at prerouting leads to the first address of the interface by which the packet came in",
+		"redirect at prerouting translates to the first address of the input interface",
 		"nf_nat_redirect_ipv4 in net/netfilter/nf_nat_redirect.c",
 	},
-	RedirectTakesScope: {
-		"RedirectTakesScope",
-		"a redirection at prerouting of a packet for an IPv6 address that is not global leads to the first address of that scope",
+	RedirectMatchesScope: {
+		"RedirectMatchesScope",
+		"redirect at prerouting of a packet to a non-global IPv6 address translates to the input interface's first address of the same scope",
 		"nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c, ipv6_addr_scope in include/net/ipv6.h",
 	},
 	RedirectAtOutputIsLoopback: {
-		"RedirectAtOutputIsLoopback", "a redirection at output leads to 127.0.0.1 or ::1",
+		"RedirectAtOutputIsLoopback", "redirect at output translates to 127.0.0.1 or ::1",
 		"nf_nat_redirect_ipv4 and nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c",
 	},
-	FreePortIsKept: {
-		"FreePortIsKept",
-		"a translation to a range of ports leaves a port of the range as it is, and takes the first of the range for others, unless another connection has that",
+	PortInRangeIsKept: {
+		"PortInRangeIsKept",
+		"DNAT to a range of ports keeps a destination port of the range and otherwise uses the first port of the range, or another one if a connection uses that port",
 		"get_unique_tuple and nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c",
 	},
-	NoAddressDrops: {
-		"NoAddressDrops",
-		"a redirection at prerouting drops what came by an interface without an address of the family",
+	RedirectWithoutAddressDrops: {
+		"RedirectWithoutAddressDrops",
+		"redirect at prerouting drops packets whose input interface has no address of the family",
 		"nf_nat_redirect_ipv4 and nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c",
 	},
 	NoConnectionBeforeConntrack: {
@@ -170,33 +170,33 @@ var factTexts = [...]factText{
 		"before conntrack's priority a packet has no connection, and its state is invalid",
 		"ipv4_conntrack_ops in net/netfilter/nf_conntrack_proto.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
-	UntrackedFromElsewhere: {
-		"UntrackedFromElsewhere",
-		"a packet that enters as one that conntrack is to leave alone is untracked before conntrack too",
+	EntersUntracked: {
+		"EntersUntracked",
+		"a packet that enters the hook already marked as untracked has the state untracked before conntrack too",
 		"nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c, nf_ct_get in include/net/netfilter/nf_conntrack.h",
 	},
 	MarkNeedsConnection: {
 		"MarkNeedsConnection",
-		"a packet without a connection fulfils no condition on the connection's mark, also none that is negated, and a rule of nft that reads the mark ends",
+		"a packet without a conntrack entry never matches on the connection's mark, not even negated, and an nft expression that reads the mark ends the rule",
 		"connmark_mt in net/netfilter/xt_connmark.c, nft_ct_get_eval and nft_ct_set_eval in net/netfilter/nft_ct.c",
 	},
 	StatusNeedsConnection: {
 		"StatusNeedsConnection",
-		"a packet without a connection fulfils no condition on the connection's status or direction, also none that is negated",
+		"a packet without a conntrack entry never matches on the connection's status or direction, not even negated",
 		"conntrack_mt in net/netfilter/xt_conntrack.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
 	TemplateIsNew: {
-		"TemplateIsNew", "a zone chosen before conntrack attaches a template, whose state is new",
+		"TemplateIsNew", "assigning a zone before conntrack attaches a template, whose state is new",
 		"nf_ct_set in include/net/netfilter/nf_conntrack.h by xt_ct_target in net/netfilter/xt_CT.c and nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
-	TemplateIsForXTables: {
-		"TemplateIsForXTables",
-		"of a template xtables reads and writes the mark and reads status and direction, nft reads the state only",
+	NFTReadsTemplateStateOnly: {
+		"NFTReadsTemplateStateOnly",
+		"xtables reads and writes the mark of a template, and reads its status and direction; nft reads only its state",
 		"connmark_mt and connmark_tg in net/netfilter/xt_connmark.c, nft_ct_get_eval in net/netfilter/nft_ct.c",
 	},
 	TemplateIsShared: {
 		"TemplateIsShared",
-		"a rule of xtables has one template for all packets, and nft has one per CPU for all rules of all namespaces; each keeps the mark that was written to it",
+		"a CT rule of xtables has one template for all packets, and nft has one template per CPU for all rules of all namespaces; a template keeps the mark that was written to it",
 		"xt_ct_tg_check in net/netfilter/xt_CT.c, nft_ct_tmpl_alloc_pcpu and nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
 	FirstTemplateStays: {
@@ -206,7 +206,7 @@ var factTexts = [...]factText{
 	},
 	NFTZoneOfUntracked: {
 		"NFTZoneOfUntracked",
-		"nft gives a packet that is not to be tracked a zone, so that it is tracked; xtables does not",
+		"assigning a zone with nft to an untracked packet makes conntrack track it; the CT target of xtables does not",
 		"nft_ct_set_zone_eval in net/netfilter/nft_ct.c, xt_ct_target in net/netfilter/xt_CT.c",
 	},
 	NotrackNeedsNoConnection: {
@@ -214,45 +214,45 @@ var factTexts = [...]factText{
 		"notrack makes a packet without a connection untracked, at any priority, and has no effect on others",
 		"nft_notrack_eval in net/netfilter/nft_ct.c, xt_ct_target in net/netfilter/xt_CT.c",
 	},
-	ZoneBehindConntrack: {
-		"ZoneBehindConntrack",
+	ZoneAfterConntrackHasNoEffect: {
+		"ZoneAfterConntrackHasNoEffect",
 		"a zone assigned after conntrack has no effect on a packet with a connection",
 		"nft_ct_set_zone_eval in net/netfilter/nft_ct.c",
 	},
 	NeighbourDiscoveryUntracked: {
 		"NeighbourDiscoveryUntracked",
-		"conntrack leaves neighbour discovery and the like untracked",
+		"conntrack does not track ICMPv6 neighbour discovery, router discovery and MLD messages",
 		"nf_conntrack_icmpv6_error in net/netfilter/nf_conntrack_proto_icmpv6.c",
 	},
 	SocketsAfterPrerouting: {
 		"SocketsAfterPrerouting",
-		"a packet that arrives has no socket at prerouting: early demux looks for one after it",
+		"a received packet has no socket at prerouting: early demux looks up its socket after prerouting",
 		"ip_rcv_finish_core in net/ipv4/ip_input.c, ip6_rcv_finish_core in net/ipv6/ip6_input.c",
 	},
 	TProxyAssignsSocket: {
 		"TProxyAssignsSocket",
-		"tproxy gives the packet the listener's socket, which later rules see and no translation takes away",
+		"tproxy assigns the listener's socket to the packet; later rules see this socket, and NAT does not remove it",
 		"nf_tproxy_assign_sock in include/net/netfilter/nf_tproxy.h",
 	},
-	LastTProxyHolds: {
-		"LastTProxyHolds", "of several rules with tproxy the last gives the packet its socket",
+	LastTProxyWins: {
+		"LastTProxyWins", "if several tproxy rules match, the last one assigns the socket",
 		"nf_tproxy_assign_sock in include/net/netfilter/nf_tproxy.h",
 	},
-	TProxyOfAnyState: {
-		"TProxyOfAnyState", "tproxy takes packets of any state and direction",
+	TProxyIgnoresState: {
+		"TProxyIgnoresState", "tproxy applies to packets of any conntrack state and direction",
 		"tproxy_tg4 in net/netfilter/xt_TPROXY.c, nft_tproxy_eval_v4 in net/netfilter/nft_tproxy.c",
 	},
-	TProxyNeedsPorts: {
-		"TProxyNeedsPorts", "tproxy of another protocol than TCP and UDP ends the rule",
+	TProxyNeedsTCPOrUDP: {
+		"TProxyNeedsTCPOrUDP", "tproxy ends the rule for protocols other than TCP and UDP",
 		"nft_tproxy_eval_v4 and nft_tproxy_eval_v6 in net/netfilter/nft_tproxy.c",
 	},
-	TProxyOnOwnPort: {
-		"TProxyOnOwnPort", "tproxy on port 0 looks for a listener on the packet's own port",
+	TProxyPortZeroIsDestinationPort: {
+		"TProxyPortZeroIsDestinationPort", "tproxy with port 0 looks up a listener on the packet's destination port",
 		"tproxy_tg4 in net/netfilter/xt_TPROXY.c",
 	},
 	SocketChangesReversePath: {
 		"SocketChangesReversePath",
-		"nftables takes the source of a packet on lo as reachable, but looks for a route once the packet has a socket",
+		"the fib expression of nft skips the reverse-path lookup for a packet on lo, unless the packet has a socket",
 		"nft_fib_can_skip in include/net/netfilter/nft_fib.h",
 	},
 	NoListenerDrops: {
@@ -266,47 +266,47 @@ var factTexts = [...]factText{
 	},
 	OwnerNeedsSocket: {
 		"OwnerNeedsSocket",
-		"a packet without a socket fulfils no condition of nft on users and groups, also none that is negated",
+		"a packet without a socket never matches nft's skuid and skgid, not even negated",
 		"nft_meta_get_eval_skugid in net/netfilter/nft_meta.c",
 	},
 	XTablesOwnerWithoutSocket: {
 		"XTablesOwnerWithoutSocket",
-		"a packet without a socket fulfils the owner match of xtables if all conditions of that are negated",
+		"a packet without a socket matches the owner match of xtables only if all its conditions are negated",
 		"owner_mt in net/netfilter/xt_owner.c",
 	},
-	SocketMarkIsWritten: {
-		"SocketMarkIsWritten",
-		"a match of xtables that writes the socket's mark does so before later matches",
+	SocketMatchRestoresMark: {
+		"SocketMatchRestoresMark",
+		"-m socket --restore-skmark sets the packet's mark to the socket's mark before later matches of the rule",
 		"socket_match in net/netfilter/xt_socket.c",
 	},
-	RouteChainsRouteAgain: {
-		"RouteChainsRouteAgain",
-		"a chain of type route, and mangle at output, that has changed the mark makes the kernel look for a route again; others do not",
+	MarkChangeReroutes: {
+		"MarkChangeReroutes",
+		"a chain of type route, or xtables' mangle table at output, reroutes a packet whose mark it changed; other chains do not",
 		"nf_route_table_inet in net/netfilter/nft_chain_route.c, ipt_mangle_out in net/ipv4/netfilter/iptable_mangle.c",
 	},
-	OtherMarkLeavesLoopback: {
-		"OtherMarkLeavesLoopback",
-		"a packet that was to leave by lo because of its mark leaves by another interface if such a chain has changed the mark",
+	MarkChangeReroutesLoopback: {
+		"MarkChangeReroutesLoopback",
+		"a packet that was routed to lo by its mark leaves through another interface if a chain that reroutes has changed the mark",
 		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
-	LinkKeepsInterface: {
-		"LinkKeepsInterface",
-		"an IPv6 packet for a link-local or multicast address keeps its interface when a route is looked for again",
+	LinkLocalKeepsInterface: {
+		"LinkLocalKeepsInterface",
+		"rerouting keeps the output interface of an IPv6 packet to a link-local or multicast address",
 		"ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
 	BoundSocketKeepsInterface: {
 		"BoundSocketKeepsInterface",
-		"a packet of a socket that is bound to an interface keeps that when a route is looked for again, also to an address of this host",
+		"rerouting keeps the interface to which the packet's socket is bound, even if the destination is a local address",
 		"ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
-	TranslationRoutesAgain: {
-		"TranslationRoutesAgain",
-		"a translation at output to another address makes the kernel look for a route again, by the mark at that time; one to another port does not",
+	DNATAtOutputReroutes: {
+		"DNATAtOutputReroutes",
+		"DNAT at output to another address reroutes the packet with its current mark; DNAT to another port does not",
 		"nf_nat_ipv4_local_fn and nf_nat_ipv6_local_fn in net/netfilter/nf_nat_proto.c",
 	},
-	OutInterfaceStays: {
-		"OutInterfaceStays",
-		"the rules of output see the interface that was chosen first, also when another route was found",
+	OutputSeesFirstInterface: {
+		"OutputSeesFirstInterface",
+		"rules at output see the output interface that was selected first, even after rerouting",
 		"nf_hook_state in include/linux/netfilter.h",
 	},
 	InputInterfaceAtPostrouting: {
@@ -316,64 +316,64 @@ var factTexts = [...]factText{
 	},
 	EffectsBeforeFailedMatch: {
 		"EffectsBeforeFailedMatch",
-		"an expression has its effect also if a later one of the rule ends that",
+		"an expression takes effect even if a later expression ends the rule",
 		"nft_do_chain in net/netfilter/nf_tables_core.c",
 	},
-	MissEndsRule: {
-		"MissEndsRule", "a map without the value ends the rule",
+	MapMissEndsRule: {
+		"MapMissEndsRule", "a map lookup that finds no element ends the rule",
 		"nft_lookup_eval in net/netfilter/nft_lookup.c",
 	},
 	OtherFamilyFailsMatch: {
 		"OtherFamilyFailsMatch",
-		"a rule of a table of both families that reads an address of one, or names two families, matches no packet of the other",
+		"in an inet table, a rule that reads an address of one family does not match packets of the other family, not even negated, and a rule that requires both families matches no packet",
 		"nft_meta_get_eval in net/netfilter/nft_meta.c",
 	},
 	ResetAnswersTCP: {
 		"ResetAnswersTCP",
-		"a rejection by a reset answers packets of TCP that are no resets, and drops all without an answer but these",
+		"reject with tcp reset answers TCP packets that are not resets, and drops all other packets without an answer",
 		"nf_reject_ip_tcphdr_get in net/ipv4/netfilter/nf_reject_ipv4.c",
 	},
-	LoopbackAnswersThisHost: {
-		"LoopbackAnswersThisHost",
-		"a rejection answers a packet for an address of 127.0.0.0/8 only if the source is an address of this host, unless route_localnet is set",
+	RejectFromLoopbackNeedsLocalSource: {
+		"RejectFromLoopbackNeedsLocalSource",
+		"reject answers a packet to 127.0.0.0/8 only if its source is a local address or route_localnet is set",
 		"__mkroute_output in net/ipv4/route.c",
 	},
-	ErrorsComeFromThisHost: {
-		"ErrorsComeFromThisHost",
-		"an ICMP error about a packet that a mark leads to this host comes from the packet's destination, and so is not sent if that is no address of the host",
+	ICMPErrorNeedsLocalSource: {
+		"ICMPErrorNeedsLocalSource",
+		"an ICMP error about a packet that its mark routes to this host uses the packet's destination as its source, so that it is not sent unless the destination is a local address",
 		"icmp_send in net/ipv4/icmp.c",
 	},
-	LinkLocalIsAnsweredByItsLink: {
-		"LinkLocalIsAnsweredByItsLink",
-		"an ICMPv6 error to a link-local address leaves by the interface that the route of the rejected packet names, and so is not sent if that is lo",
+	LinkLocalErrorUsesRouteInterface: {
+		"LinkLocalErrorUsesRouteInterface",
+		"an ICMPv6 error to a link-local address uses the interface of the rejected packet's route, so that it is not sent if that interface is lo",
 		"icmp6_send and icmp6_dev in net/ipv6/icmp.c",
 	},
 	UnspecifiedAddressIsReplaced: {
 		"UnspecifiedAddressIsReplaced",
-		"sockets send to a loopback address instead of the unspecified one; a packet of a raw socket that is bound to lo to the IPv6 unspecified address is lost when a route is looked for again, also after a translation to an address that is no loopback address",
+		"a socket that sends to the unspecified address sends to the loopback address, except for a raw socket that sends to ::; if that is bound to lo, rerouting drops the packet, even after DNAT to an address that is not a loopback address",
 		"rawv6_send_hdrinc in net/ipv6/raw.c, ip6_route_me_harder in net/ipv6/netfilter.c",
 	},
-	LoopbackWasSent: {
-		"LoopbackWasSent", "a packet that arrives on lo was sent before, and entered at output",
+	LoopbackTraversedOutput: {
+		"LoopbackTraversedOutput", "a packet received on lo was sent by this host and has traversed output",
 		"loopback_xmit in drivers/net/loopback.c",
 	},
-	LoopbackSourceNeverArrives: {
-		"LoopbackSourceNeverArrives",
-		"no packet from 127.0.0.0/8 arrives, whatever the rules did, unless route_localnet is set",
+	LoopbackSourceIsDropped: {
+		"LoopbackSourceIsDropped",
+		"a packet received with a source in 127.0.0.0/8 is dropped after prerouting, regardless of the rules, unless route_localnet is set",
 		"ip_route_input_slow in net/ipv4/route.c",
 	},
-	LoopbackIPv6NeverArrives: {
-		"LoopbackIPv6NeverArrives", "no packet from or for ::1 comes to prerouting",
+	IPv6LoopbackIsDroppedEarly: {
+		"IPv6LoopbackIsDroppedEarly", "a packet received with the source or destination ::1 does not reach prerouting",
 		"ip6_rcv_core in net/ipv6/ip6_input.c",
 	},
-	MulticastSourceNeverArrives: {
-		"MulticastSourceNeverArrives",
-		"no packet from a multicast address arrives, whatever the rules did",
+	MulticastSourceIsDropped: {
+		"MulticastSourceIsDropped",
+		"a packet received with a multicast source is dropped, regardless of the rules: after prerouting in IPv4, before it in IPv6",
 		"ip_route_input_slow in net/ipv4/route.c, ip6_rcv_core in net/ipv6/ip6_input.c",
 	},
-	UnspecifiedAddressHasNoType: {
-		"UnspecifiedAddressHasNoType",
-		"nftables gives the address :: the type unspec, and no other address",
+	OnlyUnspecifiedIsTypeUnspec: {
+		"OnlyUnspecifiedIsTypeUnspec",
+		"in nft's fib expression only the address :: has the type unspec",
 		"nft_fib6_eval_type in net/ipv6/netfilter/nft_fib_ipv6.c",
 	},
 }
@@ -391,10 +391,10 @@ func Facts() []Fact {
 func (f Fact) Name() string { return factTexts[f].name }
 
 // String returns a description of the fact.
-func (f Fact) String() string { return factTexts[f].says }
+func (f Fact) String() string { return factTexts[f].text }
 
 // Source returns the functions of Linux 6.18 that implement the fact, and their files.
 func (f Fact) Source() string { return factTexts[f].source }
 
-// skipsNAT contains the facts because of which packets do not traverse NAT chains.
-var skipsNAT = [...]Fact{NATDecidesOnce, ErrorsSkipNAT, UntrackedSkipsNAT, HelperDecides}
+// skipsNAT contains the reasons why a packet skips NAT chains.
+var skipsNAT = [...]Fact{NATDecidesOnce, ErrorsSkipNAT, UntrackedSkipsNAT, ExpectationFollowsMaster}

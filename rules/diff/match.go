@@ -198,7 +198,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
-// interfaceMatches returns the packets that meet a match on an interface (OutInterfaceStays,
+// interfaceMatches returns the packets that meet a match on an interface (OutputSeesFirstInterface,
 // InputInterfaceAtPostrouting).
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {

@@ -7,7 +7,7 @@ import (
 )
 
 // reroute determines, at the end of a chain of type route, which packets with a changed mark are
-// routed to lo (RouteChainsRouteAgain).
+// routed to lo (MarkChangeReroutes).
 func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	changed, same := w.split(f, w.marks.differs(f.mark, entry))
 	lost, changed := w.split(changed, w.lostOnLoopback(changed))
@@ -70,7 +70,7 @@ func (w *walk) mayBeLost(f flow) set {
 }
 
 // routeTranslated determines which packets that were translated to another address are routed to lo
-// because of their current mark (TranslationRoutesAgain). See route for packets that are routed
+// because of their current mark (DNATAtOutputReroutes). See route for packets that are routed
 // there because of the address.
 func (w *walk) routeTranslated(in []flow) []flow {
 	if len(localMarks(w.rs.Routing, w.family)) == 0 {
@@ -114,7 +114,7 @@ func (w *walk) bound() set {
 }
 
 // keepsLoopback returns the packets on lo that stay there although their mark, with which they were
-// routed, has changed (OtherMarkLeavesLoopback).
+// routed, has changed (MarkChangeReroutesLoopback).
 func (w *walk) keepsLoopback() set {
 	local := w.or(w.is(destinationType, number(rules.Local)), w.not(w.localMark(w.marks.packet)))
 	if local == all {
@@ -127,7 +127,7 @@ func (w *walk) keepsLoopback() set {
 
 // staysOnLink returns the IPv6 packets that keep their interface when they are routed again
 // (ip6_route_me_harder in net/ipv6/netfilter.c), and therefore are not routed to lo
-// (LinkKeepsInterface).
+// (LinkLocalKeepsInterface).
 func (w *walk) staysOnLink() set {
 	if w.family != rules.IPv6 {
 		return none
@@ -172,7 +172,7 @@ func (w *walk) route(in []flow) (arriving, gone []flow) {
 		}
 		w.add(&away, elsewhere)
 		// After a change of the destination the kernel routes again; an address of this host is
-		// routed to lo (TranslationRoutesAgain).
+		// routed to lo (DNATAtOutputReroutes).
 		var moved flow
 		moved, f = w.split(f, w.otherAddress(f.target))
 		if moved.packets != none {

@@ -31,7 +31,7 @@ type space struct {
 	// translations reports that the space has packets of connections whose address or port was
 	// translated earlier.
 	translations bool
-	// untracked reports that the space has packets that enter untracked (UntrackedFromElsewhere).
+	// untracked reports that the space has packets that enter untracked (EntersUntracked).
 	untracked bool
 	// withoutAddress contains the packets whose interface has no address of the family.
 	withoutAddress set

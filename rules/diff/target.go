@@ -45,7 +45,7 @@ func (s *space) sameDestination(t, u target) set {
 	return s.and(s.samePort(t, u), s.sameAddress(t, u))
 }
 
-// samePort returns the packets that both targets send to the same port (FreePortIsKept).
+// samePort returns the packets that both targets send to the same port (PortInRangeIsKept).
 func (s *space) samePort(t, u target) set {
 	switch {
 	case t.isRange() && u.isRange() && t.port == u.port && t.last == u.last:
@@ -147,7 +147,7 @@ func maxAddr(a, b netip.Addr) netip.Addr {
 
 // destinationIn returns the packets whose destination is in one of the ranges. After a redirection
 // at prerouting, the destination is the address of the interface (RedirectTakesFirstAddress,
-// RedirectTakesScope).
+// RedirectMatchesScope).
 func (s *space) destinationIn(vw *view, ranges []netipx.IPRange) set {
 	t := vw.target
 	switch a, own := s.addressOf(t); {
@@ -203,7 +203,7 @@ func (s *space) ofRange(of span, spans []span, text string) set {
 }
 
 // seesRetranslated reports whether rules read the translated destination of packets of connections
-// that were translated before (TranslationRepeats).
+// that were translated before (NATMappingPersists).
 func (s *space) seesRetranslated(vw *view) bool {
 	return vw.translated && vw.tracking != untracked && s.retranslated() != none
 }

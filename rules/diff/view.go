@@ -39,7 +39,7 @@ func (v *visit) view(p *progress) view {
 func (v *view) hasTemplate() bool { return v.before && v.tracking.isTemplate() }
 
 // connection returns the packets with a conntrack entry, which may be a template
-// (NoConnectionBeforeConntrack, TemplateIsForXTables).
+// (NoConnectionBeforeConntrack, NFTReadsTemplateStateOnly).
 func (s *space) connection(v *view) set {
 	switch {
 	case v.hasTemplate():
@@ -52,7 +52,7 @@ func (s *space) connection(v *view) set {
 }
 
 // stateAs returns the packets for which the rules read one of the states (TemplateIsNew,
-// UntrackedFromElsewhere).
+// EntersUntracked).
 func (s *space) stateAs(v *view, in func(rules.State) bool) set {
 	switch {
 	case v.tracking == untracked:

@@ -31,7 +31,7 @@ func (v *visit) flow(f flow) {
 	v.meter.work()
 	if v.run.hasSideEffects {
 		// An expression that may have a side effect has it even if the rest of the rule does not
-		// match (EffectsBeforeFailedMatch, SocketMarkIsWritten).
+		// match (EffectsBeforeFailedMatch, SocketMatchRestoresMark).
 		v.undecided(unknownIn(v.rule()), f)
 		return
 	}

@@ -256,7 +256,7 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 		if w.history.helps {
 			var following flow
 			following, f = w.split(f, w.followsMaster())
-			skip(following, HelperDecides)
+			skip(following, ExpectationFollowsMaster)
 		}
 		enters, passes := w.split(f, first)
 		tracked, others := w.split(passes, w.connected)
@@ -277,6 +277,6 @@ func (w *walk) followsMaster() set {
 	related := w.minus(w.stateIs(rules.Related), w.isICMP)
 	return w.and(related, w.variable(variable{
 		key: "follows its master", kind: draw,
-		text: "a helper has translated the connection as the one that announced it",
+		text: "the connection was expected by a conntrack helper and uses the NAT mapping of its master connection",
 	}))
 }

@@ -154,7 +154,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
-	want.WriteString("\nParameters that Istio does not have. A pod states only those that have an annotation.\n\n" +
+	want.WriteString("\nParameters that Istio does not have. A pod can set only those with an annotation.\n\n" +
 		"| flag | plugin configuration | node agent | chart | annotation | default | allowed | meaning |\n|---|---|---|---|---|---|---|---|\n")
 	own := parameter.Own()
 	for i := range own {

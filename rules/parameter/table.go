@@ -15,7 +15,7 @@ func proxyParameters() []Parameter {
 			Field: "ProxyPort", Kind: Port,
 			Flag: "envoy-port", Short: "p",
 			Placeholder: "PORT", Default: "15001", Section: SectionProxy,
-			Help: "port where the proxy accepts outbound connections; has no variable",
+			Help: "port where the proxy accepts outbound connections; has no environment variable",
 			set:  to(rules.ParsePort, func(v *Values) *uint16 { return &v.Redirect.ProxyPort }),
 		},
 		{
@@ -110,7 +110,7 @@ func inboundParameters() []Parameter {
 			Flag: "istio-inbound-tproxy-route-table", Short: "r",
 			Variables:   []string{"ISTIO_INBOUND_TPROXY_ROUTE_TABLE"},
 			Placeholder: "TABLE", Default: "133", Section: SectionTProxy,
-			Help: "routing table that delivers these packets locally",
+			Help: "routing table that delivers packets with the TPROXY mark locally",
 			set: to(rules.ParseMark, func(v *Values) *uint32 {
 				return &v.Redirect.TProxyRouteTable
 			}),

@@ -24,7 +24,7 @@ func outboundParameters() []Parameter {
 			Variables:   []string{"ISTIO_SERVICE_EXCLUDE_CIDR"},
 			Annotations: []string{traffic + "excludeOutboundIPRanges"},
 			Placeholder: "PREFIXES", Section: SectionOutbound,
-			Help: "destinations not captured, except for DNS",
+			Help: "destinations whose outbound connections are not captured; DNS queries to them are",
 			set: to(rules.ParsePrefixes, func(v *Values) *[]netip.Prefix {
 				return &v.Redirect.OutboundExcludeCIDRs
 			}),
@@ -122,14 +122,14 @@ func podParameters() []Parameter {
 			Kind: Bool,
 			Flag: "drop-invalid", Variables: []string{"DROP_INVALID", "INVALID_DROP"},
 			Section: SectionPod,
-			Help:    "drop packets that conntrack calls invalid",
+			Help:    "drop packets in conntrack state INVALID",
 			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.DropInvalid }),
 		},
 		{
 			Kind: Bool,
 			Flag: "dual-stack", Variables: []string{"DUAL_STACK", "ISTIO_DUAL_STACK"},
 			Section: SectionPod,
-			Help:    "capture IPv6 too if the pod has an IPv6 address; otherwise the family of its first address decides",
+			Help:    "capture IPv6 too if the pod has an IPv6 address; otherwise IPv6 is captured only if its first address is IPv6",
 			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.DualStack }),
 		},
 	}

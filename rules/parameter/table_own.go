@@ -34,8 +34,8 @@ func ownParameters() []Parameter {
 			Flag: "backend", Variables: []string{"BACKEND"},
 			Config: "backend", AgentVariable: "SLUICE_BACKEND", Helm: "backend",
 			Placeholder: "auto|nft|legacy", Default: "auto", Section: SectionBackend,
-			Help: "part of the kernel that holds the rules: nft is nf_tables, legacy is iptables-legacy, auto is the first of the two that the " +
-				"kernel supports",
+			Help: "backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel " +
+				"supports",
 			set: to(parseBackend, func(v *Values) *string { return &v.Backend }),
 		},
 		{
@@ -60,8 +60,8 @@ func ownParameters() []Parameter {
 			Kind:    Bool,
 			Flag:    "keep-established",
 			Section: SectionSluice,
-			Help: "do not capture connections that are older than the rules; for running pods only, because a connection that " +
-				"conntrack has forgotten bypasses the proxy too",
+			Help: "do not capture connections that were established before the rules; for running pods only, because a connection " +
+				"whose conntrack entry was removed also bypasses the proxy",
 			set: to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.KeepEstablished }),
 		},
 		{
