@@ -118,7 +118,7 @@ type Snapshot struct {
 	// at least one rule.
 	inSync, hasRules bool
 	// lastRead is the content of nf_tables, if it differed from the ruleset.
-	lastRead nft.Reading
+	lastRead nft.Snapshot
 	// legacyEmpty reports that iptables-legacy held no rules of Sluice when Apply programmed
 	// nf_tables. This stays valid while the rules in nf_tables exist, because Apply with the legacy
 	// backend removes them.

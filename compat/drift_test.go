@@ -274,7 +274,7 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 		}
 		compat.SetHits(found.Snapshot, 7)
 		if result, err := b.Apply(ns, want, found.Snapshot); err != nil ||
-			result.Outcome != nft.Updated || result.Kept != 7 {
+			result.Outcome != nft.Updated || result.EstablishedPackets != 7 {
 			t.Errorf("%s: %+v, %v", e, result, err)
 		}
 	}

@@ -110,7 +110,7 @@ func (a *legacyApplier) replace(want tables) (Result, error) {
 			a.found = append(a.found, current.list()...)
 		}
 		if len(list) == 0 {
-			result.Kept = establishedPackets(want, current)
+			result.EstablishedPackets = establishedPackets(want, current)
 			return result, nil
 		}
 		if err := a.writer.do(list); err != nil {

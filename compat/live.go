@@ -78,7 +78,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		if err != nil {
 			return Live{}, err
 		}
-		var found nft.Reading
+		var found nft.Snapshot
 		if found, err = readNFTables(ns, origin); err != nil {
 			return Live{}, err
 		}
@@ -101,8 +101,8 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 
 // readNFTables returns all tables of nf_tables and all routing. A kernel without nf_tables has no
 // tables.
-func readNFTables(ns *netns.NS, origin Origin) (nft.Reading, error) {
-	var found nft.Reading
+func readNFTables(ns *netns.NS, origin Origin) (nft.Snapshot, error) {
+	var found nft.Snapshot
 	var err error
 	if origin != OriginLegacy {
 		if found, err = nft.ReadAllTables(ns); err != nil && !nft.IsNotSupported(err) {

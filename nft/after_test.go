@@ -10,7 +10,7 @@ import (
 )
 
 // reading returns the current reading of the namespace.
-func reading(t *testing.T, ns *netns.NS) Reading {
+func reading(t *testing.T, ns *netns.NS) Snapshot {
 	t.Helper()
 	r, err := ReadSince(ns, 0, rules.Routing{})
 	if err != nil {
@@ -48,7 +48,7 @@ func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
 				return kernel(request)
 			})
 			a := newApplier(c, prepared(t, prefixes), ApplyOptions{})
-			a.last = reading(t, ns)
+			a.snapshot = reading(t, ns)
 			err := ns.Do(a.run)
 			if got := a.outcome(err); err != nil || got.Outcome != row.outcome ||
 				(asked.Load() > 0) != row.asks {

@@ -66,7 +66,7 @@ func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
 			c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 				return [][]byte{row.answer(request)}
 			})
-			found, err := c.withShortTimeout(t).findOurs()
+			found, err := c.withShortTimeout(t).findSluiceTable()
 			if found != nil || err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Errorf("table %v, error %v, want %q", found, err, row.want)
 			}
@@ -160,7 +160,7 @@ func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	c = scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 		return [][]byte{refusalOf(native.Uint32(request[8:]), unix.EINVAL, 0)}
 	})
-	if _, err := c.findOurs(); !IsNotSupported(err) ||
+	if _, err := c.findSluiceTable(); !IsNotSupported(err) ||
 		!strings.Contains(err.Error(), FeatureTables.Option) {
 		t.Errorf("%v, want an error that nf_tables is not supported", err)
 	}

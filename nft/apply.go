@@ -36,12 +36,12 @@ type Result struct {
 	Rules, Sets, Elements, Bytes int
 	// Routes is the number of policy routes and addresses that were added or removed.
 	Routes int
-	// Kept is the number of packets that the rules for older connections
+	// EstablishedPackets is the number of packets that the rules for older connections
 	// (rules.Redirect.KeepEstablished) have accepted since the rules were created. NAT chains count
 	// one packet of each connection that had no conntrack entry. TPROXY's mangle chain counts each
 	// packet of such a connection until the application has replied. Connections that already had a
 	// conntrack entry are neither affected nor counted.
-	Kept uint64
+	EstablishedPackets uint64
 }
 
 // maxAttempts bounds the attempts of Apply after concurrent changes of the ruleset by other
@@ -83,7 +83,7 @@ func (a *applier) run() error {
 		return err
 	}
 	// Without a change, no lock is needed.
-	if err == nil && planned.transaction == nil && route.Holds(a.want.Routing) {
+	if err == nil && planned.transaction == nil && route.InSync(a.desired.Routing) {
 		a.result.Outcome = Unchanged
 		return nil
 	}
@@ -99,7 +99,7 @@ func (a *applier) run() error {
 			return err
 		}
 	}
-	routes, err := route.Ensure(nil, a.want.Routing)
+	routes, err := route.Ensure(nil, a.desired.Routing)
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (a *applier) apply(planned step) error {
 		planned, err = a.replan(planned)
 		switch {
 		case err != nil || planned.transaction == nil:
-		case planned.gated != nil:
-			if err = a.shut(planned); err == nil {
+		case planned.intermediate != nil:
+			if err = a.commitIntermediate(planned); err == nil {
 				planned = step{}
 				continue
 			}
@@ -130,11 +130,11 @@ func (a *applier) apply(planned step) error {
 			err = a.end(planned, a.conn.commit(planned.transaction))
 		}
 		if !isRace(err) {
-			return a.withoutGate(err)
+			return a.removeGateAfter(err)
 		}
 		planned = step{}
 	}
-	return a.withoutGate(fmt.Errorf("gave up after %d attempts because of concurrent changes by other processes: %w",
+	return a.removeGateAfter(fmt.Errorf("gave up after %d attempts because of concurrent changes by other processes: %w",
 		maxAttempts, err))
 }
 
@@ -226,10 +226,10 @@ func lock(wait time.Duration) (release func(), acquired bool) {
 // applier is the state of a call of Apply.
 type applier struct {
 	conn     *conn
-	want     rules.Ruleset
+	desired  rules.Ruleset
 	creation func() (*Transaction, error)
 	// last is the reading before this call. It is used once.
-	last Reading
+	snapshot Snapshot
 	// beforeChange is [ApplyOptions.BeforeChange].
 	beforeChange func(exclusive bool) error
 	result       Result
@@ -239,18 +239,18 @@ type applier struct {
 	sent Result
 	// gated reports that this call has added the gate, and moved that it has then replaced the
 	// rules.
-	gated, moved bool
+	gateAdded, rulesReplaced bool
 	// deleted reports that closing the socket will wait for the kernel.
 	deleted bool
 }
 
 func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
 	a := &applier{
-		conn: c, want: p.ruleset, creation: p.creation, last: o.Since, beforeChange: o.BeforeChange,
+		conn: c, desired: p.ruleset, creation: p.creation, snapshot: o.Since, beforeChange: o.BeforeChange,
 	}
-	if len(a.last.found) > 0 {
-		if id := (*netns.NS)(nil).ID(); id != a.last.in || id == (netns.ID{}) {
-			a.last = Reading{}
+	if len(a.snapshot.found) > 0 {
+		if id := (*netns.NS)(nil).ID(); id != a.snapshot.in || id == (netns.ID{}) {
+			a.snapshot = Snapshot{}
 		}
 	}
 	return a
@@ -271,7 +271,7 @@ func isRace(err error) bool {
 	var lost *nlmsg.LostError
 	var kernelErr *KernelError
 	switch {
-	case errors.Is(err, errVanished) || errors.As(err, &lost):
+	case errors.Is(err, errTableDeleted) || errors.As(err, &lost):
 		return true
 	case !errors.As(err, &kernelErr):
 		return false
@@ -284,8 +284,8 @@ func isRace(err error) bool {
 // count sets the result to the numbers of objects in the ruleset.
 func (a *applier) count() {
 	a.result = Result{}
-	for i := range a.want.Tables {
-		t := &a.want.Tables[i]
+	for i := range a.desired.Tables {
+		t := &a.desired.Tables[i]
 		for j := range t.Chains {
 			a.result.Rules += len(t.Chains[j].Rules)
 		}
@@ -296,8 +296,8 @@ func (a *applier) count() {
 	}
 }
 
-// kept returns the number of packets that rules for older connections have accepted.
-func kept(t *rules.Table) uint64 {
+// establishedPackets returns the number of packets that rules for older connections have accepted.
+func establishedPackets(t *rules.Table) uint64 {
 	var n uint64
 	for _, c := range t.Chains {
 		for i := range c.Rules {
@@ -328,7 +328,7 @@ func remove() (bool, error) {
 		return false, err
 	}
 	defer c.close()
-	ours, err := c.findOurs()
+	ours, err := c.findSluiceTable()
 	if err != nil {
 		return false, err
 	}

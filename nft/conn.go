@@ -187,24 +187,24 @@ func (c *conn) request(
 		proto = unix.NFPROTO_UNSPEC
 	}
 	// The type of the answer to a GET request is the type of the NEW message, which precedes it.
-	return c.ask(question{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
+	return c.exchange(requestHeader{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
 }
 
-// A question is the header of a request of nfnetlink, and the type of the messages of its answer.
-type question struct {
+// A requestHeader is the header of an nfnetlink request, and the type of the messages of its answer.
+type requestHeader struct {
 	msgType, answer uint16
 	flags           uint16
 	proto           uint8
 }
 
-// ask is like request, for any subsystem of nfnetlink.
-func (c *conn) ask(
-	q question, attrs func(*messages), do func(family uint8, a attributes),
+// exchange is like request, for any subsystem of nfnetlink.
+func (c *conn) exchange(
+	h requestHeader, attrs func(*messages), do func(family uint8, a attributes),
 ) (interrupted bool, err error) {
 	m := messages{buf: make([]byte, 0, 64)} // enough for most requests
 	seq := firstRequest + c.requests
 	c.requests = (c.requests + 1) % firstRequest
-	m.begin(q.msgType, q.flags, seq, q.proto, 0)
+	m.begin(h.msgType, h.flags, seq, h.proto, 0)
 	if attrs != nil {
 		attrs(&m)
 	}
@@ -212,7 +212,7 @@ func (c *conn) ask(
 	buf := buffers.Get().(*[64 << 10]byte)
 	defer buffers.Put(buf)
 	return nlmsg.Exchange(c.fd, buf[:], m.buf, func(m nlmsg.Message) error {
-		if m.Type != q.answer || len(m.Body) < 4 {
+		if m.Type != h.answer || len(m.Body) < 4 {
 			return nlmsg.ErrMalformed
 		}
 		c.lastGeneration = binary.BigEndian.Uint16(m.Body[2:])
@@ -266,20 +266,20 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findOurs returns the table of Sluice without its chains, or nil. It is the cheapest request.
-func (c *conn) findOurs() (*foundTable, error) {
+// findSluiceTable returns the table of Sluice without its chains, or nil. It is the cheapest request.
+func (c *conn) findSluiceTable() (*foundTable, error) {
 	var found *foundTable
-	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, ourFamily,
+	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,
 		func(m *messages) { m.text(unix.NFTA_TABLE_NAME, rules.TableName) },
 		func(_ uint8, a attributes) {
-			t := decodeTable(ourFamily, a)
+			t := decodeTable(tableFamily, a)
 			found = &t
 		})
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, explainRead(fmt.Sprintf("get table %s %s", ourFamily, rules.TableName), err)
+		return nil, explainRead(fmt.Sprintf("get table %s %s", tableFamily, rules.TableName), err)
 	}
 	return found, nil
 }

@@ -42,7 +42,7 @@ func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	// deleted.
 	within(t, ns, func(c *conn) error {
 		for i := 0; i < times(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
-			found, err := c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}},
+			found, err := c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 				newExpectation(nil))
 			if errors.Is(err, errBusy) {
 				// where the kernel is that fast it may be so for a thousand looks; no mixture was

@@ -120,7 +120,7 @@ func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
 			}
 			open(t, bed, callTimeout, whenCaptured)
 			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged ||
-				result.Kept < uint64(len(flows)) {
+				result.EstablishedPackets < uint64(len(flows)) {
 				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
 			}
 		})

@@ -20,11 +20,11 @@ func expecting(
 	t.Helper()
 	x = newExpectation(&rs.Tables[0])
 	within(t, ns, func(c *conn) error {
-		found, err := c.findOurs()
+		found, err := c.findSluiceTable()
 		if err != nil {
 			return err
 		}
-		snapshot, err := c.readOurs(found, x)
+		snapshot, err := c.readSluiceTable(found, x)
 		if err != nil {
 			return err
 		}
@@ -229,14 +229,14 @@ func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
 // given number, and returns the generation of the result.
 func generationRead(t *testing.T, c *conn, wrong ...uint16) uint32 {
 	t.Helper()
-	found, err := c.findOurs()
+	found, err := c.findSluiceTable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, by := range wrong {
 		c.lastGeneration += by
 	}
-	snapshot, err := c.readOurs(found, newExpectation(nil))
+	snapshot, err := c.readSluiceTable(found, newExpectation(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
 			if id, err := c.generation(); err != nil || id == 0 {
 				t.Errorf("generation %d, %v", id, err)
 			}
-			if found, err := c.findOurs(); err != nil || found == nil ||
+			if found, err := c.findSluiceTable(); err != nil || found == nil ||
 				found.Name != rules.TableName {
 				t.Errorf("table %+v, %v", found, err)
 			}
@@ -158,11 +158,11 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 		}
 		return datagrams
 	})
-	found, err := c.findOurs()
+	found, err := c.findSluiceTable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := c.readOurs(found, newExpectation(nil))
+	snapshot, err := c.readSluiceTable(found, newExpectation(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,11 +194,11 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 		}
 		return datagrams
 	})
-	found, err := c.findOurs()
+	found, err := c.findSluiceTable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.readOurs(found, newExpectation(nil)); !errors.Is(err, errBusy) ||
+	if _, err := c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, errBusy) ||
 		!strings.Contains(err.Error(), "another process") {
 		t.Errorf("%v, want an error about concurrent changes", err)
 	}

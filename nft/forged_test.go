@@ -36,7 +36,7 @@ func TestAnswersOfProcessesDoNotCount(t *testing.T) {
 		if err := unix.Sendto(other.fd, m.buf, 0, own); err != nil {
 			return err
 		}
-		found, err := c.findOurs()
+		found, err := c.findSluiceTable()
 		if found != nil {
 			t.Error("the forged answer was accepted")
 		}

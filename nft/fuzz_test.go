@@ -131,9 +131,9 @@ func FuzzReceive(f *testing.F) {
 			&short); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = c.readOurs(&foundTable{Table: rules.Table{Name: rules.TableName}},
+		_, _ = c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 			newExpectation(&rs.Tables[0]))
-		_, _ = c.findOurs()
+		_, _ = c.findSluiceTable()
 		tables, _, _ := c.listTables(nil)
 		for _, table := range tables {
 			_ = rules.Ruleset{Tables: []rules.Table{table.Table}}.String()
@@ -173,11 +173,11 @@ func recorded(f *testing.F) [][]byte {
 		seen = append(seen, datagrams...)
 		return datagrams
 	})
-	found, err := c.findOurs()
+	found, err := c.findSluiceTable()
 	if err != nil {
 		f.Fatal(err)
 	}
-	if _, err := c.readOurs(found, newExpectation(nil)); err != nil {
+	if _, err := c.readSluiceTable(found, newExpectation(nil)); err != nil {
 		f.Fatal(err)
 	}
 	mu.Lock()

@@ -128,27 +128,27 @@ func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 	return e.transaction(), nil
 }
 
-// shut executes the intermediate transaction of the step.
-func (a *applier) shut(s step) error {
-	err := a.conn.commit(s.gated)
+// commitIntermediate executes the intermediate transaction of the step.
+func (a *applier) commitIntermediate(s step) error {
+	err := a.conn.commit(s.intermediate)
 	lost := (*nlmsg.LostError)(nil)
 	if err == nil || errors.As(err, &lost) {
-		a.gated, a.moved = true, a.moved || err == nil && s.moves
+		a.gateAdded, a.rulesReplaced = true, a.rulesReplaced || err == nil && s.intermediateReplaces
 		WaitForPackets()
 	}
 	return diagnose(err)
 }
 
-// withoutGate deletes the gate after a failure, and returns the failure.
-func (a *applier) withoutGate(failure error) error {
-	if failure == nil || !a.gated {
+// removeGateAfter deletes the gate after a failure, and returns the failure.
+func (a *applier) removeGateAfter(failure error) error {
+	if failure == nil || !a.gateAdded {
 		return failure
 	}
-	if a.moved {
+	if a.rulesReplaced {
 		a.result.Outcome = Replaced
 	}
 	e := newEncoder(0)
-	e.table = &a.want.Tables[0]
+	e.table = &a.desired.Tables[0]
 	for _, c := range gate() {
 		e.deleteWithRules(&c)
 	}

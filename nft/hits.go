@@ -26,8 +26,8 @@ func hitsOf(expressions attributes) rules.Hits {
 	return hits
 }
 
-// counts reports whether a rule of the table has a counter.
-func counts(t *rules.Table) bool {
+// hasCounters reports whether a rule of the table has a counter.
+func hasCounters(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return r.Counts() })
 	})
@@ -37,7 +37,7 @@ func counts(t *rules.Table) bool {
 // the values of the rule with the same text in the old chain of the same name. Of several equal
 // rules, the first gets the values of the first.
 func withHits(want, old *rules.Table) *rules.Table {
-	if !counts(want) || !counts(old) {
+	if !hasCounters(want) || !hasCounters(old) {
 		return want
 	}
 	counted := *want

@@ -106,10 +106,10 @@ func (c *conn) hooks() ([]HookList, error) {
 // hookList repeats a dump until the functions have not changed during it.
 func (c *conn) hookList(family rules.Family, hook rules.Hook) (HookList, error) {
 	const messageHook = unix.NFNL_SUBSYS_HOOK << 8 // and NFNL_MSG_HOOK_GET, which is 0
-	q := question{messageHook, messageHook, unix.NLM_F_DUMP, nfproto(family)}
+	q := requestHeader{messageHook, messageHook, unix.NLM_F_DUMP, nfproto(family)}
 	for range maxReads {
 		l := HookList{Family: family, Hook: hook}
-		interrupted, err := c.ask(q,
+		interrupted, err := c.exchange(q,
 			func(m *messages) { m.number(nfnlaHookNumber, hookNumbers[hook]) },
 			func(_ uint8, a attributes) {
 				l.Functions = append(l.Functions, decodeHook(family, a))

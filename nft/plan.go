@@ -15,23 +15,23 @@ type step struct {
 	transaction *Transaction
 	// gated, unless nil, must be executed first, because the transaction moves capture; see [gate].
 	// Afterwards plan again.
-	gated *Transaction
+	intermediate *Transaction
 	// moves reports that gated replaces the rules, because the gate is in place.
-	moves bool
+	intermediateReplaces bool
 }
 
 // plan reads the current table, unless the caller has passed a reading, and returns the step to the
 // wanted ruleset.
 func (a *applier) plan() (step, error) {
 	a.count()
-	if s := a.planFromLast(); s.transaction != nil {
+	if s := a.planFromSnapshot(); s.transaction != nil {
 		return s, nil
 	}
 	// Discard the results of the earlier reading.
-	a.result.Kept, a.found = 0, nil
+	a.result.EstablishedPackets, a.found = 0, nil
 	// A first installation needs no complete reading, because its transaction fails if another
 	// process creates the table in the meantime.
-	present, err := a.conn.findOurs()
+	present, err := a.conn.findSluiceTable()
 	if err != nil {
 		return step{}, err
 	}
@@ -39,19 +39,19 @@ func (a *applier) plan() (step, error) {
 		t, err := a.creation()
 		return step{outcome: Created, transaction: t}, err
 	}
-	table := &a.want.Tables[0]
+	table := &a.desired.Tables[0]
 	expected := newExpectation(table)
-	found, err := a.conn.readOurs(present, expected)
+	found, err := a.conn.readSluiceTable(present, expected)
 	if err != nil {
 		return step{}, err
 	}
 	if len(found.tables) == 0 {
-		return step{}, errVanished
+		return step{}, errTableDeleted
 	}
 	old := &found.tables[0]
 	if expected.isMet(old) {
 		a.found = []rules.Table{old.Table}
-		a.result.Kept = kept(&old.Table)
+		a.result.EstablishedPackets = establishedPackets(&old.Table)
 		return step{outcome: Unchanged}, nil
 	}
 	return a.planFrom(old, found.generation)
@@ -59,31 +59,31 @@ func (a *applier) plan() (step, error) {
 
 // planFrom returns the step from a table that was read at a generation.
 func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
-	table := &a.want.Tables[0]
+	table := &a.desired.Tables[0]
 	a.found = []rules.Table{old.Table}
-	update, sameButSets := changedSets(table, old)
-	if !sameButSets {
+	update, onlySetsDiffer := changedSets(table, old)
+	if !onlySetsDiffer {
 		return planReplacement(table, old, generation)
 	}
-	a.result.Kept = kept(&old.Table)
+	a.result.EstablishedPackets = establishedPackets(&old.Table)
 	if len(update) == 0 {
 		return step{outcome: Unchanged}, nil
 	}
 	return step{outcome: Updated, transaction: encodeUpdate(table, update, generation)}, nil
 }
 
-// planFromLast returns the step from the reading that the caller has passed, without a transaction
+// planFromSnapshot returns the step from the reading that the caller has passed, without a transaction
 // if there is none. A step without a transaction must not be used, because only the kernel's
 // rejection of a transaction reports that the reading is outdated. The reading is used once.
-func (a *applier) planFromLast() step {
-	last := a.last
-	a.last = Reading{}
+func (a *applier) planFromSnapshot() step {
+	last := a.snapshot
+	a.snapshot = Snapshot{}
 	if len(last.found) != 1 || last.Generation == 0 {
 		return step{}
 	}
 	s, err := a.planFrom(&last.found[0], last.Generation)
 	// Counters change without a new generation, and a replacement restores their values.
-	if err != nil || s.outcome == Replaced && counts(&last.found[0].Table) {
+	if err != nil || s.outcome == Replaced && hasCounters(&last.found[0].Table) {
 		return step{}
 	}
 	return s
@@ -105,7 +105,7 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 		defer c.close()
 		a := newApplier(c, p, ApplyOptions{})
 		for range maxAttempts {
-			if s, err = a.plan(); !errors.Is(err, errVanished) {
+			if s, err = a.plan(); !errors.Is(err, errTableDeleted) {
 				break
 			}
 		}
@@ -114,5 +114,5 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	return s.outcome, s.transaction, err
 }
 
-// errVanished is the error if the table was deleted between two requests.
-var errVanished = errors.New("the table was deleted concurrently")
+// errTableDeleted is the error if the table was deleted between two requests.
+var errTableDeleted = errors.New("the table was deleted concurrently")

@@ -19,10 +19,10 @@ type Prepared struct {
 // Prepare returns the ruleset for [Prepared.Apply]. The ruleset must have exactly the table that
 // [rules.Compile] makes, and must not be changed afterwards.
 func Prepare(rs rules.Ruleset) (*Prepared, error) {
-	if len(rs.Tables) != 1 || rs.Tables[0].Family != ourFamily ||
+	if len(rs.Tables) != 1 || rs.Tables[0].Family != tableFamily ||
 		rs.Tables[0].Name != rules.TableName {
 		return nil, fmt.Errorf("the ruleset must have exactly one table, %s %s",
-			ourFamily, rules.TableName)
+			tableFamily, rules.TableName)
 	}
 	return &Prepared{rs, sync.OnceValues(func() (*Transaction, error) {
 		return encode(rs, nil, 0)
@@ -33,9 +33,9 @@ func Prepare(rs rules.Ruleset) (*Prepared, error) {
 type ApplyOptions struct {
 	// Since is an earlier reading of the namespace. If no rule has changed since, Apply does not
 	// read again. Otherwise the kernel rejects the transaction and Apply reads everything.
-	// [Result.Kept] may be from the earlier reading. A reading of another namespace is ignored.
+	// [Result.EstablishedPackets] may be from the earlier reading. A reading of another namespace is ignored.
 	// Never pass a reading of a destroyed namespace, whose number the kernel may have reused.
-	Since Reading
+	Since Snapshot
 	// BeforeChange, unless nil, is called in the namespace before the first change, if there is
 	// one. exclusive reports whether Apply holds the lock of the namespace. If BeforeChange returns
 	// an error, Apply returns it and changes nothing.

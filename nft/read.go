@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ourFamily is the family of the table that Sluice owns, rules.TableName.
-const ourFamily = rules.Inet
+// tableFamily is the family of the table that Sluice owns, rules.TableName.
+const tableFamily = rules.Inet
 
 // Read returns the table and the routing of Sluice in the namespace, without tables if the table
 // does not exist. The table is consistent, even if other processes change it during the reading.
@@ -25,7 +25,7 @@ func Read(ns *netns.NS) (rules.Ruleset, error) {
 }
 
 // A Reading is the result of reading a namespace.
-type Reading struct {
+type Snapshot struct {
 	rules.Ruleset
 	// Generation is the generation id of the tables, 0 if unknown.
 	Generation uint32
@@ -41,25 +41,25 @@ type Reading struct {
 // increments the generation. If the generation has not changed, ReadSince omits the tables, which
 // are unchanged. It returns the given routing if a fast check confirms it, and reads the routing
 // otherwise.
-func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Reading, error) {
+func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot, error) {
 	readRouting := func() (rules.Routing, error) {
 		// The fast check ignores foreign routes in the tables of policy routes.
-		if generation != 0 && len(routing.Policies) == 0 && route.Holds(routing) {
+		if generation != 0 && len(routing.Policies) == 0 && route.InSync(routing) {
 			return routing, nil
 		}
 		return route.Read(nil)
 	}
-	return read(ns, readRouting, func(c *conn) (snapshot, error) {
+	return read(ns, readRouting, func(c *conn) (tableSnapshot, error) {
 		if generation != 0 {
 			if same, err := c.isGeneration(generation); same || err != nil {
-				return snapshot{generation: generation}, err
+				return tableSnapshot{generation: generation}, err
 			}
 		}
-		ours, err := c.findOurs()
+		ours, err := c.findSluiceTable()
 		if err != nil {
-			return snapshot{}, err
+			return tableSnapshot{}, err
 		}
-		return c.readOurs(ours, newExpectation(nil))
+		return c.readSluiceTable(ours, newExpectation(nil))
 	})
 }
 
@@ -76,10 +76,10 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 
 // ReadAllTables is like [ReadAll], but also returns the base chains of other families and the base
 // chains that are attached to devices, in Elsewhere.
-func ReadAllTables(ns *netns.NS) (Reading, error) {
+func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
 	var others elsewhere
-	r, err := read(ns, routing, func(c *conn) (snapshot, error) {
+	r, err := read(ns, routing, func(c *conn) (tableSnapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
 			others = elsewhere{}
 			tables, interrupted, err := c.listTables(&others)
@@ -102,8 +102,8 @@ func ReadAllTables(ns *netns.NS) (Reading, error) {
 func read(
 	ns *netns.NS, readRouting func() (rules.Routing, error), readTables func(
 		*conn,
-	) (snapshot, error),
-) (r Reading, err error) {
+	) (tableSnapshot, error),
+) (r Snapshot, err error) {
 	err = inside(ns, func() error {
 		c, err := dial()
 		if err != nil {
@@ -124,20 +124,20 @@ func read(
 	return r, err
 }
 
-// A snapshot contains the tables at one generation.
-type snapshot struct {
+// A tableSnapshot contains the tables at one generation.
+type tableSnapshot struct {
 	generation uint32
 	tables     []foundTable
 }
 
-// readOurs reads the table of Sluice, which findOurs has found, if it still exists.
-func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, error) {
+// readSluiceTable reads the table of Sluice, which findSluiceTable has found, if it still exists.
+func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableSnapshot, error) {
 	if found == nil {
-		return snapshot{}, nil
+		return tableSnapshot{}, nil
 	}
 	return c.consistent(func() (tables []foundTable, interrupted bool, err error) {
 		if found == nil {
-			if found, err = c.findOurs(); found == nil {
+			if found, err = c.findSluiceTable(); found == nil {
 				return nil, false, err
 			}
 		}
@@ -147,7 +147,7 @@ func (c *conn) readOurs(found *foundTable, expected *expectation) (snapshot, err
 		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
 			// The table was deleted, possibly before this reading, or another process has emptied
 			// it.
-			if again, findErr := c.findOurs(); again == nil {
+			if again, findErr := c.findSluiceTable(); again == nil {
 				return nil, interrupted, findErr
 			}
 		}
@@ -180,7 +180,7 @@ var errBusy = errors.New("the nftables ruleset changed during every attempt to r
 // Therefore consistent waits before and after the reading until no transaction is in progress.
 func (c *conn) consistent(
 	read func() (tables []foundTable, interrupted bool, err error),
-) (snapshot, error) {
+) (tableSnapshot, error) {
 	// The lower half usually equals the generation in a pod's namespace, which saves a request.
 	generation := uint32(c.lastGeneration)
 	begin := time.Now()
@@ -188,12 +188,12 @@ func (c *conn) consistent(
 		if generation == 0 {
 			var err error
 			if generation, err = c.generation(); err != nil {
-				return snapshot{}, err
+				return tableSnapshot{}, err
 			}
 		}
 		current, err := c.isGeneration(generation)
 		if err != nil {
-			return snapshot{}, err
+			return tableSnapshot{}, err
 		}
 		if !current {
 			generation = 0
@@ -202,18 +202,18 @@ func (c *conn) consistent(
 		tables, interrupted, err := read()
 		// ENOENT: a set was deleted between two requests, which is a concurrent change.
 		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return snapshot{}, err
+			return tableSnapshot{}, err
 		}
 		unchanged, genErr := c.isGeneration(generation)
 		if genErr != nil {
-			return snapshot{}, genErr
+			return tableSnapshot{}, genErr
 		}
 		if unchanged && !interrupted {
-			return snapshot{generation, tables}, err
+			return tableSnapshot{generation, tables}, err
 		}
 		generation = 0
 	}
-	return snapshot{}, errBusy
+	return tableSnapshot{}, errBusy
 }
 
 // listTables returns all tables of the families of the model, without their chains, and adds all

@@ -190,11 +190,11 @@ func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
 			want error
 		}{{10 << 10, errTooLong}, {100 << 10, nil}} {
 			c.maxSize = row.most
-			found, err := c.findOurs()
+			found, err := c.findSluiceTable()
 			if err != nil {
 				return err
 			}
-			if _, err = c.readOurs(found, newExpectation(nil)); !errors.Is(err, row.want) {
+			if _, err = c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, row.want) {
 				t.Errorf("with room for %d bytes: %v, want %v", row.most, err, row.want)
 			}
 		}

@@ -19,7 +19,7 @@ func RemoveRules(ns *netns.NS) (bool, error) {
 			return err
 		}
 		defer func() { go c.close() }()
-		ours, err := c.findOurs()
+		ours, err := c.findSluiceTable()
 		if ours == nil || err != nil {
 			return err
 		}

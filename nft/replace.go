@@ -9,16 +9,16 @@ import (
 
 // planReplacement returns the step from the old table to the wanted one.
 func planReplacement(want *rules.Table, old *foundTable, generation uint32) (step, error) {
-	s := step{outcome: Replaced, moves: hasGate(&old.Table)}
+	s := step{outcome: Replaced, intermediateReplaces: hasGate(&old.Table)}
 	var err error
 	if s.transaction, err = encodeReplacement(want, old, generation); err != nil ||
 		!movesCapture(want, old) {
 		return s, err
 	}
-	if s.moves {
-		s.gated, err = encodeReplacement(withGate(want), old, generation)
+	if s.intermediateReplaces {
+		s.intermediate, err = encodeReplacement(withGate(want), old, generation)
 	} else {
-		s.gated, err = encodeGate(&old.Table, generation)
+		s.intermediate, err = encodeGate(&old.Table, generation)
 	}
 	return s, err
 }

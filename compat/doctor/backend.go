@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// isOurs reports whether the table has chains of Sluice.
-func (t *LegacyTable) isOurs() bool {
+// hasSluiceChains reports whether the table has chains of Sluice.
+func (t *LegacyTable) hasSluiceChains() bool {
 	return slices.ContainsFunc(t.Chains, func(chain string) bool {
 		return strings.HasPrefix(chain, compat.ChainPrefix)
 	})
 }
 
 // inLegacy returns the names of the tables of iptables-legacy with rules of Sluice.
-func (j *judge) inLegacy() []string {
+func (d *diagnosis) inLegacy() []string {
 	var names []string
-	for i := range j.Legacy {
-		if t := &j.Legacy[i]; t.isOurs() {
+	for i := range d.Legacy {
+		if t := &d.Legacy[i]; t.hasSluiceChains() {
 			names = append(names, fmt.Sprintf("%s (IPv%d)", t.Name, t.Family))
 		}
 	}
@@ -29,13 +29,13 @@ func (j *judge) inLegacy() []string {
 }
 
 // missingNFT returns the missing features of nf_tables that the parameters need.
-func (j *judge) missingNFT() []nft.Feature {
-	if j.TablesErr != nil && nft.IsNotSupported(j.TablesErr) {
+func (d *diagnosis) missingNFT() []nft.Feature {
+	if d.TablesErr != nil && nft.IsNotSupported(d.TablesErr) {
 		return []nft.Feature{nft.FeatureTables}
 	}
 	var lacking []nft.Feature
-	for _, s := range j.Features {
-		if s.Err != nil && j.needs(s.Feature) {
+	for _, s := range d.Features {
+		if s.Err != nil && d.needs(s.Feature) {
 			lacking = append(lacking, s.Feature)
 		}
 	}
@@ -43,9 +43,9 @@ func (j *judge) missingNFT() []nft.Feature {
 }
 
 // missingLegacy returns the missing features of iptables-legacy.
-func (j *judge) missingLegacy() []nft.Feature {
+func (d *diagnosis) missingLegacy() []nft.Feature {
 	var lacking []nft.Feature
-	for _, s := range j.LegacyFeatures {
+	for _, s := range d.LegacyFeatures {
 		if s.Err != nil {
 			lacking = append(lacking, s.Feature)
 		}
@@ -54,74 +54,74 @@ func (j *judge) missingLegacy() []nft.Feature {
 }
 
 // usesLegacy reports whether the rules are or will be in iptables-legacy.
-func (j *judge) usesLegacy() bool {
-	switch j.Backend {
+func (d *diagnosis) usesLegacy() bool {
+	switch d.Backend {
 	case compat.BackendNFT:
 		return false
 	case compat.BackendLegacy:
 		return true
 	}
-	return len(j.missingNFT()) > 0 && len(j.LegacyFeatures) > 0 && len(j.missingLegacy()) == 0
+	return len(d.missingNFT()) > 0 && len(d.LegacyFeatures) > 0 && len(d.missingLegacy()) == 0
 }
 
 // legacyKernel reports the kernel's features of iptables-legacy.
-func (j *judge) legacyKernel() {
-	lacking := j.missingLegacy()
+func (d *diagnosis) legacyKernel() {
+	lacking := d.missingLegacy()
 	switch {
-	case len(j.LegacyFeatures) == 0 && j.Backend == compat.BackendLegacy:
-		j.add("kernel", Note,
-			fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", j.Kernel),
+	case len(d.LegacyFeatures) == 0 && d.Backend == compat.BackendLegacy:
+		d.add("kernel", Note,
+			fmt.Sprintf("the features of iptables-legacy in Linux %s could not be determined, which needs CAP_SYS_ADMIN", d.Kernel),
 			"run rules doctor as root to determine the kernel's features")
-	case len(j.LegacyFeatures) == 0:
-	case len(lacking) > 0 && (j.Backend == compat.BackendLegacy ||
-		j.Backend != compat.BackendNFT && len(j.missingNFT()) > 0):
+	case len(d.LegacyFeatures) == 0:
+	case len(lacking) > 0 && (d.Backend == compat.BackendLegacy ||
+		d.Backend != compat.BackendNFT && len(d.missingNFT()) > 0):
 		for _, f := range lacking {
-			j.prevent("kernel",
-				fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel, f.Name),
+			d.prevent("kernel",
+				fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel, f.Name),
 				fmt.Sprintf("a kernel with %s (Linux %s or later)", f.Option, f.Since))
 		}
 	case len(lacking) > 0:
-		j.add("kernel", Note,
-			fmt.Sprintf("Linux %s lacks %s: these parameters can have nf_tables only", j.Kernel,
+		d.add("kernel", Note,
+			fmt.Sprintf("Linux %s lacks %s: these parameters can have nf_tables only", d.Kernel,
 				lacking[0].Name), "")
-	case j.usesLegacy():
-		j.add("kernel", OK,
-			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, which has the rules", j.Kernel), "")
+	case d.usesLegacy():
+		d.add("kernel", OK,
+			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, which has the rules", d.Kernel), "")
 	default:
-		j.add("kernel", OK,
+		d.add("kernel", OK,
 			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, too",
-				j.Kernel), "")
+				d.Kernel), "")
 	}
 }
 
 // actualPriorities returns the parameters with the actual priorities of the rules: in
 // iptables-legacy always Istio's.
-func (j *judge) actualPriorities() rules.Redirect {
-	r := j.redirect
-	if j.ours() == nil && (len(j.inLegacy()) > 0 || j.usesLegacy()) {
+func (d *diagnosis) actualPriorities() rules.Redirect {
+	r := d.redirect
+	if d.sluiceTable() == nil && (len(d.inLegacy()) > 0 || d.usesLegacy()) {
 		r.Without = append(slices.Clone(r.Without), rules.NATFirst)
 	}
 	return r
 }
 
 // installed reports the backend that holds Sluice's rules.
-func (j *judge) installed() {
-	legacy := j.inLegacy()
+func (d *diagnosis) installed() {
+	legacy := d.inLegacy()
 	const whether = "rules check compares them with the parameters"
-	switch t := j.ours(); {
+	switch t := d.sluiceTable(); {
 	case t != nil && len(legacy) > 0:
-		j.add("rules", Warning,
+		d.add("rules", Warning,
 			fmt.Sprintf("rules of Sluice are in table inet %s and in iptables-legacy's tables %s: both backends capture", t.Name,
 				strings.Join(legacy, ", ")), "rules apply leaves one of the two")
 	case t != nil:
-		j.add("rules", OK,
+		d.add("rules", OK,
 			fmt.Sprintf("table inet %s exists, with %s; %s", t.Name,
 				countText(countRules(t), "rule"), whether), "")
 	case len(legacy) > 0:
-		j.add("rules", OK,
+		d.add("rules", OK,
 			fmt.Sprintf("rules of Sluice are in iptables-legacy's tables %s; %s",
 				strings.Join(legacy, ", "), whether), "")
 	default:
-		j.add("rules", Note, "there are no rules of Sluice", "rules apply creates them")
+		d.add("rules", Note, "there are no rules of Sluice", "rules apply creates them")
 	}
 }

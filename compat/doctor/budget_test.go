@@ -52,7 +52,7 @@ func TestJudgeEndsWithinTheBudgetOfAnAgent(t *testing.T) {
 	for says, table := range costlyTables() {
 		f := healthy()
 		f.Tables = []rules.Table{table}
-		bound.Check(t, says, func() { Judge(f, usual(rules.ModeRedirect)) })
+		bound.Check(t, says, func() { Diagnose(f, usual(rules.ModeRedirect)) })
 	}
 }
 
@@ -61,7 +61,7 @@ func TestJudgeSaysThatItsBudgetIsSpent(t *testing.T) {
 	f := healthy()
 	f.Tables = []rules.Table{costlyTables()["marks by chance"]}
 	var told []string
-	for _, finding := range Judge(f, usual(rules.ModeRedirect)) {
+	for _, finding := range Diagnose(f, usual(rules.ModeRedirect)) {
 		if strings.Contains(finding.Verdict, "cannot be decided: more than") {
 			told = append(told, finding.Verdict)
 		}

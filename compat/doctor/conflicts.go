@@ -17,18 +17,18 @@ type sample struct {
 }
 
 // samples returns typical packets of a mesh in the captured families.
-func (j *judge) samples() []sample {
-	proxy := rules.Owner{UID: j.redirect.ProxyUIDs[0].First, GID: j.redirect.ProxyGIDs[0].First}
+func (d *diagnosis) samples() []sample {
+	proxy := rules.Owner{UID: d.redirect.ProxyUIDs[0].First, GID: d.redirect.ProxyGIDs[0].First}
 	application := rules.Owner{UID: 65533, GID: 65533}
-	if !j.redirect.OwnerGroups.All && len(j.redirect.OwnerGroups.IDs) > 0 {
-		application.GID = j.redirect.OwnerGroups.IDs[0].First
+	if !d.redirect.OwnerGroups.All && len(d.redirect.OwnerGroups.IDs) > 0 {
+		application.GID = d.redirect.OwnerGroups.IDs[0].First
 	}
 	var list []sample
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if f == rules.IPv6 && !j.redirect.IPv6 {
+		if f == rules.IPv6 && !d.redirect.IPv6 {
 			continue
 		}
-		pod := j.podIP(f)
+		pod := d.podIP(f)
 		end := func(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 		out := func(protocol rules.Protocol, owner rules.Owner, to netip.AddrPort) rules.Packet {
 			return rules.Packet{
@@ -43,10 +43,10 @@ func (j *judge) samples() []sample {
 		list = append(list,
 			sample{
 				"the application's outbound connections",
-				out(rules.TCP, application, end(j.destination(f), 80)),
+				out(rules.TCP, application, end(d.destination(f), 80)),
 			},
 			sample{
-				"the application's DNS queries", out(rules.UDP, application, end(j.server(f), 53)),
+				"the application's DNS queries", out(rules.UDP, application, end(d.server(f), 53)),
 			},
 			sample{"the proxy's outbound connections", out(rules.TCP, proxy, end(other, 80))},
 			sample{"the proxy's calls to its own pod", self},
@@ -68,8 +68,8 @@ func documentationAddr(f rules.Family) netip.Addr {
 }
 
 // podIP returns an address of the pod, or a typical one.
-func (j *judge) podIP(f rules.Family) netip.Addr {
-	for _, i := range j.Interfaces {
+func (d *diagnosis) podIP(f rules.Family) netip.Addr {
+	for _, i := range d.Interfaces {
 		for _, a := range i.Addrs {
 			if i.Name != lo && rules.FamilyOf(a) == f && a.IsGlobalUnicast() {
 				return a
@@ -83,8 +83,8 @@ func (j *judge) podIP(f rules.Family) netip.Addr {
 }
 
 // destination returns an address of an included prefix.
-func (j *judge) destination(f rules.Family) netip.Addr {
-	for _, p := range j.redirect.OutboundCIDRs.Prefixes {
+func (d *diagnosis) destination(f rules.Family) netip.Addr {
+	for _, p := range d.redirect.OutboundCIDRs.Prefixes {
 		if rules.FamilyOf(p.Addr()) == f {
 			return p.Addr()
 		}
@@ -93,8 +93,8 @@ func (j *judge) destination(f rules.Family) netip.Addr {
 }
 
 // server returns a nameserver.
-func (j *judge) server(f rules.Family) netip.Addr {
-	for _, s := range j.redirect.DNS.Servers {
+func (d *diagnosis) server(f rules.Family) netip.Addr {
+	for _, s := range d.redirect.DNS.Servers {
 		if rules.FamilyOf(s) == f {
 			return s
 		}
@@ -103,26 +103,26 @@ func (j *judge) server(f rules.Family) netip.Addr {
 }
 
 // conflicts compares the fates of samples with Sluice's rules alone and with the foreign rules.
-func (j *judge) conflicts() {
-	others := j.foreign()
-	if j.TablesErr != nil || len(others) == 0 {
+func (d *diagnosis) conflicts() {
+	others := d.foreign()
+	if d.TablesErr != nil || len(others) == 0 {
 		return
 	}
-	together := rules.Ruleset{Tables: j.withCompiled(others), Routing: j.compiled.Routing}
+	together := rules.Ruleset{Tables: d.withCompiled(others), Routing: d.compiled.Routing}
 	found := false
 	budget := diff.AgentBudget.From(time.Now()) // of all samples
-	for _, s := range j.samples() {
-		alone := diff.ExplainWithin(&j.compiled, s.packet, budget).Fate
+	for _, s := range d.samples() {
+		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Fate
 		trace := diff.ExplainWithin(&together, s.packet, budget)
 		if trace.Exhausted != "" {
-			j.add("rules", Warning,
+			d.add("rules", Warning,
 				fmt.Sprintf("whether foreign rules change the fate of %s cannot be decided: %s",
 					s.kind, trace.Exhausted),
 				"rules explain --live follows one connection for longer")
 			return
 		}
-		if j.sameCapture(alone, trace.Fate) ||
-			j.bypasses() && alone.Captured() && !trace.Fate.Dropped {
+		if d.sameCapture(alone, trace.Fate) ||
+			d.bypasses() && alone.Captured() && !trace.Fate.Dropped {
 			continue // the same, or reported with all other packets that bypass the proxy
 		}
 		found = true
@@ -131,33 +131,33 @@ func (j *judge) conflicts() {
 		switch {
 		case trace.Fate.Undecided != "":
 			next = "check that rule; rules validate tests it with connections"
-		case j.isIstio(lastForeign(trace)):
-			severity, next = j.istioSeverity(), removeIstio
+		case d.isIstio(lastForeign(trace)):
+			severity, next = d.istioSeverity(), removeIstio
 			if alone.Captured() {
 				severity = Problem
 			}
 		case alone.Captured():
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
-		j.add("rules", severity,
+		d.add("rules", severity,
 			fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
-				s.kind, s.packet, j.fateText(alone), j.actualText(trace)), next)
+				s.kind, s.packet, d.fateText(alone), d.actualText(trace)), next)
 	}
-	if !found && !j.bypasses() {
-		j.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
+	if !found && !d.bypasses() {
+		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
 	}
 }
 
 // withCompiled inserts the compiled table at the position of Sluice's table, or first, the position
 // of a new table.
-func (j *judge) withCompiled(others []rules.Table) []rules.Table {
-	if j.ours() == nil {
-		return append(slices.Clone(j.compiled.Tables), others...)
+func (d *diagnosis) withCompiled(others []rules.Table) []rules.Table {
+	if d.sluiceTable() == nil {
+		return append(slices.Clone(d.compiled.Tables), others...)
 	}
-	all := slices.Clone(j.Tables)
+	all := slices.Clone(d.Tables)
 	for i := range all {
 		if all[i].Family == rules.Inet && all[i].Name == rules.TableName {
-			all[i] = j.compiled.Tables[0]
+			all[i] = d.compiled.Tables[0]
 		}
 	}
 	return all
@@ -165,22 +165,22 @@ func (j *judge) withCompiled(others []rules.Table) []rules.Table {
 
 // sameCapture reports whether two fates are equal for capture. Marks and zones may differ, except
 // TPROXY's mark of a connection, because it routes all replies to lo.
-func (j *judge) sameCapture(a, b rules.Fate) bool {
+func (d *diagnosis) sameCapture(a, b rules.Fate) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy &&
 		b.Undecided == "" &&
-		j.connectionMark(a) == j.connectionMark(b)
+		d.connectionMark(a) == d.connectionMark(b)
 }
 
 // connectionMark returns TPROXY's mark if the connection has it in TPROXY mode, otherwise 0.
-func (j *judge) connectionMark(f rules.Fate) uint32 {
-	if j.tproxy() && f.ConntrackMark == j.redirect.TProxyMark {
+func (d *diagnosis) connectionMark(f rules.Fate) uint32 {
+	if d.tproxy() && f.ConntrackMark == d.redirect.TProxyMark {
 		return f.ConntrackMark
 	}
 	return 0
 }
 
-func (j *judge) fateText(f rules.Fate) string {
-	f.Mark, f.ConntrackMark, f.Zone = 0, j.connectionMark(f), 0
+func (d *diagnosis) fateText(f rules.Fate) string {
+	f.Mark, f.ConntrackMark, f.Zone = 0, d.connectionMark(f), 0
 	if !f.Captured() && !f.Dropped && f.Undecided == "" && f.ConntrackMark == 0 {
 		return "not captured"
 	}
@@ -189,8 +189,8 @@ func (j *judge) fateText(f rules.Fate) string {
 
 // actualText returns a sentence about the fate of the packet and the last matching rule of a
 // foreign table.
-func (j *judge) actualText(t rules.Trace) string {
-	text := "it is " + j.fateText(t.Fate)
+func (d *diagnosis) actualText(t rules.Trace) string {
+	text := "it is " + d.fateText(t.Fate)
 	if step := lastForeign(t); step != nil {
 		return fmt.Sprintf("%s by %s", text, step)
 	}
@@ -213,8 +213,8 @@ func lastForeign(t rules.Trace) *rules.Step {
 }
 
 // isIstio reports whether the rule is in a table with rules of Istio.
-func (j *judge) isIstio(step *rules.Step) bool {
-	return step != nil && slices.ContainsFunc(j.Tables, func(t rules.Table) bool {
+func (d *diagnosis) isIstio(step *rules.Step) bool {
+	return step != nil && slices.ContainsFunc(d.Tables, func(t rules.Table) bool {
 		return t.Family == step.Table.Family && t.Name == step.Table.Name && istioProgram(&t) != ""
 	})
 }

@@ -1,12 +1,12 @@
 // Package doctor diagnoses causes that prevent redirection in a network namespace: missing kernel
 // features and permissions, sysctls, routing, and foreign rules.
 //
-// [Gather] reads the [Facts]. It changes nothing; a failed read is also a fact. [Judge] is a pure
+// [Gather] reads the [Facts]. It changes nothing; a failed read is also a fact. [Diagnose] is a pure
 // function. It derives from the facts and the parameters of a redirection a list of [Finding], each
 // with a [Severity] and the next step. [Sum] returns the verdict of all findings.
 //
 //	facts := doctor.Gather(ns, ruleset)
-//	for _, f := range doctor.Judge(facts, redirect) {
+//	for _, f := range doctor.Diagnose(facts, redirect) {
 //		fmt.Println(f.Severity, f.Topic, f.Verdict)
 //	}
 package doctor

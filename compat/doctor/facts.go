@@ -104,8 +104,8 @@ func (f *Facts) setting(name string) (string, bool) {
 	return value, ok
 }
 
-// ours returns Sluice's table, or nil.
-func (f *Facts) ours() *rules.Table {
+// sluiceTable returns Sluice's table, or nil.
+func (f *Facts) sluiceTable() *rules.Table {
 	for i := range f.Tables {
 		if f.Tables[i].Family == rules.Inet && f.Tables[i].Name == rules.TableName {
 			return &f.Tables[i]

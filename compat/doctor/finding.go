@@ -72,53 +72,53 @@ func Sum(findings []Finding) Verdict {
 	return sum
 }
 
-// Judge returns the findings for a redirection, the most severe first. It panics if the parameters
+// Diagnose returns the findings for a redirection, the most severe first. It panics if the parameters
 // are invalid (see [rules.Redirect.Validate]).
-func Judge(f Facts, r rules.Redirect) []Finding {
-	j := &judge{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
-	j.compiled = rules.MustCompile(j.actualPriorities())
-	j.kernel()
-	j.legacyKernel()
-	j.permission()
-	j.interfaces()
-	j.ipv6()
-	j.sourceMark()
-	j.conntrack()
-	j.localPorts()
-	j.markRules()
-	j.markRoutes()
-	j.passthrough()
-	j.owners()
-	j.istio()
-	j.legacy()
-	j.conflicts()
-	j.foreignEffect()
-	slices.SortStableFunc(j.findings, func(a, b Finding) int {
+func Diagnose(f Facts, r rules.Redirect) []Finding {
+	d := &diagnosis{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
+	d.compiled = rules.MustCompile(d.actualPriorities())
+	d.kernel()
+	d.legacyKernel()
+	d.permission()
+	d.interfaces()
+	d.ipv6()
+	d.sourceMark()
+	d.conntrack()
+	d.localPorts()
+	d.markRules()
+	d.markRoutes()
+	d.passthrough()
+	d.owners()
+	d.istio()
+	d.legacy()
+	d.conflicts()
+	d.foreignEffect()
+	slices.SortStableFunc(d.findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity),
 			slices.Index(severities, b.Severity))
 	})
-	return j.findings
+	return d.findings
 }
 
-// judge collects findings.
-type judge struct {
+// diagnosis collects findings.
+type diagnosis struct {
 	Facts
 	redirect rules.Redirect
 	compiled rules.Ruleset
 	findings []Finding
 }
 
-func (j *judge) add(topic string, severity Severity, verdict, next string) {
-	j.findings = append(j.findings, Finding{
+func (d *diagnosis) add(topic string, severity Severity, verdict, next string) {
+	d.findings = append(d.findings, Finding{
 		Topic: topic, Severity: severity, Verdict: verdict, Next: next,
 	})
 }
 
 // prevent adds a problem that cannot be corrected in the namespace.
-func (j *judge) prevent(topic, verdict, next string) {
-	j.findings = append(j.findings, Finding{
+func (d *diagnosis) prevent(topic, verdict, next string) {
+	d.findings = append(d.findings, Finding{
 		Topic: topic, Severity: Problem, Verdict: verdict, Next: next, Prevented: true,
 	})
 }
 
-func (j *judge) tproxy() bool { return j.redirect.Mode == rules.ModeTProxy }
+func (d *diagnosis) tproxy() bool { return d.redirect.Mode == rules.ModeTProxy }

@@ -23,7 +23,7 @@ func TestForeignEffect(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			facts := healthy()
 			facts.Foreign = row.effect
-			findings := Judge(facts, usual(rules.ModeRedirect))
+			findings := Diagnose(facts, usual(rules.ModeRedirect))
 			var severity Severity
 			for _, f := range findings {
 				if f.Verdict == "the effect" ||

@@ -68,7 +68,7 @@ func TestGatherHealthyPod(t *testing.T) {
 		t.Errorf("tables of iptables-legacy have come into being: %s", names)
 	}
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-		findings := Judge(f, usual(mode))
+		findings := Diagnose(f, usual(mode))
 		if Sum(findings) != Works || findings[0].Severity == Warning {
 			t.Errorf("%s:\n%s", mode, list(findings))
 		}
@@ -76,7 +76,7 @@ func TestGatherHealthyPod(t *testing.T) {
 	if _, err := nft.Apply(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))); err != nil {
 		t.Fatal(err)
 	}
-	if findings := Judge(Gather(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))),
+	if findings := Diagnose(Gather(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))),
 		usual(rules.ModeTProxy)); findings[0].Severity != OK {
 		t.Errorf("with our rules:\n%s", list(findings))
 	}
@@ -147,7 +147,7 @@ func TestGatherRouting(t *testing.T) {
 		t.Errorf("routes %+v", f.Routing.Routes)
 	}
 	r := usual(rules.ModeTProxy)
-	findings := list(Judge(f, r))
+	findings := list(Diagnose(f, r))
 	for _, want := range []string{
 		"IPv4 has 2 rules for the mark 0x539", "meet another rule first: ip -6 rule priority 50",
 		"lo has ::6 without rules",
@@ -215,7 +215,7 @@ END`)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
 				t.Errorf("%s, %v", answer, err)
 			}
-			findings := Judge(Gather(bed.Pod, rules.MustCompile(row.params)), row.params)
+			findings := Diagnose(Gather(bed.Pod, rules.MustCompile(row.params)), row.params)
 			if (Sum(findings) == Works) != row.captured {
 				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings),
 					list(findings))

@@ -11,49 +11,49 @@ import (
 )
 
 // kernel reports the kernel's features.
-func (j *judge) kernel() {
-	if j.FeaturesErr != nil {
-		j.unprobedKernel()
+func (d *diagnosis) kernel() {
+	if d.FeaturesErr != nil {
+		d.unprobedKernel()
 		return
 	}
 	lacking := false
-	for _, s := range j.Features {
+	for _, s := range d.Features {
 		if s.Err == nil {
 			continue
 		}
 		need := fmt.Sprintf("a kernel with %s (Linux %s or later)", s.Feature.Option,
 			s.Feature.Since)
-		if j.needs(s.Feature) {
+		if d.needs(s.Feature) {
 			lacking = true
-			verdict := fmt.Sprintf("Linux %s lacks %s, which these parameters need", j.Kernel,
+			verdict := fmt.Sprintf("Linux %s lacks %s, which these parameters need", d.Kernel,
 				s.Feature.Name)
-			if j.usesLegacy() {
-				j.add("kernel", Note, verdict+" of nf_tables", "")
+			if d.usesLegacy() {
+				d.add("kernel", Note, verdict+" of nf_tables", "")
 				continue
 			}
-			j.prevent("kernel", verdict, need)
+			d.prevent("kernel", verdict, need)
 		} else {
-			j.add("kernel", Note,
-				fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", j.Kernel,
+			d.add("kernel", Note,
+				fmt.Sprintf("Linux %s lacks %s; these parameters do not need it", d.Kernel,
 					s.Feature.Name), "")
 		}
 	}
 	if !lacking {
-		j.add("kernel", OK,
-			fmt.Sprintf("Linux %s has all that these parameters need of nf_tables", j.Kernel), "")
+		d.add("kernel", OK,
+			fmt.Sprintf("Linux %s has all that these parameters need of nf_tables", d.Kernel), "")
 	}
 }
 
 // needs reports whether the parameters need a feature.
-func (j *judge) needs(f nft.Feature) bool {
-	r := &j.redirect
+func (d *diagnosis) needs(f nft.Feature) bool {
+	r := &d.redirect
 	switch f {
 	case nft.FeatureTProxy, nft.FeatureRoute:
-		return j.tproxy()
+		return d.tproxy()
 	case nft.FeatureZone:
-		return j.tproxy() || r.DropInvalid || r.DNS.Capture
+		return d.tproxy() || r.DropInvalid || r.DNS.Capture
 	case nft.FeatureInterval:
-		for _, t := range j.compiled.Tables {
+		for _, t := range d.compiled.Tables {
 			if len(t.Sets()) > 0 {
 				return true
 			}
@@ -64,24 +64,24 @@ func (j *judge) needs(f nft.Feature) bool {
 }
 
 // unprobedKernel reports features that follow from other facts if probing was not possible.
-func (j *judge) unprobedKernel() {
+func (d *diagnosis) unprobedKernel() {
 	needed := nft.FeatureNAT
 	switch {
-	case j.Backend == compat.BackendLegacy:
-	case j.ours() != nil:
-		j.add("kernel", OK, fmt.Sprintf("Linux %s already holds rules of Sluice", j.Kernel), "")
-	case !nft.IsNotPermitted(j.FeaturesErr):
-		j.add("kernel", Warning,
-			"the kernel's features could not be found out: "+j.FeaturesErr.Error(), "")
-	case older(j.Kernel, needed.Since):
-		j.add("kernel", Warning,
+	case d.Backend == compat.BackendLegacy:
+	case d.sluiceTable() != nil:
+		d.add("kernel", OK, fmt.Sprintf("Linux %s already holds rules of Sluice", d.Kernel), "")
+	case !nft.IsNotPermitted(d.FeaturesErr):
+		d.add("kernel", Warning,
+			"the kernel's features could not be found out: "+d.FeaturesErr.Error(), "")
+	case older(d.Kernel, needed.Since):
+		d.add("kernel", Warning,
 			fmt.Sprintf("Linux %s is older than %s, where %s came; it could not be asked, which takes CAP_SYS_ADMIN",
-				j.Kernel, needed.Since,
+				d.Kernel, needed.Since,
 				needed.Name), "run rules doctor as root to determine the kernel's features")
 	default:
-		j.add("kernel", Note,
+		d.add("kernel", Note,
 			fmt.Sprintf("the features of Linux %s could not be determined, which needs CAP_SYS_ADMIN; its version is recent "+
-				"enough", j.Kernel), "run rules doctor as root to determine the kernel's features")
+				"enough", d.Kernel), "run rules doctor as root to determine the kernel's features")
 	}
 }
 
@@ -101,35 +101,35 @@ func older(release, version string) bool {
 }
 
 // permission reports whether this process may program the namespace.
-func (j *judge) permission() {
+func (d *diagnosis) permission() {
 	switch {
-	case j.TablesErr == nil:
-		j.add("permission", OK, "this process may read and write the namespace's rules", "")
-	case nft.IsNotPermitted(j.TablesErr):
-		j.prevent("permission", "this process may neither read nor write the namespace's rules",
+	case d.TablesErr == nil:
+		d.add("permission", OK, "this process may read and write the namespace's rules", "")
+	case nft.IsNotPermitted(d.TablesErr):
+		d.prevent("permission", "this process may neither read nor write the namespace's rules",
 			"run it with CAP_NET_ADMIN, in the user namespace that owns the network namespace")
-	case nft.IsNotSupported(j.TablesErr) && j.usesLegacy():
-		j.add("kernel", Note, "the kernel has no nf_tables: "+j.TablesErr.Error(), "")
-	case nft.IsNotSupported(j.TablesErr):
-		j.prevent("kernel", "the kernel has no nf_tables: "+j.TablesErr.Error(),
+	case nft.IsNotSupported(d.TablesErr) && d.usesLegacy():
+		d.add("kernel", Note, "the kernel has no nf_tables: "+d.TablesErr.Error(), "")
+	case nft.IsNotSupported(d.TablesErr):
+		d.prevent("kernel", "the kernel has no nf_tables: "+d.TablesErr.Error(),
 			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option,
 				nft.FeatureTables.Since))
 	default:
-		j.add("rules", Warning, "the namespace's rules could not be read: "+j.TablesErr.Error(), "")
+		d.add("rules", Warning, "the namespace's rules could not be read: "+d.TablesErr.Error(), "")
 	}
 }
 
 // interfaces reports links and addresses.
-func (j *judge) interfaces() {
-	if j.InterfacesErr != nil {
-		j.add("interfaces", Warning,
-			"interfaces and routes could not be read: "+j.InterfacesErr.Error(), "")
+func (d *diagnosis) interfaces() {
+	if d.InterfacesErr != nil {
+		d.add("interfaces", Warning,
+			"interfaces and routes could not be read: "+d.InterfacesErr.Error(), "")
 		return
 	}
 	addressed := false
-	for _, i := range j.Interfaces {
+	for _, i := range d.Interfaces {
 		if i.Name == lo && !i.Up {
-			j.add("interfaces", Problem,
+			d.add("interfaces", Problem,
 				"lo is down: redirected outbound connections go over it, and now nowhere",
 				"ip link set lo up")
 		}
@@ -138,7 +138,7 @@ func (j *judge) interfaces() {
 		}
 	}
 	if !addressed {
-		j.add("interfaces", Warning,
+		d.add("interfaces", Warning,
 			"no interface but lo has an address: this is no pod's namespace, or its network is not set up yet", "")
 	}
 }
@@ -146,26 +146,26 @@ func (j *judge) interfaces() {
 const lo = "lo"
 
 // ipv6 reports whether the state of IPv6 agrees with the parameters.
-func (j *judge) ipv6() {
-	disabled, known := j.setting("net.ipv6.conf.lo.disable_ipv6")
+func (d *diagnosis) ipv6() {
+	disabled, known := d.setting("net.ipv6.conf.lo.disable_ipv6")
 	switch {
-	case j.SettingsErr != nil:
-	case j.redirect.IPv6 && !known:
-		j.prevent("kernel", "the kernel has no IPv6, which these parameters capture",
+	case d.SettingsErr != nil:
+	case d.redirect.IPv6 && !known:
+		d.prevent("kernel", "the kernel has no IPv6, which these parameters capture",
 			"leave out --dual-stack, or give the pod's IPv4 address only")
-	case j.redirect.IPv6 && disabled != "0":
-		j.add("settings", Problem,
+	case d.redirect.IPv6 && disabled != "0":
+		d.add("settings", Problem,
 			"IPv6 is disabled for lo: ::6, from where the proxy calls the application, cannot be added",
 			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
 	}
-	if j.redirect.IPv6 {
+	if d.redirect.IPv6 {
 		return
 	}
-	for _, i := range j.Interfaces {
+	for _, i := range d.Interfaces {
 		for _, a := range i.Addrs {
 			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() &&
 				a != rules.PassthroughIPv6() {
-				j.add("interfaces", Warning,
+				d.add("interfaces", Warning,
 					fmt.Sprintf("%s has the address %s, but these parameters leave IPv6 alone: it passes the proxy",
 						i.Name, a), "--dual-stack captures it")
 				return

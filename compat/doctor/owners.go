@@ -11,18 +11,18 @@ import (
 )
 
 // foreign returns all tables except Sluice's, in hook order.
-func (j *judge) foreign() []rules.Table {
-	return slices.DeleteFunc(slices.Clone(j.Tables), func(t rules.Table) bool {
+func (d *diagnosis) foreign() []rules.Table {
+	return slices.DeleteFunc(slices.Clone(d.Tables), func(t rules.Table) bool {
 		return t.Family == rules.Inet && t.Name == rules.TableName
 	})
 }
 
 // owners reports the foreign rules at the hooks of capture, and their order.
-func (j *judge) owners() {
-	if j.TablesErr == nil || nft.IsNotSupported(j.TablesErr) {
-		j.installed()
+func (d *diagnosis) owners() {
+	if d.TablesErr == nil || nft.IsNotSupported(d.TablesErr) {
+		d.installed()
 	}
-	for _, t := range j.foreign() {
+	for _, t := range d.foreign() {
 		for i := range t.Chains {
 			c := &t.Chains[i]
 			if c.Base == nil || c.Base.Hook != rules.Prerouting && c.Base.Hook != rules.Output ||
@@ -30,46 +30,46 @@ func (j *judge) owners() {
 				continue
 			}
 			if c.Base.Type == rules.NAT {
-				j.natChain(&t, c)
+				d.natChain(&t, c)
 			} else if c.Base.Priority < 0 {
-				j.mangleChain(&t, c)
+				d.mangleChain(&t, c)
 			}
 		}
 	}
 }
 
 // natChain reports a foreign NAT chain.
-func (j *judge) natChain(t *rules.Table, c *rules.Chain) {
-	verdict, first := j.order(t, c, "rule of NAT", j.natPriority())
+func (d *diagnosis) natChain(t *rules.Table, c *rules.Chain) {
+	verdict, first := d.order(t, c, "rule of NAT", d.natPriority())
 	if !first {
-		j.add("rules", Note,
+		d.add("rules", Note,
 			verdict+": they are not evaluated for connections that Sluice's rules redirect", "")
 		return
 	}
-	j.add("rules", Warning,
+	d.add("rules", Warning,
 		verdict+": Sluice's rules are not evaluated for connections that they translate",
-		j.orderAdvice())
+		d.orderAdvice())
 }
 
 // mangleChain reports a foreign chain at the positions of iptables' raw and mangle tables.
-func (j *judge) mangleChain(t *rules.Table, c *rules.Chain) {
+func (d *diagnosis) mangleChain(t *rules.Table, c *rules.Chain) {
 	isRaw := c.Base.Priority < rules.ConntrackPriority
-	ours, ok := j.priority(func(b *rules.Base) bool {
+	ours, ok := d.priority(func(b *rules.Base) bool {
 		return b.Hook == c.Base.Hook && b.Type != rules.NAT &&
 			(b.Priority < rules.ConntrackPriority) == isRaw
 	})
 	if !ok {
-		j.add("rules", Note, place(t, c, "rule")+", where Sluice has none", "")
+		d.add("rules", Note, place(t, c, "rule")+", where Sluice has none", "")
 		return
 	}
-	verdict, first := j.order(t, c, "rule", ours)
-	if isRaw && first && j.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
-		j.add("rules", Warning,
+	verdict, first := d.order(t, c, "rule", ours)
+	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
+		d.add("rules", Warning,
 			verdict+" and choose conntrack zones: the first choice counts, and answers to captured DNS queries may be lost",
-			j.orderAdvice())
+			d.orderAdvice())
 		return
 	}
-	j.add("rules", Note, verdict, "")
+	d.add("rules", Note, verdict, "")
 }
 
 func setsZone(r rules.Rule) bool {
@@ -80,10 +80,10 @@ func setsZone(r rules.Rule) bool {
 }
 
 // order describes a chain, and whether it runs before Sluice's chain with the priority.
-func (j *judge) order(
+func (d *diagnosis) order(
 	t *rules.Table, c *rules.Chain, noun string, ours int,
 ) (verdict string, first bool) {
-	first = j.runsFirst(t, c, ours)
+	first = d.runsFirst(t, c, ours)
 	when := "after"
 	if first {
 		when = "before"
@@ -99,15 +99,15 @@ func place(t *rules.Table, c *rules.Chain, noun string) string {
 }
 
 // runsFirst reports whether a chain runs before Sluice's chain with the priority at its hook.
-func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
+func (d *diagnosis) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 	switch {
 	case c.Base.Priority != ours:
 		return c.Base.Priority < ours
-	case j.ours() == nil:
+	case d.sluiceTable() == nil:
 		return false // Sluice's chain will be registered last
 	}
 	at := func(family rules.Family, name string) int {
-		return slices.IndexFunc(j.Tables, func(o rules.Table) bool {
+		return slices.IndexFunc(d.Tables, func(o rules.Table) bool {
 			return o.Family == family && o.Name == name
 		})
 	}
@@ -115,8 +115,8 @@ func (j *judge) runsFirst(t *rules.Table, c *rules.Chain, ours int) bool {
 }
 
 // natPriority returns the priority of Sluice's NAT chains.
-func (j *judge) natPriority() int {
-	if priority, ok := j.priority(func(b *rules.Base) bool { return b.Type == rules.NAT }); ok {
+func (d *diagnosis) natPriority() int {
+	if priority, ok := d.priority(func(b *rules.Base) bool { return b.Type == rules.NAT }); ok {
 		return priority
 	}
 	return rules.NATPriority
@@ -124,9 +124,9 @@ func (j *judge) natPriority() int {
 
 // priority returns the priority of Sluice's first base chain that satisfies is. It uses the
 // installed chains, or the compiled ones if none are installed.
-func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
-	tables := j.compiled.Tables
-	if t := j.ours(); t != nil {
+func (d *diagnosis) priority(is func(*rules.Base) bool) (priority int, ok bool) {
+	tables := d.compiled.Tables
+	if t := d.sluiceTable(); t != nil {
 		tables = []rules.Table{*t}
 	}
 	for _, t := range tables {
@@ -140,19 +140,19 @@ func (j *judge) priority(is func(*rules.Base) bool) (priority int, ok bool) {
 }
 
 // orderAdvice returns the remedy for foreign chains that run before Sluice's.
-func (j *judge) orderAdvice() string {
-	if slices.Contains(j.redirect.Without, rules.NATFirst) {
+func (d *diagnosis) orderAdvice() string {
+	if slices.Contains(d.redirect.Without, rules.NATFirst) {
 		return "leave the deviation nat-first on (see rules help deviations), or give that chain a higher priority"
 	}
 	return "give that chain a higher priority, or make sure that it leaves the mesh's connections alone"
 }
 
 // istio reports rules of Istio's programs in nf_tables.
-func (j *judge) istio() {
-	for i := range j.Tables {
-		t := &j.Tables[i]
+func (d *diagnosis) istio() {
+	for i := range d.Tables {
+		t := &d.Tables[i]
 		if program := istioProgram(t); program != "" {
-			j.istioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
+			d.istioRules(fmt.Sprintf("table %s %s has rules of %s", t.Family, t.Name, program),
 				marks(t))
 		}
 	}
@@ -163,21 +163,21 @@ const removeIstio = "rules cleanup --istio removes them"
 
 // istioRules reports rules of Istio's programs. marking means that they save marks to connections,
 // which conflicts with TPROXY.
-func (j *judge) istioRules(verdict string, marking bool) {
+func (d *diagnosis) istioRules(verdict string, marking bool) {
 	switch {
-	case !j.tproxy():
+	case !d.tproxy():
 		verdict += ": two programs capture here"
 	case marking:
-		verdict += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound connections are routed to lo and lost", j.redirect.TProxyMark)
+		verdict += fmt.Sprintf(" that set TPROXY's mark %#x on connections: replies to inbound connections are routed to lo and lost", d.redirect.TProxyMark)
 	default:
 		verdict += ": two programs capture, and rules apply refuses TPROXY with them"
 	}
-	j.add("rules", j.istioSeverity(), verdict, removeIstio)
+	d.add("rules", d.istioSeverity(), verdict, removeIstio)
 }
 
 // istioSeverity returns the severity of rules of Istio's programs.
-func (j *judge) istioSeverity() Severity {
-	if j.tproxy() {
+func (d *diagnosis) istioSeverity() Severity {
+	if d.tproxy() {
 		return Problem
 	}
 	return Warning

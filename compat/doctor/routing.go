@@ -11,16 +11,16 @@ import (
 const localTable = 255
 
 // markRules checks the policy rules that match packets with TPROXY's mark.
-func (j *judge) markRules() {
-	mark := j.redirect.TProxyMark
+func (d *diagnosis) markRules() {
+	mark := d.redirect.TProxyMark
 	type key struct {
 		family rules.Family
 		table  uint32
 	}
 	count := map[key]int{}
-	for _, r := range j.Routing.Rules {
+	for _, r := range d.Routing.Rules {
 		ours := r.Mark == mark && r.Mask == ^uint32(0) && !r.Selected &&
-			r.Table == j.redirect.TProxyRouteTable
+			r.Table == d.redirect.TProxyRouteTable
 		if ours {
 			count[key{r.Family, r.Table}]++
 			continue
@@ -28,23 +28,23 @@ func (j *judge) markRules() {
 		switch {
 		case r.Table == localTable && r.Mask == 0:
 		case r.Priority > rules.PolicyPriority || r.Mask != 0 && mark&r.Mask != r.Mark ||
-			!j.tproxy():
+			!d.tproxy():
 		default:
-			j.add("routing", Problem,
+			d.add("routing", Problem,
 				fmt.Sprintf("packets with TPROXY's mark %#x meet another rule first: %s", mark,
 					r.Text),
 				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+
 					", or choose another mark")
 		}
-		if r.Priority == rules.PolicyPriority && !j.tproxy() {
-			j.add("routing", Note,
+		if r.Priority == rules.PolicyPriority && !d.tproxy() {
+			d.add("routing", Note,
 				fmt.Sprintf("a foreign policy rule has the priority of Sluice's, %d: %s",
 					r.Priority, r.Text), "")
 		}
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		if n := count[key{f, j.redirect.TProxyRouteTable}]; n > 1 {
-			j.add("routing", Note,
+		if n := count[key{f, d.redirect.TProxyRouteTable}]; n > 1 {
+			d.add("routing", Note,
 				fmt.Sprintf("IPv%d has %d rules for the mark %#x, which do the same: each run of istio-iptables adds one",
 					f, n, mark), "rules cleanup --istio removes them, rules apply adds one")
 		}
@@ -52,17 +52,17 @@ func (j *judge) markRules() {
 }
 
 // markRoutes checks the routing table that makes packets with TPROXY's mark local.
-func (j *judge) markRoutes() {
-	if !j.tproxy() {
+func (d *diagnosis) markRoutes() {
+	if !d.tproxy() {
 		return
 	}
-	for _, r := range j.Routing.Routes {
-		if r.Table == j.redirect.TProxyRouteTable && !r.Local {
+	for _, r := range d.Routing.Routes {
+		if r.Table == d.redirect.TProxyRouteTable && !r.Local {
 			severity := Warning
 			if r.Default {
 				severity = Problem
 			}
-			j.add("routing", severity,
+			d.add("routing", severity,
 				fmt.Sprintf(
 					"table %d, which is to make marked packets local, has another owner's route: %s", r.Table, r.Text),
 				"choose another table with --istio-inbound-tproxy-route-table")
@@ -71,28 +71,28 @@ func (j *judge) markRoutes() {
 }
 
 // passthrough checks ::6, the proxy's source address for connections to the application.
-func (j *judge) passthrough() {
-	if j.InterfacesErr != nil || j.TablesErr != nil {
+func (d *diagnosis) passthrough() {
+	if d.InterfacesErr != nil || d.TablesErr != nil {
 		return
 	}
 	var on string
-	for _, i := range j.Interfaces {
+	for _, i := range d.Interfaces {
 		if slices.Contains(i.Addrs, rules.PassthroughIPv6()) {
 			on = i.Name
 		}
 	}
-	ours := j.ours() != nil
+	ours := d.sluiceTable() != nil
 	switch {
 	case on != "" && on != lo:
-		j.add("interfaces", Warning,
+		d.add("interfaces", Warning,
 			fmt.Sprintf("%s has the address ::6, which the proxy needs on lo", on),
 			"ip -6 address del ::6 dev "+on)
-	case ours && j.redirect.IPv6 && on == "":
-		j.add("interfaces", Problem,
+	case ours && d.redirect.IPv6 && on == "":
+		d.add("interfaces", Problem,
 			"Sluice's rules exist, but lo lacks ::6, the source address of the proxy's connections to the application",
 			"rules apply adds it")
 	case on == lo && !ours:
-		j.add("interfaces", Note,
+		d.add("interfaces", Note,
 			"lo has ::6 without rules of Sluice: it belongs to another program, or was left over",
 			"rules cleanup removes it, also if it is Istio's")
 	}

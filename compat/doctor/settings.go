@@ -12,14 +12,14 @@ import (
 // sourceMark checks net.ipv4.conf.*.src_valid_mark. With it the kernel looks up the sender of a
 // packet by the packet's mark, and TPROXY's mark makes every address local (fib_validate_source in
 // net/ipv4/fib_frontend.c). rp_filter has no such influence.
-func (j *judge) sourceMark() {
-	if j.SettingsErr != nil {
-		j.add("settings", Warning, "sysctls could not be read: "+j.SettingsErr.Error(),
+func (d *diagnosis) sourceMark() {
+	if d.SettingsErr != nil {
+		d.add("settings", Warning, "sysctls could not be read: "+d.SettingsErr.Error(),
 			"mount /proc")
 		return
 	}
 	var set []string
-	for name, value := range j.Settings {
+	for name, value := range d.Settings {
 		device, ok := strings.CutPrefix(name, "net.ipv4.conf.")
 		device, isMark := strings.CutSuffix(device, ".src_valid_mark")
 		// "default" applies to future interfaces.
@@ -30,14 +30,14 @@ func (j *judge) sourceMark() {
 	slices.Sort(set)
 	switch {
 	case len(set) == 0:
-		j.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no influence", "")
-	case j.tproxy():
-		j.add("settings", Problem,
+		d.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no influence", "")
+	case d.tproxy():
+		d.add("settings", Problem,
 			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
 				strings.Join(set,
 					", ")), fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
 	default:
-		j.add("settings", Note,
+		d.add("settings", Note,
 			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",
 				strings.Join(set, ", ")), "")
 	}
@@ -47,51 +47,51 @@ func (j *judge) sourceMark() {
 const nearlyFull = 0.9
 
 // conntrack checks the settings of conntrack.
-func (j *judge) conntrack() {
+func (d *diagnosis) conntrack() {
 	const dir = "net.netfilter.nf_conntrack_"
 	// With it the packet begins a connection again, is redirected to the proxy, and is reset there
 	// (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
-	if loose, ok := j.setting(dir + "tcp_loose"); ok && loose == "0" {
-		j.add("settings", Warning,
+	if loose, ok := d.setting(dir + "tcp_loose"); ok && loose == "0" {
+		d.add("settings", Warning,
 			"nf_conntrack_tcp_loose is 0: when conntrack forgets a captured connection, its packets are invalid and go "+
 				"past the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
-	count, countOK := j.number(dir + "count")
-	most, mostOK := j.number(dir + "max")
+	count, countOK := d.number(dir + "count")
+	most, mostOK := d.number(dir + "max")
 	switch {
 	case !countOK || !mostOK || most == 0:
 	case count >= most:
-		j.add("settings", Problem,
+		d.add("settings", Problem,
 			fmt.Sprintf("conntrack's table is full, %d of %d entries: new connections are dropped",
 				count, most),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	case float64(count) >= nearlyFull*float64(most):
-		j.add("settings", Warning,
+		d.add("settings", Warning,
 			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: then new connections are dropped", count, most),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	}
 }
 
-func (j *judge) number(name string) (int, bool) {
-	text, ok := j.setting(name)
+func (d *diagnosis) number(name string) (int, bool) {
+	text, ok := d.setting(name)
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	return n, ok && err == nil
 }
 
 // localPorts checks that the kernel does not assign the proxy's ports as ephemeral ports.
-func (j *judge) localPorts() {
-	text, ok := j.setting("net.ipv4.ip_local_port_range")
+func (d *diagnosis) localPorts() {
+	text, ok := d.setting("net.ipv4.ip_local_port_range")
 	var local rules.PortRange
 	if _, err := fmt.Sscan(text, &local.First, &local.Last); !ok || err != nil {
 		return
 	}
-	reserved, _ := j.setting("net.ipv4.ip_local_reserved_ports")
+	reserved, _ := d.setting("net.ipv4.ip_local_reserved_ports")
 	kept, err := rules.ParsePorts(reserved)
 	if err != nil {
 		return
 	}
-	ports := []uint16{j.redirect.ProxyPort, j.redirect.InboundCapturePort, j.redirect.TunnelPort}
-	if j.redirect.DNS.Capture {
+	ports := []uint16{d.redirect.ProxyPort, d.redirect.InboundCapturePort, d.redirect.TunnelPort}
+	if d.redirect.DNS.Capture {
 		ports = append(ports, rules.DNSPort)
 	}
 	var free []string
@@ -102,7 +102,7 @@ func (j *judge) localPorts() {
 	}
 	if len(free) > 0 {
 		list := strings.Join(free, ",")
-		j.add("settings", Warning,
+		d.add("settings", Warning,
 			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a connection that is given one "+
 				"keeps the proxy from listening there", local, list), "sysctl -w net.ipv4.ip_local_reserved_ports="+list)
 	}

@@ -82,7 +82,7 @@ func changeInProcess(name string, reads bool, before, after Sidecar) Contestant 
 		},
 		Prepare: func() (Task, error) {
 			var pod *netns.NS
-			var last nft.Reading
+			var last nft.Snapshot
 			task, err := inPod(func(ns *netns.NS) error {
 				pod = ns
 				err := created(nft.Apply(ns, old))

@@ -32,7 +32,7 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 		if err != nil {
 			return err
 		}
-		addrs, err := testbed.List(func() ([]netlink.Addr, error) {
+		addrs, err := testbed.RetryDump(func() ([]netlink.Addr, error) {
 			return netlink.AddrList(lo, unix.AF_INET6)
 		})
 		for _, a := range addrs {
@@ -49,7 +49,7 @@ func ReadRouting(ns *netns.NS) (rules.Routing, error) {
 }
 
 func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
-	list, err := testbed.List(func() ([]netlink.Rule, error) { return netlink.RuleList(number) })
+	list, err := testbed.RetryDump(func() ([]netlink.Rule, error) { return netlink.RuleList(number) })
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
 			continue
 		}
 		seen[p] = true
-		routes, err := testbed.List(func() ([]netlink.Route, error) {
+		routes, err := testbed.RetryDump(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(number,
 				&netlink.Route{Table: r.Table, Type: unix.RTN_LOCAL},
 				netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)

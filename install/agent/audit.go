@@ -34,7 +34,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"),
 		Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
 		Connections: established.Options{
-			ProcDir: sandboxes(v).ProcDir, Keep: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
+			ProcDir: sandboxes(v).ProcDir, CountOnly: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
 		},
 		Policy: policy, Decide: &a.config.Decide, Backend: a.config.Backend,
 		Records: record.In(a.config.RunDir), Repairs: repair.In(a.config.RunDir), Bypass: a.bypass,

@@ -17,7 +17,7 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		bed := newBed(t)
 		r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-		r.options.Connections = established.Options{ProcDir: "/proc", Keep: keep}
+		r.options.Connections = established.Options{ProcDir: "/proc", CountOnly: keep}
 		r.options.Used = func() time.Duration { return 0 }
 		_, b := r.add("web", bed.Pod, compat.BackendNFT)
 		if _, err := b.Remove(bed.Pod); err != nil {

@@ -21,8 +21,8 @@ type Options struct {
 	// ProcDir is the node's /proc, from which End reads the groups of sockets. If it is empty,
 	// groups are unknown.
 	ProcDir string
-	// Keep makes End only count the connections that bypass the proxy.
-	Keep bool
+	// CountOnly makes End only count the connections that bypass the proxy.
+	CountOnly bool
 	// Time bounds the time of all decisions. 0 means DefaultTime.
 	Time time.Duration
 }
@@ -36,7 +36,7 @@ type Report struct {
 	// could be destroyed: they end with their next packet.
 	Ended, Broken int
 	// Kept is the number of connections that bypass the proxy and were kept because of
-	// [Options.Keep].
+	// [Options.CountOnly].
 	Kept int
 	// Failed is the number of connections that bypass the proxy and could not be ended.
 	Failed int
@@ -68,7 +68,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 		if o.Time == 0 {
 			o.Time = DefaultTime
 		}
-		e.judge = judge{
+		e.evaluator = evaluator{
 			table: t, h: h, ruleset: &rs,
 			groups:   &groups{procDir: o.ProcDir, ns: ns.ID()},
 			deadline: time.Now().Add(o.Time),
@@ -88,7 +88,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 
 // An ender ends connections in the namespace of the thread.
 type ender struct {
-	judge
+	evaluator
 	options Options
 	report  Report
 	// delete is the set of conntrack entries to delete.
@@ -136,7 +136,7 @@ func (e *ender) process(first tuple, target netip.AddrPort, c *entry) {
 	if alive {
 		e.report.Example = first.String()
 	}
-	if e.options.Keep {
+	if e.options.CountOnly {
 		if alive {
 			e.report.Kept++
 		}

@@ -177,12 +177,12 @@ func testGap(
 		if c.ends {
 			want++
 		}
-		if survived := answer.By == c.by; survived == (c.ends && !o.Keep) {
+		if survived := answer.By == c.by; survived == (c.ends && !o.CountOnly) {
 			t.Errorf("%s: answered %s", c.name, answer)
 		}
 	}
 	switch {
-	case o.Keep && (report.Kept != want || report.Ended != 0), !o.Keep && (report.Ended != want ||
+	case o.CountOnly && (report.Kept != want || report.Ended != 0), !o.CountOnly && (report.Ended != want ||
 		report.Broken != 0), report.Undecided != 0, report.Failed != 0:
 		t.Errorf("%d connections bypass the proxy: %+v", want, report)
 	case !strings.Contains(report.Example, ":8080"):
@@ -194,7 +194,7 @@ func testGap(
 // otherwise their packets would be evaluated like those of new connections.
 func TestKeptConnections(t *testing.T) {
 	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()),
-		established.Options{ProcDir: "/proc", Keep: true})
+		established.Options{ProcDir: "/proc", CountOnly: true})
 }
 
 // TestWithoutGroups has sockets with an unknown group: connections whose decision depends on it are

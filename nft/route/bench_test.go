@@ -50,7 +50,7 @@ func BenchmarkHolds(b *testing.B) {
 			ensure(b, n, bc.want)
 			err := n.Do(func() error {
 				for b.Loop() {
-					if !route.Holds(bc.want) {
+					if !route.InSync(bc.want) {
 						b.Fatal("it does not")
 					}
 				}

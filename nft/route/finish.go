@@ -63,7 +63,7 @@ func withUnownedAddrs(want rules.Routing, hadRules bool) rules.Routing {
 
 // usedBy returns the part of added that rules of the tables may use. Another
 // process may have applied these rules and found the added routes, because
-// [Holds] takes no lock.
+// [InSync] takes no lock.
 func usedBy(tables []rules.Table, added rules.Routing) rules.Routing {
 	var r rules.Routing
 	for _, t := range tables {

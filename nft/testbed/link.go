@@ -177,7 +177,7 @@ func settled(h *netlink.Handle, name string, a netip.Addr) (bool, error) {
 	if err != nil || len(routes) != 1 || routes[0].Type != unix.RTN_LOCAL {
 		return false, nil
 	}
-	addrs, err := List(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V6) })
+	addrs, err := RetryDump(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_V6) })
 	return !slices.ContainsFunc(addrs, tentative), err
 }
 

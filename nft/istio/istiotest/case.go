@@ -107,8 +107,8 @@ func read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// shell returns a save without Istio's rules and chains.
-func shell(save string) string {
+// withoutIstio returns a save without Istio's rules and chains.
+func withoutIstio(save string) string {
 	var lines []string
 	for line := range strings.Lines(save) {
 		if !strings.HasPrefix(line, "-") && !strings.HasPrefix(line, ":ISTIO_") {

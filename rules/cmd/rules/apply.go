@@ -185,8 +185,8 @@ func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (
 		text += fmt.Sprintf("the rules that %s had are removed\n", other(result.Backend))
 	}
 	if redirect.KeepEstablished {
-		a.Kept = &result.Kept
-		text += keptText(result.Kept, redirect.Mode)
+		a.Kept = &result.EstablishedPackets
+		text += keptText(result.EstablishedPackets, redirect.Mode)
 	}
 	if s.json && p.runValidation && s.validate != nil {
 		return &a, nil
@@ -208,7 +208,7 @@ func (a applied) text() string {
 	return text + fmt.Sprintf(", %.1f ms\n", a.Milliseconds)
 }
 
-// keptText describes the count of nft.Result.Kept.
+// keptText describes the count of nft.Result.EstablishedPackets.
 func keptText(packets uint64, mode rules.Mode) string {
 	what := "one for each connection that conntrack did not know"
 	if mode == rules.ModeTProxy {

@@ -67,7 +67,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 	}
 	facts := doctor.Gather(ns, rs)
 	facts.Backend = compat.BackendName(p.Backend)
-	findings := doctor.Judge(facts, p.Redirect)
+	findings := doctor.Diagnose(facts, p.Redirect)
 	e := examined{
 		Namespace: ns.String(), Kernel: facts.Kernel, Verdict: doctor.Sum(findings),
 		Findings: findings,

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A judge decides which connections bypass the proxy.
-type judge struct {
+// An evaluator decides which connections bypass the proxy.
+type evaluator struct {
 	*table
 	h        *netlink.Handle
 	ruleset  *rules.Ruleset
@@ -48,24 +48,24 @@ const (
 
 // decide evaluates a connection whose first packet has the tuple. The target is the address that
 // the connection leads to, invalid if unknown.
-func (j *judge) decide(first tuple, target netip.AddrPort) decision {
-	initiator := j.sockets[first.pair]
+func (e *evaluator) decide(first tuple, target netip.AddrPort) decision {
+	initiator := e.sockets[first.pair]
 	q := query{protocol: first.protocol, pair: first.pair}
-	if initiator != nil || j.isLocal(first.from.Addr()) {
+	if initiator != nil || e.isLocal(first.from.Addr()) {
 		q.hook, q.device = rules.Output, "lo"
-		if !j.isLocal(first.to.Addr()) {
-			q.device = j.device(first.to.Addr())
+		if !e.isLocal(first.to.Addr()) {
+			q.device = e.device(first.to.Addr())
 		}
 	} else {
-		q.hook, q.device = rules.Prerouting, j.device(first.from.Addr())
+		q.hook, q.device = rules.Prerouting, e.device(first.from.Addr())
 	}
 	if q.device == "" {
 		return undecided
 	}
 	var result decision
-	for i, owner := range j.owners(q.hook, initiator) {
+	for i, owner := range e.owners(q.hook, initiator) {
 		q.owner, q.hasOwner = owner, q.hook == rules.Output
-		d := j.decideByFate(q, j.fate(q), target)
+		d := e.decideByFate(q, e.fate(q), target)
 		if i > 0 && d != result {
 			return undecided
 		}
@@ -75,16 +75,16 @@ func (j *judge) decide(first tuple, target netip.AddrPort) decision {
 }
 
 // decideByFate decides by the fate of the first packet.
-func (j *judge) decideByFate(q query, f rules.Fate, target netip.AddrPort) decision {
+func (e *evaluator) decideByFate(q query, f rules.Fate, target netip.AddrPort) decision {
 	switch {
 	case f.Undecided != "":
 		return undecided
 	case !f.Captured() || f.ToHost:
 		return keep
 	case f.TProxy != 0:
-		return j.decideByListener(q, f.TProxy)
-	case target.Port() == f.Redirect && j.isLocal(target.Addr()),
-		q.to.Port() == f.Redirect && j.isLocal(q.to.Addr()):
+		return e.decideByListener(q, f.TProxy)
+	case target.Port() == f.Redirect && e.isLocal(target.Addr()),
+		q.to.Port() == f.Redirect && e.isLocal(q.to.Addr()):
 		return keep // the connection leads to the proxy
 	}
 	return bypass
@@ -92,13 +92,13 @@ func (j *judge) decideByFate(q query, f rules.Fate, target netip.AddrPort) decis
 
 // decideByListener decides about a connection that TPROXY captures to the port. The connection is
 // captured if its socket has the user of a listener on that port.
-func (j *judge) decideByListener(q query, port uint16) decision {
-	acceptor := j.sockets[q.reversed()]
+func (e *evaluator) decideByListener(q query, port uint16) decision {
+	acceptor := e.sockets[q.reversed()]
 	if acceptor == nil {
 		return keep // the connection no longer exists
 	}
 	hasUser := func(l *netlink.Socket) bool { return l.UID == acceptor.UID }
-	if slices.ContainsFunc(j.listeners[port], hasUser) {
+	if slices.ContainsFunc(e.listeners[port], hasUser) {
 		return keep
 	}
 	return bypass
@@ -106,14 +106,14 @@ func (j *judge) decideByListener(q query, port uint16) decision {
 
 // owners returns the possible owners of the first packet. If the user or the group is unknown, it
 // returns one owner for each case that the rules distinguish.
-func (j *judge) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
+func (e *evaluator) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
 	if h != rules.Output {
 		return []rules.Owner{{}}
 	}
-	uids, gids := j.uids, j.gids
+	uids, gids := e.uids, e.gids
 	if s != nil && s.INode != 0 {
 		uids = []uint32{s.UID}
-		if gid, ok := j.groups.gid(s.INode); ok {
+		if gid, ok := e.groups.gid(s.INode); ok {
 			gids = []uint32{gid}
 		}
 	}
@@ -127,15 +127,15 @@ func (j *judge) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
 }
 
 // fate returns the fate of the first packet under the ruleset. It caches results.
-func (j *judge) fate(q query) rules.Fate {
+func (e *evaluator) fate(q query) rules.Fate {
 	key := q
-	if !j.sourcePorts {
+	if !e.sourcePorts {
 		key.from = netip.AddrPortFrom(q.from.Addr(), 0)
 	}
-	if f, cached := j.fates[key]; cached {
+	if f, cached := e.fates[key]; cached {
 		return f
 	}
-	if time.Now().After(j.deadline) {
+	if time.Now().After(e.deadline) {
 		return rules.Fate{Undecided: "time for all connections"}
 	}
 	p := rules.Packet{
@@ -152,23 +152,23 @@ func (j *judge) fate(q query) rules.Fate {
 	if q.hasOwner {
 		p.Owner = &q.owner
 	}
-	f := diff.ExplainWithin(j.ruleset, p, diff.AgentBudget).Fate
-	j.fates[key] = f
+	f := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Fate
+	e.fates[key] = f
 	return f
 }
 
 // device returns the interface of the route to an address, or "" if unknown. It caches results.
-func (j *judge) device(a netip.Addr) string {
-	if name, cached := j.devices[a]; cached {
+func (e *evaluator) device(a netip.Addr) string {
+	if name, cached := e.devices[a]; cached {
 		return name
 	}
 	name := ""
-	if routes, err := j.h.RouteGet(a.AsSlice()); err == nil && len(routes) == 1 {
-		if link, err := j.h.LinkByIndex(routes[0].LinkIndex); err == nil {
+	if routes, err := e.h.RouteGet(a.AsSlice()); err == nil && len(routes) == 1 {
+		if link, err := e.h.LinkByIndex(routes[0].LinkIndex); err == nil {
 			name = link.Attrs().Name
 		}
 	}
-	j.devices[a] = name
+	e.devices[a] = name
 	return name
 }
 

@@ -100,7 +100,7 @@ var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rule
 
 func TestHealthy(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-		for _, f := range Judge(healthy(), usual(mode)) {
+		for _, f := range Diagnose(healthy(), usual(mode)) {
 			if f.Severity == Problem || f.Severity == Warning {
 				t.Errorf("%s: %+v", mode, f)
 			}
@@ -108,7 +108,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestDiagnose(t *testing.T) {
 	tproxy, redirect := rules.ModeTProxy, rules.ModeRedirect
 	strict := func(r *rules.Redirect) { r.StrictIstio() }
 	v4 := func(r *rules.Redirect) { r.IPv6 = false }
@@ -496,7 +496,7 @@ func TestJudge(t *testing.T) {
 			if row.params != nil {
 				row.params(&params)
 			}
-			findings := Judge(facts, params)
+			findings := Diagnose(facts, params)
 			found := false
 			for _, f := range findings {
 				found = found || f.Severity == row.severity && strings.Contains(f.Verdict, row.says)

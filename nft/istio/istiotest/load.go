@@ -31,7 +31,7 @@ var remaining sync.Map
 // all rules of Istio: the dump of a namespace that never had them.
 func Remaining(t testing.TB, v Variant, c Case) string {
 	t.Helper()
-	without := Case{IPv4: shell(c.IPv4), IPv6: shell(c.IPv6)}
+	without := Case{IPv4: withoutIstio(c.IPv4), IPv6: withoutIstio(c.IPv6)}
 	key := [...]string{v.program, without.IPv4, without.IPv6}
 	if found, ok := remaining.Load(key); ok {
 		return found.(string)

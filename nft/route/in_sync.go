@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Holds is a fast check of the calling thread's namespace. If it returns true, the namespace has
+// InSync is a fast check of the calling thread's namespace. If it returns true, the namespace has
 // all of want and no other objects of this package: [Ensure] would add nothing and [Prune] would
-// remove nothing. If it returns false, the result is inconclusive. Holds takes a fraction of
+// remove nothing. If it returns false, the result is inconclusive. InSync takes a fraction of
 // Ensure's time. Since Linux 6.10 it does not take the kernel's RTNL lock, which other processes
 // may hold.
-func Holds(want rules.Routing) bool {
+func InSync(want rules.Routing) bool {
 	if slices.ContainsFunc(want.LoopbackAddrs, func(a netip.Addr) bool {
 		return a != rules.PassthroughIPv6()
 	}) {

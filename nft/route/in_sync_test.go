@@ -177,7 +177,7 @@ func TestHolds(t *testing.T) {
 			ip(t, n, tc.before...)
 			before := state(t, n)
 			var holds bool
-			if err := n.Do(func() error { holds = route.Holds(tc.want); return nil }); err != nil {
+			if err := n.Do(func() error { holds = route.InSync(tc.want); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if holds != tc.holds {

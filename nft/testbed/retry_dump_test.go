@@ -29,7 +29,7 @@ func TestListIsConsistent(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			calls := 0
-			got, err := testbed.List(func() ([]int, error) {
+			got, err := testbed.RetryDump(func() ([]int, error) {
 				calls++
 				return []int{calls}, row.fails[calls-1]
 			})
