@@ -104,7 +104,7 @@ fuzz: ## Fuzz every target for FUZZTIME (30s, or a number of runs: 50000x).
 	done < <(grep -roE --include='*_test.go' --exclude-dir=e2e '^func Fuzz\w+' .)
 
 bench: export SLUICE_ROUNDS ?= 10
-bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes once they are built (root or sudo): writes e2e/bench/RESULTS.md.
+bench: ## Compare with all peers in SLUICE_ROUNDS (10) rounds, in under 5 minutes once they are built (root or sudo): writes e2e/bench/RESULTS.md and the figures of README.md.
 bench-peers: export SLUICE_ROUNDS ?= 30
 bench-peers: ## As bench, in SLUICE_ROUNDS (30) rounds.
 bench bench-peers: build bin/istio-cni bin/e2e/install-cni bin/e2e/istio/pilot-agent bin/$(notdir $(PEER))

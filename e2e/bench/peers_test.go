@@ -57,6 +57,9 @@ func BenchmarkPeers(b *testing.B) {
 		if err := report.Write(".", results); err != nil {
 			b.Fatal(err)
 		}
+		if err := report.WriteFigures(frontPage, results); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
@@ -69,7 +72,10 @@ func plots(tb testing.TB) []string {
 	return names
 }
 
-// The page that is committed is that of the results that are.
+// frontPage is the page with the figures.
+const frontPage = "../../README.md"
+
+// The committed page, its plots and the figures of the front page are those of the results.
 func TestResultsAreRendered(t *testing.T) {
 	results, err := report.Read(".")
 	if err != nil {
@@ -79,6 +85,12 @@ func TestResultsAreRendered(t *testing.T) {
 		if err := report.Write(".", results); err != nil {
 			t.Fatal(err)
 		}
+		if err := report.WriteFigures(frontPage, results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := report.CheckFigures(frontPage, results); err != nil {
+		t.Error(err)
 	}
 	files, err := report.Files(results)
 	if err != nil {

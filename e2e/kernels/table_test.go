@@ -1,7 +1,6 @@
 package kernels_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -38,30 +37,5 @@ func TestTheTableSaysWhatWasMeasured(t *testing.T) {
 	_, table, _ := strings.Cut(got, "\n\n")
 	if diff := cmp.Diff(want, table); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-const readme = "# Sluice\n\n<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n| a |\n| b |\n<!-- kernels: end -->\nmore\n"
-
-func TestReadmeIsComparedWithTheTable(t *testing.T) {
-	if err := kernels.Compare(readme, "| a |\n| b |\n"); err != nil {
-		t.Error(err)
-	}
-	err := kernels.Compare(readme, "| a |\n| c |\n")
-	if !errors.Is(err, kernels.ErrDifferent) ||
-		!strings.HasSuffix(err.Error(), ":\n-| b |\n+| c |\n") {
-		t.Errorf("error %v, want the lines that differ", err)
-	}
-	changed, err := kernels.Embed(readme, "| c |\n")
-	if err != nil || changed != strings.Replace(readme, "| a |\n| b |\n", "| c |\n", 1) {
-		t.Errorf("%s, error %v", changed, err)
-	}
-	for _, text := range []string{
-		"", "<!-- kernels: written by make e2e-kernels UPDATE=1 -->\n", "<!-- kernels: end -->\n",
-	} {
-		if _, err := kernels.Embed(text, "| c |\n"); err == nil ||
-			errors.Is(err, kernels.ErrDifferent) {
-			t.Errorf("%q: error %v, want that there is no place", text, err)
-		}
 	}
 }

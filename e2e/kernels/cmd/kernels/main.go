@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/kernels"
 	"github.com/sluice-mesh/sluice/e2e/kernels/debian"
+	"github.com/sluice-mesh/sluice/e2e/readme"
 )
 
 func main() {
@@ -83,8 +84,15 @@ func run(ctx context.Context) error {
 	if err != nil || *kernel+*shape != "" {
 		return err
 	}
-	return record(filepath.Join(*root, "e2e", "README.md"), table, *update)
+	manual := filepath.Join(*root, "e2e", "README.md")
+	if *update {
+		return tableBlock.Write(manual, table)
+	}
+	return tableBlock.Check(manual, table)
 }
+
+// tableBlock is the block of e2e/README.md with the table of the kernels.
+var tableBlock = readme.Block{Name: "kernels", Command: "make e2e-kernels UPDATE=1"}
 
 // choose returns the selected tasks.
 func choose(kernel, shape string) []kernels.Task {
@@ -106,20 +114,4 @@ func unavailable(err error) error {
 	}
 	fmt.Printf("left out, nothing was measured: %v\n", err)
 	return nil
-}
-
-// record compares the table with the one in the file, or writes it to the file.
-func record(file, table string, update bool) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	if !update {
-		return kernels.Compare(string(text), table)
-	}
-	changed, err := kernels.Embed(string(text), table)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(changed), 0o644)
 }

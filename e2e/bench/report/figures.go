@@ -1,0 +1,122 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/readme"
+)
+
+// figuresBlock is the block of the front page with figures.
+var figuresBlock = readme.Block{Name: "figures", Command: "make bench"}
+
+// A figure is a line of the front page.
+type figure struct {
+	what string
+	row  string
+	// of is the entry of Sluice, and beside the entry of the peer, described by peer.
+	of, beside, peer string
+	quantities       []Quantity
+}
+
+// figures are the figures of the front page.
+var figures = []figure{
+	{
+		"rules of a new pod, in process", "fresh", "Sluice in process",
+		"the same bytes, ready-made", "the same netlink messages, encoded beforehand",
+		[]Quantity{Wall},
+	},
+	{
+		"rules of a new pod, as a process", "process", "rules apply", "istio-init, nftables",
+		"istio-init in nftables mode",
+		[]Quantity{Wall},
+	},
+	{
+		"CNI ADD of a mesh pod", AddRow, BesideAgent, "istio-cni, native nftables", "istio-cni",
+		[]Quantity{Wall, Memory},
+	},
+	{
+		"new connections per second, 10,000 excluded prefixes", "connect", "Sluice, 10000 prefixes",
+		"istio-iptables, legacy, 10000 prefixes", "istio-init's iptables rules",
+		[]Quantity{Rate},
+	},
+	{"`rules diff`, default parameters", "diff", "rules diff", "", "none", []Quantity{Wall}},
+}
+
+// WriteFigures writes the figures of the front page into the file.
+func WriteFigures(path string, r Results) error {
+	table, err := r.figures()
+	if err != nil {
+		return err
+	}
+	return figuresBlock.Write(path, table)
+}
+
+// CheckFigures returns an error if the figures of the front page are not those of the results.
+func CheckFigures(path string, r Results) error {
+	table, err := r.figures()
+	if err != nil {
+		return err
+	}
+	return figuresBlock.Check(path, table)
+}
+
+// figures renders the figures. It returns an error if one was not measured.
+func (r *Results) figures() (string, error) {
+	version, _, _ := strings.Cut(r.Machine.Kernel, "-")
+	if parts := strings.Split(version, "."); len(parts) > 2 {
+		version = parts[0] + "." + parts[1]
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Five figures from [RESULTS.md](e2e/bench/RESULTS.md), which `make bench` writes; "+
+		"medians on %d cores, Linux %s:\n\n| what | Sluice | compared with |\n|---|---|---|\n", r.Machine.Cores,
+		version)
+	for _, f := range figures {
+		row := r.Row(f.row)
+		if row == nil {
+			return "", fmt.Errorf("the row %q was not measured", f.row)
+		}
+		own, err := f.value(row, f.of)
+		if err != nil {
+			return "", err
+		}
+		peer := f.peer
+		if f.beside != "" {
+			value, err := f.value(row, f.beside)
+			if err != nil {
+				return "", err
+			}
+			peer = value + ": " + peer
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", f.what, own, peer)
+	}
+	return b.String(), nil
+}
+
+// value returns the medians of an entry.
+func (f figure) value(row *Row, name string) (string, error) {
+	entry := row.Entry(name)
+	if entry == nil {
+		return "", fmt.Errorf("%q of the row %q was not measured", name, f.row)
+	}
+	texts := make([]string, len(f.quantities))
+	for i, q := range f.quantities {
+		summary, ok := entry.Values[q]
+		if !ok {
+			return "", fmt.Errorf("%s of %q in the row %q was not measured", q.title(), name, f.row)
+		}
+		texts[i] = q.format(summary.Median)
+		if q == Rate {
+			texts[i] = grouped(texts[i])
+		}
+	}
+	return strings.Join(texts, ", "), nil
+}
+
+// grouped separates the thousands of a number.
+func grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

@@ -1,0 +1,74 @@
+// Package readme writes generated blocks of a README, which lie between two comments.
+package readme
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// A Block is a generated block of a text.
+type Block struct {
+	// Name is the name of the block, and Command the command that writes it.
+	Name, Command string
+}
+
+// begin returns the line before the block.
+func (b Block) begin() string {
+	return fmt.Sprintf("<!-- %s: written by %s -->\n", b.Name, b.Command)
+}
+
+// end returns the line after the block.
+func (b Block) end() string { return fmt.Sprintf("<!-- %s: end -->\n", b.Name) }
+
+// Write replaces the content of the block in a file.
+func (b Block) Write(path, content string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, _, after, err := b.split(path, string(text))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(before+b.begin()+content+b.end()+after), 0o644)
+}
+
+// ErrDifferent reports that a block differs from what it should contain.
+var ErrDifferent = errors.New("a generated block is out of date")
+
+// Check returns ErrDifferent, with the lines, if the block in a file has other content.
+func (b Block) Check(path, content string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	_, has, _, err := b.split(path, string(text))
+	if err != nil || has == content {
+		return err
+	}
+	var lines strings.Builder
+	for _, side := range []struct{ sign, lines, other string }{
+		{"-", has, content}, {"+", content, has},
+	} {
+		for line := range strings.Lines(side.lines) {
+			if !strings.Contains(side.other, line) {
+				lines.WriteString(side.sign + line)
+			}
+		}
+	}
+	return fmt.Errorf("%s: %s: %w, %s writes it:\n%s", path, b.Name, ErrDifferent, b.Command,
+		lines.String())
+}
+
+// split returns the text before the block, its content and the text after it.
+func (b Block) split(path, text string) (before, content, after string, err error) {
+	before, rest, ok := strings.Cut(text, b.begin())
+	content, after, ended := strings.Cut(rest, b.end())
+	if !ok || !ended {
+		return "", "", "", fmt.Errorf("%s: no place for the block %s: want the lines %q and %q", path,
+			b.Name, strings.TrimSpace(b.begin()), strings.TrimSpace(b.end()))
+	}
+	return before, content, after, nil
+}

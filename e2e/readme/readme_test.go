@@ -1,0 +1,58 @@
+package readme_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/readme"
+)
+
+var block = readme.Block{Name: "figures", Command: "make bench"}
+
+// file writes a text to a file.
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "README.md")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const text = "before\n<!-- figures: written by make bench -->\n| a |\n| b |\n<!-- figures: end -->\nafter\n"
+
+func TestABlockIsComparedAndReplaced(t *testing.T) {
+	path := file(t, text)
+	if err := block.Check(path, "| a |\n| b |\n"); err != nil {
+		t.Error(err)
+	}
+	err := block.Check(path, "| a |\n| c |\n")
+	if !errors.Is(err, readme.ErrDifferent) ||
+		!strings.HasSuffix(err.Error(), "make bench writes it:\n-| b |\n+| c |\n") {
+		t.Error(err)
+	}
+	if err := block.Write(path, "| c |\n"); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := os.ReadFile(path)
+	if want := strings.Replace(text, "| a |\n| b |\n", "| c |\n", 1); err != nil || string(changed) != want {
+		t.Errorf("%v\n%s", err, changed)
+	}
+}
+
+func TestABlockWithoutAPlace(t *testing.T) {
+	for _, text := range []string{
+		"", "<!-- figures: written by make bench -->\n| a |\n", "| a |\n<!-- figures: end -->\n",
+	} {
+		path := file(t, text)
+		for _, err := range []error{block.Check(path, "| a |\n"), block.Write(path, "| a |\n")} {
+			if err == nil || !strings.Contains(err.Error(), "no place for the block figures") ||
+				errors.Is(err, readme.ErrDifferent) {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	}
+}
