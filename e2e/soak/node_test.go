@@ -41,20 +41,25 @@ printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "%s"}
 `
 )
 
+// ours is the directory of our programs.
+var ours = filepath.Join("..", "..", "bin")
+
 // A node is an agent, an API server, and a container runtime that only runs CNI plugins.
 type node struct {
 	t       testing.TB
 	dir     string
 	api     *apiservertest.Server
 	agent   *exec.Cmd
+	stop    func() // stops the agent
 	log     bytes.Buffer
 	metrics string // address of the agent's metrics
 	plugin  *libcni.CNIConfig
 	client  http.Client
 }
 
-// newNode starts an agent and returns when it is ready.
-func newNode(t testing.TB) *node {
+// newNode starts an agent of a directory, which installs the plugin of another, and returns when it
+// is ready.
+func newNode(t testing.TB, agent, plugin string) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "soak") // the paths of sockets must be short
 	check(t, err)
@@ -66,10 +71,6 @@ func newNode(t testing.TB) *node {
 	for _, d := range []string{"conf", "bin", "primary", "run", "state", "image", "cache"} {
 		check(t, os.Mkdir(n.path(d), 0o755))
 	}
-	bin := filepath.Join("..", "..", "bin")
-	plugin, err := os.ReadFile(filepath.Join(bin, "sluice-cni"))
-	check(t, err)
-	check(t, os.WriteFile(n.path("image/sluice-cni"), plugin, 0o755))
 	check(t, os.WriteFile(n.path("primary/address"), []byte(primaryPlugin), 0o755))
 	check(t, os.WriteFile(n.path(conflist), []byte(primary), 0o644))
 	check(t, os.MkdirAll(accountDir, 0o755))
@@ -78,17 +79,22 @@ func newNode(t testing.TB) *node {
 		n.path("cache"), &invoke.DefaultExec{
 			RawExec: &invoke.RawExec{Stderr: io.Discard}, // the agent logs the plugin's messages
 		})
-	program, err := filepath.Abs(filepath.Join(bin, "sluice-node"))
-	check(t, err)
-	n.start(program)
+	n.start(agent, plugin)
+	t.Cleanup(func() { n.stop() })
 	return n
 }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
-// start runs the agent in a mount namespace that receives later mounts of the node.
-func (n *node) start(program string) {
+// start runs the agent of a directory, with the plugin of another in its image, in a mount namespace
+// that receives later mounts of the node.
+func (n *node) start(agent, plugin string) {
 	n.t.Helper()
+	program, err := filepath.Abs(filepath.Join(agent, "sluice-node"))
+	check(n.t, err)
+	executable, err := os.ReadFile(filepath.Join(plugin, "sluice-cni"))
+	check(n.t, err)
+	check(n.t, os.WriteFile(n.path("image/sluice-cni"), executable, 0o755))
 	host, port, err := net.SplitHostPort(n.api.Address())
 	check(n.t, err)
 	health, metrics := observetest.Port(n.t), observetest.Port(n.t)
@@ -117,13 +123,13 @@ func (n *node) start(program string) {
 		runtime.UnlockOSThread()
 	}()
 	check(n.t, <-started)
-	n.t.Cleanup(func() {
+	n.stop = func() {
 		defer close(ended)
 		_ = n.agent.Process.Signal(unix.SIGTERM)
 		if err := n.agent.Wait(); err != nil || n.t.Failed() {
 			n.t.Logf("the agent: %v\n%s", err, lastLines(n.log.String()))
 		}
-	})
+	}
 	eventually(n.t, "the node is ready", func() error {
 		r, err := n.client.Get("http://127.0.0.1:" + health + "/readyz")
 		if err != nil {

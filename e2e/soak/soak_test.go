@@ -74,14 +74,8 @@ type run struct {
 // that nothing of the sandboxes is left.
 func TestSoak(t *testing.T) {
 	netnstest.RequireRoot(t)
-	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
-		"sidecar.yaml"))
-	check(t, err)
-	r := &run{plan: planned(t), pod: strings.NewReplacer(
-		"name: orders-6d5f8c7b9-x2k4n", "name: NAME", "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9", "UID",
-		"nodeName: node-2", "nodeName: "+apiservertest.Node,
-	).Replace(string(text))}
-	r.node = newNode(t)
+	r := &run{plan: planned(t), pod: meshPod(t)}
+	r.node = newNode(t, ours, ours)
 	before, err := r.written()
 	check(t, err)
 	for i := range min(r.live, r.sandboxes) {
@@ -158,6 +152,18 @@ func TestSoak(t *testing.T) {
 	if r.write {
 		writeSoak(t, result)
 	}
+}
+
+// meshPod returns a pod with NAME and UID as placeholders.
+func meshPod(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
+		"sidecar.yaml"))
+	check(t, err)
+	return strings.NewReplacer(
+		"name: orders-6d5f8c7b9-x2k4n", "name: NAME", "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9", "UID",
+		"nodeName: node-2", "nodeName: "+apiservertest.Node,
+	).Replace(string(text))
 }
 
 // writeSoak adds the result to those of the benchmarks.

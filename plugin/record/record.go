@@ -65,9 +65,22 @@ type Pod struct {
 	UID       string `json:"uid,omitempty"`
 }
 
+// version is the version of the format. A file without one has the first version. Within a version
+// fields may be added, which older programs ignore.
+const version = 1
+
+// stored is the format of the file.
+type stored struct {
+	Version int `json:"version"`
+	Record
+}
+
 // errDamaged is wrapped by the error for a file without a valid record.
 var errDamaged = errors.New("is no record")
 
-// IsDamaged reports whether the error is about a file without a valid record, such as an edited
-// one.
+// errNewer is wrapped, with errDamaged, by the error for a record of a newer program.
+var errNewer = errors.New("was written by a newer program")
+
+// IsDamaged reports whether the error is about a file without a record that can be used, such as an
+// edited one, or one of a newer program.
 func IsDamaged(err error) bool { return errors.Is(err, errDamaged) }

@@ -37,7 +37,7 @@ func (s Store) put(r Record) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	data, err := json.Marshal(r)
+	data, err := json.Marshal(stored{version, r})
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (s Store) read(name string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
+	r, err := decode(data)
+	if err != nil {
 		return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
 	}
 	if r.file() != name {
@@ -76,6 +76,23 @@ func (s Store) read(name string) (Record, error) {
 		}
 	}
 	return r, nil
+}
+
+// decode decodes a file. The version decides first: a newer one may have other types.
+func decode(data []byte) (Record, error) {
+	var header struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &header); err != nil {
+		return Record{}, err
+	}
+	if header.Version > version {
+		return Record{}, fmt.Errorf("version %d %w; this one understands %d", header.Version,
+			errNewer, version)
+	}
+	var s stored
+	err := json.Unmarshal(data, &s)
+	return s.Record, err
 }
 
 // Remove deletes the record of an attachment, and temporary files of killed processes. A missing
@@ -156,8 +173,8 @@ func (s Store) names() ([]string, error) {
 }
 
 // Prune deletes the records of all attachments to a network except the valid ones, and returns
-// their keys. It also deletes temporary and damaged files of all networks. No ADD may run
-// meanwhile, which CNI guarantees to GC.
+// their keys. It also deletes temporary and damaged files of all networks, but no record of a newer
+// program, which may be back. No ADD may run meanwhile, which CNI guarantees to GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var gone []Key
@@ -166,7 +183,7 @@ func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 		switch {
 		case readErr == nil && (r.Network != network || slices.Contains(valid, r.Key)):
 			continue
-		case errors.Is(readErr, fs.ErrNotExist):
+		case errors.Is(readErr, fs.ErrNotExist), errors.Is(readErr, errNewer):
 			continue
 		case readErr != nil && !IsDamaged(readErr):
 			err = errors.Join(err, readErr)

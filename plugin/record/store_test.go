@@ -176,6 +176,58 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
+// A record has the version of its format. One without a version is of the first; one of a newer
+// program counts as damaged, whatever else it says, and GC keeps it.
+func TestVersionsOfRecords(t *testing.T) {
+	dir := t.TempDir()
+	s, k := record.In(dir), key("a", "eth0")
+	file := filepath.Join(dir, "attachments", "a:eth0.json")
+	put(t, s, sample(k))
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const version = `{"version":1,`
+	if !strings.HasPrefix(string(text), version) {
+		t.Fatalf("%s: want %s", text, version)
+	}
+	write := func(begin string) {
+		t.Helper()
+		changed := strings.Replace(string(text), version, begin, 1)
+		if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{`)
+	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), equate) {
+		t.Errorf("without a version: %+v, %v", r, err)
+	}
+	write(`{"version":1,"added":{"later":true},`)
+	if r, err := s.Get(k); err != nil || !cmp.Equal(r, sample(k), equate) {
+		t.Errorf("with an added field: %+v, %v", r, err)
+	}
+	for _, newer := range []string{`{"version":2,`, `{"version":2,"outcome":{"of":"another type"},`} {
+		write(newer)
+		_, err := s.Get(k)
+		if !record.IsDamaged(err) ||
+			!strings.HasSuffix(err.Error(), "version 2 was written by a newer program; this one understands 1") {
+			t.Errorf("%s: %v", newer, err)
+		}
+		if gone, err := s.Prune("e2e", nil); len(gone) > 0 || err != nil {
+			t.Errorf("Prune: %v, %v", gone, err)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Remove(k); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Get(k); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after Remove: %v", err)
+	}
+}
+
 // Whoever asks what is besides an attachment does not depend on its own record, not even on whether
 // it is whole.
 func TestBesideAnAttachment(t *testing.T) {

@@ -1,0 +1,145 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// before is the commit of the release before this one: the last one whose complete CI run passed
+// before the formats of this release.
+const before = "dd83c40ff527e3f027906c7669a44ff5ad66bb8f"
+
+// TestMixedVersions mixes agents and plugins of this version and of the release before. A pod that
+// one pair has started stays captured, and can be checked and removed, with any other pair.
+func TestMixedVersions(t *testing.T) {
+	netnstest.RequireRoot(t)
+	earlier := programsOf(t, before)
+	name := map[string]string{ours: "this", earlier: "before"}
+	type pair struct{ agent, plugin string }
+	for number, tc := range []struct{ from, to pair }{
+		{pair{earlier, earlier}, pair{ours, ours}},    // upgrade
+		{pair{ours, ours}, pair{earlier, earlier}},    // roll back
+		{pair{earlier, ours}, pair{ours, earlier}},    // the plugin first, the agent first
+		{pair{ours, earlier}, pair{earlier, ours}},    // and back
+		{pair{earlier, earlier}, pair{ours, earlier}}, // only the agent
+		{pair{earlier, earlier}, pair{earlier, ours}}, // only the plugin
+	} {
+		t.Run(fmt.Sprintf("agent %s, plugin %s to agent %s, plugin %s", name[tc.from.agent],
+			name[tc.from.plugin], name[tc.to.agent], name[tc.to.plugin]), func(t *testing.T) {
+			pod := meshPod(t)
+			n := newNode(t, tc.from.agent, tc.from.plugin)
+			asked := n.answered()
+			old, err := n.newSandbox(2*number, pod)
+			check(t, err)
+			if n.answered() == asked {
+				t.Error("the agent did not answer the plugin of the first pair")
+			}
+			isCaptured(t, old)
+
+			n.stop()
+			n.start(tc.to.agent, tc.to.plugin)
+			isCaptured(t, old)
+			check(t, n.plugins(old, n.checkList))
+			if _, done, err := old.drift(); err != nil || !done {
+				t.Errorf("the second agent does not repair a pod of the first plugin: %v", err)
+			}
+			asked = n.answered()
+			next, err := n.newSandbox(2*number+1, pod)
+			check(t, err)
+			if n.answered() == asked {
+				t.Error("the agent did not answer the plugin of the second pair")
+			}
+			isCaptured(t, next)
+			check(t, errors.Join(n.remove(old), n.remove(next)))
+			left, err := filepath.Glob(n.path("run/attachments/*"))
+			if err != nil || len(left) > 0 {
+				t.Errorf("records are left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// checkList runs CHECK.
+func (n *node) checkList(
+	ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
+) error {
+	return n.plugin.CheckNetworkList(ctx, list, rt)
+}
+
+// answered returns how many requests of the plugin the agent has answered.
+func (n *node) answered() string {
+	n.t.Helper()
+	r, err := n.client.Get(n.metrics)
+	check(n.t, err)
+	defer func() { _ = r.Body.Close() }()
+	text, err := io.ReadAll(r.Body)
+	check(n.t, err)
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, `sluice_serve_requests_total{result="success"}`) ||
+			strings.HasPrefix(line, `sluice_serve_requests_total{result="fetched"}`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func isCaptured(t *testing.T, s *sandbox) {
+	t.Helper()
+	if _, err := s.captured(); err != nil {
+		t.Error(err)
+	}
+}
+
+// programsOf builds agent and plugin of a commit, once, and returns their directory. The test is left
+// out, or fails where nothing may be, if the clone does not have the commit.
+func programsOf(t *testing.T, commit string) string {
+	t.Helper()
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	check(t, err)
+	dir := filepath.Join(root, "bin", "before", commit)
+	if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
+		return dir
+	}
+	git := func(args ...string) *exec.Cmd {
+		return exec.Command("git", append([]string{"-C", root, "-c", "safe.directory=*"}, args...)...)
+	}
+	if err := git("cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		text := "the clone does not have the commit " + commit +
+			" of the release before: git fetch --unshallow gets it"
+		if netnstest.MustNotSkip() {
+			t.Fatal(text)
+		}
+		t.Skip(text)
+	}
+	source := t.TempDir()
+	archive := filepath.Join(source, "source.tar")
+	output(t, git("archive", "-o", archive, commit))
+	output(t, exec.Command("tar", "-xf", archive, "-C", source))
+	check(t, os.MkdirAll(dir, 0o755))
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o",
+		dir+"/", "./install/cmd/sluice-node", "./plugin/cmd/sluice-cni")
+	build.Dir = source
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output(t, build)
+	check(t, os.WriteFile(filepath.Join(dir, "done"), nil, 0o644))
+	return dir
+}
+
+func output(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", c, err, out)
+	}
+}
