@@ -73,18 +73,6 @@ func (o hookOrder) position(f rules.Family, h rules.Hook, id chainID) (int, bool
 	return i, ok
 }
 
-// before reports whether a is listed before b in a family that both have.
-func (o hookOrder) before(h rules.Hook, a, b chainID) bool {
-	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		x, okX := o.position(f, h, a)
-		y, okY := o.position(f, h, b)
-		if okX && okY && x < y {
-			return true
-		}
-	}
-	return false
-}
-
 // sideOfConntrack returns -1 for a chain that is listed before conntrack in each of its families, 1
 // for a chain after it, and 0 if the order is unknown.
 func (o hookOrder) sideOfConntrack(h rules.Hook, id chainID) int {

@@ -2,6 +2,7 @@ package compat
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -76,8 +77,8 @@ type liveOrder struct {
 	legacy map[*rules.Table]bool
 	hook   rules.Hook
 	hooks  hookOrder
-	// first contains, by index, the pairs of chains of which the first runs before the second.
-	first [][]bool
+	// first contains for each chain a bit for each chain that runs after it.
+	first []big.Int
 }
 
 // arrange sets the order of the chains, and returns the chains with rules whose order is unknown.
@@ -87,9 +88,7 @@ func (p *liveOrder) arrange() []rules.ChainRef {
 	}
 	p.compareAll()
 	var open []rules.ChainRef
-	for placed, order := make([]bool, len(p.chains)), 0; order < len(p.chains); order++ {
-		next := p.next(placed)
-		placed[next] = true
+	for order, next := range p.sorted() {
 		c := p.chains[next]
 		c.Chain.Base.Order = order
 		if p.isAmbiguous(next) {
@@ -135,49 +134,67 @@ func (p *liveOrder) arrangeAroundConntrack(open []rules.ChainRef) []rules.ChainR
 	return open
 }
 
-// compareAll compares all pairs of chains.
+// compareAll compares all pairs of chains, of which a hook may have a thousand.
 func (p *liveOrder) compareAll() {
 	n := len(p.chains)
-	p.first = make([][]bool, n)
-	for i := range p.first {
-		p.first[i] = make([]bool, n)
-		for j := range p.first[i] {
-			p.first[i][j] = i != j && p.runsFirst(p.chains[i], p.chains[j])
+	places := p.places()
+	p.first = make([]big.Int, n)
+	for i := range n {
+		for j := range n {
+			if i != j && p.runsFirst(i, j, places) {
+				p.first[i].SetBit(&p.first[i], j, 1)
+			}
 		}
 	}
 	// The relation is transitive.
 	for k := range n {
 		for i := range n {
-			for j := range n {
-				p.first[i][j] = p.first[i][j] || p.first[i][k] && p.first[k][j]
+			if p.runsBefore(i, k) {
+				p.first[i].Or(&p.first[i], &p.first[k])
 			}
 		}
 	}
 }
 
-// next returns the first remaining chain that no other remaining chain precedes.
-func (p *liveOrder) next(placed []bool) int {
-	free := func(i int) bool {
-		for j := range p.chains {
-			if !placed[j] && j != i && p.first[j][i] {
-				return false
+// runsBefore reports whether the first chain is known to run before the second.
+func (p *liveOrder) runsBefore(i, j int) bool { return p.first[i].Bit(j) == 1 }
+
+// sorted returns the indexes of the chains in their order. Each is the first remaining chain that
+// no other remaining chain precedes.
+func (p *liveOrder) sorted() []int {
+	n := len(p.chains)
+	preceding := make([]int, n) // the number of remaining chains that precede each
+	for i := range n {
+		for j := range n {
+			if i != j && p.runsBefore(i, j) {
+				preceding[j]++
 			}
 		}
-		return !placed[i]
 	}
-	for i := range p.chains {
-		if free(i) {
-			return i
+	remaining := make([]int, n)
+	for i := range remaining {
+		remaining[i] = i
+	}
+	order := make([]int, 0, n)
+	for len(remaining) > 0 {
+		at := max(0, slices.IndexFunc(remaining, func(i int) bool { return preceding[i] == 0 }))
+		next := remaining[at]
+		remaining = slices.Delete(remaining, at, at+1)
+		order = append(order, next)
+		for _, i := range remaining {
+			if p.runsBefore(next, i) {
+				preceding[i]--
+			}
 		}
 	}
-	return slices.Index(placed, false)
+	return order
 }
 
 // isAmbiguous reports whether the chain has rules and its order relative to another chain with
 // rules is unknown.
 func (p *liveOrder) isAmbiguous(i int) bool {
 	for j := range p.chains {
-		isUnordered := j != i && p.first[i][j] == p.first[j][i] &&
+		isUnordered := j != i && p.runsBefore(i, j) == p.runsBefore(j, i) &&
 			meetSamePackets(p.chains[i], p.chains[j])
 		if isUnordered && hasEffect(p.chains[i]) && hasEffect(p.chains[j]) {
 			return true
@@ -195,27 +212,52 @@ func meetSamePackets(a, b rules.ChainRef) bool {
 // hasEffect reports whether the chain has an effect on packets.
 func hasEffect(c rules.ChainRef) bool { return len(c.Chain.Rules) > 0 || c.Chain.Base.Drop }
 
-// runsFirst reports whether a is known to run before b.
-func (p *liveOrder) runsFirst(a, b rules.ChainRef) bool {
+// A chainPlace is the place of a chain in its table and in the kernel's lists of hook functions.
+type chainPlace struct {
+	index  int // in its table
+	listed [2]struct {
+		position int
+		ok       bool
+	} // by family
+}
+
+// places returns the places of the chains.
+func (p *liveOrder) places() []chainPlace {
+	indexes := map[*rules.Table]map[*rules.Chain]int{}
+	places := make([]chainPlace, len(p.chains))
+	for i, c := range p.chains {
+		if indexes[c.Table] == nil {
+			indexes[c.Table] = make(map[*rules.Chain]int, len(c.Table.Chains))
+			for j := range c.Table.Chains {
+				indexes[c.Table][&c.Table.Chains[j]] = j
+			}
+		}
+		at := &places[i]
+		at.index = indexes[c.Table][c.Chain]
+		for k, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+			at.listed[k].position, at.listed[k].ok = p.hooks.position(f, p.hook, p.id(c))
+		}
+	}
+	return places
+}
+
+// runsFirst reports whether the chain with index i is known to run before that with index j.
+func (p *liveOrder) runsFirst(i, j int, places []chainPlace) bool {
+	a, b := p.chains[i], p.chains[j]
 	x, y := a.Chain.Base, b.Chain.Base
 	switch bothNAT := x.Type == rules.NAT && y.Type == rules.NAT; {
 	case bothNAT && x.Priority != y.Priority:
 		return x.Priority < y.Priority
 	case a.Table == b.Table && (bothNAT || x.Type != rules.NAT && y.Type != rules.NAT):
 		// A table lists its chains in the order of their creation, and the last one runs first.
-		return indexOf(a) > indexOf(b)
+		return places[i].index > places[j].index
 	}
-	return p.hooks.before(p.hook, p.id(a), p.id(b))
-}
-
-// indexOf returns the index of the chain in its table.
-func indexOf(c rules.ChainRef) int {
-	for i := range c.Table.Chains {
-		if &c.Table.Chains[i] == c.Chain {
-			return i
+	for k, of := range places[i].listed {
+		if other := places[j].listed[k]; of.ok && other.ok && of.position < other.position {
+			return true // in a family that both have
 		}
 	}
-	return -1
+	return false
 }
 
 // id returns the entry of the kernel's list of hooks for a chain.

@@ -1,6 +1,8 @@
 package compat
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -231,6 +233,39 @@ func names(chains []rules.ChainRef) string {
 		list = append(list, c.Table.Name+"/"+c.Chain.Name)
 	}
 	return strings.Join(list, " ")
+}
+
+// The kernel allows 1024 chains of a hook in each family, and a table any number of other chains.
+func TestOrderOfManyChains(t *testing.T) {
+	const n = 1024
+	var chains []outputChain
+	var names []string
+	for i := range n {
+		name := fmt.Sprint("p", i)
+		for _, table := range []string{"ip a", "ip6 b"} {
+			chains = append(chains, outputChain{table, name, rules.Filter, 0, false, false})
+		}
+		names = append(names, name)
+	}
+	rs, firstLegacy := output(chains)
+	for i := range rs.Tables {
+		rs.Tables[i].Chains = append(rs.Tables[i].Chains, make([]rules.Chain, 100*n)...)
+	}
+	if open := orderLive(&rs, firstLegacy, newHookOrder(nil)); len(open) > 0 {
+		t.Errorf("the order of %d chains is unknown", len(open[0].Chains))
+	}
+	slices.Reverse(names) // the chain made last runs first
+	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+		var got []string
+		for _, c := range rs.BaseChains(rules.Output) {
+			if c.Table.Family == family {
+				got = append(got, c.Chain.Name)
+			}
+		}
+		if d := cmp.Diff(names, got); d != "" {
+			t.Error(d)
+		}
+	}
 }
 
 func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
