@@ -46,6 +46,8 @@ func (x *expressions) action(a rules.Action) error {
 	case rules.RestoreMark:
 		x.ct(expr.CtKeyMARK)
 		x.setMeta(expr.MetaKeyMARK)
+	case rules.MixMark:
+		return x.mixMark(a)
 	case rules.SetZone:
 		if a.Helper != "" {
 			return fmt.Errorf("the action %s is not supported in nf_tables", a)
@@ -57,6 +59,29 @@ func (x *expressions) action(a rules.Action) error {
 		x.hits = rules.Hits{}
 	default:
 		return fmt.Errorf("the action %s is not supported in nf_tables", a)
+	}
+	return nil
+}
+
+// mixMark adds the expressions of a mark that depends on the mark of the connection, or of a
+// connection's mark that depends on at most one mark.
+func (x *expressions) mixMark(a rules.MixMark) error {
+	switch {
+	case a.Mark != 0 && a.ConntrackMark != 0, !a.Conntrack && a.ConntrackMark == 0:
+		return fmt.Errorf("the action %s is not supported in nf_tables", a)
+	case a.Mark != 0:
+		x.meta(expr.MetaKeyMARK)
+		x.bitwise(hostKey(a.Mark), hostKey(a.Xor))
+	case a.ConntrackMark != 0:
+		x.ct(expr.CtKeyMARK)
+		x.bitwise(hostKey(a.ConntrackMark), hostKey(a.Xor))
+	default:
+		x.immediate(hostKey(a.Xor))
+	}
+	if a.Conntrack {
+		x.setCT(expr.CtKeyMARK)
+	} else {
+		x.setMeta(expr.MetaKeyMARK)
 	}
 	return nil
 }

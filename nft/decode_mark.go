@@ -3,8 +3,24 @@ package nft
 import "github.com/sluice-mesh/sluice/rules"
 
 // hasConnection matches packets of a connection. A load of the connection's mark ends the rule for
-// other packets.
+// other packets. [rules.MixMark] has no effect on them, but does not end the rule: the condition is
+// added if the rule continues.
 var hasConnection = rules.MatchMark{Conntrack: true}
+
+// mixMark adds the action that sets a mark to a value that depends on the connection's mark.
+func (d *ruleDecoder) mixMark(op operand, action rules.MixMark) {
+	d.use(op)
+	d.act(action)
+	d.needsConnection = true
+}
+
+// requireConnection adds the condition that is open since the last action.
+func (d *ruleDecoder) requireConnection() {
+	if d.needsConnection {
+		d.needsConnection = false
+		d.rule.Actions = append(d.rule.Actions, rules.Require{Match: hasConnection})
+	}
+}
 
 // maskOf returns the mask and the xor value of an operand that is a mark.
 func maskOf(op operand) (mask, xor uint32, ok bool) {
@@ -29,9 +45,7 @@ func (d *ruleDecoder) setMark(op operand) {
 		d.use(op)
 		d.act(rules.RestoreMark{})
 	case op.field == fieldConntrackMark && ok:
-		d.use(op)
-		d.add(hasConnection)
-		d.act(rules.MixMark{ConntrackMark: mask, Xor: xor})
+		d.mixMark(op, rules.MixMark{ConntrackMark: mask, Xor: xor})
 	default:
 		d.writeUnknown("meta mark set ", op, rules.WritesMark)
 	}
@@ -50,9 +64,7 @@ func (d *ruleDecoder) setConntrackMark(op operand) {
 	case op.field == fieldMark && ok:
 		d.act(rules.MixMark{Conntrack: true, Mark: mask, Xor: xor})
 	case op.field == fieldConntrackMark && ok:
-		d.use(op)
-		d.add(hasConnection)
-		d.act(rules.MixMark{Conntrack: true, ConntrackMark: mask, Xor: xor})
+		d.mixMark(op, rules.MixMark{Conntrack: true, ConntrackMark: mask, Xor: xor})
 	default:
 		d.writeUnknown("ct mark set ", op, rules.WritesConntrackMark)
 	}

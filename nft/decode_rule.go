@@ -51,6 +51,8 @@ type ruleDecoder struct {
 	interval interval
 	rule     rules.Rule
 	hasActed bool // the rule has an action other than Count
+	// needsConnection reports that the last action ends the rule for packets without a connection.
+	needsConnection bool
 	// undo is the state before the last expression, if the decoding of that expression is correct
 	// only at the end of the rule.
 	undo *cut
@@ -139,6 +141,7 @@ func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
 
 // add adds a condition.
 func (d *ruleDecoder) add(m rules.Match) {
+	d.requireConnection()
 	u, isUnknown := m.(rules.Unknown)
 	switch {
 	case isUnknown && !u.Effect.IsCondition():
@@ -158,6 +161,7 @@ func (d *ruleDecoder) act(action rules.Action) {
 		return
 	}
 	d.requirePending()
+	d.requireConnection()
 	d.rule.Actions = append(d.rule.Actions, action)
 	d.hasActed = true
 	for i, op := range d.registers {

@@ -100,8 +100,12 @@ var filterWords = [][]string{
 	{"socket wildcard 0 accept", "reads(socket wildcard 0x00) | accept"},
 	{"meta mark set ct mark", "| meta mark set ct mark"},
 	{"meta mark set meta mark and 0xff xor 0x1", "| meta mark set meta mark & 0xff ^ 0x1"},
-	{"ct mark set ct mark or 0x8", "ct mark & 0x0 == 0x0 | ct mark set ct mark & 0xfffffff7 ^ 0x8"},
-	{"ct mark set ct mark and 0x7", "ct mark & 0x0 == 0x0 | ct mark set ct mark & 0x7"},
+	{"ct mark set ct mark or 0x8", "| ct mark set ct mark & 0xfffffff7 ^ 0x8"},
+	{"ct mark set ct mark and 0x7", "| ct mark set ct mark & 0x7"},
+	{
+		"ct mark set ct mark and 0x7 accept",
+		"| ct mark set ct mark & 0x7 [ct mark & 0x0 == 0x0] accept",
+	},
 	{
 		"meta mark set 5 meta mark set 6 meta mark 6 ct mark set mark accept",
 		"| meta mark set 0x5 meta mark set 0x6 [meta mark 0x6] ct mark set meta mark accept",
@@ -216,7 +220,7 @@ var filterWords = [][]string{
 	{"meta l4proto . th dport vmap { tcp . 80 : accept, * : drop }", "| anything(lookup)"},
 	{
 		"meta mark set ct mark and 0xf or 0x10",
-		"ct mark & 0x0 == 0x0 | meta mark set ct mark & 0xf ^ 0x10",
+		"| meta mark set ct mark & 0xf ^ 0x10",
 	},
 	{"ct mark set meta mark and 0xf xor 0x3", "| ct mark set meta mark & 0xf ^ 0x3"},
 	{"meta mark { 1-5, 9 } accept", "meta mark { 1-5, 9 } | accept"},

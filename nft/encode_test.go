@@ -120,7 +120,15 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 			action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "no address",
 		},
 		{"a refusal", action(rules.Reject{}), "not supported in nf_tables"},
-		{"marks that are mixed", action(rules.MixMark{}), "not supported in nf_tables"},
+		{
+			"a mark of both marks",
+			action(rules.MixMark{Conntrack: true, Mark: 1, ConntrackMark: 2}),
+			"not supported in nf_tables",
+		},
+		{
+			"a packet's mark that does not depend on its connection",
+			action(rules.MixMark{Mark: 1}), "not supported in nf_tables",
+		},
 		{"no tracking", action(rules.Notrack{}), "not supported in nf_tables"},
 		{
 			"a match after an action",

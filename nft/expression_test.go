@@ -266,6 +266,27 @@ func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
 			}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
 		},
 		{
+			action: rules.MixMark{Conntrack: true, ConntrackMark: ^uint32(0xfff), Xor: 0x111},
+			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1},
+				and(host(^uint32(0xfff)), host(0x111)),
+				&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}),
+		},
+		{
+			action: rules.MixMark{Conntrack: true, Mark: 0xff},
+			want: list(meta(expr.MetaKeyMARK), and(host(0xff), host(0)),
+				&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}),
+		},
+		{
+			action: rules.MixMark{Conntrack: true, Xor: 5},
+			want: list(constant(host(5)...),
+				&expr.Ct{Key: expr.CtKeyMARK, SourceRegister: true, Register: 1}),
+		},
+		{
+			action: rules.MixMark{ConntrackMark: 0xff, Xor: 1},
+			want: list(&expr.Ct{Key: expr.CtKeyMARK, Register: 1}, and(host(0xff), host(1)),
+				&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1}),
+		},
+		{
 			action: rules.SetZone{Zone: 2},
 			want: list(constant(native.AppendUint16(nil,
 				2)...), &expr.Ct{Key: expr.CtKeyZONE, SourceRegister: true, Register: 1}),

@@ -44,6 +44,11 @@ func compile(r Redirect) Ruleset {
 		c.manglePrerouting(), c.mangleOutput(),
 		c.natPrerouting(), c.natOutput(), c.loopbackOutput(), c.groupOutput(),
 	}
+	return c.ruleset(chains[:], c.routing())
+}
+
+// ruleset returns the ruleset with the chains that have rules.
+func (c *compiler) ruleset(chains []Chain, routing Routing) Ruleset {
 	table := Table{
 		Family: Inet, Name: TableName, Comment: tableComment, Chains: make([]Chain, 0, len(chains)),
 	}
@@ -52,10 +57,10 @@ func compile(r Redirect) Ruleset {
 			table.Chains = append(table.Chains, chain)
 		}
 	}
-	if r.Counters {
+	if c.Counters {
 		c.addCounters(table.Chains)
 	}
-	return Ruleset{Tables: []Table{table}, Routing: c.routing()}
+	return Ruleset{Tables: []Table{table}, Routing: routing}
 }
 
 // compiler contains the parameters in the form that rules use.

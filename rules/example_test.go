@@ -75,3 +75,39 @@ func ExampleParsePacket() {
 	// packet "out tcp 10.244.1.5 > 10.96.0.1:443 uid root": source "10.244.1.5" is not an address and port, such as 10.1.2.3:80 or [fd00::1]:80
 	// uid "root" is not a number from 0 to 4294967295, decimal or hexadecimal (0x539)
 }
+
+// The redirection of a pod in ambient mode, without IPv6, DNS and inbound connections.
+func ExampleCompileAmbient() {
+	a := rules.DefaultAmbient()
+	a.IPv6, a.DNS, a.BypassInboundCapture = false, false, true
+	ruleset, err := rules.CompileAmbient(a)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(ruleset)
+	// Output:
+	// table inet sluice {
+	// 	chain mangle-prerouting {
+	// 		type filter hook prerouting priority -160; policy accept;
+	// 		meta nfproto ipv6 return comment "IPv6 is not captured"
+	// 		meta mark & 0xfff == 0x539 ct mark set ct mark & 0xfffff000 ^ 0x111 comment "connections of ztunnel to the application"
+	// 	}
+	//
+	// 	chain mangle-output {
+	// 		type route hook output priority -160; policy accept;
+	// 		meta nfproto ipv6 return comment "IPv6 is not captured"
+	// 		ct mark & 0xfff == 0x111 meta mark set ct mark comment "replies to ztunnel"
+	// 	}
+	//
+	// 	chain nat-output {
+	// 		type nat hook output priority -110; policy accept;
+	// 		meta nfproto ipv6 return comment "IPv6 is not captured"
+	// 		ip daddr 169.254.7.127 meta l4proto tcp return comment "to the source of probes"
+	// 		meta l4proto tcp meta mark & 0xfff == 0x111 return comment "marked for ztunnel"
+	// 		oifname "lo" ip daddr != 127.0.0.1 return comment "of the pod to itself"
+	// 		ip daddr != 127.0.0.1 meta l4proto tcp meta mark & 0xfff != 0x539 redirect to :15001 comment "outbound to ztunnel"
+	// 	}
+	// }
+	// # ip -4 rule priority 133 fwmark 0x111/0xfff lookup 100; local default dev lo table 100
+}

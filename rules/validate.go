@@ -8,7 +8,7 @@ import (
 
 // A Fault is an invalid parameter.
 type Fault struct {
-	// Field is the name of the field of Redirect.
+	// Field is the name of the field of Redirect or Ambient.
 	Field string
 	// Value is its value, Allowed describes the allowed values.
 	Value, Allowed string
@@ -35,11 +35,7 @@ func (f Fault) String() string {
 // ones.
 func (r *Redirect) Validate() error {
 	var faults Faults
-	check := func(ok bool, field string, value any, allowed string) {
-		if !ok {
-			faults = append(faults, Fault{field, fmt.Sprintf("%q", fmt.Sprint(value)), allowed})
-		}
-	}
+	check := faults.check
 	const port = "a port (1-65535)"
 	check(r.Mode == ModeRedirect || r.Mode == ModeTProxy, "Mode", r.Mode, "REDIRECT or TPROXY")
 	check(r.ProxyPort != 0, "ProxyPort", r.ProxyPort, port)
@@ -82,14 +78,23 @@ func (r *Redirect) Validate() error {
 		check(server.IsValid() && server.Zone() == "", "DNS.Servers", server,
 			"an IP address without zone")
 	}
-	for _, id := range r.Without {
-		_, err := ParseDeviationID(string(id))
-		check(err == nil, "Without", id, "the id of a deviation")
+	checkDeviations(check, r.Without)
+	return faults.orNil()
+}
+
+// check is a [checker].
+func (f *Faults) check(ok bool, field string, value any, allowed string) {
+	if !ok {
+		*f = append(*f, Fault{field, fmt.Sprintf("%q", fmt.Sprint(value)), allowed})
 	}
-	if len(faults) == 0 {
+}
+
+// orNil returns the faults, or nil if there are none.
+func (f Faults) orNil() error {
+	if len(f) == 0 {
 		return nil
 	}
-	return faults
+	return f
 }
 
 // checker records a fault unless ok. Callers pass elements of long lists only if they are invalid,
@@ -117,6 +122,13 @@ func checkInterfaces(check checker, field string, names []InterfaceName) {
 		if !validInterface(n.Name) {
 			check(false, field, n, interfaceWant)
 		}
+	}
+}
+
+func checkDeviations(check checker, ids []DeviationID) {
+	for _, id := range ids {
+		_, err := ParseDeviationID(string(id))
+		check(err == nil, "Without", id, "the id of a deviation")
 	}
 }
 

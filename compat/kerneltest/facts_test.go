@@ -210,9 +210,9 @@ func TestKernelFacts(t *testing.T) {
 // kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
-		diff.ConntrackPriorityTies: true, // TestChainsAtConntracksPriority
-		diff.ExpectationFollowsMaster:         true, // TestHelpersDecide
-		diff.ConntrackReassembles:  true, // TestFragments
+		diff.ConntrackPriorityTies:    true, // TestChainsAtConntracksPriority
+		diff.ExpectationFollowsMaster: true, // TestHelpersDecide
+		diff.ConntrackReassembles:     true, // TestFragments
 	}
 	for _, f := range facts() {
 		asked[f.of] = true

@@ -62,6 +62,8 @@ type decoder struct {
 	rule rules.Rule
 	// hasActed reports that the rule has an action other than Count: later matches become Require.
 	hasActed bool
+	// needsConnection reports that the last action ended the rule for packets without a connection.
+	needsConnection bool
 }
 
 func (d *decoder) decode(r ruleObject) {
@@ -74,6 +76,10 @@ func (d *decoder) decode(r ruleObject) {
 
 // statement decodes a statement. An unsupported one may have any effect.
 func (d *decoder) statement(s statement) {
+	if d.needsConnection {
+		d.needsConnection = false
+		d.require(rules.MatchMark{Conntrack: true})
+	}
 	isNull := len(s.body) == 0 || string(s.body) == "null"
 	switch {
 	case s.kind == "match":
@@ -103,6 +109,7 @@ func (d *decoder) statement(s statement) {
 func (d *decoder) act(a rules.Action) {
 	d.rule.Actions = append(d.rule.Actions, a)
 	d.hasActed = true
+	d.needsConnection = endsWithoutConnection(a)
 }
 
 // unknown adds an unsupported statement.
@@ -161,16 +168,18 @@ func mangle(body json.RawMessage) rules.Action {
 		return nil
 	}
 	key := keyOf(m.Key)
-	from := keyOf(m.Value)
+	from, isMark := markValueOf(m.Value)
 	var number uint32
 	isNumber := json.Unmarshal(m.Value, &number) == nil && string(m.Value) != "null"
 	switch {
 	case key == "meta mark" && isNumber:
 		return rules.SetMark{Value: number, Mask: ^uint32(0)}
-	case key == "meta mark" && from == "ct mark":
-		return rules.RestoreMark{}
-	case key == "ct mark" && from == "meta mark":
-		return rules.SaveMark{}
+	case key == "meta mark" && isMark:
+		return setPacketMark(from)
+	case key == "ct mark" && isNumber:
+		return rules.MixMark{Conntrack: true, Xor: number}
+	case key == "ct mark" && isMark:
+		return setConntrackMark(from)
 	case key == "ct zone" && isNumber && number <= 0xffff:
 		return rules.SetZone{Zone: uint16(number)}
 	}

@@ -166,6 +166,13 @@ func mangleOf(tokens []token, size int, key json.RawMessage) (int, statement) {
 		}
 		count, value = 1, valueOf(rest[0])
 	}
+	for count+1 < len(rest) && (rest[count].is("&") || rest[count].is("|") || rest[count].is("^")) {
+		if _, ok := numberOf(rest[count+1].text); !ok || rest[count+1].kind != word {
+			return 0, statement{}
+		}
+		value = encode(map[string]any{rest[count].text: []any{value, valueOf(rest[count+1])}})
+		count += 2
+	}
 	return size + 1 + count, statement{kind: "mangle", body: encode(map[string]json.RawMessage{
 		"key": key, "value": value,
 	})}

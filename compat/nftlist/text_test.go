@@ -45,7 +45,12 @@ func TestTextOfUnknownStatements(t *testing.T) {
 		{"meta skuid 5 redirect to :80-90", "meta skuid 5 unknown(redirect to :80-90)"},
 		{"ip daddr 10.0.0.1 mystery drop", "unknown(ip daddr 10.0.0.1 mystery drop)"},
 		{"mystery drop", "unknown(mystery drop)"},
-		{"meta mark set meta mark | 0x00000001", "unknown(meta mark set meta mark | 0x00000001)"},
+		{"meta mark set meta mark | 0x00000001", "meta mark set meta mark & 0xfffffffe | 0x1"},
+		{"meta mark set meta mark | ct mark", "unknown(meta mark set meta mark | ct mark)"},
+		{
+			"ct mark set ct mark & 0x000000ff | 0x00000100 drop",
+			"ct mark set ct mark & 0xff ^ 0x100 ct mark & 0x0 == 0x0 drop",
+		},
 		{"meta mark set mark or 0x1", "unknown(meta mark set mark or 0x1)"},
 		{"meta l4proto tcp # xt_owner", "unknown(meta l4proto tcp # xt_owner)"},
 		{"meta l4proto tcp xt match string drop", "meta l4proto tcp unknown(xt match string drop)"},

@@ -1,0 +1,148 @@
+package compat_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+func ambientRuleset(t testing.TB) rules.Ruleset {
+	t.Helper()
+	a := rules.DefaultAmbient()
+	a.RerouteInterfaces = []rules.InterfaceName{{Name: "virt0"}}
+	rs, err := rules.CompileAmbient(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+func TestBackendsHoldAmbientRules(t *testing.T) {
+	for _, e := range backends {
+		t.Run(string(e), func(t *testing.T) {
+			ns := netnstest.New(t)
+			b, rs := chosen(t, e), ambientRuleset(t)
+			applied(t, b, ns, rs, nft.Created)
+			applied(t, b, ns, rs, nft.Unchanged)
+			live := readLive(t, ns, compat.OriginAll)
+			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
+				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
+			if v := r.Verdict(true); v != diff.Equivalent {
+				t.Errorf("%s\n%v\n%v\n%v", v, r.Classes, r.Undecided, r.Routing)
+			}
+			if removed, err := b.Remove(ns); err != nil || !removed {
+				t.Fatal(removed, err)
+			}
+			nothingHeld(t, ns)
+		})
+	}
+}
+
+// The marks and transparent sockets of the calls are those of ztunnel.
+func TestAmbientTraffic(t *testing.T) {
+	const probeSource = "169.254.7.127"
+	call := func(from testbed.Place, network, to string) testbed.Call {
+		return testbed.Call{
+			From: from, Network: network, To: netip.MustParseAddrPort(to),
+			Timeout: 10 * time.Second,
+		}
+	}
+	ztunnel := func(c testbed.Call) testbed.Call {
+		c.Mark = rules.ZtunnelMark
+		return c
+	}
+	as := func(local string, c testbed.Call) testbed.Call {
+		c.Local, c.Transparent = netip.AddrPortFrom(netip.MustParseAddr(local), 0), true
+		return c
+	}
+	for _, e := range backends {
+		t.Run(string(e), func(t *testing.T) {
+			bed, err := testbed.New(testbed.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { bed.Close() })
+			if err := bed.StartProxy(testbed.ProxyOptions{Transparent: true}); err != nil {
+				t.Fatal(err)
+			}
+			if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+				t.Fatal(err)
+			}
+			istiotest.Run(t, bed.Neighbour, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
+			rs := ambientRuleset(t)
+			applied(t, chosen(t, e), bed.Pod, rs, nft.Created)
+			if err := bed.Settle(rs.Routing); err != nil {
+				t.Fatal(err)
+			}
+			for _, tc := range []struct {
+				says string
+				call testbed.Call
+				want testbed.Name
+			}{
+				{"outbound is captured", call(testbed.FromPod, "tcp", "10.9.9.9:80"), testbed.Outbound},
+				{
+					"so is outbound over IPv6",
+					call(testbed.FromPod, "tcp", "[2001:db8::9]:80"), testbed.Outbound,
+				},
+				{
+					"ztunnel's own connections are not captured",
+					ztunnel(call(testbed.FromPod, "tcp", "10.9.9.9:80")), testbed.Outside,
+				},
+				{
+					"the pod reaches itself",
+					call(testbed.FromPod, "tcp", "10.244.1.5:80"), testbed.Application,
+				},
+				{"DNS over UDP is captured", call(testbed.FromPod, "udp", "10.9.9.9:53"), testbed.DNS},
+				{"DNS over TCP is captured", call(testbed.FromPod, "tcp", "10.9.9.9:53"), testbed.DNS},
+				{
+					"ztunnel's queries are not captured",
+					ztunnel(call(testbed.FromPod, "udp", "10.9.9.9:53")), testbed.Outside,
+				},
+				{
+					"other datagrams are not captured",
+					call(testbed.FromPod, "udp", "10.9.9.9:80"), testbed.Outside,
+				},
+				{
+					"inbound is captured",
+					call(testbed.FromNeighbour, "tcp", "10.244.1.5:80"), testbed.Inbound,
+				},
+				{
+					"so is inbound over IPv6",
+					call(testbed.FromNeighbour, "tcp", "[fd00:10:244:1::5]:80"), testbed.Inbound,
+				},
+				{
+					"HBONE reaches its listener",
+					call(testbed.FromNeighbour, "tcp", "10.244.1.5:15008"), testbed.Tunnel,
+				},
+				{
+					"a probe reaches the application",
+					as(probeSource, call(testbed.FromNeighbour, "tcp", "10.244.1.5:80")),
+					testbed.Application,
+				},
+				{
+					"ztunnel reaches the application with the client's address, and gets the answer",
+					as("10.9.9.9", ztunnel(call(testbed.FromPod, "tcp", "10.244.1.5:80"))),
+					testbed.Application,
+				},
+				{
+					"so it does over IPv6",
+					as("2001:db8::9", ztunnel(call(testbed.FromPod, "tcp", "[fd00:10:244:1::5]:80"))),
+					testbed.Application,
+				},
+			} {
+				a, err := bed.Dial(tc.call)
+				if err != nil || a.By != tc.want {
+					t.Errorf("%s: %s: %s, %v, want %s", tc.says, tc.call, a, err, tc.want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package rules_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// ambientReference returns the rules that Istio's node agent installs in a pod with its iptables
+// backend. TestAmbientReferenceIsIstio compares it with the recorded runs.
+func ambientReference(t testing.TB, a rules.Ambient) rules.Ruleset {
+	var rs rules.Ruleset
+	for _, f := range ambientFamilies(a) {
+		tables, err := save.Parse(f, "reference", strings.NewReader(ambientSave(a, f)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs.Tables = append(rs.Tables, tables...)
+		rs.Routing.Policies = append(rs.Routing.Policies, rules.PolicyRoute{
+			Family: f, Mark: 0x111, Mask: 0xfff, Table: 100, Priority: 32764,
+		})
+	}
+	return rs
+}
+
+func ambientFamilies(a rules.Ambient) []rules.Family {
+	if a.IPv6 {
+		return []rules.Family{rules.IPv4, rules.IPv6}
+	}
+	return []rules.Family{rules.IPv4}
+}
+
+// ambientSave returns the rules of one family as iptables-save prints them.
+func ambientSave(a rules.Ambient, f rules.Family) string {
+	loopback, probes := "127.0.0.1/32", a.ProbeSourceIPv4.String()+"/32"
+	if f == rules.IPv6 {
+		loopback, probes = "::1/128", a.ProbeSourceIPv6.String()+"/128"
+	}
+	const (
+		jumps    = "-A PREROUTING -j ISTIO_PRERT\n-A OUTPUT -j ISTIO_OUTPUT\n"
+		ztunnel  = "-m mark --mark 0x539/0xfff"
+		notOf    = "-m mark ! --mark 0x539/0xfff"
+		wholeAll = "--nfmask 0xffffffff --ctmask 0xffffffff"
+	)
+	b := new(strings.Builder)
+	table := func(name string) { fmt.Fprintf(b, "*%s\n:ISTIO_OUTPUT -\n:ISTIO_PRERT -\n%s", name, jumps) }
+	add := func(format string, args ...any) { fmt.Fprintf(b, "-A "+format+"\n", args...) }
+	if a.DNS {
+		table("raw")
+		add("ISTIO_OUTPUT -p udp -m udp --dport 53 %s -j CT --zone 1", ztunnel)
+		add("ISTIO_PRERT -p udp -m udp --sport 53 %s -j CT --zone 1", notOf)
+		b.WriteString("COMMIT\n")
+	}
+	table("mangle")
+	add("ISTIO_PRERT %s -j CONNMARK --set-xmark 0x111/0xfff", ztunnel)
+	add("ISTIO_OUTPUT -m connmark --mark 0x111/0xfff -j CONNMARK --restore-mark %s", wholeAll)
+	b.WriteString("COMMIT\n")
+	table("nat")
+	for _, n := range a.RerouteInterfaces {
+		add("ISTIO_PRERT -i %s -p tcp -j REDIRECT --to-ports 15001", xtablesName(n))
+		add("ISTIO_PRERT -i %s -p tcp -j RETURN", xtablesName(n))
+	}
+	if !a.BypassInboundCapture {
+		add("ISTIO_PRERT -s %s -p tcp -m tcp -j ACCEPT", probes)
+		add("ISTIO_PRERT ! -d %s -p tcp -m tcp ! --dport 15008 %s -j REDIRECT --to-ports 15006",
+			loopback, notOf)
+	}
+	add("ISTIO_OUTPUT -d %s -p tcp -m tcp -j ACCEPT", probes)
+	if a.DNS {
+		add("ISTIO_OUTPUT ! -o lo -p udp -m udp --dport 53 %s -j REDIRECT --to-ports 15053", notOf)
+		add("ISTIO_OUTPUT ! -d %s -p tcp -m tcp --dport 53 %s -j REDIRECT --to-ports 15053",
+			loopback, notOf)
+	}
+	add("ISTIO_OUTPUT -p tcp -m mark --mark 0x111/0xfff -j ACCEPT")
+	add("ISTIO_OUTPUT ! -d %s -o lo -j ACCEPT", loopback)
+	add("ISTIO_OUTPUT ! -d %s -p tcp %s -j REDIRECT --to-ports 15001", loopback, notOf)
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+// wantEqualPackets fails unless the two rulesets handle every packet identically.
+func wantEqualPackets(t testing.TB, ours, istio rules.Ruleset) {
+	t.Helper()
+	r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true},
+		diff.Side{Ruleset: istio, RoutingKnown: true}, diff.Options{})
+	if v := r.Verdict(true); v != diff.Equivalent {
+		t.Errorf("%s\n%v\n%v\n%v", v, r.Classes, r.Undecided, r.Routing)
+	}
+}
+
+func TestAmbientRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
+	for name, a := range ambientCases() {
+		t.Run(name, func(t *testing.T) {
+			wantEqualPackets(t, compileAmbient(t, a), ambientReference(t, a))
+		})
+	}
+}
+
+// ambientCases returns all combinations of families, DNS, ingress mode and up to two interfaces.
+func ambientCases() map[string]rules.Ambient {
+	cases := map[string]rules.Ambient{}
+	for i := range 24 {
+		a := rules.DefaultAmbient()
+		a.IPv6, a.DNS, a.BypassInboundCapture = i&1 == 1, i&2 == 2, i&4 == 4
+		a.RerouteInterfaces = []rules.InterfaceName{{Name: "virt0"}, {Name: "virt", Prefix: true}}[:i/8]
+		cases[fmt.Sprintf("IPv6 %t, DNS %t, bypass %t, %d interfaces", a.IPv6, a.DNS,
+			a.BypassInboundCapture, i/8)] = a
+	}
+	return cases
+}
+
+func TestEachAmbientParameterMatters(t *testing.T) {
+	plain := rules.DefaultAmbient()
+	for name, change := range map[string]func(*rules.Ambient){
+		"DNS":               func(a *rules.Ambient) { a.DNS = false },
+		"ingress mode":      func(a *rules.Ambient) { a.BypassInboundCapture = true },
+		"virtual interface": func(a *rules.Ambient) { a.RerouteInterfaces = interfaceNames("virt0") },
+		"IPv6":              func(a *rules.Ambient) { a.IPv6 = false },
+		"IPv4 probes": func(a *rules.Ambient) {
+			a.ProbeSourceIPv4 = netip.MustParseAddr("169.254.7.128")
+		},
+		"IPv6 probes": func(a *rules.Ambient) { a.ProbeSourceIPv6 = netip.MustParseAddr("fd16::1") },
+	} {
+		changed := plain
+		change(&changed)
+		left, right := compileAmbient(t, plain), compileAmbient(t, changed)
+		r := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true},
+			diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
+		if r.Verdict(true) != diff.Different {
+			t.Errorf("%s: %s", name, r.Verdict(true))
+		}
+	}
+}
+
+func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
+	t.Helper()
+	rs, err := rules.CompileAmbient(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+func TestAmbientFaultsAreReportedTogether(t *testing.T) {
+	_, err := rules.CompileAmbient(rules.Ambient{
+		ProbeSourceIPv4:   netip.MustParseAddr("::1"),
+		RerouteInterfaces: []rules.InterfaceName{{Name: "a b"}},
+		Without:           []rules.DeviationID{"none"},
+	})
+	for _, want := range []string{
+		`ProbeSourceIPv4: "::1" is not allowed: want an IPv4 address`,
+		`ProbeSourceIPv6: "invalid IP" is not allowed: want an IPv6 address without zone`,
+		`RerouteInterfaces: "a b" is not allowed: want the name of an interface`,
+		`Without: "none" is not allowed: want the id of a deviation`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// ambientRuns returns the folders of the recorded runs of Istio's node agent, in
+// $SLUICE_GOLDEN_AMBIENT or else next to the repository. Without them the test is skipped.
+func ambientRuns(t testing.TB) []string {
+	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN_AMBIENT"),
+		filepath.Join("..", "..", "shared", "golden-ambient"))
+	runs, err := filepath.Glob(filepath.Join(dir, "0[0-2]*-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(runs) == 0 {
+		t.Skipf("no recorded runs of Istio's node agent in %s: set SLUICE_GOLDEN_AMBIENT", dir)
+	}
+	return runs
+}
+
+func TestAmbientReferenceIsIstio(t *testing.T) {
+	for _, run := range ambientRuns(t) {
+		t.Run(filepath.Base(run), func(t *testing.T) {
+			a := recordedAmbient(t, run)
+			var recorded rules.Ruleset
+			for _, f := range ambientFamilies(a) {
+				name := fmt.Sprintf("legacy-v%d.save", f)
+				tables, err := save.Parse(f, name, strings.NewReader(readText(t, filepath.Join(run, name))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				recorded.Tables = append(recorded.Tables, tables...)
+			}
+			for _, d := range rules.Compare(onlyRules(recorded), onlyRules(ambientReference(t, a))) {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// recordedAmbient returns the parameters of a recorded run.
+func recordedAmbient(t testing.TB, run string) rules.Ambient {
+	var args struct {
+		IPv6          bool     `json:"AMBIENT_IPV6"`
+		DNS           bool     `json:"AMBIENT_DNS_CAPTURE"`
+		BypassInbound bool     `json:"ambient.istio.io/bypass-inbound-capture"`
+		Interfaces    []string `json:"istio.io/reroute-virtual-interfaces"`
+	}
+	if err := json.Unmarshal([]byte(readText(t, filepath.Join(run, "args.json"))), &args); err != nil {
+		t.Fatal(err)
+	}
+	a := rules.DefaultAmbient()
+	a.IPv6, a.DNS, a.BypassInboundCapture = args.IPv6, args.DNS, args.BypassInbound
+	a.RerouteInterfaces = interfaceNames(strings.Join(args.Interfaces, ","))
+	return a
+}
+
+// Istio's nftables backend marks IPv6 packets although IPv6 is off, and captures those of DNS over
+// UDP and of virtual interfaces. All other packets are handled as with its iptables backend.
+func TestAmbientRulesTreatPacketsAsIstiosNFTBackendDoes(t *testing.T) {
+	for _, run := range ambientRuns(t) {
+		t.Run(filepath.Base(run), func(t *testing.T) {
+			a := recordedAmbient(t, run)
+			file := filepath.Join(run, "nft.txt")
+			listing, err := nftlist.Parse(file, strings.NewReader(readText(t, file)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := diff.Side{Ruleset: compileAmbient(t, a), RoutingKnown: true}
+			right := diff.Side{Ruleset: rules.Ruleset{Tables: listing.Tables}}
+			decide := func(f rules.Family) diff.Verdict {
+				r := diff.Decide(left, right, diff.Options{Families: []rules.Family{f}})
+				if r.Verdict(true) != diff.Equivalent {
+					t.Logf("IPv%d: %v %v", f, r.Classes, r.Undecided)
+				}
+				return r.Verdict(true)
+			}
+			if v := decide(rules.IPv4); v != diff.Equivalent {
+				t.Errorf("IPv4: %s", v)
+			}
+			want := diff.Equivalent
+			if !a.IPv6 {
+				want = diff.Different
+			}
+			if v := decide(rules.IPv6); v != want {
+				t.Errorf("IPv6: %s, want %s", v, want)
+			}
+		})
+	}
+}
