@@ -3,6 +3,7 @@ module github.com/sluice-mesh/sluice
 go 1.26.0
 
 require (
+	github.com/cilium/ebpf v0.20.0
 	github.com/containernetworking/cni v1.3.1
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -536,5 +538,76 @@ func TestOlder(t *testing.T) {
 		if got := older(row.release, row.version); got != row.want {
 			t.Errorf("%s is older than %s: %t", row.release, row.version, got)
 		}
+	}
+}
+
+func TestWhatDecidesOutsideNetfilter(t *testing.T) {
+	uid := uint32(0)
+	for _, test := range []struct {
+		name  string
+		facts Facts
+		want  Finding
+	}{
+		{
+			"socket load balancing",
+			Facts{Programs: bpf.Listing{Programs: []bpf.Program{{
+				Hook: bpf.Connect4, At: "cgroup /kubepods", ID: 7, Name: "cil_sock4_connect",
+				UID: &uid, Holders: []string{"cilium-agent[12]"},
+			}}}},
+			Finding{
+				Topic: "programs", Severity: Warning,
+				Verdict: `eBPF program "cil_sock4_connect" (id 7, loaded by uid 0, open in cilium-agent[12]) runs at ` +
+					"cgroup_inet4_connect of cgroup /kubepods: socket load balancing there rewrites the destination of a connection " +
+					"before Sluice's rules see it: excluded and included addresses and ports are compared with the rewritten one",
+				Next: "bpftool prog show id 7 on the node prints its details",
+			},
+		},
+		{
+			"a map of sockets",
+			Facts{Programs: bpf.Listing{Programs: []bpf.Program{{
+				Hook: bpf.SockOps, At: "cgroup /", ID: 8, SocketMap: "sockets",
+			}}}},
+			Finding{
+				Topic: "programs", Severity: Warning,
+				Verdict: "eBPF program without a readable name (id 8) runs at cgroup_sock_ops of cgroup /: it uses the map sockets of " +
+					"sockets: data between sockets in the map bypasses the network stack and all rules",
+				Next: "bpftool prog show id 8 on the node prints its details",
+			},
+		},
+		{
+			"what is not known",
+			Facts{Programs: bpf.Listing{Unread: []string{"a", "b"}}},
+			Finding{
+				Topic: "programs", Severity: Note,
+				Verdict: "not all eBPF programs are known: a; b",
+			},
+		},
+		{
+			"a packet socket",
+			Facts{Sockets: []RawSocket{{
+				Packet: true, UID: 5, Processes: []string{"tcpdump[9]"},
+			}}},
+			Finding{
+				Topic: "sockets", Severity: Note,
+				Verdict: "a packet socket (AF_PACKET) of tcpdump[9] (uid 5) is open: it receives copies of packets, as tcpdump does; " +
+					"packets that it sends bypass all rules",
+			},
+		},
+		{
+			"a raw socket",
+			Facts{Sockets: []RawSocket{{}}},
+			Finding{
+				Topic: "sockets", Severity: Note,
+				Verdict: "a raw IP socket of an unknown process (uid 0) is open: packets that it sends pass Sluice's rules, but only " +
+					"TCP and DNS are captured",
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			findings := Diagnose(test.facts, rules.DefaultRedirect())
+			if !slices.Contains(findings, test.want) {
+				t.Errorf("%+v\nis not among %+v", test.want, findings)
+			}
+		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -41,6 +42,12 @@ type Facts struct {
 	// Foreign is the effect of foreign rules, of every backend and table, on the traffic that the
 	// ruleset captures; nil if unknown.
 	Foreign *ForeignEffect
+
+	// Programs are the eBPF programs that see the traffic outside netfilter.
+	Programs bpf.Listing
+	// Sockets are the packet sockets and raw IP sockets of the namespace.
+	Sockets    []RawSocket
+	SocketsErr error
 }
 
 // A ForeignEffect describes in sentences the effect of foreign rules on captured traffic.

@@ -9,8 +9,8 @@ import (
 
 // A Finding is a result of the diagnosis.
 type Finding struct {
-	// Topic groups findings: "kernel", "permission", "settings", "interfaces", "routing" or
-	// "rules".
+	// Topic groups findings: "kernel", "permission", "settings", "interfaces", "routing", "rules",
+	// "programs" or "sockets".
 	Topic    string   `json:"topic"`
 	Severity Severity `json:"severity"`
 	// Verdict is a sentence, without a full stop, about the finding and its consequence for
@@ -93,6 +93,8 @@ func Diagnose(f Facts, r rules.Redirect) []Finding {
 	d.legacy()
 	d.conflicts()
 	d.foreignEffect()
+	d.programs()
+	d.packetSockets()
 	slices.SortStableFunc(d.findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(severities, a.Severity),
 			slices.Index(severities, b.Severity))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/bpf"
 	"github.com/sluice-mesh/sluice/compat/foreign"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -35,11 +36,14 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 		f.Settings, f.SettingsErr = settings()
 		f.InterfacesErr = f.network()
 		f.Legacy, f.LegacyErr = legacyTables()
+		f.Sockets, f.SocketsErr = rawSockets()
 		return nil
 	})
 	if err != nil {
-		f.SettingsErr, f.InterfacesErr, f.LegacyErr = err, err, err
+		f.SettingsErr, f.InterfacesErr, f.LegacyErr, f.SocketsErr = err, err, err, err
 	}
+	findProcesses(f.Sockets, procDir)
+	f.Programs = bpf.List(ns, procDir)
 	// Missing permission is already reported for nf_tables.
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
 	f.Foreign = foreignEffect(ns, desired)
@@ -65,7 +69,10 @@ func release() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-const sysctls = "/proc/sys/net"
+const (
+	procDir = "/proc"
+	sysctls = procDir + "/sys/net"
+)
 
 // settings returns the relevant sysctls of the thread's namespace.
 func settings() (map[string]string, error) {

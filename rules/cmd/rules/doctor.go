@@ -15,7 +15,8 @@ import (
 
 const doctorHelp = `Look for anything that could keep redirection from working in a namespace: kernel features of nf_tables and iptables-legacy,
 permissions, sysctls, interfaces and addresses, policy rules and routes, rules of other owners with their order relative to
-ours, and captured traffic that bypasses the proxy because of them. Each finding says what it means for these parameters, and what to do. Nothing is changed, and no iptables-legacy table is
+ours, captured traffic that bypasses the proxy because of them, and what decides outside netfilter: eBPF programs at the cgroups of
+the processes in the namespace, at the namespace and at its interfaces, and packet and raw sockets. Each finding says what it means for these parameters, and what to do. Nothing is changed, and no iptables-legacy table is
 created by looking.
 
 A finding is "ok", a "note" (harmless), a "warning" (may interfere) or a "problem". The exit code is 0 if redirection can work, 1
@@ -33,7 +34,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "doctor [FLAG]...",
-		Short:   "diagnose a namespace: kernel, permissions, settings, foreign rules",
+		Short:   "diagnose a namespace: kernel, permissions, settings, foreign rules, eBPF",
 		Long:    doctorHelp,
 		Example: doctorExamples,
 	}

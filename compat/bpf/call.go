@@ -1,0 +1,123 @@
+package bpf
+
+import (
+	"bytes"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls of bpf(2) are encoded here and not by github.com/cilium/ebpf, because that would add
+// 1.1 MB to the command, and 0.35 ms to its start, which rules apply has too.
+
+// maxPrograms is the most programs at one hook (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX), and more than
+// the maps of a program that are looked at.
+const maxPrograms = 64
+
+// queryAttr is the part of union bpf_attr for BPF_PROG_QUERY.
+type queryAttr struct {
+	target, attachType, _, _ uint32
+	programs                 uint64
+	count, _                 uint32
+	_, _, _, _               uint64 // flags of attachment, links, revision
+}
+
+// queryPrograms returns the ids of the programs at a hook of a target, a file descriptor or the
+// index of an interface.
+func queryPrograms(target int, attachType uint32) ([]uint32, error) {
+	ids := new([maxPrograms]uint32)
+	var pinner runtime.Pinner
+	pinner.Pin(ids)
+	defer pinner.Unpin()
+	attr := queryAttr{
+		target: uint32(target), attachType: attachType, programs: pointer(ids), count: maxPrograms,
+	}
+	_, err := call(unix.BPF_PROG_QUERY, &attr)
+	if err != nil {
+		return nil, err
+	}
+	return ids[:min(attr.count, maxPrograms)], nil
+}
+
+// idAttr is the part of union bpf_attr for BPF_PROG_GET_FD_BY_ID and BPF_MAP_GET_FD_BY_ID.
+type idAttr struct{ id, _, _ uint32 }
+
+// infoAttr is the part of union bpf_attr for BPF_OBJ_GET_INFO_BY_FD.
+type infoAttr struct {
+	fd, length uint32
+	info       uint64
+}
+
+// programInfo is the begin of struct bpf_prog_info.
+type programInfo struct {
+	_, _          uint32
+	_             [8]byte
+	_, _          uint32
+	_, _, _       uint64
+	uid, mapCount uint32
+	maps          uint64
+	name          [16]byte
+}
+
+// mapInfo is the begin of struct bpf_map_info.
+type mapInfo struct {
+	kind uint32
+	_    [5]uint32
+	name [16]byte
+}
+
+// readInfo fills the info of the object with an id; get is the command that opens it.
+func readInfo[T programInfo | mapInfo](get int, id uint32, info *T) error {
+	fd, err := call(get, &idAttr{id: id})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var pinner runtime.Pinner
+	pinner.Pin(info)
+	defer pinner.Unpin()
+	_, err = call(unix.BPF_OBJ_GET_INFO_BY_FD, &infoAttr{
+		fd: uint32(fd), length: uint32(unsafe.Sizeof(*info)), info: pointer(info),
+	})
+	return err
+}
+
+// readProgram returns the info of a program and the ids of its maps.
+func readProgram(id uint32) (programInfo, []uint32, error) {
+	ids := new([maxPrograms]uint32)
+	var pinner runtime.Pinner
+	pinner.Pin(ids)
+	defer pinner.Unpin()
+	info := &programInfo{maps: pointer(ids), mapCount: maxPrograms}
+	err := readInfo(unix.BPF_PROG_GET_FD_BY_ID, id, info)
+	if err != nil {
+		return programInfo{}, nil, err
+	}
+	return *info, ids[:min(info.mapCount, maxPrograms)], nil
+}
+
+// readMap returns the info of a map.
+func readMap(id uint32) (mapInfo, error) {
+	info := new(mapInfo)
+	err := readInfo(unix.BPF_MAP_GET_FD_BY_ID, id, info)
+	return *info, err
+}
+
+// call calls bpf(2). The memory at pointers in attr must be pinned.
+func call[T queryAttr | idAttr | infoAttr](command int, attr *T) (int, error) {
+	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(attr)),
+		unsafe.Sizeof(*attr))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// pointer returns the address of memory in the form of union bpf_attr.
+func pointer[T any](to *T) uint64 { return uint64(uintptr(unsafe.Pointer(to))) }
+
+func text(name [16]byte) string {
+	before, _, _ := bytes.Cut(name[:], []byte{0})
+	return string(before)
+}

@@ -1,0 +1,145 @@
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// cgroupAttachments are the hooks of sockets and packets of a cgroup.
+func cgroupAttachments() []attachment {
+	return []attachment{
+		{Connect4, unix.BPF_CGROUP_INET4_CONNECT},
+		{Connect6, unix.BPF_CGROUP_INET6_CONNECT},
+		{SendMsg4, unix.BPF_CGROUP_UDP4_SENDMSG},
+		{SendMsg6, unix.BPF_CGROUP_UDP6_SENDMSG},
+		{SockOps, unix.BPF_CGROUP_SOCK_OPS},
+		{Ingress, unix.BPF_CGROUP_INET_INGRESS},
+		{Egress, unix.BPF_CGROUP_INET_EGRESS},
+	}
+}
+
+// cgroups adds the programs at the cgroups of the processes in the namespace, and at their
+// ancestors.
+func (l *Listing) cgroups(ns *netns.NS, proc string) {
+	paths := cgroupsOf(ns.ID(), proc)
+	if len(paths) == 0 {
+		l.Unread = append(l.Unread, "cgroups: no process of the namespace is visible in "+proc)
+		return
+	}
+	mount, err := cgroupMount()
+	if err != nil {
+		l.unread("cgroups", err)
+		return
+	}
+	for _, path := range ancestors(paths) {
+		if strings.HasPrefix(path, "/..") {
+			l.Unread = append(l.Unread, "cgroup "+path+
+				": it is outside the cgroup namespace of this process")
+			continue
+		}
+		fd, err := unix.Open(filepath.Join(mount, path), unix.O_RDONLY|unix.O_DIRECTORY|
+			unix.O_CLOEXEC, 0)
+		if err != nil {
+			l.unread("cgroup "+path, err)
+			continue
+		}
+		l.query(fd, "cgroup "+path, cgroupAttachments())
+		_ = unix.Close(fd)
+	}
+}
+
+// ancestors returns the paths and the paths of their ancestors, sorted.
+func ancestors(paths []string) []string {
+	all := map[string]bool{}
+	for _, path := range paths {
+		for ; !all[path]; path = filepath.Dir(path) {
+			all[path] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// cgroupsOf returns the cgroups of version 2 of the visible processes in the namespace.
+func cgroupsOf(id netns.ID, proc string) []string {
+	found := map[string]bool{}
+	for _, dir := range processes(proc) {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(dir, "ns/net"), &st) != nil ||
+			(netns.ID{Dev: st.Dev, Ino: st.Ino}) != id {
+			continue
+		}
+		text, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		for line := range strings.Lines(string(text)) {
+			if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+				found[path] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// processes returns the directories of the processes in proc.
+func processes(proc string) []string {
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
+	return dirs
+}
+
+// cgroupMount returns where the whole hierarchy of version 2 is mounted.
+func cgroupMount() (string, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		head, tail, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(head)
+		if strings.HasPrefix(tail, "cgroup2 ") && len(fields) >= 5 && fields[3] == "/" {
+			return fields[4], nil
+		}
+	}
+	return "", errors.New("no cgroup2 file system is mounted")
+}
+
+// holdersOf returns the processes that have programs open, by the ids of the programs.
+func holdersOf(proc string) map[uint32][]string {
+	holders := map[uint32][]string{}
+	for _, dir := range processes(proc) {
+		files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
+		for _, file := range files {
+			if target, err := os.Readlink(file); err != nil || target != "anon_inode:bpf-prog" {
+				continue
+			}
+			id, ok := programOf(filepath.Join(dir, "fdinfo", filepath.Base(file)))
+			if !ok {
+				continue
+			}
+			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			holder := strings.TrimSpace(string(comm)) + "[" + filepath.Base(dir) + "]"
+			if !slices.Contains(holders[id], holder) {
+				holders[id] = append(holders[id], holder)
+			}
+		}
+	}
+	return holders
+}
+
+// programOf reads the id of a program from the file of its descriptor in fdinfo.
+func programOf(file string) (uint32, bool) {
+	text, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "prog_id:"); ok {
+			id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			return uint32(id), err == nil
+		}
+	}
+	return 0, false
+}

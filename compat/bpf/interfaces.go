@@ -1,0 +1,72 @@
+package bpf
+
+import (
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// namespace adds the programs at the network namespace of the thread.
+func (l *Listing) namespace() {
+	file, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		l.unread("programs of the namespace", err)
+		return
+	}
+	defer func() { _ = file.Close() }()
+	l.query(int(file.Fd()), "the namespace", []attachment{{SkLookup, unix.BPF_SK_LOOKUP}})
+}
+
+// BPF_NETKIT_PRIMARY and BPF_NETKIT_PEER of linux/bpf.h.
+const (
+	attachNetkitPrimary = 54
+	attachNetkitPeer    = 55
+)
+
+// interfaces adds the programs at the interfaces of the thread's namespace.
+func (l *Listing) interfaces() {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		l.unread("interfaces", err)
+		return
+	}
+	defer h.Close()
+	links, err := h.LinkList()
+	if err != nil {
+		l.unread("interfaces", err)
+	}
+	for _, i := range links {
+		a := i.Attrs()
+		at := "interface " + a.Name
+		if a.Xdp != nil && a.Xdp.Attached {
+			l.add(XDP, at, a.Xdp.ProgId)
+		}
+		l.filters(h, i, at)
+		attachments := []attachment{
+			{TCXIngress, unix.BPF_TCX_INGRESS}, {TCXEgress, unix.BPF_TCX_EGRESS},
+		}
+		if i.Type() == "netkit" {
+			attachments = append(attachments, attachment{NetkitPrimary, attachNetkitPrimary},
+				attachment{NetkitPeer, attachNetkitPeer})
+		}
+		l.query(a.Index, at, attachments)
+	}
+}
+
+// filters adds the programs of tc.
+func (l *Listing) filters(h *netlink.Handle, i netlink.Link, at string) {
+	for hook, parent := range map[Hook]uint32{
+		TCIngress: netlink.HANDLE_MIN_INGRESS, TCEgress: netlink.HANDLE_MIN_EGRESS,
+	} {
+		filters, err := h.FilterList(i, parent)
+		if err != nil {
+			continue // the interface has no clsact
+		}
+		for _, f := range filters {
+			if p, ok := f.(*netlink.BpfFilter); ok {
+				l.add(hook, at, uint32(p.Id))
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A RawSocket is a packet socket or a raw IP socket.
+type RawSocket struct {
+	// Packet reports a packet socket (AF_PACKET); otherwise it is a raw IP socket.
+	Packet bool
+	UID    uint32
+	// Processes are the visible processes that have the socket open, as NAME[PID].
+	Processes []string
+
+	inode string
+}
+
+// rawSockets returns the packet sockets and raw IP sockets of the thread's namespace, without their
+// processes.
+func rawSockets() ([]RawSocket, error) {
+	var sockets []RawSocket
+	for _, list := range []struct {
+		name       string
+		packet     bool
+		uid, inode int // columns
+	}{{"packet", true, 7, 8}, {"raw", false, 7, 9}, {"raw6", false, 7, 9}} {
+		text, err := os.ReadFile("/proc/thread-self/net/" + list.name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the kernel has no such sockets
+		}
+		if err != nil {
+			return sockets, err
+		}
+		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+			columns := strings.Fields(line)
+			if i == 0 || len(columns) <= list.inode {
+				continue // the names of the columns
+			}
+			uid, err := strconv.ParseUint(columns[list.uid], 10, 32)
+			if err != nil {
+				return sockets, fmt.Errorf("%s: line %d: %w", list.name, i+1, err)
+			}
+			sockets = append(sockets, RawSocket{
+				Packet: list.packet, UID: uint32(uid), inode: columns[list.inode],
+			})
+		}
+	}
+	return sockets, nil
+}
+
+// findProcesses adds the processes that have the sockets open.
+func findProcesses(sockets []RawSocket, proc string) {
+	if len(sockets) == 0 {
+		return
+	}
+	files, _ := filepath.Glob(filepath.Join(proc, "[0-9]*/fd/*")) // the pattern is valid
+	for _, file := range files {
+		target, err := os.Readlink(file)
+		if err != nil {
+			continue
+		}
+		for i := range sockets {
+			if target != "socket:["+sockets[i].inode+"]" {
+				continue
+			}
+			dir := filepath.Dir(filepath.Dir(file))
+			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			sockets[i].Processes = append(sockets[i].Processes,
+				strings.TrimSpace(string(comm))+"["+filepath.Base(dir)+"]")
+		}
+	}
+}
