@@ -13,11 +13,11 @@ import (
 )
 
 // Add redirects the pod of the sandbox if it belongs to the mesh, and prints the previous plugin's
-// result. A repeated ADD changes only what has changed meanwhile.
+// result. A repeated ADD changes only rules that differ.
 //
 // If Add fails for a pod that was not redirected, its rules are removed and no record of the
-// attachment is kept. If an earlier ADD has redirected the pod, the namespace keeps rules, the
-// earlier or the new ones, and the record of the earlier ADD stays.
+// attachment is kept. If an earlier ADD redirected the pod, the earlier or the new rules stay in
+// the namespace, and the record of the earlier ADD stays.
 func (p *Plugin) Add(args *skel.CmdArgs) error {
 	c, err := p.begin(verbAdd, args)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *call) add() (_ []byte, err error) {
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		const what = "the previous plugin's result is wrong"
+		const what = "the previous plugin's result is invalid"
 		return nil, failure(types.ErrInvalidNetworkConfig, what, err)
 	}
 	d, pod, err := c.decide()
@@ -54,7 +54,7 @@ func (c *call) add() (_ []byte, err error) {
 	c.entry.decided(d)
 	r := c.newRecord(d)
 	if d.Outcome != decide.Redirect {
-		return result, c.leaveAlone(r)
+		return result, c.skipPod(r)
 	}
 	if c.sandbox.err != nil {
 		return nil, c.rollBack(c.sandbox.err)
@@ -63,50 +63,50 @@ func (c *call) add() (_ []byte, err error) {
 	if err := c.sandbox.ns.Do(job.run); err != nil {
 		return nil, c.rollBack(job.failure(err))
 	}
-	c.put(r)
+	c.putRecord(r)
 	c.shareRules(r)
 	return result, nil
 }
 
-// leaveAlone removes the rules of an earlier ADD from a pod that is not to be redirected, and keeps
-// the record.
-func (c *call) leaveAlone(r record.Record) error {
+// skipPod removes the rules of an earlier ADD from a pod that is not redirected, and stores the
+// record.
+func (c *call) skipPod(r record.Record) error {
 	reason := decide.Reason(r.Reason)
 	if reason == podUnreadable {
-		// A pod that an earlier ADD has redirected keeps its rules, and their record.
+		// The rules of an earlier ADD and their record stay.
 		if !c.wasRedirected() {
-			c.put(r)
+			c.putRecord(r)
 		}
 		return nil
 	}
-	// If this fails the record stays, so that the next ADD tries again.
+	// If this fails, the record stays, so that the next ADD removes the rules.
 	removed, err := c.unredirect()
 	if err == nil && (reason != decide.NotKubernetes || removed) {
-		c.put(r)
+		c.putRecord(r)
 	}
 	return err
 }
 
-// put keeps the record. ADD succeeds without: CHECK can do without it, and the rules are in the
-// kernel.
-func (c *call) put(r record.Record) {
+// putRecord stores the record. ADD succeeds even if this fails, because the rules are in the kernel
+// and CHECK does not need the record.
+func (c *call) putRecord(r record.Record) {
 	if err := c.store.Put(r); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))
-		c.forget()
+		c.removeRecord()
 	}
 }
 
-// rollBack forgets the attachment of an ADD that fails, and returns the error. If an earlier ADD
-// has redirected the pod, the record stays: without it the rules would never be removed.
+// rollBack removes the record of an ADD that fails, and returns the error. If an earlier ADD
+// redirected the pod, the record stays: without it the rules would never be removed.
 func (c *call) rollBack(err error) error {
 	if !c.wasRedirected() {
-		c.forget()
+		c.removeRecord()
 	}
 	return err
 }
 
-// forget removes the record of the attachment.
-func (c *call) forget() {
+// removeRecord removes the record of the attachment.
+func (c *call) removeRecord() {
 	if err := c.store.Remove(keyOf(c.args)); err != nil {
 		c.entry.put(zap.NamedError("record_error", err))
 	}

@@ -313,7 +313,7 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 	c := newCall(t, ns)
 	e := w.call("ADD", c)
 	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") ||
-		!strings.HasSuffix(e.Msg, " wrong settings") {
+		!strings.HasSuffix(e.Msg, " invalid settings") {
 		t.Fatalf("%+v", e)
 	}
 	for _, part := range []string{
@@ -378,7 +378,7 @@ func TestADDRefuses(t *testing.T) {
 				c.stdin = c.with(`"backend":"ebpf"`, `"api_budget":"1h"`)
 			},
 			types.ErrInvalidNetworkConfig,
-			`the plugin's configuration has 2 wrong fields; api_budget: "1h" is not allowed: want a duration`,
+			`the plugin's configuration has 2 invalid fields; api_budget: "1h" is not allowed: want a duration`,
 		},
 		{
 			"what is no configuration", func(c *sandboxCall) { c.stdin = `[]` },
@@ -391,7 +391,7 @@ func TestADDRefuses(t *testing.T) {
 		},
 		{
 			"a container id that is a path", func(c *sandboxCall) { c.id = "../x" },
-			types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is not allowed",
+			types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is invalid",
 		},
 		{
 			"a namespace that is gone", func(c *sandboxCall) { c.netns = "/run/netns/gone" },
@@ -406,14 +406,14 @@ func TestADDRefuses(t *testing.T) {
 				c.prevResult = `"none"`
 				c.stdin = c.with()
 			},
-			types.ErrInvalidNetworkConfig, "the previous plugin's result is wrong",
+			types.ErrInvalidNetworkConfig, "the previous plugin's result is invalid",
 		},
 		{
 			"an address that is none", func(c *sandboxCall) {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1"}]}`
 				c.stdin = c.with()
 			},
-			types.ErrInvalidNetworkConfig, `prevResult: ips[0].address: "10.0.0.1" is not allowed`,
+			types.ErrInvalidNetworkConfig, `prevResult: ips[0].address: "10.0.0.1" is invalid`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

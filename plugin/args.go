@@ -24,16 +24,16 @@ type podArgs struct {
 	sandbox string
 }
 
-// parseArgs parses CNI_ARGS: pairs KEY=VALUE, separated by semicolons, in any order. Of equal keys
-// the last one counts. Unknown keys are ignored, with or without IgnoreUnknown: runtimes add their
-// own. Without a pod the result is the zero value.
+// parseArgs parses CNI_ARGS: pairs KEY=VALUE, separated by semicolons, in any order. If a key is
+// repeated, the last value is used. Unknown keys are ignored, with or without IgnoreUnknown,
+// because runtimes add keys. Without a pod the result is the zero value.
 func parseArgs(pairs string) (podArgs, error) {
 	var a podArgs
 	for pair := range strings.SplitSeq(pairs, ";") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok && strings.TrimSpace(pair) != "" {
 			return podArgs{}, failure(types.ErrInvalidEnvironmentVariables,
-				fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE", text.Cut(pair, maxLine/2)), nil)
+				fmt.Sprintf("CNI_ARGS: %q is not a pair KEY=VALUE", text.Truncate(pair, maxLine/2)), nil)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":

@@ -15,7 +15,7 @@ import (
 // in one namespace, which has one set of rules.
 
 // otherAttachments returns the records of the pod's other attachments that are redirected. Records
-// that are damaged or cannot be read are left out.
+// that are damaged or cannot be read are ignored.
 func (c *call) otherAttachments() []record.Record {
 	attachments, _ := c.store.Others(keyOf(c.args))
 	return slices.DeleteFunc(attachments, func(r record.Record) bool {
@@ -23,8 +23,8 @@ func (c *call) otherAttachments() []record.Record {
 	})
 }
 
-// keepFamilies keeps capturing IPv6 if another attachment has it, although the addresses of this
-// one do not show that the pod has IPv6.
+// keepFamilies keeps capturing IPv6 if another attachment captures it, even if the addresses of
+// this attachment do not show that the pod supports IPv6.
 func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
 	captured := func(other record.Record) bool { return other.Redirect.IPv6 }
 	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), captured) {
@@ -36,7 +36,7 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 	})
 }
 
-// shareRules updates the records of the other attachments: the namespace has the new rules.
+// shareRules updates the records of the other attachments: the namespace contains the new rules.
 func (c *call) shareRules(r record.Record) {
 	var err error
 	for _, other := range c.otherAttachments() {

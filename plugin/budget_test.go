@@ -58,7 +58,7 @@ func TestBudgetOfAllQuestions(t *testing.T) {
 					start := time.Now()
 					e := w.call(verb, c)
 					if e == nil || e.Code != 11 ||
-						!strings.Contains(e.Details, "there is no more time after 6s") {
+						!strings.Contains(e.Details, "timeout after 6s") {
 						t.Errorf("%s: %+v", verb, e)
 					}
 					if took := time.Since(start); took != 6*time.Second {

@@ -35,12 +35,12 @@ type call struct {
 	sandbox sandbox
 }
 
-// begin reads what the runtime passes. The caller must end the call. A wrong configuration does not
-// keep the node agent's own pod from starting: the agent writes the configuration.
+// begin parses the input of the runtime. The caller must end the call. An invalid configuration
+// does not prevent the node agent's pod from starting, because the agent writes the configuration.
 func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	c := &call{Plugin: p, args: args}
-	var wrong error
-	if c.config, wrong = config.Parse(args.StdinData); wrong != nil {
+	var configErr error
+	if c.config, configErr = config.Parse(args.StdinData); configErr != nil {
 		c.config = config.ParseLenient(args.StdinData)
 	}
 	named, err := parseArgs(args.Args)
@@ -48,10 +48,10 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 		newEntry(verb, named.Ref, args, p.Now())
 	if keyErr := keyOf(args).Validate(); err == nil && keyErr != nil {
 		err = failure(types.ErrInvalidEnvironmentVariables,
-			"CNI_CONTAINERID or CNI_IFNAME is not allowed", keyErr)
+			"CNI_CONTAINERID or CNI_IFNAME is invalid", keyErr)
 	}
-	if err == nil && wrong != nil {
-		err = c.tolerate(wrong)
+	if err == nil && configErr != nil {
+		err = c.tolerate(configErr)
 	}
 	if err != nil {
 		c.end(err)
@@ -60,13 +60,13 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// tolerate returns the error of a wrong configuration, unless the pod is the node agent's.
-func (c *call) tolerate(wrong error) error {
+// tolerate returns the error of an invalid configuration, unless the pod is the node agent's.
+func (c *call) tolerate(configErr error) error {
 	if decide.Early(c.attachment(), &c.config.Decide).Reason != decide.NodeAgent {
-		return configFailure(wrong)
+		return configFailure(configErr)
 	}
 	c.entry.level = zap.ErrorLevel
-	c.entry.put(zap.NamedError("configuration", wrong))
+	c.entry.put(zap.NamedError("configuration", configErr))
 	return nil
 }
 
@@ -90,7 +90,7 @@ func (c *call) end(err error) {
 	now := c.Now()
 	c.entry.write(logger, now, err)
 	if c.entry.verb == verbAdd {
-		// Without an agent nothing is counted.
+		// If no agent is running, the ADD is not counted.
 		_ = c.Agent(c.config).Report(c.entry.report(now, err))
 	}
 	if err != nil {
@@ -98,18 +98,18 @@ func (c *call) end(err error) {
 	}
 }
 
-// attachment returns what the runtime passes about the pod.
+// attachment returns the runtime's information about the pod.
 func (c *call) attachment() decide.Attachment {
 	return decide.Attachment{
 		Namespace: c.ref.Namespace, Name: c.ref.Name, Annotations: c.config.Annotations,
 	}
 }
 
-// podUnreadable is the reason for a pod that cannot be read. Package decide does not know it.
+// podUnreadable is the reason for a pod that cannot be read. Package decide does not use it.
 const podUnreadable decide.Reason = agent.PodUnreadable
 
-// readTime bounds all requests about a pod: those to the node agent and those to the API server.
-func (c *call) readTime() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
+// readTimeout limits all requests for a pod to the node agent and the API server.
+func (c *call) readTimeout() time.Duration { return client.DefaultTimeout + c.config.APIBudget }
 
 // decide returns the decision about the pod, and the pod if it is to be redirected. The pod is read
 // only if the decision depends on it.
@@ -118,8 +118,8 @@ func (c *call) decide() (decide.Decision, *decide.Pod, error) {
 	if d := decide.Early(in.Attachment, &c.config.Decide); d.Outcome != decide.Undecided {
 		return d, nil, nil
 	}
-	cause := fmt.Errorf("there is no more time after %v", c.readTime())
-	ctx, cancel := context.WithTimeoutCause(context.Background(), c.readTime(), cause)
+	cause := fmt.Errorf("timeout after %v", c.readTimeout())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), c.readTimeout(), cause)
 	defer cancel()
 	from := c.Source(c.config)
 	defer from.Close()
@@ -146,7 +146,7 @@ func (c *call) unreadable(err error) (decide.Decision, *decide.Pod, error) {
 	c.entry.put(zap.NamedError("unreadable", err))
 	return decide.Decision{
 		Outcome: decide.Skip, Reason: podUnreadable,
-		Sentence: "the pod cannot be read, and the configuration says that such pods start without redirection",
+		Message: "the pod cannot be read, and the setting unreadable_pods is skip, so it starts without redirection",
 	}, nil, nil
 }
 
@@ -167,15 +167,16 @@ func (c *call) parameters(ns *netns.NS, pod *decide.Pod, result []byte) (rules.R
 		if faults := rules.Faults(nil); errors.As(err, &faults) {
 			n = len(faults)
 		}
-		message := counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "wrong setting")
+		message := counted(fmt.Sprintf("pod %s has", c.ref.Shown()), n, "invalid setting")
 		return rules.Redirect{}, failure(CodeParameters, message, err)
 	}
 	return r, nil
 }
 
-// addresses returns the addresses of the result, or those of the namespace, IPv4 first, if the
-// result has none that decides. A plugin that is alone in its chain has no result, and the result
-// of a further attachment may have a link-local address only.
+// addresses returns the addresses of the result. If no address of the result determines the address
+// families, it returns the addresses of the namespace, IPv4 first: a plugin that is alone in its
+// chain gets no result, and the result of a further attachment may contain only a link-local
+// address.
 func (c *call) addresses(ns *netns.NS, result []byte) ([]netip.Addr, error) {
 	addresses, err := addressesOf(result)
 	if err != nil {

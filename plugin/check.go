@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Check fails unless the sandbox holds what ADD has left there: the rules of a pod of the mesh, and
-// none in another pod, except where the pod may have made them itself, because nothing has looked
-// for an istio-init in it.
+// Check fails unless the namespace of a mesh pod contains the rules that ADD installed, and the
+// namespace of another pod contains no Sluice rules. A pod may contain rules that it installed
+// itself, if ADD did not check whether it has an istio-init container.
 //
-// The record of the attachment says what ADD has left. Annotations that were changed since do not
-// make a pod wrong, and no pod is read. Without a record, or if the pod could not be read at ADD,
+// The record of the attachment describes what ADD installed. Annotations that changed since then do
+// not matter, and the pod is not read. Without a record, or if the pod could not be read at ADD,
 // Check decides as ADD does.
 func (p *Plugin) Check(args *skel.CmdArgs) error {
 	c, err := p.begin("CHECK", args)
@@ -39,23 +39,23 @@ func (c *call) check() (err error) {
 	if c.sandbox.err != nil {
 		return c.sandbox.err
 	}
-	want, err := c.expected()
+	expected, err := c.expectation()
 	if err != nil {
 		return err
 	}
-	if want.redirect == nil {
-		return c.checkUnredirected(want.reason)
+	if expected.redirect == nil {
+		return c.checkUnredirected(expected.reason)
 	}
-	rs, err := rules.Compile(*want.redirect)
+	rs, err := rules.Compile(*expected.redirect)
 	if err != nil {
 		return failure(CodeParameters, "the parameters are invalid", err)
 	}
-	differences, err := c.differences(want.backend, c.sandbox.ns, rs, compat.Snapshot{})
+	differences, err := c.differences(expected.backend, c.sandbox.ns, rs, compat.Snapshot{})
 	if err != nil || len(differences) == 0 {
 		return err
 	}
 	message := fmt.Sprintf("the redirection of pod %s is incorrect", c.ref.Shown())
-	return c.differ(CodeDrift, message, differences)
+	return c.differencesError(CodeDrift, message, differences)
 }
 
 // expectation is the expected content of a namespace, and its backend. For a pod that is not
@@ -66,15 +66,15 @@ type expectation struct {
 	backend  compat.BackendName
 }
 
-// expected returns what the sandbox should hold.
-func (c *call) expected() (expectation, error) {
+// expectation returns the expected content of the sandbox.
+func (c *call) expectation() (expectation, error) {
 	if r, ok := c.decidedRecord(); ok {
 		c.entry.put(zap.String("decision", r.Outcome), zap.String("reason", r.Reason))
 		return expectation{decide.Reason(r.Reason), r.Redirect, r.Backend}, nil
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
-		return expectation{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is wrong",
+		return expectation{}, failure(types.ErrInvalidNetworkConfig, "the result of ADD is invalid",
 			err)
 	}
 	d, pod, err := c.decide()
@@ -89,7 +89,8 @@ func (c *call) expected() (expectation, error) {
 	return expectation{d.Reason, &r, c.config.Backend}, err
 }
 
-// decidedRecord returns the record of the attachment, and whether it says what the pod should have.
+// decidedRecord returns the record of the attachment, and whether it defines the desired state of
+// the pod.
 func (c *call) decidedRecord() (record.Record, bool) {
 	r, err := c.store.Get(keyOf(c.args))
 	if err != nil {
@@ -101,7 +102,7 @@ func (c *call) decidedRecord() (record.Record, bool) {
 	return r, r.Pod.UID == c.ref.UID && r.Decided()
 }
 
-// differences compares what the namespace holds with the ruleset.
+// differences compares the rules in the namespace with the ruleset.
 func (c *call) differences(
 	name compat.BackendName, ns *netns.NS, rs rules.Ruleset, since compat.Snapshot,
 ) ([]rules.Difference, error) {
@@ -116,14 +117,14 @@ func (c *call) differences(
 	return found.Differences, nil
 }
 
-// unverified is the error for rules that cannot be read: it is not known whether they are right.
+// unverified returns the error for rules that cannot be read.
 func (c *call) unverified(err error) error {
-	message := fmt.Sprintf("the rules that pod %s has cannot be read", c.ref.Shown())
+	message := fmt.Sprintf("the rules of pod %s cannot be read", c.ref.Shown())
 	return failure(CodeVerify, message, err)
 }
 
-// differ is the error that lists differences.
-func (c *call) differ(code uint, message string, differences []rules.Difference) error {
+// differencesError returns an error that lists differences.
+func (c *call) differencesError(code uint, message string, differences []rules.Difference) error {
 	lines := make([]string, len(differences))
 	for i, d := range differences {
 		lines[i] = d.String()

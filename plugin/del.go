@@ -10,8 +10,8 @@ import (
 )
 
 // Del removes the record of the attachment, and the rules from a namespace that stays. It always
-// succeeds: a runtime would repeat it for ever, and what is left goes with the namespace, or by GC.
-// It reads no pod, and uses the valid part of a wrong configuration.
+// succeeds: a runtime would repeat it forever, and remaining rules and records are removed with the
+// namespace or by GC. It reads no pod, and uses the valid part of an invalid configuration.
 func (p *Plugin) Del(args *skel.CmdArgs) error {
 	start := p.Now()
 	c := config.ParseLenient(args.StdinData)
@@ -36,7 +36,7 @@ func (p *Plugin) Del(args *skel.CmdArgs) error {
 	return nil
 }
 
-// needsRemoval reports whether the namespace may have rules of Sluice that nothing else removes or
+// needsRemoval reports whether the namespace may contain Sluice rules that nothing else removes or
 // needs. It returns false for a sandbox of Kubernetes: its runtime destroys the namespace next, and
 // until then the kernel would take 5 to 15 ms to unregister the hooks.
 func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
@@ -56,7 +56,7 @@ func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
 	return true
 }
 
-// removeFrom removes our rules from the namespace, if it exists and is not the host's.
+// removeFrom removes Sluice's rules from the namespace, if it exists and is not the host's.
 func (p *Plugin) removeFrom(args *skel.CmdArgs) error {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {

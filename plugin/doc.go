@@ -3,16 +3,15 @@
 //
 // ADD decides whether the pod of a sandbox is redirected (package decide). For a pod of the mesh it
 // compiles the rules, installs them in the network namespace of the sandbox and reads them back
-// (package compat). It leaves all other pods alone. CHECK compares the namespace with what ADD left
-// in it. DEL and GC remove the record of the attachment (package record). STATUS reports whether
-// ADD could work now. The plugin is the last of a chain and prints the result of the plugin before
-// it.
+// (package compat). It does not change other pods. CHECK compares the namespace with the rules that
+// ADD installed. DEL and GC remove the record of the attachment (package record). STATUS reports
+// whether ADD could work now. The plugin is the last of a chain and prints the result of the plugin
+// before it.
 //
-// A pod that was redirected loses its rules if a later ADD decides to leave it alone. It keeps them
-// while the pod cannot be read.
-//
-// [Plugin] has the verbs and their dependencies: the source of pods, the node agent, the backend,
-// the output and the clock. [System] returns the plugin of this machine, and [Main] runs one verb:
+// A pod that was redirected loses its rules if a later ADD decides not to redirect it. The rules
+// stay while the pod cannot be read. [Plugin] contains the verbs and their dependencies: the source
+// of pods, the node agent, the backend, the output and the clock. [System] returns the plugin of
+// this machine, and [Main] runs one verb:
 //
 //	func main() {
 //		os.Exit(plugin.Main("v1.0.0"))
@@ -26,10 +25,10 @@
 // # The node agent
 //
 // The plugin reads pods from the socket of the node agent first (package agent), and from the API
-// server if the agent does not answer. An absent agent costs nothing; an agent that hangs costs a
-// second, in addition to the time of the API server. The agent also receives the lines of the log,
-// and the result of each ADD for its metrics: the decision, its reason, and the address families
-// that are not captured.
+// server if the agent does not answer. If no agent is running, this takes no time; an agent that
+// hangs costs a second, in addition to the time of the API server. The agent also receives the
+// lines of the log, and the result of each ADD for its metrics: the decision, its reason, and the
+// address families that are not captured.
 //
 // If the configuration names an agent (pod_namespace), STATUS fails for the kernel only. Other
 // faults, such as a missing kubeconfig or an expired token, are logged, because the agent repairs

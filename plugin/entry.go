@@ -19,15 +19,15 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// An entry is the log line of a call. It has names, reasons and numbers. Of the settings of a pod
-// it has the wrong ones only.
+// An entry is the log line of a call. It contains names, reasons and numbers, and only the invalid
+// ones of the settings of a pod.
 type entry struct {
 	verb   string
 	start  time.Time
 	level  zapcore.Level // of a call that succeeds
 	fields []zap.Field
 	add    agent.Add // without its result and duration
-	// hasDecision reports that the fields have the decision.
+	// hasDecision reports that the fields contain the decision.
 	hasDecision bool
 }
 
@@ -53,7 +53,7 @@ func (e *entry) put(fields ...zap.Field) { e.fields = append(e.fields, fields...
 
 func (e *entry) decided(d decide.Decision) {
 	e.put(zap.Stringer("decision", d.Outcome), zap.String("reason", string(d.Reason)),
-		zap.String("why", d.Sentence))
+		zap.String("why", d.Message))
 	e.hasDecision = true
 	if d.Reason == podUnreadable {
 		e.level = zap.ErrorLevel
@@ -62,17 +62,18 @@ func (e *entry) decided(d decide.Decision) {
 	e.add.Decision, e.add.Reason = d.Outcome.String(), string(d.Reason)
 }
 
-// unreadable notes that the pod cannot be read.
+// unreadable records that the pod cannot be read.
 func (e *entry) unreadable() { e.add.Decision, e.add.Reason = "unreadable", agent.PodUnreadable }
 
-// notes adds the notes, one field per kind: of equal keys in a JSON object most readers keep one.
+// notes adds the notes, one field per kind, because most readers of a JSON object keep only one of
+// several equal keys.
 func (e *entry) notes(notes []decide.Note) {
-	sentences := map[decide.NoteKind][]string{}
+	messages := map[decide.NoteKind][]string{}
 	for _, n := range notes {
-		sentences[n.Kind] = append(sentences[n.Kind], n.Sentence)
+		messages[n.Kind] = append(messages[n.Kind], n.Message)
 	}
-	for _, kind := range slices.Sorted(maps.Keys(sentences)) {
-		e.put(zap.String(string(kind), strings.Join(sentences[kind], "; ")))
+	for _, kind := range slices.Sorted(maps.Keys(messages)) {
+		e.put(zap.String(string(kind), strings.Join(messages[kind], "; ")))
 		if kind == decide.IPv6Uncaptured {
 			e.add.Uncaptured = []string{agent.IPv6}
 		}
@@ -86,19 +87,19 @@ func (e *entry) applied(r compat.Result) {
 		zap.Int("transaction_bytes", r.Bytes))
 }
 
-// maxFullError keeps a log line short enough for the node agent's socket, whatever the settings of
-// a pod are: quoted as JSON twice, the text of such an error gets at most four times as long.
+// maxFullError limits a log line to the size that the node agent's socket accepts. The text of an
+// error is quoted as JSON twice, and becomes at most four times as long.
 const maxFullError = agent.MaxRequest / 5
 
-// fullError adds the text of an error of which the runtime gets the beginning only.
+// fullError adds the full text of an error that is truncated for the runtime.
 func (e *entry) fullError(err error) {
-	if words := err.Error(); len(words) > maxDetails {
-		e.put(zap.String("error_full", text.Cut(words, maxFullError)))
+	if message := err.Error(); len(message) > maxDetails {
+		e.put(zap.String("error_full", text.Truncate(message, maxFullError)))
 	}
 }
 
-// write writes the line. The line of an ADD always has a decision. Where nothing was decided it is
-// the one of the metric.
+// write writes the line. The line of an ADD always contains a decision. Without a decision, it
+// contains the label value of the metric.
 func (e *entry) write(logger *zap.Logger, end time.Time, err error) {
 	if e.verb == verbAdd && !e.hasDecision {
 		e.put(zap.String("decision", e.add.Decision), zap.String("reason", e.add.Reason))

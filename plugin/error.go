@@ -15,19 +15,19 @@ import (
 // Error codes of this plugin, described in the documentation of the package.
 const (
 	CodePod        uint = 100 // the pod cannot be read
-	CodeParameters uint = 101 // the pod asks for what is not allowed
+	CodeParameters uint = 101 // the pod has invalid settings
 	CodeApply      uint = 102 // the kernel refused the rules
-	// the kernel has other rules than it was given, or they cannot be read
+	// the kernel contains rules other than those sent, or they cannot be read
 	CodeVerify uint = 103
 	CodeDrift  uint = 104 // CHECK found differences
 )
 
 const (
 	maxLine = 160 // of a message
-	// maxDetails leaves room in an event for what the runtime and the kubelet add. The API server
-	// refuses an event of events.k8s.io/v1 with a text of more than 1024 bytes (NoteLengthLimit in
-	// k8s.io/kubernetes/pkg/apis/core/validation). Kubelets still write the older kind, which has
-	// no such limit, but is to be read by people too.
+	// maxDetails leaves room in an event for the text that the runtime and the kubelet add. The API
+	// server rejects an event of events.k8s.io/v1 with a text of more than 1024 bytes
+	// (NoteLengthLimit in k8s.io/kubernetes/pkg/apis/core/validation). Kubelets still write the
+	// older kind of event, which has no such limit.
 	maxDetails = 768
 )
 
@@ -41,7 +41,7 @@ func failure(code uint, message string, err error) *types.Error {
 }
 
 // line returns the text as one short line of printable characters.
-func line(words string) string { return text.Cut(text.Printable(words), maxLine) }
+func line(s string) string { return text.Truncate(text.Printable(s), maxLine) }
 
 // details returns the text of an error on one line, which is how the kubelet prints it.
 func details(err error) string {
@@ -49,21 +49,21 @@ func details(err error) string {
 	for i := range lines {
 		lines[i] = text.Printable(strings.TrimSpace(lines[i]))
 	}
-	return text.Cut(strings.Join(lines, "; "), maxDetails)
+	return text.Truncate(strings.Join(lines, "; "), maxDetails)
 }
 
 // configFailure returns the error for an invalid configuration.
 func configFailure(err error) *types.Error {
 	var faults rules.Faults
 	if errors.As(err, &faults) {
-		message := counted("the plugin's configuration has", len(faults), "wrong field")
+		message := counted("the plugin's configuration has", len(faults), "invalid field")
 		return failure(types.ErrInvalidNetworkConfig, message, err)
 	}
 	return failure(types.ErrDecodingFailure, "the plugin's configuration cannot be read", err)
 }
 
-// podFailure returns the error for a pod that could not be read. Its code says whether the runtime
-// should try again.
+// podFailure returns the error for a pod that could not be read. Its code tells the runtime whether
+// to try again.
 func podFailure(ref source.Ref, err error) *types.Error {
 	code := CodePod
 	if source.IsUnavailable(err) || source.IsReplaced(err) {
@@ -73,7 +73,7 @@ func podFailure(ref source.Ref, err error) *types.Error {
 	return failure(code, fmt.Sprintf(format, ref.Shown(), source.KindOf(err)), err)
 }
 
-// counted returns "has 1 wrong field" or "has 2 wrong fields".
+// counted returns "has 1 invalid field" or "has 2 invalid fields".
 func counted(before string, n int, noun string) string {
 	if n != 1 {
 		noun += "s"

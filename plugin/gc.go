@@ -12,7 +12,7 @@ import (
 )
 
 // GC removes the records of attachments to the network that the runtime does not list as valid.
-// Their namespaces are gone, and the rules with them.
+// Their namespaces no longer exist.
 func (p *Plugin) GC(args *skel.CmdArgs) error {
 	c, err := config.Parse(args.StdinData)
 	if err != nil {
@@ -28,13 +28,13 @@ func (p *Plugin) GC(args *skel.CmdArgs) error {
 	for i, a := range c.ValidAttachments {
 		valid[i] = record.Key{ContainerID: a.ContainerID, IfName: a.IfName}
 	}
-	gone, err := record.In(c.RunDir).Prune(c.Network, valid)
-	if len(gone) > 0 {
-		logger.Info("GC", zap.String("network", c.Network), zap.Stringers("forgotten", gone))
+	removed, err := record.In(c.RunDir).Prune(c.Network, valid)
+	if len(removed) > 0 {
+		logger.Info("GC", zap.String("network", c.Network), zap.Stringers("forgotten", removed))
 	}
 	if err != nil {
 		logger.Error("GC", zap.String("network", c.Network), zap.Error(err))
-		const format = "not all attachments to network %s that are gone can be forgotten"
+		const format = "cannot remove all records of attachments to network %s that no longer exist"
 		return failure(types.ErrIOFailure, fmt.Sprintf(format, c.Network), err)
 	}
 	return nil

@@ -38,20 +38,20 @@ func (p *Plugin) panicked(v any, stack []byte) error {
 	}
 	fmt.Fprintf(p.Stderr, "panic: %v\n%s\n", v, stack)
 	return types.NewError(types.ErrInternal, line(fmt.Sprintf("a defect of the plugin: %v", v)),
-		place(string(stack)))
+		location(string(stack)))
 }
 
-// place returns where a panic happened: the first function of ours below the call of panic in the
-// stack.
-func place(stack string) string {
+// location returns where a panic happened: the first function of Sluice below the call of panic in
+// the stack.
+func location(stack string) string {
 	_, after, _ := strings.Cut(stack, "\npanic(")
-	ours := false
+	inSluice := false
 	for text := range strings.SplitSeq(after, "\n") {
-		if file, found := strings.CutPrefix(text, "\t"); found && ours {
+		if file, found := strings.CutPrefix(text, "\t"); found && inSluice {
 			file, _, _ = strings.Cut(file, " +0x")
 			return "at " + file
 		}
-		ours = strings.HasPrefix(text, "github.com/sluice-mesh/")
+		inSluice = strings.HasPrefix(text, "github.com/sluice-mesh/")
 	}
 	return ""
 }

@@ -147,7 +147,7 @@ func TestRulesThatCannotBeRead(t *testing.T) {
 		return compat.Comparison{}, errors.New("receive: no buffer space available")
 	}}
 	want := types.Error{
-		Code: 103, Msg: "the rules that pod shop/" + podName + " has cannot be read",
+		Code: 103, Msg: "the rules of pod shop/" + podName + " cannot be read",
 		Details: "receive: no buffer space available",
 	}
 	w.use(t, unreadable)

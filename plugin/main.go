@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// Main runs the verb that the environment and standard input ask for, as the CNI specification
-// says, and returns the exit status. version is the version of the program. Main may be called
-// once, because it replaces standard input.
+// Main runs the verb that the environment and standard input specify, as defined by the CNI
+// specification, and returns the exit status. version is the version of the program. Main may be
+// called once, because it replaces standard input.
 func Main(version string) int {
 	p := System()
 	about := "CNI plugin sluice-cni " + version
@@ -48,7 +48,7 @@ func (p *Plugin) completeDel(refusal *types.Error, input *stdinTee) *types.Error
 	}
 	fmt.Fprintf(p.Stderr, "DEL continues although it is rejected: %v\n", refusal)
 	var err error
-	if args.StdinData, err = input.wait(stdinPatience); err != nil {
+	if args.StdinData, err = input.wait(stdinTimeout); err != nil {
 		fmt.Fprintf(p.Stderr, "DEL continues without its configuration: %v\n", err)
 	}
 	_ = p.guarded(p.Del)(args)

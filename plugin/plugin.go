@@ -28,11 +28,11 @@ type Agent interface {
 // A Plugin implements the verbs. Its fields are its dependencies. Its methods are safe for
 // concurrent use if its fields are.
 type Plugin struct {
-	// Source returns the source of pods. It sends no request yet.
+	// Source returns the source of pods. It does not send a request.
 	Source func(*config.Config) source.Source
 	// Agent returns the client of the node agent, which may not be running.
 	Agent func(*config.Config) Agent
-	// Backend returns the backend of a name.
+	// Backend returns the backend with a name.
 	Backend func(compat.BackendName) (compat.Backend, error)
 	// Stdout receives results, Stderr the log.
 	Stdout, Stderr io.Writer
@@ -46,7 +46,7 @@ func System() *Plugin {
 	return &Plugin{
 		Source: func(c *config.Config) source.Source {
 			api := source.NewAPIServer(source.Options{
-				Kubeconfig: c.Kubeconfig, Budget: c.APIBudget, Try: c.APITryTimeout,
+				Kubeconfig: c.Kubeconfig, Timeout: c.APIBudget, RequestTimeout: c.APITryTimeout,
 			})
 			return source.Fallback(agentOf(c), api)
 		},
@@ -67,7 +67,7 @@ func (p *Plugin) openLog(c *config.Config) (*zap.Logger, func()) {
 	return zap.New(core, zap.ErrorOutput(zapcore.Lock(zapcore.AddSync(p.Stderr)))), closeLog
 }
 
-// Funcs returns the verbs for package skel. A panic in one becomes an error.
+// Funcs returns the verbs for package skel. A panic in a verb becomes an error.
 func (p *Plugin) Funcs() skel.CNIFuncs {
 	return skel.CNIFuncs{
 		Add:    p.guarded(p.Add),

@@ -15,7 +15,7 @@ type redirection struct {
 	*call
 	pod    *decide.Pod
 	result []byte
-	// record gets what the rules are compiled from, and the backend that has them.
+	// run stores the parameters of the rules and their backend in record.
 	record *record.Record
 }
 
@@ -31,12 +31,12 @@ func (r *redirection) run() error {
 	}
 	backend, err := r.Backend(r.config.Backend)
 	if err != nil {
-		return failure(CodeApply, "there is no such backend", err)
+		return failure(CodeApply, "the backend is not available", err)
 	}
 	applied, err := backend.Apply(nil, rs, compat.Snapshot{})
 	verified := false
 	defer func() {
-		// Rules that were there before stay: without them a running pod would bypass the proxy.
+		// Rules of an earlier ADD stay: without them a running pod would bypass the proxy.
 		if !verified && applied.Outcome == nft.Created {
 			r.remove(backend)
 		}
@@ -59,8 +59,8 @@ func (r *redirection) verify(rs rules.Ruleset, applied compat.Result) error {
 	if err != nil || len(differences) == 0 {
 		return err
 	}
-	return r.differ(CodeVerify,
-		"the kernel has other rules for pod "+r.ref.Shown()+" than it was given",
+	return r.differencesError(CodeVerify,
+		"the rules in the kernel for pod "+r.ref.Shown()+" differ from the rules that were sent",
 		differences)
 }
 

@@ -8,9 +8,10 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// resultFor returns the result of a plugin that changes nothing: the previous one, in the version
-// of the configuration. A result that has that version already is returned as it is, with fields
-// that the version does not know. Without a previous result it has the version and nothing else.
+// resultFor returns the result of a plugin that changes nothing: the previous result, in the
+// version of the configuration. A result in that version is returned unchanged, even with fields
+// that the version does not define. Without a previous result, the result contains only the
+// version.
 func resultFor(previous json.RawMessage, version string) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if previous != nil {
@@ -55,8 +56,8 @@ func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 	for i, ip := range r.IPs {
 		prefix, err := netip.ParsePrefix(ip.Address)
 		if err != nil {
-			const format = "prevResult: ips[%d].address: %q is not allowed: " +
-				"want an address with the length of its prefix"
+			const format = "prevResult: ips[%d].address: %q is invalid: " +
+				"want an address with a prefix length"
 			return nil, fmt.Errorf(format, i, ip.Address)
 		}
 		addresses = append(addresses, prefix.Addr())

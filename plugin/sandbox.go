@@ -12,12 +12,12 @@ import (
 // A sandbox is the network namespace of a pod, which a verb opens once.
 type sandbox struct {
 	ns *netns.NS
-	// err says why the namespace is not open. Not every verb needs it.
+	// err is the error of opening the namespace. Not every verb needs the namespace.
 	err error
 }
 
-// openSandbox opens the namespace that the runtime names. It refuses the host's, whose traffic is
-// not to be redirected. A namespace that cannot be opened is an error only where it is needed.
+// openSandbox opens the namespace that the runtime names. It refuses the host's namespace, whose
+// traffic must not be redirected. If the namespace cannot be opened, sandbox.err is set.
 func openSandbox(args *skel.CmdArgs) (sandbox, error) {
 	ns, err := netns.Open(args.Netns)
 	if err != nil {
@@ -34,7 +34,7 @@ func openSandbox(args *skel.CmdArgs) (sandbox, error) {
 
 func (s sandbox) close() { _ = s.ns.Close() }
 
-// isHost reports whether the namespace is the plugin's own.
+// isHost reports whether the namespace is the one that the plugin runs in.
 func isHost(ns *netns.NS) bool { return ns.ID() == (*netns.NS)(nil).ID() }
 
 // overridden reports whether the caller allows the namespace of the host: see package skel.

@@ -16,14 +16,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Status fails with [types.ErrPluginNotAvailable] if ADD would fail for every pod of the mesh and
-// nothing on the node would repair that: the kernel refuses rules, the configuration is wrong, or
-// the API server cannot be asked with the credentials. The runtime reports the node as not ready on
-// the first such error, and the kubelet then starts only pods in the host's network.
+// Status fails with [types.ErrPluginNotAvailable] if ADD would fail for every mesh pod and nothing
+// on the node would repair that: the kernel rejects rules, the configuration is invalid, or the API
+// server does not accept the credentials. The runtime reports the node as not ready on the first
+// such error, and the kubelet then starts only pods in the host's network.
 //
-// Where the configuration names a node agent, faults that the agent repairs are only logged:
-// otherwise the agent's own pod could not start, as after a boot that has emptied the run
-// directory. These are no errors either:
+// If the configuration names a node agent, faults that the agent repairs are only logged. Otherwise
+// the agent's pod could not start, for example after a boot, when the run directory is empty. The
+// following are not errors either:
 //
 //   - The API server cannot be reached or does not answer: an outage of seconds would take the pods
 //     of the node out of service.
@@ -33,17 +33,17 @@ import (
 // A success is valid for five minutes (the kernel) or one (the credentials), on this boot of the
 // node, for this program and this kubeconfig, until an ADD or a CHECK fails.
 func (p *Plugin) Status(args *skel.CmdArgs) error {
-	c, wrong := config.Parse(args.StdinData)
-	if wrong != nil {
+	c, configErr := config.Parse(args.StdinData)
+	if configErr != nil {
 		c = config.ParseLenient(args.StdinData)
 	}
 	logger, closeLog := p.openLog(c)
 	defer closeLog()
 	unmanaged := c.Decide.AgentNamespace == ""
-	if wrong != nil {
-		logger.Error("STATUS", zap.NamedError("configuration", wrong))
+	if configErr != nil {
+		logger.Error("STATUS", zap.NamedError("configuration", configErr))
 		if unmanaged {
-			return failure(types.ErrPluginNotAvailable, configFailure(wrong).Msg, wrong)
+			return failure(types.ErrPluginNotAvailable, configFailure(configErr).Msg, configErr)
 		}
 	}
 	var errs []error
@@ -58,7 +58,7 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		return p.sourceReady(c)
 	}); err != nil {
 		logger.Warn("STATUS", zap.String("source", string(source.KindOf(err))), zap.Error(err))
-		if unmanaged && c.UnreadablePods == config.Fail && lasting(err) {
+		if unmanaged && c.UnreadablePods == config.Fail && permanent(err) {
 			errs = append(errs, err)
 		}
 	}
@@ -69,13 +69,13 @@ func (p *Plugin) Status(args *skel.CmdArgs) error {
 		errors.Join(errs...))
 }
 
-// lasting reports whether the error means that no pod can be read until the configuration or the
+// permanent reports whether the error means that no pod can be read until the configuration or the
 // credentials change.
-func lasting(err error) bool {
+func permanent(err error) bool {
 	return source.IsMisconfigured(err) || source.KindOf(err) == source.Unauthorized
 }
 
-// kernelReady applies the rules of most pods in a new namespace, which is destroyed afterwards.
+// kernelReady applies the rules of a typical pod in a temporary namespace.
 func (p *Plugin) kernelReady(c *config.Config) error {
 	ns, err := netns.New()
 	if err != nil {

@@ -20,16 +20,16 @@ const (
 	sourceTTL = time.Minute     // credentials may expire
 )
 
-// A statusCache has the checks of STATUS that have succeeded lately, in a file of the run
-// directory. Failures are not cached, so that a repair is seen at once. Results of another boot or
-// of another version of the program are ignored.
+// A statusCache stores the checks of STATUS that succeeded recently, in a file of the run
+// directory. Failures are not cached, so that a repair is detected immediately. Results of another
+// boot or of another version of the program are ignored.
 type statusCache struct {
 	path          string
 	now           time.Time
 	boot, program string
 }
 
-// cachedStatus is the content of the file. Good has the times of the successes.
+// cachedStatus is the content of the file. Good contains the time of the last success by check.
 type cachedStatus struct {
 	Boot    string               `json:"boot"`
 	Program string               `json:"program"`
@@ -61,8 +61,8 @@ func (c statusCache) check(name string, ttl time.Duration, do func() error) erro
 	return err
 }
 
-// since returns the time that has passed since at. For a time in the future, as after the clock was
-// set back, it is the longest duration.
+// since returns the time since at. For a time in the future, because the clock was set back, it
+// returns the maximum duration.
 func (c statusCache) since(at time.Time) time.Duration {
 	if at.After(c.now) {
 		return math.MaxInt64
@@ -107,7 +107,7 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// programID returns an id of this version of the program, or an empty string if it is not known.
+// programID returns an id of this version of the program, or an empty string if it is unknown.
 func programID() string { return fileID("/proc/self/exe") }
 
 // fileID returns an id that changes when the file is written. It is empty if there is no such file.

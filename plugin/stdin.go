@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// maxStdin is far more than a runtime writes. Most of the input are the annotations of the pod, of
-// which Kubernetes allows 256 KiB.
+// maxStdin is much more than a runtime writes. Most of the input is the pod's annotations, which
+// Kubernetes limits to 256 KiB.
 const maxStdin = 16 << 20
 
-// stdinPatience is how long a DEL that package skel has refused waits for the end of standard
+// stdinTimeout is the time for which a DEL that package skel rejected waits for the end of standard
 // input.
-const stdinPatience = time.Second
+const stdinTimeout = time.Second
 
-// A stdinTee has a copy of what package skel reads from standard input.
+// A stdinTee contains a copy of the input that package skel reads from standard input.
 type stdinTee struct {
 	done chan struct{} // closed when data and err are set
 	data []byte
@@ -38,7 +38,7 @@ func teeStdin() *stdinTee {
 	go func() {
 		t.data, t.err = readBounded(from)
 		close(t.done)
-		// Without a reader of the pipe this ends with the program.
+		// Without a reader of the pipe, this blocks until the program ends.
 		_, _ = in.Write(t.data)
 		_ = in.Close()
 	}()

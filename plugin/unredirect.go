@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// A pod that was redirected may have to be left alone when ADD is called for it again, because its
+// When ADD is called again for a redirected pod, the decision may be to skip the pod, because its
 // annotations or the configuration have changed.
 
 // unredirect removes the rules that an earlier ADD of the attachment has installed in the sandbox,
@@ -26,7 +26,7 @@ func (c *call) unredirect() (removed bool, err error) {
 		err = c.removeRules(c.sandbox.ns)
 	}
 	if err != nil {
-		message := fmt.Sprintf("the rules that pod %s had before cannot be removed", c.ref.Shown())
+		message := fmt.Sprintf("the earlier rules of pod %s cannot be removed", c.ref.Shown())
 		return false, failure(CodeApply, message, err)
 	}
 	c.entry.put(zap.String("outcome", "removed"))
@@ -39,7 +39,7 @@ func (c *call) wasRedirected() bool {
 	return err == nil && earlier.Redirect != nil && earlier.Netns == c.args.Netns
 }
 
-// removeRules removes our rules from the namespace.
+// removeRules removes Sluice's rules from the namespace.
 func (p *Plugin) removeRules(ns *netns.NS) error {
 	backend, err := p.Backend(compat.BackendAuto)
 	if err != nil {
@@ -49,9 +49,9 @@ func (p *Plugin) removeRules(ns *netns.NS) error {
 	return err
 }
 
-// checkUnredirected fails if the namespace of a pod that is left alone has rules of Sluice. They
-// are allowed if another attachment has them, or if the pod may be meant to have them or may make
-// them itself: nothing has looked for an istio-init where less was enough to decide.
+// checkUnredirected fails if the namespace of a pod that is not redirected contains Sluice rules.
+// Rules are allowed if another attachment is redirected, or if the decision does not exclude that
+// the pod has an istio-init container, which may have installed them.
 func (c *call) checkUnredirected(reason decide.Reason) error {
 	if !reason.RulesOutIstioInit() || len(c.otherAttachments()) > 0 {
 		return nil
@@ -65,7 +65,7 @@ func (c *call) checkUnredirected(reason decide.Reason) error {
 	switch {
 	case len(found) > 0:
 		err = errors.Join(errors.New(strings.Join(found, "\n")), err)
-		message := fmt.Sprintf("pod %s is redirected and should not be", c.ref.Shown())
+		message := fmt.Sprintf("pod %s contains rules but should not be redirected", c.ref.Shown())
 		return failure(CodeDrift, message, err)
 	case err != nil:
 		return c.unverified(err)

@@ -105,7 +105,7 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 		return nil, errors.New("the kernel refuses")
 	}
 	e := w.call("ADD", c)
-	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, "had before cannot be removed") ||
+	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, " cannot be removed") ||
 		e.Details != "the kernel refuses" {
 		t.Errorf("%+v", e)
 	}
@@ -191,7 +191,7 @@ func TestCHECKOfAPodThatIsLeftAloneAndCannotBeLookedAt(t *testing.T) {
 	cmd.Args = []string{"setpriv", "--bounding-set=-net_admin", cmd.Path}
 	cmd.Path = netnstest.RequireBinary(t, "setpriv")
 	e := run(t, host, cmd).failed(t)
-	if e.Code != 103 || e.Msg != "the rules that pod shop/"+podName+" has cannot be read" ||
+	if e.Code != 103 || e.Msg != "the rules of pod shop/"+podName+" cannot be read" ||
 		!strings.Contains(e.Details, "CAP_NET_ADMIN") {
 		t.Errorf("%+v", e)
 	}

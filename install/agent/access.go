@@ -37,8 +37,8 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 		}),
 		Changed: changed,
 	}
-	if own := v.Text("KUBE_CA_FILE"); own != "" {
-		t.CAFile = own
+	if caFile := v.Text("KUBE_CA_FILE"); caFile != "" {
+		t.CAFile = caFile
 	}
 	if !v.Bool("SLUICE_SERVE") {
 		t.CheckEvery = checkEvery
@@ -49,7 +49,7 @@ func tokenOptions(o Options, c *config.Config, changed func(token.Status)) token
 // insertable returns an error while pods would fail if the plugin were in the chain.
 func (a *Agent) insertable() error {
 	if k := a.kernel.get(); !k.Ready {
-		return fmt.Errorf("the kernel: %s", k.Reasons[0])
+		return fmt.Errorf("the kernel does not support the rules: %s", k.Reasons[0])
 	}
 	s := a.publisher.Status()
 	if s.Usable(time.Now()) || a.serves() {
@@ -60,7 +60,7 @@ func (a *Agent) insertable() error {
 			return fmt.Errorf("the plugin could not read pods: %w", err)
 		}
 	}
-	return errors.New("the plugin could not read pods: the API server has not answered yet")
+	return errors.New("the plugin could not read pods: the API server has not replied yet")
 }
 
 // serves reports whether the plugin can read pods through the socket. The cache may be older than
@@ -80,7 +80,7 @@ func (a *Agent) socketPart() observe.Part {
 		part.Reasons = append(part.Reasons, "the node's pods have not been listed yet")
 	}
 	if refused := a.podCache.Refused(); refused != nil {
-		part.Reasons = append(part.Reasons, "the node's pods are not followed: "+refused.Error())
+		part.Reasons = append(part.Reasons, "cannot watch the node's pods: "+refused.Error())
 	}
 	return part
 }
@@ -90,21 +90,21 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 	part := observe.Part{Name: observe.Kubeconfig, Ready: s.Usable(now)}
 	switch {
 	case s.Origin == "":
-		part.Reasons = []string{"no token was published yet"}
+		part.Reasons = []string{"no token was written yet"}
 	case s.Revoked:
-		part.Reasons = []string{"the API server does not accept the token any more"}
+		part.Reasons = []string{"the API server no longer accepts the token"}
 	case !s.Expiry.IsZero():
 		part.Reasons = []string{fmt.Sprintf("the token expires at %s",
 			s.Expiry.UTC().Format(time.RFC3339))}
 	}
 	if s.Forbidden != nil {
 		part.Reasons = append(part.Reasons,
-			"the API server accepts the token, but a right is missing")
+			"the API server accepts the token, but a permission is missing")
 	}
 	if s.Unavailable != nil {
 		since := s.UnavailableSince.UTC().Format(time.RFC3339)
 		part.Reasons = append(part.Reasons,
-			fmt.Sprintf("no answer since %s: %v", since, s.Unavailable))
+			fmt.Sprintf("the API server has not replied since %s: %v", since, s.Unavailable))
 	}
 	if s.Problem != nil {
 		part.Reasons = append(part.Reasons, s.Problem.Error())
@@ -117,23 +117,22 @@ func kubeconfigPart(path string, s token.Status, now time.Time) observe.Part {
 }
 
 // rightsPart reports whether the API server permits the plugin to read pods and the agent to watch
-// them. One permission may suffice for current pods, but a missing one does not return by itself,
-// unlike an unavailable API server.
+// them. One permission may suffice for current pods, but a person must grant a missing permission.
 func (a *Agent) rightsPart() observe.Part {
 	part := observe.Part{Name: observe.Rights, Reasons: a.missingRights()}
 	part.Ready = len(part.Reasons) == 0
-	// The kubeconfig may exist before it is known whether the agent may watch pods.
+	// The kubeconfig may exist before the first request shows whether the agent may watch pods.
 	if a.server != nil && !a.podCache.Asked() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
-			"the API server has not been asked for the node's pods yet")
+			"the node's pods have not been requested yet")
 	}
 	// The pods may be listed before the first check of the kubeconfig has shown the plugin's
 	// permissions.
 	if !a.publisher.Status().RightsKnown {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
-			"the API server has not said yet whether the plugin may read pods")
+			"the agent has not checked yet whether the plugin may read pods")
 	}
 	if s := a.identity.Status(); s.Problem != nil {
 		part.Ready = false
@@ -147,13 +146,13 @@ func (a *Agent) rightsPart() observe.Part {
 func (a *Agent) missingRights() []string {
 	var missing []string
 	if err := a.publisher.Status().Forbidden; err != nil {
-		missing = append(missing, "the plugin lacks a right: "+err.Error())
+		missing = append(missing, "the plugin lacks a permission: "+err.Error())
 	}
 	if a.podCache == nil {
 		return missing
 	}
 	if refused := a.podCache.Refused(); apierrors.IsForbidden(refused) {
-		missing = append(missing, "the agent lacks a right: "+refused.Error())
+		missing = append(missing, "the agent lacks a permission: "+refused.Error())
 	}
 	return missing
 }

@@ -33,7 +33,7 @@ type Options struct {
 	Version string
 	// API contains the address of the API server and the credentials. The agent sets Outcome.
 	API apiclient.Options
-	// Noop is an executable without effect; see [node.Settings].
+	// Noop is the path of the no-op executable; see [node.Settings].
 	Noop string
 	// Log receives the messages of the agent and the plugin.
 	Log *logs.Log
@@ -47,7 +47,7 @@ type Options struct {
 // An Agent is the node agent. Use [New].
 type Agent struct {
 	options   Options
-	config    *config.Config // the plugin's
+	config    *config.Config // of the plugin
 	metrics   *observe.Metrics
 	cluster   *cluster.Client
 	identity  *credential.Monitor
@@ -55,17 +55,17 @@ type Agent struct {
 	kernel    *kernel
 	publisher *token.Publisher
 	fetch     *source.APIServer
-	podCache  *podcache.Cache // nil if nobody needs the pods
-	auditor   *audit.Auditor  // nil likewise
+	podCache  *podcache.Cache // nil if nothing needs the pods
+	auditor   *audit.Auditor  // nil if podCache is nil
 	bypass    *bypass.Detector
-	server    *serve.Server // nil if nothing is served
-	caller    *caller       // of the server; nil likewise
+	server    *serve.Server // nil if SLUICE_SERVE is false
+	caller    *caller       // nil if server is nil
 	node      *node.Node
 	heartbeat *heartbeat.Monitor
 	events    *nodeEvents
 	reporter  *reporter
-	stopping  atomic.Bool // what is given up then has not failed
-	ended     chan error  // has room for why the agent ends itself
+	stopping  atomic.Bool // a request that the stop interrupts has not failed
+	ended     chan error  // buffered; the reason why the agent ends itself
 }
 
 // fetchTime limits a request of the plugin that is forwarded to the API server. After it the plugin
@@ -108,7 +108,7 @@ func New(o Options) (*Agent, error) {
 	o.Log.OnSuppressed(func() { a.metrics.Count(metrics.LogLinesSuppressed(), 1) })
 	a.publisher = token.New(tokenOptions(o, parsed, a.published))
 	a.fetch = source.NewAPIServer(source.Options{
-		Kubeconfig: parsed.Kubeconfig, Budget: fetchTime, Try: fetchTime,
+		Kubeconfig: parsed.Kubeconfig, Timeout: fetchTime, RequestTimeout: fetchTime,
 	})
 	if v.Bool("SLUICE_SERVE") || v.Bool("SLUICE_AUDIT") || v.Bool("REPAIR_ENABLED") {
 		if err := a.prepareAudit(api); err != nil {
@@ -126,7 +126,7 @@ func New(o Options) (*Agent, error) {
 		a.options.Runnables = append(a.options.Runnables, removeTaint(key))
 	}
 	s := NodeSettings(v, element, o.Noop)
-	s.Gate = a.insertable
+	s.ReadyToInsert = a.insertable
 	if a.node, err = node.New(s, node.Options{}); err != nil {
 		return nil, err
 	}

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// longestVisit is the maximum time of the auditor for a pod: entering it, reading and repairing
-	// its rules, and requests to the API server take seconds each.
-	longestVisit = 2 * time.Minute
-	// longestSilence is the maximum time without a reply of the socket, longestAnswer the maximum
-	// time for a reply.
-	longestSilence = time.Minute
-	longestAnswer  = 5 * time.Second
+	// maxVisitTime is the maximum time of the auditor for one pod: entering its namespace, reading
+	// and repairing its rules, and requests to the API server take seconds each.
+	maxVisitTime = 2 * time.Minute
+	// maxSilence is the maximum time without a reply of the socket, answerTimeout the maximum time
+	// for one reply.
+	maxSilence    = time.Minute
+	answerTimeout = 5 * time.Second
 )
 
 // loops returns the loops that must make progress for the agent to be alive: installer, auditor and
 // server.
 func (a *Agent) loops() []heartbeat.Loop {
 	loops := []heartbeat.Loop{{
-		Name: "installer", Longest: a.longestSync(),
+		Name: "installer", Longest: a.maxSyncInterval(),
 		Progress: func() (uint64, bool) {
 			s := a.node.Status()
 			return s.Totals.Passes, !s.At.IsZero()
@@ -31,22 +31,22 @@ func (a *Agent) loops() []heartbeat.Loop {
 	}}
 	if a.auditor != nil {
 		loops = append(loops,
-			heartbeat.Loop{Name: "auditor", Longest: longestVisit, Progress: a.auditor.Progress},
+			heartbeat.Loop{Name: "auditor", Longest: maxVisitTime, Progress: a.auditor.Progress},
 			heartbeat.Loop{
-				Name: "auditor's list of pods", Longest: longestVisit, Progress: a.auditor.Waiting,
+				Name: "auditor's list of pods", Longest: maxVisitTime, Progress: a.auditor.Waiting,
 			},
 		)
 	}
 	if a.server != nil {
 		loops = append(loops, heartbeat.Loop{
-			Name: "socket of the plugin", Longest: longestSilence, Progress: a.caller.progress,
+			Name: "socket of the plugin", Longest: maxSilence, Progress: a.caller.progress,
 		})
 	}
 	return loops
 }
 
-// A caller sends requests to the agent's own socket, like the plugin: a listening socket alone does
-// not show that requests are served.
+// A caller sends requests to the agent's socket as the plugin does: a listening socket alone does
+// not show that requests are answered.
 type caller struct {
 	listening func() bool
 	ask       func(context.Context) error
@@ -74,8 +74,8 @@ func (c *caller) run(ctx context.Context) {
 		if !c.listening() {
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, longestAnswer)
-		if c.ask(asking) == nil {
+		requestCtx, cancel := context.WithTimeout(ctx, answerTimeout)
+		if c.ask(requestCtx) == nil {
 			c.answers.Add(1)
 		}
 		cancel()

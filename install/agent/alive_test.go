@@ -34,12 +34,12 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 				return ctx.Err()
 			}}
 			m := heartbeat.New(heartbeat.Loop{
-				Name: "socket", Longest: longestSilence, Progress: c.progress,
+				Name: "socket", Longest: maxSilence, Progress: c.progress,
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			go c.run(ctx)
 			go m.Run(ctx)
-			time.Sleep(2 * longestSilence)
+			time.Sleep(2 * maxSilence)
 			synctest.Wait()
 			if err := m.Stuck(); (err != nil) != row.stuck {
 				t.Errorf("%s: %v", row.name, err)
@@ -55,7 +55,7 @@ func TestQuestionToOurselves(t *testing.T) {
 	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })
 	for socket, want := range map[string]string{alive: "", mute: "no answer"} {
-		ctx, cancel := context.WithTimeout(t.Context(), longestAnswer)
+		ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 		err := newCaller(socket, nil).ask(ctx)
 		cancel()
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -34,16 +34,16 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		Compare:  v.Bool("SLUICE_AUDIT"), Repair: v.Bool("SLUICE_AUDIT_REPAIR"),
 		Interval: v.Duration("SLUICE_AUDIT_INTERVAL"),
 		Connections: established.Options{
-			ProcDir: sandboxes(v).ProcDir, CountOnly: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
+			ProcDir: sandboxOptions(v).ProcDir, CountOnly: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
 		},
 		Policy: policy, Decide: &a.config.Decide, Backend: a.config.Backend,
 		Records: record.In(a.config.RunDir), Repairs: repair.In(a.config.RunDir), Bypass: a.bypass,
 		Pods: a.podCache, Cluster: a.cluster,
-		Find: sandbox.New(sandboxes(v)).Find, Open: audit.Open, Used: audit.Used,
+		Find: sandbox.New(sandboxOptions(v)).Find, Open: audit.Open, Used: audit.Used,
 		Listen: func() (audit.Events, error) {
 			w, err := watch.Open()
 			if err != nil {
-				return nil, err // and no interface with a nil in it
+				return nil, err // an interface must not contain a nil *Watcher
 			}
 			return w, nil
 		},
@@ -52,8 +52,8 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	return nil
 }
 
-// sandboxes returns the options for locating sandboxes.
-func sandboxes(v settings.Values) sandbox.Options {
+// sandboxOptions returns the options for locating sandboxes.
+func sandboxOptions(v settings.Values) sandbox.Options {
 	o := sandbox.Options{
 		RunDir: v.Text("CNI_AGENT_RUN_DIR"), ResultDirs: resultDirs(v),
 		HostNetnsDir: v.Text("SLUICE_HOST_NETNS_DIR"), NetnsDir: v.Text("SLUICE_MOUNTED_NETNS_DIR"),

@@ -22,23 +22,23 @@ func (a *Agent) newBypass() *bypass.Detector {
 		Changed:  a.bypassChanged,
 	})
 	if err != nil {
-		a.options.Log.Warn("the agent begins without knowing of bypasses", zap.Error(err))
+		a.options.Log.Warn("cannot read the stored state of bypasses; the agent starts without it", zap.Error(err))
 	}
 	return d
 }
 
-// bypassChanged logs the begin, the repetition or the end of a bypass, and updates the node's
+// bypassChanged logs the start, the repetition or the end of a bypass, and updates the node's
 // events.
 func (a *Agent) bypassChanged() {
 	if b, stands := a.bypass.Standing(); stands {
 		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))
 	} else {
-		a.options.Log.Info("over: " + bypassReason + ": the plugin was called for a pod")
+		a.options.Log.Info("resolved: " + bypassReason + ": the runtime called the plugin for a pod")
 	}
 	a.updateEvents()
 }
 
-// noteChain records whether the chain was complete at the last pass over the node.
+// noteChain records whether the chain contained the plugin at the last pass.
 func (a *Agent) noteChain(s node.Status) {
 	var why []string
 	for _, p := range s.Problems {
@@ -58,10 +58,10 @@ func (a *Agent) runtimePart() observe.Part {
 	return observe.Part{Name: observe.Runtime, Reasons: []string{b.String()}}
 }
 
-// bypassed reports whether, according to its files, the runtime uses a configuration without the
-// plugin.
+// bypassed reports whether the runtime, according to the node's files, uses a configuration without
+// the plugin.
 func (r *reporter) bypassed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seen.passedBy
+	return r.seen.bypassed
 }

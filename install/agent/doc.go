@@ -2,11 +2,10 @@
 //
 // # Start
 //
-// First the ports are opened, so that readiness can report why the node is not ready. Then the
-// agent tests the kernel by applying rules in a temporary namespace. Only if this succeeds it
-// installs the executables and, once the plugin can read pods through the agent's socket or its own
-// kubeconfig, the configuration. Failed steps are repeated. Only steps that need the API server
-// wait for it.
+// First the agent opens its ports, so that readiness can report why the node is not ready. Then it
+// tests the kernel by applying rules in a temporary namespace. If this succeeds, it installs the
+// executables and, once the plugin can read pods through the agent's socket or its own kubeconfig,
+// the configuration. Failed steps are repeated. Only steps that need the API server wait for it.
 //
 // # Readiness
 //
@@ -30,13 +29,13 @@
 // # Reboot
 //
 // The plugin's configuration persists across a reboot, but not the kubeconfig, which is on a tmpfs.
-// The agent's pod must start nevertheless. The plugin therefore neither reads a kubeconfig nor
-// sends a request for the pod of the node agent, which it identifies by pod_namespace and
-// agent_daemonset or by the annotation that the runtime passes (the agent requests this capability
-// in the plugin's configuration). On runtimes that call STATUS, the plugin must not fail because of
-// a problem that the agent will correct, if the configuration contains the agent's name
-// (pod_namespace): a missing kubeconfig, or an expired token. Otherwise the node would not be
-// ready, and the agent's pod, which is not in the host's network, would not start.
+// The agent's pod must still start. The plugin therefore neither reads a kubeconfig nor sends a
+// request for the pod of the node agent, which it identifies by pod_namespace and agent_daemonset
+// or by the annotation that the runtime passes (the agent requests this capability in the plugin's
+// configuration). On runtimes that call STATUS, the plugin must not fail because of a problem that
+// the agent will correct, if the configuration contains the agent's name (pod_namespace): a missing
+// kubeconfig, or an expired token. Otherwise the node would not be ready, and the agent's pod,
+// which is not in the host's network, would not start.
 //
 // # Audit
 //
@@ -46,7 +45,8 @@
 //
 // # Stop
 //
-// When it is stopped, the agent removes the plugin from the node if package retire decides so.
-// Otherwise it leaves everything in place: the plugin reads pods with its kubeconfig until the next
-// agent runs. During uninstallation the agent continues to serve the plugin.
+// When it is stopped, the agent removes the plugin from the node if no agent will replace it
+// (package retire). Otherwise it leaves everything in place: the plugin reads pods with its
+// kubeconfig until the next agent runs. During uninstallation the agent continues to serve the
+// plugin.
 package agent

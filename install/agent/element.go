@@ -53,16 +53,16 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	if selectors := v.Text("SLUICE_ENABLEMENT_SELECTORS"); selectors != "[]" {
 		e.EnablementSelectors = json.RawMessage(selectors)
 	}
-	text, err := json.Marshal(e)
+	data, err := json.Marshal(e)
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
-	alone := struct {
+	withHeader := struct {
 		element
 		CNIVersion string `json:"cniVersion"`
 		Name       string `json:"name"`
 	}{e, "1.0.0", "check"}
-	complete, err := json.Marshal(alone)
+	complete, err := json.Marshal(withHeader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
@@ -70,5 +70,5 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
-	return text, parsed, nil
+	return data, parsed, nil
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// A notice is a current problem in the form of an event. Count is the number of occurrences if
-// known; otherwise each begin of the problem counts.
+// A problemEvent is a current problem in the form of an event. Count is the number of occurrences
+// if known; otherwise each start of the problem counts.
 type problemEvent struct {
 	reason, message string
 	count           int
 }
 
 const (
-	// eventTime limits a request for an event, eventRetry is the time between retries.
-	eventTime  = 10 * time.Second
-	eventRetry = 30 * time.Second
+	// eventTimeout limits a request for an event, eventRetry is the time between retries.
+	eventTimeout = 10 * time.Second
+	eventRetry   = 30 * time.Second
 	// recovered is the reason of the event after the last problem has ended.
 	recovered        = "Installed"
-	recoveredMessage = "the plugin is in the node's CNI chain, and a pod that starts now gets its redirection"
+	recoveredMessage = "the plugin is in the node's CNI chain, and new pods are redirected"
 )
 
 // nodeEvents reports problems of the node, and their end, as events. It compares the current
@@ -39,13 +39,13 @@ type nodeEvents struct {
 	mu       sync.Mutex
 	now      []problemEvent
 	reported map[string]reportedProblem
-	open     bool // a warning was told that is not over
+	open     bool // a warning was reported, and its end was not
 	past     []problemEvent
 }
 
 // reportedProblem is the last reported event of a reason; it remains while the problem lasts.
 type reportedProblem struct {
-	stands bool
+	active bool
 	count  int
 }
 
@@ -56,45 +56,45 @@ type nodeEvent struct {
 }
 
 func newNodeEvents(
-	tell func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger,
+	send func(context.Context, cluster.Event) error, nodeName string, log *zap.Logger,
 ) *nodeEvents {
 	return &nodeEvents{
-		send: tell, node: nodeName, log: log, wake: make(chan struct{}, 1),
+		send: send, node: nodeName, log: log, wake: make(chan struct{}, 1),
 		reported: map[string]reportedProblem{},
 	}
 }
 
 // set sets the current problems.
-func (a *nodeEvents) set(now []problemEvent) {
-	a.mu.Lock()
-	a.now = now
-	a.mu.Unlock()
+func (ne *nodeEvents) set(now []problemEvent) {
+	ne.mu.Lock()
+	ne.now = now
+	ne.mu.Unlock()
 	select {
-	case a.wake <- struct{}{}:
+	case ne.wake <- struct{}{}:
 	default:
 	}
 }
 
 // notePast reports a warning once about a problem that has ended or ends this process, which could
 // not be reported while it lasted.
-func (a *nodeEvents) notePast(n problemEvent) {
-	a.mu.Lock()
-	a.past = append(a.past, n)
-	a.mu.Unlock()
+func (ne *nodeEvents) notePast(n problemEvent) {
+	ne.mu.Lock()
+	ne.past = append(ne.past, n)
+	ne.mu.Unlock()
 	select {
-	case a.wake <- struct{}{}:
+	case ne.wake <- struct{}{}:
 	default:
 	}
 }
 
 // run reports events until ctx is done.
-func (a *nodeEvents) run(ctx context.Context) {
+func (ne *nodeEvents) run(ctx context.Context) {
 	retry := time.NewTicker(eventRetry)
 	defer retry.Stop()
 	for {
-		wake := a.wake
-		if !a.deliver(ctx) {
-			wake = nil // an API server that is away is not asked with each pass over the node
+		wake := ne.wake
+		if !ne.deliver(ctx) {
+			wake = nil // an unavailable API server gets no request with each pass
 		}
 		select {
 		case <-ctx.Done():
@@ -106,35 +106,35 @@ func (a *nodeEvents) run(ctx context.Context) {
 }
 
 // deliver reports the pending events, and returns whether all of them were delivered.
-func (a *nodeEvents) deliver(ctx context.Context) bool {
-	for _, e := range a.due(time.Now()) {
-		bounded, cancel := context.WithTimeout(ctx, eventTime)
-		err := a.send(bounded, e.Event)
+func (ne *nodeEvents) deliver(ctx context.Context) bool {
+	for _, e := range ne.due(time.Now()) {
+		deadlineCtx, cancel := context.WithTimeout(ctx, eventTimeout)
+		err := ne.send(deadlineCtx, e.Event)
 		cancel()
 		if err != nil {
-			a.log.Warn("the node's events do not know it yet", zap.String("reason", e.Reason),
+			ne.log.Warn("cannot send an event of the node yet", zap.String("reason", e.Reason),
 				zap.Error(err))
 			return false
 		}
-		a.note(e)
+		ne.note(e)
 	}
 	return true
 }
 
 // due returns the pending events.
-func (a *nodeEvents) due(at time.Time) []nodeEvent {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	event := cluster.Event{About: cluster.NodeObject(a.node), Node: a.node, Time: at}
+func (ne *nodeEvents) due(at time.Time) []nodeEvent {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	event := cluster.Event{About: cluster.NodeObject(ne.node), Node: ne.node, Time: at}
 	var events []nodeEvent
-	for _, n := range a.past {
+	for _, n := range ne.past {
 		e := event
 		e.Warning, e.Reason, e.Message = true, n.reason, n.message
 		events = append(events, nodeEvent{Event: e})
 	}
 	wrong := map[string]bool{}
-	for _, n := range a.now {
-		last := a.reported[n.reason]
+	for _, n := range ne.now {
+		last := ne.reported[n.reason]
 		if more := n.since(last); !wrong[n.reason] && more > 0 {
 			e := event
 			e.Warning, e.Reason, e.Message, e.Count = true, n.reason, n.message, more
@@ -142,12 +142,12 @@ func (a *nodeEvents) due(at time.Time) []nodeEvent {
 		}
 		wrong[n.reason] = true
 	}
-	for reason := range a.reported {
+	for reason := range ne.reported {
 		if !wrong[reason] {
-			delete(a.reported, reason)
+			delete(ne.reported, reason)
 		}
 	}
-	if len(a.now) == 0 && a.open {
+	if len(ne.now) == 0 && ne.open {
 		event.Reason, event.Message = recovered, recoveredMessage
 		events = append(events, nodeEvent{event, 0})
 	}
@@ -157,7 +157,7 @@ func (a *nodeEvents) due(at time.Time) []nodeEvent {
 // since returns the number of occurrences since the last report.
 func (n problemEvent) since(last reportedProblem) int {
 	switch {
-	case !last.stands, n.count < last.count: // or it is counted anew
+	case !last.active, n.count < last.count: // or the count restarted
 		return max(1, n.count)
 	case n.count > last.count:
 		return n.count - last.count
@@ -166,15 +166,15 @@ func (n problemEvent) since(last reportedProblem) int {
 }
 
 // note records a reported event.
-func (a *nodeEvents) note(e nodeEvent) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.past) > 0 && a.past[0].reason == e.Reason && a.past[0].message == e.Message {
-		a.past = a.past[1:]
+func (ne *nodeEvents) note(e nodeEvent) {
+	ne.mu.Lock()
+	defer ne.mu.Unlock()
+	if len(ne.past) > 0 && ne.past[0].reason == e.Reason && ne.past[0].message == e.Message {
+		ne.past = ne.past[1:]
 		return
 	}
-	a.open = e.Warning
+	ne.open = e.Warning
 	if e.Warning {
-		a.reported[e.Reason] = reportedProblem{true, e.total}
+		ne.reported[e.Reason] = reportedProblem{true, e.total}
 	}
 }

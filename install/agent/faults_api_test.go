@@ -49,7 +49,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 				rights := r.reasons(observe.Rights)
 				return lost != f.hangs && strings.HasPrefix(rights, f.rights) &&
 					(strings.HasPrefix(rights, "true ") ||
-						strings.Contains(rights, " lacks a right: "))
+						strings.Contains(rights, " lacks a permission: "))
 			})
 			r.until("it is asked again", func() bool {
 				return f.hangs || len(b.Requests()) >= before+4

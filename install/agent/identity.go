@@ -19,7 +19,7 @@ const credentialsReason = "CredentialsRejected"
 
 // credentialsChanged reports a change of the state of the agent's credentials.
 func (a *Agent) credentialsChanged(s credential.Status) {
-	a.publisher.Check() // the plugin's token is of the same service account
+	a.publisher.Check() // the plugin's token belongs to the same service account
 	a.reporter.mu.Lock()
 	last := a.reporter.seen.credentials
 	a.reporter.seen.credentials = s
@@ -33,13 +33,13 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 			zap.Time("since", last.Since))
 		a.events.notePast(problemEvent{
 			reason: credentialsReason,
-			message: fmt.Sprintf("%v, from %s to %s: new pods of the mesh could not be read",
+			message: fmt.Sprintf("%v, from %s to %s: new mesh pods could not be read",
 				last.Problem, last.Since.UTC().Format(time.RFC3339),
 				time.Now().UTC().Format(time.RFC3339)),
 		})
 	case !last.Accepted:
 		if n, why := a.identity.Exits(); n > 0 {
-			a.options.Log.Warn("agents of this node have exited for want of credentials",
+			a.options.Log.Warn("agents of this node exited because the API server rejected their credentials",
 				zap.Int("exits", n), zap.String("last", why))
 			a.events.notePast(problemEvent{
 				reason:  credentialsReason,

@@ -29,7 +29,7 @@ type kernel struct {
 func newKernel(e compat.BackendName) *kernel {
 	return &kernel{
 		backend: e, choose: compat.Choose,
-		part: observe.Part{Name: observe.Kernel, Reasons: []string{"not asked yet"}},
+		part: observe.Part{Name: observe.Kernel, Reasons: []string{"not tested yet"}},
 	}
 }
 
@@ -39,11 +39,11 @@ func (k *kernel) get() observe.Part {
 	return k.part
 }
 
-// await repeats the test until it succeeds, and reports each result. It returns false if ctx is
-// done before.
+// await repeats the test until it succeeds, and reports each result. It returns false if ctx ends
+// before that.
 func (k *kernel) await(ctx context.Context, answered func(observe.Part)) bool {
 	for {
-		part := k.ask()
+		part := k.test()
 		k.mu.Lock()
 		k.part = part
 		k.mu.Unlock()
@@ -61,26 +61,26 @@ func (k *kernel) await(ctx context.Context, answered func(observe.Part)) bool {
 	}
 }
 
-// ask runs the steps of a typical ADD in a temporary namespace.
-func (k *kernel) ask() observe.Part {
+// test runs the steps of a typical ADD in a temporary namespace.
+func (k *kernel) test() observe.Part {
 	part := observe.Part{Name: observe.Kernel}
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
 	rs := rules.MustCompile(r)
-	engine, err := k.apply(rs)
+	backend, err := k.apply(rs)
 	switch {
 	case err == nil:
 		part.Ready = true
-		part.Reasons = []string{fmt.Sprintf("it takes rules by %s", engine)}
+		part.Reasons = []string{fmt.Sprintf("it supports the rules with backend %s", backend)}
 	case compat.IsNotPermitted(err):
 		// The runtime gives the plugin privileges that the agent may lack.
 		part.Ready, part.Unknown = true, true
 		part.Reasons = []string{fmt.Sprintf(
-			"whether it takes rules is not known before the first pod: the agent may not try (%v)",
+			"whether it supports the rules is unknown before the first pod, because the agent lacks the permission to test it (%v)",
 			err)}
 	default:
-		part.Reasons = append([]string{fmt.Sprintf("it does not take the rules of a pod: %v", err)},
-			k.lacking(rs)...)
+		part.Reasons = append([]string{fmt.Sprintf("it does not support the rules of a pod: %v", err)},
+			k.missingFeatures(rs)...)
 	}
 	return part
 }
@@ -99,10 +99,10 @@ func (k *kernel) apply(rs rules.Ruleset) (compat.BackendName, error) {
 	return result.Backend, err
 }
 
-// lacking returns the missing features of the kernel, as far as it reports them.
-func (k *kernel) lacking(rs rules.Ruleset) []string {
+// missingFeatures returns the missing features of the kernel, as far as it reports them.
+func (k *kernel) missingFeatures(rs rules.Ruleset) []string {
 	var reasons []string
-	note := func(features []nft.Support, err error) {
+	add := func(features []nft.Support, err error) {
 		if err != nil {
 			reasons = append(reasons, err.Error())
 		}
@@ -113,10 +113,10 @@ func (k *kernel) lacking(rs rules.Ruleset) []string {
 		}
 	}
 	if k.backend != compat.BackendLegacy {
-		note(nft.Probe())
+		add(nft.Probe())
 	}
 	if k.backend != compat.BackendNFT {
-		note(compat.ProbeLegacy(rs))
+		add(compat.ProbeLegacy(rs))
 	}
 	return reasons
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// NodeSettings returns the desired state of the node. The noop is an executable without effect; see
+// NodeSettings returns the desired state of the node. noop is the path of the no-op executable; see
 // [node.Settings].
 func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.Settings {
 	return node.Settings{
 		CNIBinDir:                   v.Text("SLUICE_MOUNTED_BIN_DIR"),
 		CNIConfDir:                  v.Text("MOUNTED_CNI_NET_DIR"),
-		NodeRoot:                    nodeRoot(v),
+		RuntimeRoot:                 runtimeRoot(v),
 		NodeCNIBinDir:               v.Text("SLUICE_HOST_BIN_DIR"),
 		NodeCNIConfDir:              v.Text("SLUICE_HOST_NET_DIR"),
 		CNIConfFileName:             v.Text("CNI_CONF_NAME"),
@@ -35,8 +35,8 @@ func NodeSettings(v settings.Values, element json.RawMessage, noop string) node.
 	}
 }
 
-// onNode replaces paths of the agent's mounts in sentences by paths on the node, which a user
-// needs.
+// onNode returns a replacer that replaces paths of the agent's mounts in messages with the paths on
+// the node, which users need.
 func onNode(v settings.Values) *strings.Replacer {
 	return strings.NewReplacer(
 		v.Text("SLUICE_MOUNTED_BIN_DIR"), v.Text("SLUICE_HOST_BIN_DIR"),

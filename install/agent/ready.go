@@ -32,23 +32,23 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 	part := observe.Part{
 		Name: observe.Binary, Ready: s.Executable == node.Verified || s.Executable == node.Outdated,
 	}
-	shown := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)
+	path := filepath.Join(a.options.Settings.Text("SLUICE_HOST_BIN_DIR"), pluginType)
 	switch s.Executable {
 	case node.Verified:
-		part.Reasons = []string{shown + " is the one of the agent's image"}
+		part.Reasons = []string{path + " is identical to the one in the agent's image"}
 	case node.Outdated:
-		part.Reasons = []string{shown + " is of an earlier version"}
+		part.Reasons = []string{path + " was installed by an earlier version of the agent"}
 	case node.Wrong:
-		part.Reasons = []string{shown + " is another program"}
+		part.Reasons = []string{path + " is another program"}
 	case node.Absent:
-		part.Reasons = []string{shown + " is no executable file"}
+		part.Reasons = []string{path + " is not an executable file"}
 	default:
-		part.Reasons = []string{shown + " has not been verified"}
+		part.Reasons = []string{path + " has not been verified"}
 	}
 	if s.Directories.Binary == node.Unknown {
 		part.Unknown = true
 		part.Reasons = append(part.Reasons,
-			"whether the runtime takes plugins from this directory is not known: "+
+			"cannot determine whether the runtime uses plugins from this directory: "+
 				s.Directories.Why)
 	}
 	return part
@@ -57,25 +57,25 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 func (a *Agent) configurationPart(s node.Status) observe.Part {
 	part := observe.Part{Name: observe.Configuration, Ready: s.Installed()}
 	if s.At.IsZero() {
-		part.Reasons = []string{"the node has not been looked at yet"}
+		part.Reasons = []string{"the node has not been checked yet"}
 		return part
 	}
-	if age := time.Since(s.At); age > a.longestSync() {
+	if age := time.Since(s.At); age > a.maxSyncInterval() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
-			fmt.Sprintf("the node has not been looked at for %s", age.Round(time.Second)))
+			fmt.Sprintf("the node has not been checked for %s", age.Round(time.Second)))
 	}
 	if s.Primary != "" {
-		takes := "the runtime takes " + s.Primary
-		if len(s.Plugins) > 0 { // what cannot be read has none
-			takes += ", which had these plugins: " + strings.Join(s.Plugins, ", ")
+		inUse := "the runtime uses " + s.Primary
+		if len(s.Plugins) > 0 { // unknown if the file cannot be read
+			inUse += ", which had these plugins: " + strings.Join(s.Plugins, ", ")
 		}
-		part.Reasons = append(part.Reasons, takes)
+		part.Reasons = append(part.Reasons, inUse)
 	}
 	if s.Directories.Configuration == node.Unknown {
 		part.Unknown = true
 		part.Reasons = append(part.Reasons,
-			"whether the runtime reads this directory is not known: "+s.Directories.Why)
+			"cannot determine whether the runtime reads this directory: "+s.Directories.Why)
 	}
 	for _, p := range s.Problems {
 		part.Reasons = append(part.Reasons, a.reporter.onNode.Replace(p.String()))

@@ -19,9 +19,9 @@ var errMounts = errors.New("the runtime reads other directories than the agent's
 const exitReportTimeout = 5 * time.Second
 
 // remount ends the agent if only new mounts help. The runtime creates the mounts in its own mount
-// namespace, so that they show the directories that it reads, however these were replaced, and the
-// agent needs no permission to write elsewhere. The kubelet restarts the container with increasing
-// delays. Meanwhile the plugin uses its kubeconfig, and no state is lost because it is on disk.
+// namespace, so that they always show the directories that it reads, and the agent needs no
+// permission to write elsewhere. The kubelet restarts the container with increasing delays.
+// Meanwhile the plugin uses its kubeconfig, and no state is lost because it is on disk.
 func (a *Agent) remount(s node.Status) {
 	if !s.Remount {
 		return
@@ -31,7 +31,7 @@ func (a *Agent) remount(s node.Status) {
 		a.options.Log.Error(errMounts.Error(),
 			zap.String("configuration", string(s.Directories.Configuration)),
 			zap.String("binary", string(s.Directories.Binary)))
-	default: // it is ending
+	default: // the agent is already ending
 	}
 }
 

@@ -50,18 +50,18 @@ func (a *Agent) podsUnseen(err error) {
 
 func (r *reporter) podsUnseen(err error) {
 	r.metrics.Count(metrics.EventsLost(metrics.SourcePods), 1)
-	r.log.Warn("the node's pods are not followed, and are asked for one by one", zap.Error(err))
+	r.log.Warn("cannot watch the node's pods; each is requested when it is needed", zap.Error(err))
 }
 
 func (r *reporter) daemonSetUnseen(err error) {
-	r.log.Warn("the agent's DaemonSet is not followed; the plugin stays unless the API server answers at the end", zap.Error(err))
+	r.log.Warn("cannot watch the agent's DaemonSet; the plugin stays installed unless the API server replies when the agent ends", zap.Error(err))
 }
 
 func (r *reporter) serveFailed(err error) { r.log.Warn("the agent's socket", zap.Error(err)) }
 
-func (r *reporter) answered(result serve.Result, took time.Duration) {
+func (r *reporter) answered(result serve.Result, duration time.Duration) {
 	r.metrics.Count(metrics.ServeRequests(string(result)), 1)
-	r.metrics.Observe(metrics.ServeDuration(), took.Seconds())
+	r.metrics.Observe(metrics.ServeDuration(), duration.Seconds())
 }
 
 func (r *reporter) added(add agent.Add) {
@@ -76,13 +76,13 @@ func (r *reporter) added(add agent.Add) {
 	}
 }
 
-// pluginLine passes a line of the plugin's log on, at its own level.
+// pluginLine writes a line of the plugin's log to the agent's log, with its level.
 func (r *reporter) pluginLine(line []byte) {
 	var head struct{ Level, Msg string }
 	level := zapcore.InfoLevel
 	if json.Unmarshal(line, &head) == nil {
 		if parsed, err := zapcore.ParseLevel(head.Level); err == nil {
-			level = min(parsed, zapcore.ErrorLevel) // a line of the plugin's must not end the agent
+			level = min(parsed, zapcore.ErrorLevel) // the level fatal would end the agent
 		}
 	}
 	if entry := r.log.Check(level, "plugin: "+text.Printable(head.Msg)); entry != nil {

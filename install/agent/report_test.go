@@ -74,7 +74,7 @@ func TestSync(t *testing.T) {
 		Blocking: true,
 	}
 	bypassed := node.Problem{
-		Reason: node.Contested, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true,
+		Reason: node.ConflictingWrites, Message: "cilium-agent writes 05-cilium.conflist", Blocking: true,
 	}
 	now := time.Now()
 	s := node.Status{
@@ -106,8 +106,8 @@ func TestSync(t *testing.T) {
 	}
 	d.said(
 		"info written", "info written",
-		"info over: DiskFull: write /opt/cni/bin/sluice-cni: no space",
-		"info over: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
+		"info resolved: DiskFull: write /opt/cni/bin/sluice-cni: no space",
+		"info resolved: ConflictingWriter: cilium-agent writes 05-cilium.conflist",
 	)
 	d.shows(
 		`istio_cni_installs_total{result="SUCCESS"} 1`,
@@ -126,7 +126,7 @@ func TestTokenReports(t *testing.T) {
 	d.token(published)
 	d.said(
 		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",
-		"info the plugin's kubeconfig is published", "info over: the plugin's kubeconfig",
+		"info the plugin's kubeconfig is published", "info resolved: the plugin's kubeconfig",
 	)
 	d.shows(
 		`sluice_token_publications_total{result="error"} 2`,
@@ -146,16 +146,16 @@ func TestWhatBecomesOfAToken(t *testing.T) {
 		s.Forbidden = errors.New("403")
 		d.token(s)
 	}
-	d.said("warn the plugin lacks a right")
+	d.said("warn the plugin lacks a permission")
 	for took := range 3 {
 		s.Forbidden, s.Unavailable = nil, fmt.Errorf("no answer within %d ms", took)
 		d.token(s)
 	}
-	d.said("info over: the plugin lacks a right",
+	d.said("info resolved: the plugin lacks a permission",
 		"warn the API server does not answer the plugin's kubeconfig")
 	s.Unavailable = nil
 	d.token(s)
-	d.said("info over: the API server does not answer the plugin's kubeconfig")
+	d.said("info resolved: the API server does not answer the plugin's kubeconfig")
 }
 
 // Every outcome of an ADD is counted, by its result, its reason and what it leaves uncaptured.
@@ -206,11 +206,11 @@ func TestKernelThatMayNotBeAsked(t *testing.T) {
 	} {
 		k := newKernel(compat.BackendAuto)
 		k.choose = func(compat.BackendName) (compat.Backend, error) { return nil, tc.err }
-		if p := k.ask(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
+		if p := k.test(); p.Ready != tc.ready || p.Unknown != tc.unknown || len(p.Reasons) == 0 {
 			t.Errorf("%s: %+v", tc.name, p)
 		}
 	}
-	if p := newKernel(compat.BackendNFT).ask(); !p.Ready || p.Unknown ||
+	if p := newKernel(compat.BackendNFT).test(); !p.Ready || p.Unknown ||
 		!strings.Contains(p.Reasons[0], "nft") {
 		t.Errorf("this kernel: %+v", p)
 	}

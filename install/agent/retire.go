@@ -17,14 +17,14 @@ import (
 )
 
 // retire removes the plugin from the node if no agent will replace this one, and reports whether it
-// did. The plugin is served meanwhile.
+// did. The agent continues to serve the plugin meanwhile.
 func (a *Agent) retire(ctx context.Context) (done bool, err error) {
-	verdict := a.decider.Decide(ctx)
-	if !verdict.Leave {
-		a.options.Log.Info("the plugin stays on the node", zap.String("why", verdict.Reason))
+	decision := a.decider.Decide(ctx)
+	if !decision.Leave {
+		a.options.Log.Info("the plugin stays installed", zap.String("why", decision.Reason))
 		return false, nil
 	}
-	a.options.Log.Info("the plugin is taken off the node", zap.String("why", verdict.Reason))
+	a.options.Log.Info("removing the plugin from the node", zap.String("why", decision.Reason))
 	err = uninstallNode(ctx, a.node, a.options.Settings, a.options.Log.Logger)
 	return err == nil, err
 }
@@ -48,18 +48,18 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 // uninstallNode uninstalls the plugin.
 func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *zap.Logger) error {
 	report, err := n.Uninstall(ctx, v.Duration("SLUICE_UNINSTALL_TIMEOUT"))
-	shown := onNode(v)
+	paths := onNode(v)
 	for _, path := range report.Changed {
-		log.Info("restored or removed", zap.String("file", shown.Replace(path)))
+		log.Info("restored or removed", zap.String("file", paths.Replace(path)))
 	}
 	for _, l := range report.Left {
-		log.Warn(shown.Replace(l.String()))
+		log.Warn(paths.Replace(l.String()))
 	}
 	if errors.Is(err, journal.ErrAgentRunning) {
-		return fmt.Errorf("the plugin stays: %w", err)
+		return fmt.Errorf("the plugin stays installed: %w", err)
 	}
 	if err != nil {
-		return errors.New(shown.Replace(err.Error()))
+		return errors.New(paths.Replace(err.Error()))
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
 	if err != nil {
 		return fmt.Errorf("uninstall: %w", err)
 	}
-	log.Info("the plugin is off the node")
+	log.Info("the plugin was removed from the node")
 	return nil
 }
 

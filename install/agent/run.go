@@ -17,7 +17,7 @@ import (
 )
 
 // A Runnable runs in parallel with the installation until ctx is done, and then returns soon.
-type Runnable func(ctx context.Context, w Dependencies)
+type Runnable func(ctx context.Context, d Dependencies)
 
 // Dependencies are shared by the runnables and the agent.
 type Dependencies struct {
@@ -39,35 +39,35 @@ type Dependencies struct {
 const insertPoll = 20 * time.Millisecond
 
 // Run keeps the node in its desired state until ctx is done, and then removes the plugin from it if
-// no agent will replace this one. The error concerns the ports, the uninstallation, or credentials
-// that only a restart can replace (see package credential), or means that the agent must be
-// restarted because the runtime uses other directories than those mounted in the agent.
+// no agent will replace this one. The error is that of a port or the uninstallation, or means that
+// the agent must be restarted: its credentials can only be replaced by a restart (package
+// credential), or the runtime uses directories other than the mounted ones.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.cluster.Close()
 	defer a.fetch.Close()
-	// The ports and the server for the plugin end last.
-	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
+	// The ports and the server for the plugin are closed last.
+	serverCtx, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
-	var servants sync.WaitGroup
+	var servers sync.WaitGroup
 	failed := make(chan error, 3) // two ports and the credentials
-	if err := a.openPorts(serving, &servants, failed); err != nil {
+	if err := a.openPorts(serverCtx, &servers, failed); err != nil {
 		stopServing(nil)
-		servants.Wait()
+		servers.Wait()
 		return err
 	}
 	if a.podCache != nil {
-		servants.Go(func() { a.podCache.Run(serving) })
+		servers.Go(func() { a.podCache.Run(serverCtx) })
 	}
 	if a.server != nil {
-		servants.Go(func() { a.server.Run(serving) })
+		servers.Go(func() { a.server.Run(serverCtx) })
 	}
-	servants.Go(func() { a.decider.Run(serving) })
-	working, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
+	servers.Go(func() { a.decider.Run(serverCtx) })
+	workerCtx, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
-	a.work(working, &workers)
+	a.work(workerCtx, &workers)
 	workers.Go(func() {
-		if err := a.identity.Run(working); err != nil {
+		if err := a.identity.Run(workerCtx); err != nil {
 			failed <- err
 		}
 	})
@@ -89,7 +89,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.reportExit(context.WithoutCancel(ctx))
 	}
 	stopServing(nil)
-	servants.Wait()
+	servers.Wait()
 	if uninstalled {
 		err = removeAccess(a.options.Settings, a.config.Kubeconfig, a.options.Log.Logger)
 	}
@@ -110,7 +110,7 @@ func (a *Agent) work(ctx context.Context, group *sync.WaitGroup) {
 		}
 		group.Go(func() { a.wakeWhenInsertable(ctx) })
 		if err := a.node.Run(ctx, a.synced); ctx.Err() == nil {
-			a.options.Log.Error("the node is not kept any more", zap.Error(err))
+			a.options.Log.Error("the agent no longer maintains the plugin on the node", zap.Error(err))
 		}
 	})
 	deps := Dependencies{
@@ -157,17 +157,17 @@ func (a *Agent) openPorts(ctx context.Context, group *sync.WaitGroup, failed cha
 		if err != nil {
 			return fmt.Errorf("%s: %w", port.setting, err)
 		}
-		served := observe.Port{
+		portServer := observe.Port{
 			Handler: port.handler, FromNode: fromNode, Log: library,
 			Refused: func() { a.metrics.Count(metrics.ConnectionsRefused(port.name), 1) },
 			Report: func(r observe.Refusals) {
-				a.options.Log.Warn("connections to a port are refused, since there are too many",
+				a.options.Log.Warn("connections to a port are refused, because there are too many",
 					zap.String("port", port.name), zap.Int("refused", r.Count),
 					zap.Stringer("address", r.Address))
 			},
 		}
 		group.Go(func() {
-			if err := served.Serve(ctx, l); err != nil {
+			if err := portServer.Serve(ctx, l); err != nil {
 				failed <- err
 			}
 		})
@@ -181,9 +181,9 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// longestSync is the maximum time without a pass before the agent counts as stuck: passes may wait
+// longestSync is the maximum time without a pass before the agent counts as stuck: a pass may wait
 // for another process for some seconds, and for the timer.
-func (a *Agent) longestSync() time.Duration {
+func (a *Agent) maxSyncInterval() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }
 

@@ -39,7 +39,7 @@ func (a *Agent) status() agent.Status {
 	return s
 }
 
-// topicNames maps parts of readiness to topics with other names, and advice to the remedy.
+// topicName returns the topic of a part of readiness, advice returns the remedy.
 func topicName(part string) string {
 	switch part {
 	case observe.Binary:
@@ -55,19 +55,19 @@ func topicName(part string) string {
 func advice(part string) string {
 	switch part {
 	case observe.Kernel:
-		return "install or load the modules that are named; rules doctor lists what is missing"
+		return "install or load the named modules; rules doctor lists the missing features"
 	case observe.Binary:
-		return "see the errors below for why the executable could not be written: the disk, the mount or its attributes"
+		return "see the errors below for the reason why the executable could not be written: the disk, the mount or the file's attributes"
 	case observe.Configuration:
-		return "see which file and which program are named; the chart's value cniConfFileName chooses another file"
+		return "check the named file and program; the chart's value cniConfFileName selects another file"
 	case observe.Runtime:
 		return "restart the named pods; if it happens again, restart the container runtime, which may use an old configuration"
 	case observe.Rights:
-		return "give the ServiceAccount its roles back (helm upgrade does); a rejected token is replaced by the kubelet within ten minutes"
+		return "restore the roles of the ServiceAccount (helm upgrade does); the kubelet replaces a rejected token within ten minutes"
 	case observe.Kubeconfig:
-		return "see whether the API server is reached from this node and accepts the ServiceAccount's tokens"
+		return "check that this node can reach the API server, and that it accepts the ServiceAccount's tokens"
 	case observe.Socket:
-		return "see the errors below: the agent cannot list the node's pods, or cannot make its socket"
+		return "see the errors below: the agent cannot list the node's pods, or cannot create its socket"
 	}
 	return ""
 }
@@ -96,9 +96,9 @@ func (a *Agent) podsTopic(pods map[string]int) agent.Topic {
 		t.State, t.Facts = agent.TopicUnknown, []string{"the node's pods have not been listed yet"}
 	case pods["drifted"]+pods["unprotected"] > 0:
 		t.State = agent.TopicProblem
-		t.Next = "see the events of the pods; rules check --pod NAMESPACE/POD says what differs, and a new start of the pod gives it its rules"
+		t.Next = "see the events of the pods; rules check --pod NAMESPACE/POD lists the differences; recreating the pod restores its rules"
 	case pods["unknown"] > 0:
-		t.Next = "pods whose network namespace is not found may have ended; rules check --pod NAMESPACE/POD says more"
+		t.Next = "pods whose network namespace is not found may have ended; rules check --pod NAMESPACE/POD gives details"
 	}
 	return t
 }
@@ -109,12 +109,12 @@ func (a *Agent) driftTopic(drifts map[string]int) agent.Topic {
 	}
 	if !a.options.Settings.Bool("SLUICE_AUDIT") {
 		t.State, t.Facts = agent.TopicOff,
-			[]string{"pods are not compared with what they should have (audit.enabled)"}
+			[]string{"pods are not compared with their desired state (audit.enabled is false)"}
 		return t
 	}
 	if found := counted(drifts); len(found) > 0 {
 		t.Facts = []string{"since the agent started: " + strings.Join(found, ", ")}
-		t.Next = "see the events of the pods for who may have changed their rules"
+		t.Next = "see the events of the pods for the process that changed their rules"
 	}
 	return t
 }

@@ -53,8 +53,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	for name, want := range map[string]string{
-		"kernel":    "ok: it takes rules by nft | ",
-		"chain":     "ok: the runtime takes 10-net.conflist, which had these plugins: bridge",
+		"kernel":    "ok: it supports the rules with backend nft | ",
+		"chain":     "ok: the runtime uses 10-net.conflist, which had these plugins: bridge",
 		"plugin":    "ok: " + b.path("bin/sluice-cni"),
 		"rights":    "ok:  | ",
 		"api":       "ok: the token expires at ",

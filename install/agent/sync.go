@@ -20,9 +20,9 @@ type seen struct {
 	rewrites     map[string]uint64
 	failedWrites map[string]uint64
 	directories  node.Directories
-	passedBy     bool // the runtime uses a configuration without the plugin, as its files say
+	bypassed     bool // according to its files, the runtime uses a configuration without the plugin
 	token        token.Status
-	// credentials are the agent's own.
+	// credentials are the credentials of the agent.
 	credentials credential.Status
 }
 
@@ -38,10 +38,10 @@ const (
 // kernelAnswered reports the result of testing the kernel.
 func (a *Agent) kernelAnswered(p observe.Part) {
 	if p.Ready {
-		a.options.Log.Info("the kernel: " + p.Reasons[0])
+		a.options.Log.Info("the kernel supports the rules: " + p.Reasons[0])
 		return
 	}
-	a.options.Log.Error("nothing is installed, since the kernel could not do it",
+	a.options.Log.Error("nothing is installed, because the kernel does not support the rules",
 		zap.Strings("why", p.Reasons))
 	a.events.set([]problemEvent{{
 		reason: kernelReason, message: "nothing is installed on this node: " + p.Reasons[0],
@@ -68,7 +68,7 @@ func (a *Agent) updateEvents() {
 	}
 	list := conditions(problems, a.publisher.Status(), a.missingRights(), a.serves(), time.Now())
 	for i := range list {
-		if list[i].reason == string(node.Contested) {
+		if list[i].reason == string(node.ConflictingWrites) {
 			list[i].count = rewrites(s.ConflictingWriters)
 		}
 	}
@@ -97,7 +97,7 @@ func conditions(
 	starting := t.Origin == "" && t.Problem == nil
 	for _, p := range problems {
 		// the missing permission is reported below
-		if p.Reason != node.HeldBack || !starting && len(missing) == 0 {
+		if p.Reason != node.NotReadyToInsert || !starting && len(missing) == 0 {
 			list = append(list, problemEvent{reason: string(p.Reason), message: p.Message})
 		}
 	}
@@ -113,7 +113,7 @@ func conditions(
 	if t.Unavailable != nil && !t.Usable(now) && !serves {
 		list = append(list, problemEvent{
 			reason: unavailableReason,
-			message: "the API server does not answer the plugin's kubeconfig: " +
+			message: "the API server does not reply to requests with the plugin's kubeconfig: " +
 				t.Unavailable.Error(),
 		})
 	}
@@ -138,34 +138,34 @@ func (r *reporter) sync(s node.Status) {
 	}
 	for _, p := range r.seen.problems {
 		if !slices.Contains(s.Problems, p) {
-			r.log.Info("over: " + r.onNode.Replace(p.String()))
+			r.log.Info("resolved: " + r.onNode.Replace(p.String()))
 		}
 	}
 	for writer, n := range s.Totals.Rewrites {
-		if more := n - r.seen.rewrites[writer]; more > 0 {
-			r.metrics.Count(metrics.ConflictingWrites(writer), float64(more))
+		if added := n - r.seen.rewrites[writer]; added > 0 {
+			r.metrics.Count(metrics.ConflictingWrites(writer), float64(added))
 		}
 	}
 	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites
 	r.failedWrites(s.Totals.FailedWrites)
 	elsewhere := s.Directories.Configuration == node.Replaced ||
 		s.Directories.Configuration == node.Gone
-	r.seen.passedBy = elsewhere ||
+	r.seen.bypassed = elsewhere ||
 		!s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
 	r.directories(s.Directories)
 }
 
 // directories reports the state of the directories, and logs when it becomes unknown or known.
 func (r *reporter) directories(d node.Directories) {
-	for part, is := range map[string]node.Directory{
+	for part, current := range map[string]node.Directory{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
 	} {
 		for _, state := range []node.Directory{node.Same, node.Replaced, node.Gone, node.Unknown} {
-			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), is == state)
+			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), current == state)
 		}
 	}
 	if last := r.seen.directories; !d.Known() && (last.Known() || last.Why != d.Why) {
-		r.log.Warn("whether the runtime reads the directories that the agent keeps is not known",
+		r.log.Warn("cannot determine whether the runtime reads the directories that the agent manages",
 			zap.String("why", d.Why))
 	}
 	r.seen.directories = d
@@ -177,7 +177,7 @@ func (r *reporter) problemFound(p node.Problem) {
 	if p.Reason == node.Polling {
 		r.metrics.Count(metrics.EventsLost(metrics.SourceFiles), 1)
 	}
-	if !p.Blocking || p.Reason == node.HeldBack { // why it waits is told by what it waits for
+	if !p.Blocking || p.Reason == node.NotReadyToInsert { // the cause is reported
 		r.log.Warn(text)
 		return
 	}
@@ -187,21 +187,21 @@ func (r *reporter) problemFound(p node.Problem) {
 // failedWrites counts failed writes since the last pass, under both names of the metric.
 func (r *reporter) failedWrites(total map[string]uint64) {
 	for part, n := range total {
-		more := float64(n - r.seen.failedWrites[part])
-		if more == 0 {
+		added := float64(n - r.seen.failedWrites[part])
+		if added == 0 {
 			continue
 		}
 		istio := metrics.InstallationConfig
 		if part == observe.Binary {
 			istio = metrics.InstallationBinaries
 		}
-		r.metrics.Count(metrics.InstallWrites(part, metrics.Failure), more)
-		r.metrics.Count(metrics.IstioInstalls(istio), more)
+		r.metrics.Count(metrics.InstallWrites(part, metrics.Failure), added)
+		r.metrics.Count(metrics.IstioInstalls(istio), added)
 	}
 	r.seen.failedWrites = total
 }
 
-// published reports the outcome of a token.
+// published reports a change of the token's status.
 func (a *Agent) published(s token.Status) {
 	if a.stopping.Load() {
 		return
@@ -228,7 +228,7 @@ func (r *reporter) token(s token.Status) {
 		}
 	}
 	if s.Published > last.Published {
-		r.log.Info("the plugin's kubeconfig is published", zap.String("token", string(s.Origin)),
+		r.log.Info("the plugin's kubeconfig was written", zap.String("token", string(s.Origin)),
 			zap.Time("expires", s.Expiry))
 		r.metrics.Count(metrics.InstallWrites(observe.Kubeconfig, metrics.Success), 1)
 	}
@@ -237,19 +237,19 @@ func (r *reporter) token(s token.Status) {
 		r.metrics.Count(metrics.IstioInstalls(metrics.InstallationKubeconfig), 1)
 	}
 	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
-	r.logChange("the plugin lacks a right", s.Forbidden, last.Forbidden)
-	if s.Unavailable == nil || last.Unavailable == nil { // how long a try took is another each time
+	r.logChange("the plugin lacks a permission", s.Forbidden, last.Forbidden)
+	if s.Unavailable == nil || last.Unavailable == nil { // its text contains the duration, which differs each time
 		r.logChange("the API server does not answer the plugin's kubeconfig", s.Unavailable,
 			last.Unavailable)
 	}
 }
 
-// logChange logs the begin, changes and the end of a problem.
+// logChange logs the start, changes and the end of a problem.
 func (r *reporter) logChange(what string, now, last error) {
 	switch {
 	case now != nil && (last == nil || now.Error() != last.Error()):
 		r.log.Warn(what, zap.Error(now))
 	case now == nil && last != nil:
-		r.log.Info("over: " + what)
+		r.log.Info("resolved: " + what)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // wrong.
 func TestConditions(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	heldBack := []node.Problem{{Reason: node.HeldBack, Message: "held back", Blocking: true}}
+	heldBack := []node.Problem{{Reason: node.NotReadyToInsert, Message: "held back", Blocking: true}}
 	away := func(since time.Duration) token.Status {
 		return token.Status{
 			Origin: token.Requested, Unavailable: errors.New("no connection"),

@@ -17,41 +17,41 @@ import (
 // An Auditor audits the pods of a node. Use [New]. Its methods are safe for concurrent use.
 type Auditor struct {
 	Options
-	records    *record.Index
-	repairs    *repairs
-	changes    workqueue.TypedInterface[podName]
-	taken      atomic.Uint64 // changes that were taken over
-	visits     visits
-	failures   backoff // of repairs
-	actions    backoff // deletions and labels
-	locator    *locator
-	eventQueue *eventQueue
-	begin      time.Time // what moments are counted from; it has a reading of the monotonic clock
+	records          *record.Index
+	repairs          *repairs
+	changes          workqueue.TypedInterface[podName]
+	changesProcessed atomic.Uint64 // number of processed changes
+	visits           visits
+	failures         backoff // of repairs
+	actions          backoff // deletions and labels
+	locator          *locator
+	eventQueue       *eventQueue
+	begin            time.Time // reference of all intervals, with a reading of the monotonic clock
 
-	mu    sync.Mutex
-	queue workqueue.TypedRateLimitingInterface[string] // UIDs; nil before Run
-	pods  map[string]*pod                              // by UID
-	named map[podName]string
-	homes map[netns.ID]string // the UID of the pod whose namespace it is
+	mu      sync.Mutex
+	queue   workqueue.TypedRateLimitingInterface[string] // UIDs; nil before Run
+	pods    map[string]*pod                              // by UID
+	byName  map[podName]string
+	byNetNS map[netns.ID]string // the UID of the pod with the network namespace
 	// events provides events of namespaces; nil while they are not available.
 	events Events
-	// round is the time of the last or planned visit of all pods after lost events.
-	round time.Time
-	// silent is the time until which no requests to delete or label a pod are sent, because the API
-	// server did not reply to the last one.
-	silent time.Time
+	// fullPassAt is the time of the last or planned visit of all pods after lost events.
+	fullPassAt time.Time
+	// noRequestsUntil is the time until which no requests to delete or label a pod are sent,
+	// because the API server did not reply to the last one.
+	noRequestsUntil time.Time
 }
 
 // podName identifies a pod in the API server.
 type podName struct{ namespace, name string }
 
-// New returns an auditor, which begins with Run.
+// New returns an auditor. Call Run to start it.
 func New(o Options) *Auditor {
 	a := &Auditor{
 		Options: o, records: o.Records.Index(), repairs: &repairs{store: o.Repairs},
 		changes: workqueue.NewTyped[podName](), failures: newBackoff(), actions: newBackoff(),
 		eventQueue: newEventQueue(o.Cluster.SendEvent, o.Log), begin: time.Now(),
-		pods: map[string]*pod{}, named: map[podName]string{}, homes: map[netns.ID]string{},
+		pods: map[string]*pod{}, byName: map[podName]string{}, byNetNS: map[netns.ID]string{},
 	}
 	a.locator = newLocator(a)
 	return a
@@ -69,13 +69,13 @@ func (a *Auditor) Run(ctx context.Context) {
 	a.queue = newQueue(a.begin)
 	a.mu.Unlock()
 	var group sync.WaitGroup
-	group.Go(func() { a.follow(ctx) })
+	group.Go(func() { a.watchPods(ctx) })
 	group.Go(func() { a.eventQueue.run(ctx) })
-	if a.enters() {
+	if a.entersNamespaces() {
 		group.Go(func() { a.locator.run(ctx) })
 	}
 	if a.Compare {
-		group.Go(func() { a.listen(ctx) })
+		group.Go(func() { a.watchEvents(ctx) })
 	}
 	a.work(ctx, a.reconcile)
 	group.Wait()
@@ -84,13 +84,13 @@ func (a *Auditor) Run(ctx context.Context) {
 // Changed reports that a pod was added, changed or deleted; with empty names, that any pod may have
 // changed. It does not block.
 func (a *Auditor) Changed(namespace, name string) {
-	if a.audits() { // otherwise nobody takes it
+	if a.audits() { // otherwise nothing processes it
 		a.changes.Add(podName{namespace, name})
 	}
 }
 
-// follow keeps the list of pods up to date.
-func (a *Auditor) follow(ctx context.Context) {
+// watchPods keeps the list of pods up to date.
+func (a *Auditor) watchPods(ctx context.Context) {
 	defer context.AfterFunc(ctx, a.changes.ShutDown)()
 	a.changes.Add(podName{})
 	for {
@@ -98,11 +98,11 @@ func (a *Auditor) follow(ctx context.Context) {
 		if shutdown || ctx.Err() != nil {
 			return
 		}
-		a.taken.Add(1)
+		a.changesProcessed.Add(1)
 		switch {
-		case !a.Pods.Synced(): // then they will all be listed
+		case !a.Pods.Synced(): // the cache reports all pods when it is synced
 		case n == podName{}:
-			a.list()
+			a.replacePods()
 		default:
 			item, ok := a.Pods.Item(n.namespace, n.name)
 			a.updatePod(n, item, ok)
@@ -111,19 +111,19 @@ func (a *Auditor) follow(ctx context.Context) {
 	}
 }
 
-// list replaces the list of pods.
-func (a *Auditor) list() {
-	there := map[podName]bool{}
-	kept := map[string]bool{}
+// replacePods replaces the list of pods.
+func (a *Auditor) replacePods() {
+	exists := map[podName]bool{}
+	uids := map[string]bool{}
 	for _, item := range a.Pods.Pods() {
 		n := podName{item.Namespace, item.Name}
-		there[n], kept[item.UID] = true, true
+		exists[n], uids[item.UID] = true, true
 		a.updatePod(n, item, true)
 	}
 	a.mu.Lock()
 	var gone []podName
-	for n := range a.named {
-		if !there[n] {
+	for n := range a.byName {
+		if !exists[n] {
 			gone = append(gone, n)
 		}
 	}
@@ -131,19 +131,19 @@ func (a *Auditor) list() {
 	for _, n := range gone {
 		a.updatePod(n, podcache.Item{}, false)
 	}
-	a.note("stored repairs cannot be removed", a.repairs.keep(kept))
+	a.warn("stored repairs cannot be removed", a.repairs.removeExcept(uids))
 }
 
-// updatePod updates a pod from the cache, if it exists.
+// updatePod updates a pod from the cache, or removes it if ok is false.
 func (a *Auditor) updatePod(n podName, item podcache.Item, ok bool) {
 	a.mu.Lock()
-	old, known := a.named[n]
+	old, known := a.byName[n]
 	if known && (!ok || old != item.UID) {
 		p := a.pods[old]
 		delete(a.pods, old)
-		delete(a.named, n)
-		if a.homes[p.watched] == old {
-			delete(a.homes, p.watched)
+		delete(a.byName, n)
+		if a.byNetNS[p.watched] == old {
+			delete(a.byNetNS, p.watched)
 		}
 		defer a.forget(old)
 	}
@@ -154,13 +154,13 @@ func (a *Auditor) updatePod(n podName, item podcache.Item, ok bool) {
 	p, now := a.pods[item.UID], time.Now()
 	if p == nil {
 		p = newPod()
-		a.pods[item.UID], a.named[n] = p, item.UID
+		a.pods[item.UID], a.byName[n] = p, item.UID
 	} else if p.item.ResourceVersion == item.ResourceVersion {
 		return
 	}
 	p.item = item
 	at := p.changeLimit.next(now)
-	if at.Equal(now) { // one that changes on and on is not sought at each of its changes
+	if at.Equal(now) { // a pod that changes continually does not reset its search backoff
 		a.queue.Forget(item.UID)
 	}
 	a.plan(item.UID, at)
@@ -174,11 +174,11 @@ func (a *Auditor) forget(uid string) {
 	a.queue.Forget(uid)
 	a.failures.delays.Forget(uid)
 	a.actions.delays.Forget(uid)
-	a.note("stored repairs cannot be removed", a.repairs.remove(uid))
+	a.warn("stored repairs cannot be removed", a.repairs.remove(uid))
 }
 
-// note logs an error without consequences.
-func (a *Auditor) note(text string, err error) {
+// warn logs an error that has no other effect.
+func (a *Auditor) warn(text string, err error) {
 	if err != nil {
 		a.Log.Warn(text, zap.Error(err))
 	}

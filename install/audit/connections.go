@@ -11,8 +11,8 @@ import (
 )
 
 // endConnections ends the connections of a repaired pod that bypass the proxy because they were
-// opened before the repair. It returns a sentence for the event, or an empty string if there are
-// none.
+// opened before the repair. It returns a text for the event, or an empty string if there are no
+// such connections.
 func (v *reconciliation) endConnections(ns Namespace) string {
 	r, err := ns.EndConnections(rules.MustCompile(*v.desired.redirect), v.Connections)
 	var parts []string
@@ -23,15 +23,15 @@ func (v *reconciliation) endConnections(ns Namespace) string {
 		}
 	}
 	count(r.Ended, metrics.ConnectionEnded, "were ended")
-	count(r.Kept, metrics.ConnectionKept, "stay, as the agent is configured")
+	count(r.Kept, metrics.ConnectionKept, "were kept, because the agent is configured to keep them")
 	count(r.Failed, metrics.ConnectionFailed, "could not be ended")
 	count(r.Undecided, metrics.ConnectionUndecided,
-		"stay, since it is not known whether they bypass it")
+		"were kept, because the agent cannot determine whether they bypass it")
 	if err != nil {
 		v.Metrics.Count(metrics.BypassingConnections(metrics.ConnectionError), 1)
 		v.Log.Warn("connections that bypass the proxy may remain", zap.Stringer("pod", v.item.Ref),
 			zap.Error(err))
-		parts = append(parts, "not all could be looked at: "+err.Error())
+		parts = append(parts, "not all could be checked: "+err.Error())
 	}
 	if len(parts) == 0 {
 		return ""

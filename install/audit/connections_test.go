@@ -38,7 +38,7 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 		await(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
 		result, text := "ended", "1 were ended"
 		if keep {
-			result, text = "kept", "1 stay, as the agent is configured"
+			result, text = "kept", "1 were kept, because the agent is configured to keep them"
 		}
 		await(t, "it is counted", func() bool {
 			return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1
@@ -71,7 +71,7 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 		w.flush(s)
 		pass(time.Second)
 		const want = "; of the connections that were opened before and bypass the proxy, 3 were ended, 2 could not be ended, " +
-			"4 stay, since it is not known whether they bypass it (for example tcp 10.0.0.7:40000 > 10.9.9.9:80)"
+			"4 were kept, because the agent cannot determine whether they bypass it (for example tcp 10.0.0.7:40000 > 10.9.9.9:80)"
 		if s.ended != 1 || len(w.events) != 1 || !strings.HasSuffix(w.events[0].Message, want) {
 			t.Errorf("asked for %d times, told %+v", s.ended, w.events)
 		}

@@ -20,9 +20,9 @@ import (
 type origin uint8
 
 const (
-	decided  origin = iota // from the pod: nothing is known of an ADD
-	added                  // from the record of its ADD
-	repaired               // from the store of repairs
+	fromPod    origin = iota // from the pod, because there is no record of an ADD
+	fromADD                  // from the record of its ADD
+	fromRepair               // from the store of repairs
 )
 
 // desired is the state that a pod should have.
@@ -30,24 +30,24 @@ type desired struct {
 	decision decide.Decision
 	origin   origin
 	// redirect is nil if the pod is not redirected, or if its addresses are still unknown.
-	redirect *rules.Redirect
-	backend  compat.BackendName
-	repaired time.Time // when it was, by that store
-	// sandboxUID is the UID of the pod in the kubelet, and up reports that its status has an
-	// address and therefore a sandbox.
+	redirect   *rules.Redirect
+	backend    compat.BackendName
+	repairedAt time.Time // time of the repair; zero without one
+	// sandboxUID is the UID of the pod in the kubelet. hasSandbox reports that its status contains
+	// an address, and that it therefore has a sandbox.
 	sandboxUID string
-	up         bool
+	hasSandbox bool
 }
 
-// object returns the pod from the API server.
-func (a *Auditor) object(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
-	text, _, err := a.Pods.Pod(ctx, item.Ref)
+// getPod returns the pod from the API server.
+func (a *Auditor) getPod(ctx context.Context, item podcache.Item) (*decide.Pod, error) {
+	data, _, err := a.Pods.Pod(ctx, item.Ref)
 	if err != nil {
 		return nil, err
 	}
 	pod := new(decide.Pod)
-	if err := json.Unmarshal(text, pod); err != nil {
-		return nil, fmt.Errorf("pod %s: %w", item.Ref, err)
+	if err := json.Unmarshal(data, pod); err != nil {
+		return nil, fmt.Errorf("decode pod %s: %w", item.Ref, err)
 	}
 	return pod, nil
 }
@@ -56,8 +56,8 @@ func (a *Auditor) object(ctx context.Context, item podcache.Item) (*decide.Pod, 
 // the kubelet.
 const configHash = "kubernetes.io/config.hash"
 
-// recordsOf returns the records of ADD for a pod. The annotation can be set by users, and is used
-// only if the records belong to the same pod.
+// recordsOf returns the records of ADD for a pod. Users can set the annotation configHash, so it is
+// used only if the records belong to the same pod.
 func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 	if list := a.records.Of(pod.Metadata.UID); len(list) > 0 {
 		return list
@@ -79,37 +79,38 @@ func (a *Auditor) recordsOf(pod *decide.Pod) []*record.Record {
 func (a *Auditor) desiredOf(
 	ctx context.Context, pod *decide.Pod, records []*record.Record,
 ) (desired, error) {
-	w := desired{backend: a.Backend, sandboxUID: pod.Metadata.UID, up: len(pod.Addresses()) > 0}
+	d := desired{backend: a.Backend, sandboxUID: pod.Metadata.UID, hasSandbox: len(pod.Addresses()) > 0}
 	if len(records) > 0 {
-		w.sandboxUID = records[0].Pod.UID
+		d.sandboxUID = records[0].Pod.UID
 	}
 	if r := newestADD(records); r != nil {
-		w.origin = added
-		w.decision = decide.Decision{
+		d.origin = fromADD
+		d.decision = decide.Decision{
 			Outcome: decide.Skip, Reason: decide.Reason(r.Reason),
-			Sentence: "ADD has left the pod alone",
+			Message: "ADD did not redirect the pod",
 		}
 		if r.Redirect != nil {
-			w.decision.Outcome, w.decision.Sentence = decide.Redirect, "ADD has redirected the pod"
-			w.redirect, w.backend = r.Redirect, r.Backend
+			d.decision.Outcome, d.decision.Message = decide.Redirect, "ADD redirected the pod"
+			d.redirect, d.backend = r.Redirect, r.Backend
 		}
-		return w, nil
+		return d, nil
 	}
 	if e, ok := a.repairs.of(pod.Metadata.UID); ok {
-		w.decision = decide.Decision{
+		d.decision = decide.Decision{
 			Outcome: decide.Redirect, Reason: decide.MeshPod,
-			Sentence: "the pod started without the plugin, and was repaired",
+			Message: "the pod started without the plugin, and was repaired",
 		}
-		w.origin, w.redirect, w.backend, w.repaired = repaired, &e.Redirect, e.Backend, e.Time
-		return w, nil
+		d.origin, d.redirect, d.backend, d.repairedAt = fromRepair, &e.Redirect, e.Backend, e.Time
+		return d, nil
 	}
 	var err error
-	w.decision, err = a.decide(ctx, pod)
-	return w, err
+	d.decision, err = a.decide(ctx, pod)
+	return d, err
 }
 
 // newestADD returns the record with the desired state of the pod, or nil. Redirected attachments of
-// a pod have the same rules; the record of the newest sandbox takes precedence.
+// a pod have the same rules. Within one sandbox, a record with a redirection takes precedence;
+// otherwise the newest record does.
 func newestADD(records []*record.Record) *record.Record {
 	var best *record.Record
 	for _, r := range records {
@@ -130,7 +131,7 @@ func newestADD(records []*record.Record) *record.Record {
 	return best
 }
 
-// decide decides like ADD.
+// decide returns the decision that ADD would make for the pod.
 func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision, error) {
 	in := decide.Input{
 		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name},
@@ -140,13 +141,13 @@ func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision,
 	if d.Reason != decide.NamespaceUnknown {
 		return d, nil
 	}
-	text, _, err := a.Pods.Namespace(ctx, pod.Metadata.Namespace)
+	data, _, err := a.Pods.Namespace(ctx, pod.Metadata.Namespace)
 	if err != nil {
 		return d, err
 	}
 	in.Namespace = new(decide.Namespace)
-	if err := json.Unmarshal(text, in.Namespace); err != nil {
-		return d, fmt.Errorf("namespace %s: %w", pod.Metadata.Namespace, err)
+	if err := json.Unmarshal(data, in.Namespace); err != nil {
+		return d, fmt.Errorf("decode namespace %s: %w", pod.Metadata.Namespace, err)
 	}
 	return decide.Decide(in, a.Decide), nil
 }
@@ -154,9 +155,9 @@ func (a *Auditor) decide(ctx context.Context, pod *decide.Pod) (decide.Decision,
 // updateDesired determines the desired state of a pod again if one of its inputs has changed.
 func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item) error {
 	if err := a.records.Refresh(); err != nil {
-		return fmt.Errorf("records of ADD: %w", err)
+		return fmt.Errorf("read the records of ADD: %w", err)
 	}
-	a.note("that the runtime uses the plugin again is not kept", a.Bypass.Added(a.records.Newest()))
+	a.warn("cannot store that the runtime uses the plugin again", a.Bypass.Added(a.records.Newest()))
 	uid := item.UID
 	if p.version != "" {
 		uid = p.desired.sandboxUID
@@ -164,30 +165,31 @@ func (a *Auditor) updateDesired(ctx context.Context, p *pod, item podcache.Item)
 	if p.version == item.ResourceVersion && slices.Equal(p.records, a.records.Of(uid)) {
 		return nil
 	}
-	object, err := a.object(ctx, item)
+	object, err := a.getPod(ctx, item)
 	if err != nil {
 		return err
 	}
 	records := a.recordsOf(object)
-	w, err := a.desiredOf(ctx, object, records)
+	d, err := a.desiredOf(ctx, object, records)
 	if err != nil {
 		return err
 	}
-	if w.origin == decided && p.desired.origin == decided && w.decision == p.desired.decision {
-		w.redirect = p.desired.redirect // the addresses are known already
+	if d.origin == fromPod && p.desired.origin == fromPod && d.decision == p.desired.decision {
+		d.redirect = p.desired.redirect // the addresses are known already
 	}
-	p.version, p.records, p.desired = item.ResourceVersion, records, w
+	p.version, p.records, p.desired = item.ResourceVersion, records, d
 	return nil
 }
 
-// addParameters determines the parameters of a pod without a record of ADD.
-func (a *Auditor) addParameters(
+// ensureParameters determines the parameters of a pod without a record of ADD, unless they are
+// known.
+func (a *Auditor) ensureParameters(
 	ctx context.Context, p *pod, item podcache.Item, ns Namespace,
 ) error {
 	if p.desired.redirect != nil {
 		return nil
 	}
-	object, err := a.object(ctx, item)
+	object, err := a.getPod(ctx, item)
 	if err != nil {
 		return err
 	}
@@ -195,14 +197,14 @@ func (a *Auditor) addParameters(
 	return err
 }
 
-// errNoAddress means that a namespace has no address yet or no longer.
+// errNoAddress is the error for a namespace that has no address yet, or no longer.
 var errNoAddress = errors.New("the pod's network namespace has no address")
 
 // parameters returns the parameters that ADD would use, with the addresses of the namespace.
 func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect, error) {
 	addresses, err := ns.Addresses()
 	if err != nil {
-		return nil, fmt.Errorf("addresses of the pod: %w", err)
+		return nil, fmt.Errorf("read the addresses of the pod: %w", err)
 	}
 	if len(addresses) == 0 {
 		return nil, errNoAddress
@@ -216,6 +218,6 @@ func (a *Auditor) parameters(object *decide.Pod, ns Namespace) (*rules.Redirect,
 
 // policyPod returns the properties of the pod that the policy needs.
 func (a *Auditor) policyPod(ctx context.Context, item podcache.Item) (repair.Pod, error) {
-	object, err := a.object(ctx, item)
+	object, err := a.getPod(ctx, item)
 	return repair.Pod{Item: item, Pod: object, Node: a.NodeName}, err
 }

@@ -10,21 +10,21 @@
 // # Visits
 //
 // A pod is visited when it appears or changes, after an event of its namespace (package nft/watch),
-// and when the interval since the last visit has passed, because iptables-legacy has no events and
-// events may be lost. Interval visits are grouped at a few times, because waking up costs more than
-// a visit. After lost events all pods are visited, limited to 2 % of a core.
+// and when the interval since the last visit has elapsed, because iptables-legacy has no events and
+// events may be lost. Interval visits are grouped at a few times, because waking a thread costs
+// more than a visit. After lost events all pods are visited, limited to 2 % of a core.
 //
 // # Repair
 //
 // A pod that differs from its desired state is repaired by one transaction of the backend, which is
 // then read back. A pod that changes its rules repeatedly is repaired three times immediately, and
-// then once a second: its traffic bypasses the proxy from a change to the next repair. A pod whose
-// object changes repeatedly is visited every two seconds. If a visit takes long because of many
-// rules, visits are limited to 5 % of a core.
+// then once per second: its traffic bypasses the proxy from a change to the next repair. A pod
+// whose object changes repeatedly is visited every two seconds. If a visit takes long because of
+// many rules, visits are limited to 5 % of a core.
 //
-// A failed repair is repeated after pauses that double up to a minute. Differences that a repair
-// cannot remove, such as a foreign rule among Sluice's policy routes, are reported and tried again
-// in the same way, which does not delay the repair of other differences.
+// A failed repair is repeated with exponential backoff of up to a minute. Differences that a repair
+// cannot remove, such as a foreign rule among Sluice's policy routes, are reported and repaired
+// again with the same backoff, which does not delay the repair of other differences.
 //
 // The pods are in a rate-limiting work queue of client-go with two workers. A deleted pod remains
 // in the queue until its next visit, which has no effect.
@@ -32,11 +32,11 @@
 // Connections that were opened before a repair and bypass the proxy are ended (package
 // established), unless the agent is configured to keep them.
 //
-// Foreign rules, of any backend and table, are judged by their effect on the traffic that the pod's
-// rules capture (package foreign): if some of it bypasses the proxy, or if that cannot be decided,
-// the pod does not count as redirected, and an event names the rule. The decision is made when a
-// namespace is first visited and when its rules have changed. For iptables-legacy, which has no
-// events, the tables are read at each visit and compared by a digest.
+// Foreign rules, of any backend and table, are evaluated by their effect on the traffic that the
+// pod's rules capture (package foreign): if some of it bypasses the proxy, or if that cannot be
+// decided, the pod does not count as redirected, and an event names the rule. The decision is made
+// when a namespace is first visited and when its rules have changed. For iptables-legacy, which has
+// no events, the tables are read at each visit and compared by a digest.
 //
 // A pod without rules and without a record of ADD started before the plugin was installed: package
 // repair decides about it. If its namespace contains rules of Istio, istio-cni has redirected it,

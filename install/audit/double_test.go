@@ -68,7 +68,7 @@ func (w *world) find(
 	found := map[string]sandbox.Sandbox{}
 	var missing []sandbox.Missing
 	for _, p := range pods {
-		if path, ok := w.homes[p.UID]; ok && w.spaces[path] != nil {
+		if path, ok := w.byNetNS[p.UID]; ok && w.spaces[path] != nil {
 			found[p.UID] = sandbox.Sandbox{
 				Pod: p, Path: path, ID: w.spaces[path].id, Source: w.source, Created: w.created,
 			}
@@ -100,7 +100,7 @@ func (s *space) Addresses() ([]netip.Addr, error) {
 	return s.addresses, nil
 }
 
-func (s *space) Bare() (bool, error) {
+func (s *space) HasNoRules() (bool, error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	s.searched++

@@ -14,27 +14,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// differs handles differences.
-func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat.Comparison) {
-	bare := false
-	if !found.HasRules { // perhaps the other engine has some
+// onDifferences handles differences between the actual and the desired state.
+func (v *reconciliation) onDifferences(ctx context.Context, ns Namespace, found compat.Comparison) {
+	noRules := false
+	if !found.HasRules { // the other backend may have rules
 		var err error
-		if bare, err = ns.Bare(); err != nil {
+		if noRules, err = ns.HasNoRules(); err != nil {
 			v.failed(err)
 			return
 		}
 	}
 	v.state = Drifted
-	if bare {
+	if noRules {
 		v.state = Unprotected
 	}
-	if bare && v.desired.origin == decided {
+	if noRules && v.desired.origin == fromPod {
 		v.repairUnprotected(ctx, ns)
 		return
 	}
 	text := textOf(found.Differences)
 	if text != v.unrepaired.text {
-		v.count(found.Differences, bare)
+		v.count(found.Differences, noRules)
 		v.unrepaired.text = text
 	}
 	if v.unrepaired.since.IsZero() {
@@ -43,16 +43,16 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 			v.unrepaired.since = v.pending.at
 		}
 	}
-	what := v.describe(found.Differences, bare)
+	what := v.describe(found.Differences, noRules)
 	if !v.Compare || !v.Repair {
-		v.recordEvent(drifted, what+"; it is only reported, because repairs are disabled")
+		v.recordEvent(drifted, what+"; it is not repaired, because repairs are disabled")
 		return
 	}
 	if at := v.unrepaired.next(text, v.now); at.After(v.now) {
-		v.again = at
-		if v.unrepaired.left != text {
+		v.revisitAt = at
+		if v.unrepaired.unrepairable != text {
 			v.recordEvent(drifted, fmt.Sprintf(
-				"%s; the rules are changed repeatedly, and will be repaired in %s: find the program that changes them",
+				"%s; another program changes the rules repeatedly; the next repair is in %s: find the program that changes them",
 				what, at.Sub(v.now).Round(time.Millisecond)))
 		}
 		return
@@ -63,16 +63,16 @@ func (v *reconciliation) differs(ctx context.Context, ns Namespace, found compat
 // repair repairs a difference and checks the result.
 func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what string) {
 	v.unrepaired.repairs.ReserveN(v.now, 1)
-	left, err := v.apply(ns, v.backendOf(found), found)
-	if text := textOf(left); err == nil && text != "" {
+	unrepairable, err := v.apply(ns, v.backendOf(found), found)
+	if text := textOf(unrepairable); err == nil && text != "" {
 		v.Metrics.Count(metrics.Repairs(metrics.CauseDrift, metrics.ActionRepair, metrics.Failure),
 			1)
 		v.state = Drifted
 		v.repairFailed()
 		v.unrepaired.text = text
-		if v.unrepaired.left != text {
-			v.unrepaired.left = text
-			v.recordEvent(drifted, "the agent cannot repair these differences: "+oneLine(left))
+		if v.unrepaired.unrepairable != text {
+			v.unrepaired.unrepairable = text
+			v.recordEvent(drifted, "the agent cannot repair these differences: "+joinDifferences(unrepairable))
 		}
 		return
 	}
@@ -96,7 +96,7 @@ func (v *reconciliation) repair(ns Namespace, found compat.Comparison, what stri
 // repairFailed plans the next visit for the time when another repair is allowed.
 func (v *reconciliation) repairFailed() {
 	v.failures.note(v.uid, &v.unrepaired.failed, v.now)
-	v.again = v.unrepaired.failed.next
+	v.revisitAt = v.unrepaired.failed.next
 }
 
 // apply applies the desired state, and returns the remaining differences.
@@ -114,14 +114,14 @@ func (v *reconciliation) apply(
 	v.desired.backend = applied.Backend
 	found, err = ns.Check(applied.Backend, rs)
 	if err != nil {
-		return nil, fmt.Errorf("the result of the repair is unknown: %w", err)
+		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
 	return found.Differences, nil
 }
 
 // count counts the differences by their kinds.
-func (v *reconciliation) count(differences []rules.Difference, bare bool) {
-	if bare {
+func (v *reconciliation) count(differences []rules.Difference, noRules bool) {
+	if noRules {
 		v.Metrics.Count(metrics.Drifts(metrics.DriftAbsent), 1)
 		return
 	}
@@ -134,11 +134,11 @@ func (v *reconciliation) count(differences []rules.Difference, bare bool) {
 	}
 }
 
-// describe returns a sentence about the differences and their author.
-func (v *reconciliation) describe(differences []rules.Difference, bare bool) string {
-	text := "the pod's redirection was changed: " + oneLine(differences)
-	if bare {
-		text = "the pod's redirection was removed: it has no rule left"
+// describe describes the differences, and the process that last changed rules.
+func (v *reconciliation) describe(differences []rules.Difference, noRules bool) string {
+	text := "the pod's redirection was changed: " + joinDifferences(differences)
+	if noRules {
+		text = "the pod's redirection was removed: no rule is left"
 	}
 	if v.pending.pid != 0 {
 		text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
@@ -158,14 +158,14 @@ func textOf(differences []rules.Difference) string {
 }
 
 // shownDifferences is the maximum number of differences in an event; the command rules lists all.
-const shownDifferences = 3
+const maxShownDifferences = 3
 
-func oneLine(differences []rules.Difference) string {
+func joinDifferences(differences []rules.Difference) string {
 	var lines []string
-	for _, d := range differences[:min(shownDifferences, len(differences))] {
+	for _, d := range differences[:min(maxShownDifferences, len(differences))] {
 		lines = append(lines, d.String())
 	}
-	if more := len(differences) - shownDifferences; more > 0 {
+	if more := len(differences) - maxShownDifferences; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "; ")

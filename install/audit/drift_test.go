@@ -23,7 +23,7 @@ func TestDriftIsMendedAtOnce(t *testing.T) {
 	}{
 		{"all rules are gone", func(s *space) {
 			s.has = rules.Ruleset{}
-		}, "absent", "it has no rule left"},
+		}, "absent", "no rule is left"},
 		{"a rule is gone", func(s *space) {
 			first(s).Rules = first(s).Rules[1:]
 		}, "missing", "missing in chain inet sluice"},

@@ -30,7 +30,7 @@ func TestTheEventQueueIsBounded(t *testing.T) {
 			sent = append(sent, e.Reason)
 			return nil
 		}, zap.NewNop())
-		for i := range longestQueue + 7 {
+		for i := range maxQueueLen + 7 {
 			q.add(cluster.Event{Reason: fmt.Sprint(i), Time: time.Now()})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +47,7 @@ func TestTheEventQueueIsBounded(t *testing.T) {
 		away.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(sent) != longestQueue || sent[0] != "18" || sent[len(sent)-1] != "17" {
+		if len(sent) != maxQueueLen || sent[0] != "18" || sent[len(sent)-1] != "17" {
 			t.Errorf("%d events are sent, from %s to %s", len(sent), sent[0], sent[len(sent)-1])
 		}
 		cancel()

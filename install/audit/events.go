@@ -35,7 +35,7 @@ type lastEvent struct {
 
 // isDue reports whether an event of the reason may be sent, and the number of occurrences since the
 // last one.
-func (v *reconciliation) isDue(reason string) (times int, due bool) {
+func (v *reconciliation) isDue(reason string) (count int, due bool) {
 	last, known := v.lastEvents[reason]
 	last.since++
 	if known && v.now.Sub(last.at) < eventInterval {
@@ -49,11 +49,11 @@ func (v *reconciliation) isDue(reason string) (times int, due bool) {
 // recordEvent queues an event on the pod and logs it, unless there was one of the same reason a
 // short time ago.
 func (v *reconciliation) recordEvent(reason, message string) {
-	times, due := v.isDue(reason)
+	count, due := v.isDue(reason)
 	if !due {
 		return
 	}
-	message = text.Printable(message) // names of tables are chosen by whoever makes them
+	message = text.Printable(message) // table names are untrusted
 	if reason != redirectRepaired {
 		v.Log.Warn(message, zap.Stringer("pod", v.item.Ref), zap.String("reason", reason))
 	}
@@ -64,22 +64,23 @@ func (v *reconciliation) recordEvent(reason, message string) {
 			ResourceVersion: v.item.ResourceVersion,
 		},
 		Warning: true, Reason: reason, Message: message, Node: v.NodeName, Time: v.now,
-		Count: times,
+		Count: count,
 	})
 }
 
 const (
-	// longestQueue is the maximum number of waiting events while the API server is unavailable; the
-	// oldest are dropped.
-	longestQueue = 500
-	// deliverTimeout limits the delivery of an event. The next one is tried after deliverRetry if
-	// the API server does not reply, and after deliverNext if only this one failed.
-	deliverTimeout = 10 * time.Second
-	deliverRetry   = 30 * time.Second
-	deliverNext    = 5 * time.Second
-	// eventLife is the time for which delivery is tried, equal to the lifetime of events in the API
-	// server.
-	eventLife = time.Hour
+	// maxQueueLen is the maximum number of waiting events while the API server is unavailable. The
+	// oldest events are dropped.
+	maxQueueLen = 500
+	// deliverTimeout limits the delivery of an event. The next delivery starts after
+	// unavailableBackoff if the API server did not reply, and after rejectedBackoff if it rejected
+	// the event.
+	deliverTimeout     = 10 * time.Second
+	unavailableBackoff = 30 * time.Second
+	rejectedBackoff    = 5 * time.Second
+	// maxEventAge is the time for which delivery is attempted, equal to the lifetime of events in
+	// the API server.
+	maxEventAge = time.Hour
 )
 
 // An eventQueue delivers events in sequence, so that callers do not wait for the API server. Failed
@@ -94,25 +95,25 @@ func newEventQueue(send func(context.Context, cluster.Event) error, log *zap.Log
 	return &eventQueue{send: send, log: log, queue: workqueue.NewTyped[cluster.Event]()}
 }
 
-func (t *eventQueue) add(e cluster.Event) {
-	if t.queue.Len() >= longestQueue {
-		oldest, _ := t.queue.Get()
-		t.queue.Done(oldest)
+func (q *eventQueue) add(e cluster.Event) {
+	if q.queue.Len() >= maxQueueLen {
+		oldest, _ := q.queue.Get()
+		q.queue.Done(oldest)
 	}
-	t.queue.Add(e)
+	q.queue.Add(e)
 }
 
 // run delivers events until ctx is done.
-func (t *eventQueue) run(ctx context.Context) {
-	defer context.AfterFunc(ctx, t.queue.ShutDown)()
+func (q *eventQueue) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, q.queue.ShutDown)()
 	for {
-		e, shutdown := t.queue.Get()
+		e, shutdown := q.queue.Get()
 		if shutdown || ctx.Err() != nil {
 			return
 		}
-		pause := t.deliver(ctx, e)
-		t.queue.Done(e)
-		timer := time.NewTimer(pause)
+		delay := q.deliver(ctx, e)
+		q.queue.Done(e)
+		timer := time.NewTimer(delay)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -124,21 +125,21 @@ func (t *eventQueue) run(ctx context.Context) {
 
 // deliver delivers an event, or keeps it for a retry. It returns the time to wait before the next
 // one.
-func (t *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
-	bounded, cancel := context.WithTimeout(ctx, deliverTimeout)
+func (q *eventQueue) deliver(ctx context.Context, e cluster.Event) time.Duration {
+	deadlineCtx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()
-	err := t.send(bounded, e)
+	err := q.send(deadlineCtx, e)
 	switch {
 	case err == nil:
 		return 0
-	case cluster.IsAnswer(err), time.Since(e.Time) > eventLife:
-		t.log.Warn("an event is not taken", zap.String("pod", e.About.Namespace+"/"+e.About.Name),
+	case cluster.IsAnswer(err), time.Since(e.Time) > maxEventAge:
+		q.log.Warn("the API server rejects an event", zap.String("pod", e.About.Namespace+"/"+e.About.Name),
 			zap.Error(err))
 		return 0
 	}
-	t.add(e)
+	q.add(e)
 	if cluster.IsStatus(err) {
-		return deliverNext
+		return rejectedBackoff
 	}
-	return deliverRetry
+	return unavailableBackoff
 }

@@ -8,7 +8,7 @@ func (a *Auditor) Held() int {
 	defer a.locator.mu.Unlock()
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
-	n := len(a.pods) + len(a.named) + len(a.homes) + len(a.locator.pending) + a.changes.Len() +
+	n := len(a.pods) + len(a.byName) + len(a.byNetNS) + len(a.locator.pending) + a.changes.Len() +
 		len(a.repairs.entries) + a.eventQueue.queue.Len()
 	if a.queue != nil {
 		n += a.queue.Len()

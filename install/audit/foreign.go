@@ -14,7 +14,7 @@ type foreignEffect struct {
 	reading foreign.Reading
 	// The reading is valid for this namespace, redirection and generation of nftables only. The
 	// generation is 0 if it is unknown.
-	in         netns.ID
+	netns      netns.ID
 	redirect   *rules.Redirect
 	generation uint32
 	// exhausted reports that the last decision exceeded its budget.
@@ -25,16 +25,16 @@ type foreignEffect struct {
 // cost of pods whose rules cause this repeatedly.
 const retryFactor = 10
 
-// inspect determines the effect of foreign rules on captured traffic of a pod whose own rules are
-// as desired. The agent does not change foreign rules. The decision is repeated when rules have
+// inspect determines the effect of foreign rules on captured traffic of a pod whose Sluice rules
+// are as desired. The agent does not change foreign rules. The decision is repeated when rules have
 // changed.
 func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
 	var last *foreign.Reading
-	same := v.foreignEffect.in == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect &&
+	same := v.foreignEffect.netns == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect &&
 		v.foreignEffect.generation == generation
-	if same && !v.pending.rules && (v.listens || generation != 0) {
+	if same && !v.pending.rules && (v.subscribed || generation != 0) {
 		last = &v.foreignEffect.reading
 	}
 	exhausted, budget := v.foreignEffect.exhausted, diff.AgentBudget
@@ -42,7 +42,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 		budget.Time *= retryFactor
 	}
 	v.foreignEffect = foreignEffect{
-		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), in: v.sandbox.ID,
+		reading: ns.Foreign(rules.MustCompile(*v.desired.redirect), last, budget), netns: v.sandbox.ID,
 		redirect: v.desired.redirect, generation: generation,
 	}
 	found := &v.foreignEffect.reading
@@ -50,18 +50,18 @@ func (v *reconciliation) inspect(ns Namespace) {
 	case foreign.Bypassed:
 		v.state = Drifted
 		v.recordEvent(bypassed,
-			"the pod's own rules are correct, but foreign rules let traffic bypass the proxy: "+
+			"Sluice's rules in the pod are correct, but foreign rules let traffic bypass the proxy: "+
 				strings.Join(found.Sentences(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
 		// The node may have been busy: report this only if it happens again.
 		v.foreignEffect.exhausted = found.Exhausted
 		if found.Exhausted && !exhausted {
-			v.again = earliest(v.again, v.now.Add(firstPause))
+			v.revisitAt = earliest(v.revisitAt, v.now.Add(initialBackoff))
 			return
 		}
 		v.recordEvent(effectUnknown,
-			"the pod's own rules are correct, but whether foreign rules let traffic bypass the proxy "+
+			"Sluice's rules in the pod are correct, but whether foreign rules let traffic bypass the proxy "+
 				"cannot be decided: "+strings.Join(found.Sentences(), "; "))
 	}
 }

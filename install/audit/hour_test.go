@@ -34,8 +34,8 @@ func TestAnHourOfEvents(t *testing.T) {
 		gone := func(p *decide.Pod) {
 			known[p.Metadata.UID] = true
 			w.mu.Lock()
-			delete(w.spaces, w.homes[p.Metadata.UID])
-			delete(w.homes, p.Metadata.UID)
+			delete(w.spaces, w.byNetNS[p.Metadata.UID])
+			delete(w.byNetNS, p.Metadata.UID)
 			w.mu.Unlock()
 			if err := w.options.Records.Remove(record.Key{
 				ContainerID: "c-" + p.Metadata.UID, IfName: "eth0",
@@ -75,7 +75,7 @@ func TestAnHourOfEvents(t *testing.T) {
 				w.put(&next, running)
 			case kind < 11:
 				w.mu.Lock()
-				s := w.spaces[w.homes[p.Metadata.UID]]
+				s := w.spaces[w.byNetNS[p.Metadata.UID]]
 				s.has = rules.Ruleset{}
 				w.mu.Unlock()
 				if kind == 10 {

@@ -9,25 +9,25 @@ import (
 
 // Limits for the cost of a pod.
 const (
-	// A pod is compared without delay visitBurst times because of events or changes, and then once
-	// in eventPeriod or changePeriod. A comparison takes less than a millisecond.
+	// Because of events or changes, a pod is compared without delay visitBurst times, and then once
+	// per eventPeriod or changePeriod. A comparison takes less than a millisecond.
 	visitBurst   = 10
 	eventPeriod  = time.Second
 	changePeriod = 2 * time.Second
 	// After a visit that uses expensiveVisit of processor time or more, for example because of tens
 	// of thousands of rules, the pod is not visited for pauseFactor times as long: such a pod costs
 	// 5 % of a core.
-	expensiveVisit = 100 * time.Millisecond
-	pauseFactor    = 20
-	// A pod is repaired without delay repairBurst times, and then once in repairPeriod: rules that
+	expensiveVisit   = 100 * time.Millisecond
+	visitPauseFactor = 20
+	// A pod is repaired without delay repairBurst times, and then once per repairPeriod: rules that
 	// it removes are missing for about a second.
 	repairBurst  = 3
 	repairPeriod = time.Second
-	// After a failed repair, a deletion or a label, the pause doubles from firstPause to
-	// longestPause. It is reset after backoffReset without one.
-	firstPause   = time.Second
-	longestPause = time.Minute
-	backoffReset = 10 * time.Minute
+	// After a failed repair, a deletion or a label, the backoff doubles from initialBackoff to
+	// maxBackoff. It is reset after backoffReset without one.
+	initialBackoff = time.Second
+	maxBackoff     = time.Minute
+	backoffReset   = 10 * time.Minute
 )
 
 // newLimiter returns a limiter for visits or repairs of a pod.
@@ -38,25 +38,25 @@ func newLimiter(period time.Duration, burst int) *rate.Limiter {
 // visitLimit limits the visits of a pod for one reason.
 type visitLimit struct {
 	limiter *rate.Limiter
-	at      time.Time // of the last visit that was taken
+	at      time.Time // of the last reserved visit
 }
 
 // next returns the time when the pod may be visited. It reserves a visit, unless one is already
 // reserved.
-func (t *visitLimit) next(now time.Time) time.Time {
-	if !t.at.After(now) {
-		t.at = now.Add(t.limiter.ReserveN(now, 1).DelayFrom(now))
+func (l *visitLimit) next(now time.Time) time.Time {
+	if !l.at.After(now) {
+		l.at = now.Add(l.limiter.ReserveN(now, 1).DelayFrom(now))
 	}
-	return t.at
+	return l.at
 }
 
 // visitPause is the time until which a pod is not visited after a long visit.
 type visitPause struct{ until time.Time }
 
 // note records the processor time of a visit.
-func (r *visitPause) note(used time.Duration, now time.Time) {
+func (p *visitPause) note(used time.Duration, now time.Time) {
 	if used >= expensiveVisit {
-		r.until = now.Add(pauseFactor * used)
+		p.until = now.Add(visitPauseFactor * used)
 	}
 }
 
@@ -66,14 +66,14 @@ type backoff struct {
 }
 
 func newBackoff() backoff {
-	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPause, longestPause)
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](initialBackoff, maxBackoff)
 	return backoff{delays}
 }
 
 // attempt is the last attempt for a pod.
 type attempt struct {
 	last time.Time // zero if there was none
-	next time.Time // from when on another one is allowed
+	next time.Time // time from which another attempt is allowed
 }
 
 // note records an attempt for a pod.

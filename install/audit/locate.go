@@ -23,34 +23,34 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	}
 	if err := a.records.Refresh(); err != nil {
 		return agent.Location{}, source.WithKind(source.Unavailable,
-			fmt.Errorf("records of ADD: %w", err))
+			fmt.Errorf("read the records of ADD: %w", err))
 	}
-	object, err := a.object(ctx, item)
+	pod, err := a.getPod(ctx, item)
 	if err != nil {
 		return agent.Location{}, err
 	}
-	w, err := a.desiredOf(ctx, object, a.recordsOf(object))
+	d, err := a.desiredOf(ctx, pod, a.recordsOf(pod))
 	if err != nil {
 		return agent.Location{}, err
 	}
 	l := agent.Location{
 		Namespace: namespace, Name: name, UID: item.UID,
-		Decision: w.decision.Outcome.String(), Reason: string(w.decision.Reason),
-		Sentence: w.decision.Sentence, Redirect: w.redirect,
+		Decision: d.decision.Outcome.String(), Reason: string(d.decision.Reason),
+		Message: d.decision.Message, Redirect: d.redirect,
 	}
-	if w.backend != compat.BackendAuto {
-		l.Backend = string(w.backend)
+	if d.backend != compat.BackendAuto {
+		l.Backend = string(d.backend)
 	}
 	sb, reason := a.sandboxOf(ctx, item.UID, sandbox.Pod{
-		Namespace: namespace, Name: name, UID: w.sandboxUID,
+		Namespace: namespace, Name: name, UID: d.sandboxUID,
 	})
 	if sb != nil {
 		l.NetNS = sb.Path
 	}
-	if w.decision.Outcome != decide.Redirect || w.redirect != nil {
+	if d.decision.Outcome != decide.Redirect || d.redirect != nil {
 		return l, nil
 	}
-	if l.Redirect, err = a.parametersWithoutRecord(object, sb); err != nil {
+	if l.Redirect, err = a.parametersWithoutRecord(pod, sb); err != nil {
 		return l, source.WithKind(source.Unavailable, errors.Join(reason, err))
 	}
 	return l, nil
@@ -59,10 +59,10 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 // parametersWithoutRecord returns the parameters of a pod without a record of ADD, with the
 // addresses of its sandbox or of its status.
 func (a *Auditor) parametersWithoutRecord(
-	object *decide.Pod, sb *sandbox.Sandbox,
+	pod *decide.Pod, sb *sandbox.Sandbox,
 ) (*rules.Redirect, error) {
 	if sb == nil {
-		r, _, err := decide.Parameters(object, object.Addresses(), a.Decide)
+		r, _, err := decide.Parameters(pod, pod.Addresses(), a.Decide)
 		return &r, err
 	}
 	ns, err := a.Open(*sb)
@@ -70,11 +70,11 @@ func (a *Auditor) parametersWithoutRecord(
 		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	return a.parameters(object, ns)
+	return a.parameters(pod, ns)
 }
 
-// sandboxOf returns the sandbox of a pod, which is searched if it is unknown; nil and the reason if
-// there is none.
+// sandboxOf returns the sandbox of a pod, and searches for it if it is unknown. If there is none,
+// it returns nil and the reason.
 func (a *Auditor) sandboxOf(
 	ctx context.Context, uid string, p sandbox.Pod,
 ) (*sandbox.Sandbox, error) {

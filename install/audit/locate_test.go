@@ -99,12 +99,12 @@ func TestLocate(t *testing.T) {
 				if err := got.Validate(); err != nil {
 					t.Error(err)
 				}
-				if got.NetNS != "" && got.NetNS == w.homes[web.Metadata.UID] {
+				if got.NetNS != "" && got.NetNS == w.byNetNS[web.Metadata.UID] {
 					got.NetNS = "found"
 				}
 				row.want.Namespace, row.want.Name, row.want.UID = "shop", "web", "uid-web"
 				if diff := cmp.Diff(row.want, got,
-					cmpopts.IgnoreFields(agent.Location{}, "Redirect", "Sentence")); diff != "" {
+					cmpopts.IgnoreFields(agent.Location{}, "Redirect", "Message")); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
 				}
 				delete(web.Metadata.Labels, "sidecar.istio.io/inject")

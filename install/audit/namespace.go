@@ -68,8 +68,8 @@ func (n namespace) Repair(
 	return b.Apply(n.ns, rs, found.Snapshot)
 }
 
-// Bare implements Namespace. A kernel without a backend has no rules.
-func (n namespace) Bare() (bool, error) {
+// HasNoRules implements Namespace. A backend that the kernel does not support contains no rules.
+func (n namespace) HasNoRules() (bool, error) {
 	for _, b := range compat.Backends() {
 		found, err := b.Read(n.ns)
 		if compat.IsNotSupported(err) {

@@ -37,14 +37,14 @@ type Options struct {
 	Connections established.Options
 	// Policy applies to pods that started before the plugin was installed.
 	Policy repair.Policy
-	// Decide and Engine are parts of the plugin's configuration.
+	// Decide and Backend are parts of the plugin's configuration.
 	Decide  *decide.Settings
 	Backend compat.BackendName
 	// Records are the records of ADD, Repairs the records of repairs.
 	Records record.Store
 	Repairs repair.Store
-	// Bypass records since when the node's CNI chain is complete, and receives pods that started
-	// without the plugin since then.
+	// Bypass records since when the node's CNI chain contains the plugin, and receives pods that
+	// started without the plugin since then.
 	Bypass *bypass.Detector
 
 	Pods    Pods
@@ -64,8 +64,9 @@ type Options struct {
 // audits reports whether any pod is visited.
 func (o *Options) audits() bool { return o.Compare || o.Policy.Any() }
 
-// enters reports whether namespaces are entered. Otherwise the agent has no permission to.
-func (o *Options) enters() bool { return o.Compare || o.Policy.InPlace }
+// entersNamespaces reports whether the auditor enters network namespaces. Otherwise the agent lacks
+// the permission.
+func (o *Options) entersNamespaces() bool { return o.Compare || o.Policy.InPlace }
 
 // Pods provides the node's pods; implemented by [podcache.Cache].
 type Pods interface {
@@ -109,11 +110,11 @@ type Namespace interface {
 	Check(compat.BackendName, rules.Ruleset) (compat.Comparison, error)
 	CheckSince(compat.Comparison, rules.Ruleset) (compat.Comparison, error)
 	Repair(e compat.BackendName, rs rules.Ruleset, found compat.Comparison) (compat.Result, error)
-	// Bare reports whether no backend holds a rule of Sluice.
-	Bare() (bool, error)
-	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. It
-	// returns last, unless it is nil or the tables of iptables-legacy have changed since; then it
-	// decides again within the budget.
+	// HasNoRules reports whether no backend contains a Sluice rule.
+	HasNoRules() (bool, error)
+	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. If last
+	// is not nil and the iptables-legacy tables have not changed since, it returns last. Otherwise
+	// it decides within the budget.
 	Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading
 	// EndConnections ends connections that bypass the proxy although the ruleset captures their
 	// traffic; see [established.End].

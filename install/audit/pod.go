@@ -40,7 +40,7 @@ type pod struct {
 	foreign foreign.Verdict
 	// audited is the time of the last comparison.
 	audited   time.Time
-	sandbox   *sandbox.Sandbox // nil if it is not known
+	sandbox   *sandbox.Sandbox // nil if unknown
 	lookupErr error            // of the last lookup of the sandbox
 	// Limits of visits because of events, and because of changes of the pod.
 	eventLimit, changeLimit visitLimit
@@ -49,18 +49,18 @@ type pod struct {
 
 	// Only the worker that visits the pod uses these fields:
 
-	version       string           // of the object that want was found out from; empty for none
-	records       []*record.Record // likewise
+	version       string           // of the object from which desired was determined; empty before
+	records       []*record.Record // from which desired was determined
 	desired       desired
-	watched       netns.ID // the namespace of which changes are heard
-	listens       bool     // changes are heard
+	watched       netns.ID // the namespace to whose changes the auditor subscribed
+	subscribed    bool     // the subscription is active
 	equal         equal
 	foreignEffect foreignEffect
 	lastEvents    map[string]lastEvent
 	unrepaired    unrepaired
-	action        attempt // deleting and labelling
-	// the version of the object that was deleted or labelled, or was not any more there for it
-	acted string
+	action        attempt // last deletion or label
+	// the version of the object that was deleted or labelled, or that no longer existed
+	actedVersion string
 }
 
 func newPod() *pod {
@@ -75,8 +75,8 @@ func newPod() *pod {
 // pendingEvents contains the events since the last visit.
 type pendingEvents struct {
 	at      time.Time // of the first one; zero if there was none
-	rules   bool      // rules may have changed, whose ever
-	process string    // that made the last change of rules
+	rules   bool      // any rules may have changed
+	process string    // process that last changed rules
 	pid     uint32
 }
 
@@ -92,17 +92,17 @@ func (h *pendingEvents) note(e watch.Event, now time.Time) {
 
 // unrepaired is a difference that has not been repaired.
 type unrepaired struct {
-	since time.Time // zero if there is none
-	text  string    // of the differences, to know them again
-	left  string    // those that mending did not take away
+	since        time.Time // zero if there is none
+	text         string    // identifies the differences
+	unrepairable string    // differences that a repair did not remove
 
 	repairs *rate.Limiter // of all repairs
-	failed  attempt       // the last repair that failed or left something
+	failed  attempt       // the last repair that failed or left differences
 }
 
 // next returns the time from which the differences may be repaired.
 func (t *unrepaired) next(text string, now time.Time) time.Time {
-	if at := t.failed.next; at.After(now) && (t.left == "" || t.left == text) {
+	if at := t.failed.next; at.After(now) && (t.unrepairable == "" || t.unrepairable == text) {
 		return at
 	}
 	r := t.repairs.ReserveN(now, 1)
@@ -115,10 +115,10 @@ func (t *unrepaired) reset() {
 	*t = unrepaired{repairs: t.repairs, failed: attempt{last: t.failed.last}}
 }
 
-// equal identifies the last comparison without differences; its namespace is zero if the last one
-// had some.
+// equal identifies the last comparison without differences. Its namespace is zero if the last
+// comparison found differences.
 type equal struct {
-	in       netns.ID
+	netns    netns.ID
 	redirect *rules.Redirect
 	found    compat.Comparison
 }

@@ -52,7 +52,7 @@ func (a *Auditor) Progress() (visit uint64, busy bool) {
 	return a.visits.progress(queue != nil && queue.Len() > 0)
 }
 
-// Waiting returns the number of processed changes of pods, and whether there are unprocessed ones.
-func (a *Auditor) Waiting() (taken uint64, busy bool) {
-	return a.taken.Load(), a.changes.Len() > 0
+// Waiting returns the number of processed pod changes, and whether unprocessed changes exist.
+func (a *Auditor) Waiting() (processed uint64, busy bool) {
+	return a.changesProcessed.Load(), a.changes.Len() > 0
 }

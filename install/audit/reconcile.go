@@ -21,7 +21,7 @@ import (
 )
 
 // errorPause is the time before the next visit of a pod after an error.
-const errorPause = 15 * time.Second
+const errorBackoff = 15 * time.Second
 
 // A reconciliation compares one pod with its desired state, once, and acts on the result.
 type reconciliation struct {
@@ -33,11 +33,11 @@ type reconciliation struct {
 	pending pendingEvents
 	now     time.Time
 
-	state    State
-	effect   foreign.Verdict // of rules of others; empty if it was not asked for
-	compared bool
-	used     time.Duration
-	again    time.Time // when to come again; zero for when something happens
+	state     State
+	effect    foreign.Verdict // of foreign rules; empty if it was not determined
+	compared  bool
+	used      time.Duration
+	revisitAt time.Time // time of the next visit; zero for none without an event
 }
 
 // reconcile reconciles a pod. It is called for a pod by one goroutine at a time.
@@ -62,10 +62,10 @@ func (a *Auditor) reconcile(ctx context.Context, uid string) {
 
 	before := a.Used()
 	v.run(ctx)
-	v.used = a.Used() - before // of the whole process, and so no less than is the visit's
+	v.used = a.Used() - before // time of the whole process, an upper bound for the visit
 
 	if gone := a.end(v); gone {
-		a.forget(uid) // again, since the visit may have kept something
+		a.forget(uid) // again, because the visit may have stored state
 	}
 }
 
@@ -82,8 +82,8 @@ func (a *Auditor) end(v *reconciliation) (gone bool) {
 	if v.compared {
 		p.audited = v.now
 	}
-	if !v.again.IsZero() {
-		a.plan(v.uid, v.again)
+	if !v.revisitAt.IsZero() {
+		a.plan(v.uid, v.revisitAt)
 	}
 	return false
 }
@@ -94,36 +94,36 @@ func (v *reconciliation) run(ctx context.Context) {
 	}
 	before := v.pod.records
 	if err := v.updateDesired(ctx, v.pod, v.item); err != nil {
-		v.failUnderstanding(ctx, err)
+		v.onUnknownDesired(ctx, err)
 		return
 	}
 	if v.desired.decision.Outcome != decide.Redirect {
 		return
 	}
 	if !slices.Equal(before, v.pod.records) {
-		v.lose() // it may have another sandbox now
+		v.discardSandbox() // the pod may have a new sandbox
 	}
-	if !v.enters() {
-		if v.desired.origin == decided {
+	if !v.entersNamespaces() {
+		if v.desired.origin == fromPod {
 			v.applyPolicy(ctx, time.Time{})
 		}
 		return
 	}
-	if !v.Compare && v.desired.origin != decided {
+	if !v.Compare && v.desired.origin != fromPod {
 		v.checkAfterRepair(ctx)
 		return
 	}
 	if ns := v.enter(ctx); ns != nil {
 		defer func() { _ = ns.Close() }()
-		v.look(ctx, ns)
+		v.audit(ctx, ns)
 	}
 }
 
-// failUnderstanding handles a pod whose desired state is unknown. It counts as a mesh pod unless it
-// was known not to be one.
-func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
-	v.again = v.now.Add(errorPause)
-	// then it will soon be known to have gone
+// onUnknownDesired handles a pod whose desired state cannot be determined now. The pod counts as a
+// mesh pod unless it is known not to be one.
+func (v *reconciliation) onUnknownDesired(ctx context.Context, err error) {
+	v.revisitAt = v.now.Add(errorBackoff)
+	// the pod was deleted, or the agent ends
 	if ctx.Err() != nil || source.IsNotFound(err) || source.IsReplaced(err) {
 		return
 	}
@@ -132,8 +132,8 @@ func (v *reconciliation) failUnderstanding(ctx context.Context, err error) {
 	}
 }
 
-// enter opens the pod's namespace and subscribes to its events. It returns nil if there is none
-// now.
+// enter opens the pod's namespace and subscribes to its events. It returns nil if the pod has no
+// known sandbox.
 func (v *reconciliation) enter(ctx context.Context) Namespace {
 	if v.sandbox == nil {
 		v.locate(ctx)
@@ -142,10 +142,10 @@ func (v *reconciliation) enter(ctx context.Context) Namespace {
 	ns, err := v.Open(*v.sandbox)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			v.Log.Debug("a sandbox is sought again", zap.Stringer("pod", v.item.Ref),
+			v.Log.Debug("a sandbox is searched for again", zap.Stringer("pod", v.item.Ref),
 				zap.Error(err))
 		}
-		v.lose()
+		v.discardSandbox()
 		v.locate(ctx)
 		return nil
 	}
@@ -153,9 +153,9 @@ func (v *reconciliation) enter(ctx context.Context) Namespace {
 	return ns
 }
 
-// lose forgets the location of the sandbox.
-func (v *reconciliation) lose() {
-	v.equal = equal{} // the kernel may give the namespace's number to another
+// discardSandbox discards the location of the sandbox.
+func (v *reconciliation) discardSandbox() {
+	v.equal = equal{} // the kernel may reuse the namespace's inode number
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.pod.sandbox == v.sandbox {
@@ -164,7 +164,7 @@ func (v *reconciliation) lose() {
 	v.sandbox = nil
 }
 
-// locate requests the sandbox, and meanwhile performs actions that do not need it.
+// locate requests a search for the sandbox, and performs actions that do not need it.
 func (v *reconciliation) locate(ctx context.Context) {
 	v.mu.Lock()
 	isRetried, lookupErr := v.queue.NumRequeues(v.uid) > 0, v.lookupErr
@@ -172,7 +172,7 @@ func (v *reconciliation) locate(ctx context.Context) {
 	if isRetried && v.started() {
 		v.state = Unknown
 		v.unaudited(lookupErr)
-		if v.desired.origin == decided {
+		if v.desired.origin == fromPod {
 			v.applyPolicy(ctx, time.Time{})
 		}
 	}
@@ -188,39 +188,39 @@ func (v *reconciliation) watchNamespace(ns Namespace) {
 	events := v.events
 	if v.pods[v.uid] == v.pod {
 		// The inode number of a namespace that has ended may be in use by another pod.
-		if v.watched != v.sandbox.ID && v.homes[v.watched] == v.uid {
-			delete(v.homes, v.watched)
+		if v.watched != v.sandbox.ID && v.byNetNS[v.watched] == v.uid {
+			delete(v.byNetNS, v.watched)
 		}
 		v.watched = v.sandbox.ID
-		v.homes[v.watched] = v.uid
+		v.byNetNS[v.watched] = v.uid
 	}
 	v.mu.Unlock()
-	v.listens = false
+	v.subscribed = false
 	if events == nil {
 		return
 	}
 	if err := events.Add(ns.NS()); err == nil {
-		v.listens = true
+		v.subscribed = true
 	} else {
-		v.Log.Debug("a pod is visited by the timer only", zap.Stringer("pod", v.item.Ref),
+		v.Log.Debug("cannot watch a pod's rules; it is visited only at the audit interval", zap.Stringer("pod", v.item.Ref),
 			zap.Error(err))
 	}
 }
 
-// look compares the actual and the desired state of the pod, and acts on the result.
-func (v *reconciliation) look(ctx context.Context, ns Namespace) {
-	v.again = v.nextTurn()
-	if v.early() {
+// audit compares the actual and the desired state of the pod, and acts on the result.
+func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
+	v.revisitAt = v.nextIntervalVisit()
+	if v.mayBeInADD() {
 		return
 	}
-	switch err := v.addParameters(ctx, v.pod, v.item, ns); {
+	switch err := v.ensureParameters(ctx, v.pod, v.item, ns); {
 	case errors.Is(err, errNoAddress):
-		// The addresses are not assigned yet, or the sandbox is being removed, as its record
-		// already was.
-		v.state, v.again = Unknown, v.now.Add(errorPause)
+		// The addresses are not assigned yet, or the sandbox is being removed and its record was
+		// removed already.
+		v.state, v.revisitAt = Unknown, v.now.Add(errorBackoff)
 		return
 	case err != nil:
-		v.impossible(err)
+		v.onInvalidPod(err)
 		return
 	}
 	start := time.Now()
@@ -239,7 +239,7 @@ func (v *reconciliation) look(ctx context.Context, ns Namespace) {
 	default:
 		v.Metrics.Count(metrics.Audits(metrics.AuditDrift), 1)
 		v.compared = true
-		v.differs(ctx, ns, found)
+		v.onDifferences(ctx, ns, found)
 	}
 }
 
@@ -252,7 +252,7 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	if err != nil {
 		return found, err
 	}
-	if last.in == v.sandbox.ID && last.redirect == v.desired.redirect {
+	if last.netns == v.sandbox.ID && last.redirect == v.desired.redirect {
 		found, err = ns.CheckSince(last.found, rs)
 	} else {
 		found, err = ns.Check(v.desired.backend, rs)
@@ -263,23 +263,23 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 	return found, err
 }
 
-// early reports whether the pod's ADD may be running and its addresses not assigned yet, so that it
-// does not count as late. Processes of the pod may exist before that. Other sources contain a
-// sandbox only after its ADD.
-func (v *reconciliation) early() bool {
-	return v.desired.origin == decided && v.sandbox.Source == sandbox.Proc && !v.started()
+// mayBeInADD reports whether the pod's ADD may be running and its addresses may not be assigned
+// yet, so that it does not count as unprotected. Processes of the pod may exist before ADD ends.
+// Sources other than /proc contain a sandbox only after its ADD.
+func (v *reconciliation) mayBeInADD() bool {
+	return v.desired.origin == fromPod && v.sandbox.Source == sandbox.Proc && !v.started()
 }
 
 // started reports whether the pod's status shows a sandbox with a network.
 func (v *reconciliation) started() bool {
-	return v.desired.up || v.item.PodStatus.Phase == "Running"
+	return v.desired.hasSandbox || v.item.PodStatus.Phase == "Running"
 }
 
 // failed handles a namespace that cannot be read.
 func (v *reconciliation) failed(err error) {
 	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
 	v.unaudited(err)
-	v.state, v.again = Unknown, v.now.Add(errorPause)
+	v.state, v.revisitAt = Unknown, v.now.Add(errorBackoff)
 }
 
 // unaudited logs the reason why the state of a pod is unknown.
@@ -289,38 +289,38 @@ func (v *reconciliation) unaudited(why error) {
 	}
 }
 
-// impossible handles a pod whose desired state cannot be determined.
-func (v *reconciliation) impossible(err error) {
+// onInvalidPod handles a pod whose desired state cannot be determined.
+func (v *reconciliation) onInvalidPod(err error) {
 	v.Metrics.Count(metrics.Audits(metrics.AuditError), 1)
-	v.state, v.compared, v.again = Unprotected, true, v.now.Add(errorPause)
-	v.recordEvent(notRedirected, "the pod is not redirected, and cannot be: "+err.Error())
+	v.state, v.compared, v.revisitAt = Unprotected, true, v.now.Add(errorBackoff)
+	v.recordEvent(notRedirected, "the pod cannot be redirected: "+err.Error())
 }
 
-// turns is the number of times in an interval at which pods are visited without an event. This
-// spreads the visits, and visits at the same time share the cost of waking a thread and filling
-// caches, which is several times that of a visit.
-const turns = 6
+// visitTimes is the number of times in an interval at which pods are visited without an event.
+// Visits at the same time share the cost of waking a thread and filling caches, which is several
+// times the cost of a visit.
+const visitTimes = 6
 
-// nextTurn returns the time of the next visit without an event: one of the times in the interval,
-// always the same for a pod. They are relative to the start of the auditor on the monotonic clock,
-// which is never set back.
-func (v *reconciliation) nextTurn() time.Time {
+// nextIntervalVisit returns the time of the next visit without an event: one of visitTimes times in
+// the interval, always the same for a pod. The times are relative to the start of the auditor on
+// the monotonic clock, which is never set back.
+func (v *reconciliation) nextIntervalVisit() time.Time {
 	if !v.Compare {
 		return time.Time{}
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(v.uid))
-	turn := v.begin.Add(
-		v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/turns*time.Duration(h.Sum64()%turns))
-	if !turn.After(v.now) {
-		turn = turn.Add(v.Interval)
+	at := v.begin.Add(
+		v.now.Sub(v.begin).Truncate(v.Interval) + v.Interval/visitTimes*time.Duration(h.Sum64()%visitTimes))
+	if !at.After(v.now) {
+		at = at.Add(v.Interval)
 	}
-	return turn
+	return at
 }
 
-// backendOf returns the backend for a repair: the one that held the rules, if known.
+// backendOf returns the backend for a repair: the backend that contains the rules, if known.
 func (v *reconciliation) backendOf(found compat.Comparison) compat.BackendName {
-	if v.desired.origin == decided {
+	if v.desired.origin == fromPod {
 		return v.Backend
 	}
 	return found.Backend

@@ -51,13 +51,13 @@ func (r *repairs) remove(uid string) error {
 	return r.store.Remove(uid)
 }
 
-// keep removes all pods that do not exist.
-func (r *repairs) keep(there map[string]bool) error {
+// removeExcept removes the entries of all pods that do not exist.
+func (r *repairs) removeExcept(existing map[string]bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var err error
 	for uid := range r.entries {
-		if !there[uid] {
+		if !existing[uid] {
 			delete(r.entries, uid)
 			err = errors.Join(err, r.store.Remove(uid))
 		}

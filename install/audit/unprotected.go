@@ -14,24 +14,24 @@ import (
 )
 
 // repairUnprotected handles a pod that has no rules and no record of a successful ADD: it started
-// before the plugin was on the node, or without the plugin, or while neither the agent nor the API
-// server replied.
+// before the plugin was installed, or the runtime did not call the plugin, or neither the agent nor
+// the API server replied.
 func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
-	others, err := ns.Istio()
+	istioRules, err := ns.Istio()
 	if err != nil {
 		v.failed(err)
 		return
 	}
-	if len(others) > 0 {
+	if len(istioRules) > 0 {
 		v.state = Redirected
-		v.Log.Debug("a pod is left to Istio's rules", zap.Stringer("pod", v.item.Ref),
-			zap.Int("rules", len(others)))
+		v.Log.Debug("a pod is not repaired, because it contains Istio's rules", zap.Stringer("pod", v.item.Ref),
+			zap.Int("rules", len(istioRules)))
 		return
 	}
 	v.noteBypass()
 	pod, err := v.policyPod(ctx, v.item)
 	if err != nil {
-		v.again = v.now.Add(errorPause)
+		v.revisitAt = v.now.Add(errorBackoff)
 		return
 	}
 	if !v.Policy.InPlace || !v.Policy.Selects(pod) {
@@ -41,10 +41,10 @@ func (v *reconciliation) repairUnprotected(ctx context.Context, ns Namespace) {
 		return
 	}
 	if at := v.unrepaired.next("", v.now); at.After(v.now) {
-		v.again = at
+		v.revisitAt = at
 		return
 	}
-	v.inPlace(ctx, ns)
+	v.repairInPlace(ctx, ns)
 }
 
 // cause returns the reason why the pod has no redirection. A record without a decision was written
@@ -53,7 +53,7 @@ func (v *reconciliation) cause() string {
 	if len(v.pod.records) > 0 {
 		return "the plugin could not read the pod when it started"
 	}
-	return v.unrecorded().Sentence
+	return v.unrecorded().Message
 }
 
 // unrecorded returns the reason why the plugin was not called for the pod, according to the
@@ -72,54 +72,54 @@ func (v *reconciliation) noteBypass() {
 		return
 	}
 	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
-	v.note("the state \"bypassed\" of the runtime cannot be stored", err)
+	v.warn("the state \"bypassed\" of the runtime cannot be stored", err)
 	if isNew {
 		v.Metrics.Count(metrics.BypassedPods(), 1)
 	}
 }
 
-// inPlace redirects a late pod.
-func (v *reconciliation) inPlace(ctx context.Context, ns Namespace) {
+// repairInPlace redirects a pod that started without the plugin.
+func (v *reconciliation) repairInPlace(ctx context.Context, ns Namespace) {
 	v.unrepaired.repairs.ReserveN(v.now, 1)
-	left, err := v.apply(ns, v.Backend, compat.Comparison{})
-	if err != nil || len(left) > 0 {
+	unrepairable, err := v.apply(ns, v.Backend, compat.Comparison{})
+	if err != nil || len(unrepairable) > 0 {
 		v.countUnprotected(repair.InPlace, metrics.Failure)
 		v.repairFailed()
-		why := "the agent cannot repair these differences: " + oneLine(left)
+		why := "the agent cannot repair these differences: " + joinDifferences(unrepairable)
 		if err != nil {
 			why = err.Error()
 		}
 		v.recordEvent(repairFailed, v.cause()+
-			", and its redirection cannot be programmed; delete it so that it is created again: "+why)
+			", and its rules cannot be applied; delete it so that it is created again: "+why)
 		v.applyPolicy(ctx, time.Time{})
 		return
 	}
 	v.countUnprotected(repair.InPlace, metrics.Success)
 	v.Metrics.Observe(metrics.RepairDuration(v.repairCause()), time.Since(v.now).Seconds())
-	v.recordEvent(redirectRepaired, v.cause()+"; it has its redirection now"+v.endConnections(ns))
+	v.recordEvent(redirectRepaired, v.cause()+"; it is redirected now"+v.endConnections(ns))
 	v.Log.Info("a pod that started without the plugin is redirected",
 		zap.Stringer("pod", v.item.Ref), zap.String("why", v.cause()))
 	entry := repair.Entry{
 		UID: v.uid, Namespace: v.item.Namespace, Name: v.item.Name,
 		Redirect: *v.desired.redirect, Backend: v.desired.backend, Time: time.Now(),
 	}
-	v.note("the repair cannot be stored", v.repairs.put(entry))
-	v.desired.origin, v.desired.repaired = repaired, entry.Time
+	v.warn("the repair cannot be stored", v.repairs.put(entry))
+	v.desired.origin, v.desired.repairedAt = fromRepair, entry.Time
 	v.inspect(ns)
 }
 
 // checkAfterRepair checks whether a pod failed after it was repaired in place. The times of
 // containers have a resolution of a second.
 func (v *reconciliation) checkAfterRepair(ctx context.Context) {
-	if v.desired.origin == repaired {
-		v.applyPolicy(ctx, v.desired.repaired.Truncate(time.Second).Add(time.Second))
+	if v.desired.origin == fromRepair {
+		v.applyPolicy(ctx, v.desired.repairedAt.Truncate(time.Second).Add(time.Second))
 	}
 }
 
-// applyPolicy applies the policy for pods that are not or cannot be repaired in place to a pod that
-// failed after a time.
+// applyPolicy applies the policy to a pod that failed after the given time and is not, or cannot
+// be, repaired in place.
 func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
-	if v.acted == v.item.ResourceVersion || !v.Policy.Any() ||
+	if v.actedVersion == v.item.ResourceVersion || !v.Policy.Any() ||
 		!v.Policy.Broken(v.item.PodStatus, since) {
 		return
 	}
@@ -127,36 +127,36 @@ func (v *reconciliation) applyPolicy(ctx context.Context, since time.Time) {
 	if err != nil || !v.Policy.Selects(pod) {
 		return
 	}
-	action := v.Policy.Instead(pod)
+	action := v.Policy.Fallback(pod)
 	if action == "" {
-		if v.desired.origin == repaired {
+		if v.desired.origin == fromRepair {
 			v.recordEvent(repairFailed,
-				"the pod was redirected and fails nevertheless: check its validation container")
+				"the pod was redirected and still fails: check its validation container")
 		}
 		return
 	}
 	v.mu.Lock()
-	silent := v.silent
+	noRequestsUntil := v.noRequestsUntil
 	v.mu.Unlock()
-	for _, at := range []time.Time{silent, v.action.next} {
+	for _, at := range []time.Time{noRequestsUntil, v.action.next} {
 		if at.After(time.Now()) {
-			v.again = earliest(v.again, at)
+			v.revisitAt = earliest(v.revisitAt, at)
 			return
 		}
 	}
 	v.actions.note(v.uid, &v.action, v.now)
-	v.act(ctx, action)
+	v.deleteOrLabel(ctx, action)
 }
 
 const (
-	// actionTimeout limits a request to the API server, for which other pods may have to wait.
+	// actionTimeout limits a request to the API server. Other pods may wait for the request.
 	actionTimeout = 3 * time.Second
-	// actionInterval is the time without requests after one without a reply.
+	// actionInterval is the time without requests after a request that got no reply.
 	actionInterval = 30 * time.Second
 )
 
-// act deletes or labels a pod.
-func (v *reconciliation) act(ctx context.Context, action repair.Action) {
+// deleteOrLabel deletes or labels a pod.
+func (v *reconciliation) deleteOrLabel(ctx context.Context, action repair.Action) {
 	bounded, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
 	name := cluster.Name{Namespace: v.item.Namespace, Name: v.item.Name}
@@ -170,22 +170,22 @@ func (v *reconciliation) act(ctx context.Context, action repair.Action) {
 	}
 	switch {
 	case err == nil:
-		v.acted = v.item.ResourceVersion
+		v.actedVersion = v.item.ResourceVersion
 		v.countUnprotected(action, metrics.Success)
 		v.recordEvent(reason, text)
 	case cluster.IsNotFound(err), cluster.IsConflict(err):
 		// The pod was deleted or has changed, which triggers another visit.
-		v.acted = v.item.ResourceVersion
+		v.actedVersion = v.item.ResourceVersion
 		v.Metrics.Count(metrics.IstioPodsRepaired(metrics.Action(action), metrics.PodSkipped), 1)
 	default:
 		v.countUnprotected(action, metrics.Failure)
-		v.again = earliest(v.again, v.action.next)
+		v.revisitAt = earliest(v.revisitAt, v.action.next)
 		if !cluster.IsStatus(err) {
 			v.mu.Lock()
-			v.silent = time.Now().Add(actionInterval)
+			v.noRequestsUntil = time.Now().Add(actionInterval)
 			v.mu.Unlock()
 		}
-		v.Log.Warn("a broken pod stays", zap.Stringer("pod", v.item.Ref),
+		v.Log.Warn("cannot delete or label a broken pod", zap.Stringer("pod", v.item.Ref),
 			zap.String("action", string(action)), zap.Error(err))
 	}
 }

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// longestListen is the maximum delay between attempts to subscribe to events.
-	longestListen = 5 * time.Minute
-	// lostShare is the time for each pod between two visits of all pods because of lost events:
-	// with 2 ms for a visit including foreign rules, lost events cost at most 2 % of a core.
-	lostShare = 100 * time.Millisecond
+	// maxWatchBackoff is the maximum delay between attempts to subscribe to events.
+	maxWatchBackoff = 5 * time.Minute
+	// fullPassPerPod is the time per pod between two visits of all pods because of lost events:
+	// with 2 ms per visit including foreign rules, lost events cost at most 2 % of a core.
+	fullPassPerPod = 100 * time.Millisecond
 )
 
-// listenPauses are delays from one second to longestListen.
-var listenPauses = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: longestListen}
+// watchBackoff are delays from one second to maxWatchBackoff.
+var watchBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 30, Cap: maxWatchBackoff}
 
-// listen subscribes to changes of rules until the context ends.
-func (a *Auditor) listen(ctx context.Context) {
-	pauses := listenPauses
+// watchEvents subscribes to changes of rules until the context ends.
+func (a *Auditor) watchEvents(ctx context.Context) {
+	backoff := watchBackoff
 	for ctx.Err() == nil {
 		begin := time.Now()
 		err := a.watchRules(ctx)
@@ -33,11 +33,11 @@ func (a *Auditor) listen(ctx context.Context) {
 			return
 		}
 		a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
-		a.Log.Warn("changes of rules are not heard; pods are visited by the timer", zap.Error(err))
-		if time.Since(begin) > longestListen {
-			pauses = listenPauses
+		a.Log.Warn("cannot watch rule changes; pods are visited only at the audit interval", zap.Error(err))
+		if time.Since(begin) > maxWatchBackoff {
+			backoff = watchBackoff
 		}
-		timer := time.NewTimer(pauses.Step())
+		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -55,7 +55,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 	a.mu.Lock()
 	a.events = events
 	a.mu.Unlock()
-	a.all() // who was visited before is rejected yet
+	a.visitAll() // pods that were visited before have no subscription
 	for {
 		var e watch.Event
 		if e, err = events.Next(ctx); err != nil {
@@ -63,7 +63,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 		}
 		if e.Lost {
 			a.Metrics.Count(metrics.EventsLost(metrics.SourceNFTables), 1)
-			a.all()
+			a.visitAll()
 		} else {
 			a.onEvent(e)
 		}
@@ -78,7 +78,7 @@ func (a *Auditor) watchRules(ctx context.Context) error {
 func (a *Auditor) onEvent(e watch.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	uid, ok := a.homes[e.NS]
+	uid, ok := a.byNetNS[e.NS]
 	if !ok {
 		return
 	}
@@ -88,21 +88,21 @@ func (a *Auditor) onEvent(e watch.Event) {
 	a.plan(uid, p.eventLimit.next(now))
 }
 
-// all plans visits of all pods with a sandbox, with a minimum time since the last ones.
-func (a *Auditor) all() {
+// visitAll plans visits of all pods with a sandbox, with a minimum time since the last ones.
+func (a *Auditor) visitAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at := time.Now()
-	switch next := a.round.Add(time.Duration(len(a.pods)) * lostShare); {
-	case a.round.After(at):
-		at = a.round // is planned already, but not for those who were visited since
+	switch next := a.fullPassAt.Add(time.Duration(len(a.pods)) * fullPassPerPod); {
+	case a.fullPassAt.After(at):
+		at = a.fullPassAt // already planned, except for pods that were visited since
 	case next.After(at):
 		at = next
 	}
-	a.round = at
+	a.fullPassAt = at
 	for uid, p := range a.pods {
 		if p.sandbox != nil {
-			p.pending.rules = true // perhaps
+			p.pending.rules = true // they may have changed
 			a.plan(uid, at)
 		}
 	}

@@ -77,9 +77,9 @@ func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 		w := node(t, nil, func(w *world) { old = w.redirected(a) })
 		s, r := w.home(b), w.redirect(b)
 		w.set(func() {
-			delete(w.spaces, w.homes["uid-a"])
-			delete(w.spaces, w.homes["uid-b"])
-			s.id, s.has, w.homes["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
+			delete(w.spaces, w.byNetNS["uid-a"])
+			delete(w.spaces, w.byNetNS["uid-b"])
+			s.id, s.has, w.byNetNS["uid-b"] = old.id, rules.MustCompile(r), "/run/netns/b"
 			w.spaces["/run/netns/b"] = s
 		})
 		w.record(b, &r)

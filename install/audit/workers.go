@@ -25,7 +25,7 @@ func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, 
 				if shutdown {
 					return
 				}
-				if ctx.Err() == nil { // a queue that shuts down still returns what is in it
+				if ctx.Err() == nil { // a queue that shuts down still returns its items
 					number := a.visits.begin()
 					reconcile(ctx, uid)
 					a.visits.end(number)
@@ -38,7 +38,7 @@ func (a *Auditor) work(ctx context.Context, reconcile func(ctx context.Context, 
 }
 
 // newQueue returns the queue of the UIDs of pods. Its rate limiter determines the backoff for
-// searches of the sandbox.
+// sandbox searches.
 func newQueue(begin time.Time) workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue[string](newAlignedDelays(begin))
 }

@@ -167,7 +167,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	a := &Auditor{begin: time.Now(), pods: map[string]*pod{"web": {}}}
 	a.Compare, a.Interval = true, time.Minute
 	now := time.Now()
-	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextTurn()
+	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextIntervalVisit()
 	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 ||
 		wait > time.Minute {
 		t.Errorf("the next turn is at %v, %v from now", turn, wait)

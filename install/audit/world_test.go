@@ -43,7 +43,7 @@ type world struct {
 	items    map[string]podcache.Item
 	objects  map[string][]byte
 	spaces   map[string]*space // by path
-	homes    map[string]string // the path of a pod's namespace, by its UID
+	byNetNS  map[string]string // the path of a pod's namespace, by its UID
 	version  int
 	searches int
 	inode    uint64 // of the namespace made last
@@ -117,8 +117,8 @@ func newWorld(t testing.TB, env map[string]string) *world {
 	}
 	w := &world{
 		t: t, synced: true, items: map[string]podcache.Item{}, objects: map[string][]byte{},
-		spaces: map[string]*space{},
-		homes:  map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
+		spaces:  map[string]*space{},
+		byNetNS: map[string]string{}, heard: make(chan watch.Event), counted: map[string]float64{},
 	}
 	dir := t.TempDir()
 	detector, err := bypass.New(bypass.Options{})
@@ -222,7 +222,7 @@ func (w *world) home(p *decide.Pod) *space {
 		addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 	}
 	path := "/run/netns/" + s.id.String()
-	w.spaces[path], w.homes[p.Metadata.UID] = s, path
+	w.spaces[path], w.byNetNS[p.Metadata.UID] = s, path
 	return s
 }
 
@@ -249,7 +249,7 @@ func (w *world) redirected(p *decide.Pod) *space {
 func (w *world) record(p *decide.Pod, r *rules.Redirect) {
 	m := p.Metadata
 	kept := record.Record{
-		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: w.homes[m.UID],
+		Key: record.Key{ContainerID: "c-" + m.UID, IfName: "eth0"}, Netns: w.byNetNS[m.UID],
 		Pod: record.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, Outcome: "skip",
 		Reason: "not-injected",
 	}

@@ -8,8 +8,8 @@ import (
 // A Cause is the reason why a pod has no ADD of the plugin.
 type Cause struct {
 	Kind Kind
-	// Sentence describes it with the relevant times.
-	Sentence string
+	// Message describes it with the relevant times.
+	Message string
 }
 
 // Kind is the kind of a cause.

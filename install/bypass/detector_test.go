@@ -69,11 +69,11 @@ func TestTheCauseIsDecidedByTimes(t *testing.T) {
 	} {
 		got := d.Explain(row.created)
 		if got.Kind != row.kind {
-			t.Errorf("%s: %s, want %s: %s", row.created, got.Kind, row.kind, got.Sentence)
+			t.Errorf("%s: %s, want %s: %s", row.created, got.Kind, row.kind, got.Message)
 		}
 		for _, w := range row.words {
-			if !strings.Contains(got.Sentence, w) {
-				t.Errorf("%s: %q lacks %q", row.created, got.Sentence, w)
+			if !strings.Contains(got.Message, w) {
+				t.Errorf("%s: %q lacks %q", row.created, got.Message, w)
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func TestWithoutAChainNothingIsABypass(t *testing.T) {
 	d.Note(at(0), true, true, "")
 	d.Note(at(100), true, false, "")
 	if c := d.Explain(at(50)); c.Kind != bypass.Optional ||
-		!strings.Contains(c.Sentence, "chained is false") {
+		!strings.Contains(c.Message, "chained is false") {
 		t.Errorf("%v", c)
 	}
 }

@@ -18,7 +18,7 @@ const chainedVersion = "0.3.1"
 
 // FromPlain returns a list equivalent to a plain configuration, which becomes its only plugin
 // unchanged.
-func FromPlain(data []byte) (*List, error) {
+func FromSinglePlugin(data []byte) (*List, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, er
 }
 
 // PlainType returns the type of a plain configuration, or an empty string if it is invalid.
-func PlainType(data []byte) string {
+func TypeOf(data []byte) string {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
 		return ""

@@ -21,7 +21,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		{"\n{\n  \"name\": \"l<a>b\",\n  \"type\": \"ptp\"\n}\n\n", "0.3.1"},
 		{`{"cniVersion":"0.2.0","name":"old","type":"ptp"}`, "0.3.1"},
 	} {
-		list, err := chain.FromPlain([]byte(row.plain))
+		list, err := chain.FromSinglePlugin([]byte(row.plain))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 			t.Errorf("not in %s", with)
 		}
 	}
-	if _, err := chain.FromPlain([]byte(lists["one line"])); err == nil {
+	if _, err := chain.FromSinglePlugin([]byte(lists["one line"])); err == nil {
 		t.Error("a list was taken for a plain configuration")
 	}
 }
@@ -104,7 +104,7 @@ func TestStandalone(t *testing.T) {
 		if diff := cmp.Diff(row.want, string(got)); diff != "" || err != nil {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
 		}
-		if chain.PlainType(got) != "sluice-cni" {
+		if chain.TypeOf(got) != "sluice-cni" {
 			t.Errorf("libcni does not take %s", got)
 		}
 	}

@@ -24,7 +24,7 @@ type Choice struct {
 	// List is the content of the file, or the equivalent list of a plain configuration.
 	List *List
 	// Plain reports that the file is a plain configuration, not a list.
-	Plain bool
+	SinglePlugin bool
 }
 
 // Skipped is an invalid file that sorts before the chosen one, or is the only one.
@@ -103,6 +103,6 @@ func Read(f File) (Choice, error) {
 		list, err := Parse(f.Data)
 		return Choice{File: f, List: list}, err
 	}
-	list, err := FromPlain(f.Data)
-	return Choice{File: f, List: list, Plain: true}, err
+	list, err := FromSinglePlugin(f.Data)
+	return Choice{File: f, List: list, SinglePlugin: true}, err
 }

@@ -86,9 +86,9 @@ func TestDiscover(t *testing.T) {
 				files = append(files, f)
 			}
 			choice, skipped, err := chain.Discover(files, row.named)
-			if choice.Name != row.want || choice.Plain != row.plain ||
+			if choice.Name != row.want || choice.SinglePlugin != row.plain ||
 				errors.Is(err, chain.ErrNone) != (row.want == "") {
-				t.Errorf("%q, plain %t, %v; want %q, plain %t", choice.Name, choice.Plain, err,
+				t.Errorf("%q, plain %t, %v; want %q, plain %t", choice.Name, choice.SinglePlugin, err,
 					row.want, row.plain)
 			}
 			var names []string

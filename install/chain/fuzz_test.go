@@ -28,7 +28,7 @@ func FuzzInsertRemove(f *testing.F) {
 			return
 		}
 		original := slices.Clone(data)
-		ours := chain.PlainType(element)
+		ours := chain.TypeOf(element)
 		others := slices.DeleteFunc(list.Types(), func(plugin string) bool {
 			return plugin == ours
 		})

@@ -66,7 +66,7 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 func copied(delegate json.RawMessage, plugin string) Delegation {
 	list, err := Parse(delegate)
 	if err != nil {
-		list, err = FromPlain(delegate)
+		list, err = FromSinglePlugin(delegate)
 	}
 	if err != nil || !list.Has(plugin) {
 		return Copied

@@ -7,44 +7,45 @@ import (
 	"slices"
 )
 
-// Kind is what was done to a file.
+// Kind is the kind of a change to a file.
 type Kind string
 
 // The kinds.
 const (
-	Edited    Kind = "edited"    // it was there before, and others own it
-	Created   Kind = "created"   // it was not there before
-	Converted Kind = "converted" // it was made instead of another file, which was removed
+	Edited    Kind = "edited"    // the file existed before, and belongs to another program
+	Created   Kind = "created"   // the file did not exist before
+	Converted Kind = "converted" // the file was created to replace another file, which was removed
 )
 
-// An Entry describes what was changed.
+// An Entry is the journal entry of a changed file.
 type Entry struct {
 	Kind Kind `json:"kind"`
-	// Original is what the file held before us; of a converted one, what the removed file held; of
-	// a created one nothing.
+	// Original is the content of the file before the change; of a converted file, the content of
+	// the removed file; empty for a created file.
 	Original []byte `json:"original,omitempty"`
-	// From is the name of the removed file; of a converted one only.
+	// From is the name of the removed file; only for a converted file.
 	From string `json:"from,omitempty"`
-	// Mode is the permission bits of the original.
+	// Mode contains the permission bits of the original file.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Written are the checksums of what we wrote: one, or two while a change may be under way.
+	// Written are the checksums of the content that the agent wrote: one, or two while a change may
+	// be in progress.
 	Written []string `json:"written"`
 	// Versions are the checksums of installed versions of the plugin's executable, the newest last;
-	// empty for other files. One of them may stay in use while it cannot be replaced.
+	// empty for other files. An old version stays in use while it cannot be replaced.
 	Versions []string `json:"versions,omitempty"`
 	// Taken are the replaced elements of other plugins, unmodified.
-	Taken [][]byte `json:"taken,omitempty"`
+	Replaced [][]byte `json:"taken,omitempty"`
 }
 
-// Wrote reports whether data was written by the agent.
-func (e Entry) Wrote(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
+// WrittenByAgent reports whether data was written by the agent.
+func (e Entry) WrittenByAgent(data []byte) bool { return slices.Contains(e.Written, Sum(data)) }
 
-// Writing returns the entry for a change of the file's content from now to content. Until the
-// change is made the file may contain earlier content of the agent.
-func (e Entry) Writing(now, content []byte) Entry {
+// WithChange returns the entry for a change of the file's content from current to content. Until
+// the change is made, the file may contain earlier content of the agent.
+func (e Entry) WithChange(current, content []byte) Entry {
 	next := e
 	next.Written = []string{Sum(content)}
-	if sum := Sum(now); e.Wrote(now) && sum != next.Written[0] {
+	if sum := Sum(current); e.WrittenByAgent(current) && sum != next.Written[0] {
 		next.Written = append(next.Written, sum)
 	}
 	return next

@@ -41,7 +41,7 @@ func TestWhatIsNotedIsOnDisk(t *testing.T) {
 	want := journal.Entry{
 		Kind: journal.Converted, Original: []byte("\x00any\xff bytes\r\n"), From: "10-a.conf",
 		Mode: 0o640, Written: []string{"a", "b"},
-		Taken: [][]byte{[]byte(`{"type" :"istio-cni"}`)},
+		Replaced: [][]byte{[]byte(`{"type" :"istio-cni"}`)},
 	}
 	must(t, open(t, dir).Record("conf/b", want))
 	must(t, open(t,
@@ -120,17 +120,17 @@ func TestADamagedJournalIsPutAside(t *testing.T) {
 
 func TestWroteAndWriting(t *testing.T) {
 	old, now, next := []byte("original"), []byte("ours"), []byte("ours, newer")
-	e := journal.Entry{Kind: journal.Edited, Original: old}.Writing(old, now)
-	if e.Wrote(old) || !e.Wrote(now) || e.Wrote(nil) {
+	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
+	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {
 		t.Errorf("%+v", e)
 	}
-	if e = e.Writing(now, next); !e.Wrote(now) || !e.Wrote(next) {
+	if e = e.WithChange(now, next); !e.WrittenByAgent(now) || !e.WrittenByAgent(next) {
 		t.Errorf("during a change the file may be as before or after: %+v", e)
 	}
-	if e = e.Writing(next, next); e.Wrote(now) || len(e.Written) != 1 {
+	if e = e.WithChange(next, next); e.WrittenByAgent(now) || len(e.Written) != 1 {
 		t.Errorf("%+v", e)
 	}
-	if e = e.Writing([]byte("theirs"), now); len(e.Written) != 1 {
+	if e = e.WithChange([]byte("theirs"), now); len(e.Written) != 1 {
 		t.Errorf("what others wrote is not ours: %+v", e)
 	}
 }
@@ -186,7 +186,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	entry := journal.Entry{
 		Kind: journal.Edited, Original: []byte("o"), Written: []string{"w"},
-		Taken: [][]byte{[]byte("t")},
+		Replaced: [][]byte{[]byte("t")},
 	}
 	lock, err := journal.Acquire(t.Context(), dir)
 	must(t, err)

@@ -9,8 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// apply applies targets in order, up to the first error. It returns the paths of changed files, and
-// the changes that could not be recorded.
+// apply applies targets in order and stops at the first error. It returns the paths of changed
+// files, and an error for each journal entry that could not be written although the change was
+// made.
 func (n *Node) apply(
 	s Settings, j *journal.Journal, targets []Target,
 ) (changed []string, unrecorded []error, err error) {
@@ -18,11 +19,11 @@ func (n *Node) apply(
 		path := filepath.Join(s.CNIConfDir, t.Name)
 		if t.Entry != nil {
 			if err := j.Record(confKey(t.Name), *t.Entry); err != nil {
-				if !needsNoRecord(j, t) {
+				if !recordOptional(j, t) {
 					return changed, unrecorded, err
 				}
 				unrecorded = append(unrecorded,
-					fmt.Errorf("what others wrote into %s is not recorded: %w", t.Name, err))
+					fmt.Errorf("write the journal entry of %s, which another program changed: %w", t.Name, err))
 			}
 		}
 		if !t.done() {
@@ -30,30 +31,31 @@ func (n *Node) apply(
 				return changed, unrecorded, err
 			}
 			changed = append(changed, path)
-			n.conflicts.wrote(t.Name)
+			n.conflicts.noteWritten(t.Name)
 		}
 		if t.Forget {
-			n.conflicts.released(t.Name)
+			n.conflicts.noteReleased(t.Name)
 			if err := j.Forget(confKey(t.Name)); err != nil {
 				unrecorded = append(unrecorded,
-					fmt.Errorf("that %s is not ours any more is not recorded: %w", t.Name, err))
+					fmt.Errorf("remove the journal entry of %s, which Sluice no longer manages: %w", t.Name, err))
 			}
 		}
 	}
 	return changed, unrecorded, nil
 }
 
-// needsNoRecord reports whether a change may be made although it cannot be recorded: the journal's
-// entry is sufficient to remove the plugin from the file, and no foreign content is lost.
-func needsNoRecord(j *journal.Journal, t Target) bool {
-	old, recorded := j.Entry(confKey(t.Name))
-	return recorded && slices.EqualFunc(old.Taken, t.Entry.Taken, slices.Equal) &&
+// recordOptional reports whether a change may be made although its journal entry cannot be written:
+// the existing entry is sufficient to remove the plugin from the file, and no foreign content is
+// lost.
+func recordOptional(j *journal.Journal, t Target) bool {
+	old, exists := j.Entry(confKey(t.Name))
+	return exists && slices.EqualFunc(old.Replaced, t.Entry.Replaced, slices.Equal) &&
 		(old.Kind != journal.Created || t.Entry.Kind == journal.Created)
 }
 
 func (t Target) replace(path string) error {
 	if t.Content == nil {
-		return file.RemoveIf(path, t.Was)
+		return file.RemoveIf(path, t.Current)
 	}
-	return file.Replace(path, t.Was, t.Content, t.Mode)
+	return file.Replace(path, t.Current, t.Content, t.Mode)
 }

@@ -13,30 +13,31 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// install installs the executables. It reports whether a configuration may name the plugin, and
-// whether it must be the configuration for the installed version.
+// install installs the executables. ok reports that a configuration may name the plugin. outdated
+// reports that the executable is not the installed agent's version, so that existing configurations
+// of the plugin stay.
 func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.Binaries)) {
 		path := filepath.Join(s.CNIBinDir, name)
-		changed, disturbed, err := n.putVersion(j, name, s.Binaries[name], status)
+		changed, foreignChange, err := n.putVersion(j, name, s.Binaries[name], status)
 		if changed {
 			status.Changes = append(status.Changes, path)
 		}
-		if disturbed {
-			n.conflicts.count(status.At, path, "", stranger)
+		if foreignChange {
+			n.conflicts.count(status.At, path, "", unknownWriter)
 		}
 		n.countFailed(s, err)
 		if name == s.Type {
-			status.Executable = n.executables.judge(name, s.Binaries[name], versions(j, name))
+			status.Executable = n.executables.classify(name, s.Binaries[name], versions(j, name))
 			outdated = status.Executable != Verified
 		}
 		switch {
 		case err == nil:
 		case name == s.Type && status.Executable == Wrong:
-			status.add(n.wrong(path, s.Binaries[name], err))
+			status.add(n.wrongExecutable(path, s.Binaries[name], err))
 		default:
 			p := problemOf(err)
-			// An earlier version works too.
+			// An earlier version also works.
 			p.Blocking = name != s.Type || status.Executable != Outdated
 			status.add(p)
 		}
@@ -44,20 +45,20 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 	return outdated, status.Executable == Verified || status.Executable == Outdated
 }
 
-// wrong returns the problem of another program with the plugin's name.
-func (n *Node) wrong(path, source string, why error) Problem {
+// wrongExecutable returns the problem of another program with the plugin's name.
+func (n *Node) wrongExecutable(path, source string, why error) Problem {
 	found, err := n.executables.sum(path)
 	if err != nil {
 		found = "unknown (" + err.Error() + ")"
 	}
-	want, err := n.executables.sum(source)
+	addTarget, err := n.executables.sum(source)
 	if err != nil {
-		want = "unknown (" + err.Error() + ")"
+		addTarget = "unknown (" + err.Error() + ")"
 	}
 	return problem(WrongExecutable, true,
-		"%s is not the plugin: its sha256 is %s, and that of the agent's image %s; it cannot be replaced: %v; "+
+		"%s is not the plugin: its sha256 is %s, the plugin in the agent's image has %s; it cannot be replaced: %v; "+
 			"pods that start now have no redirection: make the file and its directory writable (chattr -i), "+
-			"or unmount what is mounted there (umount)", path, found, want, why)
+			"or unmount what is mounted there (umount)", path, found, addTarget, why)
 }
 
 // countFailed counts a failed write.
@@ -66,15 +67,15 @@ func (n *Node) countFailed(s Settings, err error) {
 	if !errors.As(err, &failed) || errors.Is(err, file.ErrChanged) {
 		return
 	}
-	part := "configuration"
+	kind := "configuration"
 	if filepath.Dir(failed.Path) == filepath.Clean(s.CNIBinDir) {
-		part = "binary"
+		kind = "binary"
 	}
-	n.totals.FailedWrites[part]++
+	n.totals.FailedWrites[kind]++
 }
 
-// keptVersions is the maximum number of recorded versions of the plugin.
-const keptVersions = 16
+// maxVersions is the maximum number of recorded versions of the plugin.
+const maxVersions = 16
 
 // versions returns the checksums of the installed versions of an executable.
 func versions(j *journal.Journal, name string) []string {
@@ -82,38 +83,39 @@ func versions(j *journal.Journal, name string) []string {
 	return e.Versions
 }
 
-// putVersion records and copies a version of an executable. If it cannot be recorded, it is copied
-// only if the journal contains an entry for the name.
+// putVersion writes a journal entry for a version of an executable and copies the executable. If
+// the entry cannot be written, the executable is copied only if the journal already has an entry
+// for the name.
 func (n *Node) putVersion(
 	j *journal.Journal, name, source string, status *Status,
-) (changed, disturbed bool, err error) {
+) (changed, foreignChange bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
 		return false, false, err
 	}
-	e, recorded := j.Entry(binKey(name))
+	e, hasEntry := j.Entry(binKey(name))
 	if !slices.Contains(e.Versions, sum) {
 		e.Kind = journal.Created
 		e.Versions = append(e.Versions[max(0,
-			len(e.Versions)-keptVersions+1):len(e.Versions):len(e.Versions)], sum)
+			len(e.Versions)-maxVersions+1):len(e.Versions):len(e.Versions)], sum)
 		if err := j.Record(binKey(name), e); err != nil {
-			if !recorded {
+			if !hasEntry {
 				return false, false, err
 			}
-			n.note(status, fmt.Errorf("the version of %s is not recorded: %w", name, err))
+			n.addHarmless(status, fmt.Errorf("write the journal entry of the new version of %s: %w", name, err))
 		}
 	}
 	return n.executables.put(name, source)
 }
 
-// putNoop records and copies the executable without effect. The stored checksum identifies it
-// without its source.
+// putNoop writes a journal entry for the no-op executable and copies it. The checksum in the entry
+// identifies the executable without its source.
 func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, err error) {
 	sum, err := n.executables.sum(source)
 	if err != nil {
 		return false, err
 	}
-	if e, recorded := j.Entry(binKey(name)); !recorded || !slices.Contains(e.Written, sum) {
+	if e, hasEntry := j.Entry(binKey(name)); !hasEntry || !slices.Contains(e.Written, sum) {
 		e.Kind, e.Written = journal.Created, append(e.Written, sum)
 		if err := j.Record(binKey(name), e); err != nil {
 			return false, err
@@ -123,40 +125,40 @@ func (n *Node) putNoop(j *journal.Journal, name, source string) (changed bool, e
 	return changed, err
 }
 
-// recount is the maximum age of the count of references.
-const recount = time.Minute
+// maxCountAge is the maximum age of the reference counts.
+const maxCountAge = time.Minute
 
-// fillGaps keeps a no-op executable at the path of each replaced executable while sandboxes need it
-// for their removal.
-func (n *Node) fillGaps(s Settings, j *journal.Journal, status *Status) {
+// updateNoops keeps a no-op executable at the path of each replaced plugin while sandboxes need an
+// executable there for DEL.
+func (n *Node) updateNoops(s Settings, j *journal.Journal, status *Status) {
 	if s.Noop == "" {
 		return
 	}
-	for _, plugin := range s.TakeOver {
+	for _, plugin := range s.ReplacedTypes {
 		noop := n.isNoop(s, j, plugin)
-		_, recorded := j.Entry(binKey(plugin))
+		_, hasEntry := j.Entry(binKey(plugin))
 		if n.executables.exists(plugin) && !noop {
-			if recorded { // its owner has come back
-				n.note(status, j.Forget(binKey(plugin)))
+			if hasEntry { // another program installed the plugin again
+				n.addHarmless(status, j.Forget(binKey(plugin)))
 			}
 			continue
 		}
 		references, err := n.count(s, status.At)
 		if err != nil {
-			n.note(status, err)
+			n.addHarmless(status, err)
 			continue
 		}
 		switch {
 		case references[plugin].Sandboxes > 0:
-			n.note(status, n.fill(s, j, plugin, status))
+			n.addHarmless(status, n.writeNoop(s, j, plugin, status))
 		case noop:
-			n.note(status, n.discard(j, plugin))
+			n.addHarmless(status, n.discardExecutable(j, plugin))
 		}
 	}
 }
 
-// fill writes the no-op executable to the path of a plugin's.
-func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Status) error {
+// writeNoop writes the no-op executable to the path of a plugin.
+func (n *Node) writeNoop(s Settings, j *journal.Journal, plugin string, status *Status) error {
 	changed, err := n.putNoop(j, plugin, s.Noop)
 	if changed {
 		status.Changes = append(status.Changes, filepath.Join(s.CNIBinDir, plugin))
@@ -167,8 +169,8 @@ func (n *Node) fill(s Settings, j *journal.Journal, plugin string, status *Statu
 	return err
 }
 
-// discard removes an executable of Sluice and its record.
-func (n *Node) discard(j *journal.Journal, name string) error {
+// discardExecutable removes an executable that Sluice installed, and its journal entry.
+func (n *Node) discardExecutable(j *journal.Journal, name string) error {
 	if err := n.executables.remove(name); err != nil {
 		return err
 	}
@@ -177,33 +179,34 @@ func (n *Node) discard(j *journal.Journal, name string) error {
 
 // isNoop reports whether the executable of a plugin is Sluice's no-op executable.
 func (n *Node) isNoop(s Settings, j *journal.Journal, plugin string) bool {
-	e, recorded := j.Entry(binKey(plugin))
-	if !recorded || !n.executables.exists(plugin) {
+	e, hasEntry := j.Entry(binKey(plugin))
+	if !hasEntry || !n.executables.exists(plugin) {
 		return false
 	}
-	if same, err := n.executables.holds(plugin, s.Noop); err == nil && same {
+	if same, err := n.executables.sameContent(plugin, s.Noop); err == nil && same {
 		return true
 	}
 	// It may be the executable of an earlier version.
 	data, err := os.ReadFile(filepath.Join(s.CNIBinDir, plugin))
-	return err == nil && e.Wrote(data)
+	return err == nil && e.WrittenByAgent(data)
 }
 
-// count returns how many cached results name each plugin, with a limited age.
+// count returns the number of cached results that name each plugin. The numbers are at most
+// maxCountAge old.
 func (n *Node) count(s Settings, now time.Time) (map[string]Use, error) {
-	if n.references != nil && now.Sub(n.counted) < recount {
+	if n.references != nil && now.Sub(n.counted) < maxCountAge {
 		return n.references, nil
 	}
 	references, err := References(s.ResultDirs, s.OwnPod)
 	if err != nil {
-		return nil, fmt.Errorf("cached results: %w", err)
+		return nil, fmt.Errorf("read the cached results of the container runtime: %w", err)
 	}
 	n.references, n.counted = references, now
 	return references, nil
 }
 
-// note reports an error that does not affect pods.
-func (n *Node) note(status *Status, err error) {
+// addHarmless adds a problem that does not affect pods.
+func (n *Node) addHarmless(status *Status, err error) {
 	if err != nil {
 		p := problemOf(err)
 		p.Blocking = false

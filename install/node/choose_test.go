@@ -32,9 +32,9 @@ func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
 	b.installed(n.Reconcile(t.Context()))
 	b.put("conf/05-new.conflist", list("cilium-cni", "portmap"))
 	s := n.Reconcile(t.Context())
-	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "takes 05-new.conflist",
-		"Cilium's agent (cilium-cni, portmap)", "name 05-new.conflist there",
-		"by the order of names", "cni_default_network")
+	b.says(s, node.NotInUse, "cniConfFileName is 10-a.conflist", "in order of names, 05-new.conflist",
+		"Cilium's agent (cilium-cni, portmap)", "set cniConfFileName to 05-new.conflist",
+		"in order of names", "cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
 		t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
 	}
@@ -99,7 +99,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		s := b.reconcile()
 		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist",
 			"new pods have no redirection",
-			"CRI-O passes it over")
+			"CRI-O skips it")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
 			t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
 		}
@@ -184,7 +184,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	b.installed(pass(0))
 	for range 3 {
 		b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist", "containerd",
-			"no pod starts", "CRI-O passes it over")
+			"no pod starts", "CRI-O skips it")
 	}
 	b.remove("conf/05-b.conflist")
 	b.installed(pass(0))

@@ -15,123 +15,124 @@ type ConflictingWriter struct {
 	File, Plugin string
 	// Writer is the program, if the plugin identifies it; Advice is the remedy.
 	Writer, Advice string
-	// Rewrites is the number of its consecutive writes, from Since to Last.
+	// Rewrites is the number of consecutive writes by this program, from Since to Last.
 	Rewrites    int
 	Since, Last time.Time
 
-	recent [contestedAfter]time.Time // the last rewrites, in a ring
+	recent [minRewrites]time.Time // the last rewrites, in a ring
 }
 
 // period returns the average time between the last rewrites; 0 for a single one.
-func (r ConflictingWriter) period() time.Duration {
-	n := min(r.Rewrites, contestedAfter)
+func (w ConflictingWriter) period() time.Duration {
+	n := min(w.Rewrites, minRewrites)
 	if n < 2 {
 		return 0
 	}
-	return r.Last.Sub(r.recent[(r.Rewrites-n)%contestedAfter]) / time.Duration(n-1)
+	return w.Last.Sub(w.recent[(w.Rewrites-n)%minRewrites]) / time.Duration(n-1)
 }
 
-// fast reports whether pods probably start between a rewrite and its repair.
-func (r ConflictingWriter) fast() bool { return r.period() <= quiet }
+// fast reports whether the plugin is missing for so much of the time that pods probably start
+// without it.
+func (w ConflictingWriter) fast() bool { return w.period() <= maxFastPeriod }
 
 // String returns a description without the number, which Rewrites contains.
-func (r ConflictingWriter) String() string {
-	since := r.Since.UTC().Format(time.RFC3339)
-	if r.Plugin == "" {
+func (w ConflictingWriter) String() string {
+	since := w.Since.UTC().Format(time.RFC3339)
+	if w.Plugin == "" {
 		return fmt.Sprintf("%s has repeatedly removed or replaced %s since %s; pods that start in between fail: %s",
-			r.Writer, r.File, since, r.Advice)
+			w.Writer, w.File, since, w.Advice)
 	}
 	return fmt.Sprintf("%s (plugin %s) has repeatedly rewritten %s since %s; pods that start in between have no redirection: %s",
-		r.Writer, r.Plugin, r.File, since, r.Advice)
+		w.Writer, w.Plugin, w.File, since, w.Advice)
 }
 
 const (
-	// A conflicting writer rewrites at least so many times with less than conflictTTL in between.
-	// Once or twice is an upgrade.
-	contestedAfter = 3
-	conflictTTL    = 10 * time.Minute
-	// If rewrites are on average less than quiet apart, pods start without the plugin for so much
-	// of the time that the node is not ready.
-	quiet = 10 * time.Second
-	// relaxed is the time for which a constraint that a conflicting writer violates remains
+	// A program is a conflicting writer after minRewrites rewrites that are less than conflictTTL
+	// apart. Fewer rewrites are typical of an upgrade.
+	minRewrites = 3
+	conflictTTL = 10 * time.Minute
+	// If rewrites are at most maxFastPeriod apart on average, the plugin is missing for so much of
+	// the time that the node is not ready.
+	maxFastPeriod = 10 * time.Second
+	// relaxTime is the time for which a constraint that a conflicting writer violates remains
 	// relaxed.
-	relaxed = 5 * time.Minute
+	relaxTime = 5 * time.Minute
 )
 
 // conflicts counts the writes of other programs to files of the agent. It is not safe for
 // concurrent use.
 type conflicts struct {
-	armed    map[string]bool // files that hold what we wrote, as far as we know
-	contests map[string]*ConflictingWriter
-	relaxed  Relaxed
-	until    time.Time
-	total    map[string]uint64 // rewrites by writer
+	written map[string]bool // the agent's write is the last known write to the file
+	writers map[string]*ConflictingWriter
+	relaxed Relaxed
+	until   time.Time
+	total   map[string]uint64 // rewrites by writer
 }
 
 func newConflicts() *conflicts {
 	return &conflicts{
-		armed: map[string]bool{}, contests: map[string]*ConflictingWriter{},
+		written: map[string]bool{}, writers: map[string]*ConflictingWriter{},
 		total: map[string]uint64{},
 	}
 }
 
-// wrote records that a file has the desired content.
-func (r *conflicts) wrote(name string) { r.armed[name] = true }
+// noteWritten records that a file has the desired content.
+func (cs *conflicts) noteWritten(name string) { cs.written[name] = true }
 
-// released records that the agent no longer manages a file.
-func (r *conflicts) released(name string) { delete(r.armed, name) }
+// noteReleased records that the agent no longer manages a file.
+func (cs *conflicts) noteReleased(name string) { delete(cs.written, name) }
 
-// rewritten records that a file does not have the desired content, and the program that wrote it.
-// It counts once per repair.
-func (r *conflicts) rewritten(now time.Time, name, plugin string) {
-	if !r.armed[name] {
+// noteRewrite records that a file does not have the desired content, and the plugin of the program
+// that wrote it. It counts one rewrite per write of the agent.
+func (cs *conflicts) noteRewrite(now time.Time, name, plugin string) {
+	if !cs.written[name] {
 		return
 	}
-	r.armed[name] = false
-	r.count(now, name, plugin, writerOf(plugin))
+	cs.written[name] = false
+	cs.count(now, name, plugin, writerOf(plugin))
 }
 
 // count counts a write to a file.
-func (r *conflicts) count(now time.Time, name, plugin string, w writer) {
-	r.total[w.name]++
-	c := r.contests[name]
+func (cs *conflicts) count(now time.Time, name, plugin string, w writer) {
+	cs.total[w.name]++
+	c := cs.writers[name]
 	if c == nil || now.Sub(c.Last) > conflictTTL {
 		c = &ConflictingWriter{File: name, Since: now}
-		r.contests[name] = c
+		cs.writers[name] = c
 	}
 	c.Plugin, c.Writer, c.Advice, c.Last = plugin, w.name, w.advice, now
-	c.recent[c.Rewrites%contestedAfter] = now
+	c.recent[c.Rewrites%minRewrites] = now
 	c.Rewrites++
 }
 
 // active returns the current conflicting writers by file.
-func (r *conflicts) active(now time.Time) []ConflictingWriter {
+func (cs *conflicts) active(now time.Time) []ConflictingWriter {
 	var active []ConflictingWriter
-	for _, name := range slices.Sorted(maps.Keys(r.contests)) {
-		c := r.contests[name]
+	for _, name := range slices.Sorted(maps.Keys(cs.writers)) {
+		c := cs.writers[name]
 		if now.Sub(c.Last) > conflictTTL {
-			delete(r.contests, name)
+			delete(cs.writers, name)
 			continue
 		}
-		// A program that did not write at two expected times has stopped.
-		if c.Rewrites >= contestedAfter && now.Sub(c.Last) <= max(quiet, 2*c.period()) {
+		// A program that did not write for two periods has stopped.
+		if c.Rewrites >= minRewrites && now.Sub(c.Last) <= max(maxFastPeriod, 2*c.period()) {
 			active = append(active, *c)
 		}
 	}
 	return active
 }
 
-// relax relaxes constraints for a time.
-func (r *conflicts) relax(now time.Time, c Relaxed) {
-	r.relaxed.Position = r.relaxed.Position || c.Position
-	r.relaxed.Together = r.relaxed.Together || c.Together
-	r.until = now.Add(relaxed)
+// relax relaxes constraints for relaxTime.
+func (cs *conflicts) relax(now time.Time, c Relaxed) {
+	cs.relaxed.Position = cs.relaxed.Position || c.Position
+	cs.relaxed.KeepReplaced = cs.relaxed.KeepReplaced || c.KeepReplaced
+	cs.until = now.Add(relaxTime)
 }
 
 // relaxedAt returns the currently relaxed constraints.
-func (r *conflicts) relaxedAt(now time.Time) Relaxed {
-	if !now.Before(r.until) {
-		r.relaxed = Relaxed{}
+func (cs *conflicts) relaxedAt(now time.Time) Relaxed {
+	if !now.Before(cs.until) {
+		cs.relaxed = Relaxed{}
 	}
-	return r.relaxed
+	return cs.relaxed
 }

@@ -95,7 +95,7 @@ func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
 				!strings.Contains(r.Advice, row.advice) {
 				t.Errorf("reported: %v", r)
 			}
-			if status.Installed() || !slices.Contains(reasons(status), node.Contested) ||
+			if status.Installed() || !slices.Contains(reasons(status), node.ConflictingWrites) ||
 				status.Totals.Rewrites[row.writer] < 3 {
 				t.Errorf("installed %t, %v, %v", status.Installed(), status.Problems,
 					status.Totals.Rewrites)
@@ -177,7 +177,7 @@ func TestASlowRivalIsNamed(t *testing.T) {
 				s := rewrite(period)
 				b.installed(s)
 				if named := len(s.ConflictingWriters) == 1 &&
-					slices.Contains(reasons(s), node.Contested); named != (i >= 2) {
+					slices.Contains(reasons(s), node.ConflictingWrites); named != (i >= 2) {
 					t.Errorf("rewrite %d: %v, %v", i+1, s.ConflictingWriters, s.Problems)
 				}
 			}
@@ -248,7 +248,7 @@ func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni sluice-cni"})
 	b.installed(status)
-	if !slices.Contains(reasons(status), node.Shared) || len(status.ConflictingWriters) != 1 ||
+	if !slices.Contains(reasons(status), node.OtherPluginStays) || len(status.ConflictingWriters) != 1 ||
 		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
 		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
 	}
@@ -307,7 +307,7 @@ func TestAPluginThatInsistsOnTheLastPlaceGetsIt(t *testing.T) {
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni linkerd-cni"})
 	b.installed(status)
-	if !slices.Contains(reasons(status), node.Shared) {
+	if !slices.Contains(reasons(status), node.OtherPluginStays) {
 		t.Errorf("%v", status.Problems)
 	}
 }

@@ -9,17 +9,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Relaxed contains the constraints that are temporarily relaxed because they cannot be met, in
-// favor of the essential one: the plugin is in the chain.
+// Relaxed contains the constraints that are temporarily relaxed because they cannot be met. The
+// constraint that the plugin is in the chain is never relaxed.
 type Relaxed struct {
-	Position bool // other plugins may come after ours
-	Together bool // plugins in whose place ours comes may stay in addition to it
-	// an element of ours with another configuration may stay: its executable could not be replaced
+	Position     bool // other plugins may come after Sluice's plugin
+	KeepReplaced bool // plugins that Sluice's plugin replaces may stay in the chain
+	// an element of Sluice's plugin with another configuration may stay, because its executable
+	// could not be replaced
 	Outdated bool
 }
 
 // Desired returns the desired state of the configuration directory. It is a function of its
-// arguments, except that it calls the settings' gate.
+// arguments, except that it calls Settings.ReadyToInsert.
 func Desired(s Settings, f Found, c Relaxed) State {
 	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
@@ -41,8 +42,9 @@ type planner struct {
 	relaxed Relaxed
 }
 
-// chained puts the plugin into the configuration that the runtime uses, and updates it in other
-// configurations that contain it, so that the next one is ready if the first is removed.
+// chained inserts the plugin into the configuration that the runtime uses. It also updates the
+// plugin in other configurations that contain it, so that another configuration is ready if the
+// first is removed.
 func (p *planner) chained() {
 	own := p.leftovers()
 	files := p.found.configurations(own...)
@@ -52,7 +54,7 @@ func (p *planner) chained() {
 		p.insert(choice)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
-		if name == p.Primary || slices.Contains(own, name) || !p.found.carries(name, p.Type) {
+		if name == p.Primary || slices.Contains(own, name) || !p.found.hasPlugin(name, p.Type) {
 			continue
 		}
 		if list, err := chain.Parse(p.found.Files[name].Data); err == nil {
@@ -65,9 +67,9 @@ func (p *planner) chained() {
 	}
 }
 
-// releaseLeftovers removes files of earlier settings. A copy of a primary configuration is kept
-// while there is no primary one; a stand-alone configuration is not, because it provides no
-// network.
+// releaseLeftovers removes files that the agent created with other settings. While there is no
+// primary configuration, it keeps copies of one, but not a stand-alone configuration, which
+// provides no network.
 func (p *planner) releaseLeftovers(primary bool) {
 	for _, name := range p.leftovers() {
 		if primary || filepath.Ext(name) != ".conflist" {
@@ -76,7 +78,7 @@ func (p *planner) releaseLeftovers(primary bool) {
 	}
 }
 
-// leftovers returns Sluice's files of other settings.
+// leftovers returns the files that the agent created with other settings.
 func (p *planner) leftovers() []string {
 	var names []string
 	for name, e := range p.found.Entries {
@@ -89,46 +91,47 @@ func (p *planner) leftovers() []string {
 	return names
 }
 
-// owned maintains a copy of the primary configuration with the plugin. If that is not possible, the
-// plugin goes into the primary one.
+// owned maintains a copy of the primary configuration with the plugin. If the copy's name is in use
+// by another program, or a file that the agent cannot read sorts first, the plugin is inserted into
+// the primary configuration.
 func (p *planner) owned() {
 	name := p.IstioOwnedCNIConfigFileName
-	now, exists := p.found.Files[name]
+	current, exists := p.found.Files[name]
 	if exists && (p.foreign(name) || p.found.Entries[name].Kind == journal.Edited) {
 		p.report(NameTaken, false,
-			"%s belongs to another program; the plugin is added to the configuration in use instead", name)
+			"%s belongs to another program; the plugin is inserted into the configuration in use instead", name)
 		p.chained()
 		return
 	}
 	others := p.found.configurations(append(p.leftovers(), name)...)
-	if _, hidden := p.hidden(others); hidden && !exists {
-		// A copy of a later file might take precedence over the node's network. A runtime that
-		// skips the hidden file uses the next one.
+	if _, unreadable := p.unreadableFirst(others); unreadable && !exists {
+		// A copy might take precedence over the configuration of the node's network. A runtime that
+		// skips the unreadable file uses the next one.
 		p.chained()
 		return
 	}
 	choice, ok := p.choose(others)
 	if !ok {
 		if exists {
-			// pods of a network that comes back shall not find themselves without redirection
+			// when the network's configuration returns, pods must not start without redirection
 			p.Primary = name
 		}
 		p.releaseLeftovers(false)
 		return
 	}
 	p.Primary, p.Plugins = name, choice.List.Types()
-	content, err := choice.List.Insert(p.element(name), p.displaced(choice.Name, choice.List)...)
+	content, err := choice.List.Insert(p.element(name), p.replacedTypes(choice.Name, choice.List)...)
 	if err != nil {
 		p.Problems = append(p.Problems, problemOf(err))
 		return
 	}
-	p.want(Target{
-		Name: name, Was: now.Data, Content: content, Mode: p.found.Files[choice.Name].Mode,
-	}, p.record(name))
+	p.addTarget(Target{
+		Name: name, Current: current.Data, Content: content, Mode: p.found.Files[choice.Name].Mode,
+	}, p.journalEntry(name))
 	inUse, _, err := chain.Discover(others, "")
 	if err == nil && inUse.Name < name {
 		p.report(Preempted, false,
-			"%s comes before %s, so the plugin goes into that as well; choose another istioOwnedCNIConfigFileName",
+			"%s sorts before %s, so the plugin is inserted into %[1]s too; set istioOwnedCNIConfigFileName to a name that sorts first",
 			inUse.Name, name)
 		p.Primary = inUse.Name
 		p.insert(inUse)
@@ -139,8 +142,8 @@ func (p *planner) owned() {
 // standalone maintains a configuration with only the plugin.
 func (p *planner) standalone() {
 	name := p.CNIConfFileName
-	now, exists := p.found.Files[name]
-	if exists && p.foreign(name) && !slices.Contains(p.TakeOver, chain.PlainType(now.Data)) {
+	current, exists := p.found.Files[name]
+	if exists && p.foreign(name) && !slices.Contains(p.ReplacedTypes, chain.TypeOf(current.Data)) {
 		p.report(NameTaken, true, "%s belongs to another program; choose another cniConfFileName",
 			name)
 		return
@@ -151,39 +154,39 @@ func (p *planner) standalone() {
 		return
 	}
 	p.Primary, p.Plugins = name, []string{p.Type}
-	record, mode := p.record(name), p.standaloneMode()
+	entry, mode := p.journalEntry(name), p.standaloneMode()
 	if exists {
-		mode = now.Mode
+		mode = current.Mode
 		if p.foreign(name) {
-			record = journal.Entry{Kind: journal.Edited, Original: now.Data, Mode: mode}
+			entry = journal.Entry{Kind: journal.Edited, Original: current.Data, Mode: mode}
 		}
 	}
-	if chain.Equal(now.Data, content) || p.relaxed.Outdated && p.found.carries(name, p.Type) {
-		content = now.Data
+	if chain.Equal(current.Data, content) || p.relaxed.Outdated && p.found.hasPlugin(name, p.Type) {
+		content = current.Data
 	}
-	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: mode}, record)
+	p.addTarget(Target{Name: name, Current: current.Data, Content: content, Mode: mode}, entry)
 	p.releaseOthers(name)
 }
 
-// record returns the journal entry of a file of Sluice.
-func (p *planner) record(name string) journal.Entry {
+// journalEntry returns the journal entry of a file that the agent creates.
+func (p *planner) journalEntry(name string) journal.Entry {
 	if e, ok := p.found.Entries[name]; ok {
 		return e
 	}
 	return journal.Entry{Kind: journal.Created}
 }
 
-// foreign reports whether a file with the name of a file of Sluice is foreign.
+// foreign reports whether a file was created by another program and does not contain the plugin.
 func (p *planner) foreign(name string) bool {
-	return !p.found.carries(name, p.Type) && !p.found.Entries[name].Wrote(p.found.Files[name].Data)
+	return !p.found.hasPlugin(name, p.Type) && !p.found.Entries[name].WrittenByAgent(p.found.Files[name].Data)
 }
 
-// releaseOthers removes the plugin from all files except keep, which contain it because of earlier
+// releaseOthers removes the plugin from all files except keep. They contain it because of earlier
 // settings.
 func (p *planner) releaseOthers(keep ...string) {
 	for _, name := range slices.Sorted(maps.Keys(p.found.Files)) {
-		_, recorded := p.found.Entries[name]
-		if !slices.Contains(keep, name) && (recorded || p.found.carries(name, p.Type)) {
+		_, hasEntry := p.found.Entries[name]
+		if !slices.Contains(keep, name) && (hasEntry || p.found.hasPlugin(name, p.Type)) {
 			p.Files = append(p.Files, release(p.Settings, p.found, name)...)
 		}
 	}

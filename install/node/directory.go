@@ -19,10 +19,10 @@ type Directory string
 
 // The states of a directory. The empty one is that of a status before the first pass.
 const (
-	Same     Directory = "same"     // the runtime finds it at the path on the node
-	Replaced Directory = "replaced" // the runtime finds another one there
-	Gone     Directory = "gone"     // there is none on the node
-	Unknown  Directory = "unknown"  // what is on the node is not seen from here
+	Same     Directory = "same"     // the runtime finds the agent's directory at the path on the node
+	Replaced Directory = "replaced" // the runtime finds another directory there
+	Gone     Directory = "gone"     // there is no directory at the path on the node
+	Unknown  Directory = "unknown"  // the agent cannot access the path on the node
 )
 
 // Directories contains the states of the managed directories.
@@ -36,12 +36,12 @@ type Directories struct {
 func (d Directories) Known() bool { return d.Configuration != Unknown && d.Binary != Unknown }
 
 const (
-	// remountAfter is the time that a directory must differ from the node's before new mounts are
-	// considered necessary, because a moved directory may be moved back.
+	// remountAfter is the time for which a directory must differ from the node's directory before
+	// the agent restarts for new mounts. A directory that was moved may be moved back.
 	remountAfter = 2 * time.Second
-	// remountLate is the same for a directory that never was the node's: new mounts will probably
-	// not help, and must not be made too often.
-	remountLate = 5 * time.Minute
+	// remountLate is the same for a directory that never was the node's directory: new mounts will
+	// probably not help, and must not be made too often.
+	remountLimit = 5 * time.Minute
 )
 
 // directories tracks whether this process manages the directories that the runtime uses. It is not
@@ -50,11 +50,11 @@ type directories struct {
 	mounts map[string]*mount // by the path on the node
 }
 
-// mount contains the known facts about a directory, or a file in one.
+// mount contains what is known about a directory, or about a file in a directory.
 type mount struct {
-	root  string    // where its root was in its file system at first; empty if that is not known
-	same  bool      // it was the node's once
-	since time.Time // when it was found to be another one; zero if it is not
+	root  string    // first known path of its root in its file system; empty if unknown
+	same  bool      // it was the node's directory or file at some time
+	since time.Time // since when it differs from the node's; zero if it does not
 }
 
 func (d *directories) of(onNode string) *mount {
@@ -69,22 +69,22 @@ func (d *directories) of(onNode string) *mount {
 	return m
 }
 
-// check compares the directories, the configuration in use and the plugin with the node's, and adds
-// problems to a status.
+// check compares the agent's directories, the configuration in use and the plugin with the files at
+// the same paths on the node, and adds problems to a status.
 func (d *directories) check(s Settings, status *Status) {
-	root, hidden := "", errors.New("the node's root directory is not seen from here")
-	if s.NodeRoot != nil {
-		root, hidden = s.NodeRoot()
+	root, rootErr := "", errors.New("the runtime's root directory is not configured")
+	if s.RuntimeRoot != nil {
+		root, rootErr = s.RuntimeRoot()
 	}
 	compare := func(dir, onNode, name string) Directory {
 		m := d.of(onNode)
-		found, err := m.compare(dir, root, onNode, hidden)
-		m.judge(found, status, onNode, true)
+		found, err := m.compare(dir, root, onNode, rootErr)
+		m.report(found, status, onNode, true)
 		if found == Same && name != "" {
 			path := filepath.Join(onNode, name)
 			m = d.of(path)
 			found, err = sameFile(filepath.Join(dir, name), root, path)
-			m.judge(found, status, path, false)
+			m.report(found, status, path, false)
 		}
 		if found == Unknown {
 			status.Directories.Why = fmt.Sprint(err)
@@ -97,48 +97,49 @@ func (d *directories) check(s Settings, status *Status) {
 
 // compare returns the state of a directory of this process. If the node's root is not accessible,
 // only a moved or removed directory is detected, by its path in its file system.
-func (m *mount) compare(dir, root, onNode string, hidden error) (Directory, error) {
-	if hidden == nil {
+func (m *mount) compare(dir, root, onNode string, rootErr error) (Directory, error) {
+	if rootErr == nil {
 		found, err := sameFile(dir, root, onNode)
 		if found != Unknown {
 			return found, nil
 		}
-		hidden = err
+		rootErr = err
 	}
-	now, err := mountRoot(dir)
+	current, err := mountRoot(dir)
 	if err != nil {
-		return Unknown, hidden
+		return Unknown, rootErr
 	}
 	if m.root == "" {
-		m.root = now
+		m.root = current
 	}
-	if now != m.root {
+	if current != m.root {
 		return Replaced, nil
 	}
-	return Unknown, hidden
+	return Unknown, rootErr
 }
 
-// judge reports a directory, or a file in one, that is not the node's.
-func (m *mount) judge(found Directory, status *Status, onNode string, whole bool) {
+// report adds a problem if a directory, or a file in a directory, is not the node's. isDir reports
+// that it is a directory.
+func (m *mount) report(found Directory, status *Status, onNode string, isDir bool) {
 	switch found {
 	case Gone:
 		status.add(problem(DirectoryGone, true,
-			"%s is not on the node any more, and what the agent was started with is not what a runtime "+
-				"finds: pods that start now have no redirection, or do not start; the agent waits until it exists again", onNode))
+			"%s no longer exists on the node, and the runtime does not use the directory that is mounted in "+
+				"the agent: pods that start now have no redirection, or do not start; the agent waits until it exists again", onNode))
 		m.since = time.Time{}
 	case Replaced:
 		if m.since.IsZero() {
 			m.since = status.At
 		}
 		status.add(problem(DirectoryGone, true,
-			"%s is not the one any more that the agent was started with: on the node it was moved, replaced or "+
-				"mounted over, and the runtime reads the new directory; pods that start now may have no redirection, or not start; "+
-				"the agent exits, so that kubelet restarts it with the new directory", onNode))
-		switch lasts := status.At.Sub(m.since); {
+			"%s is no longer the one that is mounted in the agent: on the node it was moved, replaced or "+
+				"mounted over, and the runtime uses the new one; pods that start now may have no redirection, or not start; "+
+				"the agent exits, so that the kubelet restarts it with new mounts", onNode))
+		switch duration := status.At.Sub(m.since); {
 		case m.same:
-			status.Remount = status.Remount || lasts >= remountAfter
-		case whole:
-			status.Remount = status.Remount || lasts >= remountLate
+			status.Remount = status.Remount || duration >= remountAfter
+		case isDir:
+			status.Remount = status.Remount || duration >= remountLimit
 		}
 	case Same:
 		m.same, m.since = true, time.Time{}
@@ -147,11 +148,11 @@ func (m *mount) judge(found Directory, status *Status, onNode string, whole bool
 	}
 }
 
-// sameFile compares a file of this process with the file at a path under a root directory. For a
-// file that is being replaced, the second comparison decides.
+// sameFile compares a file of this process with the file at a path under a root directory. It
+// repeats the comparison of different files, because the file may be about to be replaced.
 func sameFile(path, root, onNode string) (found Directory, err error) {
 	for range 3 {
-		found, err = compareTwice(path, root, onNode)
+		found, err = compareOnce(path, root, onNode)
 		if found == Same {
 			break
 		}
@@ -159,10 +160,10 @@ func sameFile(path, root, onNode string) (found Directory, err error) {
 	return found, err
 }
 
-func compareTwice(path, root, onNode string) (Directory, error) {
+func compareOnce(path, root, onNode string) (Directory, error) {
 	here, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Same, nil // what is not here is reported as missing
+		return Same, nil // another check reports the missing file
 	}
 	if err != nil {
 		return Unknown, err
@@ -204,7 +205,7 @@ func mountRoot(dir string) (string, error) {
 	root, lines := "", bufio.NewScanner(f)
 	for lines.Scan() {
 		if fields := strings.Fields(lines.Text()); len(fields) > 4 && fields[4] == dir {
-			root = fields[3] // the last one is on top
+			root = fields[3] // the last mount is on top
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -43,7 +43,7 @@ func newMounted(t *testing.T) *mounted {
 		_ = m.runtime.Wait()
 	})
 	root := fmt.Sprintf("/proc/%d/root", m.runtime.Process.Pid)
-	m.settings.NodeRoot = func() (string, error) { return root, nil }
+	m.settings.RuntimeRoot = func() (string, error) { return root, nil }
 	m.mount("node/etc/cni/net.d", "conf")
 	m.mount("node/opt/cni/bin", "bin")
 	m.restart()
@@ -231,7 +231,7 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 		"no such root":  func() (string, error) { return "/proc/0/root", nil },
 	} {
 		m := newMounted(t)
-		m.settings.NodeRoot = root
+		m.settings.RuntimeRoot = root
 		m.restart()
 		s := m.pass(0)
 		m.installed(s)

@@ -163,7 +163,7 @@ func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
 		s = b.reconcile()
 		b.installed(s)
 		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool {
-			return strings.Contains(p.Message, "into 10-a.conflist is not recorded")
+			return strings.Contains(p.Message, "write the journal entry of 10-a.conflist")
 		}) {
 			t.Errorf("%s: that it was put right without a record is not told: %v", name, s.Problems)
 		}

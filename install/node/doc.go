@@ -8,21 +8,19 @@
 // The order of changes keeps pods working. Executables are in place before a configuration names
 // them. A new configuration is in place before an old one is removed. Uninstallation removes the
 // configuration first, and an executable only when no cached result of a runtime names it. The node
-// is then in its original state. An executable that is still named, by sandboxes of running pods or
-// of the agent's own pod, or by a copy of the configuration that Multus made, is replaced by one
-// without effect, and the journal is kept, until the next uninstallation. It is not removed at the
-// last DEL, because the runtime repeats a DEL if another plugin of the chain fails, and would not
-// find it.
+// is then in its original state. An executable may still be named by cached results of running pods
+// or of the agent's pod, or by a copy of the configuration that Multus made. Such an executable is
+// replaced with a no-op executable, and the journal is kept, until the next uninstallation. The
+// no-op executable is not removed at the last DEL, because the runtime repeats a DEL if another
+// plugin of the chain fails. Before the agent changes a foreign file, it writes a journal entry
+// with the original bytes. If the journal cannot be written, files that already have a journal
+// entry are still managed.
 //
-// Each change of a foreign file is recorded with the original bytes before it is made. If recording
-// has become impossible, files that are already recorded are still managed.
+// The agent reports files that prevent runtimes from using the plugin, and the node then has a
+// problem. Such a file sorts before the named configuration, or is invalid or unreadable and sorts
+// first. The agent does not know which runtime is used, nor whether the runtime is configured to
+// use a network by name, so it goes by the order of the files. The plugin is inserted into the
+// first valid configuration, which runtimes use that skip invalid files.
 //
-// Files that keep runtimes from using the plugin are reported by name, and the node then has a
-// problem: a file before the named one, or an invalid or unreadable file before all others. The
-// agent does not know which runtime is used, nor whether it is configured to use a network by name,
-// so it goes by the order of the files. The plugin is put into the configuration that would be used
-// without such files, which is used by runtimes that skip them.
-//
-// Programs that write the same files are detected ([ConflictingWriter]) and reported in the
-// [Status].
+// The [Status] reports programs that write the same files ([ConflictingWriter]).
 package node

@@ -15,26 +15,25 @@ import (
 
 const executableMode = 0o755
 
-// executables compares executables with their sources. Contents are read once: the result is valid
-// while the status of both files, which every write changes, is unchanged. It is not safe for
-// concurrent use.
+// executables compares executables with their sources. Contents are read once: a result is valid
+// while the identities of both files are unchanged. It is not safe for concurrent use.
 type executables struct {
-	dir   string
-	known map[pair]verdict
-	sums  map[string]checksum // by path
+	dir         string
+	comparisons map[pair]comparison
+	sums        map[string]checksum // by path
 }
 
 type pair struct{ name, source string }
 
-type verdict struct {
+type comparison struct {
 	name, source identity
 	same         bool
 }
 
 // checksum is the checksum of a file's content.
 type checksum struct {
-	of  identity
-	sum string
+	file identity
+	sum  string
 }
 
 // identity changes with each change of a file's content: only the kernel sets the change time.
@@ -45,11 +44,11 @@ type identity struct {
 }
 
 func newExecutables(dir string) *executables {
-	return &executables{dir, map[pair]verdict{}, map[string]checksum{}}
+	return &executables{dir, map[pair]comparison{}, map[string]checksum{}}
 }
 
-// holds reports whether the executable exists and is identical to source.
-func (x *executables) holds(name, source string) (bool, error) {
+// sameContent reports whether the executable exists, is identical to source and has executableMode.
+func (x *executables) sameContent(name, source string) (bool, error) {
 	path := filepath.Join(x.dir, name)
 	here, info, err := identify(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,18 +61,18 @@ func (x *executables) holds(name, source string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	known, ok := x.known[pair{name, source}]
-	if !ok || known.name != here || known.source != there {
+	c, ok := x.comparisons[pair{name, source}]
+	if !ok || c.name != here || c.source != there {
 		same := false
 		if here.size == there.size {
 			if same, err = file.Same(path, source); err != nil {
 				return false, err
 			}
 		}
-		known = verdict{here, there, same}
-		x.known[pair{name, source}] = known
+		c = comparison{here, there, same}
+		x.comparisons[pair{name, source}] = c
 	}
-	return known.same && info.Mode().Perm() == executableMode, nil
+	return c.same && info.Mode().Perm() == executableMode, nil
 }
 
 // sum returns the checksum of a file in the format of the journal.
@@ -82,8 +81,8 @@ func (x *executables) sum(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if known, ok := x.sums[path]; ok && known.of == here {
-		return known.sum, nil
+	if c, ok := x.sums[path]; ok && c.file == here {
+		return c.sum, nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -93,10 +92,10 @@ func (x *executables) sum(path string) (string, error) {
 	return x.sums[path].sum, nil
 }
 
-// judge classifies the executable: identical to source, one of the earlier versions, or another
-// program.
-func (x *executables) judge(name, source string, versions []string) Executable {
-	if same, err := x.holds(name, source); err == nil && same {
+// classify returns the state of the executable: identical to source, one of the earlier versions,
+// or another program.
+func (x *executables) classify(name, source string, versions []string) Executable {
+	if same, err := x.sameContent(name, source); err == nil && same {
 		return Verified
 	}
 	if !x.exists(name) {
@@ -118,41 +117,42 @@ func (x *executables) exists(name string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
-// put makes the executable a copy of source. It reports whether this was a change, and whether
-// another program removed or changed the executable before.
-func (x *executables) put(name, source string) (changed, disturbed bool, err error) {
-	disturbed = x.disturbed(name, source)
-	if same, err := x.holds(name, source); err == nil && same {
+// put makes the executable a copy of source. changed reports that it wrote the executable,
+// foreignChange that another program had removed or changed it.
+func (x *executables) put(name, source string) (changed, foreignChange bool, err error) {
+	foreignChange = x.foreignChange(name, source)
+	if same, err := x.sameContent(name, source); err == nil && same {
 		return false, false, nil
 	}
-	x.forget(name)
+	x.discardComparison(name)
 	if changed, err = file.Copy(filepath.Join(x.dir, name), source, executableMode); err == nil {
-		// This records the identity of the file. If it has disappeared, the next check detects
-		// that.
-		_, _ = x.holds(name, source)
+		// This stores the identity of the file. If the file has disappeared, the next check detects
+		// it.
+		_, _ = x.sameContent(name, source)
 	}
-	return changed, disturbed, err
+	return changed, foreignChange, err
 }
 
-// disturbed reports whether the executable is not the file that was last compared with source.
-func (x *executables) disturbed(name, source string) bool {
-	known, ok := x.known[pair{name, source}]
+// foreignChange reports whether the executable is not the file that was last compared with source.
+func (x *executables) foreignChange(name, source string) bool {
+	c, ok := x.comparisons[pair{name, source}]
 	if !ok {
 		return false
 	}
 	here, _, err := identify(filepath.Join(x.dir, name))
-	return errors.Is(err, fs.ErrNotExist) || err == nil && here != known.name
+	return errors.Is(err, fs.ErrNotExist) || err == nil && here != c.name
 }
 
 func (x *executables) remove(name string) error {
-	x.forget(name)
+	x.discardComparison(name)
 	_, err := file.Remove(filepath.Join(x.dir, name))
 	return err
 }
 
-// forget prevents a change by the agent from being attributed to another program.
-func (x *executables) forget(name string) {
-	maps.DeleteFunc(x.known, func(p pair, _ verdict) bool { return p.name == name })
+// discardComparison discards stored comparisons, so that a change by the agent is not attributed to
+// another program.
+func (x *executables) discardComparison(name string) {
+	maps.DeleteFunc(x.comparisons, func(p pair, _ comparison) bool { return p.name == name })
 }
 
 func identify(path string) (identity, fs.FileInfo, error) {

@@ -30,8 +30,8 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 				do(b)
 				s = n.Reconcile(t.Context())
 			}
-			b.says(s, node.Contested, "repeatedly removed or replaced "+b.path("bin/sluice-cni"),
-				"pods that start in between fail", "find out what")
+			b.says(s, node.ConflictingWrites, "repeatedly removed or replaced "+b.path("bin/sluice-cni"),
+				"pods that start in between fail", "find the program")
 			if len(s.ConflictingWriters) != 1 || s.ConflictingWriters[0].Rewrites != 3 ||
 				s.ConflictingWriters[0].File != b.path("bin/sluice-cni") ||
 				s.Totals.Rewrites["an unknown program"] != 3 {
@@ -61,7 +61,7 @@ func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
 		b.remove("bin/sluice-cni")
 		s = n.Reconcile(t.Context())
 	}
-	if s.Installed() || !slices.Contains(reasons(s), node.Shared) ||
+	if s.Installed() || !slices.Contains(reasons(s), node.OtherPluginStays) ||
 		len(s.ConflictingWriters) != 2 {
 		t.Errorf("%v, %v", s.Problems, s.ConflictingWriters)
 	}

@@ -17,11 +17,11 @@ import (
 type Found struct {
 	// Files are the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
-	// Folders are the networks with plugins in a directory next to the list.
-	Folders map[string]bool
+	// PluginDirs are the names of networks that load plugins from a directory next to the list.
+	PluginDirs map[string]bool
 	// Entries are the journal's entries of files in the configuration directory, by name.
 	Entries map[string]journal.Entry
-	// Executables are the types of plugins that can be executed, without those that have no effect.
+	// Executables are the types of plugins that can be executed, without no-op executables.
 	Executables map[string]bool
 }
 
@@ -29,8 +29,8 @@ type Found struct {
 type File struct {
 	Data []byte
 	Mode fs.FileMode
-	Err  error // it could not be read
-	// Settling reports that it has become invalid just now: its owner may be writing it.
+	Err  error // the error of reading the file
+	// Settling reports that the file became invalid recently: a program may be writing it.
 	Settling bool
 }
 
@@ -45,20 +45,21 @@ func (f Found) configurations(except ...string) []chain.File {
 	return files
 }
 
-// carries reports whether the file contains the plugin.
-func (f Found) carries(name, plugin string) bool {
+// hasPlugin reports whether the file contains the plugin.
+func (f Found) hasPlugin(name, plugin string) bool {
 	file, ok := f.Files[name]
 	if !ok || file.Err != nil {
 		return false
 	}
 	if filepath.Ext(name) != ".conflist" {
-		return chain.PlainType(file.Data) == plugin
+		return chain.TypeOf(file.Data) == plugin
 	}
 	list, err := chain.Parse(file.Data)
 	return err == nil && list.Has(plugin)
 }
 
-// Keys of the journal. They are names, because another process may mount the directories elsewhere.
+// Keys of the journal use the names of files, because another process may mount the directories at
+// other paths.
 func confKey(name string) string { return "conf/" + name }
 func binKey(name string) string  { return "bin/" + name }
 
@@ -71,12 +72,12 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	files, folders := map[string]File{}, map[string]bool{}
+	files, pluginDirs := map[string]File{}, map[string]bool{}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
 		case e.IsDir():
-			folders[e.Name()] = hasPlugins(path)
+			pluginDirs[e.Name()] = hasPlugins(path)
 		case chain.IsConfiguration(e.Name()):
 			if file := readFile(path); !errors.Is(file.Err, fs.ErrNotExist) ||
 				e.Type()&fs.ModeSymlink != 0 {
@@ -84,14 +85,14 @@ func readConfigurations(dir string) (map[string]File, map[string]bool, error) {
 			}
 		}
 	}
-	return files, folders, nil
+	return files, pluginDirs, nil
 }
 
 func readFile(path string) File {
 	info, err := os.Stat(path)
 	if err != nil {
 		if target, notLink := os.Readlink(path); notLink == nil {
-			err = fmt.Errorf("it is a link to %s, which is not seen from here: %w", target, err)
+			err = fmt.Errorf("it is a link to %s, which the agent cannot access: %w", target, err)
 		}
 		return File{Err: err}
 	}
@@ -105,7 +106,7 @@ func readFile(path string) File {
 // links returns the symbolic links among the configurations and Sluice's executables.
 func links(s Settings) []string {
 	var paths []string
-	entries, _ := os.ReadDir(s.CNIConfDir) // the look that follows says what is wrong with it
+	entries, _ := os.ReadDir(s.CNIConfDir) // the pass that follows reports the error
 	for _, e := range entries {
 		if e.Type()&fs.ModeSymlink != 0 && chain.IsConfiguration(e.Name()) {
 			paths = append(paths, filepath.Join(s.CNIConfDir, e.Name()))
@@ -120,8 +121,8 @@ func links(s Settings) []string {
 	return paths
 }
 
-func hasPlugins(folder string) bool {
-	entries, err := os.ReadDir(folder)
+func hasPlugins(dir string) bool {
+	entries, err := os.ReadDir(dir)
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		return filepath.Ext(e.Name()) == ".conf"
 	})
@@ -129,7 +130,7 @@ func hasPlugins(folder string) bool {
 
 // errGone is the error for a mounted directory that was removed on the node.
 var errGone = errors.New(
-	"it was removed on the node, and one that was made in its place is not seen from here")
+	"it was removed on the node; the agent cannot access a directory that was created in its place")
 
 func checkLinked(dir string) error {
 	info, err := os.Stat(dir)

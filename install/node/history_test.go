@@ -77,9 +77,9 @@ func without(data string) string {
 // otherwise. It is killed after so many of the two steps that each takes.
 func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
-		if now, ok := h.found.Files[t.Name]; ok != (t.Was != nil) ||
-			string(now.Data) != string(t.Was) {
-			h.t.Fatalf("%s is not as the target says: %q, %q", t.Name, now.Data, t.Was)
+		if now, ok := h.found.Files[t.Name]; ok != (t.Current != nil) ||
+			string(now.Data) != string(t.Current) {
+			h.t.Fatalf("%s is not as the target says: %q, %q", t.Name, now.Data, t.Current)
 		}
 		if steps--; steps < 0 {
 			return
@@ -91,7 +91,7 @@ func (h *history) apply(targets []node.Target, steps int) {
 			return
 		}
 		if e := h.found.Entries[t.Name]; t.Content != nil && e.Kind == journal.Converted &&
-			e.Wrote(t.Content) {
+			e.WrittenByAgent(t.Content) {
 			h.from[t.Name] = e.From
 		}
 		if t.Content == nil {
@@ -134,7 +134,7 @@ func (h *history) check() {
 	if err != nil {
 		return // and this is reported
 	}
-	if choice.Plain || choice.List.Inspect("sluice-cni", h.settings.Element) != chain.None {
+	if choice.SinglePlugin || choice.List.Inspect("sluice-cni", h.settings.Element) != chain.None {
 		h.t.Fatalf("%s is used, without the plugin as it should be: %v", choice.Name, h.chains())
 	}
 }
@@ -145,7 +145,7 @@ func (h *history) chains() map[string]string {
 		if l, err := chain.Parse(f.Data); err == nil {
 			got[name] = strings.Join(l.Types(), " ")
 		} else {
-			got[name] = "plain " + chain.PlainType(f.Data)
+			got[name] = "plain " + chain.TypeOf(f.Data)
 		}
 	}
 	return got

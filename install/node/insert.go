@@ -11,7 +11,7 @@ import (
 
 // insert inserts the plugin into a configuration.
 func (p *planner) insert(choice chain.Choice) {
-	if choice.Plain {
+	if choice.SinglePlugin {
 		p.convert(choice)
 		return
 	}
@@ -21,43 +21,43 @@ func (p *planner) insert(choice chain.Choice) {
 // edit corrects the plugin's entry in a list. In the configuration in use it also removes
 // conflicting plugins.
 func (p *planner) edit(name string, list *chain.List, inUse bool) {
-	var displaced []string
+	var types []string
 	if inUse {
-		displaced = p.displaced(name, list)
+		types = p.replacedTypes(name, list)
 	}
-	now := p.found.Files[name]
-	content, element := now.Data, p.element(name)
+	current := p.found.Files[name]
+	content, element := current.Data, p.element(name)
 	defect := list.Inspect(p.Type, element)
 	if inUse && defect == chain.NotLast && p.relaxed.Position {
-		p.report(Shared, false,
-			"%s insists on the last position in %s; Sluice's plugin is before it",
+		p.report(OtherPluginStays, false,
+			"another program keeps plugin %s last in %s; Sluice's plugin runs before it",
 			list.Types()[len(list.Plugins)-1], name)
 	}
-	if len(displaced) > 0 || !p.acceptable(defect, inUse) {
+	if len(types) > 0 || !p.acceptable(defect, inUse) {
 		var err error
-		if content, err = list.Insert(element, displaced...); err != nil {
+		if content, err = list.Insert(element, types...); err != nil {
 			p.Problems = append(p.Problems, problemOf(err))
 			return
 		}
 	}
 	e := p.found.Entries[name]
-	if !e.Wrote(now.Data) {
+	if !e.WrittenByAgent(current.Data) {
 		e = journal.Entry{
-			Kind: journal.Edited, Original: list.Remove(p.Type), Mode: now.Mode, Taken: e.Taken,
+			Kind: journal.Edited, Original: list.Remove(p.Type), Mode: current.Mode, Replaced: e.Replaced,
 		}
 	}
-	e.Taken = taken(e.Taken, list, displaced)
-	p.want(Target{Name: name, Was: now.Data, Content: content, Mode: now.Mode}, e)
+	e.Replaced = replacedElements(e.Replaced, list, types)
+	p.addTarget(Target{Name: name, Current: current.Data, Content: content, Mode: current.Mode}, e)
 }
 
-// acceptable reports whether a defect may remain. In configurations after the one in use, only
-// harmful defects are corrected.
+// acceptable reports whether a defect may remain. In a configuration that sorts after the one in
+// use, the plugin need not be last.
 func (p *planner) acceptable(d chain.Defect, inUse bool) bool {
 	return d == chain.None || d == chain.NotLast && (p.relaxed.Position || !inUse)
 }
 
-// element returns the plugin's element for a file: the existing one while the executable for which
-// it was written is installed.
+// element returns the plugin's element for a file. While the executable of an earlier version is
+// installed, it returns the element in the file, which was written for that version.
 func (p *planner) element(name string) json.RawMessage {
 	if p.relaxed.Outdated {
 		if list, err := chain.Parse(p.found.Files[name].Data); err == nil && list.Has(p.Type) {
@@ -67,105 +67,109 @@ func (p *planner) element(name string) json.RawMessage {
 	return p.Element
 }
 
-// convert replaces a plain configuration by a list. The list is complete before the plain file is
-// removed, which is used until then.
+// convert replaces a single-plugin configuration with a list. Runtimes use the single-plugin file
+// until it is removed, after the list is complete.
 func (p *planner) convert(choice chain.Choice) {
-	name, ok := p.converted(choice.Name)
+	name, ok := p.convertedName(choice.Name)
 	if !ok {
 		name = chain.ListName(choice.Name, func(name string) bool {
 			_, exists := p.found.Files[name]
 			return exists
 		})
 	}
-	content, err := choice.List.Insert(p.element(name), p.displaced(choice.Name, choice.List)...)
+	content, err := choice.List.Insert(p.element(name), p.replacedTypes(choice.Name, choice.List)...)
 	if err != nil {
 		p.Problems = append(p.Problems, problemOf(err))
 		return
 	}
-	plain, now := p.found.Files[choice.Name], p.found.Files[name]
-	if p.want(Target{Name: name, Was: now.Data, Content: content, Mode: plain.Mode}, journal.Entry{
-		Kind: journal.Converted, From: choice.Name, Original: plain.Data, Mode: plain.Mode,
+	single, current := p.found.Files[choice.Name], p.found.Files[name]
+	if p.addTarget(Target{Name: name, Current: current.Data, Content: content, Mode: single.Mode}, journal.Entry{
+		Kind: journal.Converted, From: choice.Name, Original: single.Data, Mode: single.Mode,
 		Written: p.found.Entries[name].Written,
 	}) {
-		p.Files = append(p.Files, Target{Name: choice.Name, Was: plain.Data})
+		p.Files = append(p.Files, Target{Name: choice.Name, Current: single.Data})
 		p.Primary = name
 	}
 }
 
-// converted returns the list that replaced a plain configuration earlier, if it is unchanged.
-func (p *planner) converted(plain string) (string, bool) {
+// convertedName returns the name of the list that replaced a single-plugin configuration earlier,
+// if the list is unchanged.
+func (p *planner) convertedName(single string) (string, bool) {
 	for name, e := range p.found.Entries {
-		if now, exists := p.found.Files[name]; exists && e.Kind == journal.Converted &&
-			e.From == plain && e.Wrote(now.Data) {
+		if current, exists := p.found.Files[name]; exists && e.Kind == journal.Converted &&
+			e.From == single && e.WrittenByAgent(current.Data) {
 			return name, true
 		}
 	}
 	return "", false
 }
 
-// want adds a target and its record. Nothing is wanted that would put the plugin onto the node
-// while it could not work: then it returns false.
-func (p *planner) want(t Target, e journal.Entry) bool {
-	if p.held(t.Name) {
+// addTarget adds a target and its journal entry. If it would install the plugin for the first time
+// while the readiness check fails, it adds nothing and returns false.
+func (p *planner) addTarget(t Target, e journal.Entry) bool {
+	if p.insertionBlocked(t.Name) {
 		return false
 	}
-	if old, recorded := p.found.Entries[t.Name]; !t.done() || !recorded ||
+	if old, hasEntry := p.found.Entries[t.Name]; !t.done() || !hasEntry ||
 		!bytes.Equal(old.Original, e.Original) {
-		next := e.Writing(t.Was, t.Content)
+		next := e.WithChange(t.Current, t.Content)
 		t.Entry = &next
 	}
 	p.Files = append(p.Files, t)
 	return true
 }
 
-// held calls the gate, unless the plugin is already on the node: removing it would let pods start
-// without redirection.
-func (p *planner) held(name string) bool {
-	if p.Gate == nil || len(p.found.Entries) > 0 {
+// insertionBlocked reports whether the readiness check fails. It does not call the check if the
+// plugin is already in a configuration, because pods would start without redirection if it were
+// removed.
+func (p *planner) insertionBlocked(name string) bool {
+	if p.ReadyToInsert == nil || len(p.found.Entries) > 0 {
 		return false
 	}
 	for file := range p.found.Files {
-		if p.found.carries(file, p.Type) {
+		if p.found.hasPlugin(file, p.Type) {
 			return false
 		}
 	}
-	err := p.Gate()
+	err := p.ReadyToInsert()
 	if err != nil {
-		p.report(HeldBack, true, "the plugin is not put into %s yet: %v", name, err)
+		p.report(NotReadyToInsert, true, "the plugin is not inserted into %s yet: %v", name, err)
 	}
 	return err != nil
 }
 
-// taken returns the elements that were replaced before, and those that the change replaces.
-func taken(before [][]byte, list *chain.List, displaced []string) [][]byte {
-	taken := slices.Clone(before)
+// replacedElements returns the elements that earlier changes replaced, and the elements that this
+// change replaces.
+func replacedElements(before [][]byte, list *chain.List, types []string) [][]byte {
+	replaced := slices.Clone(before)
 	for _, plugin := range list.Plugins {
-		known := func(raw []byte) bool { return chain.PlainType(raw) == plugin.Type }
-		if slices.Contains(displaced, plugin.Type) {
-			taken = append(slices.DeleteFunc(taken, known), plugin.Raw)
+		sameType := func(raw []byte) bool { return chain.TypeOf(raw) == plugin.Type }
+		if slices.Contains(types, plugin.Type) {
+			replaced = append(slices.DeleteFunc(replaced, sameType), plugin.Raw)
 		}
 	}
-	return taken
+	return replaced
 }
 
-// displaced returns the types in a list that the plugin replaces.
-func (p *planner) displaced(name string, list *chain.List) []string {
+// replacedTypes returns the types in a list that the plugin replaces. It reports each plugin that
+// stays although its type is in the setting ReplacedTypes.
+func (p *planner) replacedTypes(name string, list *chain.List) []string {
 	var types []string
 	for _, plugin := range list.Plugins {
-		if !slices.Contains(p.TakeOver, plugin.Type) || slices.Contains(types, plugin.Type) {
+		if !slices.Contains(p.ReplacedTypes, plugin.Type) || slices.Contains(types, plugin.Type) {
 			continue
 		}
-		var mode struct {
+		var element struct {
 			Ambient bool `json:"ambient_enabled"`
 		}
-		switch err := json.Unmarshal(plugin.Raw, &mode); {
-		case err == nil && mode.Ambient:
-			p.report(Shared, false,
+		switch err := json.Unmarshal(plugin.Raw, &element); {
+		case err == nil && element.Ambient:
+			p.report(OtherPluginStays, false,
 				"%s in %s serves ambient mode and stays in the chain; both plugins run",
 				plugin.Type, name)
-		case p.relaxed.Together && list.Has(p.Type):
-			p.report(Shared, false,
-				"%s is added to %s repeatedly: uninstall it; until then both plugins run",
+		case p.relaxed.KeepReplaced && list.Has(p.Type):
+			p.report(OtherPluginStays, false,
+				"another program keeps adding plugin %s to %s: uninstall that program; until then both plugins run",
 				plugin.Type, name)
 		default:
 			types = append(types, plugin.Type)

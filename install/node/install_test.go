@@ -255,7 +255,7 @@ func TestInstall(t *testing.T) {
 				"10-a.conflist": `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a"},{"type":"istio-cni","ambient_enabled":true}]}`,
 			},
 			after:   map[string]string{"10-a.conflist": "a istio-cni sluice-cni"},
-			reasons: []node.Reason{node.Shared},
+			reasons: []node.Reason{node.OtherPluginStays},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		},
 		"no executable for the plugin": func(s *node.Settings) { s.Binaries = nil },
 		"it shall replace itself": func(s *node.Settings) {
-			s.TakeOver = []string{"sluice-cni"}
+			s.ReplacedTypes = []string{"sluice-cni"}
 		},
 	} {
 		s := b.settings

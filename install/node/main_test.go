@@ -184,7 +184,7 @@ func (b *bed) chains() map[string]string {
 		b.must(err)
 		if list, err := chain.Parse(data); err == nil {
 			got[e.Name()] = strings.Join(list.Types(), " ")
-		} else if plugin := chain.PlainType(data); plugin != "" {
+		} else if plugin := chain.TypeOf(data); plugin != "" {
 			got[e.Name()] = "plain " + plugin
 		} else {
 			got[e.Name()] = "not valid"

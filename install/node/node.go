@@ -16,16 +16,16 @@ type Node struct {
 	now  func() time.Time
 	wake chan struct{}
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards settings and status
 	settings Settings
 	status   Status
 
-	pass        sync.Mutex // held during a pass; guards what follows
+	pass        sync.Mutex // held during a pass; guards the fields below
 	executables *executables
 	conflicts   *conflicts
 	settling    settling
 	directories directories
-	inOrder     bool // the last pass found or made it so
+	healthy     bool // Status.Installed of the last pass
 	totals      Totals
 	swept       bool
 	references  map[string]Use
@@ -58,7 +58,7 @@ func New(s Settings, o Options) (*Node, error) {
 func (n *Node) Wake() {
 	select {
 	case n.wake <- struct{}{}:
-	default: // awake already
+	default: // a pass is already requested
 	}
 }
 
@@ -75,24 +75,24 @@ func (n *Node) current() Settings {
 	return n.settings
 }
 
-// lockPatience is the maximum time that a pass waits for the lock, which other processes hold for
+// lockTimeout is the maximum time that a pass waits for the lock, which other processes hold for
 // some milliseconds.
-const lockPatience = 5 * time.Second
+const lockTimeout = 5 * time.Second
 
 // Reconcile runs a pass: it reads the actual state and applies the desired state. The status
-// contains what could not be done.
+// contains the problems.
 func (n *Node) Reconcile(ctx context.Context) Status {
 	n.pass.Lock()
 	defer n.pass.Unlock()
 	s := n.current()
 	status := Status{At: n.now()}
-	if err := n.exclusively(ctx, s, func(j *journal.Journal, damage, readOnly error) error {
+	if err := n.withLock(ctx, s, func(j *journal.Journal, damage, readOnly error) error {
 		if damage != nil {
 			status.add(problem(JournalLost, false, "%v", damage))
 		}
 		if readOnly != nil {
-			n.note(&status,
-				fmt.Errorf("only recorded entries can be restored: %w", readOnly))
+			n.addHarmless(&status,
+				fmt.Errorf("no journal entry can be added, so the plugin is not inserted into further files: %w", readOnly))
 		}
 		n.converge(s, j, &status)
 		return nil
@@ -105,7 +105,7 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	if !status.Installed() {
 		n.totals.Failures++
 	}
-	n.inOrder = status.Installed()
+	n.healthy = status.Installed()
 	n.totals.Rewrites = n.conflicts.total
 	status.Totals = n.totals.clone()
 
@@ -115,12 +115,12 @@ func (n *Node) Reconcile(ctx context.Context) Status {
 	return status
 }
 
-// exclusively calls do with the journal while no other process changes the node. readOnly is the
-// reason why nothing can be recorded.
-func (n *Node) exclusively(
+// withLock calls do with the journal while no other process changes the node. damage is the error
+// of reading the journal, readOnly the reason why the journal cannot be written.
+func (n *Node) withLock(
 	ctx context.Context, s Settings, do func(j *journal.Journal, damage, readOnly error) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	lock, err := journal.Acquire(ctx, s.StateDir)
 	if err != nil {
@@ -139,13 +139,13 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	if !n.swept {
 		n.sweep(s, status)
 		for name := range confEntries(j) {
-			// as far as we know: what happened in between is found out by looking
-			n.conflicts.wrote(name)
+			// assume so: a change since then is found by the comparison with the desired state
+			n.conflicts.noteWritten(name)
 		}
 	}
 	// A configuration without its executable would prevent all pods from starting.
 	if outdated, ok := n.install(s, j, status); ok {
-		n.fillGaps(s, j, status)
+		n.updateNoops(s, j, status)
 		n.configure(s, j, status, outdated)
 	}
 	n.addConflicts(status)
@@ -164,27 +164,28 @@ func (n *Node) sweep(s Settings, status *Status) {
 	}
 }
 
-// tries is the maximum number of times that a pass begins again because of concurrent writes.
-const tries = 5
+// maxAttempts is the maximum number of attempts to apply the desired state, which fail because of
+// concurrent writes.
+const maxAttempts = 5
 
 // configure applies the desired state of the configuration directory.
 func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdated bool) {
 	var err error
-	for range tries {
+	for range maxAttempts {
 		var found Found
-		if found, err = n.look(s, j); err != nil {
+		if found, err = n.readState(s, j); err != nil {
 			break
 		}
-		status.settling = n.settling.mark(status.At, found.Files, n.inOrder)
+		status.settling = n.settling.mark(status.At, found.Files, n.healthy)
 		relaxed := n.conflicts.relaxedAt(status.At)
 		relaxed.Outdated = outdated
 		state := Desired(s, found, relaxed)
-		n.notice(s, found, state, status.At)
+		n.noteConflicts(s, found, state, status.At)
 		var changed []string
 		var unrecorded []error
 		changed, unrecorded, err = n.apply(s, j, Compare(state))
 		for _, u := range unrecorded {
-			n.note(status, u)
+			n.addHarmless(status, u)
 		}
 		status.Changes = append(status.Changes, changed...)
 		status.Primary, status.Plugins = state.Primary, state.Plugins
@@ -200,16 +201,16 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 	}
 }
 
-// look reads the actual state.
-func (n *Node) look(s Settings, j *journal.Journal) (Found, error) {
-	files, folders, err := readConfigurations(s.CNIConfDir)
+// readState reads the actual state.
+func (n *Node) readState(s Settings, j *journal.Journal) (Found, error) {
+	files, pluginDirs, err := readConfigurations(s.CNIConfDir)
 	if err != nil {
 		return Found{}, err
 	}
 	found := Found{
-		Files: files, Folders: folders, Entries: confEntries(j), Executables: map[string]bool{},
+		Files: files, PluginDirs: pluginDirs, Entries: confEntries(j), Executables: map[string]bool{},
 	}
-	for _, plugin := range s.TakeOver {
+	for _, plugin := range s.ReplacedTypes {
 		found.Executables[plugin] = n.executables.exists(plugin) && !n.isNoop(s, j, plugin)
 	}
 	return found, nil

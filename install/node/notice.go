@@ -19,44 +19,44 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 	return entries
 }
 
-// notice counts conflicting writes, and relaxes constraints where that is harmless.
-func (n *Node) notice(s Settings, f Found, state State, now time.Time) {
+// noteConflicts counts conflicting writes, and relaxes constraints where that is harmless.
+func (n *Node) noteConflicts(s Settings, f Found, state State, now time.Time) {
 	for _, t := range state.Files {
-		if e := f.Entries[t.Name]; t.done() || t.Forget || e.Wrote(t.Was) {
+		if e := f.Entries[t.Name]; t.done() || t.Forget || e.WrittenByAgent(t.Current) {
 			continue
 		}
-		n.conflicts.rewritten(now, t.Name, blame(s, f, t.Name, state.Plugins))
+		n.conflicts.noteRewrite(now, t.Name, likelyWriter(s, f, t.Name, state.Plugins))
 	}
 	for _, r := range n.conflicts.active(now) {
-		n.conflicts.yield(now, s, f.Files[r.File])
+		n.conflicts.relaxViolated(now, s, f.Files[r.File])
 	}
 }
 
-// addConflicts adds the conflicting writers to a status. They are not a problem if the plugin is in
-// the chain nevertheless, or nearly all of the time.
+// addConflicts adds the conflicting writers to a status. The problem is blocking only if writes are
+// frequent and no constraint could be relaxed to keep the plugin in the chain.
 func (n *Node) addConflicts(status *Status) {
 	status.ConflictingWriters = n.conflicts.active(status.At)
 	relaxed := n.conflicts.relaxedAt(status.At)
 	for _, r := range status.ConflictingWriters {
-		status.add(problem(Contested, r.fast() && (r.Plugin == "" || relaxed == Relaxed{}), "%v",
+		status.add(problem(ConflictingWrites, r.fast() && (r.Plugin == "" || relaxed == Relaxed{}), "%v",
 			r))
 	}
 }
 
-// yield relaxes the constraint that a conflicting writer violates, if the file contains the plugin
-// nevertheless.
-func (r *conflicts) yield(now time.Time, s Settings, file File) {
+// relaxViolated relaxes the constraint that a conflicting writer violates, if the file still
+// contains the plugin.
+func (cs *conflicts) relaxViolated(now time.Time, s Settings, file File) {
 	list, err := chain.Parse(file.Data)
 	if err != nil || !list.Has(s.Type) {
 		return
 	}
-	for _, plugin := range s.TakeOver {
+	for _, plugin := range s.ReplacedTypes {
 		if list.Has(plugin) {
-			r.relax(now, Relaxed{Together: true})
+			cs.relax(now, Relaxed{KeepReplaced: true})
 			return
 		}
 	}
 	if list.Inspect(s.Type, s.Element) == chain.NotLast {
-		r.relax(now, Relaxed{Position: true})
+		cs.relax(now, Relaxed{Position: true})
 	}
 }

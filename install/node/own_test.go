@@ -24,7 +24,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	}
 	if err != nil || len(report.Left) != 1 ||
 		report.Left[0] != (node.Leftover{
-			Path: b.path("bin/sluice-cni"), References: 2, Own: 2, Noop: true,
+			Path: b.path("bin/sluice-cni"), References: 2, AgentPods: 2, Noop: true,
 		}) {
 		t.Fatalf("%+v, %v", report, err)
 	}
@@ -57,7 +57,7 @@ func TestUninstallWaitsForOthersBesideItsOwn(t *testing.T) {
 	report, err := b.node().Uninstall(t.Context(), time.Minute)
 	runtime.Wait()
 	if err != nil || len(report.Left) != 1 || report.Left[0].References != 1 ||
-		report.Left[0].Own != 1 {
+		report.Left[0].AgentPods != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
@@ -68,11 +68,11 @@ func TestALeftoverSaysWhoseSandboxesNeedIt(t *testing.T) {
 			Path: "/bin/x", References: 2,
 		},
 		"/bin/x stays, as a program that does nothing, because the removal of 3 sandboxes needs it, 1 of them of the agent's own pods": {
-			Path: "/bin/x", References: 3, Own: 1, Noop: true,
+			Path: "/bin/x", References: 3, AgentPods: 1, Noop: true,
 		},
 		"/bin/x stays, as a program that does nothing, because the removal of 1 sandboxes needs it, all of the agent's own pods: none that could " +
 			"go is left, and because /conf/a names it: pods that use that file do not start until it is written again without the plugin": {
-			Path: "/bin/x", References: 1, Own: 1, NamedBy: "/conf/a", Noop: true,
+			Path: "/bin/x", References: 1, AgentPods: 1, NamedBy: "/conf/a", Noop: true,
 		},
 	} {
 		if got := l.String(); got != want {

@@ -17,9 +17,9 @@ func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	gate := errors.New("no credentials yet")
-	b.settings.Gate = func() error { return gate }
+	b.settings.ReadyToInsert = func() error { return gate }
 	s := b.reconcile()
-	if s.Installed() || !slices.Contains(reasons(s), node.HeldBack) ||
+	if s.Installed() || !slices.Contains(reasons(s), node.NotReadyToInsert) ||
 		!strings.Contains(s.Problems[0].Message, "no credentials yet") {
 		t.Errorf("%v", s.Problems)
 	}

@@ -11,40 +11,40 @@ import (
 // A Problem is an actual or possible cause why the node is not in its desired state.
 type Problem struct {
 	Reason  Reason
-	Message string // a sentence for a user, with what to do where that is known
+	Message string // for users, with the next step if it is known
 	// Blocking reports that a pod that starts now may not be redirected, or may fail to start
 	// because of Sluice.
 	Blocking bool
 }
 
-// Reason is a word for a problem, fit for events and metrics.
+// Reason is a stable word for a problem, used in events and metrics.
 type Reason string
 
 // The reasons.
 const (
-	// there is no valid configuration to insert into
+	// no valid configuration to insert the plugin into
 	NoConfiguration Reason = "NoNetworkConfiguration"
-	NotChainable    Reason = "NotChainable"         // the configuration cannot have a chain
-	Unreadable      Reason = "InvalidConfiguration" // a file before the one in use is not valid
-	// another configuration comes before the named one, by the order of names
+	NotChainable    Reason = "NotChainable"         // the configuration does not support plugin chains
+	Unreadable      Reason = "InvalidConfiguration" // a file that sorts before the one in use is invalid
+	// another configuration sorts before the named one
 	NotInUse  Reason = "ConfigurationNotInUse"
-	Preempted Reason = "Preempted"     // a file comes before our own configuration
-	NameTaken Reason = "FileNameTaken" // our file's name is used by others
-	// the runtime does not read the directory that is mounted here
+	Preempted Reason = "Preempted"     // a file sorts before Sluice's copy
+	NameTaken Reason = "FileNameTaken" // another program uses the name of Sluice's file
+	// the runtime does not use the directory that is mounted in the agent
 	DirectoryGone Reason = "DirectoryReplaced"
 	// another program has the plugin's name, and cannot be replaced
-	WrongExecutable Reason = "WrongExecutable"
-	HeldBack        Reason = "NotReadyToInsert" // the plugin could not work yet
-	// somebody else writes the same file again and again
-	Contested Reason = "ConflictingWriter"
-	// a plugin that ours should replace is still in the chain
-	Shared      Reason = "OtherPluginStays"
-	DiskFull    Reason = "DiskFull"
-	ReadOnly    Reason = "ReadOnlyFileSystem"
-	Forbidden   Reason = "PermissionDenied"
-	Failed      Reason = "InstallFailed"
-	JournalLost Reason = "JournalDamaged" // what was there before us is not known any more
-	Polling     Reason = "WatchFailed"    // changes are noticed late
+	WrongExecutable  Reason = "WrongExecutable"
+	NotReadyToInsert Reason = "NotReadyToInsert" // the plugin would not work yet
+	// another program repeatedly writes the same file
+	ConflictingWrites Reason = "ConflictingWriter"
+	// a plugin that Sluice's plugin should replace is still in the chain
+	OtherPluginStays Reason = "OtherPluginStays"
+	DiskFull         Reason = "DiskFull"
+	ReadOnly         Reason = "ReadOnlyFileSystem"
+	Forbidden        Reason = "PermissionDenied"
+	Failed           Reason = "InstallFailed"
+	JournalLost      Reason = "JournalDamaged" // the original contents are unknown
+	Polling          Reason = "WatchFailed"    // changes are detected by polling
 )
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Reason, p.Message) }

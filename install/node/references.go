@@ -13,19 +13,19 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// A Use is how many sandboxes need a plugin to be removed.
+// A Use counts the sandboxes that need a plugin for DEL.
 type Use struct {
 	Sandboxes int
-	// Own are those among them that are of the agent's own pods.
-	Own int
+	// AgentPods counts those of them that belong to the agent's pods.
+	AgentPods int
 }
 
 // References counts, by type of plugin, the sandboxes whose cached result names the plugin. A
-// runtime that works from this cache (CRI-O does) runs the executables for DEL even if the
-// configuration has changed since. Own tells which pods are the agent's. A sandbox of which it
-// cannot be said whose it is, is not. Directories that do not exist hold nothing; files that are no
-// cached results are passed over.
-func References(dirs []string, own func(namespace, pod string) bool) (map[string]Use, error) {
+// runtime that uses this cache (CRI-O does) runs the executables for DEL even if the configuration
+// has changed. isAgent reports whether a pod is the agent's. A sandbox whose pod is unknown does
+// not count as the agent's. Directories that do not exist and files that are not cached results are
+// ignored.
+func References(dirs []string, isAgent func(namespace, pod string) bool) (map[string]Use, error) {
 	counts := map[string]Use{}
 	var errs []error
 	for _, dir := range dirs {
@@ -42,12 +42,12 @@ func References(dirs []string, own func(namespace, pod string) bool) (map[string
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
-			ours := own(result.pod())
+			agentPod := isAgent(result.pod())
 			for plugin := range result.types() {
 				use := counts[plugin]
 				use.Sandboxes++
-				if ours {
-					use.Own++
+				if agentPod {
+					use.AgentPods++
 				}
 				counts[plugin] = use
 			}
@@ -56,13 +56,13 @@ func References(dirs []string, own func(namespace, pod string) bool) (map[string
 	return counts, errors.Join(errs...)
 }
 
-// cachedResult is what counts of a result as libcni caches it; the zero value is that of a file
-// that is none.
+// cachedResult contains the used fields of a result as libcni caches it. The zero value represents
+// a file that is not a cached result.
 type cachedResult struct {
 	Kind   string `json:"kind"`
 	Config []byte `json:"config"`
-	// Args has pairs of strings. They are read apart: in a form that is not understood, they must
-	// not hide a sandbox.
+	// Args contains pairs of strings. They are decoded separately, so that a sandbox is counted
+	// even if they have another form.
 	Args json.RawMessage `json:"cniArgs"`
 }
 
@@ -88,14 +88,14 @@ func (r cachedResult) types() map[string]bool {
 		for _, plugin := range list.Types() {
 			types[plugin] = true
 		}
-	} else if plugin := chain.PlainType(r.Config); plugin != "" {
+	} else if plugin := chain.TypeOf(r.Config); plugin != "" {
 		types[plugin] = true
 	}
 	return types
 }
 
-// pod returns whose sandbox it is; nobody's if that is not clear, as it is not when an argument is
-// given twice.
+// pod returns the pod of the sandbox. The names are empty if the arguments are invalid or contain
+// different values of one argument.
 func (r cachedResult) pod() (namespace, name string) {
 	var args [][2]string
 	if json.Unmarshal(r.Args, &args) != nil {
@@ -112,14 +112,14 @@ func (r cachedResult) pod() (namespace, name string) {
 }
 
 // mentions returns, by type of plugin, the path of the first configuration of a directory that
-// names it anywhere. In a directory that does not exist none does.
+// names it anywhere. The result is empty if the directory does not exist.
 func mentions(dir string) (map[string]string, error) {
 	files, _, err := readConfigurations(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("configurations that name plugins: %w", err)
+		return nil, fmt.Errorf("find configurations that name the plugins: %w", err)
 	}
 	first := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {

@@ -65,7 +65,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 	} {
 		b.cacheArgs("one", row.args, "calico", "sluice-cni")
 		got, err := node.References([]string{b.path("results")}, b.settings.OwnPod)
-		use := node.Use{Sandboxes: 1, Own: row.own}
+		use := node.Use{Sandboxes: 1, AgentPods: row.own}
 		if diff := cmp.Diff(map[string]node.Use{"calico": use, "sluice-cni": use},
 			got); diff != "" || err != nil {
 			t.Errorf("%s: %v, -want +got:\n%s", what, err, diff)
@@ -123,7 +123,7 @@ func FuzzReferences(f *testing.F) {
 			t.Fatal(err)
 		}
 		for plugin, use := range counts {
-			if plugin == "" || use.Sandboxes != 1 || use.Own < 0 || use.Own > 1 {
+			if plugin == "" || use.Sandboxes != 1 || use.AgentPods < 0 || use.AgentPods > 1 {
 				t.Fatalf("%q: %+v", plugin, use)
 			}
 		}

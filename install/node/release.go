@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Released computes what the configuration directory should be like without us: the original bytes
-// where no other process wrote, else today's bytes without our element. Plugins in whose place ours
-// came get it back if their executable is there.
+// Released computes the state of the configuration directory without Sluice: the original bytes of
+// files that no other program changed, otherwise the current bytes without Sluice's element.
+// Plugins that Sluice's plugin replaced are inserted again if their executable exists.
 func Released(s Settings, f Found) State {
 	var state State
 	names := maps.Clone(f.Entries)
@@ -19,79 +19,82 @@ func Released(s Settings, f Found) State {
 		names[name] = journal.Entry{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if _, recorded := f.Entries[name]; recorded || f.carries(name, s.Type) {
+		if _, hasEntry := f.Entries[name]; hasEntry || f.hasPlugin(name, s.Type) {
 			state.Files = append(state.Files, release(s, f, name)...)
 		}
 	}
 	return state
 }
 
-// release takes us out of one file.
+// release removes the plugin from one file.
 func release(s Settings, f Found, name string) []Target {
 	file, exists := f.Files[name]
-	e, recorded := f.Entries[name]
-	t := Target{Name: name, Was: file.Data, Content: file.Data, Mode: file.Mode, Forget: recorded}
+	e, hasEntry := f.Entries[name]
+	t := Target{Name: name, Current: file.Data, Content: file.Data, Mode: file.Mode, Forget: hasEntry}
 	if !exists || file.Err != nil {
-		t.Was, t.Content = nil, nil
-		return []Target{t} // whoever removed it wanted it gone
+		t.Current, t.Content = nil, nil
+		return []Target{t} // a removed file is not restored
 	}
-	ours, carries := recorded && e.Wrote(file.Data), f.carries(name, s.Type)
+	unchanged, hasPlugin := hasEntry && e.WrittenByAgent(file.Data), f.hasPlugin(name, s.Type)
 	switch {
-	case !ours && !carries:
-		return []Target{t} // others have made it theirs
-	case recorded && e.Kind == journal.Converted:
-		return releaseConverted(s, f, t, e, ours)
-	case recorded && e.Kind == journal.Edited && ours:
-		t.Content, t.Mode = giveBack(f, without(e.Original, unusable(s, f)), e), e.Mode
-	case recorded && e.Kind == journal.Created, name == s.IstioOwnedCNIConfigFileName, filepath.Ext(name) != ".conflist":
+	case !unchanged && !hasPlugin:
+		return []Target{t} // another program replaced the content
+	case hasEntry && e.Kind == journal.Converted:
+		return releaseConverted(s, f, t, e, unchanged)
+	case hasEntry && e.Kind == journal.Edited && unchanged:
+		t.Content, t.Mode = reinsertReplaced(f, removeTypes(e.Original, typesNotExecutable(s, f)), e), e.Mode
+	case hasEntry && e.Kind == journal.Created, name == s.IstioOwnedCNIConfigFileName, filepath.Ext(name) != ".conflist":
 		t.Content = nil
 	default:
-		t.Content = takeOut(s, f, file.Data, e)
+		t.Content = removePlugin(s, f, file.Data, e)
 	}
 	return []Target{t}
 }
 
-// releaseConverted brings a plain configuration back, first, since it comes before the list.
-func releaseConverted(s Settings, f Found, t Target, e journal.Entry, ours bool) []Target {
-	if !ours {
-		t.Content = takeOut(s, f, t.Was, e)
+// releaseConverted restores a single-plugin configuration before it removes the list that replaced
+// it, because it sorts before the list. unchanged reports that no other program changed the list.
+func releaseConverted(s Settings, f Found, t Target, e journal.Entry, unchanged bool) []Target {
+	if !unchanged {
+		t.Content = removePlugin(s, f, t.Current, e)
 		return []Target{t}
 	}
 	t.Content = nil
-	if _, back := f.Files[e.From]; back {
+	if _, exists := f.Files[e.From]; exists {
 		return []Target{t}
 	}
 	return []Target{{Name: e.From, Content: e.Original, Mode: e.Mode}, t}
 }
 
-// takeOut returns a list that others wrote without our element, and with those that ours had
-// displaced.
-func takeOut(s Settings, f Found, data []byte, e journal.Entry) []byte {
-	return giveBack(f, without(data, []string{s.Type}), e)
+// removePlugin returns a list that another program changed, without Sluice's element and with the
+// elements that it replaced.
+func removePlugin(s Settings, f Found, data []byte, e journal.Entry) []byte {
+	return reinsertReplaced(f, removeTypes(data, []string{s.Type}), e)
 }
 
-// giveBack puts the elements that ours had displaced into a list that does not have them.
-func giveBack(f Found, data []byte, e journal.Entry) []byte {
-	for _, raw := range e.Taken {
+// reinsertReplaced inserts the elements that Sluice's element replaced into a list that does not
+// contain them.
+func reinsertReplaced(f Found, data []byte, e journal.Entry) []byte {
+	for _, raw := range e.Replaced {
 		list, err := chain.Parse(data)
 		if err != nil {
 			return data
 		}
-		plugin := chain.PlainType(raw)
+		plugin := chain.TypeOf(raw)
 		if !f.Executables[plugin] || list.Has(plugin) {
 			continue
 		}
-		if with, err := list.Insert(raw); err == nil {
-			data = with
+		if extended, err := list.Insert(raw); err == nil {
+			data = extended
 		}
 	}
 	return data
 }
 
-// unusable are the types that cannot be given their place back, since a chain with them would fail.
-func unusable(s Settings, f Found) []string {
+// typesNotExecutable returns the replaced types without an executable: a chain with them would
+// fail.
+func typesNotExecutable(s Settings, f Found) []string {
 	var types []string
-	for _, plugin := range s.TakeOver {
+	for _, plugin := range s.ReplacedTypes {
 		if !f.Executables[plugin] {
 			types = append(types, plugin)
 		}
@@ -99,14 +102,14 @@ func unusable(s Settings, f Found) []string {
 	return types
 }
 
-// without returns what was there before us, less the types. A plain configuration of such a type is
-// not brought back.
-func without(data []byte, types []string) []byte {
+// removeTypes returns the original content without elements of the types; nil for a single-plugin
+// configuration of such a type.
+func removeTypes(data []byte, types []string) []byte {
 	list, err := chain.Parse(data)
 	if err == nil {
 		return list.Remove(types...)
 	}
-	if slices.Contains(types, chain.PlainType(data)) {
+	if slices.Contains(types, chain.TypeOf(data)) {
 		return nil
 	}
 	return data

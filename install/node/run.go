@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	// retry is how long a node that is not as it should be is left alone without an event.
-	retry = time.Second
-	// gap is the least time between two passes; contestedGap while somebody writes the same files
-	// all the time.
-	gap          = 10 * time.Millisecond
-	contestedGap = 20 * time.Millisecond
+	// retryInterval is the maximum time between passes while the node has a blocking problem.
+	retryInterval = time.Second
+	// minInterval is the minimum time between two passes; contestedInterval while there is a
+	// conflicting writer.
+	minInterval       = 10 * time.Millisecond
+	contestedInterval = 20 * time.Millisecond
 )
 
-// Run keeps the node until ctx ends. It looks when something changes in the directories or where
-// links in them lead, when it is woken, and by a timer. Publish, if not nil, gets the status of
-// each pass, and holds up the next one. When Run ends the plugin stays where it is.
+// Run runs passes until ctx ends: when the directories or the targets of links in them change,
+// after Wake, and at least every Settings.Resync. If publish is not nil, Run calls it with the
+// status of each pass, before the next pass. When Run ends, the plugin stays installed.
 func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	s := n.current()
 	registration, err := journal.RegisterAgent(s.StateDir)
 	if err != nil {
-		// Only uninstalling by hand misses it.
+		// Without a registration, only a manual uninstallation is not refused.
 		registration = nil
 	}
 	watch := dirwatch.New(n.Wake, s.CNIConfDir, s.CNIBinDir)
 	defer watch.Close()
 	for {
-		// Before looking, or a change in between would go unnoticed.
+		// Renew the watch before the pass, or a change between them would not be detected.
 		pollErr := watch.Renew(links(n.current())...)
 		status := n.Reconcile(ctx)
 		if ctx.Err() != nil {
@@ -40,7 +40,7 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 		if pollErr != nil {
 			n.mu.Lock()
 			n.status.add(problem(Polling, false,
-				"changes on the node are noticed late, by looking every second: %v", pollErr))
+				"cannot watch the directories, so changes are detected by polling every second: %v", pollErr))
 			status = n.status
 			n.mu.Unlock()
 		}
@@ -57,26 +57,26 @@ func (n *Node) Run(ctx context.Context, publish func(Status)) error {
 	return context.Cause(ctx)
 }
 
-// sleep waits for a reason to look again. It returns false when ctx ends.
+// sleep waits for the next pass. It returns false when ctx ends.
 func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
-	pause := gap
+	interval := minInterval
 	if len(status.ConflictingWriters) > 0 {
-		pause = contestedGap
+		interval = contestedInterval
 	}
-	if !wait(ctx, pause, nil) {
+	if !wait(ctx, interval, nil) {
 		return false
 	}
-	long := n.current().Resync
+	timeout := n.current().Resync
 	if polling || !status.Installed() {
-		long = min(long, retry)
+		timeout = min(timeout, retryInterval)
 	}
 	if status.settling {
-		long = min(long, settle)
+		timeout = min(timeout, settleTime)
 	}
-	return wait(ctx, long, n.wake)
+	return wait(ctx, timeout, n.wake)
 }
 
-// wait returns after d or when woken, true unless ctx has ended.
+// wait waits for d or for wake, and returns true. It returns false when ctx ends.
 func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

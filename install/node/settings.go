@@ -11,34 +11,32 @@ import (
 	"time"
 )
 
-// Settings say what the node shall be like. The names are those of Istio's chart where there is
-// such a setting.
+// Settings describe the desired state of the node. Settings that Istio's chart has too have the
+// same names.
 type Settings struct {
 	// CNIBinDir and CNIConfDir are the directories of the executables and of the network
 	// configurations, as this process sees them. They must exist.
 	CNIBinDir, CNIConfDir string
-	// NodeRoot returns a path of this process that leads to the root directory which the runtime
-	// has, as /proc/PID/root of a process that it has started; the error says why there is none.
-	// There the runtime finds the directories at NodeCNIBinDir and NodeCNIConfDir, with which
-	// CNIBinDir and CNIConfDir are compared at each pass. If nil, whether they are the same is
-	// unknown.
-	NodeRoot                      func() (string, error)
+	// RuntimeRoot returns the path of the root directory in which the runtime finds the directories
+	// NodeCNIBinDir and NodeCNIConfDir: /proc/PID/root of a process that the runtime started. Each
+	// pass compares CNIBinDir and CNIConfDir with them. An error says why the path is unknown. If
+	// RuntimeRoot is nil, the pass cannot tell whether the directories are the same.
+	RuntimeRoot                   func() (string, error)
 	NodeCNIBinDir, NodeCNIConfDir string
-	// CNIConfFileName names the configuration to insert into; if empty, the first valid one is
-	// taken, as runtimes do. Where another one comes before the named one, pods have no
-	// redirection, and the node is not as it should be, unless that is one of Multus, which
-	// delegates to the named one, or may do so: where it names neither a file of the directory nor
-	// the copy of one (no clusterNetwork and no delegates, a NetworkAttachmentDefinition, a
-	// directory), that is told, but the node counts as it should be. For a stand-alone
-	// configuration it is the name of the file to write (YYY-sluice-cni.conf), which must not end
-	// in .conflist.
+	// CNIConfFileName is the file to insert the plugin into. If it is empty, the plugin is inserted
+	// into the first valid file, as runtimes choose it. If another file sorts before the named one,
+	// pods have no redirection, and the node has a blocking problem. An exception is a
+	// configuration of Multus that delegates to the named file. If the agent cannot determine its
+	// target (no clusterNetwork and no delegates, a NetworkAttachmentDefinition, a directory), it
+	// reports a problem that is not blocking. For a stand-alone configuration it is the name of the
+	// file to write (YYY-sluice-cni.conf), which must not end in .conflist.
 	CNIConfFileName string
-	// Chained puts the plugin at the end of the node's chain. Otherwise a stand-alone configuration
-	// is written, which Multus runs for pods that ask for its network.
+	// Chained inserts the plugin at the end of the node's chain. Otherwise a stand-alone
+	// configuration is written, which Multus runs for pods that request its network.
 	Chained bool
-	// IstioOwnedCNIConfig leaves the primary configuration alone and keeps a copy of it with the
-	// plugin, under a name that comes before it: IstioOwnedCNIConfigFileName
-	// (02-istio-cni.conflist).
+	// IstioOwnedCNIConfig leaves the primary configuration unchanged and maintains a copy of it
+	// with the plugin, named IstioOwnedCNIConfigFileName (02-istio-cni.conflist), which must sort
+	// before it.
 	IstioOwnedCNIConfig         bool
 	IstioOwnedCNIConfigFileName string
 	// CNIConfGroupRead makes a stand-alone configuration readable by its group: mode 0640 instead
@@ -54,13 +52,13 @@ type Settings struct {
 	// Binaries are the executables to install into CNIBinDir, by name, with the paths to copy them
 	// from. One must have the name Type.
 	Binaries map[string]string
-	// Noop is the path of an executable without effect. It replaces removed executables while
-	// cached results of the runtime name them. If it is empty, uninstallation leaves the plugin
-	// itself in that case.
+	// Noop is the path of the no-op executable. It replaces removed executables while cached
+	// results of the runtime name them. If it is empty, uninstallation leaves the plugin installed
+	// in that case.
 	Noop string
 	// TakeOver are types of plugins that the plugin replaces, and that are restored by
 	// uninstallation (istio-cni). Elements with ambient_enabled are not replaced.
-	TakeOver []string
+	ReplacedTypes []string
 
 	// StateDir contains the journal. It should persist across reboots: without it, uninstallation
 	// only removes the plugin's element.
@@ -72,10 +70,10 @@ type Settings struct {
 	// DaemonSet and of the uninstall job. If either is empty, no pod is identified as the agent's.
 	// See [Settings.OwnPod].
 	AgentNamespace, AgentDaemonSet string
-	// Gate is called before the plugin is inserted where it is not yet: an error prevents that, so
-	// that no pod uses a plugin that cannot work. It may be nil. It is called by the goroutine of
-	// the pass.
-	Gate func() error
+	// ReadyToInsert is called before the plugin is inserted for the first time. An error prevents
+	// the insertion, so that no pod uses a plugin that cannot work. It may be nil. It is called by
+	// the goroutine of the pass.
+	ReadyToInsert func() error
 	// Resync is the maximum time between passes (10 s).
 	Resync time.Duration
 }
@@ -102,8 +100,8 @@ func (s Settings) WithDefaults() Settings {
 	}
 	fill(&s.NetworkName, defaultNetworkName)
 	fill(&s.CNIVersion, defaultCNIVersion)
-	if s.TakeOver == nil {
-		s.TakeOver = []string{"istio-cni"}
+	if s.ReplacedTypes == nil {
+		s.ReplacedTypes = []string{"istio-cni"}
 	}
 	if s.ResultDirs == nil {
 		s.ResultDirs = []string{"/var/lib/cni/results", "/var/lib/cni/cache/results"}
@@ -138,21 +136,21 @@ func (s Settings) Validate() error {
 	}
 	var head struct{ Type string }
 	need(s.Chained || filepath.Ext(s.CNIConfFileName) != ".conflist",
-		"cniConfFileName: %q ends in .conflist, but without chained a plain configuration is written there: want .conf", s.CNIConfFileName)
+		"cniConfFileName: %q ends in .conflist, but without chained it is a single-plugin configuration: use .conf", s.CNIConfFileName)
 	err := json.Unmarshal(s.Element, &head)
 	need(err == nil && head.Type == s.Type && s.Type != "",
 		"plugin configuration: not a JSON object of type %q", s.Type)
-	need(s.Binaries[s.Type] != "", "binaries: none for %q", s.Type)
-	need(!slices.Contains(s.TakeOver, s.Type), "take over: %q is our own type", s.Type)
+	need(s.Binaries[s.Type] != "", "binaries: no path for %q", s.Type)
+	need(!slices.Contains(s.ReplacedTypes, s.Type), "replaced types: %q is the plugin's own type", s.Type)
 	return errors.Join(errs...)
 }
 
 // OwnPod reports whether a pod belongs to the agent or the uninstall job: it is in their namespace,
-// and its name is the controller's name with a dash and a suffix.
+// and its name is AgentDaemonSet, a dash, and a suffix without dashes.
 func (s Settings) OwnPod(namespace, pod string) bool {
-	word, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
+	suffix, found := strings.CutPrefix(pod, s.AgentDaemonSet+"-")
 	return s.AgentNamespace != "" && namespace == s.AgentNamespace && s.AgentDaemonSet != "" &&
-		found && word != "" && !strings.Contains(word, "-")
+		found && suffix != "" && !strings.Contains(suffix, "-")
 }
 
 // owned reports whether a copy of the primary configuration is maintained.

@@ -7,17 +7,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// settle is the time for which a file of a healthy node may be invalid before this counts: its
-// owner may be writing it, and the next event reports the end. It is less than the second within
-// which changes of other programs must be reported.
-const settle = 500 * time.Millisecond
+// settleTime is the time for which a file of a healthy node may be invalid before it is reported: a
+// program may be writing it, and the next event reports its end. It is less than one second, within
+// which the agent must report changes of other programs.
+const settleTime = 500 * time.Millisecond
 
-// settling contains the times since when files are invalid. It is not safe for concurrent use.
+// settling contains the times since when files are invalid, by name. It is not safe for concurrent
+// use.
 type settling map[string]time.Time
 
 // mark marks the files that are settling, and reports whether there are any. If the node was not
-// healthy before, there are none, so that an initial problem is always reported.
-func (s settling) mark(now time.Time, files map[string]File, inOrder bool) bool {
+// healthy before, no file is settling, so that an initial problem is always reported.
+func (s settling) mark(now time.Time, files map[string]File, healthy bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]
 		return !exists
@@ -30,12 +31,12 @@ func (s settling) mark(now time.Time, files map[string]File, inOrder bool) bool 
 		}
 		since, known := s[name]
 		if !known {
-			if inOrder {
+			if healthy {
 				since = now
 			}
 			s[name] = since
 		}
-		f.Settling = now.Sub(since) < settle
+		f.Settling = now.Sub(since) < settleTime
 		files[name] = f
 		pending = pending || f.Settling
 	}

@@ -19,20 +19,20 @@ type Status struct {
 	// Executable is the state of the executable with the plugin's name.
 	Executable Executable
 	// Directories reports whether the runtime reads the managed directories. Remount reports that
-	// it does not, and that only a process with new mounts can manage those that it reads.
+	// it does not, and that a restart with new mounts is necessary.
 	Directories Directories
 	Remount     bool
 	// ConflictingWriters are the current conflicting writers.
 	ConflictingWriters []ConflictingWriter
-	// Noops are the types of plugins that were replaced by an executable without effect, for the
-	// sandboxes that still name them.
+	// Noops are the types of plugins whose executable was replaced with the no-op executable,
+	// because sandboxes still name it.
 	Noops []string
 	// Changes are the paths of the files that the pass changed.
 	Changes []string
 	// Totals are counters since the start of the process.
 	Totals Totals
 
-	settling bool // a file may be about to be written: look again soon
+	settling bool // a file may be about to be written: run the next pass soon
 }
 
 // Totals are counters for metrics.
@@ -40,7 +40,7 @@ type Totals struct {
 	Passes   uint64
 	Changes  uint64            // files changed
 	Failures uint64            // passes that ended with a blocking problem
-	Rewrites map[string]uint64 // what others wrote over ours, by writer
+	Rewrites map[string]uint64 // writes of other programs to the agent's files, by program
 	// FailedWrites are the failed writes by kind, "binary" and "configuration".
 	FailedWrites map[string]uint64
 }
@@ -50,11 +50,11 @@ type Executable string
 
 // The states of an executable. The empty one is unknown: it was not read yet, or cannot be read.
 const (
-	Verified Executable = "verified" // the one of the agent's image
-	// one that an earlier agent installed, and that cannot be replaced now
+	Verified Executable = "verified" // identical to the agent image's
+	// installed by an earlier agent, and cannot be replaced now
 	Outdated Executable = "outdated"
-	Wrong    Executable = "wrong"  // a program of others
-	Absent   Executable = "absent" // there is none that can be run
+	Wrong    Executable = "wrong"  // another program
+	Absent   Executable = "absent" // no executable file
 )
 
 // Installed reports whether the plugin is in the node's chain and its executable exists, so that it

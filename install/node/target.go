@@ -13,20 +13,20 @@ type Target struct {
 	Name string
 	// Was is the current content; nil if the file does not exist. A file that was changed meanwhile
 	// is not overwritten.
-	Was []byte
+	Current []byte
 	// Content is the desired content; nil if the file must not exist.
 	Content []byte
 	// Mode are the permission bits; they are not changed if the content is unchanged.
 	Mode fs.FileMode
-	// Entry is recorded before the change; nil if the record does not change.
+	// Entry is the journal entry that is written before the change; nil if it does not change.
 	Entry *journal.Entry
-	// Forget removes the record of the file after the change.
+	// Forget removes the journal entry of the file after the change.
 	Forget bool
 }
 
 // done reports whether the file has the desired content.
 func (t Target) done() bool {
-	return (t.Was == nil) == (t.Content == nil) && bytes.Equal(t.Was, t.Content)
+	return (t.Current == nil) == (t.Content == nil) && bytes.Equal(t.Current, t.Content)
 }
 
 // State is the desired state of the configuration directory.

@@ -19,7 +19,7 @@ import (
 type Report struct {
 	// Changed are the paths of the files that were restored, changed or removed.
 	Changed []string
-	// Left are the executables that could not be removed yet.
+	// Left are the executables that cannot be removed yet.
 	Left []Leftover
 }
 
@@ -28,12 +28,12 @@ type Report struct {
 type Leftover struct {
 	Path       string
 	References int // sandboxes whose cached result names it
-	// those among them of the agent's own pods, which cannot go before the agent has ended
-	Own int
-	// the path of the first configuration that names it, as a copy that Multus has made; empty if
-	// none does
+	// sandboxes of the agent's pods among them, which exist until the agent has ended
+	AgentPods int
+	// the path of the first configuration that names it, such as a copy that Multus made; empty if
+	// none names it
 	NamedBy string
-	Noop    bool // it does nothing now; otherwise it is the plugin itself
+	Noop    bool // it was replaced with the no-op executable
 }
 
 func (l Leftover) String() string {
@@ -44,7 +44,7 @@ func (l Leftover) String() string {
 	var why []string
 	if l.References > 0 {
 		why = append(why,
-			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.whose()))
+			fmt.Sprintf("the removal of %d sandboxes needs it%s", l.References, l.agentPodsText()))
 	}
 	if l.NamedBy != "" {
 		why = append(why,
@@ -54,32 +54,31 @@ func (l Leftover) String() string {
 		strings.Join(why, ", and because "))
 }
 
-func (l Leftover) whose() string {
+func (l Leftover) agentPodsText() string {
 	switch {
-	case l.Own == l.References:
+	case l.AgentPods == l.References:
 		return ", all of the agent's own pods: none that could go is left"
-	case l.Own > 0:
-		return fmt.Sprintf(", %d of them of the agent's own pods", l.Own)
+	case l.AgentPods > 0:
+		return fmt.Sprintf(", %d of them of the agent's own pods", l.AgentPods)
 	}
 	return ""
 }
 
 const (
 	// poll is the interval for reading cached results.
-	poll = 500 * time.Millisecond
+	pollInterval = 500 * time.Millisecond
 	// reloadDelay is the time for which a runtime may use its previous configuration: some tenths
 	// of a second until it reads the new one (containerd), and the time to create a sandbox and
 	// cache its result.
 	reloadDelay = 2 * time.Second
 )
 
-// Uninstall takes the plugin off the node: first out of the configuration, and then, once no cached
-// result of a runtime names it any more or patience is over, its executable. Sandboxes of the
-// agent's own pods are not waited for, since they end after the agent. Those executables that are
-// still named then, by results or by a configuration that others have copied from ours, are left,
-// replaced by one that does nothing, and so is the journal, which goes when nothing is left. It may
-// be repeated, also after a kill, and refuses with [journal.ErrAgentRunning] while an agent runs,
-// which would install again.
+// Uninstall removes the plugin from the configurations. It removes the executable when no cached
+// result of a runtime names it, or after patience. It does not wait for sandboxes of the agent's
+// pods, because they end after the agent. Executables that cached results, or copies of the
+// configuration, still name after patience are replaced with the no-op executable, and the journal
+// is kept until nothing is left. Uninstall may be repeated, even after a kill. It returns
+// [journal.ErrAgentRunning] while an agent runs, because the agent would install the plugin again.
 func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, error) {
 	n.pass.Lock()
 	defer n.pass.Unlock()
@@ -91,13 +90,13 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	// With a damaged journal the element is removed from the current content.
-	if err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error {
+	if err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
 		return n.restore(s, j, &report)
 	}); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
 	}
 	references := awaitRelease(ctx, s, patience, len(report.Changed) > 0)
-	err := n.exclusively(ctx, s, func(j *journal.Journal, _, _ error) error {
+	err := n.withLock(ctx, s, func(j *journal.Journal, _, _ error) error {
 		return n.removeExecutables(s, j, references, &report)
 	})
 	if err == nil && len(report.Left) == 0 {
@@ -117,11 +116,11 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 		}
 	}
 	var err error
-	for range tries {
+	for range maxAttempts {
 		var found Found
-		found, err = n.look(s, j)
+		found, err = n.readState(s, j)
 		if errors.Is(err, fs.ErrNotExist) {
-			// the directory is gone, and with it all that we did there
+			// the directory was removed with all changes of the agent
 			found, err = Found{Entries: confEntries(j)}, nil
 		}
 		if err != nil {
@@ -140,14 +139,14 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 }
 
 // awaitRelease waits until cached results name the plugin only for the agent's own pods, and
-// returns what they name at the end. If they cannot be read, each executable counts as named. Right
-// after a change, new results may still appear.
+// returns what they name at the end. If they cannot be read, each executable counts as named. After
+// a change it waits at least reloadDelay, in which new results may appear.
 func awaitRelease(
 	ctx context.Context, s Settings, patience time.Duration, justChanged bool,
 ) map[string]Use {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ticker := time.NewTicker(poll)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	settled := time.Now()
 	if justChanged {
@@ -157,11 +156,11 @@ func awaitRelease(
 		references, err := References(s.ResultDirs, s.OwnPod)
 		if err != nil {
 			references = map[string]Use{}
-			for _, plugin := range append(slices.Clone(s.TakeOver), s.Type) {
+			for _, plugin := range append(slices.Clone(s.ReplacedTypes), s.Type) {
 				references[plugin] = Use{Sandboxes: 1}
 			}
 		}
-		if use := references[s.Type]; use.Sandboxes == use.Own && !time.Now().Before(settled) {
+		if use := references[s.Type]; use.Sandboxes == use.AgentPods && !time.Now().Before(settled) {
 			return references
 		}
 		select {
@@ -180,7 +179,7 @@ func (n *Node) removeExecutables(
 	if err != nil {
 		return err
 	}
-	noops := slices.DeleteFunc(slices.Clone(s.TakeOver), func(plugin string) bool {
+	noops := slices.DeleteFunc(slices.Clone(s.ReplacedTypes), func(plugin string) bool {
 		return !n.isNoop(s, j, plugin)
 	})
 	for _, name := range append(slices.Sorted(maps.Keys(s.Binaries)), noops...) {
@@ -190,21 +189,21 @@ func (n *Node) removeExecutables(
 			noop := slices.Contains(noops, name)
 			if !noop && s.Noop != "" {
 				status := Status{}
-				if err := n.fill(s, j, name, &status); err != nil {
+				if err := n.writeNoop(s, j, name, &status); err != nil {
 					return err
 				}
 				report.Changed = append(report.Changed, status.Changes...)
 				noop = true
 			}
 			report.Left = append(report.Left, Leftover{
-				path, use.Sandboxes, use.Own, named[name], noop,
+				path, use.Sandboxes, use.AgentPods, named[name], noop,
 			})
 			continue
 		}
 		if n.executables.exists(name) {
 			report.Changed = append(report.Changed, path)
 		}
-		if err := n.discard(j, name); err != nil {
+		if err := n.discardExecutable(j, name); err != nil {
 			return err
 		}
 	}
@@ -213,7 +212,7 @@ func (n *Node) removeExecutables(
 
 // discardState removes the journal, the lock and their directory.
 func discardState(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	lock, err := journal.Acquire(ctx, dir)
 	if err != nil {

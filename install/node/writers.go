@@ -12,7 +12,7 @@ type writer struct{ name, advice string }
 
 const (
 	ownConfiguration = "set istioOwnedCNIConfig, so that its file is not changed"
-	uninstallIt      = "uninstall it, or take it off this node"
+	uninstallIt      = "uninstall it, or remove it from this node"
 )
 
 // writerOf returns the program that installs a plugin, if known. See the installers of the
@@ -44,22 +44,22 @@ func writerOf(plugin string) writer {
 	return writer{"the installer of " + plugin, ownConfiguration}
 }
 
-// stranger is the writer if no known installer fits.
-var stranger = writer{
+// unknownWriter is the writer of an executable, because no plugin identifies it.
+var unknownWriter = writer{
 	"an unknown program",
-	"find out what cleans or writes the directory of plugins on the node, and stop it",
+	"find the program that cleans or writes the plugin directory of the node, and stop it",
 }
 
-// blame returns the plugin whose installer probably changed a file of the agent: a plugin with the
-// same position, or else the owner of the network.
-func blame(s Settings, f Found, name string, primary []string) string {
+// likelyWriter returns the plugin whose installer probably changed a file of the agent: a plugin
+// that cannot coexist with Sluice's, the plugin after Sluice's, or the plugin of the network.
+func likelyWriter(s Settings, f Found, name string, primary []string) string {
 	plugins := primary
-	if there, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {
-		plugins = there.List.Types()
+	if list, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {
+		plugins = list.List.Types()
 	}
 	for _, plugin := range plugins {
 		// Cilium writes complete chains that begin with a cloud provider's plugin.
-		if plugin == "cilium-cni" || slices.Contains(s.TakeOver, plugin) {
+		if plugin == "cilium-cni" || slices.Contains(s.ReplacedTypes, plugin) {
 			return plugin
 		}
 	}
@@ -67,7 +67,7 @@ func blame(s Settings, f Found, name string, primary []string) string {
 		return "an unknown plugin"
 	}
 	if last := plugins[len(plugins)-1]; slices.Contains(plugins, s.Type) && last != s.Type {
-		return last // it was put behind us
+		return last // it was added after Sluice's plugin
 	}
 	return plugins[0]
 }

@@ -10,8 +10,8 @@ const (
 	Label   Action = "label"
 )
 
-// Instead returns the action for a broken pod that is not repaired in place, or the empty one.
-func (p *Policy) Instead(pod Pod) Action {
+// Fallback returns the action for a broken pod that is not repaired in place, or the empty one.
+func (p *Policy) Fallback(pod Pod) Action {
 	_, labelled := pod.Metadata.Labels[p.LabelKey]
 	switch {
 	case p.Delete:

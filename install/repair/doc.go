@@ -1,11 +1,10 @@
-// Package repair decides what becomes of pods of the mesh that started before the plugin was there,
-// and so without their redirection: istio-cni's race, with its repair controller's settings
-// (REPAIR_*), meanings and order.
+// Package repair selects the action for mesh pods that started before the plugin was installed, and
+// therefore have no redirection. istio-cni calls this the race condition. The settings, their
+// meaning and order are those of its repair controller (REPAIR_*).
 //
-// Where pods are repaired in place, one gets its redirection as soon as it is seen to lack it. It
-// need not have failed before, since what is applied is the same that ADD would have: should one be
-// under way, the pod is the same afterwards. Only if it cannot be done, or does not help, and where
-// pods are not repaired in place, the next thing that is allowed is done, and that only to pods
-// that are seen to fail: deleting goes before labelling. What was repaired is kept in a [Store],
-// which a new agent goes on with.
+// If repair in place is allowed, a pod is redirected as soon as the agent detects that it has no
+// rules. The pod need not have failed: the rules are the same that ADD would install, even if an
+// ADD is in progress. If the repair fails or does not help, or if repair in place is not allowed,
+// the next allowed action is applied to pods that fail: deletion before labelling. Repairs are
+// stored in a [Store], which the next agent reads.
 package repair

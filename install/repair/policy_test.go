@@ -179,10 +179,10 @@ func TestActions(t *testing.T) {
 		},
 	} {
 		p := must(t, row.env)
-		if p.Any() != row.any || p.InPlace != row.inPlace || p.Instead(pod) != row.action ||
-			p.Instead(labelled) != row.ifLabelled {
+		if p.Any() != row.any || p.InPlace != row.inPlace || p.Fallback(pod) != row.action ||
+			p.Fallback(labelled) != row.ifLabelled {
 			t.Errorf("%s: any %v, in place %v, %q, labelled %q", row.env, p.Any(), p.InPlace,
-				p.Instead(pod), p.Instead(labelled))
+				p.Fallback(pod), p.Fallback(labelled))
 		}
 	}
 	if p := must(t, ""); p.LabelKey != "cni.istio.io/uninitialized" || p.LabelValue != "true" {

@@ -21,7 +21,7 @@ type Entry struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Redirect contains the parameters of its rules, Engine is their backend.
+	// Redirect contains the parameters of its rules, Backend is their backend.
 	Redirect rules.Redirect     `json:"redirect"`
 	Backend  compat.BackendName `json:"engine"`
 	// Time is the time of the repair.
@@ -41,7 +41,7 @@ const suffix = ".json"
 func (l Store) file(uid string) (string, error) {
 	if uid == "" || strings.HasPrefix(uid, ".") || strings.ContainsAny(uid, "/\x00") ||
 		len(uid) > 200 {
-		return "", fmt.Errorf("pod uid %q is no file name", uid)
+		return "", fmt.Errorf("pod uid %q is not a file name", uid)
 	}
 	return filepath.Join(l.dir, uid+suffix), nil
 }
@@ -49,7 +49,7 @@ func (l Store) file(uid string) (string, error) {
 // Put stores an entry and replaces an earlier one.
 func (l Store) Put(e Entry) error {
 	if err := l.put(e); err != nil {
-		return fmt.Errorf("keep that pod %s/%s was repaired: %w", e.Namespace, e.Name, err)
+		return fmt.Errorf("store the repair of pod %s/%s: %w", e.Namespace, e.Name, err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (l Store) List() (map[string]Entry, error) {
 		}
 		e, readErr := read(filepath.Join(l.dir, f.Name()))
 		if readErr == nil && e.UID != uid {
-			readErr = fmt.Errorf("%s: it is about pod %q", f.Name(), e.UID)
+			readErr = fmt.Errorf("%s: it belongs to pod %q", f.Name(), e.UID)
 		}
 		if readErr != nil {
 			err = errors.Join(err, readErr)
@@ -113,7 +113,7 @@ func read(path string) (Entry, error) {
 func (l Store) Remove(uid string) error {
 	path, err := l.file(uid)
 	if err != nil {
-		return nil // never kept
+		return nil // Put does not accept the UID
 	}
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

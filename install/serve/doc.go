@@ -1,11 +1,11 @@
-// Package serve is the node agent's side of the socket by which the plugin asks for pods, and the
-// command rules for where one is; package agent has the protocol.
+// Package serve implements the server of the node agent's socket. The plugin requests pods through
+// the socket, and the command rules the location of a pod. Package agent defines the protocol.
 //
-// The socket is in a directory that only root may enter, and belongs to whoever made it last: a new
-// agent makes its own next to the old one's and renames it over that, so that at every moment one
-// of them answers. A socket that a dead agent left, or that somebody removed, is replaced within a
-// second. Of those who connect only root is listened to.
+// The socket is in a directory that only root may enter. A new agent creates its socket under a
+// temporary name and renames it over the existing one, so that one of the agents always answers. A
+// socket that a terminated agent left, or that was removed, is replaced within a second. Requests
+// are accepted only from root.
 //
-// What a caller may cost is bounded: connections at a time, bytes of a request, time for each step.
-// Beyond that the plugin asks the API server instead.
+// The number of connections, the size of a request and the time for each step are limited. Beyond
+// the limits the plugin uses the API server.
 package serve

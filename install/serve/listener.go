@@ -18,9 +18,9 @@ import (
 // draftPrefix is the prefix of the names of sockets before they are renamed.
 const draftPrefix = ".new-"
 
-// longestPath is the maximum length of a path in a sockaddr_un (unix(7)), without the terminating
+// maxPathLen is the maximum length of a path in a sockaddr_un (unix(7)), without the terminating
 // zero.
-const longestPath = 107
+const maxPathLen = 107
 
 // A listener is a listening socket.
 type listener struct {
@@ -50,9 +50,9 @@ func tryOpen(path string) (*listener, error) {
 	sweep(dir)
 	// Agents in containers have equal process ids.
 	draft := filepath.Join(dir, draftPrefix+rand.Text()[:8])
-	if longest := max(len(draft), len(path)); longest > longestPath {
-		return nil, fmt.Errorf("the path of a socket has at most %d bytes, and this would need %d",
-			longestPath, longest)
+	if length := max(len(draft), len(path)); length > maxPathLen {
+		return nil, fmt.Errorf("the path of a socket has at most %d bytes, this path needs %d",
+			maxPathLen, length)
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: draft, Net: "unix"})
 	if err != nil {
@@ -120,10 +120,10 @@ func answers(path string) bool {
 	return true
 }
 
-// inPlace reports whether the path is this listener's socket.
-func (d *listener) inPlace() bool {
-	now, err := os.Lstat(d.path)
-	return err == nil && os.SameFile(now, d.made)
+// owned reports whether the path is this listener's socket.
+func (d *listener) owned() bool {
+	current, err := os.Lstat(d.path)
+	return err == nil && os.SameFile(current, d.made)
 }
 
 // leave accepts the waiting connections, and no later ones. It does not block; d may be nil.

@@ -55,7 +55,7 @@ func TestASocketThatIsRemovedComesBack(t *testing.T) {
 	if err := os.RemoveAll(filepath.Dir(w.path)); err != nil {
 		t.Fatal(err)
 	}
-	w.wait(t, "socket "+w.path+" was gone, and is made again")
+	w.wait(t, "socket "+w.path+" was removed, and is created again")
 	if _, err := w.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}

@@ -74,7 +74,7 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 		},
 		{"it cannot be told", failing(errors.New("hm")), "hm", false},
 		{"a location that makes no sense", failing(nil), "the pod has no name", false},
-		{"nobody knows", nil, "this agent locates no pods", false},
+		{"nobody knows", nil, "this agent does not support locating pods", false},
 		{"it takes too long", func(ctx context.Context, _, _ string) (agent.Location, error) {
 			<-ctx.Done()
 			return agent.Location{}, ctx.Err()

@@ -82,7 +82,7 @@ func New(o Options) *Server {
 	if o.Locate == nil {
 		o.Locate = func(context.Context, string, string) (agent.Location, error) {
 			return agent.Location{}, source.WithKind(source.Unavailable,
-				errors.New("this agent locates no pods"))
+				errors.New("this agent does not support locating pods"))
 		}
 	}
 	if o.Status == nil {
@@ -119,7 +119,7 @@ func (s *Server) Run(ctx context.Context) {
 	for {
 		watcher.renew()
 		next, err := s.guard(current)
-		if text := fmt.Sprint(err); text != lastError { // and not every second
+		if text := fmt.Sprint(err); text != lastError { // report a repeated error once
 			if lastError = text; err != nil {
 				s.options.Failed(err)
 			}
@@ -129,9 +129,9 @@ func (s *Server) Run(ctx context.Context) {
 			current.leave()
 			current = next
 			listeners.Go(func() { s.accept(next) })
-			watcher.renew() // its directory may be a new one
+			watcher.renew() // its directory may have been created
 		}
-		if !watcher.wait(ctx, err == nil && current.inPlace()) {
+		if !watcher.wait(ctx, err == nil && current.owned()) {
 			break
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Server) accept(d *listener) {
 			<-s.slots
 			var timeout net.Error
 			if errors.As(err, &timeout) && timeout.Timeout() {
-				return // it was left
+				return // leave was called
 			}
 			s.options.Failed(fmt.Errorf("socket %s: %w", s.options.Socket, err))
 			if !d.pause() {

@@ -63,7 +63,7 @@ func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
 	}
 	next.wait(t, "answered success")
 	next.stop()
-	old.wait(t, "was gone, and is made again")
+	old.wait(t, "was removed, and is created again")
 	if _, err := old.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
@@ -86,7 +86,7 @@ func TestARemovedSocketIsMadeAgain(t *testing.T) {
 			if err := remove(w.path); err != nil {
 				t.Fatal(err)
 			}
-			w.wait(t, "was gone, and is made again")
+			w.wait(t, "was removed, and is created again")
 			if took := time.Since(begin); took > 5*time.Second { // the timer's time is 10 s
 				t.Errorf("noticed after %v", took)
 			}
@@ -123,7 +123,7 @@ func TestAgentsDoNotFightForTheSocket(t *testing.T) {
 		t.Errorf("told %q, listening %v", told, w.Listening())
 	}
 	other.Close()
-	w.wait(t, "was gone, and is made again")
+	w.wait(t, "was removed, and is created again")
 }
 
 // Who has connected before an agent ends is answered, even if it had to wait for its turn.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// claims are the claims of a token (RFC 7519). They are not verified, which the API server does.
+// claims are the claims of a token (RFC 7519). They are not verified: the API server does that.
 type claims struct {
 	Subject  string `json:"sub"`
 	IssuedAt int64  `json:"iat"`
@@ -31,9 +31,9 @@ func claimsOf(token string) claims {
 // account returns the namespace and the name of the token's service account; empty if there is
 // none.
 func (c claims) account() (namespace, name string) {
-	rest, found := strings.CutPrefix(c.Subject, "system:serviceaccount:")
-	namespace, name, named := strings.Cut(rest, ":")
-	if !found || !named || namespace == "" || name == "" || strings.ContainsAny(rest, "/?#%") {
+	sleep, found := strings.CutPrefix(c.Subject, "system:serviceaccount:")
+	namespace, name, named := strings.Cut(sleep, ":")
+	if !found || !named || namespace == "" || name == "" || strings.ContainsAny(sleep, "/?#%") {
 		return "", ""
 	}
 	return namespace, name

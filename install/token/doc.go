@@ -1,14 +1,17 @@
-// Package token keeps the plugin's kubeconfig: the way to the API server when the node agent is
-// away.
+// Package token maintains the plugin's kubeconfig, which the plugin uses to read pods from the API
+// server when the node agent is not running.
 //
-// The kubeconfig has a token of the agent's service account. It is asked for with a lifetime of its
-// own (TokenRequest) where the agent may do that; otherwise it is the one that the kubelet projects
-// into the agent's pod, which stops to be worth anything when that pod is deleted. A new token is
-// tried against the API server, by the plugin's own client, before it is published. One that is
-// refused is not: the old one stays, and the status says why. One that is good, but whose owner
-// lacks the right to read pods, is published, since the right may come; until then the status says
-// that it is of no use, and what the API server has answered. The same holds for an API server that
-// does not answer for half a minute. Both are tried again within five seconds, or by the next
-// attempt to renew the token if that fails. Tokens are renewed after half of their life, so that an
-// API server may be away for the other half.
+// The kubeconfig contains a token of the agent's service account. The agent requests it with a
+// separate lifetime (TokenRequest) if it has the permission. Otherwise it uses the token that the
+// kubelet projects into the agent's pod, which becomes invalid when the pod is deleted.
+//
+// A new token is checked against the API server, with the plugin's client, before it is published.
+// If the API server rejects it, the old token stays, and the status contains the reason. A valid
+// token is published even if its owner lacks the permission to read pods, because the permission
+// may be granted later; until then the status contains the answer of the API server. The status
+// also reports an API server that has not replied for half a minute. Both are checked again within
+// five seconds, or by the next attempt to renew the token.
+//
+// Tokens are renewed after half of their lifetime, so that they remain valid during an outage of
+// the API server of the other half.
 package token

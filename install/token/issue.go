@@ -17,18 +17,17 @@ import (
 )
 
 // issueTime limits a request for a token.
-const issueTime = 10 * time.Second
+const issueTimeout = 10 * time.Second
 
-// errNotPermitted is wrapped by the error of a request that the API server forbids or does not
-// support.
+// errNotPermitted is the error for a request that the API server forbids or does not support.
 var errNotPermitted = errors.New("requesting a token is not permitted")
 
 // issue requests a token for the account of the given token. It is not bound to a pod: a token that
 // became invalid with the agent's pod would be useless when the plugin needs it.
-func (o *Options) issue(ctx context.Context, with string) (string, error) {
-	namespace, name := claimsOf(with).account()
+func (o *Options) issue(ctx context.Context, token string) (string, error) {
+	namespace, name := claimsOf(token).account()
 	if name == "" {
-		return "", fmt.Errorf("%w: the token of the agent is of no service account",
+		return "", fmt.Errorf("%w: the agent's token does not belong to a service account",
 			errNotPermitted)
 	}
 	client, err := apiclient.New(o.Options)
@@ -36,7 +35,7 @@ func (o *Options) issue(ctx context.Context, with string) (string, error) {
 		return "", err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, issueTime)
+	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
 	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/serviceaccounts/" +
 		url.PathEscape(name) + "/token"
@@ -55,7 +54,7 @@ func (o *Options) issue(ctx context.Context, with string) (string, error) {
 func readIssued(answer *http.Response) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err != nil {
-		return "", fmt.Errorf("the answer is cut short: %w", err)
+		return "", fmt.Errorf("read the API server's answer: %w", err)
 	}
 	var issued struct {
 		Message string
@@ -75,7 +74,7 @@ func readIssued(answer *http.Response) (string, error) {
 		return "", fmt.Errorf("the API server answers %d: %s", code, quote(issued.Message))
 	}
 	if json.Unmarshal(issued.Status, &status) != nil || !wellFormed(status.Token) {
-		return "", errors.New("the API server's answer has no token")
+		return "", errors.New("the API server's answer contains no valid token")
 	}
 	return status.Token, nil
 }
@@ -89,9 +88,9 @@ func wellFormed(token string) bool {
 
 // quote quotes untrusted text for a single line.
 func quote(text string) string {
-	const longest = 300
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	const maxLen = 300
+	if len(text) > maxLen {
+		text = strings.ToValidUTF8(text[:maxLen], "") + "…"
 	}
 	return strconv.Quote(text)
 }

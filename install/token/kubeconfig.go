@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// kubeconfig returns the text of a kubeconfig. It is JSON, which is YAML too.
+// kubeconfig returns the text of a kubeconfig. It is JSON, which is valid YAML.
 func (o *Options) kubeconfig(token string) ([]byte, error) {
 	cluster := map[string]any{"server": o.Server}
 	if o.SkipTLSVerify {
@@ -16,11 +16,11 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 	} else {
 		authority, err := os.ReadFile(o.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("certificate authority: %w", err)
+			return nil, fmt.Errorf("read the certificate authority: %w", err)
 		}
 		// The plugin must not get an incomplete file that is being written.
 		if !x509.NewCertPool().AppendCertsFromPEM(authority) {
-			return nil, fmt.Errorf("certificate authority: %s has no certificate in PEM", o.CAFile)
+			return nil, fmt.Errorf("certificate authority: %s contains no PEM certificate", o.CAFile)
 		}
 		cluster["certificate-authority-data"] = authority
 	}
@@ -39,7 +39,7 @@ func (o *Options) kubeconfig(token string) ([]byte, error) {
 	}, "", "  ")
 	if err != nil {
 		// the error might quote the token
-		return nil, errors.New("kubeconfig: it cannot be written as JSON")
+		return nil, errors.New("cannot encode the kubeconfig as JSON")
 	}
 	return append(text, '\n'), nil
 }

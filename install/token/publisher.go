@@ -42,13 +42,13 @@ const (
 	defaultLifetime = 24 * time.Hour
 	// defaultCheck is the default interval for checking the published token, and askEvery the
 	// interval for requesting a token instead of the projected one.
-	defaultCheck = 10 * time.Minute
-	askEvery     = 10 * time.Minute
+	defaultCheck    = 10 * time.Minute
+	requestInterval = 10 * time.Minute
 	// checkAgain is the delay after a failed check: a permission may have been granted, or the API
 	// server may be available again. On 10,000 nodes without permissions this causes 2,000
 	// connections per second, less than those for watching their pods. It has 50 % jitter, so that
 	// the nodes do not send requests at the same time when the API server is available again.
-	checkAgain = 5 * time.Second
+	retryCheckAfter = 5 * time.Second
 )
 
 // A Publisher maintains the kubeconfig. Use [New]. Status may be called at any time, Run once.
@@ -56,12 +56,12 @@ type Publisher struct {
 	options Options
 
 	// Only the goroutine of Run uses these fields.
-	token   string // the one that is published
-	content []byte // what was tried successfully, and is published
+	token   string // published token
+	content []byte // published kubeconfig, checked successfully
 	renewAt time.Time
 	checkAt time.Time
 
-	again chan struct{} // has room for one; see Check
+	checkRequested chan struct{} // buffered; see Check
 
 	mu     sync.Mutex
 	status Status
@@ -78,14 +78,14 @@ func New(o Options) *Publisher {
 	if o.CheckEvery <= 0 {
 		o.CheckEvery = defaultCheck
 	}
-	return &Publisher{options: o, again: make(chan struct{}, 1)}
+	return &Publisher{options: o, checkRequested: make(chan struct{}, 1)}
 }
 
 // Check makes Run check the published token immediately, and replace it if it is rejected. It does
 // not block.
 func (p *Publisher) Check() {
 	select {
-	case p.again <- struct{}{}:
+	case p.checkRequested <- struct{}{}:
 	default:
 	}
 }
@@ -101,10 +101,10 @@ func (p *Publisher) Status() Status {
 func (p *Publisher) set(change func(*Status)) {
 	p.mu.Lock()
 	change(&p.status)
-	now := p.status
+	current := p.status
 	p.mu.Unlock()
 	if p.options.Changed != nil {
-		p.options.Changed(now)
+		p.options.Changed(current)
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *Publisher) pass(ctx context.Context) error {
 	}
 	if bytes.Equal(content, p.content) {
 		p.plan(now, origin)
-		p.settled()
+		p.clearProblem()
 		return nil
 	}
 	return p.publish(ctx, now, token, origin, content)
@@ -150,7 +150,7 @@ func (o *Options) projected() (string, error) {
 		return "", err
 	}
 	if !wellFormed(token) {
-		return "", fmt.Errorf("service account token: %s has none", o.TokenFile)
+		return "", fmt.Errorf("service account token: %s contains no valid token", o.TokenFile)
 	}
 	return token, nil
 }
@@ -172,12 +172,12 @@ func (p *Publisher) next(ctx context.Context, projected string) (string, Origin,
 func (p *Publisher) check(ctx context.Context, now time.Time) {
 	err := p.options.try(ctx, p.content)
 	if ctx.Err() != nil {
-		return // whatever the error says of the API server
+		return // the error does not describe the API server
 	}
 	p.planCheck(err)
 	switch source.KindOf(err) {
 	case source.Unauthorized:
-		p.content = nil // so that it is tried again even if there is no other
+		p.content = nil // check it again even if there is no other token
 		p.set(func(s *Status) {
 			s.answered(nil)
 			s.Revoked, s.Problem = true, err
@@ -196,11 +196,11 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 
 // planCheck sets the time of the next check.
 func (p *Publisher) planCheck(err error) {
-	pause := p.options.CheckEvery
+	delay := p.options.CheckEvery
 	if err != nil {
-		pause = min(pause, checkAgain-rand.N(checkAgain/2))
+		delay = min(delay, retryCheckAfter-rand.N(retryCheckAfter/2))
 	}
-	p.checkAt = time.Now().Add(pause)
+	p.checkAt = time.Now().Add(delay)
 }
 
 // publish checks a kubeconfig and writes it.
@@ -213,10 +213,10 @@ func (p *Publisher) publish(
 	case kind == source.Unauthorized:
 		return p.failed(fmt.Errorf("token not published: %w", err))
 	case err != nil && kind != source.Forbidden:
-		return p.failed(fmt.Errorf("token not published, since it cannot be tried: %w", err))
+		return p.failed(fmt.Errorf("token not published, because it cannot be checked: %w", err))
 	}
-	// An accepted token whose owner lacks a permission is published nevertheless: the permission
-	// may be granted later, and the old token expires.
+	// An accepted token whose owner lacks a permission is still published: the permission may be
+	// granted later, and the old token expires.
 	forbidden := err
 	if _, err := file.Write(p.options.Kubeconfig, content, p.options.Mode); err != nil {
 		p.set(func(s *Status) { s.answered(forbidden) })
@@ -243,13 +243,13 @@ func (p *Publisher) plan(now time.Time, origin Origin) {
 	c := claimsOf(p.token)
 	life := c.expiry().Sub(c.issued())
 	if origin == Projected || c.expiry().IsZero() || c.issued().IsZero() {
-		life = 2 * askEvery
+		life = 2 * requestInterval
 	}
 	p.renewAt = now.Add(life / 2)
 }
 
-// settled clears a solved problem.
-func (p *Publisher) settled() {
+// clearProblem clears a solved problem.
+func (p *Publisher) clearProblem() {
 	if p.Status().Problem != nil {
 		p.set(func(s *Status) { s.Problem = nil })
 	}

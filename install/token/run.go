@@ -11,9 +11,9 @@ import (
 const (
 	// resync is the interval of passes without an event.
 	resync = 10 * time.Second
-	// firstPause and longestPause are the limits of the delay after a failed attempt.
-	firstPause   = time.Second
-	longestPause = 30 * time.Second
+	// initialBackoff and maxBackoff are the limits of the delay after a failed attempt.
+	initialBackoff = time.Second
+	maxBackoff     = 30 * time.Second
 	// eventGap is the minimum time between two passes because of changed files. The plugin's log,
 	// which changes with each ADD, is in the same directory.
 	eventGap = 100 * time.Millisecond
@@ -25,7 +25,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	watch := p.options.watch(changed)
 	defer watch.Close()
-	pause := firstPause
+	backoff := initialBackoff
 	for {
 		if !p.options.Poll {
 			// Renew before the pass, so that no change is missed. If nothing can be watched, the
@@ -34,18 +34,19 @@ func (p *Publisher) Run(ctx context.Context) {
 		}
 		wait := resync
 		if err := p.pass(ctx); err != nil {
-			wait, pause = pause, min(2*pause, longestPause)
+			wait, backoff = backoff, min(2*backoff, maxBackoff)
 		} else {
-			wait, pause = min(wait, time.Until(p.checkAt)), firstPause
+			wait, backoff = min(wait, time.Until(p.checkAt)), initialBackoff
 		}
-		if !p.rest(ctx, wait, changed) {
+		if !p.sleep(ctx, wait, changed) {
 			return
 		}
 	}
 }
 
-// rest waits for a timeout, a request or a changed file. It returns false if the context ends.
-func (p *Publisher) rest(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
+// sleep waits for a timeout, a request or a changed file, and returns true. It returns false when
+// ctx ends.
+func (p *Publisher) sleep(ctx context.Context, wait time.Duration, changed <-chan struct{}) bool {
 	timer, gap := time.NewTimer(wait), time.NewTimer(eventGap)
 	defer timer.Stop()
 	defer gap.Stop()
@@ -56,7 +57,7 @@ func (p *Publisher) rest(ctx context.Context, wait time.Duration, changed <-chan
 			return false
 		case <-timer.C:
 			return true
-		case <-p.again:
+		case <-p.checkRequested:
 			p.checkAt = time.Time{}
 			return true
 		case <-gap.C:

@@ -7,7 +7,7 @@ type Origin string
 
 // The origins.
 const (
-	Requested Origin = "requested" // from the API server, with a lifetime of its own
+	Requested Origin = "requested" // from the API server, with a separate lifetime
 	Projected Origin = "projected" // from the file that the kubelet writes for the agent's pod
 )
 
@@ -27,7 +27,7 @@ type Status struct {
 	// read pods, or namespaces if required; otherwise nil.
 	Forbidden error
 	// Unavailable is the reason, on one line, why the API server did not reply to the last check,
-	// and UnavailableSince the begin of this problem; nil and zero if it replied.
+	// and UnavailableSince the start of this problem; nil and zero if it replied.
 	Unavailable      error
 	UnavailableSince time.Time
 	// Problem is the reason, on one line and without secrets, why the next token cannot be
@@ -38,15 +38,16 @@ type Status struct {
 	Published, Refused, Failed uint64
 }
 
-// patience is the time for which an API server that does not reply counts as available soon: the
-// plugin by default retries for a third of it, and the runtime calls the plugin again.
-const patience = 30 * time.Second
+// outageTolerance is the time for which the published token counts as usable although the API
+// server does not reply: the plugin by default retries for a third of it, and the runtime calls the
+// plugin again.
+const outageTolerance = 30 * time.Second
 
 // Usable reports whether pods can be read with the published token at a time. It remains true while
 // tokens are renewed in time, and during an outage of the API server of less than half a minute.
 func (s Status) Usable(at time.Time) bool {
-	away := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= patience
-	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !away && (s.Expiry.IsZero() ||
+	unavailable := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= outageTolerance
+	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !unavailable && (s.Expiry.IsZero() ||
 		at.Before(s.Expiry))
 }
 

@@ -32,22 +32,22 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 		}, "token not published: API server memory.test:443: it answers 401: it does not accept the token of kubeconfig ", true},
 		{"one that is empty", func(w *world) {
 			w.write(w.options.TokenFile, "")
-		}, "has none", false},
+		}, "contains no valid token", false},
 		{"one that is none", func(w *world) {
 			w.write(w.options.TokenFile, "a b\nc")
-		}, "has none", false},
+		}, "contains no valid token", false},
 		{"one that is not there", func(w *world) {
 			_ = os.Remove(w.options.TokenFile)
 		}, "no such file", false},
 		{"one of half of an authority", func(w *world) {
 			w.write(w.options.CAFile, "-----BEGIN")
-		}, "has no certificate in PEM", false},
+		}, "contains no PEM certificate", false},
 		{"one with an authority that is gone", func(w *world) {
 			_ = os.Remove(w.options.CAFile)
 		}, "certificate authority: ", false},
 		{"one with another authority", func(w *world) {
 			w.write(w.options.CAFile, string(apiservertest.StrangerCA()))
-		}, "token not published, since it cannot be tried", false},
+		}, "token not published, because it cannot be checked", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestNothingIsPublishedUntried(t *testing.T) {
 			w.Status().Age(time.Now()) != 0 {
 			t.Errorf("%+v", w.Status())
 		}
-		w.checkProblem("cannot be tried")
+		w.checkProblem("cannot be checked")
 		w.server.Always(apiservertest.Well())
 		later(time.Second)
 		if !w.Status().Usable(time.Now()) {

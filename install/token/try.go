@@ -17,7 +17,7 @@ import (
 func (o *Options) try(ctx context.Context, kubeconfig []byte) error {
 	f, err := inMemory(kubeconfig)
 	if err != nil {
-		return fmt.Errorf("kubeconfig to be tried: %w", err)
+		return fmt.Errorf("create a temporary file for the kubeconfig: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	path := fmt.Sprintf("/proc/self/fd/%d", f.Fd())

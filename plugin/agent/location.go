@@ -18,11 +18,11 @@ type Location struct {
 	// NetNS is the path of its network namespace in the agent's mount namespace, or empty if none
 	// was found.
 	NetNS string `json:"netns,omitempty"`
-	// Decision is redirect or skip. Reason is its reason, as in package decide. Sentence explains
+	// Decision is redirect or skip. Reason is its reason, as in package decide. Message explains
 	// the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
-	Sentence string `json:"sentence,omitempty"`
+	Message  string `json:"sentence,omitempty"`
 	// Backend is the backend that should have the rules: nft or legacy, or empty if it is not
 	// known.
 	Backend string `json:"backend,omitempty"`
@@ -40,7 +40,7 @@ func (l *Location) Validate() error {
 	case l.Decision != "redirect" && l.Decision != "skip":
 		faults = append(faults,
 			fmt.Errorf("decision: %q is neither redirect nor skip",
-				text.Cut(l.Decision, longestText)))
+				text.Truncate(l.Decision, longestText)))
 	case (l.Redirect != nil) != (l.Decision == "redirect"):
 		faults = append(faults,
 			fmt.Errorf("decision: %s, which does not fit the redirection", l.Decision))
@@ -51,7 +51,7 @@ func (l *Location) Validate() error {
 	}
 	if l.Backend != "" && l.Backend != "nft" && l.Backend != "legacy" {
 		faults = append(faults,
-			fmt.Errorf("backend: %q is neither nft nor legacy", text.Cut(l.Backend, longestText)))
+			fmt.Errorf("backend: %q is neither nft nor legacy", text.Truncate(l.Backend, longestText)))
 	}
 	return errors.Join(faults...)
 }

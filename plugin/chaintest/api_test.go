@@ -173,7 +173,7 @@ func TestASlowAPIServer(t *testing.T) {
 
 // varying is what differs between runs: where a connection broke, addresses, numbers of tries,
 // times, ids.
-var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}| \(\d+ tries in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+| within [0-9.]+m?s`)
+var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}| \(\d+ attempts in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+| within [0-9.]+m?s`)
 
 // shown is an error as the kubelet puts it into an event, with words for what varies.
 func (n *node) shown(err error) string {

@@ -38,20 +38,20 @@ type Config struct {
 	Backend compat.BackendName
 	// UnreadablePods is the policy for pods that cannot be read.
 	UnreadablePods Policy
-	// APIBudget bounds all requests for a pod together, and APITryTimeout each of them.
+	// APIBudget limits all requests for a pod together, APITryTimeout each request.
 	APIBudget, APITryTimeout time.Duration
-	// Decide has the settings of decisions.
+	// Decide contains the settings of decisions.
 	Decide decide.Settings
-	// Log has the settings of the log.
+	// Log contains the settings of the log.
 	Log options.Log
 }
 
-// A Policy says how to treat a pod that cannot be read.
+// A Policy specifies the treatment of a pod that cannot be read.
 type Policy string
 
 // The policies.
 const (
-	Fail Policy = "fail" // it does not start: nothing passes the proxy unseen
+	Fail Policy = "fail" // it does not start, so that no traffic bypasses the proxy
 	Skip Policy = "skip" // it starts without redirection
 )
 
@@ -74,7 +74,7 @@ const (
 // (containerd and CRI-O do).
 const annotationsCapability = "io.kubernetes.cri.pod-annotations"
 
-// frame has the fields of a configuration that CNI defines.
+// frame contains the fields of a configuration that CNI defines.
 type frame struct {
 	CNIVersion       string                     `json:"cniVersion"`
 	Name             string                     `json:"name"`
@@ -83,9 +83,9 @@ type frame struct {
 	ValidAttachments []types.GCAttachment       `json:"cni.dev/valid-attachments"`
 }
 
-// Parse parses a configuration. The error is a [rules.Faults] that lists all wrong fields, with
-// their values and what is allowed. It is of another type if the data is not the JSON object of a
-// CNI configuration.
+// Parse parses a configuration. The error is a [rules.Faults] that lists all invalid fields, with
+// their values and what is allowed. It has another type if the data is not the JSON object of a CNI
+// configuration.
 func Parse(data []byte) (*Config, error) {
 	c, err := read(data)
 	if err != nil {
@@ -113,12 +113,12 @@ func read(data []byte) (*Config, error) {
 	if err := json.Unmarshal(data, &given); err != nil {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
-	faults := c.take(given)
+	faults := c.set(given)
 	var f frame
 	if err := json.Unmarshal(data, &f); err != nil {
 		return c, fmt.Errorf("decode the network configuration: %w", err)
 	}
-	c.takeFrame(&f)
+	c.setFrame(&f)
 	if _, listed := given["cni.dev/valid-attachments"]; listed && f.ValidAttachments == nil {
 		c.ValidAttachments = []types.GCAttachment{} // libcni writes an empty list as null
 	}
@@ -128,7 +128,7 @@ func read(data []byte) (*Config, error) {
 	return c, nil
 }
 
-func (c *Config) takeFrame(f *frame) {
+func (c *Config) setFrame(f *frame) {
 	c.CNIVersion, c.Network, c.ValidAttachments = f.CNIVersion, f.Name, f.ValidAttachments
 	if string(f.PrevResult) != "null" {
 		c.PrevResult = f.PrevResult
@@ -147,13 +147,13 @@ func (c *Config) checkFrame() rules.Faults {
 	return faults
 }
 
-// take sets the given fields, and the fields that depend on others.
-func (c *Config) take(given map[string]json.RawMessage) rules.Faults {
+// set sets the given fields, and the fields that depend on others.
+func (c *Config) set(given map[string]json.RawMessage) rules.Faults {
 	faults := setFields(c, given)
 	if c.Kubeconfig == "" {
 		c.Kubeconfig = filepath.Join(c.RunDir, kubeconfigFile)
 	}
-	if raw, stated := given[logFileField]; !stated || string(raw) == "null" {
+	if raw, ok := given[logFileField]; !ok || string(raw) == "null" {
 		c.Log.File = filepath.Join(c.RunDir, logFile)
 	}
 	if c.APITryTimeout > c.APIBudget {
@@ -162,8 +162,8 @@ func (c *Config) take(given map[string]json.RawMessage) rules.Faults {
 	return faults
 }
 
-// annotations returns the annotations of the pod. Malformed ones are ignored, because they only
-// save a request.
+// annotations returns the annotations of the pod. Malformed ones are ignored, because annotations
+// only save a request.
 func annotations(runtime map[string]json.RawMessage) map[string]string {
 	var found map[string]string
 	if json.Unmarshal(runtime[annotationsCapability], &found) != nil {

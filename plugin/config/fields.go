@@ -29,14 +29,14 @@ type Field struct {
 // NoDefault is the default of a field that is empty if it is missing.
 const NoDefault = "none"
 
-// The fields that code asks for by name.
+// The fields that the code refers to by name.
 const (
 	runDirField  = "cni_agent_run_dir"
 	logFileField = "log_file"
 	earlyObject  = "kubernetes"
 )
 
-// Fields returns all fields. Of two fields with the same meaning the later one takes precedence.
+// Fields returns all fields. If two fields have the same meaning, the later field takes precedence.
 func Fields() []Field {
 	return []Field{
 		{
@@ -149,7 +149,7 @@ func Fields() []Field {
 	}
 }
 
-// FieldNamed returns the field with the name. It panics if there is none.
+// FieldNamed returns the field with the name. It panics if the name is unknown.
 func FieldNamed(name string) Field {
 	fields := Fields()
 	at := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
@@ -166,10 +166,10 @@ func (f Field) Allows(value json.RawMessage) bool { return len(f.set(new(Config)
 func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 	flat, faults := flatten(given)
 	for _, f := range Fields() {
-		raw, stated := flat[f.Name]
+		raw, ok := flat[f.Name]
 		delete(flat, f.Name)
-		// null stands for a missing field.
-		if !stated || len(raw) == 0 || string(raw) == "null" {
+		// null means that the field is missing.
+		if !ok || len(raw) == 0 || string(raw) == "null" {
 			continue
 		}
 		for _, wrong := range f.set(c, raw) {
@@ -188,11 +188,11 @@ func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 	return faults
 }
 
-// flatten gives the fields of the early object names of their own.
+// flatten moves the fields of the object kubernetes to the top level, with dots in their names.
 func flatten(given map[string]json.RawMessage) (map[string]json.RawMessage, rules.Faults) {
 	flat := maps.Clone(given)
-	raw, stated := flat[earlyObject]
-	if !stated {
+	raw, ok := flat[earlyObject]
+	if !ok {
 		return flat, nil
 	}
 	delete(flat, earlyObject)
@@ -208,10 +208,10 @@ func flatten(given map[string]json.RawMessage) (map[string]json.RawMessage, rule
 	return flat, nil
 }
 
-// maxReport is how many bytes of a value are in an error.
-const maxReport = 60
+// maxValueLen is the maximum length in bytes of a value in an error.
+const maxValueLen = 60
 
-// short is a value in JSON, of any length and on any number of lines, for an error.
+// short returns a JSON value on one line, truncated for an error.
 func short(value string) string {
-	return text.Cut(strings.Join(strings.Fields(value), " "), maxReport)
+	return text.Truncate(strings.Join(strings.Fields(value), " "), maxValueLen)
 }

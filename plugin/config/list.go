@@ -11,47 +11,47 @@ import (
 // Type is the plugin's type in a network configuration list.
 const Type = "sluice-cni"
 
-// ParseList parses the content of a configuration file: a network configuration list that has the
-// plugin once, or the object of the plugin alone. As in a runtime, the list's name and version
-// apply to the plugin; the object alone may lack both. The error is one of [Parse], or says what
-// the list lacks.
+// ParseList parses the content of a configuration file: a network configuration list with one entry
+// of the plugin, or the object of the plugin alone. As in a runtime, the list's name and version
+// apply to the plugin. The object alone may lack both. The error is an error of [Parse], or
+// describes what the list lacks.
 func ParseList(data []byte) (*Config, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {
 		return nil, fmt.Errorf("decode the network configuration: %w", err)
 	}
 	if object == nil {
-		return nil, errors.New("decode the network configuration: it is null and no object")
+		return nil, errors.New("decode the network configuration: got null, want an object")
 	}
 	element := object
 	if raw, isList := object["plugins"]; isList {
 		var err error
-		if element, err = only(raw); err != nil {
+		if element, err = pluginEntry(raw); err != nil {
 			return nil, err
 		}
 	}
 	for _, field := range []string{"cniVersion", "name"} {
-		if _, stated := element[field]; !stated && object[field] != nil {
+		if _, ok := element[field]; !ok && object[field] != nil {
 			element[field] = object[field]
 		}
 	}
-	if _, stated := element["cniVersion"]; !stated {
+	if _, ok := element["cniVersion"]; !ok {
 		versions := Versions()
 		element["cniVersion"], _ = json.Marshal(versions[len(versions)-1])
 	}
-	whole, err := json.Marshal(element)
+	data, err := json.Marshal(element)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(whole)
+	return Parse(data)
 }
 
-// only returns the element of this plugin in a list of plugins, which must be the only one.
-func only(plugins json.RawMessage) (map[string]json.RawMessage, error) {
+// pluginEntry returns the plugin's element of a list of plugins. The list must contain exactly one.
+func pluginEntry(plugins json.RawMessage) (map[string]json.RawMessage, error) {
 	var elements []map[string]json.RawMessage
 	if json.Unmarshal(plugins, &elements) != nil {
-		return nil, fmt.Errorf("plugins: %s is no list of objects",
-			text.Cut(string(plugins), maxReport))
+		return nil, fmt.Errorf("plugins: %s is not a list of objects",
+			text.Truncate(string(plugins), maxValueLen))
 	}
 	var found map[string]json.RawMessage
 	for _, element := range elements {
@@ -60,12 +60,12 @@ func only(plugins json.RawMessage) (map[string]json.RawMessage, error) {
 			continue
 		}
 		if found != nil {
-			return nil, errors.New("plugins: there are several of type " + Type)
+			return nil, errors.New("plugins: more than one entry of type " + Type + "; remove all but one")
 		}
 		found = element
 	}
 	if found == nil {
-		return nil, errors.New("plugins: no entry of type " + Type)
+		return nil, errors.New("plugins: no entry of type " + Type + "; add one")
 	}
 	return found, nil
 }

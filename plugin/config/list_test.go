@@ -45,9 +45,9 @@ func TestWrongLists(t *testing.T) {
 		},
 		{
 			"a list with two of it", `{"plugins":[` + ours + "," + ours + `]}`,
-			"there are several of type sluice-cni",
+			"more than one entry of type sluice-cni; remove all but one",
 		},
-		{"plugins that are no list", `{"plugins":7}`, "plugins: 7 is no list of objects"},
+		{"plugins that are no list", `{"plugins":7}`, "plugins: 7 is not a list of objects"},
 		{
 			"a version that is not spoken", `{"cniVersion":"9.0.0","plugins":[` + ours + `]}`,
 			`cniVersion: "9.0.0" is not allowed`,

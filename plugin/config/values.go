@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// What values are allowed, where several fields share it.
+// Descriptions of allowed values that several fields share.
 const (
 	nameWant     = "a Kubernetes name: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
 	namesWant    = "a list of Kubernetes names: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
@@ -28,11 +28,11 @@ const (
 	maxDuration = 2 * time.Minute
 )
 
-// A setter takes a field's value, and returns what of it is wrong: the value itself, or elements of
-// it.
+// A setter sets a field from its JSON value, and returns the invalid parts: the value, or elements
+// of it.
 type setter = func(c *Config, raw json.RawMessage) (wrong []string)
 
-// decoded reads a JSON value of a type; of objects all fields must be known.
+// decoded decodes a JSON value. Unknown fields of objects are not allowed.
 func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -42,7 +42,8 @@ func decoded[T any](raw json.RawMessage) (value T, wrong []string) {
 	return value, wrong
 }
 
-// word sets a string for which allowed is true; an empty one counts as none given.
+// word returns a setter of a string for which allowed returns true. An empty string counts as
+// missing.
 func word[T ~string](of func(*Config) *T, allowed func(string) bool) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		value, wrong := decoded[T](raw)
@@ -61,7 +62,7 @@ func path(of func(*Config) *string) setter { return word(of, isPath) }
 
 func isPath(value string) bool { return filepath.IsAbs(value) && !strings.ContainsRune(value, 0) }
 
-// setLogFile is other than path: an empty one is no file.
+// setLogFile differs from path: an empty string disables the file.
 func setLogFile(c *Config, raw json.RawMessage) []string {
 	c.Log.File = ""
 	return path(func(c *Config) *string { return &c.Log.File })(c, raw)
@@ -82,8 +83,8 @@ func names(of func(*Config) *[]string) setter {
 	}
 }
 
-// isName follows Kubernetes' names of namespaces and containers (RFC 1123 labels), and admits the
-// dots of other objects' names.
+// isName accepts the names of namespaces and containers in Kubernetes (RFC 1123 labels), and the
+// dots in names of other objects.
 func isName(value string) bool {
 	for i, c := range []byte(value) {
 		inner := i > 0 && i < len(value)-1
@@ -113,10 +114,10 @@ func duration(of func(*Config) *time.Duration) setter {
 	}
 }
 
-func number(of func(*Config) *int, least, most int) setter {
+func number(of func(*Config) *int, minimum, maximum int) setter {
 	return func(c *Config, raw json.RawMessage) []string {
 		n, wrong := decoded[int](raw)
-		if wrong != nil || n < least || n > most {
+		if wrong != nil || n < minimum || n > maximum {
 			return []string{string(raw)}
 		}
 		*of(c) = n
@@ -135,8 +136,8 @@ func setSelectors(c *Config, raw json.RawMessage) []string {
 	return wrong
 }
 
-// fromCatalogue returns the field of a parameter of the catalogue. A value is a truth value, a list
-// of strings or a string; an empty string counts as none given.
+// fromCatalogue returns the field of a parameter of the catalogue. A value is a Boolean, a list of
+// strings or a string. An empty string counts as missing.
 func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
 	p := parameter.OfConfig(name)
 	return Field{name, p.Kind.Allowed(), p.DefaultText(), p.Help, func(
@@ -159,7 +160,7 @@ func fromCatalogue(name string, store func(*Config, *parameter.Values)) Field {
 	}}
 }
 
-// words returns the words of a value, as [parameter.Parameter.Set] reads them.
+// words returns the strings of a value for [parameter.Parameter.Set].
 func words(p *parameter.Parameter, raw json.RawMessage) (texts, wrong []string) {
 	if p.Repeat {
 		return decoded[[]string](raw)

@@ -83,7 +83,7 @@ func TestArguments(t *testing.T) {
 				return
 			}
 			if len(notes) != 1 || notes[0].Kind != decide.ArgumentUnknown ||
-				!strings.HasSuffix(notes[0].Sentence, test.unknown) {
+				!strings.HasSuffix(notes[0].Message, test.unknown) {
 				t.Errorf("notes %v, want one on %s", notes, test.unknown)
 			}
 		})

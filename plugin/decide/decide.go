@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// An Attachment is what the container runtime passes about a sandbox.
+// An Attachment contains the information of the container runtime about a sandbox.
 type Attachment struct {
 	// Namespace and Name are K8S_POD_NAMESPACE and K8S_POD_NAME of CNI_ARGS. They are empty for a
 	// sandbox without a Kubernetes pod.
@@ -19,12 +19,12 @@ type Attachment struct {
 	Annotations map[string]string
 }
 
-// Input is what is known for a decision.
+// Input contains the known facts for a decision.
 type Input struct {
 	Attachment
-	// Pod is nil if it is not known.
+	// Pod is nil if it is unknown.
 	Pod *Pod
-	// Namespace is the namespace of the pod, or nil if it is not known. Only selectors need it.
+	// Namespace is the namespace of the pod, or nil if it is unknown. Only selectors need it.
 	Namespace *Namespace
 }
 
@@ -35,11 +35,11 @@ type Outcome uint8
 const (
 	// the reason is PodUnknown or NamespaceUnknown, and says what is missing
 	Undecided Outcome = iota
-	Skip              // leave the pod alone
-	Redirect          // redirect with what Parameters says
+	Skip              // do not redirect the pod
+	Redirect          // redirect the pod with the result of Parameters
 )
 
-// String returns the outcome in a word.
+// String returns the outcome as a word.
 func (o Outcome) String() string {
 	switch o {
 	case Skip:
@@ -54,17 +54,18 @@ func (o Outcome) String() string {
 type Decision struct {
 	Outcome Outcome
 	Reason  Reason
-	// Sentence explains the reason in a lower-case sentence without a full stop.
-	Sentence string
+	// Message explains the reason in a lower-case sentence without a full stop.
+	Message string
 }
 
-// String returns outcome, reason and sentence in a line.
+// String returns outcome, reason and message on one line.
 func (d Decision) String() string {
-	return fmt.Sprintf("%s (%s): %s", d.Outcome, d.Reason, d.Sentence)
+	return fmt.Sprintf("%s (%s): %s", d.Outcome, d.Reason, d.Message)
 }
 
-// Early decides by what the runtime passes, without the pod. The outcome is [Skip] or [Undecided].
-// Where it skips for an annotation, [Decide] would skip too, for the same or an earlier reason.
+// Early decides from the information of the runtime, without the pod. The outcome is [Skip] or
+// [Undecided]. If it is [Skip] because of an annotation, [Decide] would return it too, for the same
+// or an earlier reason.
 func Early(a Attachment, s *Settings) Decision {
 	if d := beforePod(a, s); d.Outcome != Undecided {
 		return d
@@ -80,8 +81,7 @@ func Early(a Attachment, s *Settings) Decision {
 	return podUnknown
 }
 
-// Decide decides by the input. [Undecided] means that it needs more input, which it does only if
-// that can change the outcome.
+// Decide decides from the input. It returns [Undecided] only if more input can change the outcome.
 func Decide(in Input, s *Settings) Decision {
 	if len(in.Annotations) == 0 && in.Pod != nil {
 		in.Annotations = in.Pod.Metadata.Annotations
@@ -106,19 +106,19 @@ func Decide(in Input, s *Settings) Decision {
 	case selectionNeedsNamespace:
 		return Decision{
 			Undecided, NamespaceUnknown,
-			"a selector asks for the labels of the pod's namespace, which are not known yet",
+			"a selector needs the labels of the pod's namespace, which are unknown",
 		}
 	}
 	return Decision{
 		Redirect, MeshPod,
-		fmt.Sprintf("a pod of the mesh: container %s is its proxy", s.proxyContainer()),
+		fmt.Sprintf("a mesh pod: container %s is its proxy", s.proxyContainer()),
 	}
 }
 
 var (
-	podUnknown  = Decision{Undecided, PodUnknown, "the pod is not known yet"}
+	podUnknown  = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
 	notInjected = Decision{Skip, NotInjected, "there is no annotation " + statusAnnotation +
-		": the injector has not been here"}
+		": the pod was not injected"}
 )
 
 const modeNone = "NONE"
@@ -133,15 +133,15 @@ func beforePod(a Attachment, s *Settings) Decision {
 	case a.Namespace == "" || a.Name == "":
 		return skip(NotKubernetes, "the runtime names no Kubernetes pod")
 	case s.isAgent(a):
-		return skip(NodeAgent, "a pod of our own node agent, which must start whatever else fails")
+		return skip(NodeAgent, "a pod of Sluice's node agent, which must start even if everything else fails")
 	case slices.Contains(s.ExcludeNamespaces, a.Namespace):
 		return skip(NamespaceExcluded, "the configuration excludes namespace %s", a.Namespace)
 	}
 	return podUnknown
 }
 
-// isAgent reports whether the pod is the node agent's. A DaemonSet appends a dash and a word to its
-// name.
+// isAgent reports whether the pod is the node agent's. The names of its pods are the name of the
+// DaemonSet, a dash and a word.
 func (s *Settings) isAgent(a Attachment) bool {
 	if s.AgentNamespace == "" || a.Namespace != s.AgentNamespace {
 		return false
@@ -156,7 +156,7 @@ func ofNetwork(pod *Pod, _ *Settings) Decision {
 	case pod.Spec.HostNetwork:
 		return skip(HostNetwork, "the pod is in the host's network namespace")
 	case pod.container(initContainer) != nil:
-		return skip(IstioInit, "container %s programs the rules itself", initContainer)
+		return skip(IstioInit, "container %s installs the rules", initContainer)
 	}
 	return podUnknown
 }
@@ -176,8 +176,8 @@ func ofProxy(pod *Pod, s *Settings) Decision {
 	return podUnknown
 }
 
-// proxyRole is the first argument of pilot-agent's command proxy; without one, or with an option in
-// its place, it is a sidecar.
+// proxyRole returns the first argument of pilot-agent's command proxy, or an empty string if there
+// is none or it is a flag, which means sidecar.
 func proxyRole(args []string) string {
 	if len(args) < 2 || args[0] != "proxy" || strings.HasPrefix(args[1], "-") {
 		return ""
@@ -185,8 +185,8 @@ func proxyRole(args []string) string {
 	return args[1]
 }
 
-// ofOptOut follows istio-cni: the label outranks the annotation, also when it says nothing that can
-// be understood.
+// ofOptOut follows istio-cni: the label takes precedence over the annotation, even if its value is
+// invalid.
 func ofOptOut(pod *Pod, _ *Settings) Decision {
 	if value, labelled := pod.Metadata.Labels[injectName]; labelled {
 		if isFalse(value) {

@@ -116,7 +116,7 @@ func TestWhatTheRuntimeSaysDecides(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := decide.Early(test.attachment, &settings)
-			if got.Outcome != test.outcome || got.Reason != test.reason || got.Sentence == "" {
+			if got.Outcome != test.outcome || got.Reason != test.reason || got.Message == "" {
 				t.Errorf("%v, want %s (%s)", got, test.outcome, test.reason)
 			}
 		})
@@ -175,7 +175,7 @@ func TestThePodDecides(t *testing.T) {
 				want = decide.Redirect
 			}
 			if got.Outcome != want || got.Reason != test.reason ||
-				!strings.Contains(got.Sentence, test.says) {
+				!strings.Contains(got.Message, test.says) {
 				t.Errorf("%v, want %s (%s) saying %q", got, want, test.reason, test.says)
 			}
 		})
@@ -335,7 +335,7 @@ func TestTheProxysContainerHasAConfigurableName(t *testing.T) {
 	s := decide.Settings{ProxyContainer: "mesh-proxy"}
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
 	if got := decide.Decide(in, &s); got.Reason != decide.NoProxyContainer ||
-		!strings.Contains(got.Sentence, "mesh-proxy") {
+		!strings.Contains(got.Message, "mesh-proxy") {
 		t.Errorf("without such a container: %v", got)
 	}
 	pod.Spec.Containers[1].Name = "mesh-proxy"

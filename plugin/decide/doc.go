@@ -1,10 +1,9 @@
-// Package decide decides which pods are redirected, and with which parameters.
-//
-// [Early] decides by what the container runtime passes to a CNI plugin, and [Decide] by the pod and
+// Package decide decides which pods are redirected, and with which parameters. [Early] decides from
+// the information that the container runtime passes to a CNI plugin, and [Decide] from the pod and
 // its namespace. Both return a [Decision] with a [Reason]. [Parameters] returns the
-// [rules.Redirect] of a pod of the mesh, from which its rules are compiled. Names, precedence and
-// defaults are those of Istio's injector and of istio-cni. Settings that the injector has written
-// into the pod are respected where istio-cni ignores them.
+// [rules.Redirect] of a mesh pod, from which its rules are compiled. Names, precedence and defaults
+// are those of Istio's injector and of istio-cni. Settings that the injector has written into the
+// pod are respected where istio-cni ignores them.
 //
 //	d := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
 //	if d.Outcome == decide.Redirect {

@@ -12,8 +12,8 @@ import (
 // A Note is a hint about a redirection for the owner of the pod. It is not an error.
 type Note struct {
 	Kind NoteKind
-	// Sentence is a lower-case sentence without a full stop.
-	Sentence string
+	// Message is a lower-case sentence without a full stop.
+	Message string
 }
 
 // NoteKind is a stable word for logs and metrics.
@@ -37,7 +37,7 @@ const (
 )
 
 // String returns kind and sentence in a line.
-func (n Note) String() string { return fmt.Sprintf("%s: %s", n.Kind, n.Sentence) }
+func (n Note) String() string { return fmt.Sprintf("%s: %s", n.Kind, n.Message) }
 
 func (r *result) note(kind NoteKind, format string, args ...any) {
 	r.notes = append(r.notes, Note{kind, fmt.Sprintf(format, args...)})

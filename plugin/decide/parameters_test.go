@@ -291,7 +291,7 @@ func TestFamilies(t *testing.T) {
 			}
 			var want []decide.Note
 			if test.note != "" {
-				want = []decide.Note{{Kind: decide.IPv6Uncaptured, Sentence: test.note}}
+				want = []decide.Note{{Kind: decide.IPv6Uncaptured, Message: test.note}}
 			}
 			if d := diff(want, notes); d != "" {
 				t.Errorf("notes (-want +got):\n%s", d)

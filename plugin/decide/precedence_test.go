@@ -411,7 +411,7 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 				return
 			}
 			if len(notes) != 1 || notes[0].Kind != decide.InitContainersCaptured ||
-				!strings.HasSuffix(notes[0].Sentence, test.says) {
+				!strings.HasSuffix(notes[0].Message, test.says) {
 				t.Errorf("notes %v, want one that ends in %q", notes, test.says)
 			}
 		})

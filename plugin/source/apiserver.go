@@ -16,23 +16,24 @@ type Options struct {
 	// authority, token, token file and client certificate, embedded or in files. Credential
 	// plugins, passwords and impersonation are refused.
 	Kubeconfig string
-	// Budget bounds all requests and pauses for one object. It is 10 s if it is not positive.
-	Budget time.Duration
-	// Try bounds one request, and half of it the connection. It is 4 s if it is not positive.
-	Try time.Duration
+	// Timeout limits all requests and backoff for one object. It is 10 s if it is not positive.
+	Timeout time.Duration
+	// RequestTimeout limits one request. Half of it limits the connection. It is 4 s if it is not
+	// positive.
+	RequestTimeout time.Duration
 	// Dial connects as [net.Dialer.DialContext] does. nil connects by TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func (o *Options) budget() time.Duration { return positive(o.Budget, 10*time.Second) }
+func (o *Options) timeout() time.Duration { return positiveOr(o.Timeout, 10*time.Second) }
 
-func (o *Options) try() time.Duration { return positive(o.Try, 4*time.Second) }
+func (o *Options) requestTimeout() time.Duration { return positiveOr(o.RequestTimeout, 4*time.Second) }
 
-func positive(d, otherwise time.Duration) time.Duration {
+func positiveOr(d, fallback time.Duration) time.Duration {
 	if d > 0 {
 		return d
 	}
-	return otherwise
+	return fallback
 }
 
 // APIServer is a [Source] that reads from the API server of Kubernetes. It is safe for concurrent
@@ -41,7 +42,7 @@ type APIServer struct {
 	options Options
 
 	mu     sync.Mutex
-	client *client // nil until it is needed, and after the server refused its credentials
+	client *client // nil before the first request, and after the server refused its credentials
 }
 
 // NewAPIServer returns a source that reads its kubeconfig at the first request, and again after the
@@ -52,33 +53,32 @@ func NewAPIServer(options Options) *APIServer { return &APIServer{options: optio
 func (a *APIServer) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.drop()
+	a.discardClientLocked()
 }
 
 // Pod implements [Source]. It repeats the request until it gets the pod with the UID or a final
-// error (see [NotFound], [Unauthorized], [Forbidden], [Misconfigured]), or until the budget is used
-// up.
+// error (see [NotFound], [Unauthorized], [Forbidden], [Misconfigured]), or until the timeout.
 func (a *APIServer) Pod(ctx context.Context, ref Ref) (*decide.Pod, error) {
 	subject := "pod " + ref.Shown()
 	if !ref.valid() {
 		return nil, WithKind(NotFound,
-			fmt.Errorf("pod %q in namespace %q: no names that Kubernetes allows", ref.Name,
+			fmt.Errorf("pod %q in namespace %q: not names that Kubernetes allows", ref.Name,
 				ref.Namespace))
 	}
 	var pod *decide.Pod
-	err := a.ask(ctx, subject, podPath(ref), func(body []byte) *requestError {
+	err := a.getWithRetry(ctx, subject, podPath(ref), func(body []byte) *requestError {
 		var answer struct {
 			object
 			decide.Pod
 		}
-		if t := answer.decode(body, &answer, "Pod"); t != nil {
-			return t
+		if failure := answer.decode(body, &answer, "Pod"); failure != nil {
+			return failure
 		}
-		if t := named(&answer.Metadata, ref.Namespace, ref.Name); t != nil {
-			return t
+		if failure := checkName(&answer.Metadata, ref.Namespace, ref.Name); failure != nil {
+			return failure
 		}
 		if ref.UID != "" && !answer.HasUID(ref.UID) {
-			err := fmt.Errorf("the pod of that name has the UID %s and not %s: it replaced the one that is asked for",
+			err := fmt.Errorf("the pod with this name has UID %s, not %s: it replaced the requested pod",
 				shortQuote(answer.Metadata.UID), shortQuote(ref.UID))
 			return &requestError{kind: Replaced, err: err}
 		}
@@ -93,19 +93,19 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 	subject := fmt.Sprintf("namespace %s", name)
 	if !(Ref{Namespace: name, Name: name}).valid() {
 		return nil, WithKind(NotFound,
-			fmt.Errorf("namespace %q: no name that Kubernetes allows", name))
+			fmt.Errorf("namespace %q: not a name that Kubernetes allows", name))
 	}
 	var namespace *decide.Namespace
-	err := a.ask(ctx, subject, namespacePath(name), func(body []byte) *requestError {
+	err := a.getWithRetry(ctx, subject, namespacePath(name), func(body []byte) *requestError {
 		var answer struct {
 			object
 			decide.Namespace
 		}
-		if t := answer.decode(body, &answer, "Namespace"); t != nil {
-			return t
+		if failure := answer.decode(body, &answer, "Namespace"); failure != nil {
+			return failure
 		}
-		if t := named(&answer.Metadata, "", name); t != nil {
-			return t
+		if failure := checkName(&answer.Metadata, "", name); failure != nil {
+			return failure
 		}
 		namespace = &answer.Namespace
 		return nil
@@ -118,20 +118,20 @@ func (a *APIServer) Namespace(ctx context.Context, name string) (*decide.Namespa
 // kubelet, which may read only pods of its node.
 func (a *APIServer) Ready(ctx context.Context) error {
 	const impossible = "-"
-	ctx, cancel := context.WithTimeout(ctx, a.options.try())
+	ctx, cancel := context.WithTimeout(ctx, a.options.requestTimeout())
 	defer cancel()
 	c, err := a.connect()
 	if err != nil {
 		return err
 	}
-	_, t := c.get(ctx, podPath(Ref{Namespace: "default", Name: impossible}))
-	if t == nil || t.kind == NotFound {
+	_, failure := c.get(ctx, podPath(Ref{Namespace: "default", Name: impossible}))
+	if failure == nil || failure.kind == NotFound {
 		return nil
 	}
-	return WithKind(t.kind, fmt.Errorf("API server %s: %w", c.server.Host, line{t.err}))
+	return WithKind(failure.kind, fmt.Errorf("API server %s: %w", c.server.Host, singleLine{failure.err}))
 }
 
-// connect returns the client, and reads the kubeconfig if there is none yet.
+// connect returns the client, and reads the kubeconfig if there is no client.
 func (a *APIServer) connect() (*client, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,8 +145,8 @@ func (a *APIServer) connect() (*client, error) {
 	return a.client, nil
 }
 
-// drop removes the client. The caller holds the mutex.
-func (a *APIServer) drop() {
+// discardClientLocked removes the client. The caller holds the mutex.
+func (a *APIServer) discardClientLocked() {
 	if a.client != nil {
 		a.client.transport.CloseIdleConnections()
 		a.client = nil

@@ -86,7 +86,7 @@ func TestWhichPodCounts(t *testing.T) {
 		{
 			"not a static pod with another configuration",
 			source.Ref{Namespace: "default", Name: "static", UID: "00"},
-			source.Replaced, "it replaced the one",
+			source.Replaced, "it replaced the requested pod",
 		},
 		{
 			"not one that is gone",
@@ -120,20 +120,20 @@ func TestNamesThatKubernetesDoesNotAllowAreNotAskedFor(t *testing.T) {
 		} {
 			ask(t.Context(), api, source.Ref{
 				Namespace: "default", Name: name,
-			}).check(t, source.NotFound, "no names that Kubernetes allows")
+			}).check(t, source.NotFound, "not names that Kubernetes allows")
 			ask(t.Context(), api, source.Ref{
 				Namespace: name, Name: "web",
-			}).check(t, source.NotFound, "no names that Kubernetes allows")
+			}).check(t, source.NotFound, "not names that Kubernetes allows")
 			if _, err := api.Namespace(t.Context(), name); !source.IsNotFound(err) {
 				t.Errorf("namespace %q: %v", name, err)
 			}
 		}
 		ask(t.Context(), api, source.Ref{
 			Namespace: "a.b", Name: "web",
-		}).check(t, source.NotFound, "no names that Kubernetes allows")
+		}).check(t, source.NotFound, "not names that Kubernetes allows")
 		ask(t.Context(), api, source.Ref{
 			Namespace: long[:64], Name: "web",
-		}).check(t, source.NotFound, "no names that Kubernetes allows")
+		}).check(t, source.NotFound, "not names that Kubernetes allows")
 		if asked := paths(server); len(asked) > 0 {
 			t.Errorf("asked for %q", asked)
 		}
@@ -170,11 +170,11 @@ func TestNamespace(t *testing.T) {
 			`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"other"}}`))
 		_, err = api.Namespace(t.Context(), "default")
 		checkText(t, err,
-			`namespace default: API server memory.test:443: its answer is about "other"`)
+			`namespace default: API server memory.test:443: its answer is the object "other"`)
 		server.Always(apiservertest.Reply(200, "application/json", webPod))
 		_, err = api.Namespace(t.Context(), "default")
 		checkText(t, err,
-			`namespace default: API server memory.test:443: its answer is no Namespace`)
+			`namespace default: API server memory.test:443: its answer is not a Namespace`)
 	})
 }
 

@@ -137,7 +137,7 @@ func TestMisbehaviour(t *testing.T) {
 		},
 		{
 			"an answer larger than a pod can be is final",
-			apiservertest.Huge(8 << 20), 1, 0, source.Unavailable, "its answer has more than 8 MiB",
+			apiservertest.Huge(8 << 20), 1, 0, source.Unavailable, "its answer is larger than 8 MiB",
 		},
 		{"one of the size of the largest pod is not", apiservertest.Huge(3 << 20), 1, 0, "", ""},
 		{
@@ -208,12 +208,12 @@ func TestLastingMisbehaviour(t *testing.T) {
 		},
 		{
 			"no answer", apiservertest.Mute(), 10 * time.Second, source.Unavailable,
-			"no answer within 4s (3 tries in 10s)",
+			"no answer within 4s (3 attempts in 10s)",
 		},
 		{
 			"an endless answer",
 			apiservertest.Drip(time.Second), 10 * time.Second, source.Unavailable,
-			"no complete answer within 4s (3 tries in 10s)",
+			"no complete answer within 4s (3 attempts in 10s)",
 		},
 		{"resets", apiservertest.Reset(), 9 * time.Second, source.Unavailable, "closed"},
 		{
@@ -237,25 +237,25 @@ func TestLastingMisbehaviour(t *testing.T) {
 		},
 		{
 			"half answers", apiservertest.ResetAnswer(), 9 * time.Second, source.Unavailable,
-			"its answer is cut short: unexpected EOF",
+			"its answer is incomplete: unexpected EOF",
 		},
 		{
 			"half JSON", apiservertest.Truncated(), 9 * time.Second, source.Unavailable,
-			"its answer is no Pod: unexpected end of JSON input",
+			"its answer is not a Pod: unexpected end of JSON input",
 		},
 		{
 			"no JSON",
 			apiservertest.Reply(200, "text/html", "hello"), 9 * time.Second, source.Unavailable,
-			`it answers with "text/html" and not with JSON`,
+			`its answer has content type "text/html", not application/json`,
 		},
 		{
 			"no kind",
 			apiservertest.Reply(200, "application/json", "{}"), 9 * time.Second, source.Unavailable,
-			`its answer is a "" of "" and not a Pod of v1`,
+			`its answer is kind "" of "", not kind Pod of v1`,
 		},
 		{
 			"another UID", apiservertest.OtherUID("new"), 9 * time.Second, source.Replaced,
-			`the pod of that name has the UID "new" and not "556740d7-0403-486a-8758-b92ee8a08100"`,
+			`the pod with this name has UID "new", not "556740d7-0403-486a-8758-b92ee8a08100"`,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

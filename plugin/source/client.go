@@ -26,19 +26,19 @@ func newClient(o *Options) (*client, error) {
 	if o.Kubeconfig == "" {
 		return nil, errors.New("no kubeconfig is configured")
 	}
-	text, err := readFile(o.Kubeconfig)
+	data, err := readFile(o.Kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	c, err := parseClient(text, o)
+	c, err := parseClient(data, o)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, line{err})
+		return nil, fmt.Errorf("kubeconfig %s: %w", o.Kubeconfig, singleLine{err})
 	}
 	return c, nil
 }
 
-func parseClient(text []byte, o *Options) (*client, error) {
-	cluster, user, err := parseKubeconfig(text)
+func parseClient(data []byte, o *Options) (*client, error) {
+	cluster, user, err := parseKubeconfig(data)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +46,11 @@ func parseClient(text []byte, o *Options) (*client, error) {
 	if c.server, err = cluster.endpoint(); err != nil {
 		return nil, err
 	}
-	folder := filepath.Dir(o.Kubeconfig)
-	if c.credentials, err = newCredentials(&user, folder); err != nil {
+	dir := filepath.Dir(o.Kubeconfig)
+	if c.credentials, err = newCredentials(&user, dir); err != nil {
 		return nil, err
 	}
-	c.transport, err = newTransport(&cluster, folder, o)
+	c.transport, err = newTransport(&cluster, dir, o)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func parseClient(text []byte, o *Options) (*client, error) {
 }
 
 // newTransport prepares connections to the API server of a cluster.
-func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error) {
-	authority, err := dataOrFile(c.CertificateAuthorityData, folder, c.CertificateAuthority)
+func newTransport(c *cluster, dir string, o *Options) (*http.Transport, error) {
+	authority, err := dataOrFile(c.CertificateAuthorityData, dir, c.CertificateAuthority)
 	if err != nil {
 		return nil, fmt.Errorf("its cluster's certificate-authority: %w", err)
 	}
@@ -70,45 +70,45 @@ func newTransport(c *cluster, folder string, o *Options) (*http.Transport, error
 	}
 	if len(authority) > 0 {
 		if c.InsecureSkipTLSVerify {
-			return nil, errors.New("its cluster has a certificate-authority and insecure-skip-tls-verify, of which only one can be meant")
+			return nil, errors.New("its cluster has both a certificate-authority and insecure-skip-tls-verify: remove one of them")
 		}
 		trust.RootCAs = x509.NewCertPool()
 		if !trust.RootCAs.AppendCertsFromPEM(authority) {
-			return nil, errors.New("its cluster's certificate-authority has no certificate in PEM")
+			return nil, errors.New("its cluster's certificate-authority contains no PEM certificate")
 		}
 	}
 	proxy, err := c.proxy()
 	if err != nil {
 		return nil, err
 	}
-	t := &http.Transport{
+	transport := &http.Transport{
 		DialContext:     o.Dial,
 		TLSClientConfig: trust,
 		// A server that does not accept connections times out earlier than one that replies slowly.
-		TLSHandshakeTimeout: o.try() / 2,
+		TLSHandshakeTimeout: o.requestTimeout() / 2,
 		// A pod is small, and an uncompressed answer cannot expand.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 		IdleConnTimeout:        time.Minute,
 	}
-	if t.DialContext == nil {
-		t.DialContext = (&net.Dialer{Timeout: o.try() / 2}).DialContext
+	if transport.DialContext == nil {
+		transport.DialContext = (&net.Dialer{Timeout: o.requestTimeout() / 2}).DialContext
 	}
 	if proxy != nil {
-		t.Proxy = http.ProxyURL(proxy)
+		transport.Proxy = http.ProxyURL(proxy)
 	}
-	return t, nil
+	return transport, nil
 }
 
-// get sends one request and returns the JSON of an answer with status 200. Everything else is a
-// requestError.
+// get sends one request and returns the JSON of an answer with status 200. A requestError describes
+// every other result.
 func (c *client) get(ctx context.Context, p path) ([]byte, *requestError) {
 	start := time.Now()
-	body, t := c.exchange(ctx, p)
-	if t != nil && t.late {
-		t.err = fmt.Errorf("%w within %v", t.err, time.Since(start).Round(time.Millisecond))
+	body, failure := c.exchange(ctx, p)
+	if failure != nil && failure.timedOut {
+		failure.err = fmt.Errorf("%w within %v", failure.err, time.Since(start).Round(time.Millisecond))
 	}
-	return body, t
+	return body, failure
 }
 
 func (c *client) exchange(ctx context.Context, p path) ([]byte, *requestError) {
@@ -124,14 +124,14 @@ func (c *client) exchange(ctx context.Context, p path) ([]byte, *requestError) {
 			err: fmt.Errorf("kubeconfig %s: %w", c.kubeconfig, err),
 		}
 	}
-	// Not http.Client, which would follow redirects with the token.
+	// http.Client would follow redirects and send the token.
 	answer, err := c.transport.RoundTrip(r)
 	if err != nil {
-		return nil, c.unreached(err)
+		return nil, c.transportError(err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return nil, c.refused(answer, p, token)
+		return nil, c.statusError(answer, p, token)
 	}
 	return readObject(answer)
 }

@@ -19,7 +19,7 @@ func TestServerBelowAPath(t *testing.T) {
 		})
 		// The double has nothing there, and so has nothing to say about the pod that is asked for.
 		got := newSource(t, source.Options{
-			Kubeconfig: path, Dial: server.Dial, Budget: time.Millisecond,
+			Kubeconfig: path, Dial: server.Dial, Timeout: time.Millisecond,
 		})
 		ask(t.Context(), got, web).check(t, source.NotFound, "404")
 		if want := "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web"; len(server.Requests()) != 1 || server.Requests()[0].Path != want {

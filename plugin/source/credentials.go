@@ -14,27 +14,29 @@ import (
 	"time"
 )
 
-// credentials are the credentials of a user of a kubeconfig. The zero value has none.
+// credentials are the credentials of a user of a kubeconfig. The zero value contains no
+// credentials.
 type credentials struct {
 	token string
-	// tokenFile, unless empty, has the token. It is read for each request, because it may be
-	// replaced.
+	// tokenFile is the path of a file with the token, or empty. It is read for each request,
+	// because it may be replaced.
 	tokenFile string
-	// certificates has the client certificate, if there is one.
+	// certificates contains the client certificate, if any.
 	certificates []tls.Certificate
 }
 
-// newCredentials reads what the user refers to. Paths are relative to the folder of the kubeconfig.
-func newCredentials(user *authInfo, folder string) (credentials, error) {
+// newCredentials reads what the user refers to. Paths are relative to the directory of the
+// kubeconfig.
+func newCredentials(user *authInfo, dir string) (credentials, error) {
 	if err := user.unsupported(); err != nil {
 		return credentials{}, err
 	}
-	c := credentials{token: user.Token, tokenFile: inFolder(folder, user.TokenFile)}
-	certificate, err := dataOrFile(user.ClientCertificateData, folder, user.ClientCertificate)
+	c := credentials{token: user.Token, tokenFile: inDir(dir, user.TokenFile)}
+	certificate, err := dataOrFile(user.ClientCertificateData, dir, user.ClientCertificate)
 	if err != nil {
 		return credentials{}, fmt.Errorf("its user's client-certificate: %w", err)
 	}
-	key, err := dataOrFile(user.ClientKeyData, folder, user.ClientKey)
+	key, err := dataOrFile(user.ClientKeyData, dir, user.ClientKey)
 	if err != nil {
 		return credentials{}, fmt.Errorf("its user's client-key: %w", err)
 	}
@@ -67,7 +69,7 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 		}
 	}
 	if strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		return "", errors.New("its user's token has characters that no token has")
+		return "", errors.New("its user's token contains a space, a control character or a non-ASCII character")
 	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -75,8 +77,8 @@ func (c *credentials) authorize(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// describe describes the refused credentials, and since when they have expired. token is the result
-// of authorize.
+// describe describes the refused credentials, and when they expired. token is the result of
+// authorize.
 func (c *credentials) describe(token string) string {
 	switch {
 	case token != "":
@@ -92,7 +94,7 @@ func expired(at time.Time) string {
 	if at.IsZero() || time.Now().Before(at) {
 		return ""
 	}
-	return " (expired since " + at.UTC().Format(time.RFC3339) + ")"
+	return " (expired at " + at.UTC().Format(time.RFC3339) + ")"
 }
 
 // tokenExpiry returns the expiry of a token that is a JWT (RFC 7519), such as the token of a
@@ -116,17 +118,17 @@ func tokenExpiry(token string) time.Time {
 }
 
 // dataOrFile returns the embedded data, or the content of the file, or nothing if there is neither.
-func dataOrFile(data []byte, folder, file string) ([]byte, error) {
+func dataOrFile(data []byte, dir, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {
 		return data, nil
 	}
-	return readFile(inFolder(folder, file))
+	return readFile(inDir(dir, file))
 }
 
-// inFolder returns the path relative to the folder. An empty path stays empty.
-func inFolder(folder, path string) string {
+// inFolder returns the path relative to the directory. An empty path stays empty.
+func inDir(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(cmp.Or(folder, "."), path)
+	return filepath.Join(cmp.Or(dir, "."), path)
 }

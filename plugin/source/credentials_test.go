@@ -29,7 +29,7 @@ func TestUser(t *testing.T) {
 		}, source.Unauthorized, "it answers 401: it does not accept the token of kubeconfig"},
 		{"an expired token", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = expired
-		}, source.Unauthorized, "it does not accept the token (expired since 1999-12-31T23:00:00Z) of kubeconfig"},
+		}, source.Unauthorized, "it does not accept the token (expired at 1999-12-31T23:00:00Z) of kubeconfig"},
 		{"a token that should be good", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = jwt(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC))
 		}, source.Unauthorized, "it does not accept the token of kubeconfig"},
@@ -38,7 +38,7 @@ func TestUser(t *testing.T) {
 		}, source.Unauthorized, "it does not accept a user without credentials of kubeconfig"},
 		{"a token that does not fit into a header", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = secret + "\r\nHost: x"
-		}, source.Misconfigured, "its user's token has characters that no token has"},
+		}, source.Misconfigured, "its user's token contains a space, a control character or a non-ASCII character"},
 		{"the token is in a file", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()+"\n"))
@@ -82,7 +82,7 @@ func TestUser(t *testing.T) {
 		{"an expired client certificate", func(s *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["client-certificate-data"], user["client-key-data"] = s.ExpiredCertificate()
-		}, source.Unauthorized, "it does not accept the client certificate (expired since 1999-12-31T00:00:00Z) of kubeconfig"},
+		}, source.Unauthorized, "it does not accept the client certificate (expired at 1999-12-31T00:00:00Z) of kubeconfig"},
 		{"a client certificate without its key", func(s *apiservertest.Server, _, user fields) {
 			user["client-certificate-data"], _ = s.ClientCertificate()
 		}, source.Misconfigured, "its user's client-certificate and client-key: tls: failed to find any PEM data in key input"},
@@ -98,7 +98,7 @@ func TestUser(t *testing.T) {
 				"apiVersion": "client.authentication.k8s.io/v1", "command": "aws",
 				"env": []any{secret},
 			}
-		}, source.Misconfigured, "its user has an exec plugin, but nothing is executed here: give it a token"},
+		}, source.Misconfigured, "its user has an exec plugin, which the plugin does not execute: give it a token"},
 		{"no exec plugin", func(_ *apiservertest.Server, _, user fields) {
 			user["exec"], user["auth-provider"] = nil, nil
 		}, "", ""},
@@ -112,17 +112,17 @@ func TestUser(t *testing.T) {
 			"acting as another user",
 			func(_ *apiservertest.Server, _, user fields) {
 				user["as"] = "admin"
-			}, source.Misconfigured, "its user acts as another one",
+			}, source.Misconfigured, "its user impersonates another user",
 		},
 		{
 			"acting with another UID",
 			func(_ *apiservertest.Server, _, user fields) {
 				user["as-uid"] = "1"
-			}, source.Misconfigured, "its user acts as another one",
+			}, source.Misconfigured, "its user impersonates another user",
 		},
 		{"acting as a group", func(_ *apiservertest.Server, _, user fields) {
 			user["as-groups"] = []any{"system:masters"}
-		}, source.Misconfigured, "its user acts as another one"},
+		}, source.Misconfigured, "its user impersonates another user"},
 	} {
 		t.Run(row.name, func(t *testing.T) { synctest.Test(t, row.run) })
 	}

@@ -8,12 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// Fallback returns a source that asks the given sources in order until one answers, with an object
-// or with an error for which [IsNotFound] is true. An error for which [IsReplaced] is true is no
-// answer, because the next source may wait longer for the new pod. If no source answers, the error
-// has the texts of all errors and the kind of the last. The source is ready if one of them is.
-//
-// Each source has its own time budget. The context bounds all of them together.
+// Fallback returns a source that calls the given sources in order until one returns an object or an
+// error for which [IsNotFound] is true. After an error for which [IsReplaced] is true it calls the
+// next source, which may wait longer for the new pod. If no source answers, the error contains the
+// texts of all errors and has the kind of the last. The source is ready if one of them is. Each
+// source has its own timeout. The context limits all of them together.
 func Fallback(sources ...Source) Source { return fallback(sources) }
 
 type fallback []Source
@@ -44,25 +43,25 @@ func (f fallback) Close() {
 }
 
 func firstAnswer[T any](
-	ctx context.Context, sources []Source, question func(Source) (*T, error),
+	ctx context.Context, sources []Source, call func(Source) (*T, error),
 ) (*T, error) {
 	failed := errors.New("no source is configured")
 	kind := Misconfigured
 	for i, s := range sources {
-		answer, err := question(s)
+		answer, err := call(s)
 		if err == nil || IsNotFound(err) {
 			return answer, err
 		}
 		kind = KindOf(err)
-		if failed = joined(failed, err, i); ctx.Err() != nil {
+		if failed = appendError(failed, err, i); ctx.Err() != nil {
 			break
 		}
 	}
 	return nil, WithKind(kind, failed)
 }
 
-// joined appends the error of a source to the errors of the sources before it, on one line.
-func joined(before, err error, index int) error {
+// appendError appends the error of a source to the errors of the sources before it, on one line.
+func appendError(before, err error, index int) error {
 	if index == 0 {
 		return err
 	}

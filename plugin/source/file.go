@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds the size of a kubeconfig and of the files that it names. Kubernetes limits a
+// maxFile limits the size of a kubeconfig and of the files that it names. Kubernetes limits a
 // Secret or ConfigMap, from which such files come, to 1 MiB.
 const maxFile = 1 << 20
 
-// readFile reads a regular file of the configuration. Other files are refused: a pipe may have no
-// writer, and a device no end.
+// readFile reads a regular file of the configuration. Other files are refused: reading a pipe may
+// block, and reading a device may not end.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -87,7 +87,7 @@ func FuzzAnswer(f *testing.F) {
 				http.Header{"Content-Type": {contentType}, "Retry-After": {retryAfter}}, body))
 			const budget = 10 * time.Millisecond
 			api := newSource(t, source.Options{
-				Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: budget,
+				Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Timeout: budget,
 			})
 			got := ask(t.Context(), api, web)
 			switch {

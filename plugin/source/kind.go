@@ -2,7 +2,7 @@ package source
 
 import "errors"
 
-// A Kind classifies an error, in a stable word for logs and metrics.
+// A Kind classifies an error. It is a stable word for logs and metrics.
 type Kind string
 
 // The kinds of errors. NotFound and Replaced are answers about the pod. The others mean that a
@@ -16,8 +16,8 @@ const (
 	Unauthorized Kind = "unauthorized"
 	// Forbidden: the credentials do not permit the request.
 	Forbidden Kind = "forbidden"
-	// Misconfigured: the configuration permits no request. For example, the kubeconfig does not
-	// exist.
+	// Misconfigured: no request can be sent because of the configuration. For example, the
+	// kubeconfig does not exist.
 	Misconfigured Kind = "misconfigured"
 	// Unavailable: the source was not reached, or its answer was late or invalid.
 	Unavailable Kind = "unavailable"

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubeconfig has the used fields of a kubeconfig file (k8s.io/client-go/tools/clientcmd/api/v1).
+// kubeconfig contains the used fields of a kubeconfig file
+// (k8s.io/client-go/tools/clientcmd/api/v1).
 type kubeconfig struct {
 	CurrentContext string          `json:"current-context"`
 	Clusters       []namedCluster  `json:"clusters"`
@@ -39,7 +40,7 @@ type namedAuthInfo struct {
 	User authInfo `json:"user"`
 }
 
-// cluster has the address of the API server, and how to authenticate it.
+// cluster contains the address of the API server, and how to authenticate the server.
 type cluster struct {
 	Server                   string `json:"server"`
 	TLSServerName            string `json:"tls-server-name"`
@@ -49,7 +50,7 @@ type cluster struct {
 	ProxyURL                 string `json:"proxy-url"`
 }
 
-// authInfo has the credentials of a user.
+// authInfo contains the credentials of a user.
 type authInfo struct {
 	ClientCertificate     string          `json:"client-certificate"`
 	ClientCertificateData []byte          `json:"client-certificate-data"`
@@ -67,7 +68,7 @@ type authInfo struct {
 }
 
 // parseKubeconfig returns cluster and user of the current context. Its errors never quote the file,
-// which has secrets.
+// which contains secrets.
 func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	var k kubeconfig
 	// The node agent writes JSON. It is valid YAML, but parsing it as YAML takes four times as
@@ -102,34 +103,34 @@ func parseKubeconfig(text []byte) (cluster, authInfo, error) {
 	return k.Clusters[c].Cluster, k.Users[u].User, nil
 }
 
-// withoutSecrets describes an error of a parser by place and type only. The text of the error may
-// quote the file.
+// withoutSecrets describes an error of a parser by location and type only. The text of the error
+// may quote the file.
 func withoutSecrets(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		found, _, _ := strings.Cut(wrong.Value, " ")
-		return fmt.Errorf("it is no kubeconfig: %s is a %s", wrong.Field, found)
+		return fmt.Errorf("it is not a kubeconfig: %s is a %s", wrong.Field, found)
 	}
-	// Compiled here, since a package variable would cost time at every start.
-	if line := regexp.MustCompile(`line \d+`).FindString(err.Error()); line != "" {
-		return fmt.Errorf("it is no kubeconfig: %s is not YAML", line)
+	// A package variable would be compiled at every start.
+	if singleLine := regexp.MustCompile(`line \d+`).FindString(err.Error()); singleLine != "" {
+		return fmt.Errorf("it is not a kubeconfig: %s is not YAML", singleLine)
 	}
-	return errors.New("it is no kubeconfig: not YAML, or with data that is not base64")
+	return errors.New("it is not a kubeconfig: it is not YAML, or contains data that is not base64")
 }
 
-// endpoint returns the URL of the API server. It must be https: the pod decides about redirection
-// and must not be changed on its way.
+// endpoint returns the URL of the API server. It must be https: the pod determines the redirection
+// and must not be changed in transit.
 func (c *cluster) endpoint() (*url.URL, error) {
 	server, err := url.Parse(c.Server)
 	switch {
 	case err != nil:
-		// The error would quote the URL, which may have a password.
+		// The error would quote the URL, which may contain a password.
 		return nil, errors.New("its cluster's server is not a URL")
 	case server.User != nil:
 		return nil, errors.New(
-			"its cluster's server has a user in its URL, which belongs into users")
+			"its cluster's server has a user in its URL: move it to users")
 	case server.Scheme != "https" || server.Host == "":
-		shown := url.URL{Scheme: server.Scheme, Host: server.Host} // what follows may have a secret
+		shown := url.URL{Scheme: server.Scheme, Host: server.Host} // path and query may contain a secret
 		return nil, fmt.Errorf("its cluster's server %q is not an https URL", shown.String())
 	}
 	return &url.URL{Scheme: server.Scheme, Host: server.Host, Path: cmp.Or(server.Path, "/")}, nil
@@ -148,8 +149,8 @@ func (c *cluster) proxy() (*url.URL, error) {
 	return proxy, nil
 }
 
-// instead lists the supported credentials, for errors.
-const instead = "give it a token, a tokenFile or a client certificate"
+// supportedCredentials lists the supported credentials, for errors.
+const supportedCredentials = "give it a token, a tokenFile or a client certificate"
 
 // unsupported describes credentials of the user that are not supported, and why. Without them
 // requests would be sent as another user.
@@ -157,14 +158,14 @@ func (u *authInfo) unsupported() error {
 	present := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	switch {
 	case present(u.Exec):
-		return errors.New("its user has an exec plugin, but nothing is executed here: " + instead)
+		return errors.New("its user has an exec plugin, which the plugin does not execute: " + supportedCredentials)
 	case present(u.AuthProvider):
 		return errors.New("its user has an auth-provider, which is not supported: " +
-			instead)
+			supportedCredentials)
 	case u.Username != "" || u.Password != "":
-		return errors.New("its user has a password, which Kubernetes 1.19 removed: " + instead)
+		return errors.New("its user has a password, which Kubernetes 1.19 removed: " + supportedCredentials)
 	case u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0:
-		return errors.New("its user acts as another one (as, as-uid, as-groups): give it that one's credentials instead")
+		return errors.New("its user impersonates another user (as, as-uid, as-groups): use the credentials of that user")
 	}
 	return nil
 }

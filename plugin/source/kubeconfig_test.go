@@ -94,15 +94,15 @@ func TestCluster(t *testing.T) {
 		}, source.Misconfigured, "its cluster's certificate-authority: open /does/not/exist: no such file"},
 		{"the authority is no certificate", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = []byte(secret)
-		}, source.Misconfigured, "its cluster's certificate-authority has no certificate in PEM"},
+		}, source.Misconfigured, "its cluster's certificate-authority contains no PEM certificate"},
 		{"the authority is another one", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
-		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		}, source.Misconfigured, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		{"without an authority that of the system counts", func(
 			_ *apiservertest.Server, cluster, _ fields,
 		) {
 			delete(cluster, "certificate-authority-data")
-		}, source.Misconfigured, "does not fit the server: tls: failed to verify certificate"},
+		}, source.Misconfigured, "tls: failed to verify certificate"},
 		{"the server is not verified", func(_ *apiservertest.Server, cluster, _ fields) {
 			delete(cluster, "certificate-authority-data")
 			cluster["insecure-skip-tls-verify"] = true
@@ -111,7 +111,7 @@ func TestCluster(t *testing.T) {
 			_ *apiservertest.Server, cluster, _ fields,
 		) {
 			cluster["insecure-skip-tls-verify"] = true
-		}, source.Misconfigured, "of which only one can be meant"},
+		}, source.Misconfigured, "remove one of them"},
 		{"the server goes by another name", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://10.96.0.1"
 			cluster["tls-server-name"] = "localhost"
@@ -148,10 +148,10 @@ func TestCluster(t *testing.T) {
 		}, "", ""},
 		{"a field of another type", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = fields{"value": secret}
-		}, source.Misconfigured, "it is no kubeconfig: users.user.token is a object"},
+		}, source.Misconfigured, "it is not a kubeconfig: users.user.token is a object"},
 		{"data that are not base64", func(_ *apiservertest.Server, _, user fields) {
 			user["client-key-data"] = secret
-		}, source.Misconfigured, "it is no kubeconfig: not YAML, or with data that is not base64"},
+		}, source.Misconfigured, "it is not a kubeconfig: it is not YAML, or contains data that is not base64"},
 	} {
 		t.Run(row.name, func(t *testing.T) { synctest.Test(t, row.run) })
 	}
@@ -177,11 +177,11 @@ func TestKubeconfigText(t *testing.T) {
 		},
 		{
 			"no YAML", "users:\n- name: a\n  user: {token: [" + secret,
-			"it is no kubeconfig: line 3 is not YAML",
+			"it is not a kubeconfig: line 3 is not YAML",
 		},
-		{"an anchor that is not there", "token: *" + secret, "it is no kubeconfig: not YAML"},
-		{"a number in place of a list", "users: 123", "it is no kubeconfig: users is a number"},
-		{"a list", "[]", "it is no kubeconfig:  is a array"},
+		{"an anchor that is not there", "token: *" + secret, "it is not a kubeconfig: it is not YAML"},
+		{"a number in place of a list", "users: 123", "it is not a kubeconfig: users is a number"},
+		{"a list", "[]", "it is not a kubeconfig:  is a array"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			path := write(t, t.TempDir(), "kubeconfig", []byte(row.text))

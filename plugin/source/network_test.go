@@ -52,7 +52,7 @@ func TestNetwork(t *testing.T) {
 		},
 		{
 			"one that resets within the answer", same, apiservertest.ResetAnswer(), long, long,
-			source.Unavailable, "its answer is cut short",
+			source.Unavailable, "its answer is incomplete",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestNetwork(t *testing.T) {
 			server.Put(webPod)
 			server.Always(row.always)
 			api := newSource(t, source.Options{
-				Kubeconfig: server.KubeconfigWith(row.edit), Budget: row.budget, Try: row.try,
+				Kubeconfig: server.KubeconfigWith(row.edit), Timeout: row.budget, RequestTimeout: row.try,
 			})
 			got := ask(t.Context(), api, web)
 			got.check(t, row.kind, row.text)

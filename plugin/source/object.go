@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// maxObject bounds the size of an object. etcd accepts 1.5 MiB (--max-request-bytes) of protobuf,
+// maxObject limits the size of an object. etcd accepts 1.5 MiB (--max-request-bytes) of protobuf,
 // and the API server requests of 3 MiB. JSON with escapes, defaults and managed fields is less than
 // three times as large.
 const maxObject = 8 << 20
@@ -23,7 +23,7 @@ func readObject(answer *http.Response) ([]byte, *requestError) {
 		answer.Header.Get("Content-Type")); kind != "application/json" {
 		return nil, &requestError{
 			kind: Unavailable,
-			err:  fmt.Errorf("it answers with %s and not with JSON", shortQuote(kind)),
+			err:  fmt.Errorf("its answer has content type %s, not application/json", shortQuote(kind)),
 		}
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxObject+1))
@@ -31,47 +31,48 @@ func readObject(answer *http.Response) ([]byte, *requestError) {
 	case len(body) > maxObject:
 		return nil, &requestError{
 			kind: Unavailable, final: true,
-			err: fmt.Errorf("its answer has more than %d MiB", maxObject>>20),
+			err: fmt.Errorf("its answer is larger than %d MiB", maxObject>>20),
 		}
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &requestError{
-			kind: Unavailable, late: true, err: errors.New("no complete answer"),
+			kind: Unavailable, timedOut: true, err: errors.New("no complete answer"),
 		}
 	case err != nil:
 		return nil, &requestError{
-			kind: Unavailable, err: fmt.Errorf("its answer is cut short: %w", err),
+			kind: Unavailable, err: fmt.Errorf("its answer is incomplete: %w", err),
 		}
 	}
 	return body, nil
 }
 
-// object has the fields of every answer.
+// object contains the fields that every object has.
 type object struct {
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`
 }
 
-// decode decodes the answer, which embeds the object.
+// decode decodes an answer, which embeds object, and checks its kind.
 func (o *object) decode(body []byte, answer any, kind string) *requestError {
 	if err := json.Unmarshal(body, answer); err != nil {
 		return &requestError{
-			kind: Unavailable, err: fmt.Errorf("its answer is no %s: %w", kind, err),
+			kind: Unavailable, err: fmt.Errorf("its answer is not a %s: %w", kind, err),
 		}
 	}
 	if o.Kind != kind || o.APIVersion != "v1" {
-		err := fmt.Errorf("its answer is a %s of %s and not a %s of v1", shortQuote(o.Kind),
+		err := fmt.Errorf("its answer is kind %s of %s, not kind %s of v1", shortQuote(o.Kind),
 			shortQuote(o.APIVersion), kind)
 		return &requestError{kind: Unavailable, err: err}
 	}
 	return nil
 }
 
-// named reports whether the answer is the requested object: a broken proxy may return another one.
-func named(m *decide.Metadata, namespace, name string) *requestError {
+// checkName returns an error if the answer is not the requested object: a broken proxy may return
+// another one.
+func checkName(m *decide.Metadata, namespace, name string) *requestError {
 	if m.Namespace == namespace && m.Name == name {
 		return nil
 	}
-	err := fmt.Errorf("its answer is about %s in namespace %s", shortQuote(m.Name),
+	err := fmt.Errorf("its answer is the object %s in namespace %s", shortQuote(m.Name),
 		shortQuote(m.Namespace))
 	return &requestError{kind: Unavailable, err: err}
 }

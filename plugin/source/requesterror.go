@@ -15,37 +15,37 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// maxStatus bounds what is read of an answer that is not an object.
+// maxStatus limits the number of bytes that are read of an error answer.
 const maxStatus = 64 << 10
 
-// A requestError says why a request failed.
+// A requestError describes why a request failed.
 type requestError struct {
 	kind Kind
 	err  error
 	// final reports that a repeated request would fail too.
 	final bool
-	// late reports a timeout. The caller adds the time waited to the error.
-	late bool
-	// after is the time that the server asks to wait before the next request; zero if it does not.
-	after time.Duration
+	// timedOut reports a timeout. The caller adds the duration to the error.
+	timedOut bool
+	// retryAfter is the time after which the server requests a retry; zero if it requests none.
+	retryAfter time.Duration
 }
 
-// unreached explains a request without an answer.
-func (c *client) unreached(err error) *requestError {
+// transportError describes a request without an answer.
+func (c *client) transportError(err error) *requestError {
 	var certificate *tls.CertificateVerificationError
 	var connection *net.OpError
 	switch {
 	case errors.As(err, &certificate):
 		return &requestError{
 			kind: Misconfigured, final: true,
-			err: fmt.Errorf("kubeconfig %s does not fit the server: %w", c.kubeconfig, err),
+			err: fmt.Errorf("verify the server's certificate with kubeconfig %s: %w", c.kubeconfig, err),
 		}
 	case errors.As(err, &connection) && connection.Op == "dial" && connection.Timeout():
-		return &requestError{kind: Unavailable, late: true, err: errors.New("no connection")}
+		return &requestError{kind: Unavailable, timedOut: true, err: errors.New("no connection")}
 	case errors.As(err, &connection) && connection.Op == "dial":
 		return &requestError{kind: Unavailable, err: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return &requestError{kind: Unavailable, late: true, err: errors.New("no answer")}
+		return &requestError{kind: Unavailable, timedOut: true, err: errors.New("no answer")}
 	case errors.Is(err, io.EOF):
 		return &requestError{
 			kind: Unavailable, err: errors.New("it closed the connection without an answer"),
@@ -54,8 +54,8 @@ func (c *client) unreached(err error) *requestError {
 	return &requestError{kind: Unavailable, err: err}
 }
 
-// refused explains an answer with a status other than 200.
-func (c *client) refused(answer *http.Response, p path, token string) *requestError {
+// statusError describes an answer with a status other than 200.
+func (c *client) statusError(answer *http.Response, p path, token string) *requestError {
 	s := readStatus(answer)
 	err := fmt.Errorf("it answers %d%s", answer.StatusCode, s.quoted())
 	switch code := answer.StatusCode; {
@@ -70,16 +70,16 @@ func (c *client) refused(answer *http.Response, p path, token string) *requestEr
 			kind: NotFound, final: true, err: errors.New("it answers 404: not found"),
 		}
 	case code == http.StatusNotFound:
-		// Not from an API server, or not about the object: a load balancer says this of a server
-		// that it cannot reach.
+		// The answer is not from an API server, or not about the object: a load balancer may answer
+		// 404 if it cannot reach a server.
 		return &requestError{kind: Unavailable, err: err}
 	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code >= 500:
-		after := retryAfter(answer.Header.Get("Retry-After"))
+		after := parseRetryAfter(answer.Header.Get("Retry-After"))
 		if after > 0 {
 			err = fmt.Errorf("%w, and requests a retry after %v", err,
 				after.Round(time.Millisecond))
 		}
-		return &requestError{kind: Unavailable, err: err, after: after}
+		return &requestError{kind: Unavailable, err: err, retryAfter: after}
 	}
 	return &requestError{kind: Unavailable, final: true, err: err}
 }
@@ -93,7 +93,7 @@ type status struct {
 	} `json:"details"`
 }
 
-// readStatus reads the status of an answer, or the zero value if it has none.
+// readStatus reads the status of an answer. It returns the zero value if there is none.
 func readStatus(answer *http.Response) status {
 	var s status
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
@@ -112,27 +112,28 @@ func (s *status) quoted() string {
 }
 
 // shortQuote quotes untrusted text so that it fits into a line.
-func shortQuote(words string) string { return text.Quote(words, 300) }
+func shortQuote(s string) string { return text.Quote(s, 300) }
 
-// line is an error whose text fits into a line. Errors of net/http and crypto quote what a server
-// sent.
-type line struct{ err error }
+// singleLine is an error whose text is printed on one line. Errors of net/http and crypto quote
+// data from a server.
+type singleLine struct{ err error }
 
-func (l line) Error() string { return text.Printable(text.Cut(l.err.Error(), 600)) }
+func (e singleLine) Error() string { return text.Printable(text.Truncate(e.err.Error(), 600)) }
 
-func (l line) Unwrap() error { return l.err }
+func (e singleLine) Unwrap() error { return e.err }
 
-// longestAfter bounds Retry-After: far beyond every budget, and small enough to add a pause.
-const longestAfter = 1 << 31 * time.Second
+// maxRetryAfter limits Retry-After: more than every timeout, and small enough to add a backoff
+// without overflow.
+const maxRetryAfter = 1 << 31 * time.Second
 
-// retryAfter parses the header Retry-After (RFC 9110, 10.2.3). It returns at most longestAfter, and
-// zero for an invalid header.
-func retryAfter(header string) time.Duration {
+// parseRetryAfter parses the header Retry-After (RFC 9110, 10.2.3). It returns at most
+// maxRetryAfter, and zero for an invalid header.
+func parseRetryAfter(header string) time.Duration {
 	if seconds, err := strconv.ParseUint(header, 10, 64); err == nil {
-		return time.Duration(min(seconds, uint64(longestAfter/time.Second))) * time.Second
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
 	if at, err := http.ParseTime(header); err == nil {
-		return min(max(0, time.Until(at)), longestAfter)
+		return min(max(0, time.Until(at)), maxRetryAfter)
 	}
 	return 0
 }

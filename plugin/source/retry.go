@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// firstPause is the longest pause after the first request. It doubles with each further
-	// request, up to longestPause.
-	firstPause   = 100 * time.Millisecond
-	longestPause = time.Second
+	// initialBackoff is the maximum backoff after the first attempt. It doubles with each further
+	// attempt, up to maxBackoff.
+	initialBackoff = 100 * time.Millisecond
+	maxBackoff     = time.Second
 )
 
-// ask repeats a request until the answer is accepted, an error is final, or the budget does not
-// suffice for another pause.
-func (a *APIServer) ask(
+// getWithRetry repeats a request until accept accepts the answer, an error is final, or the timeout
+// does not suffice for another attempt.
+func (a *APIServer) getWithRetry(
 	ctx context.Context, subject string, p path, accept func(body []byte) *requestError,
 ) error {
 	c, err := a.connect()
@@ -24,79 +24,82 @@ func (a *APIServer) ask(
 		return WithKind(Misconfigured, fmt.Errorf("%s: %w", subject, err))
 	}
 	start := time.Now()
-	within, cancel := context.WithTimeout(ctx, a.options.budget())
+	budgetCtx, cancel := context.WithTimeout(ctx, a.options.timeout())
 	defer cancel()
 	var last *requestError
-	for tries := 1; ; tries++ {
-		t := a.try(within, c, p, accept)
-		if t == nil {
+	for attempts := 1; ; attempts++ {
+		failure := a.attempt(budgetCtx, c, p, accept)
+		if failure == nil {
 			return nil
 		}
-		// A request that the end of the budget interrupts says less than the one before it.
-		if last == nil || t.final || within.Err() == nil {
-			last = t
+		// If the timeout interrupts a request, the error of the request before it says more.
+		if last == nil || failure.final || budgetCtx.Err() == nil {
+			last = failure
 		}
-		if t.final || !rest(within, t.after+pause(tries)) {
-			return a.give(ctx, c, subject, last, effort(tries, time.Since(start)))
+		if failure.final || !sleep(budgetCtx, failure.retryAfter+backoff(attempts)) {
+			return a.finalError(ctx, c, subject, last, attemptsText(attempts, time.Since(start)))
 		}
-		// Behind a load balancer another connection may reach another API server.
+		// Behind a load balancer, a new connection may reach another API server.
 		c.transport.CloseIdleConnections()
 	}
 }
 
-// try sends one request.
-func (a *APIServer) try(
+// attempt sends one request.
+func (a *APIServer) attempt(
 	ctx context.Context, c *client, p path, accept func(body []byte) *requestError,
 ) *requestError {
-	ctx, cancel := context.WithTimeout(ctx, a.options.try())
+	ctx, cancel := context.WithTimeout(ctx, a.options.requestTimeout())
 	defer cancel()
-	body, t := c.get(ctx, p)
-	if t != nil {
-		return t
+	body, failure := c.get(ctx, p)
+	if failure != nil {
+		return failure
 	}
 	return accept(body)
 }
 
-// give returns the error after the last request.
-func (a *APIServer) give(
-	ctx context.Context, c *client, subject string, last *requestError, effort string,
+// finalError returns the error after the last attempt.
+func (a *APIServer) finalError(
+	ctx context.Context, c *client, subject string, last *requestError, attempts string,
 ) error {
 	if last.kind == Unauthorized {
-		a.forget(c)
+		a.discardClient(c)
 	}
-	err := fmt.Errorf("%s: API server %s: %w%s", subject, c.server.Host, line{last.err}, effort)
+	err := fmt.Errorf("%s: API server %s: %w%s", subject, c.server.Host, singleLine{last.err}, attempts)
 	if ctx.Err() != nil && !last.final {
 		err = fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}
 	return WithKind(last.kind, err)
 }
 
-// forget makes the next request read the kubeconfig again: renewed credentials are in a new file.
-func (a *APIServer) forget(c *client) {
+// discardClient makes the next request read the kubeconfig again, which may contain renewed
+// credentials.
+func (a *APIServer) discardClient(c *client) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.client == c {
-		a.drop()
+		a.discardClientLocked()
 	}
 }
 
-// effort describes the number of requests and their time, if there were several.
-func effort(tries int, took time.Duration) string {
-	if tries == 1 {
+// attemptsText describes the number of attempts and their duration; it is empty for one attempt.
+func attemptsText(attempts int, duration time.Duration) string {
+	if attempts == 1 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d tries in %v)", tries, took.Round(time.Millisecond))
+	return fmt.Sprintf(" (%d attempts in %v)", attempts, duration.Round(time.Millisecond))
 }
 
-// pause returns the time to wait after so many requests: a random time between half of a step and
-// all of it, so that not all nodes of a cluster send requests at once when the API server is back.
-func pause(tries int) time.Duration {
-	step := min(longestPause, firstPause<<min(tries-1, 10))
-	return step/2 + rand.N(step/2+1)
+// backoff returns the time to wait after a number of attempts: a random time between half of the
+// limit and the limit, so that the nodes of a cluster do not all send requests at the same time
+// when the API server is available again.
+func backoff(attempts int) time.Duration {
+	limit := min(maxBackoff, initialBackoff<<min(attempts-1, 10))
+	return limit/2 + rand.N(limit/2+1)
 }
 
-// rest waits. It returns false as soon as the context ends.
-func rest(ctx context.Context, d time.Duration) bool {
+// sleep waits for d and returns true. It returns false when ctx ends, or immediately if ctx would
+// end before d has passed.
+func sleep(ctx context.Context, d time.Duration) bool {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= d {
 		return false
 	}

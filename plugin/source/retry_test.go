@@ -53,11 +53,11 @@ func TestConfiguredTimes(t *testing.T) {
 		server, _ := inMemory(t)
 		server.Always(apiservertest.Mute())
 		api := newSource(t, source.Options{
-			Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Budget: 3 * time.Second,
-			Try: time.Second,
+			Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Timeout: 3 * time.Second,
+			RequestTimeout: time.Second,
 		})
 		got := ask(t.Context(), api, web)
-		got.check(t, source.Unavailable, "(3 tries in 3s)")
+		got.check(t, source.Unavailable, "(3 attempts in 3s)")
 		if got.took != 3*time.Second {
 			t.Errorf("took %v", got.took)
 		}

@@ -16,7 +16,7 @@ type Source interface {
 	// Namespace returns the namespace with its labels. The plugin reads it only for a selector of
 	// namespaces.
 	Namespace(ctx context.Context, name string) (*decide.Namespace, error)
-	// Ready reports, by one request, whether a pod could be read now.
+	// Ready sends one request, and returns an error if pods cannot be read now.
 	Ready(ctx context.Context) error
 	// Close closes idle connections. The source can still be used.
 	Close()
@@ -26,20 +26,20 @@ type Source interface {
 type Ref struct {
 	// Namespace and Name are K8S_POD_NAMESPACE and K8S_POD_NAME.
 	Namespace, Name string
-	// UID is K8S_POD_UID. A pod of the same name with another UID is another pod: StatefulSets
-	// reuse names. Static pods have the UID of the kubelet: see [decide.Pod.HasUID]. Old runtimes
-	// leave it empty; then any pod of the name is accepted.
+	// UID is K8S_POD_UID. A pod with the same name and another UID is another pod, because
+	// StatefulSets reuse names. Static pods have the kubelet's UID: see [decide.Pod.HasUID]. Old
+	// runtimes leave it empty; then any pod with the name is accepted.
 	UID string
 }
 
 // String returns namespace and name as kubectl prints them.
 func (r Ref) String() string { return r.Namespace + "/" + r.Name }
 
-// maxShown bounds the names in a message. The names of a pod may have 317 bytes.
+// maxShown limits the length of the names in a message. Both names together may be 317 bytes long.
 const maxShown = 64
 
 // Shown returns namespace and name for messages. Long names are cut.
-func (r Ref) Shown() string { return text.Cut(r.String(), maxShown) }
+func (r Ref) Shown() string { return text.Truncate(r.String(), maxShown) }
 
 // valid reports whether Kubernetes allows the names. Other names must not reach a URL.
 func (r Ref) valid() bool {
@@ -48,13 +48,13 @@ func (r Ref) valid() bool {
 }
 
 // validName reports whether the name is a DNS subdomain as Kubernetes defines it (RFC 1123).
-func validName(name string, longest int) bool {
+func validName(name string, maxLen int) bool {
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || strings.Trim(label, "-") != label {
 			return false
 		}
 	}
-	return len(name) <= longest && !strings.ContainsFunc(name, func(c rune) bool {
+	return len(name) <= maxLen && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.'
 	})
 }

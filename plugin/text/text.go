@@ -6,20 +6,19 @@ import (
 	"unicode"
 )
 
-const mark = "…"
+const ellipsis = "…"
 
-// Cut shortens a text to at most so many bytes with the ellipsis at its end, which is not added to
-// a text that is short enough. The result is valid UTF-8 where the text is. The limit is at least
-// 3, the length of the ellipsis.
-func Cut(text string, most int) string {
-	if len(text) <= most {
+// Truncate shortens a text to at most maxLen bytes, including an ellipsis at its end. It adds no
+// ellipsis to a text that fits.
+func Truncate(text string, maxLen int) string {
+	if len(text) <= maxLen {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
+	return strings.ToValidUTF8(text[:maxLen-len(ellipsis)], "") + ellipsis
 }
 
-// Printable makes one line of a text: white space is blanks, and everything else that is not
-// printed replacement characters (U+FFFD).
+// Printable returns the text as one line: it replaces each white space character with a space, and
+// each other character that is not printable with U+FFFD.
 func Printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		switch {
@@ -32,5 +31,5 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Quote quotes the beginning of a text, of at most so many bytes, as Go does.
-func Quote(text string, most int) string { return strconv.Quote(Cut(text, most)) }
+// Quote truncates a text to maxLen bytes and quotes it with Go's syntax.
+func Quote(text string, maxLen int) string { return strconv.Quote(Truncate(text, maxLen)) }

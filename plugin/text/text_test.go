@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-func TestCut(t *testing.T) {
+func TestTruncate(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
 		most       int
@@ -22,7 +22,7 @@ func TestCut(t *testing.T) {
 		{"no letter is cut in two", "größer-als", 9, "größ…"},
 		{"an empty text stays", "", 3, ""},
 	} {
-		if got := text.Cut(row.text, row.most); got != row.want {
+		if got := text.Truncate(row.text, row.most); got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
 	}
@@ -46,7 +46,7 @@ func TestQuote(t *testing.T) {
 func TestEveryTextFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
-		cut := text.Cut(from, most)
+		cut := text.Truncate(from, most)
 		if len(cut) > most || utf8.ValidString(from) && !utf8.ValidString(cut) {
 			t.Errorf("%q", cut)
 		}

@@ -225,6 +225,6 @@ func namespaceOf(e Event) string {
 	return e.About.Namespace
 }
 
-func messageOf(e Event) string { return text.Cut(text.Printable(e.Message), maxMessage) }
+func messageOf(e Event) string { return text.Truncate(text.Printable(e.Message), maxMessage) }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

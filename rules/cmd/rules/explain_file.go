@@ -28,7 +28,7 @@ const (
 func notesOfFile(w *podfile.Workload, decision decide.Decision) []decide.Note {
 	var notes []decide.Note
 	note := func(kind decide.NoteKind, format string, args ...any) {
-		notes = append(notes, decide.Note{Kind: kind, Sentence: fmt.Sprintf(format, args...)})
+		notes = append(notes, decide.Note{Kind: kind, Message: fmt.Sprintf(format, args...)})
 	}
 	source := w.Source
 	if w.Template {

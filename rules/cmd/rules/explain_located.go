@@ -17,14 +17,14 @@ func (s *system) explainLocated(p *parameters, packets []rules.Packet) error {
 	l := p.located
 	result := explainedPod{
 		Pod: p.pod.String(), Outcome: l.Decision, Reason: decide.Reason(l.Reason),
-		Sentence: l.Sentence, Notes: []jsonNote{},
+		Message: l.Message, Notes: []jsonNote{},
 	}
 	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decisionText(l))
 	if l.Redirect == nil {
 		return s.print(head, result)
 	}
 	if n, found := s.noteOfLocated(p); found {
-		head += fmt.Sprintf("  note: %s\n", n.Sentence)
+		head += fmt.Sprintf("  note: %s\n", n.Message)
 		result.Notes = append(result.Notes, n)
 	}
 	return s.printRedirected(head, result, *l.Redirect, packets)

@@ -23,28 +23,28 @@ var besidePod = []string{"pod-ip", "strict-istio", "without"}
 
 // An explainedPod is the decision of the CNI plugin about a pod.
 type explainedPod struct {
-	Pod      string        `json:"pod"`
-	Outcome  string        `json:"outcome"`
-	Reason   decide.Reason `json:"reason"`
-	Sentence string        `json:"sentence"`
-	Notes    []jsonNote    `json:"notes"`
-	Ruleset  *jsonRuleset  `json:"ruleset,omitempty"`
-	Packets  []explained   `json:"packets,omitempty"`
+	Pod     string        `json:"pod"`
+	Outcome string        `json:"outcome"`
+	Reason  decide.Reason `json:"reason"`
+	Message string        `json:"sentence"`
+	Notes   []jsonNote    `json:"notes"`
+	Ruleset *jsonRuleset  `json:"ruleset,omitempty"`
+	Packets []explained   `json:"packets,omitempty"`
 }
 
 func (explainedPod) kind() string { return "PodExplanation" }
 
 type jsonNote struct {
-	Kind     decide.NoteKind `json:"kind"`
-	Sentence string          `json:"sentence"`
+	Kind    decide.NoteKind `json:"kind"`
+	Message string          `json:"sentence"`
 }
 
 // note adds notes, and returns their lines.
 func (e *explainedPod) note(notes ...decide.Note) string {
 	text := ""
 	for _, n := range notes {
-		text += fmt.Sprintf("  note: %s\n", n.Sentence)
-		e.Notes = append(e.Notes, jsonNote{n.Kind, n.Sentence})
+		text += fmt.Sprintf("  note: %s\n", n.Message)
+		e.Notes = append(e.Notes, jsonNote{n.Kind, n.Message})
 	}
 	return text
 }
@@ -70,8 +70,8 @@ func (s *system) explainPod(p *parameters, packets []rules.Packet) error {
 	}, settings)
 	result := explainedPod{
 		Pod: pod.Metadata.Namespace + "/" + pod.Metadata.Name, Outcome: decision.Outcome.String(),
-		Reason:   decision.Reason,
-		Sentence: decision.Sentence, Notes: []jsonNote{},
+		Reason:  decision.Reason,
+		Message: decision.Message, Notes: []jsonNote{},
 	}
 	head := fmt.Sprintf("%s: %s\n", s.colour.Paint(colour.Bold, result.Pod), decision)
 	if decision.Reason == decide.NamespaceUnknown {
@@ -106,7 +106,7 @@ func decidedEarlier(
 	}
 	return []decide.Note{{
 		Kind: noteDecidedEarlier,
-		Sentence: fmt.Sprintf(
+		Message: fmt.Sprintf(
 			"where the runtime passes annotations, they decide before the pod is read: %s", early),
 	}}
 }
@@ -118,14 +118,14 @@ func (s *system) printLeftAlone(head string, result explainedPod, packets []rule
 		return s.print(head, result)
 	case result.Outcome != decide.Skip.String() || result.Reason == decide.IstioInit:
 		head += result.note(decide.Note{
-			Kind:     notePacketsUnexplained,
-			Sentence: "the packets are not explained, because the rules of the pod are not known",
+			Kind:    notePacketsUnexplained,
+			Message: "the packets are not explained, because the rules of the pod are not known",
 		})
 		return s.print(head, result)
 	}
 	head += result.note(decide.Note{
-		Kind:     noteNoRules,
-		Sentence: "the plugin writes no rules for the pod; foreign rules are not considered",
+		Kind:    noteNoRules,
+		Message: "the plugin writes no rules for the pod; foreign rules are not considered",
 	})
 	traces, traced := s.traces(rules.Ruleset{}, packets, diff.DefaultBudget.From(time.Now()))
 	result.Packets = traced
@@ -198,8 +198,8 @@ func (p *parameters) addressesOf(pod *decide.Pod) ([]netip.Addr, []decide.Note) 
 		return own, nil
 	}
 	return []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 1})}, []decide.Note{{
-		Kind:     noteAddressAssumed,
-		Sentence: "the pod has no address yet: this is for one of IPv4 alone, and --pod-ip gives others",
+		Kind:    noteAddressAssumed,
+		Message: "the pod has no address yet: this is for one of IPv4 alone, and --pod-ip gives others",
 	}}
 }
 

@@ -147,8 +147,8 @@ func (p *parameters) programsItself() bool {
 // decisionText describes the decision about a pod and its reason in a line.
 func decisionText(l *agent.Location) string {
 	words := fmt.Sprintf("%s (%s)", l.Decision, l.Reason)
-	if l.Sentence != "" {
-		words += ": " + l.Sentence
+	if l.Message != "" {
+		words += ": " + l.Message
 	}
 	return text.Printable(words)
 }

@@ -106,7 +106,7 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 		"web": good, "drifted": drifted, "away": away,
 		"plain": {
 			Decision: "skip", Reason: "not-injected",
-			Sentence: "there is no annotation sidecar.istio.io/status",
+			Message: "there is no annotation sidecar.istio.io/status",
 		},
 	})
 	const packet = "out tcp 10.244.1.5:40000 > 10.96.0.1:5432 uid 1000"

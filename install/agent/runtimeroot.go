@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/install/settings"
+)
+
+// runtimeRoot returns a function that returns a /proc/PID/root path into the container runtime's
+// mount namespace. In that namespace the runtime creates the agent's mounts and reads network
+// configurations. PID 1 of the node may be in a different mount namespace.
+func runtimeRoot(v settings.Values) func() (string, error) {
+	proc := v.Text("SLUICE_MOUNTED_PROC_DIR")
+	if !v.Bool("SLUICE_SEARCH_PROC") {
+		return func() (string, error) {
+			return "", errors.New("cannot find the runtime's root directory: searchProc is false; set it to true to search the node's /proc")
+		}
+	}
+	return func() (string, error) { return rootOfParent(proc) }
+}
+
+// rootOfParent returns the root directory of the parent process. The parent of the first process of
+// a container is the runtime's shim or monitor.
+func rootOfParent(proc string) (string, error) {
+	self, err := os.Readlink(filepath.Join(proc, "self")) // the PID of this process in that PID namespace
+	if err != nil {
+		return "", fmt.Errorf("find this process in the node's /proc: %w", err)
+	}
+	ppid, err := parentOf(filepath.Join(proc, self, "status"))
+	if err != nil {
+		return "", err
+	}
+	if ppid == "0" {
+		return "", fmt.Errorf("%s is not the node's /proc: it shows no parent process of the agent (PPid 0)", proc)
+	}
+	root := filepath.Join(proc, ppid, "root")
+	if _, err := os.Stat(root + "/."); err != nil {
+		return "", fmt.Errorf("stat the runtime's root directory: %w", err)
+	}
+	return root, nil
+}
+
+// parentOf returns the parent's process id in a status file (proc_pid_status(5)).
+func parentOf(status string) (string, error) {
+	f, err := os.Open(status)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // only read from
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if ppid, found := strings.CutPrefix(lines.Text(), "PPid:"); found {
+			return strings.TrimSpace(ppid), nil
+		}
+	}
+	return "", errors.Join(fmt.Errorf("%s has no PPid line", status), lines.Err())
+}
