@@ -42,7 +42,7 @@ func TestKubeconfigPart(t *testing.T) {
 		reason string
 	}{
 		{"a good one", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
-		{"none yet", path, token.Status{}, false, "no token was published yet"},
+		{"none yet", path, token.Status{}, false, "no token was written yet"},
 		{"revoked", path, but(func(s *token.Status) {
 			s.Revoked = true
 		}), false, "does not accept the token"},
@@ -51,14 +51,14 @@ func TestKubeconfigPart(t *testing.T) {
 		}), false, "the token expires at 2026-11-20T12:00:00Z"},
 		{"without rights", path, but(func(s *token.Status) {
 			s.Forbidden = errors.New("403")
-		}), false, "a right is missing"},
+		}), false, "a permission is missing"},
 		{
 			"the API server is away for a moment", path, away(10 * time.Second), true,
-			"no answer since 2026-11-20T11:59:50Z: connection refused",
+			"the API server has not replied since 2026-11-20T11:59:50Z: connection refused",
 		},
 		{
 			"the API server is away", path, away(time.Minute), false,
-			"no answer since 2026-11-20T11:59:00Z: connection refused",
+			"the API server has not replied since 2026-11-20T11:59:00Z: connection refused",
 		},
 		{"the next one is no good", path, but(func(s *token.Status) {
 			s.Problem = errors.New("full")

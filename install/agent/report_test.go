@@ -126,7 +126,7 @@ func TestTokenReports(t *testing.T) {
 	d.token(published)
 	d.said(
 		"warn the plugin's kubeconfig", "warn the plugin's kubeconfig",
-		"info the plugin's kubeconfig is published", "info resolved: the plugin's kubeconfig",
+		"info the plugin's kubeconfig was written", "info resolved: the plugin's kubeconfig",
 	)
 	d.shows(
 		`sluice_token_publications_total{result="error"} 2`,
@@ -141,7 +141,7 @@ func TestWhatBecomesOfAToken(t *testing.T) {
 	d := newDesk(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
 	d.token(s)
-	d.said("info the plugin's kubeconfig is published")
+	d.said("info the plugin's kubeconfig was written")
 	for range 3 {
 		s.Forbidden = errors.New("403")
 		d.token(s)
@@ -152,10 +152,10 @@ func TestWhatBecomesOfAToken(t *testing.T) {
 		d.token(s)
 	}
 	d.said("info resolved: the plugin lacks a permission",
-		"warn the API server does not answer the plugin's kubeconfig")
+		"warn the API server does not reply to requests with the plugin's kubeconfig")
 	s.Unavailable = nil
 	d.token(s)
-	d.said("info resolved: the API server does not answer the plugin's kubeconfig")
+	d.said("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
 }
 
 // Every outcome of an ADD is counted, by its result, its reason and what it leaves uncaptured.

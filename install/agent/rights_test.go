@@ -113,7 +113,7 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
 	if text := r.reasons(observe.Rights); r.readiness().Ready ||
-		text != "false the API server has not been asked for the node's pods yet" {
+		text != "false the node's pods have not been requested yet" {
 		t.Errorf("rights: %s", text)
 	}
 	for _, answer := range answers {
@@ -137,7 +137,7 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 			strings.HasPrefix(r.reasons(observe.Socket), "true") &&
 			strings.HasPrefix(r.reasons(observe.Configuration), "true")
 	})
-	if text := r.reasons(observe.Rights); text != "false the API server has not said yet whether the plugin may read pods" {
+	if text := r.reasons(observe.Rights); text != "false the agent has not checked yet whether the plugin may read pods" {
 		t.Errorf("rights: %s", text)
 	}
 	b.ForbidPods("get")
@@ -164,7 +164,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	r.until("not ready", func() bool { return !r.readiness().Ready })
 	r.until("the socket is no way", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Socket),
-			"false the node's pods are not followed: ")
+			"false cannot watch the node's pods: ")
 	})
 	b.ForbidPods()
 	r.ready()

@@ -239,7 +239,7 @@ func (r *reporter) token(s token.Status) {
 	r.logChange("the plugin's kubeconfig", s.Problem, last.Problem)
 	r.logChange("the plugin lacks a permission", s.Forbidden, last.Forbidden)
 	if s.Unavailable == nil || last.Unavailable == nil { // its text contains the duration, which differs each time
-		r.logChange("the API server does not answer the plugin's kubeconfig", s.Unavailable,
+		r.logChange("the API server does not reply to requests with the plugin's kubeconfig", s.Unavailable,
 			last.Unavailable)
 	}
 }

@@ -200,7 +200,7 @@ func TestLastingMisbehaviour(t *testing.T) {
 		{
 			"429 with seconds",
 			apiservertest.TooManyRequests("4"), 8 * time.Second, source.Unavailable,
-			"requests a retry after 4s (3 tries",
+			"requests a retry after 4s (3 attempts",
 		},
 		{
 			"a black hole", apiservertest.Silent(), 9 * time.Second, source.Unavailable,
