@@ -45,7 +45,7 @@ func TestKubeconfigPart(t *testing.T) {
 		{"none yet", path, token.Status{}, false, "no token was written yet"},
 		{"revoked", path, but(func(s *token.Status) {
 			s.Revoked = true
-		}), false, "does not accept the token"},
+		}), false, "no longer accepts the token"},
 		{"expired", path, but(func(s *token.Status) {
 			s.Expiry = now
 		}), false, "the token expires at 2026-11-20T12:00:00Z"},
