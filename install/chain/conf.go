@@ -16,8 +16,8 @@ import (
 // support chains. Istio's installer uses the same.
 const chainedVersion = "0.3.1"
 
-// FromPlain returns a list equivalent to a plain configuration, which becomes its only plugin
-// unchanged.
+// FromSinglePlugin returns a list that is equivalent to a single-plugin configuration (.conf). The
+// configuration becomes the list's only plugin, unchanged.
 func FromSinglePlugin(data []byte) (*List, error) {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
@@ -45,15 +45,15 @@ func FromSinglePlugin(data []byte) (*List, error) {
 func ListName(plain string, taken func(name string) bool) string {
 	name := strings.TrimSuffix(plain, filepath.Ext(plain)) + ".conflist"
 	for stem := plain + "-sluice"; taken(name); stem += "-" {
-		// It sorts right after the plain file and before taken names, so that it is used when the
-		// plain file is gone.
+		// It sorts directly after the single-plugin file and before existing files, so that
+		// runtimes use it when the single-plugin file is removed.
 		name = stem + ".conflist"
 	}
 	return name
 }
 
-// Standalone returns a plain configuration of the plugin alone, which Multus runs for the networks
-// of a pod: the element with a version and the network's name, unless it contains them.
+// Standalone returns a single-plugin configuration of the plugin, which Multus runs for the
+// networks of a pod: the element with a version and the network's name, unless it contains them.
 func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, error) {
 	var head struct{ CNIVersion, Name, Type *string }
 	if err := json.Unmarshal(element, &head); err != nil || head.Type == nil {
@@ -86,7 +86,7 @@ func Standalone(element json.RawMessage, cniVersion, network string) ([]byte, er
 	return out.Bytes(), nil
 }
 
-// PlainType returns the type of a plain configuration, or an empty string if it is invalid.
+// TypeOf returns the type of a single-plugin configuration, or an empty string if it is invalid.
 func TypeOf(data []byte) string {
 	conf, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {

@@ -21,9 +21,10 @@ type File struct {
 // A Choice is the configuration that a runtime uses.
 type Choice struct {
 	File
-	// List is the content of the file, or the equivalent list of a plain configuration.
+	// List is the content of the file, or the equivalent list of a single-plugin configuration.
 	List *List
-	// Plain reports that the file is a plain configuration, not a list.
+	// SinglePlugin reports that the file is a single-plugin configuration (.conf), not a
+	// configuration list (.conflist).
 	SinglePlugin bool
 }
 

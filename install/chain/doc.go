@@ -1,8 +1,8 @@
-// Package chain finds the network configuration that a container runtime uses, and puts a plugin
-// into its chain and takes it out again.
+// Package chain finds the network configuration that a container runtime uses, inserts a plugin
+// into its chain, and removes it.
 //
-// Everything is a function of bytes and names; nothing is read or written here. Edits work on
-// positions in the JSON text, so that each byte that others wrote stays: order of keys, fields that
-// nobody knows, indentation, line ends. What is a valid configuration is libcni's judgement, with
-// its code, since the runtimes use the same.
+// All functions work on bytes and names; the package reads and writes no files. Edits replace
+// ranges of the JSON text, so that all other bytes are unchanged: the order of keys, unknown
+// fields, indentation and newlines. Configurations are validated with libcni's code, which the
+// runtimes use.
 package chain

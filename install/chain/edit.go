@@ -13,11 +13,11 @@ type Defect string
 
 // The defects, worst first.
 const (
-	None      Defect = ""               // it is there once, as it should be, last
-	Absent    Defect = "is not there"   // pods get no redirection
-	Different Defect = "was changed"    // it is there with another configuration
+	None      Defect = ""               // the plugin is in the list once, with the desired configuration, last
+	Absent    Defect = "is not there"   // pods are not redirected
+	Different Defect = "was changed"    // the plugin has another configuration
 	Repeated  Defect = "is there twice" // it would run twice for each pod
-	NotLast   Defect = "is not last"    // others come after it
+	NotLast   Defect = "is not last"    // other plugins come after it
 )
 
 // Inspect returns the defect of the plugin in the list, compared with the desired element. JSON
@@ -50,7 +50,7 @@ func Equal(a, b json.RawMessage) bool {
 
 func value(raw json.RawMessage) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber() // 1 and 1.0 are not the same to every reader
+	d.UseNumber() // some readers distinguish 1 and 1.0
 	var v any
 	err := d.Decode(&v)
 	return v, err

@@ -34,7 +34,7 @@ type Plugin struct {
 	// Raw is the text of the element. It must not be modified.
 	Raw json.RawMessage
 
-	start, end int // where Raw stands in the list
+	start, end int // position of Raw in the list
 }
 
 // ErrNoPlugins is the error for a list without plugins. From CNI 1.3 on it may be valid with
@@ -104,8 +104,8 @@ func chains(cniVersion string) bool {
 	return err == nil && ok
 }
 
-// elements returns the elements of the plugins in a list that libcni accepts. Of duplicate keys the
-// last one counts, as in libcni.
+// elements returns the elements of the plugins in a list that libcni accepts. If a key is repeated,
+// the last value is used, as in libcni.
 func elements(data []byte) ([]Plugin, error) {
 	var found []Plugin
 	err := eachMember(data, func(key string, d *json.Decoder) error {

@@ -28,7 +28,7 @@ func mention(v any, types map[string]bool) {
 		}
 	case map[string]any:
 		for key, member := range v {
-			// libcni does not tell the cases apart
+			// libcni ignores case
 			if plugin, ok := member.(string); ok && plugin != "" && strings.EqualFold(key, "type") {
 				types[plugin] = true
 			}

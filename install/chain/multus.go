@@ -13,9 +13,9 @@ type Delegation string
 
 // The delegations, relative to another configuration in the same directory.
 const (
-	// it does not begin with Multus
+	// the first plugin is not Multus
 	NoDelegation Delegation = ""
-	// or holds a copy with the plugin
+	// or contains a copy with the plugin
 	Followed Delegation = "delegates to it"
 	// perhaps a NetworkAttachmentDefinition of that name
 	Unclear   Delegation = "delegates to a network that is not seen here"
@@ -61,7 +61,7 @@ func (c Choice) Delegates(to Choice, plugin string) Delegation {
 	return Unclear
 }
 
-// copied evaluates the first delegate, which is the network of each pod: a list, or a plain
+// copied evaluates the first delegate, which is the network of each pod: a list, or a single-plugin
 // configuration.
 func copied(delegate json.RawMessage, plugin string) Delegation {
 	list, err := Parse(delegate)

@@ -1,7 +1,7 @@
-// Package journal remembers on disk what was changed on a node, with the bytes that were there
-// before, so that the change can be taken back by whoever comes next, whatever happened in between.
+// Package journal records on disk each change of a file on the node, with the original bytes, so
+// that a later process can revert the change.
 //
-// An [Entry] is written before the change that it describes. So after a kill at any moment the file
-// either is as it was, or is as the entry says; both can be told from the file's bytes. Where
-// others have written since, what they wrote is kept and only ours is taken out.
+// An [Entry] is written before the change that it describes. After a kill at any time, the file is
+// therefore either unchanged or as described by the entry; its bytes show which. If another program
+// has written the file since then, its content is kept, and only Sluice's part is removed.
 package journal

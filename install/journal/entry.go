@@ -33,7 +33,7 @@ type Entry struct {
 	// Versions are the checksums of installed versions of the plugin's executable, the newest last;
 	// empty for other files. An old version stays in use while it cannot be replaced.
 	Versions []string `json:"versions,omitempty"`
-	// Taken are the replaced elements of other plugins, unmodified.
+	// Replaced are the replaced elements of other plugins, unmodified.
 	Replaced [][]byte `json:"taken,omitempty"`
 }
 

@@ -33,7 +33,7 @@ type content struct {
 	Entries map[string]Entry `json:"entries"`
 }
 
-// ErrDamaged is wrapped by errors about a journal that cannot be decoded.
+// ErrDamaged is the error for a journal that cannot be decoded.
 var ErrDamaged = errors.New("the journal is damaged")
 
 // Open reads the journal of a state directory, and creates the directory if it does not exist. It
@@ -75,7 +75,7 @@ func (j *Journal) rename(reason error) error {
 	return fmt.Errorf("%s: %w: %w; it was renamed to %s", j.path, ErrDamaged, reason, renamed)
 }
 
-// Entry returns the change that was made to the file at path, and whether there was one.
+// Entry returns the entry of the file at path, and whether it exists.
 func (j *Journal) Entry(path string) (Entry, bool) {
 	e, ok := j.entries[path]
 	return e, ok
@@ -127,7 +127,7 @@ func (j *Journal) save() error {
 	return nil
 }
 
-// Discard removes the journal's file, which must have no entries.
+// Discard removes the journal's file. The journal must not contain entries.
 func (j *Journal) Discard() error {
 	if len(j.entries) != 0 {
 		return fmt.Errorf("%s still has entries: %v", j.path, j.Paths())

@@ -24,8 +24,8 @@ type Lock struct {
 
 const (
 	lockName = "lock"
-	// lockPoll is the interval for trying to acquire a held lock, which is held for some
-	// milliseconds.
+	// lockPoll is the interval between attempts to acquire the lock. Other processes hold it for
+	// some milliseconds.
 	lockPoll = 10 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ func Acquire(ctx context.Context, dir string) (*Lock, error) {
 		}
 		f, readOnly, err := open(path)
 		if errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
-			continue // the last holder has removed the directory, too
+			continue // the last holder also removed the directory
 		}
 		if err != nil {
 			return nil, err
@@ -105,8 +105,8 @@ func current(f *os.File, path string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
-// ReadOnly returns the reason why nothing can be recorded in the state directory: its file system
-// is read-only. Earlier records can be read.
+// ReadOnly returns the reason why the journal cannot be written: the file system of the state
+// directory is read-only. Existing entries can be read.
 func (l *Lock) ReadOnly() error { return l.readOnly }
 
 // Release releases the lock.

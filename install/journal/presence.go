@@ -38,7 +38,7 @@ func RegisterAgent(dir string) (*Registration, error) {
 func (p *Registration) Unregister() error { return p.f.Close() }
 
 // CheckNoAgent returns nil if no agent is registered in a state directory, and [ErrAgentRunning] if
-// one is.
+// an agent is registered.
 func CheckNoAgent(dir string) error {
 	f, err := os.Open(filepath.Join(dir, presenceName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -3,11 +3,11 @@ package sandbox
 import "strings"
 
 // podOf returns the UID of the pod that a process belongs to, from the text of its
-// /proc/PID/cgroup; empty if it belongs to none.
+// /proc/PID/cgroup; empty if it does not belong to a pod.
 //
 // The kubelet names a pod's cgroup pod<UID> (driver cgroupfs) or kubepods-<class>-pod<UID with _
 // for ->.slice (driver systemd), and both may have more before it, as in kind. Seen from a cgroup
-// namespace a path may begin with /../. Levels below are the pod's own, and may have any name.
+// namespace a path may begin with /../. The pod chooses the names of levels below its cgroup.
 func podOf(cgroup string) (uid string) {
 	for line := range strings.Lines(cgroup) {
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":") // the hierarchy's number
@@ -54,7 +54,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 }
 
 // isUID reports whether the text may be a pod's UID: 36 characters with hyphens, or the 32 of a
-// static pod's hash. Others than the kubelet may have cgroups that begin with "pod".
+// static pod's hash. Other programs may create cgroups whose names begin with "pod".
 func isUID(s string) bool {
 	if len(s) != 36 && len(s) != 32 {
 		return false

@@ -1,29 +1,28 @@
 // Package sandbox finds the network namespaces of a node's pods.
 //
-// It asks three sources, the cheapest first, and the next one only for pods that are not found yet:
+// It searches three sources, in order of cost, and each only for pods that were not found before:
 //
 //	source   what it is                                     needs
 //	record   what the plugin's ADD has stored               the plugin's run directory, the directory of network namespaces
 //	runtime  the runtime's cache of results (libcni's)      that cache, the directory of network namespaces
 //	proc     processes whose cgroup is below the pod's      the node's /proc, CAP_SYS_PTRACE
 //
-// To enter what is found needs CAP_SYS_ADMIN, and CAP_SYS_PTRACE if the path is one below /proc.
+// Entering a namespace requires CAP_SYS_ADMIN, and also CAP_SYS_PTRACE if its path is below /proc.
 //
-// The first two say a path of the node. It must lie directly in the node's directory of network
-// namespaces, which the finder may see at another place, or be the file of a process
-// (/proc/PID/ns/net, as cri-dockerd says), if that is still one of the pod. If two pods claim the
-// same path, it belongs to the one that came last. If a pod had several sandboxes, that which came
-// last and is still there counts: the runtime takes the old one's file away before it makes a new
-// one.
+// The first two sources contain a path of the node. It must be in the node's directory of network
+// namespaces, which may be mounted at another path for the finder, or be the file of a process
+// (/proc/PID/ns/net, as cri-dockerd uses) that still belongs to the pod. If two pods claim the same
+// path, it belongs to the newest claim. If a pod had several sandboxes, the newest existing one is
+// used: the runtime removes the file of the old sandbox before it creates a new one.
 //
-// In /proc any process of the pod will do, whether the sandbox has one of its own (the pause
-// container) or none (CRI-O). Of several namespaces, those count that are in the node's directory
-// of network namespaces, where no pod can put one; and of these the one of the oldest process, for
-// who starts a pod is there before whoever in the pod makes or enters other namespaces. So if that
-// directory is not mounted, a pod may hide while its old sandbox is still dying.
+// In /proc any process of the pod is sufficient, whether the sandbox has a process (the pause
+// container) or not (CRI-O). If the processes of a pod are in several namespaces, namespaces in the
+// node's directory of network namespaces take precedence, because pods cannot create files there.
+// Among these, the namespace of the oldest process is used, because the processes that start a pod
+// are older than processes of the pod that enter other namespaces. If the directory is not mounted,
+// a new sandbox may not be found while processes of the old one still exist.
 //
-// A pod is known by its UID alone, which must be equal: names are used again, and a pod may give
-// any name to what is below its own cgroup, of which only the outermost level that belongs to a pod
-// counts. The node's own namespace and the finder's are never anybody's sandbox, so a pod with
-// hostNetwork has none.
+// A pod is identified only by its UID: names are reused, and a pod may choose the names of cgroups
+// below its cgroup, so only the outermost level that belongs to a pod is used. The network
+// namespaces of the node and of the finder are never sandboxes, so a pod with hostNetwork has none.
 package sandbox

@@ -122,7 +122,7 @@ func (f *Finder) remembered(p Pod) (Sandbox, bool) {
 	return k.Sandbox, true
 }
 
-// sweep removes ended sandboxes from the cache. It checks each one, after the number of cached ones
+// sweep removes sandboxes that have ended from the cache, each time the number of cached sandboxes
 // has doubled.
 func (f *Finder) sweep() {
 	if len(f.found) < f.sweepAt {

@@ -20,7 +20,7 @@ type procDir string
 // netns returns the path of a process's network namespace.
 func (d procDir) netns(pid int) string { return string(d) + "/" + strconv.Itoa(pid) + "/ns/net" }
 
-// firstProcess is a process that is always in the node's own namespace.
+// firstProcess is a process that is always in the node's network namespace.
 const firstProcess = 1
 
 // namespace returns the network namespace of a process.
@@ -70,7 +70,7 @@ func (d procDir) confirms(s Sandbox) bool {
 	return !ok || d.podOf(pid) == s.Pod.UID
 }
 
-// process returns the process of a finder's path to a namespace.
+// process returns the process in a path of the finder to a namespace.
 func (d procDir) process(path string) (pid int, ok bool) {
 	if rest, ok := strings.CutPrefix(path, string(d)+"/"); ok && d != "" {
 		return processOf("/proc/" + rest)
@@ -78,7 +78,7 @@ func (d procDir) process(path string) (pid int, ok bool) {
 	return 0, false
 }
 
-// processOf returns the process of a path of the node: /proc/PID/ns/net.
+// processOf returns the process in a path of the node of the form /proc/PID/ns/net.
 func processOf(path string) (pid int, ok bool) {
 	rest, isProc := strings.CutPrefix(path, "/proc/")
 	number, isNet := strings.CutSuffix(rest, "/ns/net")

@@ -11,14 +11,14 @@ import (
 // records contains the records of the plugin's ADD. A record is read once, because the pod and the
 // namespace of a container never change.
 type records struct {
-	none   bool // no directory is given
+	none   bool // no directory is configured
 	store  record.Store
 	known  map[record.Key]claim
 	claims claims
 }
 
-// refresh reads new records. The error names those that cannot be read, which are tried again the
-// next time.
+// refresh reads new records. The error names the records that cannot be read. They are read again
+// by the next refresh.
 func (r *records) refresh() error {
 	if r.none {
 		return nil

@@ -25,7 +25,7 @@ type results struct {
 type cached struct {
 	size   int64
 	time   time.Time
-	claim  claim // of no pod if it is not about one
+	claim  claim // without a pod if the result belongs to no pod
 	broken error
 }
 

@@ -13,7 +13,7 @@ type search struct {
 	*Finder
 	ctx    context.Context
 	found  map[string]Sandbox
-	wanted map[string]*Missing // by UID: what is not found yet
+	wanted map[string]*Missing // pods that are not found yet, by UID
 	// own and host are the namespaces of the finder and the node, which are not sandboxes; host is
 	// empty if /proc is not available.
 	own, host netns.ID
@@ -43,7 +43,7 @@ func (s *search) run() {
 	}
 	s.note(s.results.refresh(s.ctx))
 	s.ask(Runtime, &s.results.claims)
-	// Without knowing the node's own namespace, it could be mistaken for a pod's.
+	// If the node's network namespace is unknown, it could be mistaken for that of a pod.
 	if len(s.wanted) == 0 || s.proc == "" || err != nil {
 		return
 	}

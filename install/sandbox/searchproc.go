@@ -41,7 +41,7 @@ func (s *search) searchProc() {
 	mounts := sync.OnceValue(func() map[netns.ID]string {
 		paths, err := s.netns.mounted()
 		if err != nil {
-			s.note(errorIn(Proc, err)) // the processes will do
+			s.note(errorIn(Proc, err)) // the search of processes is sufficient
 		}
 		return paths
 	})
@@ -94,7 +94,7 @@ func (s *search) candidate(
 	case s.isNobodys(c.id):
 		return c, errors.New("it is in the namespace of the node or of this process")
 	case s.proc.podOf(pid) != uid:
-		return c, errors.New("it has ended") // and another one has its number
+		return c, errors.New("it has ended") // another process has its PID
 	}
 	if path, ok := mounts()[c.id]; ok {
 		c.path, c.mounted = path, true

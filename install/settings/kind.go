@@ -23,7 +23,8 @@ type Kind struct {
 	allowed func(string) bool
 }
 
-// Allows reports whether a value is one of the kind. An empty value is not, because it means unset.
+// Allows reports whether the kind allows a value. It never allows an empty value, which means
+// unset.
 func (k Kind) Allows(value string) bool { return k.allowed(value) }
 
 // The kinds.
@@ -71,7 +72,7 @@ func separated(v string) json.RawMessage { return marshal(strings.Split(v, ","))
 
 func inJSON(v string) json.RawMessage { return json.RawMessage(v) }
 
-// marshal returns the JSON of text, of which there always is one.
+// marshal returns the text as a JSON string.
 func marshal(value any) json.RawMessage { return must(json.Marshal(value)) }
 
 // ofParameter returns the kind of a parameter of the catalogue. Commas separate the elements of a

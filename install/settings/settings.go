@@ -1,12 +1,10 @@
 // Package settings declares the environment variables of the node agent and the Helm values that
 // set them. The agent parses its environment with it; the chart and its documentation are tested
-// against it. Parameters that the plugin and the command rules have too come from the catalogue in
-// package rules/parameter, and other fields of the plugin's configuration from package
-// plugin/config.
-//
-// Names are Istio's where its installer has the same setting; others begin with SLUICE_. Variables
-// of Istio that have no effect here are rejected with an explanation, [Refused], instead of being
-// ignored.
+// against it. Parameters of the plugin and the command rules come from the catalogue in package
+// rules/parameter, and other fields of the plugin's configuration from package plugin/config.
+// Settings that Istio's installer has too have Istio's names. The names of other settings begin
+// with SLUICE_. Variables of Istio that have no effect here are rejected with an explanation,
+// [Refused], instead of being ignored.
 package settings
 
 import "slices"
@@ -18,7 +16,7 @@ type Setting struct {
 	// Helm is the key in the chart's values, with a dot between an object and its field; empty if
 	// there is none, and then the key env.NAME sets it unless it is Fixed.
 	Helm string
-	// Kind says what values are allowed.
+	// Kind defines the allowed values.
 	Kind Kind
 	// Default applies if the variable is unset or empty. Required settings have none.
 	Default string
@@ -31,7 +29,7 @@ type Setting struct {
 	// Fixed settings cannot be overridden through Helm values, because mounts and permissions of
 	// the chart depend on them. Required settings are fixed as well.
 	Fixed bool
-	// Help says what the setting is for.
+	// Help describes the purpose of the setting.
 	Help string
 }
 

@@ -19,8 +19,8 @@ func ofCatalogue(config, example, more string) Setting {
 	return s
 }
 
-// ofPlugin completes the setting of a field of the plugin's configuration that is no parameter of a
-// redirection, with the field's description, and with its default unless the setting has one.
+// ofPlugin completes the setting of a field of the plugin's configuration that is not a parameter
+// of a redirection, with the field's description, and with its default unless the setting has one.
 func ofPlugin(field string, s Setting) Setting {
 	f := config.FieldNamed(field)
 	s.Help = f.Meaning

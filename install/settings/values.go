@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Values are the text of each setting, with defaults filled in. They come from [Read], which has checked
-// them: the methods panic if they are asked for a setting that is not in the table, or for one of
-// another kind.
+// Values contains the text of each setting, including defaults. [Read] returns valid values only.
+// The methods panic if a setting is not in the table or has another kind.
 type Values map[string]string
 
 // Read reads the settings from an environment; lookup returns one variable. The error names every
 // value that is not allowed, every missing required setting, and every variable of Istio that is
-// refused.
+// not supported.
 func Read(lookup func(name string) (string, bool)) (Values, error) {
 	values := Values{}
 	var errs []error

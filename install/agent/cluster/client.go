@@ -71,7 +71,7 @@ func codeOf(err error) int {
 	return 0
 }
 
-// maxAnswer limits the size of a reply; a DaemonSet or a page of pods has a few KiB.
+// maxAnswer limits the size of a reply. A DaemonSet or a page of pods is a few KiB large.
 const maxAnswer = 8 << 20
 
 // do sends a request, and decodes the reply into answer unless it is nil.

@@ -29,7 +29,7 @@ const (
 type series struct {
 	first, longest time.Duration // pauses between writes
 	workers        sync.WaitGroup
-	stop           context.CancelFunc // ends what is being written; nil before the first event
+	stop           context.CancelFunc // cancels the current request; nil before the first event
 
 	mu     sync.Mutex
 	known  map[subject]*written
@@ -49,9 +49,9 @@ type subject struct {
 type written struct {
 	name    string
 	first   time.Time
-	count   int       // as it was written last
-	at      time.Time // when
-	queued  bool      // it is being written, or will be in the queue when the pause is over
+	count   int       // last written count
+	at      time.Time // time of the last write
+	queued  bool      // it is being written or waits for its next update
 	pending int       // repetitions that are not written yet
 	last    Event
 }
@@ -146,7 +146,7 @@ func (c *Client) begin(ctx context.Context, key subject, w *written, e Event) er
 	defer s.mu.Unlock()
 	w.at, w.count = time.Now(), e.Count
 	if err != nil {
-		w.count = 0 // repetitions that came meanwhile write it
+		w.count = 0 // repetitions since then write it
 	}
 	if s.closed || err != nil && w.pending == 0 {
 		delete(s.known, key)
@@ -156,8 +156,8 @@ func (c *Client) begin(ctx context.Context, key subject, w *written, e Event) er
 	return err
 }
 
-// update writes the pending repetitions of a series. A failed update is repeated after the next
-// pause.
+// update writes the pending repetitions of a series. A failed update is repeated at the next
+// update.
 func (c *Client) update(ctx context.Context, key subject) {
 	s := c.series
 	s.mu.Lock()

@@ -112,7 +112,7 @@ func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) er
 	switch what {
 	case "ADDED", "MODIFIED", "DELETED":
 	default:
-		// an error, mostly that the version is too old
+		// an error, in most cases that the version is too old
 		return fmt.Errorf("the watch ends with %s", what)
 	}
 	d := new(DaemonSet)
