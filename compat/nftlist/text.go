@@ -40,7 +40,7 @@ type textReader struct {
 	scan scanner
 }
 
-// A textStatement is a line, or the part of one before a semicolon or a block.
+// A textStatement is a line, or the part of a line before a semicolon or a block.
 type textStatement struct {
 	tokens []token
 	handle uint64
@@ -48,7 +48,8 @@ type textStatement struct {
 	ends token
 }
 
-// isHeader reports whether the statement begins a block, with these words and a name before it.
+// isHeader reports whether the statement begins a block and consists of these words, of which an
+// empty one stands for any, and a name.
 func (s textStatement) isHeader(words ...string) bool {
 	if !s.ends.isMark("{") || len(s.tokens) != len(words)+1 {
 		return false
@@ -69,8 +70,8 @@ func (s textStatement) key() string {
 	return ""
 }
 
-// statement reads the next statement. Blocks, if they are expected, end it; otherwise braces belong
-// to it, and a statement may have several lines.
+// statement reads the next statement. With blocks it ends before a block; otherwise braces belong to
+// the statement, which may have several lines.
 func (t *textReader) statement(blocks bool) (textStatement, error) {
 	var s textStatement
 	depth := 0
