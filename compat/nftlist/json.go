@@ -1,9 +1,13 @@
 package nftlist
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/save"
 )
 
 // schemaVersion is the supported version of the format.
@@ -14,26 +18,67 @@ type metaObject struct {
 }
 
 // readJSON reads the output of nft -j list ruleset.
-func (in *reader) readJSON(text []byte) error {
-	const want = "want the output of nft -j list ruleset"
+func (in *reader) readJSON(file string, text []byte) error {
 	var document struct {
 		Objects []map[string]json.RawMessage `json:"nftables"`
 	}
 	if err := json.Unmarshal(text, &document); err != nil {
-		return fmt.Errorf("%w; %s", err, want)
+		return notJSON(file, text, err)
 	}
 	if document.Objects == nil {
-		return errors.New(`there is no list "nftables": ` + want)
+		return fmt.Errorf(`%s: there is no list "nftables": want the output of nft -j list ruleset%s`,
+			file, save.LooksLike(string(text)))
 	}
 	for i, object := range document.Objects {
 		for kind, body := range object {
 			if err := in.object(kind, body); err != nil {
-				return fmt.Errorf("object %d, %s: %w", i+1, kind, err)
+				return fmt.Errorf("%s: object %d, %s: %w", file, i+1, kind, mistyped(err))
 			}
 		}
 	}
 	return nil
 }
+
+// notJSON returns the error of a text that is not JSON, or has other types than a listing, with the
+// position of the error.
+func notJSON(file string, text []byte, err error) error {
+	const want = "the output of nft -j list ruleset"
+	syntax := (*json.SyntaxError)(nil)
+	if !errors.As(err, &syntax) {
+		return fmt.Errorf("%s: %w: want %s", file, mistyped(err), want)
+	}
+	// The offset is that after the first byte that is wrong, or the end of the text.
+	at := min(int(syntax.Offset), len(text))
+	e := &save.SyntaxError{File: file, Want: want + ", which is JSON: " + syntax.Error()}
+	if !strings.HasPrefix(syntax.Error(), "unexpected end") && at > 0 {
+		at--
+		e.Token = string(text[at:])
+		if end := strings.IndexAny(e.Token, " \t\r\n,:[]{}"); end >= 0 {
+			e.Token = e.Token[:max(end, 1)]
+		}
+	}
+	before := text[:at]
+	e.Line = 1 + bytes.Count(before, []byte("\n"))
+	e.Column = at - bytes.LastIndexByte(before, '\n')
+	return e
+}
+
+// mistyped returns the error of a value of another type in the words of JSON, instead of those of
+// Go. The value may be long.
+func mistyped(err error) error {
+	wrong := (*json.UnmarshalTypeError)(nil)
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	value := wrong.Value
+	if len(value) > maxValue {
+		value = value[:maxValue] + "..."
+	}
+	return fmt.Errorf("field %q is %s", wrong.Field, value)
+}
+
+// maxValue is the maximum length of a value in an error, in bytes.
+const maxValue = 40
 
 // object stores an object. Other objects, such as maps and named counters, are relevant only for
 // statements that use them, which are unsupported.

@@ -1,6 +1,7 @@
 package nftlist_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -140,8 +142,11 @@ func TestListingOfManyRules(t *testing.T) {
 func TestWhatIsNoListing(t *testing.T) {
 	const table = `{"table":{"family":"ip","name":"t"}},`
 	for text, says := range map[string]string{
-		`{"nftables":`: "want the output of nft -j list ruleset",
-		"{}":           `there is no list "nftables"`,
+		`{"nftables": 5}`: `field "nftables" is number: want the output of nft -j list ruleset`,
+		`{"apiVersion": "v1"}`: `there is no list "nftables": want the output of nft -j list ruleset; ` +
+			"this looks like the output of kubectl with -o json",
+		`{"nftables":[{"chain":{"prio":` + strings.Repeat("9", 1000) + `}}]}`: `object 1, chain: field "prio" is number ` + strings.Repeat("9", 33) + "...",
+		"{}": `there is no list "nftables"`,
 		`{"nftables":[{"metainfo":{"json_schema_version":2}}]}`: "object 1, metainfo: version 2 of the format: want 1",
 		`{"nftables":[{"table":[]}]}`:                           "object 1, table: ",
 		`{"nftables":[{"element":{}}]}`:                         "elements apart from their set",
@@ -163,6 +168,21 @@ func TestWhatIsNoListing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) ||
 			!strings.HasPrefix(err.Error(), "file: ") {
 			t.Errorf("%s: %+v, %v, want %q", text, l, err, says)
+		}
+	}
+}
+
+func TestErrorsInJSONHaveAPlace(t *testing.T) {
+	const want = ": want the output of nft -j list ruleset, which is JSON: "
+	for text, says := range map[string]string{
+		`{"nftables":`: "file:1:13: the line ends" + want + "unexpected end of JSON input",
+		"{\n \"nftables\": [nothing, 1]}": `file:2:16: "othing"` + want +
+			"invalid character 'o' in literal null (expecting 'u')",
+		"{\"a\":1}\nx": `file:2:1: "x"` + want + "invalid character 'x' after top-level value",
+	} {
+		_, err := nftlist.Parse("file", strings.NewReader(text))
+		if e := (*save.SyntaxError)(nil); err == nil || err.Error() != says || !errors.As(err, &e) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, says)
 		}
 	}
 }

@@ -21,8 +21,8 @@ func Parse(file string, r io.Reader) (*Listing, error) {
 	}
 	in := newReader()
 	if bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
-		if err := in.readJSON(content); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		if err := in.readJSON(file, content); err != nil {
+			return nil, err
 		}
 	} else if err := in.readText(file, string(content)); err != nil {
 		return nil, err

@@ -131,7 +131,7 @@ func (p *parser) readLine() *SyntaxError {
 	words, open := splitWords(p.line.text, p.words[:0])
 	p.words = words
 	if open > 0 {
-		return p.at(word{raw: `"`, column: open}, "a closing quote")
+		return p.notInTable(p.at(word{raw: `"`, column: open}, "a closing quote"))
 	}
 	first := words[0]
 	switch {
@@ -143,11 +143,7 @@ func (p *parser) readLine() *SyntaxError {
 		p.lost = !first.is("COMMIT")
 		return nil
 	case !p.open:
-		err := p.at(first, "a table to begin, such as *nat")
-		if p.errs.list == nil {
-			p.outside = err
-		}
-		return err
+		return p.notInTable(p.at(first, "a table to begin, such as *nat"))
 	case first.is("COMMIT"):
 		p.open = false
 		if len(words) > 1 {
@@ -158,6 +154,15 @@ func (p *parser) readLine() *SyntaxError {
 		return p.declareChain(words)
 	}
 	return p.command(words)
+}
+
+// notInTable stores the error of a line, if the text begins with it and not with a table. It returns
+// the error.
+func (p *parser) notInTable(err *SyntaxError) *SyntaxError {
+	if len(p.begun) == 0 && p.errs.list == nil {
+		p.outside = err
+	}
+	return err
 }
 
 // comment detects the comment that iptables-nft-save writes for a table that it cannot represent.

@@ -75,6 +75,11 @@ func TestParseRecognisesOtherTexts(t *testing.T) {
 			"the log of istio-init",
 		},
 		{"\x7fELF\x02\x00\x00", `f:1:1: "\x7fELF\x02\x00\x00"`, "binary data"},
+		{"\x00\"\n\x01\"\n", `f:1:2: "\""`, "binary data"},
+		{
+			"{\"nftables\": [{\"table\": {\"fam", `f:1:26: "\""`,
+			"the output of nft -j list ruleset",
+		},
 		{"anything\nelse\n", `f:1:1: "anything"`, ""},
 	} {
 		_, err := save.Parse(rules.IPv4, "f", strings.NewReader(tc.text))

@@ -8,6 +8,9 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/nft/netns"
@@ -192,12 +195,19 @@ func (s *system) loadLog(path string) (*diffSide, error) {
 	return side, nil
 }
 
-// readFile reads a file, or standard input.
+// readFile reads a text from a file, or from standard input. A text that begins with a byte order
+// mark, as programs of Windows write it, is converted to UTF-8 without the mark.
 func (s *system) readFile(path string) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(s.stdin)
+	in := s.stdin
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		in = file
 	}
-	return os.ReadFile(path)
+	return io.ReadAll(transform.NewReader(in, unicode.BOMOverride(transform.Nop)))
 }
 
 // loadNamespace loads the kernel's rules.
