@@ -53,8 +53,8 @@ type Backend interface {
 	// Sluice's routing tables (rules.Routing.Others) are differences too, although Apply does not
 	// remove them.
 	Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparison, error)
-	// Read returns Sluice's rules, in the form of the backend, and Sluice's routes. The result has
-	// no tables if the backend holds no rules of Sluice.
+	// Read returns Sluice's rules, as the backend represents them, and Sluice's routes. If the
+	// backend holds no rules of Sluice, the result has no tables.
 	Read(ns *netns.NS) (rules.Ruleset, error)
 	// Remove deletes Sluice's rules, and Sluice's routes unless rules in the other backend need
 	// them. It reports whether it deleted anything, and returns false and no error if the kernel
@@ -78,25 +78,25 @@ type Result struct {
 	legacyEmpty bool
 }
 
-// Snapshot returns what Apply learned about the namespace, for an immediately following Check. It
+// Snapshot returns the state of the namespace after Apply, for an immediately following Check. It
 // does not contain the rules: Check reads them from the kernel.
 func (r Result) Snapshot() Snapshot {
 	return Snapshot{backend: r.Backend, legacyEmpty: r.legacyEmpty}
 }
 
-// A Plan is what [Backend.Apply] would do.
+// A Plan describes the change that [Backend.Apply] would make.
 type Plan struct {
 	Backend BackendName
 	Outcome nft.Outcome
-	// Text is the input that the kernel would get: for nft one line per netlink message, for legacy
-	// the input of iptables-restore and ip6tables-restore, each after a line that names the
-	// program. It is empty if nothing would change.
+	// Text describes the change: for nft with one line per netlink message, for legacy as the input
+	// of iptables-restore and ip6tables-restore, each after a line that names the program. It is
+	// empty if nothing would change.
 	Text string
 	// Bytes is the size of nft's transaction.
 	Bytes int
 }
 
-// A Comparison is what [Backend.Check] found.
+// A Comparison is the result of [Backend.Check].
 type Comparison struct {
 	// Backend is the backend whose rules were compared.
 	Backend BackendName
@@ -108,8 +108,8 @@ type Comparison struct {
 	Snapshot Snapshot
 }
 
-// A Snapshot caches what an earlier call learned about a namespace. The zero value carries no
-// information.
+// A Snapshot contains the state of a namespace that an earlier call read. The zero value contains
+// no state.
 type Snapshot struct {
 	// Generation is the generation ID of the nf_tables ruleset (NFT_MSG_GETGEN), or 0 if unknown.
 	Generation uint32
@@ -117,7 +117,7 @@ type Snapshot struct {
 	// inSync reports that at Generation the tables matched the ruleset, and hasRules that they held
 	// at least one rule.
 	inSync, hasRules bool
-	// lastRead is the content of nf_tables, if it differed from the ruleset.
+	// lastRead contains the nftables rules that were read, if they differed from the ruleset.
 	lastRead nft.Snapshot
 	// legacyEmpty reports that iptables-legacy held no rules of Sluice when Apply programmed
 	// nf_tables. This stays valid while the rules in nf_tables exist, because Apply with the legacy

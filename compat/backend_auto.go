@@ -15,11 +15,11 @@ import (
 
 // Choose returns the backend with the name.
 //
-// [BackendAuto] applies with nft, and falls back to legacy if the kernel reports that it lacks a
-// feature of nf_tables that the ruleset needs. The transaction itself is the test: it costs nothing
-// where nf_tables works and needs no further privilege. Programs installed on the node do not
-// matter. Check and Read use the backend that holds Sluice's rules. If there is none, and for Plan,
-// the kernel is tested with nft.Probe, or without the privileges for that by reading.
+// [BackendAuto] applies with nft. It falls back to legacy if the kernel rejects the transaction
+// because it lacks an nf_tables feature that the ruleset needs. This test costs nothing if
+// nf_tables works, needs no additional privileges, and does not depend on installed programs. Check
+// and Read use the backend that holds Sluice's rules. If neither backend holds rules, and for Plan,
+// the backend is chosen with nft.Probe, or without its privileges by reading the nftables rules.
 func Choose(name BackendName) (Backend, error) {
 	switch name {
 	case BackendAuto:
@@ -33,7 +33,8 @@ func Choose(name BackendName) (Backend, error) {
 		string(name), string(BackendAuto), string(BackendNFT), string(BackendLegacy))
 }
 
-// autoBackend implements [BackendAuto], see [Choose]. Its Apply is nftBackend's with the fallback.
+// autoBackend implements [BackendAuto], see [Choose]. It inherits Apply from an nftBackend with the
+// fallback.
 type autoBackend struct{ nftBackend }
 
 func (autoBackend) Name() BackendName { return BackendAuto }
@@ -64,12 +65,12 @@ func lacksNFT(err error) bool {
 // An unsupportedError means that neither backend can apply a ruleset.
 type unsupportedError struct{ nft, legacy error }
 
-// Error names the missing features of each backend, and the remedy.
+// Error returns the error of each backend, and the remedy.
 func (e *unsupportedError) Error() string {
-	text := fmt.Sprintf("nftables cannot be used here: %v\niptables-legacy cannot be used here either: %v",
+	text := fmt.Sprintf("cannot use nftables: %v\ncannot use iptables-legacy: %v",
 		e.nft, e.legacy)
 	if IsNotSupported(e.legacy) {
-		text += "\nload the modules that are named, or run a kernel with the options of one of the two"
+		text += "\nload the named modules, or use a kernel with the named options of one of the two"
 	}
 	return text
 }
@@ -115,7 +116,8 @@ func (b autoBackend) installed(ns *netns.NS, rs rules.Ruleset) Backend {
 	return b.supported(ns, rs)
 }
 
-// supported returns the backend that Apply would use, as far as known without applying.
+// supported returns the backend that Apply would probably use. Only Apply determines it with
+// certainty.
 func (autoBackend) supported(ns *netns.NS, rs rules.Ruleset) Backend {
 	features, err := nft.Probe()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // legacyBackend writes the tables of iptables-legacy and ip6tables-legacy. [Translate] describes
-// the rules, and [steps] the order in which tables are replaced. Because the kernel has no
-// generation ID for these tables, snapshots are not used.
+// the rules, and [steps] the order in which tables are replaced. It does not use snapshots, because
+// the kernel has no generation ID for these tables.
 type legacyBackend struct{}
 
 func (legacyBackend) Name() BackendName { return BackendLegacy }
@@ -30,11 +30,11 @@ func (legacyBackend) Apply(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Result, 
 }
 
 // applyLegacy applies translated tables.
-func applyLegacy(ns *netns.NS, want Legacy) (result Result, err error) {
+func applyLegacy(ns *netns.NS, desired Legacy) (result Result, err error) {
 	err = inNamespace(ns, func() error {
 		return withLock(func(exclusive bool) (err error) {
-			a := legacyApplier{want: tablesOf(want.Tables)}
-			result, err = a.run(want.Routing, exclusive)
+			a := legacyApplier{desired: tablesOf(desired.Tables)}
+			result, err = a.run(desired.Routing, exclusive)
 			return err
 		})
 	})
@@ -99,7 +99,8 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	}, err
 }
 
-// otherBackend returns the differences for rules of Sluice in the backend that must not hold any.
+// otherBackend returns a difference for each table with Sluice's rules in the backend that must not
+// contain any.
 func otherBackend(name BackendName, tables []rules.Table) []rules.Difference {
 	var diffs []rules.Difference
 	for i := range tables {
@@ -153,8 +154,9 @@ func (legacyBackend) Remove(ns *netns.NS) (removed bool, err error) {
 }
 
 // removeLegacy removes Sluice's rules from all tables in the namespace of the thread, and reports
-// whether there were any. It begins with nat, so that no query is redirected without the conntrack
-// zone that raw assigns. If a table cannot be replaced, the others are still replaced.
+// whether there were any. It begins with nat, so that no DNS query is redirected without the
+// conntrack zone that raw assigns. If a table cannot be replaced, it continues with the other
+// tables.
 func removeLegacy() (bool, error) {
 	current, err := readLegacy(ownRules)
 	if err != nil {
@@ -163,7 +165,7 @@ func removeLegacy() (bool, error) {
 	var errs []error
 	removed := false
 	for _, t := range slices.Backward(current.list()) {
-		_, err := replaceOwn(xtables.ID{Family: t.Family, Name: t.Name}, encoded{})
+		_, err := replaceSluiceRules(xtables.ID{Family: t.Family, Name: t.Name}, encodedRules{})
 		errs = append(errs, err)
 		removed = removed || err == nil
 	}

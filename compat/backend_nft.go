@@ -48,17 +48,17 @@ func (b nftBackend) Apply(
 // thread. If iptables-legacy holds no rules, it reads them once.
 type migration struct {
 	ruleset rules.Ruleset
-	// begun reports that the change of nf_tables has begun; exclusive that other processes wait for
-	// the lock.
+	// begun reports that nft's Apply has called begin. exclusive reports that it holds the lock of
+	// the namespace.
 	begun, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
-	// gates replace old rules that would interfere with the rules in nf_tables.
+	// gates inserts the gate before old rules that would interfere with the rules in nf_tables.
 	gates writer
 }
 
-// begin reads Sluice's rules in iptables-legacy, and replaces those that would interfere with the
-// rules in nf_tables by a gate.
+// begin reads Sluice's rules in iptables-legacy, and inserts the gate before rules that would
+// interfere with the rules in nf_tables.
 func (m *migration) begin(exclusive bool) (err error) {
 	m.begun, m.exclusive = true, exclusive
 	if m.old, err = legacyTables(nil); err != nil {
@@ -67,14 +67,14 @@ func (m *migration) begin(exclusive bool) (err error) {
 	return m.gates.gateMarks(m.old)
 }
 
-// finish ends the migration after nft's Apply: it removes the old rules from iptables-legacy, or
-// after an error restores the rules that the gates replaced.
+// finish ends the migration after nft's Apply. It removes the old rules from iptables-legacy. If
+// Apply failed, it removes the gate instead.
 func (m *migration) finish(applied nft.Result, err error) (Result, error) {
 	if err != nil && !wasReplaced(applied) {
-		if len(m.gates.log) > 0 {
+		if len(m.gates.replaced) > 0 {
 			err = withLock(func(bool) error { return m.gates.undo(err) })
 		}
-		return m.gates.left(m.old), err
+		return m.gates.resultAfterFailure(m.old), err
 	}
 	result := Result{Result: applied, Backend: BackendNFT}
 	if m.begun && m.exclusive && len(m.old) == 0 {

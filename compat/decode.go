@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decode converts a table into the model. A match or target that the model does not support becomes
-// [rules.Unknown].
+// decode converts an xtables table to a rules.Table. A match or target that the model does not
+// support becomes [rules.Unknown].
 func decode(t *xtables.Table) *rules.Table {
 	table := &rules.Table{Family: t.Family, Name: t.Name, XTables: true}
 	for i := range t.Chains {
@@ -58,8 +58,8 @@ func decodeRule(family rules.Family, r *xtables.Rule) rules.Rule {
 }
 
 // addMatch appends a match to the rule. The kernel evaluates matches in order. A match with a side
-// effect has it even if a later one does not match: it is an action, and the matches after it are
-// conditions of the actions after it.
+// effect takes effect even if a later match fails. It is therefore added as an action, and later
+// matches are added as Require actions.
 func addMatch(r *rules.Rule, m rules.Match) {
 	u, unknown := m.(rules.Unknown)
 	switch {
@@ -101,8 +101,8 @@ func actionOf(family rules.Family, r *xtables.Rule) rules.Action {
 // decodeHeader converts the matches of the rule header.
 func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 	d := headerDecoder{invert: h.Invert}
-	d.name(h.In, false, xtables.InvertIn)
-	d.name(h.Out, true, xtables.InvertOut)
+	d.iface(h.In, false, xtables.InvertIn)
+	d.iface(h.Out, true, xtables.InvertOut)
 	d.address(h.Source, rules.Source, xtables.InvertSource)
 	d.address(h.Destination, rules.Destination, xtables.InvertDestination)
 	flags, known := h.Flags&^xtables.FlagGoto4, uint8(xtables.FlagFragment4)
@@ -116,13 +116,14 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		d.protocol(h.Protocol)
 	}
 	if flags != 0 || d.invert != 0 {
-		// Fragments, the type of service of IPv6, and inversions without a match. Current kernels
-		// have no other flags; later kernels may add some with any meaning.
+		// The model does not support fragments, the type of service of IPv6, and inversions without
+		// a match. Current kernels have no other flags. Later kernels may add flags with any
+		// effect.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
 			effect = rules.Anything
 		}
-		d.unknown(effect, "flags 0x%x, inverted 0x%x%s", flags, d.invert, tos)
+		d.unknown(effect, "header flags 0x%x, inversion flags 0x%x%s", flags, d.invert, tos)
 	}
 	return d.matches
 }
@@ -132,13 +133,13 @@ const knownInverts = xtables.InvertIn | xtables.InvertOut | xtables.InvertTOS |
 	xtables.InvertSource |
 	xtables.InvertDestination | xtables.InvertFragment | xtables.InvertProtocol
 
-// A headerDecoder collects matches; invert contains the bits that no match has used yet.
+// A headerDecoder collects matches. invert contains the inversion flags that no match has used yet.
 type headerDecoder struct {
 	matches []rules.Match
 	invert  uint8
 }
 
-// unknown adds an unknown match with a complete description.
+// unknown adds an unknown match. The text must identify it completely.
 func (d *headerDecoder) unknown(effect rules.Effect, format string, args ...any) {
 	d.matches = append(d.matches, rules.Unknown{Text: fmt.Sprintf(format, args...), Effect: effect})
 }
@@ -158,8 +159,8 @@ func (d *headerDecoder) inverted(bit uint8) bool {
 	return is
 }
 
-// name converts an interface. The mask shows whether the name is complete or a prefix.
-func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
+// iface converts an interface. The mask shows whether the name is complete or a prefix.
+func (d *headerDecoder) iface(i xtables.Interface, out bool, invert uint8) {
 	length := len(i.Mask) - len(bytes.TrimLeft(i.Mask[:], "\xff"))
 	if i.Mask == [len(i.Mask)]byte{} {
 		return
@@ -167,8 +168,8 @@ func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 	name, _, ended := bytes.Cut(i.Name[:length], []byte{0})
 	if !ended && length == len(i.Name) || len(bytes.Trim(i.Mask[length:], "\x00")) != 0 ||
 		ended && len(name)+1 != length {
-		side := map[bool]string{false: "incoming", true: "outgoing"}[out]
-		d.unknown(rules.Reads, "%s%s interface %q in the bits of %x", d.not(invert), side, i.Name,
+		direction := map[bool]string{false: "incoming", true: "outgoing"}[out]
+		d.unknown(rules.Reads, "%s%s interface %q, mask %x", d.not(invert), direction, i.Name,
 			i.Mask)
 		return
 	}
@@ -181,7 +182,9 @@ func (d *headerDecoder) name(i xtables.Interface, out bool, invert uint8) {
 // address converts an address and its mask, which is usually a prefix.
 func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8) {
 	if a.Mask.IsUnspecified() && (a.Addr.IsUnspecified() || a.Addr.Is6()) {
-		return // an empty mask matches every address (ip_packet_match)
+		// An all-zero mask matches every address; in IPv4 only if the address is also zero
+		// (ip_packet_match, ip6_packet_match).
+		return
 	}
 	ones, _ := net.IPMask(a.Mask.AsSlice()).Size() // 0 if the mask is not a prefix
 	p := netip.PrefixFrom(a.Addr, ones)
@@ -189,7 +192,7 @@ func (d *headerDecoder) address(a xtables.Address, side rules.Side, invert uint8
 		name := map[rules.Side]string{
 			rules.Source: "source", rules.Destination: "destination",
 		}[side]
-		d.unknown(rules.Reads, "%s%s address %s in the bits of %s", d.not(invert), name, a.Addr,
+		d.unknown(rules.Reads, "%s%s address %s, mask %s", d.not(invert), name, a.Addr,
 			a.Mask)
 		return
 	}

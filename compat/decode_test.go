@@ -41,10 +41,10 @@ func TestDecodeRules(t *testing.T) {
 		},
 		{
 			rules.IPv4, "-s 10.0.0.1/255.0.0.255",
-			"unknown(source address 10.0.0.1 in the bits of 255.0.0.255) counter",
+			"unknown(source address 10.0.0.1, mask 255.0.0.255) counter",
 		},
-		{rules.IPv4, "-f", "unknown(flags 0x1, inverted 0x0) counter"},
-		{rules.IPv4, "! -f", "unknown(flags 0x1, inverted 0x20) counter"},
+		{rules.IPv4, "-f", "unknown(header flags 0x1, inversion flags 0x0) counter"},
+		{rules.IPv4, "! -f", "unknown(header flags 0x1, inversion flags 0x20) counter"},
 		{
 			rules.IPv4, "-p tcp -m mark --mark 0x539 -j CONNMARK --save-mark",
 			"meta l4proto tcp meta mark 0x539 counter ct mark set meta mark",
@@ -206,7 +206,7 @@ func TestDecodeHeaderOfALaterKernel(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	length := rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}
 	for name, h := range map[string]xtables.Header{
-		"flags 0x80, inverted 0x0": {Flags: 0x80}, "flags 0x0, inverted 0x80": {Invert: 0x80},
+		"header flags 0x80, inversion flags 0x0": {Flags: 0x80}, "header flags 0x0, inversion flags 0x80": {Invert: 0x80},
 	} {
 		h.In.Name, h.In.Mask = [16]byte{'l', 'o'}, [16]byte{0xff, 0xff, 0xff}
 		h.Source = xtables.Address{Addr: netip.IPv4Unspecified(), Mask: netip.IPv4Unspecified()}

@@ -288,26 +288,26 @@ func words(f rules.Family) []word {
 		{
 			table: "mangle", rule: "-s 10.0.0.1/255.0.0.255",
 			only: v4, notNFT: true,
-			matches: reads("source address 10.0.0.1 in the bits of 255.0.0.255"),
+			matches: reads("source address 10.0.0.1, mask 255.0.0.255"),
 		},
 		{
 			table: "mangle", rule: "! -d 10.0.0.1/255.0.0.255",
 			only: v4, notNFT: true,
-			matches: reads("not destination address 10.0.0.1 in the bits of 255.0.0.255"),
+			matches: reads("not destination address 10.0.0.1, mask 255.0.0.255"),
 		},
 		{
 			table: "mangle", rule: "! -d fd00::1/ff00::ff",
 			only: v6, notNFT: true,
-			matches: reads("not destination address fd00::1 in the bits of ff00::ff"),
+			matches: reads("not destination address fd00::1, mask ff00::ff"),
 		},
 		{
 			table: "mangle", rule: "-f", only: v4, notNFT: true,
-			matches: reads("flags 0x1, inverted 0x0"),
+			matches: reads("header flags 0x1, inversion flags 0x0"),
 		},
 		{
 			table: "mangle", rule: "! -f",
 			only: v4, notNFT: true,
-			matches: reads("flags 0x1, inverted 0x20"),
+			matches: reads("header flags 0x1, inversion flags 0x20"),
 		},
 
 		// What restores a socket's mark has done so where the rule goes no further.

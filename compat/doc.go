@@ -1,9 +1,10 @@
-// Package compat installs rulesets with nf_tables or, on nodes without it, with iptables-legacy,
-// and reads the rules of every owner.
+// Package compat installs rulesets with nf_tables or, on nodes without it, with iptables-legacy. It
+// also reads all rules of a namespace, including foreign ones.
 //
-// A [Backend] applies, checks, reads and removes rulesets in network namespaces. There are two:
-// nft, which uses package nft, and legacy, which writes the tables into which [Translate] turns a
-// ruleset. [Choose] returns one by name; "auto" uses the first that the kernel supports.
+// A [Backend] applies, checks, reads and removes rulesets in network namespaces. There are two
+// backends: nft uses package nft, and legacy writes the iptables-legacy tables to which [Translate]
+// converts a ruleset. [Choose] returns a backend by name; "auto" uses the first backend that the
+// kernel supports.
 //
 //	backend, err := compat.Choose(compat.BackendAuto)
 //	...
@@ -14,8 +15,9 @@
 //		_, err = backend.Apply(ns, ruleset, found.Snapshot) // repairs, without reading again
 //	}
 //
-// [ReadLive] returns all rules that decide about the packets of a namespace, of every owner, in the
-// order in which the kernel runs them; [ReadTables] returns the tables of iptables-legacy.
-// [FindIstio] and [RemoveIstio] handle what istio-iptables has left. Package xtables is the
-// interface to the kernel, and package save the text format of iptables-save.
+// [ReadLive] returns all rules that affect the packets of a namespace, in the order in which the
+// kernel evaluates them. [ReadTables] returns the iptables-legacy tables. [FindIstio] and
+// [RemoveIstio] find and remove the rules that istio-iptables added. Package xtables accesses the
+// iptables-legacy tables in the kernel, and package save prints and parses the text format of
+// iptables-save.
 package compat

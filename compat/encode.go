@@ -27,7 +27,8 @@ func encodeRule(family rules.Family, r *rules.Rule) (xtables.Rule, error) {
 		return xtables.Rule{}, err
 	}
 	if r.Comment != "" {
-		// Last, so that the kernel evaluates it only for packets that match the rest.
+		// The comment is last, so that the kernel evaluates it only for packets that satisfy all
+		// other matches.
 		x, err := xt.EncodeComment(r.Comment)
 		if err != nil {
 			return xtables.Rule{}, err
@@ -57,7 +58,7 @@ func encodeTarget(family rules.Family, actions []rules.Action) (xtables.Target, 
 			continue
 		}
 		if action != nil {
-			const format = "%s and %s: a rule of xtables has one target"
+			const format = "%s and %s: an xtables rule must have exactly one target"
 			return xtables.Target{}, fmt.Errorf(format, action, a)
 		}
 		action = a
@@ -84,7 +85,7 @@ type headerEncoder struct {
 	rest    []rules.Match // for extensions
 }
 
-var errSingleValue = errors.New("a rule of xtables compares it once, with one value")
+var errSingleValue = errors.New("an xtables rule can compare it only once, with one value")
 
 func (e *headerEncoder) match(m rules.Match) error {
 	switch m := m.(type) {
@@ -107,7 +108,7 @@ func (e *headerEncoder) match(m rules.Match) error {
 	return nil
 }
 
-// protocol returns the protocol that the rule requires, or 0 if it requires none.
+// protocol returns the protocol that the rule requires, or 0 if it does not require a protocol.
 func (e *headerEncoder) protocol() rules.Protocol {
 	if e.header.Invert&xtables.InvertProtocol != 0 {
 		return 0
@@ -135,11 +136,11 @@ func (e *headerEncoder) name(m rules.MatchInterface) error {
 	return err
 }
 
-// address encodes a prefix in the header. A range that is not a prefix, or a second address of the
-// same side, is left for an extension.
+// address encodes a prefix in the header. It adds a range that is not a prefix, or a second address
+// of the same side, to the matches that need an extension.
 func (e *headerEncoder) address(m rules.MatchAddr) error {
 	if m.Family() != e.family {
-		return fmt.Errorf("it is not of family %s", e.family)
+		return fmt.Errorf("the address is not of family %s", e.family)
 	}
 	first := !e.hasAddr[m.Side]
 	e.hasAddr[m.Side] = true

@@ -65,7 +65,7 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 		{
 			"two interfaces",
 			rule([]rules.Match{rules.MatchInterface{Names: interfaceNames("a,b")}}),
-			`iifname { "a", "b" }: a rule of xtables compares it once`,
+			`iifname { "a", "b" }: an xtables rule can compare it only once`,
 		},
 		{
 			"an interface twice",
@@ -73,32 +73,32 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 				rules.MatchInterface{Names: interfaceNames("a+")},
 				rules.MatchInterface{Names: interfaceNames("ab")},
 			}),
-			`iifname "ab": a rule of xtables compares it once`,
+			`iifname "ab": an xtables rule can compare it only once`,
 		},
 		{
 			"a name that is none",
 			rule([]rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{}}}}),
-			`"" is no name of an interface`,
+			`"" is not an interface name`,
 		},
 		{
 			"two prefixes", rule([]rules.Match{rules.MatchAddr{Ranges: addrs}}),
-			"a rule of xtables compares it once",
+			"an xtables rule can compare it only once",
 		},
 		{
 			"the other family",
 			rule([]rules.Match{rules.MatchAddr{Ranges: rules.AddrRanges(prefixList("fd00::/8"))}}),
-			"it is not of family ip",
+			"the address is not of family ip",
 		},
 		{
 			"two protocols",
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{6, 17}}}),
-			"a rule of xtables compares it once",
+			"an xtables rule can compare it only once",
 		},
-		{"a protocol twice", rule([]rules.Match{tcp, tcp}), "a rule of xtables compares it once"},
+		{"a protocol twice", rule([]rules.Match{tcp, tcp}), "an xtables rule can compare it only once"},
 		{
 			"the protocol that is none",
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
-			"a rule of xtables compares it once",
+			"an xtables rule can compare it only once",
 		},
 		{
 			"ports of all protocols but TCP", rule([]rules.Match{
@@ -109,7 +109,7 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 		},
 		{
 			"two actions", rule(nil, rules.Count{}, rules.SaveMark{}, rules.Accept),
-			"ct mark set meta mark and accept: a rule of xtables has one target",
+			"ct mark set meta mark and accept: an xtables rule must have exactly one target",
 		},
 		{
 			"tproxy without its drop", rule(nil, rules.TProxy{Port: 1}),

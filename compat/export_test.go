@@ -17,8 +17,8 @@ var ApplyLegacy = applyLegacy
 // does not exist seems to have been written first.
 func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
-		a := legacyApplier{want: tablesOf(want.Tables)}
-		a.writer.log = []written{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
+		a := legacyApplier{desired: tablesOf(want.Tables)}
+		a.writer.replaced = []replacedRules{{id: xtables.ID{Family: rules.IPv4, Name: "none"}}}
 		result, err = a.run(want.Routing, true)
 		return err
 	})
@@ -64,14 +64,14 @@ var LegacyTables = legacyTables
 var Described = describe
 
 // Steps lists, for tests, what is written in which order: the tables, with "gate" after those in
-// which the gate is shut.
+// which the gate exists.
 func Steps(want, live []rules.Table) []string {
 	var names []string
 	for _, s := range steps(tablesOf(want), tablesOf(live)) {
 		name := s.id.Family.String() + " " + s.id.Name
-		if s.want == nil {
+		if s.desired == nil {
 			name += " nothing"
-		} else if s.want.Chain(gateChain) != nil {
+		} else if s.desired.Chain(gateChain) != nil {
 			name += " gate"
 		}
 		names = append(names, name)

@@ -10,28 +10,28 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// istioTables are the tables that istio-iptables writes to.
+// istioTables contains the tables to which istio-iptables adds rules.
 var istioTables = []string{"filter", "nat", "mangle", "raw"}
 
 // maxAttempts is the maximum number of attempts to replace a table while other processes change it.
 const maxAttempts = 20
 
-// RemoveIstio deletes the rules that istio-iptables wrote with iptables-legacy in the namespace
-// (nil: the current one), table by table, each atomically. Package [istio] describes how they are
-// recognised. Foreign rules, their order and their counters are unchanged. RemoveIstio neither
-// deletes empty tables nor creates tables.
+// RemoveIstio deletes the rules that istio-iptables added with iptables-legacy in the namespace
+// (nil: the current one). It changes each table atomically. Package [istio] describes how it
+// identifies the rules. Foreign rules keep their order and counters. RemoveIstio neither creates
+// tables nor deletes empty ones.
 //
-// It returns one line for each deleted item, even with an error: if a table cannot be replaced, it
-// continues with the next one. It needs the privileges of [xtables.Tables] and
+// It returns one line for each deleted object, even with an error: if a table cannot be replaced,
+// RemoveIstio continues with the next table. It needs the privileges of [xtables.Tables] and
 // [xtables.Replace].
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	return inEachFamily(ns, "remove", removeFrom)
 }
 
-// FindIstio returns one line for each item that RemoveIstio would delete, even with an error. It
+// FindIstio returns one line for each object that RemoveIstio would delete, even with an error. It
 // changes nothing. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func FindIstio(ns *netns.NS) ([]string, error) {
-	return inEachFamily(ns, "look for", findIn)
+	return inEachFamily(ns, "find", findIn)
 }
 
 // inEachFamily calls do for each existing table that Istio may have written to, and returns all
@@ -73,7 +73,7 @@ func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Remains, error) {
 	return t, istio.Find(decode(t)), nil
 }
 
-// linesOf returns a line for each item found, with the variant of iptables.
+// linesOf returns a line for each object, with the prefix iptables-legacy.
 func linesOf(found istio.Remains) []string {
 	lines := found.Lines()
 	for i := range lines {
@@ -102,12 +102,12 @@ func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 			return removed, err
 		}
 	}
-	return removed, fmt.Errorf("given up after %d attempts: %w", maxAttempts, err)
+	return removed, fmt.Errorf("gave up after %d attempts: %w", maxAttempts, err)
 }
 
 // remove removes the rules and chains from the table.
 func remove(t *xtables.Table, found istio.Remains) error {
-	// Backward, so that the remaining indices stay valid.
+	// Delete backward, so that the remaining indexes stay valid.
 	for _, p := range slices.Backward(found.Rules) {
 		c := &t.Chains[p.Chain]
 		c.Rules = slices.Delete(c.Rules, p.Rule, p.Rule+1)

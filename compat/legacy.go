@@ -7,10 +7,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Legacy is a ruleset in the form of iptables-legacy; see [Translate].
+// Legacy is a ruleset that is translated to iptables-legacy; see [Translate].
 type Legacy struct {
-	// Tables are raw, mangle and nat of IPv4, then of IPv6, without empty ones. They contain
-	// Sluice's chains, and the built-in chains with only the jumps to them.
+	// Tables contains the tables raw, mangle and nat of IPv4, then of IPv6, without empty tables. A
+	// table contains Sluice's chains, and built-in chains that only jump to Sluice's chains.
 	Tables  []rules.Table
 	Routing rules.Routing
 }
@@ -18,23 +18,26 @@ type Legacy struct {
 // ChainPrefix is the prefix of the names of Sluice's chains.
 const ChainPrefix = "SLUICE_"
 
-// Translate converts a ruleset into the form of iptables-legacy, with the same fate for every
-// packet. It supports what [rules.Compile] uses. An error names the chain and the rule that xtables
-// does not support. The time is linear in the number of prefixes.
+// Translate converts a ruleset to iptables-legacy tables that handles every packet identically. It
+// supports the matches and actions that [rules.Compile] uses. If xtables cannot express a rule, the
+// error names the chain and the rule. Translate runs in time linear in the number of prefixes.
 //
-// A chain goes into the table of the built-in chain that calls it: a NAT chain into nat, a filter
-// chain into raw if it runs before conntrack, and into mangle otherwise. Families are separate. A
-// match with several values becomes several rules, of which the first has the comment; one rule has
-// as many ports as fit. The drop after a tproxy, for packets without a listener, is part of TPROXY.
+// A NAT chain is translated to table nat. A filter chain is translated to raw if it runs before
+// conntrack, and to mangle otherwise. Each family has its own tables. A match with several values
+// is translated to several rules, of which the first has the comment; ports are grouped into
+// multiport matches of up to 15. The drop rule after a tproxy rule, for packets without a listener,
+// is part of TPROXY.
 //
-// Accept becomes a return to the built-in chain: as in nf_tables, the packet then traverses the
-// foreign chains at the hook. ACCEPT of xtables would end the table, and skip foreign rules after
-// Sluice's jump. (REDIRECT and TPROXY end it unavoidably.) A return leaves only one chain.
-// Therefore the rules after a jump become a separate chain, and the jump's target ends with a goto
-// (-g) to that chain.
+// Accept is translated to a return to the built-in chain: as in nf_tables, the packet then
+// traverses the foreign chains at the hook. The xtables verdict ACCEPT ends the traversal of the
+// table, which would skip foreign rules after Sluice's jump. REDIRECT and TPROXY always end it.
+// RETURN leaves only the current chain, so after a jump it would continue with the caller's next
+// rule. The rules after a jump are therefore moved to a new chain, and the called chain ends with a
+// goto (-g) to it.
 //
-// Every rule of xtables has counters. [rules.Count] is kept, although it has no effect, in rules
-// without another action and in rules for older connections ([rules.Rule.KeepsEstablished]).
+// Every xtables rule has counters. Therefore [rules.Count] is omitted, except in rules without
+// another action and in rules for older connections ([rules.Rule.KeepsEstablished]), whose counters
+// are reported.
 func Translate(rs rules.Ruleset) (Legacy, error) {
 	l := Legacy{Routing: rs.Routing}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -47,15 +50,15 @@ func Translate(rs rules.Ruleset) (Legacy, error) {
 	return l, nil
 }
 
-// A place is a built-in chain at a hook.
+// A tablePosition is a built-in chain of a table.
 type tablePosition struct {
 	table string
 	hook  rules.Hook
 	chain string
 }
 
-// tablePositions are the built-in chains that can call Sluice's chains, at each hook in the order
-// in which a packet traverses them.
+// tablePositions contains the built-in chains that can jump to Sluice's chains. At each hook they
+// are in the order in which a packet traverses them.
 var tablePositions = []tablePosition{
 	{"raw", rules.Prerouting, "PREROUTING"},
 	{"mangle", rules.Prerouting, "PREROUTING"},
@@ -65,7 +68,7 @@ var tablePositions = []tablePosition{
 	{"nat", rules.Output, "OUTPUT"},
 }
 
-// tableOf returns the table for a base chain.
+// tableOf returns the table to which a base chain is translated.
 func tableOf(b *rules.Base) string {
 	switch {
 	case b.Type == rules.NAT:
@@ -76,24 +79,24 @@ func tableOf(b *rules.Base) string {
 	return "mangle"
 }
 
-// translateFamily returns the tables of a family.
+// translateFamily returns the tables of one family.
 func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
-	chains, err := placeChains(rs, f)
+	chains, err := assignChains(rs, f)
 	if err != nil {
 		return nil, err
 	}
 	var tables []rules.Table
 	for _, name := range kernelTables {
 		t := rules.Table{Family: f, Name: name}
-		taken := map[string]bool{gateChain: true}
-		var own []rules.Chain
+		chainNames := map[string]bool{gateChain: true}
+		var sluiceChains []rules.Chain
 		for _, at := range tablePositions {
 			c, ok := chains[at]
 			if !ok || at.table != name {
 				continue
 			}
 			tr := translator{
-				family: f, at: at, from: c.Table, base: c.Chain.Base, names: taken,
+				family: f, at: at, from: c.Table, base: c.Chain.Base, names: chainNames,
 				chains: map[continuation]string{},
 			}
 			jump, err := tr.baseChain(c.Chain.Name)
@@ -102,11 +105,11 @@ func translateFamily(rs *rules.Ruleset, f rules.Family) ([]rules.Table, error) {
 			}
 			if jump != nil {
 				t.Chains = append(t.Chains, *jump)
-				own = append(own, tr.made...)
+				sluiceChains = append(sluiceChains, tr.translated...)
 			}
 		}
 		if len(t.Chains) > 0 {
-			t.Chains = append(t.Chains, own...)
+			t.Chains = append(t.Chains, sluiceChains...)
 			tables = append(tables, t)
 		}
 	}
@@ -117,9 +120,10 @@ func ofFamily(c rules.ChainRef, f rules.Family) bool {
 	return c.Table.Family == rules.Inet || c.Table.Family == f
 }
 
-// placeChains returns the place of each base chain. The places must keep the order of the chains.
-func placeChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
-	placed := map[tablePosition]rules.ChainRef{}
+// assignChains assigns each base chain to a table position. It returns an error if the positions
+// cannot keep the order of the chains.
+func assignChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.ChainRef, error) {
+	assigned := map[tablePosition]rules.ChainRef{}
 	for _, h := range []rules.Hook{
 		rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
 		rules.Ingress,
@@ -135,18 +139,20 @@ func placeChains(rs *rules.Ruleset, f rules.Family) (map[tablePosition]rules.Cha
 			})
 			switch {
 			case n < 0:
-				return nil, fmt.Errorf("chain %s: iptables-legacy has no place for it: %s",
+				return nil, fmt.Errorf("chain %s: iptables-legacy has no built-in chain for %s",
 					c.Chain.Name, b)
 			case b.Drop:
 				return nil, fmt.Errorf(
-					"chain %s: the policy drop would also apply to foreign rules",
+					"chain %s: policy drop is not supported, because the policy of a built-in"+
+						" chain also applies to foreign traffic",
 					c.Chain.Name)
 			case n <= last:
-				return nil, fmt.Errorf("chain %s: it runs behind a chain that would be in table %s too, or in a later one", c.Chain.Name, tableOf(b))
+				return nil, fmt.Errorf("chain %s: cannot keep its order: a chain that runs before it is"+
+					" also translated to table %s, or to a later table", c.Chain.Name, tableOf(b))
 			}
-			placed[tablePositions[n]] = c
+			assigned[tablePositions[n]] = c
 			last = n
 		}
 	}
-	return placed, nil
+	return assigned, nil
 }

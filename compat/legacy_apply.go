@@ -11,31 +11,31 @@ import (
 
 // A legacyApplier is one call of the legacy backend's Apply, in the namespace of the thread.
 type legacyApplier struct {
-	want tables
-	// result has an outcome as soon as the rules are in place.
+	desired tables
+	// result has an outcome after the rules were replaced.
 	result Result
 	writer writer
-	// found are Sluice's tables of both backends before the call.
+	// found contains Sluice's tables of both backends before the call.
 	found []rules.Table
 }
 
-// run applies the rules, with their routes before and after. exclusive reports whether other
-// processes wait for the lock.
-func (a *legacyApplier) run(want rules.Routing, exclusive bool) (Result, error) {
-	routes, err := route.Ensure(nil, want)
+// run adds missing routes, applies the rules, and removes unneeded routes. exclusive reports
+// whether the caller holds the lock of the namespace.
+func (a *legacyApplier) run(desired rules.Routing, exclusive bool) (Result, error) {
+	routes, err := route.Ensure(nil, desired)
 	if err != nil {
 		return Result{}, err
 	}
 	if err = a.apply(); err != nil {
-		stay := a.found
+		remaining := a.found
 		if a.result.Moved {
-			stay = a.want.list()
+			remaining = a.desired.list()
 		}
 		if exclusive {
-			err = errors.Join(err, routes.Rollback(stay))
+			err = errors.Join(err, routes.Rollback(remaining))
 		}
 		if a.result.Outcome == "" {
-			return a.writer.left(a.found), err
+			return a.writer.resultAfterFailure(a.found), err
 		}
 		return a.result, err
 	}
@@ -54,35 +54,36 @@ func (a *legacyApplier) apply() error {
 	}
 	a.found = others
 	if len(others) == 0 {
-		a.result, err = a.replace(a.want)
+		a.result, err = a.replace(a.desired)
 		if err != nil {
 			a.result = Result{}
 		}
 		return err
 	}
-	gated, err := a.replace(gateSavedMarks(a.want))
+	gated, err := a.replace(gateSavedMarks(a.desired))
 	if err != nil {
 		return err
 	}
 	nft.WaitForPackets()
 	if _, err := nft.RemoveRules(nil); err != nil {
-		return a.writer.undo(fmt.Errorf("remove our rules from nftables: %w", err))
+		return a.writer.undo(fmt.Errorf("remove Sluice's rules from nftables: %w", err))
 	}
-	// From here on nothing can be rolled back, because the rules in nf_tables are removed.
+	// After the rules in nf_tables are removed, nothing can be rolled back.
 	a.writer, a.result = writer{}, gated
 	a.result.Moved, a.result.Outcome = true, nft.Replaced
-	if _, err := a.replace(a.want); err != nil {
-		return fmt.Errorf("the rules are in place, but do not let TCP through yet: %w", err)
+	if _, err := a.replace(a.desired); err != nil {
+		return fmt.Errorf("the rules are in iptables-legacy, but drop TCP, because chain %s cannot be"+
+			" removed: %w", gateChain, err)
 	}
-	a.result.Rules = a.want.count()
+	a.result.Rules = a.desired.count()
 	return nil
 }
 
 // gateSavedMarks returns the tables with a gate before rules that must not read the marks of the
 // rules in nf_tables.
-func gateSavedMarks(want tables) tables {
+func gateSavedMarks(desired tables) tables {
 	gated := tables{}
-	for id, t := range want {
+	for id, t := range desired {
 		gated[id] = t
 		if savesMarks(t) {
 			gated[id] = withGate(id.Family, t, anyTCP())
@@ -91,26 +92,26 @@ func gateSavedMarks(want tables) tables {
 	return gated
 }
 
-// replace replaces tables until the kernel holds the desired ones. A process that ignores the lock
-// may write meanwhile; the process that reads last wins.
-func (a *legacyApplier) replace(want tables) (Result, error) {
-	result := Result{Backend: BackendLegacy, Result: nft.Result{Rules: want.count()}}
-	own := ownAndPreceding
+// replace replaces tables until the kernel contains the desired tables. If a process that ignores
+// the lock changes them at the same time, the process that reads last prevails.
+func (a *legacyApplier) replace(desired tables) (Result, error) {
+	result := Result{Backend: BackendLegacy, Result: nft.Result{Rules: desired.count()}}
+	selection := ownAndPreceding
 	for range maxAttempts {
-		current, err := readLegacy(own)
+		current, err := readLegacy(selection)
 		if err != nil {
 			return result, a.writer.undo(err)
 		}
-		// Move Sluice's rules to the front only once, because two programs that both do so would
-		// never stop.
-		own = ownRules
-		list := steps(want, current)
+		// Move Sluice's jumps before foreign rules only once. Otherwise two programs that both do
+		// so would never stop.
+		selection = ownRules
+		list := steps(desired, current)
 		if result.Outcome == "" {
 			result.Outcome = outcomeOf(current, list)
 			a.found = append(a.found, current.list()...)
 		}
 		if len(list) == 0 {
-			result.EstablishedPackets = establishedPackets(want, current)
+			result.EstablishedPackets = establishedPackets(desired, current)
 			return result, nil
 		}
 		if err := a.writer.do(list); err != nil {

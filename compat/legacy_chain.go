@@ -10,30 +10,31 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A translator translates a base chain and all chains that it calls for one family.
+// A translator translates a base chain, and all chains that it jumps to, for one family.
 type translator struct {
-	family rules.Family
-	at     tablePosition
-	from   *rules.Table
-	base   *rules.Base
-	made   []rules.Chain
-	names  map[string]bool         // names of chains of the table
-	chains map[continuation]string // names of chains made
-	path   []string                // of jumps that lead to the chain that is being made
-	marks  bool                    // a rule changes the packet's mark
+	family     rules.Family
+	at         tablePosition
+	from       *rules.Table
+	base       *rules.Base
+	translated []rules.Chain
+	names      map[string]bool         // the chain names that the table uses
+	chains     map[continuation]string // the names of the translated chains
+	path       []string                // the jumps from the base chain to the current chain
+	marks      bool                    // a rule changes the packet's mark
 }
 
-// A continued is the rest of a chain from an index on, and the chain that follows at its end.
-// Without one the packet leaves Sluice's chains. It determines the fate of a packet completely,
-// because Sluice's chains continue in each other and never return.
+// A continuation is the rest of a chain from the index of a rule, and the name of the chain that
+// follows at its end. If the name is empty, the packet leaves Sluice's chains at the end. A
+// continuation determines the fate of a packet completely, because Sluice's chains continue in each
+// other and never return.
 type continuation struct {
 	chain string
 	rule  int
 	end   string
 }
 
-// baseChain translates a base chain and returns the built-in chain that jumps to it, or nil if no
-// rule is left.
+// baseChain translates a base chain. It returns the built-in chain that jumps to the translated
+// chain, or nil if the translated chain has no rules.
 func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 	tr.path = []string{name}
 	first, err := tr.chain(continuation{chain: name})
@@ -42,7 +43,7 @@ func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 	}
 	base := save.Base(tr.at.table, tr.at.hook, false)
 	if base.Type != tr.base.Type && tr.marks {
-		return nil, fmt.Errorf("chain %s: with a changed mark the kernel routes again behind %s, but not behind %s", name,
+		return nil, fmt.Errorf("chain %s: it changes the mark, after which the kernel reroutes packets in %s, but not in %s", name,
 			chainKind(rules.Route), chainKind(rules.Filter))
 	}
 	jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: first}}}
@@ -51,15 +52,15 @@ func (tr *translator) baseChain(name string) (*rules.Chain, error) {
 
 func chainKind(t rules.ChainType) string { return "a chain of type " + t.String() }
 
-// chain translates a chain and returns its name, or the name of the following chain if no rule is
-// left.
+// chain translates a chain and returns the name of the result. If the result has no rules, it
+// returns the name of the following chain.
 func (tr *translator) chain(at continuation) (string, error) {
 	if name, ok := tr.chains[at]; ok {
 		return name, nil
 	}
 	source := tr.from.Chain(at.chain)
 	if source == nil {
-		return "", fmt.Errorf("there is no chain %s", at.chain)
+		return "", fmt.Errorf("chain %s does not exist", at.chain)
 	}
 	suffix := ""
 	if at.rule > 0 {
@@ -78,7 +79,7 @@ func (tr *translator) chain(at continuation) (string, error) {
 // maxName is the maximum length of a chain name in iptables.
 const maxName = 28
 
-// reserve adds a chain with a free name.
+// reserve adds an empty chain with an unused name.
 func (tr *translator) reserve(source, suffix string) string {
 	stem := ChainPrefix + strings.Map(func(c rune) rune {
 		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
@@ -92,31 +93,32 @@ func (tr *translator) reserve(source, suffix string) string {
 		name = stem[:min(len(stem), maxName-len(number))] + number
 	}
 	tr.names[name] = true
-	tr.made = append(tr.made, rules.Chain{Name: name})
+	tr.translated = append(tr.translated, rules.Chain{Name: name})
 	return name
 }
 
-// fill adds the rules of a chain, without ineffective ones at its end. If none is left it removes
-// the chain and returns the name of the following one.
+// fill sets the rules of a reserved chain, without ineffective rules at the end, and returns its
+// name. If no rules remain, it removes the chain and returns the name of the following chain.
 func (tr *translator) fill(name string, list []rules.Rule, end string) string {
 	for len(list) > 0 && len(list[len(list)-1].Actions) == 1 &&
 		list[len(list)-1].Actions[0] == jumpTo(end) {
 		list = list[:len(list)-1]
 	}
-	i := slices.IndexFunc(tr.made, func(c rules.Chain) bool { return c.Name == name })
+	i := slices.IndexFunc(tr.translated, func(c rules.Chain) bool { return c.Name == name })
 	if len(list) == 0 {
-		tr.made = slices.Delete(tr.made, i, i+1)
+		tr.translated = slices.Delete(tr.translated, i, i+1)
 		delete(tr.names, name)
 		return end
 	}
 	if end != "" && !alwaysEnds(&list[len(list)-1]) {
 		list = append(list, rules.Rule{Actions: []rules.Action{jumpTo(end)}})
 	}
-	tr.made[i].Rules = list
+	tr.translated[i].Rules = list
 	return name
 }
 
-// jumpTo returns the action that continues in a chain of Sluice, or leaves Sluice's chains.
+// jumpTo returns the action that continues in a Sluice chain or, if the name is empty, leaves
+// Sluice's chains.
 func jumpTo(chain string) rules.Action {
 	if chain == "" {
 		return rules.Return
@@ -129,7 +131,8 @@ func alwaysEnds(r *rules.Rule) bool {
 	return len(r.Matches) == 0 && len(r.Actions) > 0 && isLast(r.Actions[len(r.Actions)-1])
 }
 
-// isLast reports whether the action is the last of the rule, and the rule the last of the chain.
+// isLast reports whether the kernel evaluates no further action and no further rule of the chain
+// after the action.
 func isLast(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.Reject, rules.TProxyDrop:
@@ -148,7 +151,7 @@ func (tr *translator) rules(c *rules.Chain, at continuation) ([]rules.Rule, erro
 		var more []rules.Rule
 		split := false
 		if err == nil && len(r.alternatives) > 0 {
-			more, split, err = tr.place(r, continuation{c.Name, i + n, at.end})
+			more, split, err = tr.translateRule(r, continuation{c.Name, i + n, at.end})
 		}
 		if err != nil {
 			return nil, inRule(c, i, err)
@@ -162,28 +165,28 @@ func (tr *translator) rules(c *rules.Chain, at continuation) ([]rules.Rule, erro
 	return list, nil
 }
 
-// A ruleError names the rule that cannot be translated. Rules that jump to its chain do not wrap it
-// again.
+// A ruleError names the rule that cannot be translated. Errors of rules that jump to its chain do
+// not wrap it again.
 type ruleError struct{ error }
 
 func inRule(c *rules.Chain, i int, err error) error {
 	if inner := (ruleError{}); errors.As(err, &inner) {
 		return err
 	}
-	return ruleError{fmt.Errorf("chain %s: rule %d: %s: iptables-legacy cannot do that: %w", c.Name,
+	return ruleError{fmt.Errorf("chain %s: rule %d: %s: not supported by iptables-legacy: %w", c.Name,
 		i+1, &c.Rules[i], err)}
 }
 
 // Unwrap returns the error.
 func (e ruleError) Unwrap() error { return e.error }
 
-// place translates a rule that next follows. split reports that another chain of Sluice follows
-// now.
-func (tr *translator) place(
+// translateRule translates a rule. next is the continuation after the rule. split reports that next
+// was translated to a separate chain.
+func (tr *translator) translateRule(
 	r ruleParts, next continuation,
 ) (list []rules.Rule, split bool, err error) {
-	apart := len(r.except) > 0 || r.hasSideEffects()
-	split = apart || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
+	separate := len(r.except) > 0 || r.hasSideEffects()
+	split = separate || slices.ContainsFunc(r.actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
 		return ok && !jump.Goto
 	})
@@ -198,7 +201,7 @@ func (tr *translator) place(
 			return nil, false, err
 		}
 	}
-	if apart {
+	if separate {
 		if r, err = tr.separate(r, next.chain, follows); err != nil {
 			return nil, false, err
 		}
@@ -210,7 +213,8 @@ func (tr *translator) place(
 	return list, split, err
 }
 
-// target translates an action; end follows the chain, and follows is the chain after the rule.
+// target translates an action. end is the chain that follows the current chain, and follows is the
+// chain that follows the rule.
 func (tr *translator) target(a rules.Action, end, follows string) (rules.Action, error) {
 	switch a := a.(type) {
 	case rules.Verdict:
@@ -222,7 +226,7 @@ func (tr *translator) target(a rules.Action, end, follows string) (rules.Action,
 		}
 	case rules.Jump:
 		if slices.Contains(tr.path, a.Chain) {
-			return nil, fmt.Errorf("chain %s is jumped to in a circle", a.Chain)
+			return nil, fmt.Errorf("jump to chain %s is a loop", a.Chain)
 		}
 		if a.Goto {
 			follows = end

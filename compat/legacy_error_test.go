@@ -21,7 +21,7 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 	}
 	two := natOf([]rules.Rule{rule([]rules.Match{tcp}, redirect)})
 	two.Tables = append(two.Tables, two.Tables[0])
-	const cannot = ": iptables-legacy cannot do that: "
+	const cannot = ": not supported by iptables-legacy: "
 	for _, tc := range []struct {
 		name string
 		in   rules.Ruleset
@@ -29,27 +29,27 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 	}{
 		{
 			"a hook of others", based(rules.Base{Hook: rules.Input}),
-			"chain base: iptables-legacy has no place for it: type filter hook input priority 0",
+			"chain base: iptables-legacy has no built-in chain for type filter hook input priority 0",
 		},
 		{
 			"a policy", based(rules.Base{Hook: rules.Output, Drop: true}),
-			"chain base: the policy drop would also apply to foreign rules",
+			"chain base: policy drop is not supported, because the policy of a built-in chain also applies",
 		},
 		{
 			"two chains in one", two,
-			"chain out: it runs behind a chain that would be in table nat too",
+			"chain out: cannot keep its order: a chain that runs before it is also translated to table nat",
 		},
 		{
 			"a filter that changes marks",
 			based(rules.Base{
 				Hook: rules.Output, Priority: -160,
 			}, rule(nil, rules.SetMark{Value: 1, Mask: 1})),
-			"chain base: with a changed mark the kernel routes again behind a chain of type route, but not behind a chain of type filter",
+			"chain base: it changes the mark, after which the kernel reroutes packets in a chain of type route, but not in a chain of type filter",
 		},
 		{
 			"an unknown condition",
 			mangle(rule([]rules.Match{rules.Unknown{Text: "x"}}, rules.Drop)),
-			"chain out: rule 1: unknown(x) drop" + cannot + "unknown(x) is not known to the model",
+			"chain out: rule 1: unknown(x) drop" + cannot + "unknown(x) is unknown to the model",
 		},
 		{
 			"an unknown action",
@@ -57,35 +57,35 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 		},
 		{
 			"and one that is met", mangle(rule(nil, rules.Unknown{Text: "x"})),
-			"chain out: rule 1: unknown(x)" + cannot + "unknown(x) is not known",
+			"chain out: rule 1: unknown(x)" + cannot + "unknown(x) is unknown",
 		},
 		{
 			"a fault in a chain that is jumped to",
 			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
 				[]rules.Rule{rule([]rules.Match{tcp}, rules.Drop)}),
 			"chain c1: rule 1: meta l4proto tcp drop" + cannot +
-				"iptables admits no DROP in table nat",
+				"iptables does not allow DROP in table nat",
 		},
 		{"a jump to nowhere", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c9"})}), cannot +
-			"there is no chain c9"},
+			"chain c9 does not exist"},
 		{
 			"a circle",
 			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
 				[]rules.Rule{rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"})}),
 			"chain c1: rule 1: meta l4proto tcp jump c1" + cannot +
-				"chain c1 is jumped to in a circle",
+				"jump to chain c1 is a loop",
 		},
 		{
 			"a redirect outside of nat", mangle(rule([]rules.Match{tcp}, redirect)),
-			"redirect to :15001 in table mangle: xtables has it in nat only",
+			"redirect to :15001 in table mangle: xtables supports it in table nat only",
 		},
 		{
 			"a redirect of any protocol", natOf([]rules.Rule{rule(nil, redirect)}),
-			"redirect to :15001 without a protocol that has ports",
+			"redirect to :15001 needs a match of the protocol TCP or UDP",
 		},
 		{
 			"a zone outside of raw", mangle(rule(nil, rules.SetZone{Zone: 1})),
-			"ct zone set 1 in table mangle: xtables has it in raw only",
+			"ct zone set 1 in table mangle: xtables supports it in table raw only",
 		},
 		{
 			"what follows a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)),
@@ -99,20 +99,20 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"an owner where there is none",
 			based(rules.Base{Hook: rules.Prerouting, Priority: -160},
 				rule([]rules.Match{rules.MatchOwner{IDs: idRanges("1")}}, rules.Drop)),
-			"meta skuid 1 at prerouting: xtables knows owners at output only",
+			"meta skuid 1 at prerouting: xtables supports owners at output only",
 		},
 		{
 			"two interfaces at once", mangle(rule([]rules.Match{
 				rules.MatchInterface{Out: true, Names: interfaceNames("a+")},
 				rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("ab")},
 			}, rules.Drop)),
-			`oifname != "ab": a rule of xtables compares it once, with one value`,
+			`oifname != "ab": an xtables rule can compare it only once, with one value`,
 		},
 		{
 			"protocol 0",
 			mangle(rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}},
 				rules.Drop)),
-			"protocol 0, which xtables takes for any",
+			"protocol 0 is not supported",
 		},
 		{"a mark with bits to flip", mangle(rule(nil, rules.SetMark{Value: 2, Mask: 1})), ""},
 		{
@@ -128,15 +128,15 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"a condition behind an action",
 			mangle(rule(nil, rules.SetMark{Value: 1, Mask: 1}, rules.Require{Match: tcp},
 				rules.Drop)),
-			"meta l4proto tcp behind an action: a rule of xtables has its conditions first",
+			"meta l4proto tcp after an action: in an xtables rule all conditions precede the target",
 		},
 		{
 			"an answer", mangle(rule(nil, rules.Reject{With: "icmp port-unreachable"})),
-			"xtables has it in filter only",
+			"xtables supports it in table filter only",
 		},
 		{
 			"a packet that is not tracked", mangle(rule(nil, rules.Notrack{})),
-			"xtables has it in raw only",
+			"xtables supports it in table raw only",
 		},
 		{
 			"an address of one family for both", natOf([]rules.Rule{

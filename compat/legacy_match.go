@@ -10,17 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// matchAlternatives are lists of conditions: a packet must satisfy all conditions of one list. The
-// lists exclude each other.
+// matchAlternatives contains lists of conditions. A packet must satisfy all conditions of one list.
+// No packet satisfies two lists.
 type matchAlternatives [][]rules.Match
 
-// The alternatives without a condition.
+// always matches every packet, and never matches no packet.
 var (
 	always = matchAlternatives{nil}
 	never  = matchAlternatives{}
 )
 
-// conditions converts the matches of a rule into the form of xtables.
+// conditions converts the matches of a rule to xtables matches. A packet that matches the rule
+// satisfies one of the alternatives, and none of the conditions in except.
 func (tr *translator) conditions(
 	matches []rules.Match,
 ) (alternatives matchAlternatives, except []rules.Match, err error) {
@@ -42,8 +43,7 @@ func (tr *translator) conditions(
 	return alternatives, except, err
 }
 
-// outputInterfaceLast moves the output interface after the input interface, which is the order of
-// decoding.
+// outputInterfaceLast sorts the input interface before the output interface, like the decoder.
 func outputInterfaceLast(a, b rules.Match) int {
 	in, ok := a.(rules.MatchInterface)
 	out, both := b.(rules.MatchInterface)
@@ -70,7 +70,7 @@ func (c matchAlternatives) and(other matchAlternatives) matchAlternatives {
 	return product
 }
 
-// condition converts a match, except for protocols, into the form of xtables.
+// condition converts a match to xtables matches. Protocol matches are converted by protocols.
 func (tr *translator) condition(m rules.Match) (matchAlternatives, []rules.Match, error) {
 	switch m := m.(type) {
 	case rules.MatchFamily:
@@ -96,7 +96,7 @@ func (tr *translator) condition(m rules.Match) (matchAlternatives, []rules.Match
 			return negated(m.Not, always), nil, nil
 		}
 	case rules.Unknown:
-		return nil, nil, fmt.Errorf("%s is not known to the model", m)
+		return nil, nil, fmt.Errorf("%s is unknown to the model", m)
 	}
 	return matchAlternatives{{m}}, nil, nil
 }
@@ -109,8 +109,9 @@ func negated(not bool, c matchAlternatives) matchAlternatives {
 	return always
 }
 
-// oneOf returns alternatives of single conditions, or, with not, an exception for them. The
-// negation of one condition is a condition too.
+// oneOf returns the condition that a packet satisfies one of the conditions in list: an alternative
+// for each. If not is set, it returns the opposite: the conditions as exceptions, or the negation
+// of a single condition.
 func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternatives, []rules.Match) {
 	if not && len(list) == 1 {
 		return matchAlternatives{{negate(list[0])}}, nil
@@ -129,8 +130,7 @@ func oneOf[M rules.Match](not bool, list []M, negate func(M) M) (matchAlternativ
 	return options, except
 }
 
-// interfaces returns a condition for each name, without names that another name with a wildcard
-// covers.
+// interfaces returns a condition for each name. It omits names that match a prefix in the list.
 func interfaces(m rules.MatchInterface) (matchAlternatives, []rules.Match) {
 	var list []rules.MatchInterface
 	for i, n := range m.Names {
@@ -171,10 +171,11 @@ func (tr *translator) addresses(m rules.MatchAddr) (matchAlternatives, []rules.M
 	})
 }
 
-// owners returns a condition for each range. One rule may have several negated ones.
+// owners returns a condition for each range of ids. If the match is negated, one rule contains all
+// conditions.
 func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 	if tr.at.hook != rules.Output {
-		return nil, fmt.Errorf("%s at %s: xtables knows owners at output only", m, tr.at.hook)
+		return nil, fmt.Errorf("%s at %s: xtables supports owners at output only", m, tr.at.hook)
 	}
 	options, all := matchAlternatives{}, []rules.Match(nil)
 	for _, ids := range m.IDs {
@@ -193,7 +194,7 @@ func (tr *translator) owners(m rules.MatchOwner) (matchAlternatives, error) {
 	return matchAlternatives{all}, nil
 }
 
-// ports returns conditions of as many ports as fit.
+// ports returns conditions of up to 15 ports each, the maximum of a multiport match.
 func ports(m rules.MatchPort) matchAlternatives {
 	if slices.Equal(m.Ports, []rules.PortRange{{First: 0, Last: 1<<16 - 1}}) {
 		return negated(m.Not, always)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// protocols returns the choice of protocols that follows from all matches, including matches of
-// ports and flags.
+// protocols returns the protocols to which all matches together limit the rule, as alternatives and
+// exceptions. Port and TCP flag matches limit the protocols too.
 func protocols(matches []rules.Match) (matchAlternatives, []rules.Match, error) {
 	var candidates []rules.Protocol // nil for any
 	var list []rules.MatchProtocol
@@ -36,7 +36,7 @@ func protocols(matches []rules.Match) (matchAlternatives, []rules.Match, error) 
 		})
 	}
 	if ported && !flagged && (fits(rules.SCTP) || fits(rules.DCCP) || fits(rules.UDPLite)) {
-		return nil, nil, errors.New("ports of a protocol other than TCP and UDP")
+		return nil, nil, errors.New("port matches are supported only for TCP and UDP")
 	}
 	for _, m := range list {
 		if candidates == nil && !m.Not {
@@ -44,7 +44,7 @@ func protocols(matches []rules.Match) (matchAlternatives, []rules.Match, error) 
 		}
 	}
 	if slices.Contains(candidates, 0) || slices.Contains(excluded, 0) {
-		return nil, nil, errors.New("protocol 0, which xtables takes for any")
+		return nil, nil, errors.New("protocol 0 is not supported, because it means any protocol in xtables")
 	}
 	wanted := candidates
 	if candidates == nil {

@@ -59,8 +59,8 @@ func ownAndPreceding(t *rules.Table) *rules.Table {
 	})
 }
 
-// ownPart returns a table with Sluice's chains, and the foreign chains reduced to the rules that
-// keep returns, or nil if nothing is left.
+// ownPart returns a table with Sluice's chains, and with the rules of other chains that keep
+// returns. It returns nil if there are none.
 func ownPart(t *rules.Table, keep func([]rules.Rule) []rules.Rule) *rules.Table {
 	ours := rules.Table{Family: t.Family, Name: t.Name}
 	for _, c := range t.Chains {

@@ -9,20 +9,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ruleParts is a rule in the parts that xtables needs.
+// ruleParts contains the parts of a rule that are translated separately.
 type ruleParts struct {
 	comment string
 	counts  bool // the counter is the purpose of the rule, or is reported
-	// alternatives are lists of conditions. A packet that matches the rule meets all conditions of
-	// exactly one list.
+	// alternatives contains lists of conditions. A packet that matches the rule satisfies all
+	// conditions of exactly one list.
 	alternatives [][]rules.Match
-	// except are conditions none of which it meets.
+	// except contains conditions. A packet that matches the rule satisfies none of them.
 	except  []rules.Match
 	actions []rules.Action
 }
 
-// read splits the first rule, and returns the number of rules that were read: two if the second is
-// the drop after a tproxy.
+// read returns the parts of the first rule, and the number of rules that they represent: two if the
+// second rule is the drop after a tproxy.
 func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
 	actions := withoutCount(r.Actions)
@@ -50,8 +50,9 @@ func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	return parts, n, checkProtocol(parts)
 }
 
-// tproxyWithDrop recognizes a tproxy that sets a mark and accepts, followed by a drop of the same
-// packets without a listener. TPROXY of xtables does both.
+// tproxyWithDrop recognizes a tproxy rule that accepts, and optionally sets a mark, followed by a
+// rule that drops the same packets, which applies to packets without a listener. The xtables target
+// TPROXY does both.
 func tproxyWithDrop(list []rules.Rule) (rules.TProxyDrop, bool) {
 	actions := withoutCount(list[0].Actions)
 	if len(list) < 2 || len(actions) < 2 || actions[len(actions)-1] != rules.Action(rules.Accept) {
@@ -76,11 +77,12 @@ func withoutCount(actions []rules.Action) []rules.Action {
 	})
 }
 
-// check returns an error if the action is not possible in the table or at the hook.
+// check returns an error if xtables does not support the action in the table or at the hook. It
+// records whether an action changes the packet's mark.
 func (tr *translator) check(a rules.Action) error {
 	only := func(table string) error {
 		if tr.at.table != table {
-			return fmt.Errorf("%s in table %s: xtables has it in %s only", a, tr.at.table, table)
+			return fmt.Errorf("%s in table %s: xtables supports it in table %s only", a, tr.at.table, table)
 		}
 		return nil
 	}
@@ -93,23 +95,23 @@ func (tr *translator) check(a rules.Action) error {
 		return only("filter")
 	case rules.TProxyDrop:
 		if tr.at.hook != rules.Prerouting {
-			return fmt.Errorf("%s at %s: xtables has it at prerouting only", a, tr.at.hook)
+			return fmt.Errorf("%s at %s: xtables supports it at prerouting only", a, tr.at.hook)
 		}
 		return only("mangle")
 	case rules.TProxy:
-		return errors.New("a tproxy that is not followed by a drop of the same packets: without a listener xtables' TPROXY drops")
+		return errors.New("a tproxy rule must be followed by a rule that drops the same packets, because TPROXY in xtables drops packets without a listener")
 	case rules.SetMark, rules.RestoreMark:
 		tr.marks = true
 	case rules.MixMark:
 		tr.marks = tr.marks || !a.Conntrack
 	case rules.Require:
-		return fmt.Errorf("%s behind an action: a rule of xtables has its conditions first", a)
+		return fmt.Errorf("%s after an action: in an xtables rule all conditions precede the target", a)
 	case rules.Verdict:
 		if a == rules.Drop && tr.at.table == "nat" {
-			return errors.New("iptables admits no DROP in table nat")
+			return errors.New("iptables does not allow DROP in table nat")
 		}
 	case rules.Unknown:
-		return fmt.Errorf("%s is not known to the model", a)
+		return fmt.Errorf("%s is unknown to the model", a)
 	}
 	return nil
 }
@@ -119,15 +121,15 @@ func checkProtocol(r ruleParts) error {
 	for _, a := range r.actions {
 		for _, matches := range r.alternatives {
 			if needsPorts(a) && !slices.ContainsFunc(matches, hasPorts) {
-				return fmt.Errorf("%s without a protocol that has ports", a)
+				return fmt.Errorf("%s needs a match of the protocol TCP or UDP", a)
 			}
 		}
 	}
 	return nil
 }
 
-// needsPorts reports whether a rule with the action must match the protocol: the kernel demands it
-// for TPROXY, iptables for the others.
+// needsPorts reports whether a rule with the action must match a protocol with ports. The kernel
+// requires this for TPROXY, and iptables for the other actions.
 func needsPorts(a rules.Action) bool {
 	switch a := a.(type) {
 	case rules.RedirectTo, rules.DNATPort, rules.TProxyDrop:
@@ -138,7 +140,7 @@ func needsPorts(a rules.Action) bool {
 	return false
 }
 
-// protocols returns the protocols of the alternatives that have ports.
+// protocols returns an alternative for each protocol with ports that the alternatives match.
 func (r *ruleParts) protocols() matchAlternatives {
 	var list matchAlternatives
 	for _, p := range []rules.Protocol{rules.TCP, rules.UDP} {
@@ -155,21 +157,21 @@ func (r *ruleParts) protocols() matchAlternatives {
 	return list
 }
 
-// isOnly reports whether only packets of the protocol match.
+// isOnly reports whether the match matches exactly the packets of the protocol.
 func isOnly(m rules.Match, p rules.Protocol) bool {
-	of, ok := m.(rules.MatchProtocol)
-	return ok && !of.Not && slices.Equal(of.Protocols, []rules.Protocol{p})
+	match, ok := m.(rules.MatchProtocol)
+	return ok && !match.Not && slices.Equal(match.Protocols, []rules.Protocol{p})
 }
 
-// hasPorts reports whether only TCP or only UDP packets match.
+// hasPorts reports whether the match matches only TCP packets or only UDP packets.
 func hasPorts(m rules.Match) bool {
 	p, ok := m.(rules.MatchProtocol)
 	return ok && !p.Not && len(p.Protocols) == 1 && (p.Protocols[0] == rules.TCP ||
 		p.Protocols[0] == rules.UDP)
 }
 
-// hasSideEffects reports whether an action changes a field that the rule matches, while other
-// actions follow.
+// hasSideEffects reports whether an action other than the last changes a field that the rule
+// matches.
 func (r *ruleParts) hasSideEffects() bool {
 	var mark, conntrackMark, connection bool // changed
 	for i, a := range r.actions {
@@ -184,7 +186,8 @@ func (r *ruleParts) hasSideEffects() bool {
 		case rules.MixMark:
 			mark, conntrackMark = mark || !a.Conntrack, conntrackMark || a.Conntrack
 		case rules.SetZone, rules.Notrack:
-			// a packet with a zone looks new, and one that is not tracked has none
+			// Both change the connection of the packet: a packet with another zone starts a new
+			// connection, and an untracked packet has no connection.
 			connection = true
 		}
 	}
@@ -201,19 +204,19 @@ func (r *ruleParts) hasSideEffects() bool {
 	})
 }
 
-// write returns the rules of xtables: one for each list of conditions and each action.
+// write returns the xtables rules: one for each combination of a list of conditions and an action.
 func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
 	if len(r.actions) == 0 && !r.counts {
 		return nil, nil
 	}
 	var list []rules.Rule
 	for i, matches := range r.alternatives {
-		for _, actions := range r.lists() {
+		for _, actions := range r.actionLists() {
 			rule := rules.Rule{Matches: matches, Actions: actions}
 			if len(list) == 0 {
 				rule.Comment = r.comment
 			}
-			if i == 0 { // the others are of the same form
+			if i == 0 { // rules of other lists have the same form
 				if _, err := encodeRule(tr.family, &rule); err != nil {
 					return nil, err
 				}
@@ -224,8 +227,9 @@ func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
 	return list, nil
 }
 
-// lists returns the actions of the resulting rules: one each, and the counter.
-func (r *ruleParts) lists() [][]rules.Action {
+// actionLists returns the actions of each resulting rule: the counter, if the rule counts, and one
+// action.
+func (r *ruleParts) actionLists() [][]rules.Action {
 	var count []rules.Action
 	if r.counts {
 		count = []rules.Action{rules.Count{}}

@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelTables are the tables with Sluice's rules, in the order in which they are written: raw
-// first, so that replies to redirected queries are in their conntrack zone, and nat last.
+// kernelTables contains the tables that may contain Sluice's rules, in the order in which they are
+// written. raw is first, so that DNS queries have their conntrack zone before nat redirects them.
 var kernelTables = []string{"raw", "mangle", "nat"}
 
 var families = []rules.Family{rules.IPv4, rules.IPv6}
 
-// tables contains Sluice's rules, current or desired, by table of the kernel.
+// tables maps the kernel's tables to Sluice's current or desired rules in them.
 type tables map[xtables.ID]*rules.Table
 
 // list returns the tables in the order in which they are written.
@@ -39,21 +39,22 @@ func tablesOf(list []rules.Table) tables {
 	return m
 }
 
-// A step replaces Sluice's rules in a table by want; nil removes them.
+// A step replaces Sluice's rules in a table with the desired rules. nil removes the rules.
 type step struct {
-	id   xtables.ID
-	want *rules.Table
-	// gated reports that the gate is in place afterwards. Before the next step, packets that passed
-	// without it, or without a hook that the step has registered, must leave their hook.
+	id      xtables.ID
+	desired *rules.Table
+	// gated reports that the gate exists after the step. Before the next step, the caller must call
+	// nft.WaitForPackets, because some packets entered a hook before the gate, or before the chains
+	// that the step has registered.
 	gated bool
 }
 
-// steps returns the replacements that lead from the current tables to the desired ones. Each
-// replacement is atomic, but not their sequence: a packet may traverse old rules in one table and
-// new ones in the next. Consequences:
+// steps returns the replacements that change the current tables to the desired tables. Each
+// replacement is atomic, but the sequence is not: a packet may traverse old rules in one table and
+// new rules in the next. This has the following consequences:
 //
-//   - raw assigns conntrack zones for DNS over UDP and captures nothing. Queries are captured by
-//     nat, whatever raw contains; a reply may be lost.
+//   - raw assigns conntrack zones for DNS over UDP and captures nothing. nat captures queries
+//     regardless of the content of raw. During the change a reply may be lost.
 //   - Only mangle and nat capture connections. If one of the two changes, the change is atomic.
 //   - If both change, capture may move from one to the other, as with the interception mode.
 //     Between the two replacements a connection could traverse neither the old nor the new rules,
@@ -66,37 +67,37 @@ type step struct {
 //
 // A rollback executes the steps in reverse order through the same states, and is as safe. A process
 // that is killed between two steps leaves old rules, new rules, or the gate.
-func steps(want, current tables) []step {
+func steps(desired, current tables) []step {
 	var list []step
 	for _, f := range families {
-		list = append(list, familySteps(f, want, current)...)
+		list = append(list, familySteps(f, desired, current)...)
 	}
 	return list
 }
 
-func familySteps(f rules.Family, want, current tables) []step {
+func familySteps(f rules.Family, desired, current tables) []step {
 	var list []step
 	changed := func(name string) bool {
 		id := xtables.ID{Family: f, Name: name}
-		return !sameTable(want[id], current[id])
+		return !sameTable(desired[id], current[id])
 	}
-	held := func(name string) bool { return current[xtables.ID{Family: f, Name: name}] != nil }
-	gated := changed("mangle") && changed("nat") && (held("mangle") || held("nat"))
+	hasRules := func(name string) bool { return current[xtables.ID{Family: f, Name: name}] != nil }
+	gated := changed("mangle") && changed("nat") && (hasRules("mangle") || hasRules("nat"))
 	for _, name := range kernelTables {
 		if !changed(name) {
 			continue
 		}
 		id := xtables.ID{Family: f, Name: name}
-		s := step{id: id, want: want[id]}
+		s := step{id: id, desired: desired[id]}
 		if name == "mangle" && gated {
-			s.want = withGate(f, s.want, notEstablished())
+			s.desired = withGate(f, s.desired, notEstablished())
 		}
 		s.gated = gated && name != "raw"
 		list = append(list, s)
 	}
 	if gated {
 		id := xtables.ID{Family: f, Name: "mangle"}
-		list = append(list, step{id: id, want: want[id]})
+		list = append(list, step{id: id, desired: desired[id]})
 	}
 	return list
 }
@@ -113,30 +114,33 @@ func sameTable(a, b *rules.Table) bool {
 // gateChain is the chain that drops TCP while tables are being replaced.
 const gateChain = ChainPrefix + "GATE"
 
-// anyTCP matches the packets that must not traverse the rules of both backends.
+// anyTCP returns matches for all TCP packets. The gate drops them while both backends contain
+// rules.
 func anyTCP() []rules.Match {
 	return []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}}
 }
 
-// notEstablished matches the packets of connections that have yet to be captured.
+// notEstablished returns matches for TCP packets of new connections, whose capture is not decided
+// yet.
 func notEstablished() []rules.Match {
 	return append(anyTCP(), rules.MatchState{
 		Not: true, States: rules.States(rules.Established, rules.Related),
 	})
 }
 
-// gateHooks are the hooks of the gate: the hooks of Sluice's rules in mangle.
+// gateHooks contains the hooks of the gate, which are the hooks of Sluice's rules in mangle.
 //
-// At output the gate never drops answers to connection requests: TCP forgets a request if it cannot
-// repeat the answer (reqsk_timer_handler). The client's next attempt would belong to an established
-// connection of conntrack, which is not captured anew, and reach the application.
+// At output the gate must not drop answers to connection requests: TCP discards a request if it
+// cannot send the answer again (reqsk_timer_handler). For conntrack the client's next attempt would
+// belong to the established connection. It would not be captured, and would reach the application.
 var gateHooks = []struct {
 	chain string
 	hook  rules.Hook
 }{{"PREROUTING", rules.Prerouting}, {"OUTPUT", rules.Output}}
 
-// withGate returns a copy of a mangle table, which may be nil, that before its rules drops the
-// packets that match, but at output only those of connections that have yet to be captured.
+// withGate returns a copy of a mangle table with the gate before its rules. At prerouting the gate
+// drops the packets that satisfy the given matches, and at output the packets of new TCP
+// connections. The table may be nil. If it already has the gate, withGate returns it unchanged.
 func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.Table {
 	gated := rules.Table{Family: f, Name: "mangle"}
 	if t != nil {
@@ -167,9 +171,9 @@ func withGate(f rules.Family, t *rules.Table, prerouting []rules.Match) *rules.T
 	return &gated
 }
 
-// savesMarks reports whether the table copies marks of packets to their connections. Two such
-// tables, one in each backend, break connections: the second treats the mark that the first assigns
-// to a captured packet as the mark of a connection with the client's address.
+// savesMarks reports whether the table copies marks of packets to their connections. If both
+// backends contain such a table, connections break: the second table interprets the mark that the
+// first assigns to a captured packet as the mark of a connection with the client's address.
 func savesMarks(t *rules.Table) bool {
 	return slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {

@@ -368,7 +368,7 @@ func TestTranslateTProxy(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
-	const refused = "a tproxy that is not followed by a drop of the same packets"
+	const refused = "a tproxy rule must be followed by a rule that drops the same packets"
 	for name, rs := range map[string]rules.Ruleset{
 		"nothing follows": of(),
 		"others are dropped": of(rule(

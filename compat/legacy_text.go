@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// SaveText returns the rules that the legacy backend writes to an empty namespace in the format of
-// iptables-save. A comment before each family names the program that loads it.
+// SaveText returns the rules that the legacy backend writes to an empty namespace, in the format of
+// iptables-save. A comment before the rules of each family names the program that loads them.
 func SaveText(l Legacy) (string, error) {
 	text := new(strings.Builder)
 	for _, f := range families {

@@ -10,18 +10,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A writer replaces tables in the namespace of the thread in sequence, and can roll back.
+// A writer replaces tables one after another in the namespace of the thread, and can roll back.
 type writer struct {
-	log []written
-	// stuck reports that a rollback failed.
-	stuck bool
+	replaced []replacedRules
+	// rollbackFailed reports that a rollback failed.
+	rollbackFailed bool
 }
 
-// written contains Sluice's rules of a table before they were replaced.
-type written struct {
-	id     xtables.ID
-	before encoded
-	gated  bool // as in step
+// replacedRules contains Sluice's rules of a table before they were replaced.
+type replacedRules struct {
+	id    xtables.ID
+	rules encodedRules
+	gated bool // see step
 }
 
 // do executes the steps. If one fails, it rolls back.
@@ -39,18 +39,18 @@ func (w *writer) do(list []step) error {
 
 // write executes one step.
 func (w *writer) write(s step) error {
-	want, err := encodeOwn(s.id, s.want)
+	desired, err := encodeSluiceRules(s.id, s.desired)
 	if err != nil {
 		return err
 	}
-	before, err := replaceOwn(s.id, want)
+	before, err := replaceSluiceRules(s.id, desired)
 	if err == nil {
-		w.log = append(w.log, written{s.id, before, s.gated})
+		w.replaced = append(w.replaced, replacedRules{s.id, before, s.gated})
 	}
 	return err
 }
 
-// gateMarks puts the gate before the rules of mangle that interfere with rules in nf_tables; see
+// gateMarks inserts the gate before the rules of mangle that interfere with rules in nf_tables; see
 // savesMarks.
 func (w *writer) gateMarks(current []rules.Table) error {
 	var list []step
@@ -63,27 +63,28 @@ func (w *writer) gateMarks(current []rules.Table) error {
 	return w.do(list)
 }
 
-// undo restores Sluice's rules of the tables, the last one first. It returns the reason, joined
-// with the errors of the rollback. Tables that were created remain without rules.
+// undo restores Sluice's rules in the tables, the last replaced table first. It returns the reason
+// of the rollback, joined with the errors of the rollback. A table that was created remains,
+// without rules.
 func (w *writer) undo(reason error) error {
 	errs := []error{reason}
-	for i, done := range slices.Backward(w.log) {
-		if i < len(w.log)-1 && done.gated {
+	for i, old := range slices.Backward(w.replaced) {
+		if i < len(w.replaced)-1 && old.gated {
 			nft.WaitForPackets()
 		}
-		if _, err := replaceOwn(done.id, done.before); err != nil {
-			errs, w.stuck = append(errs, fmt.Errorf("not undone: %w", err)), true
+		if _, err := replaceSluiceRules(old.id, old.rules); err != nil {
+			errs, w.rollbackFailed = append(errs, fmt.Errorf("roll back: %w", err)), true
 		}
 	}
-	w.log = nil
+	w.replaced = nil
 	return errors.Join(errs...)
 }
 
-// left returns the result of a failed Apply in a namespace that had these tables of Sluice. It is
-// zero unless a rollback failed.
-func (w *writer) left(found []rules.Table) Result {
+// resultAfterFailure returns the result of a failed Apply. found contains Sluice's tables before
+// the call. The result is zero unless a rollback failed.
+func (w *writer) resultAfterFailure(found []rules.Table) Result {
 	switch {
-	case !w.stuck:
+	case !w.rollbackFailed:
 		return Result{}
 	case len(found) == 0:
 		return Result{Result: nft.Result{Outcome: nft.Created}, Backend: BackendLegacy}
@@ -91,30 +92,31 @@ func (w *writer) left(found []rules.Table) Result {
 	return Result{Result: nft.Result{Outcome: nft.Replaced}, Backend: BackendLegacy}
 }
 
-// replaceOwn atomically replaces Sluice's rules of a table, without other changes, and returns the
-// old ones. Rules that are equal to present ones keep their counters.
-func replaceOwn(id xtables.ID, want encoded) (encoded, error) {
+// replaceSluiceRules atomically replaces Sluice's rules in a table, without changing foreign rules,
+// and returns the old rules. Rules that the table already contains keep their counters.
+func replaceSluiceRules(id xtables.ID, desired encodedRules) (encodedRules, error) {
 	for range maxAttempts {
 		t, err := xtables.Open(nil, id.Family, id.Name)
 		if err != nil {
-			return encoded{}, err
+			return encodedRules{}, err
 		}
-		counted := want.withCounters(t)
-		before, err := removeOwn(t)
+		counted := desired.withCounters(t)
+		before, err := removeSluiceRules(t)
 		if err != nil {
-			return encoded{}, err
+			return encodedRules{}, err
 		}
 		if err := counted.insertInto(t); err != nil {
-			return encoded{}, err
+			return encodedRules{}, err
 		}
 		err = xtables.Replace(nil, t)
-		// The next read finds changes that another process made immediately after.
+		// A ReplacedError may report that another process changed the table afterwards. The
+		// caller's next read finds such changes.
 		if replaced := (*xtables.ReplacedError)(nil); err == nil || errors.As(err, &replaced) {
 			return before, nil
 		}
 		if !errors.Is(err, xtables.ErrChanged) {
-			return encoded{}, err
+			return encodedRules{}, err
 		}
 	}
-	return encoded{}, fmt.Errorf("given up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
+	return encodedRules{}, fmt.Errorf("gave up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
 }

@@ -52,14 +52,13 @@ const maxLiveReads = 100
 var errLiveBusy = errors.New(
 	"the rules changed during every attempt to read them: another process writes continuously")
 
-// ReadLive returns the rules of the origin for packets of the namespace (nil: the current one), in
-// the order in which the kernel evaluates them. The result is a consistent snapshot, even while
-// other processes write. At equal priority the chain registered last runs first. The kernel shows
-// this order only in its lists of hook functions ([nft.Hooks]), which older kernels lack and which
-// omit NAT up to Linux 7.2. Live.Ambiguous contains the chains whose order is unknown. ReadLive
-// creates no table and loads no module of xtables. The kernel may load nf_tables and the lists of
-// hook functions, which have no effect on packets. It needs the privileges of [nft.ReadAll] and
-// [ReadTables].
+// ReadLive returns the rules of the origin in the namespace (nil: the current one), in the order in
+// which the kernel evaluates them. The result is a consistent snapshot, even while other processes
+// write. At equal priority the chain registered last runs first. The kernel shows this order only
+// in its lists of hook functions ([nft.Hooks]), which older kernels lack and which omit NAT up to
+// Linux 7.2. Live.Ambiguous contains the chains whose order is unknown. ReadLive creates no table
+// and loads no module of xtables. The kernel may load nf_tables and the lists of hook functions,
+// which have no effect on packets. It needs the privileges of [nft.ReadAll] and [ReadTables].
 func ReadLive(ns *netns.NS, origin Origin) (Live, error) {
 	live, err := readLive(ns, origin)
 	if err != nil {
@@ -85,7 +84,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		rs := found.Ruleset
 		var after surroundings
 		after, err = readSurroundings(ns, origin)
-		if err == nil && before.equal(after) && after.list(rs) {
+		if err == nil && before.equal(after) && after.listAllChains(rs) {
 			live := after.join(rs, origin)
 			if origin == OriginAll || origin == OriginNFT {
 				for _, c := range found.Elsewhere {
@@ -113,7 +112,7 @@ func readNFTables(ns *netns.NS, origin Origin) (nft.Snapshot, error) {
 	return found, err
 }
 
-// surroundings are read before and after the tables of nf_tables, to detect changes.
+// surroundings contains state that is read before and after the nftables tables, to detect changes.
 type surroundings struct {
 	legacy []rules.Table
 	// hooks is nil if the kernel does not list them.
@@ -148,9 +147,9 @@ func (s surroundings) equal(other surroundings) bool {
 		rules.Equal(rules.Ruleset{Tables: s.legacy}, rules.Ruleset{Tables: other.legacy})
 }
 
-// list reports whether the hooks, if known, contain all chains of the tables of nf_tables except
-// NAT chains.
-func (s surroundings) list(rs rules.Ruleset) bool {
+// listAllChains reports whether the lists of hook functions, if the kernel has them, contain all
+// base chains of nf_tables except NAT chains.
+func (s surroundings) listAllChains(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
 		for _, c := range rs.BaseChains(h) {
@@ -165,7 +164,7 @@ func (s surroundings) list(rs rules.Ruleset) bool {
 	return true
 }
 
-// join returns the combined result.
+// join returns the result of ReadLive for the tables of nf_tables.
 func (s surroundings) join(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
@@ -223,5 +222,5 @@ func isIPTablesNFT(t *rules.Table) bool {
 }
 
 // securityPriorityNFT is the priority of iptables-nft's table security (nft_base_chain in
-// iptables/nft.c), which differs from that of iptables-legacy.
+// iptables/nft.c). The table security of iptables-legacy has another priority.
 const securityPriorityNFT = 150

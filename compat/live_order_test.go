@@ -333,7 +333,7 @@ func TestALookIsRepeatedWhenSomethingHasChanged(t *testing.T) {
 		"iptables-legacy's of it":   {listed("ip: legacy a", "ip6: legacy a"), false},
 		"a list that has all twice": {listed("ip: inet a p, inet a p", "ip6: inet a p"), true},
 	} {
-		if got := (surroundings{hooks: row.hooks}).list(a); got != row.want {
+		if got := (surroundings{hooks: row.hooks}).listAllChains(a); got != row.want {
 			t.Errorf("%s: %t", says, got)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// inNamespace runs do in the namespace, so that its sockets belong to the namespace. It adds the
-// name of the namespace to the error.
+// inNamespace runs do in the namespace, so that sockets that do opens belong to the namespace. It
+// adds the name of the namespace to the error.
 func inNamespace(ns *netns.NS, do func() error) error {
 	err := ns.Do(do)
 	if err != nil && ns != nil {
@@ -17,15 +17,15 @@ func inNamespace(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// withLock runs do in the namespace of the thread while other processes that apply rules wait. The
-// lock is advisory: a process that does not release it only delays do, and where it is not
-// available exclusive is false.
+// withLock runs do while it holds the lock of the thread's namespace, so that other processes that
+// apply rules wait. The lock is advisory: if another process does not release it in time, or if the
+// lock is not available, exclusive is false.
 func withLock(do func(exclusive bool) error) error {
 	const wait = 2 * time.Second
-	release, taken, err := (*netns.NS)(nil).Lock(wait)
+	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
 		return do(false)
 	}
 	defer release()
-	return do(taken)
+	return do(acquired)
 }

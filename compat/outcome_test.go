@@ -146,7 +146,7 @@ func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	got, err := chosen(t, compat.BackendLegacy).Apply(ns, compiled(t, tproxy), compat.Snapshot{})
-	if err == nil || !strings.Contains(err.Error(), "remove our rules from nftables: ") ||
+	if err == nil || !strings.Contains(err.Error(), "remove Sluice's rules from nftables: ") ||
 		got != (compat.Result{}) {
 		t.Errorf("%+v, %v; want that nothing was done", got, err)
 	}
@@ -205,8 +205,8 @@ func TestAFailureThatCannotBeUndone(t *testing.T) {
 				applied(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Created)
 			}
 			got, err := compat.ApplyLegacyWithoutRollback(ns, refusedLast(t, tproxy))
-			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "not undone: ") {
-				t.Errorf("error %v, want that not all is undone", err)
+			if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "roll back: ") {
+				t.Errorf("error %v, want an error of the rollback", err)
 			}
 			if got.Outcome != tc.want || got.Backend != compat.BackendLegacy {
 				t.Errorf("%+v, want %s", got, tc.want)

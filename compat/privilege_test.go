@@ -129,7 +129,7 @@ func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
 	p := start(t, ns, "apply without entering")
 	got := p.line(t)
 	for _, want := range []string{
-		"iptables-legacy ip nat: replace: the network namespace belongs to another user namespace",
+		"iptables-legacy ip nat: replace: enter the user namespace that owns the network namespace",
 		"setns: operation not permitted", "not permitted: true",
 	} {
 		if !strings.Contains(got, want) {
@@ -162,9 +162,9 @@ func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 	}
 	neither := p.line(t)
 	for _, want := range []string{
-		"nftables cannot be used here: ", "CONFIG_NETFILTER_NETLINK",
-		"iptables-legacy cannot be used here either: ", "iptables-legacy's tables of ip ",
-		"CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the modules",
+		"cannot use nftables: ", "CONFIG_NETFILTER_NETLINK",
+		"cannot use iptables-legacy: ", "iptables-legacy's tables of ip ",
+		"CONFIG_IP_NF_IPTABLES, module ip_tables", "CAP_SYS_MODULE", "load the named modules",
 	} {
 		if !strings.Contains(neither, want) {
 			t.Errorf("%s\nwant %q", neither, want)

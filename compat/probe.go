@@ -22,15 +22,16 @@ func IsNotPermitted(err error) bool { return nft.IsNotPermitted(err) }
 // IsNotSupported reports whether a backend failed because the kernel lacks a feature.
 func IsNotSupported(err error) bool {
 	if errors.Is(err, route.ErrNoIPv6) {
-		return false // no backend has it
+		return false // the error does not depend on the backend
 	}
 	return nft.IsNotSupported(err) || errors.Is(err, unix.ENOPROTOOPT)
 }
 
-// ProbeLegacy tests in a temporary namespace whether the kernel has the tables, matches and targets
-// of iptables-legacy that the ruleset needs, independent of installed programs. A missing family is
-// a single feature. Like nft.Probe it caches the results and needs CAP_SYS_ADMIN and CAP_NET_ADMIN,
-// and CAP_SYS_MODULE if the module of the family is not loaded.
+// ProbeLegacy tests in a temporary namespace whether the kernel supports the iptables-legacy
+// tables, matches and targets that the ruleset needs. It does not depend on installed programs. If
+// the kernel lacks iptables-legacy for a family, the result contains a single feature for the
+// family. Like nft.Probe, ProbeLegacy caches the results and needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
+// It also needs CAP_SYS_MODULE if the module of the family is not loaded.
 func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	want, err := Translate(rs)
 	if err != nil {
@@ -43,7 +44,7 @@ func ProbeLegacy(rs rules.Ruleset) ([]nft.Support, error) {
 	probed.Lock()
 	defer probed.Unlock()
 	if err := probed.probe(needs); err != nil {
-		return nil, fmt.Errorf("probe the kernel's iptables-legacy: %w", err)
+		return nil, fmt.Errorf("probe the kernel's iptables-legacy features: %w", err)
 	}
 	var support []nft.Support
 	for _, f := range needs {
@@ -76,11 +77,11 @@ func featuresOf(want tables) ([]xtables.Feature, error) {
 	for _, t := range want.list() {
 		id := xtables.ID{Family: t.Family, Name: t.Name}
 		add(xtables.Feature{Family: t.Family, Kind: xtables.KindTable, Name: t.Name})
-		p, err := encodeOwn(id, &t)
+		encoded, err := encodeSluiceRules(id, &t)
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range p.chains {
+		for _, c := range encoded.chains {
 			for i := range c.rules {
 				for _, m := range c.rules[i].Matches() {
 					add(xtables.Feature{
@@ -98,7 +99,7 @@ func featuresOf(want tables) ([]xtables.Feature, error) {
 	return list, nil
 }
 
-// probed caches the results. A nil error means that the kernel has the feature.
+// probed caches the results by feature. A nil error means that the kernel supports the feature.
 var probed featureCache
 
 type featureCache struct {
@@ -107,14 +108,14 @@ type featureCache struct {
 }
 
 // probe tests the features that are not cached.
-func (a *featureCache) probe(features []xtables.Feature) error {
-	if a.errs == nil {
-		a.errs = map[xtables.Feature]error{}
+func (c *featureCache) probe(features []xtables.Feature) error {
+	if c.errs == nil {
+		c.errs = map[xtables.Feature]error{}
 	}
 	var scratch *netns.NS
 	defer func() { _ = scratch.Close() }()
 	for _, f := range features {
-		if _, known := a.errs[f]; known {
+		if _, known := c.errs[f]; known {
 			continue
 		}
 		if scratch == nil {
@@ -127,7 +128,7 @@ func (a *featureCache) probe(features []xtables.Feature) error {
 		if err != nil && !isMissing(err) {
 			return fmt.Errorf("%s: %w", f, err)
 		}
-		a.errs[f] = err
+		c.errs[f] = err
 	}
 	return nil
 }

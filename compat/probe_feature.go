@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// firstVersion is the first kernel version with all revisions that every rule uses; the newest is
-// revision 3 of conntrack.
+// firstVersion is the first kernel version that supports the revisions of all matches that Sluice's
+// rules use. The newest is revision 3 of conntrack.
 const firstVersion = "2.6.39"
 
-// describe returns the display name of a feature, with the kernel's configuration option, the
-// module, and the first version with it.
+// describe returns the display name of a feature, its configuration option and module, and the
+// first kernel version that supports it.
 func describe(f xtables.Feature) nft.Feature {
 	d := nft.Feature{Name: f.String(), Since: since(f)}
 	option, module := sourceOf(f)
@@ -28,7 +28,7 @@ func describe(f xtables.Feature) nft.Feature {
 	return d
 }
 
-// describeFamily returns the description of iptables-legacy of a family.
+// describeFamily describes iptables-legacy for a family.
 func describeFamily(f rules.Family) nft.Feature {
 	return nft.Feature{
 		Name:   fmt.Sprintf("iptables-legacy's tables of %s", f),
@@ -41,8 +41,8 @@ func withModule(option, module string) string {
 	return fmt.Sprintf("CONFIG_%s, module %s", strings.ToUpper(option), module)
 }
 
-// sourceOf returns the option and the module of a match or target. Some share a module; tcp and udp
-// are part of x_tables.
+// sourceOf returns the configuration option and the module of a match or target. Some extensions
+// share a module.
 func sourceOf(f xtables.Feature) (option, module string) {
 	switch f.Name {
 	case "tcp", "udp":

@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ReadTables returns all tables of iptables-legacy in the namespace (nil: the current one), IPv4
+// ReadTables returns all iptables-legacy tables in the namespace (nil: the current one), IPv4
 // first. A match or target that the model does not support becomes [rules.Unknown]. The error names
-// the tables that cannot be read; the result may still contain others. ReadTables creates no table.
-// It needs the privileges of [xtables.Tables] and [xtables.Read].
+// the tables that cannot be read; the result contains the other tables even then. ReadTables
+// creates no table. It needs the privileges of [xtables.Tables] and [xtables.Read].
 func ReadTables(ns *netns.NS) ([]rules.Table, error) {
 	ids, err := xtables.Tables(ns)
 	if err != nil {
-		return nil, fmt.Errorf("read iptables-legacy: %w", err)
+		return nil, fmt.Errorf("read the iptables-legacy tables: %w", err)
 	}
 	var tables []rules.Table
 	var errs []error

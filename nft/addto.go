@@ -18,8 +18,8 @@ import (
 // Policy routes (rs.Routing) are not part of an nftables transaction: see
 // [github.com/sluice-mesh/sluice/nft/route.Ensure]. The library writes no comments of tables, and
 // marks the keys of all anonymous sets as big-endian, so that the nft command prints user ids and
-// interface names in such sets wrongly. Neither affects packets. Use [Apply] unless the rules must
-// be committed together with other rules of the caller.
+// interface names in such sets incorrectly. Neither defect affects packets. Use [Apply] unless the
+// rules must be committed together with other rules of the caller.
 func AddTo(c *nftables.Conn, rs rules.Ruleset) error {
 	if _, err := Encode(rs); err != nil {
 		return err

@@ -120,7 +120,7 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 			uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4],
 			"invalid argument",
 		},
-		{"without rights", refusalOf(seq, unix.EPERM, 0), "CAP_NET_ADMIN is needed"},
+		{"without rights", refusalOf(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -20,16 +20,16 @@ type Outcome string
 
 // The outcomes.
 const (
-	Created   Outcome = "created"   // the namespace had no table of Sluice
-	Unchanged Outcome = "unchanged" // the namespace had the ruleset: nothing was written
+	Created   Outcome = "created"   // the namespace had no Sluice table
+	Unchanged Outcome = "unchanged" // the namespace already had the ruleset: nothing was written
 	// only set elements or routes differed and were changed in place
 	Updated  Outcome = "updated"
-	Replaced Outcome = "replaced" // the namespace had another ruleset
+	Replaced Outcome = "replaced" // the namespace had a different ruleset
 )
 
 // A Result describes the change that Apply made. The zero value means no change.
 type Result struct {
-	// Outcome is set with some errors too: see [Apply].
+	// Outcome may be set even with an error: see [Apply].
 	Outcome Outcome
 	// Rules, Sets and Elements are the numbers of objects in the ruleset. Bytes is the size of the
 	// transaction, 0 if there was none.
@@ -48,17 +48,18 @@ type Result struct {
 // processes.
 const maxAttempts = 20
 
-// Apply replaces the content of the table of Sluice in the namespace with the ruleset. A nil
-// namespace is the current one. The ruleset must have exactly the table that [rules.Compile] makes.
+// Apply replaces the content of the Sluice table in the namespace with the ruleset. A nil namespace
+// is the current one. The ruleset must have exactly the table that [rules.Compile] creates.
 //
-// Apply adds routes before, and removes routes after, one transaction with all other changes.
-// Readers and packets observe either the old ruleset or the new one. Only if capture moves from one
-// base chain to another, as with the mode, there are three transactions, and for some 50 ms new TCP
-// connections wait. If Apply returns an error
-// without an outcome, nothing has changed. With an error and an outcome, either the rules are in
-// place but a change of routes failed, or the kernel's answer was lost and the rules may be in
-// place. Two concurrent calls in one namespace both succeed, and the result is one of the two
-// rulesets.
+// Apply adds missing routes, changes the rules in one transaction, and then removes unneeded
+// routes. Readers and packets observe either the old ruleset or the new one. There is one
+// exception: if capture moves from one base chain to another, for example because the mode changes,
+// Apply sends three transactions, and new TCP connections wait for about 50 ms.
+//
+// If Apply returns an error without an outcome, nothing has changed. With an error and an outcome,
+// either the rules were changed but a change of routes failed, or the kernel's answer was lost and
+// it is unknown whether the rules were changed. Two concurrent calls in one namespace both succeed,
+// and the result is one of the two rulesets.
 func Apply(ns *netns.NS, rs rules.Ruleset) (Result, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -76,7 +77,7 @@ func inside(ns *netns.NS, do func() error) error {
 	return err
 }
 
-// run applies the wanted rules and routes to the namespace of the thread.
+// run applies the desired rules and routes to the namespace of the thread.
 func (a *applier) run() error {
 	planned, err := a.plan()
 	if err != nil && !isRace(err) {
@@ -138,15 +139,16 @@ func (a *applier) apply(planned step) error {
 		maxAttempts, err))
 }
 
-// replan returns the step if it has a transaction, otherwise a new one. If the new step has no
-// transaction, nothing is left to do.
+// replan returns the step if it has a transaction, otherwise a new step. If the new step has no
+// transaction, the namespace has the ruleset.
 func (a *applier) replan(s step) (step, error) {
 	if s.transaction != nil {
 		return s, nil
 	}
 	s, err := a.plan()
 	if err == nil && s.transaction == nil {
-		// Unchanged, unless an earlier attempt made the change and its answer was lost.
+		// The outcome is Unchanged, unless an earlier attempt changed the rules and its answer was
+		// lost.
 		a.result.Outcome, a.result.Bytes = cmp.Or(a.sent.Outcome, Unchanged), a.sent.Bytes
 	}
 	return s, err
@@ -155,10 +157,12 @@ func (a *applier) replan(s step) (step, error) {
 // begin updates the state before the transaction of the step is sent.
 func (a *applier) begin(s step) {
 	a.deleted = a.deleted || s.transaction.deletes
-	a.sent = Result{} // an earlier attempt was not executed, or another process has overwritten it
+	// The kernel did not execute an earlier attempt, or another process has replaced its result.
+	a.sent = Result{}
 }
 
-// end records the result of the transaction of the step, and adds missing features to an error.
+// end records the result of the step's transaction. It adds the missing kernel features to an
+// error.
 func (a *applier) end(s step, err error) error {
 	size := len(s.transaction.buf)
 	if err == nil {
@@ -181,7 +185,7 @@ func (a *applier) finish(routes route.Change, exclusive bool) error {
 	return err
 }
 
-// outcome returns the result of a run that returned err.
+// outcome returns the result of Apply after run has returned err.
 func (a *applier) outcome(err error) Result {
 	if err == nil {
 		return a.result
@@ -209,12 +213,13 @@ func growStack(touch bool) byte {
 	return space[os.Getpid()%depth]
 }
 
-// lockTimeout bounds the wait for another applier, which holds the lock for about a millisecond.
+// lockTimeout bounds the wait for the lock, which another process usually holds for about a
+// millisecond.
 const lockTimeout = 2 * time.Second
 
-// lock prevents other appliers in the namespace from removing routes that this one has added. It is
-// an optimization, because transactions are atomic: a process that does not release the lock only
-// causes a delay. acquired is false after a timeout, and on systems without this lock.
+// lock prevents other processes that call Apply from removing routes that this call has added. It
+// is an optimization, because transactions are atomic: a process that does not release the lock
+// only causes a delay. acquired is false after a timeout, and on systems without this lock.
 func lock(wait time.Duration) (release func(), acquired bool) {
 	release, acquired, err := (*netns.NS)(nil).Lock(wait)
 	if err != nil {
@@ -228,25 +233,27 @@ type applier struct {
 	conn     *conn
 	desired  rules.Ruleset
 	creation func() (*Transaction, error)
-	// last is the reading before this call. It is used once.
+	// snapshot is [ApplyOptions.Since]. It is used once.
 	snapshot Snapshot
 	// beforeChange is [ApplyOptions.BeforeChange].
 	beforeChange func(exclusive bool) error
 	result       Result
-	// found is the table of Sluice at the last reading, if it existed.
+	// found is the Sluice table that was read last, if it existed.
 	found []rules.Table
 	// sent contains the outcome and size of a transaction whose answer was lost.
 	sent Result
-	// gated reports that this call has added the gate, and moved that it has then replaced the
-	// rules.
+	// gateAdded reports that this call has added the gate, and rulesReplaced that it has then
+	// replaced the rules.
 	gateAdded, rulesReplaced bool
-	// deleted reports that closing the socket will wait for the kernel.
+	// deleted reports that a transaction has deleted objects: closing the socket waits until the
+	// kernel has freed them.
 	deleted bool
 }
 
 func newApplier(c *conn, p *Prepared, o ApplyOptions) *applier {
 	a := &applier{
-		conn: c, desired: p.ruleset, creation: p.creation, snapshot: o.Since, beforeChange: o.BeforeChange,
+		conn: c, desired: p.ruleset, creation: p.creation, snapshot: o.Since,
+		beforeChange: o.BeforeChange,
 	}
 	if len(a.snapshot.found) > 0 {
 		if id := (*netns.NS)(nil).ID(); id != a.snapshot.in || id == (netns.ID{}) {
@@ -281,7 +288,7 @@ func isRace(err error) bool {
 	return kernelErr.Errno == unix.ERESTART // the generation has changed
 }
 
-// count sets the result to the numbers of objects in the ruleset.
+// count resets the result, and sets its numbers of objects to those of the ruleset.
 func (a *applier) count() {
 	a.result = Result{}
 	for i := range a.desired.Tables {
@@ -309,7 +316,7 @@ func establishedPackets(t *rules.Table) uint64 {
 	return n
 }
 
-// Remove deletes the table of Sluice and then its routes, and reports whether it deleted something.
+// Remove deletes the Sluice table and then its routes, and reports whether it deleted anything.
 func Remove(ns *netns.NS) (bool, error) {
 	var removed bool
 	err := inside(ns, func() (err error) {
@@ -328,20 +335,20 @@ func remove() (bool, error) {
 		return false, err
 	}
 	defer c.close()
-	ours, err := c.findSluiceTable()
+	table, err := c.findSluiceTable()
 	if err != nil {
 		return false, err
 	}
-	if ours != nil {
-		if err := c.deleteTables(ours.Table); err != nil && !errors.Is(err, unix.ENOENT) {
+	if table != nil {
+		if err := c.deleteTables(table.Table); err != nil && !errors.Is(err, unix.ENOENT) {
 			return false, err
 		}
 	}
-	removed, err := route.PruneAfter(ours != nil)
-	return ours != nil || removed > 0, err
+	removed, err := route.PruneAfter(table != nil)
+	return table != nil || removed > 0, err
 }
 
-// deleteTables deletes whole tables in one transaction.
+// deleteTables deletes tables with their content in one transaction.
 func (c *conn) deleteTables(tables ...rules.Table) error {
 	t, err := encode(rules.Ruleset{}, tables, 0)
 	if err != nil {

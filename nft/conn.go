@@ -26,8 +26,8 @@ type conn struct {
 	maxSize int
 }
 
-// defaultSendBuffer is a size that the default send buffer can hold, a little less than
-// net.core.wmem_default (212992).
+// defaultSendBuffer is the maximum number of bytes that are sent without enlarging the send buffer.
+// It is a little less than net.core.wmem_default (212992).
 const defaultSendBuffer = 200 << 10
 
 // firstRequest is the sequence number of the first request. It is greater than the sequence numbers
@@ -84,7 +84,7 @@ func (c *conn) enlarge(size int) {
 	}
 }
 
-// buffers contains receive buffers. The kernel's datagrams of a dump have up to 32 KiB.
+// buffers contains receive buffers. A datagram of a dump has at most 32 KiB.
 var buffers = sync.Pool{New: func() any { return new([64 << 10]byte) }}
 
 // receive waits for one datagram and calls do for each of its messages until do returns true or an
@@ -108,7 +108,7 @@ func (c *conn) receiveFlags(flags int, do func(nlmsg.Message) (bool, error)) (bo
 	return nlmsg.Each(datagram, do)
 }
 
-// drain discards all received datagrams and the pending error of lost ones.
+// drain discards all received datagrams, and the pending error if datagrams were lost.
 func (c *conn) drain() {
 	var buf [unix.NLMSG_HDRLEN]byte
 	for {
@@ -168,16 +168,17 @@ func (c *conn) receiveResult(t *Transaction) error {
 	}
 }
 
-// summary describes the transaction for errors that do not concern a single message.
+// summary describes the transaction for errors that do not concern a single message. It continues
+// the sentence "the kernel refuses to".
 func (t *Transaction) summary() string {
-	return fmt.Sprintf("take a transaction of %d messages, %d bytes", len(t.descriptions),
+	return fmt.Sprintf("execute a transaction of %d messages, %d bytes", len(t.descriptions),
 		len(t.buf))
 }
 
-// request sends a request of nf_tables and calls do with the family and the attributes of each
-// message of the answer. With NLM_F_DUMP in the flags the answer is a list; interrupted reports
-// that the listed objects changed during the dump. Without attributes the request applies to all
-// families.
+// request sends an nf_tables request, and calls do with the family and the attributes of each
+// message of the answer. If the flags include NLM_F_DUMP, the answer is a list, and interrupted
+// reports that the listed objects changed during the dump. If attrs is nil, the request applies to
+// all families.
 func (c *conn) request(
 	msg int, flags uint16, family rules.Family,
 	attrs func(*messages), do func(family uint8, a attributes),
@@ -190,14 +191,14 @@ func (c *conn) request(
 	return c.exchange(requestHeader{messageType(msg), messageType(msg - 1), flags, proto}, attrs, do)
 }
 
-// A requestHeader is the header of an nfnetlink request, and the type of the messages of its answer.
+// A requestHeader is the header of an nfnetlink request, and the message type of its answer.
 type requestHeader struct {
 	msgType, answer uint16
 	flags           uint16
 	proto           uint8
 }
 
-// exchange is like request, for any subsystem of nfnetlink.
+// exchange is like request, but for any nfnetlink subsystem.
 func (c *conn) exchange(
 	h requestHeader, attrs func(*messages), do func(family uint8, a attributes),
 ) (interrupted bool, err error) {
@@ -221,8 +222,8 @@ func (c *conn) exchange(
 	})
 }
 
-// generation returns the generation id of the ruleset in the namespace, which every change
-// increments.
+// generation returns the generation id of the ruleset in the namespace. Every change of the ruleset
+// increments it.
 func (c *conn) generation() (uint32, error) {
 	var id uint32
 	_, err := c.request(unix.NFT_MSG_GETGEN, 0, rules.Inet, nil, func(_ uint8, a attributes) {
@@ -234,8 +235,8 @@ func (c *conn) generation() (uint32, error) {
 	return id, nil
 }
 
-// isGeneration waits until no transaction is in progress, and reports whether the generation then
-// equals the given one. It sends an empty transaction, which the kernel answers only if the
+// isGeneration waits until no transaction is in progress, and then reports whether the ruleset has
+// the given generation. It sends an empty transaction, which the kernel answers only if the
 // generation differs.
 func (c *conn) isGeneration(generation uint32) (bool, error) {
 	var m messages
@@ -266,7 +267,8 @@ func (c *conn) isGeneration(generation uint32) (bool, error) {
 	}
 }
 
-// findSluiceTable returns the table of Sluice without its chains, or nil. It is the cheapest request.
+// findSluiceTable returns the Sluice table without its chains, or nil if it does not exist. No
+// other request is cheaper.
 func (c *conn) findSluiceTable() (*foundTable, error) {
 	var found *foundTable
 	_, err := c.request(unix.NFT_MSG_GETTABLE, 0, tableFamily,
@@ -284,7 +286,7 @@ func (c *conn) findSluiceTable() (*foundTable, error) {
 	return found, nil
 }
 
-// explainRead wraps the error of a request.
+// explainRead adds the operation to the error of a request.
 func explainRead(operation string, err error) error {
 	if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 		if errors.Is(err, unix.EAGAIN) { // replyTimeout has passed: do not let the caller retry

@@ -6,17 +6,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A foundTable is a table of the kernel. Its chains and rules may not have been read yet.
+// A foundTable is a table in the kernel. Its chains and rules may not have been read yet.
 type foundTable struct {
 	rules.Table
-	// splits means that a rule with a verdict map is decoded as several rules.
+	// splits makes the decoder decode a rule with a verdict map as several rules.
 	splits bool
 	// dormant reports that the table has the flag dormant: the kernel calls none of its chains.
 	dormant bool
 	// namedSets contains the names of the sets that are not anonymous.
 	namedSets []string
-	// elements contains the number of elements of each set. It differs from the number that the
-	// encoder would write if another process has changed the set.
+	// elements contains the number of elements of each set. If another process has changed a set,
+	// the number may differ from the one that the encoder would write.
 	elements map[string]int
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// decodeRules decodes a rule as equivalent rules of the model: if the rule ends with a map there is
-// one for each value, all with the rule's handle. These rules cannot be written back separately.
-// decodeRules subtracts their size from room.
+// decodeRules decodes a rule as one or more equivalent rules of the model. If the rule ends with a
+// map lookup, there is one rule for each value of the map, all with the handle of the original
+// rule. These rules cannot be written back separately. decodeRules subtracts their size from room.
 func decodeRules(room *int, family rules.Family, sets setDecoder, a attributes) []rules.Rule {
 	d := ruleDecoder{family: family, sets: sets, splits: true, room: room}
 	d.decode(a)
@@ -68,7 +68,8 @@ func cachedGroups[V comparable](
 	return groups, err
 }
 
-// groupByVerdict groups the keys of a verdict map, except for keys whose verdict has no action.
+// groupByVerdict groups the keys of a verdict map by verdict. It omits keys whose verdict has no
+// action.
 func (s *decodedSet) groupByVerdict() ([]keyGroup[verdict], error) {
 	groups, err := cachedGroups(s, "verdicts", func(first string) (verdict, error) {
 		return decodeVerdict(s.verdicts[first])
@@ -77,15 +78,16 @@ func (s *decodedSet) groupByVerdict() ([]keyGroup[verdict], error) {
 	return slices.DeleteFunc(slices.Clone(groups), noAction), err
 }
 
-// groupByValue groups the keys of a map of data.
+// groupByValue groups the keys of a data map by value.
 func (s *decodedSet) groupByValue() ([]keyGroup[string], error) {
 	return cachedGroups(s, "values", func(first string) (string, error) {
 		return string(s.data[first]), nil
 	})
 }
 
-// verdictMap splits the rule at the lookup of a verdict map. The rule ends if the map does not have
-// the key. It also ends with the verdict continue, because the lookup is its last expression.
+// verdictMap splits the rule at the lookup in a verdict map. The rule ends if the map does not
+// contain the key. It also ends with the verdict continue, because the lookup is its last
+// expression.
 func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 	keys, err := s.keys()
 	if err != nil {
@@ -125,8 +127,8 @@ func (d *ruleDecoder) verdictMap(ops []operand, s *decodedSet) error {
 		last++
 	}
 	for i, g := range groups {
-		// The kernel evaluates the operands once. If a chain that returns may change them, a later
-		// branch would evaluate other values.
+		// The kernel evaluates the operands once. If the packet returns from a chain that may have
+		// changed the operands, a later branch would evaluate other values.
 		if g.value.returns() && i < last && mayChange(ops, g.keys) {
 			return errUnsupported
 		}
@@ -159,8 +161,8 @@ func mayChange(ops []operand, keys [][2][]byte) bool {
 	})
 }
 
-// mapBranches splits the rule at an expression that ends the rule and uses register r, which holds
-// the value of a map: there is one branch for each value of the map.
+// mapBranches splits the rule at an expression that ends the rule and uses register r, which
+// contains a value of a map. There is one branch for each value of the map.
 func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 	op := d.registers[r]
 	keys, err := op.mapped.keys()
@@ -203,7 +205,7 @@ func (d *ruleDecoder) mapBranches(r int, do func(*ruleDecoder) error) error {
 type brancher struct {
 	d        *ruleDecoder
 	ops      []operand
-	mapped   *operand // the value that is loaded from the map
+	mapped   *operand // the value that was loaded from the map
 	branches []rules.Rule
 }
 
@@ -241,12 +243,12 @@ func (b *brancher) branch(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	return b.rule([]rules.Match{rules.MatchTuple{Alternatives: alternatives}}, 0, do)
 }
 
-// otherKeys adds the branch for all keys except these.
+// otherKeys adds the branch for all keys except the given ones.
 func (b *brancher) otherKeys(keys [][2][]byte, do func(*ruleDecoder) error) error {
 	var matches []rules.Match
 	switch {
 	case len(keys) == 0:
-		// Every key matches, so that only the existence of the loaded fields is a condition.
+		// Every key matches. Only the existence of the loaded fields is a condition.
 		branch := *b.d
 		b.d.use(b.ops...)
 		for _, p := range branch.pending {
@@ -285,11 +287,11 @@ var errTooMany error = tooMany{}
 
 type tooMany struct{}
 
-func (tooMany) Error() string { return "more than fits, " + errUnsupported.Error() }
+func (tooMany) Error() string { return "too many keys, " + errUnsupported.Error() }
 
 func (tooMany) Unwrap() error { return errUnsupported }
 
-// rule adds a branch with additional matches, whose values take the given room.
+// rule adds a branch with additional matches. room is the number of their values.
 func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) error) error {
 	d := b.d
 	if !d.spend(room + 2 + len(d.rule.Matches) + len(d.rule.Actions) + len(matches)) {
@@ -319,7 +321,7 @@ func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) e
 // because each branch would repeat the action.
 func (b *brancher) finish() error {
 	switch d := b.d; {
-	case len(b.branches) == 0: // the rule only ends
+	case len(b.branches) == 0: // the rule has no effect
 		d.undo = &cut{len(d.rule.Matches), len(d.rule.Actions)}
 	case len(b.branches) > 1 && d.hasActed:
 		return errUnsupported
@@ -329,15 +331,16 @@ func (b *brancher) finish() error {
 	return nil
 }
 
-// returns reports whether the evaluation returns to the chain after the verdict.
+// returns reports whether the packet can return to the chain after the verdict.
 func (v verdict) returns() bool {
 	jump, ok := v.action.(rules.Jump)
 	return ok && !jump.Goto
 }
 
 // numberBranches splits the rule at a map whose keys are random or calculated numbers. The model
-// has no condition for the number. Each branch except the last has an unknown condition. The last
-// one has none if the map has all numbers, because it applies if no other branch does.
+// has no condition for such a number. Therefore each branch except the last has an unknown
+// condition. If the map contains all possible numbers, the last branch has no condition, because it
+// applies if no other branch does.
 func numberBranches[V comparable](
 	b brancher, groups []keyGroup[V], returns func(V) bool, do func(*ruleDecoder, V) error,
 ) error {
@@ -391,7 +394,7 @@ func (d *ruleDecoder) numberData(op operand) string {
 	return fmt.Sprintf("%d %s", d.draws, id)
 }
 
-// numbers returns the number of possible values of the operand in the keys, and the keys as text.
+// numbers returns how many possible values of the operand the keys contain, and the keys as text.
 func (o operand) numbers(keys [][2][]byte) (n uint64, text string, ok bool) {
 	ranges, ok := hostRanges(o, keys)
 	if !ok || o.modulus == 0 {

@@ -10,8 +10,8 @@ import (
 
 // This file decodes conditions that depend on earlier packets.
 
-// stateful adds a condition that depends on the packets that it was evaluated for before, and
-// therefore on the conditions before it.
+// stateful adds a condition that depends on the packets for which it was evaluated earlier, and
+// therefore on the preceding conditions of the rule.
 func (d *ruleDecoder) stateful(text string) error {
 	d.unknown(text, rules.Draws, d.identity())
 	return nil
@@ -57,8 +57,9 @@ func (d *ruleDecoder) connlimit(a attributes) error {
 	return nil
 }
 
-// dynset decodes the addition to or deletion from a set, which does not affect the packet. The
-// expression ends the rule if the set is full, or if a limit of the element is exceeded.
+// dynset decodes the addition of an element to a set, or its deletion, which does not affect the
+// packet. The expression ends the rule if the set is full, or if a limit of the element is
+// exceeded.
 func (d *ruleDecoder) dynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
@@ -69,7 +70,7 @@ func (d *ruleDecoder) dynset(a attributes) error {
 	return nil
 }
 
-// write adds the change of a state that affects only conditions unknown to the model.
+// write adds the change of a state that affects only unknown conditions.
 func (d *ruleDecoder) write(state string, a attributes) {
 	d.add(rules.Unknown{
 		Text: state + " set", Effect: rules.Writes, Data: d.identityWith(a), State: state,
@@ -85,7 +86,8 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 	return fmt.Sprintf("%s %x", id, []byte(a))
 }
 
-// objref decodes the use of an object of the table. The object itself is not read.
+// objref decodes the use of a named object of the table, such as a counter. The object itself is
+// not read.
 func (d *ruleDecoder) objref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
@@ -108,8 +110,8 @@ func (d *ruleDecoder) objref(a attributes) error {
 	return nil
 }
 
-// extensionMatch decodes a match of xtables.
+// extensionMatch decodes an xtables match.
 func (d *ruleDecoder) extensionMatch(a attributes) error { return d.extension(false, a) }
 
-// extensionTarget decodes a target of xtables.
+// extensionTarget decodes an xtables target.
 func (d *ruleDecoder) extensionTarget(a attributes) error { return d.extension(true, a) }

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An expressionKind describes a type of expressions of nf_tables.
+// An expressionKind describes a type of nf_tables expression.
 type expressionKind struct {
 	// decode decodes an expression, or returns an error if the model cannot represent it. It is nil
-	// if the model can represent no expression of the type.
+	// if the model cannot represent any expression of the type.
 	decode func(*ruleDecoder, attributes) error
 	// The following fields describe the expressions that decode rejects.
 	//
@@ -19,12 +19,12 @@ type expressionKind struct {
 	// sources contains the attributes of the registers that the loaded value depends on.
 	destination uint16
 	sources     [2]uint16
-	// effect is the effect of expressions that load no register, besides ending the rule.
+	// effect is the effect of expressions that load no register, in addition to ending the rule.
 	effect rules.Effect
 }
 
-// expressionNamed returns the kind of the expression with the name. It includes all expressions
-// that Linux 6.18 registers with nft_register_expr and in nft_basic_types
+// expressionNamed returns the kind of the expression with the name. It knows all expressions that
+// Linux 6.18 registers with nft_register_expr and in nft_basic_types
 // (net/netfilter/nf_tables_core.c). An expression with another name may have any effect.
 func expressionNamed(name string) (kind expressionKind, known bool) {
 	switch name {

@@ -14,13 +14,14 @@ import (
 // This file decodes keys as values of a field. Each key is an interval with its first and last
 // value.
 
-// hostRanges decodes numbers in host byte order, or in network byte order if they were converted.
+// hostRanges decodes numbers in host byte order, or in network byte order if the rule has converted
+// them.
 func hostRanges(op operand, keys [][2][]byte) ([]rules.Range[uint32], bool) {
 	if op.network {
 		return numberRanges(keys, numberKey[uint32])
 	}
 	if slices.ContainsFunc(keys, func(key [2][]byte) bool { return !isSingle(key) }) {
-		return nil, false // the kernel compares bytes, which is wrong for intervals in host order
+		return nil, false // the kernel compares byte by byte, which is wrong for intervals in host order
 	}
 	return numberRanges(keys, hostNumber)
 }
@@ -68,8 +69,8 @@ func interfaceNames(keys [][2][]byte) ([]rules.InterfaceName, bool) {
 	return names, true
 }
 
-// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in
-// net/net_namespace.h). The interface with another index cannot be determined from a rule.
+// loopbackIndex is the index of lo in every namespace (LOOPBACK_IFINDEX in net/net_namespace.h).
+// The name of an interface with another index is not in the rule.
 const loopbackIndex = 1
 
 // isLoopback reports whether the keys are exactly the index of lo.
@@ -78,7 +79,7 @@ func isLoopback(keys [][2][]byte) bool {
 	return ok && len(keys) == 1 && index == loopbackIndex && isSingle(keys[0])
 }
 
-// familyKey decodes a family. A negated family is the other one of IPv4 and IPv6.
+// familyKey decodes a family. If negated, it returns IPv6 for IPv4 and IPv4 for IPv6.
 func familyKey(keys [][2][]byte, negated bool) (rules.Family, bool) {
 	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) {
 		return rules.Inet, false
@@ -108,7 +109,7 @@ func protocolKeys(keys [][2][]byte) ([]rules.Protocol, bool) {
 	return slices.Compact(protocols), true
 }
 
-// addrMatch decodes a match of addresses of the family that the rule is limited to.
+// addrMatch decodes an address match. family is the family to which the rule is limited.
 func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Match, bool) {
 	op := operand{field: f, ipv6: family == rules.IPv6}
 	size := int(addrField(family, sideOf(f)).length)
@@ -119,7 +120,7 @@ func addrMatch(family rules.Family, f field, negated bool, v values) (rules.Matc
 func addrKeys(keys [][2][]byte, size int) ([]netipx.IPRange, bool) {
 	ranges := make([]netipx.IPRange, 0, len(keys))
 	for _, key := range keys {
-		// A prefix with a multiple of 8 bits is compared as the leading bytes.
+		// For a prefix whose length is a multiple of 8 bits, rules compare only the leading bytes.
 		r, ok := addrRange(extend(key[0], size, 0), extend(key[1], size, 0xff))
 		if !ok {
 			return nil, false
@@ -137,7 +138,7 @@ func extend(key []byte, size int, fill byte) []byte {
 	return key
 }
 
-// icmpRanges decodes types, codes or both.
+// icmpRanges decodes ICMP types, codes or both.
 func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 	var ranges []rules.Range[uint16]
 	for _, key := range keys {
@@ -161,7 +162,7 @@ func icmpRanges(f field, keys [][2][]byte) ([]rules.Range[uint16], bool) {
 	return rules.Normalise(ranges), true
 }
 
-// directionKey decodes a direction and reports whether it is the reply direction.
+// directionKey decodes a conntrack direction, and reports whether it is the reply direction.
 func directionKey(keys [][2][]byte) (reply, ok bool) {
 	if len(keys) != 1 || len(keys[0][0]) != 1 || !isSingle(keys[0]) || keys[0][0][0] > 1 {
 		return false, false
@@ -169,7 +170,7 @@ func directionKey(keys [][2][]byte) (reply, ok bool) {
 	return keys[0][0][0] == 1, true
 }
 
-// addrTypes decodes types of routes.
+// addrTypes decodes route types.
 func addrTypes(keys [][2][]byte) (rules.AddrTypeSet, bool) {
 	var set rules.AddrTypeSet
 	for _, key := range keys {

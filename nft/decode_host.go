@@ -31,7 +31,7 @@ func (d *ruleDecoder) fib(a attributes) error {
 	return d.store(a, unix.NFTA_FIB_DREG, op)
 }
 
-// socket decodes the load of whether the packet's socket is transparent. The expression ends the
+// socket decodes the load of the transparent flag of the packet's socket. The expression ends the
 // rule for a packet without a socket.
 func (d *ruleDecoder) socket(a attributes) error {
 	if a.Number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT

@@ -84,7 +84,7 @@ func (s *decodedSet) identity() string {
 	return s.id
 }
 
-// cacheKey identifies the type as which the keys of a set were decoded.
+// cacheKey identifies the type to which the keys of a set were decoded.
 type cacheKey struct {
 	field   field
 	network bool
@@ -97,8 +97,8 @@ type cacheEntry[T any] struct {
 	ok    bool
 }
 
-// cached returns the result of compute and caches it for the keys of a set and a field, because
-// many rules may use the set.
+// cached returns the result of compute. It caches the result for the set and the field, because
+// many rules may use the set. Without a set it caches nothing.
 func cached[T any](v values, op operand, compute func() (T, bool)) (T, bool) {
 	if v.set == nil {
 		return compute()

@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The elements of a set that rules or timeouts change differ between packets. The model represents
-// such a set as a list with a name.
+// This file decodes lookups in sets that rules or timeouts change. Their elements may differ from
+// packet to packet. The model represents such a set as a list with a name.
 
-// state returns the name of the state that rules change if they write to the set.
+// state returns the name of the state that rules change when they change the set.
 func (s *decodedSet) state(name string) string {
 	if s == nil {
 		return "set " + name
@@ -22,8 +22,8 @@ func (s *decodedSet) state(name string) string {
 	return "set " + s.table + " " + name
 }
 
-// listed returns the condition that the operands are in a set that changes. It supports addresses,
-// ports and protocols, and elements without limits.
+// listed returns the condition that the operands are in a set that rules or timeouts change. It
+// supports only addresses, ports and protocols, and only elements without limits.
 func (d *ruleDecoder) listed(
 	ops []operand, negated bool, name string, s *decodedSet,
 ) (rules.Match, bool) {

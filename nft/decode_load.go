@@ -49,8 +49,8 @@ func loadedField(f field, length int, text string) operand {
 	return operand{field: f, length: length, text: text, effect: rules.Reads}
 }
 
-// metaField returns the operand that a meta expression with the key loads, and whether it is absent
-// in some packets.
+// metaField returns the operand that a meta expression with the key loads, and whether some packets
+// lack the field.
 func metaField(key uint32) (op operand, optional bool) {
 	switch key {
 	case unix.NFT_META_IIFNAME:
@@ -99,8 +99,8 @@ func (d *ruleDecoder) meta(a attributes) error {
 	return nil
 }
 
-// ctField returns the operand that a ct expression with the key loads. All fields except the state
-// are absent in packets without a connection.
+// ctField returns the operand that a ct expression with the key loads. Packets without a connection
+// lack all fields except the state.
 func ctField(key uint32) operand {
 	switch key {
 	case unix.NFT_CT_MARK:

@@ -9,12 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxExpansion bounds the conditions and actions that one reading creates from the elements of
-// maps and of sets with several fields, to about 50 MB: all rules of a table may use a map with
-// thousands of keys. Expressions beyond the bound are decoded as unknown.
+// maxExpansion bounds the conditions and actions that one read creates from the elements of maps
+// and of sets with several fields. They take at most about 50 MB. Without a bound, many rules of a
+// table could use a map with thousands of keys. Expressions beyond the bound are decoded as
+// unknown.
 const maxExpansion = 1 << 19
 
-// spend subtracts n conditions and actions from the room, and reports whether there was enough.
+// spend subtracts n conditions and actions from the remaining room, and reports whether the room
+// was sufficient.
 func (d *ruleDecoder) spend(n int) bool {
 	if d.room == nil {
 		return true
@@ -128,9 +130,9 @@ func (d *ruleDecoder) setMatches(ops []operand, negated bool, v values) ([]rules
 	return []rules.Match{rules.MatchTuple{Not: negated, Alternatives: alternatives}}, true
 }
 
-// comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols.
-// In packets of other protocols the kernel compares other data at the same place, and these packets
-// match a negated lookup.
+// comparesOtherThanPorts reports whether an operand is a port only in packets of some protocols. In
+// packets of other protocols the kernel compares other data at the same offset, and these packets
+// may match a negated lookup.
 func comparesOtherThanPorts(ops []operand) bool {
 	return slices.ContainsFunc(ops, func(op operand) bool {
 		return (op.field == fieldSourcePort || op.field == fieldDestinationPort) && !op.ofPorts
@@ -170,7 +172,7 @@ func (d *ruleDecoder) signature(ops []operand) string {
 }
 
 // tuple returns the conditions of one key of a concatenation. supported reports that the model can
-// represent each of them. ok is false if the key does not fit the operands.
+// represent each condition. ok is false if the lengths of the key and the operands differ.
 func (d *ruleDecoder) tuple(
 	ops []operand, key [2][]byte,
 ) (matches []rules.Match, supported, ok bool) {
@@ -240,12 +242,12 @@ func typeAndCode(ops []operand, parts [][2][]byte) (rules.Match, bool) {
 	return rules.MatchICMP{V6: ops[0].ipv6, Values: []rules.Range[uint16]{r}}, r.First <= r.Last
 }
 
-// loadMapped stores the value of a map for the operands. The expression ends the rule if the map
-// has no value.
+// loadMapped stores the value that a map contains for the operands. The expression ends the rule if
+// the map contains no value.
 func (d *ruleDecoder) loadMapped(
 	ops []operand, ok bool, name string, s *decodedSet, a attributes,
 ) error {
-	op := operand{field: fieldUnknown, length: longestValue, effect: rules.Reads, noData: s == nil}
+	op := operand{field: fieldUnknown, length: maxValueLength, effect: rules.Reads, noData: s == nil}
 	v := values{set: s, name: name}
 	if s != nil {
 		if s.anonymous {
@@ -272,8 +274,8 @@ func (d *ruleDecoder) loadMapped(
 	return d.storePending(a, unix.NFTA_LOOKUP_DREG, op)
 }
 
-// isMutable reports whether the value of an operand may differ after the packet returns from
-// another chain.
+// isMutable reports whether another chain may change the value of the operand before the packet
+// returns.
 func (o operand) isMutable() bool {
 	switch o.field {
 	case fieldMark, fieldConntrackMark:

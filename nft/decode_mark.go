@@ -2,9 +2,9 @@ package nft
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// hasConnection matches packets of a connection. A load of the connection's mark ends the rule for
-// other packets. [rules.MixMark] has no effect on them, but does not end the rule: the condition is
-// added if the rule continues.
+// hasConnection matches packets that belong to a connection. For other packets a load of the
+// connection's mark ends the rule. [rules.MixMark] has no effect on other packets, but does not end
+// the rule: the condition is added if the rule continues.
 var hasConnection = rules.MatchMark{Conntrack: true}
 
 // mixMark adds the action that sets a mark to a value that depends on the connection's mark.

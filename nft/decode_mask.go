@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maskedMatches returns the conditions that the masked bits of a field have the value.
+// maskedMatches returns the conditions that the masked bits of a field equal the value in keys.
 func (d *ruleDecoder) maskedMatches(
 	op operand, negated bool, keys [][2][]byte,
 ) ([]rules.Match, error) {
@@ -59,11 +59,11 @@ func (d *ruleDecoder) maskedMatches(
 	return nil, errUnsupported
 }
 
-// allStatus contains the bits that the model supports. They have the kernel's values.
+// allStatus contains the status bits that the model supports. They have the kernel's values.
 const allStatus = rules.StatusExpected | rules.StatusSeenReply | rules.StatusAssured |
 	rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
 
-// statusMatches returns the conditions that the masked bits of a connection's status have the
+// statusMatches returns the conditions that the masked bits of a connection's status equal the
 // value.
 func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 	if mask == 0 || mask&^uint32(allStatus) != 0 || value&^mask != 0 {
@@ -86,7 +86,7 @@ func statusMatches(mask, value uint32, negated bool) ([]rules.Match, error) {
 	return matches, nil
 }
 
-// statesOf decodes nf_tables' bits of states.
+// statesOf decodes the state bits of nf_tables, and reports whether the model supports all of them.
 func statesOf(mask uint32) (rules.StateSet, bool) {
 	var states rules.StateSet
 	for state, bit := range stateBits {

@@ -15,7 +15,7 @@ import (
 type values struct {
 	keys [][2][]byte
 	set  *decodedSet
-	name string // of the set, if it has one
+	name string // of the set, empty if the set is anonymous
 }
 
 func valueOf(first, last []byte) values { return values{keys: [][2][]byte{{first, last}}} }
@@ -33,8 +33,8 @@ func (v values) String() string {
 	return "{}"
 }
 
-// compare adds the match of a register with a constant. It combines the two comparisons of an
-// interval in one match.
+// compare adds a match that compares a register with a constant. It combines the two comparisons of
+// an interval in one match.
 func (d *ruleDecoder) compare(a attributes) error {
 	op, value := d.load(a, unix.NFTA_CMP_SREG), constant(a, unix.NFTA_CMP_DATA)
 	if len(value) == 0 {
@@ -73,7 +73,7 @@ func (d *ruleDecoder) compare(a attributes) error {
 	return errUnsupported
 }
 
-// compareRange adds the match of a register with an interval.
+// compareRange adds a match that compares a register with an interval.
 func (d *ruleDecoder) compareRange(a attributes) error {
 	first, last := constant(a, unix.NFTA_RANGE_FROM_DATA), constant(a, unix.NFTA_RANGE_TO_DATA)
 	if len(first) == 0 || len(first) != len(last) {
@@ -84,8 +84,8 @@ func (d *ruleDecoder) compareRange(a attributes) error {
 	return nil
 }
 
-// An interval is open after a comparison with its lower bound, until the next expression, which may
-// compare with its upper bound.
+// An interval is open after a comparison with its lower bound. The next expression closes it, and
+// may be the comparison with its upper bound.
 type interval struct {
 	open     bool
 	register int
@@ -100,7 +100,7 @@ func (i interval) continues(name string, a attributes) bool {
 		len(constant(a, unix.NFTA_CMP_DATA)) == len(i.lower)
 }
 
-// closeInterval adds the match of an open interval, without an upper bound.
+// closeInterval adds a match for an open interval without an upper bound.
 func (d *ruleDecoder) closeInterval() {
 	i := d.interval
 	if !i.open {
@@ -110,7 +110,8 @@ func (d *ruleDecoder) closeInterval() {
 	d.match(*i.op, false, valueOf(i.lower, bytes.Repeat([]byte{0xff}, len(i.lower))))
 }
 
-// match adds the match of an operand with values, or an unknown condition.
+// match adds a match that compares an operand with values, or an unknown condition if the model
+// cannot represent it.
 func (d *ruleDecoder) match(op operand, negated bool, v values) {
 	matches, err := d.matchesOf(op, negated, v)
 	if err != nil {
@@ -123,7 +124,7 @@ func (d *ruleDecoder) match(op operand, negated bool, v values) {
 	}
 }
 
-// addMatch adds a match, and limits the family and the protocols of later packets.
+// addMatch adds a match, and records the family and the protocols to which it limits the rule.
 func (d *ruleDecoder) addMatch(m rules.Match) {
 	if f, ok := m.(rules.MatchFamily); ok && d.hasActed && f.Family == d.family {
 		return // redundant: the family is known and never changes
@@ -163,8 +164,8 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	d.unknown(conditionText(text, v.String(), negated), u.effect, data)
 }
 
-// matchesOf returns the conditions that an operand has one of the values or, if negated, none of
-// them. There are several conditions if the operand consists of several fields.
+// matchesOf returns the conditions that an operand equals one of the values or, if negated, none of
+// the values. There are several conditions if the operand consists of several fields.
 func (d *ruleDecoder) matchesOf(op operand, negated bool, v values) ([]rules.Match, error) {
 	length, ok := cached(v, operand{text: "length"}, func() (int, bool) {
 		return keyLength(v.keys)
@@ -204,8 +205,8 @@ func keyLength(keys [][2][]byte) (int, bool) {
 
 func isSingle(key [2][]byte) bool { return bytes.Equal(key[0], key[1]) }
 
-// matchOf returns the condition that an operand without mask has one of the values, if the model
-// has such a condition.
+// matchOf returns the condition that an operand without a mask equals one of the values, if the
+// model supports such a condition.
 func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, bool) {
 	switch op.field {
 	case fieldIn, fieldOut:
@@ -286,10 +287,11 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 	return nil, false
 }
 
-// maxJoinedPorts bounds the ports of combined matches, because each combination copies the ports.
+// maxJoinedPorts bounds the number of ports in a combined match, because each combination copies
+// the ports.
 const maxJoinedPorts = 64
 
-// addPort adds a match of ports. It combines negated matches of one side.
+// addPort adds a port match. It combines negated matches of the same side.
 func (d *ruleDecoder) addPort(m rules.MatchPort) {
 	if !d.hasActed && m.Not {
 		for i, other := range d.rule.Matches {

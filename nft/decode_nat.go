@@ -10,9 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes expressions that change the destination of a packet, or reject it.
+// This file decodes expressions that change the destination of a packet, and expressions that
+// reject a packet.
 
-// mappedRegister returns the first register of the given attributes that holds the value of a map.
+// mappedRegister returns the first register of the given attributes that contains a value of a map.
 func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) {
 	for _, attr := range attrs {
 		r := registerIndex(a, attr)
@@ -26,8 +27,8 @@ func (d *ruleDecoder) mappedRegister(a attributes, attrs ...uint16) (int, bool) 
 	return 0, false
 }
 
-// ports returns the ports in the registers of two attributes. A missing port is 0; the last port is
-// also 0 if it equals the first.
+// ports returns the ports in the registers of two attributes. A missing port is 0. If the last port
+// equals the first, it is 0 too.
 func (d *ruleDecoder) ports(a attributes, minAttr, maxAttr uint16) (first, last uint16, ok bool) {
 	if a.Get(minAttr) == nil {
 		return 0, 0, a.Get(maxAttr) == nil
@@ -111,7 +112,8 @@ func (d *ruleDecoder) nat(a attributes) error {
 	return nil
 }
 
-// natAddrs returns the addresses of a NAT. The last address is invalid if it equals the first.
+// natAddrs returns the first and the last destination address. The last address is invalid if it
+// equals the first.
 func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.Addr, ok bool) {
 	length := map[uint32]int{unix.NFPROTO_IPV4: 4, unix.NFPROTO_IPV6: 16}[family]
 	key, ok := d.constantAt(a, unix.NFTA_NAT_REG_ADDR_MIN, length)
@@ -132,9 +134,9 @@ func (d *ruleDecoder) natAddrs(a attributes, family uint32) (first, last netip.A
 	return first, last, !last.IsValid() || first.Less(last)
 }
 
-// tproxy decodes TPROXY. The expression ends the rule for packets of other protocols and families,
-// and for packets without a socket. Port 0 means the destination port of the packet, and the
-// unspecified address means no address.
+// tproxy decodes a tproxy expression. The expression ends the rule for packets of protocols other
+// than TCP and UDP, for packets of other families, and for packets without a socket. Port 0 means
+// the destination port of the packet, and the unspecified address means no address.
 func (d *ruleDecoder) tproxy(a attributes) error {
 	action := rules.TProxy{}
 	if a.Get(nftaTProxyRegPort) != nil {
@@ -182,8 +184,8 @@ func (d *ruleDecoder) limitFamily(nfproto uint32) error {
 	return nil
 }
 
-// Names of the codes of "destination unreachable" by number: of ICMP (RFC 792, 1122, 1812), of
-// ICMPv6 (RFC 4443), and of nft's icmpx for both.
+// Names of the "destination unreachable" codes, by number: ICMP (RFC 792, 1122, 1812), ICMPv6 (RFC
+// 4443), and nft's icmpx, which is for both families.
 var (
 	rejectICMP = [...]string{
 		0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable",
@@ -198,7 +200,7 @@ var (
 	}
 )
 
-// reject decodes a reject with its reply.
+// reject decodes a reject expression and its reply.
 func (d *ruleDecoder) reject(a attributes) error {
 	code := uint8(0)
 	if value := a.Get(unix.NFTA_REJECT_ICMP_CODE); len(value) == 1 {

@@ -46,7 +46,7 @@ func (d *ruleDecoder) payload(a attributes) error {
 		known(fieldProtocol, "ip protocol")
 	}
 	if p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && d.family != rules.Inet {
-		// For a prefix with a multiple of 8 bits, rules may load only the leading bytes.
+		// For a prefix whose length is a multiple of 8 bits, rules may load only the leading bytes.
 		for side, addr := range [...]field{
 			rules.Source: fieldSource, rules.Destination: fieldDestination,
 		} {

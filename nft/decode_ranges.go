@@ -7,8 +7,8 @@ import (
 	"go4.org/netipx"
 )
 
-// addrRanges returns the normalized address ranges of an interval set of addresses, or nil for
-// another set. Because there may be thousands, it decodes the elements directly, and sorts them
+// addrRanges returns the normalized address ranges of an interval set of addresses, or nil for any
+// other set. Because a set may have thousands of elements, it decodes them directly, and sorts them
 // only if the kernel has not listed them in descending order.
 func (s *decodedSet) addrRanges() []netipx.IPRange {
 	if s.ranges != nil || s.noRanges || !s.interval || s.concat || s.changes || s.unknown != "" {
@@ -49,7 +49,7 @@ func (s *decodedSet) addrRanges() []netipx.IPRange {
 type descent struct {
 	ranges []netipx.IPRange
 	above  netip.Addr // the key of the previous element, invalid for the first one
-	end    bool       // the previous element is the end of an interval
+	end    bool       // the previous element was the end of an interval
 }
 
 // add adds the next element. It returns false if the key is not an address, or if the order is not

@@ -60,8 +60,8 @@ func (d *ruleDecoder) constantAt(a attributes, attr uint16, length int) ([]byte,
 	return op.constant[offset : offset+length], true
 }
 
-// store stores an operand in the registers from the register of an attribute. It removes operands
-// that overlap these registers.
+// store stores an operand, starting at the register of an attribute. It removes operands that
+// overlap the registers of the new operand.
 func (d *ruleDecoder) store(a attributes, attr uint16, op operand) error {
 	r := registerIndex(a, attr)
 	if r >= registerCount || op.field == fieldNone {
@@ -80,7 +80,8 @@ func (d *ruleDecoder) storeAt(r int, op operand) {
 	d.registers[r] = &op
 }
 
-// storePending is store for an optional field: the load ends the rule for packets without it.
+// storePending is like store, but for an optional field: the load ends the rule for packets without
+// the field.
 func (d *ruleDecoder) storePending(a attributes, attr uint16, op operand) error {
 	d.loads++
 	op.loads = append(slices.Clip(op.loads), d.loads)
@@ -110,14 +111,14 @@ func (d *ruleDecoder) loadUnknown(name string, kind expressionKind, a attributes
 	return d.storePending(a, kind.destination, op)
 }
 
-// words returns the number of 4-byte registers for length bytes.
+// words returns the number of 4-byte registers that length bytes occupy.
 func words(length int) int { return (length + 3) / 4 }
 
 // An operand is the content of a register: a field of the packet, possibly masked, or a constant.
 type operand struct {
 	field    field
 	length   int    // in bytes
-	constant []byte // of fieldConstant
+	constant []byte // the value of fieldConstant
 	mask     []byte // nil for all bits
 	xor      []byte
 	network  bool // a number that was converted from host to network byte order
@@ -170,7 +171,7 @@ func (o operand) String() string {
 
 func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(b byte) bool { return b != 0 }) }
 
-// isAddr reports whether an operand is a whole address.
+// isAddr reports whether an operand is a complete address.
 func (d *ruleDecoder) isAddr(o operand) bool {
 	hasAddr := o.field == fieldSource || o.field == fieldDestination
 	return hasAddr && o.mask == nil && o.length == int(addrField(d.family, sideOf(o.field)).length)

@@ -36,8 +36,8 @@ type ruleDecoder struct {
 
 	sets      setDecoder
 	registers [registerCount]*operand
-	// pending contains the loads of optional fields on which no condition depends yet. A load ends
-	// the rule for packets without the field.
+	// pending contains the loads of optional fields on which no condition depends yet. Such a load
+	// ends the rule for packets without the field.
 	pending []pendingLoad
 	loads   int // number of loads of optional fields
 	// history is a hash of the expressions so far, with the contents of sets instead of their
@@ -56,8 +56,8 @@ type ruleDecoder struct {
 	// undo is the state before the last expression, if the decoding of that expression is correct
 	// only at the end of the rule.
 	undo *cut
-	// splits means that a map may split the rule into branches, and split reports that the last
-	// expression did, possibly into no branches.
+	// splits permits a map to split the rule into branches. split reports that the last expression
+	// has split the rule, possibly into no branches.
 	splits   bool
 	split    bool
 	branches []rules.Rule
@@ -72,7 +72,7 @@ type pendingLoad struct {
 	noData bool
 }
 
-// A cut is the number of matches and actions of a rule at an earlier point.
+// A cut contains the numbers of matches and actions of a rule before an expression was decoded.
 type cut struct{ matches, actions int }
 
 // decode decodes the rule.
@@ -101,7 +101,7 @@ func (d *ruleDecoder) decode(a attributes) {
 	d.finish()
 }
 
-// undoLast replaces the last expression by an unknown one if its decoding is correct only at the
+// undoLast replaces the last expression with an unknown one if its decoding is correct only at the
 // end of the rule. It is called before the next expression.
 func (d *ruleDecoder) undoLast() {
 	switch {
@@ -116,9 +116,9 @@ func (d *ruleDecoder) undoLast() {
 	}
 }
 
-var errUnsupported = errors.New("not known to the model")
+var errUnsupported = errors.New("unknown to the model")
 
-// unknownText returns the name of an expression, with the detail of the error.
+// unknownText returns the name of an expression and the detail of the error.
 func unknownText(name string, err error) string {
 	detail := strings.TrimSpace(strings.TrimSuffix(err.Error(), errUnsupported.Error()))
 	if detail == "" {
@@ -171,14 +171,15 @@ func (d *ruleDecoder) act(action rules.Action) {
 	}
 }
 
-// count adds an action without an effect on the packet, unless the last action is one.
+// count adds a [rules.Count], unless the last action is a Count. It represents actions without an
+// effect on the packet.
 func (d *ruleDecoder) count() {
 	if n := len(d.rule.Actions); n == 0 || d.rule.Actions[n-1] != rules.Action(rules.Count{}) {
 		d.act(rules.Count{})
 	}
 }
 
-// requirePending adds a condition that the field exists for each pending load.
+// requirePending adds for each pending load the condition that its field exists.
 func (d *ruleDecoder) requirePending() {
 	pending := d.pending
 	d.pending = nil
@@ -204,7 +205,7 @@ func (d *ruleDecoder) use(ops ...operand) {
 	})
 }
 
-// hashExpression adds an expression to the history, without values that packets change.
+// hashExpression adds an expression to the history, without values that change with packets.
 func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	fmt.Fprintf(d.history, "\x00%s\x00", name)
 	switch name {
@@ -226,8 +227,8 @@ func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	}
 }
 
-// identity returns a hash of all expressions so far and of the contents of their sets: expressions
-// with equal identities are equal. It returns [rules.NoData] if a set cannot be read.
+// identity returns a hash of all expressions so far and of the contents of their sets. Lists of
+// expressions with equal identities are equal. It returns [rules.NoData] if a set cannot be read.
 func (d *ruleDecoder) identity() string {
 	if d.list == nil {
 		return rules.NoData
@@ -255,7 +256,7 @@ func (d *ruleDecoder) finish() {
 			families = append(families, addr.Family())
 		}
 	}
-	// A match of an address implies the family.
+	// An address match implies the family.
 	d.rule.Matches = slices.DeleteFunc(d.rule.Matches, func(m rules.Match) bool {
 		f, ok := m.(rules.MatchFamily)
 		return ok && slices.Contains(families, f.Family)
@@ -269,7 +270,7 @@ func (d *ruleDecoder) counter(a attributes) error {
 	return nil
 }
 
-// constant decodes a nested constant.
+// constant returns the value of a constant, which is in a nested attribute.
 func constant(a attributes, attr uint16) []byte {
 	return attributes(a.Get(attr)).Get(unix.NFTA_DATA_VALUE)
 }

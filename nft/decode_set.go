@@ -13,14 +13,14 @@ import (
 // setDecoder contains the sets of a table by name.
 type setDecoder map[string]*decodedSet
 
-// decodedSet is a set of the kernel.
+// decodedSet is a set in the kernel.
 type decodedSet struct {
 	anonymous  bool
 	interval   bool
 	concat     bool   // the key has several fields; each interval has a first and a last key
 	keyLength  int    // in bytes, 0 if unknown
 	dataLength int    // of the values of a map
-	unknown    string // the reason that the model cannot represent the set
+	unknown    string // the reason why the model cannot represent the set
 	changes    bool   // rules or timeouts add and remove elements
 	limits     bool   // elements may have an expression that affects the match
 	table      string // the family and the name
@@ -46,8 +46,8 @@ type decodedSet struct {
 	id    string
 }
 
-// maxMap bounds the elements of a map and of a set with several fields, which take more memory than
-// the elements of other sets.
+// maxMap bounds the number of elements of a map or of a set with several fields. These elements
+// take more memory than the elements of other sets.
 const maxMap = 1 << 17
 
 func decodeSet(a attributes) *decodedSet {
@@ -76,14 +76,14 @@ func decodeSet(a attributes) *decodedSet {
 	return s
 }
 
-// affectsMatch reports whether an expression of an element affects whether the element matches,
+// affectsMatch reports whether an expression of an element decides whether the element matches,
 // like a limit or a quota, and unlike a counter.
 func affectsMatch(expression attributes) bool {
 	return expression != nil && !expression.HasText(unix.NFTA_EXPR_NAME, "counter") &&
 		!expression.HasText(unix.NFTA_EXPR_NAME, "last")
 }
 
-// addElements adds a part of the set's elements.
+// addElements adds a dumped list of elements. The kernel may dump a set in several lists.
 func (s *decodedSet) addElements(list attributes) {
 	list.Each(func(uint16, []byte) { s.listed++ })
 	s.lists = append(s.lists, slices.Clone(list))
@@ -96,8 +96,8 @@ func (s *decodedSet) size() int { return max(s.listed, len(s.elements)) }
 // flags. Sets with thousands of elements have this format.
 type plain struct {
 	length int
-	// header is the header of the key's attribute with the header of the nested attribute, and
-	// flags the header of the flags' attribute.
+	// header contains the headers of the key attribute and of its nested attribute. flags is the
+	// header of the flags attribute.
 	header uint64
 	flags  uint32
 }
@@ -110,7 +110,7 @@ func newPlain(keyLength int) plain {
 	return plain{keyLength, native.Uint64(header), native.Uint32(flags)}
 }
 
-// read decodes an element if it has the format.
+// read decodes an element if it has this format.
 func (p plain) read(a attributes) (el element, ok bool) {
 	const start = 2 * unix.NLA_HDRLEN
 	end := start + p.length
@@ -165,7 +165,7 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 			last = attributes(value).Get(unix.NFTA_DATA_VALUE)
 		case unix.NFTA_SET_ELEM_FLAGS:
 			if len(value) != 4 {
-				s.unknown = "set element with flags of another size"
+				s.unknown = "set element with malformed flags"
 				return
 			}
 			flags := binary.BigEndian.Uint32(value)
@@ -224,7 +224,7 @@ func (s *decodedSet) read(a attributes) (el element, ok bool) {
 // checkDuplicate marks the set as unknown if two elements start at the same key.
 func (s *decodedSet) checkDuplicate(duplicate bool) {
 	if duplicate {
-		s.unknown = "set with a key twice"
+		s.unknown = "set with a duplicate key"
 	}
 }
 

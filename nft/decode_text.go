@@ -62,9 +62,9 @@ func loadText(name string, kind expressionKind, a attributes) string {
 	return strings.TrimSpace(name + " " + strings.Join(parts, " "))
 }
 
-// longestValue is the maximum number of bytes of a load without a specified length: an IPv6 address
-// or a name.
-const longestValue = 16
+// maxValueLength is the maximum number of bytes of a load without a specified length: an IPv6
+// address or an interface name.
+const maxValueLength = 16
 
 // loadLength returns the maximum number of bytes that an expression loads.
 func loadLength(name string, a attributes) int {
@@ -84,7 +84,7 @@ func loadLength(name string, a attributes) int {
 			case "time":
 				return 8
 			case "iifname", "oifname", "ibrname", "obrname", "iifkind", "oifkind", "sdifname":
-				return longestValue
+				return maxValueLength
 			}
 			return 4
 		}
@@ -94,7 +94,7 @@ func loadLength(name string, a attributes) int {
 		}
 	}
 	if length == 0 || length > registerCount*4 {
-		return longestValue
+		return maxValueLength
 	}
 	return int(length)
 }

@@ -11,8 +11,8 @@ import (
 // instead of meta l4proto.
 var ipv4Protocol = payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 9, 1}
 
-// extension adds a match or target of xtables, which iptables-nft uses if it has no equivalent
-// expression of nf_tables.
+// extension adds an xtables match or target. iptables-nft uses them if nf_tables has no equivalent
+// expression.
 func (d *ruleDecoder) extension(target bool, a attributes) error {
 	if target {
 		action := xt.DecodeTarget(d.family, xt.Extension{

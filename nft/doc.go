@@ -23,8 +23,8 @@
 //
 // # Reading
 //
-// [Read] returns the table and the policy routes of Sluice, and [ReadAll] the tables of all owners.
-// They decode complete dumps; an expression that the model cannot represent becomes
+// [Read] returns the table and the policy routes of Sluice. [ReadAll] returns all tables, including
+// foreign ones. Both decode complete dumps; an expression that the model cannot represent becomes
 // [rules.Unknown]. [Hooks] lists the functions that the kernel calls at each hook, and [FindIstio]
 // the rules of Istio's programs.
 //

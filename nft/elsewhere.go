@@ -39,7 +39,7 @@ func (c HookedChain) String() string {
 	return text + ")"
 }
 
-// elsewhere collects the base chains with an effect on packets that the model does not support.
+// elsewhere collects the base chains that affect packets and that the model does not support.
 type elsewhere struct {
 	dormant map[tableID]bool
 	chains  []HookedChain
@@ -75,8 +75,8 @@ func (e *elsewhere) addChain(family uint8, a attributes) {
 		Family: familyName(family), Table: table, Chain: a.Text(unix.NFTA_CHAIN_NAME),
 		Hook:    hookName(family, number),
 		Devices: devices(hook),
-		// The use count of a base chain is the number of its rules; no rule can jump to it
-		// (nft_use_inc in net/netfilter/nf_tables_api.c).
+		// The use count of a base chain is the number of its rules, because no rule can jump to a
+		// base chain (nft_use_inc in net/netfilter/nf_tables_api.c).
 		Rules: int(a.Number(unix.NFTA_CHAIN_USE)),
 		Drop:  a.Get(unix.NFTA_CHAIN_POLICY) != nil && a.Number(unix.NFTA_CHAIN_POLICY) == 0,
 	}
@@ -85,7 +85,7 @@ func (e *elsewhere) addChain(family uint8, a attributes) {
 	}
 }
 
-// devices returns the devices of a hook: one, or several since Linux 5.5.
+// devices returns the devices of a hook. A hook has one device, or several since Linux 5.5.
 func devices(hook attributes) []string {
 	var names []string
 	if name := hook.Text(unix.NFTA_HOOK_DEV); name != "" {

@@ -141,9 +141,9 @@ func (e *encoder) transaction() *Transaction {
 	return &Transaction{buf: e.buf, descriptions: e.descriptions, deletes: e.deletes}
 }
 
-// Encode returns the transaction that creates the tables of the ruleset, which must not exist, and
-// sends nothing. It returns an error for rules that nf_tables does not support. [rules.Compile]
-// makes no such rules.
+// Encode returns the transaction that creates the tables of the ruleset. It sends nothing. The
+// kernel rejects the transaction if one of the tables exists. Encode returns an error for rules
+// that nf_tables does not support; [rules.Compile] does not create such rules.
 func Encode(rs rules.Ruleset) (*Transaction, error) { return encode(rs, nil, 0) }
 
 // encode deletes the tables of old and creates the tables of rs.

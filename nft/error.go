@@ -37,14 +37,14 @@ func (e *KernelError) Error() string {
 // Unwrap returns the errno.
 func (e *KernelError) Unwrap() error { return e.Errno }
 
-// advise returns the likely cause of an errno of nf_tables.
+// advise returns the likely cause of an nf_tables errno, and the next step.
 func advise(errno unix.Errno) string {
 	switch errno {
 	case unix.EPERM:
-		return "CAP_NET_ADMIN is needed in the user namespace that owns the network namespace," +
-			" and no other process may own the table"
+		return "the process needs CAP_NET_ADMIN in the user namespace that owns the network namespace," +
+			" and the table must not have the owner flag of another process"
 	case unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT:
-		return "the kernel lacks a feature: `rules doctor` names it"
+		return "the kernel lacks a feature: run `rules doctor` to find out which"
 	case unix.EMSGSIZE:
 		return "the batch is larger than the maximum send buffer: raise net.core.wmem_max," +
 			" or run with CAP_NET_ADMIN in the initial user namespace"

@@ -10,13 +10,12 @@ import (
 )
 
 // An expectation recognizes the unchanged rules of a table without decoding them. The kernel dumps
-// the expressions of a rule with the bytes that were sent, so that rules with equal bytes are
-// equal. Rules that are not recognized are decoded.
+// the expressions of a rule as the bytes that were sent, so that rules with equal bytes are equal.
+// Rules that are not recognized are decoded.
 type expectation struct {
 	table   *rules.Table // nil without an expectation
 	encoder encoder
-	// recognized and others count the expected and the other rules of the last reading, in all
-	// tables.
+	// recognized and others count the expected and the other rules of the last read, in all tables.
 	recognized, others int
 	// hits is the counter of the last recognized rule.
 	hits rules.Hits
@@ -28,7 +27,7 @@ func newExpectation(t *rules.Table) *expectation {
 	return x
 }
 
-// begin resets the counts for another reading.
+// begin resets the counts for another read.
 func (x *expectation) begin() { x.recognized, x.others = 0, 0 }
 
 // isMet reports whether the table that was read has exactly the expected chains and rules, and no
@@ -46,8 +45,8 @@ func (x *expectation) isMet(found *foundTable) bool {
 		len(found.Chains) == len(x.table.Chains) && len(found.UnusedSets) == 0
 }
 
-// rule returns the next rule of a table's chain, without its comment, if it equals the expected
-// rule at this position.
+// rule returns the next rule of a chain, without its comment, if it equals the expected rule at the
+// same position. Otherwise it returns false.
 func (x *expectation) rule(
 	t *foundTable, c *rules.Chain, sets setDecoder, a attributes,
 ) (rules.Rule, bool) {
@@ -78,7 +77,8 @@ func (x *expectation) next(t *foundTable, c *rules.Chain) *rules.Rule {
 	return &expected.Rules[len(c.Rules)]
 }
 
-// equals reports whether the expressions equal the encoded rule, whatever the value of its counter.
+// equals reports whether the expressions equal the encoded rule, regardless of the value of its
+// counter. It stores the value of the counter in hits.
 func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attributes) bool {
 	if expressible(r) != nil {
 		return false
@@ -101,9 +101,9 @@ func (x *expectation) equals(r *rules.Rule, sets setDecoder, expressions attribu
 	return err == nil && bytes.Equal(x.encoder.buf, expressions)
 }
 
-// lookedUp returns the sets that the expressions look up, for the matches of the rule that need a
-// set, if the contents of the sets equal the matches. The kernel has chosen the names of anonymous
-// sets.
+// lookedUp returns the sets that the expressions use for the matches of the rule that need a set.
+// It returns false if the contents of the sets differ from the matches. The kernel has chosen the
+// names of anonymous sets.
 func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef, bool) {
 	var lookups []string
 	expressions.Each(func(_ uint16, value []byte) {
@@ -117,7 +117,7 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 		if !needsSet(m) {
 			continue
 		}
-		if len(lookups) == 0 || !sets[lookups[0]].holds(m, lookups[0]) {
+		if len(lookups) == 0 || !sets[lookups[0]].equalsMatch(m, lookups[0]) {
 			return nil, false
 		}
 		refs[i], lookups = setRef{name: lookups[0]}, lookups[1:]
@@ -125,8 +125,9 @@ func lookedUp(r *rules.Rule, sets setDecoder, expressions attributes) ([]setRef,
 	return refs, len(lookups) == 0
 }
 
-// holds reports whether the set with the name is the set of a match. The set may be nil.
-func (s *decodedSet) holds(m rules.Match, name string) bool {
+// equalsMatch reports whether the set has the values of a match, and for a named set the name. The
+// set may be nil.
+func (s *decodedSet) equalsMatch(m rules.Match, name string) bool {
 	if s == nil || s.unknown != "" {
 		return false
 	}

@@ -184,12 +184,12 @@ func TestASetThatIsNotTheWantedOne(t *testing.T) {
 		{"of ports, for addresses", like(web, func(*decodedSet) {}), some, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if got := row.got.holds(row.of, name); got != row.want {
+			if got := row.got.equalsMatch(row.of, name); got != row.want {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
 	}
-	if like(two, func(*decodedSet) {}).holds(two, "other") {
+	if like(two, func(*decodedSet) {}).equalsMatch(two, "other") {
 		t.Error("the name of a named set does not count")
 	}
 }

@@ -10,8 +10,9 @@ import (
 // maxComment is the maximum length of a comment that nft prints (NFTNL_UDATA_COMMENT_MAXLEN).
 const maxComment = 128
 
-// expressible returns an error for a rule that nf_tables does not support. [rules.Compile] makes no
-// such rules. The encoder rejects unsupported types of matches and actions.
+// expressible returns an error for a rule with values that nf_tables does not support.
+// [rules.Compile] does not create such rules. The encoder rejects unsupported types of matches and
+// actions.
 func expressible(r *rules.Rule) error {
 	var errs []error
 	for _, m := range r.Matches {

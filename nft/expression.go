@@ -17,7 +17,7 @@ const register = unix.NFT_REG_1
 // The encoder writes them to its transaction, an [expectation] compares them with a dump, and
 // [AddTo] passes them to the library.
 //
-// Values of one type share an allocation, and so do all keys, because a ruleset has hundreds.
+// Values of one type share an allocation, because a ruleset has hundreds of them. So do all keys.
 type expressions struct {
 	family rules.Family // of the table
 	list   []expr.Any
@@ -34,7 +34,8 @@ type expressions struct {
 	keys       []byte
 }
 
-// reset removes all expressions and reuses their memory: they must no longer be used.
+// reset removes all expressions and reuses their memory. The removed expressions must no longer be
+// used.
 func (x *expressions) reset() {
 	x.list, x.keys = x.list[:0], x.keys[:0]
 	x.metas, x.cts, x.payloads = x.metas[:0], x.cts[:0], x.payloads[:0]

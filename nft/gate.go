@@ -11,26 +11,29 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// gate returns two chains that drop TCP packets of connections that have yet to be captured, while
-// capture moves from one base chain to another, as with the interception mode. One transaction is
-// not enough for that: a packet between the two chains during the commit has passed the first when
-// it did not capture yet, and reaches the second when it no longer captures. Therefore
+// gate returns two chains, called the gate. They drop TCP packets of new connections while capture
+// moves from one base chain to another, for example because the interception mode changes. Without
+// the gate, a packet that is between the two chains during the commit would not be captured: it
+// traversed the first chain before that chain captured, and reaches the second chain after that
+// chain has stopped capturing. Therefore Apply sends three transactions:
 //
-//  1. the gate is added to the current rules,
-//  2. the rules are replaced, after all packets that passed without the gate have left the hook,
-//  3. the gate is deleted, after all packets that passed the hook without a new chain have left it.
+//  1. Add the gate to the current rules.
+//  2. Replace the rules, after all packets that entered a hook before step 1 have left it.
+//  3. Delete the gate, after all packets that entered a hook before step 2 have left it.
 //
-// Packets of established connections pass: capture does not depend on them, and a refused answer to
-// a connection request would make TCP forget the request, so that the client's next attempt, for
-// conntrack established and not captured anew, would reach the application.
+// The gate accepts packets of established connections, because their capture is already decided. It
+// must not drop the answer to a connection request: TCP would then discard the request. For
+// conntrack the client's next attempt would belong to the established connection. It would not be
+// captured, and would reach the application.
 //
-// This takes some 50 ms. A client retransmits a dropped packet after a second (TCP_TIMEOUT_INIT). A
-// process that is killed leaves old rules, new rules, or the gate, which the next Apply deletes.
+// The three transactions take about 50 ms. A client retransmits a dropped packet after a second
+// (TCP_TIMEOUT_INIT). If the process is killed in between, the namespace has the old rules, the new
+// rules, or rules with the gate, which the next Apply deletes.
 func gate() []rules.Chain {
 	return []rules.Chain{gateAt(rules.Prerouting), gateAt(rules.Output)}
 }
 
-// gatePriority is between conntrack and the chains that capture.
+// gatePriority is after conntrack and before the chains that capture.
 const gatePriority = -170
 
 func gateAt(hook rules.Hook) rules.Chain {
@@ -63,7 +66,7 @@ func hasGate(t *rules.Table) bool {
 	})
 }
 
-// movesCapture reports whether a base chain stops capturing and another one begins to.
+// movesCapture reports whether one base chain stops capturing and another starts capturing.
 func movesCapture(want *rules.Table, old *foundTable) bool {
 	if old.dormant {
 		return false
@@ -72,7 +75,8 @@ func movesCapture(want *rules.Table, old *foundTable) bool {
 	return lacksOneOf(after, before) && lacksOneOf(before, after)
 }
 
-// lacksOneOf reports whether a chain of list is attached nowhere in other.
+// lacksOneOf reports whether other lacks a chain with the hook, type, priority and policy of one of
+// the chains in list.
 func lacksOneOf(other, list []*rules.Chain) bool {
 	return slices.ContainsFunc(list, func(c *rules.Chain) bool {
 		return !slices.ContainsFunc(other, func(o *rules.Chain) bool {
@@ -81,7 +85,7 @@ func lacksOneOf(other, list []*rules.Chain) bool {
 	})
 }
 
-// capturing returns the base chains from which a rule that captures can be reached.
+// capturing returns the base chains that contain, or jump to, a rule that captures.
 func capturing(t *rules.Table) []*rules.Chain {
 	var list []*rules.Chain
 	for i := range t.Chains {
@@ -128,7 +132,7 @@ func encodeGate(old *rules.Table, generation uint32) (*Transaction, error) {
 	return e.transaction(), nil
 }
 
-// commitIntermediate executes the intermediate transaction of the step.
+// commitIntermediate commits the intermediate transaction of the step.
 func (a *applier) commitIntermediate(s step) error {
 	err := a.conn.commit(s.intermediate)
 	lost := (*nlmsg.LostError)(nil)
@@ -165,7 +169,8 @@ func (a *applier) removeGateAfter(failure error) error {
 	}
 	a.result.Outcome = Replaced
 	return errors.Join(failure,
-		fmt.Errorf("the rules are in place, but let no new TCP connection through: %w", err))
+		fmt.Errorf("the rules were replaced, but they drop new TCP connections until they are applied"+
+			" again, because the chains gate-* cannot be deleted: %w", err))
 }
 
 // deleteWithRules deletes a chain and its rules.

@@ -33,9 +33,9 @@ func hasCounters(t *rules.Table) bool {
 	})
 }
 
-// withHits returns the wanted table with the counters of the old table: each rule that counts gets
-// the values of the rule with the same text in the old chain of the same name. Of several equal
-// rules, the first gets the values of the first.
+// withHits returns the desired table with the counters of the old table: each rule with a counter
+// gets the values of the equal rule in the old chain of the same name. If a chain contains several
+// equal rules, they get the values in order.
 func withHits(want, old *rules.Table) *rules.Table {
 	if !hasCounters(want) || !hasCounters(old) {
 		return want
@@ -56,8 +56,8 @@ func withHits(want, old *rules.Table) *rules.Table {
 		c.Rules = slices.Clone(c.Rules)
 		for j := range c.Rules {
 			text := c.Rules[j].String()
-			if known := hits[text]; c.Rules[j].Counts() && len(known) > 0 {
-				c.Rules[j].Hits, hits[text] = known[0], known[1:]
+			if values := hits[text]; c.Rules[j].Counts() && len(values) > 0 {
+				c.Rules[j].Hits, hits[text] = values[0], values[1:]
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FeatureHooks is required by [Hooks]. Many distributions do not enable it.
+// FeatureHooks is the feature that [Hooks] needs. Many distributions do not enable it.
 var FeatureHooks = Feature{
 	"lists of the functions at a hook", "CONFIG_NETFILTER_NETLINK_HOOK", "5.14",
 }
@@ -22,27 +22,27 @@ type HookList struct {
 	Functions []HookFunction
 }
 
-// A HookFunction is a function at a hook.
+// A HookFunction is a function that the kernel calls at a hook.
 type HookFunction struct {
 	Kind     HookKind
 	Priority int
-	// Name is the symbol of the function, and Module its module; empty if the kernel does not
-	// report it or it is built in.
+	// Name is the symbol of the function. Module is its kernel module, empty if the function is
+	// built in. Both are empty if the kernel does not report them.
 	Name, Module string
-	// Family and Table are the table of an nftables chain or of iptables-legacy, Chain is the
-	// chain. The family of a table of iptables-legacy is the family of the list.
+	// Family, Table and Chain identify an nftables chain. For an iptables-legacy table, Chain is
+	// empty and Family is the family of the list.
 	Family rules.Family
 	Table  string
 	Chain  string
 }
 
-// String returns a description of the function in a line.
+// String describes the function in one line.
 func (f HookFunction) String() string {
 	switch f.Kind {
 	case HookChain:
 		return fmt.Sprintf("%d: chain %s %s %s", f.Priority, f.Family, f.Table, f.Chain)
 	case HookLegacy:
-		return fmt.Sprintf("%d: table %s %s of iptables-legacy", f.Priority, f.Family, f.Table)
+		return fmt.Sprintf("%d: iptables-legacy table %s %s", f.Priority, f.Family, f.Table)
 	}
 	text := fmt.Sprintf("%d: %s", f.Priority, f.Name)
 	if f.Module != "" {
@@ -56,24 +56,26 @@ type HookKind uint8
 
 // The kinds of functions.
 const (
-	HookOther     HookKind = iota // a BPF program, or anything else
-	HookChain                     // a base chain of nftables
-	HookLegacy                    // a table of iptables-legacy
-	HookConntrack                 // finds or confirms the packet's connection
-	// HookNAT translates: it calls the base chains of NAT and the nat table of iptables-legacy, in
-	// the order of their own priorities, and of equal ones first what was registered last. No
-	// kernel up to Linux 7.2 lists these; later ones list them instead of HookNAT.
+	HookOther     HookKind = iota // a BPF program, or another function
+	HookChain                     // an nftables base chain
+	HookLegacy                    // an iptables-legacy table
+	HookConntrack                 // conntrack's function that finds or confirms a connection
+	// HookNAT is the kernel's NAT function. It calls the NAT base chains and the nat table of
+	// iptables-legacy in the order of their priorities. At equal priority, it calls the chain first
+	// that was registered last. Up to Linux 7.2 the kernel does not list these chains. Later
+	// kernels list them instead of HookNAT.
 	HookNAT
-	HookDefrag // puts fragments together
+	HookDefrag // the function that reassembles fragments
 	// HookLabel is a function of a security module: SELinux, Smack or AppArmor. SELinux and Smack
-	// write a label to packets that leave, and drop those to which they cannot write it; AppArmor
-	// checks packets that have a mark of the security table. All namespaces of the host have it.
+	// write a label to outgoing packets, and drop a packet if they cannot label it. AppArmor checks
+	// packets that have a mark of the security table. The function exists in all namespaces of the
+	// host.
 	HookLabel
 )
 
 // Hooks returns the functions at prerouting, output and postrouting in the namespace (nil: the
-// current one), for both families. [IsNotSupported] is true for the error if the kernel does not
-// list them, and [IsNotPermitted] without permission. It writes nothing.
+// current one), for both families. It changes nothing. [IsNotSupported] is true for its error if
+// the kernel cannot list the functions, and [IsNotPermitted] if the process lacks the permission.
 func Hooks(ns *netns.NS) ([]HookList, error) {
 	var lists []HookList
 	err := inside(ns, func() error {
@@ -88,7 +90,7 @@ func Hooks(ns *netns.NS) ([]HookList, error) {
 	return lists, err
 }
 
-// hooks implements Hooks with a socket.
+// hooks is Hooks in the namespace of the socket.
 func (c *conn) hooks() ([]HookList, error) {
 	var lists []HookList
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -103,13 +105,13 @@ func (c *conn) hooks() ([]HookList, error) {
 	return lists, nil
 }
 
-// hookList repeats a dump until the functions have not changed during it.
+// hookList repeats the dump of a hook until no function changes during the dump.
 func (c *conn) hookList(family rules.Family, hook rules.Hook) (HookList, error) {
 	const messageHook = unix.NFNL_SUBSYS_HOOK << 8 // and NFNL_MSG_HOOK_GET, which is 0
-	q := requestHeader{messageHook, messageHook, unix.NLM_F_DUMP, nfproto(family)}
+	h := requestHeader{messageHook, messageHook, unix.NLM_F_DUMP, nfproto(family)}
 	for range maxReads {
 		l := HookList{Family: family, Hook: hook}
-		interrupted, err := c.exchange(q,
+		interrupted, err := c.exchange(h,
 			func(m *messages) { m.number(nfnlaHookNumber, hookNumbers[hook]) },
 			func(_ uint8, a attributes) {
 				l.Functions = append(l.Functions, decodeHook(family, a))

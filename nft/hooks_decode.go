@@ -23,7 +23,7 @@ const (
 	nfnlaChainName   = 3
 )
 
-// decodeHook reads one function of a list for the family.
+// decodeHook decodes one function of a list. family is the family of the list.
 func decodeHook(family rules.Family, a attributes) HookFunction {
 	f := HookFunction{
 		Priority: int(int32(a.Number(nfnlaHookPriority))), Name: a.Text(nfnlaHookFunction),
@@ -41,8 +41,8 @@ func decodeHook(family rules.Family, a attributes) HookFunction {
 	return f
 }
 
-// describe reads which chain of nftables it is, and reports whether it is one of a family that we
-// know.
+// describe decodes the description of an nftables chain, and reports whether the model supports the
+// chain's family.
 func (f *HookFunction) describe(a attributes) bool {
 	number := a.Get(nfnlaChainFamily)
 	if len(number) != 1 {
@@ -56,13 +56,14 @@ func (f *HookFunction) describe(a attributes) bool {
 	return ok
 }
 
-// kindOf tells what a function does by the beginning of its symbol.
+// kindOf returns the kind of a function, which it derives from the prefix of its symbol.
 func kindOf(function string) HookKind {
 	for _, known := range []struct {
 		prefix string
 		kind   HookKind
 	}{
-		// ipt_do_table since Linux 5.16, but for mangle; before iptable_raw_hook and so on.
+		// The symbol is ipt_do_table since Linux 5.16, except for mangle. Before, it was
+		// iptable_raw_hook, iptable_filter_hook and so on.
 		{"ipt_do_table", HookLegacy},
 		{"ip6t_do_table", HookLegacy},
 		{"iptable_", HookLegacy},
@@ -72,14 +73,14 @@ func kindOf(function string) HookKind {
 		{"ipv6_defrag", HookDefrag},
 		{"ipv4_conntrack_", HookConntrack},
 		{"ipv6_conntrack_", HookConntrack},
-		// The functions of conntrack at postrouting: nf_confirm since Linux 6.4.
+		// Conntrack's functions at postrouting. Since Linux 6.4 the only one is nf_confirm.
 		{"nf_confirm", HookConntrack},
 		{"ipv4_confirm", HookConntrack},
 		{"ipv6_confirm", HookConntrack},
 		{"ipv4_helper", HookConntrack},
 		{"ipv6_helper", HookConntrack},
-		// selinux_ip_output since Linux 5.17, before selinux_ipv4_output and selinux_ipv6_output;
-		// Smack's alike.
+		// The symbol is selinux_ip_output since Linux 5.17. Before, it was selinux_ipv4_output and
+		// selinux_ipv6_output. Smack's symbols have the same form.
 		{"selinux_ip", HookLabel},
 		{"smack_ip", HookLabel},
 		{"apparmor_ip", HookLabel},
@@ -91,8 +92,8 @@ func kindOf(function string) HookKind {
 	return HookOther
 }
 
-// legacyTable names the table of iptables-legacy that a function is for: by its symbol, or by its
-// priority where all tables share one.
+// legacyTable returns the iptables-legacy table of a function. The symbol contains the name of the
+// table; if all tables share one symbol, legacyTable uses the priority.
 func legacyTable(f HookFunction) string {
 	_, name, _ := strings.Cut(f.Name, "table_")
 	if table, _, ok := strings.Cut(name, "_"); ok {
@@ -101,9 +102,9 @@ func legacyTable(f HookFunction) string {
 	return legacyTableAt(f.Priority)
 }
 
-// legacyTableAt names the table of iptables-legacy that has the priority (enum
-// nf_ip_hook_priorities; raw has one more by an option of its module). nat has the two at which
-// the kernel translates.
+// legacyTableAt returns the iptables-legacy table with the priority (enum nf_ip_hook_priorities),
+// or "". A module option of raw selects -450. nat has one priority for destination NAT and one for
+// source NAT.
 func legacyTableAt(priority int) string {
 	switch priority {
 	case -450, -300:

@@ -49,9 +49,9 @@ func crowd(t testing.TB) *netns.NS {
 var wantCrowd = map[string]string{
 	"ip prerouting": `
 -400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
--300: table ip raw of iptables-legacy
+-300: iptables-legacy table ip raw
 -200: ipv4_conntrack_in of module nf_conntrack (conntrack)
--150: table ip mangle of iptables-legacy
+-150: iptables-legacy table ip mangle
 -100: nf_nat_ipv4_pre_routing of module nf_nat (NAT)`,
 	"ip output": `
 -400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
@@ -59,22 +59,22 @@ var wantCrowd = map[string]string{
 -300: chain inet b p
 -300: chain inet a q
 -300: chain ip raw OUTPUT
--300: table ip raw of iptables-legacy
+-300: iptables-legacy table ip raw
 -200: ipv4_conntrack_local of module nf_conntrack (conntrack)
--150: table ip mangle of iptables-legacy
+-150: iptables-legacy table ip mangle
 -100: nf_nat_ipv4_local_fn of module nf_nat (NAT)
-0: table ip filter of iptables-legacy
-50: table ip security of iptables-legacy`,
+0: iptables-legacy table ip filter
+50: iptables-legacy table ip security`,
 	"ip postrouting": `
 -225: apparmor_ip_postroute (label)
--150: table ip mangle of iptables-legacy
+-150: iptables-legacy table ip mangle
 100: nf_nat_ipv4_out of module nf_nat (NAT)
 2147483647: nf_confirm of module nf_conntrack (conntrack)`,
 	"ip6 prerouting": `
 -400: ipv6_defrag of module nf_defrag_ipv6 (defrag)
--300: table ip6 raw of iptables-legacy
+-300: iptables-legacy table ip6 raw
 -200: ipv6_conntrack_in of module nf_conntrack (conntrack)
--150: table ip6 mangle of iptables-legacy
+-150: iptables-legacy table ip6 mangle
 -100: nf_nat_ipv6_in of module nf_nat (NAT)`,
 	"ip6 output": `
 -400: ipv6_defrag of module nf_defrag_ipv6 (defrag)
@@ -82,16 +82,16 @@ var wantCrowd = map[string]string{
 -300: chain inet a p
 -300: chain inet b p
 -300: chain inet a q
--300: table ip6 raw of iptables-legacy
+-300: iptables-legacy table ip6 raw
 -200: ipv6_conntrack_local of module nf_conntrack (conntrack)
--150: table ip6 mangle of iptables-legacy
+-150: iptables-legacy table ip6 mangle
 -100: chain ip6 c q
 -100: nf_nat_ipv6_local_fn of module nf_nat (NAT)
-0: table ip6 filter of iptables-legacy
-50: table ip6 security of iptables-legacy`,
+0: iptables-legacy table ip6 filter
+50: iptables-legacy table ip6 security`,
 	"ip6 postrouting": `
 -225: apparmor_ip_postroute (label)
--150: table ip6 mangle of iptables-legacy
+-150: iptables-legacy table ip6 mangle
 100: nf_nat_ipv6_out of module nf_nat (NAT)
 2147483647: nf_confirm of module nf_conntrack (conntrack)`,
 }

@@ -20,13 +20,13 @@ var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 
 // RemoveIstio deletes the rules of Istio's programs in the namespace, in one transaction: the
 // tables of istio-nftables, and the rules and chains that istio-iptables added with iptables-nft.
-// Package [istio] identifies them. Other rules keep their order and counters. RemoveIstio keeps the
-// tables and built-in chains of iptables, even empty ones, and does not access the tables of
-// iptables-legacy. [github.com/sluice-mesh/sluice/nft/route.PruneIstio] removes routes. A nil
-// namespace is the current one.
+// Package [istio] identifies these rules and chains. Foreign rules keep their order and counters.
+// RemoveIstio keeps the tables and built-in chains of iptables, even if they are empty, and does
+// not access the iptables-legacy tables. [github.com/sluice-mesh/sluice/nft/route.PruneIstio]
+// removes routes. A nil namespace is the current one.
 //
-// RemoveIstio returns a line for each deleted object. Without objects of Istio it writes nothing.
-// If it returns an error nothing has changed.
+// RemoveIstio returns a line for each deleted object. If there are no objects of Istio, it writes
+// nothing. If it returns an error, nothing has changed.
 func RemoveIstio(ns *netns.NS) ([]string, error) {
 	var removed []string
 	err := inside(ns, func() (err error) {
@@ -74,32 +74,32 @@ func removeIstio() ([]string, error) {
 			return found.lines(), nil
 		}
 		if !isRace(err) {
-			return nil, fmt.Errorf("remove the rules of Istio: %w", err)
+			return nil, fmt.Errorf("remove Istio's rules: %w", err)
 		}
 		lines = nil
 		if lost := (*nlmsg.LostError)(nil); errors.As(err, &lost) {
 			lines = found.lines()
 		}
 	}
-	return nil, fmt.Errorf("remove the rules of Istio: gave up after %d attempts because of concurrent"+
+	return nil, fmt.Errorf("remove Istio's rules: gave up after %d attempts because of concurrent"+
 		" changes by other processes", maxAttempts)
 }
 
 // istioRemains contains the objects of Istio at one generation of the ruleset.
 type istioRemains struct {
 	generation uint32
-	whole      []rules.Table // tables of istio-nftables, without their chains
+	own        []rules.Table // tables of istio-nftables, without their chains
 	shared     []sharedTable
 }
 
-// A sharedTable is a table of iptables-nft, which may have other rules too.
+// A sharedTable is an iptables-nft table, which may also contain foreign rules.
 type sharedTable struct {
 	table   rules.Table
 	remains istio.Remains
 }
 
 // IsZero reports whether there are no objects of Istio.
-func (f istioRemains) IsZero() bool { return len(f.whole) == 0 && len(f.shared) == 0 }
+func (f istioRemains) IsZero() bool { return len(f.own) == 0 && len(f.shared) == 0 }
 
 // findIstio reads the tables that Istio may have changed, and identifies the objects of Istio.
 func (c *conn) findIstio() (istioRemains, error) {
@@ -118,7 +118,7 @@ func (c *conn) findIstio() (istioRemains, error) {
 	remains := istioRemains{generation: found.generation}
 	for _, t := range found.tables {
 		if t.Family == rules.Inet {
-			remains.whole = append(remains.whole, t.Table)
+			remains.own = append(remains.own, t.Table)
 			continue
 		}
 		shared := sharedTable{table: t.Table}
@@ -143,8 +143,8 @@ func (c *conn) listIstioTables() (tables []foundTable, interrupted bool, err err
 // lines returns a line for each object to delete.
 func (f istioRemains) lines() []string {
 	var lines []string
-	for i := range f.whole {
-		lines = append(lines, fmt.Sprintf("table %s %s", f.whole[i].Family, f.whole[i].Name))
+	for i := range f.own {
+		lines = append(lines, fmt.Sprintf("table %s %s", f.own[i].Family, f.own[i].Name))
 	}
 	for _, s := range f.shared {
 		lines = append(lines, s.remains.Lines()...)
@@ -152,13 +152,13 @@ func (f istioRemains) lines() []string {
 	return lines
 }
 
-// encode returns the transaction. It deletes rules before chains, because the kernel rejects the
-// deletion of a chain that is the target of a jump.
+// encode returns the transaction that deletes the objects. It deletes rules before chains, because
+// the kernel rejects the deletion of a chain that is the target of a jump.
 func (f istioRemains) encode() *Transaction {
 	e := newEncoder(f.generation)
 	e.deletes = true
-	for i := range f.whole {
-		e.deleteTable(&f.whole[i])
+	for i := range f.own {
+		e.deleteTable(&f.own[i])
 	}
 	for i := range f.shared {
 		t := &f.shared[i].table

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Keys are values in the representation in which the kernel compares them with packets or with
-// sets. This file encodes and decodes them.
+// This file encodes and decodes keys. A key is a value in the form that the kernel compares with
+// packets and stores in sets.
 
 func portKey(port uint16) []byte { return binary.BigEndian.AppendUint16(nil, port) }
 
@@ -21,7 +21,7 @@ func networkKey(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) 
 
 func addrKey(a netip.Addr) []byte { return a.AsSlice() }
 
-// appendAddr appends addrKey without an allocation.
+// appendAddr appends the result of addrKey without an allocation.
 func appendAddr(key []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		bytes := a.As4()
@@ -31,7 +31,7 @@ func appendAddr(key []byte, a netip.Addr) []byte {
 	return append(key, bytes[:]...)
 }
 
-// interfaceKey returns the complete name with its padding, or a prefix without padding.
+// interfaceKey returns a complete name with its padding, or the prefix of a name without padding.
 func interfaceKey(n rules.InterfaceName) []byte {
 	if n.Prefix {
 		return []byte(n.Name)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write writes an expression of google/nftables. [expr.Marshal] writes the same attributes, but
-// others in order and defaults than the kernel's dumps, with which an [expectation] compares the
-// bytes, and it takes three times as long.
+// write encodes an expression of google/nftables. [expr.Marshal] is not used, because its
+// attributes differ in order and defaults from the kernel's dumps, with which an [expectation]
+// compares the bytes, and because it takes three times as long.
 func (e *encoder) write(x expr.Any) error {
 	switch x := x.(type) {
 	case *expr.Meta:
@@ -86,19 +86,20 @@ func (e *encoder) write(x expr.Any) error {
 	return nil
 }
 
-// An attribute is a number of an expression.
+// An attribute is a numeric attribute of an expression.
 type attribute struct {
 	id    uint16
 	value uint32
 }
 
-// A dataAttribute is a value of an expression that is as long as a register or shorter.
+// A dataAttribute is an attribute of an expression with a value of at most the length of a
+// register.
 type dataAttribute struct {
 	id    uint16
 	value []byte
 }
 
-// attributes writes an expression that consists of numbers, and then of data.
+// attributes encodes an expression that consists of numeric attributes followed by data attributes.
 func (e *encoder) attributes(name string, numbers []attribute, data ...dataAttribute) {
 	e.expression(name, func() {
 		for _, a := range numbers {
@@ -110,7 +111,7 @@ func (e *encoder) attributes(name string, numbers []attribute, data ...dataAttri
 	})
 }
 
-// expression writes one expression; attrs writes what belongs to it.
+// expression encodes an expression. attrs encodes its attributes.
 func (e *encoder) expression(name string, attrs func()) {
 	n := e.nest(unix.NFTA_LIST_ELEM)
 	e.text(unix.NFTA_EXPR_NAME, name)
@@ -120,7 +121,7 @@ func (e *encoder) expression(name string, attrs func()) {
 	e.endNest(n)
 }
 
-// writeCounter writes a counter. The kernel dumps the values even if they are 0.
+// writeCounter encodes a counter. The kernel dumps the values even if they are 0.
 func (e *encoder) writeCounter(x *expr.Counter) {
 	e.expression("counter", func() {
 		if e.asDumped || *x != (expr.Counter{}) {
@@ -134,7 +135,7 @@ func (e *encoder) writeLookup(x *expr.Lookup) {
 	e.expression("lookup", func() {
 		e.text(unix.NFTA_LOOKUP_SET, x.SetName)
 		e.number(unix.NFTA_LOOKUP_SREG, x.SourceRegister)
-		if x.SetID != 0 { // not for a set that exists already
+		if x.SetID != 0 { // 0 for a set that already exists
 			e.number(unix.NFTA_LOOKUP_SET_ID, x.SetID)
 		}
 		flags := uint32(0)

@@ -45,14 +45,15 @@ func nfproto(f rules.Family) uint8 {
 	return unix.NFPROTO_INET
 }
 
-// stateBits contains nf_tables' bits of the states (linux/netfilter/nf_conntrack_common.h,
-// NF_CT_STATE_BIT).
+// stateBits contains the bits of the states in nf_tables (NF_CT_STATE_BIT in
+// linux/netfilter/nf_conntrack_common.h).
 var stateBits = [...]uint32{
 	rules.Invalid: 1, rules.Established: 1 << 1, rules.Related: 1 << 2, rules.New: 1 << 3,
 	rules.Untracked: 1 << 6,
 }
 
-// match adds the expressions of a match. set is the set of its values, if it needs one.
+// match adds the expressions of a match. set refers to the set of its values, or is zero if the
+// match needs no set.
 func (x *expressions) match(m rules.Match, set setRef) error {
 	switch m := m.(type) {
 	case rules.MatchInterface:
@@ -130,7 +131,7 @@ func (x *expressions) match(m rules.Match, set setRef) error {
 	return nil
 }
 
-// matchFamily compares the family of the packet.
+// matchFamily adds the expressions that compare the family of the packet.
 func (x *expressions) matchFamily(f rules.Family) {
 	x.meta(expr.MetaKeyNFPROTO)
 	x.cmp(false, []byte{nfproto(f)})

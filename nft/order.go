@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// orderChains sets the order of base chains of a table with equal priority. A table lists its
-// chains in the order of their creation, but the kernel calls the chain that was created last
-// first.
+// orderChains sets the order of the base chains of a table that have equal priority. A table lists
+// its chains in the order of their creation, but the kernel calls them in the reverse order.
 func orderChains(rs *rules.Ruleset) {
 	for h := range hookNumbers {
 		for chains := rs.BaseChains(rules.Hook(h)); len(chains) > 0; {
@@ -24,8 +23,7 @@ func orderChains(rs *rules.Ruleset) {
 	}
 }
 
-// orderPosition sets the order of the chains at one position, if a table has several at one
-// priority.
+// orderPosition sets the order of the chains at one position, if a table has several chains there.
 func orderPosition(chains []rules.ChainRef) {
 	changed := false
 	for from := 0; from < len(chains); {

@@ -7,29 +7,30 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A step is a planned change from the current to the wanted ruleset.
+// A step is a planned change from the current to the desired ruleset.
 type step struct {
 	outcome Outcome
-	// transaction is nil if no change is needed. It fails if the ruleset has changed since the
-	// plan.
+	// transaction is nil if no change is needed. The kernel rejects it if the ruleset has changed
+	// since it was read.
 	transaction *Transaction
-	// gated, unless nil, must be executed first, because the transaction moves capture; see [gate].
-	// Afterwards plan again.
+	// intermediate, if not nil, must be committed before transaction: it drops new TCP connections
+	// while capture moves to another base chain; see [gate]. Plan again after it.
 	intermediate *Transaction
-	// moves reports that gated replaces the rules, because the gate is in place.
+	// intermediateReplaces reports that intermediate replaces the rules, because the gate already
+	// exists.
 	intermediateReplaces bool
 }
 
-// plan reads the current table, unless the caller has passed a reading, and returns the step to the
-// wanted ruleset.
+// plan returns the step to the desired ruleset. It reads the current table, unless the caller has
+// passed a snapshot from which it can plan.
 func (a *applier) plan() (step, error) {
 	a.count()
 	if s := a.planFromSnapshot(); s.transaction != nil {
 		return s, nil
 	}
-	// Discard the results of the earlier reading.
+	// Discard the results of the snapshot.
 	a.result.EstablishedPackets, a.found = 0, nil
-	// A first installation needs no complete reading, because its transaction fails if another
+	// A first installation does not read the rules, because its transaction fails if another
 	// process creates the table in the meantime.
 	present, err := a.conn.findSluiceTable()
 	if err != nil {
@@ -72,25 +73,26 @@ func (a *applier) planFrom(old *foundTable, generation uint32) (step, error) {
 	return step{outcome: Updated, transaction: encodeUpdate(table, update, generation)}, nil
 }
 
-// planFromSnapshot returns the step from the reading that the caller has passed, without a transaction
-// if there is none. A step without a transaction must not be used, because only the kernel's
-// rejection of a transaction reports that the reading is outdated. The reading is used once.
+// planFromSnapshot plans from the state that the caller passed, and clears it. Discard the result
+// if its transaction is nil: the state may be outdated, which only the kernel's generation check of
+// a transaction detects.
 func (a *applier) planFromSnapshot() step {
-	last := a.snapshot
+	s := a.snapshot
 	a.snapshot = Snapshot{}
-	if len(last.found) != 1 || last.Generation == 0 {
+	if len(s.found) != 1 || s.Generation == 0 {
 		return step{}
 	}
-	s, err := a.planFrom(&last.found[0], last.Generation)
-	// Counters change without a new generation, and a replacement restores their values.
-	if err != nil || s.outcome == Replaced && hasCounters(&last.found[0].Table) {
+	planned, err := a.planFrom(&s.found[0], s.Generation)
+	// A replacement restores the values of counters, which change without a new generation.
+	if err != nil || planned.outcome == Replaced && hasCounters(&s.found[0].Table) {
 		return step{}
 	}
-	return s
+	return planned
 }
 
-// Plan returns the outcome that [Apply] would have for the tables of the namespace, and the
-// transaction that it would send, nil if none. It changes nothing.
+// Plan returns the outcome of an [Apply] for the nftables table, and its final transaction, or nil
+// if the table is up to date. It ignores routes and the intermediate transactions of [gate], and
+// changes nothing.
 func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	p, err := Prepare(rs)
 	if err != nil {
@@ -114,5 +116,5 @@ func Plan(ns *netns.NS, rs rules.Ruleset) (Outcome, *Transaction, error) {
 	return s.outcome, s.transaction, err
 }
 
-// errTableDeleted is the error if the table was deleted between two requests.
-var errTableDeleted = errors.New("the table was deleted concurrently")
+// errTableDeleted is the error if another process deletes the table between two requests.
+var errTableDeleted = errors.New("another process deleted the table while it was read")

@@ -9,7 +9,7 @@ import (
 )
 
 // Prepared is a ruleset that is encoded once and applied to many namespaces, such as all pods with
-// equal parameters. It is safe for concurrent use. Use [Prepare].
+// equal parameters. It is safe for concurrent use. [Prepare] returns it.
 type Prepared struct {
 	ruleset rules.Ruleset
 	// creation returns the transaction of a first installation, which it encodes on the first call.
@@ -17,7 +17,7 @@ type Prepared struct {
 }
 
 // Prepare returns the ruleset for [Prepared.Apply]. The ruleset must have exactly the table that
-// [rules.Compile] makes, and must not be changed afterwards.
+// [rules.Compile] creates, and must not be changed afterwards.
 func Prepare(rs rules.Ruleset) (*Prepared, error) {
 	if len(rs.Tables) != 1 || rs.Tables[0].Family != tableFamily ||
 		rs.Tables[0].Name != rules.TableName {
@@ -31,14 +31,15 @@ func Prepare(rs rules.Ruleset) (*Prepared, error) {
 
 // ApplyOptions configure [Prepared.Apply]. The zero value has the behavior of [Apply].
 type ApplyOptions struct {
-	// Since is an earlier reading of the namespace. If no rule has changed since, Apply does not
-	// read again. Otherwise the kernel rejects the transaction and Apply reads everything.
-	// [Result.EstablishedPackets] may be from the earlier reading. A reading of another namespace is ignored.
-	// Never pass a reading of a destroyed namespace, whose number the kernel may have reused.
+	// Since is an earlier snapshot of the namespace. If no rule has changed since then, Apply does
+	// not read the rules again. Otherwise the kernel rejects the transaction and Apply reads all
+	// rules. [Result.EstablishedPackets] may be from the snapshot. A snapshot of another namespace
+	// is ignored. Never pass a snapshot of a destroyed namespace, because the kernel may have
+	// reused its inode number.
 	Since Snapshot
-	// BeforeChange, unless nil, is called in the namespace before the first change, if there is
-	// one. exclusive reports whether Apply holds the lock of the namespace. If BeforeChange returns
-	// an error, Apply returns it and changes nothing.
+	// BeforeChange, if not nil, is called in the namespace before the first change. It is not
+	// called if nothing changes. exclusive reports whether Apply has acquired the lock of the
+	// namespace. If BeforeChange returns an error, Apply returns the error and changes nothing.
 	BeforeChange func(exclusive bool) error
 }
 

@@ -168,7 +168,7 @@ func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
 	}
 	got := p.line(t)
 	for _, want := range []string{
-		"the kernel refuses to take a transaction of", "message too long", "net.core.wmem_max",
+		"the kernel refuses to execute a transaction of", "message too long", "net.core.wmem_max",
 		"CAP_NET_ADMIN",
 	} {
 		if !strings.Contains(got, want) {

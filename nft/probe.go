@@ -17,8 +17,9 @@ import (
 type Feature struct {
 	// Name describes the feature.
 	Name string
-	// Option is the kernel's configuration option, and its module. Since is the first version that
-	// supports the feature in inet tables, according to the kernel's documentation and history.
+	// Option is the kernel's configuration option and module. Since is the first kernel version
+	// that supports the feature in inet tables, according to the kernel's documentation and
+	// history.
 	Option, Since string
 }
 
@@ -121,7 +122,7 @@ func probe() ([]Support, error) {
 func (c *conn) probe() ([]Support, error) {
 	support := []Support{{Feature: FeatureNetlink}}
 	e := newEncoder(0)
-	var owner []int // of each message, the index of the feature it belongs to
+	var owner []int // the index of the feature of each message
 	for _, p := range probes() {
 		t := p.table(len(support))
 		if err := e.writeTable(&t); err != nil {

@@ -13,34 +13,35 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tableFamily is the family of the table that Sluice owns, rules.TableName.
+// tableFamily is the family of the Sluice table, whose name is rules.TableName.
 const tableFamily = rules.Inet
 
-// Read returns the table and the routing of Sluice in the namespace, without tables if the table
-// does not exist. The table is consistent, even if other processes change it during the reading.
-// Expressions that the model cannot represent become [rules.Unknown].
+// Read returns the Sluice table and the routing of Sluice in the namespace. The result has no table
+// if the table does not exist. The table is consistent, even if other processes change it during
+// the read. Expressions that the model cannot represent become [rules.Unknown].
 func Read(ns *netns.NS) (rules.Ruleset, error) {
 	r, err := ReadSince(ns, 0, rules.Routing{})
 	return r.Ruleset, err
 }
 
-// A Reading is the result of reading a namespace.
+// A Snapshot contains the rules and the routing of a namespace at the time of a read.
 type Snapshot struct {
 	rules.Ruleset
 	// Generation is the generation id of the tables, 0 if unknown.
 	Generation uint32
 	// Elsewhere contains the base chains that [ReadAllTables] has found and that Ruleset cannot
-	// represent, or not completely.
+	// represent completely.
 	Elsewhere []HookedChain
-	// in is the namespace, and found contains its tables with the additional data for a plan.
+	// in is the namespace, and found contains its tables with the additional data that a plan
+	// needs.
 	in    netns.ID
 	found []foundTable
 }
 
-// ReadSince is [Read] after an earlier reading of the namespace. Every change of nf_tables
-// increments the generation. If the generation has not changed, ReadSince omits the tables, which
-// are unchanged. It returns the given routing if a fast check confirms it, and reads the routing
-// otherwise.
+// ReadSince is like [Read], but does not repeat an earlier read of the namespace. generation is
+// [Snapshot.Generation] of that read, or 0. Every change of nf_tables increments the generation. If
+// the generation has not changed, the tables are unchanged, and ReadSince omits them. It returns
+// the given routing if a fast check confirms it, and reads the routing otherwise.
 func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot, error) {
 	readRouting := func() (rules.Routing, error) {
 		// The fast check ignores foreign routes in the tables of policy routes.
@@ -55,19 +56,19 @@ func ReadSince(ns *netns.NS, generation uint32, routing rules.Routing) (Snapshot
 				return tableSnapshot{generation: generation}, err
 			}
 		}
-		ours, err := c.findSluiceTable()
+		table, err := c.findSluiceTable()
 		if err != nil {
 			return tableSnapshot{}, err
 		}
-		return c.readSluiceTable(ours, newExpectation(nil))
+		return c.readSluiceTable(table, newExpectation(nil))
 	})
 }
 
 // ReadAll returns all tables of the families ip, ip6 and inet, and the routing of Sluice. A rule
 // with a verdict map becomes several rules with the same handle. Tables are in reverse order of
-// their creation. This is the order in which the kernel calls their chains of equal priority,
-// unless a chain was added to an older table later (nf_hook_entries_grow in net/netfilter/core.c),
-// and the order of [rules.Ruleset.BaseChains]. The order of the chains of one table is always
+// their creation, like in [rules.Ruleset.BaseChains]. This is the order in which the kernel calls
+// their chains of equal priority, unless a chain was added to an older table later
+// (nf_hook_entries_grow in net/netfilter/core.c). The order of the chains of one table is always
 // correct.
 func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 	r, err := ReadAllTables(ns)
@@ -124,13 +125,14 @@ func read(
 	return r, err
 }
 
-// A tableSnapshot contains the tables at one generation.
+// A tableSnapshot contains tables at one generation.
 type tableSnapshot struct {
 	generation uint32
 	tables     []foundTable
 }
 
-// readSluiceTable reads the table of Sluice, which findSluiceTable has found, if it still exists.
+// readSluiceTable reads the Sluice table, which findSluiceTable has found, if it still exists. A
+// nil table does not exist.
 func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableSnapshot, error) {
 	if found == nil {
 		return tableSnapshot{}, nil
@@ -141,12 +143,11 @@ func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableS
 				return nil, false, err
 			}
 		}
-		ours := *found
-		found = nil // a repeated reading must find the table again
-		tables, interrupted, err = c.readTables([]foundTable{ours}, expected, nil)
+		table := *found
+		found = nil // a repeated read must find the table again
+		tables, interrupted, err = c.readTables([]foundTable{table}, expected, nil)
 		if errors.Is(err, unix.ENOENT) || err == nil && len(tables[0].Chains) == 0 {
-			// The table was deleted, possibly before this reading, or another process has emptied
-			// it.
+			// The table was deleted, possibly before this read, or another process has emptied it.
 			if again, findErr := c.findSluiceTable(); again == nil {
 				return nil, interrupted, findErr
 			}
@@ -155,33 +156,34 @@ func (c *conn) readSluiceTable(found *foundTable, expected *expectation) (tableS
 	})
 }
 
-// maxReads bounds the repetitions of a reading because of concurrent changes. A reading takes a
-// fraction of a millisecond. If a process of the pod has added tens of thousands of rules it takes
-// longer, and maxReadTime bounds the repetitions.
+// maxReads and maxReadTime bound the repetitions of a read because of concurrent changes. A read
+// takes a fraction of a millisecond, so that maxReads is reached first. If a process of the pod has
+// added tens of thousands of rules, a read takes longer, and maxReadTime is reached first.
 const (
 	maxReads    = 1000
 	maxReadTime = 3 * time.Second
 )
 
-// maxReadSize bounds the size of a reading and the memory for it. A rule takes about 250 bytes, and
-// a prefix in a set 40. Without a bound, a process of the pod could exhaust the memory of the
-// reader.
+// maxReadSize bounds the bytes that a read returns, and thereby its memory. A rule takes about 250
+// bytes, and a prefix in a set takes 40. Without a bound, a process of the pod could exhaust the
+// memory of the reader.
 const maxReadSize = 64 << 20
 
 // errTooLong is the error if maxReadSize is exceeded.
 var errTooLong = errors.New("the nftables rules exceed the limit of 64 MiB")
 
-// errBusy is the error if the ruleset changes during all readings.
+// errBusy is the error if the ruleset changes during every attempt to read it.
 var errBusy = errors.New("the nftables ruleset changed during every attempt to read it:" +
 	" another process changes it continuously")
 
-// consistent repeats a reading until there is no concurrent change. Dumps are not atomic in the
+// consistent repeats a read until there is no concurrent change. Dumps are not atomic in the
 // kernel, and the generation does not change atomically with the objects that dumps return.
-// Therefore consistent waits before and after the reading until no transaction is in progress.
+// Therefore consistent waits before and after the read until no transaction is in progress.
 func (c *conn) consistent(
 	read func() (tables []foundTable, interrupted bool, err error),
 ) (tableSnapshot, error) {
-	// The lower half usually equals the generation in a pod's namespace, which saves a request.
+	// In a pod's namespace the generation is usually less than 65536 and equals its lower half in
+	// the last answer. This saves a request.
 	generation := uint32(c.lastGeneration)
 	begin := time.Now()
 	for reads := 0; reads < maxReads && time.Since(begin) < maxReadTime; reads++ {
@@ -216,8 +218,8 @@ func (c *conn) consistent(
 	return tableSnapshot{}, errBusy
 }
 
-// listTables returns all tables of the families of the model, without their chains, and adds all
-// tables to others unless that is nil.
+// listTables returns all tables of the families that the model supports, without their chains. It
+// adds the tables of all families to others, which may be nil.
 func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted bool, err error) {
 	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(
 		family uint8, a attributes,
@@ -248,8 +250,8 @@ var dumpNames = [...]string{
 	unix.NFT_MSG_GETSET: "sets", unix.NFT_MSG_GETSETELEM: "elements",
 }
 
-// readTables reads the chains and rules of the tables. It adds the chains of all tables to others
-// unless that is nil.
+// readTables reads the chains and rules of the tables. It adds the chains of all tables to others,
+// which may be nil.
 func (c *conn) readTables(
 	tables []foundTable, expected *expectation, others *elsewhere,
 ) (_ []foundTable, interrupted bool, err error) {
@@ -353,8 +355,8 @@ type rawRule struct {
 	attrs attributes
 }
 
-// decodeRaw decodes rules and adds them to their chains. It first marks the sets that any of the
-// rules changes, because other rules may look up in them.
+// decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules
+// change, because other rules may look up values in them.
 func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 	for _, r := range raw {
 		attributes(r.attrs.Get(unix.NFTA_RULE_EXPRESSIONS)).Each(func(_ uint16, value []byte) {

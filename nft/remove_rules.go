@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// RemoveRules deletes the table of Sluice and keeps the routes, for a caller whose rules in another
-// backend need them. It reports whether the table existed. Unlike [Remove], it does not wait for
-// the lock of the namespace, nor until the kernel has freed the deleted objects.
+// RemoveRules deletes the Sluice table and keeps the routes, for a caller whose rules in another
+// backend need the routes. It reports whether the table existed. Unlike [Remove], it does not wait
+// for the lock of the namespace, nor until the kernel has freed the deleted objects.
 func RemoveRules(ns *netns.NS) (bool, error) {
 	removed := false
 	err := inside(ns, func() error {
@@ -19,11 +19,11 @@ func RemoveRules(ns *netns.NS) (bool, error) {
 			return err
 		}
 		defer func() { go c.close() }()
-		ours, err := c.findSluiceTable()
-		if ours == nil || err != nil {
+		table, err := c.findSluiceTable()
+		if table == nil || err != nil {
 			return err
 		}
-		if err := c.deleteTables(ours.Table); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := c.deleteTables(table.Table); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		removed = true

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// planReplacement returns the step from the old table to the wanted one.
+// planReplacement returns the step from the old table to the desired table.
 func planReplacement(want *rules.Table, old *foundTable, generation uint32) (step, error) {
 	s := step{outcome: Replaced, intermediateReplaces: hasGate(&old.Table)}
 	var err error
@@ -23,18 +23,20 @@ func planReplacement(want *rules.Table, old *foundTable, generation uint32) (ste
 	return s, err
 }
 
-// encodeReplacement returns the transaction that changes the old table to the wanted one. It keeps
-// chains whose attachment does not change, and replaces only their rules.
+// encodeReplacement returns the transaction that changes the old table to the desired table. It
+// keeps the chains whose hook, type, priority and policy do not change, and replaces only their
+// rules.
 //
 // If the chains were deleted and created again, a packet that traverses a hook during the commit
-// could traverse both the old and the new chain. If the new chain is not yet filled and the old one
-// is already emptied, the packet is not captured (about 150 of 20 million packets, while a table
-// was deleted and created a million times). If both are filled, the second TPROXY rule interprets
-// the mark of the first as a mark of the proxy, and the connection hangs. Kept chains avoid both.
+// could traverse both the old and the new chain. If the new chain is still empty and the old chain
+// is already empty, the packet is not captured (about 150 of 20 million packets, while a table was
+// deleted and created a million times). If both contain rules, the second TPROXY rule interprets
+// the mark that the first has set as a mark of the proxy, and the connection hangs. Keeping the
+// chains avoids both errors.
 //
-// Counters of equal rules keep their values, except for packets between the reading and the commit.
+// Counters of equal rules keep their values, except for packets between the read and the commit.
 //
-// This is not possible if capture moves to another hook or priority, because the mode or the
+// Chains cannot be kept if capture moves to another hook or priority, because the mode or the
 // deviation nat-first changes: see [gate].
 func encodeReplacement(
 	want *rules.Table, old *foundTable, generation uint32,

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A set is a set of nf_tables with the values of a match.
+// A set is an nf_tables set with the values of a match.
 type set struct {
 	ref       setRef
 	anonymous bool
@@ -24,8 +24,8 @@ type set struct {
 	elements  []element
 }
 
-// setRef is the reference of expressions to a set: the name, and the id within the transaction that
-// creates the set.
+// setRef refers to a set in an expression, by the name of the set and by its id in the transaction
+// that creates it.
 type setRef struct {
 	name string
 	id   uint32
@@ -117,7 +117,7 @@ func addrElements(m rules.MatchAddr) []element {
 	}
 	for _, r := range m.Ranges {
 		add(r.From(), false)
-		// An interval up to the last address has no end.
+		// An interval that includes the last address has no end element.
 		if after := r.To().Next(); after.IsValid() {
 			add(after, true)
 		}
@@ -145,7 +145,8 @@ func keySet(keys [][]byte, keyType uint32) *set {
 	return s
 }
 
-// rangeSet returns an anonymous set of numbers. It is an interval set if one of them is a range.
+// rangeSet returns an anonymous set of numbers. It is an interval set if one of the values is a
+// range.
 func rangeSet[T uint16 | uint32](
 	ranges []rules.Range[T], keyType uint32, single, interval func(T) []byte,
 ) *set {

@@ -16,8 +16,8 @@ type setChange struct {
 	removed, added rules.MatchAddr
 }
 
-// changedSets returns the changes of named sets between two tables, and whether the tables are
-// equal otherwise. It also returns false if the elements of a set in the kernel differ from the
+// changedSets returns the changes of the named sets between two tables, and whether the tables are
+// otherwise equal. It also returns false if the elements of a set in the kernel differ from the
 // encoding of its ranges.
 func changedSets(want *rules.Table, got *foundTable) ([]setChange, bool) {
 	var changes []setChange
@@ -97,8 +97,8 @@ func subtract(a, b []netipx.IPRange) []netipx.IPRange {
 	return rest
 }
 
-// encodeUpdate returns the transaction that deletes and adds elements if the ruleset still has the
-// generation at which the sets were compared.
+// encodeUpdate returns the transaction that deletes and adds elements. The kernel rejects it unless
+// the ruleset still has the generation at which the sets were compared.
 func encodeUpdate(t *rules.Table, changes []setChange, generation uint32) *Transaction {
 	e := newEncoder(generation)
 	e.table = t

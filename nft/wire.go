@@ -24,7 +24,7 @@ const (
 
 	nftaBitwiseOp    = 6
 	nftaBitwiseSreg2 = 8
-	// NFT_BITWISE_MASK_XOR, also implied by kernels before 5.6, without the attribute
+	// NFT_BITWISE_MASK_XOR, the only operation of kernels before 5.6, which lack the attribute
 	bitwiseMaskXor = 0
 
 	nftaTProxyFamily  = 1

@@ -17,7 +17,7 @@ func (t *LegacyTable) hasSluiceChains() bool {
 	})
 }
 
-// inLegacy returns the names of the tables of iptables-legacy with rules of Sluice.
+// inLegacy returns the names of the iptables-legacy tables that contain Sluice's rules.
 func (d *diagnosis) inLegacy() []string {
 	var names []string
 	for i := range d.Legacy {
@@ -42,7 +42,7 @@ func (d *diagnosis) missingNFT() []nft.Feature {
 	return lacking
 }
 
-// missingLegacy returns the missing features of iptables-legacy.
+// missingLegacy returns the missing iptables-legacy features that the parameters need.
 func (d *diagnosis) missingLegacy() []nft.Feature {
 	var lacking []nft.Feature
 	for _, s := range d.LegacyFeatures {
@@ -64,7 +64,8 @@ func (d *diagnosis) usesLegacy() bool {
 	return len(d.missingNFT()) > 0 && len(d.LegacyFeatures) > 0 && len(d.missingLegacy()) == 0
 }
 
-// legacyKernel reports the kernel's features of iptables-legacy.
+// legacyKernel reports whether the kernel supports the iptables-legacy features that the parameters
+// need.
 func (d *diagnosis) legacyKernel() {
 	lacking := d.missingLegacy()
 	switch {
@@ -82,20 +83,21 @@ func (d *diagnosis) legacyKernel() {
 		}
 	case len(lacking) > 0:
 		d.add("kernel", Note,
-			fmt.Sprintf("Linux %s lacks %s: these parameters can have nf_tables only", d.Kernel,
+			fmt.Sprintf("Linux %s lacks %s: these parameters work only with nf_tables", d.Kernel,
 				lacking[0].Name), "")
 	case d.usesLegacy():
 		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, which has the rules", d.Kernel), "")
+			fmt.Sprintf("Linux %s supports the iptables-legacy features that these parameters need; the rules are in iptables-legacy",
+				d.Kernel), "")
 	default:
 		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s has all that these parameters need of iptables-legacy, too",
+			fmt.Sprintf("Linux %s also supports the iptables-legacy features that these parameters need",
 				d.Kernel), "")
 	}
 }
 
 // actualPriorities returns the parameters with the actual priorities of the rules: in
-// iptables-legacy always Istio's.
+// iptables-legacy the rules always have the priorities of Istio's rules.
 func (d *diagnosis) actualPriorities() rules.Redirect {
 	r := d.redirect
 	if d.sluiceTable() == nil && (len(d.inLegacy()) > 0 || d.usesLegacy()) {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A sample is a packet of a typical connection, which the parameters may capture or not.
+// A sample is the first packet of a typical connection.
 type sample struct {
 	kind   string
 	packet rules.Packet
@@ -123,11 +123,11 @@ func (d *diagnosis) conflicts() {
 		}
 		if d.sameCapture(alone, trace.Fate) ||
 			d.bypasses() && alone.Captured() && !trace.Fate.Dropped {
-			continue // the same, or reported with all other packets that bypass the proxy
+			continue // no conflict, or reported by foreignEffect
 		}
 		found = true
 		severity, next := Warning,
-			"remove that rule, if the mesh is to have these connections to itself"
+			"remove that rule if only the mesh must handle these connections"
 		switch {
 		case trace.Fate.Undecided != "":
 			next = "check that rule; rules validate tests it with connections"
@@ -140,7 +140,7 @@ func (d *diagnosis) conflicts() {
 			severity, next = Problem, "remove that rule, or move its chain after Sluice's"
 		}
 		d.add("rules", severity,
-			fmt.Sprintf("%s (%s): by these parameters alone the packet is %s; with the other owners' rules %s",
+			fmt.Sprintf("%s (%s): with these parameters alone the packet is %s; with foreign rules %s",
 				s.kind, s.packet, d.fateText(alone), d.actualText(trace)), next)
 	}
 	if !found && !d.bypasses() {
@@ -163,8 +163,8 @@ func (d *diagnosis) withCompiled(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameCapture reports whether two fates are equal for capture. Marks and zones may differ, except
-// TPROXY's mark of a connection, because it routes all replies to lo.
+// sameCapture reports whether two fates capture the packet in the same way. Marks and zones may
+// differ, except TPROXY's mark on a connection, which routes all replies to lo.
 func (d *diagnosis) sameCapture(a, b rules.Fate) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy &&
 		b.Undecided == "" &&
@@ -187,15 +187,14 @@ func (d *diagnosis) fateText(f rules.Fate) string {
 	return f.String()
 }
 
-// actualText returns a sentence about the fate of the packet and the last matching rule of a
-// foreign table.
+// actualText describes the fate of the packet and the last matching rule of a foreign table.
 func (d *diagnosis) actualText(t rules.Trace) string {
 	text := "it is " + d.fateText(t.Fate)
 	if step := lastForeign(t); step != nil {
 		return fmt.Sprintf("%s by %s", text, step)
 	}
 	if t.Fate.Dropped {
-		text += " by the policy of one of their chains"
+		text += " by the policy of a foreign chain"
 	}
 	return text
 }

@@ -184,17 +184,17 @@ func TestDiagnose(t *testing.T) {
 		}, Problem, "no nf_tables", Prevented},
 		"the rules cannot be read": {redirect, nil, func(f *Facts) {
 			f.TablesErr = errors.New("busy")
-		}, Warning, "could not be read: busy", Works},
+		}, Warning, "cannot read the namespace's rules: busy", Works},
 
 		"lo is down": {redirect, nil, func(f *Facts) {
 			f.Interfaces[0].Up = false
 		}, Problem, "lo is down", Disturbed},
 		"no address": {redirect, v4, func(f *Facts) {
 			f.Interfaces = f.Interfaces[:1]
-		}, Warning, "no interface but lo has an address", Works},
+		}, Warning, "no interface except lo has an address", Works},
 		"IPv6 passes": {
 			redirect, v4, nil, Warning,
-			"eth0 has the address fd00::5, but these parameters leave IPv6 alone", Works,
+			"eth0 has the address fd00::5, but these parameters do not capture IPv6", Works,
 		},
 		"IPv6 disabled": {
 			redirect, nil, setting("net.ipv6.conf.lo.disable_ipv6", "1"), Problem,
@@ -209,7 +209,7 @@ func TestDiagnose(t *testing.T) {
 
 		"no /proc": {redirect, nil, func(f *Facts) {
 			f.SettingsErr = unix.ENOENT
-		}, Warning, "sysctls could not be read", Works},
+		}, Warning, "cannot read sysctls", Works},
 		"source mark and TPROXY": {
 			tproxy, nil, setting("net.ipv4.conf.eth0.src_valid_mark", "1"), Problem, "1 for eth0",
 			Disturbed,
@@ -224,7 +224,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"forgotten connections": {
 			redirect, nil, setting("net.netfilter.nf_conntrack_tcp_loose", "0"), Warning,
-			"its packets are invalid and go past the proxy", Works,
+			"its packets are invalid and bypass the proxy", Works,
 		},
 		"conntrack is full": {
 			redirect, nil, setting("net.netfilter.nf_conntrack_count", "262144"), Problem,
@@ -249,12 +249,12 @@ func TestDiagnose(t *testing.T) {
 		"a rule takes all packets first": {
 			tproxy, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
-			Problem, "meet another rule first: all to 77", Disturbed,
+			Problem, "match another rule first: all to 77", Disturbed,
 		},
 		"a rule takes part of the mark": {tproxy, nil, rule(PolicyRule{
 			Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x500, Mask: 0xf00,
 			Text: "part",
-		}), Problem, "meet another rule first: part", Disturbed},
+		}), Problem, "match another rule first: part", Disturbed},
 		"a rule takes another mark": {
 			tproxy, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
@@ -274,23 +274,23 @@ func TestDiagnose(t *testing.T) {
 		"our priority is taken": {
 			redirect, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
-			"has the priority of Sluice's, 133: theirs", Works,
+			"has the priority of Sluice's policy rules, 133: theirs", Works,
 		},
 		"our table is taken": {tproxy, nil, func(f *Facts) {
 			f.Routing.Routes = []Route{{
 				Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1",
 			}}
-		}, Problem, "has another owner's route: default via 10.0.0.1", Disturbed},
+		}, Problem, "has a foreign route: default via 10.0.0.1", Disturbed},
 		"::6 is missing": {
 			redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Disturbed,
 		},
 		"::6 is left": {redirect, nil, func(f *Facts) {
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
-		}, Note, "lo has ::6 without rules of Sluice", Works},
+		}, Note, "lo has ::6, but there are no rules of Sluice", Works},
 
 		"another's NAT runs first": {
 			redirect, v4, tables(natTable("early", -150, web)), Problem,
-			"with the other owners' rules it is redirected to port 7777 of this host by ip early out #1", Disturbed,
+			"with foreign rules it is redirected to port 7777 of this host by ip early out #1", Disturbed,
 		},
 		"another's NAT runs later": {
 			redirect, v4, tables(natTable("late", -100, web)), Note,
@@ -325,7 +325,7 @@ func TestDiagnose(t *testing.T) {
 				Rules: []rules.Rule{{
 					Matches: web.Matches, Actions: []rules.Action{rules.SetZone{Zone: 7}},
 				}},
-			}}}), Warning, "which run before Sluice's (-310) and choose conntrack zones", Works,
+			}}}), Warning, "which run before Sluice's (-310) and assign conntrack zones", Works,
 		},
 		"another's mangle rules": {
 			tproxy, v4,
@@ -345,7 +345,7 @@ func TestDiagnose(t *testing.T) {
 				Rules: []rules.Rule{{
 					Matches: web.Matches, Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 7}},
 				}},
-			}}}), Note, "(chain in, priority -150), where Sluice has none", Works,
+			}}}), Note, "(chain in, priority -150), where Sluice has no rules", Works,
 		},
 		"a firewall drops": {
 			redirect, v4,
@@ -354,7 +354,7 @@ func TestDiagnose(t *testing.T) {
 				Base: &rules.Base{
 					Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true,
 				},
-			}}}), Problem, "it is dropped by the policy of one of their chains", Disturbed,
+			}}}), Problem, "it is dropped by the policy of a foreign chain", Disturbed,
 		},
 		"istio-nftables was here": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
@@ -394,7 +394,7 @@ func TestDiagnose(t *testing.T) {
 		"legacy is all there is": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
-		}, OK, "all that these parameters need of iptables-legacy, which has the rules", Works},
+		}, OK, "supports the iptables-legacy features that these parameters need; the rules are in iptables-legacy", Works},
 		"legacy is all there is, and not wanted": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
 			f.LegacyFeatures, f.Backend = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}},
@@ -402,10 +402,10 @@ func TestDiagnose(t *testing.T) {
 		}, Problem, "lacks NAT in inet tables", Prevented},
 		"legacy is there, too": {redirect, nil, func(f *Facts) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
-		}, OK, "all that these parameters need of iptables-legacy, too", Works},
+		}, OK, "also supports the iptables-legacy features that these parameters need", Works},
 		"legacy is not there": {
 			redirect, nil, legacyLacks(""), Note,
-			"lacks table nat: these parameters can have nf_tables only", Works,
+			"lacks table nat: these parameters work only with nf_tables", Works,
 		},
 		"legacy is wanted, and not there": {
 			redirect, nil, legacyLacks(compat.BackendLegacy), Problem,
@@ -450,7 +450,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"legacy: NAT": {
 			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}), Note,
-			"run after Sluice's (-110)", Works,
+			"run after Sluice's rules (priority -110)", Works,
 		},
 		"legacy: NAT, strict": {
 			redirect, strict, legacy(LegacyTable{Family: rules.IPv4, Name: "nat", Rules: 3}),
@@ -462,7 +462,7 @@ func TestDiagnose(t *testing.T) {
 			legacy(LegacyTable{
 				Family: rules.IPv6, Name: "nat", Chains: []string{"ISTIO_INBOUND"}, Rules: 3,
 			}),
-			Warning, "those of istio-iptables among them", Works,
+			Warning, "including rules of istio-iptables", Works,
 		},
 		"legacy: Istio's marks beside TPROXY": {
 			tproxy, nil,
@@ -488,7 +488,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"legacy: unlisted": {redirect, nil, func(f *Facts) {
 			f.LegacyErr = unix.EACCES
-		}, Note, "whether iptables-legacy has tables", Works},
+		}, Note, "cannot list the iptables-legacy tables", Works},
 	} {
 		t.Run(name, func(t *testing.T) {
 			facts, params := healthy(), usual(row.mode)

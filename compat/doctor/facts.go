@@ -35,11 +35,11 @@ type Facts struct {
 	// priority.
 	Tables    []rules.Table
 	TablesErr error
-	// Legacy are the tables of iptables-legacy and ip6tables-legacy.
+	// Legacy contains the tables of iptables-legacy and ip6tables-legacy.
 	Legacy    []LegacyTable
 	LegacyErr error
 
-	// Foreign is the effect of foreign rules, of every backend and table, on the traffic that the
+	// Foreign is the effect of foreign rules in all backends and tables on the traffic that the
 	// ruleset captures; nil if unknown.
 	Foreign *ForeignEffect
 
@@ -52,8 +52,8 @@ type Facts struct {
 
 // A ForeignEffect describes in sentences the effect of foreign rules on captured traffic.
 type ForeignEffect struct {
-	// Bypasses describes the packets that bypass the proxy, with the rule. Unknown lists the causes
-	// why it is unknown whether captured packets bypass it.
+	// Bypasses describes the packets that bypass the proxy, and the responsible rule. Unknown lists
+	// the reasons why it is unknown whether captured packets bypass the proxy.
 	Bypasses, Unknown []string
 }
 
@@ -76,7 +76,7 @@ type PolicyRule struct {
 	Family     rules.Family
 	Priority   int
 	Table      uint32
-	Mark, Mask uint32 // a mask of 0 is no selector
+	Mark, Mask uint32 // Mark is not compared if Mask is 0
 	// Selected reports that the rule has other conditions than the mark.
 	Selected bool
 	// Text is the display text of the rule.
@@ -87,7 +87,7 @@ type PolicyRule struct {
 type Route struct {
 	Family  rules.Family
 	Table   uint32
-	Default bool // of all destinations
+	Default bool // for all destinations
 	// Local reports that the route is "local … dev lo".
 	Local bool
 	Text  string

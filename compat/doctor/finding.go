@@ -50,11 +50,11 @@ const (
 func (v Verdict) Sentence() string {
 	switch v {
 	case Disturbed:
-		return "something here keeps capture from working as these parameters say"
+		return "a problem in this namespace prevents capture from working as these parameters specify"
 	case Prevented:
-		return "the kernel, or a missing permission, keeps this process from capturing anything here"
+		return "the kernel or a missing permission prevents this process from capturing traffic in this namespace"
 	}
-	return "capture can work here"
+	return "capture can work in this namespace"
 }
 
 // Sum returns the summary of the findings.

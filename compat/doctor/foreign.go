@@ -1,20 +1,20 @@
 package doctor
 
-// foreignEffect reports the foreign rules because of which captured traffic bypasses the proxy.
+// foreignEffect reports the foreign rules that make captured traffic bypass the proxy.
 func (d *diagnosis) foreignEffect() {
 	if d.Foreign == nil {
 		return
 	}
 	for _, text := range d.Foreign.Bypasses {
 		d.add("rules", Problem, text,
-			"find who makes that rule, and remove it; in a pod it takes NET_ADMIN")
+			"find the program that adds this rule, and remove the rule; in a pod such a program has NET_ADMIN")
 	}
 	for _, text := range d.Foreign.Unknown {
 		d.add("rules", Warning, text,
 			"check its effect: whether captured traffic bypasses the proxy cannot be decided")
 	}
 	if len(d.Foreign.Bypasses)+len(d.Foreign.Unknown) == 0 {
-		d.add("rules", OK, "no rule of another owner lets captured traffic bypass the proxy", "")
+		d.add("rules", OK, "no foreign rule makes captured traffic bypass the proxy", "")
 	}
 }
 

@@ -27,7 +27,7 @@ func TestForeignEffect(t *testing.T) {
 			var severity Severity
 			for _, f := range findings {
 				if f.Verdict == "the effect" ||
-					f.Verdict == "no rule of another owner lets captured traffic bypass the proxy" {
+					f.Verdict == "no foreign rule makes captured traffic bypass the proxy" {
 					severity = f.Severity
 				}
 			}

@@ -44,7 +44,7 @@ func Gather(ns *netns.NS, desired rules.Ruleset) Facts {
 	}
 	findProcesses(f.Sockets, procDir)
 	f.Programs = bpf.List(ns, procDir)
-	// Missing permission is already reported for nf_tables.
+	// Ignore the error: a missing permission is already reported for nf_tables.
 	f.LegacyFeatures, _ = compat.ProbeLegacy(desired)
 	f.Foreign = foreignEffect(ns, desired)
 	return f
@@ -94,7 +94,7 @@ func settings() (map[string]string, error) {
 			value, err := os.ReadFile(file)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
-				continue // an interface that has just gone
+				continue // the interface was removed
 			case err != nil:
 				return found, err
 			}
@@ -159,22 +159,22 @@ func policyRule(r netlink.Rule) (PolicyRule, bool) {
 		p.Mask = *r.Mask
 	}
 	var words []string
-	ask := func(selected bool, format string, value any) {
+	addSelector := func(selected bool, format string, value any) {
 		if selected {
 			p.Selected = true
 			words = append(words, fmt.Sprintf(format, value))
 		}
 	}
-	ask(r.Invert, "%s", "not")
-	ask(r.Src != nil, "from %s", r.Src)
-	ask(r.Dst != nil, "to %s", r.Dst)
-	ask(r.IifName != "", "iif %s", r.IifName)
-	ask(r.OifName != "", "oif %s", r.OifName)
-	ask(r.IPProto != 0, "ipproto %d", r.IPProto)
-	ask(r.Tos != 0, "tos %d", r.Tos)
-	ask(r.Sport != nil, "sport %v", r.Sport)
-	ask(r.Dport != nil, "dport %v", r.Dport)
-	ask(r.UIDRange != nil, "uidrange %v", r.UIDRange)
+	addSelector(r.Invert, "%s", "not")
+	addSelector(r.Src != nil, "from %s", r.Src)
+	addSelector(r.Dst != nil, "to %s", r.Dst)
+	addSelector(r.IifName != "", "iif %s", r.IifName)
+	addSelector(r.OifName != "", "oif %s", r.OifName)
+	addSelector(r.IPProto != 0, "ipproto %d", r.IPProto)
+	addSelector(r.Tos != 0, "tos %d", r.Tos)
+	addSelector(r.Sport != nil, "sport %v", r.Sport)
+	addSelector(r.Dport != nil, "dport %v", r.Dport)
+	addSelector(r.UIDRange != nil, "uidrange %v", r.UIDRange)
 	if p.Mask != 0 {
 		words = append(words, fmt.Sprintf("fwmark %#x/%#x", p.Mark, p.Mask))
 	}

@@ -155,8 +155,8 @@ func TestGatherRouting(t *testing.T) {
 	r := usual(rules.ModeTProxy)
 	findings := list(Diagnose(f, r))
 	for _, want := range []string{
-		"IPv4 has 2 rules for the mark 0x539", "meet another rule first: ip -6 rule priority 50",
-		"lo has ::6 without rules",
+		"IPv4 has 2 rules for the mark 0x539", "match another rule first: ip -6 rule priority 50",
+		"lo has ::6, but there are no rules",
 	} {
 		if !strings.Contains(findings, want) {
 			t.Errorf("nothing about %q in\n%s", want, findings)

@@ -40,7 +40,7 @@ func (d *diagnosis) kernel() {
 	}
 	if !lacking {
 		d.add("kernel", OK,
-			fmt.Sprintf("Linux %s has all that these parameters need of nf_tables", d.Kernel), "")
+			fmt.Sprintf("Linux %s supports the nf_tables features that these parameters need", d.Kernel), "")
 	}
 }
 
@@ -72,10 +72,10 @@ func (d *diagnosis) unprobedKernel() {
 		d.add("kernel", OK, fmt.Sprintf("Linux %s already holds rules of Sluice", d.Kernel), "")
 	case !nft.IsNotPermitted(d.FeaturesErr):
 		d.add("kernel", Warning,
-			"the kernel's features could not be found out: "+d.FeaturesErr.Error(), "")
+			"cannot probe the kernel's features: "+d.FeaturesErr.Error(), "")
 	case older(d.Kernel, needed.Since):
 		d.add("kernel", Warning,
-			fmt.Sprintf("Linux %s is older than %s, where %s came; it could not be asked, which takes CAP_SYS_ADMIN",
+			fmt.Sprintf("Linux %s is older than %s, the first version with %s; the kernel could not be probed, which needs CAP_SYS_ADMIN",
 				d.Kernel, needed.Since,
 				needed.Name), "run rules doctor as root to determine the kernel's features")
 	default:
@@ -115,7 +115,7 @@ func (d *diagnosis) permission() {
 			fmt.Sprintf("a kernel with %s (Linux %s or later)", nft.FeatureTables.Option,
 				nft.FeatureTables.Since))
 	default:
-		d.add("rules", Warning, "the namespace's rules could not be read: "+d.TablesErr.Error(), "")
+		d.add("rules", Warning, "cannot read the namespace's rules: "+d.TablesErr.Error(), "")
 	}
 }
 
@@ -123,14 +123,14 @@ func (d *diagnosis) permission() {
 func (d *diagnosis) interfaces() {
 	if d.InterfacesErr != nil {
 		d.add("interfaces", Warning,
-			"interfaces and routes could not be read: "+d.InterfacesErr.Error(), "")
+			"cannot read the interfaces and routes: "+d.InterfacesErr.Error(), "")
 		return
 	}
 	addressed := false
 	for _, i := range d.Interfaces {
 		if i.Name == lo && !i.Up {
 			d.add("interfaces", Problem,
-				"lo is down: redirected outbound connections go over it, and now nowhere",
+				"lo is down: redirected outbound connections use lo and fail",
 				"ip link set lo up")
 		}
 		for _, a := range i.Addrs {
@@ -139,7 +139,7 @@ func (d *diagnosis) interfaces() {
 	}
 	if !addressed {
 		d.add("interfaces", Warning,
-			"no interface but lo has an address: this is no pod's namespace, or its network is not set up yet", "")
+			"no interface except lo has an address: this is not the namespace of a pod, or the pod's network is not set up yet", "")
 	}
 }
 
@@ -152,10 +152,10 @@ func (d *diagnosis) ipv6() {
 	case d.SettingsErr != nil:
 	case d.redirect.IPv6 && !known:
 		d.prevent("kernel", "the kernel has no IPv6, which these parameters capture",
-			"leave out --dual-stack, or give the pod's IPv4 address only")
+			"omit --dual-stack, or specify only the pod's IPv4 address")
 	case d.redirect.IPv6 && disabled != "0":
 		d.add("settings", Problem,
-			"IPv6 is disabled for lo: ::6, from where the proxy calls the application, cannot be added",
+			"IPv6 is disabled for lo: ::6, the proxy's source address for connections to the application, cannot be added",
 			"sysctl -w net.ipv6.conf.lo.disable_ipv6=0")
 	}
 	if d.redirect.IPv6 {
@@ -166,7 +166,7 @@ func (d *diagnosis) ipv6() {
 			if i.Name != lo && rules.FamilyOf(a) == rules.IPv6 && a.IsGlobalUnicast() &&
 				a != rules.PassthroughIPv6() {
 				d.add("interfaces", Warning,
-					fmt.Sprintf("%s has the address %s, but these parameters leave IPv6 alone: it passes the proxy",
+					fmt.Sprintf("%s has the address %s, but these parameters do not capture IPv6: it bypasses the proxy",
 						i.Name, a), "--dual-stack captures it")
 				return
 			}

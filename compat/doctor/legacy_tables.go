@@ -13,8 +13,9 @@ import (
 // legacy reports the tables of iptables-legacy.
 func (d *diagnosis) legacy() {
 	if d.LegacyErr != nil {
-		why := strings.ReplaceAll(d.LegacyErr.Error(), "\n", "; ")
-		d.add("rules", Note, "whether iptables-legacy has tables here is not known: "+why, "")
+		reason := strings.ReplaceAll(d.LegacyErr.Error(), "\n", "; ")
+		d.add("rules", Note,
+			"cannot list the iptables-legacy tables of this namespace: "+reason, "")
 	}
 	tables := slices.Clone(d.Legacy)
 	slices.SortFunc(tables, func(a, b LegacyTable) int {
@@ -30,14 +31,14 @@ func (d *diagnosis) legacy() {
 			d.add("rules", Warning,
 				fmt.Sprintf("%s exists, but its content is unknown: %v", name, t.Err), "")
 		case t.Rules == 0:
-			d.add("rules", Note, name+" is empty: reading it with iptables-legacy created it", "")
+			d.add("rules", Note, name+" is empty; listing rules with iptables-legacy creates the tables", "")
 		case hasIstioChains:
-			d.istioRules(fmt.Sprintf("%s has %s, those of istio-iptables among them", name,
+			d.istioRules(fmt.Sprintf("%s has %s, including rules of istio-iptables", name,
 				countText(t.Rules, "rule")),
 				slices.Contains(t.Chains, istio.ChainPrefix+"TPROXY"))
 		case t.hasSluiceChains():
 			d.add("rules", Note,
-				fmt.Sprintf("%s has %s, including Sluice's, which run before the others", name,
+				fmt.Sprintf("%s has %s; Sluice's rules run first", name,
 					countText(t.Rules, "rule")), "")
 		case t.Name == "nat" && !d.usesLegacy():
 			d.legacyNAT(name, t)
@@ -47,16 +48,18 @@ func (d *diagnosis) legacy() {
 	}
 }
 
-// legacyNAT reports NAT of iptables-legacy, which runs at iptables' own priority.
+// legacyNAT reports the nat table of iptables-legacy, which runs at the kernel's dstnat priority
+// (NF_IP_PRI_NAT_DST).
 func (d *diagnosis) legacyNAT(name string, t LegacyTable) {
-	verdict := fmt.Sprintf("%s has %s of NAT, at priority %d", name, countText(t.Rules, "rule"),
+	verdict := fmt.Sprintf("%s has %s at priority %d", name, countText(t.Rules, "NAT rule"),
 		rules.IstioNATPriority)
-	if ours := d.natPriority(); ours < rules.IstioNATPriority {
+	if priority := d.natPriority(); priority < rules.IstioNATPriority {
 		d.add("rules", Note,
-			fmt.Sprintf("%s: they run after Sluice's (%d), and are not evaluated for connections that Sluice's rules redirect", verdict, ours), "")
+			fmt.Sprintf("%s: they run after Sluice's rules (priority %d) and are skipped for connections that Sluice redirects",
+				verdict, priority), "")
 		return
 	}
 	d.add("rules", Warning,
-		verdict+", the priority of Sluice's: the chain registered last runs first, and the other one is not evaluated for connections that it translates",
+		verdict+", the same priority as Sluice's NAT chains: the chain registered last runs first, and a connection that it translates skips the other chain",
 		d.orderAdvice())
 }

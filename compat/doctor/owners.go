@@ -59,13 +59,13 @@ func (d *diagnosis) mangleChain(t *rules.Table, c *rules.Chain) {
 			(b.Priority < rules.ConntrackPriority) == isRaw
 	})
 	if !ok {
-		d.add("rules", Note, place(t, c, "rule")+", where Sluice has none", "")
+		d.add("rules", Note, place(t, c, "rule")+", where Sluice has no rules", "")
 		return
 	}
 	verdict, first := d.order(t, c, "rule", ours)
 	if isRaw && first && d.redirect.DNS.Capture && slices.ContainsFunc(c.Rules, setsZone) {
 		d.add("rules", Warning,
-			verdict+" and choose conntrack zones: the first choice counts, and answers to captured DNS queries may be lost",
+			verdict+" and assign conntrack zones: the first assignment takes effect, and answers to captured DNS queries may be lost",
 			d.orderAdvice())
 		return
 	}
@@ -122,8 +122,8 @@ func (d *diagnosis) natPriority() int {
 	return rules.NATPriority
 }
 
-// priority returns the priority of Sluice's first base chain that satisfies is. It uses the
-// installed chains, or the compiled ones if none are installed.
+// priority returns the priority of Sluice's first base chain for which is returns true. It uses the
+// installed chains, or the compiled chains if none are installed.
 func (d *diagnosis) priority(is func(*rules.Base) bool) (priority int, ok bool) {
 	tables := d.compiled.Tables
 	if t := d.sluiceTable(); t != nil {
@@ -142,9 +142,9 @@ func (d *diagnosis) priority(is func(*rules.Base) bool) (priority int, ok bool) 
 // orderAdvice returns the remedy for foreign chains that run before Sluice's.
 func (d *diagnosis) orderAdvice() string {
 	if slices.Contains(d.redirect.Without, rules.NATFirst) {
-		return "leave the deviation nat-first on (see rules help deviations), or give that chain a higher priority"
+		return "do not turn off the deviation nat-first (see rules help deviations), or give that chain a higher priority"
 	}
-	return "give that chain a higher priority, or make sure that it leaves the mesh's connections alone"
+	return "give that chain a higher priority, or make sure that it does not translate the mesh's connections"
 }
 
 // istio reports rules of Istio's programs in nf_tables.
@@ -161,8 +161,8 @@ func (d *diagnosis) istio() {
 // removeIstio is the remedy for rules of Istio's programs.
 const removeIstio = "rules cleanup --istio removes them"
 
-// istioRules reports rules of Istio's programs. marking means that they save marks to connections,
-// which conflicts with TPROXY.
+// istioRules reports rules of Istio's programs. marking reports that they save marks to
+// connections, which conflicts with TPROXY.
 func (d *diagnosis) istioRules(verdict string, marking bool) {
 	switch {
 	case !d.tproxy():

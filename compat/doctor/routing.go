@@ -31,14 +31,14 @@ func (d *diagnosis) markRules() {
 			!d.tproxy():
 		default:
 			d.add("routing", Problem,
-				fmt.Sprintf("packets with TPROXY's mark %#x meet another rule first: %s", mark,
+				fmt.Sprintf("packets with TPROXY's mark %#x match another rule first: %s", mark,
 					r.Text),
 				"give that rule a higher number than "+fmt.Sprint(rules.PolicyPriority)+
 					", or choose another mark")
 		}
 		if r.Priority == rules.PolicyPriority && !d.tproxy() {
 			d.add("routing", Note,
-				fmt.Sprintf("a foreign policy rule has the priority of Sluice's, %d: %s",
+				fmt.Sprintf("a foreign policy rule has the priority of Sluice's policy rules, %d: %s",
 					r.Priority, r.Text), "")
 		}
 	}
@@ -51,7 +51,7 @@ func (d *diagnosis) markRules() {
 	}
 }
 
-// markRoutes checks the routing table that makes packets with TPROXY's mark local.
+// markRoutes checks the routing table that delivers packets with TPROXY's mark locally.
 func (d *diagnosis) markRoutes() {
 	if !d.tproxy() {
 		return
@@ -64,7 +64,7 @@ func (d *diagnosis) markRoutes() {
 			}
 			d.add("routing", severity,
 				fmt.Sprintf(
-					"table %d, which is to make marked packets local, has another owner's route: %s", r.Table, r.Text),
+					"table %d, which must deliver marked packets locally, has a foreign route: %s", r.Table, r.Text),
 				"choose another table with --istio-inbound-tproxy-route-table")
 		}
 	}
@@ -93,7 +93,7 @@ func (d *diagnosis) passthrough() {
 			"rules apply adds it")
 	case on == lo && !ours:
 		d.add("interfaces", Note,
-			"lo has ::6 without rules of Sluice: it belongs to another program, or was left over",
-			"rules cleanup removes it, also if it is Istio's")
+			"lo has ::6, but there are no rules of Sluice: another program added it, or it remains from earlier rules",
+			"rules cleanup removes it, even if Istio added it")
 	}
 }

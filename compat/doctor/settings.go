@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// sourceMark checks net.ipv4.conf.*.src_valid_mark. With it the kernel looks up the sender of a
-// packet by the packet's mark, and TPROXY's mark makes every address local (fib_validate_source in
-// net/ipv4/fib_frontend.c). rp_filter has no such influence.
+// sourceMark checks net.ipv4.conf.*.src_valid_mark. If it is 1, the kernel uses the packet's mark
+// to look up the route to the source of the packet, and TPROXY's mark makes every address local
+// (fib_validate_source in net/ipv4/fib_frontend.c). rp_filter does not have this effect.
 func (d *diagnosis) sourceMark() {
 	if d.SettingsErr != nil {
-		d.add("settings", Warning, "sysctls could not be read: "+d.SettingsErr.Error(),
+		d.add("settings", Warning, "cannot read sysctls: "+d.SettingsErr.Error(),
 			"mount /proc")
 		return
 	}
@@ -30,7 +30,7 @@ func (d *diagnosis) sourceMark() {
 	slices.Sort(set)
 	switch {
 	case len(set) == 0:
-		d.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no influence", "")
+		d.add("settings", OK, "src_valid_mark is 0 everywhere; rp_filter has no effect", "")
 	case d.tproxy():
 		d.add("settings", Problem,
 			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
@@ -49,25 +49,25 @@ const nearlyFull = 0.9
 // conntrack checks the settings of conntrack.
 func (d *diagnosis) conntrack() {
 	const dir = "net.netfilter.nf_conntrack_"
-	// With it the packet begins a connection again, is redirected to the proxy, and is reset there
-	// (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
+	// If it is 1, a packet without an entry starts a connection, is redirected to the proxy, and is
+	// reset there (tcp_new in net/netfilter/nf_conntrack_proto_tcp.c).
 	if loose, ok := d.setting(dir + "tcp_loose"); ok && loose == "0" {
 		d.add("settings", Warning,
-			"nf_conntrack_tcp_loose is 0: when conntrack forgets a captured connection, its packets are invalid and go "+
-				"past the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
+			"nf_conntrack_tcp_loose is 0: after conntrack discards the entry of a captured connection, its packets are invalid and "+
+				"bypass the proxy", "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1")
 	}
 	count, countOK := d.number(dir + "count")
-	most, mostOK := d.number(dir + "max")
+	limit, limitOK := d.number(dir + "max")
 	switch {
-	case !countOK || !mostOK || most == 0:
-	case count >= most:
+	case !countOK || !limitOK || limit == 0:
+	case count >= limit:
 		d.add("settings", Problem,
 			fmt.Sprintf("conntrack's table is full, %d of %d entries: new connections are dropped",
-				count, most),
+				count, limit),
 			"raise net.netfilter.nf_conntrack_max on the node")
-	case float64(count) >= nearlyFull*float64(most):
+	case float64(count) >= nearlyFull*float64(limit):
 		d.add("settings", Warning,
-			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: then new connections are dropped", count, most),
+			fmt.Sprintf("conntrack's table is nearly full, %d of %d entries: when it is full, new connections are dropped", count, limit),
 			"raise net.netfilter.nf_conntrack_max on the node")
 	}
 }
@@ -103,7 +103,7 @@ func (d *diagnosis) localPorts() {
 	if len(free) > 0 {
 		list := strings.Join(free, ",")
 		d.add("settings", Warning,
-			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a connection that is given one "+
-				"keeps the proxy from listening there", local, list), "sysctl -w net.ipv4.ip_local_reserved_ports="+list)
+			fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains the proxy's ports %s: a connection that uses such a port "+
+				"prevents the proxy from listening on it", local, list), "sysctl -w net.ipv4.ip_local_reserved_ports="+list)
 	}
 }

@@ -17,24 +17,24 @@ type Verdict string
 // The verdicts.
 const (
 	None     Verdict = "none"    // no captured packet bypasses the proxy
-	Bypassed Verdict = "bypass"  // some do
-	Unknown  Verdict = "unknown" // it cannot be decided
+	Bypassed Verdict = "bypass"  // some captured packets bypass the proxy
+	Unknown  Verdict = "unknown" // it is unknown whether captured packets bypass the proxy
 )
 
 // An Effect is the effect of foreign rules on captured traffic.
 type Effect struct {
-	// Bypasses are classes of packets that bypass the proxy, the most general first; More reports
-	// that there are others.
+	// Bypasses contains classes of packets that bypass the proxy, the most general first. More
+	// reports that there are further classes.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
-	// Unknown lists, in sentences, the causes why the outcome of captured packets is unknown.
+	// Unknown lists, as sentences, the reasons why the fate of captured packets is unknown.
 	Unknown []string `json:"unknown"`
-	// Exhausted reports that the budget was used up, or that the rules changed while they were
-	// read. Trying again may help.
+	// Exhausted reports that the budget was used up, or that the rules could not be read. Another
+	// attempt may succeed.
 	Exhausted bool `json:"exhausted,omitempty"`
 }
 
-// Verdict returns the verdict. A bypass takes precedence over unknowns.
+// Verdict returns the verdict. Bypasses take precedence over unknowns.
 func (e *Effect) Verdict() Verdict {
 	switch {
 	case len(e.Bypasses) > 0:
@@ -45,7 +45,7 @@ func (e *Effect) Verdict() Verdict {
 	return None
 }
 
-// Sentences returns a sentence for each bypass, or, if there is none, for each unknown.
+// Sentences returns a sentence for each bypass or, if there are no bypasses, for each unknown.
 func (e *Effect) Sentences() []string {
 	if len(e.Bypasses) == 0 {
 		return e.Unknown
@@ -62,17 +62,18 @@ func (e *Effect) Sentences() []string {
 
 // A Bypass is a class of packets that the ruleset captures and that do not reach the proxy.
 type Bypass struct {
-	// Packets describes the class, and Witness is one of its packets.
+	// Packets describes the class, and Witness is an example of its packets.
 	Packets string `json:"packets"`
 	Witness string `json:"witness"`
-	// Desired and Live are the fates of the witness with the ruleset alone and with all live rules.
+	// Desired is the fate of the example with the desired ruleset alone, and Live its fate with all
+	// live rules.
 	Desired string `json:"desired"`
 	Live    string `json:"live"`
-	// Rule is the rule that determines the fate, with its table and chain. If it is empty, Reason
-	// is the cause.
+	// Rule is the rule that determines the live fate, with its table and chain. If there is no such
+	// rule, Reason is the cause.
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Owner is the owner of the rule.
+	// Owner is the owner of the rule, empty without a rule.
 	Owner Owner `json:"owner,omitempty"`
 }
 
@@ -86,7 +87,7 @@ func (b Bypass) String() string {
 		b.Packets, b.Witness, b.Live, b.Desired, by)
 }
 
-// An Owner is a backend and its typical user.
+// An Owner is the kind of program that created a rule.
 type Owner string
 
 // The owners.
@@ -115,8 +116,8 @@ func OwnerOf(step *rules.Step) Owner {
 const maxClasses = 3
 
 // Decide returns the effect of the foreign rules in a namespace on the traffic that the desired
-// ruleset captures. Live contains all rules of the namespace, including Sluice's. The budget limits
-// the total work.
+// ruleset captures. live contains all rules of the namespace, including Sluice's rules. The budget
+// bounds the total work.
 func Decide(live compat.Live, desired rules.Ruleset, b diff.Budget) Effect {
 	e := Effect{Bypasses: []Bypass{}, Unknown: unreadParts(&live)}
 	if isAlone(&live) {
@@ -173,7 +174,7 @@ func (e *Effect) unknown(text string) {
 	}
 }
 
-// undecided returns a sentence about an unknown.
+// undecided returns a sentence about packets whose fate is unknown.
 func undecided(u diff.Undecided) string {
 	text := fmt.Sprintf("the fate of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
@@ -207,7 +208,7 @@ func describe(conditions []diff.Condition) string {
 func unreadParts(live *compat.Live) []string {
 	list := []string{}
 	for _, f := range live.Others {
-		list = append(list, "the effect of this function of the kernel on packets is unknown: "+
+		list = append(list, "the effect of this kernel function on packets is unknown: "+
 			f.String())
 	}
 	for _, c := range live.Elsewhere {
@@ -219,7 +220,7 @@ func unreadParts(live *compat.Live) []string {
 	return list
 }
 
-// isAlone reports whether all rules are Sluice's.
+// isAlone reports whether the namespace has only Sluice's rules.
 func isAlone(live *compat.Live) bool {
 	for i := range live.Ruleset.Tables {
 		t := &live.Ruleset.Tables[i]
@@ -236,8 +237,8 @@ func isAlone(live *compat.Live) bool {
 	return true
 }
 
-// jumpsOnlyToSluice reports whether a chain of iptables-legacy contains only Sluice's rules and
-// jumps to them.
+// jumpsOnlyToSluice reports whether an iptables-legacy chain is a Sluice chain, or contains only
+// jumps to Sluice chains.
 func jumpsOnlyToSluice(c *rules.Chain) bool {
 	return compat.IsSluiceChain(c.Name) || !slices.ContainsFunc(c.Rules, func(r rules.Rule) bool {
 		return !compat.JumpsToSluice(&r)

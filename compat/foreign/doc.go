@@ -1,7 +1,9 @@
 // Package foreign determines the effect of foreign rules in a network namespace on the traffic that
-// Sluice's ruleset captures: the packets that bypass the proxy, the deciding rule and its owner.
+// Sluice's ruleset captures: the packets that bypass the proxy, the rule that decides this, and the
+// owner of the rule.
 //
-// It uses [diff.Bypass] to compare the ruleset alone with all live rules of the namespace, of every
-// backend and table, for all packets that the ruleset captures. Foreign rules that drop packets, or
-// capture more, cause no bypass. An undecidable effect is unknown, with the reason.
+// It uses [diff.Bypass] to compare the ruleset alone with all live rules of the namespace, in all
+// backends and tables, for all packets that the ruleset captures. A foreign rule that drops packets
+// or captures more packets is not a bypass. If the effect cannot be decided, it is unknown, and the
+// result contains the reason.
 package foreign

@@ -11,61 +11,62 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A Reading is an effect, with the data to check later whether it is still valid.
-type Reading struct {
+// A Snapshot is an effect, with the data to check later whether it is still valid.
+type Snapshot struct {
 	Effect
 	legacy xtables.Digest
 }
 
 // Inspect reads all live rules of the namespace (nil: the current one), and returns the effect of
-// the foreign ones on the traffic that the desired ruleset captures. Rules that cannot be read make
-// the effect unknown. Sluice's rules must be installed. The budget limits the decision.
-func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Reading {
-	var r Reading
+// the foreign rules on the traffic that the desired ruleset captures. If rules cannot be read, the
+// effect is unknown. Sluice's rules must be installed. The budget bounds the work of the decision.
+func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
+	var s Snapshot
 	var err error
-	if r.legacy, err = xtables.DigestTables(ns); err != nil {
-		return Reading{Effect: unreadable(err)}
+	if s.legacy, err = xtables.DigestTables(ns); err != nil {
+		return Snapshot{Effect: unreadable(err)}
 	}
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
-		return Reading{Effect: unreadable(err)}
+		return Snapshot{Effect: unreadable(err)}
 	}
-	r.Effect = Decide(live, desired, b)
-	return r
+	s.Effect = Decide(live, desired, b)
+	return s
 }
 
-// Examine is [Inspect] for a namespace that may not have Sluice's rules: then the desired ruleset
-// is assumed to be added after the live rules.
+// Examine is like [Inspect] for a namespace that may lack Sluice's rules. If it does, Examine
+// assumes that the desired ruleset is added after the live rules.
 func Examine(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Effect {
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		return unreadable(err)
 	}
-	if !hasOurs(&live) {
+	if !hasSluiceRules(&live) {
 		live.Ruleset.Tables = slices.Concat(desired.Tables, live.Ruleset.Tables)
 		live.Ruleset.Routing = desired.Routing
 	}
 	return Decide(live, desired, b)
 }
 
-// hasOurs reports whether some rules are Sluice's.
-func hasOurs(live *compat.Live) bool {
+// hasSluiceRules reports whether the namespace has a table or chains of Sluice.
+func hasSluiceRules(live *compat.Live) bool {
 	return slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
-		ours := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
+		isSluice := func(c rules.Chain) bool { return compat.IsSluiceChain(c.Name) }
 		return t.Family == rules.Inet && t.Name == rules.TableName ||
-			compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, ours)
+			compat.IsLegacy(&t) && slices.ContainsFunc(t.Chains, isSluice)
 	})
 }
 
-// Holds reports whether an earlier reading of the namespace is still valid, provided that no
-// nftables rule, route and desired rule has changed. It reads the tables of iptables-legacy, for
-// which the kernel has no events. A failed reading is never valid.
-func (r *Reading) Holds(ns *netns.NS) bool {
-	if r.Exhausted {
+// IsValid reports whether a snapshot of the namespace is still valid, provided that the nftables
+// rules, the routes and the desired ruleset have not changed. It reads the iptables-legacy tables,
+// for which the kernel has no events. The snapshot of a failed or exhausted inspection is never
+// valid.
+func (s *Snapshot) IsValid(ns *netns.NS) bool {
+	if s.Exhausted {
 		return false
 	}
-	now, err := xtables.DigestTables(ns)
-	return err == nil && now == r.legacy
+	current, err := xtables.DigestTables(ns)
+	return err == nil && current == s.legacy
 }
 
 // unreadable returns the effect of rules that cannot be read.

@@ -214,7 +214,7 @@ func TestAReadingHoldsUntilALegacyTableChanges(t *testing.T) {
 				if _, err := bed.Dial(call); err != nil { // the rules count
 					t.Fatal(err)
 				}
-				if holds := found.Holds(bed.Pod); holds != step.holds {
+				if holds := found.IsValid(bed.Pod); holds != step.holds {
 					t.Fatalf("after %q: holds %t, want %t", step.rules, holds, step.holds)
 				}
 				found = foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
@@ -231,7 +231,7 @@ func BenchmarkHolds(b *testing.B) {
 			bed, desired := redirectedPod(b, e)
 			found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
 			for b.Loop() {
-				if !found.Holds(bed.Pod) {
+				if !found.IsValid(bed.Pod) {
 					b.Fatal("it does not hold")
 				}
 			}

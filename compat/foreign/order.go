@@ -5,33 +5,33 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxOrders is the maximum number of orders of base chains to evaluate: those of three pairs of
-// chains, or of three chains.
+// maxOrders is the maximum number of chain orders to evaluate. It is enough for three ambiguous
+// pairs (2³) or one ambiguous triple (3!).
 const maxOrders = 8
 
-// ordersOf returns all orders of base chains whose order is unknown; each function applies one to
-// the ruleset. It returns false if there are too many.
+// ordersOf returns one function for each possible order of the ambiguous base chains. A function
+// sets that order in the ruleset. ordersOf returns false if there are more than maxOrders.
 //
-// Some of the orders may be impossible if the order of some pairs is known. Additional orders can
-// only make the result less certain.
+// The result may include impossible orders, because known orders of pairs are not used. This is
+// safe: an additional order can only make the result undecided.
 func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 	orders := []func(){func() {}}
 	for _, a := range ambiguous {
 		if a.Chains[0].Chain.Base.Position() == rules.ConntrackPriority {
-			return nil, false // on which side of conntrack they run is not known either
+			return nil, false // it is also unknown whether they run before or after conntrack
 		}
-		var longer []func()
+		var extended []func()
 		for _, p := range permutations(len(a.Chains), maxOrders) {
-			for _, before := range orders {
-				longer = append(longer, func() {
-					before()
+			for _, applyPrevious := range orders {
+				extended = append(extended, func() {
+					applyPrevious()
 					for i, c := range a.Chains {
 						c.Chain.Base.Order = p[i]
 					}
 				})
 			}
 		}
-		if orders = longer; len(orders) == 0 || len(orders) > maxOrders {
+		if orders = extended; len(orders) == 0 || len(orders) > maxOrders {
 			return nil, false
 		}
 	}
@@ -42,14 +42,14 @@ func ordersOf(ambiguous []compat.Ambiguity) ([]func(), bool) {
 func permutations(n, limit int) [][]int {
 	all := [][]int{{}}
 	for i := range n {
-		var longer [][]int
+		var extended [][]int
 		for _, p := range all {
 			for at := range len(p) + 1 {
 				q := append(append(append([]int{}, p[:at]...), i), p[at:]...)
-				longer = append(longer, q)
+				extended = append(extended, q)
 			}
 		}
-		if all = longer; len(all) > limit {
+		if all = extended; len(all) > limit {
 			return nil
 		}
 	}

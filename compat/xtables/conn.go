@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Socket options, the same numbers for both families (linux/netfilter_ipv4/ip_tables.h).
+// Socket options. Both families use the same numbers (linux/netfilter_ipv4/ip_tables.h).
 const (
 	optionReplace     = 64 // IPT_SO_SET_REPLACE
 	optionAddCounters = 65 // IPT_SO_SET_ADD_COUNTERS
@@ -21,7 +21,7 @@ const (
 	optionEntries     = 65 // IPT_SO_GET_ENTRIES
 )
 
-// Sizes of the structures of the options, without what follows them.
+// Sizes of the structures of the options, without the entries or counters that follow them.
 const (
 	infoSize        = nameSize + 4 + 2*4*len(hooks) + 8   // struct ipt_getinfo
 	getSize         = nameSize + 8                        // struct ipt_get_entries, padded
@@ -30,9 +30,9 @@ const (
 	countersPointer = replaceSize - 8                     // offset in struct ipt_replace
 )
 
-// ErrChanged means that another process has changed the table since it was read: read it again and
-// repeat.
-var ErrChanged = errors.New("another process changed the table meanwhile")
+// ErrChanged means that another process has changed the table since it was read. Read the table
+// again and repeat the change.
+var ErrChanged = errors.New("another process changed the table after it was read")
 
 // conn is a socket for the options of one table.
 type conn struct {
@@ -41,15 +41,16 @@ type conn struct {
 	fd    int
 }
 
-// do runs a function with a socket in the namespace. Its error names the operation and the table.
-func do(ns *netns.NS, what string, id ID, use func(*conn) error) error {
+// do calls use with a socket in the namespace. The error names the namespace, the table and the
+// operation.
+func do(ns *netns.NS, operation string, id ID, use func(*conn) error) error {
 	l, err := layoutOf(id.Family)
 	switch {
 	case err != nil:
 	case strconv.IntSize != 64:
-		err = errors.New("only a 64-bit process can: this one is for " + runtime.GOARCH)
+		err = errors.New("only supported in 64-bit processes, this process is " + runtime.GOARCH)
 	case id.Name == "" || len(id.Name) >= nameSize:
-		err = fmt.Errorf("%q is no name of a table", id.Name)
+		err = fmt.Errorf("%q is not a table name: must have 1 to %d bytes", id.Name, nameSize-1)
 	default:
 		err = ns.Do(func() error {
 			fd, err := unix.Socket(l.domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
@@ -67,29 +68,30 @@ func do(ns *netns.NS, what string, id ID, use func(*conn) error) error {
 	if ns != nil {
 		where = ns.String() + ": " + where
 	}
-	return fmt.Errorf("%s: %s: %w%s", where, what, err, advise(err))
+	return fmt.Errorf("%s: %s: %w%s", where, operation, err, advise(err))
 }
 
-// advise explains an errno of these options.
+// advise returns the likely cause of an errno of these options.
 func advise(err error) string {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "; CAP_NET_ADMIN and CAP_NET_RAW are needed in the user namespace that owns the network namespace"
+		return "; the process needs CAP_NET_ADMIN and CAP_NET_RAW in the user namespace that owns the network namespace"
 	case errors.Is(err, unix.ENOPROTOOPT), errors.Is(err, unix.EAFNOSUPPORT):
 		return "; the kernel has no iptables-legacy, or its module is not loaded and this process may not load it (CAP_SYS_MODULE)"
 	}
 	return ""
 }
 
-// named returns a buffer that begins with the name of the table, as all structures do.
+// named returns a buffer that begins with the name of the table, like all structures of the
+// options.
 func (c *conn) named(size int) []byte {
 	b := make([]byte, size)
 	copy(b, c.table)
 	return b
 }
 
-// get reads an option into the buffer, whose beginning is the request. It loads the kernel's module
-// if necessary.
+// get reads an option into the buffer, which must begin with the request. It loads the kernel
+// module if necessary.
 func (c *conn) get(option int, b []byte) error {
 	err := c.getOnce(option, b)
 	if errors.Is(err, unix.ENOPROTOOPT) {
@@ -121,11 +123,11 @@ func (c *conn) set(option int, b []byte) error {
 	return nil
 }
 
-// maxReads bounds how often a table is read again because another process wrote meanwhile.
+// maxReads is the maximum number of attempts to read a table while other processes change it.
 const maxReads = 100
 
-// readBlob reads the table. The kernel returns offsets and entries separately, so the offsets are
-// read again for comparison.
+// readBlob reads the table. The kernel returns offsets and entries separately. Therefore readBlob
+// reads the offsets before and after the entries, and repeats the read if they differ.
 func (c *conn) readBlob() (*blob, error) {
 	where, size, err := c.info()
 	for range maxReads {
@@ -134,21 +136,21 @@ func (c *conn) readBlob() (*blob, error) {
 		}
 		buf := c.named(getSize + size)
 		native.PutUint32(buf[nameSize:], uint32(size))
-		got := c.get(optionEntries, buf)
-		if got != nil && !errors.Is(got, unix.EAGAIN) { // which says that the size is another now
-			return nil, got
+		getErr := c.get(optionEntries, buf)
+		if getErr != nil && !errors.Is(getErr, unix.EAGAIN) { // EAGAIN: the size has changed
+			return nil, getErr
 		}
 		before, sizeBefore := where, size
 		where, size, err = c.info()
-		if err == nil && got == nil && before == where && sizeBefore == size {
+		if err == nil && getErr == nil && before == where && sizeBefore == size {
 			return &blob{where, buf[getSize:]}, nil
 		}
 	}
 	return nil, fmt.Errorf(
-		"it changed during each of %d readings: another process writes without pause", maxReads)
+		"the table changed during each of %d attempts to read it: another process changes it continuously", maxReads)
 }
 
-// info reads the table's properties and the size of its entries.
+// info reads the offsets of the table and the size of its entries.
 func (c *conn) info() (offsets, int, error) {
 	var o offsets
 	buf := c.named(infoSize)
@@ -158,7 +160,7 @@ func (c *conn) info() (offsets, int, error) {
 	word := func(n int) uint32 { return native.Uint32(buf[nameSize+4*n:]) }
 	o.validHooks, o.count = word(0), word(1+2*len(hooks))
 	for h := range hooks {
-		if o.validHooks&(1<<h) != 0 { // else the kernel has any number there
+		if o.validHooks&(1<<h) != 0 { // otherwise the kernel's number is undefined
 			o.hookEntry[h], o.underflow[h] = word(1+h), word(1+len(hooks)+h)
 		}
 	}

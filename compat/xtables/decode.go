@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// decode decodes a table. It refuses a table that iptables cannot have written, because it might
-// not be written back unchanged.
+// decode decodes a table. It rejects a table that iptables cannot have written, because the encoder
+// might not restore it unchanged.
 func decode(l *layout, name string, b *blob) (*Table, error) {
 	d := decoder{
 		layout: l, blob: b, table: &Table{Family: l.family, Name: name, layout: l, origin: b},
@@ -15,10 +15,10 @@ func decode(l *layout, name string, b *blob) (*Table, error) {
 	if err := d.split(); err != nil {
 		return nil, err
 	}
-	if err := d.builtIn(); err != nil {
+	if err := d.builtInChains(); err != nil {
 		return nil, err
 	}
-	if err := d.users(); err != nil {
+	if err := d.userChains(); err != nil {
 		return nil, err
 	}
 	return d.table, d.resolve()
@@ -31,9 +31,9 @@ type decoder struct {
 	table    *Table
 	elements []element
 	offsets  []int // of the elements
-	done     int   // how many elements have been read
+	done     int   // the number of decoded elements
 	names    map[string]bool
-	starts   map[int]string // chains of users by the offset of their first entry
+	starts   map[int]string // user-defined chains by the offset of their first rule
 }
 
 // split finds the entries.
@@ -48,11 +48,11 @@ func (d *decoder) split() error {
 		at += len(e)
 	}
 	if len(d.elements) != int(d.blob.count) || len(d.elements) == 0 {
-		return fmt.Errorf("it has %d entries, not %d", len(d.elements), d.blob.count)
+		return fmt.Errorf("the table contains %d entries, but its header specifies %d", len(d.elements), d.blob.count)
 	}
 	last := len(d.elements) - 1
 	if name, ok := d.chainName(d.elements[last].entry); !ok || name != errorTarget {
-		return errors.New("the last entry is not the one that ends a table")
+		return errors.New("the last entry is not the ERROR entry that ends a table")
 	}
 	d.table.end = d.elements[last]
 	d.elements = d.elements[:last]
@@ -60,11 +60,11 @@ func (d *decoder) split() error {
 	return nil
 }
 
-// take decodes a chain up to the element at the index, which is its end.
-func (d *decoder) take(c Chain, foot int) error {
+// addChain decodes a chain up to its last element, which has the index foot.
+func (d *decoder) addChain(c Chain, foot int) error {
 	for _, e := range d.elements[d.done:foot] {
 		if _, ok := d.chainName(e.entry); ok {
-			return fmt.Errorf("chain %s: another one begins in it", c.Name)
+			return fmt.Errorf("chain %s contains the beginning of another chain", c.Name)
 		}
 		c.Rules = append(c.Rules, Rule{element: e, layout: d.layout})
 	}
@@ -83,15 +83,15 @@ func (d *decoder) take(c Chain, foot int) error {
 		d.starts[d.offsets[d.done]] = c.Name
 	}
 	if !slices.Contains(policies, c.Policy()) {
-		return fmt.Errorf("chain %s: it ends with verdict %d", c.Name, c.Policy())
+		return fmt.Errorf("chain %s ends with verdict %d", c.Name, c.Policy())
 	}
 	d.done = foot + 1
 	d.table.Chains = append(d.table.Chains, c)
 	return nil
 }
 
-// builtIn decodes the chains of the hooks, in the order of the table.
-func (d *decoder) builtIn() error {
+// builtInChains decodes the built-in chains, in the order of the table.
+func (d *decoder) builtInChains() error {
 	var present []int
 	for h := range hooks {
 		if d.blob.validHooks&(1<<h) != 0 {
@@ -108,23 +108,23 @@ func (d *decoder) builtIn() error {
 		foot := slices.Index(d.offsets[:len(d.elements)], int(d.blob.underflow[h]))
 		if d.done >= len(d.elements) || d.offsets[d.done] != int(d.blob.hookEntry[h]) ||
 			foot < d.done {
-			return fmt.Errorf("chain %s from %d to %d is not where it should be", chainNames[h],
+			return fmt.Errorf("chain %s has invalid offsets %d to %d", chainNames[h],
 				d.blob.hookEntry[h], d.blob.underflow[h])
 		}
-		if err := d.take(Chain{Name: chainNames[h], Hook: new(hooks[h])}, foot); err != nil {
+		if err := d.addChain(Chain{Name: chainNames[h], Hook: new(hooks[h])}, foot); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// users decodes the user-defined chains.
-func (d *decoder) users() error {
+// userChains decodes the user-defined chains.
+func (d *decoder) userChains() error {
 	for d.done < len(d.elements) {
 		head := d.elements[d.done]
 		name, ok := d.chainName(head.entry)
 		if !ok || name == "" {
-			return fmt.Errorf("the entry at %d belongs to no chain", d.offsets[d.done])
+			return fmt.Errorf("the entry at offset %d does not belong to a chain", d.offsets[d.done])
 		}
 		d.done++
 		foot := d.done
@@ -135,16 +135,16 @@ func (d *decoder) users() error {
 			foot++
 		}
 		if foot--; foot < d.done {
-			return fmt.Errorf("chain %s: it has no end", name)
+			return fmt.Errorf("chain %s has no end", name)
 		}
-		if err := d.take(Chain{Name: name, head: head}, foot); err != nil {
+		if err := d.addChain(Chain{Name: name, head: head}, foot); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// resolve replaces the offsets in jumps by names.
+// resolve replaces the offsets of jumps with the names of chains.
 func (d *decoder) resolve() error {
 	for i := range d.table.Chains {
 		c := &d.table.Chains[i]
@@ -162,7 +162,7 @@ func (d *decoder) resolve() error {
 			default:
 				name, ok := d.starts[verdict]
 				if !ok {
-					return fmt.Errorf("chain %s: rule %d jumps to %d, where no chain begins",
+					return fmt.Errorf("chain %s: rule %d jumps to offset %d, where no chain begins",
 						c.Name, j+1, verdict)
 				}
 				r.jump = name

@@ -102,10 +102,10 @@ func TestDecodeRefusesWhatIptablesDoesNotWrite(t *testing.T) {
 		want  string // of the error
 		spoil func(*blob)
 	}{
-		{"bytes are left", func(b *blob) { b.entries = b.entries[:len(b.entries)-1] }},
-		{"it has 10 entries, not 11", func(b *blob) { b.count++ }},
-		{"it has 0 entries", func(b *blob) { b.entries, b.count = nil, 0 }},
-		{"the last entry is not the one that ends a table", func(b *blob) {
+		{"bytes remain", func(b *blob) { b.entries = b.entries[:len(b.entries)-1] }},
+		{"the table contains 10 entries, but its header specifies 11", func(b *blob) { b.count++ }},
+		{"the table contains 0 entries", func(b *blob) { b.entries, b.count = nil, 0 }},
+		{"the last entry is not the ERROR entry that ends a table", func(b *blob) {
 			b.entries, b.count = b.entries[:len(b.entries)-l.size-64], b.count-1
 		}},
 		{"entry 0 at 0: target at 0", func(b *blob) { native.PutUint16(b.entries[l.target:], 0) }},
@@ -121,25 +121,25 @@ func TestDecodeRefusesWhatIptablesDoesNotWrite(t *testing.T) {
 			native.PutUint16(b.entries[l.targetOf(b.entries):], 31)
 		}},
 		{"unknown hooks", func(b *blob) { b.validHooks |= 1 << 5 }},
-		{"chain PREROUTING from 8 to", func(b *blob) { b.hookEntry[0] = 8 }},
-		{"chain OUTPUT from 0", func(b *blob) { b.hookEntry[3] = 0 }},
-		{"chain OUTPUT from", func(b *blob) { b.underflow[3] = b.underflow[0] }},
-		{"chain INPUT from 0", func(b *blob) { b.validHooks |= 1 << 1 }},
-		{"belongs to no chain", func(b *blob) { b.validHooks &^= 1 << 3 }},
+		{"chain PREROUTING has invalid offsets 8 to", func(b *blob) { b.hookEntry[0] = 8 }},
+		{"chain OUTPUT has invalid offsets 0", func(b *blob) { b.hookEntry[3] = 0 }},
+		{"chain OUTPUT has invalid offsets", func(b *blob) { b.underflow[3] = b.underflow[0] }},
+		{"chain INPUT has invalid offsets 0", func(b *blob) { b.validHooks |= 1 << 1 }},
+		{"does not belong to a chain", func(b *blob) { b.validHooks &^= 1 << 3 }},
 		{"PREROUTING: its last entry is not a verdict for all", func(b *blob) {
 			b.entries[int(b.underflow[0])+l.protocol] = 6
 		}},
-		{"OUTPUT: it ends with verdict -5", func(b *blob) {
+		{"chain OUTPUT ends with verdict -5", func(b *blob) {
 			l.setVerdict(b, int(b.hookEntry[3]), int(Return))
 		}},
-		{"PREROUTING: rule 1 jumps to 0, where no chain begins", func(b *blob) {
+		{"PREROUTING: rule 1 jumps to offset 0, where no chain begins", func(b *blob) {
 			l.setVerdict(b, 0, 0)
 		}},
-		{"PREROUTING: rule 1 jumps to", func(b *blob) { l.setVerdict(b, 0, int(b.hookEntry[3])) }},
+		{"PREROUTING: rule 1 jumps to offset", func(b *blob) { l.setVerdict(b, 0, int(b.hookEntry[3])) }},
 		{"two chains FULL", func(b *blob) {
 			b.entries = bytes.Replace(b.entries, []byte("EMPTY"), []byte("FULL\x00"), 1)
 		}},
-		{"EMPTY: it has no end", func(b *blob) {
+		{"chain EMPTY has no end", func(b *blob) {
 			at := int(b.hookEntry[3]) + policySize + l.size + 64 // the return of EMPTY
 			b.entries, b.count = slices.Delete(b.entries, at, at+policySize), b.count-1
 		}},

@@ -9,12 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A Digest identifies the content of all tables of iptables-legacy of a namespace: chains, rules
-// and policies, but not their counters. The kernel has no number of changes for these tables.
+// A Digest is a hash of all iptables-legacy tables of a namespace: their chains, rules and
+// policies, but not their counters. It detects changes, for which the kernel has no generation id.
 type Digest [sha256.Size]byte
 
 // DigestTables returns the digest of the tables of the namespace (nil: the current one). It creates
-// no table, and needs what [Tables] and [Read] need. Without tables it reads two files.
+// no table, and needs the privileges of [Tables] and [Read]. If there are no tables, it only reads
+// two files.
 func DigestTables(ns *netns.NS) (Digest, error) {
 	var d Digest
 	err := ns.Do(func() error {
@@ -24,7 +25,7 @@ func DigestTables(ns *netns.NS) (Digest, error) {
 		}
 		h := sha256.New()
 		for _, id := range ids {
-			// A table that has gone since it was listed has no content.
+			// A table that another process removed after Tables listed it has no content.
 			if err := digestTable(h, id); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -38,7 +39,7 @@ func DigestTables(ns *netns.NS) (Digest, error) {
 // digestTable writes a table to the hash, in the namespace of the thread.
 func digestTable(h hash.Hash, id ID) error {
 	return do(nil, "read", id, func(c *conn) error {
-		if err := c.exists(); err != nil {
+		if err := c.requireExisting(); err != nil {
 			return err
 		}
 		b, err := c.readBlob()
@@ -58,8 +59,8 @@ func digestTable(h hash.Hash, id ID) error {
 	})
 }
 
-// blank sets to zero what the kernel changes by itself: counters, and the note by which it finds
-// loops.
+// blank clears the fields that the kernel changes: counters, and comefrom, in which it marks
+// visited entries to detect loops.
 func (l *layout) blank(entries []byte) error {
 	const counters = 16 // struct xt_counters
 	for len(entries) > 0 {
@@ -77,5 +78,5 @@ func (l *layout) blank(entries []byte) error {
 	return nil
 }
 
-// errTruncated reports that an entry does not fit into its table.
-var errTruncated = errors.New("an entry ends behind the table's end")
+// errTruncated is the error for an entry that exceeds its table.
+var errTruncated = errors.New("an entry exceeds the end of the table")

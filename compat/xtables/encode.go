@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// encode returns the table in the kernel's form, and element.old of each of its entries.
+// encode returns the table in the kernel's format, and the field old of the element of each entry.
 func (t *Table) encode() (*blob, []int, error) {
 	e := encoder{layout: t.layout, blob: &blob{}, starts: map[string]int{}}
 	e.place(t)
@@ -38,7 +38,7 @@ type encoder struct {
 	*layout
 	blob   *blob
 	old    []int
-	starts map[string]int // offsets of the first entries of users' chains
+	starts map[string]int // offsets of the first rules of user-defined chains
 }
 
 // place computes the offsets of the chains.
@@ -63,7 +63,7 @@ func (e *encoder) write(el element) {
 	e.old = append(e.old, el.old)
 }
 
-// writeRule writes a rule, with the offset of its jump.
+// writeRule writes a rule, including the offset of its jump.
 func (e *encoder) writeRule(r *Rule) error {
 	start := len(e.blob.entries)
 	e.write(r.element)
@@ -74,7 +74,7 @@ func (e *encoder) writeRule(r *Rule) error {
 	case r.jump != "":
 		var ok bool
 		if to, ok = e.starts[r.jump]; !ok {
-			return fmt.Errorf("it jumps to chain %s, which does not exist", r.jump)
+			return fmt.Errorf("jump to chain %s, which does not exist", r.jump)
 		}
 	default:
 		return nil
@@ -83,15 +83,16 @@ func (e *encoder) writeRule(r *Rule) error {
 	return nil
 }
 
-// same reports whether two tables are equal except for fields that the kernel changes: counters,
-// and the hooks that reach an entry. Kernels before 4.11 also show their own state in the
-// structures of some matches.
+// same reports whether two tables are equal except for the fields that the kernel changes. On
+// kernels before 4.11 it may report false for equal tables, because these kernels return internal
+// state in the structures of some matches.
 func (l *layout) same(a, b *blob) bool {
-	return a.offsets == b.offsets && bytes.Equal(l.still(a.entries), l.still(b.entries))
+	return a.offsets == b.offsets && bytes.Equal(l.cleared(a.entries), l.cleared(b.entries))
 }
 
-// still returns a copy of the entries without the fields that the kernel changes.
-func (l *layout) still(entries []byte) []byte {
+// cleared returns a copy of the entries in which the fields are 0 that the kernel changes:
+// counters, and comefrom, which records the hooks that reach an entry.
+func (l *layout) cleared(entries []byte) []byte {
 	entries = slices.Clone(entries)
 	for rest := entries; len(rest) >= l.size; {
 		clear(rest[l.comefrom : l.comefrom+4])

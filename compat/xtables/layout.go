@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// native is the byte order of numbers. It is a pointer because a copy would be initialised at the
-// start of every program.
+// native is the byte order of numbers. It is a pointer because a copy would need initialization
+// code at program start.
 var native = &binary.NativeEndian
 
-// A layout has the differences between the families: the offsets of fields in struct ipt_entry and
-// struct ip6t_entry.
+// A layout contains the differences between the families: socket options, and the offsets of fields
+// in struct ipt_entry and struct ip6t_entry.
 type layout struct {
 	family rules.Family
 	domain int    // of the socket
 	level  int    // of its options
 	names  string // the file in /proc/PID/net that lists the tables
-	module string // the kernel's module, or built in
-	// revision is the socket option for the revision of a match, and the next number the one for a
-	// target. The numbers of IPv4 are in use in IPv6.
+	module string // the name of the kernel module
+	// revision is the socket option for the revision of a match. The option for the revision of a
+	// target is the next number. IPv6 uses other numbers than IPv4.
 	revision int
 
 	addressSize int
@@ -72,7 +72,7 @@ const (
 	alignment    = 8
 
 	// struct xt_entry_match and struct xt_entry_target: a 16-bit size, the name, the revision, and
-	// then what is the extension's own.
+	// then the data of the extension.
 	extensionSize     = 32
 	extensionName     = 2
 	extensionRevision = 31
@@ -84,8 +84,8 @@ const (
 	errorNameSize = 30      // XT_FUNCTION_MAXNAMELEN
 )
 
-// hooks are in the order of the kernel's numbers (enum nf_inet_hooks). chainNames are the names of
-// their chains in iptables.
+// hooks contains the hooks in the order of the kernel's numbers (enum nf_inet_hooks), and
+// chainNames iptables' names of their chains.
 var (
 	hooks = [...]rules.Hook{
 		rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
@@ -93,7 +93,7 @@ var (
 	chainNames = [len(hooks)]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 )
 
-// A blob is a table in the kernel's form.
+// A blob is a table in the kernel's format.
 type blob struct {
 	offsets
 	entries []byte
@@ -101,16 +101,16 @@ type blob struct {
 
 // offsets are the offsets of the chains.
 type offsets struct {
-	validHooks uint32             // a bit for each hook that the table has a chain at
-	hookEntry  [len(hooks)]uint32 // offsets of the first entries of the chains
-	underflow  [len(hooks)]uint32 // and of their last ones
-	count      uint32             // of entries
+	validHooks uint32             // a bit for each hook at which the table has a chain
+	hookEntry  [len(hooks)]uint32 // offsets of the first entries of the built-in chains
+	underflow  [len(hooks)]uint32 // offsets of the last entries of the built-in chains
+	count      uint32             // the number of entries
 }
 
 // entry is one entry of a blob.
 type entry []byte
 
-// next returns the size of the entry with its matches and target.
+// nextOf returns the size of the entry, including its matches and target.
 func (l *layout) nextOf(e entry) int { return int(native.Uint16(e[l.next:])) }
 
 func (l *layout) targetOf(e entry) int { return int(native.Uint16(e[l.target:])) }
@@ -125,14 +125,14 @@ func (l *layout) countersOf(e entry) rules.Hits {
 // checkEntry returns the first entry of the bytes, if it is well-formed.
 func (l *layout) checkEntry(b []byte) (entry, error) {
 	if len(b) < l.size {
-		return nil, fmt.Errorf("%d bytes are left, an entry has %d", len(b), l.size)
+		return nil, fmt.Errorf("%d bytes remain, but an entry has at least %d", len(b), l.size)
 	}
 	next, target := l.nextOf(b), l.targetOf(b)
 	switch {
 	case target < l.size || next < target+extensionSize:
 		return nil, fmt.Errorf("target at %d, end at %d", target, next)
 	case next > len(b):
-		return nil, fmt.Errorf("end at %d, %d bytes are left", next, len(b))
+		return nil, fmt.Errorf("end at %d, but only %d bytes remain", next, len(b))
 	case next%alignment != 0:
 		return nil, fmt.Errorf("end at %d, which is not a multiple of %d", next, alignment)
 	}
@@ -148,7 +148,7 @@ func (l *layout) checkEntry(b []byte) (entry, error) {
 		}
 	}
 	if size := int(native.Uint16(e[target:])); size < extensionSize || size > next-target {
-		return nil, fmt.Errorf("target of %d bytes, %d are left", size, next-target)
+		return nil, fmt.Errorf("target of %d bytes, but only %d bytes remain", size, next-target)
 	}
 	return e, nil
 }

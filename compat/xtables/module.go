@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadModule makes the kernel load its module of the family, without which it does not support
-// these options. It is the only module for rules that the kernel does not load automatically:
-// iptables runs modprobe for it. loadModule requests a network device with the module's name, which
-// does not exist; the kernel then loads a module with that name (dev_load in net/core/dev_ioctl.c).
-// Without CAP_SYS_MODULE in the initial user namespace it does not, and does not report this, so
-// the caller repeats its request in any case.
+// loadModule makes the kernel load the module of the family, which implements the socket options.
+// The kernel loads all other modules for rules automatically; iptables runs modprobe for this one.
+// loadModule requests a network device with the module's name. Because the device does not exist,
+// the kernel loads the module with that name (dev_load in net/core/dev_ioctl.c), but only if the
+// process has CAP_SYS_MODULE in the initial user namespace. The kernel does not report whether it
+// has loaded the module, so the caller must repeat its request.
 func (c *conn) loadModule() {
 	var request [40]byte // struct ifreq
 	copy(request[:unix.IFNAMSIZ-1], c.module)

@@ -24,9 +24,10 @@ type Target struct {
 	Verdict Verdict
 }
 
-// NewRule returns a rule for tables of the family, IPv4 or IPv6, that checks the header and then
-// each match in order. It sets the goto flag of the header by the target, and pads the data of
-// extensions. The kernel checks the extensions. [Replace] checks that the chain exists.
+// NewRule returns a rule for tables of the family, IPv4 or IPv6, that evaluates the header and then
+// each match in order. It sets the goto flag of the header to Goto of the target, and pads the data
+// of extensions. It does not validate the extensions, which the kernel does. [Replace] checks that
+// the chain of the target exists.
 func NewRule(family rules.Family, h Header, matches []Extension, target Target) (Rule, error) {
 	l, err := layoutOf(family)
 	if err != nil {
@@ -34,14 +35,16 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 	}
 	for _, x := range append(slices.Clone(matches), target.Extension) {
 		if len(x.Name) >= extensionRevision-extensionName {
-			return Rule{}, fmt.Errorf("%q is no name of a match or target", x.Name)
+			return Rule{}, fmt.Errorf(
+				"%q is not a name of a match or target: must have at most %d bytes", x.Name,
+				extensionRevision-extensionName-1)
 		}
 	}
 	r := Rule{layout: l, jump: target.Chain}
 	switch x := target.Extension; {
 	case target.Chain != "" && (x.Name != "" ||
 		target.Verdict != Continue), x.Name != "" && target.Verdict != Continue:
-		return Rule{}, errors.New("a rule has one target")
+		return Rule{}, errors.New("a rule must have exactly one target")
 	case target.Chain != "":
 		r.entry = l.newEntry(matches, "", 0, verdictData(0))
 	case x.Name != "":
@@ -51,7 +54,7 @@ func NewRule(family rules.Family, h Header, matches []Extension, target Target) 
 		r.entry = l.newEntry(matches, "", 0, verdictData(target.Verdict))
 	}
 	if len(r.entry) > math.MaxUint16 {
-		return Rule{}, fmt.Errorf("a rule of %d bytes is longer than the kernel can have one: %d",
+		return Rule{}, fmt.Errorf("the rule has %d bytes, more than the maximum of %d",
 			len(r.entry), math.MaxUint16)
 	}
 	h.Flags &^= l.gotoFlag
@@ -93,10 +96,10 @@ func (l *layout) putHeader(e entry, h Header) error {
 		h.Source.Addr, h.Destination.Addr, h.Source.Mask, h.Destination.Mask,
 	} {
 		if !a.IsValid() {
-			continue // compared in no bit
+			continue // the rule does not compare the address
 		}
 		if len(a.AsSlice()) != l.addressSize {
-			return fmt.Errorf("%s in a rule of family %s", a, l.family)
+			return fmt.Errorf("address %s in a rule of family %s", a, l.family)
 		}
 		copy(e[i*l.addressSize:], a.AsSlice())
 	}
@@ -110,15 +113,16 @@ func (l *layout) putHeader(e entry, h Header) error {
 	return nil
 }
 
-// NamedInterface matches the whole name of an interface, or, with prefix, its beginning.
+// NamedInterface matches the complete name of an interface or, if prefix is set, every name with
+// the prefix.
 func NamedInterface(name string, prefix bool) (Interface, error) {
 	var i Interface
 	if n := len(i.Name); name == "" || len(name) >= n {
-		return i, fmt.Errorf("%q is no name of an interface: want 1 to %d bytes", name, n-1)
+		return i, fmt.Errorf("%q is not an interface name: must have 1 to %d bytes", name, n-1)
 	}
 	compared := len(name)
 	if !prefix {
-		compared++ // and the zero after it
+		compared++ // the terminating zero
 	}
 	copy(i.Name[:], name)
 	copy(i.Mask[:], bytes.Repeat([]byte{0xff}, compared))

@@ -99,7 +99,7 @@ func TestNewRulesAreWhatIptablesMakes(t *testing.T) {
 			istiotest.Restore(t, theirs, istiotest.Legacy, f, chains+text+"COMMIT\n")
 			want, got := must(Read(theirs, f, "mangle")), must(Read(ours, f, "mangle"))
 			if !want.layout.same(want.origin, got.origin) {
-				dump := func(t *Table) string { return hex.Dump(t.layout.still(t.origin.entries)) }
+				dump := func(t *Table) string { return hex.Dump(t.layout.cleared(t.origin.entries)) }
 				t.Errorf("-want +got:\n%s", cmp.Diff(dump(want), dump(got)))
 			}
 			if diff := cmp.Diff(istiotest.Dump(t, theirs, istiotest.Legacy),
@@ -154,28 +154,28 @@ func TestNewRuleRefuses(t *testing.T) {
 			Header{},
 			[]Extension{{Name: strings.Repeat("x", 29)}},
 			Target{},
-			"is no name of a match or target",
+			"is not a name of a match or target",
 		},
 		{
 			"a jump with a verdict", rules.IPv4,
 			Header{},
 			nil,
 			Target{Chain: "X", Verdict: Drop},
-			"a rule has one target",
+			"a rule must have exactly one target",
 		},
 		{
 			"a target with a verdict", rules.IPv4,
 			Header{},
 			nil,
 			Target{Extension: Extension{Name: "LOG"}, Verdict: Drop},
-			"a rule has one target",
+			"a rule must have exactly one target",
 		},
 		{
 			"more than a size can say", rules.IPv4,
 			Header{},
 			[]Extension{long, long},
 			Target{},
-			"bytes is longer than the kernel can have one: 65535",
+			"bytes, more than the maximum of 65535",
 		},
 		{
 			"an address of the other family", rules.IPv6,
@@ -200,15 +200,15 @@ func TestNewRuleRefuses(t *testing.T) {
 func TestAddChainRefuses(t *testing.T) {
 	table := must(decode(&layouts[0], "nat", small(&layouts[0])))
 	for name, want := range map[string]string{
-		"FULL":                  "iptables-legacy ip nat has a chain FULL already",
-		"OUTPUT":                "iptables-legacy ip nat has a chain OUTPUT already",
-		"INPUT":                 "is no name of a chain",
-		"ACCEPT":                "is no name of a chain",
-		"ERROR":                 "is no name of a chain",
-		"":                      "is no name of a chain",
-		"a b":                   "is no name of a chain",
-		"-x":                    "is no name of a chain",
-		strings.Repeat("x", 29): "want 1 to 28 bytes without blanks, not the name of a target",
+		"FULL":                  "iptables-legacy ip nat: chain FULL already exists",
+		"OUTPUT":                "iptables-legacy ip nat: chain OUTPUT already exists",
+		"INPUT":                 "is not a chain name",
+		"ACCEPT":                "is not a chain name",
+		"ERROR":                 "is not a chain name",
+		"":                      "is not a chain name",
+		"a b":                   "is not a chain name",
+		"-x":                    "is not a chain name",
+		strings.Repeat("x", 29): "must have 1 to 28 bytes, no spaces",
 	} {
 		if _, err := table.AddChain(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("chain %q: error %v, want %s", name, err, want)

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceInside is c.set(optionReplace, b) by a process of the user namespace that owns the network
-// namespace of the thread, which alone may set a table with an owner match (owner_check in
-// net/netfilter/xt_owner.c). A process with several threads cannot enter a user namespace, so a
-// copy of this one does: it has one thread, makes three system calls and ends. No program is
-// executed.
+// replaceInside executes c.set(optionReplace, b) in a process of the user namespace that owns the
+// network namespace of the thread. Only such a process may set a table with an owner match
+// (owner_check in net/netfilter/xt_owner.c). A process with several threads cannot enter a user
+// namespace. Therefore replaceInside clones this process: the clone has one thread, makes three
+// system calls and exits. It does not execute a program.
 //
-// The kernel writes the counters of the old table to the address that is in b, which must be of
-// memory that both share: see sharedMemory.
+// The kernel writes the counters of the old table to the address in b. It must be the address of
+// memory that both processes share: see sharedMemory.
 func (c *conn) replaceInside(b []byte) error {
 	owner, err := owningNamespace()
 	if err != nil {
@@ -32,11 +32,11 @@ func (c *conn) replaceInside(b []byte) error {
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]
 	}
-	// The copy must not run handlers, which expect Go's other threads.
+	// The clone must not run signal handlers, which need the other threads of the Go runtime.
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
 		return os.NewSyscallError("rt_sigprocmask", err)
 	}
-	pid, errno := setInCopy(uintptr(owner), uintptr(c.fd), uintptr(c.level),
+	pid, errno := setInClone(uintptr(owner), uintptr(c.fd), uintptr(c.level),
 		uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	runtime.KeepAlive(b)
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
@@ -45,20 +45,21 @@ func (c *conn) replaceInside(b []byte) error {
 	if errno != 0 {
 		return os.NewSyscallError("clone", errno)
 	}
-	return endOf(int(pid))
+	return waitForClone(int(pid))
 }
 
-// Exit codes of the copy: failed at entering, with the errno as the code; at setsockopt, with the
-// errno and this bit.
+// The exit code of the clone is 0, or the errno of setns, or the errno of setsockopt with the bit
+// atOption.
 const atOption = 0x80
 
-// setInCopy makes the copy, and in it enters the user namespace and sets the option. In the copy
-// nothing of Go's runtime works: no call but raw ones, no growth of the stack, no memory.
+// setInClone clones the process. In the clone it enters the user namespace and sets the option. The
+// Go runtime does not work in the clone: setInClone must make only raw system calls, and must not
+// grow the stack or allocate memory.
 //
 //go:norace
 //go:nosplit
 //go:noinline
-func setInCopy(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.Errno) {
+func setInClone(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.Errno) {
 	flags, stack := uintptr(syscall.SIGCHLD), uintptr(0)
 	if runtime.GOARCH == "s390x" {
 		flags, stack = stack, flags // CONFIG_CLONE_BACKWARDS2
@@ -79,8 +80,8 @@ func setInCopy(owner, fd, level, b, length uintptr) (pid uintptr, errno syscall.
 	}
 }
 
-// endOf waits for the copy and returns what the kernel answered to it.
-func endOf(pid int) error {
+// waitForClone waits until the clone exits, and returns the error of its system calls.
+func waitForClone(pid int) error {
 	var status unix.WaitStatus
 	for {
 		_, err := unix.Wait4(pid, &status, 0, nil)
@@ -105,10 +106,10 @@ func endOf(pid int) error {
 	}
 }
 
-// notEntered returns the error for a user namespace that cannot be entered.
+// notEntered returns the error if the user namespace cannot be entered.
 func notEntered(err error) error {
-	return fmt.Errorf("the network namespace belongs to another user namespace, and only from inside that one can a table with an owner "+
-		"match be replaced: enter it: %w", err)
+	return fmt.Errorf("enter the user namespace that owns the network namespace, which the kernel"+
+		" requires to replace a table with an owner match: %w", err)
 }
 
 // owningNamespace opens the user namespace that owns the network namespace of the thread.
@@ -125,7 +126,7 @@ func owningNamespace() (int, error) {
 	return owner, nil
 }
 
-// sharedMemory returns memory that a copy of this process shares with it.
+// sharedMemory returns memory that this process and its clones share.
 func sharedMemory(size int) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_ANONYMOUS)

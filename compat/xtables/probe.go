@@ -40,12 +40,13 @@ func (f Feature) String() string {
 	return ID{f.Family, f.Name}.String()
 }
 
-// Probe asks the kernel for the feature, which may load modules. It returns the kernel's error if
-// it lacks the feature: ENOPROTOOPT without iptables-legacy, EAFNOSUPPORT without the family,
-// ENOENT and EPROTONOSUPPORT without a part of it.
+// Probe tests whether the kernel supports the feature. The kernel may load modules. If the kernel
+// lacks the feature, Probe returns the kernel's error: ENOPROTOOPT without iptables-legacy,
+// EAFNOSUPPORT without the family, and ENOENT or EPROTONOSUPPORT without the table, match or
+// target.
 //
-// Probe creates a table that does not exist: use a temporary namespace. It needs the privileges of
-// [Read].
+// Probing a table creates it if it does not exist: use a temporary namespace. It needs the
+// privileges of [Read].
 func Probe(ns *netns.NS, f Feature) error {
 	l, err := layoutOf(f.Family)
 	if err != nil {
@@ -62,7 +63,7 @@ func Probe(ns *netns.NS, f Feature) error {
 			_, _, err := c.info()
 			return err
 		}
-		// struct xt_get_revision: the name as in struct xt_entry_match, and the revision.
+		// struct xt_get_revision: the name, as in struct xt_entry_match, and the revision.
 		b := make([]byte, extensionRevision-extensionName+1)
 		copy(b[:len(b)-2], f.Name)
 		b[len(b)-1] = f.Revision

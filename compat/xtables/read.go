@@ -23,8 +23,9 @@ type ID struct {
 func (id ID) String() string { return fmt.Sprintf("iptables-legacy %s %s", id.Family, id.Name) }
 
 // Tables lists the tables that exist in the namespace (nil: the current one), by family and name.
-// It creates none, whereas asking the kernel for a table by its name would. A kernel without
-// iptables-legacy has no tables. It needs to be root or CAP_DAC_OVERRIDE, for the files in /proc.
+// It creates no tables, unlike a getsockopt by table name. A kernel without iptables-legacy has no
+// tables. It requires root or CAP_DAC_OVERRIDE to read /proc/net/ip_tables_names and
+// ip6_tables_names.
 func Tables(ns *netns.NS) ([]ID, error) {
 	var list []ID
 	err := ns.Do(func() error {
@@ -40,7 +41,7 @@ func Tables(ns *netns.NS) ([]ID, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list the tables of iptables-legacy: %w", err)
+		return nil, fmt.Errorf("list the iptables-legacy tables: %w", err)
 	}
 	return list, nil
 }
@@ -56,8 +57,8 @@ func (l *layout) tableNames() ([]string, error) {
 	return names, nil
 }
 
-// readProc reads a file of /proc. In a short-lived process [os.ReadFile] takes twice the time,
-// because it sets up the poller.
+// readProc reads a file of /proc. It avoids [os.ReadFile], which initializes the runtime's network
+// poller and so takes twice as long in a short-lived process.
 func readProc(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -80,13 +81,13 @@ func readProc(path string) ([]byte, error) {
 	}
 }
 
-// Read returns a table of the namespace (nil: the current one). [fs.ErrNotExist] is wrapped by the
-// error if the table does not exist; reading never creates it. It needs CAP_NET_ADMIN and
-// CAP_NET_RAW in the user namespace that owns the network namespace.
+// Read returns a table of the namespace (nil: the current one). It never creates a table. If the
+// table does not exist, the error wraps [fs.ErrNotExist]. Read needs CAP_NET_ADMIN and CAP_NET_RAW
+// in the user namespace that owns the network namespace.
 func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "read", ID{family, name}, func(c *conn) (err error) {
-		if err = c.exists(); err != nil {
+		if err = c.requireExisting(); err != nil {
 			return err
 		}
 		t, err = c.read()
@@ -95,21 +96,21 @@ func Read(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	return t, err
 }
 
-// Open returns a table of the namespace (nil: the current one) like [Read], and creates it if it
-// does not exist, with empty built-in chains of policy accept. The kernel loads the module of the
-// table if necessary, and from then on the packets of the namespace traverse the table.
-// [fs.ErrNotExist] is wrapped by the error if the kernel has no such table.
+// Open returns a table of the namespace (nil: the current one) like [Read], but creates a table
+// that does not exist, with empty built-in chains and policy accept. The kernel loads the module of
+// the table if necessary, and from then on the packets of the namespace traverse the table. If the
+// kernel does not support the table, the error wraps [fs.ErrNotExist].
 func Open(ns *netns.NS, family rules.Family, name string) (*Table, error) {
 	var t *Table
 	err := do(ns, "open", ID{family, name}, func(c *conn) (err error) {
-		t, err = c.read() // any question about a table makes the kernel create it
+		t, err = c.read() // IPT_SO_GET_INFO creates the table
 		return err
 	})
 	return t, err
 }
 
-// exists fails if the table does not exist.
-func (c *conn) exists() error {
+// requireExisting returns an error if the table does not exist.
+func (c *conn) requireExisting() error {
 	names, err := c.tableNames()
 	if err == nil && !slices.Contains(names, c.table) {
 		err = fs.ErrNotExist
@@ -117,7 +118,7 @@ func (c *conn) exists() error {
 	return err
 }
 
-// read returns the table, which must exist.
+// read returns the table. The kernel creates it if it does not exist.
 func (c *conn) read() (*Table, error) {
 	b, err := c.readBlob()
 	if err != nil {
@@ -125,7 +126,7 @@ func (c *conn) read() (*Table, error) {
 	}
 	t, err := decode(c.layout, c.table, b)
 	if err != nil {
-		return nil, fmt.Errorf("the table is not one that iptables can have made: %w", err)
+		return nil, fmt.Errorf("unexpected table layout: %w", err)
 	}
 	return t, nil
 }

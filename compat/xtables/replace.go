@@ -11,21 +11,21 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Replace atomically replaces the kernel's table by t, a table that was read and then edited. Each
-// packet traverses either the old rules or the new ones. Kept rules keep their counters, which
-// temporarily lack the earlier counts. Internal state of some matches (-m limit, quota, statistic)
-// is reset, as with any change by iptables-legacy.
+// Replace atomically replaces the kernel's table with t, which was returned by [Read] or [Open] and
+// then edited. Each packet traverses either the old rules or the new ones. Kept rules keep their
+// counters: they start at 0, and Replace adds the old values immediately after the replacement. The
+// kernel resets the internal state of some matches (-m limit, quota, statistic), as with any change
+// by iptables-legacy.
 //
 // The error wraps [ErrChanged] if another process has changed the table since it was read. The
 // kernel compares only the number of entries. A change between the last read and the replacement
 // that keeps this number, such as a changed policy, is therefore overwritten. Replace does not use
-// iptables' lock file. Afterwards it reads the table again: t is then the kernel's table, unless
-// the error is a [ReplacedError]. After any other error nothing has changed.
+// iptables' lock file. After the replacement it reads the table into t, unless the error is a
+// [ReplacedError]. After any other error nothing has changed.
 //
-// It needs the same privileges as [Read]. From outside the user namespace that owns the network
-// namespace, the kernel rejects a table with an owner match in any rule. Then a copy of this
-// process, without executing a program, enters that namespace to replace the table, which needs
-// CAP_SYS_ADMIN there.
+// Replace needs the privileges of [Read]. The kernel rejects a table with an owner match from a
+// process outside the user namespace that owns the network namespace. For such a table, Replace
+// clones the process, and the clone enters the user namespace, which needs CAP_SYS_ADMIN there.
 func Replace(ns *netns.NS, t *Table) error {
 	b, old, err := t.encode()
 	if err != nil {
@@ -44,14 +44,14 @@ func Replace(ns *netns.NS, t *Table) error {
 			return err
 		}
 		if err := c.addCounters(old, counters); err != nil {
-			return &ReplacedError{fmt.Errorf("counters are lost: %w", err)}
+			return &ReplacedError{fmt.Errorf("its counters are lost: %w", err)}
 		}
 		fresh, err := c.read()
 		if err == nil && !c.same(fresh.origin, b) {
 			err = ErrChanged
 		}
 		if err != nil {
-			return &ReplacedError{fmt.Errorf("reading it back: %w", err)}
+			return &ReplacedError{fmt.Errorf("reading it back failed: %w", err)}
 		}
 		*t = *fresh
 		return nil
@@ -61,16 +61,16 @@ func Replace(ns *netns.NS, t *Table) error {
 // A ReplacedError is an error that occurred after the table was replaced.
 type ReplacedError struct{ Err error }
 
-// Error says that the table has been replaced, and what failed then.
+// Error returns that the table was replaced, and the subsequent failure.
 func (e *ReplacedError) Error() string {
-	return "the table has been replaced, but " + e.Err.Error()
+	return "the table was replaced, but " + e.Err.Error()
 }
 
 // Unwrap returns the error.
 func (e *ReplacedError) Unwrap() error { return e.Err }
 
-// replace writes the table and returns the counters of the old one, which must have that number of
-// entries. With inside, a process of the owning user namespace writes it.
+// replace writes the table and returns the counters of the old table, which must have oldCount
+// entries. If inside is set, a process in the owning user namespace writes the table.
 func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	counters, err := sharedMemory(countersSize * int(oldCount))
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *conn) replace(b *blob, oldCount uint32, inside bool) ([]byte, error) {
 	return slices.Clone(counters), err
 }
 
-// addCounters adds the counters of the kept entries to those of the new table.
+// addCounters adds the old counters of the kept entries to the counters of the new table.
 func (c *conn) addCounters(old []int, counters []byte) error {
 	buf := c.named(addCountersSize + countersSize*len(old))
 	native.PutUint32(buf[nameSize:], uint32(len(old)))
@@ -108,8 +108,8 @@ func (c *conn) addCounters(old []int, counters []byte) error {
 	return c.set(optionAddCounters, buf)
 }
 
-// mustEnter reports whether the kernel accepts the table only from inside the user namespace that
-// owns the network namespace of the thread.
+// mustEnter reports whether the kernel accepts the table only from a process in the user namespace
+// that owns the network namespace of the thread, and this process is outside.
 func (t *Table) mustEnter() bool { return t.has("owner") && !ownsNamespace() }
 
 // has reports whether any rule has the match.
@@ -123,8 +123,8 @@ func (t *Table) has(match string) bool {
 	})
 }
 
-// ownsNamespace reports whether the thread's network namespace belongs to its user namespace. It
-// returns true if that is not known.
+// ownsNamespace reports whether the thread's user namespace owns its network namespace. It returns
+// true if the owner is unknown.
 func ownsNamespace() bool {
 	network, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -137,9 +137,9 @@ func ownsNamespace() bool {
 		return !errors.Is(err, unix.EPERM)
 	}
 	defer func() { _ = unix.Close(owner) }()
-	var theirs, ours unix.Stat_t
-	if unix.Fstat(owner, &theirs) != nil || unix.Stat("/proc/thread-self/ns/user", &ours) != nil {
+	var owning, own unix.Stat_t
+	if unix.Fstat(owner, &owning) != nil || unix.Stat("/proc/thread-self/ns/user", &own) != nil {
 		return true
 	}
-	return theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
+	return owning.Dev == own.Dev && owning.Ino == own.Ino
 }

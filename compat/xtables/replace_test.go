@@ -42,8 +42,8 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 			nil,
 			"iptables-legacy inet nat: test: iptables has no tables of family inet",
 		},
-		{ID{rules.IPv4, ""}, nil, `iptables-legacy ip : test: "" is no name of a table`},
-		{ID{rules.IPv4, strings.Repeat("x", 32)}, nil, "is no name of a table"},
+		{ID{rules.IPv4, ""}, nil, `iptables-legacy ip : test: "" is not a table name`},
+		{ID{rules.IPv4, strings.Repeat("x", 32)}, nil, "is not a table name"},
 		{ID{rules.IPv6, "nothing"}, func(c *conn) error {
 			_, err := c.read()
 			return err

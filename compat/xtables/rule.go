@@ -9,21 +9,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Rule is a rule of a chain, in the kernel's bytes.
+// A Rule is a rule of a chain in the kernel's format.
 type Rule struct {
 	element
 	layout *layout
 	// jump is the chain that the rule jumps to, or empty.
 	jump string
-	// through reports that the rule has no target: the next entry follows.
+	// through reports that the rule has no target: the packet continues with the next entry.
 	through bool
 }
 
 // A Verdict is a verdict in the kernel's numbers.
 type Verdict int32
 
-// The verdicts. Continue is the verdict of a rule without a target. It is never in an entry, where
-// numbers from 0 on are offsets.
+// The verdicts. Continue is the verdict of a rule without a target. Entries never contain it,
+// because non-negative numbers in entries are offsets.
 const (
 	Continue Verdict = 0
 	Drop     Verdict = -1 // -NF_DROP - 1
@@ -36,12 +36,13 @@ const (
 type Extension struct {
 	Name     string
 	Revision uint8
-	// Data is the extension's structure, perhaps with padding. It is part of the rule and must not
-	// be changed.
+	// Data is the extension's structure, possibly with padding. It refers to the memory of the rule
+	// and must not be changed.
 	Data []byte
 }
 
-// extensionAt returns the match or target at the offset. checkEntry has checked its form.
+// extensionAt returns the match or target at the offset. The entry must be well-formed; see
+// checkEntry.
 func extensionAt(e entry, at int) Extension {
 	size := int(native.Uint16(e[at:]))
 	return Extension{
@@ -63,7 +64,8 @@ func (r *Rule) Matches() []Extension {
 // Target returns the target extension of the rule. Its name is empty for a verdict or a jump.
 func (r *Rule) Target() Extension { return extensionAt(r.entry, r.layout.targetOf(r.entry)) }
 
-// Verdict returns the verdict, and whether the rule has one: not a jump and not a target.
+// Verdict returns the verdict of the rule. It returns false if the rule has a jump or a target
+// extension instead.
 func (r *Rule) Verdict() (Verdict, bool) {
 	switch {
 	case !r.layout.isStandard(r.entry) || r.jump != "":
@@ -74,7 +76,8 @@ func (r *Rule) Verdict() (Verdict, bool) {
 	return Verdict(verdictOf(r.entry, r.layout.targetOf(r.entry))), true
 }
 
-// Jump returns the chain that the rule jumps to, or an empty name, and whether it is a goto (-g).
+// Jump returns the chain that the rule jumps to, or an empty name, and whether the jump is a goto
+// (-g).
 func (r *Rule) Jump() (chain string, isGoto bool) {
 	return r.jump, r.jump != "" && r.entry[r.layout.flags]&r.layout.gotoFlag != 0
 }
@@ -82,10 +85,10 @@ func (r *Rule) Jump() (chain string, isGoto bool) {
 // Hits is the value of the rule's counter when the table was read.
 func (r *Rule) Hits() rules.Hits { return r.layout.countersOf(r.entry) }
 
-// Identity returns the matches and the target of the rule in bytes: rules of tables of the same
-// family are equal if their identities are.
+// Identity returns the header, the matches and the target of the rule as bytes. Two rules of the
+// same family are equal if their identities are equal.
 func (r *Rule) Identity() string {
-	e := r.layout.still(r.entry)
+	e := r.layout.cleared(r.entry)
 	if r.jump != "" || r.through {
 		// The offset of the next entry depends on the table.
 		at := r.layout.targetOf(r.entry) + extensionSize
@@ -94,34 +97,34 @@ func (r *Rule) Identity() string {
 	return fmt.Sprint(r.jump, r.through, string(e))
 }
 
-// WithCounterOf returns the rule with the counter of old, a rule of the table to which it will be
-// added. [Replace] adds what old has counted to the rule's counter.
+// WithCounterOf returns the rule with the counter of old, which must be a rule of the table to
+// which the result will be added. [Replace] adds the value of old's counter to the counter of the
+// result.
 func (r Rule) WithCounterOf(old *Rule) Rule {
 	r.old = old.old
 	return r
 }
 
-// A Header has the conditions of every rule: struct ipt_ip or ip6t_ip6.
+// A Header contains the conditions in the header of a rule: struct ipt_ip or ip6t_ip6.
 type Header struct {
 	Source, Destination Address
 	In, Out             Interface
-	// Protocol is compared if it is not 0, and with IPv6 only if Flags say so.
+	// Protocol is compared if it is not 0, and in IPv6 only if Flags contain FlagProtocol6.
 	Protocol uint16
-	// TOS is the traffic class of IPv6, compared if Flags say so.
+	// TOS is the traffic class of IPv6. It is compared only if Flags contain FlagTOS6.
 	TOS uint8
-	// Flags are bits of Flag and mean different things in the two families; Invert are bits of
-	// Invert.
+	// Flags contains the Flag bits of the family. Invert contains the Invert bits.
 	Flags, Invert uint8
 }
 
-// An Address is compared in the bits of the mask, which may be any.
+// An Address is compared in the bits of the mask, which need not be a prefix.
 type Address struct{ Addr, Mask netip.Addr }
 
-// An Interface is the name of one, compared in the bytes of the mask, which is all zero for any
-// interface.
+// An Interface is an interface name that is compared in the bits of the mask. A mask of zeros
+// matches every interface.
 type Interface struct{ Name, Mask [unix.IFNAMSIZ]byte }
 
-// Bits of Header.Flags: struct ipt_ip's and struct ip6t_ip6's.
+// Bits of Header.Flags in struct ipt_ip and in struct ip6t_ip6.
 const (
 	FlagFragment4 = 0x01 // IPT_F_FRAG: second and further fragments
 	FlagGoto4     = 0x02 // IPT_F_GOTO

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Table is a table of iptables-legacy that was read, and may have been edited since.
+// A Table is an iptables-legacy table that was read from the kernel. The caller may edit its chains
+// and rules.
 type Table struct {
 	Family rules.Family
 	Name   string
@@ -27,11 +28,11 @@ type Chain struct {
 	Hook  *rules.Hook
 	Rules []Rule
 
-	head element // names the chain; none of a built-in chain
-	foot element // the policy of a built-in chain, else the return at the end
+	head element // the entry with the name of a user-defined chain; empty for a built-in chain
+	foot element // the policy of a built-in chain, or the return at the end of a user-defined chain
 }
 
-// An element is an entry and its index when the table was read.
+// An element is an entry with its original position.
 type element struct {
 	entry entry
 	// old is one more than the index of the entry when the table was read, or 0 for a new entry. It
@@ -51,11 +52,12 @@ func (t *Table) Chain(name string) *Chain {
 	return &t.Chains[i]
 }
 
-// maxChainName is the longest name of a chain (XT_EXTENSION_MAXNAMELEN without the final zero).
+// maxChainName is the maximum length of a chain name (XT_EXTENSION_MAXNAMELEN without the
+// terminating zero).
 const maxChainName = 28
 
 // AddChain appends an empty user-defined chain. The pointer is valid until chains are added or
-// deleted. A name that exists, or that iptables does not allow, is an error.
+// deleted. AddChain returns an error if the name exists or if iptables does not allow it.
 func (t *Table) AddChain(name string) (*Chain, error) {
 	invalid := strings.ContainsFunc(name, func(c rune) bool {
 		return c <= ' ' || c == 0x7f
@@ -64,10 +66,11 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 		slices.Contains(chainNames[:], name)
 	switch {
 	case t.Chain(name) != nil:
-		return nil, fmt.Errorf("%s has a chain %s already", t, name)
+		return nil, fmt.Errorf("%s: chain %s already exists", t, name)
 	case name == "" || len(name) > maxChainName || invalid:
-		const want = "want 1 to %d bytes without blanks, not the name of a target"
-		return nil, fmt.Errorf("%s: %q is no name of a chain: "+want, t, name, maxChainName)
+		const allowed = "must have 1 to %d bytes, no spaces, no leading - or !," +
+			" and not be the name of a target or built-in chain"
+		return nil, fmt.Errorf("%s: %q is not a chain name: "+allowed, t, name, maxChainName)
 	}
 	l := t.layout
 	t.Chains = append(t.Chains, Chain{
@@ -82,22 +85,22 @@ func (t *Table) AddChain(name string) (*Chain, error) {
 // reservedNames are the names of verdicts and of the entry that ends a table.
 var reservedNames = []string{"ACCEPT", "DROP", "QUEUE", "RETURN", errorTarget}
 
-// DeleteChain removes a user-defined chain with its rules. The caller must also remove the rules
-// that jump to it.
+// DeleteChain removes a user-defined chain and its rules. The caller must also remove the rules
+// that jump to the chain.
 func (t *Table) DeleteChain(name string) error {
 	c := t.Chain(name)
 	switch {
 	case c == nil:
-		return fmt.Errorf("%s has no chain %s", t, name)
+		return fmt.Errorf("%s: chain %s does not exist", t, name)
 	case c.Hook != nil:
-		return fmt.Errorf("%s: chain %s is built in", t, name)
+		return fmt.Errorf("%s: chain %s is a built-in chain, which cannot be deleted", t, name)
 	}
 	t.Chains = slices.DeleteFunc(t.Chains, func(c Chain) bool { return c.Name == name })
 	return nil
 }
 
-// Policy is the verdict at the end of a built-in chain: Accept or Drop. At the end of a
-// user-defined chain it is Return.
+// Policy returns the verdict at the end of the chain: Accept or Drop for a built-in chain, Return
+// for a user-defined chain.
 func (c *Chain) Policy() Verdict {
 	return Verdict(verdictOf(c.foot.entry, len(c.foot.entry)-standardSize))
 }
@@ -113,11 +116,12 @@ func (l *layout) isStandard(e entry) bool {
 
 // isPolicy reports whether the entry is a verdict without conditions.
 func (l *layout) isPolicy(e entry) bool {
-	asked := slices.ContainsFunc(e[:l.invert+1], func(b byte) bool { return b != 0 })
-	return !asked && l.targetOf(e) == l.size && l.isStandard(e)
+	hasConditions := slices.ContainsFunc(e[:l.invert+1], func(b byte) bool { return b != 0 })
+	return !hasConditions && l.targetOf(e) == l.size && l.isStandard(e)
 }
 
-// chainName returns the name in the entry that begins a chain or ends the table.
+// chainName returns the name in an entry that begins a user-defined chain or ends the table. It
+// returns false for other entries.
 func (l *layout) chainName(e entry) (string, bool) {
 	x := extensionAt(e, l.targetOf(e))
 	return zeroTerminated(x.Data), x.Name == errorTarget && x.Revision == 0

@@ -92,7 +92,7 @@ func TestDeleteChainAndRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := xtables.Replace(ns, table)
-	if want := legacy + "nat: chain PREROUTING: rule 2: it jumps to chain PORTMAP, which does not exist"; err == nil || err.Error() != want {
+	if want := legacy + "nat: chain PREROUTING: rule 2: jump to chain PORTMAP, which does not exist"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	for i := range table.Chains {
@@ -127,8 +127,8 @@ func TestDeleteChainAndRules(t *testing.T) {
 		t.Errorf("want the part:\n%s\ngot:\n%s", want, got)
 	}
 	for name, want := range map[string]string{
-		"PORTMAP": legacy + "nat has no chain PORTMAP",
-		"OUTPUT":  legacy + "nat: chain OUTPUT is built in",
+		"PORTMAP": legacy + "nat: chain PORTMAP does not exist",
+		"OUTPUT":  legacy + "nat: chain OUTPUT is a built-in chain, which cannot be deleted",
 	} {
 		if err := table.DeleteChain(name); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)

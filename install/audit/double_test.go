@@ -107,14 +107,14 @@ func (s *space) HasNoRules() (bool, error) {
 	return len(s.has.Tables) == 0, nil
 }
 
-func (s *space) Foreign(_ rules.Ruleset, last *foreign.Reading, _ diff.Budget) foreign.Reading {
+func (s *space) Foreign(_ rules.Ruleset, last *foreign.Snapshot, _ diff.Budget) foreign.Snapshot {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	if last != nil && !last.Exhausted {
 		return *last
 	}
 	s.inspected++
-	return foreign.Reading{Effect: s.foreign}
+	return foreign.Snapshot{Effect: s.foreign}
 }
 
 func (s *space) EndConnections(rules.Ruleset, established.Options) (established.Report, error) {

@@ -11,7 +11,7 @@ import (
 
 // foreignEffect is the effect of foreign rules on captured traffic of a pod.
 type foreignEffect struct {
-	reading foreign.Reading
+	reading foreign.Snapshot
 	// The reading is valid for this namespace, redirection and generation of nftables only. The
 	// generation is 0 if it is unknown.
 	netns      netns.ID
@@ -31,7 +31,7 @@ const retryFactor = 10
 func (v *reconciliation) inspect(ns Namespace) {
 	v.state = Redirected
 	generation := v.equal.found.Snapshot.Generation
-	var last *foreign.Reading
+	var last *foreign.Snapshot
 	same := v.foreignEffect.netns == v.sandbox.ID && v.foreignEffect.redirect == v.desired.redirect &&
 		v.foreignEffect.generation == generation
 	if same && !v.pending.rules && (v.subscribed || generation != 0) {

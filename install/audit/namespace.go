@@ -88,8 +88,8 @@ func (n namespace) HasNoRules() (bool, error) {
 }
 
 // Foreign implements Namespace.
-func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading {
-	if last != nil && last.Holds(n.ns) {
+func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot {
+	if last != nil && last.IsValid(n.ns) {
 		return *last
 	}
 	return foreign.Inspect(n.ns, rs, b)

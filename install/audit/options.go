@@ -115,7 +115,7 @@ type Namespace interface {
 	// Foreign returns the effect of foreign rules on the traffic that the ruleset captures. If last
 	// is not nil and the iptables-legacy tables have not changed since, it returns last. Otherwise
 	// it decides within the budget.
-	Foreign(rs rules.Ruleset, last *foreign.Reading, b diff.Budget) foreign.Reading
+	Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot
 	// EndConnections ends connections that bypass the proxy although the ruleset captures their
 	// traffic; see [established.End].
 	EndConnections(rs rules.Ruleset, o established.Options) (established.Report, error)
