@@ -121,7 +121,7 @@ func decodeHeader(family rules.Family, h xtables.Header) []rules.Match {
 		// effect.
 		effect := rules.Reads
 		if flags&^known != 0 || d.invert&^knownInverts != 0 {
-			effect = rules.Anything
+			effect = rules.AnyEffect
 		}
 		d.unknown(effect, "header flags 0x%x, inversion flags 0x%x%s", flags, d.invert, tos)
 	}

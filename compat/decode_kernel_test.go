@@ -82,16 +82,16 @@ func TestEffectsOfAllMatches(t *testing.T) {
 			for _, m := range xt.DecodeMatch(&r, f, x) {
 				u, unknown := m.(rules.Unknown)
 				switch {
-				case noted == rules.Records && unknown && u.Effect == noted:
-				case !noted.IsCondition() && (!unknown || u.Effect != rules.Anything):
+				case noted == rules.ReadsAndWrites && unknown && u.Effect == noted:
+				case !noted.IsCondition() && (!unknown || u.Effect != rules.AnyEffect):
 					t.Errorf("%s revision %d is %#v, and MatchEffect does not know it", x.Name,
 						x.Revision, m)
 				case unknown && noted.IsCondition() && u.State != "" &&
-					(u.Effect == rules.Records || u.Effect == rules.Writes):
-				case unknown && u.Effect != noted && u.Effect != rules.Anything:
+					(u.Effect == rules.ReadsAndWrites || u.Effect == rules.Writes):
+				case unknown && u.Effect != noted && u.Effect != rules.AnyEffect:
 					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect,
 						noted)
-				case unknown && u.Effect == rules.Anything && noted.IsCondition() &&
+				case unknown && u.Effect == rules.AnyEffect && noted.IsCondition() &&
 					x.Name != "socket":
 					t.Errorf("revision %d of %s is not known: read its source", x.Revision, x.Name)
 				}
@@ -123,7 +123,7 @@ func TestEffectsOfAllTargets(t *testing.T) {
 			if x.Name != "SNAT" && x.Name != "MASQUERADE" {
 				t.Errorf("%s revision %d only translates the source", x.Name, x.Revision)
 			}
-		case unknown && (u.Effect == rules.Anything || u.Effect == rules.Writes ||
+		case unknown && (u.Effect == rules.AnyEffect || u.Effect == rules.Writes ||
 			x.Name == "CONNMARK"):
 		case !unknown && slices.Contains(targetWords, x.Name):
 		default:

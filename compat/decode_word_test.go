@@ -66,7 +66,7 @@ func words(f rules.Family) []word {
 		return list(rules.Unknown{Text: text, Effect: rules.Reads})
 	}
 	draws := func(text string) []rules.Match {
-		return list(rules.Unknown{Text: text, Effect: rules.Draws})
+		return list(rules.Unknown{Text: text, Effect: rules.ReadsVarying})
 	}
 	does0 := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
 	writes := func(effect rules.Effect, text, state string) []rules.Action {
@@ -253,7 +253,7 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --update",
-			actions: writes(rules.Records, "match recent revision 1", "recent x"),
+			actions: writes(rules.ReadsAndWrites, "match recent revision 1", "recent x"),
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --rcheck",
@@ -262,7 +262,7 @@ func words(f rules.Family) []word {
 		{table: "mangle", rule: "-m quota --quota 1000", matches: draws("match quota revision 0")},
 		{
 			table: "mangle", rule: "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name x",
-			actions: writes(rules.Records, "match hashlimit revision 3", "hashlimit x"),
+			actions: writes(rules.ReadsAndWrites, "match hashlimit revision 3", "hashlimit x"),
 		},
 		{
 			table: "mangle", rule: "-m connlimit --connlimit-above 3",

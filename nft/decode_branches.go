@@ -384,7 +384,7 @@ func (d *ruleDecoder) numberData(op operand) string {
 	if op.noData {
 		return rules.NoData
 	}
-	if op.effect != rules.Draws {
+	if op.effect != rules.ReadsVarying {
 		return op.data
 	}
 	id := d.identity()

@@ -14,7 +14,7 @@ import (
 func (d *ruleDecoder) numgen(a attributes) error {
 	kind, ok := map[uint32]string{0: "inc", 1: "random"}[a.Number(unix.NFTA_NG_TYPE)]
 	op := operand{
-		field: fieldNumber, length: 4, effect: rules.Draws,
+		field: fieldNumber, length: 4, effect: rules.ReadsVarying,
 		modulus: a.Number(unix.NFTA_NG_MODULUS), offset: a.Number(unix.NFTA_NG_OFFSET),
 	}
 	op.text = fmt.Sprintf("numgen %s mod %d", kind, op.modulus)

@@ -13,7 +13,7 @@ import (
 // stateful adds a condition that depends on the packets for which it was evaluated earlier, and
 // therefore on the preceding conditions of the rule.
 func (d *ruleDecoder) stateful(text string) error {
-	d.unknown(text, rules.Draws, d.identity())
+	d.unknown(text, rules.ReadsVarying, d.identity())
 	return nil
 }
 
@@ -52,7 +52,7 @@ func (d *ruleDecoder) connlimit(a attributes) error {
 	if a.Number(nftaConnlimitFlags)&1 != 0 { // NFT_CONNLIMIT_F_INV
 		over = "over "
 	}
-	d.unknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.Anything,
+	d.unknown(fmt.Sprintf("ct count %s%d", over, a.Number(nftaConnlimitCount)), rules.AnyEffect,
 		d.identity())
 	return nil
 }
@@ -64,7 +64,7 @@ func (d *ruleDecoder) dynset(a attributes) error {
 	d.pending = nil // the expression also ends the rule if a loaded field is missing
 	name := a.Text(unix.NFTA_DYNSET_SET_NAME)
 	d.add(rules.Unknown{
-		Text: "dynset @" + name, Effect: rules.Records, Data: d.identityWith(a),
+		Text: "dynset @" + name, Effect: rules.ReadsAndWrites, Data: d.identityWith(a),
 		State: d.sets[name].state(name),
 	})
 	return nil
@@ -99,11 +99,11 @@ func (d *ruleDecoder) objref(a attributes) error {
 			State: "meta secmark",
 		})
 	case nftObjectQuota:
-		d.unknown("quota name "+name, rules.Draws, rules.NoData)
+		d.unknown("quota name "+name, rules.ReadsVarying, rules.NoData)
 	case nftObjectLimit:
-		d.unknown("limit name "+name, rules.Draws, rules.NoData)
+		d.unknown("limit name "+name, rules.ReadsVarying, rules.NoData)
 	case nftObjectConnlimit:
-		d.unknown("ct count name "+name, rules.Draws, rules.NoData)
+		d.unknown("ct count name "+name, rules.ReadsVarying, rules.NoData)
 	default:
 		return errUnsupported
 	}

@@ -81,9 +81,9 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	case "lookup": // also loads, and with a verdict map ends the rule
 		return expressionKind{decode: (*ruleDecoder).lookup}, true
 	case "limit":
-		return expressionKind{decode: (*ruleDecoder).limitRate, effect: rules.Draws}, true
+		return expressionKind{decode: (*ruleDecoder).limitRate, effect: rules.ReadsVarying}, true
 	case "quota":
-		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.Draws}, true
+		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.ReadsVarying}, true
 	case "connlimit":
 		return expressionKind{decode: (*ruleDecoder).connlimit}, true
 	case "dynset": // changes a set, and ends the rule if it is full or a limit is exceeded
@@ -138,7 +138,7 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 	if source := (sourceTranslation{}); errors.As(err, &source) {
 		effect = rules.TranslatesSource
 	}
-	if effect == rules.Anything {
+	if effect == rules.AnyEffect {
 		// The expression may write to any register.
 		d.registers = [registerCount]*operand{}
 	}

@@ -76,7 +76,7 @@ func (d *ruleDecoder) writeUnknown(text string, op operand, effect rules.Effect)
 	switch {
 	case op.noData || op.field == fieldNone:
 		data = rules.NoData
-	case op.effect == rules.Draws:
+	case op.effect == rules.ReadsVarying:
 		data = d.identity()
 	}
 	d.use(op)

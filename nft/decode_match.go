@@ -157,7 +157,7 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	if u.noData || len(ops) == 0 {
 		data = rules.NoData
 	}
-	if u.effect == rules.Draws && data != rules.NoData {
+	if u.effect == rules.ReadsVarying && data != rules.NoData {
 		data = d.identity()
 	}
 	d.use(ops...)

@@ -128,7 +128,7 @@ type operand struct {
 	loads []int
 	// text is the field in nft's syntax.
 	text string
-	// effect is Reads, or Draws if the value is random. noData reports that the value depends on
+	// effect is Reads, or ReadsVarying if the value is random. noData reports that the value depends on
 	// data that was not read.
 	effect rules.Effect
 	noData bool
@@ -146,8 +146,8 @@ func (o *operand) dependOn(other operand) {
 	o.loads = append(slices.Clip(o.loads), other.loads...)
 	o.noData = o.noData || other.noData
 	o.data += other.data
-	if other.effect == rules.Draws {
-		o.effect = rules.Draws
+	if other.effect == rules.ReadsVarying {
+		o.effect = rules.ReadsVarying
 	}
 }
 

@@ -96,7 +96,7 @@ func (d *ruleDecoder) decode(a attributes) {
 	d.closeInterval()
 	if !wellFormed {
 		d.undoLast()
-		d.unknown("malformed list of expressions", rules.Anything, rules.NoData)
+		d.unknown("malformed list of expressions", rules.AnyEffect, rules.NoData)
 	}
 	d.finish()
 }
@@ -107,12 +107,12 @@ func (d *ruleDecoder) undoLast() {
 	switch {
 	case d.split:
 		d.split, d.branches = false, nil
-		d.unknown("lookup: not the last expression", rules.Anything, d.identity())
+		d.unknown("lookup: not the last expression", rules.AnyEffect, d.identity())
 	case d.undo != nil:
 		d.rule.Matches, d.rule.Actions = d.rule.Matches[:d.undo.matches],
 			d.rule.Actions[:d.undo.actions]
 		d.undo = nil
-		d.unknown("nat: not the last expression", rules.Anything, d.identity())
+		d.unknown("nat: not the last expression", rules.AnyEffect, d.identity())
 	}
 }
 
@@ -129,10 +129,10 @@ func unknownText(name string, err error) string {
 
 // unknown adds an unknown condition or action.
 func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
-	if effect == rules.Anything {
+	if effect == rules.AnyEffect {
 		d.pending = nil // the expression may also end the rule
 	}
-	if effect == rules.Draws && data != rules.NoData {
+	if effect == rules.ReadsVarying && data != rules.NoData {
 		data = fmt.Sprintf("%d %s", d.draws, data)
 		d.draws++
 	}

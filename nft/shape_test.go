@@ -30,7 +30,7 @@ func shapeOf(part interface{ String() string }) string {
 		return part.String()
 	}
 	names := [...]string{
-		rules.Anything: "anything", rules.Reads: "reads", rules.Draws: "draws",
+		rules.AnyEffect: "anything", rules.Reads: "reads", rules.ReadsVarying: "draws",
 		rules.WritesMark:          "writes mark",
 		rules.WritesConntrackMark: "writes ct mark",
 	}

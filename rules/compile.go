@@ -17,7 +17,7 @@ const tableComment = "mesh redirect, by sluice"
 // parameters give equal rulesets. The time is linear in the number of prefixes, except for sorting
 // them.
 //
-// Each new connection has the same fate as with istio-init's iptables rules, except for the enabled
+// Each new connection is handled as with istio-init's iptables rules, except for the enabled
 // [Deviations]. There are fewer rules: rules that no packet reaches or that have no effect are
 // omitted, and similar rules are merged.
 func Compile(r Redirect) (Ruleset, error) {

@@ -9,7 +9,7 @@ import (
 // A DeviationID identifies a deviation from the behavior of istio-init's iptables rules.
 type DeviationID string
 
-// The deviations. Without them each new connection has the same fate as with istio-init.
+// The deviations. Without them each new connection is handled as with istio-init.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"

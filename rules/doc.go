@@ -30,7 +30,7 @@
 //
 // [Equal] and [Compare] compare two rulesets rule by rule. Package rules/diff follows a [Packet],
 // or all packets, through rulesets, and decides whether two rulesets treat all packets alike. A
-// [Fate] is the result for a packet.
+// [Fate] is the outcome for a packet.
 //
 // The package makes no system call, reads no environment, and knows neither netlink nor the
 // formats of iptables. Its functions are safe for concurrent use while the values that they are

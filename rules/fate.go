@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// A Fate is the effect of a ruleset on a packet.
+// A Fate is the outcome of the rules for a packet.
 type Fate struct {
 	// Dropped reports that the packet is dropped. The other fields are then the effects before
 	// that.
@@ -38,7 +38,8 @@ type Fate struct {
 	Untracked bool
 	// Helper is the conntrack helper assigned to the connection that the packet begins.
 	Helper string
-	// Undecided names the unknown on which the fate depends; the other fields are then not valid.
+	// Undecided names the unknown on which the outcome depends. If it is set, the other fields are
+	// invalid.
 	// UnknownMarks names the unknown on which only the marks depend.
 	Undecided, UnknownMarks string
 }
@@ -48,8 +49,8 @@ func (f Fate) Captured() bool {
 	return !f.Dropped && f.Undecided == "" && (f.Redirect != 0 || f.ToHost || f.TProxy != 0)
 }
 
-// Same reports whether two fates have equal effects: for a dropped packet only the mark of its
-// connection and the reply are compared. An undecided fate is not equal to any.
+// Same reports whether two outcomes have equal effects. For a dropped packet, only the conntrack
+// mark and the reply are compared. An undecided outcome is equal to nothing.
 func (f Fate) Same(g Fate) bool {
 	switch {
 	case f.Undecided != "" || g.Undecided != "" || f.UnknownMarks != "" || g.UnknownMarks != "":
@@ -60,7 +61,7 @@ func (f Fate) Same(g Fate) bool {
 	return f == g
 }
 
-// String returns a description of the fate.
+// String returns a description of the outcome.
 func (f Fate) String() string {
 	if f.Undecided != "" {
 		return "undecided: " + f.Undecided + " is not known to this model"

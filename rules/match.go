@@ -16,7 +16,8 @@ import (
 // A condition on something that the packet lacks (a port, a socket, a connection) is false, even if
 // it is negated, unless the type documents otherwise. A missing interface has an empty name.
 type Match interface {
-	// String returns the condition in nft's syntax.
+	// String returns the condition in nft's syntax, or in a similar notation that nft does not accept
+	// if the type documents it.
 	String() string
 	// rank determines the order of the matches of a rule: cheap and selective ones first.
 	rank() int
@@ -42,7 +43,7 @@ func (s Side) letter() string { return [...]string{"s", "d"}[s] }
 
 // MatchInterface matches the name of a network interface.
 type MatchInterface struct {
-	Out   bool // the interface it leaves by, else the one it came in by
+	Out   bool // the output interface, otherwise the input interface
 	Not   bool
 	Names []InterfaceName // in ascending order
 }

@@ -119,7 +119,7 @@ func (m MatchAddrType) String() string {
 // String returns the match in nft's syntax.
 func (m MatchListed) String() string { return m.Parts + " " + not(m.Not) + m.List }
 
-// String returns the match in nft's syntax, with the kind in parentheses.
+// String returns the match in a notation similar to nft's, which nft does not accept.
 func (m MatchReversePath) String() string {
 	if m.Not {
 		return "fib saddr . iif oif missing" + kindText(m.Kind)
@@ -127,7 +127,7 @@ func (m MatchReversePath) String() string {
 	return "fib saddr . iif oif exists" + kindText(m.Kind)
 }
 
-// String returns the match in nft's syntax, with the kind in parentheses.
+// String returns the match in a notation similar to nft's, which nft does not accept.
 func (m MatchSocket) String() string {
 	value := "1"
 	if m.Not {

@@ -20,8 +20,8 @@ type Trace struct {
 	// arrives.
 	Passes []Pass
 	Fate   Fate
-	// Alternatives are other possible fates: if rules match because of a limit, a random number or
-	// a list of unknown contents. Fate assumes that none of them matches.
+	// Alternatives are the other possible outcomes if rules match because of a limit, a random number
+	// or a list of unknown contents. Fate assumes that none of these rules matches.
 	Alternatives []Fate
 	// Exhausted names the limit of the budget that was reached. If it is not empty, the path is
 	// unknown.

@@ -8,20 +8,21 @@ import (
 // Unknown is a condition or an action that the model does not support. It implements both [Match]
 // and [Action].
 //
-// As a match its result is unknown. If it can have a side effect, so that its Effect is not Reads
-// or Draws, it must be among the actions, followed by later matches as [Require]. The evaluation
-// treats it as undecided for every packet that reaches the rule.
+// As a Match, its result is unknown. An Unknown with a side effect (any Effect except Reads and
+// ReadsVarying) must be an Action; matches after it are [Require] actions. A packet that reaches an
+// Unknown has an undecided verdict.
 type Unknown struct {
 	Text string
-	// Effect is its possible effect.
+	// Effect is the possible side effect.
 	Effect Effect
-	// Data is the part of its content that Text does not contain. Two unknowns in the same rule of
-	// two rulesets are equal if Text and Data are equal; NoData is not equal to anything.
+	// Data is the part of the expression that Text omits, and is used only for comparison. When two
+	// rulesets are compared, two Unknowns in corresponding rules are equal if their Text and Data
+	// are equal. NoData is equal to nothing, not even to itself.
 	Data string
-	// State is the state that it reads, or changes if Effect is Records or Writes, such as a list
-	// of addresses or labels. All conditions of a state depend on earlier writes to it. If it is
-	// empty, Draws has a state that belongs to the rule, such as a limit; Reads may depend on any
-	// state.
+	// State names the state that the expression reads, or that it changes if Effect is
+	// ReadsAndWrites or Writes, for example an address list or labels. A condition on a state
+	// depends on all earlier writes to it. If State is empty, ReadsVarying uses state private to the
+	// rule (for example a limit), and Reads may depend on any state.
 	State string
 }
 
@@ -34,31 +35,32 @@ type Effect uint8
 
 // The effects.
 const (
-	// Anything means all effects: it may drop or accept the packet, or change its contents, marks,
-	// connection and destination.
-	Anything Effect = iota
-	// Reads means no side effect: a condition on something that the model does not contain.
+	// AnyEffect means all effects: the expression may drop or accept the packet, or change its
+	// contents, marks, connection and destination.
+	AnyEffect Effect = iota
+	// Reads has no side effect. The condition reads a field or state that the model does not
+	// represent.
 	Reads
-	// Draws means no side effect: a condition that depends on random numbers or earlier packets, so
-	// that it may match any packet.
-	Draws
-	// Records is Draws with a side effect: evaluating it changes State, which affects later
-	// packets, also in other rules with the same State. It must be among the actions.
-	Records
-	// Writes changes State, and the rule continues: labels, an element of a list. It must be among
-	// the actions.
+	// ReadsVarying has no side effect: the condition depends on random numbers or on earlier packets
+	// (for example limit, quota), so it may match any packet.
+	ReadsVarying
+	// ReadsAndWrites is ReadsVarying with a side effect: evaluating the condition changes State,
+	// which affects later packets in every rule with the same State.
+	ReadsAndWrites
+	// Writes changes State, such as a label or a list element. Evaluation continues with the next
+	// expression of the rule.
 	Writes
-	// WritesMark sets an unknown mark of the packet.
+	// WritesMark sets the packet mark to an unknown value.
 	WritesMark
-	// WritesConntrackMark sets an unknown mark of the packet's connection.
+	// WritesConntrackMark sets the conntrack mark to an unknown value.
 	WritesConntrackMark
-	// TranslatesSource, in a chain of NAT at postrouting, ends the evaluation and changes the
-	// source address (SNAT, MASQUERADE). In other chains it is Anything.
+	// TranslatesSource, in a NAT chain at postrouting, ends the evaluation and changes the source
+	// address (SNAT, MASQUERADE). In other chains it is AnyEffect.
 	TranslatesSource
 )
 
-// IsCondition reports whether there is no side effect.
-func (e Effect) IsCondition() bool { return e == Reads || e == Draws }
+// IsCondition reports whether the effect is a condition without a side effect.
+func (e Effect) IsCondition() bool { return e == Reads || e == ReadsVarying }
 
 func (m Unknown) rank() int { return 14 }
 func (Unknown) action()     {}
@@ -66,26 +68,25 @@ func (Unknown) action()     {}
 // String returns the text of the unsupported expression.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
 
-// MatchTuple matches packets that meet all conditions of an alternative, like nft's concatenations;
-// with Not, packets that meet no alternative. A packet without one of the compared fields does not
-// match in either case.
+// MatchTuple matches packets that satisfy all conditions of an alternative, like nft's
+// concatenations; with Not, packets that satisfy none of the alternatives. A packet
+// without one of the compared fields does not match in either case.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match
 }
 
-// MatchICMP matches packets of ICMP, or with V6 of ICMPv6, by type and code: 256 times the type
-// plus the code.
+// MatchICMP matches ICMP packets, or with V6 ICMPv6 packets, by type and code.
 type MatchICMP struct {
 	V6     bool
 	Not    bool
-	Values []Range[uint16] // normalised
+	Values []Range[uint16] // type<<8 | code; normalised
 }
 
 func (m MatchTuple) rank() int { return 3 }
 func (m MatchICMP) rank() int  { return 6 }
 
-// String returns the match in nft's syntax, one alternative after the other.
+// String returns the match in a notation similar to nft's, which nft does not accept.
 func (m MatchTuple) String() string {
 	alternatives := make([]string, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
@@ -102,7 +103,7 @@ func (m MatchTuple) String() string {
 	return text
 }
 
-// String returns the match in nft's syntax, with type and code as numbers.
+// String returns the match in a notation similar to nft's, which nft does not accept.
 func (m MatchICMP) String() string {
 	key := "icmp type . code "
 	if m.V6 {

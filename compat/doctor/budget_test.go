@@ -24,7 +24,7 @@ func costlyTables() map[string]rules.Table {
 	drawn := func(i int) rules.Rule {
 		return rules.Rule{
 			Matches: []rules.Match{rules.Unknown{
-				Text: fmt.Sprintf("limit rate %d/second", i), Effect: rules.Draws,
+				Text: fmt.Sprintf("limit rate %d/second", i), Effect: rules.ReadsVarying,
 			}},
 			Actions: []rules.Action{rules.MixMark{Mark: ^uint32(0), Xor: uint32(i) * 0x9e3779b9}},
 		}

@@ -229,7 +229,7 @@ func TestStatementsThatAreNotKnown(t *testing.T) {
 		}
 		actions := l.Tables[0].Chains[0].Rules[0].Actions
 		if u, ok := actions[0].(rules.Unknown); len(actions) != 1 || !ok ||
-			u.Effect != rules.Anything {
+			u.Effect != rules.AnyEffect {
 			t.Errorf("%s: %v", statement, actions)
 		}
 	}

@@ -114,7 +114,7 @@ func (d *decoder) act(a rules.Action) {
 
 // unknown adds an unsupported statement.
 func (d *decoder) unknown(text string) {
-	d.act(rules.Unknown{Text: text, Effect: rules.Anything, Data: rules.NoData})
+	d.act(rules.Unknown{Text: text, Effect: rules.AnyEffect, Data: rules.NoData})
 }
 
 // actionOf decodes a statement with a body; it returns nil if it is unsupported.

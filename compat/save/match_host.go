@@ -56,7 +56,7 @@ func (r *moduleReader) socket() []rules.Match {
 		m.Kind = "nowildcard"
 	}
 	if r.option("--restore-skmark") != nil {
-		r.unknown, r.effect = true, rules.Anything
+		r.unknown, r.effect = true, rules.AnyEffect
 	}
 	r.unknown = r.unknown || r.option("--transparent") == nil
 	r.refuseNot()

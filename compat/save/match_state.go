@@ -20,7 +20,7 @@ func (r *moduleReader) recent() []rules.Match {
 		r.effect = rules.Writes
 	case set != nil || r.option("--update") != nil || r.option("--remove") != nil ||
 		r.option("--reap") != nil:
-		r.effect = rules.Records
+		r.effect = rules.ReadsAndWrites
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (r *moduleReader) listed() []rules.Match {
 func (r *moduleReader) label() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfLabels
 	if r.option("--set") != nil {
-		r.effect = rules.Records
+		r.effect = rules.ReadsAndWrites
 	}
 	return nil
 }

@@ -478,7 +478,7 @@ func TestParseSaysWhatTheUnknownMayDo(t *testing.T) {
 		},
 		{
 			"filter", "-m limit --limit 5/min",
-			[]rules.Match{rules.Unknown{Text: "-m limit --limit 5/min", Effect: rules.Draws}},
+			[]rules.Match{rules.Unknown{Text: "-m limit --limit 5/min", Effect: rules.ReadsVarying}},
 			nil,
 		},
 		{"filter", "-p sctp --dport 80 -s 10.0.0.1", []rules.Match{
@@ -501,7 +501,7 @@ func TestParseSaysWhatTheUnknownMayDo(t *testing.T) {
 		},
 		{
 			"filter", "-m limit --new 3",
-			[]rules.Match{rules.Unknown{Text: "-m limit --new 3", Effect: rules.Draws}},
+			[]rules.Match{rules.Unknown{Text: "-m limit --new 3", Effect: rules.ReadsVarying}},
 			nil,
 		},
 		{
@@ -535,7 +535,7 @@ func TestParseSaysWhatTheUnknownMayDo(t *testing.T) {
 		{
 			"filter", "-m connlabel --label 3 --set", nil,
 			[]rules.Action{rules.Unknown{
-				Text: "-m connlabel --label 3 --set", Effect: rules.Records, State: "ct label",
+				Text: "-m connlabel --label 3 --set", Effect: rules.ReadsAndWrites, State: "ct label",
 			}},
 		},
 		{
@@ -573,17 +573,17 @@ var tcpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 
 func TestParseSaysWhatAnUnknownTargetMayDo(t *testing.T) {
 	for rule, want := range map[string]rules.Effect{
-		"-j NFQUEUE --queue-num 3": rules.Anything,
+		"-j NFQUEUE --queue-num 3": rules.AnyEffect,
 		// the end of the name is missing
-		"-j REJECT --reject-with icmp-admin":              rules.Anything,
-		"-j FANCY":                                        rules.Anything,
+		"-j REJECT --reject-with icmp-admin":              rules.AnyEffect,
+		"-j FANCY":                                        rules.AnyEffect,
 		"-j CONNMARK --save-mark --left-shift-mark 3":     rules.WritesConntrackMark,
 		"-j CONNMARK --restore-mark --right-shift-mark 3": rules.WritesMark,
 		"-j CONNMARK --set-mark 3 --ctmask 3":             rules.WritesConntrackMark,
-		"-j CT --notrack --zone 3":                        rules.Anything,
-		"-j TEE --gateway 10.0.0.1":                       rules.Anything,
-		"-j TOS --set-tos 0x10/0x3f":                      rules.Anything,
-		"-j DNAT --to-destination 10.0.0.9-10.0.0.1":      rules.Anything,
+		"-j CT --notrack --zone 3":                        rules.AnyEffect,
+		"-j TEE --gateway 10.0.0.1":                       rules.AnyEffect,
+		"-j TOS --set-tos 0x10/0x3f":                      rules.AnyEffect,
+		"-j DNAT --to-destination 10.0.0.9-10.0.0.1":      rules.AnyEffect,
 	} {
 		r := parsedRule(t, ruleCase{table: "mangle", rule: rule})
 		if diff := cmp.Diff([]rules.Action{rules.Count{}, rules.Unknown{Text: rule, Effect: want}},

@@ -753,7 +753,7 @@ func TestDecodeTarget(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.want == nil {
-				tc.want = unknown(tc.target, tc.revision, tc.info, rules.Anything)
+				tc.want = unknown(tc.target, tc.revision, tc.info, rules.AnyEffect)
 			}
 			x := xt.Extension{Name: tc.target, Revision: tc.revision, Data: tc.info}
 			if diff := cmp.Diff(tc.want, xt.DecodeTarget(tc.family, x), comparers()); diff != "" {

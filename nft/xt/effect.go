@@ -5,7 +5,7 @@ import "github.com/sluice-mesh/sluice/rules"
 // MatchEffect returns the possible effects of an xtables match on a packet, in addition to ending
 // its rule, by the name of the match. The matches of net/netfilter, net/ipv4/netfilter and
 // net/ipv6/netfilter in Linux 6.18 only read the packet or keep their own history. The effect of
-// any other name is [rules.Anything].
+// any other name is [rules.AnyEffect].
 //
 // Some options change the effect: --restore-skmark of socket writes the mark of the packet, --set
 // of connlabel writes the labels of its connection, and --set, --update, --remove and --reap of
@@ -25,11 +25,11 @@ func MatchEffect(name string) rules.Effect {
 		"socket", "srh", "state", "string", "tcp", "tcpmss", "time", "tos", "ttl", "u32", "udp", "udplite":
 		return rules.Reads
 	case "bpf", "limit", "quota", "rateest", "recent", "set", "statistic":
-		return rules.Draws
+		return rules.ReadsVarying
 	case "hashlimit", "nfacct":
-		return rules.Records
+		return rules.ReadsAndWrites
 	}
-	return rules.Anything
+	return rules.AnyEffect
 }
 
 // maxRevision returns the newest revision in Linux 6.18 of a match of MatchEffect.
@@ -51,11 +51,11 @@ func maxRevision(match string) uint32 {
 // matchEffect returns the effect of a match. An unsupported revision may have any effect.
 func matchEffect(x Extension) rules.Effect {
 	if x.Revision > maxRevision(x.Name) {
-		return rules.Anything
+		return rules.AnyEffect
 	}
 	if x.Name == "socket" && x.Revision > 0 &&
 		(len(x.Data) < 1 || x.Data[0]&^(socketTransparent|socketNoWildcard) != 0) {
-		return rules.Anything
+		return rules.AnyEffect
 	}
 	return MatchEffect(x.Name)
 }

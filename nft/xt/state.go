@@ -40,7 +40,7 @@ const labelSet, labelFlagsOffset = 1 << 1, 2
 
 // withState returns the unknown match with its state, and with the effect on the state.
 func withState(u rules.Unknown, x Extension) rules.Unknown {
-	if u.Effect == rules.Anything {
+	if u.Effect == rules.AnyEffect {
 		return u
 	}
 	name := func(offset int) string {
@@ -57,7 +57,7 @@ func withState(u rules.Unknown, x Extension) rules.Unknown {
 		case flags&recentSet != 0 && !inverted:
 			u.Effect = rules.Writes
 		case flags&(recentSet|recentUpdate|recentRemove|recentReap) != 0:
-			u.Effect = rules.Records
+			u.Effect = rules.ReadsAndWrites
 		}
 	case "hashlimit":
 		u.State = StateOfHashLimit(name(0))
@@ -70,7 +70,7 @@ func withState(u rules.Unknown, x Extension) rules.Unknown {
 	case "connlabel":
 		u.State = StateOfLabels
 		if len(x.Data) <= labelFlagsOffset || x.Data[labelFlagsOffset]&labelSet != 0 {
-			u.Effect = rules.Records
+			u.Effect = rules.ReadsAndWrites
 		}
 	}
 	return u

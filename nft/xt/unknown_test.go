@@ -68,16 +68,16 @@ func TestMatchEffect(t *testing.T) {
 		want     rules.Effect
 	}{
 		{"length", 0, numbers(1), rules.Reads},
-		{"length", 1, numbers(1), rules.Anything}, // which Linux 6.18 does not have
-		{"limit", 0, numbers(1), rules.Draws},
-		{"bpf", 1, numbers(1), rules.Draws},
-		{"cluster", 0, numbers(1), rules.Anything},
-		{"geoip", 0, numbers(1), rules.Anything}, // which no kernel of kernel.org has
+		{"length", 1, numbers(1), rules.AnyEffect}, // which Linux 6.18 does not have
+		{"limit", 0, numbers(1), rules.ReadsVarying},
+		{"bpf", 1, numbers(1), rules.ReadsVarying},
+		{"cluster", 0, numbers(1), rules.AnyEffect},
+		{"geoip", 0, numbers(1), rules.AnyEffect}, // which no kernel of kernel.org has
 		{"socket", 0, nil, rules.Reads},
 		{"socket", 2, []byte{2}, rules.Reads},
-		{"socket", 3, []byte{4}, rules.Anything},
-		{"socket", 3, []byte{8}, rules.Anything},
-		{"socket", 4, []byte{0}, rules.Anything},
+		{"socket", 3, []byte{4}, rules.AnyEffect},
+		{"socket", 3, []byte{8}, rules.AnyEffect},
+		{"socket", 4, []byte{0}, rules.AnyEffect},
 	} {
 		x := xt.Extension{Name: tc.match, Revision: tc.revision, Data: tc.data}
 		got := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, x)[0].(rules.Unknown)

@@ -99,7 +99,7 @@ func DecodeTarget(family rules.Family, x Extension) rules.Action {
 	if action := action(family, x); action != nil {
 		return action
 	}
-	return unknownTarget(x, rules.Anything)
+	return unknownTarget(x, rules.AnyEffect)
 }
 
 // action returns what a target does, nil if it cannot be said.

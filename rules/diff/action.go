@@ -13,7 +13,7 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 		if len(packets) == 0 {
 			return
 		}
-		v.meter.work()
+		v.meter.step()
 		switch a := action.(type) {
 		case rules.Verdict:
 			v.verdict(a, packets)

@@ -78,8 +78,8 @@ func newMeter(b Budget) *meter {
 	return m
 }
 
-// work counts a step, an operation of constant cost.
-func (m *meter) work() {
+// step counts a step, an operation of constant cost.
+func (m *meter) step() {
 	if m.untilNow--; m.untilNow <= 0 {
 		m.look()
 	}
@@ -103,8 +103,8 @@ func (m *meter) look() {
 	}
 }
 
-// take counts allocated bytes.
-func (m *meter) take(bytes int64) {
+// alloc counts allocated bytes.
+func (m *meter) alloc(bytes int64) {
 	m.memory += bytes
 	if limit := m.budget.Memory; limit > 0 && m.memory > limit/liveShare {
 		m.exhaust(fmt.Sprintf("more than %d MB of memory", limit>>20))

@@ -90,11 +90,11 @@ func TestAMeterCountsWhatIsInUse(t *testing.T) {
 	m := newMeter(Budget{Memory: 100 << 20})
 	limit := within(func() {
 		for range 1000 {
-			m.take(40 << 20)
+			m.alloc(40 << 20)
 			m.release(40 << 20)
 		}
-		m.take(40 << 20)
-		m.take(40 << 20)
+		m.alloc(40 << 20)
+		m.alloc(40 << 20)
 	})
 	if want := "more than 100 MB of memory"; limit != want || m.memory != 80<<20 {
 		t.Errorf("got %q with %d MB in use, want %q", limit, m.memory>>20, want)
@@ -159,12 +159,12 @@ func TestNamesOfInterfacesCountWhereverTheyAre(t *testing.T) {
 
 func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
 	var names []rules.InterfaceName
-	for i := range mostDevices {
+	for i := range maxClasses {
 		names = append(names, rules.InterfaceName{Name: fmt.Sprintf("i%x", i)})
 	}
 	many := filterOut(dropped(rules.MatchInterface{Out: true, Names: names}))
 	result := Decide(asSide(many), asSide(filterOut()), Options{})
-	if want := "more than 65536 interfaces with rules of their own"; result.Exhausted != want ||
+	if want := "more than 65536 distinct interface names and prefixes"; result.Exhausted != want ||
 		len(result.Classes) != 0 {
 		t.Errorf("got %q, %d classes", result.Exhausted, len(result.Classes))
 	}
@@ -177,7 +177,7 @@ func TestAPrefixHasARest(t *testing.T) {
 		names = append(names, rules.InterfaceName{Name: "a" + string(c)},
 			rules.InterfaceName{Name: "a0" + string(c), Prefix: c%2 == 0})
 	}
-	d := deviceClasses(names, newMeter(Budget{}))
+	d := interfaceClasses(names, newMeter(Budget{}))
 	i := d.find("a unlikely name")
 	if i < 0 || d.classes[i].name != names[0] || !strings.HasPrefix(d.classes[i].example, "a") {
 		t.Fatalf("class %d of %v", i, d.classes)

@@ -19,7 +19,7 @@ func TestBypass(t *testing.T) {
 	}
 	unknown, chance := rules.Unknown{
 		Text: "a word", Effect: rules.Reads,
-	}, rules.Unknown{Text: "chance", Effect: rules.Draws}
+	}, rules.Unknown{Text: "chance", Effect: rules.ReadsVarying}
 	for _, row := range []struct {
 		name   string
 		others rules.Chain

@@ -73,7 +73,7 @@ func (w *walk) follow(k call, c rules.ChainRef) *summary {
 	if known, ok := w.summaries[k]; ok {
 		return known
 	}
-	w.meter.take(summarySize + stackSize)
+	w.meter.alloc(summarySize + stackSize)
 	s := &summary{chain: c, running: true}
 	w.summaries[k] = s
 	var present flows
@@ -82,7 +82,7 @@ func (w *walk) follow(k call, c rules.ChainRef) *summary {
 		if len(present.list) == 0 {
 			break
 		}
-		w.meter.work()
+		w.meter.step()
 		var next flows
 		v := visit{
 			walk: w, summary: s, chain: c, place: k.place, run: r, number: k.visit,
@@ -129,7 +129,7 @@ func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 		return nil
 	}
 	for key, packets := range called.drawn {
-		v.meter.work()
+		v.meter.step()
 		v.draw(key, v.or(v.summary.drawn[key], v.and(packets, f.packets)))
 	}
 	v.addUpdates(&v.summary.updates, &called.updates, f.packets)
@@ -143,7 +143,7 @@ func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 // chain.
 func (v *visit) drewBefore(called *summary, packets set) bool {
 	for key, asked := range called.drawn {
-		v.meter.work()
+		v.meter.step()
 		if v.and(v.and(asked, packets), v.summary.drawn[key]) != none {
 			return true
 		}
@@ -158,7 +158,7 @@ func (v *visit) draw(key string, packets set) {
 		s.drawn = map[string]set{}
 	}
 	if _, known := s.drawn[key]; !known {
-		v.meter.take(64)
+		v.meter.alloc(64)
 	}
 	s.drawn[key] = packets
 }
@@ -167,7 +167,7 @@ func (v *visit) draw(key string, packets set) {
 func (w *walk) part(of *flows, packets set) []flow {
 	var found []flow
 	for _, f := range of.list {
-		w.meter.work()
+		w.meter.step()
 		if f.packets = w.and(f.packets, packets); f.packets != none {
 			found = append(found, f)
 		}

@@ -25,7 +25,7 @@ func (c Class) String() string {
 		packets, c.Witness, c.Outcome.Left, c.Outcome.Right)
 }
 
-// String returns the fate of the packet and the rule or the reason that determined it.
+// String returns the outcome of the packet and the rule or the reason that determined it.
 func (o Outcome) String() string {
 	switch {
 	case o.Decided != nil && o.Decided.Chain != nil:

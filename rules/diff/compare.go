@@ -48,7 +48,7 @@ func (s *space) compare(left, right *walk) comparison {
 	var c comparison
 	var sets []set
 	differ := func(l, r *flow, packets, named set) {
-		s.meter.take(differenceSize)
+		s.meter.alloc(differenceSize)
 		c.differences = append(c.differences, difference{
 			packets: packets, named: named, left: *l, right: *r,
 		})
@@ -58,7 +58,7 @@ func (s *space) compare(left, right *walk) comparison {
 		l := &lefts.list[i]
 		rest := l.packets
 		other := func(r *flow) {
-			s.meter.work()
+			s.meter.step()
 			packets := s.and(rest, r.packets)
 			if packets == none {
 				return

@@ -7,7 +7,7 @@ import (
 )
 
 // Decide returns the packets that two rulesets treat differently. The result holds for every packet
-// that can enter at prerouting or output (see [Possible]); the fate of each packet is the one that
+// that can enter at prerouting or output (see [Possible]); the outcome of each packet is the one that
 // [Explain] returns.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. For other
@@ -118,7 +118,7 @@ type world struct {
 	untracked bool
 }
 
-// seesTranslations reports whether the fate of a packet may depend on a translation of earlier
+// seesTranslations reports whether the outcome of a packet may depend on a translation of earlier
 // packets of its connection: a chain runs after NAT, a chain matches packets on lo, or a rule
 // matches on the translation.
 func seesTranslations(rs *rules.Ruleset) bool {
@@ -265,7 +265,7 @@ func newDecision(left, right Side) *decision {
 // path compares the packets of a family that enter at a hook.
 func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	if d.devices == nil {
-		d.devices = deviceClasses(d.names, d.meter)
+		d.devices = interfaceClasses(d.names, d.meter)
 	}
 	shared := d.diagramsOf(f)
 	memory := d.meter.memory - shared.memory()

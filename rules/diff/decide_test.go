@@ -16,7 +16,7 @@ func TestMemoryOfAPathIsReleased(t *testing.T) {
 		d := newDecision(side, side)
 		d.options.Families = []rules.Family{rules.IPv4, rules.IPv6}
 		d.meter, d.mostShared = newMeter(DefaultBudget), most
-		d.devices = deviceClasses(d.names, d.meter)
+		d.devices = interfaceClasses(d.names, d.meter)
 		before := d.meter.memory
 		d.decide()
 		want := before

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A part of a fate, and the rules that can determine it.
+// A part of an outcome, and the rules that can determine it.
 type part struct {
 	name    string
 	differs func(a, b rules.Fate) bool
@@ -132,7 +132,7 @@ func notNAT(b *rules.Base) bool   { return b.Type != rules.NAT }
 func isRaw(b *rules.Base) bool    { return b.Position() <= rules.ConntrackPriority }
 func anywhere(b *rules.Base) bool { return b != nil }
 
-// differingPart returns the first part in which two fates differ.
+// differingPart returns the first part in which two outcomes differ.
 func differingPart(a, b rules.Fate) part {
 	i := slices.IndexFunc(parts, func(p part) bool { return p.differs(a, b) })
 	return parts[max(i, 0)]

@@ -12,43 +12,43 @@ import (
 // loopback is the interface of packets from the host to itself.
 const loopback = "lo"
 
-// A deviceClass contains the interfaces that no rule distinguishes.
-type deviceClass struct {
-	// example is the name of one of them.
+// An interfaceClass is a set of interfaces that the rules treat identically.
+type interfaceClass struct {
+	// example is the name of an interface of the class.
 	example string
-	// name is a name, a prefix, or "" for interfaces without a name in the rules.
+	// name is the name or prefix in the rules that defines the class; empty for the interfaces that no
+	// rule names.
 	name rules.InterfaceName
 }
 
-// longestName is the maximum length of the name of an interface (IFNAMSIZ without the terminating
-// byte).
-const longestName = 15
+// maxNameLen is the maximum length of an interface name (IFNAMSIZ without the terminating byte).
+const maxNameLen = 15
 
-// mostDevices is the number of values of the field.
-const mostDevices = 1 << 16
+// maxClasses is the number of classes that the interface field of a packet can represent.
+const maxClasses = 1 << 16
 
-// devices are the classes of interfaces that the rules of a decision distinguish.
+// devices contains the interface classes that the compared rulesets distinguish.
 type devices struct {
 	// classes are sorted by their examples, so that the classes of a prefix are adjacent.
-	classes []deviceClass
-	// named contains the names in rules, prefixed the prefixes in rules.
+	classes []interfaceClass
+	// named contains the names, and prefixed the prefixes, in the rules.
 	named, prefixed map[string]bool
 }
 
-// deviceClasses returns the classes for the names in rules: lo, each name, the remaining names of
-// each prefix, and all remaining names.
-func deviceClasses(names []rules.InterfaceName, m *meter) *devices {
+// interfaceClasses returns the classes for the names in the rules: lo, each name, the remaining
+// names of each prefix, and all remaining names.
+func interfaceClasses(names []rules.InterfaceName, m *meter) *devices {
 	d := &devices{named: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, n := range names {
-		m.work()
-		if of := d.of(n.Prefix); !of[n.Name] {
-			m.take(128)
-			of[n.Name] = true
+		m.step()
+		if known := d.namesOrPrefixes(n.Prefix); !known[n.Name] {
+			m.alloc(128)
+			known[n.Name] = true
 		}
 	}
 	d.add(loopback, rules.InterfaceName{Name: loopback})
 	for n := range d.named {
-		if n != loopback && n != "" && len(n) <= longestName {
+		if n != loopback && n != "" && len(n) <= maxNameLen {
 			d.add(n, rules.InterfaceName{Name: n})
 		}
 	}
@@ -60,16 +60,16 @@ func deviceClasses(names []rules.InterfaceName, m *meter) *devices {
 	if !d.prefixed[""] {
 		d.addRest(m)
 	}
-	slices.SortFunc(d.classes, func(a, b deviceClass) int {
+	slices.SortFunc(d.classes, func(a, b interfaceClass) int {
 		return strings.Compare(a.example, b.example)
 	})
-	if len(d.classes) > mostDevices {
-		m.exhaust(fmt.Sprintf("more than %d interfaces with rules of their own", mostDevices))
+	if len(d.classes) > maxClasses {
+		m.exhaust(fmt.Sprintf("more than %d distinct interface names and prefixes", maxClasses))
 	}
 	return d
 }
 
-func (d *devices) of(prefix bool) map[string]bool {
+func (d *devices) namesOrPrefixes(prefix bool) map[string]bool {
 	if prefix {
 		return d.prefixed
 	}
@@ -77,14 +77,14 @@ func (d *devices) of(prefix bool) map[string]bool {
 }
 
 func (d *devices) add(example string, name rules.InterfaceName) {
-	d.classes = append(d.classes, deviceClass{example, name})
+	d.classes = append(d.classes, interfaceClass{example, name})
 }
 
-// addRest adds the class of the interfaces without a name in the rules.
+// addRest adds the class of the interfaces that no rule names.
 func (d *devices) addRest(m *meter) {
-	for _, usual := range []string{"eth0", "net1"} {
-		if _, prefixed := d.longestPrefix(usual); !prefixed && !d.named[usual] {
-			d.add(usual, rules.InterfaceName{})
+	for _, typical := range []string{"eth0", "net1"} {
+		if _, prefixed := d.longestPrefix(typical); !prefixed && !d.named[typical] {
+			d.add(typical, rules.InterfaceName{})
 			return
 		}
 	}
@@ -93,30 +93,30 @@ func (d *devices) addRest(m *meter) {
 	}
 }
 
-// example returns an unused name of an interface with the prefix and without a longer prefix of the
-// rules.
+// example returns an interface name that has the prefix, is not a name in the rules, and has no
+// longer prefix in the rules.
 func (d *devices) example(prefix string, m *meter) (string, bool) {
 	const characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 	isFree := func(name string) bool {
 		return !d.named[name] && name != loopback && name != "" && name != "."
 	}
-	for taken := []string{prefix}; len(taken) > 0; taken = taken[1:] {
+	for queue := []string{prefix}; len(queue) > 0; queue = queue[1:] {
 		for _, c := range characters {
-			m.work()
-			name := taken[0] + string(c)
+			m.step()
+			name := queue[0] + string(c)
 			switch {
-			case len(name) > longestName || d.prefixed[name]:
+			case len(name) > maxNameLen || d.prefixed[name]:
 			case isFree(name):
 				return name, true
 			default:
-				taken = append(taken, name)
+				queue = append(queue, name)
 			}
 		}
 	}
-	return prefix, isFree(prefix) && len(prefix) <= longestName
+	return prefix, isFree(prefix) && len(prefix) <= maxNameLen
 }
 
-// longestPrefix returns the longest prefix of the name in the rules.
+// longestPrefix returns the longest prefix in the rules with which the name begins.
 func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 	for n := len(name); n >= 0; n-- {
 		if d.prefixed[name[:n]] {
@@ -126,37 +126,37 @@ func (d *devices) longestPrefix(name string) (prefix string, ok bool) {
 	return "", false
 }
 
-// find returns the number of the class of an interface, or -1.
+// find returns the index of the class of an interface, or -1.
 func (d *devices) find(device string) int {
 	name := rules.InterfaceName{Name: device}
 	if !d.named[device] && device != loopback {
 		name.Name, name.Prefix = d.longestPrefix(device)
 	}
-	return slices.IndexFunc(d.classes, func(c deviceClass) bool { return c.name == name })
+	return slices.IndexFunc(d.classes, func(c interfaceClass) bool { return c.name == name })
 }
 
-// having returns the numbers of the classes of interfaces with one of the names.
-func (d *devices) having(names []rules.InterfaceName) []span {
+// matching returns the index ranges of the classes whose interfaces match one of the names.
+func (d *devices) matching(names []rules.InterfaceName) []span {
 	var found []span
 	for _, n := range names {
 		from := d.search(n.Name)
-		behind := from
+		end := from
 		switch {
 		case n.Prefix:
-			behind = from + sort.Search(len(d.classes)-from, func(i int) bool {
+			end = from + sort.Search(len(d.classes)-from, func(i int) bool {
 				return !strings.HasPrefix(d.classes[from+i].example, n.Name)
 			})
 		case from < len(d.classes) && d.classes[from].example == n.Name:
-			behind++
+			end++
 		}
-		if from < behind {
-			found = append(found, span{number(uint32(from)), number(uint32(behind - 1))})
+		if from < end {
+			found = append(found, span{number(uint32(from)), number(uint32(end - 1))})
 		}
 	}
 	return union(found)
 }
 
-// search returns the number of the first class whose example is not less than the name.
+// search returns the index of the first class whose example is not less than the name.
 func (d *devices) search(name string) int {
 	return sort.Search(len(d.classes), func(i int) bool { return d.classes[i].example >= name })
 }

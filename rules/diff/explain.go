@@ -25,7 +25,7 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 	return ExplainWithin(rs, p, DefaultBudget)
 }
 
-// ExplainWithin is [Explain] with another budget. If it is used up, the fate is undecided.
+// ExplainWithin is [Explain] with another budget. If it is exhausted, the outcome is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
 	if limit := within(func() {
 		t = explain(rs, p, context{history: newHistory(rs), meter: newMeter(b)})
@@ -73,7 +73,7 @@ type explanation struct {
 // holds reports whether the set contains the explained case.
 func (x *explanation) holds(ways set) bool {
 	for ways > all {
-		x.meter.work()
+		x.meter.step()
 		ways = x.nodes[ways].no
 	}
 	return ways == all
@@ -88,7 +88,7 @@ func (x *explanation) taken(list []flow) (flow, bool) {
 	return list[i], true
 }
 
-// fate returns the fate of the packet, undecided if it depends on something unknown.
+// fate returns the outcome of the packet. It is undecided if it depends on something unknown.
 func (x *explanation) fate() rules.Fate {
 	told, _ := x.taken(x.ended.list)
 	fate := x.fateOf(told)
@@ -109,7 +109,7 @@ func (x *explanation) fate() rules.Fate {
 			cause(x.walk.unknown[f.undecided-1].text)
 		}
 		for _, g := range x.ended.list[:i] {
-			x.meter.work()
+			x.meter.step()
 			if f.outcome() != g.outcome() &&
 				x.and(x.possibly(f.packets), x.possibly(g.packets)) != none {
 				unknown(f.packets)
@@ -195,15 +195,15 @@ func (x explanation) chances() []string {
 	return found
 }
 
-// mostAlternatives is the maximum number of fates that differ only in marks.
-const mostAlternatives = 64
+// maxAlternatives is the maximum number of outcomes that differ only in marks.
+const maxAlternatives = 64
 
 // byMarks divides a flow into flows with one mark each.
 func (x *explanation) byMarks(f flow) []flow {
 	parts := []flow{f}
 	for i := range f.mark {
 		for _, b := range []set{f.mark[i], f.connection[i]} {
-			if b <= all || len(parts) >= mostAlternatives {
+			if b <= all || len(parts) >= maxAlternatives {
 				continue
 			}
 			var divided []flow
@@ -221,7 +221,7 @@ func (x *explanation) byMarks(f flow) []flow {
 	return parts
 }
 
-// fateOf returns the fate of the packet for one case of a flow.
+// fateOf returns the outcome of the packet for one case of a flow.
 func (x *explanation) fateOf(f flow) rules.Fate {
 	if f.undecided != 0 {
 		return rules.Fate{Undecided: x.walk.unknown[f.undecided-1].text}
@@ -369,7 +369,7 @@ func stepsOf(r *rules.Rule) int {
 // steps adds the matching rules of a chain.
 func (x *explanation) steps(p *rules.Pass, s *summary, base *rules.Base) {
 	for _, e := range s.events {
-		x.meter.work()
+		x.meter.step()
 		switch {
 		case !x.holds(e.packets):
 		case x.told >= MostSteps:

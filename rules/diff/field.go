@@ -228,7 +228,7 @@ func (s *space) addressIn(f field, ranges []netipx.IPRange) set {
 		if s.ranges == nil {
 			s.ranges = map[rangesOf]set{}
 		}
-		s.meter.take(64)
+		s.meter.alloc(64)
 		s.ranges[key] = packets
 	}
 	return packets
@@ -298,7 +298,7 @@ func (s *space) firstSpans(f field, packets set, most int) []span {
 		if packets == none || len(found) > most {
 			return
 		}
-		s.meter.work()
+		s.meter.step()
 		if packets == all {
 			last := base.filled(len(bits))
 			if n := len(found); n > 0 && found[n-1].last.next() == base {

@@ -55,7 +55,7 @@ func writtenIn(c *rules.Chain) map[string]bool {
 	written := map[string]bool{}
 	for i := range c.Rules {
 		for _, a := range c.Rules[i].Actions {
-			if u, ok := a.(rules.Unknown); ok && (u.Effect == rules.Records ||
+			if u, ok := a.(rules.Unknown); ok && (u.Effect == rules.ReadsAndWrites ||
 				u.Effect == rules.Writes) {
 				written[u.State] = true
 			}
@@ -94,7 +94,7 @@ func (s *space) addUpdate(to *updates, key string, u update) {
 	known, ok := to.byRule[key]
 	if !ok {
 		to.order = append(to.order, key)
-		s.meter.take(int64(len(key)) + 64)
+		s.meter.alloc(int64(len(key)) + 64)
 	}
 	u.packets = s.or(known.packets, u.packets)
 	to.byRule[key] = u
@@ -123,7 +123,7 @@ func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
 func (h history) compareUpdates(s *space, left, right *updates) {
 	ofState := func(u *updates, state string) []string {
 		return slices.DeleteFunc(slices.Clone(u.order), func(key string) bool {
-			s.meter.work()
+			s.meter.step()
 			return u.byRule[key].state != state
 		})
 	}
@@ -220,7 +220,7 @@ func writesConnectionMark(a rules.Action) bool {
 	case rules.MixMark:
 		return a.Conntrack
 	case rules.Unknown:
-		return a.Effect == rules.WritesConntrackMark || a.Effect == rules.Anything
+		return a.Effect == rules.WritesConntrackMark || a.Effect == rules.AnyEffect
 	}
 	return false
 }

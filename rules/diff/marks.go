@@ -33,7 +33,7 @@ func (m *marks) of(b markBits) *markBits {
 	if known, ok := m.known[b]; ok {
 		return known
 	}
-	m.meter.take(320)
+	m.meter.alloc(320)
 	m.known[b] = &b
 	return &b
 }
@@ -138,7 +138,7 @@ func (m *marks) within(b *markBits, ranges []rules.Range[uint32]) set {
 		if last := base.filled(width); !base.less(spans[0].first) && !spans[0].last.less(last) {
 			return all
 		}
-		m.meter.work()
+		m.meter.step()
 		middle := base.with(width - 1)
 		lower, upper := cut(spans, middle)
 		return m.ifElse(b[width-1], visit(width-1, middle, upper), visit(width-1, base, lower))

@@ -35,7 +35,7 @@ func (m *matcher) static(match *rules.Match, v *view) set {
 	packets, ok := m.known[key]
 	if !ok {
 		packets = m.matching(*match, v)
-		m.meter.take(guardSize)
+		m.meter.alloc(guardSize)
 		lazySet(&m.known, key, packets)
 	}
 	return packets
@@ -64,7 +64,7 @@ func (m *matcher) sharedTuple(tuple rules.MatchTuple, v *view) set {
 	packets, ok := m.tuples[key]
 	if !ok {
 		packets = m.matching(tuple, v)
-		m.meter.take(guardSize)
+		m.meter.alloc(guardSize)
 		lazySet(&m.tuples, key, packets)
 	}
 	return packets
@@ -113,7 +113,7 @@ func (m *matcher) isStatic(match rules.Match) bool {
 // onlyStatic reports whether all of the matches are static.
 func (m *matcher) onlyStatic(alternatives [][]rules.Match) bool {
 	for _, matches := range alternatives {
-		m.meter.work()
+		m.meter.step()
 		for _, one := range matches {
 			if !m.isStatic(one) {
 				return false
@@ -150,7 +150,7 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchProtocol:
 		packets := none
 		for _, p := range m.Protocols {
-			s.meter.work()
+			s.meter.step()
 			packets = s.or(packets, s.is(protocol, number(p)))
 		}
 		return s.unless(m.Not, packets)
@@ -325,7 +325,7 @@ func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {
 func (s *space) tuple(m rules.MatchTuple, fulfil func(rules.Match) set) set {
 	sets := make([]set, len(m.Alternatives))
 	for i, matches := range m.Alternatives {
-		s.meter.work()
+		s.meter.step()
 		sets[i] = all
 		for _, one := range matches {
 			sets[i] = s.and(sets[i], fulfil(one))

@@ -48,7 +48,7 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 		runs = make([]run, 0, len(list))
 	}
 	for i := range list {
-		w.meter.work()
+		w.meter.step()
 		if w.one == nil {
 			if n := len(runs); n > 0 && runs[n-1].end == i &&
 				w.canMerge(c.Table, &list[runs[n-1].first], &list[i]) {
@@ -61,7 +61,7 @@ func (w *walk) runsOf(c rules.ChainRef) []run {
 		}
 		runs = append(runs, run{i, i + 1, w.hasStaticMatches(&list[i]), hasSideEffects(&list[i])})
 	}
-	w.meter.take(int64(cap(runs)) * runSize)
+	w.meter.alloc(int64(cap(runs)) * runSize)
 	w.runs[c.Chain] = runs
 	return runs
 }
@@ -153,7 +153,7 @@ func (w *walk) isPure(t *rules.Table, c *rules.Chain) bool {
 	}
 	lazySet(&w.pureChains, c, false) // ends the recursion if jumps form a cycle
 	for i := range c.Rules {
-		w.meter.work()
+		w.meter.step()
 		for _, m := range c.Rules[i].Matches {
 			if !w.matches.isStatic(m) {
 				return false
@@ -176,10 +176,10 @@ func (w *walk) chainOf(t *rules.Table, name string) *rules.Chain {
 	if !ok {
 		index = make(map[string]*rules.Chain, len(t.Chains))
 		for i := range t.Chains {
-			w.meter.work()
+			w.meter.step()
 			index[t.Chains[i].Name] = &t.Chains[i]
 		}
-		w.meter.take(int64(len(index)) * 64)
+		w.meter.alloc(int64(len(index)) * 64)
 		lazySet(&w.chains, t, index)
 	}
 	return index[name]

@@ -74,7 +74,7 @@ const (
 )
 
 func newDiagrams(size int, m *meter) *diagrams {
-	m.take(int64(size) * (nodeSize/2 + numberSize + resultSize))
+	m.alloc(int64(size) * (nodeSize/2 + numberSize + resultSize))
 	d := &diagrams{numbers: newTable[set](size), results: newTable[result](size), meter: m}
 	d.nodes = append(make([]node, 0, size/2+1), node{bit: lastBit}, node{bit: lastBit})
 	return d
@@ -110,7 +110,7 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 	if no == yes {
 		return no
 	}
-	d.meter.work()
+	d.meter.step()
 	mask := uint32(len(d.numbers) - 1)
 	i := hash(bit, uint32(no), uint32(yes)) & mask
 	for ; d.numbers[i] != 0; i = (i + 1) & mask {
@@ -130,12 +130,12 @@ func (d *diagrams) node(bit uint32, no, yes set) set {
 // grow doubles the tables. Both old and new tables are in memory meanwhile.
 func (d *diagrams) grow() {
 	size := 2 * len(d.numbers)
-	d.meter.take(int64(size) * (nodeSize/2 + numberSize))
+	d.meter.alloc(int64(size) * (nodeSize/2 + numberSize))
 	d.nodes = append(make([]node, 0, size/2+1), d.nodes...)
 	d.numbers = newTable[set](size)
 	d.meter.release(int64(size/2) * (nodeSize/2 + numberSize))
 	if len(d.results) < mostResults {
-		d.meter.take(int64(len(d.results)) * resultSize)
+		d.meter.alloc(int64(len(d.results)) * resultSize)
 		d.results = newTable[result](2 * len(d.results))
 	}
 	mask := uint32(size - 1)
@@ -175,7 +175,7 @@ func (d *diagrams) ifElse(condition, yes, no set) set {
 	case yes == all:
 		return d.or(condition, no)
 	}
-	d.meter.work()
+	d.meter.step()
 	i := hash(uint32(condition), uint32(yes), uint32(no)*8+uint32(opIfElse))
 	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opIfElse && r.a == condition &&
 		r.b == yes && r.c == no {
@@ -213,7 +213,7 @@ func (d *diagrams) meet(a, b set) bool {
 	if a > b {
 		a, b = b, a
 	}
-	d.meter.work()
+	d.meter.step()
 	i := hash(uint32(a), uint32(b), uint32(opMeet))
 	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == opMeet && r.a == a && r.b == b {
 		return false
@@ -254,7 +254,7 @@ func (d *diagrams) apply(op operation, a, b set) set {
 	if op != opMinus && a > b {
 		a, b = b, a
 	}
-	d.meter.work()
+	d.meter.step()
 	i := hash(uint32(a), uint32(b), uint32(op))
 	if r := &d.results[i&uint32(len(d.results)-1)]; r.op == op && r.a == a && r.b == b {
 		return r.is
@@ -330,7 +330,7 @@ func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
 		if known := d.forgotten[s]; known.round == d.round {
 			return known.is
 		}
-		d.meter.work()
+		d.meter.step()
 		n := d.nodes[s]
 		no := visit(n.no)
 		var is set
@@ -357,7 +357,7 @@ type forgotten struct {
 // newRound invalidates the cached results of forget.
 func (d *diagrams) newRound() {
 	if len(d.forgotten) < len(d.nodes) {
-		d.meter.take(int64(cap(d.nodes)) * forgottenSize)
+		d.meter.alloc(int64(cap(d.nodes)) * forgottenSize)
 		d.meter.release(int64(len(d.forgotten)) * forgottenSize)
 		d.forgotten = make([]forgotten, cap(d.nodes))
 	}
@@ -373,7 +373,7 @@ func (d *diagrams) support(s set, do func(bit uint32)) {
 		if s <= all || d.forgotten[s].round == d.round {
 			return
 		}
-		d.meter.work()
+		d.meter.step()
 		d.forgotten[s].round = d.round
 		n := d.nodes[s]
 		if !bits[n.bit] {

@@ -94,7 +94,7 @@ func TestOperationsOnSets(t *testing.T) {
 
 // TestTablesGrow makes more nodes than fit into the first tables.
 func TestTablesGrow(t *testing.T) {
-	s := newSpace(rules.IPv4, rules.Output, deviceClasses(nil, newMeter(Budget{})),
+	s := newSpace(rules.IPv4, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
 		newDiagrams(firstSize, newMeter(Budget{})))
 	sets := make([]set, 5*firstSize)
 	for i := range sets {
@@ -118,7 +118,7 @@ func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
 		"::/0", "::1/128", "fd00::/8", "ff00::/8", "8000::/1", "2001:db8::/33",
 	}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		s := newSpace(f, rules.Output, deviceClasses(nil, newMeter(Budget{})),
+		s := newSpace(f, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
 			newDiagrams(firstSize, newMeter(Budget{})))
 		rapid.Check(t, func(t *rapid.T) {
 			var list []netipx.IPRange
@@ -160,7 +160,7 @@ func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfN(name, 0, 5).Draw(t, "names")
-		s := newSpace(rules.IPv4, rules.Prerouting, deviceClasses(names, newMeter(Budget{})),
+		s := newSpace(rules.IPv4, rules.Prerouting, interfaceClasses(names, newMeter(Budget{})),
 			newDiagrams(firstSize, newMeter(Budget{})))
 		device := rapid.StringMatching("[elo][t0]{0,3}").Draw(t, "device")
 		class := s.deviceOf(rules.Packet{InInterface: device})

@@ -202,8 +202,8 @@ func (s *space) deviceNamed(names []rules.InterfaceName) set {
 	packets, ok := s.byNames[of]
 	if !ok {
 		s.meter.charge(16 * len(names))
-		packets = s.within(device, s.devices.having(names))
-		s.meter.take(64)
+		packets = s.within(device, s.devices.matching(names))
+		s.meter.alloc(64)
 		lazySet(&s.byNames, of, packets)
 	}
 	return packets

@@ -107,10 +107,10 @@ func (w *walk) add(to *flows, from ...flow) {
 		if f.packets == none {
 			continue
 		}
-		w.meter.work()
+		w.meter.step()
 		i := to.find(f.progress)
 		if i < 0 {
-			w.meter.take(flowSize)
+			w.meter.alloc(flowSize)
 			to.list = append(to.list, f)
 			if to.index != nil {
 				to.index[f.progress] = len(to.list) - 1
@@ -156,7 +156,7 @@ func (s *space) split(f flow, by set) (in, out flow) {
 // divide splits each of the flows, and omits empty results.
 func (s *space) divide(packets []flow, by set) (in, out []flow) {
 	for _, f := range packets {
-		s.meter.work()
+		s.meter.step()
 		a, b := s.split(f, by)
 		if a.packets != none {
 			in = append(in, a)

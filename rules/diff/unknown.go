@@ -42,7 +42,7 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 		}, "\x01"),
 		text: u.Text, step: v.step(), kind: unknownBit,
 	}
-	if u.Effect == rules.Draws && (v.one != nil || !apart) {
+	if u.Effect == rules.ReadsVarying && (v.one != nil || !apart) {
 		found.kind = draw
 	}
 	return found
@@ -57,7 +57,7 @@ func (v *visit) ruleKey() string {
 		count := map[string]int{}
 		for i := range keys {
 			r := &v.chain.Chain.Rules[i]
-			v.meter.work()
+			v.meter.step()
 			if usesUnknown(r) {
 				keys[i] = v.textKey(r, count)
 			}
@@ -78,7 +78,7 @@ func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
 	key := fmt.Sprint(v.chain.Table.Family, " ", v.chain.Table.Name, " ", v.chain.Chain.Name, " ",
 		text, " ", count[text])
 	count[text]++
-	v.meter.take(int64(len(key)+len(text)) + 64)
+	v.meter.alloc(int64(len(key)+len(text)) + 64)
 	return key
 }
 
@@ -111,7 +111,7 @@ func (v *visit) undecided(text string, packets ...flow) {
 	u := unknown{text, *v.step()}
 	i, ok := v.unknownIndex[u]
 	if !ok {
-		v.meter.take(256)
+		v.meter.alloc(256)
 		v.unknown = append(v.unknown, u)
 		i = len(v.unknown)
 		lazySet(&v.unknownIndex, u, i)
@@ -144,11 +144,11 @@ func (v *visit) translationBy(a rules.Unknown) string {
 // continues, or nil if they are undecided.
 func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
 	switch a.Effect {
-	case rules.Reads, rules.Draws:
+	case rules.Reads, rules.ReadsVarying:
 		return v.require(a, packets, part)
-	case rules.Records:
+	case rules.ReadsAndWrites:
 		v.record(a, packets, part)
-		a.Effect = rules.Draws
+		a.Effect = rules.ReadsVarying
 		return v.require(a, packets, part)
 	case rules.Writes:
 		v.record(a, packets, part)

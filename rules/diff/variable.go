@@ -62,7 +62,7 @@ func (s *space) variable(v variable) set {
 		i = len(s.list)
 		s.index[v.key] = i
 		s.list = append(s.list, v)
-		s.meter.take(int64(len(v.key)) + 128)
+		s.meter.alloc(int64(len(v.key)) + 128)
 	}
 	s.unknowns = s.unknowns || v.kind == unknownBit
 	return s.node(variableBit(i), none, all)

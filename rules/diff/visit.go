@@ -28,7 +28,7 @@ func (v *visit) rule() *rules.Rule { return &v.chain.Chain.Rules[v.run.first] }
 
 // flow evaluates the rules of the run for a flow.
 func (v *visit) flow(f flow) {
-	v.meter.work()
+	v.meter.step()
 	if v.run.hasSideEffects {
 		// An expression that may have a side effect has it even if the rest of the rule does not
 		// match (EffectsBeforeFailedMatch, SocketMatchRestoresMark).
@@ -76,7 +76,7 @@ func (v *visit) staticGuard(seen *view) set {
 		return packets
 	}
 	packets = v.unite(v.runGuards(seen))
-	v.meter.take(guardSize)
+	v.meter.alloc(guardSize)
 	lazySet(&v.guards, key, packets)
 	return packets
 }
@@ -88,7 +88,7 @@ func (v *visit) runGuards(seen *view) []set {
 	sets := make([]set, 0, v.run.end-v.run.first)
 	var lists [rules.Destination + 1]netipx.IPSetBuilder
 	for i := v.run.first; i < v.run.end; i++ {
-		v.meter.work()
+		v.meter.step()
 		r := &v.chain.Chain.Rules[i]
 		if m, ok := v.addressesOnly(r); ok && v.run.end-v.run.first > 1 {
 			v.meter.charge(textSteps * len(m.Ranges))
@@ -124,7 +124,7 @@ const guardSize = 256
 
 // note adds an event.
 func (v *visit) note(e event) {
-	v.meter.take(eventSize)
+	v.meter.alloc(eventSize)
 	v.summary.events = append(v.summary.events, e)
 }
 

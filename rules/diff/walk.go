@@ -106,7 +106,7 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 // returns the packets that are not dropped.
 func (w *walk) leave(in []flow) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
-		w.meter.work()
+		w.meter.step()
 		if (c.Table.Family == rules.Inet ||
 			c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
 			return w.hook(rules.Postrouting, false, in)
@@ -123,7 +123,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	}
 	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
-		w.meter.work()
+		w.meter.step()
 		if c.Table.Family != rules.Inet && c.Table.Family != w.family {
 			continue
 		}
@@ -193,7 +193,7 @@ func (w *walk) base(p *place, in []flow) []flow {
 		in = w.pastNAT(in, &out, &passing)
 	}
 	for _, f := range in {
-		w.meter.work()
+		w.meter.step()
 		if f.packets == none {
 			continue
 		}
@@ -221,7 +221,7 @@ func (w *walk) base(p *place, in []flow) []flow {
 		}
 	}
 	if w.one != nil {
-		w.meter.take(summarySize)
+		w.meter.alloc(summarySize)
 		pass := &w.passes[len(w.passes)-1]
 		pass.bases = append(pass.bases, passing)
 	}
@@ -244,7 +244,7 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 	}
 	var entering []flow
 	for _, f := range in {
-		w.meter.work()
+		w.meter.step()
 		switch {
 		case f.tracking == untracked:
 			skip(f, UntrackedSkipsNAT)

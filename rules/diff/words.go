@@ -111,7 +111,7 @@ func list(texts []string) string {
 func (s *space) spanTexts(f field, spans []span) string {
 	var texts []string
 	for _, v := range spans {
-		s.meter.work()
+		s.meter.step()
 		if len(texts) > mostWritten {
 			texts = append(texts, "") // list leaves it out
 			continue
@@ -233,7 +233,7 @@ func (s *space) patternText(f field, v, mask uint32, negated bool) string {
 
 // deviceValues returns the names of interfaces.
 func (s *space) deviceValues(has, can set) string {
-	var in, out []deviceClass
+	var in, out []interfaceClass
 	for i, c := range s.devices.classes {
 		n := s.is(device, number(uint32(i)))
 		switch {
@@ -243,7 +243,7 @@ func (s *space) deviceValues(has, can set) string {
 			out = append(out, c)
 		}
 	}
-	isRest := func(c deviceClass) bool { return c.name == rules.InterfaceName{} }
+	isRest := func(c interfaceClass) bool { return c.name == rules.InterfaceName{} }
 	if slices.ContainsFunc(in, isRest) {
 		return "not " + deviceNames(out, in)
 	}
@@ -251,9 +251,9 @@ func (s *space) deviceValues(has, can set) string {
 }
 
 // deviceNames lists the classes, and for a prefix the names that are excluded.
-func deviceNames(classes, others []deviceClass) string {
+func deviceNames(classes, others []interfaceClass) string {
 	texts := make([]string, len(classes))
-	// list leaves out the text of those behind
+	// list omits the text of the classes after the first mostListed.
 	for i, c := range classes[:min(len(classes), mostListed+1)] {
 		texts[i] = c.name.String()
 		var but []string

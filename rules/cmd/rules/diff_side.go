@@ -100,7 +100,7 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	if err != nil {
 		return nil, err
 	}
-	return compiledSide(cmp.Or(p.text, "the flags"), redirect)
+	return compiledSide(cmp.Or(p.text, "command-line flags"), redirect)
 }
 
 // compiledSide returns the side with the rules of the parameters.

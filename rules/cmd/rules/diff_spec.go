@@ -106,7 +106,7 @@ func parseFlagsSpec(n params.Names, text string) (*parameters, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.text = "the flags " + text
+	p.text = "command-line flags " + text
 	return p, nil
 }
 

@@ -1,5 +1,5 @@
-// Command rules programs, shows, checks and explains the traffic redirection of a mesh pod. Its
-// flags and environment variables are those of istio-iptables; `rules help` describes it.
+// Command rules applies, shows, checks and explains the traffic redirection of a mesh pod. It
+// accepts the flags and environment variables of istio-iptables.
 //
 //go:debug updatemaxprocs=0
 package main
@@ -8,18 +8,18 @@ import (
 	"os"
 	"runtime/debug"
 
-	_ "github.com/sluice-mesh/sluice/plugin/faststart" // a command takes milliseconds
+	_ "github.com/sluice-mesh/sluice/plugin/faststart" // tunes the Go runtime for a process of a few milliseconds
 )
 
 func main() {
-	sparePrefixes(os.Args[1:])
+	raiseGCPercent(os.Args[1:])
 	os.Exit(run(thisSystem(), os.Args[1:]))
 }
 
-// sparePrefixes disables the garbage collector for thousands of prefixes, which are all needed
-// until the end. The kernel limits the size of the command line and therefore the memory that this
-// takes.
-func sparePrefixes(args []string) {
+// raiseGCPercent makes garbage collection less frequent if the arguments contain thousands of
+// prefixes, because nearly all memory stays in use until exit. The kernel's limit on the size of the
+// command line bounds the memory used.
+func raiseGCPercent(args []string) {
 	size := 0
 	for _, a := range args {
 		size += len(a)

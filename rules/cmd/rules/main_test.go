@@ -245,12 +245,12 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Thousands of prefixes, which all live until the end, are no reason to look for garbage; a short
-// command line changes nothing.
-func TestManyPrefixesSpareTheCollector(t *testing.T) {
+// Thousands of prefixes make garbage collection less frequent. A short command line does not change
+// its frequency.
+func TestManyPrefixesRaiseTheGCPercent(t *testing.T) {
 	for size, want := range map[int]int{100: 100, 100_000: 400} {
 		before := debug.SetGCPercent(100)
-		sparePrefixes([]string{"apply", "-x", strings.Repeat("1", size)})
+		raiseGCPercent([]string{"apply", "-x", strings.Repeat("1", size)})
 		if got := debug.SetGCPercent(before); got != want {
 			t.Errorf("with %d bytes: %d %%, want %d", size, got, want)
 		}

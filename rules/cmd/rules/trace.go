@@ -95,7 +95,7 @@ func shortened(text string) string {
 		len(text)-longestRule)
 }
 
-// fateSentence returns a sentence about the fate.
+// fateSentence returns a sentence that describes the outcome.
 func fateSentence(f rules.Fate) string {
 	if !f.Captured() && !f.Dropped && !f.Rerouted && f.Undecided == "" {
 		return "The packet " + f.String() + "."
