@@ -7,8 +7,8 @@ import (
 )
 
 // Decide returns the packets that two rulesets treat differently. The result holds for every packet
-// that can enter at prerouting or output (see [Possible]); the outcome of each packet is the one that
-// [Explain] returns.
+// that can enter at prerouting or output (see [Possible]); the outcome of each packet is the one
+// that [Explain] returns.
 //
 // The time is near-linear in the number of rules for all rulesets that programs write. For other
 // rulesets the budget limits it, and Result.Exhausted is set. Decide is safe for concurrent use.
