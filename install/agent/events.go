@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type problemEvent struct {
 }
 
 const (
-	// eventTimeout limits a request for an event, eventRetry is the time between retries.
+	// eventTimeout limits a request for an event, eventRetry is the mean time between retries.
 	eventTimeout = 10 * time.Second
 	eventRetry   = 30 * time.Second
 	// recovered is the reason of the event after the last problem has ended.
@@ -89,19 +90,21 @@ func (ne *nodeEvents) notePast(n problemEvent) {
 
 // run reports events until ctx is done.
 func (ne *nodeEvents) run(ctx context.Context) {
-	retry := time.NewTicker(eventRetry)
-	defer retry.Stop()
 	for {
 		wake := ne.wake
 		if !ne.deliver(ctx) {
 			wake = nil // an unavailable API server gets no request with each pass
 		}
+		// Random, because all agents retry when the API server is away.
+		retry := time.NewTimer(eventRetry/2 + rand.N(eventRetry))
 		select {
 		case <-ctx.Done():
+			retry.Stop()
 			return
 		case <-wake:
 		case <-retry.C:
 		}
+		retry.Stop()
 	}
 }
 

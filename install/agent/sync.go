@@ -62,7 +62,11 @@ func (a *Agent) updateEvents() {
 	if s.At.IsZero() {
 		return
 	}
-	problems := slices.Clone(s.Problems)
+	// A pass that waited for the API server is outdated once it has replied; the next one inserts the
+	// plugin. Otherwise each start of an agent might send an event.
+	problems := slices.DeleteFunc(slices.Clone(s.Problems), func(p node.Problem) bool {
+		return p.Reason == node.NotReadyToInsert && a.insertable() == nil
+	})
 	for i := range problems {
 		problems[i].Message = a.reporter.onNode.Replace(problems[i].Message)
 	}

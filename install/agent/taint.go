@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
@@ -12,7 +13,7 @@ import (
 
 const (
 	// taintPoll is the interval for checking whether an ADD would succeed; taintRetry is the
-	// maximum delay after an error.
+	// maximum delay after an error, which is shortened by up to half, at random.
 	taintPoll  = 100 * time.Millisecond
 	taintRetry = 30 * time.Second
 	taintTime  = 10 * time.Second
@@ -22,7 +23,7 @@ const (
 // succeed on the node. It does so once, because a later taint has another reason.
 func removeTaint(key string) Runnable {
 	return func(ctx context.Context, w Dependencies) {
-		pause := taintPoll
+		pause, next := taintPoll, taintPoll
 		for {
 			timer := time.NewTimer(pause)
 			select {
@@ -44,7 +45,8 @@ func removeTaint(key string) Runnable {
 			}
 			w.Log.Warn("the start-up taint is still on the node", zap.String("taint", key),
 				zap.Error(err))
-			pause = min(5*pause, taintRetry)
+			next = min(5*next, taintRetry)
+			pause = next/2 + rand.N(next/2)
 		}
 	}
 }

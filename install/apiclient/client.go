@@ -86,6 +86,33 @@ func (c *Client) REST(path string, content rest.ContentConfig) (*rest.RESTClient
 func (c *Client) Do(
 	ctx context.Context, method, path string, query url.Values, body any,
 ) (*http.Response, error) {
+	request, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	return c.http.Do(request)
+}
+
+// Metadata sends a GET request for a collection, or to watch it. The reply contains only the
+// metadata of the objects. The rest is as in [Client.Do].
+func (c *Client) Metadata(
+	ctx context.Context, path string, query url.Values,
+) (*http.Response, error) {
+	request, err := c.request(ctx, http.MethodGet, path, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	kind := "PartialObjectMetadataList"
+	if query.Get("watch") != "" {
+		kind = "PartialObjectMetadata"
+	}
+	request.Header.Set("Accept", "application/json;as="+kind+";g=meta.k8s.io;v=v1")
+	return c.http.Do(request)
+}
+
+func (c *Client) request(
+	ctx context.Context, method, path string, query url.Values, body any,
+) (*http.Request, error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -109,5 +136,5 @@ func (c *Client) Do(
 	case body != nil:
 		request.Header.Set("Content-Type", "application/json")
 	}
-	return c.http.Do(request)
+	return request, nil
 }

@@ -12,6 +12,6 @@
 // also reports an API server that has not replied for half a minute. Both are checked again within
 // five seconds, or by the next attempt to renew the token.
 //
-// Tokens are renewed after half of their lifetime, so that they remain valid during an outage of
-// the API server of the other half.
+// Tokens are renewed at a random time between three eighths and half of their lifetime, so that
+// they remain valid during an outage of the API server of the other half.
 package token

@@ -26,8 +26,8 @@ type Options struct {
 	// Lifetime is the lifetime in a TokenRequest (24 h); the API server may assign less. An outage
 	// of the API server or of the agent may last half of it.
 	Lifetime time.Duration
-	// CheckEvery is the interval for checking the published token (10 min) while the checks
-	// succeed.
+	// CheckEvery is the longest interval for checking the published token (10 min) while the checks
+	// succeed. An interval is shorter by a random part of at most a quarter.
 	CheckEvery time.Duration
 	// Namespaces reports that the plugin also reads namespaces and needs the permission.
 	Namespaces bool
@@ -46,8 +46,8 @@ const (
 	requestInterval = 10 * time.Minute
 	// checkAgain is the delay after a failed check: a permission may have been granted, or the API
 	// server may be available again. On 10,000 nodes without permissions this causes 2,000
-	// connections per second, less than those for watching their pods. It has 50 % jitter, so that
-	// the nodes do not send requests at the same time when the API server is available again.
+	// connections per second, less than those for watching their pods. It is shortened by up to
+	// half, at random.
 	retryCheckAfter = 5 * time.Second
 )
 
@@ -196,9 +196,9 @@ func (p *Publisher) check(ctx context.Context, now time.Time) {
 
 // planCheck sets the time of the next check.
 func (p *Publisher) planCheck(err error) {
-	delay := p.options.CheckEvery
+	delay := early(p.options.CheckEvery, 4)
 	if err != nil {
-		delay = min(delay, retryCheckAfter-rand.N(retryCheckAfter/2))
+		delay = min(delay, early(retryCheckAfter, 2))
 	}
 	p.checkAt = time.Now().Add(delay)
 }
@@ -245,7 +245,13 @@ func (p *Publisher) plan(now time.Time, origin Origin) {
 	if origin == Projected || c.expiry().IsZero() || c.issued().IsZero() {
 		life = 2 * requestInterval
 	}
-	p.renewAt = now.Add(life / 2)
+	p.renewAt = now.Add(early(life/2, 4))
+}
+
+// early returns a time that is shorter by a random part of at most d/part. Agents that have started
+// together, or have waited for the same API server, would otherwise send their requests together.
+func early(d time.Duration, part int64) time.Duration {
+	return d - rand.N(max(1, d/time.Duration(part)))
 }
 
 // clearProblem clears a solved problem.

@@ -62,7 +62,7 @@ func TestModeAndUnverifiedServers(t *testing.T) {
 	})
 }
 
-// A token that is asked for has a life that does not end with the agent's pod, and is renewed when
+// A token that is asked for has a life that does not end with the agent's pod, and is renewed before
 // half of it is over.
 func TestRequestedTokensAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,11 +82,11 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 				s.Expiry.Sub(s.IssuedAt) != 4*time.Hour {
 				t.Fatalf("%+v", s)
 			}
-			later(time.Until(s.IssuedAt.Add(2*time.Hour - time.Minute)))
-			if got := w.Status(); got != s || got.Age(time.Now()) != 2*time.Hour-time.Minute {
+			later(time.Until(s.IssuedAt.Add(90*time.Minute - time.Second)))
+			if got := w.Status(); got != s || got.Age(time.Now()) != 90*time.Minute-time.Second {
 				t.Fatalf("renewed too early: %+v", got)
 			}
-			later(time.Minute + 20*time.Second)
+			later(30*time.Minute + 21*time.Second)
 			if got := w.Status(); got.Published != s.Published+1 || !got.Usable(time.Now()) {
 				t.Fatalf("not renewed: %+v", got)
 			}
@@ -213,4 +213,29 @@ func TestServerURL(t *testing.T) {
 			t.Errorf("%v: %q, %v", row, url, err)
 		}
 	}
+}
+
+// The agents of a cluster may start together, and do not send their requests together for that.
+func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 20
+		var worlds []*world
+		for range many {
+			worlds = append(worlds, start(t, func(w *world) { w.issues(4 * time.Hour) }))
+		}
+		later(time.Hour)
+		checks, renewals := map[time.Time]bool{}, map[time.Time]bool{}
+		for _, w := range worlds {
+			requests := w.server.Requests()
+			checks[requests[len(requests)-1].Time.Truncate(time.Second)] = true
+		}
+		later(time.Hour + time.Minute)
+		for _, w := range worlds {
+			renewals[w.Status().IssuedAt.Truncate(time.Second)] = true
+		}
+		if len(checks) < many/2 || len(renewals) < many/2 {
+			t.Errorf("%d agents send requests in %d and renew tokens in %d different seconds", many,
+				len(checks), len(renewals))
+		}
+	})
 }

@@ -11,7 +11,8 @@ import (
 const (
 	// resync is the interval of passes without an event.
 	resync = 10 * time.Second
-	// initialBackoff and maxBackoff are the limits of the delay after a failed attempt.
+	// initialBackoff and maxBackoff are the limits of the delay after a failed attempt, which
+	// is shortened by up to half, at random.
 	initialBackoff = time.Second
 	maxBackoff     = 30 * time.Second
 	// eventGap is the minimum time between two passes because of changed files. The plugin's log,
@@ -34,7 +35,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		}
 		wait := resync
 		if err := p.pass(ctx); err != nil {
-			wait, backoff = backoff, min(2*backoff, maxBackoff)
+			wait, backoff = early(backoff, 2), min(2*backoff, maxBackoff)
 		} else {
 			wait, backoff = min(wait, time.Until(p.checkAt)), initialBackoff
 		}

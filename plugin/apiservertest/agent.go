@@ -14,12 +14,13 @@ const (
 	Node      = "node-1"
 )
 
-// account is the user of the agent's tokens.
-const account = "system:serviceaccount:" + Namespace + ":sluice"
+// Account is the user of the agent's tokens.
+const Account = "system:serviceaccount:" + Namespace + ":sluice"
 
 const (
 	podsPath      = "/api/v1/namespaces/" + Namespace + "/pods"
-	nodePath      = "/api/v1/nodes/" + Node
+	nodesPath     = "/api/v1/nodes/"
+	nodePath      = nodesPath + Node
 	daemonSetPath = "/apis/apps/v1/namespaces/" + Namespace + "/daemonsets/" + DaemonSet
 )
 
@@ -47,6 +48,14 @@ func (s *Server) SetDaemonSet(text string) {
 	metadata["name"], metadata["namespace"] = DaemonSet, Namespace
 	set["apiVersion"], set["kind"], set["metadata"] = "apps/v1", "DaemonSet", metadata
 	s.change(daemonSetPath, set)
+}
+
+// AddNode adds a node without taints.
+func (s *Server) AddNode(name string, labels map[string]any) {
+	metadata := map[string]any{"name": name, "labels": labels}
+	s.change(nodesPath+name, map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": metadata,
+	})
 }
 
 // SetAgents sets the names of the agent's pods.

@@ -36,6 +36,13 @@ func (s *Server) Put(objects ...string) {
 	}
 }
 
+// PutPod adds a pod, or replaces the one of the same name. Other pods may share parts of the object,
+// which must not be changed any more.
+func (s *Server) PutPod(object map[string]any) {
+	metadata := object["metadata"].(map[string]any)
+	s.change(podPath(metadata["namespace"].(string), metadata["name"].(string)), object)
+}
+
 // DeletePod forgets a pod.
 func (s *Server) DeletePod(namespace, name string) { s.change(podPath(namespace, name), nil) }
 
@@ -90,7 +97,7 @@ func (s *Server) answer(
 	case !s.authorized(r):
 		refuse(w, http.StatusUnauthorized, "Unauthorized")
 	case s.refusesPods(r):
-		refuse(w, http.StatusForbidden, `pods is forbidden: User "`+account+`" cannot `+podVerb(r)+
+		refuse(w, http.StatusForbidden, `pods is forbidden: User "`+Account+`" cannot `+podVerb(r)+
 			` resource "pods" in API group ""`)
 	case s.refusesDaemonSets(r) != 0:
 		refuse(w, s.refusesDaemonSets(r), "daemonsets.apps is refused")

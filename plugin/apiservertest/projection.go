@@ -67,6 +67,6 @@ func (s *Server) RotateAuthority() {
 // ServiceAccount was deleted and created again, and closes all connections. The projected files
 // stay. The new token is valid for an hour from the given time.
 func (s *Server) RecreateAccount(from time.Time) {
-	s.SetToken(JWT(account, from, from.Add(time.Hour)))
+	s.SetToken(JWT(Account, from, from.Add(time.Hour)))
 	s.CloseConnections()
 }

@@ -26,8 +26,9 @@ type Server struct {
 	done    chan struct{} // closed when the server accepts no more connections
 
 	mu        sync.Mutex
-	authority *certificates             // signed the server's certificate
-	objects   map[string]map[string]any // by path
+	authority *certificates              // signed the server's certificate
+	objects   map[string]map[string]any  // by path
+	onNode    map[string]map[string]bool // paths of pods by node
 	history   history
 	token     string
 	more      []string // tokens that are accepted too
@@ -35,6 +36,7 @@ type Server struct {
 	projected string // the directory of the projected token and CA; empty if there is none
 	next      []Behaviour
 	always    Behaviour
+	http2     bool
 	requests  []Request
 	accepted  int
 	served    map[net.Conn]bool
@@ -44,13 +46,6 @@ type Server struct {
 	pods       pods
 	events     events
 	conflicts  int // how many patches of a node are answered with a conflict
-}
-
-// A Request is one that reached the server through TLS.
-type Request struct {
-	Time   time.Time
-	Path   string
-	Header http.Header
 }
 
 // Start starts a server on a free port of 127.0.0.1. It ends with the test.
@@ -77,15 +72,15 @@ func StartForAgent(tb testing.TB) *Server {
 	tb.Helper()
 	s := Start(tb)
 	s.SetDaemonSet(`{}`)
-	metadata := map[string]any{"name": Node, "labels": map[string]any{"role": "worker"}}
-	s.change(nodePath, map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-	s.SetToken(JWT(account, time.Now(), time.Now().Add(time.Hour)))
+	s.AddNode(Node, map[string]any{"role": "worker"})
+	s.SetToken(JWT(Account, time.Now(), time.Now().Add(time.Hour)))
 	return s
 }
 
 func start(tb testing.TB, l net.Listener, s *Server) *Server {
 	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{},
 		Well()
+	s.onNode = map[string]map[string]bool{}
 	s.authority, s.served = authority(), map[net.Conn]bool{}
 	s.Watching, s.history.news = make(chan struct{}, 16), make(chan struct{})
 	s.http = http.Server{
@@ -114,8 +109,24 @@ func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 		// Like an API server, which answers 401 to an invalid client certificate.
 		ClientAuth: tls.RequestClientCert,
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"http/1.1"},
+		NextProtos: s.protocols(),
 	}, nil
+}
+
+// AllowHTTP2 lets clients negotiate HTTP/2 from now on, as an API server does. Behaviours that reset
+// the connection of a request need HTTP/1.1.
+func (s *Server) AllowHTTP2() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.http2 = true
+}
+
+// protocols returns the protocols for TLS. The caller holds the mutex.
+func (s *Server) protocols() []string {
+	if s.http2 {
+		return []string{"h2", "http/1.1"}
+	}
+	return []string{"http/1.1"}
 }
 
 // Stop stops the server: from now on it cannot be reached.
@@ -181,7 +192,8 @@ func (s *Server) Connections() int {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, Request{
-		Time: time.Now(), Path: r.URL.Path, Header: r.Header.Clone(),
+		Time: time.Now(), Method: r.Method, Path: r.URL.Path, Watch: isWatch(r),
+		Header: r.Header.Clone(),
 	})
 	s.mu.Unlock()
 	// The context of a request ends with its connection only once the body is read.

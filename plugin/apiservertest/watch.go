@@ -1,6 +1,7 @@
 package apiservertest
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -8,12 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // history is what happened to objects. The server's mutex guards it.
 type history struct {
 	version int
-	events  []event
+	events  []event       // sorted by version, and never changed
 	oldest  int           // events up to this version are forgotten
 	news    chan struct{} // closed and made anew with each event
 }
@@ -46,6 +48,9 @@ func (s *Server) update(at string, edit func(object map[string]any)) {
 func (s *Server) replace(at string, object map[string]any) {
 	what := "ADDED"
 	before, known := s.objects[at]
+	if known {
+		delete(s.onNode[nodeOf(before)], at)
+	}
 	switch {
 	case object == nil && !known:
 		return
@@ -62,6 +67,12 @@ func (s *Server) replace(at string, object map[string]any) {
 	object["metadata"] = metadata
 	if what != "DELETED" {
 		s.objects[at] = object
+		if name := nodeOf(object); name != "" {
+			if s.onNode[name] == nil {
+				s.onNode[name] = map[string]bool{}
+			}
+			s.onNode[name][at] = true
+		}
 	}
 	s.history.events = append(s.history.events, event{s.history.version, at, what, object})
 	s.wake()
@@ -82,16 +93,43 @@ func (s *Server) wake() {
 	s.history.news = make(chan struct{})
 }
 
+// nodeOf returns the node of a pod; empty if there is none.
+func nodeOf(object map[string]any) string {
+	spec, _ := object["spec"].(map[string]any)
+	name, _ := spec["nodeName"].(string)
+	return name
+}
+
+// since returns the events after a version. The caller holds the mutex.
+func (h *history) since(version int) []event {
+	i, _ := slices.BinarySearchFunc(h.events, version+1, func(e event, v int) int {
+		return cmp.Compare(e.version, v)
+	})
+	return slices.Clip(h.events[i:])
+}
+
+// candidates returns the paths of objects among which are those that a request for a collection is
+// about, sorted. The caller holds the mutex.
+func (s *Server) candidates(r *http.Request) []string {
+	selector, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+	switch at := r.URL.Path + "/" + value; {
+	case selector == "spec.nodeName":
+		return slices.Sorted(maps.Keys(s.onNode[value]))
+	case selector == "metadata.name" && s.objects[at] != nil:
+		return []string{at}
+	}
+	return slices.Sorted(maps.Keys(s.objects))
+}
+
 // chosen reports whether a request for a collection is about the object at a path.
 func chosen(r *http.Request, at string, object map[string]any) bool {
 	if path.Dir(at) != r.URL.Path && (r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
 		return false
 	}
 	query := r.URL.Query()
-	spec, _ := object["spec"].(map[string]any)
 	metadata := object["metadata"].(map[string]any)
 	switch key, value, _ := strings.Cut(query.Get("fieldSelector"), "="); {
-	case key == "spec.nodeName" && spec["nodeName"] != value,
+	case key == "spec.nodeName" && nodeOf(object) != value,
 		key == "metadata.name" && metadata["name"] != value:
 		return false
 	}
@@ -130,7 +168,7 @@ func isWatch(r *http.Request) bool {
 func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	objects := []map[string]any{}
-	for _, at := range slices.Sorted(maps.Keys(s.objects)) {
+	for _, at := range s.candidates(r) {
 		if chosen(r, at, s.objects[at]) {
 			objects = append(objects, s.objects[at])
 		}
@@ -142,7 +180,7 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for i := range objects { // the items of a list do not say what they are
-		objects[i] = maps.Clone(objects[i])
+		objects[i] = maps.Clone(shown(r, objects[i]))
 		delete(objects[i], "kind")
 		delete(objects[i], "apiVersion")
 	}
@@ -152,7 +190,40 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// watch streams events until the client goes.
+// bookmarkEvery is the interval of bookmarks, which is about a minute in an API server.
+const bookmarkEvery = time.Minute
+
+// ends returns the channel that ends a watch after the time that the client wants; nil for never.
+func ends(r *http.Request) (end <-chan time.Time, stop func() bool) {
+	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
+	if err != nil || seconds <= 0 {
+		return nil, func() bool { return false }
+	}
+	timer := time.NewTimer(time.Duration(seconds) * time.Second)
+	return timer.C, timer.Stop
+}
+
+// bookmark is an object with nothing but a version.
+func bookmark(kind string, version int, annotations map[string]any) map[string]any {
+	return map[string]any{
+		"kind": kind, "apiVersion": "v1", "metadata": map[string]any{
+			"resourceVersion": strconv.Itoa(version), "annotations": annotations,
+		},
+	}
+}
+
+// shown returns the part of an object that a request wants: all of it, or only its metadata.
+func shown(r *http.Request, object map[string]any) map[string]any {
+	if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		return object
+	}
+	return map[string]any{
+		"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+		"metadata": object["metadata"],
+	}
+}
+
+// watch streams events until the client goes, or the time that it wants is over.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[string]any, now int) {
 	send := func(what string, object map[string]any) {
 		_, _ = w.Write(append(inJSON(event{Type: what, Object: object}), '\n'))
@@ -173,20 +244,23 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 			send("ADDED", object)
 		}
 		since, err = now, nil
-		send("BOOKMARK", map[string]any{
-			"kind": kindOf(r), "apiVersion": "v1",
-			"metadata": map[string]any{
-				"resourceVersion": strconv.Itoa(now),
-				"annotations":     map[string]any{"k8s.io/initial-events-end": "true"},
-			},
-		})
+		send("BOOKMARK", bookmark(kindOf(r), now,
+			map[string]any{"k8s.io/initial-events-end": "true"}))
 	}
 	if err != nil {
 		since = now
 	}
+	end, stop := ends(r)
+	defer stop()
+	var marks <-chan time.Time
+	if r.URL.Query().Get("allowWatchBookmarks") == "true" {
+		ticker := time.NewTicker(bookmarkEvery)
+		defer ticker.Stop()
+		marks = ticker.C
+	}
 	for {
 		s.mu.Lock()
-		events, oldest, news := slices.Clone(s.history.events), s.history.oldest, s.history.news
+		events, oldest, news := s.history.since(since), s.history.oldest, s.history.news
 		refused := kindOf(r) == "DaemonSet" && s.daemonSets.code != 0
 		s.mu.Unlock()
 		if since < oldest {
@@ -200,8 +274,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 			return
 		}
 		for _, e := range events {
-			if e.version > since && chosen(r, e.path, e.Object) {
-				send(e.Type, e.Object)
+			if chosen(r, e.path, e.Object) {
+				send(e.Type, shown(r, e.Object))
 			}
 			since = max(since, e.version)
 		}
@@ -210,6 +284,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[str
 		}
 		select {
 		case <-news:
+		case <-marks:
+			send("BOOKMARK", bookmark(kindOf(r), since, nil))
+		case <-end:
+			return
 		case <-r.Context().Done():
 			return
 		}

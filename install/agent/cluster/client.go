@@ -82,6 +82,11 @@ func (c *Client) do(
 	if err != nil {
 		return err
 	}
+	return decode(response, method, path, answer)
+}
+
+// decode decodes a reply into answer unless it is nil, and closes its body.
+func decode(response *http.Response, method, path string, answer any) error {
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
@@ -104,6 +109,11 @@ func (c *Client) send(
 	if err != nil {
 		return nil, err
 	}
+	return success(response, method, path)
+}
+
+// success returns a reply if it is a success.
+func success(response *http.Response, method, path string) (*http.Response, error) {
 	if response.StatusCode/100 == 2 {
 		return response, nil
 	}

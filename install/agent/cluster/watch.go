@@ -6,31 +6,44 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
+// The API server ends a watch after a random time between shortestWatch and longestWatch, which are
+// client-go's, so that a dead connection is replaced and the agents of a cluster do not watch again
+// at the same time. The client ends a watch after answerTime more.
 const (
-	// watchTime is the time after which the API server ends a watch, so that a dead connection is
-	// replaced. The client ends a watch after longestPause more.
-	watchTime    = 290 * time.Second
-	firstPause   = 500 * time.Millisecond
-	longestPause = 30 * time.Second
+	shortestWatch = 5 * time.Minute
+	longestWatch  = 10 * time.Minute
+	answerTime    = 30 * time.Second
 )
 
-// WatchDaemonSet calls seen with the DaemonSet, or nil if there is none, and again after each
-// change, until ctx is done. It calls broken, unless nil, with each error, and retries with
-// increasing delays.
+// watchPause returns the delays before watching again: 1 to 5 s at first, and 8 to 40 s at last.
+// They are random, because the watches of all agents end at the same time when the API server stops.
+func watchPause() wait.Backoff {
+	return wait.Backoff{
+		Duration: time.Second, Factor: 2, Jitter: 4, Steps: 4, Cap: 8 * time.Second,
+	}
+}
+
+// WatchDaemonSet calls seen with the metadata of the DaemonSet, or nil if there is none, and again
+// after each change, until ctx is done. The rest of the DaemonSet is not requested, because during an
+// update its status changes for each node, and each change is sent to each node. It calls broken, unless nil, with each error, and retries with
+// increasing random delays.
 func (c *Client) WatchDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet), broken func(error),
 ) {
-	pause := firstPause
+	pause := watchPause()
 	for ctx.Err() == nil {
 		version, err := c.listDaemonSet(ctx, n, seen)
 		if err == nil {
-			pause = firstPause
+			pause = watchPause()
 			err = c.followDaemonSet(ctx, n, version, seen)
 		}
 		if err != nil && ctx.Err() == nil && broken != nil {
@@ -38,14 +51,11 @@ func (c *Client) WatchDaemonSet(
 		}
 		// Wait without an error too: the API server ends watches from time to time, and may end a
 		// broken one immediately.
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(pause.Step())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 		case <-timer.C:
-		}
-		if err != nil {
-			pause = min(2*pause, longestPause)
 		}
 	}
 }
@@ -54,13 +64,17 @@ func (c *Client) WatchDaemonSet(
 func (c *Client) listDaemonSet(
 	ctx context.Context, n Name, seen func(*DaemonSet),
 ) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, longestPause)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	var list struct {
 		Meta  Meta        `json:"metadata"`
 		Items []DaemonSet `json:"items"`
 	}
-	if err := c.do(ctx, http.MethodGet, daemonSets(n.Namespace), only(n), nil, &list); err != nil {
+	response, err := c.metadata(ctx, daemonSets(n.Namespace), only(n))
+	if err != nil {
+		return "", err
+	}
+	if err := decode(response, http.MethodGet, daemonSets(n.Namespace), &list); err != nil {
 		return "", err
 	}
 	var there *DaemonSet
@@ -77,13 +91,14 @@ func (c *Client) listDaemonSet(
 func (c *Client) followDaemonSet(
 	ctx context.Context, n Name, version string, seen func(*DaemonSet),
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, watchTime+longestPause)
+	duration := shortestWatch + rand.N(longestWatch-shortestWatch)
+	ctx, cancel := context.WithTimeout(ctx, duration+answerTime)
 	defer cancel()
 	query := only(n)
 	query.Set("watch", "true")
 	query.Set("resourceVersion", version)
-	query.Set("timeoutSeconds", strconv.Itoa(int(watchTime/time.Second)))
-	response, err := c.send(ctx, http.MethodGet, daemonSets(n.Namespace), query, nil)
+	query.Set("timeoutSeconds", strconv.Itoa(int(duration/time.Second)))
+	response, err := c.metadata(ctx, daemonSets(n.Namespace), query)
 	if err != nil {
 		return err
 	}
@@ -127,6 +142,17 @@ func take(what string, object json.RawMessage, n Name, seen func(*DaemonSet)) er
 	}
 	seen(d)
 	return nil
+}
+
+// metadata sends a request for metadata, and returns the reply if it is a success.
+func (c *Client) metadata(
+	ctx context.Context, path string, query url.Values,
+) (*http.Response, error) {
+	response, err := c.api.Metadata(ctx, path, query)
+	if err != nil {
+		return nil, err
+	}
+	return success(response, http.MethodGet, path)
 }
 
 func only(n Name) url.Values { return url.Values{"fieldSelector": {"metadata.name=" + n.Name}} }

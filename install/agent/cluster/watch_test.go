@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,13 +48,60 @@ func TestAWatchThatDoesNotEnd(t *testing.T) {
 				if n := len(server.Requests()); n != 2 || len(broken) != 0 {
 					t.Errorf("after five minutes %d requests, %d failures", n, len(broken))
 				}
-				time.Sleep(time.Minute)
+				time.Sleep(6 * time.Minute)
 				if n := len(server.Requests()); n < 3 || len(broken) == 0 {
-					t.Errorf("after six minutes %d requests, %d failures", n, len(broken))
+					t.Errorf("after eleven minutes %d requests, %d failures", n, len(broken))
 				}
 				cancel()
 				<-done
 			})
 		})
 	}
+}
+
+// The watches of all agents end together when the API server stops, and agents may start together.
+// Their requests are spread over seconds then.
+func TestAgentsDoNotWatchTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := apiservertest.StartInMemory(t)
+		const many = 20
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range many {
+			api, err := apiclient.New(apiclient.Options{
+				Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
+				Dial: server.Dial,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := cluster.New(api)
+			group.Go(func() {
+				defer c.Close()
+				c.WatchDaemonSet(ctx, name, func(*cluster.DaemonSet) {}, nil)
+			})
+		}
+		synctest.Wait()
+		// different returns the number of tenths of a second with requests that came meanwhile.
+		different := func(during time.Duration) int {
+			before := len(server.Requests())
+			time.Sleep(during)
+			times := map[time.Time]bool{}
+			for _, r := range server.Requests()[before:] {
+				times[r.Time.Truncate(100*time.Millisecond)] = true
+			}
+			return len(times)
+		}
+		if n := different(11 * time.Minute); n < many/2 {
+			t.Errorf("watches that ended: requests in %d tenths of a second", n)
+		}
+		server.Fault(apiservertest.Reset())
+		time.Sleep(time.Minute)
+		server.Recover()
+		if n := different(time.Minute); n < many/2 {
+			t.Errorf("after an outage: requests in %d tenths of a second", n)
+		}
+		cancel()
+		group.Wait()
+	})
 }

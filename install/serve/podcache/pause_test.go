@@ -86,9 +86,18 @@ func (w *world) knowsNew() {
 // All agents of a cluster lose an API server at the same time. What they ask of the next one is
 // spread from the first try on, since nothing but their pauses keeps them apart.
 func TestTriesAreSpread(t *testing.T) {
+	for fault, behaviour := range map[string]apiservertest.Behaviour{
+		"500": apiservertest.InternalError(), "429": apiservertest.TooManyRequests("1"),
+		"connections are closed": apiservertest.HangUp(),
+	} {
+		t.Run(fault, func(t *testing.T) { triesAreSpread(t, behaviour) })
+	}
+}
+
+func triesAreSpread(t *testing.T, fault apiservertest.Behaviour) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
-		w.server.Always(apiservertest.InternalError())
+		w.server.Always(fault)
 		w.server.ForgetHistory()
 		time.Sleep(time.Hour)
 		var pauses []time.Duration

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -57,7 +58,13 @@ func (w boundedWatch) Stop() {
 func (m *Cache) watch(
 	ctx context.Context, resource string, which fields.Selector, pause *wait.Backoff, s *store,
 ) {
-	from := cache.NewListWatchFromClient(m.client, resource, "", which)
+	// client-go would retry a request that is reset ten times, each time after exactly a second, and
+	// then begin anew: all agents of a cluster at the same time, without ever reaching pause.
+	request := func(o metav1.ListOptions) *rest.Request {
+		o.FieldSelector = which.String()
+		return m.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
+			MaxRetries(0)
+	}
 	note := func(err error) {
 		if err != nil {
 			err = fmt.Errorf("watch %s: %w", resource, err)
@@ -72,7 +79,7 @@ func (m *Cache) watch(
 		) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, listTime)
 			defer cancel()
-			list, err := from.ListWithContext(ctx, o)
+			list, err := request(o).Do(ctx).Get()
 			if err != nil {
 				note(err) // otherwise the watch that comes next says whether pods are followed
 			}
@@ -83,7 +90,8 @@ func (m *Cache) watch(
 		) (watch.Interface, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			begin := time.AfterFunc(listTime, cancel)
-			w, err := from.WatchWithContext(ctx, o)
+			o.Watch = true
+			w, err := request(o).Watch(ctx)
 			note(err)
 			if !begin.Stop() || err != nil {
 				cancel()

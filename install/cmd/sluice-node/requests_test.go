@@ -1,0 +1,51 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+)
+
+// The simulation of a large cluster, e2e/scale, sends the same requests. What is new here must be
+// added there.
+func TestRequestsOfAnAgent(t *testing.T) {
+	b := newBed(t)
+	b.Issue(func(seconds int64) (string, time.Time) {
+		expiry := time.Now().Add(time.Duration(seconds) * time.Second)
+		text := apiservertest.JWT(apiservertest.Account, time.Now(), expiry)
+		b.AddToken(text)
+		return text, expiry
+	})
+	p := b.start("run")
+	kinds := func() []string {
+		kinds := map[string]bool{}
+		for _, r := range b.Requests() {
+			kinds[r.Kind()] = true
+		}
+		return slices.Sorted(maps.Keys(kinds))
+	}
+	first := []string{
+		"create serviceaccounts/token", "get pods", "list daemonsets", "watch daemonsets", "watch pods",
+	}
+	b.ready()
+	for end := time.Now().Add(30 * time.Second); len(kinds()) < len(first); {
+		if time.Now().After(end) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if d := cmp.Diff(first, kinds()); d != "" {
+		t.Errorf("at the start (-want +got)\n%s", d)
+	}
+	b.end(p)
+	all := append(first, "get daemonsets", "get nodes")
+	slices.Sort(all)
+	if d := cmp.Diff(all, kinds()); d != "" {
+		t.Errorf("with the end (-want +got)\n%s", d)
+	}
+}
