@@ -26,6 +26,8 @@ LIMIT ?= 10m
 # How long soak takes, and test-long's form of it.
 SOAK ?= 1h
 SOAK_LONG ?= 5m
+# How many nodes scale simulates.
+NODES ?= 5000
 FUZZTIME ?= 30s
 # The same for targets that hold input to its budget: one run takes up to seconds.
 BUDGETTIME ?= $(FUZZTIME)
@@ -35,13 +37,13 @@ SEED ?=
 BENCH ?= .
 COUNT ?= 6
 # The targets of test-fresh.
-TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
+TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
 	e2e-kernels manifests chart-test image release release-test lint ci clean
 BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image release release-test lint ci clean
+.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image release release-test lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +94,11 @@ soak: build
 soak: ## Let SANDBOXES (5000 an hour) come and go on a node for SOAK (1h): the agent keeps nothing of them (root or sudo); writes e2e/bench/RESULTS.md.
 	@$(build-static) ./install/cmd/sluice-node
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 5h $(TESTFLAGS) -run '^TestSoak$$' ./soak
+
+scale: export SLUICE_SCALE = $(NODES)
+scale: export SLUICE_SCALE_WRITE ?= 1
+scale: ## Simulate the agents of NODES (5000) nodes, in virtual time: what they cost the API server; writes e2e/bench/RESULTS.md.
+	@go test -C e2e -count=1 -v -timeout 3h $(TESTFLAGS) -run '^TestScale$$' ./scale
 
 test-fresh: ## Run TARGETS (all) each on a clean clone with empty module and build caches; some take an hour.
 	@.ci/fresh $(TARGETS)

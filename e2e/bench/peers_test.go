@@ -52,7 +52,7 @@ func BenchmarkPeers(b *testing.B) {
 			continue
 		}
 		if old, err := report.Read("."); err == nil {
-			results.Soak = old.Soak // another run's
+			results.Soak, results.Scale = old.Soak, old.Scale // other runs'
 		}
 		if err := report.Write(".", results); err != nil {
 			b.Fatal(err)

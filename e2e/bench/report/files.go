@@ -32,6 +32,13 @@ func Files(r Results) (map[string][]byte, error) {
 		}
 		files[soakPlot] = svg
 	}
+	if r.Scale != nil {
+		svg, err := plotScale(r.Scale)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", scalePlot, err)
+		}
+		files[scalePlot] = svg
+	}
 	return files, nil
 }
 

@@ -33,6 +33,7 @@ func Markdown(r Results) []byte {
 	}
 	b.WriteString(beyond(r))
 	b.WriteString(soak(r.Soak))
+	b.WriteString(atScale(r.Scale))
 	return []byte(b.String())
 }
 

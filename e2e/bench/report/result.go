@@ -20,6 +20,8 @@ type Results struct {
 	Pod Pod `json:"pod"`
 	// Soak is the result of the last soak test, which is a separate run; nil for none.
 	Soak *Soak `json:"soak,omitempty"`
+	// Scale is the result of the last simulation of a large cluster; nil for none.
+	Scale *Scale `json:"scale,omitempty"`
 }
 
 // A Machine describes the machine of a run.

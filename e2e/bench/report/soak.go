@@ -1,17 +1,10 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Soak is the result of a run of the node agent while sandboxes are created and removed.
@@ -55,11 +48,7 @@ func (s Series) Flat() bool {
 	return last-second <= s.Growth
 }
 
-const (
-	soakPlot            = "soak.svg"
-	soakColumns         = 2
-	soakTileX, soakTile = 14 * vg.Centimeter, 5 * vg.Centimeter
-)
+const soakPlot = "soak.svg"
 
 // soak renders the section of the page.
 func soak(s *Soak) string {
@@ -99,28 +88,13 @@ func (s Series) format(v float64) string {
 
 // plotSoak draws a chart for each series.
 func plotSoak(s *Soak) ([]byte, error) {
-	rows := (len(s.Series) + soakColumns - 1) / soakColumns
-	canvas := vgsvg.New(soakColumns*soakTileX, vg.Length(rows)*soakTile)
-	tiles := draw.Tiles{Rows: rows, Cols: soakColumns, PadX: vg.Centimeter, PadY: vg.Millimeter}
-	for i, series := range s.Series {
-		p := plot.New()
-		p.Title.Text, p.X.Label.Text = series.Name, "minutes"
+	var lines []timeline
+	for _, series := range s.Series {
+		title := series.Name
 		if series.Unit != "" {
-			p.Title.Text += ", " + series.Unit
+			title += ", " + series.Unit
 		}
-		points := make(plotter.XYs, len(series.Values))
-		for j, v := range series.Values {
-			points[j] = plotter.XY{X: series.Seconds[j] / 60, Y: v}
-		}
-		line, err := plotter.NewLine(points)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", series.Name, err)
-		}
-		p.Add(plotter.NewGrid(), line)
-		p.Y.Min, p.Y.Max = 0, 1.1*max(slices.Max(series.Values), 1)
-		p.Draw(tiles.At(draw.New(canvas), i%soakColumns, i/soakColumns))
+		lines = append(lines, timeline{title, series.Seconds, series.Values})
 	}
-	var b bytes.Buffer
-	_, err := canvas.WriteTo(&b)
-	return b.Bytes(), err
+	return plotTimelines(lines)
 }

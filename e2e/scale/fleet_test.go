@@ -1,0 +1,183 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+)
+
+// podsPerNode is the number of pods of each node, all of them injected.
+const podsPerNode = 10
+
+// A fleet is a cluster: an API server, and the agents of its nodes.
+type fleet struct {
+	t       *testing.T
+	server  *apiservertest.Server
+	meter   *meter
+	dir     string
+	running []running
+	failed  chan error
+}
+
+// running is the agent of a node.
+type running struct {
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func newFleet(t *testing.T, nodes int) *fleet {
+	t.Helper()
+	f := &fleet{
+		t: t, server: apiservertest.StartInMemory(t), running: make([]running, nodes),
+		failed: make(chan error, 2*nodes), // each node has two agents
+	}
+	f.meter = &meter{server: f.server}
+	// In memory, or thousands of small files would be synchronized to a disk one by one.
+	var err error
+	f.dir, err = os.MkdirTemp("/dev/shm", "scale")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(f.dir)) })
+	f.server.AllowHTTP2()
+	f.server.SetToken(f.token(time.Hour))
+	f.server.Issue(func(seconds int64) (string, time.Time) {
+		life := time.Duration(seconds) * time.Second
+		text := f.token(life)
+		f.server.AddToken(text)
+		return text, time.Now().Add(life)
+	})
+	f.server.ProjectInto(f.dir)
+	f.server.SetDaemonSet(daemonSet(t, nodes, 0))
+	pod := f.pod()
+	for i := range nodes {
+		f.server.AddNode(nodeName(i), map[string]any{"kubernetes.io/os": "linux"})
+		for j := range podsPerNode {
+			f.putPod(pod, i, j)
+		}
+	}
+	return f
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// token returns a token of the agent's service account.
+func (f *fleet) token(life time.Duration) string {
+	return apiservertest.JWT(apiservertest.Account, time.Now(), time.Now().Add(life))
+}
+
+// pod returns an injected pod of about 8 kB.
+func (f *fleet) pod() map[string]any {
+	text, err := os.ReadFile(filepath.Join("..", "..", "plugin", "decide", "testdata",
+		"sidecar.yaml"))
+	check(f.t, err)
+	var pod map[string]any
+	check(f.t, yaml.Unmarshal(text, &pod))
+	return pod
+}
+
+// putPod puts a copy of a pod on a node, or changes the one that is there.
+func (f *fleet) putPod(pod map[string]any, node, number int) {
+	pod = maps.Clone(pod)
+	metadata := maps.Clone(pod["metadata"].(map[string]any))
+	spec := maps.Clone(pod["spec"].(map[string]any))
+	metadata["name"] = fmt.Sprintf("orders-%d-%d", node, number)
+	metadata["uid"] = metadata["name"]
+	spec["nodeName"] = nodeName(node)
+	pod["metadata"], pod["spec"] = metadata, spec
+	f.server.PutPod(pod)
+}
+
+// start starts the agent of a node.
+func (f *fleet) start(node int) {
+	a, err := newAgent(f.server, f.meter, nodeName(node), f.dir)
+	check(f.t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(f.t.Context()))
+	r := running{stop, make(chan struct{})}
+	f.running[node] = r
+	go func() {
+		defer close(r.done)
+		if err := a.run(ctx); err != nil {
+			f.failed <- fmt.Errorf("%s: %w", nodeName(node), err)
+		}
+	}()
+}
+
+func (f *fleet) startAll() {
+	for i := range f.running {
+		f.start(i)
+	}
+}
+
+// stop stops the agent of a node and waits for its end.
+func (f *fleet) stop(node int) {
+	f.running[node].stop()
+	<-f.running[node].done
+}
+
+func (f *fleet) stopAll() {
+	for _, r := range f.running {
+		r.stop()
+	}
+	for _, r := range f.running {
+		<-r.done
+	}
+	select {
+	case err := <-f.failed:
+		f.t.Error(err)
+	default:
+	}
+}
+
+// statusEvery is the interval at which the DaemonSet's controller writes its status while an update
+// runs.
+const statusEvery = time.Second
+
+// upgrade replaces all agents, a tenth of them at a time. A node is without agent for 5 to 15
+// seconds. Meanwhile the controller counts the new ones in the DaemonSet's status.
+func (f *fleet) upgrade() {
+	nodes := make(chan int)
+	updated := make(chan struct{}, len(f.running))
+	var replacing sync.WaitGroup
+	for range max(1, len(f.running)/10) {
+		replacing.Go(func() {
+			for i := range nodes {
+				f.stop(i)
+				time.Sleep(5*time.Second + rand.N(10*time.Second))
+				f.start(i)
+				updated <- struct{}{}
+			}
+		})
+	}
+	go func() {
+		for i := range f.running {
+			nodes <- i
+		}
+		close(nodes)
+	}()
+	for done := 0; done < len(f.running); {
+		time.Sleep(statusEvery)
+		n := len(updated)
+		for range n {
+			<-updated
+		}
+		done += n
+		f.server.SetDaemonSet(daemonSet(f.t, len(f.running), done))
+	}
+	replacing.Wait()
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

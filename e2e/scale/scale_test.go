@@ -1,0 +1,118 @@
+package scale
+
+import (
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-mesh/sluice/e2e/bench"
+	"github.com/sluice-mesh/sluice/e2e/bench/report"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
+	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+)
+
+// nodes reads the number of nodes from the environment.
+func nodes(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("SLUICE_SCALE")
+	if text == "" {
+		return 100
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("SLUICE_SCALE=%q: want a number of nodes from 1 on", text)
+	}
+	return n
+}
+
+const (
+	rest     = 20 * time.Minute
+	outage   = 2 * time.Minute
+	recovery = 2 * time.Minute
+)
+
+// TestMain discards the messages of client-go.
+func TestMain(m *testing.M) {
+	log, err := logs.New("error", false, io.Discard)
+	if err != nil {
+		panic(err)
+	}
+	log.TakeOver()
+	os.Exit(m.Run())
+}
+
+// spread checks that a second is not too busy.
+func spread(t *testing.T, got, most int, what string) {
+	t.Helper()
+	if got > most {
+		t.Errorf("%s: %d in the busiest second, want at most %d", what, got, most)
+	}
+}
+
+// checkRequests checks that the agents send the requests of the program, which the test of the
+// program's package lists.
+func checkRequests(t *testing.T, start report.Phase) {
+	t.Helper()
+	got := slices.Sorted(maps.Keys(start.Requests))
+	want := []string{
+		"create serviceaccounts/token", "get pods", "list daemonsets", "watch daemonsets", "watch pods",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("requests at the start (-want +got)\n%s", d)
+	}
+}
+
+// TestScale measures the requests of all agents in each phase, and checks that they are spread.
+func TestScale(t *testing.T) {
+	n := nodes(t)
+	result := report.Scale{Machine: bench.Machine(), Nodes: n, Pods: podsPerNode}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, n)
+		measure := func(name, what string, do func()) report.Phase {
+			p := f.begin(name, what)
+			do()
+			measured := p.end()
+			result.Phases = append(result.Phases, measured)
+			t.Logf("%-12s %6.0f s: %7d requests, %6d in the busiest second; %6d connections, %6d; %d B received, %d B sent; %v",
+				name, measured.Seconds, measured.Total(), measured.Peak(), measured.Connections,
+				measured.PeakConnections, measured.Received, measured.Sent, measured.Requests)
+			return measured
+		}
+		start := measure("start", "all agents start at the same instant", func() {
+			f.startAll()
+			time.Sleep(time.Minute)
+		})
+		resting := measure("rest", "nothing happens for 20 minutes", func() { time.Sleep(rest) })
+		measure("upgrade", "all agents are replaced, a tenth of them at a time", f.upgrade)
+		time.Sleep(time.Minute)
+		away := measure("outage", "connections to the API server are closed for two minutes", func() {
+			f.server.Fault(apiservertest.Reset())
+			time.Sleep(outage)
+		})
+		back := measure("recovery", "it is back", func() {
+			f.server.Recover()
+			time.Sleep(recovery)
+		})
+		f.stopAll()
+		f.server.Stop()
+		spread(t, resting.Peak(), n/20+10, "requests of agents that started together")
+		spread(t, away.PeakConnections, 5*n/2, "attempts to connect in an outage")
+		spread(t, back.Peak(), 3*n/5+10, "requests after an outage")
+		checkRequests(t, start)
+	})
+	if os.Getenv("SLUICE_SCALE_WRITE") == "1" && !t.Failed() {
+		dir := filepath.Join("..", "bench")
+		all, err := report.Read(dir)
+		check(t, err)
+		all.Scale = &result
+		check(t, report.Write(dir, all))
+	}
+}
