@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -47,12 +48,13 @@ func ownRules(t *rules.Table) *rules.Table {
 }
 
 // ownAndPreceding returns ownRules with foreign rules that precede a jump to Sluice's chains. The
-// jump should be first, because they may end the chain.
+// jump should be first, because they may end the chain. Rules that mark packets for tracing, which
+// do not, may precede it.
 func ownAndPreceding(t *rules.Table) *rules.Table {
 	return ownPart(t, func(list []rules.Rule) []rules.Rule {
 		for i := range slices.Backward(list) {
 			if JumpsToSluice(&list[i]) {
-				return list[:i+1]
+				return slices.DeleteFunc(slices.Clone(list[:i+1]), marksTraces)
 			}
 		}
 		return nil
@@ -89,6 +91,14 @@ func JumpsToSluice(r *rules.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
 		jump, ok := a.(rules.Jump)
 		return ok && IsSluiceChain(jump.Chain)
+	})
+}
+
+// marksTraces reports whether a rule jumps to the chain of [MarkTraces].
+func marksTraces(r rules.Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		jump, ok := a.(rules.Jump)
+		return ok && jump.Chain == trace.Chain
 	})
 }
 

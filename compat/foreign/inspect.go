@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/xtables"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
@@ -14,6 +15,9 @@ import (
 // A Snapshot is an effect, with the data to check later whether it is still valid.
 type Snapshot struct {
 	Effect
+	// Traced reports that the namespace has the rules of a trace, which a killed process may have
+	// left.
+	Traced bool
 	legacy xtables.Digest
 }
 
@@ -30,6 +34,9 @@ func Inspect(ns *netns.NS, desired rules.Ruleset, b diff.Budget) Snapshot {
 	if err != nil {
 		return Snapshot{Effect: unreadable(err)}
 	}
+	s.Traced = slices.ContainsFunc(live.Ruleset.Tables, func(t rules.Table) bool {
+		return t.Name == trace.Table && t.Family == rules.Inet || t.Chain(trace.Chain) != nil
+	})
 	s.Effect = Decide(live, desired, b)
 	return s
 }
@@ -62,7 +69,7 @@ func hasSluiceRules(live *compat.Live) bool {
 // for which the kernel has no events. The snapshot of a failed or exhausted inspection is never
 // valid.
 func (s *Snapshot) IsValid(ns *netns.NS) bool {
-	if s.Exhausted {
+	if s.Exhausted || s.Traced {
 		return false
 	}
 	current, err := xtables.DigestTables(ns)

@@ -43,6 +43,8 @@ type Observation struct {
 	// Repeated reports that the packet is not the first one of its connection, such as a
 	// retransmitted SYN. NAT is already determined, and the outcome is not the connection's.
 	Repeated bool
+
+	marked bool // iptables-legacy marks packets, before conntrack
 }
 
 // A Step is a matching rule, or the policy of a chain.
@@ -61,6 +63,10 @@ func (s Step) String() string {
 	switch {
 	case s.Event.Kind == trace.Policy:
 		return place + " policy " + verdictText(s.Event.Verdict)
+	case s.Chain != nil && s.Event.Number > len(s.Chain.Rules):
+		return place + " policy " + policyText(s.Chain)
+	case (s.Chain == nil || s.Index < 0) && s.Event.Number > 0:
+		return fmt.Sprintf("%s rule %d, which is not in the ruleset now", place, s.Event.Number)
 	case s.Chain == nil || s.Index < 0:
 		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place,
 			s.Event.Handle)
@@ -70,6 +76,17 @@ func (s Step) String() string {
 		text += "  # " + c
 	}
 	return text
+}
+
+// policyText returns what follows the last rule of a chain of iptables-legacy.
+func policyText(c *rules.Chain) string {
+	switch {
+	case c.Base == nil:
+		return "return"
+	case c.Base.Drop:
+		return "drop"
+	}
+	return "accept"
 }
 
 func verdictText(v trace.Verdict) string {
@@ -88,7 +105,7 @@ func Match(
 	if p.Header() == nil {
 		return Observation{}, false
 	}
-	o := Observation{Time: p.Time, Packet: packet, Steps: stepsOf(rs, p)}
+	o := Observation{Time: p.Time, Packet: packet, Steps: stepsOf(rs, p), marked: hasMarks(rs)}
 	if o.Repeated = repeated(p); o.Repeated {
 		o.Packet.Status = rules.StatusConfirmed
 	}
@@ -139,7 +156,17 @@ func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	var steps []Step
 	var base *rules.Base
+	merged := false
 	for _, e := range p.Events {
+		if e.Number > 0 {
+			s := legacyStep(rs, e)
+			// The end of a user-defined chain, and a jump to the rules that mark packets, are no
+			// steps.
+			if s.Chain == nil || s.Chain.Base != nil && !marks(&s) || s.Index >= 0 && !marks(&s) {
+				steps, merged = append(steps, s), true
+			}
+			continue
+		}
 		s := Step{Event: e, Owner: foreign.OwnerNFT}
 		s.Index = -1
 		for i := range rs.Tables {
@@ -164,6 +191,9 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 		if e.Kind == trace.Rule || e.Kind == trace.Policy {
 			steps = append(steps, s)
 		}
+	}
+	if merged {
+		inOrder(rs, steps)
 	}
 	return steps
 }
@@ -218,10 +248,7 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 		o.NotCompared = "the owner of the socket is not known"
 		return
 	}
-	others := *rs
-	others.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool {
-		return t.Name == trace.Table && t.Family == rules.Inet
-	})
+	others := withoutMarks(rs)
 	o.Predicted = diff.Explain(&others, o.Packet)
 	switch {
 	case o.Predicted.Exhausted != "":
@@ -257,7 +284,7 @@ func at(path []string, i int) string {
 // package diff.
 func (o *Observation) traced(b *rules.Base) bool {
 	return b != nil && (b.Hook == rules.Prerouting || b.Hook == rules.Output) &&
-		(o.Packet.Protocol == rules.TCP || b.Position() > rules.ConntrackPriority)
+		(o.Packet.Protocol == rules.TCP || o.marked || b.Position() > rules.ConntrackPriority)
 }
 
 // place returns the position of a rule in the kernel's terms.
@@ -269,7 +296,12 @@ func (o *Observation) predictedPath() []string {
 	var path []string
 	for _, pass := range o.Predicted.Passes {
 		for _, s := range pass.Steps {
-			if o.traced(s.Base) && !compat.IsLegacy(s.Table) {
+			switch {
+			case !o.traced(s.Base) || jumpsToMarks(s.Rule()):
+			case compat.IsLegacy(s.Table):
+				path = append(path,
+					legacyPlace(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))
+			default:
 				path = append(path,
 					place(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
 			}
@@ -281,8 +313,12 @@ func (o *Observation) predictedPath() []string {
 func (o *Observation) observedPath() []string {
 	var path []string
 	for _, s := range o.Steps {
-		if s.Event.Kind == trace.Rule && o.traced(s.Base) {
-			path = append(path, place(s.Event.Family, s.Event.Table, s.Event.Chain, s.Event.Handle))
+		switch e := s.Event; {
+		case e.Kind != trace.Rule || !o.traced(s.Base):
+		case e.Number == 0:
+			path = append(path, place(e.Family, e.Table, e.Chain, e.Handle))
+		case s.Index >= 0 || s.Chain == nil:
+			path = append(path, legacyPlace(e.Family, e.Table, e.Chain, e.Number))
 		}
 	}
 	return slices.Compact(path)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/compat/livetrace"
 	"github.com/sluice-mesh/sluice/install/sandbox"
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/established"
@@ -87,12 +88,17 @@ func (n namespace) HasNoRules() (bool, error) {
 	return true, nil
 }
 
-// Foreign implements Namespace.
+// Foreign implements Namespace. It also removes the rules of a killed trace.
 func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budget) foreign.Snapshot {
 	if last != nil && last.IsValid(n.ns) {
 		return *last
 	}
-	return foreign.Inspect(n.ns, rs, b)
+	s := foreign.Inspect(n.ns, rs, b)
+	if s.Traced {
+		// If it fails, the rules remain, which change no packet, and the next audit tries again.
+		_, _ = livetrace.RemoveLeft(n.ns)
+	}
+	return s
 }
 
 // EndConnections implements Namespace.

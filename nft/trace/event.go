@@ -71,6 +71,16 @@ type Event struct {
 	// Confirmed reports that conntrack has confirmed the connection: an earlier packet has passed
 	// all hooks, or this packet has passed the hooks before lo. Kernels before 6.16 do not send it.
 	Confirmed bool
+
+	// Number is the number of the rule of iptables-legacy, from 1 on, or 0 for events of nf_tables.
+	// The policy of a chain, and the return at the end of a user-defined one, follow the last rule.
+	// Events of iptables-legacy have Hook instead of Handle and Verdict, and all have a Header.
+	Number int
+	Hook   rules.Hook
+	// Owner is the owner of the sending socket, if the event has it.
+	Owner *rules.Owner
+	// Original is the destination of the connection before NAT, if the event has it.
+	Original netip.AddrPort
 }
 
 // A Header contains the headers of a packet. Ports are 0 if the protocol has none or the header is
@@ -79,6 +89,7 @@ type Header struct {
 	Protocol            rules.Protocol
 	Source, Destination netip.AddrPort
 	Flags               rules.TCPFlags // only for TCP
+	Sequence            uint32         // only for TCP
 	// ICMPType and ICMPCode are only for ICMP and ICMPv6.
 	ICMPType, ICMPCode uint8
 }
@@ -227,6 +238,7 @@ func decodeHeader(family uint32, network, transport []byte) *Header {
 		}
 		if h.Protocol == rules.TCP && len(transport) >= 14 {
 			h.Flags = rules.TCPFlags(transport[13])
+			h.Sequence = binary.BigEndian.Uint32(transport[4:])
 		}
 	case (h.Protocol == rules.ICMP || h.Protocol == rules.ICMPv6) && len(transport) >= 2:
 		h.ICMPType, h.ICMPCode = transport[0], transport[1]

@@ -24,8 +24,8 @@ type Filter struct {
 	UID *uint32
 }
 
-// hasHook reports whether the filter selects packets at the hook.
-func (f Filter) hasHook(h rules.Hook) bool {
+// HasHook reports whether the filter selects packets at the hook.
+func (f Filter) HasHook(h rules.Hook) bool {
 	if f.In == f.Out {
 		return h == rules.Output || f.UID == nil
 	}

@@ -3,6 +3,8 @@ package trace
 import (
 	"slices"
 	"time"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // A Packet contains the events of one packet, in order. A packet over lo has the events of output
@@ -26,6 +28,32 @@ func (p *Packet) continues(e Event, loopback uint32) bool {
 		e.Header.Protocol == h.Protocol && e.Header.Source == h.Source
 }
 
+// contains reports whether the event, which has a header, is of the packet, according to the
+// header: events of iptables-legacy have no id. NAT changes no source before postrouting, but may
+// change the destination.
+func (p *Packet) contains(e Event) bool {
+	h := p.Header()
+	if h == nil || h.Protocol != e.Header.Protocol || h.Source != e.Header.Source ||
+		h.Sequence != e.Header.Sequence || slices.ContainsFunc(p.Events, e.again) {
+		return false
+	}
+	return h.Protocol == rules.TCP || e.Original == h.Destination ||
+		p.Events[len(p.Events)-1].Table == "nat" ||
+		slices.ContainsFunc(p.Events, func(earlier Event) bool {
+			return earlier.Header != nil && earlier.Header.Destination == e.Header.Destination
+		})
+}
+
+// builtIn are the names of the chains of iptables that a packet traverses once in each table.
+var builtIn = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+
+// again reports whether another packet with the same header caused the earlier event.
+func (e *Event) again(earlier Event) bool {
+	return e.Number > 0 && e.Number == earlier.Number && e.Table == earlier.Table &&
+		e.Chain == earlier.Chain && e.Hook == earlier.Hook && e.In == earlier.In &&
+		slices.Contains(builtIn, e.Chain)
+}
+
 // A Collector groups events by packet. The zero value is ready to use. A Collector is not safe for
 // concurrent use.
 type Collector struct {
@@ -46,11 +74,17 @@ func (c *Collector) Add(now time.Time, events ...Event) {
 func (c *Collector) packet(now time.Time, e Event) *Packet {
 	// Search backward: the kernel may reuse an id.
 	for _, p := range slices.Backward(c.packets) {
-		if slices.Contains(p.ids, e.ID) {
+		if e.Number == 0 && slices.Contains(p.ids, e.ID) {
+			return p
+		}
+		if (e.Number > 0 || e.Header != nil && len(p.ids) == 0) && p.contains(e) {
+			if e.Number == 0 {
+				p.ids = append(p.ids, e.ID)
+			}
 			return p
 		}
 	}
-	if e.Header != nil {
+	if e.Header != nil && e.Number == 0 {
 		for _, p := range slices.Backward(c.packets) {
 			if p.continues(e, max(c.Loopback, 1)) {
 				p.ids = append(p.ids, e.ID)
@@ -58,7 +92,10 @@ func (c *Collector) packet(now time.Time, e Event) *Packet {
 			}
 		}
 	}
-	p := &Packet{Time: now, ids: []uint32{e.ID}}
+	p := &Packet{Time: now}
+	if e.Number == 0 {
+		p.ids = []uint32{e.ID}
+	}
 	c.packets = append(c.packets, p)
 	return p
 }

@@ -173,7 +173,7 @@ func TestOneSessionAtATime(t *testing.T) {
 	if _, err := trace.Open(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
 		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
 	}
-	if err := trace.Remove(ns); err != nil || !tableExists(t, ns) {
+	if removed, err := trace.Remove(ns); removed || err != nil || !tableExists(t, ns) {
 		t.Errorf("Remove (%v) removed the table of a session that runs", err)
 	}
 	if err := s.Close(); err != nil {
@@ -187,7 +187,13 @@ func TestOneSessionAtATime(t *testing.T) {
 func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, remove := range []func() error{
-		func() error { return trace.Remove(ns) },
+		func() error {
+			removed, err := trace.Remove(ns)
+			if !removed {
+				t.Error("Remove reports that there was no table")
+			}
+			return err
+		},
 		func() error { return open(t, ns, trace.Filter{}).Close() },
 	} {
 		add(t, ns, "table inet "+trace.Table+" {}")
@@ -197,6 +203,46 @@ func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
 		if err := remove(); err != nil || tableExists(t, ns) {
 			t.Errorf("the table is left: %v", err)
 		}
+	}
+}
+
+// TestLostEventsAreCounted overflows the receive buffer of the socket.
+func TestLostEventsAreCounted(t *testing.T) {
+	ns := netnstest.New(t)
+	add(t, ns, chains)
+	cmd := exec.Command(netnstest.RequireBinary(t, "iptables-legacy"), "-A", "OUTPUT", "-j",
+		"ACCEPT")
+	if err := ns.Do(cmd.Run); err != nil {
+		t.Fatal(err)
+	}
+	const buffer = 4096
+	l, err := trace.OpenLog(ns, buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	s, err := trace.Open(ns, trace.Options{Buffer: buffer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	const packets = 100
+	for range packets {
+		dial(t, ns, "tcp", 1111)
+	}
+	if err := s.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Next()
+	// Each packet has at least one event of each chain.
+	if err != nil || len(b.Events)+int(b.Lost) < 2*packets || b.Lost == 0 {
+		t.Errorf("nf_tables: %d events and %d lost (%v), want at least %d together",
+			len(b.Events), b.Lost, err, 2*packets)
+	}
+	b, err = l.Read()
+	if err != nil || len(b.Events)+int(b.Lost) < packets || b.Lost == 0 {
+		t.Errorf("iptables-legacy: %d events and %d lost (%v), want at least %d together",
+			len(b.Events), b.Lost, err, packets)
 	}
 }
 

@@ -76,6 +76,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		}
 		return s.dryRun(ns, p, rs)
 	default:
+		s.removeLeftTrace(ns)
 		if err := s.besideIstio(ns, redirect.Mode); err != nil {
 			return refused(err)
 		}

@@ -19,8 +19,8 @@ import (
 const cleanupHelp = `Remove everything of ours from a network namespace: first the rules, from nf_tables and from the tables of iptables-legacy, then
 the routes. With --backend nft or legacy only that backend is cleaned, and the routes stay if the other backend has rules of
 ours. With --istio also remove what Istio's programs left: the tables of istio-nftables, the chains and rules of istio-iptables
-(from iptables-nft or iptables-legacy), the policy rules and routes of the mark and the table below, and ::6 on lo. Rules of
-others stay. The exit code is 0 even if there was nothing to remove.
+(from iptables-nft or iptables-legacy), the policy rules and routes of the mark and the table below, and ::6 on lo. The rules of
+a killed rules trace go too, rules of others stay. The exit code is 0 even if there was nothing to remove.
 
 If something cannot be removed, everything else is removed and listed, and the exit code is 3. Istio's routes stay if rules of
 Istio may remain that need them. With --dry-run the same is listed and nothing is changed.
@@ -56,6 +56,8 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	ours, istios := s.removeOurs, removeIstio
 	if p.dryRun {
 		ours, istios = s.findOurs, findIstio
+	} else {
+		s.removeLeftTrace(ns)
 	}
 	backends, err := p.concerned()
 	if err != nil {

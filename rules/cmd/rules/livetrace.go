@@ -21,12 +21,13 @@ import (
 )
 
 const liveTraceHelp = `Print the first packet of each new connection in a network namespace as it happens, what became of it, and the rule that decided.
-The rules of all owners in nf_tables are traced, native ones and those of iptables-nft; the rules of iptables-legacy are not.
+The rules of all owners are traced: those of nf_tables, native ones and those of iptables-nft, and those of iptables-legacy.
 
 The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes nothing else. The kernel removes it
-when the command ends for any reason, from Linux 5.12 on. At most 1000 packets a second are traced at each hook. Of TCP the segments
-that open a connection are traced from the first chain on, of other protocols the packets before the first answer from conntrack on
-. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
+when the command ends for any reason, from Linux 5.12 on. In a kernel without nf_tables it is a chain sluice_trace of iptables-legacy.
+What a killed command leaves is removed by the next trace, apply or cleanup, and by the node agent. At most 1000 packets a second are
+traced at each hook. Of TCP the segments that open a connection are traced from the first chain on, of other protocols the packets
+before the first answer from conntrack on. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
 in the syntax of rules explain.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network namespace has ended, and then
@@ -64,10 +65,12 @@ type liveTracer struct {
 	p         *parameters
 	ns        *netns.NS
 	namespace *livetrace.Namespace
+	source    traceSource
 	ruleset   rules.Ruleset
 	stale     bool
 	collector trace.Collector
 	processes map[senderKey]livetrace.Process
+	flows     flows
 	summary   traceSummary
 }
 
@@ -106,11 +109,10 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 			cancel()
 		}()
 	}
-	session, err := trace.Open(ns, trace.Options{Filter: p.trace.filter})
-	if err != nil {
+	defer func() { _ = t.source.close() }()
+	if err := t.openTrace(); err != nil {
 		return err
 	}
-	defer func() { _ = session.Close() }()
 	if err := t.read(); err != nil {
 		return err
 	}
@@ -123,9 +125,8 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 			s.warn("%s", ended)
 			break
 		}
-		_ = session.SetDeadline(time.Now().Add(settle))
-		batch, err := session.Next()
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		batch, err := t.source.next(ctx)
+		if err != nil {
 			return err
 		}
 		if err := t.take(batch); err != nil {
@@ -169,19 +170,6 @@ func (t *liveTracer) read() error {
 	return err
 }
 
-// warnOfLegacy warns that the kernel does not trace rules of iptables-legacy this way.
-func (t *liveTracer) warnOfLegacy() {
-	for i := range t.ruleset.Tables {
-		x := &t.ruleset.Tables[i]
-		for _, c := range x.Chains {
-			if compat.IsLegacy(x) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
-				t.s.warn("the rules of iptables-legacy here are not traced: outcomes may be theirs (table %s %s)", x.Family, x.Name)
-				return
-			}
-		}
-	}
-}
-
 // take prints the complete packets.
 func (t *liveTracer) take(b trace.Batch) error {
 	now := time.Now()
@@ -197,8 +185,11 @@ func (t *liveTracer) take(b trace.Batch) error {
 			continue
 		}
 		if _, known := t.processes[keyOf(e.Header)]; !known {
-			if p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source,
-				e.Header.Destination); ok {
+			p, ok := t.namespace.Process(e.Header.Protocol, e.Header.Source, e.Header.Destination)
+			if e.Owner != nil {
+				p.Owner, ok = *e.Owner, true // also of a socket that is closed meanwhile
+			}
+			if ok {
 				t.processes[keyOf(e.Header)] = p
 			}
 		}
@@ -213,6 +204,9 @@ func (t *liveTracer) take(b trace.Batch) error {
 	}
 	for _, p := range packets {
 		if p.Header() == nil || t.full() {
+			continue
+		}
+		if !p.Events[0].HasState && t.flows.repeated(p) {
 			continue
 		}
 		packet := livetrace.PacketOf(p, interfaces)

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -20,7 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
@@ -41,6 +45,26 @@ func TestTraceIsNoDrift(t *testing.T) {
 	}
 	if code := end(); code != 0 {
 		t.Errorf("exit code %d after an interrupt", code)
+	}
+}
+
+// TestTraceReportsLostEvents has a batch of a socket whose buffer overflowed.
+func TestTraceReportsLostEvents(t *testing.T) {
+	said, printed := new(bytes.Buffer), new(bytes.Buffer)
+	s := thisSystem()
+	s.stdout, s.stderr = printed, said
+	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{})}
+	for range 2 {
+		if err := tracer.take(trace.Batch{Lost: 7}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tracer.end(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "7 events are lost: the buffer of the kernel was full") ||
+		!strings.Contains(printed.String(), "0 packets, 14 lost events") {
+		t.Errorf("said %q, printed %q", said, printed)
 	}
 }
 
@@ -71,6 +95,61 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
+}
+
+// TestKilledTraceLeavesNothing kills the command at random moments. The kernel removes its table,
+// and the next command may trace at once.
+func TestKilledTraceLeavesNothing(t *testing.T) {
+	runs := 200
+	if testing.Short() {
+		runs = 20
+	}
+	ns := netnstest.New(t)
+	program := filepath.Join(t.TempDir(), "rules")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	traced := 0
+	for range runs {
+		file := os.NewFile(uintptr(must(unix.Dup(ns.FD()))), "netns")
+		cmd := exec.Command(program, "trace", "--netns", "/proc/self/fd/3")
+		cmd.ExtraFiles = []*os.File{file}
+		messages, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+		if rand.IntN(2) == 0 {
+			line, _ := bufio.NewReader(messages).ReadString('\n')
+			if !strings.HasPrefix(line, "rules: tracing") {
+				t.Fatalf("after a killed trace: %s", line)
+			}
+			traced++
+		} else {
+			time.Sleep(time.Duration(rand.Int64N(int64(50 * time.Millisecond))))
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		rs, err := nft.ReadAll(ns)
+		if err != nil || len(rs.Tables) > 0 {
+			t.Fatalf("left: %v, %v", rs, err)
+		}
+	}
+	if traced == 0 {
+		t.Error("no command has traced")
+	}
+}
+
+func must(fd int, err error) int {
+	if err != nil {
+		panic(err)
+	}
+	return fd
 }
 
 // TestTraceOfAPod traces the namespace that the node agent names, and ends with it or with standard

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -162,5 +163,76 @@ func TestTraceOfRealConnections(t *testing.T) {
 		if x.Name == trace.Table {
 			t.Error("the table is left")
 		}
+	}
+}
+
+// TestTraceOfLegacyRules traces a pod whose rules are of iptables-legacy, ours and foreign ones.
+func TestTraceOfLegacyRules(t *testing.T) {
+	pair := netnstest.NewPair(t)
+	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
+	s := thisSystem()
+	s.stdout, s.stderr = io.Discard, os.Stderr
+	parameters := []string{
+		"--netns", path, "-b", "*", "-i", "*", "--istio-local-outbound-ports-exclude", "5432,5433",
+		"--backend", "legacy",
+	}
+	if code := run(s, append([]string{"apply"}, parameters...)); code != 0 {
+		t.Fatalf("rules apply: exit code %d", code)
+	}
+	within(t, pair.Pod, "iptables-legacy", "-A", "OUTPUT", "-p", "tcp", "--dport", "5433", "-j",
+		"DROP")
+	listenAt(t, pair.Pod, ":15001")
+	listenAt(t, pair.Neighbour, ":5432")
+
+	lines, end := startTrace(t, pair.Pod, "--out", "-v")
+	for _, tc := range []struct {
+		port  int
+		wants []string
+	}{
+		{443, []string{": captured: ", "output: sluice chain ip nat SLUICE_", "(15001)"}},
+		{5432, []string{": not captured: excluded outbound port 5432"}},
+		{5433, []string{": dropped by iptables-legacy chain ip filter OUTPUT rule 1"}},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		dialled := make(chan struct{})
+		go func() {
+			defer close(dialled)
+			_ = pair.Pod.Do(func() error {
+				c, err := (&net.Dialer{}).DialContext(ctx, "tcp4",
+					fmt.Sprintf("10.9.9.9:%d", tc.port))
+				if err == nil {
+					<-ctx.Done()
+					_ = c.Close()
+				}
+				return err
+			})
+		}()
+		text := ""
+		for lines.Scan() {
+			text += lines.Text() + "\n"
+			if strings.Contains(text, fmt.Sprintf("> 10.9.9.9:%d uid 0", tc.port)) &&
+				(strings.Contains(text, "ip filter OUTPUT policy") ||
+					strings.Contains(text, "dropped")) {
+				break
+			}
+		}
+		cancel()
+		<-dialled
+		for _, want := range tc.wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("port %d: got %s\nwant %q", tc.port, text, want)
+			}
+		}
+		if strings.Contains(text, "model") {
+			t.Errorf("port %d: kernel and model differ, or were not compared: %s", tc.port, text)
+		}
+	}
+	said := new(bytes.Buffer)
+	s.stdout, s.stderr = said, said
+	if code := run(s, append([]string{"check"}, parameters...)); code != 0 {
+		t.Errorf("rules check during a trace: exit code %d: %s", code, said)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("exit code %d after an interrupt", code)
 	}
 }

@@ -1,0 +1,221 @@
+package compat
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Marks are the rules of [MarkTraces].
+type Marks struct {
+	ns     *netns.NS
+	unlock func()
+}
+
+// MarkTraces marks packets for tracing with the target TRACE in the chain [trace.Chain] of the
+// table raw of iptables-legacy, for kernels without nf_tables, where [trace.Open] does not work.
+// Conntrack has not seen the packets there: of protocols other than TCP all packets are marked. If
+// the process is killed, the rules remain, and [UnmarkTraces] removes them.
+func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
+	unlock, err := trace.Lock(ns)
+	if err != nil {
+		return nil, err
+	}
+	m := &Marks{ns, unlock}
+	err = inNamespace(ns, func() error {
+		for _, f := range families {
+			a := o.Filter.To.Addr()
+			if !a.IsValid() {
+				a = o.Filter.From.Addr()
+			}
+			if a.IsValid() && rules.FamilyOf(a) != f {
+				continue
+			}
+			marks, err := traceMarks(f, o)
+			if err == nil {
+				err = replaceMarks(f, marks)
+			}
+			if err != nil && !IsNotSupported(err) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// Close removes the rules.
+func (m *Marks) Close() error {
+	defer m.unlock()
+	_, err := removeMarks(m.ns)
+	return err
+}
+
+// UnmarkTraces removes the rules of a killed process, and reports whether there were any. It keeps
+// the rules of a running one, and creates no table.
+func UnmarkTraces(ns *netns.NS) (removed bool, err error) {
+	unlock, err := trace.Lock(ns)
+	switch {
+	case errors.Is(err, trace.ErrBusy):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	defer unlock()
+	return removeMarks(ns)
+}
+
+func removeMarks(ns *netns.NS) (removed bool, err error) {
+	err = inNamespace(ns, func() error {
+		for _, f := range families {
+			t, err := xtables.Read(nil, f, "raw")
+			if errors.Is(err, fs.ErrNotExist) || err == nil && t.Chain(trace.Chain) == nil {
+				continue
+			}
+			if err == nil {
+				err = replaceMarks(f, encoded{})
+			}
+			if err != nil {
+				return err
+			}
+			removed = true
+		}
+		return nil
+	})
+	return removed, err
+}
+
+// replaceMarks replaces the rules that mark packets in a table raw.
+func replaceMarks(f rules.Family, marks encoded) error {
+	for range maxAttempts {
+		t, err := xtables.Open(nil, f, "raw")
+		if err != nil {
+			return err
+		}
+		for i := range t.Chains {
+			t.Chains[i].Rules = slices.DeleteFunc(t.Chains[i].Rules, func(r xtables.Rule) bool {
+				chain, _ := r.Jump()
+				return chain == trace.Chain
+			})
+		}
+		if t.Chain(trace.Chain) != nil {
+			if err := t.DeleteChain(trace.Chain); err != nil {
+				return err
+			}
+		}
+		if err := marks.insertInto(t); err != nil {
+			return err
+		}
+		err = xtables.Replace(nil, t)
+		if replaced := (*xtables.ReplacedError)(nil); errors.As(err, &replaced) {
+			return nil
+		}
+		if !errors.Is(err, xtables.ErrChanged) {
+			return err
+		}
+	}
+	return fmt.Errorf("given up after %d attempts: %w", maxAttempts, xtables.ErrChanged)
+}
+
+// traceMarks returns the chain that marks packets, and the jumps to it.
+func traceMarks(f rules.Family, o trace.Options) (encoded, error) {
+	var marks encoded
+	conditions := traceConditions(o.Filter)
+	tcp := []rules.Match{
+		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
+		rules.MatchTCPFlags{
+			Mask: rules.FIN | rules.SYN | rules.RST | rules.ACK, Value: rules.SYN,
+		},
+	}
+	others := []rules.Match{rules.MatchProtocol{
+		Not: true, Protocols: []rules.Protocol{rules.TCP},
+	}}
+	if o.Filter.Port != 0 || o.Filter.To.Port() != 0 || o.Filter.From.Port() != 0 {
+		others = []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}}
+	}
+	chain := encodedChain{name: trace.Chain}
+	for _, first := range [][]rules.Match{tcp, others} {
+		r := rules.Rule{Matches: slices.Concat(first, conditions)}
+		rules.SortMatches(r.Matches)
+		plain, err := encodeRule(f, &r)
+		if err != nil {
+			return marks, err
+		}
+		rule, err := xtables.NewRule(f, plain.Header(),
+			append(plain.Matches(), limitMatch(cmp.Or(o.Rate, trace.DefaultRate))),
+			xtables.Target{Extension: xtables.Extension{Name: "TRACE"}})
+		if err != nil {
+			return marks, err
+		}
+		chain.rules = append(chain.rules, rule)
+	}
+	marks.chains = []encodedChain{chain}
+	for _, at := range gateHooks {
+		if !o.Filter.HasHook(at.hook) {
+			continue
+		}
+		jump := rules.Rule{Actions: []rules.Action{rules.Jump{Chain: trace.Chain}}}
+		if at.hook == rules.Prerouting {
+			// The chain OUTPUT has already evaluated packets from lo.
+			jump.Matches = []rules.Match{rules.MatchInterface{
+				Not: true, Names: []rules.InterfaceName{{Name: "lo"}},
+			}}
+		}
+		rule, err := encodeRule(f, &jump)
+		if err != nil {
+			return marks, err
+		}
+		marks.jumps = append(marks.jumps, placedRule{chain: at.chain, rule: rule})
+	}
+	return marks, nil
+}
+
+// traceConditions returns the conditions of a filter.
+func traceConditions(f trace.Filter) []rules.Match {
+	var list []rules.Match
+	port := func(side rules.Side, n uint16) {
+		if n != 0 {
+			list = append(list, rules.MatchPort{
+				Side: side, Ports: []rules.PortRange{{First: n, Last: n}},
+			})
+		}
+	}
+	if a := f.From.Addr(); a.IsValid() {
+		list = append(list, rules.MatchAddr{
+			Side: rules.Source, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)},
+		})
+	}
+	if a := f.To.Addr(); a.IsValid() {
+		list = append(list, rules.MatchAddr{
+			Side: rules.Destination, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)},
+		})
+	}
+	port(rules.Source, f.From.Port())
+	port(rules.Destination, cmp.Or(f.To.Port(), f.Port))
+	if f.UID != nil {
+		list = append(list, rules.MatchOwner{IDs: []rules.IDRange{{First: *f.UID, Last: *f.UID}}})
+	}
+	return list
+}
+
+// limitMatch limits a rule to a number of packets per second, with a burst of that number.
+func limitMatch(rate uint32) xtables.Extension {
+	const scale = 10000      // XT_LIMIT_SCALE, linux/netfilter/xt_limit.h
+	data := make([]byte, 40) // struct xt_rateinfo, of which the kernel sets the rest
+	binary.NativeEndian.PutUint32(data, max(scale/rate, 1))
+	binary.NativeEndian.PutUint32(data[4:], rate)
+	return xtables.Extension{Name: "limit", Data: data}
+}

@@ -1,0 +1,22 @@
+package livetrace
+
+import (
+	"errors"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/trace"
+)
+
+// RemoveLeft removes the rules of a killed trace from both backends: the table of a kernel without
+// owner tables, and the chain of iptables-legacy. It reports whether there were any. It keeps the
+// rules of a running trace, and creates no table.
+func RemoveLeft(ns *netns.NS) (removed bool, err error) {
+	table, err := trace.Remove(ns)
+	if nft.IsNotSupported(err) {
+		err = nil
+	}
+	chain, legacyErr := compat.UnmarkTraces(ns)
+	return table || chain, errors.Join(err, legacyErr)
+}

@@ -1,0 +1,129 @@
+package livetrace
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// legacyStep returns the rule of an event of iptables-legacy. Its Index is -1 at the end of the
+// chain.
+func legacyStep(rs *rules.Ruleset, e trace.Event) Step {
+	s := Step{Event: e, Owner: foreign.OwnerLegacy, Hook: e.Hook}
+	s.Index = -1
+	for i := range rs.Tables {
+		t := &rs.Tables[i]
+		if t.Name != e.Table || t.Family != e.Family || !compat.IsLegacy(t) {
+			continue
+		}
+		for j := range t.Chains {
+			if b := t.Chains[j].Base; b != nil && b.Hook == e.Hook {
+				s.Base = b
+			}
+		}
+		if s.Table, s.Chain = t, t.Chain(e.Chain); s.Chain == nil {
+			break
+		}
+		if e.Number <= len(s.Chain.Rules) {
+			s.Index = e.Number - 1
+			s.Event.Verdict = legacyVerdict(s.Rule())
+		} else if s.Event.Verdict = trace.Accept; s.Chain.Base != nil && s.Chain.Base.Drop {
+			s.Event.Verdict = trace.Drop
+		}
+		s.Owner = foreign.OwnerOf(&s.Step)
+	}
+	return s
+}
+
+// legacyVerdict returns the verdict of a rule of iptables-legacy. The kernel reports a rule before
+// it runs the target, and therefore no verdict.
+func legacyVerdict(r *rules.Rule) trace.Verdict {
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case rules.Verdict:
+			switch a {
+			case rules.Drop:
+				return trace.Drop
+			case rules.Accept:
+				return trace.Accept
+			case rules.Return:
+				return trace.Returned
+			}
+		case rules.Reject:
+			return trace.Drop
+		case rules.RedirectTo, rules.TProxy:
+			return trace.Accept
+		case rules.Jump:
+			return trace.Jump
+		}
+	}
+	return trace.Continue
+}
+
+// inOrder sorts the steps of both backends, which the kernel reports separately, by hook and chain.
+func inOrder(rs *rules.Ruleset, steps []Step) {
+	place := map[*rules.Base]int{}
+	for h := rules.Prerouting; h <= rules.Postrouting; h++ {
+		for i, c := range rs.BaseChains(h) {
+			place[c.Chain.Base] = i
+		}
+	}
+	// A packet on lo traverses output and postrouting before prerouting and input.
+	passes := []rules.Hook{
+		rules.Output, rules.Postrouting, rules.Prerouting, rules.Input, rules.Forward,
+	}
+	if len(steps) > 0 && steps[0].Event.In != 0 {
+		passes = []rules.Hook{rules.Prerouting, rules.Input, rules.Forward, rules.Postrouting}
+	}
+	slices.SortStableFunc(steps, func(x, y Step) int {
+		return cmp.Or(slices.Index(passes, x.Hook)-slices.Index(passes, y.Hook),
+			place[x.Base]-place[y.Base])
+	})
+}
+
+// legacyPlace returns the position of a rule of iptables-legacy.
+func legacyPlace(f rules.Family, table, chain string, number int) string {
+	return fmt.Sprintf("iptables-legacy %s %s %s rule %d", f, table, chain, number)
+}
+
+// marks reports whether the step is of the rules that mark packets for tracing.
+func marks(s *Step) bool {
+	return s.Chain != nil && (s.Chain.Name == trace.Chain || s.Index >= 0 && jumpsToMarks(s.Rule()))
+}
+
+func jumpsToMarks(r *rules.Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a rules.Action) bool {
+		jump, ok := a.(rules.Jump)
+		return ok && jump.Chain == trace.Chain
+	})
+}
+
+// hasMarks reports whether rules of iptables-legacy mark packets.
+func hasMarks(rs *rules.Ruleset) bool {
+	return slices.ContainsFunc(rs.Tables, func(t rules.Table) bool {
+		return compat.IsLegacy(&t) && t.Chain(trace.Chain) != nil
+	})
+}
+
+// withoutMarks returns the ruleset without the rules that mark packets. The numbers of other rules
+// stay the same.
+func withoutMarks(rs *rules.Ruleset) rules.Ruleset {
+	others := *rs
+	others.Tables = slices.DeleteFunc(slices.Clone(rs.Tables), func(t rules.Table) bool {
+		return t.Name == trace.Table && t.Family == rules.Inet
+	})
+	for i := range others.Tables {
+		t := &others.Tables[i]
+		if t.Chain(trace.Chain) == nil || !compat.IsLegacy(t) {
+			continue
+		}
+		t.Chains = slices.Clone(t.Chains)
+		t.Chain(trace.Chain).Rules = nil
+	}
+	return others
+}

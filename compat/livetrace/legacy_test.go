@@ -1,0 +1,149 @@
+package livetrace_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/compat/xtables"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// legacy runs iptables-legacy in the namespace.
+func legacy(t *testing.T, ns *netns.NS, args string) {
+	t.Helper()
+	cmd := exec.Command(netnstest.RequireBinary(t, "iptables-legacy"), strings.Fields(args)...)
+	if err := ns.Do(func() error {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// send sends the first packet of a connection to a port of lo without a listener.
+func send(t *testing.T, ns *netns.NS, network string, port int) {
+	t.Helper()
+	err := ns.Do(func() error {
+		c, err := net.Dial(network, fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("x"))
+		return errors.Join(err, c.Close())
+	})
+	if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+		t.Fatal(err)
+	}
+}
+
+// hasMarks reports whether the namespace has rules that mark packets.
+func hasMarks(t *testing.T, ns *netns.NS) bool {
+	t.Helper()
+	raw, err := xtables.Read(ns, rules.IPv4, "raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw.Chain(trace.Chain) != nil || slices.ContainsFunc(raw.Chains,
+		func(c xtables.Chain) bool {
+			return slices.ContainsFunc(c.Rules, func(r xtables.Rule) bool {
+				chain, _ := r.Jump()
+				return chain == trace.Chain
+			})
+		})
+}
+
+// TestTraceByLegacyMarks traces without nf_tables: the target TRACE marks the packets.
+func TestTraceByLegacyMarks(t *testing.T) {
+	ns := netnstest.New(t)
+	for _, args := range []string{
+		"-t raw -A OUTPUT -m mark --mark 5 -j ACCEPT",
+		"-t raw -A OUTPUT -p tcp --dport 80 -j MARK --set-mark 7",
+		"-t nat -N web",
+		"-t nat -A OUTPUT -p tcp --dport 80 -j web",
+		"-t nat -A web -p tcp -j REDIRECT --to-ports 81",
+		"-A OUTPUT -p tcp --dport 81 -j ACCEPT",
+		"-A OUTPUT -p udp --dport 53 -j RETURN",
+	} {
+		legacy(t, ns, args)
+	}
+	log, err := trace.OpenLog(ns, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks, err := compat.MarkTraces(ns, trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, ns, "tcp", 80)
+	send(t, ns, "udp", 53)
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c trace.Collector
+	b, err := log.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	c.Add(now, b.Events...)
+	want := map[uint16]string{
+		80: "raw OUTPUT 3, nat OUTPUT 1, nat web 1, filter OUTPUT 1",
+		53: "filter OUTPUT 2",
+	}
+	for _, p := range c.Take(now.Add(time.Second)) {
+		packet := livetrace.PacketOf(p, map[uint32]string{1: "lo"})
+		path, expected := want[packet.Destination.Port()]
+		if packet.Owner = p.Events[0].Owner; packet.Owner == nil || !expected {
+			continue // answers of the kernel
+		}
+		delete(want, packet.Destination.Port())
+		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
+		if !ok || len(o.Differences) > 0 || o.NotCompared != "" {
+			t.Errorf("%s: %v, differences %q, not compared: %q", packet, ok, o.Differences,
+				o.NotCompared)
+		}
+		var got []string
+		for _, s := range o.Steps {
+			if s.Index >= 0 && s.Hook == rules.Output {
+				got = append(got,
+					fmt.Sprintf("%s %s %d", s.Event.Table, s.Event.Chain, s.Index+1))
+			}
+		}
+		if strings.Join(got, ", ") != path {
+			t.Errorf("%s: path %q, want %q", packet, got, path)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not traced: %v", want)
+	}
+	if _, err := compat.MarkTraces(ns, trace.Options{}); !errors.Is(err, trace.ErrBusy) {
+		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
+	}
+	if removed, err := compat.UnmarkTraces(ns); removed || err != nil || !hasMarks(t, ns) {
+		t.Errorf("the rules of a running session are removed (%v)", err)
+	}
+	if err := errors.Join(marks.Close(), log.Close()); err != nil || hasMarks(t, ns) {
+		t.Errorf("the rules are left after Close: %v", err)
+	}
+	if l, err := trace.OpenLog(ns, 0); err != nil {
+		t.Errorf("the log is still in use: %v", err)
+	} else if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,62 @@
+package audit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// TestTraceIsNoDrift traces a pod while it is audited. Nothing is repaired or reported, and the
+// rules of the trace stay until it ends. The rules of a killed trace are removed.
+func TestTraceIsNoDrift(t *testing.T) {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		t.Run(string(e), func(t *testing.T) {
+			bed := newBed(t)
+			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
+			r.options.Used = func() time.Duration { return 0 }
+			rs, b := r.add("web", bed.Pod, e)
+			r.start()
+			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			traced := func() bool { return foreign.Inspect(bed.Pod, rs, diff.AgentBudget).Traced }
+
+			session, err := trace.Open(bed.Pod, trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			marks, err := compat.MarkTraces(bed.Pod, trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := r.metric("sluice_audits_total{equal}")
+			await(t, "it is audited twice", func() bool {
+				return r.metric("sluice_audits_total{equal}") >= before+2
+			})
+			if !traced() || r.states() != "1 redirected" {
+				t.Errorf("%s during a trace; the rules of the trace are there: %v", r.states(),
+					traced())
+			}
+			if err := marks.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := session.Close(); err != nil {
+				t.Fatal(err)
+			}
+			istiotest.Run(t, bed.Pod, "table inet "+trace.Table+" {}", "nft", "-f", "-")
+			istiotest.Run(t, bed.Pod, "*raw\n:"+trace.Chain+" - [0:0]\n-A OUTPUT -j "+trace.Chain+
+				"\n-A "+trace.Chain+" -p tcp -j TRACE\nCOMMIT\n",
+				"iptables-legacy-restore", "--noflush")
+			await(t, "what a killed trace left is removed", func() bool { return !traced() })
+			if told := r.told(); told != "" {
+				t.Errorf("events: %s", told)
+			}
+			if !stands(t, b, bed.Pod, rs) {
+				t.Error("the pod's own rules are others")
+			}
+		})
+	}
+}

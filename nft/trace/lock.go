@@ -1,0 +1,35 @@
+package trace
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// lockName is an abstract socket address, which belongs to a network namespace and is released when
+// the process ends for any reason.
+const lockName = "@sluice.trace"
+
+// Lock returns [ErrBusy] if a session runs in the namespace whose rules the kernel does not remove
+// when its process ends. Otherwise no such session begins before release is called.
+func Lock(ns *netns.NS) (release func(), err error) {
+	fd := -1
+	err = ns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: lockName}); err != nil {
+		_ = unix.Close(fd)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, ErrBusy
+		}
+		return nil, os.NewSyscallError("bind", err)
+	}
+	return func() { _ = unix.Close(fd) }, nil
+}

@@ -1,0 +1,196 @@
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// A Log receives the traces of iptables-legacy in one network namespace. The kernel writes them to
+// the log of netfilter for packets that are marked for tracing, which a [Session] or the target
+// TRACE does. A Log makes nfnetlink_log the logger of the namespace and receives its group 0, which
+// the kernel uses for traces. The group is released when the process ends for any reason.
+type Log struct {
+	events *Receiver
+	// loggers are the families whose logger was another one before.
+	loggers map[uint8]string
+	ns      *netns.NS
+	closed  sync.Once
+	err     error
+}
+
+// Commands and attributes of linux/netfilter/nfnetlink_log.h.
+const (
+	logConfig = unix.NFNL_SUBSYS_ULOG<<8 | 1 // NFULNL_MSG_CONFIG
+	logPacket = unix.NFNL_SUBSYS_ULOG << 8   // NFULNL_MSG_PACKET
+
+	attrCommand   = 1 // NFULA_CFG_CMD
+	attrMode      = 2 // NFULA_CFG_MODE
+	attrThreshold = 5 // NFULA_CFG_QTHRESH
+	attrFlags     = 6 // NFULA_CFG_FLAGS
+
+	commandBind       = 1 // NFULNL_CFG_CMD_BIND
+	commandPFBind     = 3 // NFULNL_CFG_CMD_PF_BIND
+	commandPFUnbind   = 4 // NFULNL_CFG_CMD_PF_UNBIND
+	modePacket        = 2 // NFULNL_COPY_PACKET
+	flagConntrack     = 4 // NFULNL_CFG_F_CONNTRACK
+	copiedBytes       = 128
+	logger            = "nfnetlink_log"
+	loggerFile        = "/proc/sys/net/netfilter/nf_log/%d"
+	errLoggerMissing  = "the kernel lacks nfnetlink_log, which traces of iptables-legacy need"
+	messageBufferSize = 4096
+)
+
+// ErrLogBusy is the error of [OpenLog] if another process receives the group.
+var ErrLogBusy = errors.New(
+	"another process in this network namespace receives group 0 of nfnetlink_log")
+
+// OpenLog starts to receive the traces of the namespace. nil is the current namespace. buffer is as
+// in [Options]. OpenLog needs CAP_NET_ADMIN in the user namespace that owns the network namespace.
+func OpenLog(ns *netns.NS, buffer int) (*Log, error) {
+	l := &Log{loggers: map[uint8]string{}, ns: ns}
+	if err := ns.Do(func() error { return l.open(buffer) }); err != nil {
+		return nil, errors.Join(fmt.Errorf("trace packets of iptables-legacy: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+func (l *Log) open(buffer int) (err error) {
+	if l.events, err = NewReceiver(buffer); err != nil {
+		return err
+	}
+	if err := l.configure(unix.AF_UNSPEC, attribute(attrCommand, commandBind)); err != nil {
+		if errors.Is(err, unix.EBUSY) {
+			return ErrLogBusy
+		}
+		return fmt.Errorf(errLoggerMissing+": %w", err)
+	}
+	mode := binary.BigEndian.AppendUint32(nil, copiedBytes)
+	if err := l.configure(unix.AF_UNSPEC,
+		netlink.Attribute{Type: attrMode, Data: append(mode, modePacket, 0)},
+		attribute(attrThreshold, 0, 0, 0, 1)); err != nil {
+		return fmt.Errorf("configure nfnetlink_log: %w", err)
+	}
+	// Kernels before 4.4, and without CONFIG_NETFILTER_NETLINK_GLUE_CT, do not report the
+	// connection.
+	_ = l.configure(unix.AF_UNSPEC, attribute(attrFlags, 0, flagConntrack))
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		before, err := os.ReadFile(fmt.Sprintf(loggerFile, family))
+		name := strings.TrimSpace(string(before))
+		if err == nil && name == logger {
+			continue
+		}
+		if err := l.configure(family, attribute(attrCommand, commandPFBind)); err != nil {
+			return fmt.Errorf(errLoggerMissing+": %w", err)
+		}
+		l.loggers[family] = name
+	}
+	return nil
+}
+
+func attribute(kind uint16, data ...byte) netlink.Attribute {
+	return netlink.Attribute{Type: kind, Data: data}
+}
+
+// configure sends a configuration message for group 0 and waits for the answer.
+func (l *Log) configure(family uint8, attributes ...netlink.Attribute) error {
+	data, err := netlink.MarshalAttributes(attributes)
+	if err != nil {
+		return err
+	}
+	m := binary.NativeEndian.AppendUint32(nil,
+		uint32(unix.NLMSG_HDRLEN+nfgenmsgLength+len(data)))
+	m = binary.NativeEndian.AppendUint16(m, logConfig)
+	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	m = append(m, make([]byte, 8)...) // sequence number and port id
+	m = append(m, family, unix.NFNETLINK_V0, 0, 0)
+	m = append(m, data...)
+	return l.events.Control(func(fd int) error {
+		if err := unix.Sendto(fd, m, 0, &unix.SockaddrNetlink{
+			Family: unix.AF_NETLINK,
+		}); err != nil {
+			return os.NewSyscallError("sendto", err)
+		}
+		return answer(fd)
+	})
+}
+
+// answer reads the answer to a message. The kernel queues it before sendto returns. Packets before
+// it belong to rules whose trace began before the session.
+func answer(fd int) error {
+	buffer := make([]byte, messageBufferSize)
+	for {
+		n, _, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return os.NewSyscallError("recvfrom", err)
+		case n >= unix.NLMSG_HDRLEN+4 &&
+			binary.NativeEndian.Uint16(buffer[4:]) == unix.NLMSG_ERROR:
+			code := int32(binary.NativeEndian.Uint32(buffer[unix.NLMSG_HDRLEN:]))
+			if code == 0 {
+				return nil
+			}
+			return unix.Errno(-code)
+		}
+	}
+}
+
+// Read returns the queued events, at most some thousands, and does not wait.
+func (l *Log) Read() (Batch, error) {
+	var b Batch
+	err := l.events.Control(func(fd int) (err error) {
+		b.Lost, err = l.events.Drain(fd, b.hasRoom, b.addLogged)
+		return err
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		err = nil
+	}
+	return b, err
+}
+
+// addLogged decodes and adds the messages of a datagram.
+func (b *Batch) addLogged(data []byte) {
+	eachMessage(data, func(kind uint16, payload []byte) {
+		if kind != logPacket {
+			return
+		}
+		if e, ok := decodeLogged(payload); ok && e.Chain != Chain {
+			b.Events = append(b.Events, e)
+		}
+	})
+}
+
+// Close releases the group and restores the logger of the namespace.
+func (l *Log) Close() error {
+	l.closed.Do(func() {
+		if l.events == nil {
+			return
+		}
+		for family, name := range l.loggers {
+			l.err = errors.Join(l.err, l.restore(family, name))
+		}
+		l.err = errors.Join(l.err, l.events.Close())
+	})
+	return l.err
+}
+
+// restore sets the logger of the family.
+func (l *Log) restore(family uint8, name string) error {
+	err := l.ns.Do(func() error {
+		return os.WriteFile(fmt.Sprintf(loggerFile, family), []byte(name), 0)
+	})
+	if err == nil {
+		return nil
+	}
+	// Where /proc/sys is read-only there is no logger then, as in a kernel without loggers.
+	return l.configure(family, attribute(attrCommand, commandPFUnbind))
+}

@@ -1,0 +1,178 @@
+package trace
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Attributes of a logged packet (linux/netfilter/nfnetlink_log.h).
+const (
+	attrPacketHeader = 1
+	attrLoggedMark   = 2
+	attrInDevice     = 4
+	attrOutDevice    = 5
+	attrPayload      = 9
+	attrPrefix       = 10
+	attrUID          = 11
+	attrGID          = 14
+	attrConnection   = 18 // a connection of conntrack, linux/netfilter/nfnetlink_conntrack.h
+	attrConnectionIs = 19 // enum ip_conntrack_info
+)
+
+// loggedHooks are the hooks by their numbers (enum nf_inet_hooks).
+var loggedHooks = [...]rules.Hook{
+	rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting,
+}
+
+// decodeLogged decodes a logged packet. It returns false for packets that other rules log.
+func decodeLogged(payload []byte) (Event, bool) {
+	var e Event
+	if len(payload) < nfgenmsgLength {
+		return e, false
+	}
+	family, prefix := payload[0], ""
+	d, err := netlink.NewAttributeDecoder(payload[nfgenmsgLength:])
+	if err != nil {
+		return e, false
+	}
+	d.ByteOrder = binary.BigEndian
+	var packet []byte
+	var owner rules.Owner
+	owned, hook := 0, len(loggedHooks)
+	for d.Next() {
+		switch d.Type() {
+		case attrPacketHeader:
+			if b := d.Bytes(); len(b) > 2 {
+				hook = int(b[2])
+			}
+		case attrLoggedMark:
+			e.Mark = d.Uint32()
+		case attrInDevice:
+			e.In = d.Uint32()
+		case attrOutDevice:
+			e.Out = d.Uint32()
+		case attrPayload:
+			packet = d.Bytes()
+		case attrPrefix:
+			prefix = d.String()
+		case attrUID:
+			owner.UID = d.Uint32()
+			owned++
+		case attrGID:
+			owner.GID = d.Uint32()
+			owned++
+		case attrConnection:
+			d.Nested(e.decodeConnection)
+		case attrConnectionIs:
+			e.setConnectionState(d.Uint32())
+		}
+	}
+	if d.Err() != nil || hook >= len(loggedHooks) || !e.setPosition(prefix) {
+		return e, false
+	}
+	if owned == 2 {
+		e.Owner = &owner
+	}
+	e.Family, e.Hook = rules.IPv4, loggedHooks[hook]
+	if family == unix.AF_INET6 {
+		e.Family = rules.IPv6
+	}
+	network, transport := splitPacket(family, packet)
+	e.Header = decodeHeader(uint32(family), network, transport)
+	return e, e.Header != nil
+}
+
+// setPosition decodes the prefix of a trace, such as "TRACE: nat:OUTPUT:rule:1 ".
+func (e *Event) setPosition(prefix string) bool {
+	words := strings.Split(strings.TrimSpace(prefix), ":")
+	if len(words) != 5 || words[0] != "TRACE" {
+		return false // a name of a chain may contain a colon too
+	}
+	n, err := strconv.Atoi(words[4])
+	if err != nil || n < 1 {
+		return false
+	}
+	e.Table, e.Chain, e.Number = strings.TrimSpace(words[1]), words[2], n
+	// The kernel calls every verdict without conditions a policy or a return, not only the last one
+	// of the chain.
+	e.Kind = Rule
+	return true
+}
+
+// splitPacket returns the headers of a packet without options and extension headers.
+func splitPacket(family uint8, packet []byte) (network, transport []byte) {
+	length := 40
+	if family == unix.AF_INET {
+		if len(packet) == 0 {
+			return nil, nil
+		}
+		length = 4 * int(packet[0]&0xf)
+	}
+	if len(packet) < length {
+		return packet, nil
+	}
+	return packet[:length], packet[length:]
+}
+
+// setConnectionState sets the state by the number of enum ip_conntrack_info.
+func (e *Event) setConnectionState(n uint32) {
+	const replies, untracked = 3, 7
+	e.HasState, e.Reply = true, n >= replies && n < untracked
+	switch {
+	case n == untracked:
+		e.State = rules.Untracked
+	case n == 2:
+		e.State = rules.New
+	case n%replies == 1:
+		e.State = rules.Related
+	default:
+		e.State = rules.Established
+	}
+}
+
+// decodeConnection decodes the status and the original tuple of the connection.
+func (e *Event) decodeConnection(d *netlink.AttributeDecoder) error {
+	const tuple, status = 1, 3 // CTA_TUPLE_ORIG, CTA_STATUS
+	d.ByteOrder = binary.BigEndian
+	for d.Next() {
+		switch d.Type() {
+		case tuple:
+			d.Nested(e.decodeTuple)
+		case status:
+			e.Confirmed = d.Uint32()&statusConfirmed != 0
+		}
+	}
+	return nil
+}
+
+func (e *Event) decodeTuple(d *netlink.AttributeDecoder) error {
+	const address, protocol = 1, 2 // CTA_TUPLE_IP, CTA_TUPLE_PROTO
+	var to netip.Addr
+	port := uint16(0)
+	for d.Next() {
+		kind := d.Type()
+		d.Nested(func(d *netlink.AttributeDecoder) error {
+			d.ByteOrder = binary.BigEndian
+			for d.Next() {
+				switch {
+				case kind == address && (d.Type() == 2 || d.Type() == 4): // CTA_IP_V4_DST, V6_DST
+					to, _ = netip.AddrFromSlice(d.Bytes())
+				case kind == protocol && d.Type() == 3: // CTA_PROTO_DST_PORT
+					port = d.Uint16()
+				}
+			}
+			return nil
+		})
+	}
+	if to.IsValid() {
+		e.Original = netip.AddrPortFrom(to, port)
+	}
+	return nil
+}

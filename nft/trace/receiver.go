@@ -1,0 +1,83 @@
+package trace
+
+import (
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/socket"
+)
+
+// receiveBuffer is the size of the receive buffer in bytes. The kernel doubles it, and a message
+// takes about 1 KiB.
+const receiveBuffer = 8 << 20
+
+// A Receiver is a netlink socket of netfilter that counts the messages that the kernel drops.
+type Receiver struct {
+	socket.Socket
+	buffer []byte
+	drops  uint32
+}
+
+// NewReceiver returns a receiver in the namespace of the thread, with a port id that the kernel
+// chooses. The size of the receive buffer is in bytes; 0 means a buffer for about 10,000 messages.
+func NewReceiver(size int) (*Receiver, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	r := &Receiver{Socket: socket.FromFD(fd), buffer: make([]byte, 64<<10)}
+	if size == 0 {
+		size = receiveBuffer
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) != nil {
+		// Without CAP_NET_ADMIN in the initial user namespace: at most net.core.rmem_max.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, errors.Join(os.NewSyscallError("bind", err), r.Close())
+	}
+	return r, nil
+}
+
+// Drain reads datagrams of the kernel until the queue is empty, when it returns EAGAIN, or more
+// reports that no further datagram is wanted. It returns the number of messages that the kernel
+// dropped because the buffer was full.
+func (r *Receiver) Drain(fd int, more func() bool, add func(datagram []byte)) (uint32, error) {
+	lost := uint32(0)
+	for more() {
+		n, from, err := unix.Recvfrom(fd, r.buffer, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			drops := dropped(fd)
+			lost += max(1, drops-r.drops)
+			r.drops = drops
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return lost, err
+		default:
+			// Only from the kernel: processes may send to the groups too.
+			if sender, ok := from.(*unix.SockaddrNetlink); ok && sender.Pid == 0 {
+				add(r.buffer[:n])
+			}
+		}
+	}
+	return lost, nil
+}
+
+// dropped returns the number of messages that the kernel has dropped because the receive buffer was
+// full, or 0 before Linux 4.12.
+func dropped(fd int) uint32 {
+	const drops = 8 // SK_MEMINFO_DROPS, linux/sock_diag.h
+	var info [drops + 1]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0
+	}
+	return info[drops]
+}

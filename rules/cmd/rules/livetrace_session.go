@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A traceSource provides the events of one namespace.
+type traceSource struct {
+	session *trace.Session // nil if the kernel has no nf_tables
+	log     *trace.Log     // nil if logErr
+	logErr  error
+	marks   *compat.Marks // of iptables-legacy, nil if the kernel has nf_tables
+	poll    *time.Ticker
+}
+
+// openTrace starts to trace. The trace of nf_tables marks the packets for both backends. In a
+// kernel without nf_tables iptables-legacy marks them.
+func (t *liveTracer) openTrace() (err error) {
+	t.s.removeLeftTrace(t.ns)
+	// Receive events before packets are marked, so that none is missed.
+	t.source.log, t.source.logErr = trace.OpenLog(t.ns, 0)
+	o := trace.Options{Filter: t.p.trace.filter}
+	if _, err = nft.Read(t.ns); !nft.IsNotSupported(err) {
+		t.source.session, err = trace.Open(t.ns, o)
+		return err
+	}
+	if t.source.logErr != nil {
+		return t.source.logErr
+	}
+	t.source.marks, err = compat.MarkTraces(t.ns, o)
+	t.source.poll = time.NewTicker(settle)
+	return err
+}
+
+// close ends the trace.
+func (s *traceSource) close() error {
+	var errs []error
+	if s.session != nil {
+		errs = append(errs, s.session.Close())
+	}
+	if s.marks != nil {
+		errs = append(errs, s.marks.Close())
+		s.poll.Stop()
+	}
+	if s.log != nil {
+		errs = append(errs, s.log.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// next returns the events of at most the time settle.
+func (s *traceSource) next(ctx context.Context) (trace.Batch, error) {
+	var b trace.Batch
+	if s.session == nil {
+		select {
+		case <-s.poll.C:
+		case <-ctx.Done():
+		}
+		b.Changed = true // the kernel does not report changes of iptables-legacy
+	} else {
+		_ = s.session.SetDeadline(time.Now().Add(settle))
+		var err error
+		b, err = s.session.Next()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return b, err
+		}
+	}
+	if s.log == nil {
+		return b, nil
+	}
+	logged, err := s.log.Read()
+	b.Events, b.Lost = append(b.Events, logged.Events...), b.Lost+logged.Lost
+	return b, err
+}
+
+// warnOfLegacy warns that the kernel cannot report the rules of iptables-legacy.
+func (t *liveTracer) warnOfLegacy() {
+	if t.source.logErr == nil {
+		return
+	}
+	for i := range t.ruleset.Tables {
+		x := &t.ruleset.Tables[i]
+		for _, c := range x.Chains {
+			if compat.IsLegacy(x) && (len(c.Rules) > 0 || c.Base != nil && c.Base.Drop) {
+				t.s.warn("the rules of iptables-legacy here are not traced: outcomes may be theirs (table %s %s): %v",
+					x.Family, x.Name, t.source.logErr)
+				return
+			}
+		}
+	}
+}
+
+// flows are the connections of printed packets whose conntrack state the kernel does not report, by
+// addresses, with the time of the last packet.
+type flows map[flow]time.Time
+
+type flow struct {
+	protocol            rules.Protocol
+	source, destination netip.AddrPort
+	sequence            uint32 // of TCP, which differs in another connection
+}
+
+// idle is the time after which a packet belongs to another connection
+// (nf_conntrack_udp_timeout).
+const idle = 30 * time.Second
+
+// maxFlows is the number of connections from which on idle ones are forgotten. It is larger than
+// the number of traced packets in the time idle.
+const maxFlows = 1 << 17
+
+// repeated reports whether an earlier packet had the same connection, and records the packet.
+func (f *flows) repeated(p trace.Packet) bool {
+	if *f == nil {
+		*f = flows{}
+	}
+	if len(*f) >= maxFlows {
+		maps.DeleteFunc(*f, func(_ flow, last time.Time) bool { return p.Time.Sub(last) > idle })
+	}
+	h := p.Header()
+	k := flow{h.Protocol, h.Source, h.Destination, h.Sequence}
+	for _, k := range []flow{k, {h.Protocol, h.Destination, h.Source, h.Sequence}} {
+		if _, found := (*f)[k]; found {
+			(*f)[k] = p.Time
+			return true
+		}
+	}
+	(*f)[k] = p.Time
+	return false
+}
+
+// removeLeftTrace removes the rules of a killed trace.
+func (s *system) removeLeftTrace(ns *netns.NS) {
+	if _, err := livetrace.RemoveLeft(ns); err != nil && !compat.IsNotPermitted(err) {
+		s.warn("the rules of an earlier rules trace, which change no packet, may be left: %v", err)
+	}
+}
