@@ -86,7 +86,7 @@ func removeMarks(ns *netns.NS) (removed bool, err error) {
 				continue
 			}
 			if err == nil {
-				err = replaceMarks(f, encoded{})
+				err = replaceMarks(f, encodedRules{})
 			}
 			if err != nil {
 				return err
@@ -99,7 +99,7 @@ func removeMarks(ns *netns.NS) (removed bool, err error) {
 }
 
 // replaceMarks replaces the rules that mark packets in a table raw.
-func replaceMarks(f rules.Family, marks encoded) error {
+func replaceMarks(f rules.Family, marks encodedRules) error {
 	for range maxAttempts {
 		t, err := xtables.Open(nil, f, "raw")
 		if err != nil {
@@ -131,8 +131,8 @@ func replaceMarks(f rules.Family, marks encoded) error {
 }
 
 // traceMarks returns the chain that marks packets, and the jumps to it.
-func traceMarks(f rules.Family, o trace.Options) (encoded, error) {
-	var marks encoded
+func traceMarks(f rules.Family, o trace.Options) (encodedRules, error) {
+	var marks encodedRules
 	conditions := traceConditions(o.Filter)
 	tcp := []rules.Match{
 		rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}},
@@ -178,7 +178,7 @@ func traceMarks(f rules.Family, o trace.Options) (encoded, error) {
 		if err != nil {
 			return marks, err
 		}
-		marks.jumps = append(marks.jumps, placedRule{chain: at.chain, rule: rule})
+		marks.jumps = append(marks.jumps, jumpRule{chain: at.chain, rule: rule})
 	}
 	return marks, nil
 }

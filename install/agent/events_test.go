@@ -114,10 +114,15 @@ func TestNodeEventsWaits(t *testing.T) {
 		if n := asked.Load(); n != 1 {
 			t.Errorf("asked %d times at once", n)
 		}
-		time.Sleep(eventRetry + time.Second)
+		time.Sleep(eventRetry/2 - time.Second)
 		synctest.Wait()
-		if n := asked.Load(); n != 2 {
-			t.Errorf("asked %d times with one retry", n)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times before the shortest time between retries", n)
+		}
+		time.Sleep(eventRetry + time.Second) // the longest time, in which three retries fit
+		synctest.Wait()
+		if n := asked.Load(); n < 2 || n > 4 {
+			t.Errorf("asked %d times after one to three retries", n)
 		}
 		cancel()
 		synctest.Wait()
