@@ -270,7 +270,7 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "mangle", rule: `-m bpf --bytecode "4,48 0 0 9,21 0 1 6,6 0 0 1,6 0 0 0"`,
-			matches: draws("match bpf revision 1"),
+			matches: reads("match bpf revision 1"),
 		},
 		{
 			table:   "mangle",

@@ -14,17 +14,18 @@ import "github.com/sluice-mesh/sluice/rules"
 // has no malformed packets.
 //
 // cluster is not in the list, because it changes the type of a link-layer multicast packet to host
-// (xt_cluster_mt in net/netfilter/xt_cluster.c). bpf can use random numbers, nfacct consumes a
-// quota, and set can compare counters that it increases.
+// (xt_cluster_mt in net/netfilter/xt_cluster.c). nfacct consumes a quota, and set can compare
+// counters that it increases. bpf can use random numbers, but need not: whether it matches some
+// packets and not others is unknown.
 func MatchEffect(name string) rules.Effect {
 	switch name {
-	case "addrtype", "ah", "cgroup", "comment", "connbytes", "connlabel", "connmark", "conntrack", "cpu",
+	case "addrtype", "ah", "bpf", "cgroup", "comment", "connbytes", "connlabel", "connmark", "conntrack", "cpu",
 		"dccp", "devgroup", "dscp", "dst", "ecn", "esp", "eui64", "frag", "hbh", "helper", "hl", "icmp",
 		"icmp6", "icmpv6", "ipcomp", "iprange", "ipv6header", "ipvs", "l2tp", "length", "mac", "mark", "mh",
 		"multiport", "osf", "owner", "physdev", "pkttype", "policy", "realm", "rpfilter", "rt", "sctp",
 		"socket", "srh", "state", "string", "tcp", "tcpmss", "time", "tos", "ttl", "u32", "udp", "udplite":
 		return rules.Reads
-	case "bpf", "limit", "quota", "rateest", "recent", "set", "statistic":
+	case "limit", "quota", "rateest", "recent", "set", "statistic":
 		return rules.ReadsVarying
 	case "hashlimit", "nfacct":
 		return rules.ReadsAndWrites

@@ -70,7 +70,7 @@ func TestMatchEffect(t *testing.T) {
 		{"length", 0, numbers(1), rules.Reads},
 		{"length", 1, numbers(1), rules.AnyEffect}, // which Linux 6.18 does not have
 		{"limit", 0, numbers(1), rules.ReadsVarying},
-		{"bpf", 1, numbers(1), rules.ReadsVarying},
+		{"bpf", 1, numbers(1), rules.Reads},
 		{"cluster", 0, numbers(1), rules.AnyEffect},
 		{"geoip", 0, numbers(1), rules.AnyEffect}, // which no kernel of kernel.org has
 		{"socket", 0, nil, rules.Reads},
