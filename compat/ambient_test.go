@@ -46,7 +46,7 @@ func TestBackendsHoldAmbientRules(t *testing.T) {
 	}
 }
 
-// The marks and transparent sockets of the calls are those of ztunnel.
+// The calls have the marks and transparent sockets that ztunnel uses.
 func TestAmbientTraffic(t *testing.T) {
 	const probeSource = "169.254.7.127"
 	call := func(from testbed.Place, network, to string) testbed.Call {

@@ -221,8 +221,8 @@ func recordedAmbient(t testing.TB, run string) rules.Ambient {
 	return a
 }
 
-// Istio's nftables backend marks IPv6 packets although IPv6 is off, and captures those of DNS over
-// UDP and of virtual interfaces. All other packets are handled as with its iptables backend.
+// Istio's nftables backend marks IPv6 packets although IPv6 is off, and captures IPv6 packets of DNS
+// over UDP and of virtual interfaces. All other packets are handled as with its iptables backend.
 func TestAmbientRulesTreatPacketsAsIstiosNFTBackendDoes(t *testing.T) {
 	for _, run := range ambientRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
