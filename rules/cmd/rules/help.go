@@ -124,6 +124,10 @@ func (in *inputs) printShortHelp(cmd *cobra.Command) {
 			continue
 		}
 		synopsis := all[i].synopsis()
+		if len(synopsis) > shortColumn-4 {
+			fmt.Fprintf(out, "  %s\n", synopsis)
+			synopsis = ""
+		}
 		for _, line := range wrap(all[i].help, helpWidth-shortColumn) {
 			fmt.Fprintf(out, "  %-*s%s\n", shortColumn-2, synopsis, line)
 			synopsis = ""
