@@ -11,11 +11,11 @@ import (
 
 // againRows measure applying rules that are already in place.
 func againRows(t Tools) []Row {
-	const topic = "Applied again, unchanged"
+	const topic = "Rules applied again, unchanged"
 	row := Row{
 		ID: "again", Topic: topic, Name: "no excluded prefixes", Plotted: report.Wall,
-		Note: "istio-iptables finds by one process for each rule that its rules are there, without their order; istio-nftables always writes " +
-			"them anew. Ours reads everything from the kernel and compares it, and writes nothing.",
+		Note: "istio-iptables runs one process per rule to check that the rule exists, and does not check their order. istio-nftables " +
+			"always rewrites its rules. Sluice reads all rules from the kernel, compares them, and writes nothing.",
 		Goals: []report.Goal{
 			{Of: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
 			{Of: rulesApply.name, Quantity: report.Wall, Than: []string{emptyName}, Factor: 2},
@@ -34,7 +34,7 @@ func againRows(t Tools) []Row {
 	for _, n := range []int{1000, 10_000} {
 		s := Sidecar{IPv4: n, IPv6: n}
 		first := coldContestant(s)
-		first.Name = "Sluice in process, the first time"
+		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
 			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), Share: 1,
 			Contestants: []Contestant{againInProcess(s), first},

@@ -40,17 +40,17 @@ const (
 func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 	const ours = "sluice-node"
 	return []bench.Row{{
-		ID: "agent", Topic: "The node agent",
-		Name: fmt.Sprintf("nothing happens for a minute on a node with %d pods of the mesh",
+		ID: "agent", Topic: "Node agent",
+		Name: fmt.Sprintf("one idle minute of a node with %d mesh pods",
 			agentPods),
 		Share: 0.01,
 		Goals: []report.Goal{
 			{Of: ours, Quantity: report.Share, Limit: 0.001},
 			{Of: ours, Quantity: report.Memory, Limit: 30e6},
 		},
-		Note: "sluice-node compares each pod with what it should have once a minute, and listens to changes; install-cni watches the pods for " +
-			"failures that show a missing redirect, and looks at no rules. Both as by default, ambient mode off. Memory is the most that was " +
-			"resident (VmHWM) since the start.",
+		Note: "sluice-node compares the rules of each pod with the desired ones once per minute, and listens for changes. install-cni " +
+			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +
+			"settings, without ambient mode. Memory is the maximum resident size (VmHWM) since the start.",
 		Contestants: []bench.Contestant{
 			agentContestant(b, ours, report.Ours, func(a *nodeAgent) error {
 				return a.startSluice(tools)

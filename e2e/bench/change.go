@@ -15,7 +15,7 @@ func changeRows(t Tools) []Row {
 	after.Other = true
 	row := func(id, name string, share float64, others ...programmer) Row {
 		r := Row{
-			ID: id, Topic: "A live pod", Name: name, Share: share, Plotted: report.Wall,
+			ID: id, Topic: "Running pod", Name: name, Share: share, Plotted: report.Wall,
 			Contestants: []Contestant{
 				changeInProcess(coldName, false, before, after),
 				changeInProcess(readName, true, before, after),
@@ -27,14 +27,13 @@ func changeRows(t Tools) []Row {
 		}
 		return r
 	}
-	const name = "one excluded prefix among 1000 changes, under traffic"
+	const name = "one of 1000 excluded prefixes changes, under traffic"
 	first := row("change", name, 2, istioNative)
-	first.Note = "Meanwhile an application of the pod sends 5,000 datagrams per second to another over lo, which answers each; what is not " +
-		"answered is lost. The time in process is until the kernel has committed: the socket is closed afterwards, in the background. All rules " +
-		"and prefixes are read from the kernel and compared before, and nothing but the prefix is written. The agent repairs a pod after it has " +
-		"read all that: this is " + readName +
-		", where the kernel refuses the transaction if anything has changed since, and all would be read " +
-		"again."
+	first.Note = "Meanwhile an application in the pod sends 5,000 datagrams per second over lo to another one, which answers each; an " +
+		"unanswered datagram counts as lost. The time in process ends when the kernel has committed the transaction; the socket " +
+		"is closed later, in the background. Sluice first reads and compares all rules and prefixes, and writes only the changed " +
+		"prefix. \"" + readName + "\" is a repair by the agent, which has read the rules before; the kernel rejects the " +
+		"transaction if they have changed since then, and the agent reads them again."
 	first.Goals = []report.Goal{
 		{Of: readName, Quantity: report.Wall, Limit: 1e-3},
 		{Of: coldName, Quantity: report.Wall, Limit: 1e-3},

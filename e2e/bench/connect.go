@@ -19,9 +19,10 @@ import (
 func connectRows(t Tools) []Row {
 	row := Row{
 		ID: "connect", Topic: "New connections",
-		Name: "redirected to a listener of the pod, one after the other", Share: 4,
-		Plotted:     report.Rate,
-		Note:        "The excluded prefixes are of IPv4, and hold none of the destinations. Without rules the connection is made to the listener itself.",
+		Name: "sequential connections, redirected to a listener in the pod", Share: 4,
+		Plotted: report.Rate,
+		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. Without rules, the client connects to the " +
+			"listener directly.",
 		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{})},
 	}
 	sizes := []int{0, 1000, 10_000}

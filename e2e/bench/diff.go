@@ -13,14 +13,14 @@ func diffRows(t Tools) []Row {
 		sidecar  Sidecar
 		limit    float64
 	}{
-		{"diff", "an IPv4 pod by default", Sidecar{Plain: true, Single: true}, 5e-3},
-		{"diff-dual", "a dual-stack pod with DNS capture", Sidecar{}, 0},
+		{"diff", "default parameters, IPv4 pod", Sidecar{Plain: true, Single: true}, 5e-3},
+		{"diff-dual", "dual-stack pod with DNS capture", Sidecar{}, 0},
 		{"diff-1000", "the same with " + excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 200e-3},
-		{"diff-10000", "the same with 10000 excluded prefixes of IPv4", Sidecar{IPv4: 10_000}, 3},
+		{"diff-10000", "the same with 10000 excluded IPv4 prefixes", Sidecar{IPv4: 10_000}, 3},
 	} {
 		const name = "rules diff"
 		row := Row{
-			ID: c.id, Topic: "Deciding about all packets", Name: c.name, Plotted: report.Wall,
+			ID: c.id, Topic: "rules diff", Name: c.name, Plotted: report.Wall,
 			Contestants: []Contestant{t.deciding(c.id, name, c.sidecar)},
 		}
 		if c.limit > 0 {
@@ -28,8 +28,8 @@ func diffRows(t Tools) []Row {
 		}
 		rows = append(rows, row)
 	}
-	rows[0].Note = "The whole process: our parameters against the files of iptables-save and ip6tables-save after the real istio-iptables, " +
-		"with one rule for each prefix. No peer can decide this."
+	rows[0].Note = "The whole process: the parameters are compared with the output of iptables-save and ip6tables-save after the real " +
+		"istio-iptables, which has one rule per prefix. No peer can make this comparison."
 	return rows
 }
 

@@ -1,7 +1,7 @@
-// Package bench measures Sluice beside its peers in one run: a [Row] is something that several
-// programs can do, its contestants do it in turn so that they share the machine's moods, and
-// [Measure] returns what it cost each of them. Nothing is asserted by time.
+// Package bench compares Sluice with its peers in one run. A [Row] is a task that several programs
+// can do. Its contestants do it in turn, so that changes of the machine's speed affect all of them
+// alike, and [Measure] returns the cost for each of them. No test fails because of a measured time.
 //
-//	report  results, and the page and the plots that they are rendered as; it measures nothing
+//	report  contains the results, and renders them as a page with plots
 //	istio   pins and builds the peer istio-cni
 package bench

@@ -11,15 +11,15 @@ import (
 
 // Names of contestants that goals refer to.
 const (
-	rawName, emptyName, nftName = "the same bytes, ready-made", "empty Go program", "nft -f"
+	rawName, emptyName, nftName = "the same netlink messages, prepared", "empty Go program", "nft -f"
 	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
-	readName                    = "Sluice in process, rules read before"
+	readName                    = "Sluice in process, rules already read"
 	legacyName                  = "iptables-restore and ip6tables-restore, legacy"
 )
 
 // inProcessRows measure the library, from parameters to committed rules.
 func inProcessRows() []Row {
-	const topic = "A fresh pod, in process"
+	const topic = "New pod, in process"
 	var rows []Row
 	for _, c := range []struct {
 		id       string
@@ -42,8 +42,9 @@ func inProcessRows() []Row {
 			Contestants: []Contestant{rawContestant(s), coldContestant(s), cachedContestant(s)},
 		})
 	}
-	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. In process is from parameters to committed rules, " +
-		"cached without compiling and encoding, as where many pods have the same parameters. Making the namespace is not part of it."
+	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. \"In process\" is the time from parameters to " +
+		"committed rules. \"Batch cached\" omits compiling and encoding, as for many pods with the same parameters. Creating the " +
+		"namespace is not included."
 	return rows
 }
 
@@ -51,7 +52,7 @@ func excluded(n int) string {
 	if n == 0 {
 		return "no excluded prefixes"
 	}
-	return fmt.Sprintf("%d excluded prefixes of each family", n)
+	return fmt.Sprintf("%d excluded prefixes per family", n)
 }
 
 // inPod returns a task in this process, in a pod that prepare prepared; nil for a new one.

@@ -35,10 +35,11 @@ func packetRows(t Tools) []Row {
 	const plain, dns = "Sluice", "Sluice, DNS captured"
 	row := Row{
 		ID: "packets", Topic: "Packets of established flows",
-		Name: "datagrams over lo, one after the other", Plotted: report.Rate, Share: 5,
-		Note: "Per second of CPU time. A redirect needs conntrack, which looks at every packet: that is the cost. It begins with the first rule that asks for it: an empty " +
-			"NAT chain alone leaves it off, so there are two, with it on, by a rule in a chain that no hook calls, and without. The flow is " +
-			"one that has had an answer, and that no rule redirects. DNS capture needs chains that see each packet.",
+		Name: "sequential datagrams over lo", Plotted: report.Rate, Share: 5,
+		Note: "Per second of CPU time. The cost comes from conntrack, which a redirect needs and which processes every packet. An empty " +
+			"NAT chain does not enable conntrack. Therefore there are two variants of the empty chain: without conntrack, and with " +
+			"conntrack enabled by a rule in a chain that no hook calls. The flow has been answered, and no rule redirects it. DNS " +
+			"capture needs chains that see every packet.",
 		Goals: []report.Goal{
 			{Of: plain, Quantity: report.Rate, Than: []string{tracked.name}, Factor: 0.97},
 			{

@@ -50,9 +50,9 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 	w.startAgent(b,
 		w.add(b, report.BesideAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
 	w.add(b, report.WithoutAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
-	w.add(b, "sluice-cni, no agent, legacy tables", report.Ours, bench.SluiceCNI,
+	w.add(b, "sluice-cni, no agent, iptables-legacy", report.Ours, bench.SluiceCNI,
 		"sluice-cni-kubeconfig", legacy)
-	w.add(b, "istio-cni, iptables that it finds", report.Peer, bench.IstioCNI,
+	w.add(b, "istio-cni, detected iptables", report.Peer, bench.IstioCNI,
 		"istio-cni-kubeconfig", nil)
 	w.add(b, "istio-cni, native nftables", report.Peer, bench.IstioCNI, "istio-cni-kubeconfig",
 		native)
@@ -153,7 +153,7 @@ func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
 // rows are the tasks of plugins. Istio's does not ask the runtime for annotations, so that passing
 // them to it changes nothing.
 func (w *world) rows() []bench.Row {
-	const topic = "The CNI plugin"
+	const topic = "CNI plugin"
 	contest := func(enter func(*bench.Plugin) bench.Contestant) []bench.Contestant {
 		var contestants []bench.Contestant
 		for _, p := range w.plugins {
@@ -173,15 +173,15 @@ func (w *world) rows() []bench.Row {
 		{
 			ID: report.AddRow, Topic: topic, Name: "ADD of a mesh pod", Plotted: report.Wall,
 			Goals: slices.Concat(atMost(report.Wall, 1.0/8), atMost(report.Memory, 1.0/4)),
-			Note: "Beside the node agent, as it is deployed, the plugin gets the pod from the agent; without one from the API server, as istio-cni " +
-				"does. What agent and API server take is not counted.",
+			Note: "With the node agent, as deployed, the plugin gets the pod from the agent; without an agent it gets the pod from the API " +
+				"server, as istio-cni does. The cost in the agent and in the API server is not included.",
 			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
 				return p.Add(w.mesh, true)
 			}),
 		},
 		{
 			ID: "skip", Topic: topic,
-			Name:    "ADD of a pod that is left alone; the runtime passes annotations",
+			Name:    "ADD of a pod that is not redirected; the runtime passes annotations",
 			Plotted: report.Wall,
 			Goals:   atMost(report.Wall, 1.0/6),
 			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
@@ -190,7 +190,7 @@ func (w *world) rows() []bench.Row {
 		},
 		{
 			ID: "skip-asking", Topic: topic,
-			Name:    "ADD of a pod that is left alone; agent or API server are asked",
+			Name:    "ADD of a pod that is not redirected; the agent or the API server provides the pod",
 			Plotted: report.Wall,
 			Goals:   atMost(report.Wall, 1.0/6),
 			Contestants: contest(func(p *bench.Plugin) bench.Contestant {

@@ -10,7 +10,7 @@ import (
 
 // processRows measure processes that program a new pod.
 func processRows(t Tools) []Row {
-	const topic = "A fresh pod, by a process"
+	const topic = "New pod, separate process"
 	goals := []report.Goal{
 		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{initNative.name}, Factor: 0.1},
 		{Of: rulesApply.name, Quantity: report.Wall, Than: []string{istioNative.name}, Factor: 0.1},
@@ -23,16 +23,17 @@ func processRows(t Tools) []Row {
 	}
 	some := []programmer{rulesApply, rulesLegacy, initNative, istioNative, istioLegacy}
 	first := t.processRow("process", topic, "no excluded prefixes", Sidecar{}, 1, goals, all)
-	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands: `rules apply FLAGS`, with legacy tables `--backend legacy`; `istio-iptables FLAGS`, "+
-		"with `--native-nftables` as istio-nftables, with `--force-iptables-binary legacy` or `nft`; `pilot-agent istio-iptables FLAGS`, which "+
-		"is how Istio ships that code and what the container istio-init executes; `nft -f -` with our ruleset as `nft -nn list "+
-		"ruleset` prints it; `iptables-legacy-restore` and `ip6tables-legacy-restore`, one after the other, with what `-save` prints after "+
-		"istio-iptables. Where prefixes are excluded, they are the value of `-x`.", quoted(Sidecar{}.Flags()))
+	first.Note = fmt.Sprintf("FLAGS are `%s`. The commands are `rules apply FLAGS`, with `--backend legacy` for iptables-legacy; `istio-iptables "+
+		"FLAGS`, with `--native-nftables` for istio-nftables, and with `--force-iptables-binary legacy` or `nft` for the "+
+		"variants; `pilot-agent istio-iptables FLAGS`, which the istio-init container executes; `nft -f -` with the ruleset of "+
+		"Sluice as `nft -nn list ruleset` prints it; `iptables-legacy-restore` and then `ip6tables-legacy-restore` with the "+
+		"output of `-save` after istio-iptables. Excluded prefixes are the value of `-x`.",
+		quoted(Sidecar{}.Flags()))
 	return []Row{
 		first,
 		t.processRow("process-1000", topic, excluded(1000), Sidecar{IPv4: 1000, IPv6: 1000}, 0.5,
 			goals, all),
-		t.processRow("process-10000", topic, "10000 excluded prefixes of IPv4",
+		t.processRow("process-10000", topic, "10000 excluded IPv4 prefixes",
 			Sidecar{IPv4: 10_000}, 0.2, goals, some),
 	}
 }

@@ -33,10 +33,10 @@ func restartRows() []Row {
 		return f.apply, err
 	})
 	return []Row{{
-		ID: "restart", Topic: "A node's restart",
-		Name: "250 fresh pods, as many at a time as there are cores", Share: 0.5,
+		ID: "restart", Topic: "Node restart",
+		Name: "250 new pods, one goroutine per core", Share: 0.5,
 		Plotted: report.Wall,
-		Note:    "Memory kept is what the heap holds more when all pods are programmed, after a garbage collection.",
+		Note:    "Memory kept is the growth of the heap after all pods are programmed, measured after a garbage collection.",
 		Goals: []report.Goal{
 			{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.5},
 			{Of: coldName, Quantity: report.Kept, Limit: 100e3},

@@ -134,11 +134,11 @@ func byFlags(name string, kind report.Kind, program string, before, after []stri
 // istio-init executes; the others contain only that code.
 var (
 	rulesApply  = byFlags("rules apply", report.Ours, Rules, []string{"apply"}, nil)
-	rulesLegacy = byFlags("rules apply, legacy tables", report.Ours, Rules, []string{"apply"},
+	rulesLegacy = byFlags("rules apply, iptables-legacy", report.Ours, Rules, []string{"apply"},
 		[]string{"--backend", "legacy"})
 	istioLegacy = byFlags("istio-iptables, legacy", report.Peer, IstioIptables, nil,
 		[]string{"--force-iptables-binary", "legacy"})
-	istioNFT = byFlags("istio-iptables, nft variant", report.Peer, IstioIptables, nil,
+	istioNFT = byFlags("istio-iptables, iptables-nft", report.Peer, IstioIptables, nil,
 		[]string{"--force-iptables-binary", "nft"})
 	istioAuto   = byFlags("istio-iptables, auto", report.Peer, IstioIptables, nil, nil)
 	istioNative = byFlags("istio-nftables", report.Peer, IstioIptables, nil,

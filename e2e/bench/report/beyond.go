@@ -42,14 +42,14 @@ func beyond(r Results) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `
-## Beyond this machine
+## Extrapolation to nodes and clusters
 
-Not measured but computed, from the measured CPU time of ADD and DEL and the size of an injected pod, %s as JSON. All %d pods of a node are
-injected, and each is replaced once: one ADD, one DEL, %d events for whoever watches the node's pods. The cluster has %s nodes and is
-restarted in %d hours, evenly. Who asks for what: istio-cni asks for the pod at each ADD, by a process of its own and so on a TLS
-connection of its own; its agent watches the node's pods, if repair is on, as by default. Sluice's agent watches them too, and the plugin
-asks the agent by a socket; only for a pod of which the agent has not heard yet it makes one GET, on a connection that stays open. Without an
-agent the plugin asks as istio-cni does, which is Sluice at its worst. What agents and API servers take is not among the CPU times.
+These values are computed, not measured, from the measured CPU time of ADD and DEL and the size of an injected pod, which is %s as JSON.
+All %d pods of a node are injected, and each is replaced once, with one ADD, one DEL and %d watch events. The cluster has %s nodes, and all
+of them are restarted within %d hours at an even rate. istio-cni requests the pod at each ADD in a new process, and therefore on a new TLS
+connection; its agent watches the pods of the node if repair is enabled, which is the default. The agent of Sluice watches these pods too,
+and provides them to the plugin over a socket; for a pod that the watch has not delivered yet, it sends one GET on an open connection.
+Without the agent, the plugin of Sluice sends the same requests as istio-cni. The CPU times do not include agents and API servers.
 
 `, size(float64(r.Pod.Bytes)), nodePods, watchEvents, thousands(clusterNodes), rolloutHours)
 	b.WriteString(scale("a node", nodePods, r.Pod.Bytes, columns))
@@ -107,7 +107,7 @@ func scale(of string, pods, podBytes int, columns []pattern) string {
 		func(p pattern) string { return thousands(pods * p.gets) })
 	line("TLS connections for them", fmt.Sprintf("%s × connections of an ADD", thousands(pods)),
 		func(p pattern) string { return thousands(pods * p.connections) })
-	line("bytes of the answers", "requests × size of a pod", func(p pattern) string {
+	line("bytes of the responses", "requests × size of a pod", func(p pattern) string {
 		return size(n * float64(p.gets*podBytes))
 	})
 	line("bytes watched", fmt.Sprintf("%s × %d events × size of a pod", thousands(pods),

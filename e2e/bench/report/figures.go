@@ -23,7 +23,7 @@ type figure struct {
 var figures = []figure{
 	{
 		"rules of a new pod, in process", "fresh", "Sluice in process",
-		"the same bytes, ready-made", "the same netlink messages, encoded beforehand",
+		"the same netlink messages, prepared", "the same netlink messages, encoded beforehand",
 		[]Quantity{Wall},
 	},
 	{

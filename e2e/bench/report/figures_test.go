@@ -29,7 +29,7 @@ func TestFiguresOfTheFrontPage(t *testing.T) {
 		Machine: report.Machine{Cores: 2, Kernel: "6.18.44-x"},
 		Rows: []report.Row{
 			{ID: "fresh", Entries: []report.Entry{
-				entry("Sluice in process", wall(4e-4)), entry("the same bytes, ready-made", wall(3e-4)),
+				entry("Sluice in process", wall(4e-4)), entry("the same netlink messages, prepared", wall(3e-4)),
 			}},
 			{ID: "process", Entries: []report.Entry{
 				entry("rules apply", wall(2e-3)), entry("istio-init, nftables", wall(34e-3)),

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-const introduction = `# Sluice beside its peers
+const introduction = `# Sluice compared with other programs
 
-Written by ` + "`make bench-peers`" + `, or ` + "`make bench`" + ` in fewer rounds, from results.json. The contestants of a row do the same task in turn, in rounds of which each begins
-with another one, each time in a fresh network namespace, and each time it is checked that the task was done. A figure is the median; in
-brackets are the quartiles. Memory and executed programs are counted apart, under ptrace. Bold is Sluice; a *floor* is what nobody can
-do better.
+This page is generated from results.json by ` + "`make bench-peers`" + `, or by ` + "`make bench`" + ` with fewer rounds. In each round, all contestants of a row do the same task in turn,
+each in a new network namespace, and the benchmark checks that the task was done. Each round starts with a different contestant. Values
+are medians, with the quartiles in parentheses. Memory and executed programs are counted in separate runs under ptrace. Bold names are
+variants of Sluice. Italic names are lower bounds, the minimum cost of the task.
 
 `
 
@@ -41,7 +41,7 @@ func machine(r Results) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b,
-		"Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds where a row does not say otherwise.\n\n",
+		"Machine: %s, %d cores, %s of memory, Linux %s, %s. %d rounds unless a row says otherwise.\n\n",
 		m.CPU, m.Cores, size(float64(m.Memory)), m.Kernel, m.Go, r.Rounds)
 	b.WriteString("| program | version | size |\n|---|---|---:|\n")
 	for _, p := range r.Programs {
@@ -57,7 +57,7 @@ func machine(r Results) string {
 // goals returns the table of the goals.
 func goals(rows []Row) string {
 	var b strings.Builder
-	b.WriteString("\n## Goals\n\n| what | Sluice | beside it | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
+	b.WriteString("\n## Goals\n\n| what | Sluice | compared with | ratio | goal | |\n|---|---|---|---:|---:|---|\n")
 	for i := range rows {
 		row := &rows[i]
 		for _, g := range row.Goals {
@@ -95,7 +95,7 @@ func Table(row Row) string {
 		entries(&b, row)
 	}
 	for _, why := range row.LeftOut {
-		fmt.Fprintf(&b, "\nLeft out: %s.\n",
+		fmt.Fprintf(&b, "\nOmitted: %s.\n",
 			strings.TrimPrefix(why.Name+": "+abridged(oneLine(why.Why)), ": "))
 	}
 	for _, g := range row.Goals {

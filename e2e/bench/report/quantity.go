@@ -40,7 +40,7 @@ var quantities = []struct {
 	{Lost, "packets lost", count, false},
 	{Gap, "longest gap", duration, false},
 	{Kept, "memory kept", size, false},
-	{Share, "of a core", percent, true},
+	{Share, "CPU, share of one core", percent, true},
 	{Classes, "classes that differ", count, false},
 }
 

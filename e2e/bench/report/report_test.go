@@ -49,7 +49,7 @@ func example() report.Results {
 		Rounds:   30, Pod: report.Pod{Bytes: 7000},
 		Rows: []report.Row{
 			{
-				ID: report.AddRow, Topic: "The CNI plugin", Name: "ADD of a mesh pod",
+				ID: report.AddRow, Topic: "CNI plugin", Name: "ADD of a mesh pod",
 				Plotted: report.Wall,
 				Entries: []report.Entry{
 					process("empty <Go> program", report.Floor, 1e-3, 1e-3, 1.7e6, 0),
@@ -81,7 +81,7 @@ func example() report.Results {
 				Note: "What has to be known.",
 			},
 			{
-				ID: report.DelRow, Topic: "The CNI plugin", Name: "DEL of a mesh pod",
+				ID: report.DelRow, Topic: "CNI plugin", Name: "DEL of a mesh pod",
 				Plotted: report.Wall, Rounds: 10,
 				Entries: []report.Entry{
 					process(report.BesideAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
