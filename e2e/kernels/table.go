@@ -9,36 +9,36 @@ import (
 )
 
 // introduction is the text before the table.
-const introduction = "Debian's kernels for clouds, each with all of its modules and without those of one backend, booted under qemu by " +
-	"`make e2e-kernels`; there run the\ntests of the backends that ask the kernel, real connections included:\n\n"
+const introduction = "`make e2e-kernels` boots Debian's cloud kernels under qemu: each kernel with all of its modules, and without the modules of " +
+	"one backend. It runs\nthe tests of the backends whose results depend on the kernel, including those with real connections:\n\n"
 
 // Table returns the results in Markdown, without times and without what the distribution's updates
 // change.
 func Table(results []Result) string {
 	var text strings.Builder
 	text.WriteString(introduction)
-	text.WriteString("| Linux | modules | `auto` is | `--backend nft` | `--backend legacy` | besides | tests passed |\n")
+	text.WriteString("| Linux | modules | `--backend auto` chooses | `--backend nft` | `--backend legacy` | optional features | tests passed |\n")
 	text.WriteString("|---|---|---|---|---|---|---|\n")
-	var words []string
+	var messages []string
 	for _, r := range results {
 		cell := func(e compat.BackendName) string {
-			refusal := r.Refused[e]
-			if refusal == "" {
+			rejection := r.Refused[e]
+			if rejection == "" {
 				return "works"
 			}
-			i := slices.Index(words, refusal)
+			i := slices.Index(messages, rejection)
 			if i < 0 {
-				i, words = len(words), append(words, refusal)
+				i, messages = len(messages), append(messages, rejection)
 			}
-			return "refused " + strings.Repeat("*", i+1)
+			return "rejected " + strings.Repeat("*", i+1)
 		}
 		fmt.Fprintf(&text, "| %s, %s | %s | %s | %s | %s | %s | %d of %d |\n", r.Kernel,
 			r.Kernel.Release, r.Shape.Name, r.Auto,
-			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.besides(),
+			escape(cell(compat.BackendNFT)), escape(cell(compat.BackendLegacy)), r.Facts.optional(),
 			r.Passed, r.Tests)
 	}
-	for i, w := range words {
-		fmt.Fprintf(&text, "\n%s `%s`\n", escape(strings.Repeat("*", i+1)), w)
+	for i, m := range messages {
+		fmt.Fprintf(&text, "\n%s `%s`\n", escape(strings.Repeat("*", i+1)), m)
 	}
 	return text.String()
 }
@@ -46,8 +46,8 @@ func Table(results []Result) string {
 // escape escapes stars, which Markdown would treat as emphasis.
 func escape(text string) string { return strings.ReplaceAll(text, "*", `\*`) }
 
-// besides lists the features that are not required.
-func (f Facts) besides() string {
+// optional lists the features that are not required.
+func (f Facts) optional() string {
 	var list []string
 	if f.Hooks {
 		list = append(list, "list of hooks")

@@ -26,12 +26,12 @@ func TestTheTableSaysWhatWasMeasured(t *testing.T) {
 		},
 	})
 	want := "" +
-		"| Linux | modules | `auto` is | `--backend nft` | `--backend legacy` | besides | tests passed |\n" +
+		"| Linux | modules | `--backend auto` chooses | `--backend nft` | `--backend legacy` | optional features | tests passed |\n" +
 		"|---|---|---|---|---|---|---|\n" +
 		"| 5.10 amd64, Debian 11 | all modules | nft | works | works |  | 39 of 40 |\n" +
-		"| 5.10 amd64, Debian 11 | no nf_tables | iptables-legacy | refused \\* | works | list of hooks, destroy | 9 of 9 |\n" +
-		"| 5.10 amd64, Debian 11 | no nf_tables | iptables-legacy | refused \\* | works |  | 0 of 0 |\n" +
-		"| 5.10 amd64, Debian 11 | no iptables-legacy | nft | works | refused \\*\\* |  | 0 of 0 |\n" +
+		"| 5.10 amd64, Debian 11 | no nf_tables | iptables-legacy | rejected \\* | works | list of hooks, destroy | 9 of 9 |\n" +
+		"| 5.10 amd64, Debian 11 | no nf_tables | iptables-legacy | rejected \\* | works |  | 0 of 0 |\n" +
+		"| 5.10 amd64, Debian 11 | no iptables-legacy | nft | works | rejected \\*\\* |  | 0 of 0 |\n" +
 		"\n\\* `no nf_tables (CONFIG_NF_TABLES)`\n" +
 		"\n\\*\\* `no ip_tables`\n"
 	_, table, _ := strings.Cut(got, "\n\n")
