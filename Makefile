@@ -136,7 +136,7 @@ e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built f
 
 # What e2e-kind proves: all, or with SHORT=1 that the chart is installed, a pod talks to another through both proxies, flushed rules
 # come back, and nothing is left after helm uninstall.
-KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(AnEngine|Kind|Sluice))
+KIND_TESTS = $(if $(SHORT),^TestSluice$$/^(installation|faults|leaving)$$/^(the_DaemonSet|one_pod|rules_that|after_helm),^Test(PrivateEngine|Kind|Sluice))
 # As e2e. Without a registry, root also makes the nodes' file system, of the distribution's packages.
 e2e-kind: export SLUICE_REQUIRE = 1
 e2e-kind: export E2E_PROVIDER = kind

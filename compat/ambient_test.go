@@ -25,7 +25,7 @@ func ambientRuleset(t testing.TB) rules.Ruleset {
 	return rs
 }
 
-func TestBackendsHoldAmbientRules(t *testing.T) {
+func TestBackendsReadBackAmbientRules(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)

@@ -42,7 +42,7 @@ func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	return l
 }
 
-func TestLegacyUndoesEverythingWhenTheLastTableIsRefused(t *testing.T) {
+func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []func(*rules.Redirect) // nil: nothing of ours
@@ -127,7 +127,7 @@ func TestAppliersAtOnce(t *testing.T) {
 
 // Others who write the same tables meanwhile lose no rule, and neither do we. (Counters may be lost
 // between a replacement and the next: the kernel has no other way to keep them.)
-func TestOthersWriteTheTablesMeanwhile(t *testing.T) {
+func TestOtherProgramsWriteTheTablesMeanwhile(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
 		"*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")

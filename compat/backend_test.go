@@ -130,7 +130,7 @@ func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
 	return strings.Join(kept, "")
 }
 
-func TestBackendsHoldWhatTheyApply(t *testing.T) {
+func TestBackendsReadBackWhatTheyApplied(t *testing.T) {
 	for _, e := range backends {
 		for _, tc := range []struct {
 			name   string
@@ -179,7 +179,7 @@ func TestBackendsHoldWhatTheyApply(t *testing.T) {
 
 // What an earlier version has written with other comments is the same: an agent that is updated
 // finds no drift and writes nothing.
-func TestCommentsAreNoDrift(t *testing.T) {
+func TestCommentsAreNotCompared(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -197,7 +197,7 @@ func TestCommentsAreNoDrift(t *testing.T) {
 	}
 }
 
-func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
+func TestLegacyWithoutIPv6LeavesNoIPv6Rules(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, allDNS), nft.Created)
 	tables, err := xtables.Tables(ns)
@@ -212,7 +212,7 @@ func TestLegacyWithoutIPv6LeavesNothingThere(t *testing.T) {
 }
 
 // A table that the rules do not need does not are created: packets would pass it.
-func TestLegacyMakesNoMoreTablesThanItNeeds(t *testing.T) {
+func TestLegacyCreatesOnlyTheTablesThatItNeeds(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	tables, err := xtables.Tables(ns)
@@ -221,7 +221,7 @@ func TestLegacyMakesNoMoreTablesThanItNeeds(t *testing.T) {
 	}
 }
 
-func TestLegacyKeepsOthersRulesAndCounters(t *testing.T) {
+func TestLegacyKeepsForeignRulesAndCounters(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 	before := istiotest.Dump(t, ns, istiotest.Legacy)
 	b := chosen(t, compat.BackendLegacy)
@@ -297,7 +297,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 }
 
 // Rules of others after ours, and their policies, are no drift.
-func TestLegacyLeavesOthersOutOfTheComparison(t *testing.T) {
+func TestLegacyDoesNotCompareForeignRules(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)
 	applied(t, b, ns, rs, nft.Created)

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestCheckFindsWhatSomebodyHasPutIntoOurRouting: with either backend, which have the routing in
+// TestCheckFindsForeignEntriesInSluicesRouting: with either backend, which have the routing in
 // common.
-func TestCheckFindsWhatSomebodyHasPutIntoOurRouting(t *testing.T) {
+func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -228,8 +228,8 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 	}
 }
 
-// TestAComparisonTellsWhetherThereAreRules with either backend.
-func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
+// TestComparisonReportsWhetherRulesExist with either backend.
+func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -252,8 +252,8 @@ func TestAComparisonTellsWhetherThereAreRules(t *testing.T) {
 	}
 }
 
-// TestApplyUsesWhatCheckHasRead: the count of packets that it returns is that of the reading.
-func TestApplyUsesWhatCheckHasRead(t *testing.T) {
+// TestApplyUsesTheSnapshotOfCheck: the count of packets that it returns is that of the reading.
+func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
 		ns := netnstest.New(t)
@@ -280,9 +280,9 @@ func TestApplyUsesWhatCheckHasRead(t *testing.T) {
 	}
 }
 
-// TestCheckAfterApplyDoesNotLookAtLegacyAgain: rules of Sluice there would have removed those of
+// TestCheckAfterApplyDoesNotReadLegacyAgain: rules of Sluice there would have removed those of
 // nf_tables first. If those differ, it looks.
-func TestCheckAfterApplyDoesNotLookAtLegacyAgain(t *testing.T) {
+func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	ns := netnstest.New(t)
 	b, want := chosen(t, compat.BackendNFT), compiled(t)

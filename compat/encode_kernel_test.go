@@ -147,7 +147,7 @@ var matrix = map[string][]func(*rules.Redirect){
 
 // The kernel takes what is encoded, and has then what was translated. What the real programs print
 // of it is, when they load it, the same rules again.
-func TestKernelHasWhatIsEncoded(t *testing.T) {
+func TestKernelListsWhatWasEncoded(t *testing.T) {
 	for name, change := range matrix {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -274,7 +274,7 @@ const printed = `
 `
 
 // What the kernel asks for besides the structures, as package xt says.
-func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
+func TestKernelRejectsRulesInOtherChains(t *testing.T) {
 	redirect, proxied := rules.RedirectTo{Port: 1}, rules.TProxyDrop{Port: 1}
 	owner := []rules.Match{rules.MatchOwner{IDs: idRanges("0")}}
 	for _, tc := range []struct {
@@ -320,7 +320,7 @@ func TestKernelRefusesRulesInOtherPlaces(t *testing.T) {
 
 // Also rules that Compile does not make are such as the kernel takes, in their places. Those of a
 // dozen rulesets are enough to see that.
-func TestKernelTakesTheTranslationOfAnyRules(t *testing.T) {
+func TestKernelAcceptsTheTranslationOfAnyRules(t *testing.T) {
 	rulesets := rapid.Custom(func(t *rapid.T) rules.Ruleset { return dice{t}.ruleset() })
 	for seed := range times(20, 500) {
 		rs := rulesets.Example(seed)
@@ -338,7 +338,7 @@ func TestKernelTakesTheTranslationOfAnyRules(t *testing.T) {
 }
 
 // The oldest revisions, which older kernels have, are no less good.
-func TestKernelTakesTheOldestRevisions(t *testing.T) {
+func TestKernelAcceptsTheOldestRevisions(t *testing.T) {
 	for _, f := range istiotest.Families {
 		ns := netnstest.New(t)
 		for table, action := range map[string]rules.Action{

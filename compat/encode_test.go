@@ -55,7 +55,7 @@ func wantSameRule(t rapid.TB, f rules.Family, r *rules.Rule) {
 	}
 }
 
-func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
+func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 	addrs := rules.AddrRanges(prefixList("10.0.0.0/8,12.0.0.0/8"))
 	for _, tc := range []struct {
 		name string
@@ -125,7 +125,7 @@ func TestEncodeRefusesWhatIsNotOneRule(t *testing.T) {
 }
 
 // Addresses that are no prefix, or more than one of a side, need a match.
-func TestEncodeAddressesBesideTheHeader(t *testing.T) {
+func TestEncodeAddressesOutsideTheHeader(t *testing.T) {
 	addr := func(side rules.Side, not bool, text string) rules.MatchAddr {
 		return rules.MatchAddr{
 			Side: side, Not: not, Ranges: []netipx.IPRange{netipx.MustParseIPRange(text)},

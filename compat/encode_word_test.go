@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestKernelTakesWords writes what redirection does not need, in the oldest revision and in the
+// TestKernelAcceptsWords writes what redirection does not need, in the oldest revision and in the
 // newest, and reads back the same.
-func TestKernelTakesWords(t *testing.T) {
+func TestKernelAcceptsWords(t *testing.T) {
 	for _, f := range istiotest.Families {
 		first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
 		reject := rules.Reject{With: "icmp host-prohibited"}

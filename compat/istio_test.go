@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestRemoveIstioLeavesWhatOthersWrote(t *testing.T) {
+func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
 	for _, c := range istiotest.Cases(t, istiotest.Legacy) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ const reference = `*nat
 COMMIT
 `
 
-func TestRemoveIstioSaysWhatItRemoved(t *testing.T) {
+func TestRemoveIstioReportsWhatItRemoved(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
 	removed, err := compat.RemoveIstio(ns)
@@ -111,7 +111,7 @@ func TestRemoveIstioSaysWhatItRemoved(t *testing.T) {
 	}
 }
 
-func TestRemoveIstioBesideOthers(t *testing.T) {
+func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Cases(t, istiotest.Legacy)[0])
 	var wg sync.WaitGroup
 	for range 4 {

@@ -42,9 +42,9 @@ var alwaysCaptured = []string{
 	"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1337",
 }
 
-// TestAKilledApplierLetsNothingPass kills it at a random moment: what was captured before is
+// TestKilledApplierLetsNoPacketBypass kills it at a random moment: what was captured before is
 // captured or dropped. The next one finishes.
-func TestAKilledApplierLetsNothingPass(t *testing.T) {
+func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	seed := uint64(time.Now().UnixNano())
@@ -100,8 +100,8 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
 	return fates
 }
 
-// TestNoStepLetsAnythingPass ends a change after each of its steps. The next one finishes.
-func TestNoStepLetsAnythingPass(t *testing.T) {
+// TestNoStepLetsPacketsBypass ends a change after each of its steps. The next one finishes.
+func TestNoStepLetsPacketsBypass(t *testing.T) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendLegacy)
 	for i := range alternatives {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun: at equal priority the kernel runs first
+// TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt: at equal priority the kernel runs first
 // what was registered last, and conntrack registers when the first rule needs it.
-func TestChainsAtThePlaceOfConntrackSayOnWhichSideTheyRun(t *testing.T) {
+func TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt(t *testing.T) {
 	ns := netnstest.New(t)
 	if _, err := nft.Hooks(ns); nft.IsNotSupported(err) {
 		t.Skip(err)

@@ -268,7 +268,7 @@ func TestOrderOfManyChains(t *testing.T) {
 	}
 }
 
-func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
+func TestAmbiguousOrderNamesTheOwnersOfTheChains(t *testing.T) {
 	rs, firstLegacy := output([]outputChain{
 		{"ip nat", "OUTPUT", rules.NAT, -100, false, false},
 		{"legacy ip nat", "OUTPUT", rules.NAT, -100, false, false},
@@ -282,9 +282,9 @@ func TestAnAmbiguitySaysWhoseChainsTheyAre(t *testing.T) {
 	}
 }
 
-// TestFunctionsOfOthersAreNamed: what a program of BPF does is not known, so that it must not be
+// TestForeignHookFunctionsAreNamed: what a program of BPF does is not known, so that it must not be
 // kept back.
-func TestFunctionsOfOthersAreNamed(t *testing.T) {
+func TestForeignHookFunctionsAreNamed(t *testing.T) {
 	s := surroundings{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p",
 		"ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}
@@ -293,8 +293,8 @@ func TestFunctionsOfOthersAreNamed(t *testing.T) {
 	}
 }
 
-// TestALookIsRepeatedWhenSomethingHasChanged tells which looks are of the same moment.
-func TestALookIsRepeatedWhenSomethingHasChanged(t *testing.T) {
+// TestFastCheckIsRepeatedAfterAChange tells which looks are of the same moment.
+func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 	mangle := func(mark uint32) []rules.Table {
 		rule := rules.Rule{Actions: []rules.Action{rules.SetMark{Value: mark, Mask: 0xff}}}
 		return []rules.Table{{

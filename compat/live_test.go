@@ -36,8 +36,8 @@ func nftables(t testing.TB, ns *netns.NS, text string) {
 	istiotest.Run(t, ns, text, "nft", "-f", "-")
 }
 
-// TestLivePartsAreThoseOfTheirPrograms has each kind of owner in one namespace.
-func TestLivePartsAreThoseOfTheirPrograms(t *testing.T) {
+// TestLiveTablesAreAttributedToTheirPrograms has each kind of owner in one namespace.
+func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, f := range families {
 		istiotest.Restore(t, ns, istiotest.Legacy, f,
@@ -88,8 +88,8 @@ func sorted(list []string) []string {
 	return list
 }
 
-// TestATableThatLooksLikeIptablesIsNot tells tables apart that have the names of iptables' own.
-func TestATableThatLooksLikeIptablesIsNot(t *testing.T) {
+// TestTableNamedLikeIptablesIsNotIptables tells tables apart that have the names of iptables' own.
+func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
 	for says, text := range map[string]string{
 		"names in small letters":       "table ip nat { chain output { type nat hook output priority -100; }; }",
 		"another priority":             "table ip nat { chain OUTPUT { type nat hook output priority -101; }; }",
@@ -109,8 +109,8 @@ func TestATableThatLooksLikeIptablesIsNot(t *testing.T) {
 	}
 }
 
-// TestReadLiveMakesNothing looks into a namespace that has no tables, and into one that has some.
-func TestReadLiveMakesNothing(t *testing.T) {
+// TestReadLiveCreatesNothing looks into a namespace that has no tables, and into one that has some.
+func TestReadLiveCreatesNothing(t *testing.T) {
 	ns := netnstest.New(t)
 	look := func() string {
 		var text []byte
@@ -142,9 +142,9 @@ func TestReadLiveMakesNothing(t *testing.T) {
 	}
 }
 
-// TestLiveRulesAreWhatTheirTextSays loads what istio-iptables writes with both kinds of iptables,
+// TestLiveRulesEqualTheirText loads what istio-iptables writes with both kinds of iptables,
 // and reads the same model from the kernel as from the text.
-func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
+func TestLiveRulesEqualTheirText(t *testing.T) {
 	for variant, part := range map[istiotest.Variant]compat.Origin{
 		istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT,
 	} {
@@ -159,9 +159,9 @@ func TestLiveRulesAreWhatTheirTextSays(t *testing.T) {
 	}
 }
 
-// TestUsualRulesAreWhatTheirTextSays does so with each word that the model has, and the usual ones
+// TestUsualRulesEqualTheirText does so with each word that the model has, and the usual ones
 // that it lacks.
-func TestUsualRulesAreWhatTheirTextSays(t *testing.T) {
+func TestUsualRulesEqualTheirText(t *testing.T) {
 	for _, f := range families {
 		name := map[rules.Family]string{rules.IPv4: "live-v4.save", rules.IPv6: "live-v6.save"}[f]
 		text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -257,10 +257,10 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	}
 }
 
-// TestLiveRulesAreOfOneMoment reads while a program replaces tables of iptables-legacy one after
+// TestLiveRulesAreReadAtOneGeneration reads while a program replaces tables of iptables-legacy one after
 // the other, first mangle and then raw: no reading has a raw that is newer than the mangle next to
 // it, though mangle is read first.
-func TestLiveRulesAreOfOneMoment(t *testing.T) {
+func TestLiveRulesAreReadAtOneGeneration(t *testing.T) {
 	ns := netnstest.New(t)
 	write := func(n int) error {
 		rule := fmt.Sprintf("-A OUTPUT -m mark --mark %d\nCOMMIT\n", n)

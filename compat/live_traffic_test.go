@@ -96,10 +96,10 @@ func owners() []owner {
 	return list
 }
 
-// TestWhoeverWinsIsPredicted lets owners come and go in any order, and sends a real connection each
+// TestPredictedOwnerDecides lets owners come and go in any order, and sends a real connection each
 // time: the rule that decides is the one that the model names, unless the model says that it does
 // not know; then it is one of those that it names.
-func TestWhoeverWinsIsPredicted(t *testing.T) {
+func TestPredictedOwnerDecides(t *testing.T) {
 	for _, zone := range []bool{false, true} {
 		for seed := range uint64(12) {
 			t.Run(fmt.Sprintf("%s/%d", tableOf(zone), seed), func(t *testing.T) {

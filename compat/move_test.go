@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestRulesMoveToTheOtherBackend(t *testing.T) {
+func TestRulesChangeTheirBackend(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		from, to []func(*rules.Redirect)
@@ -64,7 +64,7 @@ func TestRulesMoveToTheOtherBackend(t *testing.T) {
 }
 
 // When the new backend refuses, the old one's rules are as they were.
-func TestAMoveThatFailsChangesNothing(t *testing.T) {
+func TestFailedBackendChangeChangesNothing(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for _, tc := range []struct {
 		from compat.BackendName

@@ -39,7 +39,7 @@ func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 }
 
 // Where a gate has to take the place of the old rules first, and cannot, nothing changes.
-func TestOldRulesThatTakeNoGate(t *testing.T) {
+func TestOldRulesThatCannotHaveAGate(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	old := compiled(t, tproxy)
@@ -72,7 +72,7 @@ func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 
 // When the nft package's Apply fails after its transaction, the move goes on, and the error is
 // told; if the rules are not there, it is undone.
-func TestAMoveWhoseRoutesFail(t *testing.T) {
+func TestBackendChangeWhoseRoutesFail(t *testing.T) {
 	failed := errors.New("the rules are in place, but not all old routes are gone")
 	for _, tc := range []struct {
 		name     string
@@ -119,7 +119,7 @@ func TestAMoveWhoseRoutesFail(t *testing.T) {
 
 // Old rules that are gone when they are looked for again count as found: whoever takes new ones
 // back leaves these, since the pod had some.
-func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
+func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	rs := compiled(t, exclusions)
@@ -137,7 +137,7 @@ func TestAMoveFromRulesThatAnotherTakesAway(t *testing.T) {
 
 // A move to iptables-legacy that nftables does not let go is undone, and has no outcome: here a
 // process owns our table, which no other can delete then.
-func TestAMoveFromATableThatCannotBeDeleted(t *testing.T) {
+func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	ns := netnstest.New(t)
 	own(t, ns,
 		"add table inet sluice { flags owner; chain nat-output { type nat hook output priority -110; oifname lo return; }; }")

@@ -41,7 +41,7 @@ func TestThisKernelHasAllOfIPTablesLegacy(t *testing.T) {
 }
 
 // What the rules do not need is not asked for, so that its lack is no hindrance.
-func TestProbeAsksForWhatTheRulesNeed(t *testing.T) {
+func TestProbeChecksTheFeaturesThatTheRulesNeed(t *testing.T) {
 	netnstest.RequireRoot(t)
 	support, err := compat.ProbeLegacy(compiled(t))
 	if err != nil {
@@ -56,7 +56,7 @@ func TestProbeAsksForWhatTheRulesNeed(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhatTheKernelLacks(t *testing.T) {
+func TestProbeNamesMissingKernelFeatures(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, f := range []xtables.Feature{
 		{Family: rules.IPv4, Kind: xtables.KindTable, Name: "no-such"},
@@ -114,9 +114,9 @@ func TestDescribedNamesOptionModuleAndVersion(t *testing.T) {
 	}
 }
 
-// TestARefusalNamesWhatTheKernelLacks runs where the kernel does not have TPROXY's target, as far
+// TestRejectionNamesTheMissingKernelFeature runs where the kernel does not have TPROXY's target, as far
 // as it can be asked.
-func TestARefusalNamesWhatTheKernelLacks(t *testing.T) {
+func TestRejectionNamesTheMissingKernelFeature(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	got := start(t, ns, "apply without a target").line(t)

@@ -97,7 +97,7 @@ func TestARulesetIsCommittedTogetherWithTheRestOfTheTransaction(t *testing.T) {
 	}
 }
 
-func TestARuleThatNfTablesCannotExpressLeavesTheLibraryTransactionAsItWas(t *testing.T) {
+func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 	ns := netnstest.New(t)
 	c := library(t, ns)
 	c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "other"})

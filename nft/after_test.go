@@ -19,9 +19,9 @@ func reading(t *testing.T, ns *netns.NS) Snapshot {
 	return r
 }
 
-// TestWhatHasJustBeenReadIsNotReadAgain counts the requests to the kernel in addition to the
+// TestFreshSnapshotIsNotReadAgain counts the requests to the kernel in addition to the
 // transaction.
-func TestWhatHasJustBeenReadIsNotReadAgain(t *testing.T) {
+func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	for _, row := range []struct {
 		name    string
@@ -100,8 +100,8 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 	}
 }
 
-// TestAReadingOfAnotherNamespaceIsNotUsed uses two namespaces with the same generation.
-func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
+// TestSnapshotOfAnotherNamespaceIsNotUsed uses two namespaces with the same generation.
+func TestSnapshotOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	one, other := netnstest.New(t), netnstest.New(t)
 	applied(t, one, excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...), Created)
 	applied(t, other, excluding(prefixList("10.0.0.0/24", "10.0.8.0/24")...), Created)
@@ -116,9 +116,9 @@ func TestAReadingOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	holds(t, other, want)
 }
 
-// TestAReadingThatIsOfNoUseLeavesNothingBehind passes a reading that equals the wanted ruleset, as
+// TestUnusableSnapshotLeavesNothingBehind passes a reading that equals the wanted ruleset, as
 // if only the routes had to be repaired.
-func TestAReadingThatIsOfNoUseLeavesNothingBehind(t *testing.T) {
+func TestUnusableSnapshotLeavesNothingBehind(t *testing.T) {
 	want := example("sidecar-ipv4")
 	for _, row := range []struct {
 		change  string

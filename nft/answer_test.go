@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAnAnswerThatIsNotNetlinkIsAnError has malformed answers. They must neither be accepted nor
+// TestResponseThatIsNotNetlinkIsAnError has malformed answers. They must neither be accepted nor
 // make the connection wait forever.
-func TestAnAnswerThatIsNotNetlinkIsAnError(t *testing.T) {
+func TestResponseThatIsNotNetlinkIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
 		return reply(request, messageType(unix.NFT_MSG_NEWTABLE), 0,
 			append([]byte{unix.NFPROTO_INET, 0, 0, 0}, named("sluice")...)...)

@@ -153,9 +153,9 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseWritesWithoutPause changes the generation of the ruleset continuously, in another
+// TestContinuousForeignChanges changes the generation of the ruleset continuously, in another
 // table.
-func TestSomebodyElseWritesWithoutPause(t *testing.T) {
+func TestContinuousForeignChanges(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	stop := writeWithoutPause(t, ns)
@@ -172,8 +172,8 @@ func TestSomebodyElseWritesWithoutPause(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseWritesAndTheTableIsLong checks that a pod cannot block a reader of its rules.
-func TestSomebodyElseWritesAndTheTableIsLong(t *testing.T) {
+// TestForeignChangesOfALongTable checks that a pod cannot block a reader of its rules.
+func TestForeignChangesOfALongTable(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { "+

@@ -89,9 +89,9 @@ func numbers(e *encoder, name string, attrs ...uint32) {
 	})
 }
 
-// TestExpressionsAreCarriedOutInTheirOrder has rules that no nft command creates, but that the
+// TestExpressionsAreEvaluatedInOrder has rules that no nft command creates, but that the
 // kernel accepts.
-func TestExpressionsAreCarriedOutInTheirOrder(t *testing.T) {
+func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 	accept := func(e *encoder) { e.verdict(1, "") }
 	for _, row := range []struct {
 		name  string
@@ -228,8 +228,8 @@ func unknownsOf(r rules.Rule) []rules.Unknown {
 	return list
 }
 
-// TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs compares the unknowns of two rules.
-func TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs(t *testing.T) {
+// TestUnknownsAreEqualOnlyIfTheirDependenciesAre compares the unknowns of two rules.
+func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 	for _, row := range []struct {
 		a, b string
 		same bool
@@ -295,8 +295,8 @@ func TestUnknownsAreTheSameOnlyIfAllThatTheyDependOnIs(t *testing.T) {
 	}
 }
 
-// TestWhatIsMadeOfMapsIsBounded has many rules that use one large map or set.
-func TestWhatIsMadeOfMapsIsBounded(t *testing.T) {
+// TestExpansionOfMapsIsBounded has many rules that use one large map or set.
+func TestExpansionOfMapsIsBounded(t *testing.T) {
 	const elements, list = 1 << 15, 200
 	verdicts := &decodedSet{keyLength: 4, verdicts: map[string]attributes{}}
 	pairs := &decodedSet{keyLength: 8, concat: true}

@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestASetIsReadInWhateverOrderTheKernelListsIt has adjacent intervals, an interval up to the end
+// TestSetsAreReadInAnyOrderOfElements has adjacent intervals, an interval up to the end
 // of the address space, and the element with which the nft command ends the space before the first
 // interval.
-func TestASetIsReadInWhateverOrderTheKernelListsIt(t *testing.T) {
+func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 	at := func(text string, end bool) element {
 		return element{key: netip.MustParseAddr(text).AsSlice(), end: end}
 	}
@@ -140,9 +140,9 @@ func formatRanges(ranges []netipx.IPRange) string {
 	return strings.Join(texts, " ")
 }
 
-// TestElementsThatAreNoAddressesAreNotReadAsSuch has elements of other programs, and elements that
+// TestElementsThatAreNotAddressesAreNotReadAsAddresses has elements of other programs, and elements that
 // the kernel never sends.
-func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
+func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 	start, end := element{[]byte{10, 0, 0, 0}, false}, element{[]byte{11, 0, 0, 0}, true}
 	for _, row := range []struct {
 		name     string
@@ -187,9 +187,9 @@ func TestElementsThatAreNoAddressesAreNotReadAsSuch(t *testing.T) {
 	}
 }
 
-// TestAddressesAreReadAsTheirKeysAre has sets of few adjacent addresses, possibly with inconsistent
+// TestAddressesAreReadByTheirKeyTypes has sets of few adjacent addresses, possibly with inconsistent
 // elements.
-func TestAddressesAreReadAsTheirKeysAre(t *testing.T) {
+func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
 	near := rapid.Custom(func(t *rapid.T) element {
 		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
 		return element{[]byte{last & 0x80, 0, 0, last}, rapid.Bool().Draw(t, "end")}
@@ -311,9 +311,9 @@ func TestRegistersOverlap(t *testing.T) {
 	}
 }
 
-// TestPlainElementsAreReadAsAllOthers compares the fast decoder with the general one, which decodes
+// TestPlainElementsAreReadLikeOthers compares the fast decoder with the general one, which decodes
 // all other elements.
-func TestPlainElementsAreReadAsAllOthers(t *testing.T) {
+func TestPlainElementsAreReadLikeOthers(t *testing.T) {
 	write := func(key []byte, rest func(*messages)) attributes {
 		m := messages{asDumped: true}
 		m.data(unix.NFTA_SET_ELEM_KEY, key)

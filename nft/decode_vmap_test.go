@@ -69,9 +69,9 @@ func verdictMapRule() []byte {
 	return e.buf
 }
 
-// TestWhatComesBehindAVerdictMapIsNotLost has a rule that no nft command creates, but that the
+// TestExpressionsAfterAVerdictMapAreDecoded has a rule that no nft command creates, but that the
 // kernel accepts.
-func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
+func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
 	e := newEncoder(0)
 	e.start = 0
 	e.buf = nil
@@ -92,9 +92,9 @@ func TestWhatComesBehindAVerdictMapIsNotLost(t *testing.T) {
 	}
 }
 
-// TestAVerdictMapOfMarksLooksOnce checks that if the chain of the first key sets the mark to the
+// TestVerdictMapOfMarksReadsTheMarkOnce checks that if the chain of the first key sets the mark to the
 // second key, the packet does not match the second key too.
-func TestAVerdictMapOfMarksLooksOnce(t *testing.T) {
+func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
 		m.number(unix.NFTA_VERDICT_CODE, uint32(code))

@@ -310,8 +310,8 @@ var natWords = [][]string{
 	},
 }
 
-// TestWordsOfOthers has rules of nft, kube-proxy and container runtimes.
-func TestWordsOfOthers(t *testing.T) {
+// TestForeignWords has rules of nft, kube-proxy and container runtimes.
+func TestForeignWords(t *testing.T) {
 	for hook, list := range map[string][][]string{
 		"prerouting": filterWords, "nat prerouting": natWords,
 	} {

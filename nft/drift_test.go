@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestWhatSomebodyHasPutBesideOursIsFound checks that a reading reports foreign objects, and that
+// TestForeignObjectsInTheTableOfSluiceAreFound checks that a reading reports foreign objects, and that
 // Apply removes only those in the table of Sluice.
-func TestWhatSomebodyHasPutBesideOursIsFound(t *testing.T) {
+func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 	const (
 		someSet  = "add set inet sluice spare { type ipv4_addr; }"
 		extraSet = "extra in table inet sluice: set spare, which no rule uses"

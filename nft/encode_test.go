@@ -67,9 +67,9 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatNfTablesCannotExpressIsAnError checks that the error names the table, the chain, and the
+// TestInexpressibleRulesAreErrors checks that the error names the table, the chain, and the
 // number and text of the rule.
-func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
+func TestInexpressibleRulesAreErrors(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	for _, row := range []struct {
 		name string
@@ -187,7 +187,7 @@ func TestWhatNfTablesCannotExpressIsAnError(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAreReportedAtOnce(t *testing.T) {
+func TestAllErrorsAreReportedTogether(t *testing.T) {
 	bad := action(rules.TProxyDrop{})
 	chains := []rules.Chain{
 		{Name: "a", Rules: []rules.Rule{bad, bad}}, {Name: "b", Rules: []rules.Rule{bad}},

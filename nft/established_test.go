@@ -100,7 +100,7 @@ func open(
 func whenDirect(f flow) testbed.Name   { return f.direct }
 func whenCaptured(f flow) testbed.Name { return f.captured }
 
-func TestKeepEstablishedLeavesOlderConnectionsAlone(t *testing.T) {
+func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

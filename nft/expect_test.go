@@ -35,8 +35,8 @@ func expecting(
 	return x, met, got
 }
 
-// TestWhatWasAppliedIsRecognised checks that the kernel dumps every rule as it was sent.
-func TestWhatWasAppliedIsRecognised(t *testing.T) {
+// TestAppliedRulesAreRecognised checks that the kernel dumps every rule as it was sent.
+func TestAppliedRulesAreRecognised(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,8 +54,8 @@ func TestWhatWasAppliedIsRecognised(t *testing.T) {
 	}
 }
 
-// TestAnExpectationIsNotWishfulThinking makes small changes of the ruleset.
-func TestAnExpectationIsNotWishfulThinking(t *testing.T) {
+// TestDriftFromTheExpectedRulesetIsRead makes small changes of the ruleset.
+func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 	for _, row := range []struct{ name, change string }{
 		{"a rule more at the end", "add rule inet sluice nat-output accept"},
 		{"a rule more at the beginning", "insert rule inet sluice nat-output accept"},
@@ -85,8 +85,8 @@ func TestAnExpectationIsNotWishfulThinking(t *testing.T) {
 	}
 }
 
-// TestAnExpectationChangesNothingOfWhatIsRead expects a ruleset that differs from the actual one.
-func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
+// TestExpectedRulesetDoesNotChangeWhatIsRead expects a ruleset that differs from the actual one.
+func TestExpectedRulesetDoesNotChangeWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -112,8 +112,8 @@ func TestAnExpectationChangesNothingOfWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestASetThatIsNotTheWantedOne covers sets with the expected name and other contents.
-func TestASetThatIsNotTheWantedOne(t *testing.T) {
+// TestSetThatDiffersFromTheDesiredOne covers sets with the expected name and other contents.
+func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	const name = "excluded"
 	web := ports(false, "80,443")
 	two := addrs("10.0.0.0/8", "192.168.0.0/16")

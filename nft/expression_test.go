@@ -34,10 +34,10 @@ func addrs(prefixes ...string) rules.MatchAddr {
 
 const all = ^uint32(0)
 
-// TestExpressionsAreThoseOfAnotherEncoder compares the encoding of each match and each action,
+// TestExpressionsEqualThoseOfAnotherEncoder compares the encoding of each match and each action,
 // attribute by attribute, with github.com/google/nftables's encoding of the expressions that nft
 // --debug=netlink prints for the same text.
-func TestExpressionsAreThoseOfAnotherEncoder(t *testing.T) {
+func TestExpressionsEqualThoseOfAnotherEncoder(t *testing.T) {
 	meta := func(key expr.MetaKey) expr.Any { return &expr.Meta{Key: key, Register: 1} }
 	load := func(base expr.PayloadBase, offset, length uint32) expr.Any {
 		return &expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}

@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestALostAnswerIsReadBack loses the answer to the first transaction, after its execution or
+// TestLostAcknowledgementIsResolvedByReadingBack loses the answer to the first transaction, after its execution or
 // without it.
-func TestALostAnswerIsReadBack(t *testing.T) {
+func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 	ignore := func([]byte) [][]byte { return nil }
 	for _, row := range []struct {
 		name string
@@ -62,10 +62,10 @@ func TestALostAnswerIsReadBack(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it
+// TestResponseThatTheKernelCannotDeliver fills the receive buffer with unread answers, so that it
 // has no room for the final answer. The kernel then reports ENOBUFS, whether it has executed the
 // transaction or not.
-func TestAnAnswerThatTheKernelCannotDeliver(t *testing.T) {
+func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
 	within(t, ns, func(c *conn) error {
@@ -110,9 +110,9 @@ func flood(t *testing.T, c *conn) {
 	}
 }
 
-// TestAFailedTransactionLeavesNoAnswersBehind covers batches with several rejected messages, each
+// TestFailedTransactionLeavesNoUnreadMessages covers batches with several rejected messages, each
 // of which the kernel answers: the next request must not receive one of these answers.
-func TestAFailedTransactionLeavesNoAnswersBehind(t *testing.T) {
+func TestFailedTransactionLeavesNoUnreadMessages(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
 	within(t, ns, func(c *conn) error {
@@ -180,8 +180,8 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	}
 }
 
-// TestADumpThatIsAlwaysInterrupted must end with an error, after a bounded time.
-func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
+// TestDumpThatIsAlwaysInterruptedFails must end with an error, after a bounded time.
+func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { }; }")
@@ -207,9 +207,9 @@ func TestADumpThatIsAlwaysInterrupted(t *testing.T) {
 	}
 }
 
-// TestAKernelThatDoesNotAnswerIsNotAskedForever has no answers from the beginning, and from the
+// TestUnresponsiveKernelIsNotAskedForever has no answers from the beginning, and from the
 // transaction on.
-func TestAKernelThatDoesNotAnswerIsNotAskedForever(t *testing.T) {
+func TestUnresponsiveKernelIsNotAskedForever(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {
 			t.Parallel()

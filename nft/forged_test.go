@@ -10,7 +10,7 @@ import (
 )
 
 // A process of the pod may send a forged answer before the kernel's.
-func TestAnswersOfProcessesDoNotCount(t *testing.T) {
+func TestAcknowledgementsOfOtherProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		c, err := dial()
 		if err != nil {

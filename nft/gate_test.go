@@ -40,7 +40,7 @@ func TestTransactionsOfAReplacement(t *testing.T) {
 }
 
 // Whichever transaction the kernel refuses, the gate is not left.
-func TestAMoveOfCaptureThatIsRefused(t *testing.T) {
+func TestRejectedBackendChange(t *testing.T) {
 	for refused := range int32(3) {
 		t.Run(fmt.Sprintf("transaction %d", refused+1), func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestAMoveOfCaptureThatIsRefused(t *testing.T) {
 }
 
 // A process that is killed leaves the gate; the next Apply deletes it.
-func TestAGateThatWasLeft(t *testing.T) {
+func TestLeftoverGateIsRemoved(t *testing.T) {
 	for _, next := range []string{"sidecar-ipv4", "tproxy-dual", "nothing-captured"} {
 		t.Run(next, func(t *testing.T) {
 			t.Parallel()

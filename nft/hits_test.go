@@ -58,7 +58,7 @@ func hitsByRule(rs *rules.Ruleset) map[string]rules.Hits {
 	return found
 }
 
-func TestACountIsNoDifference(t *testing.T) {
+func TestCountersAreNotCompared(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, counted(unchanged), Created)
 	want := withCounters(unchanged)
@@ -80,7 +80,7 @@ func TestCountersAreAddedAndRemoved(t *testing.T) {
 	holds(t, ns, without)
 }
 
-func TestARepairKeepsTheCounts(t *testing.T) {
+func TestRepairKeepsTheCounters(t *testing.T) {
 	for _, row := range []struct {
 		change  string
 		outcome Outcome
@@ -102,8 +102,8 @@ func TestARepairKeepsTheCounts(t *testing.T) {
 	}
 }
 
-// TestARepairAfterAReadingKeepsTheCounts counts after the reading: the rules have counted since.
-func TestARepairAfterAReadingKeepsTheCounts(t *testing.T) {
+// TestRepairAfterASnapshotKeepsTheCounters counts after the reading: the rules have counted since.
+func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, withCounters(unchanged), Created)
 	load(t, ns, "insert rule inet sluice nat-output accept")
@@ -140,8 +140,8 @@ func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
 	equalHits(t, hits(t, ns), want)
 }
 
-// TestAMoveOfCaptureKeepsTheCountsOfOtherRules has a gate between the old and the new rules.
-func TestAMoveOfCaptureKeepsTheCountsOfOtherRules(t *testing.T) {
+// TestBackendChangeKeepsTheCountersOfOtherRules has a gate between the old and the new rules.
+func TestBackendChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)
 	applied(t, ns, old, Created)

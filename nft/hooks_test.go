@@ -279,9 +279,9 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestHooksTellWhatIsMissing: the kernel's answers where it lacks the lists, and where the caller
+// TestHooksReportMissingChains: the kernel's answers where it lacks the lists, and where the caller
 // lacks the right.
-func TestHooksTellWhatIsMissing(t *testing.T) {
+func TestHooksReportMissingChains(t *testing.T) {
 	for _, row := range []struct {
 		errno unix.Errno
 		is    func(error) bool
@@ -302,8 +302,8 @@ func TestHooksTellWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestLegacyTablesAreToldApart by what kernels of any age call their functions.
-func TestLegacyTablesAreToldApart(t *testing.T) {
+// TestLegacyTablesAreDistinguished by what kernels of any age call their functions.
+func TestLegacyTablesAreDistinguished(t *testing.T) {
 	for _, row := range []struct {
 		function string
 		priority int

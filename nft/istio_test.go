@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestRemoveIstioLeavesWhatOthersWrote(t *testing.T) {
+func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
 	for _, c := range istiotest.Cases(t, istiotest.NFT) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +70,7 @@ func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
 	return id
 }
 
-func TestRemoveIstioWhereNothingIs(t *testing.T) {
+func TestRemoveIstioWithoutRulesOfIstio(t *testing.T) {
 	ns := netnstest.New(t)
 	wantNoIstio(t, ns)
 	// Tables of other names or families, and chains of other names, are not Istio's.
@@ -89,7 +89,7 @@ add rule ip nat ISTIO_BASE jump ISTIOD
 	wantNoIstio(t, ns)
 }
 
-func TestRemoveIstioSaysWhatItRemoved(t *testing.T) {
+func TestRemoveIstioReportsWhatItRemoved(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Run(t, ns, "add table inet istio-proxy-raw", "nft", "-f", "-")
 	istiotest.Restore(t, ns, istiotest.NFT, rules.IPv6, `*nat
@@ -175,7 +175,7 @@ func TestRemoveIstioIsGuarded(t *testing.T) {
 	}
 }
 
-func TestRemoveIstioBesideOthers(t *testing.T) {
+func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	c := istiotest.Cases(t, istiotest.NFT)[0]
 	ns := istiotest.Load(t, istiotest.NFT, c)
 	var wg sync.WaitGroup

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestAnErrorBehindTheTransactionComesWithTheOutcome makes the namespace's routes impossible during
+// TestErrorAfterTheTransactionIsReturnedWithTheOutcome makes the namespace's routes impossible during
 // the transaction, and holds the lock, so that Apply checks the routes again.
-func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
+func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	holdLock(t, ns)
@@ -48,9 +48,9 @@ func TestAnErrorBehindTheTransactionComesWithTheOutcome(t *testing.T) {
 	}
 }
 
-// TestAnErrorTellsWhetherRulesMayBeInPlace loses the answer to the first transaction, executed or
+// TestErrorReportsWhetherRulesMayBeInPlace loses the answer to the first transaction, executed or
 // not, and then rejects a request.
-func TestAnErrorTellsWhetherRulesMayBeInPlace(t *testing.T) {
+func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 	isRead := func(request []byte) bool { return !isBatch(request) }
 	for _, row := range []struct {
 		name string

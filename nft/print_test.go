@@ -46,9 +46,9 @@ func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
 	}
 }
 
-// TestTheTextOfARulesetIsTheRuleset checks for random parameters that the nft command loads the
+// TestTextOfARulesetParsesToTheRuleset checks for random parameters that the nft command loads the
 // output of Ruleset.String, and that the result reads back as the same ruleset.
-func TestTheTextOfARulesetIsTheRuleset(t *testing.T) {
+func TestTextOfARulesetParsesToTheRuleset(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()

@@ -40,8 +40,8 @@ func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	empty(t, ns)
 }
 
-// TestWithoutNetAdminNothingIsPermitted checks that the error names the missing capability.
-func TestWithoutNetAdminNothingIsPermitted(t *testing.T) {
+// TestWithoutNetAdminEveryOperationFails checks that the error names the missing capability.
+func TestWithoutNetAdminEveryOperationFails(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	p := startWith(t, ns, nil, "apply unprivileged")
@@ -154,9 +154,9 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestABatchThatIsTooBigSaysWhatToDo sends as root of a user namespace, which may not enlarge the
+// TestTooLargeBatchReportsHowToReduceIt sends as root of a user namespace, which may not enlarge the
 // buffer beyond net.core.wmem_max.
-func TestABatchThatIsTooBigSaysWhatToDo(t *testing.T) {
+func TestTooLargeBatchReportsHowToReduceIt(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)
 	own := []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}

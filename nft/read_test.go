@@ -105,9 +105,9 @@ COMMIT
 	}
 }
 
-// TestATableThatIsSwitchedOffIsNotReadAsIfItWorked covers the flag dormant: the kernel calls none
+// TestDormantTableIsNotReadAsActive covers the flag dormant: the kernel calls none
 // of the table's chains.
-func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
+func TestDormantTableIsNotReadAsActive(t *testing.T) {
 	ns := netnstest.New(t)
 	rs := example("sidecar-ipv4")
 	applied(t, ns, rs, Created)
@@ -133,8 +133,8 @@ func TestATableThatIsSwitchedOffIsNotReadAsIfItWorked(t *testing.T) {
 	}
 }
 
-// TestTablesOfOthersStayAsTheyAre covers every operation on the table of Sluice.
-func TestTablesOfOthersStayAsTheyAre(t *testing.T) {
+// TestForeignTablesStayUnchanged covers every operation on the table of Sluice.
+func TestForeignTablesStayUnchanged(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns,
 		"table ip sluice {\n chain c {\n type filter hook input priority 0;\n counter\n }\n }\n"+
@@ -179,7 +179,7 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 }
 
 // A pod must not be able to exhaust the memory of a reader of its rules.
-func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
+func TestInputIsReadOnlyUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	load(t, ns, "table inet sluice { chain c { "+

@@ -43,9 +43,9 @@ func overlapping(set string) rules.Rule {
 	}
 }
 
-// TestARefusalNamesWhatWasRefusedAndChangesNothing applies rulesets that the kernel rejects, to an
+// TestRejectionNamesTheRejectedObjectAndChangesNothing applies rulesets that the kernel rejects, to an
 // empty namespace and over another ruleset.
-func TestARefusalNamesWhatWasRefusedAndChangesNothing(t *testing.T) {
+func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		rs    rules.Ruleset
@@ -165,8 +165,8 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 	applied(t, ns, example("sidecar-ipv4"), Created)
 }
 
-// TestApplyTakesOnlyOurTable has rulesets with other tables, which Apply must reject.
-func TestApplyTakesOnlyOurTable(t *testing.T) {
+// TestApplyReplacesOnlyTheTableOfSluice has rulesets with other tables, which Apply must reject.
+func TestApplyReplacesOnlyTheTableOfSluice(t *testing.T) {
 	ns := netnstest.New(t)
 	two := example("sidecar-ipv4")
 	two.Tables = append(two.Tables, rules.Table{Name: "other"})

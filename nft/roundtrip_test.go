@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestWhatIsAppliedIsWhatIsRead uses random parameters.
-func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
+// TestAppliedRulesReadBackEqual uses random parameters.
+func TestAppliedRulesReadBackEqual(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
@@ -44,8 +44,8 @@ func TestWhatIsAppliedIsWhatIsRead(t *testing.T) {
 	})
 }
 
-// TestAResultCountsWhatThereIs checks the numbers of objects and of changes in the result.
-func TestAResultCountsWhatThereIs(t *testing.T) {
+// TestResultCountsAllObjects checks the numbers of objects and of changes in the result.
+func TestResultCountsAllObjects(t *testing.T) {
 	ns := netnstest.New(t)
 	dual, ipv4 := example("tproxy-dual"), example("sidecar-ipv4")
 	tx, err := Encode(dual)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestApplyMendsRoutesBesideEqualRules(t *testing.T) {
+func TestApplyRepairsRoutesOfEqualRules(t *testing.T) {
 	ns := netnstest.New(t)
 	want := example("tproxy-dual")
 	applied(t, ns, want, Created)
@@ -24,8 +24,8 @@ func TestApplyMendsRoutesBesideEqualRules(t *testing.T) {
 	applied(t, ns, want, Unchanged)
 }
 
-// TestIstiosAddressIsLeftAlone has ::6 on lo from istio-init, and no rules of Sluice.
-func TestIstiosAddressIsLeftAlone(t *testing.T) {
+// TestIstiosAddressIsNotChanged has ::6 on lo from istio-init, and no rules of Sluice.
+func TestIstiosAddressIsNotChanged(t *testing.T) {
 	istios := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
 		"by a removal of nothing": func(t *testing.T) {
@@ -69,8 +69,8 @@ func holdLock(t *testing.T, ns *netns.NS) {
 	t.Cleanup(release)
 }
 
-// TestWhoHoldsTheLockOnlyDelays has a process of the pod hold the lock permanently.
-func TestWhoHoldsTheLockOnlyDelays(t *testing.T) {
+// TestLockHolderOnlyDelays has a process of the pod hold the lock permanently.
+func TestLockHolderOnlyDelays(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	holdLock(t, ns)

@@ -79,7 +79,7 @@ var besideForeign = []row{
 	{call: "proxy tcp world:443", want: "outside"},
 }
 
-func TestTrafficBesideForeignRules(t *testing.T) {
+func TestTrafficWithForeignRules(t *testing.T) {
 	t.Parallel()
 	nftBinary, legacy4 := netnstest.RequireBinary(t, "nft"),
 		netnstest.RequireBinary(t, "iptables-legacy")

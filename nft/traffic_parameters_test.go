@@ -224,7 +224,7 @@ func TestTrafficProxysNumbers(t *testing.T) {
 	}.run(t)
 }
 
-func TestTrafficPodWithoutIPv6IsLeftAlone(t *testing.T) {
+func TestTrafficPodWithoutIPv6IsNotCaptured(t *testing.T) {
 	t.Parallel()
 	scenario{
 		name: "IPv4 only",

@@ -76,8 +76,8 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	}
 }
 
-// TestWhatChangesBesideElements has changes that cannot be made by changing elements.
-func TestWhatChangesBesideElements(t *testing.T) {
+// TestChangesOtherThanElements has changes that cannot be made by changing elements.
+func TestChangesOtherThanElements(t *testing.T) {
 	one, two := prefixList("10.0.0.0/24"), prefixList("10.0.0.0/24", "10.0.2.0/24")
 	for _, row := range []struct {
 		name     string
@@ -151,9 +151,9 @@ func TestRandomChangesOfPrefixes(t *testing.T) {
 	})
 }
 
-// TestAnUpdateLeavesTheOtherElementsAlone checks the messages: kept elements are neither deleted
+// TestUpdateDoesNotChangeOtherElements checks the messages: kept elements are neither deleted
 // nor added, so that no packet is evaluated without them.
-func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
+func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 	from, to := manyPrefixes(0, 1000).Tables[0], manyPrefixes(1, 1000).Tables[0]
 	found := foundTable{
 		Table:    from,
@@ -183,10 +183,10 @@ func TestAnUpdateLeavesTheOtherElementsAlone(t *testing.T) {
 	}
 }
 
-// TestASetThatSomebodyElseHasChangedIsMended covers sets with elements that the encoder does not
+// TestSetThatAnotherProgramChangedIsRepaired covers sets with elements that the encoder does not
 // write: adjacent intervals, and the element with which the nft command ends the space before the
 // first interval.
-func TestASetThatSomebodyElseHasChangedIsMended(t *testing.T) {
+func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{
 		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},
 		{"an element less", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }"},

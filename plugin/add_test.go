@@ -28,7 +28,7 @@ import (
 
 // The pods of these files are left alone: nothing is in their namespace, the result is the previous
 // one, and the reason is kept.
-func TestADDLeavesOthersAlone(t *testing.T) {
+func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 	for file, reason := range map[string]decide.Reason{
 		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit,
 		"host-network": decide.HostNetwork,
@@ -59,7 +59,7 @@ func TestADDLeavesOthersAlone(t *testing.T) {
 }
 
 // Where the runtime's own words are enough, nobody is asked for the pod.
-func TestADDAsksNobody(t *testing.T) {
+func TestADDWithoutRequests(t *testing.T) {
 	for name, change := range map[string]func(c *sandboxCall){
 		"for no pod": func(c *sandboxCall) { c.args = "" },
 		"for a pod without a name": func(c *sandboxCall) {
@@ -92,7 +92,7 @@ func TestADDAsksNobody(t *testing.T) {
 
 // The pod is asked for by the names and the UID that the runtime gives, and the namespace only if a
 // selector needs it.
-func TestADDAsksForThePod(t *testing.T) {
+func TestADDRequestsThePod(t *testing.T) {
 	question := "pod shop/" + podName + " " + podUID
 	selecting := `"enablement_selectors":[{"namespaceSelector":{"matchLabels":{"mesh":"on"}}}]`
 	for _, tc := range []struct {
@@ -276,7 +276,7 @@ func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
 
 // An ADD that fails leaves what an earlier one has left, rules and record, so that the rules go
 // when the pod is to be left alone.
-func TestADDThatFailsAfterOneThatDidNot(t *testing.T) {
+func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	w.add(t, c)
@@ -296,7 +296,7 @@ func TestADDThatFailsAfterOneThatDidNot(t *testing.T) {
 }
 
 // Of a pod that was left alone nothing is known any more after an ADD that fails.
-func TestADDThatFailsAfterOneThatDidNothing(t *testing.T) {
+func TestADDThatFailsAfterOneWithoutEffect(t *testing.T) {
 	w := newWorld(t, "plain")
 	c := newCall(t, netnstest.New(t))
 	w.add(t, c)
@@ -366,7 +366,7 @@ func TestALineAboutAHostilePod(t *testing.T) {
 }
 
 // What the runtime or the configuration got wrong has an error of its own.
-func TestADDRefuses(t *testing.T) {
+func TestADDRejects(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(c *sandboxCall)
@@ -444,7 +444,7 @@ func TestADDRefuses(t *testing.T) {
 
 // Neither the log nor the record can keep a pod from starting, and the log says why they are
 // missing.
-func TestADDWithoutPlaceToWrite(t *testing.T) {
+func TestADDWithoutAWritableDirectory(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	file := filepath.Join(t.TempDir(), "file")

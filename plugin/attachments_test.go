@@ -61,7 +61,7 @@ func TestSeveralAttachments(t *testing.T) {
 
 // What is kept of other pods, of a pod that had the same id before, and of attachments that are
 // left alone says nothing about this one.
-func TestAttachmentsThatAreNotBeside(t *testing.T) {
+func TestAttachmentsOfOtherPods(t *testing.T) {
 	for name, change := range map[string]func(*record.Record){
 		"of another container": func(r *record.Record) {
 			r.ContainerID = strings.Repeat("e", 63)
@@ -97,7 +97,7 @@ func TestAttachmentsThatAreNotBeside(t *testing.T) {
 }
 
 // An attachment that is left alone takes nothing from the others.
-func TestAnAttachmentThatIsLeftAloneBesideAnother(t *testing.T) {
+func TestSecondAttachmentThatIsNotRedirected(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	first := newCall(t, ns)
 	w.add(t, first)
@@ -113,7 +113,7 @@ func TestAnAttachmentThatIsLeftAloneBesideAnother(t *testing.T) {
 }
 
 // What the attachment itself had before says nothing: its addresses are those of this ADD.
-func TestAnAttachmentIsNotBesideItself(t *testing.T) {
+func TestAttachmentIsNotAnotherAttachmentOfItsPod(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	before := c

@@ -37,7 +37,7 @@ func (s slow) Namespace(ctx context.Context, _ string) (*decide.Namespace, error
 
 // All questions about a pod together take no longer than the budget of the API server, and a second
 // for the node agent.
-func TestBudgetOfAllQuestions(t *testing.T) {
+func TestBudgetOfAllRequests(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		podTakes time.Duration

@@ -17,7 +17,7 @@ import (
 )
 
 // DEL succeeds whatever it is given, but for the names of no attachment.
-func TestDELWithoutAnything(t *testing.T) {
+func TestDELWithoutState(t *testing.T) {
 	host := netnstest.New(t)
 	for name, stdin := range map[string]string{
 		"no standard input": "", "no JSON": "{", "no name": `{"cniVersion":"1.0.0"}`,
@@ -52,7 +52,7 @@ var refused = map[string]struct{ was, is string }{
 
 // Whatever is wrong with its configuration, DEL forgets the attachment where ADD has kept it, and
 // removes its rules.
-func TestDELThatIsRefusedForgets(t *testing.T) {
+func TestRejectedDELRemovesTheRecord(t *testing.T) {
 	host := netnstest.New(t)
 	for name, change := range refused {
 		t.Run(name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestDELThatIsRefusedForgets(t *testing.T) {
 
 // A DEL that is refused leaves what any other would leave: rules that the pod's other attachment
 // needs, and that one's record, or those of a sandbox that the runtime takes away.
-func TestDELThatIsRefusedLeavesRules(t *testing.T) {
+func TestRejectedDELKeepsRules(t *testing.T) {
 	host := netnstest.New(t)
 	t.Run("of the pod's other attachment", func(t *testing.T) {
 		w, ns := newWorld(t, "sidecar"), netnstest.New(t)
@@ -105,7 +105,7 @@ func TestDELThatIsRefusedLeavesRules(t *testing.T) {
 
 // A DEL that is refused leaves the host's own namespace alone, too, unless the caller vouches for
 // it.
-func TestDELThatIsRefusedInTheNamespaceOfTheHost(t *testing.T) {
+func TestRejectedDELInTheHostNamespace(t *testing.T) {
 	w, host := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, host)
 	w.add(t, c)

@@ -59,7 +59,7 @@ func other(*netns.NS, rules.Ruleset) (compat.Comparison, error) {
 }
 
 // An error of the kernel fails the pod, in the kernel's words.
-func TestADDThatTheKernelRefuses(t *testing.T) {
+func TestADDThatTheKernelRejects(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	w.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New(

@@ -219,7 +219,7 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 
 // DEL leaves rules alone that somebody needs, or that the runtime takes away with the namespace in
 // a moment.
-func TestDELLeavesRules(t *testing.T) {
+func TestDELKeepsRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){
 		"of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) {
 			c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id
@@ -290,7 +290,7 @@ func TestCHECKWithoutRecord(t *testing.T) {
 }
 
 // CHECK fails, too, where it cannot find out.
-func TestCHECKThatCannotTell(t *testing.T) {
+func TestCHECKWithUnknownResult(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(w *world, c *sandboxCall)
@@ -328,7 +328,7 @@ func TestCHECKThatCannotTell(t *testing.T) {
 }
 
 // The host's own namespace is left alone by DEL, unless the caller vouches for it.
-func TestDELInTheNamespaceOfTheHost(t *testing.T) {
+func TestDELInTheHostNamespace(t *testing.T) {
 	for override, asked := range map[string]bool{"": false, "0": false, "1": true, "True": true} {
 		w := newWorld(t, "")
 		c := newCall(t, nil)
@@ -346,7 +346,7 @@ func TestDELInTheNamespaceOfTheHost(t *testing.T) {
 }
 
 // A runtime that does not read the result has an error.
-func TestADDWhoseResultNobodyReads(t *testing.T) {
+func TestADDWhoseResultIsNotRead(t *testing.T) {
 	w := newWorld(t, "plain")
 	w.Stdout = failingWriter{}
 	if e := w.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {

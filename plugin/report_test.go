@@ -18,7 +18,7 @@ import (
 )
 
 // Whatever becomes of an ADD, the node agent is told in words that it counts.
-func TestTheAgentIsToldOfEveryADD(t *testing.T) {
+func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New("no nf_tables")
 	}}

@@ -17,7 +17,7 @@ import (
 
 // STATUS finds out again only what may have changed: each row is a call after others, and what it
 // looks at.
-func TestStatusRemembersWhatWasGood(t *testing.T) {
+func TestStatusCachesSuccess(t *testing.T) {
 	netnstest.RequireRoot(t)
 	w := newWorld(t, "")
 	kernel, refused := 0, error(nil)
@@ -90,7 +90,7 @@ func TestStatusRemembersWhatWasGood(t *testing.T) {
 }
 
 // What fails while STATUS looks at one thing puts in doubt what it knows of another.
-func TestStatusBesideAnADDThatFails(t *testing.T) {
+func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
 	w := newWorld(t, "")
 	kernel := 0
@@ -128,7 +128,7 @@ func TestStatusBesideAnADDThatFails(t *testing.T) {
 }
 
 // What is remembered stays small, however often credentials are renewed.
-func TestStatusForgetsWhatIsOld(t *testing.T) {
+func TestStatusCacheExpires(t *testing.T) {
 	netnstest.RequireRoot(t)
 	w := newWorld(t, "")
 	w.use(t, backend{})
@@ -149,7 +149,7 @@ func TestStatusForgetsWhatIsOld(t *testing.T) {
 }
 
 // Where nothing can be kept everything is looked at each time.
-func TestStatusWithoutPlaceToRemember(t *testing.T) {
+func TestStatusWithoutACacheDirectory(t *testing.T) {
 	w := newWorld(t, "")
 	c := newCall(t, nil)
 	c.runDir = "/proc/nowhere"

@@ -13,7 +13,7 @@ import (
 
 // A pod that was redirected, and is to be left alone when ADD is called again, has no rules of
 // Sluice then.
-func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
+func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 	for _, row := range []struct {
 		name, backend string
 		change        func(w *world, c *sandboxCall)
@@ -62,7 +62,7 @@ func TestADDAgainOfAPodThatIsLeftAloneNow(t *testing.T) {
 }
 
 // As long as it is not known whether the pod still belongs to the mesh, it stays redirected.
-func TestADDAgainOfAPodThatCannotBeReadNow(t *testing.T) {
+func TestRepeatedADDOfAPodThatCannotBeRead(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	w.add(t, c)
@@ -80,7 +80,7 @@ func TestADDAgainOfAPodThatCannotBeReadNow(t *testing.T) {
 
 // Neither does CHECK say that such a pod should have no rules, whose record is lost or says
 // nothing: the agent may have repaired it.
-func TestCHECKOfAPodThatCannotBeReadNow(t *testing.T) {
+func TestCHECKOfAPodThatCannotBeRead(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	w.add(t, newCall(t, ns))
 	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
@@ -96,7 +96,7 @@ func TestCHECKOfAPodThatCannotBeReadNow(t *testing.T) {
 }
 
 // Rules that cannot be removed would go on redirecting the pod, to a proxy that it may not have.
-func TestADDAgainFailsWhereRulesStay(t *testing.T) {
+func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
 	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	w.add(t, c)
@@ -119,7 +119,7 @@ func TestADDAgainFailsWhereRulesStay(t *testing.T) {
 
 // CHECK finds rules in a pod that is left alone, but for one that may make them itself: by its
 // istio-init, which nobody looks for where the runtime's annotations say enough.
-func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
+func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
 	injectedByHand := func(w *world) {
 		delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status")
@@ -181,7 +181,7 @@ func TestCHECKOfAPodThatIsLeftAlone(t *testing.T) {
 
 // CHECK of a pod that is left alone fails, too, where it cannot see whether there are rules: here
 // for lack of a capability.
-func TestCHECKOfAPodThatIsLeftAloneAndCannotBeLookedAt(t *testing.T) {
+func TestCHECKOfAnUnreadablePodThatIsNotRedirected(t *testing.T) {
 	host := netnstest.New(t)
 	w, ns := newWorld(t, "plain"), netnstest.New(t)
 	c := newCall(t, ns)

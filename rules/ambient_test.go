@@ -151,7 +151,7 @@ func compileAmbient(t testing.TB, a rules.Ambient) rules.Ruleset {
 	return rs
 }
 
-func TestAmbientFaultsAreReportedTogether(t *testing.T) {
+func TestAmbientErrorsAreReportedTogether(t *testing.T) {
 	_, err := rules.CompileAmbient(rules.Ambient{
 		ProbeSourceIPv4:   netip.MustParseAddr("::1"),
 		RerouteInterfaces: []rules.InterfaceName{{Name: "a b"}},

@@ -66,7 +66,7 @@ func TestCompiledText(t *testing.T) {
 	}
 }
 
-func TestWhatIsOffLeavesNoChainBehind(t *testing.T) {
+func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 	for _, tc := range []struct {
 		says   string
 		r      rules.Redirect
@@ -144,7 +144,7 @@ func TestWhatIsOffLeavesNoChainBehind(t *testing.T) {
 	}
 }
 
-func TestWhatIsOffLeavesNoRuleBehind(t *testing.T) {
+func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
 	rule := func(r rules.Redirect, text string) bool {
 		return strings.Contains(compile(t, r).String(), text)
 	}

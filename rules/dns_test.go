@@ -217,7 +217,7 @@ func TestDNSParameters(t *testing.T) {
 	}, ipv6)
 }
 
-func TestDNSServersOfAFamilyThatThePodHasNot(t *testing.T) {
+func TestDNSServersOfAFamilyThatThePodLacks(t *testing.T) {
 	checkRows(t, compile(t, typical(servers("fd00:10:96::a"))), []row{
 		{
 			"queries are left alone in IPv4", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",

@@ -580,7 +580,7 @@ func TestTraceOfAJourney(t *testing.T) {
 	}
 }
 
-func TestFatesInWords(t *testing.T) {
+func TestOutcomesInWords(t *testing.T) {
 	for want, f := range map[string]rules.Fate{
 		"goes to its destination, not captured": leftAlone,
 		"dropped":                               droppedHere,
@@ -613,7 +613,7 @@ func TestFatesInWords(t *testing.T) {
 	}
 }
 
-func TestFatesThatAreTheSame(t *testing.T) {
+func TestEqualOutcomes(t *testing.T) {
 	redirected, unknown := rules.Fate{Redirect: 1}, rules.Fate{Undecided: "xt string"}
 	for _, tc := range []struct {
 		says string

@@ -156,8 +156,8 @@ func TestVerdicts(t *testing.T) {
 	}})
 }
 
-// TestWithoutIPv6NoChainTouchesIt covers the chains that name no family by themselves.
-func TestWithoutIPv6NoChainTouchesIt(t *testing.T) {
+// TestWithoutIPv6NoChainSeesIPv6 covers the chains that name no family by themselves.
+func TestWithoutIPv6NoChainSeesIPv6(t *testing.T) {
 	everything := func(r *rules.Redirect) {
 		r.DNS, r.DropInvalid = rules.DNS{Capture: true, All: true}, true
 		r.RerouteInterfaces = interfaceNames("eth1")

@@ -247,7 +247,7 @@ func tc(i netlink.Link, program *ebpf.Program) error {
 	})
 }
 
-func TestANamespaceWithoutProcessesSaysSo(t *testing.T) {
+func TestNamespaceWithoutProcessesIsReported(t *testing.T) {
 	l := bpf.List(netnstest.New(t), "/proc")
 	const want = "cgroups: no process of the namespace is visible in /proc"
 	if !slices.Contains(l.Unread, want) || len(l.Programs) > 0 {

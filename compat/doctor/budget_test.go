@@ -47,7 +47,7 @@ func costlyTables() map[string]rules.Table {
 	return map[string]rules.Table{"chains that jump twice": nested, "marks by chance": chance}
 }
 
-func TestJudgeEndsWithinTheBudgetOfAnAgent(t *testing.T) {
+func TestDiagnoseEndsWithinTheBudgetOfAnAgent(t *testing.T) {
 	bound := budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 	for says, table := range costlyTables() {
 		f := healthy()
@@ -57,7 +57,7 @@ func TestJudgeEndsWithinTheBudgetOfAnAgent(t *testing.T) {
 }
 
 // All samples together have one budget, and that it is spent is said once.
-func TestJudgeSaysThatItsBudgetIsSpent(t *testing.T) {
+func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	f := healthy()
 	f.Tables = []rules.Table{costlyTables()["marks by chance"]}
 	var told []string

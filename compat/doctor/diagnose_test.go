@@ -541,7 +541,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-func TestWhatDecidesOutsideNetfilter(t *testing.T) {
+func TestProgramsOutsideNetfilter(t *testing.T) {
 	uid := uint32(0)
 	for _, test := range []struct {
 		name  string

@@ -185,9 +185,9 @@ func compiled() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestAReadingHoldsUntilALegacyTableChanges has changes of which the kernel tells nothing: of a
+// TestSnapshotIsValidUntilALegacyTableChanges has changes of which the kernel tells nothing: of a
 // rule's content, at the same size.
-func TestAReadingHoldsUntilALegacyTableChanges(t *testing.T) {
+func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			bed, desired := redirectedPod(t, e)

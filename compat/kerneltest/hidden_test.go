@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestWhatOnlyUnknownConditionsRead loads pairs of rulesets of which one writes what the same
+// TestValuesThatOnlyUnknownConditionsRead loads pairs of rulesets of which one writes what the same
 // condition of both reads, and which the model has no word for. The kernel treats the packet in two
 // ways, and no decision calls the rulesets equivalent; of a ruleset and itself it still does,
 // unless a list of the kernel decides.
-func TestWhatOnlyUnknownConditionsRead(t *testing.T) {
+func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 	n := network(t)
 	type pair struct {
 		says         string

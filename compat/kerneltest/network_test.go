@@ -26,9 +26,9 @@ func network(t testing.TB) *kerneltest.Network {
 	return n
 }
 
-// TestPacketsAreWhatTheySay sends packets of all kinds without any rules. Each must enter its hook
+// TestSentPacketsEqualTheirDescription sends packets of all kinds without any rules. Each must enter its hook
 // with the fields and the state of its description, and remain unchanged.
-func TestPacketsAreWhatTheySay(t *testing.T) {
+func TestSentPacketsEqualTheirDescription(t *testing.T) {
 	n := network(t)
 	if err := n.Load(nil); err != nil {
 		t.Fatal(err)

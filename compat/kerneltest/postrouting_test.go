@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestASourceThatPostroutingTranslates checks that a packet that arrives by lo has the source that
+// TestSourceThatPostroutingTranslates checks that a packet that arrives by lo has the source that
 // postrouting gave it, and that no decision relies on the earlier one.
-func TestASourceThatPostroutingTranslates(t *testing.T) {
+func TestSourceThatPostroutingTranslates(t *testing.T) {
 	const with = `table ip a {
 		chain p { type filter hook prerouting priority -150; ip saddr 127.0.0.9 counter drop
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestTheTemplateOfNFTIsShared checks that a mark that xtables has written to the template of nft's
+// TestNFTTemplateIsShared checks that a mark that xtables has written to the template of nft's
 // zones is visible to packets of another namespace, and that no decision relies on its value.
-func TestTheTemplateOfNFTIsShared(t *testing.T) {
+func TestNFTTemplateIsShared(t *testing.T) {
 	zone := chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"})
 	writes, reads := network(t), network(t)
 	load := func(n *kerneltest.Network, list ...string) *rules.Ruleset {

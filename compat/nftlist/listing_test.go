@@ -101,9 +101,9 @@ const ruleset = `table inet t {
 	chain out { type filter hook %s priority %d; policy accept; %s; }
 }`
 
-// TestListingIsWhatTheKernelHolds compares what nft lists with what the kernel holds, packet by
+// TestListingEqualsWhatTheKernelReports compares what nft lists with what the kernel holds, packet by
 // packet.
-func TestListingIsWhatTheKernelHolds(t *testing.T) {
+func TestListingEqualsWhatTheKernelReports(t *testing.T) {
 	ns := newNamespace(t)
 	check := func(hook, rule string, want diff.Verdict, forms ...[]string) {
 		ns.load(t, fmt.Sprintf(ruleset, hook, -150, rule))
@@ -139,7 +139,7 @@ func TestListingOfManyRules(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoListing(t *testing.T) {
+func TestTextThatIsNotAListing(t *testing.T) {
 	const table = `{"table":{"family":"ip","name":"t"}},`
 	for text, says := range map[string]string{
 		`{"nftables": 5}`: `field "nftables" is number: want the output of nft -j list ruleset`,
@@ -172,7 +172,7 @@ func TestWhatIsNoListing(t *testing.T) {
 	}
 }
 
-func TestErrorsInJSONHaveAPlace(t *testing.T) {
+func TestJSONErrorsHaveALineAndColumn(t *testing.T) {
 	const want = ": want the output of nft -j list ruleset, which is JSON: "
 	for text, says := range map[string]string{
 		`{"nftables":`: "file:1:13: the line ends" + want + "unexpected end of JSON input",
@@ -207,7 +207,7 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 }
 
 // A statement that nft cannot write is null, and one of iptables-nft is xt: both may do anything.
-func TestStatementsThatAreNotKnown(t *testing.T) {
+func TestUnknownStatements(t *testing.T) {
 	for _, statement := range []string{
 		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`,
 		`{"drop":null,"accept":null}`, "{}",

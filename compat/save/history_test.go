@@ -141,9 +141,9 @@ func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 	}
 }
 
-// TestReasonIsThatOfTheFate holds that a redirection besides a drop is explained by the rule that
+// TestReasonIsThatOfTheOutcome holds that a redirection besides a drop is explained by the rule that
 // redirects.
-func TestReasonIsThatOfTheFate(t *testing.T) {
+func TestReasonIsThatOfTheOutcome(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)
 	right := sideOf(t, "nat", redirect)

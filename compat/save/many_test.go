@@ -107,7 +107,7 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 
 // Once a rule stands for several, nothing says which one a number means. By its words it can be
 // deleted.
-func TestParseRefusesNumbersOfMergedRules(t *testing.T) {
+func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 	many := "-s " + addresses(5000, 10) + " -j DROP\n"
 	for _, command := range []string{"-D OUTPUT 1", "-I OUTPUT 2 -j DROP"} {
 		_, err := save.Parse(rules.IPv4, "f", strings.NewReader("*filter\n-A OUTPUT "+many+command+
@@ -143,7 +143,7 @@ func TestSyntaxErrorIsShort(t *testing.T) {
 }
 
 // Commands in any order leave in the chain what they leave in a plain list.
-func TestParseCommandsAsAListHasThem(t *testing.T) {
+func TestParseCommandsAsListed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := "*filter\n:A - [0:0]\n"
 		type ruleAt struct{ mark, line int }
@@ -214,7 +214,7 @@ func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 }
 
 // A chain may go, come back and be referred to again.
-func TestParseChainsThatComeAndGo(t *testing.T) {
+func TestParseChainsThatAreCreatedAndDeleted(t *testing.T) {
 	tables := parse(t, rules.IPv4,
 		"*filter\n-N A\n-N B\n-A A -j B\n-A INPUT -j A\n-D A 1\n-X B\n-F\n-X A\n-N B\n-A INPUT -g B\n-N A\n-X A\nCOMMIT\n")
 	var names []string

@@ -161,7 +161,7 @@ func TestParseOldNegation(t *testing.T) {
 }
 
 // Names are not looked up: who loads the rules may have others than who reads them.
-func TestParseLeavesNamesAlone(t *testing.T) {
+func TestParseDoesNotChangeNames(t *testing.T) {
 	for rule, want := range map[string]string{
 		"-m owner ! --gid-owner daemon -j RETURN":  "unknown(-m owner ! --gid-owner daemon) counter return",
 		"-p tcp --dport http -j RETURN":            "meta l4proto tcp unknown(--dport http) counter return",

@@ -43,7 +43,7 @@ var icmpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMP}}
 // unknownAction is text of an action; rules.Unknown may be either.
 type unknownAction string
 
-func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
+func TestPrintNamesInexpressibleRules(t *testing.T) {
 	tcp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 	udp := rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}
 	both := rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP, rules.UDP}}
@@ -271,7 +271,7 @@ func TestPrintNamesWhatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestPrintNamesTablesAndChainsThatIPTablesHasNot(t *testing.T) {
+func TestPrintNamesTablesAndChainsThatIPTablesLacks(t *testing.T) {
 	in := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	output := func(chain rules.Chain) rules.Table {
 		return rules.Table{Family: rules.IPv6, Name: "nat", Chains: []rules.Chain{chain}}

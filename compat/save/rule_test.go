@@ -463,7 +463,7 @@ func TestPrintRuleAsItWasParsed(t *testing.T) {
 
 // An unknown match says what it may do. One that may do anything comes after what the rule asks for
 // before it, and what the rule asks for after it is required after it.
-func TestParseSaysWhatTheUnknownMayDo(t *testing.T) {
+func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 	for _, tc := range []struct {
 		table, rule string
 		matches     []rules.Match
@@ -571,7 +571,7 @@ func TestParseSaysWhatTheUnknownMayDo(t *testing.T) {
 
 var tcpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 
-func TestParseSaysWhatAnUnknownTargetMayDo(t *testing.T) {
+func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 	for rule, want := range map[string]rules.Effect{
 		"-j NFQUEUE --queue-num 3": rules.AnyEffect,
 		// the end of the name is missing
@@ -637,9 +637,9 @@ func parse(t testing.TB, family rules.Family, text string) []rules.Table {
 	return tables
 }
 
-// TestParseRuleAsTheKernelHasIt loads each rule. What iptables-legacy-save prints of it, and what
+// TestParseRuleAsTheKernelStoresIt loads each rule. What iptables-legacy-save prints of it, and what
 // is in the kernel, are the same.
-func TestParseRuleAsTheKernelHasIt(t *testing.T) {
+func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, tc := range ruleCases {
 		t.Run(tc.table+" "+tc.rule, func(t *testing.T) {

@@ -204,7 +204,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 }
 
 // What cannot be done is listed, with the reason.
-func TestPlanFollowsTheSurroundings(t *testing.T) {
+func TestPlanDependsOnForeignRules(t *testing.T) {
 	nobodyElse := func(rules.Owner) bool { return false }
 	for name, row := range map[string]struct {
 		probe  string
@@ -275,7 +275,7 @@ func TestFirstOutside(t *testing.T) {
 	}
 }
 
-func TestPlanKnowsWhenNothingIsCaptured(t *testing.T) {
+func TestPlanReportsThatNothingIsCaptured(t *testing.T) {
 	o := Options{Redirect: rules.DefaultRedirect(), Port: DefaultPort, PodIPs: podIPs}
 	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); captures {
 		t.Error("the parameters without any argument capture nothing")

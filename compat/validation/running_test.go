@@ -159,7 +159,7 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 }
 
 // Rules that come while the validation waits for them are in time.
-func TestRulesComeLate(t *testing.T) {
+func TestRulesAreAppliedLate(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := usual(rules.ModeRedirect)
 	applied := make(chan error, 1)

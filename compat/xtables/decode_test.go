@@ -95,7 +95,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesWhatIptablesDoesNotWrite(t *testing.T) {
+func TestDecodeRejectsWhatIptablesDoesNotWrite(t *testing.T) {
 	l := &layouts[0]
 	policySize := l.size + standardSize
 	for _, tc := range []struct {

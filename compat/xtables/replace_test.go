@@ -14,7 +14,7 @@ import (
 )
 
 // The kernel compares the number of entries at the replacement itself.
-func TestKernelRefusesAnotherNumberOfEntries(t *testing.T) {
+func TestKernelRejectsAnotherNumberOfEntries(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*raw\nCOMMIT\n")
 	err := do(ns, "replace", ID{rules.IPv4, "raw"}, func(c *conn) error {

@@ -136,7 +136,7 @@ func TestDeleteChainAndRules(t *testing.T) {
 	}
 }
 
-func TestReplaceRefusesATableThatHasChanged(t *testing.T) {
+func TestReplaceRejectsATableThatHasChanged(t *testing.T) {
 	for _, tc := range []struct{ name, change string }{
 		{"a rule more", "*nat\n[0:0] -A OUTPUT -j RETURN\nCOMMIT\n"},
 		{"a rule less", "*nat\n-D OUTPUT 1\nCOMMIT\n"},
@@ -159,7 +159,7 @@ func TestReplaceRefusesATableThatHasChanged(t *testing.T) {
 	}
 }
 
-func TestRuleShowsWhatTheKernelHas(t *testing.T) {
+func TestRuleEqualsThatOfTheKernel(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "filter")
 	if got := table.Chain("INPUT").Policy(); got != xtables.Drop {

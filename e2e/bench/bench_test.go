@@ -43,7 +43,7 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	}
 }
 
-func TestAContestantThatFailsIsLeftOutWithTheReason(t *testing.T) {
+func TestFailingContestantIsOmittedWithTheReason(t *testing.T) {
 	ended, undone := 0, 0
 	contestant := func(name, script string, check error) bench.Contestant {
 		c := shell(name, script)

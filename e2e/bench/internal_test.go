@@ -25,7 +25,7 @@ func newTestPod(t *testing.T) *netns.NS {
 
 // What is sent ready-made is all that Apply would have made, routing included: else it would be no
 // floor.
-func TestTheFloorIsTheWholeWork(t *testing.T) {
+func TestFloorSendsAllMessages(t *testing.T) {
 	ns := newTestPod(t)
 	rs, err := Sidecar{IPv4: 10, IPv6: 10}.Compile()
 	if err != nil {
@@ -51,7 +51,7 @@ func TestTheFloorIsTheWholeWork(t *testing.T) {
 	}
 }
 
-func TestTrafficCountsWhatIsLost(t *testing.T) {
+func TestTrafficCountsLostDatagrams(t *testing.T) {
 	ns := newTestPod(t)
 	nft := netnstest.RequireBinary(t, "nft")
 	lost := func() (lost, sent int) {

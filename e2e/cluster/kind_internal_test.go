@@ -84,7 +84,7 @@ func TestOtherTaintsStay(t *testing.T) {
 	}
 }
 
-func TestLinesArePassedOnWhenTheyAreWhole(t *testing.T) {
+func TestCompleteLinesAreForwarded(t *testing.T) {
 	var told []string
 	l := &lines{log: func(line string) { told = append(told, line) }}
 	for _, text := range []string{"on", "e\n\n two\nthr"} {

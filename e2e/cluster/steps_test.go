@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsReachedIsTold(t *testing.T) {
+func TestReachedTargetsAreReported(t *testing.T) {
 	var log bytes.Buffer
 	s := newSteps("x", &log)
 	left := 2
@@ -24,7 +24,7 @@ func TestWhatIsReachedIsTold(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotReachedSaysWhy(t *testing.T) {
+func TestUnreachableTargetsReportWhy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	why, looks := errors.New("still not"), 0
 	err := newSteps("x", nil).reach(ctx, "it is there", func(ctx context.Context) error {

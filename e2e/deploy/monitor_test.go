@@ -109,7 +109,7 @@ func checkMatcher(t *testing.T, where string, m metrics.Metric, matcher *labels.
 	}
 }
 
-func TestAlertsAskForWhatThereIs(t *testing.T) {
+func TestAlertsUseExistingMetrics(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ type dashboard struct {
 	}
 }
 
-func TestDashboardShowsWhatThereIs(t *testing.T) {
+func TestDashboardUsesExistingMetrics(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/dashboard.json"))
 	if err != nil {
 		t.Fatal(err)

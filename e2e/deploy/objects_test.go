@@ -121,7 +121,7 @@ func TestLabelsAndAnnotationsOfUsers(t *testing.T) {
 }
 
 // Neither an injector nor ambient mode may take hold of our own pods.
-func TestOurPodsStayOutOfTheMesh(t *testing.T) {
+func TestSluicesPodsStayOutOfTheMesh(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
 	for _, labels := range []map[string]string{
 		deployed.agent(t).Spec.Template.Labels, job(t, hooks).Spec.Template.Labels,
@@ -135,7 +135,7 @@ func TestOurPodsStayOutOfTheMesh(t *testing.T) {
 
 // The plugin lets pods of ours pass by a DaemonSet's name before a suffix without a dash, or by the
 // annotation.
-func TestThePluginKnowsOurPods(t *testing.T) {
+func TestPluginRecognisesSluicesPods(t *testing.T) {
 	deployed, hooks := render(t, "podAnnotations: {"+decide.AgentAnnotation+": 'false'}",
 		deploy.Options{})
 	agent, hook := deployed.agent(t), job(t, hooks)

@@ -113,7 +113,7 @@ func placeOf(t *testing.T, deployed objects) place {
 	return p
 }
 
-func TestWhatIsGivenGoesBeforeThePlatform(t *testing.T) {
+func TestExplicitValuesOverrideThePlatform(t *testing.T) {
 	deployed, _ := render(t, `{platform: openshift, cniBinDir: /b, cniConfDir: /c, cniNetnsDir: /n, cniConfFileName: f.conflist, chained: true,
 		provider: default, seLinuxOptions: {level: s0}, resourceQuotas: {enabled: true}}`, deploy.Options{})
 	want := place{

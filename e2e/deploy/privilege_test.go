@@ -31,7 +31,7 @@ func job(t *testing.T, hooks objects) *batch.Job {
 	return j
 }
 
-func TestFeaturesAskForNoMoreThanTheyNeed(t *testing.T) {
+func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 	const places = "identity cni-bin cni-conf run state cni-cache"
 	for _, c := range []struct{ why, values, capabilities, volumes string }{
 		{
@@ -191,7 +191,7 @@ func TestConfinementIsConfigurable(t *testing.T) {
 }
 
 // AppArmor's default profile forbids only what searching /proc needs.
-func TestAppArmorIsLeftOffForSearchingProcOnly(t *testing.T) {
+func TestAppArmorIsDisabledOnlyToSearchProc(t *testing.T) {
 	const annotation = "container.apparmor.security.beta.kubernetes.io/sluice-node"
 	for _, c := range []struct {
 		values            string

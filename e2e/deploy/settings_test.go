@@ -107,7 +107,7 @@ func setKey(key string, s settings.Setting, values map[string]any) error {
 	return strvals.ParseInto(key+"="+s.Example, values)
 }
 
-func TestOtherWaysToSayIt(t *testing.T) {
+func TestOtherSpellings(t *testing.T) {
 	for _, c := range []struct{ why, values, variable, want string }{
 		{"Istio's switch for nftables", "global: {nativeNftables: true}", "SLUICE_BACKEND", "nft"},
 		{"the global level", "global: {logging: {level: warn}}", "SLUICE_LOG_LEVEL", "warn"},
@@ -189,7 +189,7 @@ func TestImageNames(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestRejectedValues(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"ambient: {enabled: true}", "ambient.enabled: ambient mode is not supported"},
 		{"cni: {ambient: {enabled: true}}", "ambient.enabled: ambient mode is not supported"},
@@ -343,7 +343,7 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 // What the agent would refuse at its start is refused before.
-func TestDurationsAreRefusedAsByTheAgent(t *testing.T) {
+func TestDurationsAreRejectedAsByTheAgent(t *testing.T) {
 	asked := 0
 	for _, s := range settings.All() {
 		if s.Helm == "" || !strings.HasPrefix(s.Kind.Want, "a duration ") {
@@ -410,7 +410,7 @@ func TestErrorsNameTheValue(t *testing.T) {
 }
 
 // What is next to a value that is refused.
-func TestWhatIsNotRefused(t *testing.T) {
+func TestAcceptedValues(t *testing.T) {
 	for _, values := range []string{
 		"cniConfFileName: 10-mesh.conflist",
 		"{platform: openshift, cniConfFileName: sluice-cni.conf}", "uninstallTimeout: 29999ms",
@@ -428,7 +428,7 @@ func TestWhatIsNotRefused(t *testing.T) {
 	}
 }
 
-func TestAllThatIsRefusedIsNamedAtOnce(t *testing.T) {
+func TestAllRejectedValuesAreNamed(t *testing.T) {
 	_, err := deploy.Render(parse(t,
 		"{ambient: {enabled: true}, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
 	for _, want := range []string{"ambient.enabled:", `variant "debug":`, "env.NATIVE_NFTABLES:"} {
@@ -439,7 +439,7 @@ func TestAllThatIsRefusedIsNamedAtOnce(t *testing.T) {
 }
 
 // One values file often serves all charts of Istio.
-func TestKeysOfOtherChartsAreLetPass(t *testing.T) {
+func TestKeysOfOtherChartsAreAccepted(t *testing.T) {
 	_, _ = render(t, `{pilot: {cni: {enabled: true}}, meshConfig: {accessLogFile: /dev/stdout}, ztunnel: {}, gateways: {}, profile: demo,
 		compatibilityVersion: "1.28", revision: canary, ownerName: istio, global: {istioNamespace: istio-system, proxy: {privileged: false}}}`,
 		deploy.Options{})

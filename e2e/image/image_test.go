@@ -236,7 +236,7 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestWhatWouldNotRunIsRefused(t *testing.T) {
+func TestUnrunnableProgramsAreRejected(t *testing.T) {
 	static, dynamic := static(t), program(t, elf.EM_X86_64, true)
 	for _, c := range []struct {
 		why, ref, architecture string

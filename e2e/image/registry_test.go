@@ -38,7 +38,7 @@ func built(t *testing.T, architecture string) image.Platform {
 
 // What others read of the image is what was meant, and what a registry has of it has the digest
 // that was printed.
-func TestOthersReadTheImage(t *testing.T) {
+func TestOtherToolsReadTheImage(t *testing.T) {
 	var archive bytes.Buffer
 	spec := image.Spec{
 		Ref:        "registry.example/sluice:v1",

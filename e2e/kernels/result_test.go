@@ -47,7 +47,7 @@ func recorded(s Shape) *record {
 	return r
 }
 
-func TestAMachineWhereAllIsWell(t *testing.T) {
+func TestHealthyMachine(t *testing.T) {
 	for _, s := range Shapes {
 		result, err := recorded(s).judge(Kernels[0], s)
 		if err != nil {
@@ -66,7 +66,7 @@ func TestAMachineWhereAllIsWell(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAsItMustBeIsNamed(t *testing.T) {
+func TestDifferencesAreNamed(t *testing.T) {
 	all, noNFT, noLegacy := Shapes[0], Shapes[1], Shapes[2]
 	for _, row := range []struct {
 		name   string
@@ -187,7 +187,7 @@ func TestEveryPackageIsPinned(t *testing.T) {
 	}
 }
 
-func TestAFolderIsUnpackedOnceAndWhole(t *testing.T) {
+func TestDirectoryIsUnpackedOnceAndCompletely(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "unpacked")
 	broken := errors.New("broken")
 	fills := 0

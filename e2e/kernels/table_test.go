@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/kernels"
 )
 
-func TestTheTableSaysWhatWasMeasured(t *testing.T) {
+func TestTableContainsTheResults(t *testing.T) {
 	k := kernels.Kernel{Version: "5.10", Arch: "amd64", Release: "Debian 11"}
 	lacks := map[compat.BackendName]string{compat.BackendNFT: "no nf_tables (CONFIG_NF_TABLES)"}
 	got := kernels.Table([]kernels.Result{

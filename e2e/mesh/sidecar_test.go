@@ -27,7 +27,7 @@ func seen(t *testing.T, pod *corev1.Pod) *decide.Pod {
 	return &p
 }
 
-func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
+func TestPluginRecognisesInjectedPods(t *testing.T) {
 	settings := &decide.Settings{
 		ProxyContainer: mesh.ProxyContainer, ValidationContainer: mesh.ValidationContainer,
 	}
@@ -74,7 +74,7 @@ func TestThePluginTakesAnInjectedPodForOneOfIstio(t *testing.T) {
 	}
 }
 
-func TestAPodWithoutSidecarIsLeftAlone(t *testing.T) {
+func TestPodWithoutSidecarIsNotRedirected(t *testing.T) {
 	in := decide.Input{
 		Attachment: decide.Attachment{Namespace: "shop", Name: "web"},
 		Pod:        seen(t, mesh.Pod("shop", "web")),

@@ -43,7 +43,7 @@ func TestABlockIsComparedAndReplaced(t *testing.T) {
 	}
 }
 
-func TestABlockWithoutAPlace(t *testing.T) {
+func TestBlockWithoutMarkers(t *testing.T) {
 	for _, text := range []string{
 		"", "<!-- figures: written by make bench -->\n| a |\n", "| a |\n<!-- figures: end -->\n",
 	} {

@@ -184,7 +184,7 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 
 // A node whose kernel cannot do it gets nothing installed, and says why: to the probe, and to its
 // events.
-func TestKernelIsAskedFirst(t *testing.T) {
+func TestKernelIsCheckedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
 	r := b.run(func(a *agent.Agent) {
@@ -211,7 +211,7 @@ func TestKernelIsAskedFirst(t *testing.T) {
 }
 
 // A plugin that could not read pods would keep them from starting: it is inserted once it can.
-func TestPluginComesWhenItCanWork(t *testing.T) {
+func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newBed(t)
 	good := b.Token()

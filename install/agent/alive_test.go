@@ -51,7 +51,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 }
 
 // The agent's own question is one that a server which lives answers from memory.
-func TestQuestionToOurselves(t *testing.T) {
+func TestRequestToItself(t *testing.T) {
 	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })
 	for socket, want := range map[string]string{alive: "", mute: "no answer"} {

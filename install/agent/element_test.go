@@ -73,7 +73,7 @@ func TestElement(t *testing.T) {
 	}
 }
 
-func TestElementThatThePluginWouldRefuse(t *testing.T) {
+func TestElementThatThePluginWouldReject(t *testing.T) {
 	_, _, err := agent.Element(read(t, map[string]string{"SLUICE_DAEMONSET": "Mesh_Node"}))
 	if err == nil || !strings.Contains(err.Error(), "agent_daemonset") {
 		t.Errorf("%v, want agent_daemonset", err)

@@ -137,7 +137,7 @@ func TestTokenReports(t *testing.T) {
 }
 
 // A try every few seconds does not say every few seconds what it found.
-func TestWhatBecomesOfAToken(t *testing.T) {
+func TestTokenLifecycle(t *testing.T) {
 	d := newDesk(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
 	d.token(s)
@@ -194,7 +194,7 @@ func TestPluginLine(t *testing.T) {
 
 // An agent without the rights of the plugin cannot know what the kernel can, does not hold that
 // against it, and says so.
-func TestKernelThatMayNotBeAsked(t *testing.T) {
+func TestKernelThatMayNotBeChecked(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, tc := range []struct {
 		name           string

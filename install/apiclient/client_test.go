@@ -83,7 +83,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 }
 
 // A CA file that is half written, or missing, leaves the authority of before.
-func TestAuthorityStaysWithoutAnother(t *testing.T) {
+func TestCertificateAuthorityStaysWithoutANewOne(t *testing.T) {
 	s := apiservertest.Start(t)
 	c := newClient(t, optionsFor(s))
 	if err := os.WriteFile(s.CAFile(), []byte("-----BEGIN CERT"), 0o600); err != nil {

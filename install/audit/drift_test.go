@@ -14,7 +14,7 @@ import (
 )
 
 // What somebody does to the rules of a running pod is undone at once, told and counted.
-func TestDriftIsMendedAtOnce(t *testing.T) {
+func TestDriftIsRepairedImmediately(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*space)
@@ -90,7 +90,7 @@ func first(s *space) *rules.Chain {
 
 // Changes in silence, as of iptables-legacy, are found within the interval; lost events make all
 // pods be visited at once.
-func TestWhatIsNotHeard(t *testing.T) {
+func TestMissedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a, b *space
 		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(w *world) {
@@ -176,7 +176,7 @@ func TestAHostilePod(t *testing.T) {
 
 // What a pod's processes remove is there again at once as long as they do so rarely, and within a
 // second if they do it on and on, also while something else cannot be mended.
-func TestARepairComesWithinASecond(t *testing.T) {
+func TestRepairWithinASecond(t *testing.T) {
 	for name, stranger := range map[string]string{
 		"all can be repaired":          "",
 		"a route cannot be taken away": "ip -4 rule priority 133 from all lookup 7",
@@ -219,7 +219,7 @@ func TestARepairComesWithinASecond(t *testing.T) {
 }
 
 // What mending does not take away is told once, shown, and tried again at leisure.
-func TestWhatCannotBeMended(t *testing.T) {
+func TestDriftThatCannotBeRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) {
@@ -308,7 +308,7 @@ func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	})
 }
 
-func TestMendingThatFails(t *testing.T) {
+func TestRepairThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) {
@@ -368,7 +368,7 @@ func TestWithoutAudit(t *testing.T) {
 
 // What was as it should be is only asked whether it has changed since; any difference, or another
 // sandbox, makes it be read again.
-func TestWhatIsEqualIsRechecked(t *testing.T) {
+func TestEqualRulesAreCheckedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) { s = w.redirected(meshPod("web")) })
@@ -387,7 +387,7 @@ func TestWhatIsEqualIsRechecked(t *testing.T) {
 
 // The timer's visits come together, at a few moments of the interval: each pod's at one of them, in
 // each interval.
-func TestVisitsComeTogether(t *testing.T) {
+func TestReconciliationsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spaces []*space
 		w := node(t, nil, func(w *world) {

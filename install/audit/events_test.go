@@ -61,7 +61,7 @@ func TestEventsWait(t *testing.T) {
 }
 
 // A webhook that breaks for one namespace keeps nobody from hearing of the others.
-func TestAnEventThatIsNeverTaken(t *testing.T) {
+func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		w.options.Cluster = &flaky{world: w, err: &cluster.StatusError{Code: 500}, of: "a"}

@@ -14,7 +14,7 @@ import (
 
 // A pod that somebody annotates on and on costs no more than one whose processes change its rules,
 // and what counts is its last state.
-func TestAPodThatChangesOnAndOn(t *testing.T) {
+func TestPodThatKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *space
@@ -43,7 +43,7 @@ func TestAPodThatChangesOnAndOn(t *testing.T) {
 
 // A pod that makes each look at it long, by ten thousands of rules, is looked at the less often,
 // and keeps nobody waiting.
-func TestAPodThatMakesVisitsLong(t *testing.T) {
+func TestPodThatSlowsReconciliation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space
 		w := node(t, nil, func(w *world) {
@@ -68,7 +68,7 @@ func TestAPodThatMakesVisitsLong(t *testing.T) {
 }
 
 // The same holds for looking for a sandbox that is not there.
-func TestAPodThatChangesOnAndOnAndIsNowhere(t *testing.T) {
+func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		w := node(t, nil)
@@ -83,7 +83,7 @@ func TestAPodThatChangesOnAndOnAndIsNowhere(t *testing.T) {
 }
 
 // Where nothing is audited, the pods that come and go leave nothing behind.
-func TestChangesThatNobodyAsksFor(t *testing.T) {
+func TestChangesWithoutAWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
 		for i := range 100 {

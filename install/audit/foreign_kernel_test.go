@@ -76,8 +76,8 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	}
 }
 
-// TestFirewallOfAPodIsNoDrift has rules that change nothing for captured traffic, or drop it.
-func TestFirewallOfAPodIsNoDrift(t *testing.T) {
+// TestFirewallOfAPodIsNotDrift has rules that change nothing for captured traffic, or drop it.
+func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	bed := newBed(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// What this test uses of processors by looking on and on is not the visit's.

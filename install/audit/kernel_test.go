@@ -133,7 +133,7 @@ func captured(t testing.TB, bed *testbed.Bed) bool {
 
 // Rules that are flushed in a live pod come back, in either engine, and connections are captured
 // again.
-func TestALivePodHeals(t *testing.T) {
+func TestRunningPodIsRepaired(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			bed := newBed(t)
@@ -168,7 +168,7 @@ func TestALivePodHeals(t *testing.T) {
 }
 
 // A pod that has nothing is given its redirection by the addresses of its namespace, and keeps it.
-func TestALatePodOfTheKernel(t *testing.T) {
+func TestUnprotectedPodInTheKernel(t *testing.T) {
 	bed := newBed(t)
 	r := newKernelWorld(t, nil)
 	r.add("web", bed.Pod, "")
@@ -187,7 +187,7 @@ func TestALatePodOfTheKernel(t *testing.T) {
 }
 
 // Routes that are gone come back as rules do.
-func TestRoutesHeal(t *testing.T) {
+func TestRoutesAreRepaired(t *testing.T) {
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)

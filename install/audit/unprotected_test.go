@@ -24,7 +24,7 @@ import (
 
 // A pod that started before the plugin was there gets its redirection as soon as it is seen, and no
 // failure is waited for.
-func TestALatePodIsRepairedInPlace(t *testing.T) {
+func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		var s *space
@@ -89,7 +89,7 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 }
 
 // What is found nowhere is counted, and sought without haste.
-func TestASandboxThatIsFoundNowhere(t *testing.T) {
+func TestSandboxThatIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		core, lines := observer.New(zap.InfoLevel)
@@ -130,7 +130,7 @@ func TestANewSandbox(t *testing.T) {
 }
 
 // Who is to be left alone is not even looked at.
-func TestWhoIsLeftAlone(t *testing.T) {
+func TestPodsThatAreNotRedirected(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *decide.Pod) podcache.PodStatus{
 		"a pod that is being deleted": func(*world, *decide.Pod) podcache.PodStatus {
 			return podcache.PodStatus{Phase: "Running", Deleted: true}
@@ -290,7 +290,7 @@ func env(text string) map[string]string {
 
 // Where repair in place does not help, the next thing that is allowed is done: after a run that
 // began later has failed, and once.
-func TestRepairThatDoesNotHelp(t *testing.T) {
+func TestRepairWithoutEffect(t *testing.T) {
 	for name, want := range map[string]string{
 		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
 		"REPAIR_LABEL_PODS=true":  "label shop/web uid-web cni.istio.io/uninitialized=true",
@@ -345,7 +345,7 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 }
 
 // An API server that is away, or a pod that has changed meanwhile, is asked again.
-func TestActsThatFail(t *testing.T) {
+func TestActionsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		w := node(t, env(
@@ -405,7 +405,7 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 }
 
 // Nothing is kept of a pod that goes while it is repaired.
-func TestAPodThatGoesWhileItIsRepaired(t *testing.T) {
+func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
 		w := node(t, nil, func(w *world) {
@@ -432,7 +432,7 @@ func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) 
 }
 
 // An API server that does not answer keeps nobody from being mended.
-func TestActsThatHang(t *testing.T) {
+func TestActionsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, map[string]string{

@@ -44,7 +44,7 @@ func TestListeningThatFails(t *testing.T) {
 
 // Between a loss and the round that makes up for it more may be lost: who was visited meanwhile is
 // visited again.
-func TestALossBeforeTheRoundOfAnother(t *testing.T) {
+func TestLostEventsBeforeAnotherPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) {

@@ -82,7 +82,7 @@ func TestWorkers(t *testing.T) {
 }
 
 // While one worker is busy for long, another visits what is due meanwhile.
-func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
+func TestLongReconciliationDoesNotDelayOtherPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}
 		a.queue = newQueue(a.begin)
@@ -113,7 +113,7 @@ func TestALongVisitKeepsNobodyWaiting(t *testing.T) {
 }
 
 // Pods whose sandboxes were not found as often are sought together, whenever that was.
-func TestSearchesComeTogether(t *testing.T) {
+func TestSearchesAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		searches := newAlignedDelays(time.Now())
 		var moments []time.Time
@@ -143,7 +143,7 @@ func TestTheQueueIsNotDrained(t *testing.T) {
 	})
 }
 
-func TestPausesDouble(t *testing.T) {
+func TestBackoffDoubles(t *testing.T) {
 	b, now := newBackoff(), time.Unix(1000, 0)
 	var a attempt
 	var pauses []string

@@ -25,7 +25,7 @@ func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
 
 // The chain is right from 100 s to 200 s, wrong until 300 s, and right from then on; at 400 s a
 // conflicting writer's work was put right.
-func TestTheCauseIsDecidedByTimes(t *testing.T) {
+func TestCauseIsDecidedByTimes(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	for s := 100; s <= 200; s += 10 {
 		d.Note(at(s), true, s == 100, "")
@@ -102,7 +102,7 @@ func TestWithoutAChainNothingIsABypass(t *testing.T) {
 }
 
 // A pod that is younger than the last look at the chain is explained after another one.
-func TestTheChainIsLookedAtBeforeABypassIsTold(t *testing.T) {
+func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 	for _, ok := range []bool{true, false} {
 		var d *bypass.Detector
 		looks := 0
@@ -125,7 +125,7 @@ func TestTheChainIsLookedAtBeforeABypassIsTold(t *testing.T) {
 }
 
 // A bypass stands, for the next agent too, until the plugin was called for a pod that came later.
-func TestABypassStandsUntilAnADD(t *testing.T) {
+func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bypass.json")
 	changes := 0
 	o := bypass.Options{File: path, Changed: func() { changes++ }}
@@ -171,7 +171,7 @@ func TestABypassStandsUntilAnADD(t *testing.T) {
 	}
 }
 
-func TestWhatWasKeptAndCannotBeReadIsTold(t *testing.T) {
+func TestUnreadableRecordIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bypass.json")
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)

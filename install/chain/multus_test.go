@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-func TestWhatMultusDelegatesTo(t *testing.T) {
+func TestMultusDelegates(t *testing.T) {
 	const calico = `{"cniVersion":"1.0.0","name":"k8s-pod-network","plugins":[{"type":"calico"}]}`
 	const with = `{"cniVersion":"1.0.0","name":"k8s-pod-network","plugins":[{"type":"calico"},{"type":"sluice-cni"}]}`
 	for name, row := range map[string]struct {

@@ -67,7 +67,7 @@ func network(t *rapid.T, types []string) string {
 		member(t, "plugins", "["+space(t)+elements.String()+space(t)+"]")) + space(t)
 }
 
-func TestAnyListIsEditedWithoutATrace(t *testing.T) {
+func TestInsertAndRemoveRestoreAnyList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		types := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c d", "type"}), 1,
 			4).Draw(t, "types")

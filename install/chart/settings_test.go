@@ -20,7 +20,7 @@ var update = flag.Bool("update", false,
 
 // The chart refuses variables under the key env that have a key of their own, are not to be
 // changed, or mean nothing here.
-func TestRefusalsFollowTheTable(t *testing.T) {
+func TestRejectionsFollowTheTable(t *testing.T) {
 	var want strings.Builder
 	fmt.Fprintln(&want, "# Generated from the table of settings; see settings_test.go.\nkeys:")
 	for _, s := range settings.All() {

@@ -15,7 +15,7 @@ import (
 )
 
 // Each row changes what the file after dir/link is, without a change in dir.
-func TestAChangeBehindALinkWakes(t *testing.T) {
+func TestChangeBehindALinkIsNoticed(t *testing.T) {
 	for name, row := range map[string]struct {
 		links  map[string]string // from, to
 		change func(root string) error
@@ -75,7 +75,7 @@ func TestAChangeBehindALinkWakes(t *testing.T) {
 
 // Where a link led before is not watched any more, even if it was a directory that is watched under
 // another name.
-func TestWhereALinkLedBeforeIsNotWatched(t *testing.T) {
+func TestOldLinkTargetIsNotWatched(t *testing.T) {
 	root := linked(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
 	w := dirwatch.New(func() {}, filepath.Join(root, "alias"))
 	defer w.Close()
@@ -124,7 +124,7 @@ func watchedInodes(t *testing.T) []uint64 {
 	return inodes
 }
 
-func TestALinkToItselfLeadsNowhere(t *testing.T) {
+func TestLinkToItselfIsAnError(t *testing.T) {
 	root := linked(t, map[string]string{"dir/link": "link"})
 	w, _ := watched(filepath.Join(root, "dir"))
 	defer w.Close()

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestChangesWake(t *testing.T) {
+func TestChangesAreNoticed(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
 		"a file is made": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "new"), nil, 0o600)
@@ -50,7 +50,7 @@ func TestChangesWake(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatComesLateOrIsReplaced(t *testing.T) {
+func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "late")
 	w, woken := watched(dir)

@@ -36,7 +36,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestWhatIsNotedIsOnDisk(t *testing.T) {
+func TestJournalEntriesAreOnDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	want := journal.Entry{
 		Kind: journal.Converted, Original: []byte("\x00any\xff bytes\r\n"), From: "10-a.conf",
@@ -72,7 +72,7 @@ func TestWhatIsNotedIsOnDisk(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeNotedIsNotRemembered(t *testing.T) {
+func TestFailedRecordIsNotCached(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -97,7 +97,7 @@ func TestWhatCannotBeNotedIsNotRemembered(t *testing.T) {
 	}
 }
 
-func TestADamagedJournalIsPutAside(t *testing.T) {
+func TestDamagedJournalIsRenamed(t *testing.T) {
 	dir := t.TempDir()
 	for _, damage := range []string{"", "{", `{"version":1,"entries":[]}`, `{}`} {
 		must(t, os.WriteFile(filepath.Join(dir, "journal.json"), []byte(damage), 0o600))
@@ -118,7 +118,7 @@ func TestADamagedJournalIsPutAside(t *testing.T) {
 	}
 }
 
-func TestWroteAndWriting(t *testing.T) {
+func TestWriteProgress(t *testing.T) {
 	old, now, next := []byte("original"), []byte("ours"), []byte("ours, newer")
 	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
 	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {

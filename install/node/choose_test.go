@@ -24,7 +24,7 @@ func (b *bed) says(s node.Status, reason node.Reason, words ...string) {
 
 // A named configuration, and a network that comes before it: no pod comes to the plugin, and that
 // is never silent.
-func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
+func TestEarlierConfigurationIsNamed(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.settings.CNIConfFileName = "10-a.conflist"
@@ -55,7 +55,7 @@ func TestWhatComesBeforeTheNamedConfigurationIsNamed(t *testing.T) {
 }
 
 // Who brings the named one back is not who wrote the one before it.
-func TestWhatComesBeforeTheNamedConfigurationIsNotBlamedForIt(t *testing.T) {
+func TestEarlierConfigurationIsNotReported(t *testing.T) {
 	b := newBed(t)
 	b.putAll(map[string]string{
 		"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge,
@@ -73,7 +73,7 @@ func TestWhatComesBeforeTheNamedConfigurationIsNotBlamedForIt(t *testing.T) {
 }
 
 // One that has the plugin from the time before another was named.
-func TestWhatComesBeforeTheNamedConfigurationMayHaveThePlugin(t *testing.T) {
+func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	b := newBed(t)
 	b.putAll(map[string]string{
 		"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico"),

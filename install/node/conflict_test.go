@@ -36,7 +36,7 @@ func every(period time.Duration, do func()) (stop func()) {
 	}
 }
 
-func TestARivalIsNamedWithinASecondAndWonOver(t *testing.T) {
+func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		plugin   string
@@ -129,7 +129,7 @@ func inUse(b *bed) ([]string, error) {
 }
 
 // Time is the test's here: what one rewrite more or less means does not depend on the machine.
-func TestWhoCountsAsARival(t *testing.T) {
+func TestConflictingWriters(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -160,7 +160,7 @@ func TestWhoCountsAsARival(t *testing.T) {
 // A conflicting writer that leaves a pause is named as well, from its third time on until it has
 // missed two of its turns. Pods nearly always meet the plugin then, so the node is ready; it is not
 // as soon as the writer becomes fast.
-func TestASlowRivalIsNamed(t *testing.T) {
+func TestSlowConflictingWriterIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
 			b := newBed(t)
@@ -203,7 +203,7 @@ func TestASlowRivalIsNamed(t *testing.T) {
 }
 
 // Two upgrades of a network a quarter of an hour apart are no fight.
-func TestRareRewritesAreNobodysFight(t *testing.T) {
+func TestRareRewritesAreNotAConflict(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -220,7 +220,7 @@ func TestRareRewritesAreNobodysFight(t *testing.T) {
 
 // istio-cni's agent puts its entry back. Both plugins in the chain are harmless, a file that is
 // never at rest is not.
-func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
+func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	b := newBed(t)
 	b.executable("istio-cni", "istio's plugin")
 	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
@@ -265,7 +265,7 @@ func TestARunningIstioAgentIsLeftAloneAfterAWhile(t *testing.T) {
 }
 
 // One node for a whole life: what it was doing before says nothing about others.
-func TestInstallingAgainIsNoRivalry(t *testing.T) {
+func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conf", plainBridge)
 	n := b.node()
@@ -294,7 +294,7 @@ func (b *bed) append(file, plugin string) {
 	}
 }
 
-func TestAPluginThatInsistsOnTheLastPlaceGetsIt(t *testing.T) {
+func TestPluginThatMustBeLastStaysLast(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)

@@ -156,7 +156,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 }
 
 // What was moved back is the same again.
-func TestADirectoryThatComesBack(t *testing.T) {
+func TestDirectoryThatIsCreatedAgain(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -201,7 +201,7 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 
 // A directory that never was the node's, as by a wrong setting, is not ready, and the agent does
 // not end every few seconds because of it.
-func TestADirectoryThatNeverWasTheNodes(t *testing.T) {
+func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

@@ -135,7 +135,7 @@ func TestReadOnlyDirectories(t *testing.T) {
 
 // What was recorded before the state directory became read-only, or full, is enough to keep the
 // node right.
-func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
+func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -197,7 +197,7 @@ func TestWithoutARecordWhatIsRecordedIsKeptRight(t *testing.T) {
 }
 
 // A file of ours that has become theirs would be removed with us if only the old record were there.
-func TestWithoutARecordNothingIsTakenForOurs(t *testing.T) {
+func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -219,7 +219,7 @@ func TestWithoutARecordNothingIsTakenForOurs(t *testing.T) {
 }
 
 // Of a plugin in whose place ours comes nothing may be lost: without a record it stays.
-func TestWithoutARecordNobodyIsDisplaced(t *testing.T) {
+func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}

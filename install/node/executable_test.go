@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
+func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	for name, do := range map[string]func(b *bed){
 		"one who removes it":     func(b *bed) { b.remove("bin/sluice-cni") },
 		"one who writes another": func(b *bed) { b.executable("sluice-cni", "something else") },
@@ -48,7 +48,7 @@ func TestWhoRemovesTheExecutableIsTold(t *testing.T) {
 
 // A conflicting writer that gets the place in the chain that it wants does not excuse one that
 // removes the executable.
-func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
+func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
@@ -68,7 +68,7 @@ func TestWhoRemovesTheExecutableIsToldBesideOneWhoIsBorne(t *testing.T) {
 }
 
 // Another version of ours is nobody's doing.
-func TestAnUpgradeOfTheExecutableIsNoRivalry(t *testing.T) {
+func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()

@@ -54,7 +54,7 @@ func TestMigrationHasNoMomentWithNeither(t *testing.T) {
 	b.restored(before)
 }
 
-func TestAPlainConfigurationIsConvertedWithoutAMomentWithout(t *testing.T) {
+func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conf", plainBridge)
 	before := b.everything()
@@ -77,7 +77,7 @@ func TestAPlainConfigurationIsConvertedWithoutAMomentWithout(t *testing.T) {
 	b.restored(before)
 }
 
-func TestGivingBack(t *testing.T) {
+func TestReleasingMemory(t *testing.T) {
 	for name, row := range map[string]struct {
 		do   func(b *bed) // between installation and uninstallation
 		want string

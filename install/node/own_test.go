@@ -42,7 +42,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 }
 
 // Besides the agent's own, sandboxes of others are waited for, whatever their pods are called.
-func TestUninstallWaitsForOthersBesideItsOwn(t *testing.T) {
+func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
@@ -62,7 +62,7 @@ func TestUninstallWaitsForOthersBesideItsOwn(t *testing.T) {
 	}
 }
 
-func TestALeftoverSaysWhoseSandboxesNeedIt(t *testing.T) {
+func TestLeftoverNamesThePluginThatSandboxesNeed(t *testing.T) {
 	for want, l := range map[string]node.Leftover{
 		"/bin/x stays, as the plugin itself, because the removal of 2 sandboxes needs it": {
 			Path: "/bin/x", References: 2,

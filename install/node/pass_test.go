@@ -78,7 +78,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-func TestADamagedJournalIsToldAndPutAside(t *testing.T) {
+func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
@@ -95,7 +95,7 @@ func TestADamagedJournalIsToldAndPutAside(t *testing.T) {
 	b.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
-func TestAPassOverANodeInOrderWritesNothing(t *testing.T) {
+func TestPassWithoutDriftWritesNothing(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()

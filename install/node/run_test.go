@@ -19,7 +19,7 @@ import (
 )
 
 // Events alone must do.
-func TestWhatOthersDoIsNoticedAndPutRight(t *testing.T) {
+func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 	for name, d := range disturbances {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)

@@ -39,7 +39,7 @@ func awaitWithin(
 	return s
 }
 
-func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
+func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
 	}
@@ -68,7 +68,7 @@ func TestWhatOthersDoIsPutRightWithinASecond(t *testing.T) {
 
 // A conflicting writer that writes all the time is named within a second, and has the last word no
 // longer than that.
-func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
+func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
 	}
@@ -93,7 +93,7 @@ func TestARivalIsNamedAndOverWithinASecond(t *testing.T) {
 
 // Whoever writes a file may take a moment. A file that stays invalid is told without a further
 // event.
-func TestWhatCannotBePutRightIsToldWithinASecond(t *testing.T) {
+func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-func TestUninstallTakesOnlyOursOutOfWhatOthersWrote(t *testing.T) {
+func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		before   map[string]string
@@ -260,7 +260,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 
 // A sandbox that was being made when the configuration changed has its result cached only
 // afterwards.
-func TestASandboxThatIsBeingMadeKeepsItsExecutable(t *testing.T) {
+func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())

@@ -120,7 +120,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 }
 
 // A file is read again only when its status has changed.
-func TestVerifyingCostsNoReading(t *testing.T) {
+func TestVerificationReusesTheSnapshot(t *testing.T) {
 	b := newBed(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()

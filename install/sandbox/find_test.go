@@ -62,7 +62,7 @@ func TestPathsOfTheNode(t *testing.T) {
 	}
 }
 
-func TestWhatTheRuntimeCachedIsFound(t *testing.T) {
+func TestRuntimeCacheIsRead(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		edit func(map[string]any)
@@ -154,7 +154,7 @@ func TestAHugeResultIsNotRead(t *testing.T) {
 	wantMissing(t, n.finder(), p, file+": more than 2097152 bytes")
 }
 
-func TestALinkIsNoResult(t *testing.T) {
+func TestSymbolicLinkIsNotAResult(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	file := n.result(t, p, "c1", n.link(t, ns, "cni-1"))
 	elsewhere := filepath.Join(t.TempDir(), "result")
@@ -185,7 +185,7 @@ func TestOnlyTheSameUIDCounts(t *testing.T) {
 	}
 }
 
-func TestTheNextSourceIsAskedForWhatIsGone(t *testing.T) {
+func TestNextSourceIsAskedAfterNotFound(t *testing.T) {
 	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
 	f := n.finder()
 	path := n.link(t, old, "cni-1")
@@ -226,7 +226,7 @@ func TestOfTwoSandboxesTheLaterOneCounts(t *testing.T) {
 	}
 }
 
-func TestARememberedSandboxGivesWayToTheNextOfThePod(t *testing.T) {
+func TestCachedSandboxIsReplacedByTheNextOneOfThePod(t *testing.T) {
 	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
 	f := n.finder()
 	n.record(t, p, "c1", n.link(t, old, "cni-old"))
@@ -235,7 +235,7 @@ func TestARememberedSandboxGivesWayToTheNextOfThePod(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Record)
 }
 
-func TestARememberedSandboxIsLookedAt(t *testing.T) {
+func TestCachedSandboxIsVerified(t *testing.T) {
 	n, p, old, ns := newNode(t), newPod(), netnstest.New(t), netnstest.New(t)
 	f := n.finder()
 	path := n.link(t, old, "cni-1")
@@ -254,7 +254,7 @@ func TestARememberedSandboxIsLookedAt(t *testing.T) {
 	wantMissing(t, f, p)
 }
 
-func TestAPathOfTwoPodsIsOfTheLaterOne(t *testing.T) {
+func TestPathOfTwoPodsBelongsToTheLaterOne(t *testing.T) {
 	n, old, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	path := n.link(t, ns, "cni-1")
 	n.record(t, old, "c2", path)
@@ -265,7 +265,7 @@ func TestAPathOfTwoPodsIsOfTheLaterOne(t *testing.T) {
 }
 
 // The finder has another namespace than the node, as the agent's pod has.
-func TestTheNodesNamespaceAndTheFindersAreNobodys(t *testing.T) {
+func TestHostNamespaceBelongsToNoPod(t *testing.T) {
 	n, own := newNode(t), netnstest.New(t)
 	host, err := netns.OpenPID(os.Getpid())
 	if err != nil {
@@ -360,7 +360,7 @@ func TestADirectoryThatCannotBeRead(t *testing.T) {
 }
 
 // Pods that nobody asks for any more leave nothing.
-func TestWhatHasEndedIsForgotten(t *testing.T) {
+func TestEndedPodsAreRemoved(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
 	f := n.finder()
@@ -416,7 +416,7 @@ func TestNothingLeaks(t *testing.T) {
 
 // When a sandbox was made is said by the kernel: of a mounted namespace by its file, of one that
 // only a process shows by the process. Its clocks for this have ticks of 10 ms.
-func TestWhenASandboxWasMade(t *testing.T) {
+func TestSandboxCreationTime(t *testing.T) {
 	const tick = 20 * time.Millisecond
 	n, p, q := newNode(t), newPod(), newPod()
 	before := time.Now().Add(-tick)

@@ -58,7 +58,7 @@ func TestAPodIsFoundByItsProcesses(t *testing.T) {
 }
 
 // A pod may name what is below its own group as it likes.
-func TestAPodCannotPassForAnother(t *testing.T) {
+func TestPodCannotImpersonateAnother(t *testing.T) {
 	n, hostile, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(hostile)+"/kubepods/pod"+p.UID))
 	f := n.finder()

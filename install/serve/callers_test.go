@@ -21,7 +21,7 @@ import (
 )
 
 // Who is not root gets no answer, even if the mode of the socket let him in.
-func TestOnlyRootIsListenedTo(t *testing.T) {
+func TestOnlyRootIsAnswered(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become somebody else")
 	}
@@ -57,7 +57,7 @@ func TestOnlyRootIsListenedTo(t *testing.T) {
 	w.wait(t, "connection from uid 65534 rejected")
 }
 
-func TestNobodyElseFindsTheSocket(t *testing.T) {
+func TestOtherUsersCannotReachTheSocket(t *testing.T) {
 	path := socket(t)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 // Whoever connects and says nothing is put out, so that others get in.
-func TestSilentCallersArePutOut(t *testing.T) {
+func TestSilentConnectionsAreClosed(t *testing.T) {
 	w := start(t, socket(t), serve.Options{Objects: echo})
 	for range 64 {
 		c, err := net.Dial("unix", w.path)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/serve"
 )
 
-func TestWhatIsInTheWayIsReplaced(t *testing.T) {
+func TestObstructingFilesAreReplaced(t *testing.T) {
 	dead := func(path string) error {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err == nil {
@@ -50,7 +50,7 @@ func TestWhatIsInTheWayIsReplaced(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsRemovedComesBack(t *testing.T) {
+func TestSocketThatIsRemovedIsCreatedAgain(t *testing.T) {
 	w := start(t, socket(t), serve.Options{Objects: echo})
 	if err := os.RemoveAll(filepath.Dir(w.path)); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestASocketThatIsRemovedComesBack(t *testing.T) {
 }
 
 // Where no socket can be, that is said once, and tried on until one can.
-func TestAPlaceWhereNoSocketCanBe(t *testing.T) {
+func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	path := socket(t)
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -101,7 +101,7 @@ func TestAPlaceWhereNoSocketCanBe(t *testing.T) {
 	}
 }
 
-func TestADirectoryOfSomebodyElse(t *testing.T) {
+func TestDirectoryOfAnotherOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to give a directory away")
 	}

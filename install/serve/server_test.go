@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-func TestQuestionsAreAnswered(t *testing.T) {
+func TestRequestsAreAnswered(t *testing.T) {
 	w := start(t, socket(t), serve.Options{Objects: echo, Policy: policy})
 	c := w.client()
 	pod, err := c.Pod(t.Context(), web)

@@ -75,7 +75,7 @@ func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
 
 // Whoever removes the socket, or its directory, is noticed at once, and not only when the timer
 // says to look.
-func TestARemovedSocketIsMadeAgain(t *testing.T) {
+func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 	for name, remove := range map[string]func(path string) error{
 		"the socket":    os.Remove,
 		"its directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
@@ -99,7 +99,7 @@ func TestARemovedSocketIsMadeAgain(t *testing.T) {
 
 // An agent looks whether the one that has taken the socket is alive, and does not take it back as
 // long as it is.
-func TestAgentsDoNotFightForTheSocket(t *testing.T) {
+func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 	w := start(t, socket(t), serve.Options{Objects: echo})
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path + ".other", Net: "unix"})
 	if err != nil {
@@ -127,7 +127,7 @@ func TestAgentsDoNotFightForTheSocket(t *testing.T) {
 }
 
 // Who has connected before an agent ends is answered, even if it had to wait for its turn.
-func TestThoseWhoWaitAreAnsweredAtTheEnd(t *testing.T) {
+func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	turn, release := make(chan struct{}), make(chan struct{})
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
 		turn <- struct{}{}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-func TestWhatIsPublished(t *testing.T) {
+func TestPublishedKubeconfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, nil)
 		cluster, text := w.published()

@@ -81,7 +81,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 	}
 }
 
-func TestNothingIsPublishedUntried(t *testing.T) {
+func TestTokensAreTestedBeforePublication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(w *world) { w.server.Always(apiservertest.InternalError()) })
 		if _, text := w.published(); text != "" || w.Status().Usable(time.Now()) ||
@@ -157,7 +157,7 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 
 // What does not answer when it is tried is no way to pods, but an outage that a pod's start
 // outlasts does not count.
-func TestAnAPIServerThatIsAway(t *testing.T) {
+func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(w *world) { w.options.CheckEvery = 30 * time.Second })
 		usable := func(when string, want bool) {
@@ -231,7 +231,7 @@ func TestAPublishedTokenThatIsRevoked(t *testing.T) {
 	})
 }
 
-func TestAKubeconfigThatSomebodyChangesComesBack(t *testing.T) {
+func TestChangedKubeconfigIsRestored(t *testing.T) {
 	for name, change := range map[string]func(path string) error{
 		"another content": func(path string) error {
 			return os.WriteFile(path, []byte("{}"), 0o600)
@@ -259,7 +259,7 @@ func TestAKubeconfigThatSomebodyChangesComesBack(t *testing.T) {
 	}
 }
 
-func TestAPlaceThatCannotBeWritten(t *testing.T) {
+func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(w *world) { w.options.Kubeconfig += "/no/kubeconfig" })
 		w.checkProblem("write " + w.options.Kubeconfig)

@@ -116,9 +116,9 @@ func apply(t *testing.T, bed *testbed.Bed, rs rules.Ruleset) {
 	}
 }
 
-// TestConnectionsOfAGapEnd removes the rules and adds them again. In some of the gaps a rule of
+// TestConnectionsOpenedDuringDriftAreEnded removes the rules and adds them again. In some of the gaps a rule of
 // another table keeps conntrack enabled.
-func TestConnectionsOfAGapEnd(t *testing.T) {
+func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, tracked := range []bool{false, true} {
 			for family, list := range map[rules.Family][]connection{

@@ -34,7 +34,7 @@ var masked = rules.Routing{Policies: []rules.PolicyRoute{{
 	Family: rules.IPv4, Mark: 0x111, Mask: 0xfff, Table: 100, Priority: 133,
 }}}
 
-func TestEnsureAddsWhatIsMissing(t *testing.T) {
+func TestEnsureAddsMissingObjects(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []string

@@ -81,7 +81,7 @@ func FuzzFastCheck(f *testing.F) {
 }
 
 // A process of the pod may send a forged answer before the kernel's.
-func TestAnswersOfProcessesAreIgnored(t *testing.T) {
+func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		q, err := newFastCheck(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
 		if err != nil {

@@ -247,7 +247,7 @@ func TestPruneIstio(t *testing.T) {
 	}
 }
 
-func TestFindIstioIsWhatPruneIstioRemovesAfterPrune(t *testing.T) {
+func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		have   rules.Routing

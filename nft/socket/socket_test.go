@@ -239,7 +239,7 @@ func TestOriginalDstOfATranslatedConnection(t *testing.T) {
 	}
 }
 
-func TestRefusedOptionsAreNamed(t *testing.T) {
+func TestRejectedOptionsAreNamed(t *testing.T) {
 	ns := netnstest.New(t)
 	fd, err := socket.New(rules.IPv4, rules.UDP, socket.Option{
 		Level: unix.SOL_IP, Name: 250, Value: 1,

@@ -217,7 +217,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestSecondProxyIsRefused(t *testing.T) {
+func TestSecondProxyIsRejected(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := b.StartProxy(testbed.ProxyOptions{}); err == nil {
 		t.Error("two proxies")
@@ -233,7 +233,7 @@ func TestSecondProxyIsRefused(t *testing.T) {
 	}
 }
 
-func TestClosedBed(t *testing.T) {
+func TestClosedNetworkRejectsCalls(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	if err := errors.Join(b.Close(), b.Close()); err != nil {
 		t.Error(err)

@@ -78,7 +78,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesWhatIsMalformed(t *testing.T) {
+func TestDecodeRejectsMalformedInput(t *testing.T) {
 	for name, message := range map[string][]byte{
 		"no header":          {2, 0},
 		"a number too short": join([]byte{2, 0, 0, 0}, attribute(unix.NFTA_TRACE_ID, 1)),

@@ -57,7 +57,7 @@ func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 	}
 }
 
-func TestMessagesOfProcessesAreIgnored(t *testing.T) {
+func TestMessagesFromProcessesAreIgnored(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)
@@ -81,7 +81,7 @@ func TestMessagesOfProcessesAreIgnored(t *testing.T) {
 }
 
 // A process in the agent's namespace may send a forged answer before the kernel's.
-func TestAnswersOfProcessesAreIgnored(t *testing.T) {
+func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, first)
@@ -169,7 +169,7 @@ func wantReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
 
 // Messages that exceed the buffer are lost. The loss is reported once, and later changes are
 // reported again.
-func TestALossIsReported(t *testing.T) {
+func TestLostEventsAreReported(t *testing.T) {
 	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod, quiet)
@@ -205,7 +205,7 @@ func TestALossIsReported(t *testing.T) {
 }
 
 // The message about a removed id may arrive when the next namespace already has the id.
-func TestTheLateEndOfAnIDKeepsItsNextNamespace(t *testing.T) {
+func TestLateRemovalOfAnIDKeepsItsNextNamespace(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
 	add(t, w, pod)

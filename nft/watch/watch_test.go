@@ -78,7 +78,7 @@ func TestNamespacesThatWereNotAddedAreNotReported(t *testing.T) {
 	wantNothing(t, w)
 }
 
-func TestABurstIsOneEvent(t *testing.T) {
+func TestBurstOfChangesIsOneEvent(t *testing.T) {
 	agent, pods := netnstest.New(t), []*netns.NS{netnstest.New(t), netnstest.New(t)}
 	w := open(t, agent)
 	add(t, w, pods...)

@@ -251,7 +251,7 @@ func samples() []xt.Extension {
 	return append(list, must(xt.EncodeComment("text")))
 }
 
-func TestEncodeRefusesWhatXtablesHasNot(t *testing.T) {
+func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 	port := rules.MatchPort{Ports: rules.Singles[uint16](80)}
 	flags := rules.MatchTCPFlags{Mask: rules.SYN}
 	many := rules.MatchPort{Ports: rules.Singles[uint16](1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23,

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-func TestWhatIsToldOfAnAdd(t *testing.T) {
+func TestAddNotification(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*agent.Add)

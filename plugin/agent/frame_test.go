@@ -36,7 +36,7 @@ func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
 }
 
 // What somebody claims to send takes no memory.
-func TestALengthIsNotBelieved(t *testing.T) {
+func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	claim := []byte{0, 0x7f, 0xff, 0xff, 'x'}
 	n := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()

@@ -88,7 +88,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 	})
 }
 
-func TestWhatALocationSays(t *testing.T) {
+func TestLocationDescription(t *testing.T) {
 	redirect := rules.DefaultRedirect()
 	for _, row := range []struct {
 		name   string
@@ -131,7 +131,7 @@ func TestWhatALocationSays(t *testing.T) {
 	}
 }
 
-func TestWhatComesTooLateIsTold(t *testing.T) {
+func TestLateChangesAreReported(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, row := range map[string]struct {

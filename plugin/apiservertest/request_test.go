@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-func TestKindOfARequest(t *testing.T) {
+func TestRequestKind(t *testing.T) {
 	for want, r := range map[string]apiservertest.Request{
 		"list pods":       {Method: "GET", Path: "/api/v1/pods"},
 		"watch pods":      {Method: "GET", Path: "/api/v1/pods", Watch: true},

@@ -112,7 +112,7 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 	}
 }
 
-func TestBehavioursAreTakenInTurn(t *testing.T) {
+func TestBehavioursApplyInTurn(t *testing.T) {
 	s := apiservertest.Start(t)
 	s.Put("metadata: {name: web, uid: a}")
 	s.Next(apiservertest.InternalError(), apiservertest.OtherUID("b"))
@@ -167,7 +167,7 @@ func TestBehavioursOfConnections(t *testing.T) {
 	}
 }
 
-func TestDeafNeverAccepts(t *testing.T) {
+func TestDeafListenerNeverAccepts(t *testing.T) {
 	d := net.Dialer{Timeout: 50 * time.Millisecond}
 	c, err := d.DialContext(t.Context(), "tcp", apiservertest.Deaf(t)[len("https://"):])
 	if err == nil {

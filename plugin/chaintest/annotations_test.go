@@ -2,9 +2,9 @@ package chaintest_test
 
 import "testing"
 
-// TestASkippedPodCostsNoQuestion counts what the API server is asked where the runtime passes the
+// TestSkippedPodCausesNoRequest counts what the API server is asked where the runtime passes the
 // pod's annotations.
-func TestASkippedPodCostsNoQuestion(t *testing.T) {
+func TestSkippedPodCausesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, pod string

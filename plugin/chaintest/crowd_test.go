@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestACrowd adds many pods at once, as a node does when it starts, and tells what part of that
+// TestManyConnections adds many pods at once, as a node does when it starts, and tells what part of that
 // time is each plugin's.
-func TestACrowd(t *testing.T) {
+func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, times(12, 100))
 	n := newNode(t)

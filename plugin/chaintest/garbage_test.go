@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestGCForgetsWhatIsGone collects by libcni, and by a runtime that has forgotten an attachment.
-func TestGCForgetsWhatIsGone(t *testing.T) {
+// TestGCRemovesStaleRecords collects by libcni, and by a runtime that has forgotten an attachment.
+func TestGCRemovesStaleRecords(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	c := chain{version: latest}

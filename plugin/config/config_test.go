@@ -236,7 +236,7 @@ func TestWrongValues(t *testing.T) {
 }
 
 // All that is wrong is in one error.
-func TestAllFaultsAreReported(t *testing.T) {
+func TestAllErrorsAreReported(t *testing.T) {
 	_, err := config.Parse([]byte(`{"cniVersion":"0.2.0","name":"e2e","backend":"x","log_file_max_mb":0,"exclude_namespace":[]}`))
 	want := `cniVersion: "0.2.0" is not allowed: want 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
 backend: "x" is not allowed: want auto, nft or legacy
@@ -316,7 +316,7 @@ func nested(name string) string {
 }
 
 // What is none of a CNI configuration is another error than wrong fields.
-func TestWhatIsNoConfiguration(t *testing.T) {
+func TestFilesThatAreNotConfigurations(t *testing.T) {
 	for _, data := range []string{
 		"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`,
 		`{"cni.dev/valid-attachments":[1]}`,

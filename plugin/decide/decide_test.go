@@ -14,7 +14,7 @@ var settings = decide.Settings{
 	AgentDaemonSet:    "sluice-node",
 }
 
-func TestWhatTheRuntimeSaysDecides(t *testing.T) {
+func TestRuntimeStatusDecides(t *testing.T) {
 	status := map[string]string{
 		"sidecar.istio.io/status": "{}", "kubernetes.io/config.source": "api",
 	}
@@ -344,7 +344,7 @@ func TestTheProxysContainerHasAConfigurableName(t *testing.T) {
 	}
 }
 
-func TestWithoutThePodNothingIsDecided(t *testing.T) {
+func TestWithoutThePodADDFails(t *testing.T) {
 	got := decide.Decide(decide.Input{Attachment: decide.Attachment{
 		Namespace: "shop", Name: "web",
 	}}, &settings)
@@ -404,7 +404,7 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 	}
 }
 
-func TestDecisionInALine(t *testing.T) {
+func TestDecisionOnOneLine(t *testing.T) {
 	d := decide.Early(decide.Attachment{Namespace: "kube-system", Name: "x"}, &settings)
 	if got, want := d.String(),
 		"skip (namespace-excluded): the configuration excludes namespace kube-system"; got != want {

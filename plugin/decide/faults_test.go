@@ -18,8 +18,8 @@ const (
 	wantInterfaces = "want a list of interface names, separated by commas: a letter, and up to 14 letters, digits, _ . and -"
 )
 
-// TestEverythingWrongIsListed is the whole error of a pod in which all is wrong.
-func TestEverythingWrongIsListed(t *testing.T) {
+// TestAllErrorsAreListed is the whole error of a pod in which all is wrong.
+func TestAllErrorsAreListed(t *testing.T) {
 	_, _, err := decide.Parameters(readPod(t, "wrong"), ipv4, &settings)
 	if err == nil {
 		t.Fatal("no error")
@@ -56,9 +56,9 @@ func TestEverythingWrongIsListed(t *testing.T) {
 	}
 }
 
-// TestValuesTheInjectorRefuses holds the values that the injector's validation refuses, one in each
+// TestValuesTheInjectorRejects holds the values that the injector's validation refuses, one in each
 // place.
-func TestValuesTheInjectorRefuses(t *testing.T) {
+func TestValuesTheInjectorRejects(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"
 		prefixes = traffic + "includeOutboundIPRanges"
@@ -107,8 +107,8 @@ func TestValuesTheInjectorRefuses(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTheWholeAreNamedAfterInputs has values that are well formed, and still cannot be.
-func TestFaultsOfTheWholeAreNamedAfterInputs(t *testing.T) {
+// TestCombinedErrorsAreNamedAfterInputs has values that are well formed, and still cannot be.
+func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 	groups := make([]string, 65)
 	for i := range groups {
 		groups[i] = fmt.Sprint(i)
@@ -151,7 +151,7 @@ func TestFaultsOfTheWholeAreNamedAfterInputs(t *testing.T) {
 	}
 }
 
-func TestIdsThatAreNone(t *testing.T) {
+func TestInvalidIDs(t *testing.T) {
 	for _, id := range []int64{-1, 1<<32 - 1, 1 << 40} {
 		pod := meshPod()
 		pod.Spec.Containers[1].SecurityContext = &decide.SecurityContext{RunAsUser: &id}

@@ -452,7 +452,7 @@ func TestAPodsAnnotationOutranksTheSettingOfCounters(t *testing.T) {
 	}
 }
 
-func TestAWrongAnnotationOfCountersIsAFault(t *testing.T) {
+func TestInvalidCountersAnnotationIsAnError(t *testing.T) {
 	pod := readPod(t, "native-sidecar")
 	pod.Metadata.Annotations["sluice-mesh.github.io/counters"] = "yes please"
 	const want = `annotation sluice-mesh.github.io/counters: "yes please" is not allowed: want true or false`

@@ -207,7 +207,7 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 	}
 }
 
-func TestTheNamespaceOfASkippedPodIsNotAskedFor(t *testing.T) {
+func TestNamespaceOfASkippedPodIsNotRequested(t *testing.T) {
 	s := decide.Settings{
 		Selectors: []decide.Selector{
 			{Namespaces: &decide.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},

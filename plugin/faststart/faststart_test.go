@@ -23,7 +23,7 @@ var programs = map[string]string{
 	"sluice-cni": "../cmd/sluice-cni", "rules": "../../rules/cmd/rules",
 }
 
-func TestNobodyFollowsTheLimitOfProcessors(t *testing.T) {
+func TestProcessorLimitIsNotFollowed(t *testing.T) {
 	for program, folder := range programs {
 		out, err := exec.Command("go", "list", "-f", "{{.DefaultGODEBUG}}", folder).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "updatemaxprocs=0") {

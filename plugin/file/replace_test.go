@@ -74,7 +74,7 @@ func replaceRow(t *testing.T, there *string, was []byte, want string, changedByT
 // A conflicting writer writes versions of its file one after another, in both ways that programs
 // write files, and each must be found by us or be there: none may be lost because we wrote at the
 // same moment.
-func TestReplaceLosesNothingThatOthersWrite(t *testing.T) {
+func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	const versions = 200
 	dir := t.TempDir()
 	path := put(t, filepath.Join(dir, "file"), "0")

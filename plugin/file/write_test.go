@@ -108,7 +108,7 @@ func TestTheOwnerStays(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatBecameOfTheFile(t *testing.T) {
+func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	link(t, filepath.Join(dir, "nowhere"), filepath.Join(dir, "dangling"))
 	for _, row := range []struct {

@@ -151,7 +151,7 @@ func TestRotation(t *testing.T) {
 }
 
 // However old they are, files of others stay whose names begin and end as those of rotated ones.
-func TestRotationLeavesOtherFilesAlone(t *testing.T) {
+func TestRotationKeepsOtherFiles(t *testing.T) {
 	for name, others := range map[string][]string{
 		"sluice-cni": {
 			"sluice-cni-kubeconfig", "sluice-cni-status.json",
@@ -196,7 +196,7 @@ func TestRotationLeavesOtherFilesAlone(t *testing.T) {
 
 // Whoever writes and rotates besides others, each line is in one of the files, whole. A file is
 // rotated when it is full; what others write at that moment comes on top of it.
-func TestWritersBesideEachOther(t *testing.T) {
+func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
 	const writers, lines, longest = 8, 30, 21 << 10

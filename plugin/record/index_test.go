@@ -145,7 +145,7 @@ func watchListing(t *testing.T, dir string) func() {
 	}
 }
 
-func TestIndexBesideWriters(t *testing.T) {
+func TestIndexWithConcurrentWriters(t *testing.T) {
 	s := record.In(t.TempDir())
 	x := s.Index()
 	put(t, s, sample(key("b", "eth0")))

@@ -230,7 +230,7 @@ func TestVersionsOfRecords(t *testing.T) {
 
 // Whoever asks what is besides an attachment does not depend on its own record, not even on whether
 // it is whole.
-func TestBesideAnAttachment(t *testing.T) {
+func TestSecondAttachmentOfAPod(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	own, other, another := key("a", "eth0"), key("a", "net1"), key("ab", "net1")
@@ -280,7 +280,7 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 }
 
 // What is no regular file was not put there by us: it stays, and is in nobody's way.
-func TestWhatIsNoFileIsPassedOver(t *testing.T) {
+func TestNonFilesAreSkipped(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
 	put(t, s, sample(key("b", "eth0")))
@@ -304,7 +304,7 @@ func TestWhatIsNoFileIsPassedOver(t *testing.T) {
 }
 
 // A reader finds a whole record or none, whoever writes and removes meanwhile.
-func TestReadersBesideWriters(t *testing.T) {
+func TestConcurrentReadersAndWriters(t *testing.T) {
 	s := record.In(t.TempDir())
 	k := key("a", "eth0")
 	var group sync.WaitGroup

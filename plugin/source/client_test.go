@@ -56,7 +56,7 @@ func TestWhichProxyCounts(t *testing.T) {
 	}
 }
 
-func TestTimeToConnectIsToldFromTimeToAnswer(t *testing.T) {
+func TestConnectTimeIsDistinguishedFromResponseTime(t *testing.T) {
 	server := apiservertest.StartInMemory(t)
 	api := newSource(t, source.Options{Kubeconfig: server.Kubeconfig(), Dial: func(
 		context.Context, string, string,

@@ -207,7 +207,7 @@ func TestKubeconfigThatIsNotThere(t *testing.T) {
 }
 
 // What never ends, or never begins, is not read: there would be no answer within the budget.
-func TestWhatIsNoRegularFile(t *testing.T) {
+func TestNonRegularFiles(t *testing.T) {
 	folder := t.TempDir()
 	pipe := filepath.Join(folder, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-func TestEachTryHasAConnectionOfItsOwn(t *testing.T) {
+func TestEachAttemptHasItsOwnConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
 		server.Next(apiservertest.InternalError(), apiservertest.InternalError())
@@ -25,7 +25,7 @@ func TestEachTryHasAConnectionOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestPausesGrowAndDiffer(t *testing.T) {
+func TestBackoffGrowsAndIsRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
 		server.Always(apiservertest.InternalError())
@@ -64,7 +64,7 @@ func TestConfiguredTimes(t *testing.T) {
 	})
 }
 
-func TestEndOfTheContextEndsTheQuestion(t *testing.T) {
+func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		behaviour apiservertest.Behaviour

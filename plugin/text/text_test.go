@@ -43,7 +43,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-func TestEveryTextFits(t *testing.T) {
+func TestEveryMessageFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
 		cut := text.Truncate(from, most)

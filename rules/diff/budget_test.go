@@ -32,7 +32,7 @@ func interfaceNamed(name string) rules.Match {
 }
 
 // The time of a budget begins where the caller says, and the limit is named as it was given.
-func TestABudgetBeginsWithTheWork(t *testing.T) {
+func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
 	limit := within(func() { newMeter(spent).charge(stepsPerLook) })
 	if want := "more than 1h0m0s of work"; limit != want {
@@ -46,7 +46,7 @@ func TestABudgetBeginsWithTheWork(t *testing.T) {
 }
 
 // A process that does not run spends nothing but what may pass between two looks in which it runs.
-func TestAPauseOfTheProcessIsNoWork(t *testing.T) {
+func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	m := newMeter(Budget{Time: 10 * mostPerLook})
 	clock := m.last
 	m.now = func() time.Time {
@@ -72,7 +72,7 @@ func TestAPauseOfTheProcessIsNoWork(t *testing.T) {
 }
 
 // Questions with one budget share it; what passes between them is not theirs.
-func TestQuestionsShareABudget(t *testing.T) {
+func TestRequestsShareABudget(t *testing.T) {
 	b := Budget{Time: 3*mostPerLook + mostPerLook/2}.From(time.Now())
 	var limits []string
 	for range 4 {
@@ -171,7 +171,7 @@ func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
 }
 
 // The rest of a prefix has an interface even where all short names with it are taken.
-func TestAPrefixHasARest(t *testing.T) {
+func TestPrefixRejectsHostBits(t *testing.T) {
 	names := []rules.InterfaceName{{Name: "a", Prefix: true}, {Name: "a"}}
 	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_." {
 		names = append(names, rules.InterfaceName{Name: "a" + string(c)},
@@ -211,7 +211,7 @@ func TestNoMoreUndecidedThanALimit(t *testing.T) {
 }
 
 // A rule with a long list is told as if it were several.
-func TestLongRulesAreToldLessOften(t *testing.T) {
+func TestLongRulesAreReportedLessOften(t *testing.T) {
 	var ranges []netipx.IPRange
 	for i := range 64 * 100 {
 		a := netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 0})

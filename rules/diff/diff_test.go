@@ -210,7 +210,7 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 	}
 }
 
-func TestWordsForWhatDiffers(t *testing.T) {
+func TestDescriptionsOfDifferences(t *testing.T) {
 	drop := rules.Drop
 	in := func(matches ...rules.Match) rules.Ruleset {
 		return ruleset(mangleIn(when(drop, matches...)))

@@ -123,7 +123,7 @@ func TestTheRuleThatDecided(t *testing.T) {
 	}
 }
 
-func TestWhatIsUndecided(t *testing.T) {
+func TestUndecidedPackets(t *testing.T) {
 	unknown, condition := rules.Unknown{
 		Text: "xt strange",
 	}, rules.Unknown{Text: "xt string", Effect: rules.Reads}
@@ -202,9 +202,9 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotCompared is about chains at other hooks: they change no answer, but whoever reads it
+// TestFieldsThatAreNotCompared is about chains at other hooks: they change no answer, but whoever reads it
 // must know of them.
-func TestWhatIsNotCompared(t *testing.T) {
+func TestFieldsThatAreNotCompared(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),
 		base(rules.Filter, rules.Forward, 0), natIn(when(redirect(1), tcp)),

@@ -44,7 +44,7 @@ func counted(times *int, from ...string) part {
 	}}
 }
 
-func TestAPartIsBuiltWhenWhatItIsFromIsNew(t *testing.T) {
+func TestProgramIsRebuiltWhenItsInputChanges(t *testing.T) {
 	b, _ := workshop(t)
 	times := 0
 	p := counted(&times, "text", "good")
@@ -84,7 +84,7 @@ func TestAPartIsBuiltWhenWhatItIsFromIsNew(t *testing.T) {
 	}
 }
 
-func TestAPartThatFailsIsNotThere(t *testing.T) {
+func TestFailedBuildLeavesNoProgram(t *testing.T) {
 	b, _ := workshop(t)
 	wrong := errors.New("wrong")
 	p := part{name: "x", from: []string{"text"}, make: func(

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestWhatAFailedCommandSaidLastIsInItsError(t *testing.T) {
+func TestErrorContainsTheLastOutputOfACommand(t *testing.T) {
 	var log bytes.Buffer
 	b := &builder{log: &log}
 	if err := b.follow("x", exec.Command("sh", "-c", "echo one; echo two >&2")); err != nil ||

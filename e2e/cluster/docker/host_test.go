@@ -79,7 +79,7 @@ func TestTheClusterOfThisMachinesEngineGoesWhenItIsClosed(t *testing.T) {
 	mustBeTakenAway(t, programs, parent)
 }
 
-func TestWhatIsLeftInThisMachinesEngineIsToldAndNamed(t *testing.T) {
+func TestLeftoversInTheEngineAreReported(t *testing.T) {
 	programs := fakes(t)
 	if err := os.WriteFile(filepath.Join(programs, "left"), []byte("0123abc\n"),
 		0o644); err != nil {

@@ -48,7 +48,7 @@ func archive(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-func TestAnEngineOfItsOwnRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) {
+func TestPrivateEngineRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) {
 	if os.Getenv("E2E_PROVIDER") != "kind" {
 		t.Skip("E2E_PROVIDER is not kind: \"make e2e-kind\" runs this")
 	}

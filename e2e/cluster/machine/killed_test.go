@@ -139,7 +139,7 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 	}
 }
 
-func TestTheNextMachineTakesAwayWhatAKilledKeeperLeft(t *testing.T) {
+func TestNextMachineRemovesLeftoversOfAKilledOne(t *testing.T) {
 	parent := t.TempDir()
 	before := footprint(t)
 	other := startElsewhere(t, parent) // must not be affected

@@ -68,7 +68,7 @@ func shell(t *testing.T, m *machine.Machine, script string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func TestAMachineIsOneOfItsOwn(t *testing.T) {
+func TestMachineHasItsOwnNamespaces(t *testing.T) {
 	m := start(t)
 	for _, c := range []struct{ why, script, want string }{
 		{"it has a name", "hostname", "small"},
@@ -253,7 +253,7 @@ func TestACommandDiesWithItsContext(t *testing.T) {
 	eventually(t, "it is gone", func() bool { return !running() })
 }
 
-func TestAMachineThatCannotBeLeavesNothing(t *testing.T) {
+func TestFailedMachineLeavesNothing(t *testing.T) {
 	before := footprint(t)
 	dir, spec := small(t)
 	spec.Binds["/x"] = "/no/such/folder"

@@ -215,7 +215,7 @@ func TestThePackagesFilesAreRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPackageIsAnError(t *testing.T) {
+func TestNonPackageIsAnError(t *testing.T) {
 	none := func(debian.File) error { return nil }
 	for name, content := range map[string]string{
 		"empty": "", "text": "hello, world", "cut off": "!<arch>\ndebian-binary",

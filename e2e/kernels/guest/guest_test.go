@@ -25,7 +25,7 @@ func TestAnEventIsReadBackFromTheConsole(t *testing.T) {
 	}
 }
 
-func TestWhatTheKernelPrintsIsNoEvent(t *testing.T) {
+func TestKernelOutputIsNotAnEvent(t *testing.T) {
 	if e, ok, err := ParseEvent("[    4.3] reboot: Power down\n"); ok || err != nil {
 		t.Errorf("%v, ok %v, error %v", e, ok, err)
 	}
@@ -34,7 +34,7 @@ func TestWhatTheKernelPrintsIsNoEvent(t *testing.T) {
 	}
 }
 
-func TestAStepIsToldLineByLine(t *testing.T) {
+func TestStepIsReportedLineByLine(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		step  Step

@@ -30,7 +30,7 @@ func names(ix kmod.Index) []string {
 	return list
 }
 
-func TestWhatNeedsAMissingModuleIsMissingToo(t *testing.T) {
+func TestDependentsOfAMissingModuleAreMissing(t *testing.T) {
 	want := []string{"nfnetlink", "nf_nat", "nf_conntrack", "x_tables", "stray"}
 	if diff := cmp.Diff(want, names(all.Without("nf_tables"))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -48,7 +48,7 @@ func TestAModuleIsKeptWithWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestWhatIsNeededIsLoadedFirst(t *testing.T) {
+func TestDependenciesAreLoadedFirst(t *testing.T) {
 	for _, row := range []struct {
 		name, request string
 		want          []string
@@ -75,7 +75,7 @@ func TestWhatIsNeededIsLoadedFirst(t *testing.T) {
 	}
 }
 
-func TestLoadingWhatIsNotThereIsAnError(t *testing.T) {
+func TestLoadingAMissingModuleIsAnError(t *testing.T) {
 	if err := all.Load("no-such"); err == nil {
 		t.Error("no error")
 	}

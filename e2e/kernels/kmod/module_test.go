@@ -42,7 +42,7 @@ func object(t *testing.T, section, content string) []byte {
 	return out.Bytes()
 }
 
-func TestAModuleSaysWhatItIsCalledAndNeeds(t *testing.T) {
+func TestModuleNameAndDependencies(t *testing.T) {
 	got, err := kmod.Describe(bytes.NewReader(object(t, ".modinfo",
 		"license=GPL\x00alias=nft-expr-redir\x00alias=nft-expr-1-redir\x00depends=nf-tables,nf_nat\x00name=nft_redir\x00")))
 	want := kmod.Module{
@@ -54,7 +54,7 @@ func TestAModuleSaysWhatItIsCalledAndNeeds(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoModuleIsAnError(t *testing.T) {
+func TestNonModuleIsAnError(t *testing.T) {
 	for name, file := range map[string][]byte{
 		"no ELF file": []byte("#!/bin/sh"), "no information": object(t, ".text", ""),
 		"no name": object(t, ".modinfo", "depends=\x00"),

@@ -73,7 +73,7 @@ func octal(n int) string {
 	return text
 }
 
-func TestAnInitramfsTellsWhatIsWrong(t *testing.T) {
+func TestInitramfsReportsErrors(t *testing.T) {
 	twice := NewInitramfs(&bytes.Buffer{})
 	twice.Bytes("/a", 0o644, nil)
 	twice.Link("/a", "b")

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/mesh/name"
 )
 
-func TestAnAnswerTellsServerAndProxy(t *testing.T) {
+func TestResponseNamesServerAndProxy(t *testing.T) {
 	peer := netip.MustParseAddrPort("10.0.0.1:5353")
 	for _, c := range []struct {
 		six  bool

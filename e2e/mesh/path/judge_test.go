@@ -32,7 +32,7 @@ func whole(change func(r *path.Report)) path.Report {
 	return r
 }
 
-func TestARequestIsJudgedByWhoCarriedIt(t *testing.T) {
+func TestRequestIsCheckedByItsProxies(t *testing.T) {
 	captured := path.Captured("b")
 	for _, c := range []struct {
 		name   string

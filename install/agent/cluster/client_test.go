@@ -84,7 +84,7 @@ func expect(t *testing.T, seen <-chan string, want string) {
 	}
 }
 
-func TestErrorsAnswerQuestions(t *testing.T) {
+func TestErrorsAreAnswers(t *testing.T) {
 	server, c := start(t)
 	if _, err := c.Node(t.Context(), "node-2"); !cluster.IsNotFound(err) || cluster.IsRefused(err) {
 		t.Errorf("a node that is not there: %v", err)
@@ -124,7 +124,7 @@ func TestTell(t *testing.T) {
 
 // Of strangers' words an event has what a terminal can bear, and a pod with the longest of names
 // has events too.
-func TestTellOfStrangers(t *testing.T) {
+func TestUntrustedCallers(t *testing.T) {
 	server, c := start(t)
 	long := cluster.Object{
 		Kind: "Pod", APIVersion: "v1", Namespace: "shop",

@@ -71,7 +71,7 @@ func TestARepetitionIsCounted(t *testing.T) {
 }
 
 // Another reason, another kind, or another object is another event.
-func TestEventsOfOthersAreNotCountedTogether(t *testing.T) {
+func TestEventsOfOtherReportersAreNotAggregated(t *testing.T) {
 	server, c := start(t)
 	pod := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "1"}
 	anew := pod
@@ -119,7 +119,7 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 }
 
 // A first event that is not taken is the caller's to repeat.
-func TestAFirstEventThatIsNotTaken(t *testing.T) {
+func TestFirstEventThatIsRejected(t *testing.T) {
 	server, c := start(t)
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
 	server.SetToken("another")

@@ -15,7 +15,7 @@ import (
 
 // A watch whose answer never begins is given up some time after the API server should have ended
 // it, and so is one whose answer comes byte by byte. Then there is another one.
-func TestAWatchThatDoesNotEnd(t *testing.T) {
+func TestEndlessWatch(t *testing.T) {
 	for says, behaviour := range map[string]apiservertest.Behaviour{
 		"no answer":    apiservertest.Mute(),
 		"byte by byte": apiservertest.Drip(time.Second),

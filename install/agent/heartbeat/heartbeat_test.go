@@ -57,7 +57,7 @@ func TestStuck(t *testing.T) {
 
 // Hours in which the monitor does not run, since the process is stopped, are not the loop's: what
 // counts is how often it was seen.
-func TestTimeInWhichNothingRuns(t *testing.T) {
+func TestTimeWithoutRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{
 			Name: "auditor", Progress: func() (uint64, bool) {

@@ -142,7 +142,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-func TestLevelThatIsNone(t *testing.T) {
+func TestInvalidLevel(t *testing.T) {
 	if _, err := logs.New("loud", true, new(bytes.Buffer)); err == nil {
 		t.Error("it is taken")
 	}

@@ -149,7 +149,7 @@ func TestManyAddresses(t *testing.T) {
 }
 
 // A connection that is closed twice, as net/http does, frees its place once.
-func TestPlacesAreFreed(t *testing.T) {
+func TestSlotsAreFreed(t *testing.T) {
 	c := newClock()
 	conn := c.admit(&peer{from: "10.1.0.7"})
 	_, _ = conn.Close(), conn.Close()

@@ -106,7 +106,7 @@ func TestDecide(t *testing.T) {
 
 // Helm takes rights away right after the DaemonSet: what was seen until then counts, and only the
 // last of it.
-func TestWhatWasSeenCounts(t *testing.T) {
+func TestObservedPodsCount(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		seen  []string

@@ -82,7 +82,7 @@ const crowd = 250
 // The program with its capabilities and as many pods of the mesh as a node has: ready within a
 // second, all pods audited, and in less than 30 MB. The bounds here are wider, since other tests
 // run beside this one; the figures are logged.
-func TestACrowd(t *testing.T) {
+func TestManyConnections(t *testing.T) {
 	b := newBed(t)
 	program := b.path("sluice-node")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o",

@@ -16,7 +16,7 @@ import (
 
 // Without the API server what is kept goes on to be answered, and what is not is said to be
 // unavailable.
-func TestAnAPIServerThatIsAway(t *testing.T) {
+func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
 		w.server.Always(apiservertest.InternalError())
@@ -48,7 +48,7 @@ func TestAnAPIServerThatIsAway(t *testing.T) {
 }
 
 // A list that comes byte by byte is given up, and asked for again.
-func TestAListThatDoesNotEnd(t *testing.T) {
+func TestEndlessList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Drip(time.Second)) })
 		time.Sleep(3 * time.Minute)
@@ -88,7 +88,7 @@ func TestBeforeTheFirstList(t *testing.T) {
 
 // An API server that does not let us follow pods has answered. One that is away has not, whatever
 // it said before.
-func TestRefused(t *testing.T) {
+func TestRejected(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		answer  apiservertest.Behaviour

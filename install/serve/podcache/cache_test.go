@@ -98,7 +98,7 @@ func TestAServerThatDoesNotStreamLists(t *testing.T) {
 	})
 }
 
-func TestWhatIsFetched(t *testing.T) {
+func TestFetchedPods(t *testing.T) {
 	const large = 40 << 10
 	for _, row := range []struct {
 		name    string

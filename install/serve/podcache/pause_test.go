@@ -85,7 +85,7 @@ func (w *world) knowsNew() {
 
 // All agents of a cluster lose an API server at the same time. What they ask of the next one is
 // spread from the first try on, since nothing but their pauses keeps them apart.
-func TestTriesAreSpread(t *testing.T) {
+func TestAttemptsAreSpread(t *testing.T) {
 	for fault, behaviour := range map[string]apiservertest.Behaviour{
 		"500": apiservertest.InternalError(), "429": apiservertest.TooManyRequests("1"),
 		"connections are closed": apiservertest.HangUp(),
@@ -150,7 +150,7 @@ func TestNamespacesAreAskedForSeldom(t *testing.T) {
 }
 
 // What is tried often is told seldom, but at once when it begins.
-func TestATroubleThatGoesOnIsToldSeldom(t *testing.T) {
+func TestLastingProblemIsReportedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
 		for _, outage := range []int{1, 2} {

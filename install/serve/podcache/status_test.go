@@ -116,7 +116,7 @@ func TestLongMessages(t *testing.T) {
 }
 
 // Whoever wants to know is told which pod has changed, and that all may have after a new list.
-func TestChangesAreTold(t *testing.T) {
+func TestChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
 		server.Put(webPod)
@@ -159,7 +159,7 @@ func TestChangesAreTold(t *testing.T) {
 
 // No part of a pod that anybody may choose makes what is kept of it long, though it is not decided
 // by.
-func TestTextsThatNobodyNeeds(t *testing.T) {
+func TestUnusedTexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, long := start(t), strings.Repeat("x", 200<<10)
 		l := lifeOf(t, w, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},

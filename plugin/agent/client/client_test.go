@@ -26,7 +26,7 @@ func patient(path string) *client.Client {
 	return client.New(client.Options{Socket: path, Timeout: 30 * time.Second})
 }
 
-func TestPodIsAsked(t *testing.T) {
+func TestPodIsRequested(t *testing.T) {
 	var asked string
 	path := agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
@@ -172,7 +172,7 @@ func TestNamespacePolicyAndReady(t *testing.T) {
 		"node agent: hm")
 }
 
-func TestAnAgentThatIsNotThere(t *testing.T) {
+func TestMissingAgent(t *testing.T) {
 	folder := t.TempDir()
 	dead := filepath.Join(folder, "dead")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
@@ -203,7 +203,7 @@ func TestAnAgentThatIsNotThere(t *testing.T) {
 }
 
 // An agent that does not answer costs its timeout once, whatever else is asked.
-func TestAnAgentThatDoesNotAnswer(t *testing.T) {
+func TestUnresponsiveAgent(t *testing.T) {
 	release, callers := make(chan struct{}), make(chan string, 10)
 	path := agenttest.Listen(t, func(c *net.UnixConn) {
 		callers <- c.RemoteAddr().String()
@@ -240,7 +240,7 @@ func TestAnAgentThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestACancelledQuestionEnds(t *testing.T) {
+func TestCancelledRequestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	release := make(chan struct{})
 	path := agenttest.Listen(t, func(*net.UnixConn) {
@@ -253,7 +253,7 @@ func TestACancelledQuestionEnds(t *testing.T) {
 }
 
 // Whoever listens without being root is told nothing.
-func TestAStrangerIsNotAsked(t *testing.T) {
+func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become somebody else")
 	}
@@ -293,7 +293,7 @@ func asStranger(t *testing.T, f func()) {
 }
 
 // With First, an agent that is away is no more than a detour.
-func TestTheAPIServerIsAskedBehindTheAgent(t *testing.T) {
+func TestAPIServerIsAskedAfterTheAgent(t *testing.T) {
 	behind := patient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
 	away := client.New(client.Options{Socket: "/nonexistent"})

@@ -38,7 +38,7 @@ func collect(t *testing.T) (string, <-chan string) {
 	}), reported
 }
 
-func TestTold(t *testing.T) {
+func TestReported(t *testing.T) {
 	path, reported := collect(t)
 	c := client.New(client.Options{Socket: path})
 	if err := c.Report(added); err != nil {
@@ -75,7 +75,7 @@ func TestWriteNeverFails(t *testing.T) {
 }
 
 // What is no outcome is not sent.
-func TestAnOutcomeIsLookedAt(t *testing.T) {
+func TestOutcomeIsVerified(t *testing.T) {
 	a := added
 	a.Result = "hm"
 	checkText(t, client.New(client.Options{Socket: "/nonexistent"}).Report(a),

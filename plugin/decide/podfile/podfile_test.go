@@ -38,7 +38,7 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 	}
 }
 
-func TestWhatTheAPIServerWouldComplete(t *testing.T) {
+func TestDefaultsOfTheAPIServer(t *testing.T) {
 	pod, err := podfile.Read(strings.NewReader("kind: Pod\nmetadata:\n  generateName: web-\n"))
 	if err != nil || pod.Metadata.Namespace != "default" || pod.Metadata.Name != "web-" {
 		t.Errorf("%+v, %v", pod, err)
@@ -89,7 +89,7 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPod(t *testing.T) {
+func TestInputThatIsNotAPod(t *testing.T) {
 	for _, test := range []struct{ name, text, says string }{
 		{"nothing", "", `kind ""`},
 		{
@@ -140,7 +140,7 @@ func TestWhatIsNoPod(t *testing.T) {
 }
 
 // A pod and its namespace may be in one file, in any order and in the forms that kubectl writes.
-func TestAPodBesideItsNamespace(t *testing.T) {
+func TestPodAndItsNamespace(t *testing.T) {
 	const pod, namespace = "kind: Pod\nmetadata: {name: web, namespace: shop}\n", "kind: Namespace\nmetadata: {name: shop, labels: {mesh: on1}}\n"
 	for _, row := range []struct{ name, text, label, err string }{
 		{"the pod alone", pod, "", ""},

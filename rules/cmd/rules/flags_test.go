@@ -49,7 +49,7 @@ func TestThousandsOfFlagsWithTheirValues(t *testing.T) {
 	}
 }
 
-func TestFlagsThatThereAreNot(t *testing.T) {
+func TestUnknownFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"--istio-inbound-port 80": "unknown flag: --istio-inbound-port; did you mean --istio-inbound-ports?; rules show --help-all lists the flags",
 		"-nZ":                     "unknown shorthand flag: 'Z' in -Z; rules show --help-all lists the flags",

@@ -259,7 +259,7 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 }
 
 // The addresses of a running pod report whether a family of it passes the proxy.
-func TestExplainNamesTheFamilyThatIsLeftUncaptured(t *testing.T) {
+func TestExplainNamesTheUncapturedFamily(t *testing.T) {
 	single := meshPod(t, netnstest.New(t))
 	dual := single
 	both := *single.Redirect

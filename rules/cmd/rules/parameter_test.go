@@ -118,9 +118,9 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	}
 }
 
-// TestFaultsAreNamedAfterInputs wants a parameter for every field of which rules.Validate reports
+// TestErrorsAreNamedAfterInputs wants a parameter for every field of which rules.Validate reports
 // faults.
-func TestFaultsAreNamedAfterInputs(t *testing.T) {
+func TestErrorsAreNamedAfterInputs(t *testing.T) {
 	fields := map[string]bool{}
 	for _, p := range table() {
 		fields[p.field] = true

@@ -178,7 +178,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-func TestSchemaRefusesWhatIsNotPrinted(t *testing.T) {
+func TestSchemaRejectsOtherOutput(t *testing.T) {
 	for _, text := range []string{
 		`{}`,
 		`{"version":1,"kind":"Nothing"}`,

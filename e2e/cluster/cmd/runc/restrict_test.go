@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestASpecificationKeepsWhatRootHas(t *testing.T) {
+func TestSpecificationKeepsRootCapabilities(t *testing.T) {
 	set := map[string]bool{"CAP_CHOWN": true, "CAP_SYS_RESOURCE": false}
 	for name, c := range map[string]struct{ before, after string }{
 		"of a container": {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestWhatCannotBePackedLeavesNoArchive(t *testing.T) {
+func TestFailedPackingLeavesNoArchive(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "script"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -172,7 +172,7 @@ func check(t *testing.T, r path.Report, w path.Way) {
 	}
 }
 
-func TestDNSQueriesTellTheProxyThatCarriedThem(t *testing.T) {
+func TestDNSQueriesNameTheirProxy(t *testing.T) {
 	w := newWorld(t, false)
 	for _, proxy := range []string{"", "pod"} {
 		for _, args := range [][]string{{}, {"-tcp"}, {"-6"}} {
@@ -212,7 +212,7 @@ func TestAServerRemembersWhoAskedLast(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotCapturedIsAFailure(t *testing.T) {
+func TestUncapturedTrafficIsAFailure(t *testing.T) {
 	w := newWorld(t, false)
 	w.get(w.Pod, netip.AddrPortFrom(w.NeighbourIP4, 8080))
 	c := w.command("pod", nil, "get", "-captured", fmt.Sprintf("http://%s:8080/", w.NeighbourIP4))
