@@ -64,7 +64,7 @@ func ExampleReadLive() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(diff.Explain(&live.Ruleset, packet).Fate)
+	fmt.Println(diff.Explain(&live.Ruleset, packet).Outcome)
 }
 
 // The log of an istio-init container has the parameters that it was given, and the rules that it

@@ -50,7 +50,7 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	fates := map[string]int{}
+	outcomes := map[string]int{}
 	for range times(40, 400) {
 		if _, err := chosen(t,
 			compat.BackendLegacy).Apply(ns, alternatives[0].rs(), compat.Snapshot{}); err != nil {
@@ -69,35 +69,35 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = p.Wait()
-		for _, fate := range letsNothingPass(t, ns) {
-			fates[fate.String()]++
+		for _, outcome := range letsNothingPass(t, ns) {
+			outcomes[outcome.String()]++
 		}
 		rs := compiled(t, dual, tproxy, allDNS)
 		applied(t, chosen(t, compat.BackendLegacy), ns, rs, nft.Replaced)
 	}
-	t.Log(fates)
+	t.Log(outcomes)
 }
 
-// letsNothingPass wants that the packets are captured or dropped, and returns their fates.
-func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Fate {
+// letsNothingPass wants that the packets are captured or dropped, and returns their outcomes.
+func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Outcome {
 	t.Helper()
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fates []rules.Fate
+	var outcomes []rules.Outcome
 	for _, text := range alwaysCaptured {
 		packet, err := rules.ParsePacket(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fate := diff.Explain(&live.Ruleset, packet).Fate
-		if !fate.Captured() && !fate.Dropped {
-			t.Fatalf("%s %s\n%s", text, fate, &live.Ruleset)
+		outcome := diff.Explain(&live.Ruleset, packet).Outcome
+		if !outcome.Captured() && !outcome.Dropped {
+			t.Fatalf("%s %s\n%s", text, outcome, &live.Ruleset)
 		}
-		fates = append(fates, fate)
+		outcomes = append(outcomes, outcome)
 	}
-	return fates
+	return outcomes
 }
 
 // TestNoStepLetsPacketsBypass ends a change after each of its steps. The next one finishes.

@@ -25,8 +25,8 @@ type translator struct {
 
 // A continuation is the rest of a chain from the index of a rule, and the name of the chain that
 // follows at its end. If the name is empty, the packet leaves Sluice's chains at the end. A
-// continuation determines the fate of a packet completely, because Sluice's chains continue in each
-// other and never return.
+// continuation determines the outcome of a packet completely, because Sluice's chains continue in
+// each other and never return.
 type continuation struct {
 	chain string
 	rule  int

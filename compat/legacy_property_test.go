@@ -11,32 +11,32 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// wantEquivalent holds that every packet has the same fate.
+// wantEquivalent holds that every packet has the same outcome.
 func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	t.Helper()
 	translated := rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}
 	side := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 	result := diff.Decide(side(rs), side(translated), diff.Options{})
 	if result.Verdict(true) == diff.Equivalent {
-		wantSameFates(t, &rs, &translated)
+		wantSameOutcomes(t, &rs, &translated)
 		return
 	}
 	for _, c := range result.Classes {
-		t.Errorf("%s\n  is     %s\n  but is %s", c.Witness, c.Outcome.Left.Fate,
-			c.Outcome.Right.Fate)
+		t.Errorf("%s\n  is     %s\n  but is %s", c.Witness, c.Outcome.Left.Outcome,
+			c.Outcome.Right.Outcome)
 	}
 	t.Fatalf("%v\n%s\n%s", result.Routing, rs, translated)
 }
 
-// wantSameFates tries packets one by one, those that cannot exist too.
-func wantSameFates(t *rapid.T, rs, translated *rules.Ruleset) {
+// wantSameOutcomes tries packets one by one, those that cannot exist too.
+func wantSameOutcomes(t *rapid.T, rs, translated *rules.Ruleset) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		p := anyPacket(random)
 		is, becomes := diff.Explain(rs, p), diff.Explain(translated, p)
-		if is.Fate != becomes.Fate {
-			t.Fatalf("%s\n  is     %s\n  but is %s\n%s\n%s", p, is.Fate, becomes.Fate, rs,
+		if is.Outcome != becomes.Outcome {
+			t.Fatalf("%s\n  is     %s\n  but is %s\n%s\n%s", p, is.Outcome, becomes.Outcome, rs,
 				translated)
 		}
 	}

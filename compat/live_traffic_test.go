@@ -141,10 +141,10 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	live := readLive(t, ns, compat.OriginAll)
 	others := rules.Ruleset{Tables: slices.DeleteFunc(slices.Clone(live.Ruleset.Tables),
 		func(t rules.Table) bool { return t.Name == "witness" })}
-	fate := diff.Explain(&others, connection()).Passes[0].Fate
-	predicted, got := int(fate.Redirect), 0
+	outcome := diff.Explain(&others, connection()).Passes[0].Outcome
+	predicted, got := int(outcome.Redirect), 0
 	if zone {
-		predicted, got = int(fate.Zone), zoneOf(t, ns)
+		predicted, got = int(outcome.Zone), zoneOf(t, ns)
 	} else {
 		got = answeredBy(t, ns, waitFor(predicted))
 	}
@@ -324,15 +324,15 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 				}
 			}
 			live := readLive(t, ns, compat.OriginAll)
-			fate := diff.Explain(&live.Ruleset, connection()).Passes[0].Fate
-			predicted := int(fate.Redirect) + int(fate.DNATPort)
-			if fate.Dropped || fate.Undecided != "" {
+			outcome := diff.Explain(&live.Ruleset, connection()).Passes[0].Outcome
+			predicted := int(outcome.Redirect) + int(outcome.DNATPort)
+			if outcome.Dropped || outcome.Undecided != "" {
 				predicted = 0
 			}
 			if got := answeredBy(t, ns, waitFor(tc.want)); got != tc.want || predicted != tc.want ||
 				len(live.Ambiguous) > 0 {
 				t.Errorf("%d answers, the model says %d (%s), want %d; ambiguous: %v", got,
-					predicted, fate, tc.want, live.Ambiguous)
+					predicted, outcome, tc.want, live.Ambiguous)
 			}
 		})
 	}

@@ -150,9 +150,9 @@ func try(t *testing.T, bed *testbed.Bed, live *rules.Ruleset, mode rules.Mode, f
 			predicted, trace := bed.Predict(live, c, got.Own)
 			if string(got.By) != f.want(mode) || !got.Agrees(predicted) {
 				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode),
-					predicted, trace.Fate)
+					predicted, trace.Outcome)
 			}
-			if err := seen(got, c, trace.Fate); err != nil {
+			if err := seen(got, c, trace.Outcome); err != nil {
 				t.Errorf("%s: %v", c, err)
 			}
 		}
@@ -160,13 +160,13 @@ func try(t *testing.T, bed *testbed.Bed, live *rules.Ruleset, mode rules.Mode, f
 }
 
 // seen checks the address at which the call arrived: its destination unless it was redirected.
-func seen(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
+func seen(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	switch {
 	case a.Outcome != testbed.Answered:
 		return fmt.Errorf("not answered: %s", a)
-	case fate.Redirect != 0 && a.Local.Port() != fate.Redirect:
-		return fmt.Errorf("reached %s, want port %d", a.Local, fate.Redirect)
-	case fate.Redirect == 0 && a.Local != c.To:
+	case outcome.Redirect != 0 && a.Local.Port() != outcome.Redirect:
+		return fmt.Errorf("reached %s, want port %d", a.Local, outcome.Redirect)
+	case outcome.Redirect == 0 && a.Local != c.To:
 		return fmt.Errorf("reached %s: the destination was translated", a.Local)
 	}
 	return nil

@@ -90,7 +90,7 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	known := connections{}
 	for _, c := range a.calls {
 		predicted, trace := b.Predict(&rs, c, netip.AddrPort{})
-		if c.Transparent && trace.Fate.Redirect != 0 {
+		if c.Transparent && trace.Outcome.Redirect != 0 {
 			// to 127.0.0.1 from another host's address: whether that arrives is for routing to say
 			continue
 		}
@@ -103,7 +103,7 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 			t.Fatal(err)
 		}
 		predicted, trace = b.Predict(&rs, c, got.Own)
-		predicted = known.first(c, got.Own, trace.Fate.Zone, predicted)
+		predicted = known.first(c, got.Own, trace.Outcome.Zone, predicted)
 		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent &&
 			c.Timeout != callTimeout {
 			// The wrong prediction may be due to a timeout on a busy machine: try again with a
@@ -117,10 +117,10 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 			return fmt.Sprintf("%s\n\tgot       %s\n\tpredicted %s\n%s\n%s", c, got, predicted,
 				formatTrace(trace), rs), 0
 		}
-		if err := checkAddrs(got, c, trace.Fate); err != nil {
+		if err := checkAddrs(got, c, trace.Outcome); err != nil {
 			return fmt.Sprintf("%s: %s: %v\n%s\n%s", c, got, err, formatTrace(trace), rs), 0
 		}
-		if trace.Fate.Captured() {
+		if trace.Outcome.Captured() {
 			captured++
 		}
 	}

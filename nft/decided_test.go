@@ -49,9 +49,9 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 						p.InAddress = netip.MustParseAddr("fd00::5")
 					}
 				}
-				if fate := diff.Explain(&rs, p).Fate; fate.Undecided != "" ||
-					fate.UnknownMarks != "" {
-					t.Errorf("%s: %s", p, fate)
+				if outcome := diff.Explain(&rs, p).Outcome; outcome.Undecided != "" ||
+					outcome.UnknownMarks != "" {
+					t.Errorf("%s: %s", p, outcome)
 				}
 			}
 		})

@@ -23,7 +23,7 @@ type strayPacket struct {
 	invalid, valid []byte
 }
 
-// port is excluded from capture, so that packets to it have the same fate in every mode.
+// port is excluded from capture, so that packets to it have the same outcome in every mode.
 const strayPort = 15020
 
 var strays = [2][]strayPacket{
@@ -66,7 +66,7 @@ func TestTrafficDropInvalid(t *testing.T) {
 }
 
 // explain returns the model's prediction for the invalid packet.
-func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
+func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
 	from := testbed.NeighbourIP4
 	if to.Is6() {
 		from = testbed.NeighbourIP6
@@ -74,7 +74,7 @@ func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Fate {
 	return diff.Explain(rs, rules.Packet{
 		Hook: rules.Prerouting, InInterface: "eth0", Protocol: s.protocol, State: rules.Invalid,
 		Source: netip.AddrPortFrom(from, 5555), Destination: netip.AddrPortFrom(to, strayPort),
-	}).Fate
+	}).Outcome
 }
 
 // send sends the invalid packet and then the valid one to the pod, and reports whether the first

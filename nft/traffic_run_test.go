@@ -123,7 +123,7 @@ func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows [
 			if !is(got, want) || !got.Agrees(predicted) {
 				t.Errorf("%s\n\tgot       %s\n\twant      %s\n\tpredicted %s\n%s", c, got, want,
 					predicted, formatTrace(trace))
-			} else if err := checkAddrs(got, c, trace.Fate); err != nil {
+			} else if err := checkAddrs(got, c, trace.Outcome); err != nil {
 				t.Errorf("%s: %s: %v\n%s", c, got, err, formatTrace(trace))
 			}
 		}
@@ -159,19 +159,19 @@ func is(a testbed.Answer, want string) bool {
 }
 
 // checkAddrs checks the addresses of the server's socket and of its peer.
-func checkAddrs(a testbed.Answer, c testbed.Call, fate rules.Fate) error {
+func checkAddrs(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	if a.Outcome != testbed.Answered {
 		return nil
 	}
 	// NAT changes the source port of a connection if an earlier one from the same port was
 	// redirected to the same address.
-	if a.Peer.Addr() != a.Own.Addr() || a.Peer != a.Own && fate.TProxy != 0 {
+	if a.Peer.Addr() != a.Own.Addr() || a.Peer != a.Own && outcome.TProxy != 0 {
 		return fmt.Errorf("source address %s, want %s", a.Peer, a.Own)
 	}
 	switch {
-	case fate.Redirect != 0 && a.Local.Port() != fate.Redirect:
-		return fmt.Errorf("reached %s, want port %d", a.Local, fate.Redirect)
-	case fate.Redirect == 0 && a.Local != c.To:
+	case outcome.Redirect != 0 && a.Local.Port() != outcome.Redirect:
+		return fmt.Errorf("reached %s, want port %d", a.Local, outcome.Redirect)
+	case outcome.Redirect == 0 && a.Local != c.To:
 		return fmt.Errorf("reached %s: the destination was translated", a.Local)
 	}
 	return nil
@@ -186,6 +186,6 @@ func formatTrace(t rules.Trace) string {
 			fmt.Fprintf(&text, "\t\t%s\n", s)
 		}
 	}
-	fmt.Fprintf(&text, "\t%s", t.Fate)
+	fmt.Fprintf(&text, "\t%s", t.Outcome)
 	return text.String()
 }

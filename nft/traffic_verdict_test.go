@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The expected fate of traffic with the default parameters equals that of istio-init's rules,
+// The expected outcome of traffic with the default parameters equals that of istio-init's rules,
 // except for the deviations.
 var verdicts = []row{
 	{call: "in tcp pod:8080", want: "inbound"},

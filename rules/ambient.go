@@ -84,7 +84,7 @@ func (a *Ambient) Validate() error {
 // CompileAmbient returns the ruleset of a pod in ambient mode. For invalid parameters it returns
 // the [Faults] of [Ambient.Validate]. Equal parameters give equal rulesets.
 //
-// Each packet has the same fate as with the rules that Istio's iptables backend installs in the
+// Each packet has the same outcome as with the rules that Istio's iptables backend installs in the
 // pod. Istio's nftables backend differs: without IPv6 it still captures IPv6 packets of DNS and of
 // rerouted interfaces.
 func CompileAmbient(a Ambient) (Ruleset, error) {

@@ -23,7 +23,7 @@ func describe(r diff.Result) string {
 	for _, c := range r.Classes {
 		fmt.Fprintf(b, "%v %v\n\t%s\n\tleft  %s %v\n\tright %s %v\n", c.Packets, c.Deviations,
 			c.Witness,
-			c.Outcome.Left.Fate, c.Outcome.Left.Decided, c.Outcome.Right.Fate,
+			c.Outcome.Left.Outcome, c.Outcome.Left.Decided, c.Outcome.Right.Outcome,
 			c.Outcome.Right.Decided)
 	}
 	return b.String()
@@ -92,8 +92,8 @@ func TestChangedRulesAreFound(t *testing.T) {
 		result := diff.Decide(diff.Side{Ruleset: left, RoutingKnown: true},
 			diff.Side{Ruleset: right, RoutingKnown: true}, diff.Options{})
 		for _, c := range result.Classes {
-			if l, r := diff.Explain(&left, c.Witness).Fate,
-				diff.Explain(&right, c.Witness).Fate; l.Same(r) || !diff.Possible(c.Witness) {
+			if l, r := diff.Explain(&left, c.Witness).Outcome,
+				diff.Explain(&right, c.Witness).Outcome; l.Same(r) || !diff.Possible(c.Witness) {
 				t.Fatalf("the witness %s does not differ, or cannot exist: %s", c.Witness, l)
 			}
 		}
@@ -102,7 +102,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 				if !diff.Possible(packet) {
 					return true
 				}
-				differs := !diff.Explain(&left, packet).Fate.Same(diff.Explain(&right, packet).Fate)
+				differs := !diff.Explain(&left, packet).Outcome.Same(diff.Explain(&right, packet).Outcome)
 				in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool {
 					return c.Contains(packet)
 				})

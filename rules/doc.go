@@ -1,9 +1,9 @@
 // Package rules is the declarative model of a mesh pod's traffic redirection.
 //
-// A [Redirect] contains the parameters of a redirection, in Istio's terms. [Compile] turns it into a
-// [Ruleset]: tables, chains and rules with typed matches and actions, and the policy routes that
-// belong to them. Backends (packages nft and compat) encode a ruleset for the kernel and decode
-// the kernel's state into one.
+// A [Redirect] contains the parameters of a redirection, in Istio's terms. [Compile] turns it into
+// a [Ruleset]: tables, chains and rules with typed matches and actions, and the policy routes that
+// belong to them. Backends (packages nft and compat) encode a ruleset for the kernel and decode the
+// kernel's state into one.
 //
 //	r := rules.DefaultRedirect()
 //	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
@@ -30,7 +30,7 @@
 //
 // [Equal] and [Compare] compare two rulesets rule by rule. Package rules/diff follows a [Packet],
 // or all packets, through rulesets, and decides whether two rulesets treat all packets alike. A
-// [Fate] is the outcome for a packet.
+// [Outcome] is the outcome for a packet.
 //
 // The package makes no system call, reads no environment, and knows neither netlink nor the
 // formats of iptables. Its functions are safe for concurrent use while the values that they are

@@ -52,73 +52,73 @@ func TestEvaluationOfChains(t *testing.T) {
 		says   string
 		rs     rules.Ruleset
 		packet string
-		want   rules.Fate
+		want   rules.Outcome
 	}{
 		{
 			"chains run in the order of their priority, not of the text",
 			ruleset(rules.Inet, base(filter, pre, 10, do(mark(2))),
 				base(filter, pre, -10, do(mark(1)))), in,
-			rules.Fate{Mark: 2},
+			rules.Outcome{Mark: 2},
 		},
 		{
 			"chains of equal priority run in the order of the text",
 			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1))),
 				base(filter, pre, 0, do(mark(2)))), in,
-			rules.Fate{Mark: 2},
+			rules.Outcome{Mark: 2},
 		},
 		{
 			"a chain of another hook does not run",
 			ruleset(rules.Inet, base(filter, output, 0, do(drop))), in,
-			rules.Fate{},
+			rules.Outcome{},
 		},
 		{
 			"a table of the packet's family", ruleset(rules.IPv4, base(filter, pre, 0, do(drop))),
 			in,
-			rules.Fate{Dropped: true},
+			rules.Outcome{Dropped: true},
 		},
 		{
 			"a table of another family", ruleset(rules.IPv6, base(filter, pre, 0, do(drop))), in,
-			rules.Fate{},
+			rules.Outcome{},
 		},
 		{
 			"a chain that nobody jumps to does not run",
 			ruleset(rules.Inet, base(filter, pre, 0), chain("c", do(drop))), in,
-			rules.Fate{},
+			rules.Outcome{},
 		},
 		{
 			"accept ends the chain, but not the next one",
 			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(rules.Accept), do(mark(2))),
 				base(filter, pre, 1, do(bits(4, 4)))),
 			in,
-			rules.Fate{Mark: 5},
+			rules.Outcome{Mark: 5},
 		},
 		{
 			"accept in a chain that was jumped to ends the base chain",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(mark(2))),
 				chain("c", do(rules.Accept))),
 			in,
-			rules.Fate{},
+			rules.Outcome{},
 		},
 		{
 			"drop ends everything",
 			ruleset(rules.Inet, base(filter, pre, 0, do(mark(1)), do(drop)),
 				base(filter, pre, 1, do(mark(2)))),
 			in,
-			rules.Fate{Dropped: true, Mark: 1},
+			rules.Outcome{Dropped: true, Mark: 1},
 		},
 		{
 			"return goes back behind the jump",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))),
 				chain("c", do(bits(1, 1)), do(rules.Return), do(drop))),
 			in,
-			rules.Fate{Mark: 3},
+			rules.Outcome{Mark: 3},
 		},
 		{
 			"the end of a chain goes back, too",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))),
 				chain("c", do(bits(1, 1)))),
 			in,
-			rules.Fate{Mark: 3},
+			rules.Outcome{Mark: 3},
 		},
 		{
 			"goto does not come back",
@@ -126,7 +126,7 @@ func TestEvaluationOfChains(t *testing.T) {
 				base(filter, pre, 0, do(rules.Jump{Chain: "c", Goto: true}), do(drop)),
 				chain("c", do(mark(1)))),
 			in,
-			rules.Fate{Mark: 1},
+			rules.Outcome{Mark: 1},
 		},
 		{
 			"goto goes back to where its chain was called from",
@@ -134,23 +134,23 @@ func TestEvaluationOfChains(t *testing.T) {
 				chain("a", do(rules.Jump{Chain: "b", Goto: true}), do(drop)),
 				chain("b", do(bits(1, 1)), do(rules.Return), do(drop))),
 			in,
-			rules.Fate{Mark: 3},
+			rules.Outcome{Mark: 3},
 		},
 		{
 			"return in a base chain is its policy",
 			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Return), do(rules.Accept)))),
 			in,
-			rules.Fate{Dropped: true},
+			rules.Outcome{Dropped: true},
 		},
 		{
 			"the end of a base chain is its policy",
 			ruleset(rules.Inet, dropping(base(filter, pre, 0))), in,
-			rules.Fate{Dropped: true},
+			rules.Outcome{Dropped: true},
 		},
 		{
 			"accept outranks the policy",
 			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Accept)))), in,
-			rules.Fate{},
+			rules.Outcome{},
 		},
 		{
 			"a rule without verdict goes on with the next",
@@ -162,12 +162,12 @@ func TestEvaluationOfChains(t *testing.T) {
 				base(filter, pre, 0, do(mark(6)), when(drop, rules.MatchMark{
 					Value: 4, Mask: 4,
 				}))), in,
-			rules.Fate{Dropped: true, Mark: 6},
+			rules.Outcome{Dropped: true, Mark: 6},
 		},
 		{
 			"a mark is set in the bits of the mask",
 			ruleset(rules.Inet, base(filter, pre, 0, do(bits(0x10, 0xf0)))), in + " mark 0x2f",
-			rules.Fate{Mark: 0x1f},
+			rules.Outcome{Mark: 0x1f},
 		},
 	} {
 		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
@@ -190,17 +190,17 @@ func TestEvaluationOfNAT(t *testing.T) {
 	journey := ruleset(rules.Inet, base(rules.NAT, rules.Output, -100),
 		base(rules.NAT, rules.Prerouting, -100, do(redirect(1))))
 	checkRows(t, two, []row{
-		{"a new connection is mapped by the first chain only", in, rules.Fate{Redirect: 1}},
-		{"a related one is, too", in + " state related", rules.Fate{Redirect: 1}},
+		{"a new connection is mapped by the first chain only", in, rules.Outcome{Redirect: 1}},
+		{"a related one is, too", in + " state related", rules.Outcome{Redirect: 1}},
 		{"an established one is not", in + " state established", leftAlone},
 		{"an invalid packet is not", in + " state invalid", leftAlone},
 		{"an untracked packet is not", in + " state untracked", leftAlone},
 	})
 	checkRows(t, secondOnly, []row{{
-		"the next chain maps what the first has not", in, rules.Fate{Redirect: 2},
+		"the next chain maps what the first has not", in, rules.Outcome{Redirect: 2},
 	}})
 	checkRows(t, dropsLater, []row{{
-		"a mapped packet still passes the other chains", in, rules.Fate{Redirect: 1, Dropped: true},
+		"a mapped packet still passes the other chains", in, rules.Outcome{Redirect: 1, Dropped: true},
 	}})
 	checkRows(t, journey, []row{
 		{
@@ -218,16 +218,16 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 	first := ruleset(rules.Inet, base(rules.NAT, pre, -100, do(dnat(9)), do(rules.Drop)),
 		base(rules.NAT, pre, -90, do(redirect(8))))
 	checkRows(t, first, []row{
-		{"a new connection goes to another port, and NAT is decided", in, rules.Fate{DNATPort: 9}},
+		{"a new connection goes to another port, and NAT is decided", in, rules.Outcome{DNATPort: 9}},
 		{"an established one does not", in + " state established", leftAlone},
 	})
 	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))),
 		base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
 	checkRows(t, sent, []row{
-		{"what leaves by eth0 is gone", out, rules.Fate{DNATPort: 9}},
+		{"what leaves by eth0 is gone", out, rules.Outcome{DNATPort: 9}},
 		{
 			"over lo it arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
-			rules.Fate{Dropped: true, DNATPort: 9},
+			rules.Outcome{Dropped: true, DNATPort: 9},
 		},
 	})
 	// No kernel accepts a redirection in a filter chain, but text from elsewhere may hold one.
@@ -235,8 +235,8 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 		base(rules.Filter, pre, 0, do(dnat(2))),
 		base(rules.NAT, output, -100, do(dnat(9))))
 	checkRows(t, misplaced, []row{
-		{"a connection is mapped once", in, rules.Fate{Redirect: 1}},
-		{"also on its way back", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Fate{DNATPort: 9}},
+		{"a connection is mapped once", in, rules.Outcome{Redirect: 1}},
+		{"also on its way back", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Outcome{DNATPort: 9}},
 	})
 	trace := diff.Explain(&sent, packet("out tcp 127.0.0.1:1 > 127.0.0.2:80"))
 	if got, want := trace.Passes[1].Packet.Destination.String(), "127.0.0.2:9"; got != want {
@@ -257,40 +257,40 @@ func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 		says   string
 		rs     rules.Ruleset
 		packet string
-		want   rules.Fate
+		want   rules.Outcome
 	}{
 		{
 			"a redirection at output leads to the loopback address",
 			after(output, redirect(9), "9", "127.0.0.1/32"), out,
-			rules.Fate{Dropped: true, Redirect: 9},
+			rules.Outcome{Dropped: true, Redirect: 9},
 		},
 		{
 			"in IPv6, too",
 			after(output, redirect(9), "9", "::1/128"), "out tcp [fd00::5]:1 > [fd00::9]:80",
-			rules.Fate{Dropped: true, Redirect: 9},
+			rules.Outcome{Dropped: true, Redirect: 9},
 		},
 		{
 			"the old destination is not seen", after(output, redirect(9), "80", "10.9.9.9/32"), out,
-			rules.Fate{Redirect: 9},
+			rules.Outcome{Redirect: 9},
 		},
 		{
 			"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"),
 			in + " in-address 10.244.1.5",
-			rules.Fate{Dropped: true, Redirect: 9},
+			rules.Outcome{Dropped: true, Redirect: 9},
 		},
 		{
 			"which is the interface's, not the old one",
 			after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.4",
-			rules.Fate{Redirect: 9},
+			rules.Outcome{Redirect: 9},
 		},
 		{
 			"an interface without an address", after(pre, redirect(9), "9", "10.9.9.9/32"),
 			in + " in-address none",
-			rules.Fate{Dropped: true},
+			rules.Outcome{Dropped: true},
 		},
 		{
 			"a port at the destination", after(output, dnat(9), "9", "10.9.9.9/32"), out,
-			rules.Fate{Dropped: true, DNATPort: 9},
+			rules.Outcome{Dropped: true, DNATPort: 9},
 		},
 	} {
 		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
@@ -334,50 +334,50 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 	checkRows(t, at(early,
 		when(mark(1),
 			state(rules.Invalid))), []row{{
-		"no state is known: it reads as invalid", in, rules.Fate{Mark: 1},
+		"no state is known: it reads as invalid", in, rules.Outcome{Mark: 1},
 	}})
 	checkRows(t, at(early,
 		when(mark(1),
 			state(rules.Untracked))), []row{{
-		"what is untracked already", in + " state untracked", rules.Fate{Mark: 1},
+		"what is untracked already", in + " state untracked", rules.Outcome{Mark: 1},
 	}})
 	checkRows(t, at(late,
 		when(mark(1),
-			state(rules.New))), []row{{"afterwards the state is known", in, rules.Fate{Mark: 1}}})
+			state(rules.New))), []row{{"afterwards the state is known", in, rules.Outcome{Mark: 1}}})
 	checkRows(t, at(early,
 		when(mark(1),
 			connection)), []row{{"no connection has a mark, nor another mark", in, leftAlone}})
 	checkRows(t, at(late, when(mark(1), connection)), []row{
-		{"a new connection has no mark", in, rules.Fate{Mark: 1}},
+		{"a new connection has no mark", in, rules.Outcome{Mark: 1}},
 		{"an invalid packet has no connection", in + " state invalid", leftAlone},
 		{"an untracked packet has none", in + " state untracked", leftAlone},
 	})
 	checkRows(t, at(early, zone(1),
-		zone(2)), []row{{"the first zone counts", in, rules.Fate{Zone: 1}}})
+		zone(2)), []row{{"the first zone counts", in, rules.Outcome{Zone: 1}}})
 	checkRows(t, at(early, zone(0), zone(2)), []row{{"also if it is the default", in, leftAlone}})
 	checkRows(t, at(late, zone(1)), []row{{"afterwards it is too late", in, leftAlone}})
 	checkRows(t, at(early,
-		do(rules.SaveMark{})), []row{{"no mark can be saved", in + " mark 7", rules.Fate{Mark: 7}}})
+		do(rules.SaveMark{})), []row{{"no mark can be saved", in + " mark 7", rules.Outcome{Mark: 7}}})
 	checkRows(t, at(late, do(rules.SaveMark{})), []row{
-		{"afterwards it can", in + " mark 7", rules.Fate{Mark: 7, ConntrackMark: 7}},
-		{"but not of an invalid packet", in + " mark 7 state invalid", rules.Fate{Mark: 7}},
+		{"afterwards it can", in + " mark 7", rules.Outcome{Mark: 7, ConntrackMark: 7}},
+		{"but not of an invalid packet", in + " mark 7 state invalid", rules.Outcome{Mark: 7}},
 	})
 	checkRows(t, at(early, do(rules.RestoreMark{}, rules.Drop)), []row{
 		{
 			"no mark can be restored, and the rule ends", in + " ctmark 7 state established",
-			rules.Fate{ConntrackMark: 7},
+			rules.Outcome{ConntrackMark: 7},
 		},
 	})
 	checkRows(t, at(late, do(rules.RestoreMark{})), []row{
 		{
 			"afterwards it can", in + " ctmark 7 state established",
-			rules.Fate{Mark: 7, ConntrackMark: 7},
+			rules.Outcome{Mark: 7, ConntrackMark: 7},
 		},
 	})
 	nat := ruleset(rules.Inet,
 		base(rules.NAT, rules.Prerouting, early, when(redirect(9), state(rules.New))))
 	checkRows(t, nat, []row{{
-		"NAT comes behind conntrack, whatever its priority", in, rules.Fate{Redirect: 9},
+		"NAT comes behind conntrack, whatever its priority", in, rules.Outcome{Redirect: 9},
 	}})
 	both := ruleset(rules.Inet,
 		base(rules.Filter, rules.Output, early, zone(1)),
@@ -386,7 +386,7 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 		{
 			"over lo the packet keeps zone and connection, so that its state is known early",
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80",
-			rules.Fate{Zone: 1, Mark: 1},
+			rules.Outcome{Zone: 1, Mark: 1},
 		},
 	})
 }
@@ -401,22 +401,22 @@ func TestEvaluationOfTProxy(t *testing.T) {
 	checkRows(t, nft, []row{
 		{
 			"nft's listener takes the packet, and the rule goes on", in,
-			rules.Fate{TProxy: 9, Mark: 1},
+			rules.Outcome{TProxy: 9, Mark: 1},
 		},
 		{
 			"where none listens, nft's rule ends and the next is tried", in + " no-listener",
-			rules.Fate{Mark: 2},
+			rules.Outcome{Mark: 2},
 		},
 	})
 	checkRows(t, xtables, []row{
 		{
 			"xtables' listener takes the packet with the mark, and the chain ends",
 			in + " mark 0x20",
-			rules.Fate{TProxy: 9, Mark: 0x21},
+			rules.Outcome{TProxy: 9, Mark: 0x21},
 		},
 		{
 			"where none listens, xtables drops the packet as it is", in + " mark 0x20 no-listener",
-			rules.Fate{Dropped: true, Mark: 0x20},
+			rules.Outcome{Dropped: true, Mark: 0x20},
 		},
 	})
 	trace := diff.Explain(&nft, packet(in+" no-listener"))
@@ -427,7 +427,7 @@ func TestEvaluationOfTProxy(t *testing.T) {
 }
 
 func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
-	undecided := rules.Fate{Undecided: "xt string"}
+	undecided := rules.Outcome{Undecided: "xt string"}
 	before := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,
 		when(rules.Accept, rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}),
 		when(rules.Drop, unknown, rules.MatchPort{Side: rules.Destination, Ports: ports("80")})))
@@ -445,7 +445,7 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 			do(mark(2))))
 	checkRows(t, action, []row{
 		{"an unknown action of a rule that matches", in + " mark 1", undecided},
-		{"an unknown action of a rule that does not match", in, rules.Fate{Mark: 2}},
+		{"an unknown action of a rule that does not match", in, rules.Outcome{Mark: 2}},
 	})
 	later := ruleset(rules.Inet, base(rules.Filter, rules.Output, 0, when(rules.Drop, anything)))
 	if trace := diff.Explain(&later,
@@ -462,7 +462,7 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 		rs := ruleset(rules.Inet, chains...)
 		checkRows(t, rs, []row{{
 			"text from elsewhere may jump to nowhere or in a circle", in,
-			rules.Fate{Undecided: says},
+			rules.Outcome{Undecided: says},
 		}})
 	}
 }
@@ -483,66 +483,66 @@ func TestJourneysOverLoopback(t *testing.T) {
 		says   string
 		rs     rules.Ruleset
 		packet string
-		want   rules.Fate
+		want   rules.Outcome
 	}{
-		{"what leaves by eth0 does not come back", with(), out, rules.Fate{}},
+		{"what leaves by eth0 does not come back", with(), out, rules.Outcome{}},
 		{
 			"what leaves by lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80",
-			rules.Fate{Mark: 0x100},
+			rules.Outcome{Mark: 0x100},
 		},
 		{
 			"a redirected connection goes to this host",
 			with(base(rules.NAT, rules.Output, -100, do(redirect(9)))), out,
-			rules.Fate{Redirect: 9, Mark: 0x100},
+			rules.Outcome{Redirect: 9, Mark: 0x100},
 		},
 		{
 			"a mark with a local route leads back to this host",
 			with(base(route, rules.Output, -150, do(mark(1)))), out,
-			rules.Fate{Mark: 0x101, Rerouted: true},
+			rules.Outcome{Mark: 0x101, Rerouted: true},
 		},
 		{
 			"which is nothing to what leaves by lo anyway",
 			with(base(route, rules.Output, -150, do(mark(1)))),
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80",
-			rules.Fate{Mark: 0x101},
+			rules.Outcome{Mark: 0x101},
 		},
 		{
 			"nor to a redirected connection",
 			with(base(route, rules.Output, -150, do(mark(1))),
 				base(rules.NAT, rules.Output, -100, do(redirect(9)))),
 			out,
-			rules.Fate{Redirect: 9, Mark: 0x101},
+			rules.Outcome{Redirect: 9, Mark: 0x101},
 		},
 		{
 			"a mark without one does not", with(base(route, rules.Output, -150, do(mark(2)))), out,
-			rules.Fate{Mark: 2},
+			rules.Outcome{Mark: 2},
 		},
 		{
 			"nor does it for the other family", with(base(route, rules.Output, -150, do(mark(1)))),
 			"out tcp [fd00::5]:1 > [fd00::9]:80",
-			rules.Fate{Mark: 1},
+			rules.Outcome{Mark: 1},
 		},
 		{
 			"nor the mark that the socket has: routing has seen it already", with(),
 			out + " mark 1",
-			rules.Fate{Mark: 1},
+			rules.Outcome{Mark: 1},
 		},
 		{
 			"nor a chain of type filter: only route chains route again",
 			with(base(filter, rules.Output, -150, do(mark(1)))), out,
-			rules.Fate{Mark: 1},
+			rules.Outcome{Mark: 1},
 		},
 		{
 			"a later filter chain does not undo it",
 			with(base(route, rules.Output, -150, do(mark(1))),
 				base(filter, rules.Output, 0, do(mark(2)))), out,
-			rules.Fate{Mark: 0x102, Rerouted: true},
+			rules.Outcome{Mark: 0x102, Rerouted: true},
 		},
 		{
 			"a later route chain does",
 			with(base(route, rules.Output, -150, do(mark(1))),
 				base(route, rules.Output, 0, do(mark(2)))), out,
-			rules.Fate{Mark: 2},
+			rules.Outcome{Mark: 2},
 		},
 		{
 			"a dropped packet does not arrive", with(base(filter, rules.Output, 0, do(rules.Drop))),
@@ -551,7 +551,7 @@ func TestJourneysOverLoopback(t *testing.T) {
 		{
 			"nor does it by its mark",
 			with(base(route, rules.Output, -150, do(mark(1), rules.Drop))), out,
-			rules.Fate{Dropped: true, Mark: 1},
+			rules.Outcome{Dropped: true, Mark: 1},
 		},
 	} {
 		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
@@ -575,13 +575,13 @@ func TestTraceOfAJourney(t *testing.T) {
 	if rule := trace.Passes[0].Steps[0].Rule(); rule.Comment != "the proxy calls its own pod" {
 		t.Errorf("the first step's rule is %q", rule.Comment)
 	}
-	if trace.Passes[0].Fate.TProxy != 0 || trace.Passes[0].Fate.Redirect != 15006 {
-		t.Errorf("fate of the first pass: %s", trace.Passes[0].Fate)
+	if trace.Passes[0].Outcome.TProxy != 0 || trace.Passes[0].Outcome.Redirect != 15006 {
+		t.Errorf("outcome of the first pass: %s", trace.Passes[0].Outcome)
 	}
 }
 
 func TestOutcomesInWords(t *testing.T) {
-	for want, f := range map[string]rules.Fate{
+	for want, f := range map[string]rules.Outcome{
 		"goes to its destination, not captured": leftAlone,
 		"dropped":                               droppedHere,
 		"redirected to port 15053 of this host, conntrack zone 2":     toAgentInZone,
@@ -601,7 +601,7 @@ func TestOutcomesInWords(t *testing.T) {
 		if f.String() != want {
 			t.Errorf("%+v: %q, want %q", f, f, want)
 		}
-		if dropped := (rules.Fate{
+		if dropped := (rules.Outcome{
 			Dropped: true, Redirect: 15001, TProxy: 15006,
 		}); dropped.Captured() {
 			t.Errorf("%s: a dropped packet is captured", dropped)
@@ -614,29 +614,29 @@ func TestOutcomesInWords(t *testing.T) {
 }
 
 func TestEqualOutcomes(t *testing.T) {
-	redirected, unknown := rules.Fate{Redirect: 1}, rules.Fate{Undecided: "xt string"}
+	redirected, unknown := rules.Outcome{Redirect: 1}, rules.Outcome{Undecided: "xt string"}
 	for _, tc := range []struct {
 		says string
-		a, b rules.Fate
+		a, b rules.Outcome
 		same bool
 	}{
 		{"nothing is done", leftAlone, leftAlone, true},
-		{"another port", redirected, rules.Fate{Redirect: 2}, false},
-		{"another mark", leftAlone, rules.Fate{Mark: 1}, false},
-		{"another zone", leftAlone, rules.Fate{Zone: 1}, false},
+		{"another port", redirected, rules.Outcome{Redirect: 2}, false},
+		{"another mark", leftAlone, rules.Outcome{Mark: 1}, false},
+		{"another zone", leftAlone, rules.Outcome{Zone: 1}, false},
 		{"dropped or not", droppedHere, leftAlone, false},
 		{
 			"what was done to a packet before it was dropped", droppedHere,
-			rules.Fate{Dropped: true, Mark: 1, Redirect: 1, Zone: 1},
+			rules.Outcome{Dropped: true, Mark: 1, Redirect: 1, Zone: 1},
 			true,
 		},
 		{
 			"but its connection stays", droppedHere,
-			rules.Fate{Dropped: true, ConntrackMark: 1},
+			rules.Outcome{Dropped: true, ConntrackMark: 1},
 			false,
 		},
 		{"nothing is known of what is undecided", unknown, unknown, false},
-		{"nor beside another fate", redirected, unknown, false},
+		{"nor beside another outcome", redirected, unknown, false},
 	} {
 		if tc.a.Same(tc.b) != tc.same || tc.b.Same(tc.a) != tc.same {
 			t.Errorf("%s: the same is %t, want %t", tc.says, !tc.same, tc.same)

@@ -176,8 +176,8 @@ func FuzzParsePacket(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again, p) {
 			t.Fatalf("%q\n\tis written as %q\n\tand read as   %q (%v)", text, p, again, err)
 		}
-		if fate := diff.Explain(&compiled, p).Fate; fate.Undecided != "" {
-			t.Fatalf("%q: %s", p, fate)
+		if outcome := diff.Explain(&compiled, p).Outcome; outcome.Undecided != "" {
+			t.Fatalf("%q: %s", p, outcome)
 		}
 	})
 }

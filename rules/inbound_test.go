@@ -29,13 +29,13 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 		}, []row{
 			{
 				"the capture port is the one given", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
-				rules.Fate{Redirect: 12346},
+				rules.Outcome{Redirect: 12346},
 			},
 			{"the tunnel port is the one given", "in tcp 10.1.1.1:1 > 10.244.1.5:12347", leftAlone},
 			{
 				"the default tunnel port is no longer special",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:15008",
-				rules.Fate{Redirect: 12346},
+				rules.Outcome{Redirect: 12346},
 			},
 		}},
 		{"only new connections are mapped", func(*rules.Redirect) {}, []row{
@@ -221,7 +221,7 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 }
 
 func TestInboundParametersInTProxyMode(t *testing.T) {
-	marked := func(f rules.Fate, mark, connection uint32) rules.Fate {
+	marked := func(f rules.Outcome, mark, connection uint32) rules.Outcome {
 		f.Mark, f.ConntrackMark = mark, connection
 		return f
 	}
@@ -320,7 +320,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 		}, []row{
 			{
 				"the listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
-				rules.Fate{TProxy: 12346, Mark: 7},
+				rules.Outcome{TProxy: 12346, Mark: 7},
 			},
 			{
 				"an answer is routed back by the mark",
@@ -403,7 +403,7 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 		}, []row{
 			{
 				"are inbound and mapped to outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1",
-				rules.Fate{Redirect: 15001, TProxy: 15006, Mark: 0x539},
+				rules.Outcome{Redirect: 15001, TProxy: 15006, Mark: 0x539},
 			},
 			{
 				"dropped where none listens for inbound",

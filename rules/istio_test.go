@@ -28,7 +28,7 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 			different := false
 			for _, p := range populations(ours, c.ruleset) {
 				p.each(sampleLimit(), func(packet rules.Packet) bool {
-					different = !sameFate(packet, &ours, &c.ruleset)
+					different = !sameOutcome(packet, &ours, &c.ruleset)
 					if different && !isLeftover {
 						reportDifference(t, packet, &ours, &c.ruleset)
 					}
@@ -59,7 +59,7 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 				10, 10)
 			rapid.Check(t, func(rt *rapid.T) {
 				for _, p := range packets.Draw(rt, "packets") {
-					if !sameFate(p, &ours, &c.ruleset) {
+					if !sameOutcome(p, &ours, &c.ruleset) {
 						reportDifference(rt, p, &ours, &c.ruleset)
 					}
 				}
@@ -80,7 +80,7 @@ func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
 			seen := map[rules.DeviationID]bool{}
 			for _, p := range populations(ours, c.ruleset) {
 				p.each(sampleLimit(), func(packet rules.Packet) bool {
-					if sameFate(packet, &ours, &c.ruleset) {
+					if sameOutcome(packet, &ours, &c.ruleset) {
 						return true
 					}
 					id := deviation(c.redirect, packet, &ours, &c.ruleset)
@@ -122,7 +122,7 @@ func (c istioCase) strict(t testing.TB) rules.Ruleset {
 
 func (c istioCase) cleaned() bool { return c.enabled("cleanup-only") }
 
-// deviation names the deviation for which a packet has another fate, or none.
+// deviation names the deviation for which a packet has another outcome, or none.
 func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) rules.DeviationID {
 	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
 	last := got.Passes[len(got.Passes)-1].Packet
@@ -131,12 +131,12 @@ func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) ru
 	}
 	// Either deviation leaves the packet to what REDIRECT mode would do with it: its mark stays,
 	// and no listener takes it.
-	expected := want.Fate
+	expected := want.Outcome
 	expected.Dropped, expected.TProxy, expected.Mark = false, 0, last.Mark
-	if len(want.Passes) == 1 && want.Fate.Dropped {
-		expected.Redirect = got.Fate.Redirect // the drop has hidden what the nat table does
+	if len(want.Passes) == 1 && want.Outcome.Dropped {
+		expected.Redirect = got.Outcome.Redirect // the drop has hidden what the nat table does
 	}
-	if got.Fate != expected {
+	if got.Outcome != expected {
 		return ""
 	}
 	rerouted := func(n rules.InterfaceName) bool { return n.Contains(last.InInterface) }
@@ -160,19 +160,19 @@ func populations(rulesets ...rules.Ruleset) []*population {
 	return all
 }
 
-func sameFate(p rules.Packet, ours, theirs *rules.Ruleset) bool {
+func sameOutcome(p rules.Packet, ours, theirs *rules.Ruleset) bool {
 	if p.State == rules.Untracked && p.Protocol != rules.ICMPv6 {
 		return true // none such enters: see diff.Possible
 	}
-	return diff.Explain(ours, p).Fate.Same(diff.Explain(theirs, p).Fate)
+	return diff.Explain(ours, p).Outcome.Same(diff.Explain(theirs, p).Outcome)
 }
 
 // reportDifference fails with the packet and its way through both rulesets.
 func reportDifference(t rapid.TB, p rules.Packet, ours, theirs *rules.Ruleset) {
 	t.Helper()
 	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
-	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Fate, got),
-		want.Fate, decisions(want))
+	t.Fatalf("%s\n\tistio-iptables, where it is %s:\n%s", mismatch(p.String(), want.Outcome, got),
+		want.Outcome, decisions(want))
 }
 
 // anyPacket draws packets of ordinary and of odd values, and of those that the rules mention.

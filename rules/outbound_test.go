@@ -14,12 +14,12 @@ func TestOutboundParameters(t *testing.T) {
 		}, []row{
 			{
 				"the capture port is the one given", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000",
-				rules.Fate{Redirect: 12345},
+				rules.Outcome{Redirect: 12345},
 			},
 			{
 				"to the tunnel port of another pod, too",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:12347 uid 1000",
-				rules.Fate{Redirect: 12345},
+				rules.Outcome{Redirect: 12345},
 			},
 			{
 				"the proxy calls its own tunnel port",

@@ -83,7 +83,7 @@ func TestStrictRulesTreatEveryPacketAsTheReferenceDoes(t *testing.T) {
 		ours, theirs := rules.MustCompile(r), istioReference(r)
 		for _, p := range populations(ours, theirs) {
 			p.each(randomSample(), func(packet rules.Packet) bool {
-				if !sameFate(packet, &ours, &theirs) {
+				if !sameOutcome(packet, &ours, &theirs) {
 					reportDifference(t, packet, &ours, &theirs)
 				}
 				return true
@@ -99,7 +99,7 @@ func TestDeviationsChangeWhatTheyNameAndNoMore(t *testing.T) {
 		ours, theirs := rules.MustCompile(r), istioReference(r)
 		for _, p := range populations(ours, theirs) {
 			p.each(randomSample(), func(packet rules.Packet) bool {
-				if !sameFate(packet, &ours, &theirs) && deviation(r, packet, &ours, &theirs) == "" {
+				if !sameOutcome(packet, &ours, &theirs) && deviation(r, packet, &ours, &theirs) == "" {
 					reportDifference(t, packet, &ours, &theirs)
 				}
 				return true
@@ -109,7 +109,7 @@ func TestDeviationsChangeWhatTheyNameAndNoMore(t *testing.T) {
 }
 
 // TestKeepEstablishedIsAboutOldConnectionsOnly holds that a connection that begins has the same
-// fate with and without it, and that of the others no TCP packet is redirected, nor offered to a
+// outcome with and without it, and that of the others no TCP packet is redirected, nor offered to a
 // listener.
 func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
 	redirects := anyRedirect()
@@ -122,10 +122,10 @@ func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
 			p.each(randomSample(), func(packet rules.Packet) bool {
 				begins := packet.Protocol != rules.TCP || packet.Flags&(rules.SYN|
 					rules.ACK) == rules.SYN
-				if begins && !sameFate(packet, &with, &without) {
+				if begins && !sameOutcome(packet, &with, &without) {
 					reportDifference(t, packet, &with, &without)
 				}
-				if trace := diff.Explain(&with, packet); !begins && trace.Fate.Captured() {
+				if trace := diff.Explain(&with, packet); !begins && trace.Outcome.Captured() {
 					t.Fatalf("an old connection is captured\n%s",
 						mismatch(packet.String(), leftAlone, trace))
 				}

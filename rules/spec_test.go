@@ -14,24 +14,24 @@ import (
 type row struct {
 	says   string
 	packet string // as rules.ParsePacket reads it
-	want   rules.Fate
+	want   rules.Outcome
 }
 
-// The fates under Istio's default ports.
+// The outcomes under Istio's default ports.
 var (
-	leftAlone     = rules.Fate{}
-	ledBack       = rules.Fate{Rerouted: true}
-	droppedHere   = rules.Fate{Dropped: true}
-	toOutbound    = rules.Fate{Redirect: rules.DefaultProxyPort}
-	toInbound     = rules.Fate{Redirect: rules.DefaultInboundCapturePort}
-	toTransparent = rules.Fate{
+	leftAlone     = rules.Outcome{}
+	ledBack       = rules.Outcome{Rerouted: true}
+	droppedHere   = rules.Outcome{Dropped: true}
+	toOutbound    = rules.Outcome{Redirect: rules.DefaultProxyPort}
+	toInbound     = rules.Outcome{Redirect: rules.DefaultInboundCapturePort}
+	toTransparent = rules.Outcome{
 		TProxy: rules.DefaultInboundCapturePort, Mark: rules.DefaultTProxyMark,
 	}
-	toAgent = rules.Fate{Redirect: rules.DNSPort}
+	toAgent = rules.Outcome{Redirect: rules.DNSPort}
 	// DNS over UDP also gets a conntrack zone.
-	toAgentInZone = rules.Fate{Redirect: rules.DNSPort, Zone: rules.AppDNSZone}
-	aloneAppZone  = rules.Fate{Zone: rules.AppDNSZone}
-	aloneProxy    = rules.Fate{Zone: rules.ProxyDNSZone}
+	toAgentInZone = rules.Outcome{Redirect: rules.DNSPort, Zone: rules.AppDNSZone}
+	aloneAppZone  = rules.Outcome{Zone: rules.AppDNSZone}
+	aloneProxy    = rules.Outcome{Zone: rules.ProxyDNSZone}
 )
 
 // typical returns what istio-init is told by default: capture everything, but the proxy's own
@@ -81,20 +81,20 @@ func compile(t testing.TB, r rules.Redirect) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// checkRows fails for each row of which the packet has another fate.
+// checkRows fails for each row of which the packet has another outcome.
 func checkRows(t *testing.T, rs rules.Ruleset, rows []row) {
 	t.Helper()
 	for _, r := range rows {
 		trace := diff.Explain(&rs, packet(r.packet))
-		if trace.Fate != r.want {
+		if trace.Outcome != r.want {
 			t.Errorf("%s\n%s", r.says, mismatch(r.packet, r.want, trace))
 		}
 	}
 }
 
-// mismatch describes a packet that has another fate than wanted, and why.
-func mismatch(packet string, want rules.Fate, got rules.Trace) string {
-	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Fate,
+// mismatch describes a packet that has another outcome than wanted, and why.
+func mismatch(packet string, want rules.Outcome, got rules.Trace) string {
+	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Outcome,
 		decisions(got))
 }
 

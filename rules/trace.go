@@ -18,15 +18,15 @@ const ConntrackPriority = -200
 type Trace struct {
 	// Passes are the traversed hooks in order: a packet to the host itself is sent and then
 	// arrives.
-	Passes []Pass
-	Fate   Fate
-	// Alternatives are the other possible outcomes if rules match because of a limit, a random number
-	// or a list of unknown contents. Fate assumes that none of these rules matches.
-	Alternatives []Fate
+	Passes  []Pass
+	Outcome Outcome
+	// Alternatives are the other possible outcomes if rules match because of a limit, a random
+	// number or a list of unknown contents. Outcome assumes that none of these rules matches.
+	Alternatives []Outcome
 	// Exhausted names the limit of the budget that was reached. If it is not empty, the path is
 	// unknown.
 	Exhausted string
-	// DependsOn names the conditions that select between Fate and Alternatives.
+	// DependsOn names the conditions that select between Outcome and Alternatives.
 	DependsOn []string
 }
 
@@ -37,8 +37,8 @@ type Pass struct {
 	// MoreSteps reports that not all steps are listed.
 	MoreSteps bool
 	// Notes are effects without a rule.
-	Notes []Note
-	Fate  Fate // of this hook
+	Notes   []Note
+	Outcome Outcome // of this hook
 }
 
 // A Note is an effect without a rule: the policy of a chain, or a fact of the kernel.

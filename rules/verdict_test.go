@@ -6,11 +6,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Marked fates of TPROXY mode: the proxy's calls to its own pod are marked before anything else
+// Marked outcomes of TPROXY mode: the proxy's calls to its own pod are marked before anything else
 // happens to them.
 var (
-	selfCallAlone     = rules.Fate{Mark: rules.SelfCallMark}
-	selfCallToInbound = rules.Fate{
+	selfCallAlone     = rules.Outcome{Mark: rules.SelfCallMark}
+	selfCallToInbound = rules.Outcome{
 		Redirect: rules.DefaultInboundCapturePort, Mark: rules.SelfCallMark,
 	}
 )
@@ -19,7 +19,7 @@ var (
 // is TPROXY without deviations, which is what istio-init does.
 var verdicts = []struct {
 	says, ipv4, ipv6         string
-	redirect, tproxy, strict rules.Fate
+	redirect, tproxy, strict rules.Outcome
 }{
 	{
 		"a client calls the application",
@@ -181,7 +181,7 @@ func TestWithoutIPv6NoChainSeesIPv6(t *testing.T) {
 		{
 			"marked connections",
 			"out tcp [fd00::5]:1 > [fd00::9]:80 ctmark 0x539 state established",
-			rules.Fate{ConntrackMark: 0x539},
+			rules.Outcome{ConntrackMark: 0x539},
 		},
 	}
 	checkRows(t, compile(t, typical(everything)), rows)

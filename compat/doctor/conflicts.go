@@ -102,7 +102,7 @@ func (d *diagnosis) server(f rules.Family) netip.Addr {
 	return documentationAddr(f)
 }
 
-// conflicts compares the fates of samples with Sluice's rules alone and with the foreign rules.
+// conflicts compares the outcomes of samples with Sluice's rules alone and with the foreign rules.
 func (d *diagnosis) conflicts() {
 	others := d.foreign()
 	if d.TablesErr != nil || len(others) == 0 {
@@ -112,24 +112,24 @@ func (d *diagnosis) conflicts() {
 	found := false
 	budget := diff.AgentBudget.From(time.Now()) // of all samples
 	for _, s := range d.samples() {
-		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Fate
+		alone := diff.ExplainWithin(&d.compiled, s.packet, budget).Outcome
 		trace := diff.ExplainWithin(&together, s.packet, budget)
 		if trace.Exhausted != "" {
 			d.add("rules", Warning,
-				fmt.Sprintf("whether foreign rules change the fate of %s cannot be decided: %s",
+				fmt.Sprintf("whether foreign rules change the outcome of %s cannot be decided: %s",
 					s.kind, trace.Exhausted),
 				"rules explain --live follows one connection for longer")
 			return
 		}
-		if d.sameCapture(alone, trace.Fate) ||
-			d.bypasses() && alone.Captured() && !trace.Fate.Dropped {
+		if d.sameCapture(alone, trace.Outcome) ||
+			d.bypasses() && alone.Captured() && !trace.Outcome.Dropped {
 			continue // no conflict, or reported by foreignEffect
 		}
 		found = true
 		severity, next := Warning,
 			"remove that rule if only the mesh must handle these connections"
 		switch {
-		case trace.Fate.Undecided != "":
+		case trace.Outcome.Undecided != "":
 			next = "check that rule; rules validate tests it with connections"
 		case d.isIstio(lastForeign(trace)):
 			severity, next = d.istioSeverity(), removeIstio
@@ -141,7 +141,7 @@ func (d *diagnosis) conflicts() {
 		}
 		d.add("rules", severity,
 			fmt.Sprintf("%s (%s): with these parameters alone the packet is %s; with foreign rules %s",
-				s.kind, s.packet, d.fateText(alone), d.actualText(trace)), next)
+				s.kind, s.packet, d.outcomeText(alone), d.actualText(trace)), next)
 	}
 	if !found && !d.bypasses() {
 		d.add("rules", OK, "foreign rules in nf_tables do not affect the tested connections", "")
@@ -163,23 +163,23 @@ func (d *diagnosis) withCompiled(others []rules.Table) []rules.Table {
 	return all
 }
 
-// sameCapture reports whether two fates capture the packet in the same way. Marks and zones may
+// sameCapture reports whether two outcomes capture the packet in the same way. Marks and zones may
 // differ, except TPROXY's mark on a connection, which routes all replies to lo.
-func (d *diagnosis) sameCapture(a, b rules.Fate) bool {
+func (d *diagnosis) sameCapture(a, b rules.Outcome) bool {
 	return a.Dropped == b.Dropped && a.Redirect == b.Redirect && a.TProxy == b.TProxy &&
 		b.Undecided == "" &&
 		d.connectionMark(a) == d.connectionMark(b)
 }
 
 // connectionMark returns TPROXY's mark if the connection has it in TPROXY mode, otherwise 0.
-func (d *diagnosis) connectionMark(f rules.Fate) uint32 {
+func (d *diagnosis) connectionMark(f rules.Outcome) uint32 {
 	if d.tproxy() && f.ConntrackMark == d.redirect.TProxyMark {
 		return f.ConntrackMark
 	}
 	return 0
 }
 
-func (d *diagnosis) fateText(f rules.Fate) string {
+func (d *diagnosis) outcomeText(f rules.Outcome) string {
 	f.Mark, f.ConntrackMark, f.Zone = 0, d.connectionMark(f), 0
 	if !f.Captured() && !f.Dropped && f.Undecided == "" && f.ConntrackMark == 0 {
 		return "not captured"
@@ -187,13 +187,13 @@ func (d *diagnosis) fateText(f rules.Fate) string {
 	return f.String()
 }
 
-// actualText describes the fate of the packet and the last matching rule of a foreign table.
+// actualText describes the outcome of the packet and the last matching rule of a foreign table.
 func (d *diagnosis) actualText(t rules.Trace) string {
-	text := "it is " + d.fateText(t.Fate)
+	text := "it is " + d.outcomeText(t.Outcome)
 	if step := lastForeign(t); step != nil {
 		return fmt.Sprintf("%s by %s", text, step)
 	}
-	if t.Fate.Dropped {
+	if t.Outcome.Dropped {
 		text += " by the policy of a foreign chain"
 	}
 	return text

@@ -27,7 +27,7 @@ type Effect struct {
 	// reports that there are further classes.
 	Bypasses []Bypass `json:"bypasses"`
 	More     bool     `json:"more,omitempty"`
-	// Unknown lists, as sentences, the reasons why the fate of captured packets is unknown.
+	// Unknown lists, as sentences, the reasons why the outcome of captured packets is unknown.
 	Unknown []string `json:"unknown"`
 	// Exhausted reports that the budget was used up, or that the rules could not be read. Another
 	// attempt may succeed.
@@ -65,12 +65,12 @@ type Bypass struct {
 	// Packets describes the class, and Witness is an example of its packets.
 	Packets string `json:"packets"`
 	Witness string `json:"witness"`
-	// Desired is the fate of the example with the desired ruleset alone, and Live its fate with all
-	// live rules.
+	// Desired is the outcome of the example with the desired ruleset alone, and Live its outcome
+	// with all live rules.
 	Desired string `json:"desired"`
 	Live    string `json:"live"`
-	// Rule is the rule that determines the live fate, with its table and chain. If there is no such
-	// rule, Reason is the cause.
+	// Rule is the rule that determines the live outcome, with its table and chain. If there is no
+	// such rule, Reason is the cause.
 	Rule   string `json:"rule,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Owner is the owner of the rule, empty without a rule.
@@ -174,9 +174,9 @@ func (e *Effect) unknown(text string) {
 	}
 }
 
-// undecided returns a sentence about packets whose fate is unknown.
+// undecided returns a sentence about packets whose outcome is unknown.
 func undecided(u diff.Undecided) string {
-	text := fmt.Sprintf("the fate of packets such as %s depends on %s", u.Witness, u.Text)
+	text := fmt.Sprintf("the outcome of packets such as %s depends on %s", u.Witness, u.Text)
 	if u.Step.Chain != nil {
 		text += fmt.Sprintf(", in a rule of %s: %s", OwnerOf(&u.Step), u.Step)
 	}
@@ -187,7 +187,7 @@ func bypassOf(c diff.Class) Bypass {
 	live := c.Outcome.Right
 	b := Bypass{
 		Packets: describe(c.Packets), Witness: c.Witness.String(),
-		Desired: c.Outcome.Left.Fate.String(), Live: live.Fate.String(), Reason: live.Reason,
+		Desired: c.Outcome.Left.Outcome.String(), Live: live.Outcome.String(), Reason: live.Reason,
 	}
 	if live.Decided != nil {
 		b.Rule, b.Owner = live.Decided.String(), OwnerOf(live.Decided)

@@ -1,7 +1,7 @@
 // Package kerneltest compares the model of package rules with the kernel. It creates a network of
 // namespaces (Network), loads rulesets with the usual programs (Ruleset), sends packets, reads from
 // nfnetlink_log what the kernel did with each packet (Observation), and compares that with a
-// [rules.Fate]. Generator generates rulesets and packets, Shrink reduces a failure.
+// [rules.Outcome]. Generator generates rulesets and packets, Shrink reduces a failure.
 //
 // # Observation
 //

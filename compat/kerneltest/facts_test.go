@@ -103,7 +103,7 @@ type fact struct {
 	packet    rules.Packet
 	// then describes the packet as it is after the earlier ones, if it differs.
 	then func(p *rules.Packet)
-	want string // of Outcome.String
+	want string // of Effect.String
 }
 
 var (
@@ -181,12 +181,12 @@ func TestKernelFacts(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := observations[len(packets)-1]
-			outcome, err := o.Outcome(&p)
+			effect, err := o.Effect(&p)
 			if err != nil || o.Err != nil {
 				t.Fatal(o.Err, err)
 			}
-			if outcome.String() != f.want {
-				t.Errorf("%s\ngot  %s\nwant %s", f.ruleset, outcome, f.want)
+			if effect.String() != f.want {
+				t.Errorf("%s\ngot  %s\nwant %s", f.ruleset, effect, f.want)
 				for _, s := range o.Sights {
 					t.Logf("    %s", s)
 				}
@@ -194,13 +194,13 @@ func TestKernelFacts(t *testing.T) {
 			if f.then != nil {
 				f.then(&p)
 			}
-			fate, alternatives := kerneltest.Explain(&live.Ruleset, p)
-			predicted := fate.Undecided != "" || kerneltest.Predicts(&p, fate, outcome, listeners)
+			outcome, alternatives := kerneltest.Explain(&live.Ruleset, p)
+			predicted := outcome.Undecided != "" || kerneltest.Predicts(&p, outcome, effect, listeners)
 			for _, a := range alternatives {
-				predicted = predicted || kerneltest.Predicts(&p, a, outcome, listeners)
+				predicted = predicted || kerneltest.Predicts(&p, a, effect, listeners)
 			}
 			if !predicted {
-				disagree(t, "the kernel: %s\nthe model: %s %+v\n%s", outcome, fate, fate, f.ruleset)
+				disagree(t, "the kernel: %s\nthe model: %s %+v\n%s", effect, outcome, outcome, f.ruleset)
 			}
 		})
 	}

@@ -68,11 +68,11 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				outcome, err := o[0].Outcome(&p)
+				effect, err := o[0].Effect(&p)
 				if err != nil || o[0].Err != nil {
 					t.Fatal(err, o[0].Err)
 				}
-				return diff.Side{Ruleset: live.Ruleset}, outcome.String()
+				return diff.Side{Ruleset: live.Ruleset}, effect.String()
 			}
 			left, dropped := look(tc.writes())
 			right, passes := look(tc.reads())

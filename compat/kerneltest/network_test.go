@@ -26,8 +26,8 @@ func network(t testing.TB) *kerneltest.Network {
 	return n
 }
 
-// TestSentPacketsEqualTheirDescription sends packets of all kinds without any rules. Each must enter its hook
-// with the fields and the state of its description, and remain unchanged.
+// TestSentPacketsEqualTheirDescription sends packets of all kinds without any rules. Each must
+// enter its hook with the fields and the state of its description, and remain unchanged.
 func TestSentPacketsEqualTheirDescription(t *testing.T) {
 	n := network(t)
 	if err := n.Load(nil); err != nil {
@@ -45,11 +45,11 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 		}
 		for i, o := range observations {
 			p := packets[i]
-			outcome, err := o.Outcome(&p)
+			effect, err := o.Effect(&p)
 			if o.Err != nil || err != nil {
 				t.Fatal(p, o.Err, err)
 			}
-			want := kerneltest.Outcome{
+			want := kerneltest.Effect{
 				To: p.Destination, Mark: p.Mark,
 				HasConnection: p.State.HasConnection(), Untracked: p.State == rules.Untracked,
 			}
@@ -60,8 +60,8 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 					want.Original = p.Destination
 				}
 			}
-			if outcome != want {
-				t.Errorf("%s: %s, want %s", p, outcome, want)
+			if effect != want {
+				t.Errorf("%s: %s, want %s", p, effect, want)
 			}
 			last := o.Sights[len(o.Sights)-1]
 			if last.State != p.State {

@@ -11,13 +11,13 @@ import (
 // A PairTally counts the results of testing decisions about pairs of rulesets.
 type PairTally struct {
 	Pairs, Refused, Equivalent, Different, Undecidable int
-	// Confirmed counts witnesses with the two fates of the decision, Unobservable those whose fates
-	// do not differ in anything observable, Unsent those that cannot be sent.
+	// Confirmed counts witnesses with the two outcomes of the decision, Unobservable those whose
+	// outcomes do not differ in anything observable, Unsent those that cannot be sent.
 	Confirmed, Unobservable int
 	Unsent                  map[string]int
 	// Boundary counts the packets from the boundaries of both rulesets' classes.
 	Boundary int
-	// Attacks counts packets that had equal outcomes with both rulesets, Explained those with
+	// Attacks counts packets that had equal effects with both rulesets, Explained those with
 	// different ones that are in a class or undecided.
 	Attacks, Explained int
 	Failures           []PairFailure
@@ -64,7 +64,7 @@ type PairFailure struct {
 	Packet      rules.Packet
 	Listeners   bool
 	Claim       string
-	Outcomes    diff.Pair[Outcome]
+	Effects     diff.Pair[Effect]
 }
 
 // String returns everything that is needed to reproduce the failure.
@@ -72,7 +72,7 @@ func (f PairFailure) String() string {
 	return fmt.Sprintf("seed %d, listeners %t\nleft:\n%sright:\n%spacket %s status %s reply %t icmp %d/%d\nclaim: %s\nleft:  %s\nright: %s\n",
 		f.Seed, f.Listeners, f.Left, f.Right, f.Packet, f.Packet.Status, f.Packet.Reply,
 		f.Packet.ICMPType, f.Packet.ICMPCode,
-		f.Claim, f.Outcomes.Left, f.Outcomes.Right)
+		f.Claim, f.Effects.Left, f.Effects.Right)
 }
 
 // side is a ruleset as loaded and read.
@@ -241,42 +241,42 @@ type pairAttempt struct {
 	listeners   bool
 }
 
-func (a *pairAttempt) fail(p rules.Packet, claim string, left, right Outcome) {
+func (a *pairAttempt) fail(p rules.Packet, claim string, left, right Effect) {
 	a.tally.Failures = append(a.tally.Failures, PairFailure{
 		Left: a.left.text, Right: a.right.text, Packet: p, Listeners: !p.NoListener, Claim: claim,
-		Outcomes: diff.Pair[Outcome]{Left: left, Right: right},
+		Effects: diff.Pair[Effect]{Left: left, Right: right},
 	})
 }
 
-// outcomes returns the outcomes of both sides, or the reason for which they are unknown.
-func outcomes(p *rules.Packet, left, right *Observation) (l, r Outcome, err error) {
+// effects returns the effects of both sides, or the reason for which they are unknown.
+func effects(p *rules.Packet, left, right *Observation) (l, r Effect, err error) {
 	for _, o := range []*Observation{left, right} {
 		if o.Err != nil {
 			return l, r, o.Err
 		}
 	}
-	if l, err = left.Outcome(p); err == nil {
-		r, err = right.Outcome(p)
+	if l, err = left.Effect(p); err == nil {
+		r, err = right.Effect(p)
 	}
 	return l, r, err
 }
 
 // drawn judges a packet that has nothing to do with the decision.
 func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
-	l, r, err := outcomes(&p, &left, &right)
+	l, r, err := effects(&p, &left, &right)
 	if err != nil {
 		return
 	}
-	leftFate, leftOthers := Explain(&a.left.model, p)
-	rightFate, rightOthers := Explain(&a.right.model, p)
-	if destinationDrawn(leftFate, p) || destinationDrawn(rightFate, p) {
+	leftOutcome, leftOthers := Explain(&a.left.model, p)
+	rightOutcome, rightOthers := Explain(&a.right.model, p)
+	if destinationDrawn(leftOutcome, p) || destinationDrawn(rightOutcome, p) {
 		l.To, r.To = p.Destination, p.Destination
 	}
 	if !l.HasConnection || !r.HasConnection {
 		l.HasConnection, l.ConntrackMark, l.Zone = false, 0, 0
 		r.HasConnection, r.ConntrackMark, r.Zone = false, 0, 0
 	}
-	if leftFate.UnknownMarks != "" || rightFate.UnknownMarks != "" {
+	if leftOutcome.UnknownMarks != "" || rightOutcome.UnknownMarks != "" {
 		l.Mark, l.ConntrackMark, r.Mark, r.ConntrackMark = 0, 0, 0, 0
 	}
 	inClass := slices.ContainsFunc(a.result.Classes,
@@ -289,7 +289,7 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 	switch {
 	case l == r:
 		a.tally.Attacks++
-	case inClass, a.result.More, a.result.Exhausted != "", leftFate.Undecided != "", rightFate.Undecided != "", len(leftOthers)+len(rightOthers) > 0:
+	case inClass, a.result.More, a.result.Exhausted != "", leftOutcome.Undecided != "", rightOutcome.Undecided != "", len(leftOthers)+len(rightOthers) > 0:
 		a.tally.Explained++
 	default:
 		a.fail(p, "alike: "+string(a.result.Verdict(true)), l, r)
@@ -298,7 +298,7 @@ func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 
 // destinationDrawn reports whether the kernel may select the destination that the packet has
 // already: a port of a range, or an address of a range that contains the address of the packet.
-func destinationDrawn(f rules.Fate, p rules.Packet) bool {
+func destinationDrawn(f rules.Outcome, p rules.Packet) bool {
 	if f.RedirectLast != 0 || f.DNATPortLast != 0 {
 		return true
 	}
@@ -309,7 +309,7 @@ func destinationDrawn(f rules.Fate, p rules.Packet) bool {
 
 // witness judges the witness of a class.
 func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observation) {
-	l, r, err := outcomes(&p, &left, &right)
+	l, r, err := effects(&p, &left, &right)
 	if err != nil {
 		a.tally.Unsent[cause(err)]++
 		return
@@ -318,19 +318,19 @@ func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observat
 	if !p.NoListener {
 		open = TProxyListeners
 	}
-	leftFate, rightFate := c.Outcome.Left.Fate, c.Outcome.Right.Fate
+	leftOutcome, rightOutcome := c.Outcome.Left.Outcome, c.Outcome.Right.Outcome
 	alone, leftOthers := Explain(&a.left.model, p)
 	aloneRight, rightOthers := Explain(&a.right.model, p)
 	// Of a witness that depends on the host, the class says how.
 	if p != c.Witness || alone.Undecided != "" || aloneRight.Undecided != "" {
-		leftFate, rightFate = alone, aloneRight
+		leftOutcome, rightOutcome = alone, aloneRight
 	}
-	claim := fmt.Sprintf("different: %s; %s", leftFate, rightFate)
+	claim := fmt.Sprintf("different: %s; %s", leftOutcome, rightOutcome)
 	switch {
-	case leftFate.Undecided != "" || rightFate.Undecided != "":
+	case leftOutcome.Undecided != "" || rightOutcome.Undecided != "":
 		a.tally.Unsent["undecided for the packet that can be sent"]++
-	case !predictsAny(&p, append(leftOthers, leftFate), l, open) ||
-		!predictsAny(&p, append(rightOthers, rightFate), r, open):
+	case !predictsAny(&p, append(leftOthers, leftOutcome), l, open) ||
+		!predictsAny(&p, append(rightOthers, rightOutcome), r, open):
 		if a.unknownSocket(p) {
 			a.tally.Unsent["the model does not know the sockets for it"]++
 			return

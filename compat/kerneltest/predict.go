@@ -14,18 +14,18 @@ import (
 // report it.
 const ModelIsComplete = true
 
-// Explain returns the model's fate of the packet, and the alternatives that depend on chance.
-func Explain(rs *rules.Ruleset, p rules.Packet) (fate rules.Fate, alternatives []rules.Fate) {
+// Explain returns the model's outcome of the packet, and the alternatives that depend on chance.
+func Explain(rs *rules.Ruleset, p rules.Packet) (outcome rules.Outcome, alternatives []rules.Outcome) {
 	t := diff.Explain(rs, p)
-	if t.Fate.Rejected != "" && len(t.DependsOn) > 0 {
+	if t.Outcome.Rejected != "" && len(t.DependsOn) > 0 {
 		// If the packet was translated before, its answer may have no route.
-		t.Alternatives = append(t.Alternatives, rules.Fate{Dropped: true})
+		t.Alternatives = append(t.Alternatives, rules.Outcome{Dropped: true})
 	}
-	return t.Fate, t.Alternatives
+	return t.Outcome, t.Alternatives
 }
 
-// An Outcome contains the observable part of a fate.
-type Outcome struct {
+// An Effect contains the observable part of an outcome.
+type Effect struct {
 	Dropped bool
 	// Answer is the answer to the sender of a dropped packet; see [Observation].
 	Answer string
@@ -46,8 +46,8 @@ type Outcome struct {
 	Original netip.AddrPort
 }
 
-// String writes the outcome in one line.
-func (o Outcome) String() string {
+// String writes the effect in one line.
+func (o Effect) String() string {
 	if o.Dropped && o.Answer != "" {
 		return "dropped, answered with " + o.Answer
 	}
@@ -70,28 +70,28 @@ func (o Outcome) String() string {
 	return text
 }
 
-// Outcome returns the observed outcome. The error reports that the packet vanished between hooks.
-func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
+// Effect returns the observed effect. The error reports that the packet vanished between hooks.
+func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 	last := o.at("prerouting end")
 	if p.Hook == rules.Output {
 		sent := o.at("output end")
 		out := o.at("postrouting")
 		switch {
 		case sent == nil:
-			return Outcome{Dropped: true, Answer: o.Answer}, nil
+			return Effect{Dropped: true, Answer: o.Answer}, nil
 		case out == nil:
-			return Outcome{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
+			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
 				ErrUnsendable)
 		case out.Out != "lo":
 			last = sent
 		case o.at("prerouting begin") == nil:
-			return Outcome{}, fmt.Errorf("%w: it left by lo, but did not arrive", ErrUnsendable)
+			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", ErrUnsendable)
 		}
 	}
 	if last == nil {
-		return Outcome{Dropped: true, Answer: o.Answer}, nil
+		return Effect{Dropped: true, Answer: o.Answer}, nil
 	}
-	result := Outcome{To: last.To, Mark: last.Mark, Untracked: last.State == rules.Untracked}
+	result := Effect{To: last.To, Mark: last.Mark, Untracked: last.State == rules.Untracked}
 	if last.Owner != nil && last.Place == "prerouting end" {
 		result.TProxied, result.TProxy = true, *last.Owner
 	}
@@ -106,23 +106,23 @@ func (o *Observation) Outcome(p *rules.Packet) (Outcome, error) {
 	return result, nil
 }
 
-// predictsAny reports whether one of the possible fates predicts the outcome.
-func predictsAny(p *rules.Packet, fates []rules.Fate, o Outcome, listeners []Listener) bool {
-	return slices.ContainsFunc(fates, func(f rules.Fate) bool {
+// predictsAny reports whether one of the possible outcomes predicts the effect.
+func predictsAny(p *rules.Packet, outcomes []rules.Outcome, o Effect, listeners []Listener) bool {
+	return slices.ContainsFunc(outcomes, func(f rules.Outcome) bool {
 		return Predicts(p, f, o, listeners)
 	})
 }
 
-// Predicts reports whether the fate predicts the outcome of the packet. listeners are the open
+// Predicts reports whether the outcome predicts the effect of the packet. listeners are the open
 // ones.
-func Predicts(p *rules.Packet, f rules.Fate, o Outcome, listeners []Listener) bool {
+func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) bool {
 	if f.Dropped || o.Dropped {
 		return f.Dropped == o.Dropped && answers(p, f, o.Answer)
 	}
 	if isOriginal(p) && o.HasConnection && o.Original != p.Destination {
 		return false
 	}
-	taken := Outcome{}
+	taken := Effect{}
 	for _, l := range listeners {
 		port := f.TProxy
 		if l.Port == port {
@@ -142,7 +142,7 @@ func Predicts(p *rules.Packet, f rules.Fate, o Outcome, listeners []Listener) bo
 	case f.TProxy != 0 && !taken.TProxied:
 		return false
 	case p.Status&rules.StatusDNAT != 0 && !isTranslated(f):
-		return true // where earlier packets were sent the fate does not say
+		return true // where earlier packets were sent the outcome does not say
 	case !sentTo(p, f, o.To):
 		return false
 	}
@@ -180,7 +180,7 @@ var icmpxCodes = map[string]map[rules.Family]string{
 // answers reports whether the kernel answers a packet that a rule rejects with this answer. It
 // answers only hosts, and does not answer a reset or an ICMP error (nf_send_reset and
 // nf_send_unreach in net/ipv4/netfilter/nf_reject_ipv4.c, icmp_send in net/ipv4/icmp.c).
-func answers(p *rules.Packet, f rules.Fate, answer string) bool {
+func answers(p *rules.Packet, f rules.Outcome, answer string) bool {
 	rejected := f.Rejected
 	with := strings.TrimPrefix(rejected, "reject with ")
 	want := icmpCodes[with]
@@ -202,7 +202,7 @@ func answers(p *rules.Packet, f rules.Fate, answer string) bool {
 }
 
 // isTranslated reports whether the packet has another destination than its own.
-func isTranslated(f rules.Fate) bool {
+func isTranslated(f rules.Outcome) bool {
 	return f.Redirect != 0 || f.ToHost || f.DNATPort != 0 || f.DNATAddr.IsValid()
 }
 
@@ -219,8 +219,8 @@ func isAnswered(p *rules.Packet, with string) bool {
 	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
 }
 
-// sentTo reports whether the fate gives the packet the destination.
-func sentTo(p *rules.Packet, f rules.Fate, to netip.AddrPort) bool {
+// sentTo reports whether the outcome gives the packet the destination.
+func sentTo(p *rules.Packet, f rules.Outcome, to netip.AddrPort) bool {
 	wantAddr, last := p.Destination.Addr(), netip.Addr{}
 	wantPort, lastPort := p.Destination.Port(), uint16(0)
 	switch {

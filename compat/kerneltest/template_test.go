@@ -26,7 +26,7 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	}
 	load(writes, "PREROUTING -j CONNMARK --set-mark 7")
 	conditional := load(reads, "PREROUTING -m connmark --mark 7 -j MARK --set-mark 9")
-	send := func(n *kerneltest.Network) kerneltest.Outcome {
+	send := func(n *kerneltest.Network) kerneltest.Effect {
 		t.Helper()
 		p := syn
 		n.Complete(&p)
@@ -34,11 +34,11 @@ func TestNFTTemplateIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		outcome, err := o[0].Outcome(&p)
+		effect, err := o[0].Effect(&p)
 		if err != nil || o[0].Err != nil {
 			t.Fatal(err, o[0].Err)
 		}
-		return outcome
+		return effect
 	}
 	// Each CPU has its own template. The kernel selects the CPU that handles a packet.
 	for send(writes); send(reads).Mark != 9; send(writes) {

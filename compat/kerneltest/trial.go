@@ -132,8 +132,8 @@ type Failure struct {
 	Ruleset   Ruleset
 	Packet    rules.Packet
 	Listeners bool // are open
-	Predicted []rules.Fate
-	Observed  Outcome
+	Predicted []rules.Outcome
+	Observed  Effect
 	Sights    []Sight
 }
 
@@ -145,8 +145,8 @@ func (f Failure) String() string {
 		f.Listeners,
 		f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType, f.Packet.ICMPCode,
 		f.Packet.InAddress)
-	for _, fate := range f.Predicted {
-		fmt.Fprintf(&text, "predicted %s %+v\n", fate, fate)
+	for _, outcome := range f.Predicted {
+		fmt.Fprintf(&text, "predicted %s %+v\n", outcome, outcome)
 	}
 	fmt.Fprintf(&text, "observed  %s\n", f.Observed)
 	for _, s := range f.Sights {
@@ -209,24 +209,24 @@ func (n *Network) try(
 				ErrUnsendable)
 			continue
 		}
-		outcome, err := o.Outcome(p)
+		effect, err := o.Effect(p)
 		if j.err = err; err != nil {
 			continue
 		}
-		fate, alternatives := Explain(&live.Ruleset, *p)
-		j.halfway = fate.UnknownMarks != ""
-		if fate.Undecided != "" {
-			j.undecided = fate.Undecided
+		outcome, alternatives := Explain(&live.Ruleset, *p)
+		j.halfway = outcome.UnknownMarks != ""
+		if outcome.Undecided != "" {
+			j.undecided = outcome.Undecided
 			continue
 		}
-		fates := append([]rules.Fate{fate}, alternatives...)
-		j.agrees = slices.ContainsFunc(fates, func(f rules.Fate) bool {
+		outcomes := append([]rules.Outcome{outcome}, alternatives...)
+		j.agrees = slices.ContainsFunc(outcomes, func(f rules.Outcome) bool {
 			return Predicts(p, f,
-				outcome, open)
+				effect, open)
 		})
 		j.failure = Failure{
-			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: fates,
-			Observed: outcome, Sights: o.Sights,
+			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: outcomes,
+			Observed: effect, Sights: o.Sights,
 		}
 	}
 	return list, len(live.Ambiguous) > 0, nil

@@ -47,8 +47,8 @@ const packetsOfRuleset = 32
 // mostUndecided is the maximum percentage of undecided pairs of generated iptables rulesets.
 const mostUndecided = 5
 
-// TestModelPredictsKernel draws rulesets and packets and compares the model's fate of each packet
-// with the kernel's.
+// TestModelPredictsKernel draws rulesets and packets and compares the model's outcome of each
+// packet with the kernel's.
 func TestModelPredictsKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t), time.Now()
 	var total kerneltest.Tally

@@ -254,8 +254,8 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	case o.Predicted.Exhausted != "":
 		o.NotCompared = "the prediction takes too much work: " + o.Predicted.Exhausted
 		return
-	case o.Predicted.Fate.Undecided != "":
-		o.NotCompared = "the model cannot predict: " + o.Predicted.Fate.Undecided
+	case o.Predicted.Outcome.Undecided != "":
+		o.NotCompared = "the model cannot predict: " + o.Predicted.Outcome.Undecided
 		return
 	case len(o.Predicted.Alternatives) > 0:
 		o.NotCompared = "the path depends on chance"

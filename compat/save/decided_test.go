@@ -85,12 +85,12 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 					t.Errorf("%s: %s", u.Text, u.Witness)
 				}
 				for _, c := range r.Classes {
-					for _, o := range []diff.Outcome{c.Outcome.Left, c.Outcome.Right} {
-						goes := o.Fate.Dropped || o.Fate.Captured() || o.Fate.DNATAddr.IsValid()
+					for _, o := range []diff.SideOutcome{c.Outcome.Left, c.Outcome.Right} {
+						goes := o.Outcome.Dropped || o.Outcome.Captured() || o.Outcome.DNATAddr.IsValid()
 						if o.Decided == nil && (o.Reason == "" ||
 							goes && strings.HasPrefix(o.Reason, "no ")) {
 							t.Errorf("%s: %q is named for what decided: %s", c.Witness, o.Reason,
-								o.Fate)
+								o.Outcome)
 						}
 					}
 				}
@@ -109,9 +109,9 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 			undecided := map[string]int{}
 			for _, p := range packets {
 				trace := diff.Explain(&rs, p)
-				for _, fate := range append(trace.Alternatives, trace.Fate) {
-					if fate.Undecided != "" || fate.UnknownMarks != "" {
-						text := fmt.Sprint(fate.Undecided, fate.UnknownMarks)
+				for _, outcome := range append(trace.Alternatives, trace.Outcome) {
+					if outcome.Undecided != "" || outcome.UnknownMarks != "" {
+						text := fmt.Sprint(outcome.Undecided, outcome.UnknownMarks)
 						if undecided[text]++; undecided[text] == 1 {
 							t.Errorf("%s: %s", p, text)
 						}

@@ -133,16 +133,16 @@ func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := diff.Explain(&rs, p)
-	if trace.Fate.Dropped || len(trace.Alternatives) != 1 || !trace.Alternatives[0].Dropped {
-		t.Errorf("%s, or %v", trace.Fate, trace.Alternatives)
+	if trace.Outcome.Dropped || len(trace.Alternatives) != 1 || !trace.Alternatives[0].Dropped {
+		t.Errorf("%s, or %v", trace.Outcome, trace.Alternatives)
 	}
 	if got := strings.Join(trace.DependsOn, "; "); got != "src ipset bad" {
 		t.Errorf("depends on %q", got)
 	}
 }
 
-// TestReasonIsThatOfTheOutcome holds that a redirection besides a drop is explained by the rule that
-// redirects.
+// TestReasonIsThatOfTheOutcome holds that a redirection besides a drop is explained by the rule
+// that redirects.
 func TestReasonIsThatOfTheOutcome(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)
@@ -154,9 +154,9 @@ func TestReasonIsThatOfTheOutcome(t *testing.T) {
 		t.Fatal("no class")
 	}
 	for _, c := range r.Classes {
-		if o := c.Outcome.Left; o.Fate.Redirect != 0 && (o.Decided == nil ||
+		if o := c.Outcome.Left; o.Outcome.Redirect != 0 && (o.Decided == nil ||
 			o.Decided.Chain.Name != "PREROUTING") {
-			t.Errorf("%s: %s: %q", c.Witness, o.Fate, o.Reason)
+			t.Errorf("%s: %s: %q", c.Witness, o.Outcome, o.Reason)
 		}
 	}
 }

@@ -444,7 +444,7 @@ func TestParseReportsThatItCannotRead(t *testing.T) {
 // rules are compared with elsewhere.
 func TestParseEarlyListing(t *testing.T) {
 	rs := rules.Ruleset{Tables: parse(t, rules.IPv4, fixture(t, "early-listing.save"))}
-	for text, want := range map[string]rules.Fate{
+	for text, want := range map[string]rules.Outcome{
 		"in tcp 10.0.0.9:40000 > 10.244.1.5:8080 dev eth0":                 {Redirect: 15006},
 		"in tcp 10.0.0.9:40000 > 10.244.1.5:22 dev eth0":                   {},
 		"in tcp 10.0.0.9:40000 > 10.244.1.5:15020 dev eth0":                {},
@@ -460,7 +460,7 @@ func TestParseEarlyListing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := diff.Explain(&rs, p).Fate; got != want {
+		if got := diff.Explain(&rs, p).Outcome; got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}

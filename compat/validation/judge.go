@@ -36,13 +36,13 @@ func (t *probe) judge(o observation, equal bool) Check {
 	return c
 }
 
-// asExpected reports whether the observation matches the expected fate.
+// asExpected reports whether the observation matches the expected outcome.
 func (t *probe) asExpected(o observation) bool {
-	fate := t.trace.Fate
+	outcome := t.trace.Outcome
 	switch {
-	case fate.Dropped:
+	case outcome.Dropped:
 		return o.outcome == unanswered
-	case !fate.Captured() && o.outcome == refused:
+	case !outcome.Captured() && o.outcome == refused:
 		return !t.awaited // there is no listener, and nothing captured the probe
 	case o.outcome != arrived && o.outcome != answered, o.arrival.port != t.port():
 		return false
@@ -84,7 +84,7 @@ func (t *probe) arrivalText(a arrival) string {
 		return "stayed in the pod"
 	case t.agent != nil:
 		return fmt.Sprintf("redirected to port %d, but the answer did not come back", a.port)
-	case a.port == to.Port() && (a.port != t.port() || !t.trace.Fate.Captured()):
+	case a.port == to.Port() && (a.port != t.port() || !t.trace.Outcome.Captured()):
 		return fmt.Sprintf("arrived at %s itself, not captured", to)
 	case a.original.IsValid():
 		return fmt.Sprintf("arrived at port %d, with %s as the original destination", a.port,
@@ -98,7 +98,7 @@ func (t *probe) advice(o observation, equal bool) string {
 	const asTheyShouldBe = "the rules are correct, so the cause is elsewhere: run rules doctor"
 	switch {
 	case equal && errors.Is(o.err, unix.EADDRNOTAVAIL):
-	case equal && o.outcome == refused && t.trace.Fate.Captured():
+	case equal && o.outcome == refused && t.trace.Outcome.Captured():
 		return asTheyShouldBe + "; or the proxy does not listen for " +
 			familyName(t.packet.Family())
 	case equal:
@@ -111,7 +111,7 @@ func (t *probe) advice(o observation, equal bool) string {
 		return "rules apply puts the policy rule and its route back"
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
 		return "the namespace does not have the address: give the pod's own by --pod-ip"
-	case o.outcome == refused && t.trace.Fate.Captured():
+	case o.outcome == refused && t.trace.Outcome.Captured():
 		return "the rules differ from the parameters, or the proxy does not listen for " +
 			familyName(t.packet.Family()) +
 			": rules check lists differences, rules apply puts the rules right"

@@ -90,7 +90,7 @@ func (p *planner) add(t probe) {
 	if t.Expected == "" {
 		t.Expected = t.expectation()
 	}
-	t.Proves = t.trace.Fate.Captured() || p.asksForTransparent(t) || t.packet.Mark != 0
+	t.Proves = t.trace.Outcome.Captured() || p.asksForTransparent(t) || t.packet.Mark != 0
 	owner := t.packet.Owner
 	switch {
 	case t.Status != "":
@@ -114,38 +114,38 @@ func (t *probe) skip(reason, next string) {
 // asksForTransparent reports whether a transparent listener would receive the packet.
 func (p *planner) asksForTransparent(t probe) bool {
 	t.packet.NoListener = false
-	return diff.Explain(&p.rules, t.packet).Fate.TProxy != 0
+	return diff.Explain(&p.rules, t.packet).Outcome.TProxy != 0
 }
 
 // expectation describes the expected outcome of the probe.
 func (t *probe) expectation() string {
-	fate, to := t.trace.Fate, t.packet.Destination
+	outcome, to := t.trace.Outcome, t.packet.Destination
 	switch {
-	case fate.Dropped:
+	case outcome.Dropped:
 		return "dropped"
-	case fate.TProxy != 0:
+	case outcome.TProxy != 0:
 		return fmt.Sprintf(
 			"taken by the proxy's transparent listener on port %d, as a connection to %s",
-			fate.TProxy, to)
-	case fate.Redirect != 0 && t.packet.Protocol == rules.UDP && t.agent != nil:
-		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", fate.Redirect,
+			outcome.TProxy, to)
+	case outcome.Redirect != 0 && t.packet.Protocol == rules.UDP && t.agent != nil:
+		return fmt.Sprintf("redirected to port %d, and answered in the name of %s", outcome.Redirect,
 			to)
-	case fate.Redirect != 0 && t.packet.Protocol == rules.UDP:
-		return fmt.Sprintf("redirected to port %d", fate.Redirect)
-	case fate.Redirect != 0:
+	case outcome.Redirect != 0 && t.packet.Protocol == rules.UDP:
+		return fmt.Sprintf("redirected to port %d", outcome.Redirect)
+	case outcome.Redirect != 0:
 		return fmt.Sprintf("redirected to port %d, with %s as the original destination",
-			fate.Redirect, to)
+			outcome.Redirect, to)
 	}
 	return fmt.Sprintf("arrives at %s itself, not captured", to)
 }
 
 // port returns the port where the probe is expected.
 func (t *probe) port() uint16 {
-	switch fate := t.trace.Fate; {
-	case fate.Redirect != 0:
-		return fate.Redirect
-	case fate.TProxy != 0:
-		return fate.TProxy
+	switch outcome := t.trace.Outcome; {
+	case outcome.Redirect != 0:
+		return outcome.Redirect
+	case outcome.TProxy != 0:
+		return outcome.TProxy
 	}
 	return t.packet.Destination.Port()
 }

@@ -75,7 +75,7 @@ func judgeRules(c Check, differences []rules.Difference) Check {
 	return c
 }
 
-// explained adds to failed checks the fate of their packets with all rules in the namespace, if
+// explained adds to failed checks the outcome of their packets with all rules in the namespace, if
 // they can be read.
 func (v *validator) explained(r Result) Result {
 	if r.Count(Failed) == 0 {
@@ -91,14 +91,14 @@ func (v *validator) explained(r Result) Result {
 		}
 		if packet, err := rules.ParsePacket(c.Packet); err == nil {
 			r.Checks[i].Reason = decided(diff.Explain(&live.Ruleset, packet),
-				diff.Explain(&v.wanted, packet).Fate)
+				diff.Explain(&v.wanted, packet).Outcome)
 		}
 	}
 	return r
 }
 
-// decided describes the fate of a packet and the rule that determines it.
-func decided(t rules.Trace, want rules.Fate) string {
+// decided describes the outcome of a packet and the rule that determines it.
+func decided(t rules.Trace, want rules.Outcome) string {
 	text := "no rule matches"
 	for _, pass := range t.Passes {
 		if n := len(pass.Steps); n > 0 {
@@ -107,10 +107,10 @@ func decided(t rules.Trace, want rules.Fate) string {
 		}
 	}
 	switch {
-	case t.Fate == want:
+	case t.Outcome == want:
 		return "the rules of the namespace say so too (" + text + "): the cause is elsewhere"
-	case t.Fate.Captured() || t.Fate.Dropped || t.Fate.Undecided != "":
-		return "by the rules of the namespace it is " + t.Fate.String() + ": " + text
+	case t.Outcome.Captured() || t.Outcome.Dropped || t.Outcome.Undecided != "":
+		return "by the rules of the namespace it is " + t.Outcome.String() + ": " + text
 	}
-	return "by the rules of the namespace it " + t.Fate.String() + ": " + text
+	return "by the rules of the namespace it " + t.Outcome.String() + ": " + text
 }

@@ -252,7 +252,7 @@ func (p *planner) firstCaptured(
 	packet.NoListener = false
 	for _, port := range ports {
 		packet.Destination = netip.AddrPortFrom(to, port)
-		if diff.Explain(&p.rules, packet).Fate.Captured() {
+		if diff.Explain(&p.rules, packet).Outcome.Captured() {
 			return packet.Destination, true
 		}
 	}

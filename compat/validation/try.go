@@ -67,7 +67,7 @@ func (v *validator) listen(l *listeners, probes []probe) {
 		if t.control.IsValid() {
 			_ = open(endpoint{t.packet.Protocol, t.control, false}, v.owners.self)
 		}
-		if !t.trace.Fate.Captured() {
+		if !t.trace.Outcome.Captured() {
 			continue
 		}
 		owner := v.owners.self
@@ -192,10 +192,10 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 		return
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
-	if t.trace.Fate.TProxy != 0 && local == t.packet.Destination &&
+	if t.trace.Outcome.TProxy != 0 && local == t.packet.Destination &&
 		!listening(list, rules.TCP, local.Port()) {
 		// Only a transparent listener accepts connections to ports without a listener.
-		o.arrival.port = t.trace.Fate.TProxy
+		o.arrival.port = t.trace.Outcome.TProxy
 	}
 }
 

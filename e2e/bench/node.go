@@ -95,8 +95,8 @@ func redirects(ns *netns.NS, want bool) error {
 	if err != nil {
 		return err
 	}
-	if fate := diff.Explain(&live.Ruleset, packet).Fate; fate.Captured() != want {
-		return fmt.Errorf("%s: %s", packet, fate)
+	if outcome := diff.Explain(&live.Ruleset, packet).Outcome; outcome.Captured() != want {
+		return fmt.Errorf("%s: %s", packet, outcome)
 	}
 	return nil
 }

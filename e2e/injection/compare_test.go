@@ -141,7 +141,7 @@ func describe(r diff.Result) string {
 	var b strings.Builder
 	for _, c := range r.Classes {
 		fmt.Fprintf(&b, "%v %v\n\t%s\n\tthe plugin: %s\n\tistio-init: %s\n",
-			c.Deviations, c.Packets, c.Witness, c.Outcome.Left.Fate, c.Outcome.Right.Fate)
+			c.Deviations, c.Packets, c.Witness, c.Outcome.Left.Outcome, c.Outcome.Right.Outcome)
 	}
 	for _, u := range r.Undecided {
 		fmt.Fprintf(&b, "cannot decide: %q in %s, met by %s\n", u.Text, u.Step, u.Witness)

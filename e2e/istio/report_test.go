@@ -39,9 +39,9 @@ func describeClass(c diff.Class, left, right string) string {
 	fmt.Fprintf(&b, "\n\t%s\n", c.Witness)
 	for _, side := range []struct {
 		name string
-		diff.Outcome
+		diff.SideOutcome
 	}{{left, c.Outcome.Left}, {right, c.Outcome.Right}} {
-		fmt.Fprintf(&b, "\t%-16s %s\n", side.name+":", side.Fate)
+		fmt.Fprintf(&b, "\t%-16s %s\n", side.name+":", side.Outcome)
 		if side.Decided != nil {
 			fmt.Fprintf(&b, "\t%-16s by %s%s\n", "", side.Decided, positionOf(side.Decided.Rule()))
 		}

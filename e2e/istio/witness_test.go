@@ -102,7 +102,7 @@ func ofFamily(f rules.Family) func(diff.Class) bool {
 // queries selects datagrams that only one side captures.
 func queries(c diff.Class) bool {
 	p := c.Witness
-	onlyLeft := c.Outcome.Left.Fate.Captured() && !c.Outcome.Right.Fate.Captured()
+	onlyLeft := c.Outcome.Left.Outcome.Captured() && !c.Outcome.Right.Outcome.Captured()
 	return p.Protocol == rules.UDP && p.Owner != nil && p.State == rules.New && onlyLeft
 }
 
@@ -188,7 +188,7 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 			t.Errorf("the call's packet is not the witness (-witness +packet):\n%s", d)
 		}
 		if predicted, trace := l.Predict(&l.rules, call, answer.Own); !answer.Agrees(predicted) {
-			t.Errorf("%s: %s, predicted: %s\n%s", call, answer, predicted, trace.Fate)
+			t.Errorf("%s: %s, predicted: %s\n%s", call, answer, predicted, trace.Outcome)
 		}
 		answers = append(answers, answer)
 	}

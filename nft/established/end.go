@@ -76,7 +76,7 @@ func End(ns *netns.NS, rs rules.Ruleset, o Options) (Report, error) {
 			sourcePorts: matchesSourcePorts(&rs),
 			uids:        representativeIDs(&rs, false),
 			gids:        representativeIDs(&rs, true),
-			fates:       map[query]rules.Fate{}, devices: map[netip.Addr]string{},
+			outcomes:    map[query]rules.Outcome{}, devices: map[netip.Addr]string{},
 		}
 		return e.run()
 	})

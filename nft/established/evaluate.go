@@ -23,11 +23,11 @@ type evaluator struct {
 	sourcePorts bool
 	// uids and gids are the representative ids of the ruleset; see representativeIDs.
 	uids, gids []uint32
-	fates      map[query]rules.Fate
+	outcomes   map[query]rules.Outcome
 	devices    map[netip.Addr]string
 }
 
-// A query is the part of the first packet that its fate depends on.
+// A query is the part of the first packet that its outcome depends on.
 type query struct {
 	hook     rules.Hook
 	device   string
@@ -65,7 +65,7 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort) decision {
 	var result decision
 	for i, owner := range e.owners(q.hook, initiator) {
 		q.owner, q.hasOwner = owner, q.hook == rules.Output
-		d := e.decideByFate(q, e.fate(q), target)
+		d := e.decideByOutcome(q, e.outcome(q), target)
 		if i > 0 && d != result {
 			return undecided
 		}
@@ -74,8 +74,8 @@ func (e *evaluator) decide(first tuple, target netip.AddrPort) decision {
 	return result
 }
 
-// decideByFate decides by the fate of the first packet.
-func (e *evaluator) decideByFate(q query, f rules.Fate, target netip.AddrPort) decision {
+// decideByOutcome decides by the outcome of the first packet.
+func (e *evaluator) decideByOutcome(q query, f rules.Outcome, target netip.AddrPort) decision {
 	switch {
 	case f.Undecided != "":
 		return undecided
@@ -126,17 +126,17 @@ func (e *evaluator) owners(h rules.Hook, s *netlink.Socket) []rules.Owner {
 	return list
 }
 
-// fate returns the fate of the first packet under the ruleset. It caches results.
-func (e *evaluator) fate(q query) rules.Fate {
+// outcome returns the outcome of the first packet under the ruleset. It caches results.
+func (e *evaluator) outcome(q query) rules.Outcome {
 	key := q
 	if !e.sourcePorts {
 		key.from = netip.AddrPortFrom(q.from.Addr(), 0)
 	}
-	if f, cached := e.fates[key]; cached {
+	if f, cached := e.outcomes[key]; cached {
 		return f
 	}
 	if time.Now().After(e.deadline) {
-		return rules.Fate{Undecided: "time for all connections"}
+		return rules.Outcome{Undecided: "time for all connections"}
 	}
 	p := rules.Packet{
 		Hook: q.hook, Protocol: q.protocol, Source: q.from, Destination: q.to,
@@ -152,8 +152,8 @@ func (e *evaluator) fate(q query) rules.Fate {
 	if q.hasOwner {
 		p.Owner = &q.owner
 	}
-	f := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Fate
-	e.fates[key] = f
+	f := diff.ExplainWithin(e.ruleset, p, diff.AgentBudget).Outcome
+	e.outcomes[key] = f
 	return f
 }
 

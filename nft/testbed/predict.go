@@ -39,15 +39,15 @@ func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet
 // the server and, except for datagrams, the original destination.
 func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
 	trace := diff.Explain(rs, b.Packet(rs, c, own))
-	fate := trace.Fate
+	outcome := trace.Outcome
 	port := c.To.Port()
 	switch {
-	case fate.Dropped:
+	case outcome.Dropped:
 		return Answer{Outcome: Silent}, trace
-	case fate.Captured():
+	case outcome.Captured():
 		// TPROXY selects the socket before NAT: the transparent listener receives the packet even
 		// if a rule redirects it too.
-		port = cmp.Or(fate.TProxy, fate.Redirect)
+		port = cmp.Or(outcome.TProxy, outcome.Redirect)
 	case b.isMachineAddr(c.To.Addr()) && !b.local(rs, c):
 		return answered(Machine, c), trace
 	case !b.local(rs, c):
@@ -63,7 +63,7 @@ func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, ru
 			return answered(name, c), trace
 		}
 	}
-	if b.application == nil || fate.Captured() {
+	if b.application == nil || outcome.Captured() {
 		return Answer{Outcome: Refused}, trace
 	}
 	return answered(Application, c), trace
@@ -78,7 +78,7 @@ func repliesDiverted(rs *rules.Ruleset, p rules.Packet) bool {
 	if p.Protocol == rules.TCP {
 		p.Flags = rules.SYN | rules.ACK
 	}
-	return hasLocalRoute(rs, p.Family(), diff.Explain(rs, p).Fate.Mark)
+	return hasLocalRoute(rs, p.Family(), diff.Explain(rs, p).Outcome.Mark)
 }
 
 // hasLocalRoute reports whether a policy route delivers packets with the mark locally.

@@ -123,7 +123,7 @@ func TestAnExhaustedExplanationSaysSo(t *testing.T) {
 	}
 	trace := ExplainWithin(&rs, p, Budget{Memory: 1})
 	if want := "more than 0 MB of memory"; trace.Exhausted != want ||
-		trace.Fate.Undecided != want || len(trace.Passes) != 1 {
+		trace.Outcome.Undecided != want || len(trace.Passes) != 1 {
 		t.Errorf("got %+v", trace)
 	}
 }

@@ -26,14 +26,14 @@ func (c Class) String() string {
 }
 
 // String returns the outcome of the packet and the rule or the reason that determined it.
-func (o Outcome) String() string {
+func (o SideOutcome) String() string {
 	switch {
 	case o.Decided != nil && o.Decided.Chain != nil:
-		return fmt.Sprintf("%s, by %s", o.Fate, o.Decided)
+		return fmt.Sprintf("%s, by %s", o.Outcome, o.Decided)
 	case o.Reason != "":
-		return fmt.Sprintf("%s, by %s", o.Fate, o.Reason)
+		return fmt.Sprintf("%s, by %s", o.Outcome, o.Reason)
 	}
-	return o.Fate.String()
+	return o.Outcome.String()
 }
 
 // joined joins the ids of deviations.

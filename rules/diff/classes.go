@@ -263,15 +263,15 @@ func (s *space) pattern(f field, values set) (v, mask uint32, ok bool) {
 }
 
 // outcomes returns the effect of each side on a packet of a box, and its cause.
-func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[Outcome] {
+func (d *decision) outcomes(s *space, b box, p rules.Packet) Pair[SideOutcome] {
 	given := map[string]bool{}
 	for _, l := range b.others {
 		given[s.list[l.variable].key] = l.is
 	}
 	left, right := explain(d.sides.Left, p, d.context("left ", given)),
 		explain(d.sides.Right, p, d.context("right ", given))
-	part := differingPart(left.Fate, right.Fate)
-	return Pair[Outcome]{decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part)}
+	part := differingPart(left.Outcome, right.Outcome)
+	return Pair[SideOutcome]{decidedBy(d.sides.Left, left, part), decidedBy(d.sides.Right, right, part)}
 }
 
 // context returns the facts about a side that follow from the values of some variables.

@@ -10,7 +10,7 @@ import (
 // A part of an outcome, and the rules that can determine it.
 type part struct {
 	name    string
-	differs func(a, b rules.Fate) bool
+	differs func(a, b rules.Outcome) bool
 	// sets reports whether the action sets the part.
 	sets func(rules.Action) bool
 	// byFirst reports whether the first such rule determines the part, instead of the last.
@@ -27,7 +27,7 @@ var parts = []part{
 	{
 		name: "drops it",
 		goes: true,
-		differs: func(a, b rules.Fate) bool {
+		differs: func(a, b rules.Outcome) bool {
 			return a.Dropped != b.Dropped || a.Rejected != b.Rejected
 		},
 		sets: func(a rules.Action) bool {
@@ -38,7 +38,7 @@ var parts = []part{
 	},
 	{
 		name:    "tracks it",
-		differs: func(a, b rules.Fate) bool { return a.Untracked != b.Untracked },
+		differs: func(a, b rules.Outcome) bool { return a.Untracked != b.Untracked },
 		sets:    does[rules.Notrack],
 		byFirst: true,
 		at:      isRaw,
@@ -46,7 +46,7 @@ var parts = []part{
 	{
 		name: "redirects it",
 		goes: true,
-		differs: func(a, b rules.Fate) bool {
+		differs: func(a, b rules.Outcome) bool {
 			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast ||
 				a.ToHost != b.ToHost
 		},
@@ -56,7 +56,7 @@ var parts = []part{
 	{
 		name: "hands it to a transparent listener",
 		goes: true,
-		differs: func(a, b rules.Fate) bool {
+		differs: func(a, b rules.Outcome) bool {
 			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
 		},
 		sets: func(a rules.Action) bool {
@@ -67,7 +67,7 @@ var parts = []part{
 	{
 		name: "translates its destination",
 		goes: true,
-		differs: func(a, b rules.Fate) bool {
+		differs: func(a, b rules.Outcome) bool {
 			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast ||
 				a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
 		},
@@ -77,27 +77,27 @@ var parts = []part{
 	{
 		name:    "leads it back to this host",
 		goes:    true,
-		differs: func(a, b rules.Fate) bool { return a.Rerouted != b.Rerouted },
+		differs: func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
 		sets:    setsMark,
 		at:      notNAT,
 	},
 	{
 		name:    "chooses a zone",
-		differs: func(a, b rules.Fate) bool { return a.Zone != b.Zone },
+		differs: func(a, b rules.Outcome) bool { return a.Zone != b.Zone },
 		sets:    does[rules.SetZone],
 		byFirst: true,
 		at:      isRaw,
 	},
 	{
 		name:    "assigns a helper of conntrack",
-		differs: func(a, b rules.Fate) bool { return a.Helper != b.Helper },
+		differs: func(a, b rules.Outcome) bool { return a.Helper != b.Helper },
 		sets:    does[rules.SetZone],
 		byFirst: true,
 		at:      isRaw,
 	},
 	{
 		name:    "marks its connection",
-		differs: func(a, b rules.Fate) bool { return a.ConntrackMark != b.ConntrackMark },
+		differs: func(a, b rules.Outcome) bool { return a.ConntrackMark != b.ConntrackMark },
 		sets: func(a rules.Action) bool {
 			mix, ok := a.(rules.MixMark)
 			return does[rules.SaveMark](a) || ok && mix.Conntrack
@@ -106,7 +106,7 @@ var parts = []part{
 	},
 	{
 		name:    "marks it",
-		differs: func(a, b rules.Fate) bool { return a.Mark != b.Mark },
+		differs: func(a, b rules.Outcome) bool { return a.Mark != b.Mark },
 		sets:    setsMark,
 		at:      anywhere,
 	},
@@ -133,15 +133,15 @@ func isRaw(b *rules.Base) bool    { return b.Position() <= rules.ConntrackPriori
 func anywhere(b *rules.Base) bool { return b != nil }
 
 // differingPart returns the first part in which two outcomes differ.
-func differingPart(a, b rules.Fate) part {
+func differingPart(a, b rules.Outcome) part {
 	i := slices.IndexFunc(parts, func(p part) bool { return p.differs(a, b) })
 	return parts[max(i, 0)]
 }
 
 // decidedBy returns the outcome with the cause of the part: the rule that set it, or a policy or
 // fact of the kernel, or the last rule that ended a chain in which other rules could have set it.
-func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
-	o := Outcome{Fate: t.Fate}
+func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
+	o := SideOutcome{Outcome: t.Outcome}
 	var ending *rules.Step
 	for _, pass := range t.Passes {
 		for _, step := range pass.Steps {
@@ -166,7 +166,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
 	case o.Decided != nil:
 		o.Reason = ""
 	case o.Reason != "":
-	case ending != nil && !t.Fate.Dropped:
+	case ending != nil && !t.Outcome.Dropped:
 		o.Decided = ending
 	default:
 		if o.Reason = reason(t, p); o.Reason != "" {
@@ -176,10 +176,10 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) Outcome {
 			o.Reason = policies(rs, t, p)
 		}
 	}
-	if o.Decided == nil && !p.differs(t.Fate, rules.Fate{}) {
+	if o.Decided == nil && !p.differs(t.Outcome, rules.Outcome{}) {
 		// No rule set the part, because something else determined the destination.
 		for _, q := range parts {
-			if q.goes && q.differs(t.Fate, rules.Fate{}) {
+			if q.goes && q.differs(t.Outcome, rules.Outcome{}) {
 				return decidedBy(rs, t, q)
 			}
 		}
@@ -201,13 +201,13 @@ func reason(t rules.Trace, p part) string {
 			}
 		}
 	}
-	if n := len(t.Passes); text == "" && t.Fate.Dropped && n > 0 {
+	if n := len(t.Passes); text == "" && t.Outcome.Dropped && n > 0 {
 		if steps := t.Passes[n-1].Steps; len(steps) > 0 &&
 			slices.ContainsFunc(steps[len(steps)-1].Rule().Actions, translates) {
 			text = RedirectWithoutAddressDrops.String() + ": " + steps[len(steps)-1].String()
 		}
 	}
-	if text == "" && t.Fate.Dropped && p.name != parts[0].name {
+	if text == "" && t.Outcome.Dropped && p.name != parts[0].name {
 		text = "the packet is dropped before"
 	}
 	return text

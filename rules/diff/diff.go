@@ -41,8 +41,8 @@ const MostUndecided = 100
 
 // A Result is the result of a decision.
 type Result struct {
-	// Classes are the sets of packets whose outcomes differ (see [rules.Fate.Same]): those with the
-	// shortest description first, known deviations last. They are disjoint. They do not include
+	// Classes are the sets of packets whose outcomes differ (see [rules.Outcome.Same]): those with
+	// the shortest description first, known deviations last. They are disjoint. They do not include
 	// packets that are undecided on a side.
 	Classes []Class
 	// More reports that there are more classes than MaxClasses.
@@ -107,7 +107,7 @@ type Class struct {
 	// Witness is a packet of the set.
 	Witness rules.Packet
 	// Outcome is the effect of each side on the witness.
-	Outcome Pair[Outcome]
+	Outcome Pair[SideOutcome]
 	// Deviations name the known deviations that explain the difference: without them there is none.
 	// Empty if the difference is not a known deviation.
 	Deviations []rules.DeviationID
@@ -132,13 +132,13 @@ type Condition struct {
 	Values string
 }
 
-// An Outcome is the effect of a side on a packet.
-type Outcome struct {
-	Fate rules.Fate
-	// Decided is the rule that determines the part of the fate in which the sides differ: the rule
-	// that set it, or the last rule that ended a chain in which other rules could have set it. It
-	// is nil if no rule determines it; then Reason names the policy, the kernel's behavior or the
-	// missing socket.
+// A SideOutcome is the outcome of one side for a packet.
+type SideOutcome struct {
+	Outcome rules.Outcome
+	// Decided is the rule that determines the part of the outcome in which the sides differ: the
+	// rule that set it, or the last rule that ended a chain in which other rules could have set it.
+	// It is nil if no rule determines it; then Reason names the policy, the kernel's behavior or
+	// the missing socket.
 	Decided *rules.Step
 	Reason  string
 }

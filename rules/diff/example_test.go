@@ -25,7 +25,7 @@ func ExampleExplain() {
 		for _, step := range trace.Passes[0].Steps {
 			fmt.Println("   ", step)
 		}
-		fmt.Println("   ", trace.Fate)
+		fmt.Println("   ", trace.Outcome)
 	}
 	// Output:
 	// out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 1000 gid 1000

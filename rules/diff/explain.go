@@ -16,7 +16,7 @@ import (
 //
 // Chains at input and forward, and at postrouting for other packets, are not evaluated, because
 // [rules.Compile] creates none there. A drop by a foreign chain at input is therefore not part of
-// the fate. Neither is whether a process listens (except for tproxy), nor the routing of packets
+// the outcome. Neither is whether a process listens (except for tproxy), nor the routing of packets
 // whose mark does not change. If it is unknown whether the interface has an address, it is assumed
 // to have one.
 //
@@ -32,7 +32,7 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 	}); limit != "" {
 		return rules.Trace{
 			Passes:    []rules.Pass{{Packet: p}},
-			Fate:      rules.Fate{Undecided: limit},
+			Outcome:   rules.Outcome{Undecided: limit},
 			Exhausted: limit,
 		}
 	}
@@ -53,8 +53,8 @@ func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 	s := newSpaceOf(p, c.meter)
 	s.given, s.history = c.given, c.history
 	x := &explanation{walk: walkAll(s, rs, c.side)}
-	t := rules.Trace{Fate: x.fate()}
-	if t.Alternatives = x.alternatives(t.Fate); len(t.Alternatives) > 0 {
+	t := rules.Trace{Outcome: x.outcome()}
+	if t.Alternatives = x.alternatives(t.Outcome); len(t.Alternatives) > 0 {
 		t.DependsOn = x.chances()
 	}
 	for i := range x.passes {
@@ -88,10 +88,10 @@ func (x *explanation) taken(list []flow) (flow, bool) {
 	return list[i], true
 }
 
-// fate returns the outcome of the packet. It is undecided if it depends on something unknown.
-func (x *explanation) fate() rules.Fate {
+// outcome returns the outcome of the packet. It is undecided if it depends on something unknown.
+func (x *explanation) outcome() rules.Outcome {
 	told, _ := x.taken(x.ended.list)
-	fate := x.fateOf(told)
+	outcome := x.outcomeOf(told)
 	var causes []string
 	cause := func(text string) {
 		x.meter.charge(len(causes))
@@ -118,7 +118,7 @@ func (x *explanation) fate() rules.Fate {
 		}
 	}
 	if len(causes) > 0 {
-		return rules.Fate{Undecided: causesText(causes)}
+		return rules.Outcome{Undecided: causesText(causes)}
 	}
 	// Flows that differ only in progress without further effect have one outcome with several
 	// marks.
@@ -140,8 +140,8 @@ func (x *explanation) fate() rules.Fate {
 			}
 		}
 	}
-	fate.UnknownMarks = causesText(causes)
-	return fate
+	outcome.UnknownMarks = causesText(causes)
+	return outcome
 }
 
 // mostCauses is the maximum number of unknown causes in a text.
@@ -155,20 +155,20 @@ func causesText(causes []string) string {
 }
 
 // alternatives returns the other outcomes that random matches may produce.
-func (x *explanation) alternatives(told rules.Fate) []rules.Fate {
+func (x *explanation) alternatives(told rules.Outcome) []rules.Outcome {
 	if told.Undecided != "" || !slices.ContainsFunc(x.list, func(v variable) bool {
 		return v.kind == draw
 	}) {
 		return nil
 	}
-	var found []rules.Fate
+	var found []rules.Outcome
 	for _, f := range x.ended.list {
 		for _, part := range x.byMarks(f) {
 			x.meter.charge(1 + len(found))
-			fate := x.fateOf(part)
-			fate.UnknownMarks = told.UnknownMarks
-			if fate != told && !slices.Contains(found, fate) {
-				found = append(found, fate)
+			outcome := x.outcomeOf(part)
+			outcome.UnknownMarks = told.UnknownMarks
+			if outcome != told && !slices.Contains(found, outcome) {
+				found = append(found, outcome)
 			}
 		}
 	}
@@ -221,12 +221,12 @@ func (x *explanation) byMarks(f flow) []flow {
 	return parts
 }
 
-// fateOf returns the outcome of the packet for one case of a flow.
-func (x *explanation) fateOf(f flow) rules.Fate {
+// outcomeOf returns the outcome of the packet for one case of a flow.
+func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	if f.undecided != 0 {
-		return rules.Fate{Undecided: x.walk.unknown[f.undecided-1].text}
+		return rules.Outcome{Undecided: x.walk.unknown[f.undecided-1].text}
 	}
-	fate := rules.Fate{
+	outcome := rules.Outcome{
 		Dropped: f.dropped, Rejected: f.rejected, Zone: f.zone, Helper: f.helper,
 		Untracked: f.tracking == untracked, Rerouted: f.rerouted,
 		Mark: x.markOf(f, f.mark), ConntrackMark: x.markOf(f, f.connection),
@@ -234,18 +234,18 @@ func (x *explanation) fateOf(f flow) rules.Fate {
 	own := x.one.Destination.Port()
 	switch t := f.target; t.kind {
 	case redirectTarget:
-		fate.Redirect, fate.RedirectLast = cmp.Or(t.port, own), t.last
-		fate.ToHost = fate.Redirect == 0 && t.last == 0
+		outcome.Redirect, outcome.RedirectLast = cmp.Or(t.port, own), t.last
+		outcome.ToHost = outcome.Redirect == 0 && t.last == 0
 	case portTarget:
-		fate.DNATPort, fate.DNATPortLast = cmp.Or(t.port, own), t.last
+		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.last
 	case addrTarget:
-		fate.DNATAddr, fate.DNATAddrLast = t.addr, t.lastAddr
-		fate.DNATPort, fate.DNATPortLast = cmp.Or(t.port, own), t.last
+		outcome.DNATAddr, outcome.DNATAddrLast = t.addr, t.lastAddr
+		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.last
 	}
 	if f.tproxy.taken {
-		fate.TProxy, fate.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr
+		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr
 	}
-	return fate
+	return outcome
 }
 
 // markOf returns the mark for one case of a flow.
@@ -279,9 +279,9 @@ func (x *explanation) pass(i int) rules.Pass {
 		x.baseOf(&p, b)
 	}
 	if f, ok := x.taken(traversed.ended); ok {
-		p.Fate = x.fateOf(f)
+		p.Outcome = x.outcomeOf(f)
 	} else if f, ok := x.taken(traversed.leaving); ok {
-		p.Fate = x.fateOf(f)
+		p.Outcome = x.outcomeOf(f)
 	}
 	return p
 }
@@ -293,12 +293,12 @@ func (x *explanation) enters(i int) rules.Packet {
 		return p
 	}
 	if f, ok := x.taken(x.passes[i-1].leaving); ok {
-		fate := x.fateOf(f)
+		outcome := x.outcomeOf(f)
 		port := p.Destination.Port()
 		if f.target.hasPort() {
 			port = f.target.port
 		}
-		p.Mark, p.ConntrackMark = fate.Mark, fate.ConntrackMark
+		p.Mark, p.ConntrackMark = outcome.Mark, outcome.ConntrackMark
 		a, own := x.addressOf(f.target)
 		if own || !a.IsValid() {
 			a = p.Destination.Addr()

@@ -202,8 +202,8 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestFieldsThatAreNotCompared is about chains at other hooks: they change no answer, but whoever reads it
-// must know of them.
+// TestFieldsThatAreNotCompared is about chains at other hooks: they change no answer, but whoever
+// reads it must know of them.
 func TestFieldsThatAreNotCompared(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),
@@ -379,9 +379,9 @@ func TestMarksThatAreNotKnown(t *testing.T) {
 	} {
 		p := must(rules.ParsePacket("out tcp 10.244.1.5:1000 > 192.0.2.1:80 dev eth0"))
 		trace := diff.Explain(&rs, p)
-		if fate := trace.Fate; fate.UnknownMarks == "" && fate.Undecided == "" &&
+		if outcome := trace.Outcome; outcome.UnknownMarks == "" && outcome.Undecided == "" &&
 			len(trace.Alternatives) == 0 {
-			t.Errorf("%s: %s", says, fate)
+			t.Errorf("%s: %s", says, outcome)
 		}
 	}
 }
@@ -393,12 +393,12 @@ func TestReversePathWithAMark(t *testing.T) {
 	for kind, decided := range map[string]bool{"": true, "mark": false} {
 		rs := ruleset(mangleIn(when(rules.Drop, rules.MatchReversePath{Not: true, Kind: kind})))
 		p := must(rules.ParsePacket("in tcp 192.0.2.1:1000 > 10.244.1.5:80 mark 5"))
-		if fate := diff.Explain(&rs, p).Fate; (fate.Undecided == "") != decided {
-			t.Errorf("kind %q: %s", kind, fate)
+		if outcome := diff.Explain(&rs, p).Outcome; (outcome.Undecided == "") != decided {
+			t.Errorf("kind %q: %s", kind, outcome)
 		}
 		p.Mark = 0
-		if fate := diff.Explain(&rs, p).Fate; fate.Undecided != "" {
-			t.Errorf("kind %q without a mark: %s", kind, fate)
+		if outcome := diff.Explain(&rs, p).Outcome; outcome.Undecided != "" {
+			t.Errorf("kind %q without a mark: %s", kind, outcome)
 		}
 	}
 }

@@ -46,9 +46,9 @@ func isOfNoScope(p rules.Packet) bool {
 		netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
-// toItself returns the fate without a translation that changes nothing, and with a redirection at
-// output of a packet to 127.0.0.1 or ::1 written as a translation of the port.
-func toItself(p rules.Packet, f rules.Fate) rules.Fate {
+// toItself returns the outcome without a translation that changes nothing, and with a redirection
+// at output of a packet to 127.0.0.1 or ::1 written as a translation of the port.
+func toItself(p rules.Packet, f rules.Outcome) rules.Outcome {
 	to := p.Destination.Addr()
 	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) ||
 		to == netip.IPv6Loopback()) && f.Redirect != 0 {
@@ -68,8 +68,8 @@ func entersUntracked(p rules.Packet) bool {
 	return p.State == rules.Untracked && !isNeighbourDiscovery
 }
 
-// isOpen reports whether a fate depends on what is not known.
-func isOpen(f rules.Fate) bool { return f.Undecided != "" || f.UnknownMarks != "" }
+// isOpen reports whether an outcome depends on what is not known.
+func isOpen(f rules.Outcome) bool { return f.Undecided != "" || f.UnknownMarks != "" }
 
 // checkUnknown holds that what is said of a packet is true whatever the unknown conditions are.
 func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
@@ -80,7 +80,7 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 	in := slices.ContainsFunc(result.Classes, func(c diff.Class) bool { return c.Contains(p) })
 	for fulfilled := range 1 << 3 {
 		l, r := assume(*left, fulfilled), assume(*right, fulfilled)
-		a, b := diff.Explain(&l, p).Fate, diff.Explain(&r, p).Fate
+		a, b := diff.Explain(&l, p).Outcome, diff.Explain(&r, p).Outcome
 		switch {
 		case isOpen(a) || isOpen(b):
 		case in && a.Same(b):
@@ -184,19 +184,19 @@ func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 
 func known(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 
-// checkClass holds that the witness of a class can exist, lies in it, and has the fates that it is
-// said to have.
+// checkClass holds that the witness of a class can exist, lies in it, and has the outcomes that it
+// is said to have.
 func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	t.Helper()
-	l, r := diff.Explain(left, c.Witness).Fate, diff.Explain(right, c.Witness).Fate
+	l, r := diff.Explain(left, c.Witness).Outcome, diff.Explain(right, c.Witness).Outcome
 	switch {
 	case isOpen(l) || isOpen(r):
 		// All that it may be differs: see checkUnknown.
 	case l.Same(r):
 		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left,
 			right)
-	case l != c.Outcome.Left.Fate || r != c.Outcome.Right.Fate:
-		t.Fatalf("the witness %s has other fates: %s and %s", c.Witness, l, r)
+	case l != c.Outcome.Left.Outcome || r != c.Outcome.Right.Outcome:
+		t.Fatalf("the witness %s has other outcomes: %s and %s", c.Witness, l, r)
 	case !diff.Possible(c.Witness):
 		t.Fatalf("the witness %s cannot exist", c.Witness)
 	case !c.Contains(c.Witness):
@@ -210,7 +210,7 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 	if !diff.Possible(p) || isOfNoScope(p) {
 		return
 	}
-	l, r := diff.Explain(left, p).Fate, diff.Explain(right, p).Fate
+	l, r := diff.Explain(left, p).Outcome, diff.Explain(right, p).Outcome
 	if isOpen(l) || isOpen(r) {
 		return // see checkUnknown
 	}

@@ -18,8 +18,8 @@ func (w *walk) reroute(f flow, entry *markBits, out *flows) {
 	link, changed := w.split(changed, w.staysOnLink())
 	if link.packets != none {
 		// The lookup is restricted to the interface and may fail. Two rulesets that change the mark
-		// of the same packets lose the same packets, so this matters only for the fate of a single
-		// packet.
+		// of the same packets lose the same packets, so this matters only for the outcome of a
+		// single packet.
 		if w.one != nil {
 			link, lost = w.split(link, w.variable(variable{
 				key: "route on the link", kind: unknownBit,

@@ -168,7 +168,7 @@ func (s *space) divide(packets []flow, by set) (in, out []flow) {
 	return in, out
 }
 
-// outcome returns the part of the progress that matters at the end (see [rules.Fate.Same]).
+// outcome returns the part of the progress that matters at the end (see [rules.Outcome.Same]).
 func (p progress) outcome() progress {
 	switch {
 	case p.undecided != 0:

@@ -35,7 +35,7 @@ func compareWithIstio(p *printer, bed *testbed.Bed) error {
 	result := diff.Decide(diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, istio,
 		diff.Options{})
 	verdict := result.Verdict(true)
-	p.verdict(verdict == diff.Equivalent, "every packet has the same fate: "+string(verdict),
+	p.verdict(verdict == diff.Equivalent, "every packet has the same outcome: "+string(verdict),
 		string(diff.Equivalent))
 
 	changed := sidecar()
@@ -49,8 +49,8 @@ func compareWithIstio(p *printer, bed *testbed.Bed) error {
 			continue
 		}
 		p.line("   %s", c.Witness)
-		p.line("     then       %s", c.Outcome.Left.Fate)
-		p.line("     istio-init %s", c.Outcome.Right.Fate)
+		p.line("     then       %s", c.Outcome.Left.Outcome)
+		p.line("     istio-init %s", c.Outcome.Right.Outcome)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func TestDemo(t *testing.T) {
 		"table inet sluice {", "outbound, asked for [2001:db8::9]:80 → outside",
 		"inbound, asked for 10.244.1.5:8080 → application",
 		" 0 past the proxy, 0 failed", "All was as expected.",
-		"every packet has the same fate: equivalent", "out tcp 10.244.1.5:40000 > 192.0.2.10:3306",
+		"every packet has the same outcome: equivalent", "out tcp 10.244.1.5:40000 > 192.0.2.10:3306",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the account lacks %q", want)

@@ -30,18 +30,18 @@ type (
 	jsonClass struct {
 		Packets    []jsonCondition     `json:"packets"`
 		Witness    string              `json:"witness"`
-		Left       jsonOutcome         `json:"left"`
-		Right      jsonOutcome         `json:"right"`
+		Left       jsonSideOutcome     `json:"left"`
+		Right      jsonSideOutcome     `json:"right"`
 		Deviations []rules.DeviationID `json:"deviations,omitempty"`
 	}
 	jsonCondition struct {
 		Field  string `json:"field"`
 		Values string `json:"values"`
 	}
-	jsonOutcome struct {
-		Fate  jsonFate  `json:"fate"`
-		Where string    `json:"where"`
-		Rule  *jsonStep `json:"rule,omitempty"`
+	jsonSideOutcome struct {
+		Outcome jsonOutcome `json:"fate"`
+		Where   string      `json:"where"`
+		Rule    *jsonStep   `json:"rule,omitempty"`
 	}
 	jsonUndecided struct {
 		Side    string    `json:"side"`
@@ -91,8 +91,8 @@ func (r diffReport) json() jsonDiff {
 	}
 }
 
-func (side *diffSide) outcome(o diff.Outcome) jsonOutcome {
-	j := jsonOutcome{Fate: jsonFateOf(o.Fate), Where: side.decidedBy(o)}
+func (side *diffSide) outcome(o diff.SideOutcome) jsonSideOutcome {
+	j := jsonSideOutcome{Outcome: jsonOutcomeOf(o.Outcome), Where: side.decidedBy(o)}
 	if o.Decided != nil {
 		j.Rule = ruleOf(o.Decided)
 	}

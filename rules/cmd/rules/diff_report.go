@@ -254,9 +254,9 @@ func (s *system) classText(b *strings.Builder, r diffReport, c *diff.Class, devi
 	fmt.Fprintln(b, s.colour.Paint(colour.Bold, title))
 	fmt.Fprintf(b, "  witness  %s\n", c.Witness)
 	fmt.Fprintf(b, "  left     %s\n           %s\n",
-		s.colour.Paint(colour.Red, c.Outcome.Left.Fate.String()), r.left.decidedBy(c.Outcome.Left))
+		s.colour.Paint(colour.Red, c.Outcome.Left.Outcome.String()), r.left.decidedBy(c.Outcome.Left))
 	fmt.Fprintf(b, "  right    %s\n           %s\n",
-		s.colour.Paint(colour.Green, c.Outcome.Right.Fate.String()),
+		s.colour.Paint(colour.Green, c.Outcome.Right.Outcome.String()),
 		r.right.decidedBy(c.Outcome.Right))
 }
 

@@ -250,7 +250,7 @@ func commonFamilies(left, right *diffSide) []rules.Family {
 }
 
 // decidedBy describes the rule, or the other cause, that decided.
-func (side *diffSide) decidedBy(o diff.Outcome) string {
+func (side *diffSide) decidedBy(o diff.SideOutcome) string {
 	if o.Decided == nil {
 		return o.Reason
 	}

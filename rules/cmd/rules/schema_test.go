@@ -71,11 +71,11 @@ func definitions() map[string]reflect.Type {
 		"ruleset":    reflect.TypeFor[jsonRuleset](),
 		"table":      reflect.TypeFor[jsonTable](),
 		"routing":    reflect.TypeFor[jsonRouting](),
-		"fate":       reflect.TypeFor[jsonFate](),
+		"fate":       reflect.TypeFor[jsonOutcome](),
 		"step":       reflect.TypeFor[jsonStep](),
 		"packet":     reflect.TypeFor[explained](),
 		"side":       reflect.TypeFor[jsonSide](),
-		"outcome":    reflect.TypeFor[jsonOutcome](),
+		"outcome":    reflect.TypeFor[jsonSideOutcome](),
 		"difference": reflect.TypeFor[rules.Difference](),
 		"validation": reflect.TypeFor[validated](),
 	}

@@ -22,9 +22,9 @@ func (s *system) traceText(packet rules.Packet, trace rules.Trace) string {
 			"; --max-time and --max-memory allow more."))
 		return b.String()
 	}
-	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, fateSentence(trace.Fate)))
+	fmt.Fprintln(b, "  "+s.colour.Paint(colour.Bold, outcomeSentence(trace.Outcome)))
 	for _, f := range trace.Alternatives {
-		fmt.Fprintln(b, "  By chance: "+fateSentence(f))
+		fmt.Fprintln(b, "  By chance: "+outcomeSentence(f))
 	}
 	if len(trace.DependsOn) > 0 {
 		fmt.Fprintln(b, "  This depends on: "+strings.Join(trace.DependsOn, "; "))
@@ -95,8 +95,8 @@ func shortened(text string) string {
 		len(text)-longestRule)
 }
 
-// fateSentence returns a sentence that describes the outcome.
-func fateSentence(f rules.Fate) string {
+// outcomeSentence returns a sentence that describes the outcome.
+func outcomeSentence(f rules.Outcome) string {
 	if !f.Captured() && !f.Dropped && !f.Rerouted && f.Undecided == "" {
 		return "The packet " + f.String() + "."
 	}
@@ -109,13 +109,13 @@ type (
 		Packets []explained `json:"packets"`
 	}
 	explained struct {
-		Packet       string       `json:"packet"`
-		Fate         jsonFate     `json:"fate"`
-		Alternatives []jsonFate   `json:"alternatives,omitempty"`
-		DependsOn    []string     `json:"dependsOn,omitempty"`
-		Passes       []jsonPassed `json:"passes"`
+		Packet       string        `json:"packet"`
+		Outcome      jsonOutcome   `json:"fate"`
+		Alternatives []jsonOutcome `json:"alternatives,omitempty"`
+		DependsOn    []string      `json:"dependsOn,omitempty"`
+		Passes       []jsonPassed  `json:"passes"`
 	}
-	jsonFate struct {
+	jsonOutcome struct {
 		Text           string `json:"text"`
 		Captured       bool   `json:"captured"`
 		Dropped        bool   `json:"dropped"`
@@ -160,10 +160,10 @@ func (explanation) kind() string { return "Explanation" }
 
 func toExplained(packet rules.Packet, trace rules.Trace) explained {
 	return explained{
-		Packet: packet.String(),
-		Fate:   jsonFateOf(trace.Fate),
-		Alternatives: list(trace.Alternatives, func(f *rules.Fate) jsonFate {
-			return jsonFateOf(*f)
+		Packet:  packet.String(),
+		Outcome: jsonOutcomeOf(trace.Outcome),
+		Alternatives: list(trace.Alternatives, func(f *rules.Outcome) jsonOutcome {
+			return jsonOutcomeOf(*f)
 		}),
 		DependsOn: trace.DependsOn,
 		Passes: list(trace.Passes, func(pass *rules.Pass) jsonPassed {
@@ -176,15 +176,15 @@ func toExplained(packet rules.Packet, trace rules.Trace) explained {
 	}
 }
 
-func jsonFateOf(f rules.Fate) jsonFate {
+func jsonOutcomeOf(f rules.Outcome) jsonOutcome {
 	address := func(a netip.Addr) string {
 		if !a.IsValid() {
 			return ""
 		}
 		return a.String()
 	}
-	return jsonFate{
-		Text: fateSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Rejected: f.Rejected,
+	return jsonOutcome{
+		Text: outcomeSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Rejected: f.Rejected,
 		Redirect: f.Redirect, RedirectLast: f.RedirectLast, ToHost: f.ToHost,
 		DNAT: f.DNATPort, DNATLast: f.DNATPortLast, DNATAddr: address(f.DNATAddr),
 		DNATAddrLast: address(f.DNATAddrLast),

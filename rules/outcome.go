@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// A Fate is the outcome of the rules for a packet.
-type Fate struct {
+// An Outcome is what the rules do to a packet.
+type Outcome struct {
 	// Dropped reports that the packet is dropped. The other fields are then the effects before
 	// that.
 	Dropped bool
@@ -45,92 +45,92 @@ type Fate struct {
 }
 
 // Captured reports whether the packet reaches a proxy instead of its destination.
-func (f Fate) Captured() bool {
-	return !f.Dropped && f.Undecided == "" && (f.Redirect != 0 || f.ToHost || f.TProxy != 0)
+func (o Outcome) Captured() bool {
+	return !o.Dropped && o.Undecided == "" && (o.Redirect != 0 || o.ToHost || o.TProxy != 0)
 }
 
 // Same reports whether two outcomes have equal effects. For a dropped packet, only the conntrack
 // mark and the reply are compared. An undecided outcome is equal to nothing.
-func (f Fate) Same(g Fate) bool {
+func (o Outcome) Same(p Outcome) bool {
 	switch {
-	case f.Undecided != "" || g.Undecided != "" || f.UnknownMarks != "" || g.UnknownMarks != "":
+	case o.Undecided != "" || p.Undecided != "" || o.UnknownMarks != "" || p.UnknownMarks != "":
 		return false
-	case f.Dropped && g.Dropped:
-		return f.ConntrackMark == g.ConntrackMark && f.Rejected == g.Rejected
+	case o.Dropped && p.Dropped:
+		return o.ConntrackMark == p.ConntrackMark && o.Rejected == p.Rejected
 	}
-	return f == g
+	return o == p
 }
 
 // String returns a description of the outcome.
-func (f Fate) String() string {
-	if f.Undecided != "" {
-		return "undecided: " + f.Undecided + " is not known to this model"
+func (o Outcome) String() string {
+	if o.Undecided != "" {
+		return "undecided: " + o.Undecided + " is not known to this model"
 	}
-	text := f.disposition()
-	if f.Untracked {
+	text := o.disposition()
+	if o.Untracked {
 		text += ", not tracked"
 	}
-	if f.Zone != 0 {
-		text += fmt.Sprintf(", conntrack zone %d", f.Zone)
+	if o.Zone != 0 {
+		text += fmt.Sprintf(", conntrack zone %d", o.Zone)
 	}
-	if f.Helper != "" {
-		text += ", conntrack helper " + f.Helper
+	if o.Helper != "" {
+		text += ", conntrack helper " + o.Helper
 	}
-	if f.Mark != 0 {
-		text += fmt.Sprintf(", mark 0x%x", f.Mark)
+	if o.Mark != 0 {
+		text += fmt.Sprintf(", mark 0x%x", o.Mark)
 	}
-	if f.ConntrackMark != 0 {
-		text += fmt.Sprintf(", connection mark 0x%x", f.ConntrackMark)
+	if o.ConntrackMark != 0 {
+		text += fmt.Sprintf(", connection mark 0x%x", o.ConntrackMark)
 	}
-	if f.UnknownMarks != "" {
-		text += ", marks undecided: " + f.UnknownMarks
+	if o.UnknownMarks != "" {
+		text += ", marks undecided: " + o.UnknownMarks
 	}
 	return text
 }
 
 // disposition returns a description of the destination.
-func (f Fate) disposition() string {
+func (o Outcome) disposition() string {
 	text := "goes to its destination, not captured"
 	switch {
-	case f.Dropped && f.Rejected != "":
-		text = "dropped, its sender is answered: " + f.Rejected
-	case f.Dropped:
+	case o.Dropped && o.Rejected != "":
+		text = "dropped, its sender is answered: " + o.Rejected
+	case o.Dropped:
 		text = "dropped"
-	case f.TProxy != 0:
+	case o.TProxy != 0:
 		// A redirection has no effect on a packet that is already assigned to a socket.
-		text = fmt.Sprintf("taken by the transparent listener on port %d", f.TProxy)
-		if f.TProxyAddr.IsValid() {
-			text += " of " + f.TProxyAddr.String()
+		text = fmt.Sprintf("taken by the transparent listener on port %d", o.TProxy)
+		if o.TProxyAddr.IsValid() {
+			text += " of " + o.TProxyAddr.String()
 		}
-	case f.Redirect != 0 && f.RedirectLast != 0 && f.RedirectLast != f.Redirect:
-		text = fmt.Sprintf("redirected to one of the ports %d-%d of this host", f.Redirect,
-			f.RedirectLast)
-	case f.Redirect != 0:
-		text = fmt.Sprintf("redirected to port %d of this host", f.Redirect)
-	case f.ToHost:
+	case o.Redirect != 0 && o.RedirectLast != 0 && o.RedirectLast != o.Redirect:
+		text = fmt.Sprintf("redirected to one of the ports %d-%d of this host", o.Redirect,
+			o.RedirectLast)
+	case o.Redirect != 0:
+		text = fmt.Sprintf("redirected to port %d of this host", o.Redirect)
+	case o.ToHost:
 		text = "redirected to this host"
-	case f.DNATAddr.IsValid():
-		text = "goes to " + f.translated() + " instead of its destination, not captured"
-	case f.DNATPort != 0:
+	case o.DNATAddr.IsValid():
+		text = "goes to " + o.translated() + " instead of its destination, not captured"
+	case o.DNATPort != 0:
 		text = fmt.Sprintf("goes to port %s of its destination, not captured",
-			portRange(f.DNATPort, f.DNATPortLast))
-	case f.Rerouted:
+			portRange(o.DNATPort, o.DNATPortLast))
+	case o.Rerouted:
 		text = "led back to this host, not captured"
 	}
 	return text
 }
 
 // translated returns the translated address, and the port if the packet has ports.
-func (f Fate) translated() string {
-	text := f.DNATAddr.String()
-	if f.DNATAddr.Is6() && f.DNATPort != 0 {
+func (o Outcome) translated() string {
+	text := o.DNATAddr.String()
+	if o.DNATAddr.Is6() && o.DNATPort != 0 {
 		text = "[" + text + "]"
 	}
-	if f.DNATAddrLast.IsValid() && f.DNATAddrLast != f.DNATAddr {
-		text += "-" + f.DNATAddrLast.String()
+	if o.DNATAddrLast.IsValid() && o.DNATAddrLast != o.DNATAddr {
+		text += "-" + o.DNATAddrLast.String()
 	}
-	if f.DNATPort != 0 {
-		text += ":" + portRange(f.DNATPort, f.DNATPortLast)
+	if o.DNATPort != 0 {
+		text += ":" + portRange(o.DNATPort, o.DNATPortLast)
 	}
 	return text
 }
