@@ -104,6 +104,10 @@ type Comparison struct {
 	Differences []rules.Difference
 	// HasRules reports whether the backend holds rules of Sluice.
 	HasRules bool
+	// Packets are the counters of the rules with a role, in an order that depends only on the
+	// ruleset and the backend. It is nil if the ruleset has no counters (rules.Redirect.Counters),
+	// if there are differences, or if the rules were not read because of a snapshot.
+	Packets []rules.RolePackets
 	// Snapshot is for a later Check, or an Apply that repairs the differences.
 	Snapshot Snapshot
 }

@@ -91,12 +91,16 @@ func (legacyBackend) Check(ns *netns.NS, rs rules.Ruleset, _ Snapshot) (Comparis
 	if nft.IsNotSupported(err) {
 		err = nil
 	}
-	return Comparison{
+	c := Comparison{
 		Backend:     BackendLegacy,
 		Differences: append(diffs, otherBackend(BackendNFT, others.Tables)...),
 		HasRules:    anyRules(found.Tables),
 		Snapshot:    Snapshot{backend: BackendLegacy},
-	}, err
+	}
+	if len(c.Differences) == 0 && rs.Counters() {
+		c.Packets = rules.PacketsByRule(rules.Ruleset{Tables: want.Tables}, found)
+	}
+	return c, err
 }
 
 // otherBackend returns a difference for each table with Sluice's rules in the backend that must not

@@ -196,8 +196,11 @@ func (nftBackend) Check(ns *netns.NS, rs rules.Ruleset, prev Snapshot) (Comparis
 		Generation: found.Generation, backend: BackendNFT,
 		inSync: err == nil && len(c.Differences) == 0, hasRules: c.HasRules,
 	}
-	if len(c.Differences) > 0 {
+	switch {
+	case len(c.Differences) > 0:
 		c.Snapshot.lastRead = found
+	case rs.Counters():
+		c.Packets = rules.PacketsByRule(rs, found.Ruleset)
 	}
 	return c, err
 }

@@ -249,8 +249,11 @@ func (tr *translator) separate(r ruleParts, source, follows string) (ruleParts, 
 			Matches: []rules.Match{m}, Actions: []rules.Action{jumpTo(follows)},
 		})
 	}
-	for _, a := range r.actions {
+	for i, a := range r.actions {
 		action := ruleParts{alternatives: always, actions: []rules.Action{a}}
+		if i == 0 {
+			action.role = r.role
+		}
 		if needsPorts(a) {
 			action.alternatives = r.protocols()
 		}
@@ -260,6 +263,7 @@ func (tr *translator) separate(r ruleParts, source, follows string) (ruleParts, 
 		}
 		list = append(list, written...)
 	}
-	r.except, r.actions = nil, []rules.Action{jumpTo(tr.fill(name, list, follows))}
+	r.role, r.except = rules.NoRole, nil
+	r.actions = []rules.Action{jumpTo(tr.fill(name, list, follows))}
 	return r, nil
 }

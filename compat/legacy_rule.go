@@ -12,6 +12,7 @@ import (
 // ruleParts contains the parts of a rule that are translated separately.
 type ruleParts struct {
 	comment string
+	role    rules.Role
 	counts  bool // the counter is the purpose of the rule, or is reported
 	// alternatives contains lists of conditions. A packet that matches the rule satisfies all
 	// conditions of exactly one list.
@@ -27,7 +28,8 @@ func (tr *translator) read(list []rules.Rule) (ruleParts, int, error) {
 	r, n := &list[0], 1
 	actions := withoutCount(r.Actions)
 	parts := ruleParts{
-		comment: r.Comment, counts: r.KeepsEstablished() || r.Counts() && len(actions) == 0,
+		comment: r.Comment, role: r.Role,
+		counts: r.KeepsEstablished() || r.Counts() && len(actions) == 0,
 	}
 	if tproxy, ok := tproxyWithDrop(list); ok {
 		actions, n = []rules.Action{tproxy}, 2
@@ -211,8 +213,11 @@ func (tr *translator) write(r ruleParts) ([]rules.Rule, error) {
 	}
 	var list []rules.Rule
 	for i, matches := range r.alternatives {
-		for _, actions := range r.actionLists() {
+		for j, actions := range r.actionLists() {
 			rule := rules.Rule{Matches: matches, Actions: actions}
+			if j == 0 { // the first rule counts each packet
+				rule.Role = r.role
+			}
 			if len(list) == 0 {
 				rule.Comment = r.comment
 			}

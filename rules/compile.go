@@ -190,16 +190,22 @@ type chainBuilder struct {
 
 // add appends a rule with one action.
 func (b *chainBuilder) add(comment string, action Action, matches ...Match) {
-	b.addAll(comment, []Action{action}, matches...)
+	b.addAll(NoRole, comment, []Action{action}, matches...)
+}
+
+// addRole appends a rule with a role and one action.
+func (b *chainBuilder) addRole(role Role, comment string, action Action, matches ...Match) {
+	b.addAll(role, comment, []Action{action}, matches...)
 }
 
 // addAll appends a rule with several actions.
-func (b *chainBuilder) addAll(comment string, actions []Action, matches ...Match) {
+func (b *chainBuilder) addAll(role Role, comment string, actions []Action, matches ...Match) {
 	if b.chain.Rules == nil {
 		b.chain.Rules = make([]Rule, 0, 8)
 	}
 	r := Rule{
 		Matches: keep(&b.matches, matches), Actions: keep(&b.actions, actions), Comment: comment,
+		Role: role,
 	}
 	SortMatches(r.Matches)
 	b.chain.Rules = append(b.chain.Rules, r)
@@ -226,12 +232,12 @@ func (b *chainBuilder) build() Chain {
 
 // capture appends a rule that captures TCP connections: with KeepEstablished only new ones, while
 // packets of others are counted and not captured.
-func (b *chainBuilder) capture(comment string, actions []Action, matches ...Match) {
+func (b *chainBuilder) capture(role Role, comment string, actions []Action, matches ...Match) {
 	if b.KeepEstablished {
-		b.addAll("older than these rules: kept as it is", []Action{Count{}, Accept},
+		b.addAll(NoRole, "older than these rules: kept as it is", []Action{Count{}, Accept},
 			append(slices.Clone(matches), notBegun)...)
 	}
-	b.addAll(comment, actions, matches...)
+	b.addAll(role, comment, actions, matches...)
 }
 
 // Matches of the compiled rules.

@@ -23,11 +23,11 @@ func (c *compiler) captureDNS(b *chainBuilder) {
 	redirect := RedirectTo{Port: DNSPort}
 	query := toPort(Single[uint16](domainPort))
 	c.dnsServers(Destination, func(servers ...Match) {
-		b.capture("DNS to the agent", []Action{redirect},
+		b.capture(OutboundDNS, "DNS to the agent", []Action{redirect},
 			append([]Match{tcp, query}, servers...)...)
 	})
 	c.dnsServers(Destination, func(servers ...Match) {
-		b.add("DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
+		b.addRole(OutboundDNS, "DNS to the agent", redirect, append([]Match{udp, query}, servers...)...)
 	})
 }
 

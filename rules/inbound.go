@@ -9,7 +9,7 @@ func (c *compiler) natPrerouting() Chain {
 		b.add("rerouted interface", Return, m)
 	}
 	for _, m := range interfaces(false, c.ExcludeInterfaces) {
-		b.add("excluded interface", Return, m)
+		b.addRole(InboundExcludedInterface, "excluded interface", Return, m)
 	}
 	if c.Mode == ModeTProxy || !c.inbound() {
 		return b.build()
@@ -18,9 +18,9 @@ func (c *compiler) natPrerouting() Chain {
 	redirect := []Action{RedirectTo{Port: c.InboundCapturePort}}
 	if c.InboundPorts.All {
 		c.excludeInboundPorts(&b)
-		b.capture("inbound to the proxy", redirect, tcp)
+		b.capture(InboundCaptured, "inbound to the proxy", redirect, tcp)
 	} else {
-		b.capture("inbound to the proxy", redirect, tcp, toPort(c.InboundPorts.Ports...))
+		b.capture(InboundCaptured, "inbound to the proxy", redirect, tcp, toPort(c.InboundPorts.Ports...))
 	}
 	return b.build()
 }
@@ -28,7 +28,7 @@ func (c *compiler) natPrerouting() Chain {
 // excludeInboundPorts returns packets to the excluded ports.
 func (c *compiler) excludeInboundPorts(b *chainBuilder) {
 	if len(c.InboundExcludePorts) > 0 {
-		b.add("excluded inbound port", Return, tcp, toPort(c.InboundExcludePorts...))
+		b.addRole(InboundExcludedPort, "excluded inbound port", Return, tcp, toPort(c.InboundExcludePorts...))
 	}
 }
 
@@ -39,11 +39,11 @@ func (c *compiler) manglePrerouting() Chain {
 		c.priority(ManglePriority, IstioManglePriority))
 	if c.Mode == ModeTProxy {
 		for _, m := range interfaces(false, c.ExcludeInterfaces) {
-			b.add("excluded interface", Return, m)
+			b.addRole(InboundExcludedInterface, "excluded interface", Return, m)
 		}
 	}
 	if c.DropInvalid {
-		b.add("invalid to conntrack", Drop, MatchState{States: States(Invalid)})
+		b.addRole(InboundDroppedInvalid, "invalid to conntrack", Drop, MatchState{States: States(Invalid)})
 	}
 	if c.Mode == ModeTProxy {
 		c.tproxy(&b)

@@ -11,23 +11,23 @@ const (
 func (c *compiler) natOutput() Chain {
 	b := c.base("nat-output", NAT, Output, c.priority(NATPriority, IstioNATPriority))
 	for _, m := range interfaces(true, c.ExcludeInterfaces) {
-		b.add("excluded interface", Return, m)
+		b.addRole(OutboundExcludedInterface, "excluded interface", Return, m)
 	}
 	if len(c.OutboundExcludePorts) > 0 {
-		b.add("excluded outbound port", Return, tcp, toPort(c.OutboundExcludePorts...))
+		b.addRole(OutboundExcludedPort, "excluded outbound port", Return, tcp, toPort(c.OutboundExcludePorts...))
 		if c.DNS.active() && Contains(Normalise(c.OutboundExcludePorts), domainPort) {
 			// UDP is captured only for DNS, so other excluded ports need no rule.
-			b.add("excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
+			b.addRole(OutboundExcludedPort, "excluded outbound port", Return, udp, toPort(Single[uint16](domainPort)))
 		}
 	}
 	b.add("over lo", Jump{Chain: loopbackChain}, toLoopback)
-	b.add("from the proxy", Return, c.proxyUser)
-	b.add("from the proxy", Return, c.proxyGroup)
+	b.addRole(OutboundProxy, "from the proxy", Return, c.proxyUser)
+	b.addRole(OutboundProxy, "from the proxy", Return, c.proxyGroup)
 
 	switch groups := c.OwnerGroups; {
 	case groups.All:
 		if len(c.OwnerGroupsExclude) > 0 {
-			b.add("excluded owner group", Return, byGroup(c.OwnerGroupsExclude))
+			b.addRole(OutboundExcludedOwner, "excluded owner group", Return, byGroup(c.OwnerGroupsExclude))
 		}
 		c.captureOutbound(&b)
 	case len(groups.IDs) > 0 && len(c.groupOutput().Rules) > 0:
@@ -75,7 +75,7 @@ func (c *compiler) loopbackOutput() Chain {
 		users = c.ProxyUIDs
 	}
 	call := func(owner Match, ports MatchPort) {
-		b.capture("the proxy calls its own pod", []Action{RedirectTo{Port: c.InboundCapturePort}},
+		b.capture(InboundCaptured, "the proxy calls its own pod", []Action{RedirectTo{Port: c.InboundCapturePort}},
 			tcp, ports, owner)
 	}
 
@@ -105,12 +105,12 @@ func (c *compiler) captureOutbound(b *chainBuilder) {
 	}
 	for _, f := range c.families {
 		if ranges := c.excluded.of(f); len(ranges) > 0 {
-			b.add("excluded outbound address", Return, to(ranges, "outbound-exclude"))
+			b.addRole(OutboundExcludedCIDR, "excluded outbound address", Return, to(ranges, "outbound-exclude"))
 		}
 	}
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	if len(c.OutboundPorts) > 0 {
-		b.capture("included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
+		b.capture(OutboundCaptured, "included outbound port", redirect, tcp, toPort(c.OutboundPorts...))
 	}
 	c.captureIncluded(b, "outbound to the proxy")
 }
@@ -121,11 +121,11 @@ func (c *compiler) captureIncluded(b *chainBuilder, comment string, matches ...M
 	redirect := []Action{RedirectTo{Port: c.ProxyPort}}
 	and := func(more ...Match) []Match { return append(more, matches...) }
 	if c.OutboundCIDRs.All {
-		b.capture(comment, redirect, and(tcp)...)
+		b.capture(OutboundCaptured, comment, redirect, and(tcp)...)
 	}
 	for _, f := range c.families {
 		if ranges := c.included.of(f); len(ranges) > 0 {
-			b.capture(comment, redirect, and(tcp, to(ranges, "outbound-include"))...)
+			b.capture(OutboundCaptured, comment, redirect, and(tcp, to(ranges, "outbound-include"))...)
 		}
 	}
 }

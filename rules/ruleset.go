@@ -168,6 +168,9 @@ type Rule struct {
 	Actions []Action
 	// Comment describes the purpose of the rule in at most 128 bytes, as the nft command shows it.
 	Comment string
+	// Role is the outcome of the connections that the rule decides about; NoRole for rules that
+	// were read.
+	Role Role
 
 	// Handle is the handle of a rule read from nf_tables, otherwise 0.
 	Handle Handle

@@ -7,7 +7,7 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	// The proxy marks its connections to the application that keep the client's address. The mark
 	// is saved in the connection, so that mangleOutput can route the replies to the proxy instead
 	// of the client.
-	b.addAll("the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp,
+	b.addAll(NoRole, "the proxy's connections in the client's name", []Action{SaveMark{}, Return}, tcp,
 		marked(c.TProxyMark))
 	if !c.inbound() {
 		return
@@ -35,12 +35,12 @@ func (c *compiler) tproxy(b *chainBuilder) {
 	}
 	and := func(more ...Match) []Match { return append(more, captured...) }
 
-	b.addAll("established: to its socket", []Action{mark, Accept},
+	b.addAll(NoRole, "established: to its socket", []Action{mark, Accept},
 		and(MatchState{States: States(Established, Related)})...)
 	for _, f := range c.families {
 		b.add("loopback", Return, and(c.loopbackOf(f))...)
 	}
-	b.capture("inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept},
+	b.capture(InboundCaptured, "inbound to the proxy", []Action{TProxy{Port: c.InboundCapturePort}, mark, Accept},
 		and()...)
 	// If no proxy listens, nft's tproxy continues with the next rule, and the packet would reach
 	// the application.

@@ -36,7 +36,9 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 		Connections: established.Options{
 			ProcDir: sandboxOptions(v).ProcDir, CountOnly: !v.Bool("SLUICE_AUDIT_END_CONNECTIONS"),
 		},
-		Policy: policy, Decide: &a.config.Decide, Backend: a.config.Backend,
+		Counters: audit.CounterMetrics(v.Text("SLUICE_COUNTER_METRICS")),
+		TopPods:  v.Int("SLUICE_COUNTER_METRICS_PODS"),
+		Policy:   policy, Decide: &a.config.Decide, Backend: a.config.Backend,
 		Records: record.In(a.config.RunDir), Repairs: repair.In(a.config.RunDir), Bypass: a.bypass,
 		Pods: a.podCache, Cluster: a.cluster,
 		Find: sandbox.New(sandboxOptions(v)).Find, Open: audit.Open, Used: audit.Used,

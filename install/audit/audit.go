@@ -33,6 +33,10 @@ type Auditor struct {
 	pods    map[string]*pod                              // by UID
 	byName  map[podName]string
 	byNetNS map[netns.ID]string // the UID of the pod with the network namespace
+	// byNamespace are the packets of all pods with counters.
+	byNamespace map[string]*packets
+	// listed reports that the list of pods contains those from before the auditor's start.
+	listed bool
 	// events provides events of namespaces; nil while they are not available.
 	events Events
 	// fullPassAt is the time of the last or planned visit of all pods after lost events.
@@ -52,6 +56,7 @@ func New(o Options) *Auditor {
 		changes: workqueue.NewTyped[podName](), failures: newBackoff(), actions: newBackoff(),
 		eventQueue: newEventQueue(o.Cluster.SendEvent, o.Log), begin: time.Now(),
 		pods: map[string]*pod{}, byName: map[podName]string{}, byNetNS: map[netns.ID]string{},
+		byNamespace: map[string]*packets{},
 	}
 	a.locator = newLocator(a)
 	return a
@@ -121,6 +126,7 @@ func (a *Auditor) replacePods() {
 		a.updatePod(n, item, true)
 	}
 	a.mu.Lock()
+	a.listed = true
 	var gone []podName
 	for n := range a.byName {
 		if !exists[n] {
@@ -154,6 +160,7 @@ func (a *Auditor) updatePod(n podName, item podcache.Item, ok bool) {
 	p, now := a.pods[item.UID], time.Now()
 	if p == nil {
 		p = newPod()
+		p.existed = !a.listed
 		a.pods[item.UID], a.byName[n] = p, item.UID
 	} else if p.item.ResourceVersion == item.ResourceVersion {
 		return

@@ -43,6 +43,12 @@
 // and nothing is done. A pod whose sandbox is known only from a process is not repaired until its
 // status has an address, because its ADD may be running and its addresses may not be assigned yet.
 //
+// # Counters
+//
+// The rules of a pod with counters are read at each visit, because packets do not change the
+// generation ID; their counters become a metric for the pod or for its namespace. Without counters
+// the pod has no series.
+//
 // # Addresses
 //
 // ADD determines the address families of a pod from the result of the chain. The audit uses the

@@ -116,6 +116,9 @@ func (v *reconciliation) apply(
 	if err != nil {
 		return nil, fmt.Errorf("check the result of the repair: %w", err)
 	}
+	if len(found.Differences) == 0 {
+		v.readCounters(found.Packets) // counters that begin again are known before they exceed the last ones
+	}
 	return found.Differences, nil
 }
 

@@ -47,7 +47,7 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 // add makes the node have a running pod in a namespace, which ADD has redirected by an engine;
 // empty for one of which ADD knows nothing.
 func (r *kernelWorld) add(
-	name string, ns *netns.NS, e compat.BackendName,
+	name string, ns *netns.NS, e compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {
 	r.t.Helper()
 	p := meshPod(name)
@@ -56,6 +56,9 @@ func (r *kernelWorld) add(
 	}
 	redirect := r.redirect(p)
 	redirect.IPv6 = true
+	for _, f := range change {
+		f(&redirect)
+	}
 	rs := rules.MustCompile(redirect)
 	if e == "" {
 		r.put(p, running)

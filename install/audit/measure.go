@@ -31,6 +31,7 @@ func (a *Auditor) Measure() {
 		}
 	}
 	a.mu.Unlock()
+	a.measureCounters()
 	for _, s := range States() {
 		a.Metrics.Set(metrics.Pods(string(s)), float64(counts[s]))
 	}

@@ -43,6 +43,10 @@ type Options struct {
 	// Records are the records of ADD, Repairs the records of repairs.
 	Records record.Store
 	Repairs repair.Store
+	// Counters selects the series of the counters of rules, and TopPods the number of pods if each
+	// has its own.
+	Counters CounterMetrics
+	TopPods  int
 	// Bypass records since when the node's CNI chain contains the plugin, and receives pods that
 	// started without the plugin since then.
 	Bypass *bypass.Detector
@@ -91,6 +95,8 @@ type Metrics interface {
 	Count(s metrics.CounterSeries, n float64)
 	Set(s metrics.GaugeSeries, value float64)
 	Observe(s metrics.HistogramSeries, value float64)
+	// Replace sets all series of a counter; others end.
+	Replace(name string, values []metrics.CounterValue)
 }
 
 // Events provides events of the added namespaces; implemented by [watch.Watcher].

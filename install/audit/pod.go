@@ -38,6 +38,9 @@ type pod struct {
 	state State
 	// foreign is the effect of foreign rules on its captured traffic.
 	foreign foreign.Verdict
+	// existed reports that the pod is older than the auditor.
+	existed  bool
+	counters podCounters
 	// audited is the time of the last comparison.
 	audited   time.Time
 	sandbox   *sandbox.Sandbox // nil if unknown

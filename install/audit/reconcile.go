@@ -244,7 +244,7 @@ func (v *reconciliation) audit(ctx context.Context, ns Namespace) {
 }
 
 // compare compares the namespace with the desired state. If it was equal at the last visit and the
-// kernel has generation IDs, only these are compared.
+// kernel has generation IDs, only these are compared, unless the counters of the rules are read.
 func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err error) {
 	last := v.equal
 	v.equal = equal{}
@@ -253,12 +253,16 @@ func (v *reconciliation) compare(ns Namespace) (found compat.Comparison, err err
 		return found, err
 	}
 	if last.netns == v.sandbox.ID && last.redirect == v.desired.redirect {
+		if v.countsPackets() {
+			last.found.Snapshot.Generation = 0
+		}
 		found, err = ns.CheckSince(last.found, rs)
 	} else {
 		found, err = ns.Check(v.desired.backend, rs)
 	}
 	if err == nil && len(found.Differences) == 0 {
 		v.equal = equal{v.sandbox.ID, v.desired.redirect, found}
+		v.readCounters(found.Packets)
 	}
 	return found, err
 }

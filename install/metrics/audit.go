@@ -1,5 +1,11 @@
 package metrics
 
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
 var auditMetrics = []Metric{
 	{
 		Name: "sluice_pods", Type: Gauge,
@@ -59,10 +65,32 @@ var auditMetrics = []Metric{
 			"undecided ones are kept because it is unknown whether they bypass it, and error counts pods whose connections could not all be read",
 	},
 	{
+		Name: "sluice_rule_packets_total", Type: Counter, Replaced: true,
+		// Prometheus gives the names namespace and pod to the pod that it scrapes.
+		Labels: []Label{
+			{Name: "pod_namespace"},
+			{Name: "pod_name"},
+			{"direction", []string{"inbound", "outbound"}},
+			{"outcome", outcomes()},
+		},
+		Help: "Packets that the rules of pods with counters have counted, by outcome: the first packet of each connection, but each " +
+			"packet for dropped_invalid, and for excluded inbound ports and interfaces in mode TPROXY",
+	},
+	{
 		Name: "sluice_events_lost_total", Type: Counter,
 		Labels: []Label{{"source", []string{"nftables", "files", "pods"}}},
 		Help:   "Overflows and failures of an event source, after which all pods are audited",
 	},
+}
+
+// outcomes returns the outcomes of the roles of rules.
+func outcomes() []string {
+	var list []string
+	for _, r := range rules.Roles() {
+		list = append(list, r.Outcome())
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 var operateMetrics = []Metric{

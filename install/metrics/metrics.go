@@ -27,13 +27,15 @@ type Metric struct {
 	Labels []Label
 	// Buckets are the upper bounds of a histogram, in the unit of its name.
 	Buckets []float64
+	// Replaced counters have all their series set at once. A series that is not set again ends.
+	Replaced bool
 }
 
 // A Label is one dimension of a metric.
 type Label struct {
 	Name string
 	// Values are all possible values; empty for names from outside, of which there are few:
-	// programs, versions.
+	// programs, versions, and pods up to a limit.
 	Values []string
 }
 

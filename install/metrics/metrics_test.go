@@ -12,7 +12,7 @@ import (
 
 var (
 	metricName = regexp.MustCompile(`^(sluice|istio_cni)(_[a-z]+)+$`)
-	labelName  = regexp.MustCompile(`^[a-z]+$`)
+	labelName  = regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 )
 
 func TestNamesFollowTheConventions(t *testing.T) {

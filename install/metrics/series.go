@@ -1,6 +1,10 @@
 package metrics
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // A series is a time series: the name of a metric of the table and the values of its labels, in the
 // order of the table.
@@ -28,6 +32,12 @@ type (
 	// HistogramSeries is a series of a histogram.
 	HistogramSeries struct{ series }
 )
+
+// A CounterValue is the value of a series of a counter.
+type CounterValue struct {
+	CounterSeries
+	Value float64
+}
 
 type (
 	// Result is what became of an action.
@@ -209,6 +219,12 @@ func BypassedPods() CounterSeries { return counter("sluice_bypassed_pods_total")
 // EventsLost returns the series of sluice_events_lost_total.
 func EventsLost(source Source) CounterSeries {
 	return counter("sluice_events_lost_total", string(source))
+}
+
+// RulePackets returns the series of sluice_rule_packets_total; pod is empty for the pods of a
+// namespace together.
+func RulePackets(namespace, pod string, role rules.Role) CounterSeries {
+	return counter("sluice_rule_packets_total", namespace, pod, role.Direction(), role.Outcome())
 }
 
 // AuditLastCompleted returns the series of sluice_audit_last_completed_timestamp_seconds.

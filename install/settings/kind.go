@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ var (
 	Text       = Kind{"any text", nil, func(v string) bool { return v != "" }}
 	Bool       = Kind{"true or false", []string{"true", "false"}, isBool}
 	Number     = Kind{"a number from 0 to 255", nil, func(v string) bool { return within(v, 255) }}
+	Pods       = Kind{"a number from 1 to 1000", nil, isPods}
 	Port       = Kind{"a port, or 0 to disable it", nil, isPort}
 	Duration   = Kind{"a duration from 100ms to 24h, such as 90s or 5m", nil, isDuration}
 	PluginTime = ofField("api_budget", quoted)
@@ -39,13 +41,14 @@ var (
 	FileName   = Kind{
 		"a file name without a directory that ends in .conf or .conflist", nil, isFileName,
 	}
-	ListName   = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
-	Mode       = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
-	Names      = ofField("exclude_namespaces", separated).described("comma-separated: ")
-	JSONList   = ofField("enablement_selectors", inJSON).described("JSON: ")
-	TaintKey   = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
-	Unreadable = ofField("unreadable_pods", quoted, string(config.Fail), string(config.Skip))
-	Level      = ofField("plugin_log_level", quoted, options.LevelNames()...)
+	ListName       = Kind{"a file name without a directory that ends in .conflist", nil, isListName}
+	Mode           = Kind{"an octal mode without permissions for others, such as 0600", nil, isMode}
+	Names          = ofField("exclude_namespaces", separated).described("comma-separated: ")
+	JSONList       = ofField("enablement_selectors", inJSON).described("JSON: ")
+	TaintKey       = Kind{"the key of a taint, such as cni.istio.io/not-ready", nil, isQualified}
+	CounterMetrics = oneOf("none", "namespace", "pod")
+	Unreadable     = ofField("unreadable_pods", quoted, string(config.Fail), string(config.Skip))
+	Level          = ofField("plugin_log_level", quoted, options.LevelNames()...)
 )
 
 var keyPattern = regexp.MustCompile(
@@ -58,6 +61,15 @@ func ofField(name string, encode func(string) json.RawMessage, words ...string) 
 	return Kind{field.Want, words, func(v string) bool {
 		return v != "" && field.Allows(encode(v))
 	}}
+}
+
+// oneOf returns the kind with the values.
+func oneOf(values ...string) Kind {
+	last := len(values) - 1
+	return Kind{
+		strings.Join(values[:last], ", ") + " or " + values[last], values,
+		func(v string) bool { return slices.Contains(values, v) },
+	}
 }
 
 // described returns the kind with a remark about the syntax before the allowed values.
@@ -101,6 +113,8 @@ func isPort(v string) bool {
 	_, err := rules.ParseOptionalPort(v)
 	return err == nil
 }
+
+func isPods(v string) bool { return v != "0" && within(v, 1000) }
 
 func within(v string, limit uint64) bool {
 	n, err := strconv.ParseUint(v, 10, 32)

@@ -77,6 +77,16 @@ var repairSettings = []Setting{
 		Help:    "interval of audits of all pods, in addition to audits after events",
 	},
 	{
+		Env: "SLUICE_COUNTER_METRICS", Helm: "counterMetrics.per", Kind: CounterMetrics,
+		Default: "namespace", Example: "pod",
+		Help: "series of the counters of rules (sluice_rule_packets_total): of each namespace, of the pods with the most packets, or none",
+	},
+	{
+		Env: "SLUICE_COUNTER_METRICS_PODS", Helm: "counterMetrics.topPods", Kind: Pods,
+		Default: "20", Example: "50",
+		Help: "number of pods of the node that have series if pods have series of their own",
+	},
+	{
 		Env: "SLUICE_SEARCH_PROC", Helm: "searchProc", Kind: Bool, Default: "true",
 		Example: "false",
 		Help:    "search /proc for network namespaces of pods that are not in the records of ADD or in the runtime's directory",

@@ -19,6 +19,7 @@ type Metrics struct {
 	counters   map[string]*prometheus.CounterVec
 	gauges     map[string]*prometheus.GaugeVec
 	histograms map[string]*prometheus.HistogramVec
+	replaced   map[string]*replaced
 }
 
 // NewMetrics returns the collectors of an agent with a version. Counters whose label values are
@@ -29,6 +30,7 @@ func NewMetrics(version string) *Metrics {
 		registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{},
 		gauges:     map[string]*prometheus.GaugeVec{},
 		histograms: map[string]*prometheus.HistogramVec{},
+		replaced:   map[string]*replaced{},
 	}
 	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -42,8 +44,12 @@ func NewMetrics(version string) *Metrics {
 }
 
 func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
-	switch f.Type {
-	case metrics.Counter:
+	switch {
+	case f.Replaced:
+		r := newReplaced(f)
+		m.replaced[f.Name] = r
+		return r
+	case f.Type == metrics.Counter:
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help},
 			f.LabelNames())
 		for _, values := range combinations(f.Labels) {
@@ -51,7 +57,7 @@ func (m *Metrics) collector(f metrics.Metric) prometheus.Collector {
 		}
 		m.counters[f.Name] = c
 		return c
-	case metrics.Gauge:
+	case f.Type == metrics.Gauge:
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help},
 			f.LabelNames())
 		m.gauges[f.Name] = g
@@ -83,6 +89,12 @@ func combinations(labels []metrics.Label) [][]string {
 // Count adds to a counter; n must not be negative.
 func (m *Metrics) Count(s metrics.CounterSeries, n float64) {
 	m.counters[s.Name()].WithLabelValues(s.Labels()...).Add(n)
+}
+
+// Replace sets all series of a counter. Series that are not among the values end. The counter is
+// one whose series are replaced: [metrics.Metric.Replaced].
+func (m *Metrics) Replace(name string, values []metrics.CounterValue) {
+	m.replaced[name].set(values)
 }
 
 // Set sets a gauge.

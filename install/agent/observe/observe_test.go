@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 func TestMain(m *testing.M) {
@@ -198,6 +200,9 @@ func TestMetrics(t *testing.T) {
 	} {
 		m.Count(s, 1)
 	}
+	m.Replace("sluice_rule_packets_total", []metrics.CounterValue{
+		{CounterSeries: metrics.RulePackets("shop", "web", rules.OutboundDNS), Value: 1},
+	})
 	for _, s := range []metrics.GaugeSeries{
 		metrics.InstallReady(), metrics.IstioInstallReady(),
 		metrics.InstallPartReady(observe.Binary), metrics.ChainBypassed(),
@@ -279,6 +284,39 @@ func TestMetricsAtFirst(t *testing.T) {
 	if !refreshed {
 		t.Error("nothing was refreshed")
 	}
+}
+
+func TestReplacedSeriesEnd(t *testing.T) {
+	m := observe.NewMetrics("v1")
+	shown := func(pods ...string) {
+		t.Helper()
+		var values []metrics.CounterValue
+		for _, pod := range pods {
+			values = append(values, metrics.CounterValue{
+				CounterSeries: metrics.RulePackets("shop", pod, rules.InboundExcludedPort),
+				Value:         7,
+			})
+		}
+		m.Replace("sluice_rule_packets_total", values)
+		_, text := ask(m.Handler(func() {}), "GET", "/metrics", there, "")
+		var want strings.Builder
+		for _, pod := range pods {
+			fmt.Fprintf(&want, "sluice_rule_packets_total{direction=%q,outcome=%q,pod_name=%q,pod_namespace=%q} 7\n",
+				"inbound", "excluded_port", pod, "shop")
+		}
+		var got strings.Builder
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "sluice_rule_packets_total") {
+				got.WriteString(line)
+			}
+		}
+		if got.String() != want.String() {
+			t.Errorf("of %v:\n%s", pods, got.String())
+		}
+	}
+	shown()
+	shown("a", "b")
+	shown("b")
 }
 
 // Serve answers, and ends with its context.

@@ -26,6 +26,8 @@
   "SLUICE_AUDIT_REPAIR" .audit.repair
   "SLUICE_AUDIT_END_CONNECTIONS" .audit.endConnections
   "SLUICE_AUDIT_INTERVAL" .audit.interval
+  "SLUICE_COUNTER_METRICS" .counterMetrics.per
+  "SLUICE_COUNTER_METRICS_PODS" (int .counterMetrics.topPods)
   "SLUICE_SEARCH_PROC" .searchProc
   "SLUICE_STARTUP_TAINT" .startupTaint
   "SLUICE_RESYNC_INTERVAL" .resyncInterval

@@ -93,7 +93,7 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- define "sluice.refuseNull" -}}
 {{- $v := . -}}
 {{- $errors := list -}}
-{{- range $key := list "ambient" "audit" "daemonSetLabels" "dashboard" "global" "image" "logging" "networkPolicy" "podAnnotations"
+{{- range $key := list "ambient" "audit" "counterMetrics" "daemonSetLabels" "dashboard" "global" "image" "logging" "networkPolicy" "podAnnotations"
   "podLabels" "podMonitor" "prometheusRule" "repair" "resourceQuotas" "serve" "terminationGracePeriodSeconds" "uninstallHook" -}}
 {{- if kindIs "invalid" (index $v $key) -}}{{- $errors = append $errors $key -}}{{- end -}}
 {{- end -}}

@@ -1,0 +1,166 @@
+package audit
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// CounterMetrics selects the series of the counters of rules.
+type CounterMetrics string
+
+// The selections.
+const (
+	NoCounters        CounterMetrics = "none"
+	NamespaceCounters CounterMetrics = "namespace" // the pods of each namespace together
+	PodCounters       CounterMetrics = "pod"       // the pods with the most packets
+)
+
+// packets are numbers of packets by role.
+type packets [rules.RoleCount]uint64
+
+func (p *packets) add(more packets) {
+	for role, n := range more {
+		p[role] += n
+	}
+}
+
+func (p *packets) sum() (n uint64) {
+	for _, of := range p {
+		n += of
+	}
+	return n
+}
+
+// podCounters contains the counters of a pod's rules. They never decrease, although the counter of
+// a rule begins at 0 when a repair creates the rule again.
+type podCounters struct {
+	total packets
+	// last are the counters of the rules at the last visit, in the namespace and with the
+	// parameters. It is nil before the first one, and for a pod without counters.
+	last     []rules.RolePackets
+	netns    netns.ID
+	redirect *rules.Redirect
+}
+
+// update adds the packets since the last visit, and returns their number.
+func (c *podCounters) update(
+	now []rules.RolePackets, ns netns.ID, redirect *rules.Redirect,
+) (more packets) {
+	last := c.last
+	switch {
+	case ns != c.netns: // of a new sandbox
+		last = nil
+	case redirect != c.redirect && !reflect.DeepEqual(redirect, c.redirect),
+		len(last) != len(now): // moved to the other backend
+		// Rules that stayed have kept their counts, and it is unknown which.
+		last = now
+	}
+	for i, n := range now {
+		var before uint64
+		if last != nil && last[i].Packets <= n.Packets {
+			before = last[i].Packets
+		}
+		more[n.Role] += n.Packets - before
+	}
+	c.last, c.netns, c.redirect = now, ns, redirect
+	c.total.add(more)
+	return more
+}
+
+// countsPackets reports whether the counters of the pod's rules are read.
+func (v *reconciliation) countsPackets() bool {
+	return v.Counters != NoCounters && v.desired.redirect.Counters
+}
+
+// readCounters updates the counters of a pod that has its desired rules.
+func (v *reconciliation) readCounters(now []rules.RolePackets) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.pods[v.uid] != v.pod {
+		return
+	}
+	c := &v.pod.counters
+	if !v.countsPackets() {
+		*c = podCounters{}
+		return
+	}
+	isFirst := c.last == nil
+	more := c.update(now, v.sandbox.ID, v.desired.redirect)
+	total := v.byNamespace[v.item.Namespace]
+	if total == nil {
+		total = &packets{}
+		v.byNamespace[v.item.Namespace] = total
+	}
+	// The counts from before the agent's start are in the series of the agent before it. Prometheus
+	// takes the lower value for a restart of the counter, and would add them again.
+	if !isFirst || !v.pod.existed {
+		total.add(more)
+	}
+}
+
+// measureCounters updates the metric of the counters.
+func (a *Auditor) measureCounters() {
+	if a.Counters == NoCounters {
+		return
+	}
+	a.mu.Lock()
+	var counted []*pod
+	inNamespace := map[string][]*pod{}
+	for _, p := range a.pods {
+		if p.counters.last != nil && p.state != "" {
+			counted = append(counted, p)
+			inNamespace[p.item.Namespace] = append(inNamespace[p.item.Namespace], p)
+		}
+	}
+	var values []metrics.CounterValue
+	if a.Counters == PodCounters {
+		for _, p := range topPods(counted, a.TopPods) {
+			values = append(values,
+				series(p.item.Namespace, p.item.Name, &p.counters.total, p)...)
+		}
+	}
+	for namespace, total := range a.byNamespace {
+		switch pods := inNamespace[namespace]; {
+		case len(pods) == 0:
+			delete(a.byNamespace, namespace)
+		case a.Counters == NamespaceCounters:
+			values = append(values, series(namespace, "", total, pods...)...)
+		}
+	}
+	a.mu.Unlock()
+	a.Metrics.Replace(metrics.RulePackets("", "", rules.NoRole).Name(), values)
+}
+
+// topPods returns the pods with the most packets.
+func topPods(pods []*pod, n int) []*pod {
+	slices.SortFunc(pods, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(b.counters.total.sum(), a.counters.total.sum()),
+			cmp.Compare(a.item.UID, b.item.UID))
+	})
+	return pods[:min(n, len(pods))]
+}
+
+// series returns a value for each role of the pods' rules.
+func series(namespace, name string, total *packets, pods ...*pod) []metrics.CounterValue {
+	var has [rules.RoleCount]bool
+	for _, p := range pods {
+		for _, n := range p.counters.last {
+			has[n.Role] = true
+		}
+	}
+	var values []metrics.CounterValue
+	for _, role := range rules.Roles() {
+		if has[role] {
+			values = append(values, metrics.CounterValue{
+				CounterSeries: metrics.RulePackets(namespace, name, role),
+				Value:         float64(total[role]),
+			})
+		}
+	}
+	return values
+}

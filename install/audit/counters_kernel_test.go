@@ -1,0 +1,124 @@
+package audit_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// withExclusions has a rule of each outcome that a connection in the test network can have.
+func withExclusions(r *rules.Redirect) {
+	r.Counters = true
+	r.DNS = rules.DNS{Capture: true, All: true}
+	r.InboundExcludePorts = rules.Singles[uint16](9090)
+	r.OutboundExcludePorts = rules.Singles[uint16](5432)
+	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	r.OwnerGroupsExclude = rules.Singles[uint32](7)
+}
+
+// TestConnectionsAreCounted makes connections of each outcome, before and after a repair.
+func TestConnectionsAreCounted(t *testing.T) {
+	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
+		for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
+			t.Run(string(e)+" "+string(mode), func(t *testing.T) {
+				testConnectionsAreCounted(t, e, mode)
+			})
+		}
+	}
+}
+
+func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mode) {
+	bed, err := testbed.New(testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bed.Close() })
+	proxy := testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true}
+	if mode == rules.ModeTProxy {
+		proxy.Owner, proxy.Transparent = testbed.TProxyOwner, true
+	}
+	if err := bed.StartProxy(proxy); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+		t.Fatal(err)
+	}
+	r := newKernelWorld(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
+	r.options.Interval = 100 * time.Millisecond
+	r.options.Used = func() time.Duration { return 0 }
+	rs, b := r.add("web", bed.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
+	r.start()
+	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+
+	excluded := testbed.ApplicationOwner
+	excluded.GID = 7
+	want := map[string]float64{}
+	connect := func(outcome string, n int, c testbed.Call) {
+		t.Helper()
+		c.Timeout = 5 * time.Second
+		if c.From == testbed.FromPod && c.Owner == (rules.Owner{}) {
+			c.Owner = testbed.ApplicationOwner
+		}
+		for range n {
+			if answer, err := bed.Dial(c); err != nil || answer.Outcome != testbed.Answered {
+				t.Fatalf("%s: %v, %v", c, answer, err)
+			}
+		}
+		want["sluice_rule_packets_total{shop,web,"+outcome+"}"] += float64(n)
+	}
+	to := func(network, address string) testbed.Call {
+		return testbed.Call{Network: network, To: netip.MustParseAddrPort(address)}
+	}
+	connectAll := func() {
+		connect("outbound,captured", 3, to("tcp", "10.9.9.9:80"))
+		connect("outbound,captured", 1, to("tcp", "[2001:db8::9]:80"))
+		connect("outbound,captured_dns", 2, to("udp", "10.9.9.9:53"))
+		connect("outbound,excluded_port", 2, to("tcp", "10.9.9.9:5432"))
+		connect("outbound,excluded_cidr", 4, to("tcp", "192.0.2.1:80"))
+		ofGroup := to("tcp", "10.9.9.9:80")
+		ofGroup.Owner = excluded
+		connect("outbound,excluded_owner", 5, ofGroup)
+		inbound := to("tcp", "10.244.1.5:80")
+		inbound.From = testbed.FromNeighbour
+		connect("inbound,captured", 6, inbound)
+		inbound = to("tcp", "10.244.1.5:9090")
+		inbound.From = testbed.FromNeighbour
+		connect("inbound,excluded_port", 1, inbound)
+	}
+	arrive := func(when string) {
+		t.Helper()
+		await(t, when, func() bool {
+			for series, n := range want {
+				got := r.metric(series)
+				if mode == rules.ModeTProxy && got > n &&
+					series == "sluice_rule_packets_total{shop,web,inbound,excluded_port}" {
+					continue // each packet
+				}
+				if got < n {
+					return false
+				}
+				if got > n {
+					t.Fatalf("%s: %s is %v, want %v", when, series, got, n)
+				}
+			}
+			return true
+		})
+	}
+	connectAll()
+	arrive("the connections are counted")
+	if r.metric("sluice_rule_packets_total{shop,web,outbound,proxy}") == 0 {
+		t.Error("the proxy's connections are not counted")
+	}
+	if _, err := b.Remove(bed.Pod); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it is repaired", func() bool { return stands(t, b, bed.Pod, rs) })
+	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	arrive("the connections from before the repair")
+	connectAll()
+	arrive("the connections from after the repair too")
+}

@@ -1,0 +1,88 @@
+package rules
+
+import "slices"
+
+// A Role is the outcome of the connections that a rule decides about. Only compiled rules have
+// roles: the kernel does not store them. Each packet matches at most one rule with a role in each
+// direction.
+type Role uint8
+
+// The roles.
+const (
+	// NoRole is the role of rules that decide nothing about a connection, or only about connections
+	// within the pod.
+	NoRole Role = iota
+
+	InboundCaptured
+	InboundExcludedPort
+	InboundExcludedInterface
+	InboundDroppedInvalid // each packet that is invalid to conntrack
+
+	OutboundCaptured
+	OutboundDNS // captured by the sidecar's DNS proxy
+	OutboundExcludedPort
+	OutboundExcludedCIDR
+	OutboundExcludedOwner
+	OutboundExcludedInterface
+	OutboundProxy // of the proxy itself, by its user or group
+
+	// RoleCount is the number of roles with NoRole.
+	RoleCount
+)
+
+// roleNames are the directions and outcomes of the roles.
+var roleNames = [RoleCount]struct{ direction, outcome string }{
+	InboundCaptured:           {"inbound", "captured"},
+	InboundExcludedPort:       {"inbound", "excluded_port"},
+	InboundExcludedInterface:  {"inbound", "excluded_interface"},
+	InboundDroppedInvalid:     {"inbound", "dropped_invalid"},
+	OutboundCaptured:          {"outbound", "captured"},
+	OutboundDNS:               {"outbound", "captured_dns"},
+	OutboundExcludedPort:      {"outbound", "excluded_port"},
+	OutboundExcludedCIDR:      {"outbound", "excluded_cidr"},
+	OutboundExcludedOwner:     {"outbound", "excluded_owner"},
+	OutboundExcludedInterface: {"outbound", "excluded_interface"},
+	OutboundProxy:             {"outbound", "proxy"},
+}
+
+// Roles returns all roles without NoRole.
+func Roles() []Role {
+	roles := make([]Role, 0, RoleCount-1)
+	for r := NoRole + 1; r < RoleCount; r++ {
+		roles = append(roles, r)
+	}
+	return roles
+}
+
+// Direction returns "inbound", "outbound", or "" for NoRole.
+func (r Role) Direction() string { return roleNames[r].direction }
+
+// Outcome returns the outcome, such as "excluded_port"; "" for NoRole.
+func (r Role) Outcome() string { return roleNames[r].outcome }
+
+// A RolePackets is the number of packets that a rule with a role has counted.
+type RolePackets struct {
+	Role    Role
+	Packets uint64
+}
+
+// PacketsByRule returns the counters of the desired rules that have a role, in the order of the
+// rules. The rules that were read must be equal to the desired rules; see [Compare].
+func PacketsByRule(desired, read Ruleset) []RolePackets {
+	var list []RolePackets
+	for i := range desired.Tables {
+		want := &desired.Tables[i]
+		at := slices.IndexFunc(read.Tables, func(t Table) bool {
+			return t.Family == want.Family && t.Name == want.Name
+		})
+		for _, c := range want.Chains {
+			for j := range c.Rules {
+				if role := c.Rules[j].Role; role != NoRole {
+					hits := read.Tables[at].Chain(c.Name).Rules[j].Hits
+					list = append(list, RolePackets{role, hits.Packets})
+				}
+			}
+		}
+	}
+	return list
+}
