@@ -68,6 +68,9 @@ func words(f rules.Family) []word {
 	draws := func(text string) []rules.Match {
 		return list(rules.Unknown{Text: text, Effect: rules.ReadsVarying})
 	}
+	history := func(text, state string) []rules.Match {
+		return list(rules.Unknown{Text: text, Effect: rules.ReadsHistory, State: state})
+	}
 	does0 := func(text string) []rules.Action { return does(rules.Unknown{Text: text}) }
 	writes := func(effect rules.Effect, text, state string) []rules.Action {
 		return does(rules.Unknown{Text: text, Effect: effect, State: state})
@@ -257,9 +260,9 @@ func words(f rules.Family) []word {
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --rcheck",
-			matches: draws("match recent revision 1"),
+			matches: history("match recent revision 1", "recent x"),
 		},
-		{table: "mangle", rule: "-m quota --quota 1000", matches: draws("match quota revision 0")},
+		{table: "mangle", rule: "-m quota --quota 1000", matches: history("match quota revision 0", "")},
 		{
 			table: "mangle", rule: "-m hashlimit --hashlimit-upto 5/sec --hashlimit-name x",
 			actions: writes(rules.ReadsAndWrites, "match hashlimit revision 3", "hashlimit x"),

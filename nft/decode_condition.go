@@ -12,8 +12,8 @@ import (
 
 // stateful adds a condition that depends on the packets for which it was evaluated earlier, and
 // therefore on the preceding conditions of the rule.
-func (d *ruleDecoder) stateful(text string) error {
-	d.unknown(text, rules.ReadsVarying, d.identity())
+func (d *ruleDecoder) stateful(text string, effect rules.Effect) error {
+	d.unknown(text, effect, d.identity())
 	return nil
 }
 
@@ -28,13 +28,14 @@ func (d *ruleDecoder) limitRate(a attributes) error {
 	if a.Number(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0 {
 		over = "over "
 	}
-	rateUnit, burstUnit := "", "packets"
+	rateUnit, burstUnit, effect := "", "packets", rules.ReadsVarying
 	if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES {
-		rateUnit, burstUnit = " bytes", "bytes"
+		// Every packet may be larger than the limit.
+		rateUnit, burstUnit, effect = " bytes", "bytes", rules.ReadsHistory
 	}
 	return d.stateful(fmt.Sprintf("limit rate %s%d%s/%s burst %d %s",
 		over, a.Number64(unix.NFTA_LIMIT_RATE), rateUnit, unit, a.Number(unix.NFTA_LIMIT_BURST),
-		burstUnit))
+		burstUnit), effect)
 }
 
 func (d *ruleDecoder) quota(a attributes) error {
@@ -42,7 +43,8 @@ func (d *ruleDecoder) quota(a attributes) error {
 	if a.Number(unix.NFTA_QUOTA_FLAGS)&unix.NFT_QUOTA_F_INV != 0 {
 		over = "over "
 	}
-	return d.stateful(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)))
+	return d.stateful(fmt.Sprintf("quota %s%d bytes", over, a.Number64(unix.NFTA_QUOTA_BYTES)),
+		rules.ReadsHistory)
 }
 
 // connlimit decodes a limit of connections. The kernel drops a packet whose connection cannot be
@@ -99,11 +101,11 @@ func (d *ruleDecoder) objref(a attributes) error {
 			State: "meta secmark",
 		})
 	case nftObjectQuota:
-		d.unknown("quota name "+name, rules.ReadsVarying, rules.NoData)
+		d.unknown("quota name "+name, rules.ReadsHistory, rules.NoData)
 	case nftObjectLimit:
-		d.unknown("limit name "+name, rules.ReadsVarying, rules.NoData)
+		d.unknown("limit name "+name, rules.ReadsHistory, rules.NoData)
 	case nftObjectConnlimit:
-		d.unknown("ct count name "+name, rules.ReadsVarying, rules.NoData)
+		d.unknown("ct count name "+name, rules.ReadsHistory, rules.NoData)
 	default:
 		return errUnsupported
 	}

@@ -83,7 +83,7 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	case "limit":
 		return expressionKind{decode: (*ruleDecoder).limitRate, effect: rules.ReadsVarying}, true
 	case "quota":
-		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.ReadsVarying}, true
+		return expressionKind{decode: (*ruleDecoder).quota, effect: rules.ReadsHistory}, true
 	case "connlimit":
 		return expressionKind{decode: (*ruleDecoder).connlimit}, true
 	case "dynset": // changes a set, and ends the rule if it is full or a limit is exceeded

@@ -157,11 +157,26 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	if u.noData || len(ops) == 0 {
 		data = rules.NoData
 	}
-	if u.effect == rules.ReadsVarying && data != rules.NoData {
-		data = d.identity()
+	if u.effect == rules.ReadsVarying {
+		if data != rules.NoData {
+			data = d.identity()
+		}
+		if !varies(ops, v) {
+			u.effect = rules.ReadsHistory
+		}
 	}
 	d.use(ops...)
 	d.unknown(conditionText(text, v.String(), negated), u.effect, data)
+}
+
+// varies reports whether a comparison of a random number is true for some numbers and false for
+// others.
+func varies(ops []operand, v values) bool {
+	if len(ops) != 1 || ops[0].field != fieldNumber || ops[0].mask != nil {
+		return false
+	}
+	n, _, ok := ops[0].numbers(v.keys)
+	return ok && 0 < n && n < uint64(ops[0].modulus)
 }
 
 // matchesOf returns the conditions that an operand equals one of the values or, if negated, none of

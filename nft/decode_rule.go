@@ -132,7 +132,7 @@ func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
 	if effect == rules.AnyEffect {
 		d.pending = nil // the expression may also end the rule
 	}
-	if effect == rules.ReadsVarying && data != rules.NoData {
+	if (effect == rules.ReadsVarying || effect == rules.ReadsHistory) && data != rules.NoData {
 		data = fmt.Sprintf("%d %s", d.draws, data)
 		d.draws++
 	}

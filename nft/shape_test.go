@@ -31,6 +31,7 @@ func shapeOf(part interface{ String() string }) string {
 	}
 	names := [...]string{
 		rules.AnyEffect: "anything", rules.Reads: "reads", rules.ReadsVarying: "draws",
+		rules.ReadsHistory:        "reads history",
 		rules.WritesMark:          "writes mark",
 		rules.WritesConntrackMark: "writes ct mark",
 	}

@@ -8,8 +8,8 @@ import (
 // Unknown is a condition or an action that the model does not support. It implements both [Match]
 // and [Action].
 //
-// As a Match, its result is unknown. An Unknown with a side effect (any Effect except Reads and
-// ReadsVarying) must be an Action; matches after it are [Require] actions. A packet that reaches an
+// As a Match, its result is unknown. An Unknown with a side effect (see [Effect.IsCondition]) must
+// be an Action; matches after it are [Require] actions. A packet that reaches an
 // Unknown has an undecided verdict.
 type Unknown struct {
 	Text string
@@ -21,8 +21,8 @@ type Unknown struct {
 	Data string
 	// State names the state that the expression reads, or that it changes if Effect is
 	// ReadsAndWrites or Writes, for example an address list or labels. A condition on a state
-	// depends on all earlier writes to it. If State is empty, ReadsVarying uses state private to the
-	// rule (for example a limit), and Reads may depend on any state.
+	// depends on all earlier writes to it. If State is empty, ReadsVarying and ReadsHistory
+	// use state private to the rule (for example a limit), and Reads may depend on any state.
 	State string
 }
 
@@ -42,9 +42,12 @@ const (
 	// represent.
 	Reads
 	// ReadsVarying has no side effect: the condition depends on random numbers or on earlier packets
-	// (for example limit, quota), so it may match any packet.
+	// (for example limit), so it matches some packets of any kind, and does not match others.
 	ReadsVarying
-	// ReadsAndWrites is ReadsVarying with a side effect: evaluating the condition changes State,
+	// ReadsHistory has no side effect: the condition depends on earlier packets, but may match all
+	// packets or none (for example a quota that is used up, or a list that is always empty).
+	ReadsHistory
+	// ReadsAndWrites is ReadsHistory with a side effect: evaluating the condition changes State,
 	// which affects later packets in every rule with the same State.
 	ReadsAndWrites
 	// Writes changes State, such as a label or a list element. Evaluation continues with the next
@@ -60,7 +63,7 @@ const (
 )
 
 // IsCondition reports whether the effect is a condition without a side effect.
-func (e Effect) IsCondition() bool { return e == Reads || e == ReadsVarying }
+func (e Effect) IsCondition() bool { return e == Reads || e == ReadsVarying || e == ReadsHistory }
 
 func (m Unknown) rank() int { return 14 }
 func (Unknown) action()     {}

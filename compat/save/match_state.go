@@ -1,6 +1,7 @@
 package save
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/nft/xt"
@@ -49,6 +50,18 @@ func (r *moduleReader) account() []rules.Match {
 // rate parses the match rateest, which compares a rate that the target RATEEST measures.
 func (r *moduleReader) rate() []rules.Match {
 	r.unknown, r.state = true, xt.StateOfRates
+	return nil
+}
+
+// statistic parses the match statistic. A probability of 0 or 1, or every packet, does not vary.
+func (r *moduleReader) statistic() []rules.Match {
+	r.unknown = true
+	probability, err := strconv.ParseFloat(r.valueOf("--probability", "0.5"), 64)
+	every, notNumber := strconv.ParseUint(r.valueOf("--every", "2"), 0, 32)
+	const least = 1.0 / (1 << 31) // the unit in which the kernel has a probability
+	if err != nil || probability < least || probability > 1-least || notNumber != nil || every < 2 {
+		r.effect = rules.Reads
+	}
 	return nil
 }
 

@@ -9,7 +9,7 @@ import "github.com/sluice-mesh/sluice/rules"
 //
 // Some options change the effect: --restore-skmark of socket writes the mark of the packet, --set
 // of connlabel writes the labels of its connection, and --set, --update, --remove and --reap of
-// recent write the list. The caller must consider the options. A match may drop a malformed packet,
+// recent write the list. Some options of statistic match all packets or none. The caller must consider the options. A match may drop a malformed packet,
 // or a packet for which it has no memory (par->hotdrop). This is not an effect, because the model
 // has no malformed packets.
 //
@@ -25,8 +25,10 @@ func MatchEffect(name string) rules.Effect {
 		"multiport", "osf", "owner", "physdev", "pkttype", "policy", "realm", "rpfilter", "rt", "sctp",
 		"socket", "srh", "state", "string", "tcp", "tcpmss", "time", "tos", "ttl", "u32", "udp", "udplite":
 		return rules.Reads
-	case "limit", "quota", "rateest", "recent", "set", "statistic":
+	case "limit", "statistic":
 		return rules.ReadsVarying
+	case "quota", "rateest", "recent", "set":
+		return rules.ReadsHistory
 	case "hashlimit", "nfacct":
 		return rules.ReadsAndWrites
 	}
@@ -58,5 +60,26 @@ func matchEffect(x Extension) rules.Effect {
 		(len(x.Data) < 1 || x.Data[0]&^(socketTransparent|socketNoWildcard) != 0) {
 		return rules.AnyEffect
 	}
+	if x.Name == "statistic" && !statisticVaries(x) {
+		return rules.Reads
+	}
 	return MatchEffect(x.Name)
+}
+
+// statisticVaries reports whether the match statistic matches some packets and not others (see
+// statistic_mt in net/netfilter/xt_statistic.c). The structure xt_statistic_info contains the mode,
+// and then the probability, or the interval minus one.
+func statisticVaries(x Extension) bool {
+	const modeRandom, modeNth, certain = 0, 1, 1 << 31
+	if len(x.Data) < 8 {
+		return false
+	}
+	value := native.Uint32(x.Data[4:])
+	switch native.Uint16(x.Data) {
+	case modeRandom:
+		return value > 0 && value < certain
+	case modeNth:
+		return value > 0
+	}
+	return false
 }

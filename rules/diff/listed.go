@@ -18,7 +18,7 @@ func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) se
 	case v.history.written[m.State]:
 		return v.unless(m.Not,
 			v.ask(rules.Unknown{
-				Text: text.String(), Data: m.Contents, Effect: rules.ReadsVarying, State: m.State,
+				Text: text.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
 			}, v.and(f.packets, asked), part))
 	case m.More && (seen.second || f.mark != v.marks.packet):
 		// The packet has another mark or interface now than in other lookups.

@@ -42,7 +42,9 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 		}, "\x01"),
 		text: u.Text, step: v.step(), kind: unknownBit,
 	}
-	if u.Effect == rules.ReadsVarying && (v.one != nil || !apart) {
+	switch {
+	case u.Effect == rules.ReadsVarying && (v.one != nil || !apart),
+		u.Effect == rules.ReadsHistory && v.one != nil: // both results are possible for one packet
 		found.kind = draw
 	}
 	return found
@@ -144,11 +146,11 @@ func (v *visit) translationBy(a rules.Unknown) string {
 // continues, or nil if they are undecided.
 func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
 	switch a.Effect {
-	case rules.Reads, rules.ReadsVarying:
+	case rules.Reads, rules.ReadsVarying, rules.ReadsHistory:
 		return v.require(a, packets, part)
 	case rules.ReadsAndWrites:
 		v.record(a, packets, part)
-		a.Effect = rules.ReadsVarying
+		a.Effect = rules.ReadsHistory
 		return v.require(a, packets, part)
 	case rules.Writes:
 		v.record(a, packets, part)
