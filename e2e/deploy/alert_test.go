@@ -1,0 +1,127 @@
+package deploy_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+)
+
+// alert returns the expression of an alert.
+func alert(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy.ChartDir, "files/alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation,
+		parser.NewParser(parser.Options{}), nil)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	for _, r := range groups.Groups[0].Rules {
+		if r.Alert == name {
+			return r.Expr
+		}
+	}
+	t.Fatalf("no alert %s", name)
+	return ""
+}
+
+// Each row is the samples of an hour, one each minute.
+func TestPodMostlyUncaptured(t *testing.T) {
+	const metric = `sluice_rule_packets_total{pod_namespace="shop",pod_name="web",`
+	for _, tc := range []struct {
+		says, samples, want string
+	}{
+		{
+			"most connections are excluded by port",
+			metric + `direction="outbound",outcome="captured"} 0+10x60
+			` + metric + `direction="outbound",outcome="excluded_port"} 0+30x60`,
+			`{pod_name="web", pod_namespace="shop"} 0.75`,
+		},
+		{
+			"several exclusions together are most connections",
+			metric + `direction="outbound",outcome="captured"} 0+40x60
+			` + metric + `direction="outbound",outcome="excluded_cidr"} 0+30x60
+			` + metric + `direction="outbound",outcome="excluded_owner"} 0+30x60`,
+			`{pod_name="web", pod_namespace="shop"} 0.60`,
+		},
+		{
+			"all are excluded, and the pod has no rule that captures",
+			metric + `direction="outbound",outcome="excluded_owner"} 0+30x60`,
+			`{pod_name="web", pod_namespace="shop"} 1.00`,
+		},
+		{
+			"most are captured",
+			metric + `direction="outbound",outcome="captured"} 0+30x60
+			` + metric + `direction="outbound",outcome="excluded_port"} 0+10x60`, "",
+		},
+		{
+			"queries of DNS are captured",
+			metric + `direction="outbound",outcome="captured_dns"} 0+30x60
+			` + metric + `direction="outbound",outcome="excluded_port"} 0+10x60`, "",
+		},
+		{
+			"the proxy's own connections are not uncaptured",
+			metric + `direction="outbound",outcome="captured"} 0+30x60
+			` + metric + `direction="outbound",outcome="proxy"} 0+90x60`, "",
+		},
+		{
+			"inbound connections do not matter",
+			metric + `direction="outbound",outcome="captured"} 0+30x60
+			` + metric + `direction="inbound",outcome="excluded_port"} 0+90x60`, "",
+		},
+		{
+			"few connections do not matter",
+			metric + `direction="outbound",outcome="captured"} 0+1x60
+			` + metric + `direction="outbound",outcome="excluded_port"} 0+2x60`, "",
+		},
+		{
+			"totals of a namespace are not a pod's",
+			`sluice_rule_packets_total{pod_namespace="shop",direction="outbound",outcome="excluded_port"} 0+30x60`,
+			"",
+		},
+		{"a pod without counters is unknown", metric + `direction="outbound",outcome="captured"} _x60`, ""},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			got := evaluate(t, alert(t, "SluicePodMostlyUncaptured"), tc.samples)
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// evaluate returns what an expression is after an hour of samples.
+func evaluate(t *testing.T, expr, samples string) string {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n\t"+samples+"\n")
+	t.Cleanup(func() { _ = storage.Close() })
+	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+	q, err := engine.NewInstantQuery(t.Context(), storage, nil, expr, time.Unix(3600, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	result := q.Exec(t.Context())
+	if result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	vector, err := result.Vector()
+	if err != nil || len(vector) > 1 {
+		t.Fatalf("%v, %v", vector, err)
+	}
+	if len(vector) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %.2f", vector[0].Metric, vector[0].F)
+}
