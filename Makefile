@@ -188,8 +188,9 @@ release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/releas
 	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release
 
 release-test: bin/e2e/helm bin/tools/golangci-lint
-release-test: ## Build a release twice, compare, push it to a local registry, and verify its signatures.
+release-test: ## Build a release twice, compare, push it to a local registry, install by krew, and verify its signatures.
 	go mod tidy -C e2e/release -diff
+	go mod tidy -C e2e/release/krew -diff
 	go vet -C e2e/release ./...
 	cd e2e/release && ../../bin/tools/golangci-lint run
 	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'

@@ -68,6 +68,7 @@ func TestReleaseOfTheCommit(t *testing.T) {
 	checkVersion(t, r)
 	digest := checkRegistry(t, r)
 	checkChart(t, r, digest)
+	newIndex(t, r).wantInstallable()
 }
 
 func command(t *testing.T, dir, program string, args ...string) string {
