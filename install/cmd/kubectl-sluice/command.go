@@ -35,12 +35,16 @@ type options struct {
 	selector       string
 	// release lets the next signal end the process.
 	release func()
+	// asJSON prints errors as JSON.
+	asJSON bool
 }
 
 // agentContainer is the container of the node agent that has the command rules.
 const agentContainer = "sluice-node"
 
-func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Command {
+func newCommand(
+	streams genericiooptions.IOStreams, release func(),
+) (*options, *cobra.Command) {
 	o := &options{
 		streams: streams, config: genericclioptions.NewConfigFlags(true), release: release,
 	}
@@ -70,8 +74,8 @@ func newCommand(streams genericiooptions.IOStreams, release func()) *cobra.Comma
 	} {
 		root.AddCommand(o.newVerb(v.name, v.short))
 	}
-	root.AddCommand(o.newStatus())
-	return root
+	root.AddCommand(o.newStatus(), newSchemaTopic())
+	return o, root
 }
 
 // newVerb returns a command that runs rules VERB in the node agents.

@@ -38,7 +38,8 @@ func main() {
 // run executes a command line and returns its exit code. The first signal cancels ctx; after stop a
 // second one ends the process.
 func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, args []string) int {
-	root := newCommand(streams, stop)
+	o, root := newCommand(streams, stop)
+	o.asJSON = asksForJSON(args)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	remote, input := new(clientexec.CodeExitError), new(inputError)
@@ -48,10 +49,10 @@ func run(ctx context.Context, stop func(), streams genericiooptions.IOStreams, a
 	case errors.As(err, remote):
 		return remote.Code
 	case errors.As(err, input):
-		fmt.Fprintf(streams.ErrOut, "kubectl sluice: %v\n", err)
+		o.report(err)
 		return exitBadInput
 	}
-	fmt.Fprintf(streams.ErrOut, "kubectl sluice: %v\n", err)
+	o.report(err)
 	return exitFailed
 }
 

@@ -63,7 +63,8 @@ func (o *options) newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status [POD]", Short: "print the state of all node agents, or of the rules of pods",
 		Long: `Without POD print a line for each node: whether its node agent is ready or why not, its version, the mesh pods by the state of their
-redirection, and how often rules were changed by others and repaired. With POD print what rules check says of the pod.
+redirection, and how often rules were changed by others and repaired. With POD print what rules check says of the pod. With --output json
+print one object, with --watch one a line; kubectl sluice help json-schema describes it.
 
 The exit code is 0 if all nodes are ready and 1 if not.`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -137,7 +138,8 @@ func (o *options) clusterStatus(ctx context.Context, c cluster) (clusterStatus, 
 		return clusterStatus{}, err
 	}
 	found := clusterStatus{
-		Version: 1, Kind: "ClusterStatus", Nodes: make([]nodeStatus, len(nodes.Items)),
+		Version: jsonVersion, Kind: clusterStatusKind,
+		Nodes: make([]nodeStatus, len(nodes.Items)),
 	}
 	group := new(errgroup.Group)
 	group.SetLimit(agentsAtOnce)

@@ -52,8 +52,7 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 		err := o.inAgent(ctx, c, &pods[i], stdin, o.streams.Out, o.streams.ErrOut,
 			append([]string{verb}, args...))
 		if err != nil && !isRemote(err) && len(pods) > 1 {
-			fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pods[i].Namespace,
-				pods[i].Name, err)
+			o.report(fmt.Errorf("pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
 			err = clientexec.CodeExitError{Err: err, Code: exitFailed}
 		}
 		failed = worse(failed, err)
@@ -171,8 +170,7 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 			lock.Lock()
 			defer lock.Unlock()
 			if err != nil && !isRemote(err) && len(pods) > 1 {
-				fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: pod %s/%s: %v\n", pod.Namespace,
-					pod.Name, err)
+				o.report(fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
 				err = clientexec.CodeExitError{Err: err, Code: exitFailed}
 			}
 			failed = worse(failed, err)

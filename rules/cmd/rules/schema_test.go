@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +16,7 @@ import (
 	prove "github.com/sluice-mesh/sluice/compat/validation"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/schematest"
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
@@ -46,21 +45,18 @@ func documents() map[document]string {
 
 // enumerations lists the values of types that have a fixed set of them.
 func enumerations() map[reflect.Type]*jsonschema.Schema {
-	enum := func(values ...any) *jsonschema.Schema {
-		return &jsonschema.Schema{Type: "string", Enum: values}
-	}
 	return map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[rules.DifferenceKind](): enum(rules.Missing, rules.Extra, rules.Changed,
+		reflect.TypeFor[rules.DifferenceKind](): schematest.Enum(rules.Missing, rules.Extra, rules.Changed,
 			rules.Reordered),
-		reflect.TypeFor[diff.Verdict](): enum(diff.Equivalent, diff.Different,
+		reflect.TypeFor[diff.Verdict](): schematest.Enum(diff.Equivalent, diff.Different,
 			diff.Undecidable),
-		reflect.TypeFor[doctor.Severity](): enum(doctor.OK, doctor.Note, doctor.Warning,
+		reflect.TypeFor[doctor.Severity](): schematest.Enum(doctor.OK, doctor.Note, doctor.Warning,
 			doctor.Problem),
-		reflect.TypeFor[doctor.Verdict](): enum(doctor.Works, doctor.Disturbed, doctor.Prevented),
-		reflect.TypeFor[prove.Status]():   enum(prove.OK, prove.Failed, prove.NotChecked),
-		reflect.TypeFor[prove.Outcome](): enum(prove.Works, prove.WorksInPart, prove.Fails,
+		reflect.TypeFor[doctor.Verdict](): schematest.Enum(doctor.Works, doctor.Disturbed, doctor.Prevented),
+		reflect.TypeFor[prove.Status]():   schematest.Enum(prove.OK, prove.Failed, prove.NotChecked),
+		reflect.TypeFor[prove.Outcome](): schematest.Enum(prove.Works, prove.WorksInPart, prove.Fails,
 			prove.CapturesNothing, prove.NotDecided),
-		reflect.TypeFor[agent.TopicState](): enum(agent.TopicOK, agent.TopicProblem,
+		reflect.TypeFor[agent.TopicState](): schematest.Enum(agent.TopicOK, agent.TopicProblem,
 			agent.TopicUnknown, agent.TopicOff),
 	}
 }
@@ -83,99 +79,17 @@ func definitions() map[string]reflect.Type {
 
 const schemaID = "https://github.com/sluice-mesh/sluice/raw/main/rules/cmd/rules/schema.json"
 
-// generateSchema makes the schema of the types. Objects may have other fields if open is true.
-func generateSchema(t *testing.T, open bool) *jsonschema.Schema {
-	t.Helper()
-	root := &jsonschema.Schema{
-		Schema: "https://json-schema.org/draft/2020-12/schema", ID: schemaID,
-		Title:       "Output of rules --output json",
-		Description: "Fields may be added. The version changes if a reader of the earlier form would misunderstand the later one.",
-		Defs:        map[string]*jsonschema.Schema{},
-	}
-	references := enumerations()
-	for name, of := range definitions() {
-		references[of] = &jsonschema.Schema{Ref: "#/$defs/" + name}
-	}
-	infer := func(of reflect.Type) *jsonschema.Schema {
-		others := without(references, of)
-		s, err := jsonschema.ForType(of, &jsonschema.ForOptions{TypeSchemas: others})
-		if err != nil {
-			t.Fatal(err)
-		}
-		loosen(s, open)
-		return s
-	}
-	for name, of := range definitions() {
-		root.Defs[name] = infer(of)
-	}
-	for d, description := range documents() {
-		s := infer(reflect.TypeOf(d).Elem())
-		s.Description = description
-		s.Properties["version"] = constant(jsonVersion)
-		s.Properties["kind"] = constant(d.kind())
-		s.Required = append([]string{"version", "kind"}, s.Required...)
-		s.PropertyOrder = append([]string{"version", "kind"}, s.PropertyOrder...)
-		root.Defs[d.kind()] = s
-		root.OneOf = append(root.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + d.kind()})
-	}
-	slices.SortFunc(root.OneOf, func(a, b *jsonschema.Schema) int {
-		return strings.Compare(a.Ref, b.Ref)
-	})
-	return root
-}
-
-func constant(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
-
-// without returns the references without the one to a type itself.
-func without(
-	references map[reflect.Type]*jsonschema.Schema, but reflect.Type,
-) map[reflect.Type]*jsonschema.Schema {
-	others := map[reflect.Type]*jsonschema.Schema{}
-	for of, s := range references {
-		if of != but {
-			others[of] = s
-		}
-	}
-	return others
-}
-
-// loosen allows other fields if open is true. It takes null away, because the program prints no
-// null.
-func loosen(s *jsonschema.Schema, open bool) {
-	if s == nil {
-		return
-	}
-	if slices.Contains(s.Types, "null") {
-		s.Types = slices.DeleteFunc(s.Types, func(name string) bool { return name == "null" })
-		if len(s.Types) == 1 {
-			s.Type = s.Types[0]
-		}
-		s.Types = nil
-	}
-	for _, property := range s.Properties {
-		loosen(property, open)
-	}
-	loosen(s.Items, open)
-	if s.Properties != nil && open {
-		s.AdditionalProperties = nil
-	}
-}
-
 func TestSchema(t *testing.T) {
-	text, err := json.MarshalIndent(generateSchema(t, true), "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, '\n')
-	if *update {
-		if err := os.WriteFile("schema.json", text, 0o644); err != nil {
-			t.Fatal(err)
+	objects := map[string]schematest.Object{}
+	for d, description := range documents() {
+		objects[d.kind()] = schematest.Object{
+			Type: reflect.TypeOf(d).Elem(), Description: description,
 		}
-		return
 	}
-	if string(text) != jsonSchema {
-		t.Error("schema.json is not what the types say: go test -run TestSchema -update writes it")
-	}
+	schematest.Schema{
+		ID: schemaID, Title: "Output of rules --output json", Version: jsonVersion,
+		Objects: objects, Definitions: definitions(), Enumerations: enumerations(),
+	}.Check(t, "schema.json", jsonSchema, *update)
 }
 
 func TestSchemaRejectsOtherOutput(t *testing.T) {
@@ -188,56 +102,14 @@ func TestSchemaRejectsOtherOutput(t *testing.T) {
 		`{"version":1,"kind":"Cleanup","namespace":"x","dryRun":true,"removed":null}`,
 		`{"version":1,"kind":"Doctor","namespace":"x","kernel":"6","verdict":"fine","findings":[]}`,
 	} {
-		if err := validateOutput(strings.NewReader(text)); err == nil {
+		if err := schematest.Validate(jsonSchema, strings.NewReader(text)); err == nil {
 			t.Errorf("%s: no error", text)
 		}
 	}
-	if err := validateOutput(
+	if err := schematest.Validate(jsonSchema,
 		strings.NewReader(`{"version":1,"kind":"Error","error":"x"}`)); err != nil {
 		t.Error(err)
 	}
-}
-
-// validateOutput returns an error if an object of a stream is not as the published schema says, or
-// has a field of which that says nothing.
-func validateOutput(stream io.Reader) error {
-	schema := new(jsonschema.Schema)
-	if err := json.Unmarshal([]byte(jsonSchema), schema); err != nil {
-		return err
-	}
-	for _, s := range schema.Defs {
-		closeObjects(s)
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(stream)
-	for {
-		var object any
-		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := resolved.Validate(object); err != nil {
-			return fmt.Errorf("%w\n%v", err, object)
-		}
-	}
-}
-
-// closeObjects allows no field that the schema does not have.
-func closeObjects(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if s.Properties != nil {
-		s.AdditionalProperties = &jsonschema.Schema{Not: &jsonschema.Schema{}}
-	}
-	for _, property := range s.Properties {
-		closeObjects(property)
-	}
-	closeObjects(s.Items)
 }
 
 // recorder keeps what a command writes, to validate it.
@@ -260,7 +132,7 @@ func runRecorded(s *system, args []string) int {
 	if !s.json || !strings.HasPrefix(strings.TrimSpace(out.text.String()+errs.text.String()), "{") {
 		return code
 	}
-	err := validateOutput(strings.NewReader(out.text.String() + errs.text.String()))
+	err := schematest.Validate(jsonSchema, strings.NewReader(out.text.String()+errs.text.String()))
 	if !oneObject(out.text.Bytes()) {
 		err = errors.Join(err, errors.New("more than one object on stdout"))
 	}

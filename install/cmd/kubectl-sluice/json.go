@@ -1,0 +1,65 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// jsonVersion changes if a reader of the older form would misinterpret the newer one.
+const jsonVersion = 1
+
+// jsonSchema describes every object that kubectl sluice itself prints with --output json. TestSchema
+// generates it.
+//
+//go:embed schema.json
+var jsonSchema string
+
+// The kinds of objects.
+const (
+	clusterStatusKind = "ClusterStatus"
+	errorKind         = "Error"
+)
+
+// An errorObject is an error on stderr, one object a line.
+type errorObject struct {
+	Version int    `json:"version"`
+	Kind    string `json:"kind"`
+	Error   string `json:"error"`
+}
+
+// report prints an error to stderr. The text of an error about a pod begins with the pod.
+func (o *options) report(err error) {
+	if !o.asJSON {
+		fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: %v\n", err)
+		return
+	}
+	_ = json.NewEncoder(o.streams.ErrOut).Encode(errorObject{jsonVersion, errorKind, err.Error()})
+}
+
+// asksForJSON reports whether a command line has --output json, of kubectl sluice or of rules.
+func asksForJSON(args []string) bool {
+	for i, a := range args {
+		switch a {
+		case "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			if slices.Contains(args[i+1:min(i+2, len(args))], "json") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func newSchemaTopic() *cobra.Command {
+	cmd := &cobra.Command{Use: "json-schema", Short: "the JSON Schema of JSON output"}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintln(cmd.OutOrStdout(), strings.TrimSpace(jsonSchema))
+	})
+	return cmd
+}

@@ -1,0 +1,142 @@
+// Package schematest generates the published JSON Schema of the JSON output of a command from the
+// types of its objects, and validates output against it.
+package schematest
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// A Schema describes the objects that a command prints. Objects may have other fields than those of
+// their types.
+type Schema struct {
+	ID, Title string
+	// Version is the value of the field "version" of every object.
+	Version int
+	// Objects are the objects by the value of the field "kind".
+	Objects map[string]Object
+	// Definitions are types that the schema defines once, because several objects have them.
+	Definitions map[string]reflect.Type
+	// Enumerations are the values of types that have a fixed set of them.
+	Enumerations map[reflect.Type]*jsonschema.Schema
+}
+
+// An Object is a struct. Its fields "version" and "kind" may be missing.
+type Object struct {
+	Type        reflect.Type
+	Description string
+}
+
+// Enum returns the schema of the values of a string type.
+func Enum[T ~string](values ...T) *jsonschema.Schema {
+	s := &jsonschema.Schema{Type: "string"}
+	for _, v := range values {
+		s.Enum = append(s.Enum, v)
+	}
+	return s
+}
+
+// Check compares the published text in a file with the schema, or writes the file if update is
+// true.
+func (s Schema) Check(tb testing.TB, file, published string, update bool) {
+	tb.Helper()
+	generated, err := s.generate()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text, err := json.MarshalIndent(generated, "", "  ")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text = append(text, '\n')
+	switch {
+	case update:
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	case string(text) != published:
+		tb.Errorf("%s is not what the types say: go test -run %s -update writes it", file, tb.Name())
+	}
+}
+
+func (s Schema) generate() (*jsonschema.Schema, error) {
+	root := &jsonschema.Schema{
+		Schema: "https://json-schema.org/draft/2020-12/schema", ID: s.ID, Title: s.Title,
+		Description: "Fields may be added. The version changes if a reader of the earlier form would misunderstand the later one.",
+		Defs:        map[string]*jsonschema.Schema{},
+	}
+	var err error
+	for name, of := range s.Definitions {
+		if root.Defs[name], err = s.infer(of); err != nil {
+			return nil, err
+		}
+	}
+	head := []string{"version", "kind"}
+	without := func(names []string) []string {
+		return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(head, n) })
+	}
+	for kind, object := range s.Objects {
+		o, err := s.infer(object.Type)
+		if err != nil {
+			return nil, err
+		}
+		o.Description = object.Description
+		o.Properties["version"], o.Properties["kind"] = constant(s.Version), constant(kind)
+		o.Required = slices.Concat(head, without(o.Required))
+		o.PropertyOrder = slices.Concat(head, without(o.PropertyOrder))
+		root.Defs[kind] = o
+		root.OneOf = append(root.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + kind})
+	}
+	slices.SortFunc(root.OneOf, func(a, b *jsonschema.Schema) int {
+		return strings.Compare(a.Ref, b.Ref)
+	})
+	return root, nil
+}
+
+// infer returns the schema of a type, with references to the definitions of other types.
+func (s Schema) infer(of reflect.Type) (*jsonschema.Schema, error) {
+	others := map[reflect.Type]*jsonschema.Schema{}
+	for other, enumeration := range s.Enumerations {
+		others[other] = enumeration
+	}
+	for name, other := range s.Definitions {
+		if other != of {
+			others[other] = &jsonschema.Schema{Ref: "#/$defs/" + name}
+		}
+	}
+	inferred, err := jsonschema.ForType(of, &jsonschema.ForOptions{TypeSchemas: others})
+	if err != nil {
+		return nil, err
+	}
+	loosen(inferred)
+	return inferred, nil
+}
+
+func constant(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
+
+// loosen allows other fields. It takes null away, because the programs print no null.
+func loosen(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if slices.Contains(s.Types, "null") {
+		s.Types = slices.DeleteFunc(s.Types, func(name string) bool { return name == "null" })
+		if len(s.Types) == 1 {
+			s.Type = s.Types[0]
+		}
+		s.Types = nil
+	}
+	for _, property := range s.Properties {
+		loosen(property)
+	}
+	loosen(s.Items)
+	if s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
+}
