@@ -84,7 +84,7 @@ func (v *reconciliation) readCounters(now []rules.RolePackets) {
 	if v.pods[v.uid] != v.pod {
 		return
 	}
-	c := &v.pod.counters
+	c := &v.counters
 	if !v.countsPackets() {
 		*c = podCounters{}
 		return
@@ -98,7 +98,7 @@ func (v *reconciliation) readCounters(now []rules.RolePackets) {
 	}
 	// The counts from before the agent's start are in the series of the agent before it. Prometheus
 	// takes the lower value for a restart of the counter, and would add them again.
-	if !isFirst || !v.pod.existed {
+	if !isFirst || !v.existed {
 		total.add(more)
 	}
 }

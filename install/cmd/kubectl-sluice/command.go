@@ -75,6 +75,11 @@ func newCommand(
 		root.AddCommand(o.newVerb(v.name, v.short))
 	}
 	root.AddCommand(o.newStatus(), newSchemaTopic())
+	for name, complete := range o.flagCompletions() {
+		if err := root.RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // the flag exists
+		}
+	}
 	return o, root
 }
 
@@ -84,7 +89,7 @@ func (o *options) newVerb(verb, short string) *cobra.Command {
 		Use: verb + " POD [FLAG OF RULES]...", Short: short,
 		// Flags after POD are those of rules.
 		DisableFlagParsing: true,
-		ValidArgsFunction:  o.completePod,
+		ValidArgsFunction:  o.completeVerb,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			own, rest, err := split(cmd, args)
 			if err != nil {

@@ -1,53 +1,186 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// completePod completes NAMESPACE/NAME, and NAME in the current namespace.
+// kindResources are the resources of the kinds.
+var kindResources = map[string]schema.GroupVersionResource{
+	podKind:       corev1.SchemeGroupVersion.WithResource("pods"),
+	"deployment":  appsv1.SchemeGroupVersion.WithResource("deployments"),
+	"statefulset": appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+	"daemonset":   appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+	"replicaset":  appsv1.SchemeGroupVersion.WithResource("replicasets"),
+	"job":         batchv1.SchemeGroupVersion.WithResource("jobs"),
+	"cronjob":     batchv1.SchemeGroupVersion.WithResource("cronjobs"),
+}
+
+const (
+	noFiles  = cobra.ShellCompDirectiveNoFileComp
+	noSpaces = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+)
+
+// A completion returns the words with which an argument may continue.
+type completion func(
+	cmd *cobra.Command, args []string, begin string,
+) ([]string, cobra.ShellCompDirective)
+
+// flagCompletions are those of flags with a value, by their names.
+func (o *options) flagCompletions() map[string]completion {
+	return map[string]completion{
+		"namespace": o.completeNamespace, "agent-namespace": o.completeNamespace,
+		"selector": o.completeSelector,
+	}
+}
+
+// completeVerb completes the arguments of a verb, whose flags cobra does not know.
+func (o *options) completeVerb(
+	cmd *cobra.Command, args []string, begin string,
+) ([]string, cobra.ShellCompDirective) {
+	flags := cmd.Root().PersistentFlags()
+	if n := len(args) - 1; n >= 0 && strings.HasPrefix(args[n], "-") {
+		name := strings.TrimLeft(args[n], "-")
+		if short := flags.ShorthandLookup(name[:min(1, len(name))]); short != nil && len(name) == 1 {
+			name = short.Name
+		}
+		if complete := o.flagCompletions()[name]; complete != nil {
+			return complete(cmd, args[:n], begin)
+		}
+	}
+	return o.completePod(cmd, args, begin)
+}
+
+// completePod completes the words that name pods.
 func (o *options) completePod(
 	cmd *cobra.Command, args []string, begin string,
 ) ([]string, cobra.ShellCompDirective) {
-	own, rest, err := split(cmd, args)
-	if err != nil || len(rest) > 0 || cmd.Root().PersistentFlags().Parse(own) != nil {
+	c, current, rest, err := o.connectFor(cmd, args)
+	if err != nil || len(rest) > 0 || o.selector != "" {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	c, err := o.connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	namespace, _, found := strings.Cut(begin, "/")
-	if found {
-		return o.podNames(cmd, c, namespace, namespace+"/"), cobra.ShellCompDirectiveNoFileComp
-	}
-	current, _, err := o.config.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	names := o.podNames(cmd, c, current, "")
-	var namespaces corev1.NamespaceList
-	if err := c.list(cmd.Context(), "namespaces", "", metav1.ListOptions{},
-		&namespaces); err == nil {
-		for i := range namespaces.Items {
-			names = append(names, namespaces.Items[i].Name+"/")
+	ctx := cmd.Context()
+	kinds := func(prefix string) []string {
+		var words []string
+		for kind := range kindResources {
+			words = append(words, prefix+kind+"/")
 		}
+		slices.Sort(words)
+		return words
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	switch parts := strings.Split(begin, "/"); {
+	case len(parts) == 1:
+		words := slices.Concat(c.names(ctx, podKind, current, ""), c.namespaces(ctx, "/"), kinds(""))
+		return words, noSpaces
+	case len(parts) == 2 && kindOf(parts[0]) != "":
+		return c.names(ctx, kindOf(parts[0]), current, parts[0]+"/"), noFiles
+	case len(parts) == 2:
+		prefix := parts[0] + "/"
+		return slices.Concat(c.names(ctx, podKind, parts[0], prefix), kinds(prefix)), noSpaces
+	case len(parts) == 3 && kindOf(parts[1]) != "":
+		return c.names(ctx, kindOf(parts[1]), parts[0], parts[0]+"/"+parts[1]+"/"), noFiles
+	}
+	return nil, noFiles
 }
 
-// podNames returns the names of the pods in a namespace, with a prefix.
-func (o *options) podNames(cmd *cobra.Command, c cluster, namespace, prefix string) []string {
-	var pods corev1.PodList
-	if err := c.list(cmd.Context(), "pods", namespace, metav1.ListOptions{}, &pods); err != nil {
-		return nil
+// completeNamespace completes the name of a namespace.
+func (o *options) completeNamespace(
+	cmd *cobra.Command, args []string, _ string,
+) ([]string, cobra.ShellCompDirective) {
+	c, _, _, err := o.connectFor(cmd, args)
+	if err != nil {
+		return nil, noFiles
 	}
-	names := make([]string, len(pods.Items))
-	for i := range pods.Items {
-		names[i] = prefix + pods.Items[i].Name
+	return c.namespaces(cmd.Context(), ""), noFiles
+}
+
+// completeSelector completes a label selector with the labels of the pods in the namespace. Words
+// before the last comma stay.
+func (o *options) completeSelector(
+	cmd *cobra.Command, args []string, begin string,
+) ([]string, cobra.ShellCompDirective) {
+	c, current, _, err := o.connectFor(cmd, args)
+	if err != nil {
+		return nil, noFiles
+	}
+	prefix := begin[:strings.LastIndex(begin, ",")+1]
+	var words []string
+	for _, item := range c.items(cmd.Context(), podKind, current) {
+		for key, value := range item.Labels {
+			words = append(words, prefix+key+"="+value)
+		}
+	}
+	slices.Sort(words)
+	return slices.Compact(words), noSpaces
+}
+
+// connectFor parses the flags among the arguments before the completed one. It returns the current
+// namespace and the other arguments.
+func (o *options) connectFor(
+	cmd *cobra.Command, args []string,
+) (c cluster, namespace string, rest []string, err error) {
+	own, rest, err := split(cmd, args)
+	if err != nil {
+		return c, "", nil, err
+	}
+	if err := cmd.Root().PersistentFlags().Parse(own); err != nil {
+		return c, "", nil, err
+	}
+	if c, err = o.connect(); err != nil {
+		return c, "", nil, err
+	}
+	namespace, _, err = o.config.ToRawKubeConfigLoader().Namespace()
+	return c, namespace, rest, err
+}
+
+// names returns the names of the objects of a kind in a namespace, with a prefix.
+func (c cluster) names(ctx context.Context, kind, namespace, prefix string) []string {
+	var names []string
+	for _, item := range c.items(ctx, kind, namespace) {
+		names = append(names, prefix+item.Name)
 	}
 	return names
+}
+
+// namespaces returns the names of all namespaces, with a suffix.
+func (c cluster) namespaces(ctx context.Context, suffix string) []string {
+	var list corev1.NamespaceList
+	if err := c.list(ctx, "namespaces", "", metav1.ListOptions{}, &list); err != nil {
+		return nil
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name + suffix
+	}
+	return names
+}
+
+// items returns the metadata of the objects of a kind in a namespace; none after an error, which a
+// completion cannot show.
+func (c cluster) items(
+	ctx context.Context, kind, namespace string,
+) []metav1.PartialObjectMetadata {
+	resource := kindResources[kind]
+	client, err := c.client(resource.GroupVersion())
+	if err != nil {
+		return nil
+	}
+	data, err := client.Get().Namespace(namespace).Resource(resource.Resource).Do(ctx).Raw()
+	if err != nil {
+		return nil
+	}
+	var list metav1.PartialObjectMetadataList
+	if json.Unmarshal(data, &list) != nil {
+		return nil
+	}
+	return list.Items
 }

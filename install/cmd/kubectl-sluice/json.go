@@ -32,7 +32,7 @@ type errorObject struct {
 	Error   string `json:"error"`
 }
 
-// report prints an error to stderr. The text of an error about a pod begins with the pod.
+// report prints an error to stderr.
 func (o *options) report(err error) {
 	if !o.asJSON {
 		fmt.Fprintf(o.streams.ErrOut, "kubectl sluice: %v\n", err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,6 +31,8 @@ type fakeCluster struct {
 	pods        []corev1.Pod
 	nodes       []string
 	deployments []appsv1.Deployment
+	jobs        []batchv1.Job
+	cronJobs    []batchv1.CronJob
 	// command runs a command in a pod and returns its exit code.
 	command func(pod string, args []string, in io.Reader, out, errOut io.Writer) int
 
@@ -90,20 +93,56 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		pod := f.pods[i]
 		pod.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}
 		answer(pod)
-	case len(parts) == 7 && parts[5] == "deployments":
-		i := slices.IndexFunc(f.deployments, func(d appsv1.Deployment) bool {
-			return d.Namespace == parts[4] && d.Name == parts[6]
+	case len(parts) == 3 && parts[2] == "namespaces":
+		list := corev1.NamespaceList{TypeMeta: metav1.TypeMeta{Kind: "NamespaceList", APIVersion: "v1"}}
+		for _, name := range []string{"default", "istio-system", "shop"} {
+			list.Items = append(list.Items, corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		answer(list)
+	case len(parts) == 6 && parts[0] == "apis":
+		list := metav1.PartialObjectMetadataList{}
+		for _, o := range f.workloads(parts[5]) {
+			if o.GetNamespace() == parts[4] {
+				list.Items = append(list.Items, metav1.PartialObjectMetadata{
+					ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()},
+				})
+			}
+		}
+		answer(list)
+	case len(parts) == 7 && parts[0] == "apis":
+		all := f.workloads(parts[5])
+		i := slices.IndexFunc(all, func(o metav1.Object) bool {
+			return o.GetNamespace() == parts[4] && o.GetName() == parts[6]
 		})
 		if i < 0 {
 			refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 			return
 		}
-		answer(f.deployments[i])
+		answer(all[i])
 	case len(parts) == 7 && parts[6] == "exec":
 		f.exec(w, r, parts[5])
 	default:
 		refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
 	}
+}
+
+// workloads returns the objects of a resource.
+func (f *fakeCluster) workloads(resource string) (all []metav1.Object) {
+	switch resource {
+	case "deployments":
+		for i := range f.deployments {
+			all = append(all, &f.deployments[i])
+		}
+	case "jobs":
+		for i := range f.jobs {
+			all = append(all, &f.jobs[i])
+		}
+	case "cronjobs":
+		for i := range f.cronJobs {
+			all = append(all, &f.cronJobs[i])
+		}
+	}
+	return all
 }
 
 // exec speaks version 5 of the protocol of kubectl exec.
@@ -162,8 +201,23 @@ func shop() *fakeCluster {
 			pod("istio-system", "sluice-node-a", "a", "k8s-app=sluice-node"),
 			pod("shop", "web-1", "a", "app=web"), pod("shop", "web-2", "a", "app=web"),
 			pod("shop", "far", "b"),
+			pod("shop", "nightly-1-x", "a", "batch.kubernetes.io/job-name=nightly-1"),
 			pod("default", "alone", "a"),
 		},
+		jobs: []batchv1.Job{{
+			TypeMeta:   metav1.TypeMeta{Kind: "Job", APIVersion: "batch/v1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "nightly-1"},
+			Spec: batchv1.JobSpec{Selector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{"batch.kubernetes.io/job-name": "nightly-1"},
+			}},
+		}},
+		cronJobs: []batchv1.CronJob{{
+			TypeMeta:   metav1.TypeMeta{Kind: "CronJob", APIVersion: "batch/v1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "nightly"},
+			Status: batchv1.CronJobStatus{
+				Active: []corev1.ObjectReference{{Namespace: "shop", Name: "nightly-1"}},
+			},
+		}},
 		deployments: []appsv1.Deployment{{
 			TypeMeta:   metav1.TypeMeta{Kind: "Deployment", APIVersion: "apps/v1"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
@@ -262,6 +316,30 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			[]string{
 				"sluice-node-a: rules doctor --pod shop/web-1",
 				"sluice-node-a: rules doctor --pod shop/web-2",
+			},
+			"",
+		},
+		{
+			"job",
+			[]string{"check", "job/nightly-1", "-n", "shop"},
+			0,
+			[]string{"sluice-node-a: rules check --pod shop/nightly-1-x"},
+			"",
+		},
+		{
+			"the active job of a cron job",
+			[]string{"check", "shop/cronjob/nightly"},
+			0,
+			[]string{"sluice-node-a: rules check --pod shop/nightly-1-x"},
+			"",
+		},
+		{
+			"status of a deployment",
+			[]string{"status", "shop/deploy/web"},
+			0,
+			[]string{
+				"sluice-node-a: rules check --pod shop/web-1 --output text",
+				"sluice-node-a: rules check --pod shop/web-2 --output text",
 			},
 			"",
 		},
@@ -417,25 +495,5 @@ the node agents have different versions: 1 v1, 1 v2
 	if err := json.Unmarshal([]byte(stdout), &found); err != nil || code != 1 || found.Ready != 1 ||
 		len(found.Nodes) != 3 || found.Kind != "ClusterStatus" {
 		t.Errorf("exit code %d, %v\n%s%s", code, err, stdout, stderr)
-	}
-}
-
-func TestPodsAreCompleted(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want []string
-	}{
-		{[]string{"check", "shop/"}, []string{"shop/web-1", "shop/web-2", "shop/far"}},
-		{[]string{"trace", "-n", "shop", ""}, []string{"web-1", "web-2", "far"}},
-		{[]string{"status", ""}, []string{"alone"}},
-	} {
-		_, stdout, stderr := shop().sluice(t.Context(), t, nil,
-			append([]string{"__complete"}, c.args...)...)
-		lines := strings.Split(stdout, "\n")
-		for _, want := range c.want {
-			if !slices.Contains(lines, want) {
-				t.Errorf("%q: %q has no %s\n%s", c.args, stdout, want, stderr)
-			}
-		}
 	}
 }
