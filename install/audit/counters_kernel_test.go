@@ -1,18 +1,22 @@
 package audit_test
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
 // withExclusions has a rule of each outcome that a connection in the test network can have.
 func withExclusions(r *rules.Redirect) {
-	r.Counters = true
+	r.Counters, r.DropInvalid = true, true
 	r.DNS = rules.DNS{Capture: true, All: true}
 	r.InboundExcludePorts = rules.Singles[uint16](9090)
 	r.OutboundExcludePorts = rules.Singles[uint16](5432)
@@ -88,6 +92,8 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 		inbound = to("tcp", "10.244.1.5:9090")
 		inbound.From = testbed.FromNeighbour
 		connect("inbound,excluded_port", 1, inbound)
+		sendInvalid(t, bed.Neighbour, netip.MustParseAddr("10.244.1.5"))
+		want["sluice_rule_packets_total{shop,web,inbound,dropped_invalid}"]++
 	}
 	arrive := func(when string) {
 		t.Helper()
@@ -121,4 +127,24 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	arrive("the connections from before the repair")
 	connectAll()
 	arrive("the connections from after the repair too")
+}
+
+// sendInvalid sends a TCP packet without a checksum, which conntrack assigns to no connection.
+func sendInvalid(t *testing.T, from *netns.NS, to netip.Addr) {
+	t.Helper()
+	err := from.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		segment := make([]byte, 20)
+		binary.BigEndian.PutUint16(segment, 40000) // source port
+		binary.BigEndian.PutUint16(segment[2:], 80)
+		segment[12], segment[13] = 5<<4, 0x02 // 5 words, SYN
+		return unix.Sendto(fd, segment, 0, &unix.SockaddrInet4{Addr: to.As4()})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

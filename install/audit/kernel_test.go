@@ -229,12 +229,22 @@ func TestATableBeforeOurs(t *testing.T) {
 
 // What 250 idle pods cost: a round over all of them, in CPU time of the process and for each pod.
 func BenchmarkRound(b *testing.B) {
-	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
-		b.Run(string(e), func(b *testing.B) {
+	for _, row := range []struct {
+		name     string
+		backend  compat.BackendName
+		counters bool
+	}{
+		{"nft", compat.BackendNFT, false},
+		{"nft with counters", compat.BackendNFT, true},
+		{"legacy", compat.BackendLegacy, false},
+		{"legacy with counters", compat.BackendLegacy, true},
+	} {
+		b.Run(row.name, func(b *testing.B) {
 			const pods = 250
 			r := newKernelWorld(b, map[string]string{"SLUICE_AUDIT_INTERVAL": "24h"})
 			for i := range pods {
-				r.add(fmt.Sprintf("pod-%d", i), netnstest.New(b), e)
+				r.add(fmt.Sprintf("pod-%d", i), netnstest.New(b), row.backend,
+					func(r *rules.Redirect) { r.Counters = row.counters })
 			}
 			r.start()
 			compared := func() float64 { return r.metric("sluice_audits_total{equal}") }
