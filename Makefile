@@ -76,7 +76,7 @@ test-kernel: export SLUICE_SEED = $(SEED)
 test-kernel: ## Send PAIRS (20000) packets through generated rulesets, and compare with the model (root or sudo); SEED=7 by other chance.
 	@.ci/packages
 	@go test -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 3h $(TESTFLAGS) \
-		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel)$$' ./compat/kerneltest
+		-run '^Test(ModelPredictsKernel|DecisionsHoldInKernel|TracedPathsAreThoseOfTheModel)$$' ./compat/kerneltest
 
 # One package at a time and -v, or go test would print nothing before the end.
 test-peers: export SLUICE_LONG ?= 1

@@ -2,8 +2,11 @@ package rules_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -423,6 +426,50 @@ func TestEvaluationOfTProxy(t *testing.T) {
 	steps := trace.Passes[0].Steps
 	if len(steps) != 2 || steps[0].Stopped != port || steps[1].Stopped != nil {
 		t.Errorf("the step that found no listener does not say so:\n%s", decisions(trace))
+	}
+}
+
+// TestStepsOfRulesThatEndEarly is about rules whose actions are followed by conditions. The kernel
+// does not report them as matches.
+func TestStepsOfRulesThatEndEarly(t *testing.T) {
+	later := rules.Require{Match: rules.MatchPort{Side: rules.Destination, Ports: ports("443")}}
+	rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,
+		do(mark(2), later, rules.Accept), do(rules.Count{})))
+	for text, want := range map[string]rules.Action{
+		"in tcp 10.1.1.1:1 > 10.244.1.5:80":  later,
+		"in tcp 10.1.1.1:1 > 10.244.1.5:443": nil,
+	} {
+		trace := diff.Explain(&rs, packet(text))
+		steps := trace.Passes[0].Steps
+		if len(steps) == 0 || !cmp.Equal(steps[0].Stopped, want) || trace.Outcome.Mark != 2 {
+			t.Errorf("%s: want the mark 2 and that the rule ends at %v:\n%s", text, want,
+				decisions(trace))
+		}
+	}
+}
+
+// TestUncertainSteps is about conditions that the outcome does not depend on.
+func TestUncertainSteps(t *testing.T) {
+	condition := rules.Unknown{Text: "ct status other", Effect: rules.Reads}
+	for name, tc := range map[string]struct {
+		rules []rules.Rule
+		want  []string
+	}{
+		"an unknown condition of a rule that counts": {
+			[]rules.Rule{when(rules.Count{}, condition)}, []string{"ct status other"},
+		},
+		"an unknown condition of a rule that accepts": {
+			[]rules.Rule{when(rules.Accept, condition), do(rules.Accept)},
+			[]string{"ct status other"},
+		},
+		"a rule that is not reached": {
+			[]rules.Rule{do(rules.Accept), when(rules.Accept, condition)}, nil,
+		},
+	} {
+		rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0, tc.rules...))
+		if got := diff.Explain(&rs, packet(in)).Uncertain; !slices.Equal(got, tc.want) {
+			t.Errorf("%s: the steps depend on %q, want %q", name, got, tc.want)
+		}
 	}
 }
 

@@ -28,6 +28,10 @@ type Trace struct {
 	Exhausted string
 	// DependsOn names the conditions that select between Outcome and Alternatives.
 	DependsOn []string
+	// Uncertain names the conditions, random or unknown, on which it depends whether some rules
+	// match, even if the outcome does not depend on them. Steps assume that none of the conditions
+	// holds.
+	Uncertain []string
 }
 
 // A Pass is the traversal of a hook.
@@ -61,7 +65,9 @@ type Step struct {
 	Index int // of the rule in the chain
 	// Base is the base chain from which the rule was reached.
 	Base *Base
-	// Stopped is the action at which the rule ended early, or nil: a tproxy without a listener.
+	// Stopped is the action at which the rule ended early, or nil: a tproxy without a listener, a
+	// [Require] that the packet does not meet, or a use of the conntrack mark of a packet without a
+	// connection. The kernel does not report such a rule as a match, except for [TProxyDrop].
 	Stopped Action
 }
 

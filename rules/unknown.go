@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -71,12 +72,44 @@ func (Unknown) action()     {}
 // String returns the text of the unsupported expression.
 func (m Unknown) String() string { return "unknown(" + m.Text + ")" }
 
+// UsesUnknown reports whether the rule has an unsupported part, or looks up a list whose contents
+// are unknown.
+func (r *Rule) UsesUnknown() bool {
+	unknown := func(m Match) bool {
+		switch m := m.(type) {
+		case Unknown, MatchListed:
+			return true
+		case MatchTuple:
+			return m.UsesUnknown()
+		}
+		return false
+	}
+	return slices.ContainsFunc(r.Matches, unknown) ||
+		slices.ContainsFunc(r.Actions, func(a Action) bool {
+			if q, ok := a.(Require); ok {
+				return unknown(q.Match)
+			}
+			_, ok := a.(Unknown)
+			return ok
+		})
+}
+
 // MatchTuple matches packets that satisfy all conditions of an alternative, like nft's
 // concatenations; with Not, packets that satisfy none of the alternatives. A packet
 // without one of the compared fields does not match in either case.
 type MatchTuple struct {
 	Not          bool
 	Alternatives [][]Match
+}
+
+// UsesUnknown reports whether an alternative has an unsupported condition.
+func (m MatchTuple) UsesUnknown() bool {
+	return slices.ContainsFunc(m.Alternatives, func(matches []Match) bool {
+		return slices.ContainsFunc(matches, func(one Match) bool {
+			_, ok := one.(Unknown)
+			return ok
+		})
+	})
 }
 
 // MatchICMP matches ICMP packets, or with V6 ICMPv6 packets, by type and code.

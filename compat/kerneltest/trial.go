@@ -1,12 +1,10 @@
 package kerneltest
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -188,7 +186,6 @@ func (n *Network) try(
 		return nil, false, err
 	}
 	open := map[bool][]Listener{true: TProxyListeners}[listeners]
-	sockets, ownPort := rs.Has("socket"), rs.Has("--on-port 0")
 	list = make([]judged, len(packets))
 	for i, o := range observations {
 		p := &packets[i]
@@ -196,17 +193,8 @@ func (n *Network) try(
 		if j.err = o.Err; j.err != nil {
 			continue
 		}
-		if sockets &&
-			slices.ContainsFunc(open,
-				func(l Listener) bool { return l.Port == p.Destination.Port() }) {
-			j.err = fmt.Errorf("%w: the model does not know the sockets for it", ErrUnsendable)
-			continue
-		}
-		if ownPort && listeners &&
-			!slices.ContainsFunc(open,
-				func(l Listener) bool { return l.Port == p.Destination.Port() }) {
-			j.err = fmt.Errorf("%w: in the model all ports have a listener or none has",
-				ErrUnsendable)
+		if why := modelLacksSockets(rs, p, listeners); why != "" {
+			j.err = fmt.Errorf("%w: %s", ErrUnsendable, why)
 			continue
 		}
 		effect, err := o.Effect(p)
@@ -230,6 +218,21 @@ func (n *Network) try(
 		}
 	}
 	return list, len(live.Ambiguous) > 0, nil
+}
+
+// modelLacksSockets returns the reason why the model cannot represent the listening sockets that the
+// packet may reach, or an empty string.
+func modelLacksSockets(rs Ruleset, p *rules.Packet, listeners bool) string {
+	isOpen := listeners && slices.ContainsFunc(TProxyListeners, func(l Listener) bool {
+		return l.Port == p.Destination.Port()
+	})
+	switch {
+	case isOpen && rs.Has("socket"):
+		return "the model does not know the sockets for it"
+	case !isOpen && listeners && rs.Has("--on-port 0"):
+		return "in the model all ports have a listener or none has"
+	}
+	return ""
 }
 
 func (n *Network) setListeners(open bool) error {
@@ -294,18 +297,10 @@ func cause(err error) string {
 	return text
 }
 
-// maxShrinking bounds the time for shrinking a failure.
-const maxShrinking = 20 * time.Second
-
-// ErrNotRepeated reports that the packet alone is treated as predicted: its treatment depended on
-// earlier packets of the batch, for instance through a connection or a limit.
-var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
-
-// Shrink removes rules, terms, chains and tables while the packet still fails, for at most 20
-// seconds.
+// Shrink removes rules, terms, chains and tables while the packet still fails.
 func (n *Network) Shrink(f Failure) (Failure, error) {
-	smallest, begin := f, time.Now()
-	try := func(rs Ruleset) (bool, error) {
+	smallest := f
+	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
 		list, ambiguous, err := n.try(rs, []rules.Packet{f.Packet}, f.Listeners)
 		switch {
 		case IsRefused(err):
@@ -320,86 +315,6 @@ func (n *Network) Shrink(f Failure) (Failure, error) {
 		j.failure.Seed = f.Seed
 		smallest = j.failure
 		return true, nil
-	}
-	again, err := try(f.Ruleset)
-	if err != nil || !again {
-		return f, errors.Join(err, ErrNotRepeated)
-	}
-	for changed := true; changed; {
-		changed = false
-		for _, smaller := range smallest.Ruleset.smaller() {
-			if time.Since(begin) > maxShrinking {
-				return smallest, nil
-			}
-			fails, err := try(smaller)
-			if err != nil {
-				return smallest, err
-			}
-			if fails {
-				changed = true
-				break
-			}
-		}
-	}
-	return smallest, nil
-}
-
-// smaller returns the rulesets without one part each, largest parts first.
-func (rs Ruleset) smaller() []Ruleset {
-	var list []Ruleset
-	for i := range rs {
-		if len(rs) > 1 {
-			list = append(list, slices.Delete(rs.clone(), i, i+1))
-		}
-	}
-	for i := range rs {
-		for j := range rs[i].Chains {
-			c := &rs[i].Chains[j]
-			if rs[i].Program == NFT || c.Base == "" {
-				without := rs.clone()
-				without[i].Chains = slices.Delete(without[i].Chains, j, j+1)
-				list = append(list, without)
-			}
-			if c.Base == "DROP" {
-				accepting := rs.clone()
-				accepting[i].Chains[j].Base = "ACCEPT"
-				list = append(list, accepting)
-			}
-			if len(c.Rules) > 1 {
-				empty := rs.clone()
-				empty[i].Chains[j].Rules = nil
-				list = append(list, empty)
-			}
-		}
-	}
-	for i := range rs {
-		if rs[i].Program == NFT && len(rs[i].Sets) > 0 {
-			without := rs.clone()
-			without[i].Sets = nil
-			list = append(list, without)
-		}
-		for j := range rs[i].Chains {
-			for k := range rs[i].Chains[j].Rules {
-				without := rs.clone()
-				c := &without[i].Chains[j]
-				c.Rules = slices.Delete(c.Rules, k, k+1)
-				list = append(list, without)
-			}
-		}
-	}
-	for i := range rs {
-		for j := range rs[i].Chains {
-			for k, r := range rs[i].Chains[j].Rules {
-				for l := range r {
-					if len(r) > 1 {
-						without := rs.clone()
-						c := &without[i].Chains[j]
-						c.Rules[k] = slices.Delete(c.Rules[k], l, l+1)
-						list = append(list, without)
-					}
-				}
-			}
-		}
-	}
-	return list
+	})
+	return smallest, err
 }

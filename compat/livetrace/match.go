@@ -257,6 +257,9 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	case o.Predicted.Outcome.Undecided != "":
 		o.NotCompared = "the model cannot predict: " + o.Predicted.Outcome.Undecided
 		return
+	case len(o.Predicted.Uncertain) > 0:
+		o.NotCompared = "the model cannot predict the path: " + o.Predicted.Uncertain[0]
+		return
 	case len(o.Predicted.Alternatives) > 0:
 		o.NotCompared = "the path depends on chance"
 		return
@@ -297,7 +300,7 @@ func (o *Observation) predictedPath() []string {
 	for _, pass := range o.Predicted.Passes {
 		for _, s := range pass.Steps {
 			switch {
-			case !o.traced(s.Base) || jumpsToMarks(s.Rule()):
+			case !o.traced(s.Base) || jumpsToMarks(s.Rule()) || isUnmatched(s):
 			case compat.IsLegacy(s.Table):
 				path = append(path,
 					legacyPlace(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))
@@ -310,11 +313,31 @@ func (o *Observation) predictedPath() []string {
 	return slices.Compact(path) // a map of the kernel is several rules of the model
 }
 
+// isUnmatched reports whether the rule ended early, so that the kernel does not report it.
+func isUnmatched(s rules.Step) bool {
+	_, drops := s.Stopped.(rules.TProxyDrop)
+	return s.Stopped != nil && !drops
+}
+
+// endedWithoutEffect reports whether the rule ended without an effect although the model's rule has
+// a verdict: a map has no verdict for the packet but "continue", or NAT is for the other family. The
+// model has no rule for that, and the kernel reports a match without a verdict.
+func endedWithoutEffect(s Step) bool {
+	return s.Event.Verdict == trace.Continue && s.Index >= 0 &&
+		slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
+			switch a.(type) {
+			case rules.Verdict, rules.Jump, rules.DNATTo, rules.DNATPort, rules.RedirectTo:
+				return true
+			}
+			return false
+		})
+}
+
 func (o *Observation) observedPath() []string {
 	var path []string
 	for _, s := range o.Steps {
 		switch e := s.Event; {
-		case e.Kind != trace.Rule || !o.traced(s.Base):
+		case e.Kind != trace.Rule || !o.traced(s.Base) || endedWithoutEffect(s):
 		case e.Number == 0:
 			path = append(path, place(e.Family, e.Table, e.Chain, e.Handle))
 		case s.Index >= 0 || s.Chain == nil:

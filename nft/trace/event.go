@@ -110,8 +110,12 @@ const (
 	stateUntracked   = 1 << 6
 )
 
-// statusConfirmed is IPS_CONFIRMED of NFTA_TRACE_CT_STATUS.
-const statusConfirmed = 1 << 3
+// Bits of NFTA_TRACE_CT_STATUS (enum ip_conntrack_status). A template, which xtables attaches to a
+// packet with "-j CT", is confirmed too, but is not the connection of the packet.
+const (
+	statusConfirmed = 1 << 3  // IPS_CONFIRMED
+	statusTemplate  = 1 << 11 // IPS_TEMPLATE
+)
 
 var errShort = errors.New("trace message: no nfnetlink header")
 
@@ -165,7 +169,7 @@ func Decode(payload []byte) (Event, error) {
 		case attrDirection:
 			e.Reply = d.Uint8() == 1
 		case attrStatus:
-			e.Confirmed = d.Uint32()&statusConfirmed != 0
+			e.Confirmed = d.Uint32()&(statusConfirmed|statusTemplate) == statusConfirmed
 		case attrState:
 			e.State, e.HasState = stateOf(d.Uint32())
 		}

@@ -78,6 +78,20 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestATemplateIsNotAConfirmedConnection uses the status of the template that "-j CT" attaches.
+func TestATemplateIsNotAConfirmedConnection(t *testing.T) {
+	const attrStatus, confirmed, template = 20, 1 << 3, 1 << 11
+	for status, want := range map[uint32]bool{
+		0: false, confirmed: true, confirmed | template: false,
+	} {
+		e, err := trace.Decode(join([]byte{2, 0, 0, 0},
+			attribute(attrStatus, number(status)...)))
+		if err != nil || e.Confirmed != want {
+			t.Errorf("status 0x%x: confirmed %t, error %v, want %t", status, e.Confirmed, err, want)
+		}
+	}
+}
+
 func TestDecodeRejectsMalformedInput(t *testing.T) {
 	for name, message := range map[string][]byte{
 		"no header":          {2, 0},

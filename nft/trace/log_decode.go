@@ -146,7 +146,7 @@ func (e *Event) decodeConnection(d *netlink.AttributeDecoder) error {
 		case tuple:
 			d.Nested(e.decodeTuple)
 		case status:
-			e.Confirmed = d.Uint32()&statusConfirmed != 0
+			e.Confirmed = d.Uint32()&(statusConfirmed|statusTemplate) == statusConfirmed
 		}
 	}
 	return nil

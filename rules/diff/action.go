@@ -51,7 +51,7 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 			})
 			return
 		case rules.Unknown:
-			if packets = v.unknownAction(a, packets, actionPart(i)); packets == nil {
+			if packets = v.unknownAction(a, packets, at, actionPart(i)); packets == nil {
 				return
 			}
 		default:
@@ -80,6 +80,9 @@ func (v *visit) stopped(at int, packets []flow, action rules.Action) {
 		return
 	}
 	for _, f := range packets {
+		if f.packets == none {
+			continue
+		}
 		e := &v.summary.events[at]
 		rest := v.minus(e.packets, f.packets)
 		if rest == none {
@@ -225,13 +228,16 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 
 // require returns the packets that meet a match; for the others the next rule is evaluated
 // (MapMissEndsRule).
-func (v *visit) require(m rules.Match, packets []flow, part rulePart) (on []flow) {
+func (v *visit) require(
+	m rules.Match, packets []flow, part rulePart,
+) (on, others []flow) {
 	for _, f := range packets {
 		with, without := v.split(f, v.fulfil(m, f, f.packets, part))
 		v.add(v.next, without)
 		if with.packets != none {
 			on = append(on, with)
 		}
+		others = append(others, without)
 	}
-	return on
+	return on, others
 }

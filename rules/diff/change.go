@@ -8,7 +8,9 @@ import (
 // continues; for the others the next rule is evaluated.
 func (v *visit) change(action rules.Action, packets []flow, at int, part rulePart) []flow {
 	if a, ok := action.(rules.Require); ok {
-		return v.require(a.Match, packets, part)
+		on, without := v.require(a.Match, packets, part)
+		v.stopped(at, without, action)
+		return on
 	}
 	var on flows
 	for _, f := range packets {
@@ -17,9 +19,7 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 		case rules.TProxy: // NoListenerEndsRule, TProxyAssignsSocket, LastTProxyWins
 			with, without := v.split(f, v.listens(a.Port))
 			v.add(v.next, without)
-			if without.packets != none {
-				v.stopped(at, []flow{without}, action)
-			}
+			v.stopped(at, []flow{without}, action)
 			f = with
 			f.tproxy = tproxyTarget{true, a.Addr, a.Port}
 		case rules.SetMark:
@@ -29,9 +29,17 @@ func (v *visit) change(action rules.Action, packets []flow, at int, part rulePar
 		case rules.RestoreMark:
 			with, without := v.split(f, v.connection(&seen))
 			v.add(v.next, without)
+			if !seen.xtables {
+				v.stopped(at, []flow{without}, action)
+			}
 			f = with
 			f.mark = v.connectionMark(f)
 		case rules.MixMark:
+			if at >= 0 && a.ConntrackMark != 0 && !seen.xtables {
+				// What follows in the rule needs the connection too.
+				_, without := v.split(f, v.connection(&seen))
+				v.stopped(at, []flow{without}, action)
+			}
 			f = v.mix(a, f, seen)
 		case rules.SetZone:
 			f = v.setZone(a, f, seen, &on)

@@ -150,7 +150,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 				actions = actions[:slices.IndexFunc(actions, func(a rules.Action) bool {
 					return rules.SameAction(a, step.Stopped)
 				})]
-				if p.sets(step.Stopped) {
+				if isTProxy(step.Stopped) && p.sets(step.Stopped) {
 					o.Reason = fmt.Sprintf("no transparent socket listens: %s", step)
 				}
 			}
@@ -231,3 +231,5 @@ func policies(rs *rules.Ruleset, t rules.Trace, p part) string {
 	}
 	return fmt.Sprintf("no rule %s; the policy is accept in %s", p.name, list(passed))
 }
+
+func isTProxy(a rules.Action) bool { return does[rules.TProxy](a) || does[rules.TProxyDrop](a) }

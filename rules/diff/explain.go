@@ -60,6 +60,7 @@ func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 	for i := range x.passes {
 		t.Passes = append(t.Passes, x.pass(i))
 	}
+	t.Uncertain = x.uncertain
 	return t
 }
 
@@ -68,6 +69,8 @@ func explain(rs *rules.Ruleset, p rules.Packet, c context) rules.Trace {
 type explanation struct {
 	*walk
 	told int // steps of the present pass
+	// uncertain are the texts of Trace.Uncertain.
+	uncertain []string
 }
 
 // holds reports whether the set contains the explained case.
@@ -77,6 +80,27 @@ func (x *explanation) holds(ways set) bool {
 		ways = x.nodes[ways].no
 	}
 	return ways == all
+}
+
+// addUncertain adds the conditions that determine whether the packet is in the set.
+func (x *explanation) addUncertain(ways set) {
+	if ways <= all {
+		return
+	}
+	x.support(ways, func(bit uint32) {
+		text := ""
+		if i, ok := x.variableOf(bit); ok {
+			text = x.list[i].text
+		} else if f := x.field[bit]; isUnknownMark(f) {
+			text = x.unknownMarks[f-unknownMark].text
+		} else {
+			text = unknownField(f)
+		}
+		x.meter.charge(1 + len(x.uncertain))
+		if len(x.uncertain) < mostCauses && !slices.Contains(x.uncertain, text) {
+			x.uncertain = append(x.uncertain, text)
+		}
+	})
 }
 
 // taken returns the flow of the explained case.
@@ -329,6 +353,9 @@ func (x *explanation) baseOf(p *rules.Pass, b passedBase) {
 		}
 	}
 	for _, c := range b.calls {
+		if len(c.call.events) > 0 {
+			x.addUncertain(c.packets)
+		}
 		if x.holds(c.packets) {
 			x.steps(p, c.call, b.place.chain.Chain.Base)
 		}
@@ -370,6 +397,7 @@ func stepsOf(r *rules.Rule) int {
 func (x *explanation) steps(p *rules.Pass, s *summary, base *rules.Base) {
 	for _, e := range s.events {
 		x.meter.step()
+		x.addUncertain(e.packets)
 		switch {
 		case !x.holds(e.packets):
 		case x.told >= MostSteps:

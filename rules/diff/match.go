@@ -396,15 +396,3 @@ func negated(match rules.Match) rules.Match {
 	}
 	return match // of a family, which every packet has
 }
-
-// hasUnknown reports whether an alternative has an unsupported condition.
-func hasUnknown(m rules.MatchTuple) bool {
-	for _, matches := range m.Alternatives {
-		for _, one := range matches {
-			if _, ok := one.(rules.Unknown); ok {
-				return true
-			}
-		}
-	}
-	return false
-}

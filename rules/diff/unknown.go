@@ -60,7 +60,7 @@ func (v *visit) ruleKey() string {
 		for i := range keys {
 			r := &v.chain.Chain.Rules[i]
 			v.meter.step()
-			if usesUnknown(r) {
+			if r.UsesUnknown() {
 				keys[i] = v.textKey(r, count)
 			}
 		}
@@ -82,30 +82,6 @@ func (v *visit) textKey(r *rules.Rule, count map[string]int) string {
 	count[text]++
 	v.meter.alloc(int64(len(key)+len(text)) + 64)
 	return key
-}
-
-// usesUnknown reports whether the rule has an unsupported part.
-func usesUnknown(r *rules.Rule) bool {
-	unknown := func(m rules.Match) bool {
-		_, ok := m.(rules.Unknown)
-		if _, listed := m.(rules.MatchListed); listed {
-			return true
-		}
-		tuple, isTuple := m.(rules.MatchTuple)
-		return ok || isTuple && hasUnknown(tuple)
-	}
-	for _, m := range r.Matches {
-		if unknown(m) {
-			return true
-		}
-	}
-	for _, a := range r.Actions {
-		require, ok := a.(rules.Require)
-		if _, is := a.(rules.Unknown); is || ok && unknown(require.Match) {
-			return true
-		}
-	}
-	return false
 }
 
 // undecided ends the evaluation of packets as undecided.
@@ -142,23 +118,28 @@ func (v *visit) translationBy(a rules.Unknown) string {
 	return a.Text + a.Data
 }
 
-// unknownAction evaluates an unsupported action. It returns the packets for which the rule
-// continues, or nil if they are undecided.
-func (v *visit) unknownAction(a rules.Unknown, packets []flow, part rulePart) []flow {
+// unknownAction evaluates an unsupported action; at is as of act. It returns the packets for which
+// the rule continues, or nil if they are undecided.
+func (v *visit) unknownAction(a rules.Unknown, packets []flow, at int, part rulePart) []flow {
+	meeting := func(u rules.Unknown) []flow {
+		on, others := v.require(u, packets, part)
+		v.stopped(at, others, a)
+		return on
+	}
 	switch a.Effect {
 	case rules.Reads, rules.ReadsVarying, rules.ReadsHistory:
-		return v.require(a, packets, part)
+		return meeting(a)
 	case rules.ReadsAndWrites:
 		v.record(a, packets, part)
-		a.Effect = rules.ReadsHistory
-		return v.require(a, packets, part)
+		u := a
+		u.Effect = rules.ReadsHistory
+		return meeting(u)
 	case rules.Writes:
 		v.record(a, packets, part)
 		return packets
 	case rules.WritesMark, rules.WritesConntrackMark:
 		// The action may also have ended the rule.
-		on := v.require(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads}, packets,
-			part)
+		on := meeting(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads})
 		written := v.marks.unknown(v.unknownVariable(a, writtenPart(part)))
 		for i := range on {
 			seen := v.view(&on[i].progress)

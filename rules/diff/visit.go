@@ -177,7 +177,7 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 			}))
 		}
 	case rules.MatchTuple:
-		if hasUnknown(m) {
+		if m.UsesUnknown() {
 			return v.ask(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
 				v.and(f.packets, asked), part)
 		}

@@ -77,9 +77,20 @@ func stepText(step rules.Step) string {
 		text += "  # " + comment
 	}
 	if step.Stopped != nil {
-		text += "  (ended at " + step.Stopped.String() + ": no listener)"
+		text += "  (ended at " + step.Stopped.String() + stoppedText(step.Stopped) + ")"
 	}
 	return text
+}
+
+// stoppedText returns the reason why a rule ended at the action.
+func stoppedText(a rules.Action) string {
+	switch a.(type) {
+	case rules.TProxy, rules.TProxyDrop:
+		return ": no listener"
+	case rules.Require:
+		return ", which does not match"
+	}
+	return ": no connection"
 }
 
 // longestRule limits the bytes of a rule where it is one of many. Address lists may be of any

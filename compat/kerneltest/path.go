@@ -1,0 +1,277 @@
+package kerneltest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/nftables"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A PathTally counts traced packets by the result of the comparison of the rules that they matched
+// in the kernel with those of the model.
+type PathTally struct {
+	Rulesets, Refused int
+	// Equal counts packets with equal paths, and Rules the rules of these paths.
+	Equal, Rules int
+	// NotCompared counts traced packets whose path the model does not predict, by cause.
+	NotCompared map[string]int
+	// NotTraced counts packets that the kernel did not report, because they are not the first of
+	// their connection or were not sent as described.
+	NotTraced int
+	// Ambiguous counts packets that would differ, of rulesets whose order of chains is unknown.
+	Ambiguous int
+	Failures  []PathFailure
+}
+
+// Traced is the number of packets that the kernel reported.
+func (t *PathTally) Traced() int {
+	sum := t.Equal + t.Ambiguous + len(t.Failures)
+	for _, count := range t.NotCompared {
+		sum += count
+	}
+	return sum
+}
+
+// Add adds the counts of another tally.
+func (t *PathTally) Add(other PathTally) {
+	t.Rulesets += other.Rulesets
+	t.Refused += other.Refused
+	t.Equal += other.Equal
+	t.Rules += other.Rules
+	t.NotTraced += other.NotTraced
+	t.Ambiguous += other.Ambiguous
+	t.Failures = append(t.Failures, other.Failures...)
+	if t.NotCompared == nil {
+		t.NotCompared = map[string]int{}
+	}
+	for cause, count := range other.NotCompared {
+		t.NotCompared[cause] += count
+	}
+}
+
+// String returns the counts.
+func (t *PathTally) String() string {
+	compared := t.Equal + len(t.Failures)
+	return fmt.Sprintf("%d rulesets (%d refused), %d packets traced, %d not; %d paths compared: %d equal with "+
+		"%d rules, %d differ; %d not compared (%d causes), %d of ambiguous order",
+		t.Rulesets, t.Refused, t.Traced(), t.NotTraced, compared, t.Equal, t.Rules, len(t.Failures),
+		t.Traced()-compared-t.Ambiguous, len(slices.Collect(maps.Keys(t.NotCompared))), t.Ambiguous)
+}
+
+// A PathFailure is a packet whose path differs from the prediction.
+type PathFailure struct {
+	Seed        uint64
+	Ruleset     Ruleset
+	Packet      rules.Packet
+	Listeners   bool // are open
+	Observation livetrace.Observation
+}
+
+// String returns everything that is needed to reproduce the failure.
+func (f PathFailure) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d\n", f.Seed,
+		f.Listeners, f.Ruleset, f.Packet, f.Packet.Status, f.Packet.Reply, f.Packet.ICMPType,
+		f.Packet.ICMPCode)
+	for _, difference := range f.Observation.Differences {
+		fmt.Fprintln(&text, difference)
+	}
+	for _, pass := range f.Observation.Predicted.Passes {
+		for _, step := range pass.Steps {
+			fmt.Fprintf(&text, "    predicted %s\n", step)
+		}
+	}
+	for _, step := range f.Observation.Steps {
+		fmt.Fprintf(&text, "    traced    %s\n", step)
+	}
+	return text.String()
+}
+
+// PathTrial draws a ruleset of nf_tables and packets, traces the packets, and compares the rules
+// that each of them matched with the model.
+func (n *Network) PathTrial(seed uint64, packets int) (PathTally, error) {
+	t := PathTally{NotCompared: map[string]int{}}
+	g := NewGenerator(seed)
+	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
+	for {
+		rs := g.Ruleset()
+		// Rules of iptables-legacy are reported to a log, and rules that set nftrace trace packets from
+		// there on.
+		if slices.ContainsFunc(rs, func(t Table) bool { return t.Program == Legacy }) ||
+			rs.Has("nftrace") {
+			continue
+		}
+		err := n.tracePaths(&t, rs, g.Packets(n, packets), !g.oneIn(4))
+		if IsRefused(err) {
+			t.Refused++
+			continue
+		}
+		if err != nil {
+			return t, fmt.Errorf("seed %d: %w\n%s", seed, err, rs)
+		}
+		t.Rulesets++
+		for i := range t.Failures {
+			t.Failures[i].Seed = seed
+		}
+		return t, nil
+	}
+}
+
+// ShrinkPath removes rules, terms, chains and tables while the path still differs.
+func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
+	smallest := f
+	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
+		t := PathTally{NotCompared: map[string]int{}}
+		err := n.tracePaths(&t, rs, []rules.Packet{f.Packet}, f.Listeners)
+		if IsRefused(err) || err == nil && len(t.Failures) == 0 {
+			return false, nil
+		}
+		if err == nil {
+			smallest = t.Failures[0]
+			smallest.Seed = f.Seed
+		}
+		return err == nil, err
+	})
+	return smallest, err
+}
+
+// tracePaths loads the ruleset, sends the packets, and counts the results.
+func (n *Network) tracePaths(
+	t *PathTally, rs Ruleset, packets []rules.Packet, listeners bool,
+) error {
+	if err := n.Load(rs); err != nil {
+		return err
+	}
+	live, err := n.Read()
+	if err != nil {
+		return err
+	}
+	if err := n.setListeners(listeners); err != nil {
+		return err
+	}
+	for i := range packets {
+		packets[i].NoListener = !listeners
+	}
+	traced, observations, err := n.traced(packets)
+	if err != nil {
+		return err
+	}
+	for i := range packets {
+		p := &packets[i]
+		switch {
+		case traced[i] == nil || observations[i].Err != nil:
+			t.NotTraced++
+			continue
+		case modelLacksSockets(rs, p, listeners) != "":
+			t.NotCompared[modelLacksSockets(rs, p, listeners)]++
+			continue
+		}
+		o, ok := livetrace.Match(&live.Ruleset, *traced[i], *p, true)
+		switch {
+		case !ok:
+			t.NotTraced++
+		case o.NotCompared != "":
+			t.NotCompared[o.NotCompared]++
+		case len(o.Differences) == 0:
+			t.Equal++
+			t.Rules += len(o.Steps)
+		case len(live.Ambiguous) > 0:
+			t.Ambiguous++
+		default:
+			t.Failures = append(t.Failures, PathFailure{
+				Ruleset: rs, Packet: *p, Listeners: listeners, Observation: o,
+			})
+		}
+	}
+	return nil
+}
+
+// traceRate is high enough for all packets of a trial.
+const traceRate = 1_000_000
+
+// traced sends the packets while a session traces them. It returns the trace of each packet without
+// the events of the witness, or nil.
+func (n *Network) traced(packets []rules.Packet) (
+	found []*trace.Packet, observations []Observation, err error,
+) {
+	session, err := trace.Open(n.Pod, trace.Options{Rate: traceRate})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, session.Close(), n.untilUntraced()) }()
+	if observations, err = n.Observe(packets); err != nil {
+		return nil, nil, err
+	}
+	// The kernel has queued all events when the last packet is observed.
+	var collector trace.Collector
+	for {
+		if err := session.SetDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			return nil, nil, err
+		}
+		batch, err := session.Next()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if batch.Lost > 0 {
+			return nil, nil, fmt.Errorf("the kernel dropped %d trace messages", batch.Lost)
+		}
+		collector.Add(time.Now(), batch.Events...)
+	}
+	found = make([]*trace.Packet, len(packets))
+	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
+		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
+			return e.Table == WitnessTable
+		})
+		if len(p.Events) == 0 || p.Header() == nil {
+			continue
+		}
+		if i := onlyPacket(packets, &p); i >= 0 {
+			found[i] = &p
+		}
+	}
+	return found, observations, nil
+}
+
+// untilUntraced waits until the kernel has removed the table of a closed session: a program that
+// another goroutine starts may hold the socket for a moment.
+func (n *Network) untilUntraced() error {
+	for begin := time.Now(); time.Since(begin) < 5*time.Second; time.Sleep(time.Millisecond) {
+		tables, err := n.tables.ListTablesOfFamily(nftables.TableFamilyINet)
+		if err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool {
+			return t.Name == trace.Table
+		}) {
+			return err
+		}
+	}
+	return errors.New("the table of a closed session remains")
+}
+
+// onlyPacket returns the index of the packet with the traced header, or -1 if none or several have
+// it.
+func onlyPacket(packets []rules.Packet, traced *trace.Packet) int {
+	h, arrived := traced.Header(), traced.Events[0].In != 0
+	index := -1
+	for i := range packets {
+		p := &packets[i]
+		if p.Protocol == h.Protocol && p.Source == h.Source && p.Destination == h.Destination &&
+			(p.Hook == rules.Prerouting) == arrived {
+			if index >= 0 {
+				return -1
+			}
+			index = i
+		}
+	}
+	return index
+}

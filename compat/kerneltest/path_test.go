@@ -1,0 +1,38 @@
+package kerneltest_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat/kerneltest"
+)
+
+// TestTracedPathsAreThoseOfTheModel draws rulesets of nf_tables and packets, and compares the rules
+// that each traced packet matched in the kernel, in order, with those of the model. This is the
+// comparison that rules trace makes.
+func TestTracedPathsAreThoseOfTheModel(t *testing.T) {
+	first, want, begin := seed(t), pairs(t)/5, time.Now()
+	var total kerneltest.PathTally
+	enough := func() bool { return uint64(total.Traced()) >= want }
+	runTrials(t, first, &total, enough, func(
+		n *kerneltest.Network, seed uint64, shrinks func() bool,
+	) (kerneltest.PathTally, error) {
+		tally, err := n.PathTrial(seed, packetsOfRuleset)
+		if err == nil && len(tally.Failures) > 0 && shrinks() {
+			small, err := n.ShrinkPath(tally.Failures[0])
+			if errors.Is(err, kerneltest.ErrNotRepeated) {
+				t.Logf("%v\n%s", err, small)
+				tally.Failures = tally.Failures[1:]
+			} else {
+				disagree(t, "%v\n%s", err, small)
+			}
+		}
+		return tally, err
+	})
+	t.Logf("SLUICE_SEED=%d: %s; %.0f packets/s", first, &total,
+		float64(total.Traced())/time.Since(begin).Seconds())
+	if len(total.Failures) > 0 {
+		disagree(t, "%d paths differ", len(total.Failures))
+	}
+}

@@ -1,0 +1,101 @@
+package kerneltest
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// maxShrinking bounds the time for shrinking a failure.
+const maxShrinking = 20 * time.Second
+
+// ErrNotRepeated reports that the packet alone is treated as predicted: its treatment depended on
+// earlier packets of the batch, for instance through a connection or a limit.
+var ErrNotRepeated = errors.New("the failure does not repeat for the packet alone")
+
+// shrink calls fails for rulesets that become smaller, each without one part of the last one for
+// which fails returned true, for at most 20 seconds.
+func shrink(rs Ruleset, fails func(Ruleset) (bool, error)) error {
+	again, err := fails(rs)
+	if err != nil || !again {
+		return errors.Join(err, ErrNotRepeated)
+	}
+	begin := time.Now()
+	for changed := true; changed; {
+		changed = false
+		for _, smaller := range rs.smaller() {
+			if time.Since(begin) > maxShrinking {
+				return nil
+			}
+			failed, err := fails(smaller)
+			if err != nil {
+				return err
+			}
+			if failed {
+				rs, changed = smaller, true
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// smaller returns the rulesets without one part each, largest parts first.
+func (rs Ruleset) smaller() []Ruleset {
+	var list []Ruleset
+	for i := range rs {
+		if len(rs) > 1 {
+			list = append(list, slices.Delete(rs.clone(), i, i+1))
+		}
+	}
+	for i := range rs {
+		for j := range rs[i].Chains {
+			c := &rs[i].Chains[j]
+			if rs[i].Program == NFT || c.Base == "" {
+				without := rs.clone()
+				without[i].Chains = slices.Delete(without[i].Chains, j, j+1)
+				list = append(list, without)
+			}
+			if c.Base == "DROP" {
+				accepting := rs.clone()
+				accepting[i].Chains[j].Base = "ACCEPT"
+				list = append(list, accepting)
+			}
+			if len(c.Rules) > 1 {
+				empty := rs.clone()
+				empty[i].Chains[j].Rules = nil
+				list = append(list, empty)
+			}
+		}
+	}
+	for i := range rs {
+		if rs[i].Program == NFT && len(rs[i].Sets) > 0 {
+			without := rs.clone()
+			without[i].Sets = nil
+			list = append(list, without)
+		}
+		for j := range rs[i].Chains {
+			for k := range rs[i].Chains[j].Rules {
+				without := rs.clone()
+				c := &without[i].Chains[j]
+				c.Rules = slices.Delete(c.Rules, k, k+1)
+				list = append(list, without)
+			}
+		}
+	}
+	for i := range rs {
+		for j := range rs[i].Chains {
+			for k, r := range rs[i].Chains[j].Rules {
+				for l := range r {
+					if len(r) > 1 {
+						without := rs.clone()
+						c := &without[i].Chains[j]
+						c.Rules[k] = slices.Delete(c.Rules[k], l, l+1)
+						list = append(list, without)
+					}
+				}
+			}
+		}
+	}
+	return list
+}
