@@ -321,8 +321,10 @@ func (b *brancher) rule(matches []rules.Match, room int, do func(*ruleDecoder) e
 // because each branch would repeat the action.
 func (b *brancher) finish() error {
 	switch d := b.d; {
-	case len(b.branches) == 0: // the rule has no effect
+	case len(b.branches) == 0:
+		// The rule has no effect. The condition shows that it need not match either.
 		d.undo = &cut{len(d.rule.Matches), len(d.rule.Actions)}
+		d.add(rules.Unknown{Text: "map without effect", Effect: rules.Reads, Data: rules.NoData})
 	case len(b.branches) > 1 && d.hasActed:
 		return errUnsupported
 	default:

@@ -159,7 +159,7 @@ var foreignRules = []struct{ rule, want string }{
 	{"ip saddr . tcp dport vmap { 1.2.3.4 . 80 : accept }", "ip saddr 1.2.3.4 tcp dport 80 accept"},
 	{"meta mark vmap { 1 : accept, 2 : drop }", "meta mark 0x1 accept\nmeta mark 0x2 drop"},
 	{"ct mark vmap { 1 : jump other, 2 : drop }", "unknown(lookup)"},
-	{"tcp dport vmap { 80 : continue }", "meta l4proto tcp"},
+	{"tcp dport vmap { 80 : continue }", "meta l4proto tcp unknown(map without effect)"},
 	{"update @growing { ip saddr }", "meta nfproto ipv4 unknown(dynset @growing)"},
 	{"notrack", ""},
 	{"reject", "reject with icmpx port-unreachable"},

@@ -107,7 +107,7 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathTally, error) {
 		// Rules of iptables-legacy are reported to a log, and rules that set nftrace trace packets from
 		// there on.
 		if slices.ContainsFunc(rs, func(t Table) bool { return t.Program == Legacy }) ||
-			rs.Has("nftrace") {
+			rs.Has("nftrace") || rs.Has("TRACE") {
 			continue
 		}
 		err := n.tracePaths(&t, rs, g.Packets(n, packets), !g.oneIn(4))
