@@ -47,7 +47,7 @@ func perform(p *printer) (err error) {
 		return err
 	}
 	for _, part := range []func(*printer, *testbed.Bed) error{
-		program, compareWithIstio, showCaptured, showLeftAlone, changeUnderLoad, remove,
+		program, compareWithIstio, showCaptured, showLeftAlone, showTraced, changeUnderLoad, remove,
 	} {
 		if err := part(p, bed); err != nil {
 			return err

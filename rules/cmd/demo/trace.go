@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// traced are calls of the application, each of which the kernel's trace must show with the outcome.
+var traced = []struct {
+	row     row
+	outcome livetrace.Outcome
+}{
+	{captured[0], livetrace.Captured},     // TCP to the rest of the world
+	{captured[1], livetrace.Captured},     // DNS
+	{captured[3], livetrace.Captured},     // inbound
+	{leftAlone[2], livetrace.NotCaptured}, // an excluded port
+}
+
+// showTraced makes calls while the kernel traces them, and prints the first packet of each
+// connection like rules trace: with the rule that decided.
+func showTraced(p *printer, bed *testbed.Bed) (err error) {
+	p.heading("As rules trace prints connections: the rule that decided, according to the kernel")
+	rs, err := nft.ReadAll(bed.Pod)
+	if err != nil {
+		return err
+	}
+	session, err := trace.Open(bed.Pod, trace.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	names, err := livetrace.OpenNamespace(bed.Pod)
+	if err != nil {
+		return err
+	}
+	defer names.Close()
+	interfaces, err := names.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, c := range traced {
+		call := c.row.call(c.row.to[0])
+		if _, err := bed.Dial(call); err != nil {
+			return err
+		}
+		packets, err := received(session)
+		if err != nil {
+			return err
+		}
+		line, ok := "no packet was traced", false
+		for _, traced := range packets {
+			packet := livetrace.PacketOf(traced, interfaces)
+			if packet.Destination != call.To {
+				continue
+			}
+			packet.Owner = &c.row.who.owner
+			if packet.Hook == rules.Prerouting {
+				packet.Owner = nil
+			}
+			o, known := livetrace.Match(&rs, traced, packet, true)
+			if known && !o.Repeated {
+				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol, packet.Source,
+					packet.Destination, o.Sentence)
+				ok = o.Outcome == c.outcome && len(o.Differences) == 0
+				break // the other packets of the destination are of the proxy
+			}
+		}
+		p.verdict(ok, line, string(c.outcome)+", by the rules that the model predicts")
+	}
+	return nil
+}
+
+// received returns the packets of the events that the kernel has queued.
+func received(session *trace.Session) ([]trace.Packet, error) {
+	var events trace.Collector
+	for {
+		if err := session.SetDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+			return nil, err
+		}
+		batch, err := session.Next()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return events.Take(time.Now().Add(time.Second)), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		events.Add(time.Now(), batch.Events...)
+	}
+}
