@@ -22,11 +22,12 @@ var binaries = map[string]struct {
 	module string
 	args   []string
 }{
-	"/init":            {"e2e", []string{"build", "./kernels/cmd/guest"}},
-	factsPath:          {"e2e", []string{"build", "./kernels/cmd/facts"}},
-	rulesPath:          {".", []string{"build", "./rules/cmd/rules"}},
-	testPath("nft"):    {".", []string{"test", "./nft", "-c"}},
-	testPath("compat"): {".", []string{"test", "./compat", "-c"}},
+	"/init":               {"e2e", []string{"build", "./kernels/cmd/guest"}},
+	factsPath:             {"e2e", []string{"build", "./kernels/cmd/facts"}},
+	rulesPath:             {".", []string{"build", "./rules/cmd/rules"}},
+	testPath("nft"):       {".", []string{"test", "./nft", "-c"}},
+	testPath("nft/trace"): {".", []string{"test", "./nft/trace", "-c"}},
+	testPath("compat"):    {".", []string{"test", "./compat", "-c"}},
 }
 
 // build compiles the programs, statically linked, into the folder, at the same paths as in a
@@ -86,7 +87,10 @@ func (in inputs) writeInitramfs(file string) (err error) {
 	}
 	trees := map[string]string{in.binaries: "", in.programs: ""}
 	for _, pkg := range testPackages {
-		trees[filepath.Join(in.root, pkg, "testdata")] = "/sluice/" + pkg + "/testdata"
+		source := filepath.Join(in.root, pkg, "testdata")
+		if _, err := os.Stat(source); err == nil {
+			trees[source] = "/sluice/" + pkg + "/testdata"
+		}
 	}
 	for source, target := range trees {
 		if err := addTree(a, source, target); err != nil {

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"path"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ const (
 	factsPath = "/sluice/facts"
 )
 
-func testPath(pkg string) string { return "/sluice/" + pkg + "/" + pkg + ".test" }
+func testPath(pkg string) string { return "/sluice/" + pkg + "/" + path.Base(pkg) + ".test" }
 
 // engines contains the backends to select, automatic selection first.
 var engines = []compat.BackendName{compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy}

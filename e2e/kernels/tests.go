@@ -6,7 +6,7 @@ import (
 )
 
 // testPackages contains the packages whose tests run, relative to the project's folder.
-var testPackages = []string{"nft", "compat"}
+var testPackages = []string{"nft", "nft/trace", "compat"}
 
 // A testSet is a set of tests of a package.
 type testSet struct {
@@ -45,6 +45,13 @@ var testSets = []testSet{
 		"TestTrafficStrictIstio",
 		"TestConntrackFlushLetsNoPayloadPassTheProxy",
 		"TestTenThousandPrefixesOfEachFamilyAreOneTransaction",
+	}},
+	{pkg: "nft/trace", nft: true, tests: []string{
+		"TestSessionSeesFirstPacketsFromTheFirstChainOn",
+		"TestFilterSelects",
+		"TestOneSessionAtATime",
+		"TestLeftTableWithoutOwnerIsRemoved",
+		"TestTheNextSessionRemovesTheTableOfAKilledOne",
 	}},
 	{pkg: "compat", legacy: true, tests: []string{
 		"TestThisKernelHasAllOfIPTablesLegacy",

@@ -3,6 +3,7 @@ package trace_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -246,22 +247,63 @@ func TestLostEventsAreCounted(t *testing.T) {
 	}
 }
 
+// startChild starts a process that opens and closes sessions in the namespace, and writes "open" for
+// each.
+func startChild(t *testing.T, ns *netns.NS) (*exec.Cmd, io.Reader) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childVariable+"=1")
+	file := os.NewFile(uintptr(must(unix.Dup(ns.FD()))), "netns")
+	defer func() { _ = file.Close() }()
+	cmd.ExtraFiles = []*os.File{file}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, out
+}
+
+// TestTheNextSessionRemovesTheTableOfAKilledOne also runs on kernels without owner tables, where the
+// table of the killed session remains.
+func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
+	ns := netnstest.New(t)
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	hasOwnerTables := major > 5 || major == 5 && minor >= 12
+	// The process is between two sessions at some moments.
+	for left := false; !left; left = left || hasOwnerTables {
+		cmd, out := startChild(t, ns)
+		if n, err := out.Read(make([]byte, 5)); n == 0 {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		left = tableExists(t, ns)
+		if left && hasOwnerTables {
+			t.Error("the table is left, although the kernel has owner tables")
+		}
+		if err := open(t, ns, trace.Filter{}).Close(); err != nil || tableExists(t, ns) {
+			t.Fatalf("the next session leaves a table, error %v", err)
+		}
+	}
+}
+
 func TestKillLeavesNoTable(t *testing.T) {
 	ns := netnstest.New(t)
 	opened := 0
 	for range 200 {
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), childVariable+"=1")
-		file := os.NewFile(uintptr(must(unix.Dup(ns.FD()))), "netns")
-		cmd.ExtraFiles = []*os.File{file}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		_ = file.Close()
+		cmd, out := startChild(t, ns)
 		// Kill the process at a random moment after several sessions.
 		for range rand.IntN(2) {
 			if n, _ := out.Read(make([]byte, 5)); n > 0 {
