@@ -22,7 +22,7 @@ const (
 	Gap      Kind = "gap"      // it was created while the chain was incomplete
 	Bypassed Kind = "bypassed" // it was created while the chain was complete
 	Optional Kind = "optional" // the plugin is not in the chain, by the settings
-	Unknown  Kind = "unknown"  // its creation time is unknown
+	Unknown  Kind = "unknown"  // its creation time is unknown or ambiguous
 )
 
 // Explain returns the reason why a pod has no ADD of the plugin, from the creation time of its
@@ -49,6 +49,13 @@ func (d *Detector) Explain(created time.Time) Cause {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.clock.ambiguous(created) {
+		return Cause{
+			Unknown,
+			"the plugin was not called for the pod, and the creation time of its sandbox (" +
+				stamp(created) + ") is ambiguous, because the node's clock was set back",
+		}
+	}
 	return d.history.explain(created)
 }
 

@@ -30,6 +30,9 @@ type Options struct {
 	Look func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
+	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil, the
+	// monotonic readings of the times that Note is given are used.
+	Elapsed func() time.Duration
 }
 
 // A Detector records since when the chain is complete, and detects a runtime that does not use it.
@@ -38,6 +41,7 @@ type Detector struct {
 	options Options
 
 	mu      sync.Mutex
+	clock   clock
 	history history
 	stands  *Bypass
 }
@@ -91,10 +95,17 @@ func New(o Options) (*Detector, error) {
 }
 
 // Note records the state of the chain at a time. changed means that it is complete only since then;
-// why is the problem.
+// why is the problem. If the node's clock was set since the last call, times before and after are
+// not compared: a new span begins, and a bypass is moved to the new clock, so that an ADD ends it.
 func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if step := d.clock.read(at, d.options.Elapsed); step != 0 {
+		d.history.open = false
+		if step < 0 && d.stands != nil {
+			d.stands.Created = d.stands.Created.Add(step)
+		}
+	}
 	d.history.note(at, ok, changed, why)
 }
 

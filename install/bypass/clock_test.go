@@ -1,0 +1,65 @@
+package bypass_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/bypass"
+)
+
+// The chain is complete from 0 s to 7200 s of real time; after 3600 s the clock is set.
+func TestSetClock(t *testing.T) {
+	const hour = 3600
+	for _, row := range []struct {
+		name    string
+		step    int
+		created int
+		kind    bypass.Kind
+	}{
+		{"back: before the chain", -hour / 2, -10, bypass.Early},
+		{"back: shown only once, before the step", -hour / 2, 1000, bypass.Bypassed},
+		{"back: shown twice", -hour / 2, 2000, bypass.Unknown},
+		{"back: shown only once, after the step", -hour / 2, 4000, bypass.Bypassed},
+		{"back to before the chain: shown twice", -2 * hour, -1000, bypass.Unknown},
+		{"forward: before the step", 2 * hour, 1000, bypass.Bypassed},
+		{"forward: a time that was skipped", 2 * hour, 2 * hour, bypass.Gap},
+		{"forward: after the step", 2 * hour, 3*hour + 100, bypass.Bypassed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var run int
+			d := newDetector(t, bypass.Options{
+				Elapsed: func() time.Duration { return time.Duration(run) * time.Second },
+			})
+			for ; run <= 2*hour; run += 10 {
+				shown := run
+				if run > hour {
+					shown += row.step
+				}
+				d.Note(at(shown), true, run == 0, "")
+			}
+			if c := d.Explain(at(row.created)); c.Kind != row.kind {
+				t.Errorf("%s, want %s: %s", c.Kind, row.kind, c.Message)
+			}
+		})
+	}
+}
+
+// Otherwise the node would not be ready until the clock shows the time of the bypass again.
+func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
+	var run time.Duration
+	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})
+	d.Note(at(0), true, true, "")
+	run = 100 * time.Second
+	d.Note(at(100), true, false, "")
+	if _, err := d.Passed("shop/a", "a", at(90)); err != nil {
+		t.Fatal(err)
+	}
+	run = 110 * time.Second
+	d.Note(at(110-7200), true, false, "")
+	if err := d.Added(at(120 - 7200)); err != nil {
+		t.Fatal(err)
+	}
+	if b, stands := d.Standing(); stands {
+		t.Errorf("%v", b)
+	}
+}
