@@ -26,6 +26,20 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// A node whose clock is a day ahead of the API server's is not without a token.
+func TestLifetimeOfARequestedTokenDoesNotDependOnTheClock(t *testing.T) {
+	now := time.Now()
+	for _, ahead := range []time.Duration{-48 * time.Hour, 0, 48 * time.Hour} {
+		issued := now.Add(-ahead)
+		s := Status{
+			Origin: Requested, PublishedAt: now, IssuedAt: issued, Expiry: issued.Add(24 * time.Hour),
+		}
+		if !s.Usable(now.Add(23*time.Hour)) || s.Usable(now.Add(25*time.Hour)) {
+			t.Errorf("the node's clock is ahead by %s: the lifetime is not 24 h from now on", ahead)
+		}
+	}
+}
+
 // FuzzClaims reads anything as a token: names of an account are fit for a path, or there are none.
 func FuzzClaims(f *testing.F) {
 	f.Add(apiservertest.JWT("system:serviceaccount:mesh:sluice", time.Unix(1, 0), time.Unix(2, 0)))

@@ -47,8 +47,18 @@ const outageTolerance = 30 * time.Second
 // tokens are renewed in time, and during an outage of the API server of less than half a minute.
 func (s Status) Usable(at time.Time) bool {
 	unavailable := s.Unavailable != nil && at.Sub(s.UnavailableSince) >= outageTolerance
-	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !unavailable && (s.Expiry.IsZero() ||
-		at.Before(s.Expiry))
+	return s.Origin != "" && !s.Revoked && s.Forbidden == nil && !unavailable && !s.expired(at)
+}
+
+// expired reports whether the lifetime of the published token is over. A requested token is issued
+// when it is published: its lifetime is counted from then on, because the node's clock may be set,
+// or differ from that of the API server.
+func (s Status) expired(at time.Time) bool {
+	end := s.Expiry
+	if s.Origin == Requested && !s.IssuedAt.IsZero() && !s.PublishedAt.IsZero() && !end.IsZero() {
+		end = s.PublishedAt.Add(s.Expiry.Sub(s.IssuedAt))
+	}
+	return !end.IsZero() && !at.Before(end)
 }
 
 // answered records a reply of the API server to a check; forbidden is nil if no permission is
