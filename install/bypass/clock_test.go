@@ -1,6 +1,7 @@
 package bypass_test
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -57,6 +58,27 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	run = 110 * time.Second
 	d.Note(at(110-7200), true, false, "")
 	if err := d.Added(at(120 - 7200)); err != nil {
+		t.Fatal(err)
+	}
+	if b, stands := d.Standing(); stands {
+		t.Errorf("%v", b)
+	}
+}
+
+// The clock was set back while no agent was running.
+func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bypass.json")
+	earlier := newDetector(t, bypass.Options{File: file})
+	earlier.Note(at(7000), true, true, "")
+	if _, err := earlier.Passed("shop/a", "a", at(7200)); err != nil {
+		t.Fatal(err)
+	}
+	d := newDetector(t, bypass.Options{File: file})
+	if _, stands := d.Standing(); !stands {
+		t.Fatal("the bypass is not read")
+	}
+	d.Note(at(100), true, false, "")
+	if err := d.Added(at(110)); err != nil {
 		t.Fatal(err)
 	}
 	if b, stands := d.Standing(); stands {

@@ -100,6 +100,10 @@ func New(o Options) (*Detector, error) {
 func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.clock.at.IsZero() && d.stands != nil && d.stands.Created.After(at) {
+		// The clock was set back since an earlier agent detected the bypass.
+		d.stands.Created = at.Round(0)
+	}
 	if step := d.clock.read(at, d.options.Elapsed); step != 0 {
 		d.history.open = false
 		if step < 0 && d.stands != nil {
