@@ -46,8 +46,8 @@ const (
 	Prevented Verdict = "prevented" // the kernel or a missing permission prevents it
 )
 
-// Sentence returns the verdict as a sentence without a full stop.
-func (v Verdict) Sentence() string {
+// Message returns the verdict as a sentence without a full stop.
+func (v Verdict) Message() string {
 	switch v {
 	case Disturbed:
 		return "a problem in this namespace prevents capture from working as these parameters specify"

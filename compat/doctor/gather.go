@@ -55,7 +55,7 @@ func foreignEffect(ns *netns.NS, desired rules.Ruleset) *ForeignEffect {
 	effect := foreign.Examine(ns, desired, diff.DefaultBudget)
 	found := &ForeignEffect{Unknown: effect.Unknown}
 	if effect.Verdict() == foreign.Bypassed {
-		found.Bypasses = effect.Sentences()
+		found.Bypasses = effect.Messages()
 	}
 	return found
 }

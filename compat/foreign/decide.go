@@ -45,8 +45,8 @@ func (e *Effect) Verdict() Verdict {
 	return None
 }
 
-// Sentences returns a sentence for each bypass or, if there are no bypasses, for each unknown.
-func (e *Effect) Sentences() []string {
+// Messages returns a message for each bypass or, if there are no bypasses, for each unknown.
+func (e *Effect) Messages() []string {
 	if len(e.Bypasses) == 0 {
 		return e.Unknown
 	}

@@ -141,7 +141,7 @@ func TestEffect(t *testing.T) {
 					}
 				}
 				found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
-				text := strings.Join(found.Sentences(), "\n")
+				text := strings.Join(found.Messages(), "\n")
 				t.Log(text)
 				if found.Verdict() != row.verdict || !strings.Contains(text, row.says) {
 					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.says,

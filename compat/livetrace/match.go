@@ -31,9 +31,9 @@ type Observation struct {
 	Packet rules.Packet
 	// Steps are the matching rules at all hooks.
 	Steps []Step
-	// Outcome and Sentence describe the outcome. Sentence begins with the outcome in words.
+	// Outcome and Message describe the outcome. Message begins with the outcome in words.
 	Outcome  Outcome
-	Sentence string
+	Message string
 	// Predicted is the path that package diff predicts; Differences are deviations of the kernel
 	// from it.
 	Predicted   rules.Trace
@@ -200,10 +200,10 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 
 // decide sets the outcome of the packet.
 func (o *Observation) decide() {
-	o.Outcome, o.Sentence = NotCaptured, "not captured: no rule captures it"
+	o.Outcome, o.Message = NotCaptured, "not captured: no rule captures it"
 	for _, s := range o.Steps {
 		if s.Event.Verdict == trace.Drop {
-			o.Outcome, o.Sentence = Dropped, "dropped by "+s.String()
+			o.Outcome, o.Message = Dropped, "dropped by "+s.String()
 			return
 		}
 		if s.Index < 0 || o.Outcome == Captured {
@@ -216,16 +216,16 @@ func (o *Observation) decide() {
 		for _, a := range s.Rule().Actions {
 			switch a := a.(type) {
 			case rules.RedirectTo:
-				o.Outcome, o.Sentence = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+				o.Outcome, o.Message = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 			case rules.TProxy:
 				// else no listener was there, and the rule ended
 				if s.Event.Verdict == trace.Accept {
-					o.Outcome, o.Sentence = Captured,
+					o.Outcome, o.Message = Captured,
 						fmt.Sprintf("captured: %s (%d)", reason, a.Port)
 				}
 			case rules.Verdict:
 				if s.Owner == foreign.OwnerSluice && s.Base != nil && s.Base.Type == rules.NAT {
-					o.Sentence = "not captured: " + reason + o.portText(s.Rule())
+					o.Message = "not captured: " + reason + o.portText(s.Rule())
 				}
 			}
 		}

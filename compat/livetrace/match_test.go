@@ -39,7 +39,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 	for name, tc := range map[string]struct {
 		events       []trace.Event
 		difference   string // of the only one; empty for none
-		wantSentence string
+		wantMessage string
 	}{
 		"the same path": {
 			[]trace.Event{first, second},
@@ -63,8 +63,8 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 			packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
 			packet.Owner = &rules.Owner{}
 			o, ok := livetrace.Match(&rs, p, packet, true)
-			if !ok || o.Sentence != tc.wantSentence {
-				t.Errorf("%v, %q, want %q", ok, o.Sentence, tc.wantSentence)
+			if !ok || o.Message != tc.wantMessage {
+				t.Errorf("%v, %q, want %q", ok, o.Message, tc.wantMessage)
 			}
 			got := strings.Join(o.Differences, "; ")
 			if tc.difference == "" && got != "" || !strings.Contains(got, tc.difference) {

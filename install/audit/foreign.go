@@ -51,7 +51,7 @@ func (v *reconciliation) inspect(ns Namespace) {
 		v.state = Drifted
 		v.recordEvent(bypassed,
 			"Sluice's rules in the pod are correct, but foreign rules let traffic bypass the proxy: "+
-				strings.Join(found.Sentences(), "; "))
+				strings.Join(found.Messages(), "; "))
 	case foreign.Unknown:
 		v.state = Unknown
 		// The node may have been busy: report this only if it happens again.
@@ -62,6 +62,6 @@ func (v *reconciliation) inspect(ns Namespace) {
 		}
 		v.recordEvent(effectUnknown,
 			"Sluice's rules in the pod are correct, but whether foreign rules let traffic bypass the proxy "+
-				"cannot be decided: "+strings.Join(found.Sentences(), "; "))
+				"cannot be decided: "+strings.Join(found.Messages(), "; "))
 	}
 }

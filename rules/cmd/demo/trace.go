@@ -68,7 +68,7 @@ func showTraced(p *printer, bed *testbed.Bed) (err error) {
 			o, known := livetrace.Match(&rs, traced, packet, true)
 			if known && !o.Repeated {
 				line = fmt.Sprintf("%s %s %s > %s: %s", packet.Hook, packet.Protocol, packet.Source,
-					packet.Destination, o.Sentence)
+					packet.Destination, o.Message)
 				ok = o.Outcome == c.outcome && len(o.Differences) == 0
 				break // the other packets of the destination are of the proxy
 			}

@@ -95,7 +95,7 @@ var afterwards = []row{
 
 // showCaptured shows each family separately, with the destination that the proxy received.
 func showCaptured(p *printer, bed *testbed.Bed) error {
-	p.heading("Captured: by the proxy's outbound, inbound or dns listener, which know whom the caller wanted")
+	p.heading("Captured: a listener of the proxy (outbound, inbound, dns) accepts the connection and knows its original destination")
 	var rows []row
 	for _, r := range captured {
 		for i := range r.to {
@@ -108,7 +108,7 @@ func showCaptured(p *printer, bed *testbed.Bed) error {
 }
 
 func showLeftAlone(p *printer, bed *testbed.Bed) error {
-	p.heading("Left alone: straight to whom the caller wanted")
+	p.heading("Not captured: the connection reaches its destination directly")
 	return showAll(p, bed, rules.MustCompile(sidecar()), leftAlone)
 }
 

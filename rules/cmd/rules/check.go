@@ -122,7 +122,7 @@ func (s *system) effectText(effect *foreign.Effect) string {
 	}
 	b := new(strings.Builder)
 	fmt.Fprintln(b, s.colour.Paint(colour.Red, title))
-	for _, sentence := range effect.Sentences() {
+	for _, sentence := range effect.Messages() {
 		fmt.Fprintf(b, "  %s\n", sentence)
 	}
 	return b.String()

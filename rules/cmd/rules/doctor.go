@@ -125,7 +125,7 @@ func (s *system) examinationText(e examined) string {
 			fmt.Fprintf(b, "  %7s  %10s  next: %s\n", "", "", f.Next)
 		}
 	}
-	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, e.Verdict.Sentence()),
+	return fmt.Sprintf("%s (%s): %s, %s\n", s.colour.Paint(colour.Bold, e.Verdict.Message()),
 		e.Namespace,
 		count(counts[doctor.Problem], "problem"),
 		count(counts[doctor.Warning], "warning")) + b.String()

@@ -306,7 +306,7 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := livetrace.Observation{
-		Packet: packet, Outcome: livetrace.NotCaptured, Sentence: "not captured",
+		Packet: packet, Outcome: livetrace.NotCaptured, Message: "not captured",
 		Differences: []string{"other rule"},
 	}
 	if err := tracer.print(o, livetrace.Process{}, false); err != nil {

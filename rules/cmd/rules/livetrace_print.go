@@ -70,7 +70,7 @@ func (traceSummary) kind() string { return "TraceSummary" }
 
 func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, known bool) error {
 	t.summary.Packets++
-	t.summary.Sentences[o.Sentence]++
+	t.summary.Sentences[o.Message]++
 	if len(o.Differences) > 0 {
 		t.summary.Differences++
 	}
@@ -79,7 +79,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		Time: o.Time.UTC().Format("2006-01-02T15:04:05.000Z"), Packet: o.Packet.String(),
 		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
 		To:      o.Packet.Destination.String(),
-		Outcome: string(o.Outcome), Sentence: o.Sentence, Path: []string{},
+		Outcome: string(o.Outcome), Sentence: o.Message, Path: []string{},
 		Differences: o.Differences, NotCompared: o.NotCompared,
 	}
 	if o.Packet.Hook == rules.Output {
@@ -108,7 +108,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	}
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "%s %s %s %s > %s%s: %s\n", line.Time, direction, line.Protocol, line.From,
-		line.To, user, o.Sentence)
+		line.To, user, o.Message)
 	if t.p.trace.verbose {
 		for _, step := range line.Path {
 			fmt.Fprintf(b, "    %s\n", shortened(step))
