@@ -88,6 +88,8 @@ func TestEffectsOfAllMatches(t *testing.T) {
 						x.Revision, m)
 				case unknown && noted.IsCondition() && u.State != "" &&
 					(u.Effect == rules.ReadsAndWrites || u.Effect == rules.Writes):
+				case x.Name == "statistic" && unknown && u.Effect == rules.Reads:
+					// the data is a probability of 0 or 1
 				case unknown && u.Effect != noted && u.Effect != rules.AnyEffect:
 					t.Errorf("%s revision %d has effect %d, want %d", x.Name, x.Revision, u.Effect,
 						noted)

@@ -217,19 +217,22 @@ func (r *running) readiness() observe.Readiness {
 	return readiness
 }
 
+// maxWait is far more than any condition needs: a rejected event is sent again after up to 45 s.
+const maxWait = 3 * time.Minute
+
 // until waits for a condition.
 func (r *running) until(what string, holds func() bool) {
 	r.t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(maxWait)
 	for !holds() {
 		select {
 		case <-ticker.C:
 		case err := <-r.done:
 			r.t.Fatalf("the agent has ended: %v", err)
 		case <-timeout:
-			r.t.Fatalf("not within 30 s: %s\n%v", what, r.readiness())
+			r.t.Fatalf("not within %s: %s\n%v", maxWait, what, r.readiness())
 		}
 	}
 }
