@@ -32,7 +32,7 @@ type Observation struct {
 	// Steps are the matching rules at all hooks.
 	Steps []Step
 	// Outcome and Message describe the outcome. Message begins with the outcome in words.
-	Outcome  Outcome
+	Outcome Outcome
 	Message string
 	// Predicted is the path that package diff predicts; Differences are deviations of the kernel
 	// from it.

@@ -37,8 +37,8 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 		Kind: trace.Rule, Table: "x", Chain: "out", Handle: 7, Verdict: trace.Drop,
 	}
 	for name, tc := range map[string]struct {
-		events       []trace.Event
-		difference   string // of the only one; empty for none
+		events      []trace.Event
+		difference  string // of the only one; empty for none
 		wantMessage string
 	}{
 		"the same path": {
