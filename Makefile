@@ -131,7 +131,7 @@ e2e: $(SUITE)
 e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built first; E2E_KEEP=1 lets a cluster run until Ctrl-C.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 20m -skip '^TestIstio$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 30m -skip '^TestIstio$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 # What e2e-kind proves: all, or with SHORT=1 that the chart is installed, a pod talks to another through both proxies, flushed rules
