@@ -1,16 +1,11 @@
 package rules_test
 
 import (
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/sluice-mesh/sluice/compat/nftlist"
 	"github.com/sluice-mesh/sluice/compat/save"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
@@ -166,91 +161,5 @@ func TestAmbientErrorsAreReportedTogether(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
-	}
-}
-
-// ambientRuns returns the folders of the recorded runs of Istio's node agent, in
-// $SLUICE_GOLDEN_AMBIENT or else next to the repository. Without them the test is skipped.
-func ambientRuns(t testing.TB) []string {
-	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN_AMBIENT"),
-		filepath.Join("..", "..", "shared", "golden-ambient"))
-	runs, err := filepath.Glob(filepath.Join(dir, "0[0-2]*-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(runs) == 0 {
-		t.Skipf("no recorded runs of Istio's node agent in %s: set SLUICE_GOLDEN_AMBIENT", dir)
-	}
-	return runs
-}
-
-func TestAmbientReferenceIsIstio(t *testing.T) {
-	for _, run := range ambientRuns(t) {
-		t.Run(filepath.Base(run), func(t *testing.T) {
-			a := recordedAmbient(t, run)
-			var recorded rules.Ruleset
-			for _, f := range ambientFamilies(a) {
-				name := fmt.Sprintf("legacy-v%d.save", f)
-				tables, err := save.Parse(f, name, strings.NewReader(readText(t, filepath.Join(run, name))))
-				if err != nil {
-					t.Fatal(err)
-				}
-				recorded.Tables = append(recorded.Tables, tables...)
-			}
-			for _, d := range rules.Compare(onlyRules(recorded), onlyRules(ambientReference(t, a))) {
-				t.Error(d)
-			}
-		})
-	}
-}
-
-// recordedAmbient returns the parameters of a recorded run.
-func recordedAmbient(t testing.TB, run string) rules.Ambient {
-	var args struct {
-		IPv6          bool     `json:"AMBIENT_IPV6"`
-		DNS           bool     `json:"AMBIENT_DNS_CAPTURE"`
-		BypassInbound bool     `json:"ambient.istio.io/bypass-inbound-capture"`
-		Interfaces    []string `json:"istio.io/reroute-virtual-interfaces"`
-	}
-	if err := json.Unmarshal([]byte(readText(t, filepath.Join(run, "args.json"))), &args); err != nil {
-		t.Fatal(err)
-	}
-	a := rules.DefaultAmbient()
-	a.IPv6, a.DNS, a.BypassInboundCapture = args.IPv6, args.DNS, args.BypassInbound
-	a.RerouteInterfaces = interfaceNames(strings.Join(args.Interfaces, ","))
-	return a
-}
-
-// Istio's nftables backend marks IPv6 packets although IPv6 is off, and captures IPv6 packets of DNS
-// over UDP and of virtual interfaces. All other packets are handled as with its iptables backend.
-func TestAmbientRulesTreatPacketsAsIstiosNFTBackendDoes(t *testing.T) {
-	for _, run := range ambientRuns(t) {
-		t.Run(filepath.Base(run), func(t *testing.T) {
-			a := recordedAmbient(t, run)
-			file := filepath.Join(run, "nft.txt")
-			listing, err := nftlist.Parse(file, strings.NewReader(readText(t, file)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			left := diff.Side{Ruleset: compileAmbient(t, a), RoutingKnown: true}
-			right := diff.Side{Ruleset: rules.Ruleset{Tables: listing.Tables}}
-			decide := func(f rules.Family) diff.Verdict {
-				r := diff.Decide(left, right, diff.Options{Families: []rules.Family{f}})
-				if r.Verdict(true) != diff.Equivalent {
-					t.Logf("IPv%d: %v %v", f, r.Classes, r.Undecided)
-				}
-				return r.Verdict(true)
-			}
-			if v := decide(rules.IPv4); v != diff.Equivalent {
-				t.Errorf("IPv4: %s", v)
-			}
-			want := diff.Equivalent
-			if !a.IPv6 {
-				want = diff.Different
-			}
-			if v := decide(rules.IPv6); v != want {
-				t.Errorf("IPv6: %s, want %s", v, want)
-			}
-		})
 	}
 }

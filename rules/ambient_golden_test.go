@@ -1,0 +1,207 @@
+package rules_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/compat/save"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// ambientDir returns the folder with the recorded runs of Istio's node agent,
+// $SLUICE_GOLDEN_AMBIENT or else one next to the repository. Without it the test is skipped.
+func ambientDir(t testing.TB) string {
+	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN_AMBIENT"),
+		filepath.Join("..", "..", "shared", "golden-ambient"))
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("no recorded runs of Istio's node agent: set SLUICE_GOLDEN_AMBIENT: %v", err)
+	}
+	return dir
+}
+
+// ambientMatrix returns the folders of the runs with all combinations of parameters.
+func ambientMatrix(t testing.TB) []string {
+	runs, err := filepath.Glob(filepath.Join(ambientDir(t), "0[0-2]*-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(runs) == 0 {
+		t.Skip("the folder of recorded runs has no run in a pod")
+	}
+	return runs
+}
+
+func TestAmbientReferenceIsIstio(t *testing.T) {
+	for _, run := range ambientMatrix(t) {
+		t.Run(filepath.Base(run), func(t *testing.T) {
+			a := recordedAmbient(t, run)
+			recorded := onlyRules(recordedLegacy(t, run))
+			for _, d := range rules.Compare(recorded, onlyRules(ambientReference(t, a))) {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// recordedLegacy returns what Istio's iptables backend left in the pod. A recorded text is empty
+// where no rule was written.
+func recordedLegacy(t testing.TB, run string) rules.Ruleset {
+	var rs rules.Ruleset
+	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
+		name := fmt.Sprintf("legacy-v%d.save", f)
+		text := readText(t, filepath.Join(run, name))
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		tables, err := save.Parse(f, name, strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs.Tables = append(rs.Tables, tables...)
+	}
+	return rs
+}
+
+// recordedNFT returns what Istio's nftables backend left in the pod.
+func recordedNFT(t testing.TB, run string) rules.Ruleset {
+	file := filepath.Join(run, "nft.txt")
+	text := readText(t, file)
+	if strings.TrimSpace(text) == "" {
+		return rules.Ruleset{}
+	}
+	listing, err := nftlist.Parse(file, strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules.Ruleset{Tables: listing.Tables}
+}
+
+// A recordedStep is a call of Istio's node agent.
+type recordedStep struct {
+	IPv6          bool     `json:"AMBIENT_IPV6"`
+	DNS           bool     `json:"AMBIENT_DNS_CAPTURE"`
+	PodDNS        string   `json:"ambient.istio.io/dns-capture"`
+	BypassInbound bool     `json:"ambient.istio.io/bypass-inbound-capture"`
+	Interfaces    []string `json:"istio.io/reroute-virtual-interfaces"`
+}
+
+// recordedAmbient returns the parameters of the last call of a recorded run.
+func recordedAmbient(t testing.TB, run string) rules.Ambient {
+	t.Helper()
+	text := []byte(readText(t, filepath.Join(run, "args.json")))
+	var sequence []struct{ Args recordedStep }
+	var step recordedStep
+	if err := json.Unmarshal(text, &sequence); err == nil {
+		step = sequence[len(sequence)-1].Args
+	} else if err := json.Unmarshal(text, &step); err != nil {
+		t.Fatal(err)
+	}
+	a := rules.DefaultAmbient()
+	a.IPv6, a.DNS, a.BypassInboundCapture = step.IPv6, step.DNS, step.BypassInbound
+	if step.PodDNS != "" {
+		a.DNS = step.PodDNS == "true"
+	}
+	names, err := rules.ParseInterfaces(strings.Join(step.Interfaces, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.RerouteInterfaces = names
+	return a
+}
+
+// ambientDeviation contains the families in which a backend of Istio treats packets differently,
+// and why.
+type ambientDeviation struct {
+	legacy, nft []rules.Family
+	why         string
+}
+
+var (
+	onlyIPv6     = []rules.Family{rules.IPv6}
+	bothFamilies = []rules.Family{rules.IPv4, rules.IPv6}
+)
+
+// ambientDeviations contains the runs outside of the matrix whose packets differ.
+var ambientDeviations = map[string]ambientDeviation{
+	"037-virt-plus-suffix": {nft: bothFamilies, why: "its nftables backend fails at the +"},
+	"038-virt-star-suffix": {legacy: bothFamilies, why: "in its iptables backend * is a character of the name"},
+	"053-seq-dns-to-nodns-reconcile": {
+		nft: bothFamilies, why: "its nftables backend leaves the zones of DNS",
+	},
+	"054-seq-dns-to-nodns-noreconcile": {
+		legacy: bothFamilies, nft: bothFamilies, why: "its iptables backend fails and leaves the former rules",
+	},
+	"060-foreign-rules-present": {
+		legacy: []rules.Family{rules.IPv4}, why: "a rule of another owner precedes its jump",
+	},
+}
+
+// Every recorded configuration has the same outcome for every packet in both backends of Istio, but
+// for [ambientDeviations], and for its nftables backend without IPv6: that marks IPv6 packets, and
+// captures those of DNS over UDP and of virtual interfaces.
+func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
+	runs := ambientMatrix(t)
+	for _, name := range []string{
+		"031-dual-dns-off-globally-on-pod", "032-dual-dns-on-globally-off-pod", "034-v4-in-dual-pod",
+		"035-dual-lo-ipv6-disabled", "037-virt-plus-suffix", "038-virt-star-suffix",
+		"043-virt-plus-in-exact", "050-seq-add-twice", "053-seq-dns-to-nodns-reconcile",
+		"054-seq-dns-to-nodns-noreconcile", "056-seq-dual-to-v4-reconcile",
+		"059-seq-virt-changed-reconcile", "060-foreign-rules-present", "061-seq-same-again",
+	} {
+		runs = append(runs, filepath.Join(ambientDir(t), name))
+	}
+	for _, run := range runs {
+		t.Run(filepath.Base(run), func(t *testing.T) {
+			a := recordedAmbient(t, run)
+			deviation := ambientDeviations[filepath.Base(run)]
+			if !a.IPv6 {
+				deviation.nft = onlyIPv6
+			}
+			ours := compileAmbient(t, a)
+			wantDifferentOnlyIn(t, "iptables", ours, recordedLegacy(t, run), deviation.legacy)
+			wantDifferentOnlyIn(t, "nftables", ours, recordedNFT(t, run), deviation.nft)
+		})
+	}
+}
+
+func wantDifferentOnlyIn(
+	t testing.TB, backend string, ours, istio rules.Ruleset, families []rules.Family,
+) {
+	t.Helper()
+	for _, f := range bothFamilies {
+		r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true}, diff.Side{Ruleset: istio},
+			diff.Options{Families: []rules.Family{f}})
+		want := diff.Equivalent
+		if slices.Contains(families, f) {
+			want = diff.Different
+		}
+		if v := r.Verdict(true); v != want {
+			t.Errorf("%s, IPv%d: %s, want %s\n%v\n%v", backend, f, v, want, r.Classes, r.Undecided)
+		}
+	}
+}
+
+// Istio's agent writes the text of an annotation into its rules. A name that no interface can have
+// is refused here.
+func TestAmbientRefusesRecordedNamesOfNoInterface(t *testing.T) {
+	for _, name := range []string{
+		"039-virt-16-chars", "040-virt-with-blank", "041-virt-newline", "042-virt-newline-nft",
+	} {
+		var step recordedStep
+		text := readText(t, filepath.Join(ambientDir(t), name, "args.json"))
+		if err := json.Unmarshal([]byte(text), &step); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := rules.ParseInterfaces(strings.Join(step.Interfaces, ",")); err == nil {
+			t.Errorf("%s: %q is accepted", name, names)
+		}
+	}
+}
