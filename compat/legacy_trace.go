@@ -27,7 +27,7 @@ type Marks struct {
 // Conntrack has not seen the packets there: of protocols other than TCP all packets are marked. If
 // the process is killed, the rules remain, and [UnmarkTraces] removes them.
 func MarkTraces(ns *netns.NS, o trace.Options) (*Marks, error) {
-	unlock, err := trace.Lock(ns)
+	unlock, err := trace.LockSession(ns)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package trace
 import (
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,4 +33,18 @@ func Lock(ns *netns.NS) (release func(), err error) {
 		return nil, os.NewSyscallError("bind", err)
 	}
 	return func() { _ = unix.Close(fd) }, nil
+}
+
+// lockWait is more than the time for which the removal of rules that are left holds the lock.
+const lockWait = 2 * time.Second
+
+// LockSession is [Lock] for a new session: it waits while the rules of a killed session are removed,
+// as the node agent does.
+func LockSession(ns *netns.NS) (release func(), err error) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(lockWait / 200) {
+		release, err = Lock(ns)
+		if !errors.Is(err, ErrBusy) || time.Now().After(end) {
+			return release, err
+		}
+	}
 }

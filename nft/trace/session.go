@@ -76,7 +76,7 @@ func (s *Session) open(o Options) error {
 	err = s.add(o, nftables.TableFlagOwner)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 		// A kernel before 5.12.
-		if s.unlock, err = Lock(nil); err != nil {
+		if s.unlock, err = LockSession(nil); err != nil {
 			return err
 		}
 		if _, err = remove(s.table); err == nil {

@@ -330,3 +330,28 @@ func must(fd int, err error) int {
 	}
 	return fd
 }
+
+// The removal of rules that a killed session left holds the lock for a moment, which a new session
+// outlasts.
+func TestSessionWaitsForTheRemovalOfOthersRules(t *testing.T) {
+	ns := netnstest.New(t)
+	removal, err := trace.Lock(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trace.Lock(ns); !errors.Is(err, trace.ErrBusy) {
+		t.Errorf("the lock is taken twice: %v", err)
+	}
+	locked := make(chan error, 1)
+	go func() {
+		release, err := trace.LockSession(ns)
+		if err == nil {
+			release()
+		}
+		locked <- err
+	}()
+	removal()
+	if err := <-locked; err != nil {
+		t.Errorf("a session after the removal: %v", err)
+	}
+}
