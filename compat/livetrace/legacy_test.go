@@ -21,10 +21,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// legacy runs iptables-legacy in the namespace.
-func legacy(t *testing.T, ns *netns.NS, args string) {
+// within runs a program in the namespace.
+func within(t *testing.T, ns *netns.NS, program string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(netnstest.RequireBinary(t, "iptables-legacy"), strings.Fields(args)...)
+	cmd := exec.Command(netnstest.RequireBinary(t, program), args...)
 	if err := ns.Do(func() error {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -33,6 +33,12 @@ func legacy(t *testing.T, ns *netns.NS, args string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// legacy runs iptables-legacy in the namespace.
+func legacy(t *testing.T, ns *netns.NS, args string) {
+	t.Helper()
+	within(t, ns, "iptables-legacy", strings.Fields(args)...)
 }
 
 // send sends the first packet of a connection to a port of lo without a listener.

@@ -34,6 +34,9 @@ type Observation struct {
 	// Outcome and Message describe the outcome. Message begins with the outcome in words.
 	Outcome Outcome
 	Message string
+	// LocalPort is the port on which a local socket receives the packet, or 0 if it is unknown or the
+	// packet is not delivered locally.
+	LocalPort uint16
 	// Predicted is the path that package diff predicts; Differences are deviations of the kernel
 	// from it.
 	Predicted   rules.Trace
@@ -45,55 +48,6 @@ type Observation struct {
 	Repeated bool
 
 	marked bool // iptables-legacy marks packets, before conntrack
-}
-
-// A Step is a matching rule, or the policy of a chain.
-type Step struct {
-	// Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that
-	// it lacks
-	rules.Step
-	Event trace.Event
-	Hook  rules.Hook // of the base chain
-	Owner foreign.Owner
-}
-
-// String returns the owner, the position, the text and the comment of the rule.
-func (s Step) String() string {
-	place := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
-	switch {
-	case s.Event.Kind == trace.Policy:
-		return place + " policy " + verdictText(s.Event.Verdict)
-	case s.Chain != nil && s.Event.Number > len(s.Chain.Rules):
-		return place + " policy " + policyText(s.Chain)
-	case (s.Chain == nil || s.Index < 0) && s.Event.Number > 0:
-		return fmt.Sprintf("%s rule %d, which is not in the ruleset now", place, s.Event.Number)
-	case s.Chain == nil || s.Index < 0:
-		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place,
-			s.Event.Handle)
-	}
-	text := fmt.Sprintf("%s rule %d: %s", place, s.Index+1, s.Rule())
-	if c := s.Rule().Comment; c != "" {
-		text += "  # " + c
-	}
-	return text
-}
-
-// policyText returns what follows the last rule of a chain of iptables-legacy.
-func policyText(c *rules.Chain) string {
-	switch {
-	case c.Base == nil:
-		return "return"
-	case c.Base.Drop:
-		return "drop"
-	}
-	return "accept"
-}
-
-func verdictText(v trace.Verdict) string {
-	if v == trace.Drop {
-		return "drop"
-	}
-	return "accept"
 }
 
 // Match returns the observation of a packet. The packet contains known facts that the events lack,
@@ -201,9 +155,12 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 // decide sets the outcome of the packet.
 func (o *Observation) decide() {
 	o.Outcome, o.Message = NotCaptured, "not captured: no rule captures it"
+	if o.Packet.Hook == rules.Prerouting || o.Packet.Destination.Addr().IsLoopback() {
+		o.LocalPort = o.Packet.Destination.Port()
+	}
 	for _, s := range o.Steps {
 		if s.Event.Verdict == trace.Drop {
-			o.Outcome, o.Message = Dropped, "dropped by "+s.String()
+			o.Outcome, o.Message, o.LocalPort = Dropped, "dropped by "+s.String(), 0
 			return
 		}
 		if s.Index < 0 || o.Outcome == Captured {
@@ -217,12 +174,16 @@ func (o *Observation) decide() {
 			switch a := a.(type) {
 			case rules.RedirectTo:
 				o.Outcome, o.Message = Captured, fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+				o.LocalPort = redirectedPort(a, o.Packet.Destination.Port())
 			case rules.TProxy:
 				// else no listener was there, and the rule ended
 				if s.Event.Verdict == trace.Accept {
 					o.Outcome, o.Message = Captured,
 						fmt.Sprintf("captured: %s (%d)", reason, a.Port)
+					o.LocalPort = a.Port
 				}
+			case rules.DNATTo, rules.DNATPort:
+				o.LocalPort = 0
 			case rules.Verdict:
 				if s.Owner == foreign.OwnerSluice && s.Base != nil && s.Base.Type == rules.NAT {
 					o.Message = "not captured: " + reason + o.portText(s.Rule())
@@ -230,6 +191,17 @@ func (o *Observation) decide() {
 			}
 		}
 	}
+}
+
+// redirectedPort returns the port to which a redirect without a range leads, or 0.
+func redirectedPort(to rules.RedirectTo, port uint16) uint16 {
+	switch {
+	case to.Port == 0:
+		return port
+	case to.Last > to.Port:
+		return 0
+	}
+	return to.Port
 }
 
 // portText returns the destination port if the rule matches ports.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -16,11 +17,15 @@ import (
 )
 
 // A Namespace provides facts that trace events lack. It must be used by one goroutine at a time.
-type Namespace struct{ handle *netlink.Handle }
+type Namespace struct {
+	handle *netlink.Handle
+	proc   string
+}
 
-// OpenNamespace opens the namespace (nil: the current one).
-func OpenNamespace(ns *netns.NS) (*Namespace, error) {
-	n := &Namespace{}
+// OpenNamespace opens the namespace (nil: the current one). proc is the /proc that contains its
+// processes.
+func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
+	n := &Namespace{proc: proc}
 	err := ns.Do(func() (err error) {
 		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
 		return err
@@ -49,6 +54,8 @@ type Process struct {
 	Owner rules.Owner
 	PID   int
 	Name  string
+	// Container is the id of its container, or "".
+	Container string
 }
 
 // Process returns the sender of the packet, or false if its socket is closed or unknown. The group
@@ -71,7 +78,7 @@ func (n *Namespace) Process(
 				s.ID.DestinationPort == 0 && protocol == rules.UDP) {
 				local, _ := netip.AddrFromSlice(s.ID.Source)
 				if local = local.Unmap(); local == source.Addr() || local.IsUnspecified() {
-					return processOf(s), true
+					return n.processOf(s), true
 				}
 			}
 		}
@@ -79,17 +86,47 @@ func (n *Namespace) Process(
 	return Process{}, false
 }
 
+// containerID matches the id that runtimes write into the name of the control group.
+var containerID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// Listener returns the local address of a socket that receives new connections or datagrams on the
+// port, or false if there is none.
+func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPort, bool) {
+	const listen = 10 // TCP_LISTEN, net/tcp_states.h
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		list := n.handle.SocketDiagTCP
+		if protocol != rules.TCP {
+			list = n.handle.SocketDiagUDP
+		}
+		sockets, _ := list(family) // an incomplete list is of use too
+		for _, s := range sockets {
+			isReceiver := s.ID.DestinationPort == 0
+			if protocol == rules.TCP {
+				isReceiver = s.State == listen
+			}
+			if isReceiver && s.ID.SourcePort == port {
+				local, _ := netip.AddrFromSlice(s.ID.Source)
+				return netip.AddrPortFrom(local.Unmap(), port), true
+			}
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
 // processOf returns a process that has the socket.
-func processOf(s *netlink.Socket) Process {
+func (n *Namespace) processOf(s *netlink.Socket) Process {
 	p := Process{Owner: rules.Owner{UID: s.UID, GID: s.UID}}
 	want := fmt.Sprintf("socket:[%d]", s.INode)
-	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	files, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*/fd/*"))
 	for _, file := range files {
 		if link, err := os.Readlink(file); err != nil || link != want {
 			continue
 		}
 		dir := filepath.Dir(filepath.Dir(file))
 		p.PID, _ = strconv.Atoi(filepath.Base(dir))
+		if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
+			p.Container = containerID.FindString(string(cgroup))
+		}
 		status, _ := os.ReadFile(filepath.Join(dir, "status"))
 		for line := range strings.Lines(string(status)) {
 			words := strings.Fields(line)

@@ -1,8 +1,10 @@
 package suite_test
 
 import (
+	"bytes"
 	"io"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,12 +13,13 @@ import (
 
 	"github.com/sluice-mesh/sluice/e2e/mesh"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/cmd/schematest"
 )
 
 var inspection = part{name: "inspection", together: true, proofs: []proof{
 	{"rules check in the agent finds nothing wrong with a live pod", provesCheck},
 	{
-		"kubectl sluice checks, explains and traces pods, and prints the state of the nodes",
+		"kubectl sluice checks, explains, traces and completes pods, and prints the state of the nodes",
 		provesPlugin,
 	},
 	{"every packet is treated as by istio-init with the same parameters", provesNoDifference},
@@ -62,6 +65,8 @@ func provesPlugin(t *testing.T, w *world) {
 			"redirected to port 15001",
 		},
 		{[]string{"status"}, "nodes are ready"},
+		{[]string{"__complete", "check", ns + "/"}, ns + "/a\n" + ns + "/b\n"},
+		{[]string{"__complete", "check", "--namespace", ""}, ns + "\n"},
 	} {
 		if out, err := kubectl(c.args...).CombinedOutput(); err != nil ||
 			!strings.Contains(string(out), c.want) {
@@ -72,9 +77,20 @@ func provesPlugin(t *testing.T, w *world) {
 		!strings.Contains(string(out), "not found") {
 		t.Errorf("a pod that does not exist: %v: %s", err, out)
 	}
+	schema, err := os.ReadFile("../../install/cmd/kubectl-sluice/schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := kubectl("status", "--output", "json").Output()
+	if err != nil || len(status) == 0 {
+		t.Errorf("status: %v: %s", err, status)
+	}
+	if err := schematest.Validate(string(schema), bytes.NewReader(status)); err != nil {
+		t.Errorf("status: %v", err)
+	}
 	// The kubelet's probes cause connections of the proxy to its own pod.
 	four, _ := addresses(b)
-	trace := kubectl("trace", ns+"/a", "--out", "--to",
+	trace := kubectl("trace", ns+"/a", "-v", "--out", "--to",
 		netip.AddrPortFrom(four, mesh.Port).String(), "--count", "1")
 	var said strings.Builder
 	started, errs := make(chan struct{}), new(strings.Builder)
@@ -84,9 +100,14 @@ func provesPlugin(t *testing.T, w *world) {
 	}
 	<-started
 	w.mustCapture(t, a, b)
-	if err := trace.Wait(); err != nil ||
-		!strings.Contains(said.String(), "captured: outbound to the proxy") {
-		t.Errorf("trace: %v: %s%s", err, &said, errs)
+	err = trace.Wait()
+	for _, want := range []string{
+		": captured: outbound to the proxy", "    listener ", "    container ",
+		": connected by 127.0.0.1:15001",
+	} {
+		if err != nil || !strings.Contains(said.String(), want) {
+			t.Errorf("trace: %v, want %q: %s%s", err, want, &said, errs)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	l := agent.Location{
 		Namespace: namespace, Name: name, UID: item.UID,
 		Decision: d.decision.Outcome.String(), Reason: string(d.decision.Reason),
-		Message: d.decision.Message, Redirect: d.redirect,
+		Message: d.decision.Message, Redirect: d.redirect, Proc: a.Connections.ProcDir,
 	}
 	if d.backend != compat.BackendAuto {
 		l.Backend = string(d.backend)

@@ -18,6 +18,8 @@ type Location struct {
 	// NetNS is the path of its network namespace in the agent's mount namespace, or empty if none
 	// was found.
 	NetNS string `json:"netns,omitempty"`
+	// Proc is the node's /proc in the agent's mount namespace, or empty if it is not mounted.
+	Proc string `json:"proc,omitempty"`
 	// Decision is redirect or skip. Reason is its reason, as in package decide. Message explains
 	// the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`

@@ -37,7 +37,7 @@ func showTraced(p *printer, bed *testbed.Bed) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	names, err := livetrace.OpenNamespace(bed.Pod)
+	names, err := livetrace.OpenNamespace(bed.Pod, "/proc")
 	if err != nil {
 		return err
 	}

@@ -23,15 +23,20 @@ import (
 const liveTraceHelp = `Print the first packet of each new connection in a network namespace as it happens, what became of it, and the rule that decided.
 The rules of all owners are traced: those of nf_tables, native ones and those of iptables-nft, and those of iptables-legacy.
 
+With --verbose, or as JSON, also its path: each rule that it met in order, with the conntrack state and the mark where they change, and
+whether a socket listens on the port to which it is delivered; and the answer, when conntrack reports it: connected, refused, reset,
+timed out, or answered for a protocol without connections. An entry of conntrack that a program deletes before an answer looks as if the
+connection is refused.
+
 The command adds a table of its own, inet sluice_trace, that marks packets for tracing and changes nothing else. The kernel removes it
 when the command ends for any reason, from Linux 5.12 on. In a kernel without nf_tables it is a chain sluice_trace of iptables-legacy.
 What a killed command leaves is removed by the next trace, apply or cleanup, and by the node agent. At most 1000 packets a second are
 traced at each hook. Of TCP the segments that open a connection are traced from the first chain on, of other protocols the packets
-before the first answer from conntrack on. For each packet the path that rules explain predicts is compared with the path in the kernel; a difference is printed with the packet
-in the syntax of rules explain.
+before the first answer from conntrack on. For each packet the path that rules explain predicts is compared with the path in the kernel;
+a difference is printed with the packet in the syntax of rules explain.
 
 The command ends with Ctrl-C, after --for or --count, or when the process of --pid or the network namespace has ended, and then
-prints a summary.`
+prints a summary, in which connections that are not captured come first, with their senders.`
 
 const liveTraceExamples = `  rules trace --pid 4711
   rules trace --netns /run/netns/pod --out --to 10.96.0.1:443 --from-uid 1000 -v
@@ -71,6 +76,7 @@ type liveTracer struct {
 	collector trace.Collector
 	processes map[senderKey]livetrace.Process
 	flows     flows
+	answers   *livetrace.Answers // nil if they are not printed
 	summary   traceSummary
 }
 
@@ -84,7 +90,11 @@ func keyOf(h *trace.Header) senderKey {
 }
 
 func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
-	namespace, err := livetrace.OpenNamespace(ns)
+	proc := "/proc"
+	if p.located != nil && p.located.Proc != "" {
+		proc = p.located.Proc
+	}
+	namespace, err := livetrace.OpenNamespace(ns, proc)
 	if err != nil {
 		return err
 	}
@@ -92,7 +102,6 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 	t := &liveTracer{
 		s: s, p: p, ns: ns, namespace: namespace, processes: map[senderKey]livetrace.Process{},
 	}
-	t.summary.Sentences = map[string]int{}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	if p.trace.duration > 0 {
@@ -110,6 +119,10 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		}()
 	}
 	defer func() { _ = t.source.close() }()
+	t.openAnswers()
+	if t.answers != nil {
+		defer func() { _ = t.answers.Close() }()
+	}
 	if err := t.openTrace(); err != nil {
 		return err
 	}
@@ -132,6 +145,12 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		if err := t.take(batch); err != nil {
 			return err
 		}
+		if err := t.takeAnswers(); err != nil {
+			return err
+		}
+	}
+	if err := t.lastAnswers(ctx); err != nil {
+		return err
 	}
 	return t.end()
 }
@@ -217,6 +236,7 @@ func (t *liveTracer) take(b trace.Batch) error {
 		}
 		if o, ok := livetrace.Match(&t.ruleset, p, packet, known); ok && (!o.Repeated ||
 			len(o.Differences) > 0) {
+			t.watch(o)
 			if err := t.print(o, sender, known); err != nil {
 				return err
 			}

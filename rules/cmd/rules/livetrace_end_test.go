@@ -205,8 +205,9 @@ func TestTraceOfAPod(t *testing.T) {
 
 func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	within(t, pair.Pod, "nft",
-		"table ip seen { chain out { type filter hook output priority -300; counter; }; }")
+	within(t, pair.Pod, "nft", "table ip seen { "+
+		"chain out { type filter hook output priority -300; counter; }; "+
+		"chain nat { type nat hook output priority -100; }; }")
 	out, in := io.Pipe()
 	s := thisSystem()
 	s.stdout, s.stderr = in, io.Discard
@@ -253,12 +254,21 @@ func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 		packet.Direction != "out" || packet.Outcome != "not-captured" {
 		t.Errorf("got %+v", packet)
 	}
+	var answer struct {
+		head
+		tracedAnswer
+	}
+	if err := lines.Decode(&answer); err != nil || answer.Kind != "TracedAnswer" ||
+		answer.From != packet.From || answer.To != packet.To || answer.Protocol != "tcp" ||
+		answer.Answer != "refused" || answer.By != packet.To {
+		t.Errorf("got %+v, %v, want that the connection is refused", answer, err)
+	}
 	var summary struct {
 		head
 		traceSummary
 	}
 	if err := lines.Decode(&summary); err != nil || summary.Kind != "TraceSummary" ||
-		summary.Packets != 1 {
+		summary.Packets != 1 || len(summary.Talkers) != 1 || summary.Talkers[0].To != packet.To {
 		t.Errorf("got %+v, %v, want the summary of one packet", summary, err)
 	}
 	if code := <-done; code != 0 {
@@ -300,7 +310,6 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 		s: s, p: defaultParameters(params.Names{}),
 		ruleset: rules.Ruleset{Tables: []rules.Table{{Name: "x"}}},
 	}
-	tracer.summary.Sentences = map[string]int{}
 	packet, err := rules.ParsePacket("out tcp 10.0.0.1:4000 > 10.0.0.2:80 uid 0")
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +385,7 @@ func TestTraceOfRepeatedSegments(t *testing.T) {
 	defer func() { _ = socket.Close() }()
 	var got []string
 	for lines.Scan() {
-		if strings.Contains(lines.Text(), " > ") {
+		if strings.Contains(lines.Text(), " out ") {
 			got = append(got, lines.Text())
 		}
 	}
@@ -401,4 +410,41 @@ func retransmitted(snmp string) int {
 		}
 	}
 	return 0
+}
+
+func TestTraceSummaryListsWhatIsNotCapturedFirst(t *testing.T) {
+	observation := func(outcome livetrace.Outcome, message, packet string) livetrace.Observation {
+		p, err := rules.ParsePacket(packet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return livetrace.Observation{Outcome: outcome, Message: message, Packet: p}
+	}
+	var s traceSummary
+	curl := livetrace.Process{Name: "curl", Owner: rules.Owner{UID: 1000}}
+	captured := observation(livetrace.Captured, "captured: outbound", "out tcp 10.0.0.1:1 > 10.0.0.2:80")
+	database := observation(livetrace.NotCaptured, "not captured: excluded port 5432",
+		"out tcp 10.0.0.1:1 > 10.0.0.2:5432")
+	inbound := observation(livetrace.NotCaptured, "not captured: no rule captures it",
+		"in tcp 10.0.0.9:1 > 10.0.0.1:22")
+	for range 3 {
+		s.add(captured, curl, true)
+	}
+	s.add(database, livetrace.Process{}, false)
+	s.add(database, curl, true)
+	s.add(database, curl, true)
+	s.add(inbound, livetrace.Process{}, false)
+	s.Unanswered = 1
+	want := `7 packets, 0 lost events, 0 differences from the model
+1 connection without an answer at the end
+      3  not captured: excluded port 5432
+             2  uid 1000 curl > 10.0.0.2:5432
+             1  uid unknown > 10.0.0.2:5432
+      1  not captured: no rule captures it
+             1  10.0.0.9 > 10.0.0.1:22
+      3  captured: outbound
+`
+	if got := s.end().String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 }

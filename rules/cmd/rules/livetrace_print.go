@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/compat/livetrace"
@@ -25,9 +23,11 @@ type tracedPacket struct {
 	UID         *uint32  `json:"uid,omitempty"`
 	PID         int      `json:"pid,omitempty"`
 	Process     string   `json:"process,omitempty"`
+	Container   string   `json:"container,omitempty"`
 	Outcome     string   `json:"outcome"`
 	Sentence    string   `json:"sentence"`
 	Path        []string `json:"path"`
+	Listener    string   `json:"listener,omitempty"` // address, or "none"
 	Differences []string `json:"differences,omitempty"`
 	NotCompared string   `json:"notCompared,omitempty"`
 	Reproducer  string   `json:"reproducer,omitempty"` // file with the ruleset and the packet
@@ -58,25 +58,11 @@ func (t *liveTracer) reproducer(o livetrace.Observation) (string, error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
-// A traceSummary is the last line of rules trace -o json.
-type traceSummary struct {
-	Packets     int            `json:"packets"`
-	Lost        uint32         `json:"lost"`
-	Differences int            `json:"differences"`
-	Sentences   map[string]int `json:"sentences"`
-}
-
-func (traceSummary) kind() string { return "TraceSummary" }
-
 func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, known bool) error {
-	t.summary.Packets++
-	t.summary.Sentences[o.Message]++
-	if len(o.Differences) > 0 {
-		t.summary.Differences++
-	}
+	t.summary.add(o, sender, known)
 	direction, user := "in", ""
 	line := tracedPacket{
-		Time: o.Time.UTC().Format("2006-01-02T15:04:05.000Z"), Packet: o.Packet.String(),
+		Time: o.Time.UTC().Format(timeFormat), Packet: o.Packet.String(),
 		Protocol: o.Packet.Protocol.String(), From: o.Packet.Source.String(),
 		To:      o.Packet.Destination.String(),
 		Outcome: string(o.Outcome), Sentence: o.Message, Path: []string{},
@@ -87,6 +73,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	}
 	if known {
 		line.UID, line.PID, line.Process = &sender.Owner.UID, sender.PID, sender.Name
+		line.Container = sender.Container
 		user = fmt.Sprintf(" uid %d %s", sender.Owner.UID, cmp.Or(sender.Name, "unknown"))
 		if sender.PID != 0 {
 			user += fmt.Sprintf("[%d]", sender.PID)
@@ -100,8 +87,12 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		}
 		line.Reproducer = path
 	}
-	for _, s := range o.Steps {
-		line.Path = append(line.Path, s.Hook.String()+": "+s.String())
+	line.Path = append(line.Path, o.Path()...)
+	if o.LocalPort != 0 && (t.p.trace.verbose || t.s.json) {
+		line.Listener = "none"
+		if at, ok := t.namespace.Listener(o.Packet.Protocol, o.LocalPort); ok {
+			line.Listener = at.String()
+		}
 	}
 	if t.s.json {
 		return t.s.printLine(line)
@@ -113,6 +104,16 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		for _, step := range line.Path {
 			fmt.Fprintf(b, "    %s\n", shortened(step))
 		}
+		switch line.Listener {
+		case "":
+		case "none":
+			fmt.Fprintf(b, "    no listener on port %d\n", o.LocalPort)
+		default:
+			fmt.Fprintf(b, "    listener %s\n", line.Listener)
+		}
+		if line.Container != "" {
+			fmt.Fprintf(b, "    container %s\n", line.Container)
+		}
 		if o.NotCompared != "" {
 			fmt.Fprintf(b, "    not compared with the model: %s\n", o.NotCompared)
 		}
@@ -120,32 +121,6 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 	for _, d := range o.Differences {
 		fmt.Fprintf(b, "    %s: please report, with %s\n", d,
 			cmp.Or(line.Reproducer, "the ruleset"))
-	}
-	_, err := io.WriteString(t.s.stdout, b.String())
-	return refused(err)
-}
-
-// end prints the summary: connections that bypass the proxy first.
-func (t *liveTracer) end() error {
-	if t.s.json {
-		return t.s.printLine(t.summary)
-	}
-	b := new(strings.Builder)
-	fmt.Fprintf(b, "%s, %s, %s from the model\n", count(t.summary.Packets, "packet"),
-		count(int(t.summary.Lost), "lost event"),
-		count(t.summary.Differences, "difference"))
-	sentences := slices.SortedFunc(maps.Keys(t.summary.Sentences), func(x, y string) int {
-		past := func(s string) int {
-			if strings.HasPrefix(s, "not captured") {
-				return 0
-			}
-			return 1
-		}
-		return cmp.Or(past(x)-past(y), t.summary.Sentences[y]-t.summary.Sentences[x],
-			cmp.Compare(x, y))
-	})
-	for _, sentence := range sentences {
-		fmt.Fprintf(b, "  %5d  %s\n", t.summary.Sentences[sentence], sentence)
 	}
 	_, err := io.WriteString(t.s.stdout, b.String())
 	return refused(err)

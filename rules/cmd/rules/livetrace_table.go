@@ -59,7 +59,7 @@ func liveTraceTable() []parameter {
 		) error {
 			return assign(&p.trace.filter.Port)(rules.ParsePort(text))
 		}),
-		row("verbose", "", "also print each rule that a packet met, in order",
+		row("verbose", "", "also print each rule that a packet met, in order, whether a socket listens, and the answer to the connection",
 			truth(func(p *parameters) *bool { return &p.trace.verbose })),
 		row("for", "DURATION", "end after this time", func(p *parameters, text string) error {
 			d, err := time.ParseDuration(text)

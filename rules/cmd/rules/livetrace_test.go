@@ -106,9 +106,18 @@ func TestTraceOfRealConnections(t *testing.T) {
 			[]string{
 				": captured: outbound to the proxy (15001)",
 				"output: sluice chain inet sluice nat-output",
+				"[ct state new]",
+				"listener 0.0.0.0:15001",
+				"10.9.9.9:443: connected by 127.0.0.1:15001",
 			},
 		},
-		{5432, []string{": not captured: excluded outbound port 5432"}},
+		{
+			5432,
+			[]string{
+				": not captured: excluded outbound port 5432",
+				"10.9.9.9:5432: connected by 10.9.9.9:5432",
+			},
+		},
 		{5433, []string{": dropped by nft chain ip firewall late rule 1", "# no databases"}},
 		{5434, []string{": dropped by iptables-nft chain ip filter OUTPUT rule 1"}},
 	} {
@@ -136,8 +145,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 		// A wrong prediction or an unknown owner is a line of its own.
 		for lines.Scan() {
 			first += "\n" + lines.Text()
-			if strings.Contains(lines.Text(), "policy accept") ||
-				strings.Contains(first, "dropped") {
+			if strings.Contains(lines.Text(), " answer tcp ") || strings.Contains(first, "dropped") {
 				break
 			}
 		}

@@ -35,6 +35,7 @@ func documents() map[document]string {
 		new(examined):         "rules doctor: what could keep redirection from working",
 		new(statusDocument):   "rules status: the state of the node",
 		new(tracedPacket):     "rules trace: a packet, one object a line",
+		new(tracedAnswer):     "rules trace: the answer to the connection of an earlier TracedPacket, whose protocol, from and to are the same",
 		new(traceSummary):     "rules trace: the last line",
 		new(build):            "rules version: the version of the program is \"release\"",
 		new(errorDocument):    "an error, on stderr, one object a line",

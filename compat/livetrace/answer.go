@@ -1,0 +1,277 @@
+package livetrace
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/ti-mo/conntrack"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Connection identifies a connection of TCP or UDP by its first packet, before NAT.
+type Connection struct {
+	Protocol            rules.Protocol
+	Source, Destination netip.AddrPort
+}
+
+// A Result is how a connection was answered.
+type Result string
+
+// The results.
+const (
+	// Connected means that a listener accepted the connection of TCP.
+	Connected Result = "connected"
+	// Refused means that conntrack deleted the entry of a connection of TCP before it timed out, as
+	// it does when a reset is the first answer. An entry that a program deletes looks the same.
+	Refused Result = "refused"
+	// Reset means that a connection of TCP was reset after it was accepted, before its end.
+	Reset Result = "reset"
+	// Answered means that a packet of another protocol came back.
+	Answered Result = "answered"
+	// TimedOut means that the entry of conntrack expired without an answer.
+	TimedOut Result = "timed out"
+)
+
+// An Answer is the answer to a connection according to conntrack.
+type Answer struct {
+	// Time is the time at which the event was read.
+	Time       time.Time
+	Connection Connection
+	Result     Result
+	// By is the destination after NAT.
+	By netip.AddrPort
+	// Mark and Zone are those of the connection.
+	Mark uint32
+	Zone uint16
+}
+
+// Answers receives the events of conntrack in one network namespace. It must be used by one
+// goroutine at a time.
+type Answers struct {
+	receiver *trace.Receiver
+	queue    []connectionEvent
+	watched  map[Connection]*connectionState
+}
+
+type connectionEvent struct {
+	time  time.Time
+	event conntrack.Event
+}
+
+// A connectionState is what the events of a connection have told so far.
+type connectionState struct {
+	since, expires time.Time // of an entry without an answer, zero before the first event
+	isAnswered     bool
+	isOver         bool // nothing more is to come
+}
+
+// maxWatched is the maximum number of watched connections. Beyond it those that were answered are
+// forgotten, and then all.
+const maxWatched = 1 << 16
+
+// OpenAnswers starts to receive events (nil: of the current namespace). The kernel reports
+// connections that begin afterwards; net.netfilter.nf_conntrack_events=0 disables it.
+func OpenAnswers(ns *netns.NS) (*Answers, error) {
+	a := &Answers{watched: map[Connection]*connectionState{}}
+	err := ns.Do(func() (err error) {
+		if a.receiver, err = trace.NewReceiver(0); err != nil {
+			return err
+		}
+		return a.receiver.Control(func(fd int) error {
+			for _, group := range []int{
+				unix.NFNLGRP_CONNTRACK_NEW, unix.NFNLGRP_CONNTRACK_UPDATE,
+				unix.NFNLGRP_CONNTRACK_DESTROY,
+			} {
+				err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
+				if err != nil {
+					return os.NewSyscallError("setsockopt", err)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("receive events of conntrack: %w", err), a.Close())
+	}
+	return a, nil
+}
+
+// Close ends it.
+func (a *Answers) Close() error {
+	if a.receiver == nil {
+		return nil
+	}
+	return a.receiver.Close()
+}
+
+// Watch asks for the answer to a connection.
+func (a *Answers) Watch(c Connection) {
+	if c.Protocol != rules.TCP && c.Protocol != rules.UDP {
+		return
+	}
+	if len(a.watched) >= maxWatched {
+		for c, s := range a.watched {
+			if s.isAnswered {
+				delete(a.watched, c)
+			}
+		}
+		if len(a.watched) >= maxWatched {
+			clear(a.watched)
+		}
+	}
+	a.watched[c] = &connectionState{}
+}
+
+// Waiting reports whether a watched connection has no answer yet.
+func (a *Answers) Waiting() bool {
+	for _, s := range a.watched {
+		if !s.isAnswered {
+			return true
+		}
+	}
+	return false
+}
+
+// Unanswered returns the number of connections that conntrack knows and that have no answer yet.
+func (a *Answers) Unanswered() int {
+	n := 0
+	for _, s := range a.watched {
+		if !s.isAnswered && !s.since.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// Read reads events and returns the answers to watched connections. It keeps the events of others
+// that were not read before the time forget, because a connection is watched only after its first
+// packet is complete. lost is the number of events that the kernel dropped because the buffer was
+// full.
+func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
+	err = a.receiver.Control(func(fd int) (err error) {
+		lost, err = a.receiver.Drain(fd, func() bool { return true }, func(datagram []byte) {
+			var m netlink.Message
+			e := connectionEvent{time: now}
+			// An event that the library does not know is none of a connection.
+			if m.UnmarshalBinary(datagram) == nil && e.event.Unmarshal(m) == nil &&
+				e.event.Flow != nil {
+				a.queue = append(a.queue, e)
+			}
+		})
+		return err
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		err = nil
+	}
+	a.queue = slices.DeleteFunc(a.queue, func(e connectionEvent) bool {
+		answer, isWatched := a.handle(e)
+		if answer.Result != "" {
+			answers = append(answers, answer)
+		}
+		return isWatched || e.time.Before(forget)
+	})
+	return answers, lost, err
+}
+
+// connectionOf returns the connection of an entry.
+func connectionOf(f *conntrack.Flow) Connection {
+	t := f.TupleOrig
+	return Connection{
+		Protocol:    rules.Protocol(t.Proto.Protocol),
+		Source:      netip.AddrPortFrom(t.IP.SourceAddress.Unmap(), t.Proto.SourcePort),
+		Destination: netip.AddrPortFrom(t.IP.DestinationAddress.Unmap(), t.Proto.DestinationPort),
+	}
+}
+
+// The states of linux/netfilter/nf_conntrack_tcp.h that decide.
+const (
+	tcpSynReceived = 2 // TCP_CONNTRACK_SYN_RECV
+	tcpEstablished = 3 // TCP_CONNTRACK_ESTABLISHED
+	tcpClose       = 8 // TCP_CONNTRACK_CLOSE
+)
+
+// timeoutSlack is how much before its timeout an entry may seem to expire: the kernel reports
+// timeouts in seconds, and a segment that is sent again restarts it.
+const timeoutSlack = 2 * time.Second
+
+// handle returns the answer that an event is, with a Result if it is one, and whether the
+// connection of the event is watched.
+func (a *Answers) handle(e connectionEvent) (Answer, bool) {
+	f := e.event.Flow
+	c := connectionOf(f)
+	s := a.watched[c]
+	if s == nil {
+		return Answer{}, false
+	}
+	answer := Answer{
+		Time: e.time, Connection: c, Mark: f.Mark, Zone: f.Zone,
+		By: netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort),
+	}
+	switch e.event.Type {
+	case conntrack.EventNew:
+		s.since = e.time
+		s.expires = e.time.Add(time.Duration(f.Timeout)*time.Second - timeoutSlack)
+	case conntrack.EventUpdate:
+		answer.Result = s.update(c.Protocol, f)
+	case conntrack.EventDestroy:
+		s.isOver = true
+		answer.Result = s.end(c.Protocol, e.time)
+	}
+	if s.isOver {
+		delete(a.watched, c)
+	}
+	return answer, true
+}
+
+// update returns the result that a change of the entry is, or "".
+func (s *connectionState) update(p rules.Protocol, f *conntrack.Flow) Result {
+	if p != rules.TCP {
+		if !f.Status.SeenReply() {
+			return ""
+		}
+		s.isAnswered, s.isOver = true, true
+		return Answered
+	}
+	if f.ProtoInfo.TCP == nil {
+		return "" // a change of the mark, for example
+	}
+	wasAnswered := s.isAnswered
+	switch state := f.ProtoInfo.TCP.State; {
+	case state == tcpSynReceived || state == tcpEstablished:
+		s.isAnswered = true
+		if !wasAnswered {
+			return Connected
+		}
+	case state == tcpClose:
+		s.isAnswered, s.isOver = true, true
+		if wasAnswered {
+			return Reset
+		}
+		return Refused
+	case state > tcpEstablished: // the connection is being closed
+		s.isOver = s.isAnswered
+	}
+	return ""
+}
+
+// end returns the result that the deletion of the entry is, or "".
+func (s *connectionState) end(p rules.Protocol, at time.Time) Result {
+	switch {
+	case s.isAnswered || s.since.IsZero():
+		return ""
+	case !at.Before(s.expires):
+		return TimedOut
+	case p == rules.TCP:
+		return Refused
+	}
+	return ""
+}

@@ -1,0 +1,268 @@
+package livetrace_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// An answering is a pair of namespaces in which conntrack tracks the connections of the pod.
+type answering struct {
+	netnstest.Pair
+	answers *livetrace.Answers
+	later   time.Duration // how far the clock of the test is ahead
+}
+
+func newAnswering(t *testing.T) *answering {
+	t.Helper()
+	a := &answering{Pair: netnstest.NewPair(t)}
+	within(t, a.Pod, "nft", "table ip tracked { chain output { type nat hook output priority 0; "+
+		"tcp dport 443 redirect to :15001; }; }")
+	var err error
+	if a.answers, err = livetrace.OpenAnswers(a.Pod); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.answers.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// socket returns a socket of the pod that is bound to a new port, and its address.
+func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
+	t.Helper()
+	var fd int
+	var port uint16
+	err := a.Pod.Do(func() (err error) {
+		if fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
+			return err
+		}
+		if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: a.PodIP4.As4()}); err != nil {
+			return err
+		}
+		local, err := unix.Getsockname(fd)
+		if err == nil {
+			port = uint16(local.(*unix.SockaddrInet4).Port)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd, netip.AddrPortFrom(a.PodIP4, port)
+}
+
+// open watches a connection to a port of the neighbour, and sends its first packet.
+func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
+	t.Helper()
+	fd, source := a.socket(t, kind)
+	c := livetrace.Connection{
+		Protocol: rules.TCP, Source: source,
+		Destination: netip.AddrPortFrom(a.NeighbourIP4, uint16(port)),
+	}
+	if kind == unix.SOCK_DGRAM {
+		c.Protocol = rules.UDP
+	}
+	a.answers.Watch(c)
+	to := &unix.SockaddrInet4{Addr: a.NeighbourIP4.As4(), Port: port}
+	err := unix.Connect(fd, to)
+	if kind == unix.SOCK_DGRAM && err == nil {
+		_, err = unix.Write(fd, []byte("x"))
+	}
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// until reads answers until there are as many.
+func (a *answering) until(t *testing.T, many int) []livetrace.Answer {
+	t.Helper()
+	var got []livetrace.Answer
+	for deadline := time.Now().Add(3 * time.Minute); len(got) < many; time.Sleep(time.Millisecond) {
+		now := time.Now().Add(a.later)
+		answers, lost, err := a.answers.Read(now, now.Add(-time.Hour))
+		if err != nil || lost > 0 || time.Now().After(deadline) {
+			t.Fatalf("%d events lost, %v; answers so far: %+v", lost, err, got)
+		}
+		got = append(got, answers...)
+	}
+	return got
+}
+
+// listen accepts TCP connections of the neighbour, and does something with each.
+func (a *answering) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
+	t.Helper()
+	err := a.Neighbour.Do(func() error {
+		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				then(c.(*net.TCPConn))
+			}
+		}()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deleteEntries deletes the entries of conntrack, as the kernel does when they expire.
+func (a *answering) deleteEntries(t *testing.T) {
+	t.Helper()
+	if err := a.Pod.Do(func() error {
+		return netlink.ConntrackTableFlush(netlink.ConntrackTable)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func results(answers []livetrace.Answer) []livetrace.Result {
+	var list []livetrace.Result
+	for _, a := range answers {
+		list = append(list, a.Result)
+	}
+	return list
+}
+
+func TestAnswers(t *testing.T) {
+	a := newAnswering(t)
+	for _, c := range []struct {
+		name    string
+		prepare func(t *testing.T)
+		kind    int
+		port    int
+		want    []livetrace.Result
+		by      string // "" means the destination
+	}{
+		{
+			name: "a listener accepts",
+			prepare: func(t *testing.T) {
+				a.listen(t, 80, func(c *net.TCPConn) { t.Cleanup(func() { _ = c.Close() }) })
+			},
+			kind: unix.SOCK_STREAM, port: 80, want: []livetrace.Result{livetrace.Connected},
+		},
+		{
+			name: "the proxy of the pod accepts",
+			prepare: func(t *testing.T) {
+				err := a.Pod.Do(func() error {
+					l, err := net.Listen("tcp4", ":15001")
+					if err == nil {
+						t.Cleanup(func() { _ = l.Close() })
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+			kind: unix.SOCK_STREAM, port: 443, want: []livetrace.Result{livetrace.Connected},
+			by: "127.0.0.1:15001",
+		},
+		{
+			name: "nobody listens", prepare: func(*testing.T) {},
+			kind: unix.SOCK_STREAM, port: 81, want: []livetrace.Result{livetrace.Refused},
+		},
+		{
+			name: "the listener resets what it accepted",
+			prepare: func(t *testing.T) {
+				a.listen(t, 82, func(c *net.TCPConn) {
+					_ = c.SetLinger(0)
+					_ = c.Close()
+				})
+			},
+			kind: unix.SOCK_STREAM, port: 82,
+			want: []livetrace.Result{livetrace.Connected, livetrace.Reset},
+		},
+		{
+			name: "a datagram is answered",
+			prepare: func(t *testing.T) {
+				err := a.Neighbour.Do(func() error {
+					c, err := net.ListenPacket("udp4", ":53")
+					if err != nil {
+						return err
+					}
+					t.Cleanup(func() { _ = c.Close() })
+					go func() {
+						var buffer [8]byte
+						if _, from, err := c.ReadFrom(buffer[:]); err == nil {
+							_, _ = c.WriteTo([]byte("y"), from)
+						}
+					}()
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			},
+			kind: unix.SOCK_DGRAM, port: 53, want: []livetrace.Result{livetrace.Answered},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.prepare(t)
+			connection := a.open(t, c.kind, c.port)
+			if c.by == "" {
+				c.by = connection.Destination.String()
+			}
+			got := a.until(t, len(c.want))
+			if !slices.Equal(results(got), c.want) {
+				t.Fatalf("got %v, want %v", results(got), c.want)
+			}
+			for _, answer := range got {
+				if answer.Connection != connection || answer.By.String() != c.by {
+					t.Errorf("got %+v, want it of %+v by %s", answer, connection, c.by)
+				}
+			}
+		})
+	}
+}
+
+// The entry of a connection without an answer is deleted when it expires; one that is deleted
+// before had a reset as its first answer.
+func TestAnswerToAnExpiredConnection(t *testing.T) {
+	a := newAnswering(t)
+	within(t, a.Neighbour, "nft", "table ip silent { chain input { type filter hook input "+
+		"priority 0; ct state new drop; }; }")
+	a.open(t, unix.SOCK_STREAM, 83)
+	a.open(t, unix.SOCK_DGRAM, 84)
+	for a.answers.Unanswered() < 2 {
+		now := time.Now()
+		if got, _, err := a.answers.Read(now, now.Add(-time.Hour)); err != nil || len(got) > 0 {
+			t.Fatalf("got %+v, %v, want no answer", got, err)
+		}
+	}
+	if !a.answers.Waiting() {
+		t.Error("no answer is waited for")
+	}
+	a.later = 10 * time.Minute
+	a.deleteEntries(t)
+	if got := results(a.until(t, 2)); !slices.Equal(got,
+		[]livetrace.Result{livetrace.TimedOut, livetrace.TimedOut}) {
+		t.Errorf("got %v, want both timed out", got)
+	}
+	if a.answers.Waiting() {
+		t.Error("an answer is waited for after the connections have ended")
+	}
+}

@@ -1,0 +1,73 @@
+package livetrace_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The sender of a packet is found by its socket, in the /proc that contains the process.
+func TestProcess(t *testing.T) {
+	ns := netnstest.New(t)
+	var socket *net.UDPConn
+	if err := ns.Do(func() (err error) {
+		socket, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	id, proc := strings.Repeat("0123456789abcdef", 4), t.TempDir()
+	process := filepath.Join(proc, "4711")
+	if err := os.MkdirAll(filepath.Join(process, "fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var link string
+	if err := raw.Control(func(fd uintptr) {
+		link, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	}); err != nil || link == "" {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{
+		"status": "Name:\tcurl\nGid:\t7\t7\t7\t8\n",
+		"cgroup": "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope\n",
+	} {
+		if err := os.WriteFile(filepath.Join(process, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(link, filepath.Join(process, "fd", "3")); err != nil {
+		t.Fatal(err)
+	}
+	n, err := livetrace.OpenNamespace(ns, proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	local := socket.LocalAddr().(*net.UDPAddr).AddrPort()
+	want := livetrace.Process{
+		Owner: rules.Owner{UID: 0, GID: 8}, PID: 4711, Name: "curl", Container: id,
+	}
+	got, ok := n.Process(rules.UDP, local, netip.MustParseAddrPort("10.0.0.1:53"))
+	if !ok || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, ok, want)
+	}
+	if at, ok := n.Listener(rules.UDP, local.Port()); !ok || at != local {
+		t.Errorf("listener %v, %v, want %v", at, ok, local)
+	}
+	if at, ok := n.Listener(rules.TCP, local.Port()); ok {
+		t.Errorf("a listener of TCP at %v", at)
+	}
+}

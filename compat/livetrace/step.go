@@ -1,0 +1,78 @@
+package livetrace
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/compat/foreign"
+	"github.com/sluice-mesh/sluice/nft/trace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Step is a matching rule, or the policy of a chain.
+type Step struct {
+	// Chain is nil if the ruleset lacks the chain, and Index is -1 for a policy and for a rule that
+	// it lacks
+	rules.Step
+	Event trace.Event
+	Hook  rules.Hook // of the base chain
+	Owner foreign.Owner
+}
+
+// String returns the owner, the position, the text and the comment of the rule.
+func (s Step) String() string {
+	place := fmt.Sprintf("%s chain %s %s %s", s.Owner, s.Event.Family, s.Event.Table, s.Event.Chain)
+	switch {
+	case s.Event.Kind == trace.Policy:
+		return place + " policy " + verdictText(s.Event.Verdict)
+	case s.Chain != nil && s.Event.Number > len(s.Chain.Rules):
+		return place + " policy " + policyText(s.Chain)
+	case (s.Chain == nil || s.Index < 0) && s.Event.Number > 0:
+		return fmt.Sprintf("%s rule %d, which is not in the ruleset now", place, s.Event.Number)
+	case s.Chain == nil || s.Index < 0:
+		return fmt.Sprintf("%s rule with handle %d, which is not in the ruleset now", place,
+			s.Event.Handle)
+	}
+	text := fmt.Sprintf("%s rule %d: %s", place, s.Index+1, s.Rule())
+	if c := s.Rule().Comment; c != "" {
+		text += "  # " + c
+	}
+	return text
+}
+
+// policyText returns what follows the last rule of a chain of iptables-legacy.
+func policyText(c *rules.Chain) string {
+	switch {
+	case c.Base == nil:
+		return "return"
+	case c.Base.Drop:
+		return "drop"
+	}
+	return "accept"
+}
+
+func verdictText(v trace.Verdict) string {
+	if v == trace.Drop {
+		return "drop"
+	}
+	return "accept"
+}
+
+// Path returns a line for each step: hook, owner, position and text of the rule, and the conntrack
+// state and the packet's mark where they differ from the line before. nf_tables reports the mark
+// after the rule, iptables-legacy the mark before it.
+func (o *Observation) Path() []string {
+	lines := make([]string, len(o.Steps))
+	mark, state := o.Packet.Mark, ""
+	for i, s := range o.Steps {
+		lines[i] = s.Hook.String() + ": " + s.String()
+		if s.Event.HasState && s.Event.State.String() != state {
+			state = s.Event.State.String()
+			lines[i] += " [ct state " + state + "]"
+		}
+		if s.Event.Mark != mark {
+			mark = s.Event.Mark
+			lines[i] += fmt.Sprintf(" [mark %#x]", mark)
+		}
+	}
+	return lines
+}

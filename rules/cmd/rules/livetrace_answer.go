@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+)
+
+// A tracedAnswer is a line of rules trace -o json about an earlier tracedPacket, whose connection
+// has the same protocol, from and to.
+type tracedAnswer struct {
+	Time     string `json:"time"`
+	Protocol string `json:"protocol"`
+	From     string `json:"from"`
+	To       string `json:"to"`
+	Answer   string `json:"answer"`
+	By       string `json:"by"` // the destination after NAT
+	Mark     string `json:"mark,omitempty"`
+	Zone     uint16 `json:"zone,omitempty"`
+}
+
+func (tracedAnswer) kind() string { return "TracedAnswer" }
+
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// openAnswers starts to receive the answers, if they are to be printed.
+func (t *liveTracer) openAnswers() {
+	if !t.p.trace.verbose && !t.s.json {
+		return
+	}
+	var err error
+	if t.answers, err = livetrace.OpenAnswers(t.ns); err != nil {
+		t.s.warn("answers to connections are not reported: %v", err)
+	}
+}
+
+// watch asks for the answer to the connection of a printed packet.
+func (t *liveTracer) watch(o livetrace.Observation) {
+	if t.answers != nil && o.Outcome != livetrace.Dropped {
+		t.answers.Watch(livetrace.Connection{
+			Protocol: o.Packet.Protocol, Source: o.Packet.Source, Destination: o.Packet.Destination,
+		})
+	}
+}
+
+// printed is a time after which the first packet of a connection has been printed.
+const printed = 3 * settle
+
+// takeAnswers prints the answers to the connections of printed packets.
+func (t *liveTracer) takeAnswers() error {
+	if t.answers == nil {
+		return nil
+	}
+	answers, lost, err := t.answers.Read(time.Now(), time.Now().Add(-printed))
+	if err != nil {
+		return err
+	}
+	if lost > 0 {
+		t.summary.Lost += lost
+		t.s.warn("%d events of conntrack are lost: the buffer of the kernel was full", lost)
+	}
+	for _, a := range answers {
+		if err := t.printAnswer(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastAnswers prints the answers that arrive soon after the last packet.
+func (t *liveTracer) lastAnswers(ctx context.Context) error {
+	if t.answers == nil {
+		return nil
+	}
+	end := time.Now().Add(printed)
+	for t.answers.Waiting() && time.Now().Before(end) {
+		if err := t.takeAnswers(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done(): // Ctrl-C
+			end = time.Now()
+		case <-time.After(settle / 5):
+		}
+	}
+	err := t.takeAnswers()
+	t.summary.Unanswered = t.answers.Unanswered()
+	return err
+}
+
+func (t *liveTracer) printAnswer(a livetrace.Answer) error {
+	c := a.Connection
+	line := tracedAnswer{
+		Time: a.Time.UTC().Format(timeFormat), Protocol: c.Protocol.String(),
+		From: c.Source.String(), To: c.Destination.String(),
+		Answer: string(a.Result), By: a.By.String(), Zone: a.Zone,
+	}
+	if a.Mark != 0 {
+		line.Mark = fmt.Sprintf("%#x", a.Mark)
+	}
+	if t.s.json {
+		return t.s.printLine(line)
+	}
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s answer %s %s > %s: %s", line.Time, line.Protocol, line.From, line.To,
+		line.Answer)
+	if a.Result != livetrace.TimedOut {
+		fmt.Fprintf(b, " by %s", line.By)
+	}
+	if a.Mark != 0 {
+		fmt.Fprintf(b, ", conntrack mark %s", line.Mark)
+	}
+	if a.Zone != 0 {
+		fmt.Fprintf(b, ", zone %d", a.Zone)
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(t.s.stdout, b.String())
+	return refused(err)
+}

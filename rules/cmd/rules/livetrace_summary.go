@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/compat/livetrace"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A traceSummary is the last line of rules trace -o json.
+type traceSummary struct {
+	Packets     int            `json:"packets"`
+	Lost        uint32         `json:"lost"`
+	Differences int            `json:"differences"`
+	Unanswered  int            `json:"unanswered"` // connections without an answer at the end
+	Sentences   map[string]int `json:"sentences"`
+	Talkers     []traceTalker  `json:"talkers"` // the most packets first
+
+	talkers map[talker]int
+}
+
+func (traceSummary) kind() string { return "TraceSummary" }
+
+// A traceTalker sent packets that were not captured.
+type traceTalker struct {
+	Sentence string  `json:"sentence"`
+	From     string  `json:"from,omitempty"` // the address, unless it is a process of the namespace
+	UID      *uint32 `json:"uid,omitempty"`
+	Process  string  `json:"process,omitempty"`
+	To       string  `json:"to"`
+	Packets  int     `json:"packets"`
+}
+
+// A talker identifies a traceTalker.
+type talker struct {
+	sentence, from string
+	uid            uint32
+	known          bool
+	process, to    string
+}
+
+// String returns the sender and the destination.
+func (t traceTalker) String() string {
+	switch {
+	case t.From != "":
+		return t.From + " > " + t.To
+	case t.UID == nil:
+		return "uid unknown > " + t.To
+	}
+	return fmt.Sprintf("uid %d %s > %s", *t.UID, cmp.Or(t.Process, "unknown"), t.To)
+}
+
+// mostTalkers is the number of talkers that a summary lists, and talkersKept the number of those
+// that are counted.
+const (
+	mostTalkers = 10
+	talkersKept = 10_000
+)
+
+// add counts a packet.
+func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, known bool) {
+	s.Packets++
+	if s.Sentences == nil {
+		s.Sentences, s.talkers = map[string]int{}, map[talker]int{}
+	}
+	s.Sentences[o.Message]++
+	if len(o.Differences) > 0 {
+		s.Differences++
+	}
+	if o.Outcome != livetrace.NotCaptured {
+		return
+	}
+	k := talker{sentence: o.Message, to: o.Packet.Destination.String()}
+	if o.Packet.Hook == rules.Output {
+		k.known, k.uid, k.process = known, sender.Owner.UID, sender.Name
+	} else {
+		k.from = o.Packet.Source.Addr().String()
+	}
+	if _, counted := s.talkers[k]; counted || len(s.talkers) < talkersKept {
+		s.talkers[k]++
+	}
+}
+
+// end returns the summary with the talkers.
+func (s traceSummary) end() traceSummary {
+	s.Talkers = []traceTalker{}
+	for k, packets := range s.talkers {
+		t := traceTalker{
+			Sentence: k.sentence, From: k.from, Process: k.process, To: k.to, Packets: packets,
+		}
+		if k.known {
+			t.UID = &k.uid
+		}
+		s.Talkers = append(s.Talkers, t)
+	}
+	slices.SortFunc(s.Talkers, func(x, y traceTalker) int {
+		return cmp.Or(y.Packets-x.Packets, cmp.Compare(x.String(), y.String()),
+			cmp.Compare(x.Sentence, y.Sentence))
+	})
+	s.Talkers = s.Talkers[:min(len(s.Talkers), mostTalkers)]
+	if s.Sentences == nil {
+		s.Sentences = map[string]int{}
+	}
+	return s
+}
+
+// String returns the summary in text: connections that bypass the proxy first.
+func (s traceSummary) String() string {
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s, %s, %s from the model\n", count(s.Packets, "packet"),
+		count(int(s.Lost), "lost event"), count(s.Differences, "difference"))
+	if s.Unanswered > 0 {
+		fmt.Fprintf(b, "%s without an answer at the end\n", count(s.Unanswered, "connection"))
+	}
+	sentences := slices.SortedFunc(maps.Keys(s.Sentences), func(x, y string) int {
+		captured := func(s string) int {
+			if strings.HasPrefix(s, "not captured") {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(captured(x)-captured(y), s.Sentences[y]-s.Sentences[x], cmp.Compare(x, y))
+	})
+	for _, sentence := range sentences {
+		fmt.Fprintf(b, "  %5d  %s\n", s.Sentences[sentence], sentence)
+		for _, t := range s.Talkers {
+			if t.Sentence == sentence {
+				fmt.Fprintf(b, "         %5d  %s\n", t.Packets, t)
+			}
+		}
+	}
+	return b.String()
+}
+
+// end prints the summary.
+func (t *liveTracer) end() error {
+	s := t.summary.end()
+	if t.s.json {
+		return t.s.printLine(s)
+	}
+	_, err := io.WriteString(t.s.stdout, s.String())
+	return refused(err)
+}
