@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 )
 
-// TestTracedPathsAreThoseOfTheModel draws rulesets of nf_tables and packets, and compares the rules
-// that each traced packet matched in the kernel, in order, with those of the model. This is the
-// comparison that rules trace makes.
+// TestTracedPathsAreThoseOfTheModel draws rulesets of all programs and packets, and compares the
+// rules that each traced packet matched in the kernel, in order, with those of the model. This is
+// the comparison that rules trace makes.
 func TestTracedPathsAreThoseOfTheModel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/5, time.Now()
 	var total kerneltest.PathTally

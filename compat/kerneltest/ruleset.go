@@ -122,6 +122,11 @@ func (t *Table) text() string {
 	return text.String()
 }
 
+// uses reports whether a table is of the program.
+func (rs Ruleset) uses(p Program) bool {
+	return slices.ContainsFunc(rs, func(t Table) bool { return t.Program == p })
+}
+
 // Load replaces the rules of the pod. If a program rejects its part, [IsRefused] returns true for
 // the error, and the pod may have some of the rules.
 func (n *Network) Load(rs Ruleset) error {

@@ -82,6 +82,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		"-t nat -N web",
 		"-t nat -A OUTPUT -p tcp --dport 80 -j web",
 		"-t nat -A web -p tcp -j REDIRECT --to-ports 81",
+		"-t nat -A OUTPUT -p tcp --dport 90 -j DNAT --to-destination 127.0.0.2:91",
 		"-A OUTPUT -p tcp --dport 81 -j ACCEPT",
 		"-A OUTPUT -p udp --dport 53 -j RETURN",
 	} {
@@ -96,6 +97,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, ns, "tcp", 80)
+	send(t, ns, "tcp", 90)
 	send(t, ns, "udp", 53)
 	live, err := compat.ReadLive(ns, compat.OriginAll)
 	if err != nil {
@@ -110,6 +112,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 	c.Add(now, b.Events...)
 	want := map[uint16]string{
 		80: "raw OUTPUT 3, nat OUTPUT 1, nat web 1, filter OUTPUT 1",
+		90: "nat OUTPUT 2",
 		53: "filter OUTPUT 2",
 	}
 	for _, p := range c.Take(now.Add(time.Second)) {
@@ -120,9 +123,9 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		}
 		delete(want, packet.Destination.Port())
 		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
-		if !ok || len(o.Differences) > 0 || o.NotCompared != "" {
-			t.Errorf("%s: %v, differences %q, not compared: %q", packet, ok, o.Differences,
-				o.NotCompared)
+		if !ok || len(o.Differences) > 0 || o.NotCompared != "" || o.Repeated {
+			t.Errorf("%s: %v, differences %q, not compared: %q, repeated: %v", packet, ok,
+				o.Differences, o.NotCompared, o.Repeated)
 		}
 		var got []string
 		for _, s := range o.Steps {
