@@ -87,7 +87,7 @@ func (n *Namespace) Process(
 }
 
 // containerID matches the id that runtimes write into the name of the control group.
-var containerID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+const containerID = `\b[0-9a-f]{64}\b`
 
 // Listener returns the local address of a socket that receives new connections or datagrams on the
 // port, or false if there is none.
@@ -125,7 +125,7 @@ func (n *Namespace) processOf(s *netlink.Socket) Process {
 		dir := filepath.Dir(filepath.Dir(file))
 		p.PID, _ = strconv.Atoi(filepath.Base(dir))
 		if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
-			p.Container = containerID.FindString(string(cgroup))
+			p.Container = regexp.MustCompile(containerID).FindString(string(cgroup))
 		}
 		status, _ := os.ReadFile(filepath.Join(dir, "status"))
 		for line := range strings.Lines(string(status)) {
