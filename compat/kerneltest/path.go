@@ -170,8 +170,8 @@ func (n *Network) tracePaths(
 		case traced[i] == nil || observations[i].Err != nil:
 			t.NotTraced++
 			continue
-		case p.Hook == rules.Output && p.Owner == nil && rs.uses(Legacy):
-			t.NotCompared["a copy of a frame: iptables-legacy reports both with the same header"]++
+		case rs.uses(Legacy) && sharesHeader(packets, i):
+			t.NotCompared["the log of iptables-legacy has no id, and another packet has this header"]++
 			continue
 		case modelLacksSockets(rs, p, listeners) != "":
 			t.NotCompared[modelLacksSockets(rs, p, listeners)]++
@@ -197,6 +197,23 @@ func (n *Network) tracePaths(
 	return nil
 }
 
+// sharesHeader reports whether the log of iptables-legacy may confuse the packet with another one: a
+// copy with the frame that it copies, or packets of one source without TCP's sequence number.
+func sharesHeader(packets []rules.Packet, i int) bool {
+	p := &packets[i]
+	if p.Hook == rules.Output && p.Owner == nil {
+		return true
+	}
+	for j := range packets {
+		other := &packets[j]
+		if j != i && p.Protocol != rules.TCP && other.Protocol == p.Protocol &&
+			other.Source == p.Source {
+			return true
+		}
+	}
+	return false
+}
+
 // traceRate is high enough for all packets of a trial.
 const traceRate = 1_000_000
 
@@ -218,8 +235,8 @@ func (n *Network) traced(packets []rules.Packet) (
 	if observations, err = n.Observe(packets); err != nil {
 		return nil, nil, err
 	}
-	// The kernel has queued all events when the last packet is observed. Those of nf_tables come
-	// first: they are grouped by id, and those of iptables-legacy are added to them by header.
+	// The kernel has queued all events when the last packet is observed. The events of nf_tables
+	// have an id of the packet, and the events of iptables-legacy are assigned to it by header.
 	var collector trace.Collector
 	fromSession := func() (trace.Batch, error) {
 		if err := session.SetDeadline(time.Now().Add(time.Millisecond)); err != nil {
@@ -246,8 +263,9 @@ func (n *Network) traced(packets []rules.Packet) (
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
 			return e.Table == WitnessTable
 		})
-		// The first event tells whether the packet was sent over lo. Each table of iptables-legacy has a
-		// chain at output; those of the ruleset may not.
+		// Match takes a packet for a received one if its first event has an input interface. The
+		// native chains of the ruleset may be at prerouting only, but each table of iptables-legacy
+		// has a chain at output.
 		slices.SortStableFunc(p.Events, func(x, y trace.Event) int {
 			return cmp.Compare(min(y.Number, 1), min(x.Number, 1))
 		})

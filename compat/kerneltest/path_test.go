@@ -19,14 +19,14 @@ func TestTracedPathsAreThoseOfTheModel(t *testing.T) {
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
 	) (kerneltest.PathTally, error) {
 		tally, err := n.PathTrial(seed, packetsOfRuleset)
-		if err == nil && len(tally.Failures) > 0 && shrinks() {
+		for err == nil && len(tally.Failures) > 0 && shrinks() {
 			small, err := n.ShrinkPath(tally.Failures[0])
-			if errors.Is(err, kerneltest.ErrNotRepeated) {
-				t.Logf("%v\n%s", err, small)
-				tally.Failures = tally.Failures[1:]
-			} else {
+			if !errors.Is(err, kerneltest.ErrNotRepeated) {
 				disagree(t, "%v\n%s", err, small)
+				break
 			}
+			t.Logf("%v\n%s", err, small)
+			tally.Failures = tally.Failures[1:]
 		}
 		return tally, err
 	})
