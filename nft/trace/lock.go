@@ -35,7 +35,7 @@ func Lock(ns *netns.NS) (release func(), err error) {
 	return func() { _ = unix.Close(fd) }, nil
 }
 
-// lockWait is more than the time for which the removal of rules that are left holds the lock.
+// lockWait exceeds the time for which a removal holds the lock, which is milliseconds.
 const lockWait = 2 * time.Second
 
 // LockSession is [Lock] for a new session: it waits while the rules of a killed session are removed,
