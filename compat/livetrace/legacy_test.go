@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -154,5 +155,34 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		t.Errorf("the log is still in use: %v", err)
 	} else if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// The log of iptables-legacy has no id of the packet. After NAT, the events of nf_tables for a
+// packet other than TCP may be collected as another packet.
+func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {
+	ns := netnstest.New(t)
+	legacy(t, ns, "-t nat -A PREROUTING -j REDIRECT")
+	within(t, ns, "nft", "table inet x { chain in { type filter hook prerouting priority 0; drop; }; }")
+	live, err := compat.ReadLive(ns, compat.OriginAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for protocol, isCompared := range map[rules.Protocol]bool{rules.TCP: true, rules.UDP: false} {
+		p := trace.Packet{Events: []trace.Event{{
+			Kind: trace.Rule, Family: rules.IPv4, Table: "nat", Chain: "PREROUTING", Number: 1,
+			Hook: rules.Prerouting, In: 2,
+			Header: &trace.Header{
+				Protocol: protocol, Source: netip.MustParseAddrPort("10.0.0.2:40000"),
+				Destination: netip.MustParseAddrPort("10.0.0.1:80"), Flags: rules.SYN,
+			},
+			State: rules.New, HasState: true,
+		}}}
+		packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+		packet.InAddress = packet.Destination.Addr()
+		o, ok := livetrace.Match(&live.Ruleset, p, packet, true)
+		if !ok || (o.NotCompared == "") != isCompared || (len(o.Differences) == 1) != isCompared {
+			t.Errorf("%s: not compared: %q, differences %q", protocol, o.NotCompared, o.Differences)
+		}
 	}
 }

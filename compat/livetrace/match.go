@@ -65,8 +65,8 @@ func Match(
 	}
 	o.decide()
 	o.compare(rs, ownerKnown)
-	if len(o.Differences) > 0 && !o.Repeated {
-		// Kernels before 6.16 do not report whether the connection existed before.
+	if len(o.Differences) > 0 && !o.Repeated && !reportsState(p) {
+		// Whether the connection existed before is unknown.
 		again := o
 		again.Packet.Status, again.Differences = rules.StatusConfirmed, nil
 		if again.compare(rs, ownerKnown); len(again.Differences) == 0 && again.NotCompared == "" {
@@ -89,6 +89,12 @@ func repeated(p trace.Packet) bool {
 		}
 	}
 	return false
+}
+
+// reportsState reports whether the kernel reports the state of the connection: nf_tables does so
+// from Linux 6.16 on, and iptables-legacy if the log has it.
+func reportsState(p trace.Packet) bool {
+	return slices.ContainsFunc(p.Events, func(e trace.Event) bool { return e.HasState })
 }
 
 // PacketOf returns the packet that entered the first hook.
@@ -239,13 +245,50 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 	predicted, observed := o.predictedPath(), o.observedPath()
 	for i := range max(len(predicted), len(observed)) {
 		p, k := at(predicted, i), at(observed, i)
-		if p != k {
+		switch {
+		case p == k:
+		case o.mayLackEvents():
+			o.NotCompared = "after NAT, the events of the two backends cannot be assigned to one packet"
+			return
+		default:
 			o.Differences = append(o.Differences,
 				fmt.Sprintf("rule %d of the path: the model predicted %s, the kernel ran %s", i+1,
 					p, k))
 			return
 		}
 	}
+}
+
+// mayLackEvents reports whether a [trace.Collector] may have taken the events of one packet for
+// those of two. The log of iptables-legacy has no id of the packet, and after NAT only TCP has a
+// header by which it is recognised.
+func (o *Observation) mayLackEvents() bool {
+	var isLegacy, isNative, isTranslated bool
+	add := func(s rules.Step) {
+		if s.Table == nil {
+			return
+		}
+		isLegacy, isNative = isLegacy || compat.IsLegacy(s.Table), isNative || !compat.IsLegacy(s.Table)
+		if s.Chain == nil || s.Index < 0 {
+			return
+		}
+		isTranslated = isTranslated || slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
+			switch a.(type) {
+			case rules.RedirectTo, rules.DNATTo, rules.DNATPort:
+				return true
+			}
+			return false
+		})
+	}
+	for _, s := range o.Steps {
+		add(s.Step)
+	}
+	for _, pass := range o.Predicted.Passes {
+		for _, s := range pass.Steps {
+			add(s)
+		}
+	}
+	return o.Packet.Protocol != rules.TCP && isLegacy && isNative && isTranslated
 }
 
 func at(path []string, i int) string {

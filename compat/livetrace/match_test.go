@@ -80,3 +80,37 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 		t.Error("a packet without its first event is matched")
 	}
 }
+
+// A packet whose connection is new according to the kernel is not taken for a repeated one, which
+// would meet no chain of NAT.
+func TestMatchTrustsTheReportedState(t *testing.T) {
+	rs := rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{
+		{
+			Name: "mangle", Base: &rules.Base{Hook: rules.Output, Priority: -150},
+			Rules: []rules.Rule{{Handle: 5, Actions: []rules.Action{rules.Count{}}}},
+		},
+		{
+			Name: "nat", Base: &rules.Base{
+				Hook: rules.Output, Type: rules.NAT, Priority: -100,
+			},
+			Rules: []rules.Rule{{Handle: 6, Actions: []rules.Action{rules.RedirectTo{Port: 15001}}}},
+		},
+	}}}}
+	for _, isReported := range []bool{true, false} {
+		p := trace.Packet{Events: []trace.Event{{
+			Kind: trace.Rule, Table: "x", Chain: "mangle", Handle: 5, Verdict: trace.Continue, Out: 2,
+			Header: &trace.Header{
+				Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
+				Destination: netip.MustParseAddrPort("10.0.0.2:80"), Flags: rules.SYN,
+			},
+			State: rules.New, HasState: isReported,
+		}}}
+		packet := livetrace.PacketOf(p, map[uint32]string{2: "eth0"})
+		packet.Owner = &rules.Owner{}
+		o, ok := livetrace.Match(&rs, p, packet, true)
+		if !ok || o.Repeated == isReported || (len(o.Differences) == 1) != isReported {
+			t.Errorf("state reported %v: repeated %v, differences %q", isReported, o.Repeated,
+				o.Differences)
+		}
+	}
+}
