@@ -49,7 +49,7 @@ type Answer struct {
 	Result     Result
 	// By is the destination after NAT.
 	By netip.AddrPort
-	// Mark and Zone are those of the connection.
+	// Mark is the mark of the connection, and Zone its conntrack zone.
 	Mark uint32
 	Zone uint16
 }
@@ -67,15 +67,15 @@ type connectionEvent struct {
 	event conntrack.Event
 }
 
-// A connectionState is what the events of a connection have told so far.
+// A connectionState is the state of a connection according to its events so far.
 type connectionState struct {
 	since, expires time.Time // of an entry without an answer, zero before the first event
 	isAnswered     bool
-	isOver         bool // nothing more is to come
+	isOver         bool // no further answer is possible
 }
 
-// maxWatched is the maximum number of watched connections. Beyond it those that were answered are
-// forgotten, and then all.
+// maxWatched is the maximum number of watched connections. Beyond it, Watch forgets connections
+// that were answered, and if there are none, all.
 const maxWatched = 1 << 16
 
 // OpenAnswers starts to receive events (nil: of the current namespace). The kernel reports
@@ -105,7 +105,7 @@ func OpenAnswers(ns *netns.NS) (*Answers, error) {
 	return a, nil
 }
 
-// Close ends it.
+// Close closes the socket.
 func (a *Answers) Close() error {
 	if a.receiver == nil {
 		return nil
@@ -161,7 +161,7 @@ func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, er
 		lost, err = a.receiver.Drain(fd, func() bool { return true }, func(datagram []byte) {
 			var m netlink.Message
 			e := connectionEvent{time: now}
-			// An event that the library does not know is none of a connection.
+			// Events without a Flow are not about a connection.
 			if m.UnmarshalBinary(datagram) == nil && e.event.Unmarshal(m) == nil &&
 				e.event.Flow != nil {
 				a.queue = append(a.queue, e)
@@ -192,19 +192,19 @@ func connectionOf(f *conntrack.Flow) Connection {
 	}
 }
 
-// The states of linux/netfilter/nf_conntrack_tcp.h that decide.
+// The used states of linux/netfilter/nf_conntrack_tcp.h.
 const (
 	tcpSynReceived = 2 // TCP_CONNTRACK_SYN_RECV
 	tcpEstablished = 3 // TCP_CONNTRACK_ESTABLISHED
 	tcpClose       = 8 // TCP_CONNTRACK_CLOSE
 )
 
-// timeoutSlack is how much before its timeout an entry may seem to expire: the kernel reports
-// timeouts in seconds, and a segment that is sent again restarts it.
+// timeoutSlack is the tolerance for an entry that expires before its timeout has passed: the kernel
+// reports timeouts in seconds.
 const timeoutSlack = 2 * time.Second
 
-// handle returns the answer that an event is, with a Result if it is one, and whether the
-// connection of the event is watched.
+// handle returns the answer that an event reports, whose Result is empty if it reports none, and
+// whether the connection is watched.
 func (a *Answers) handle(e connectionEvent) (Answer, bool) {
 	f := e.event.Flow
 	c := connectionOf(f)
@@ -232,7 +232,7 @@ func (a *Answers) handle(e connectionEvent) (Answer, bool) {
 	return answer, true
 }
 
-// update returns the result that a change of the entry is, or "".
+// update returns the result that a change of the entry means, or "".
 func (s *connectionState) update(p rules.Protocol, f *conntrack.Flow) Result {
 	if p != rules.TCP {
 		if !f.Status.SeenReply() {
@@ -263,7 +263,7 @@ func (s *connectionState) update(p rules.Protocol, f *conntrack.Flow) Result {
 	return ""
 }
 
-// end returns the result that the deletion of the entry is, or "".
+// end returns the result that the deletion of the entry means, or "".
 func (s *connectionState) end(p rules.Protocol, at time.Time) Result {
 	switch {
 	case s.isAnswered || s.since.IsZero():

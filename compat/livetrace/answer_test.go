@@ -182,7 +182,7 @@ func TestAnswers(t *testing.T) {
 			by: "127.0.0.1:15001",
 		},
 		{
-			name: "nobody listens", prepare: func(*testing.T) {},
+			name: "no socket listens", prepare: func(*testing.T) {},
 			kind: unix.SOCK_STREAM, port: 81, want: []livetrace.Result{livetrace.Refused},
 		},
 		{

@@ -55,11 +55,11 @@ func (t traceTalker) String() string {
 	return fmt.Sprintf("uid %d %s > %s", *t.UID, cmp.Or(t.Process, "unknown"), t.To)
 }
 
-// mostTalkers is the number of talkers that a summary lists, and talkersKept the number of those
-// that are counted.
+// maxListedTalkers limits the talkers that a summary lists, and maxTalkers the talkers that are
+// counted.
 const (
-	mostTalkers = 10
-	talkersKept = 10_000
+	maxListedTalkers = 10
+	maxTalkers       = 10_000
 )
 
 // add counts a packet.
@@ -81,7 +81,7 @@ func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, kn
 	} else {
 		k.from = o.Packet.Source.Addr().String()
 	}
-	if _, counted := s.talkers[k]; counted || len(s.talkers) < talkersKept {
+	if _, counted := s.talkers[k]; counted || len(s.talkers) < maxTalkers {
 		s.talkers[k]++
 	}
 }
@@ -102,7 +102,7 @@ func (s traceSummary) end() traceSummary {
 		return cmp.Or(y.Packets-x.Packets, cmp.Compare(x.String(), y.String()),
 			cmp.Compare(x.Sentence, y.Sentence))
 	})
-	s.Talkers = s.Talkers[:min(len(s.Talkers), mostTalkers)]
+	s.Talkers = s.Talkers[:min(len(s.Talkers), maxListedTalkers)]
 	if s.Sentences == nil {
 		s.Sentences = map[string]int{}
 	}
