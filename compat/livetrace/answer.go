@@ -64,6 +64,7 @@ type Answers struct {
 
 type connectionEvent struct {
 	time  time.Time
+	next  time.Time // of the Read after the one that read the event
 	event conntrack.Event
 }
 
@@ -152,11 +153,19 @@ func (a *Answers) Unanswered() int {
 	return n
 }
 
-// Read reads events and returns the answers to watched connections. It keeps the events of others
-// that were not read before the time forget, because a connection is watched only after its first
-// packet is complete. lost is the number of events that the kernel dropped because the buffer was
-// full.
+// Read reads events and returns the answers to watched connections. lost is the number of events
+// that the kernel dropped because the buffer was full.
+//
+// A connection is watched only when its first packet is complete, so Read keeps the events of other
+// connections. The caller reads the events of packets before those of conntrack, and both at the
+// time now: the events of the packet are read at the next Read at the latest. Read forgets an event
+// for which that was before the time forget, whose packets are complete.
 func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, err error) {
+	for i := range a.queue {
+		if e := &a.queue[i]; e.next.IsZero() {
+			e.next = now
+		}
+	}
 	err = a.receiver.Control(func(fd int) (err error) {
 		lost, err = a.receiver.Drain(fd, func() bool { return true }, func(datagram []byte) {
 			var m netlink.Message
@@ -177,7 +186,7 @@ func (a *Answers) Read(now, forget time.Time) (answers []Answer, lost uint32, er
 		if answer.Result != "" {
 			answers = append(answers, answer)
 		}
-		return isWatched || e.time.Before(forget)
+		return isWatched || !e.next.IsZero() && e.next.Before(forget)
 	})
 	return answers, lost, err
 }

@@ -69,6 +69,14 @@ func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 // open watches a connection to a port of the neighbour, and sends its first packet.
 func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 	t.Helper()
+	return a.connect(t, kind, port, a.answers.Watch)
+}
+
+// connect sends the first packet of a connection to a port of the neighbour.
+func (a *answering) connect(
+	t *testing.T, kind, port int, before func(livetrace.Connection),
+) livetrace.Connection {
+	t.Helper()
 	fd, source := a.socket(t, kind)
 	c := livetrace.Connection{
 		Protocol: rules.TCP, Source: source,
@@ -77,7 +85,7 @@ func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 	if kind == unix.SOCK_DGRAM {
 		c.Protocol = rules.UDP
 	}
-	a.answers.Watch(c)
+	before(c)
 	to := &unix.SockaddrInet4{Addr: a.NeighbourIP4.As4(), Port: port}
 	err := unix.Connect(fd, to)
 	if kind == unix.SOCK_DGRAM && err == nil {
@@ -236,6 +244,40 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The events of a connection are kept, however long the caller takes, until its first packet can be
+// complete.
+func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
+	a := newAnswering(t)
+	read := func(now time.Time) []livetrace.Answer {
+		t.Helper()
+		answers, _, err := a.answers.Read(now, now.Add(-time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers
+	}
+	noWatch := func(livetrace.Connection) {}
+	kept, forgotten := a.connect(t, unix.SOCK_STREAM, 85, noWatch),
+		a.connect(t, unix.SOCK_STREAM, 86, noWatch)
+	now := time.Now()
+	for range 2 { // the second is an hour late
+		if got := read(now); len(got) > 0 {
+			t.Errorf("got %+v for connections that are not watched", got)
+		}
+		now = now.Add(time.Hour)
+	}
+	a.answers.Watch(kept)
+	got := read(now)
+	if !slices.Equal(results(got), []livetrace.Result{livetrace.Refused}) ||
+		got[0].Connection != kept {
+		t.Errorf("got %+v, want that %+v is refused", got, kept)
+	}
+	a.answers.Watch(forgotten)
+	if got := read(now); len(got) > 0 {
+		t.Errorf("got %+v, want that the events are forgotten", got)
 	}
 }
 

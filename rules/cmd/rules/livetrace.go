@@ -142,10 +142,11 @@ func (s *system) liveTrace(p *parameters, ns *netns.NS) error {
 		if err != nil {
 			return err
 		}
-		if err := t.take(batch); err != nil {
+		now := time.Now()
+		if err := t.take(now, batch); err != nil {
 			return err
 		}
-		if err := t.takeAnswers(); err != nil {
+		if err := t.takeAnswers(now); err != nil {
 			return err
 		}
 	}
@@ -189,9 +190,8 @@ func (t *liveTracer) read() error {
 	return err
 }
 
-// take prints the complete packets.
-func (t *liveTracer) take(b trace.Batch) error {
-	now := time.Now()
+// take prints the complete packets. now is the time at which the batch was read.
+func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 	t.stale = t.stale || b.Changed
 	if b.Lost > 0 {
 		t.summary.Lost += b.Lost

@@ -47,15 +47,13 @@ func (t *liveTracer) watch(o livetrace.Observation) {
 	}
 }
 
-// printed is a time after which the first packet of a connection has been printed.
-const printed = 3 * settle
-
-// takeAnswers prints the answers to the connections of printed packets.
-func (t *liveTracer) takeAnswers() error {
+// takeAnswers prints the answers to the connections of printed packets, after the packets of the
+// time now.
+func (t *liveTracer) takeAnswers(now time.Time) error {
 	if t.answers == nil {
 		return nil
 	}
-	answers, lost, err := t.answers.Read(time.Now(), time.Now().Add(-printed))
+	answers, lost, err := t.answers.Read(now, now.Add(-settle))
 	if err != nil {
 		return err
 	}
@@ -71,14 +69,17 @@ func (t *liveTracer) takeAnswers() error {
 	return nil
 }
 
+// lastAnswersWait is the time for which the trace waits for answers after its last packet.
+const lastAnswersWait = 3 * settle
+
 // lastAnswers prints the answers that arrive soon after the last packet.
 func (t *liveTracer) lastAnswers(ctx context.Context) error {
 	if t.answers == nil {
 		return nil
 	}
-	end := time.Now().Add(printed)
+	end := time.Now().Add(lastAnswersWait)
 	for t.answers.Waiting() && time.Now().Before(end) {
-		if err := t.takeAnswers(); err != nil {
+		if err := t.takeAnswers(time.Now()); err != nil {
 			return err
 		}
 		select {
@@ -87,7 +88,7 @@ func (t *liveTracer) lastAnswers(ctx context.Context) error {
 		case <-time.After(settle / 5):
 		}
 	}
-	err := t.takeAnswers()
+	err := t.takeAnswers(time.Now())
 	t.summary.Unanswered = t.answers.Unanswered()
 	return err
 }

@@ -55,7 +55,7 @@ func TestTraceReportsLostEvents(t *testing.T) {
 	s.stdout, s.stderr = printed, said
 	tracer := &liveTracer{s: s, p: defaultParameters(params.Names{})}
 	for range 2 {
-		if err := tracer.take(trace.Batch{Lost: 7}); err != nil {
+		if err := tracer.take(time.Now(), trace.Batch{Lost: 7}); err != nil {
 			t.Fatal(err)
 		}
 	}
