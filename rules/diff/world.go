@@ -1,0 +1,108 @@
+package diff
+
+import (
+	"slices"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A world selects the rare packets to include.
+type world struct {
+	// withoutAddress: the interface has no address, so that a redirection at prerouting drops.
+	withoutAddress bool
+	// translations: earlier packets of the connection were translated.
+	translations bool
+	// bound: the socket may be bound to an interface.
+	bound bool
+	// untracked: the packet may enter without conntrack.
+	untracked bool
+}
+
+// seesTranslations reports whether the outcome of a packet may depend on a translation of earlier
+// packets of its connection: a chain runs after NAT, a chain matches packets on lo, or a rule
+// matches on the translation.
+func seesTranslations(rs *rules.Ruleset) bool {
+	asks := func(m rules.Match) bool {
+		_, status := m.(rules.MatchStatus)
+		state, ok := m.(rules.MatchState)
+		return status || ok && (state.States.Has(rules.SNAT) || state.States.Has(rules.DNAT))
+	}
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			if b := c.Base; b != nil && isDecided(b) && b.Type != rules.NAT && !idle(&c) &&
+				(b.Hook == rules.Prerouting || b.Position() > translation) {
+				return true
+			}
+			for _, r := range c.Rules {
+				if slices.ContainsFunc(r.Matches, asks) {
+					return true
+				}
+				for _, a := range r.Actions {
+					if q, ok := a.(rules.Require); ok && asks(q.Match) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// readsUntracked reports whether a rule distinguishes packets that enter untracked from packets
+// without a connection. Other rules do not (fact EntersUntracked).
+func readsUntracked(rs *rules.Ruleset) bool {
+	distinguishes := func(m rules.Match) bool {
+		state, ok := m.(rules.MatchState)
+		return ok && state.States.Has(rules.Untracked) != state.States.Has(rules.Invalid)
+	}
+	matches := func(m rules.Match) bool {
+		tuple, ok := m.(rules.MatchTuple)
+		return distinguishes(m) ||
+			ok && slices.ContainsFunc(tuple.Alternatives, func(alternative []rules.Match) bool {
+				return slices.ContainsFunc(alternative, distinguishes)
+			})
+	}
+	changes := func(a rules.Action) bool {
+		switch a := a.(type) {
+		case rules.SetZone, rules.Notrack:
+			return true
+		case rules.Require:
+			return matches(a.Match)
+		}
+		return false
+	}
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			for i := range c.Rules {
+				if slices.ContainsFunc(c.Rules[i].Matches, matches) ||
+					slices.ContainsFunc(c.Rules[i].Actions, changes) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// routesAgain reports whether a rule at output may change the route of a packet.
+func routesAgain(rs *rules.Ruleset) bool {
+	return slices.ContainsFunc(rs.BaseChains(rules.Output), func(c rules.ChainRef) bool {
+		return c.Chain.Base.Type != rules.Filter && len(c.Chain.Rules) > 0
+	})
+}
+
+// redirects reports whether a rule of the ruleset redirects.
+func redirects(rs *rules.Ruleset) bool {
+	for _, t := range rs.Tables {
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				for _, a := range r.Actions {
+					if _, ok := a.(rules.RedirectTo); ok {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
