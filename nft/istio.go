@@ -11,15 +11,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istioTables contains the inet tables of istio-nftables.
-var istioTables = []string{"istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"}
+// istioTables contains the inet tables of istio-nftables, and of istio-cni in ambient mode.
+var istioTables = []string{
+	"istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw",
+	"istio-ambient-nat", "istio-ambient-mangle", "istio-ambient-raw",
+}
 
 // iptablesTables contains the tables of iptables-nft, of the families ip and ip6, to which
 // istio-iptables adds rules.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 
 // RemoveIstio deletes the rules of Istio's programs in the namespace, in one transaction: the
-// tables of istio-nftables, and the rules and chains that istio-iptables added with iptables-nft.
+// tables of istio-nftables and of istio-cni in ambient mode, and the rules and chains that istio-iptables added with iptables-nft.
 // Package [istio] identifies these rules and chains. Foreign rules keep their order and counters.
 // RemoveIstio keeps the tables and built-in chains of iptables, even if they are empty, and does
 // not access the iptables-legacy tables. [github.com/sluice-mesh/sluice/nft/route.PruneIstio]

@@ -37,24 +37,26 @@ func Find(ns *netns.NS, keep rules.Routing) ([]string, error) {
 func newPruning(keep rules.Routing) pruning { return pruning{keep: keep, rule: foundRule.isOwned} }
 
 // PruneIstio removes the routing of istio-iptables with its mark
-// (--istio-inbound-tproxy-mark) and table (--istio-inbound-tproxy-route-table):
-// the policy rules "fwmark mark lookup table" of all priorities, of which each
-// run of istio-iptables adds one, the local default route of the table unless
-// other rules look up the table, and ::6. It keeps the objects of keep, which
-// may be equal to Istio's. It returns descriptions of the removed objects.
+// (--istio-inbound-tproxy-mark) and table (--istio-inbound-tproxy-route-table),
+// or of istio-cni in ambient mode: the policy rules "fwmark mark/mask lookup
+// table" of both families and of all priorities, of which each run of
+// istio-iptables adds one, the local default route of the table unless other
+// rules look up the table, and ::6. Mark, mask and table are those of policy. It
+// keeps the objects of keep, which may be equal to Istio's. It returns
+// descriptions of the removed objects.
 //
 // After a failed removal, PruneIstio removes the remaining objects.
 func PruneIstio(
-	ns *netns.NS, mark, table uint32, keep rules.Routing,
+	ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing,
 ) (removed []string, err error) {
-	objects, err := prune(ns, newIstioPruning(mark, table, keep))
+	objects, err := prune(ns, newIstioPruning(policy, keep))
 	return texts(objects), err
 }
 
 // FindIstio returns descriptions of the objects that PruneIstio would remove
 // after Prune. It omits objects that Prune removes, even if PruneIstio would
 // remove them too.
-func FindIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) ([]string, error) {
+func FindIstio(ns *netns.NS, policy rules.PolicyRoute, keep rules.Routing) ([]string, error) {
 	h, err := open(ns)
 	if err != nil {
 		return nil, err
@@ -65,7 +67,7 @@ func FindIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) ([]string, 
 		return nil, err
 	}
 	// A route is removed with the last rule, of Istio or ours, that looks up its table.
-	both := newIstioPruning(mark, table, keep)
+	both := newIstioPruning(policy, keep)
 	isIstio := both.rule
 	both.rule = func(r foundRule) bool { return r.isOwned() || isIstio(r) }
 	found, err := both.find(h)
@@ -74,15 +76,15 @@ func FindIstio(ns *netns.NS, mark, table uint32, keep rules.Routing) ([]string, 
 	})), err
 }
 
-// newIstioPruning returns the removal of the routing of istio-iptables except keep.
-func newIstioPruning(mark, table uint32, keep rules.Routing) pruning {
+// newIstioPruning returns the removal of Istio's routing except keep.
+func newIstioPruning(policy rules.PolicyRoute, keep rules.Routing) pruning {
 	return pruning{
 		keep: keep,
 		rule: func(r foundRule) bool {
-			return r.plain && r.policy.Mark == mark && r.policy.Mask == 0 &&
-				r.policy.Table == table
+			return r.plain && r.policy.Mark == policy.Mark && r.policy.Mask == policy.Mask &&
+				r.policy.Table == policy.Table
 		},
-		table: table,
+		table: policy.Table,
 	}
 }
 

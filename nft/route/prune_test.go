@@ -235,7 +235,7 @@ func TestPruneIstio(t *testing.T) {
 			n := netnstest.New(t)
 			ensure(t, n, tc.have)
 			ip(t, n, tc.before...)
-			removed, err := route.PruneIstio(n, 1337, 133, tc.keep)
+			removed, err := route.PruneIstio(n, istioPolicy, tc.keep)
 			if err != nil {
 				t.Error(err)
 			}
@@ -246,6 +246,26 @@ func TestPruneIstio(t *testing.T) {
 		})
 	}
 }
+
+func TestPruneIstioOfAmbientMode(t *testing.T) {
+	n := netnstest.New(t)
+	ip(t, n, "-4 route add local default dev lo table 100",
+		"-4 rule add pref 32764 fwmark 0x111/0xfff lookup 100",
+		"-4 rule add pref 5 fwmark 0x111 lookup 100")
+	removed, err := route.PruneIstio(n, rules.PolicyRoute{
+		Mark: rules.AmbientMark, Mask: rules.AmbientMarkMask, Table: rules.AmbientRouteTable,
+	}, nothing)
+	if err != nil {
+		t.Error(err)
+	}
+	want := []string{`policy rule "ip -4 rule priority 32764 fwmark 0x111/0xfff lookup 100"`}
+	if diff := cmp.Diff(want, removed); diff != "" {
+		t.Errorf("-want +removed:\n%s", diff)
+	}
+}
+
+// istioPolicy is what istio-iptables adds by default.
+var istioPolicy = rules.PolicyRoute{Mark: 1337, Table: 133}
 
 func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 	for _, tc := range []struct {
@@ -299,7 +319,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			ensure(t, n, tc.have)
 			ip(t, n, tc.before...)
 			before := state(t, n)
-			found, err := route.FindIstio(n, 1337, 133, tc.keep)
+			found, err := route.FindIstio(n, istioPolicy, tc.keep)
 			if err != nil {
 				t.Error(err)
 			}
@@ -310,7 +330,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			if _, err := route.Prune(n, tc.keep); err != nil {
 				t.Fatal(err)
 			}
-			removed, err := route.PruneIstio(n, 1337, 133, tc.keep)
+			removed, err := route.PruneIstio(n, istioPolicy, tc.keep)
 			if err != nil {
 				t.Error(err)
 			}

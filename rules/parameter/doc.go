@@ -1,6 +1,6 @@
 // Package parameter is the catalogue of the parameters that shape a redirection.
 //
-// [All] lists those of Istio and [Own] those of Sluice. A [Parameter] has the names of Istio: the
+// [All] lists those of Istio for a sidecar, [Ambient] those for ambient mode and [Own] those of Sluice. A [Parameter] has the names of Istio: the
 // flag and the environment variables of istio-iptables, the annotations of a pod and the field of a
 // securityContext, with the type of the value, its default and a description. The command rules
 // derives its flags, its environment and its help from the catalogue, and the CNI plugin its

@@ -27,6 +27,8 @@ const (
 	UserName
 	Server
 	PodAddress
+	IPv4Address
+	IPv6Address
 	Backend
 	Deviation // with [Parameter.Repeat]: a list of them
 )
@@ -80,6 +82,10 @@ func (k Kind) Allowed() string {
 		return "a list of ids out of " + strings.Join(k.Words(), ", ")
 	case Server:
 		return "an IP address"
+	case IPv4Address:
+		return "an IPv4 address"
+	case IPv6Address:
+		return "an IPv6 address without zone"
 	case PodAddress:
 		return "an IP address that is neither loopback nor link-local"
 	case Mark:

@@ -9,8 +9,8 @@ import (
 
 // A Parameter is one property of a redirection, and the names under which it can be stated.
 type Parameter struct {
-	// Field is the field of [rules.Redirect] that a fault of its validation names. It is empty if
-	// no such fault is possible.
+	// Field is the field of [rules.Redirect], or for a parameter of [Ambient] of [rules.Ambient], that
+	// a fault of its validation names. It is empty if no such fault is possible.
 	Field string
 	// Kind is the type of the value.
 	Kind Kind
@@ -38,6 +38,8 @@ type Parameter struct {
 	Placeholder string
 	// Default is the value without flag and variable, or empty.
 	Default string
+	// Ambient reports that the parameter also shapes the redirection of ambient mode.
+	Ambient bool
 	// Section groups the parameters in help.
 	Section Section
 	// Help describes the parameter in a phrase.
@@ -57,6 +59,8 @@ const (
 	SectionOutbound
 	SectionDNS
 	SectionPod
+	SectionMode
+	SectionAmbient
 	SectionSluice
 	SectionBackend
 )
@@ -96,7 +100,15 @@ func OfPods() []Parameter {
 	return builtOfPods.all
 }
 
-var built, builtOwn, builtOfPods struct {
+// Ambient returns the parameters that only the redirection of ambient mode has. Those that it shares
+// with the redirection to a sidecar are in [All] and [Own], with [Parameter.Ambient]. The caller must
+// not change them.
+func Ambient() []Parameter {
+	builtAmbient.once.Do(func() { builtAmbient.all = ambientParameters() })
+	return builtAmbient.all
+}
+
+var built, builtOwn, builtOfPods, builtAmbient struct {
 	once sync.Once
 	all  []Parameter
 }

@@ -67,6 +67,37 @@ func TestEachParameterSetsItsOwnValue(t *testing.T) {
 	}
 }
 
+// Each parameter of ambient mode changes what is compiled, and so does a parameter that it shares.
+func TestAmbientParameters(t *testing.T) {
+	samples := map[string]string{
+		"ambient-dns-capture": "false", "ambient-ipv6": "false", "bypass-inbound-capture": "true",
+		"host-probe-snat-ip": "10.9.9.9", "host-probe-snat-ipv6": "fd99::9", "kube-virt-interfaces": "net1",
+		"counters": "true", "without": string(rules.NATFirst),
+	}
+	defaults := parameter.Defaults()
+	before := defaults.AmbientRedirect()
+	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.Own()) {
+		text, shapes := samples[p.Flag]
+		if !shapes {
+			continue
+		}
+		v := parameter.Defaults()
+		err := p.Set(&v, text, parameter.Names{})
+		if a := v.AmbientRedirect(); err != nil || reflect.DeepEqual(a, before) {
+			t.Errorf("--%s %s: %v, or no change", p.Flag, text, err)
+		}
+		delete(samples, p.Flag)
+		if p.Kind == parameter.IPv4Address || p.Kind == parameter.IPv6Address {
+			if err := p.Set(&v, "10.0.0", parameter.Names{}); err == nil {
+				t.Errorf("--%s takes what is not an address", p.Flag)
+			}
+		}
+	}
+	if len(samples) > 0 {
+		t.Errorf("no parameters: %v", samples)
+	}
+}
+
 // A parameter with words takes each of them and no other text. Where a configuration states it, the
 // agent and the chart do too.
 func TestOwnParameters(t *testing.T) {
@@ -111,7 +142,7 @@ func TestWrongElementsOfPods(t *testing.T) {
 // Names are unique, and a fault of a field finds its parameter.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range slices.Concat(parameter.All(), parameter.Own()) {
+	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.Own()) {
 		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations,
 			[]string{
 				"--" + p.Flag, "-" + p.Short, p.SecurityContext, p.AgentVariable,
@@ -124,9 +155,10 @@ func TestNamesAreUnique(t *testing.T) {
 			seen[name] = true
 		}
 		field, _, _ := strings.Cut(p.Field, ".")
-		if _, found := reflect.TypeFor[rules.Redirect]().FieldByName(field); p.Field != "" &&
-			!found {
-			t.Errorf("%s is no field of rules.Redirect", p.Field)
+		_, found := reflect.TypeFor[rules.Redirect]().FieldByName(field)
+		_, foundAmbient := reflect.TypeFor[rules.Ambient]().FieldByName(field)
+		if p.Field != "" && !found && !foundAmbient {
+			t.Errorf("%s is a field neither of rules.Redirect nor of rules.Ambient", p.Field)
 		}
 	}
 }
@@ -145,11 +177,21 @@ func TestManualListsEveryParameter(t *testing.T) {
 	for _, p := range parameter.All() {
 		flag := ""
 		if p.Flag != "" {
-			flag = "`" + p.FlagName() + "`"
+			flag = "`" + p.FlagName() + "`" + starOf(&p)
 		}
 		row := []string{
 			flag, quoted(slices.Concat(p.Variables, p.PodVariables)),
 			quoted(append(slices.Clone(p.Annotations), p.SecurityContext)),
+			quoted([]string{p.Default}), p.Help,
+		}
+		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	want.WriteString("\nParameters of ambient mode. They have an effect with `--ambient` only, and with it no others are allowed than\n" +
+		"those marked with *.\n\n" +
+		"| flag | variables | annotations | default | meaning |\n|---|---|---|---|---|\n")
+	for _, p := range parameter.Ambient() {
+		row := []string{
+			quoted([]string{p.FlagName()}), quoted(p.Variables), quoted(p.Annotations),
 			quoted([]string{p.Default}), p.Help,
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
@@ -160,7 +202,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 	for i := range own {
 		p := &own[i]
 		row := []string{
-			quoted(append([]string{p.FlagName()}, p.Variables...)), quoted([]string{p.Config}),
+			quoted(append([]string{p.FlagName()}, p.Variables...)) + starOf(p), quoted([]string{p.Config}),
 			quoted([]string{p.AgentVariable}),
 			quoted([]string{p.Helm}), quoted(p.Annotations), p.DefaultText(), p.Kind.Allowed(), p.Help,
 		}
@@ -169,6 +211,14 @@ func TestManualListsEveryParameter(t *testing.T) {
 	if !found || got != want.String() {
 		t.Errorf("rules/README.md does not list the parameters. Between %q and %q it must have:\n%s", begin, end, want.String())
 	}
+}
+
+// starOf returns the mark of parameters that ambient mode shares.
+func starOf(p *parameter.Parameter) string {
+	if p.Ambient {
+		return " *"
+	}
+	return ""
 }
 
 func quoted(names []string) string {

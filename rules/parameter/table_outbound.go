@@ -112,7 +112,7 @@ func podParameters() []Parameter {
 			Flag: "kube-virt-interfaces", Short: "k", Variables: []string{"KUBE_VIRT_INTERFACES"},
 			Annotations: []string{"istio.io/reroute-virtual-interfaces", traffic +
 				"kubevirtInterfaces"},
-			Placeholder: "NAMES", Section: SectionPod,
+			Placeholder: "NAMES", Ambient: true, Section: SectionPod,
 			Help: "interfaces of virtual machines in the pod: packets from them are captured as outbound",
 			set: to(rules.ParseInterfaces, func(v *Values) *[]rules.InterfaceName {
 				return &v.Redirect.RerouteInterfaces

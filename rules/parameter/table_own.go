@@ -33,7 +33,7 @@ func ownParameters() []Parameter {
 			Kind: Backend,
 			Flag: "backend", Variables: []string{"BACKEND"},
 			Config: "backend", AgentVariable: "SLUICE_BACKEND", Helm: "backend",
-			Placeholder: "auto|nft|legacy", Default: "auto", Section: SectionBackend,
+			Placeholder: "auto|nft|legacy", Default: "auto", Ambient: true, Section: SectionBackend,
 			Help: "backend: nft (nf_tables), legacy (iptables-legacy), or auto, the first of the two that the kernel " +
 				"supports",
 			set: to(parseBackend, func(v *Values) *string { return &v.Backend }),
@@ -42,15 +42,15 @@ func ownParameters() []Parameter {
 			Kind:   Bool,
 			Flag:   "strict-istio",
 			Config: "strict_istio", AgentVariable: "SLUICE_STRICT_ISTIO", Helm: "strictIstio",
-			Section: SectionSluice,
-			Help:    "treat every packet as istio-init does: disables all deviations",
-			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.StrictIstio }),
+			Ambient: true, Section: SectionSluice,
+			Help: "treat every packet as istio-init does: disables all deviations",
+			set:  to(rules.ParseBool, func(v *Values) *bool { return &v.StrictIstio }),
 		},
 		{
 			Field: "Without", Kind: Deviation, Repeat: true,
 			Flag:   "without",
 			Config: "deviations_off", AgentVariable: "SLUICE_DEVIATIONS_OFF", Helm: "deviationsOff",
-			Placeholder: "DEVIATION", Section: SectionSluice,
+			Placeholder: "DEVIATION", Ambient: true, Section: SectionSluice,
 			Help: "disable single deviations from Istio by id",
 			set: add(rules.ParseDeviationID, func(v *Values) *[]rules.DeviationID {
 				return &v.Redirect.Without
@@ -68,9 +68,9 @@ func ownParameters() []Parameter {
 			Kind: Bool,
 			Flag: "counters", Annotations: []string{CountersAnnotation},
 			Config: "counters", AgentVariable: "SLUICE_COUNTERS", Helm: "counters",
-			Section: SectionSluice,
-			Help:    "give each rule a counter in nf_tables; the rules of iptables-legacy always have counters",
-			set:     to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.Counters }),
+			Ambient: true, Section: SectionSluice,
+			Help: "give each rule a counter in nf_tables; the rules of iptables-legacy always have counters",
+			set:  to(rules.ParseBool, func(v *Values) *bool { return &v.Redirect.Counters }),
 		},
 	}
 }

@@ -22,12 +22,19 @@ type Values struct {
 	Backend string
 	// StrictIstio reports that all deviations are off, whatever the Redirect says.
 	StrictIstio bool
+	// AmbientMode reports that the redirection is that of ambient mode, to ztunnel. Ambient contains
+	// its parameters, without those that it shares with the Redirect: see AmbientRedirect.
+	AmbientMode bool
+	Ambient     rules.Ambient
 }
 
 // Defaults returns the values of istio-iptables without flags and variables. The ids of the proxy
 // are empty: [Values.IdentifyProxy] finds them.
 func Defaults() Values {
-	v := Values{Redirect: rules.DefaultRedirect(), EnvoyUser: "istio-proxy", Backend: "auto"}
+	v := Values{
+		Redirect: rules.DefaultRedirect(), EnvoyUser: "istio-proxy", Backend: "auto",
+		Ambient: rules.DefaultAmbient(),
+	}
 	v.Redirect.ProxyUIDs, v.Redirect.ProxyGIDs = nil, nil
 	return v
 }
@@ -48,4 +55,13 @@ func (v *Values) IdentifyProxy(users rules.Lookup) {
 	if len(r.ProxyGIDs) == 0 {
 		r.ProxyGIDs = r.ProxyUIDs
 	}
+}
+
+// AmbientRedirect returns the parameters of the redirection of ambient mode, with those that are
+// shared.
+func (v *Values) AmbientRedirect() rules.Ambient {
+	a := v.Ambient
+	a.RerouteInterfaces = v.Redirect.RerouteInterfaces
+	a.Counters, a.Without = v.Redirect.Counters, v.Redirect.Without
+	return a
 }

@@ -26,11 +26,15 @@ removed once the new rules are in place.
 
 Flags and variables are those of istio-iptables, so the arguments of an istio-init or istio-validation container work
 unchanged ("rules istio-iptables ..." is the same as "rules apply ..."). A flag overrides its variables, and a later variable
-overrides an earlier one. If any input is bad, every bad input is reported and nothing is changed.`
+overrides an earlier one. If any input is bad, every bad input is reported and nothing is changed.
+
+With --ambient the rules are those of a pod in ambient mode, which redirect to ztunnel in the namespace of the pod. Flags and
+variables are then those of istio-cni, and flags that have a meaning for a sidecar only are refused.`
 
 const applyExamples = `  rules apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -x "" -b '*' -d 15090,15021,15020
   rules apply --netns /run/netns/pod -b '*' -i 10.0.0.0/8 --redirect-dns --nameserver 10.96.0.10
-  rules apply --pid 4711 -b '*' -i '*' --dual-stack --dry-run`
+  rules apply --pid 4711 -b '*' -i '*' --dual-stack --dry-run
+  rules apply --ambient --netns /run/netns/pod`
 
 func newApplyCommand(s *system) *cobra.Command {
 	in := &inputs{sections: ofCapture(sectionNamespace, sectionBackend, sectionDryRun,
@@ -51,11 +55,11 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 	if p.cleanupOnly {
 		return cleanup(s, ns, p)
 	}
-	redirect, err := s.complete(p, ns)
+	rs, redirect, err := s.desired(p, ns)
 	if err != nil {
 		return err
 	}
-	if !p.skipApply && redirect.CapturesNothing() {
+	if !p.skipApply && redirect != nil && redirect.CapturesNothing() {
 		s.warn("these parameters capture no connection, in or out, and no DNS; " +
 			"-b '*' -i '*' captures all")
 	}
@@ -67,20 +71,16 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 			Outcome: "skipped", Namespace: ns.String(),
 		})
 	case p.dryRun:
-		if err := s.besideIstio(ns, redirect.Mode); err != nil {
+		if err := s.besideIstio(ns, redirect); err != nil {
 			s.warn("apply would be refused: %v", err)
-		}
-		rs, err := rules.Compile(redirect)
-		if err != nil {
-			return err
 		}
 		return s.dryRun(ns, p, rs)
 	default:
 		s.removeLeftTrace(ns)
-		if err := s.besideIstio(ns, redirect.Mode); err != nil {
+		if err := s.besideIstio(ns, redirect); err != nil {
 			return refused(err)
 		}
-		if done, err = s.program(ns, p, redirect); err != nil {
+		if done, err = s.program(ns, p, rs, redirect); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func apply(s *system, ns *netns.NS, p *parameters) error {
 		return refused(errors.New("--run-validation: this program was built without validation"))
 	}
 	return s.validate(s, validation{
-		namespace: ns, redirect: redirect, podIPs: p.PodIPs, port: p.probePort,
+		namespace: ns, redirect: *redirect, podIPs: p.PodIPs, port: p.probePort,
 		timeout: p.probeTimeout,
 		backend: compat.BackendName(p.Backend), applied: done,
 	})
@@ -129,9 +129,9 @@ type applied struct {
 func (applied) kind() string { return "Apply" }
 
 // besideIstio looks for rules of Istio's own programs in the namespace. In TPROXY mode they are an
-// error, because both would conflict; otherwise they cause a warning. Errors due to missing
-// permissions or kernel features are ignored.
-func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
+// error, because both would conflict; otherwise, and in ambient mode (a nil redirect), they cause a
+// warning. Errors due to missing permissions or kernel features are ignored.
+func (s *system) besideIstio(ns *netns.NS, redirect *rules.Redirect) error {
 	tables, err := nft.FindIstio(ns)
 	legacy, legacyErr := compat.FindIstio(ns)
 	for _, err := range []error{err, legacyErr} {
@@ -150,7 +150,7 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	if more := len(found) - some; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	if mode == rules.ModeTProxy {
+	if redirect != nil && redirect.Mode == rules.ModeTProxy {
 		return fmt.Errorf("%s holds rules of Istio's own, beside which TPROXY's inbound connections would get no answer (%s): "+
 			"remove them with rules cleanup --istio", ns, text)
 	}
@@ -158,13 +158,11 @@ func (s *system) besideIstio(ns *netns.NS, mode rules.Mode) error {
 	return nil
 }
 
-// program applies the ruleset and prints the result. With --run-validation, it returns the result
-// instead if both are printed as one object.
-func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (*applied, error) {
-	rs, err := rules.Compile(redirect)
-	if err != nil {
-		return nil, err
-	}
+// program applies the ruleset of the redirect, nil in ambient mode, and prints the result. With
+// --run-validation, it returns the result instead if both are printed as one object.
+func (s *system) program(
+	ns *netns.NS, p *parameters, rs rules.Ruleset, redirect *rules.Redirect,
+) (*applied, error) {
 	backend, err := p.chosen()
 	if err != nil {
 		return nil, err
@@ -185,7 +183,7 @@ func (s *system) program(ns *netns.NS, p *parameters, redirect rules.Redirect) (
 	if result.Moved {
 		text += fmt.Sprintf("the rules that %s had are removed\n", other(result.Backend))
 	}
-	if redirect.KeepEstablished {
+	if redirect != nil && redirect.KeepEstablished {
 		a.Kept = &result.EstablishedPackets
 		text += keptText(result.EstablishedPackets, redirect.Mode)
 	}

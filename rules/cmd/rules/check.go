@@ -30,6 +30,7 @@ extra, changed or reordered is listed, or the packets that bypass the proxy, wit
 
 const checkExamples = `  rules check --pid 4711 -b '*' -i '*' -d 15090,15021,15020
   rules check --netns /run/netns/pod -b '*' -i '*' --output json
+  rules check --ambient --netns /run/netns/pod
   kubectl exec -n istio-system ds/sluice-node -- rules check --pod default/web`
 
 func newCheckCommand(s *system) *cobra.Command {
@@ -65,15 +66,11 @@ type checked struct {
 func (checked) kind() string { return "Check" }
 
 func check(s *system, ns *netns.NS, p *parameters) error {
-	redirect, err := s.complete(p, ns)
+	desired, _, err := s.desired(p, ns)
 	if err != nil {
 		return err
 	}
 	backend, err := p.chosen()
-	if err != nil {
-		return err
-	}
-	desired, err := rules.Compile(redirect)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ import (
 const cleanupHelp = `Remove everything of ours from a network namespace: first the rules, from nf_tables and from the tables of iptables-legacy, then
 the routes. With --backend nft or legacy only that backend is cleaned, and the routes stay if the other backend has rules of
 ours. With --istio also remove what Istio's programs left: the tables of istio-nftables, the chains and rules of istio-iptables
-(from iptables-nft or iptables-legacy), the policy rules and routes of the mark and the table below, and ::6 on lo. The rules of
-a killed rules trace go too, rules of others stay. The exit code is 0 even if there was nothing to remove.
+(from iptables-nft or iptables-legacy), the policy rules and routes of the mark and the table below, and ::6 on lo; with --ambient
+the policy rules and routes are those of istio-cni in ambient mode. The rules of a killed rules trace go too, rules of others stay. The exit code is 0 even if there was nothing to remove.
 
 If something cannot be removed, everything else is removed and listed, and the exit code is 3. Istio's routes stay if rules of
 Istio may remain that need them. With --dry-run the same is listed and nothing is changed.
@@ -29,7 +29,7 @@ Istio may remain that need them. With --dry-run the same is listed and nothing i
 
 func newCleanupCommand(s *system) *cobra.Command {
 	in := &inputs{sections: []section{
-		sectionCleanup, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun,
+		sectionCleanup, sectionMode, sectionTProxy, sectionNamespace, sectionBackend, sectionDryRun,
 		sectionOutput,
 	}}
 	cmd := &cobra.Command{
@@ -66,7 +66,7 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	lines, err := ours(ns, backends)
 	if p.istio && err == nil {
 		var more []string
-		more, err = istios(ns, p.Redirect)
+		more, err = istios(ns, p.istioPolicy())
 		lines = append(lines, more...)
 	}
 	if err != nil && len(lines) == 0 {
@@ -137,20 +137,30 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 	return lines, err
 }
 
+// istioPolicy returns the policy route of Istio's programs.
+func (p *parameters) istioPolicy() rules.PolicyRoute {
+	if p.AmbientMode {
+		return rules.PolicyRoute{
+			Mark: rules.AmbientMark, Mask: rules.AmbientMarkMask, Table: rules.AmbientRouteTable,
+		}
+	}
+	return rules.PolicyRoute{Mark: p.Redirect.TProxyMark, Table: p.Redirect.TProxyRouteTable}
+}
+
 // findIstio lists what removeIstio would remove after Sluice's rules are removed.
-func findIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
+func findIstio(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.FindIstio(ns)
 	if noTables(err) {
 		err = nil
 	}
 	legacy, legacyErr := compat.FindIstio(ns)
-	routes, routesErr := route.FindIstio(ns, r.TProxyMark, r.TProxyRouteTable, rules.Routing{})
+	routes, routesErr := route.FindIstio(ns, policy, rules.Routing{})
 	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
 }
 
 // removeIstio removes the rules and routes of Istio's own programs, and lists what it has removed,
 // also with an error. It removes the rules first, because they need the routes.
-func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
+func removeIstio(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
 	tables, err := nft.RemoveIstio(ns)
 	if noTables(err) {
 		err = nil
@@ -160,7 +170,7 @@ func removeIstio(ns *netns.NS, r rules.Redirect) ([]string, error) {
 	if err = errors.Join(err, legacyErr); err != nil {
 		return removed, err
 	}
-	routes, err := route.PruneIstio(ns, r.TProxyMark, r.TProxyRouteTable, rules.Routing{})
+	routes, err := route.PruneIstio(ns, policy, rules.Routing{})
 	return append(removed, routes...), err
 }
 

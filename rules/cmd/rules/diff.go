@@ -50,6 +50,7 @@ that cannot be read, and 3 if the system or the kernel refuses.`
 const diffExamples = `  kubectl logs web -c istio-init | rules diff --istio-log -
   rules diff -b '*' -i '*' -d 15090,15021,15020 --iptables-save nat.save
   rules diff -b '*' -i '*' -d 15090,15021,15020 --pid 4711
+  rules diff --ambient --iptables-save nat.save --ip6tables-save nat6.save
   kubectl logs web -c istio-init | kubectl exec -i -n istio-system ds/sluice-node -- rules diff --pod default/web --istio-log -
   rules diff --left netns:/run/netns/pod --right flags:"-b * -i * -d 15020"`
 

@@ -92,6 +92,11 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	if !place.namesNamespace() {
 		p.assume()
 	}
+	name := cmp.Or(p.text, "command-line flags")
+	if p.AmbientMode {
+		rs, err := rules.CompileAmbient(p.AmbientRedirect())
+		return &diffSide{name: name, Side: diff.Side{Ruleset: rs, RoutingKnown: true}}, err
+	}
 	var redirect rules.Redirect
 	err := place.inNamespace(func(ns *netns.NS) (err error) {
 		redirect, err = s.complete(p, ns)
@@ -100,7 +105,7 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	if err != nil {
 		return nil, err
 	}
-	return compiledSide(cmp.Or(p.text, "command-line flags"), redirect)
+	return compiledSide(name, redirect)
 }
 
 // compiledSide returns the side with the rules of the parameters.

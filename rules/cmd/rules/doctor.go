@@ -28,7 +28,7 @@ const doctorExamples = `  rules doctor --pid 4711
 
 func newDoctorCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections: ofCapture(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
+		sections: ofSidecar(sectionNamespace, sectionAgent, sectionRunDir, sectionBackend,
 			sectionOutput),
 		tolerated: actionSections,
 	}

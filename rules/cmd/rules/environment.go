@@ -17,13 +17,18 @@ type setting struct {
 }
 
 // settings returns the settings of all parameters that are set: the flag, or else the last of the
-// variables. Like Istio it ignores the others, without validating them.
+// variables. Like Istio it ignores the others, without validating them, and the variables of the
+// parameters that have no meaning in the mode.
 func (in *inputs) settings(variable func(string) (string, bool)) []setting {
 	var found []setting
+	other := in.otherMode()
 	for i := range in.parameters {
 		p := &in.parameters[i]
 		if texts, ok := in.given[p.flag]; ok && p.flag != "" {
 			found = append(found, setting{p, texts, flagName(p)})
+			continue
+		}
+		if p.mode == other {
 			continue
 		}
 		if text, source := params.FromEnvironment(p.variables, p.list, variable); source != "" {
@@ -63,6 +68,7 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 	}
 	faults = append(faults, p.conflicts()...)
 	faults = append(faults, in.podFaults(p)...)
+	faults = append(faults, in.modeFaults()...)
 	faults = append(faults, p.faults(sources)...)
 	switch {
 	case in.check != nil:
@@ -79,15 +85,8 @@ func (in *inputs) parse(s *system, args []string) (*parameters, error) {
 
 // faults returns the faults of the whole redirection, with the names of the inputs.
 func (p *parameters) faults(sources map[string]string) []error {
-	r := p.Redirect
-	if len(r.ProxyUIDs) == 0 {
-		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
-	}
-	if len(r.ProxyGIDs) == 0 {
-		r.ProxyGIDs = r.ProxyUIDs
-	}
 	var faults rules.Faults
-	if !errors.As(r.Validate(), &faults) {
+	if !errors.As(p.validate(), &faults) {
 		return nil
 	}
 	errs := make([]error, len(faults))
@@ -96,6 +95,22 @@ func (p *parameters) faults(sources map[string]string) []error {
 		errs[i] = errors.New(f.String())
 	}
 	return errs
+}
+
+// validate returns the faults of the whole redirection.
+func (p *parameters) validate() error {
+	if p.AmbientMode {
+		a := p.AmbientRedirect()
+		return a.Validate()
+	}
+	r := p.Redirect
+	if len(r.ProxyUIDs) == 0 {
+		r.ProxyUIDs = rules.Singles[uint32](rules.DefaultProxyID)
+	}
+	if len(r.ProxyGIDs) == 0 {
+		r.ProxyGIDs = r.ProxyUIDs
+	}
+	return r.Validate()
 }
 
 // conflicts returns errors for inputs that exclude each other.

@@ -47,6 +47,7 @@ listed with what they depend on.`
 const explainExamples = `  rules explain -b '*' -i '*' 'out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000'
   rules explain -b '*' -i '*' out tcp 10.244.1.5:40000 10.96.0.1:443 uid 1000
   rules explain -b '*' -i '*' --out tcp --from 10.244.1.5:40000 --to 10.96.0.1:443 --uid 1000
+  rules explain --ambient 'in tcp 169.254.7.127:40000 > 10.244.1.5:8080'
   kubectl get pod web -o yaml | rules explain --pod -
   kubectl get pod web -o yaml | rules explain --pod - --config /etc/cni/net.d/10-cluster.conflist
   kubectl exec -n istio-system ds/sluice-node -- rules explain --pod default/web --live 'in tcp 10.244.2.9:51000 > 10.244.1.5:8080'

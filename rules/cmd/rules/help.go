@@ -21,6 +21,8 @@ var sectionTitles = [...]string{
 	sectionOutbound:  "Outbound",
 	sectionDNS:       "DNS",
 	sectionPod:       "The pod",
+	sectionMode:      "Ambient mode",
+	sectionAmbient:   "Ambient mode",
 	sectionSluice:    "Beyond Istio",
 	sectionNamespace: "The network namespace",
 	sectionAgent:     "The node agent",
@@ -101,7 +103,7 @@ func (p *parameter) isCommon() bool {
 	switch p.section {
 	case sectionNamespace:
 		return len(p.variables) == 0
-	case sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionTrace,
+	case sectionMode, sectionAgent, sectionBackend, sectionShow, sectionLive, sectionExplain, sectionDiff, sectionTrace,
 		sectionCleanup, sectionDryRun, sectionOutput:
 		return true
 	}

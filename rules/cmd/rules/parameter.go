@@ -22,6 +22,7 @@ type parameter struct {
 	help      string
 	field     string // the field of rules.Redirect, for faults of validation
 	section   section
+	mode      mode
 	// An empty variable means an empty list (for other parameters: not set), and the values of a
 	// repeated flag are joined.
 	list   bool
@@ -39,6 +40,8 @@ const (
 	sectionOutbound
 	sectionDNS
 	sectionPod
+	sectionMode
+	sectionAmbient
 	sectionSluice
 	sectionNamespace
 	sectionAgent

@@ -22,6 +22,7 @@ elements of sets.`
 const showExamples = `  rules show -b '*' -i '*' -d 15090,15021,15020 | nft --check -f -
   rules show -b '*' -i '*' -m TPROXY --dual-stack --format iptables
   rules show -b '*' -i '*' --pod-ip fd00::5 --format json
+  rules show --ambient | nft --check -f -
   rules show --live --netns pod
   rules show --live --netns pod --watch 2s
   kubectl exec -n istio-system ds/sluice-node -- rules show --pod default/web`
@@ -111,13 +112,10 @@ func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	if p.netnsPath == "" && p.networkNamespace == "" && p.pid == 0 {
 		p.assume()
 	}
-	var redirect rules.Redirect
+	var rs rules.Ruleset
 	err := p.inNamespace(func(ns *netns.NS) (err error) {
-		redirect, err = s.complete(p, ns)
+		rs, _, err = s.desired(p, ns)
 		return err
 	})
-	if err != nil {
-		return rules.Ruleset{}, err
-	}
-	return rules.Compile(redirect)
+	return rs, err
 }

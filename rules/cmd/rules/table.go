@@ -9,7 +9,7 @@ import (
 
 // table lists all parameters.
 func table() []parameter {
-	return slices.Concat(captureTable(), ownTable(), otherTable(), packetTable(), diffTable(),
+	return slices.Concat(captureTable(), ambientTable(), ownTable(), otherTable(), packetTable(), diffTable(),
 		liveTraceTable(), budgetTable())
 }
 
@@ -49,10 +49,12 @@ func otherTable() []parameter {
 		},
 		{
 			flag: "run-validation", variables: []string{"RUN_VALIDATION"}, section: sectionAction,
+			mode: modeSidecar,
 			help: "afterwards do what rules validate does; ignored with --dry-run",
 			set:  truth(func(p *parameters) *bool { return &p.runValidation }),
 		},
 		{
+			mode: modeSidecar,
 			flag: "iptables-probe-port", variables: []string{"IPTABLES_PROBE_PORT"}, value: "PORT",
 			fallback: "15002",
 			section:  sectionProbe,
@@ -62,6 +64,7 @@ func otherTable() []parameter {
 			},
 		},
 		{
+			mode: modeSidecar,
 			flag: "probe-timeout", variables: []string{"PROBE_TIMEOUT"}, value: "DURATION",
 			fallback: "5s",
 			section:  sectionProbe,

@@ -5,6 +5,18 @@ import params "github.com/sluice-mesh/sluice/rules/parameter"
 // captureTable lists the parameters of istio-iptables that affect the ruleset.
 func captureTable() []parameter { return derive(params.All()) }
 
+// ambientTable lists the parameters that affect the ruleset of ambient mode only.
+func ambientTable() []parameter {
+	table := derive(params.Ambient())
+	for i := range table {
+		table[i].mode = modeAmbient
+		if table[i].flag == ambientFlag {
+			table[i].mode = modeAny
+		}
+	}
+	return table
+}
+
 // ownTable lists the parameters of Sluice that affect the ruleset.
 func ownTable() []parameter {
 	table := derive(params.Own())
@@ -27,7 +39,12 @@ func derive(catalogue []params.Parameter) []parameter {
 		if p.Flag == "" && len(p.Variables) == 0 {
 			continue // only a pod sets it
 		}
+		mode := modeSidecar
+		if p.Ambient {
+			mode = modeAny
+		}
 		table = append(table, parameter{
+			mode: mode,
 			flag: p.Flag, short: p.Short, variables: p.Variables,
 			value: p.Placeholder, fallback: p.Default, help: p.Help,
 			field: p.Field, section: sectionOf(p.Section), list: p.List(), repeat: p.Repeat,

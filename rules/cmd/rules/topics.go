@@ -28,7 +28,8 @@ func topic(name, short string, text func() string) *cobra.Command {
 
 func environmentHelp() string {
 	b := new(strings.Builder)
-	b.WriteString(`The variables are those of istio-iptables. A flag overrides its variables; if a parameter has two variables, the second
+	b.WriteString(`The variables are those of istio-iptables. Those of istio-cni in ambient mode count with
+--ambient only, and then those of a sidecar do not. A flag overrides its variables; if a parameter has two variables, the second
 overrides the first. An overridden value is not read. An empty variable means an empty list; for a parameter that is not a list
 it counts as not set. A bad value is an error, whereas istio-iptables uses the default. --envoy-port has no variable.
 

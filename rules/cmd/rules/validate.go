@@ -39,7 +39,7 @@ const validateExamples = `  rules validate --pid 4711 -b '*' -i '*' -d 15090,150
 
 func newValidateCommand(s *system) *cobra.Command {
 	in := &inputs{
-		sections:  ofCapture(sectionNamespace, sectionBackend, sectionProbe, sectionOutput),
+		sections:  ofSidecar(sectionNamespace, sectionBackend, sectionProbe, sectionOutput),
 		tolerated: []section{sectionDryRun, sectionAction, sectionIgnored},
 	}
 	cmd := &cobra.Command{

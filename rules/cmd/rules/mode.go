@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A mode is the data plane mode of Istio in which a parameter has a meaning.
+type mode uint8
+
+const (
+	modeAny     mode = iota
+	modeSidecar      // without --ambient
+	modeAmbient      // with --ambient
+)
+
+const ambientFlag = "ambient"
+
+// otherMode returns the mode that the command line does not select.
+func (in *inputs) otherMode() mode {
+	if texts := in.given[ambientFlag]; len(texts) > 0 {
+		if is, err := rules.ParseBool(texts[len(texts)-1]); err == nil && is {
+			return modeSidecar
+		}
+	}
+	return modeAmbient
+}
+
+// modeFaults returns one error for all flags of the mode that is not selected.
+func (in *inputs) modeFaults() []error {
+	other := in.otherMode()
+	var wrong, allowed []string
+	for i := range in.parameters {
+		p := &in.parameters[i]
+		switch given := len(in.given[p.flag]) > 0; {
+		case p.flag == "" || p.flag == ambientFlag:
+		case given && p.mode == other:
+			wrong = append(wrong, flagName(p))
+		case p.mode != other && slices.Contains(captureSections, p.section):
+			allowed = append(allowed, flagName(p))
+		}
+	}
+	list := strings.Join(wrong, ", ")
+	switch {
+	case len(wrong) == 0:
+		return nil
+	case other == modeSidecar && len(allowed) == 0:
+		return []error{fmt.Errorf("%s: for the redirection to a sidecar only, not with --ambient", list)}
+	case other == modeSidecar:
+		return []error{fmt.Errorf("%s: for the redirection to a sidecar only; with --ambient want %s", list,
+			strings.Join(allowed, ", "))}
+	}
+	return []error{fmt.Errorf("%s: for ambient mode only; want --ambient with it", list)}
+}
+
+// desired returns the ruleset of the parameters for the pod in the namespace, and the redirection
+// to the sidecar, which is nil in ambient mode.
+func (s *system) desired(p *parameters, ns *netns.NS) (rules.Ruleset, *rules.Redirect, error) {
+	if p.AmbientMode {
+		rs, err := rules.CompileAmbient(p.AmbientRedirect())
+		return rs, nil, err
+	}
+	redirect, err := s.complete(p, ns)
+	if err != nil {
+		return rules.Ruleset{}, nil, err
+	}
+	rs, err := rules.Compile(redirect)
+	return rs, &redirect, err
+}
