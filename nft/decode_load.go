@@ -88,7 +88,7 @@ func (d *ruleDecoder) meta(a attributes) error {
 	case unix.NFT_META_MARK:
 		d.setMark(d.load(a, unix.NFTA_META_SREG))
 	case unix.NFT_META_NFTRACE:
-		d.count()
+		d.write(rules.TraceState, a)
 	case unix.NFT_META_PRIORITY:
 		d.write("meta priority", a)
 	case unix.NFT_META_SECMARK:

@@ -44,7 +44,7 @@ var filterWords = [][]string{
 	},
 	{"ip6 nexthdr tcp accept", "meta nfproto ipv6 reads(@nh,48,8 0x06) | accept"},
 	{"meta priority set 1:2 accept", "| (meta priority set) accept"},
-	{"meta nftrace set 1 accept", "| counter accept"},
+	{"meta nftrace set 1 accept", "| (meta nftrace set) accept"},
 	{"ct label set 3 accept", "| (ct label set) accept"},
 	{"meta pkttype set host accept", "| anything(meta) accept"},
 	{"ct event set new accept", "| counter accept"},

@@ -31,6 +31,9 @@ type Unknown struct {
 // elements of a set that changes.
 const NoData = "\x00"
 
+// TraceState is the State of an [Unknown] that determines whether the kernel traces the packet.
+const TraceState = "meta nftrace"
+
 // Effect is a possible side effect of an [Unknown].
 type Effect uint8
 

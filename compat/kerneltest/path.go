@@ -1,7 +1,6 @@
 package kerneltest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -105,10 +104,6 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathTally, error) {
 	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
 	for {
 		rs := g.Ruleset()
-		// These rules trace packets from there on.
-		if rs.Has("nftrace") || rs.Has("TRACE") {
-			continue
-		}
 		err := n.tracePaths(&t, rs, g.Packets(n, packets), !g.oneIn(4))
 		if IsRefused(err) {
 			t.Refused++
@@ -263,13 +258,7 @@ func (n *Network) traced(packets []rules.Packet) (
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
 			return e.Table == WitnessTable
 		})
-		// Match takes a packet for a received one if its first event has an input interface. The
-		// native chains of the ruleset may be at prerouting only, but each table of iptables-legacy
-		// has a chain at output.
-		slices.SortStableFunc(p.Events, func(x, y trace.Event) int {
-			return cmp.Compare(min(y.Number, 1), min(x.Number, 1))
-		})
-		if i >= 0 && len(p.Events) > 0 && p.Header() != nil {
+		if i >= 0 && p.Selected() && len(p.Events) > 0 && p.Header() != nil {
 			found[i] = &p
 		}
 	}

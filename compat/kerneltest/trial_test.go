@@ -44,8 +44,12 @@ func pairs(t *testing.T) uint64 {
 
 const packetsOfRuleset = 32
 
-// mostUndecided is the maximum percentage of undecided pairs of generated iptables rulesets.
-const mostUndecided = 5
+// mostUndecided is the maximum percentage of undecided pairs of generated iptables rulesets, which
+// is verified for manyPairs of them and more.
+const (
+	mostUndecided = 5
+	manyPairs     = 5000
+)
 
 // TestModelPredictsKernel draws rulesets and packets and compares the model's outcome of each
 // packet with the kernel's.
@@ -73,7 +77,8 @@ func TestModelPredictsKernel(t *testing.T) {
 	if len(total.Failures) > 0 {
 		disagree(t, "%d pairs differ", len(total.Failures))
 	}
-	if share := total.IPTables(); share.Percent() > mostUndecided {
+	// The pairs of a few rulesets say little about the percentage.
+	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > mostUndecided {
 		disagree(t, "%.1f %% of the pairs of iptables are undecided, more than %d %%",
 			share.Percent(), mostUndecided)
 	}

@@ -43,7 +43,7 @@ const (
 
 // An Answer is the answer to a connection according to conntrack.
 type Answer struct {
-	// Time is the time at which the event was read.
+	// Time is the time at which the event was read, but at the earliest the time of the packet.
 	Time       time.Time
 	Connection Connection
 	Result     Result
@@ -70,6 +70,7 @@ type connectionEvent struct {
 
 // A connectionState is the state of a connection according to its events so far.
 type connectionState struct {
+	packet         time.Time // the time at which the first packet was read
 	since, expires time.Time // of an entry without an answer, zero before the first event
 	isAnswered     bool
 	isOver         bool // no further answer is possible
@@ -114,8 +115,8 @@ func (a *Answers) Close() error {
 	return a.receiver.Close()
 }
 
-// Watch asks for the answer to a connection.
-func (a *Answers) Watch(c Connection) {
+// Watch asks for the answer to a connection, whose first packet was read at the given time.
+func (a *Answers) Watch(c Connection, packet time.Time) {
 	if c.Protocol != rules.TCP && c.Protocol != rules.UDP {
 		return
 	}
@@ -129,7 +130,7 @@ func (a *Answers) Watch(c Connection) {
 			clear(a.watched)
 		}
 	}
-	a.watched[c] = &connectionState{}
+	a.watched[c] = &connectionState{packet: packet}
 }
 
 // Waiting reports whether a watched connection has no answer yet.
@@ -224,6 +225,9 @@ func (a *Answers) handle(e connectionEvent) (Answer, bool) {
 	answer := Answer{
 		Time: e.time, Connection: c, Mark: f.Mark, Zone: f.Zone,
 		By: netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort),
+	}
+	if answer.Time.Before(s.packet) {
+		answer.Time = s.packet // the event was read first, although it is the later one
 	}
 	switch e.event.Type {
 	case conntrack.EventNew:

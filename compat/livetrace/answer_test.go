@@ -69,7 +69,9 @@ func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 // open watches a connection to a port of the neighbour, and sends its first packet.
 func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 	t.Helper()
-	return a.connect(t, kind, port, a.answers.Watch)
+	return a.connect(t, kind, port, func(c livetrace.Connection) {
+		a.answers.Watch(c, time.Time{})
+	})
 }
 
 // connect sends the first packet of a connection to a port of the neighbour.
@@ -269,13 +271,14 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 		}
 		now = now.Add(time.Hour)
 	}
-	a.answers.Watch(kept)
+	packet := now.Add(time.Minute) // read after the event
+	a.answers.Watch(kept, packet)
 	got := read(now)
 	if !slices.Equal(results(got), []livetrace.Result{livetrace.Refused}) ||
-		got[0].Connection != kept {
-		t.Errorf("got %+v, want that %+v is refused", got, kept)
+		got[0].Connection != kept || !got[0].Time.Equal(packet) {
+		t.Errorf("got %+v, want that %+v is refused at %v", got, kept, packet)
 	}
-	a.answers.Watch(forgotten)
+	a.answers.Watch(forgotten, time.Time{})
 	if got := read(now); len(got) > 0 {
 		t.Errorf("got %+v, want that the events are forgotten", got)
 	}

@@ -65,7 +65,7 @@ func Match(
 	}
 	o.decide()
 	o.compare(rs, ownerKnown)
-	if len(o.Differences) > 0 && !o.Repeated && !reportsState(p) {
+	if len(o.Differences) > 0 && !o.Repeated && !p.HasState() {
 		// Whether the connection existed before is unknown.
 		again := o
 		again.Packet.Status, again.Differences = rules.StatusConfirmed, nil
@@ -91,12 +91,6 @@ func repeated(p trace.Packet) bool {
 	return false
 }
 
-// reportsState reports whether the kernel reports the state of the connection: nf_tables does so
-// from Linux 6.16 on, and iptables-legacy if the log has it.
-func reportsState(p trace.Packet) bool {
-	return slices.ContainsFunc(p.Events, func(e trace.Event) bool { return e.HasState })
-}
-
 // PacketOf returns the packet that entered the first hook.
 func PacketOf(p trace.Packet, interfaces map[uint32]string) rules.Packet {
 	first, h := p.Events[0], p.Header()
@@ -118,6 +112,9 @@ func stepsOf(rs *rules.Ruleset, p trace.Packet) []Step {
 	var base *rules.Base
 	merged := false
 	for _, e := range p.Events {
+		if e.Table == trace.Table && e.Number == 0 {
+			continue // the selection of the packet
+		}
 		if e.Number > 0 {
 			s := legacyStep(rs, e)
 			// The end of a user-defined chain, and a jump to the rules that mark packets, are no
@@ -247,6 +244,9 @@ func (o *Observation) compare(rs *rules.Ruleset, ownerKnown bool) {
 		p, k := at(predicted, i), at(observed, i)
 		switch {
 		case p == k:
+		case setsTrace(o.Predicted):
+			o.NotCompared = "a rule sets nftrace, after which the kernel may report no further rules"
+			return
 		case o.mayLackEvents():
 			o.NotCompared = "after NAT, the events of the two backends cannot be assigned to one packet"
 			return
@@ -289,6 +289,21 @@ func (o *Observation) mayLackEvents() bool {
 		}
 	}
 	return o.Packet.Protocol != rules.TCP && isLegacy && isNative && isTranslated
+}
+
+// setsTrace reports whether a rule of the path determines whether the kernel reports further rules.
+func setsTrace(path rules.Trace) bool {
+	for _, pass := range path.Passes {
+		for _, s := range pass.Steps {
+			if slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
+				u, ok := a.(rules.Unknown)
+				return ok && u.State == rules.TraceState
+			}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func at(path []string, i int) string {

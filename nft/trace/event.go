@@ -83,6 +83,9 @@ type Event struct {
 	Original netip.AddrPort
 }
 
+// isSelection reports whether the event is of the table of a session.
+func (e *Event) isSelection() bool { return e.Table == Table && e.Number == 0 }
+
 // A Header contains the headers of a packet. Ports are 0 if the protocol has none or the header is
 // incomplete.
 type Header struct {

@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Packet contains the events of one packet, in order. A packet over lo has the events of output
-// and prerouting.
+// A Packet contains the events of one packet, in order. If a session of nf_tables selected the
+// packet, the first event is of the session's table, at the hook where the packet enters. A packet
+// over lo has the events of output and prerouting.
 type Packet struct {
 	// Time is the time at which the first event was read.
 	Time   time.Time
@@ -19,6 +20,18 @@ type Packet struct {
 
 // Header returns the header of the packet at the first chain, or nil if that event was lost.
 func (p *Packet) Header() *Header { return p.Events[0].Header }
+
+// Selected reports whether a session selected the packet. Other packets are traced because a rule
+// of another program sets nftrace, or because the events of the selection were lost.
+func (p *Packet) Selected() bool {
+	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.isSelection() })
+}
+
+// HasState reports whether the kernel reports the state of the connection: nf_tables does so from
+// Linux 6.16 on, and iptables-legacy if the log has it.
+func (p *Packet) HasState() bool {
+	return slices.ContainsFunc(p.Events, func(e Event) bool { return e.HasState })
+}
 
 // continues reports whether the event is the first event of the packet after lo, where the kernel
 // assigns another id.
@@ -66,7 +79,13 @@ type Collector struct {
 func (c *Collector) Add(now time.Time, events ...Event) {
 	for _, e := range events {
 		p := c.packet(now, e)
-		p.Events, p.last = append(p.Events, e), now
+		p.last = now
+		if e.isSelection() && len(p.Events) > 0 && !p.Events[0].isSelection() {
+			// An event of iptables-legacy was read first.
+			p.Events = slices.Insert(p.Events, 0, e)
+			continue
+		}
+		p.Events = append(p.Events, e)
 	}
 }
 

@@ -147,6 +147,7 @@ func (s *Session) listen(buffer int) (err error) {
 
 // A Batch contains received events.
 type Batch struct {
+	// Events include those of the session's own table.
 	Events []Event
 	// Changed reports that the ruleset of the namespace has changed.
 	Changed bool
@@ -191,7 +192,7 @@ func (b *Batch) add(data []byte) {
 		case newGeneration:
 			b.Changed = true
 		case traceMessage:
-			if e, err := Decode(payload); err == nil && e.Table != Table {
+			if e, err := Decode(payload); err == nil {
 				b.Events = append(b.Events, e)
 			}
 		}

@@ -149,7 +149,10 @@ func TestSessionSeesFirstPacketsFromTheFirstChainOn(t *testing.T) {
 	}
 	// The reset that answers the segment is not traced. The datagram is traced from the priority
 	// after conntrack.
-	want := []string{"tcp out 1111", "tcp late 1111", "udp late 1112"}
+	want := []string{
+		"tcp segments-output 1111", "tcp out 1111", "tcp late 1111",
+		"udp packets-output 1112", "udp late 1112",
+	}
 	if !slices.Equal(seen, want) {
 		t.Errorf("got %q, want %q", seen, want)
 	}

@@ -225,7 +225,10 @@ func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 		if p.Header() == nil || t.full() {
 			continue
 		}
-		if !p.Events[0].HasState && t.flows.repeated(p) {
+		if t.source.session != nil && !p.Selected() {
+			continue // traced for another program
+		}
+		if !p.HasState() && t.flows.repeated(p) {
 			continue
 		}
 		packet := livetrace.PacketOf(p, interfaces)

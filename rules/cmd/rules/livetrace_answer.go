@@ -43,7 +43,7 @@ func (t *liveTracer) watch(o livetrace.Observation) {
 	if t.answers != nil && o.Outcome != livetrace.Dropped {
 		t.answers.Watch(livetrace.Connection{
 			Protocol: o.Packet.Protocol, Source: o.Packet.Source, Destination: o.Packet.Destination,
-		})
+		}, o.Time)
 	}
 }
 

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// exchange opens a TCP connection from the namespace, which is closed when the test ends, and reads
+// a byte.
+func exchange(t *testing.T, ns *netns.NS, address string) {
+	t.Helper()
+	if err := ns.Do(func() error {
+		c, err := net.Dial("tcp4", address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = io.ReadFull(c, make([]byte, 1))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answerAt accepts connections in the namespace until the test ends, and writes a byte to each.
+func answerAt(t *testing.T, ns *netns.NS, address string) {
+	t.Helper()
+	if err := ns.Do(func() error {
+		l, err := net.Listen("tcp4", address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Write([]byte("x"))
+				t.Cleanup(func() { _ = c.Close() })
+			}
+		}()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTraceSelectsConnectionsItself traces two connections in namespaces without rules, and with
+// rules that set nftrace.
+func TestTraceSelectsConnectionsItself(t *testing.T) {
+	for _, tc := range []struct{ name, rules, want string }{
+		{"no rules", "", "not captured: no rule captures it"},
+		{
+			// The kernel reports the packets of the established connection too.
+			"a rule enables nftrace",
+			`table ip t {
+				chain out { type filter hook output priority -300; meta nftrace set 1; }
+				chain in { type filter hook prerouting priority -300; meta nftrace set 1; }
+			}`,
+			"chain ip t out rule 1",
+		},
+		{
+			// The kernel does not report the rule at priority 20.
+			"a rule disables nftrace",
+			`table ip t {
+				chain out { type filter hook output priority 10; meta nftrace set 0; }
+				chain late { type filter hook output priority 20; tcp dport 1-65535 counter; }
+			}`,
+			"not compared with the model: a rule sets nftrace",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pair := netnstest.NewPair(t)
+			if tc.rules != "" {
+				within(t, pair.Pod, "nft", tc.rules)
+			}
+			answerAt(t, pair.Neighbour, ":7001")
+			answerAt(t, pair.Neighbour, ":7002")
+			lines, _ := startTrace(t, pair.Pod, "-v", "--count", "2")
+			text := make(chan string)
+			go func() {
+				var b strings.Builder
+				for lines.Scan() {
+					fmt.Fprintln(&b, lines.Text())
+				}
+				text <- b.String()
+			}()
+			exchange(t, pair.Pod, "10.9.9.9:7001")
+			exchange(t, pair.Pod, "10.9.9.9:7002")
+			got := <-text
+			for _, want := range []string{"> 10.9.9.9:7001 uid 0", "> 10.9.9.9:7002 uid 0"} {
+				if strings.Count(got, want) != 1 {
+					t.Errorf("got %s\nwant one line with %q", got, want)
+				}
+			}
+			if !strings.Contains(got, tc.want) || strings.Contains(got, "please report") {
+				t.Errorf("got %s\nwant %q", got, tc.want)
+			}
+		})
+	}
+}
