@@ -23,7 +23,7 @@ func connectRows(t Tools) []Row {
 		Plotted: report.Rate,
 		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. Without rules, the client connects to the " +
 			"listener directly.",
-		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{})},
+		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
 	of := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
@@ -32,7 +32,7 @@ func connectRows(t Tools) []Row {
 	for _, p := range []programmer{ours, istioLegacy, istioNative} {
 		for _, n := range sizes {
 			row.Contestants = append(row.Contestants,
-				t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}))
+				t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}, nil))
 		}
 	}
 	// Two medians of equal quantities differ by one or two percent.
@@ -52,7 +52,9 @@ func connectRows(t Tools) []Row {
 }
 
 // connecting opens connections in one pod in all rounds; without a programmer the pod has no rules.
-func (t Tools) connecting(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
+func (t Tools) connecting(
+	name string, kind report.Kind, p *programmer, s Sidecar, d during,
+) Contestant {
 	const connections = 500
 	var l *listening
 	to := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
@@ -70,7 +72,14 @@ func (t Tools) connecting(name string, kind report.Kind, p *programmer, s Sideca
 					return nil, errors.Join(err, l.close())
 				}
 			}
-			return func() { _ = l.close() }, nil
+			stop, err := d.start(l.ns)
+			if err != nil {
+				return nil, errors.Join(err, l.close())
+			}
+			return func() {
+				stop()
+				_ = l.close()
+			}, nil
 		},
 		Prepare: func() (Task, error) {
 			return Task{Do: func() (s Sample, err error) {

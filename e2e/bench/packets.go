@@ -48,37 +48,49 @@ func packetRows(t Tools) []Row {
 			},
 		},
 		Contestants: []Contestant{
-			t.sending("no rules", report.Floor, nil, Sidecar{}),
-			t.sending(untracked.name, untracked.kind, &untracked, Sidecar{}),
-			t.sending(tracked.name, tracked.kind, &tracked, Sidecar{}),
+			t.sending("no rules", report.Floor, nil, Sidecar{}, nil),
+			t.sending(untracked.name, untracked.kind, &untracked, Sidecar{}, nil),
+			t.sending(tracked.name, tracked.kind, &tracked, Sidecar{}, nil),
 		},
 	}
 	ours := rulesApply
 	ours.name = plain
 	for _, p := range []programmer{ours, istioLegacy, istioNative} {
 		row.Contestants = append(row.Contestants,
-			t.sending(p.name, p.kind, &p, Sidecar{Plain: true}),
-			t.sending(p.name+", DNS captured", p.kind, &p, Sidecar{}))
+			t.sending(p.name, p.kind, &p, Sidecar{Plain: true}, nil),
+			t.sending(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
 	}
 	return []Row{row}
 }
 
 // sending sends datagrams in one pod in all rounds, with other sockets in each round, because their
 // memory addresses affect the result.
-func (t Tools) sending(name string, kind report.Kind, p *programmer, s Sidecar) Contestant {
+func (t Tools) sending(
+	name string, kind report.Kind, p *programmer, s Sidecar, d during,
+) Contestant {
 	const datagrams = 5000
 	var pod *netns.NS
 	return Contestant{
 		Name: name, Kind: kind,
 		Open: func() (func(), error) {
 			ns, err := NewPod()
-			if err == nil && p != nil {
-				if err = p.run(t, ns, s); err != nil {
-					_ = ns.Close()
+			if err != nil {
+				return nil, err
+			}
+			if p != nil {
+				if err := p.run(t, ns, s); err != nil {
+					return nil, errors.Join(err, ns.Close())
 				}
 			}
+			stop, err := d.start(ns)
+			if err != nil {
+				return nil, errors.Join(err, ns.Close())
+			}
 			pod = ns
-			return func() { _ = ns.Close() }, err
+			return func() {
+				stop()
+				_ = ns.Close()
+			}, nil
 		},
 		Prepare: func() (Task, error) {
 			f, err := newTraffic(pod)
