@@ -58,11 +58,11 @@ func verdictText(v trace.Verdict) string {
 }
 
 // Path returns a line for each step: hook, owner, position and text of the rule, and the conntrack
-// state and the packet's mark where they differ from the line before. nf_tables reports the mark
-// after the rule, iptables-legacy the mark before it.
+// state, the packet's mark and the assigned conntrack zone where they differ from the line before.
+// nf_tables reports the mark after the rule, iptables-legacy the mark before it.
 func (o *Observation) Path() []string {
 	lines := make([]string, len(o.Steps))
-	mark, state := o.Packet.Mark, ""
+	mark, state, hasZone := o.Packet.Mark, "", false
 	for i, s := range o.Steps {
 		lines[i] = s.Hook.String() + ": " + s.String()
 		if s.Event.HasState && s.Event.State.String() != state {
@@ -73,6 +73,23 @@ func (o *Observation) Path() []string {
 			mark = s.Event.Mark
 			lines[i] += fmt.Sprintf(" [mark %#x]", mark)
 		}
+		if zone, ok := zoneOf(&s); ok && !hasZone {
+			hasZone = true // later rules do not change it
+			lines[i] += fmt.Sprintf(" [zone %d]", zone)
+		}
 	}
 	return lines
+}
+
+// zoneOf returns the conntrack zone that the rule assigns.
+func zoneOf(s *Step) (zone uint16, ok bool) {
+	if s.Chain == nil || s.Index < 0 {
+		return 0, false
+	}
+	for _, a := range s.Rule().Actions {
+		if z, is := a.(rules.SetZone); is {
+			return z.Zone, true
+		}
+	}
+	return 0, false
 }
