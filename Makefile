@@ -38,12 +38,12 @@ BENCH ?= .
 COUNT ?= 6
 # The targets of test-fresh.
 TARGETS ?= help build demo test test-race test-long test-kernel test-peers soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio \
-	e2e-kernels manifests chart-test image release release-test lint ci clean
+	e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
 BENCHTIME ?= 300ms
 
 build-static = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/
 
-.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-kernels manifests chart-test image release release-test lint ci clean
+.PHONY: help build demo test test-race test-long test-kernel test-peers test-fresh soak scale fuzz bench bench-peers bench-packages e2e e2e-kind e2e-istio e2e-node e2e-kernels manifests chart-test image release release-test lint ci clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' Makefile
@@ -155,6 +155,17 @@ e2e-istio: ## Test with pods that the real istiod injects and the real istio-val
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
 	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 15m -run '$(ISTIO_TESTS)' $(TESTFLAGS) ./injection/... ./suite | \
+		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+
+# As e2e. Root also makes the file system of the virtual machine, of Debian's packages.
+e2e-node: export SLUICE_REQUIRE = 1
+e2e-node: export E2E_PROVIDER = vm
+e2e-node: export RUNTIME ?= containerd
+e2e-node: ARCHITECTURES = $(shell go env GOARCH)
+e2e-node: build image $(addprefix bin/e2e/,helm mesh)
+e2e-node: ## Test on a node that is a virtual machine with Debian's kernel, systemd and containerd (root or sudo); RUNTIME=crio takes CRI-O.
+	@cd e2e; go run ./cluster/cmd/software
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 60m -run '^TestNode$$' $(TESTFLAGS) ./suite | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 e2e-kernels: ## Boot older kernels under qemu and run our tests there; UPDATE=1 writes the table of e2e/README.md, KERNEL=5.10 runs only that.

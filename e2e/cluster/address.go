@@ -9,6 +9,7 @@ import (
 // The ranges of the pods are larger than the maximum number of pods of a kubelet.
 const (
 	nodeIPv4, nodeIPv6             = "10.89.0.2", "fd00:89::2"
+	gatewayIPv4, gatewayIPv6       = "10.89.0.1", "fd00:89::1"
 	podRangeIPv4, podRangeIPv6     = "10.244.0.0/22", "fd00:244::/64"
 	serviceRangeIPv4, serviceRange = "10.96.0.0/16", "fd00:96::/112"
 	apiServiceIP                   = "10.96.0.1"
@@ -30,7 +31,7 @@ func (o Options) joined(ipv4, ipv6 string) string { return strings.Join(o.both(i
 // serverAddresses returns the addresses of the API server.
 func serverAddresses() []net.IP {
 	var all []net.IP
-	for _, a := range []string{"127.0.0.1", "::1", nodeIPv4, nodeIPv6, apiServiceIP} {
+	for _, a := range []string{"127.0.0.1", "::1", nodeIPv4, nodeIPv6, gatewayIPv4, apiServiceIP} {
 		all = append(all, net.ParseIP(a))
 	}
 	return all

@@ -7,14 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 )
 
 // Collect saves all information about the cluster in a directory, which it creates: logs of
 // services, pods and their containers, objects and events, the rulesets of every node and pod, and
 // the nodes' conflists. It saves as much as possible, and returns the errors.
 func (c *Cluster) Collect(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), c.steps.limit/2)
 	defer cancel()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

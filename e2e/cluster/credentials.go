@@ -6,8 +6,9 @@ import (
 	"errors"
 )
 
-// credentials writes who is who: the certificates of servers and clients.
-func (d *disk) credentials(o Options, ca *authority) error {
+// credentials writes who is who: the certificates of servers and clients, which find the API server
+// at an address.
+func (d *disk) credentials(o Options, ca *authority, server string) error {
 	users := map[string][]string{ // and their groups
 		Scheduler: nil, ControllerManager: nil, Proxy: nil, Kubelet: {"system:nodes"},
 		"admin": {"system:masters"},
@@ -22,11 +23,11 @@ func (d *disk) credentials(o Options, ca *authority) error {
 		}
 		client, err := ca.client(name, groups...)
 		d.err = errors.Join(d.err, err)
-		content, err := ca.kubeconfig("https://127.0.0.1:"+apiPort, client)
+		content, err := ca.kubeconfig("https://"+server+":"+apiPort, client)
 		d.err = errors.Join(d.err, err)
 		d.write(credentials(program), content, 0o600)
 	}
-	server, err := ca.server(APIServer, []string{
+	serving, err := ca.server(APIServer, []string{
 		"localhost", o.Name, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 		"kubernetes.default.svc.cluster.local",
 	}, serverAddresses())
@@ -38,7 +39,7 @@ func (d *disk) credentials(o Options, ca *authority) error {
 	if d.err = errors.Join(d.err, err); d.err != nil {
 		return d.err
 	}
-	for name, p := range map[string]pair{"apiserver": server, "kubelet-client": toKubelet} {
+	for name, p := range map[string]pair{"apiserver": serving, "kubelet-client": toKubelet} {
 		d.write(pki+name+".crt", p.certificate, 0o644)
 		d.write(pki+name+".key", p.key, 0o600)
 	}

@@ -53,8 +53,8 @@ func (d *disk) programs(from, to string) {
 	}
 }
 
-// install writes the files for the node's first boot.
-func (d *disk) install(o Options, s *build.Software) error {
+// system writes the files that every machine has.
+func (d *disk) system(o Options) {
 	for _, folder := range []string{
 		"/var", "/var/tmp", "/var/log", "/var/lib", "/root", "/home", "/mnt", "/srv",
 	} {
@@ -76,7 +76,11 @@ func (d *disk) install(o Options, s *build.Software) error {
 	d.write("/etc/resolv.conf", nil, 0o644)
 	d.write(resolvConf, nil, 0o644)
 	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
+}
 
+// install writes the files for the node's first boot.
+func (d *disk) install(o Options, s *build.Software) error {
+	d.system(o)
 	conflist, err := o.conflist(o.both(podRangeIPv4, podRangeIPv6)...)
 	d.err = errors.Join(d.err, err)
 	d.write(ConflistPath, conflist, 0o644)

@@ -37,9 +37,18 @@
 // describes. The pods' network and DNS are those of [Start], and the nodes have the same methods;
 // kube-proxy alone cannot be stopped, being a DaemonSet's.
 //
+// # A virtual machine
+//
+// [StartVM] makes the same of one node that qemu emulates: Debian, installed from its packages, with
+// its kernel, systemd as the first process, cgroups of version 2, AppArmor, and the unit of its
+// package of containerd, which runs its packages of runc and of the CNI plugins. The control plane is
+// that of [Start]. A tap interface in its network namespace leads to the node, and the node reaches
+// nothing else. [Node.Command] runs over ssh, and there is no [Node.Path]; [Node.Reboot] restarts the
+// machine. The console and the journal are among the logs.
+//
 // # The end
 //
-// When the process that called Start or StartKind ends, in whatever way, nothing is left a moment
-// later: see package machine. With E2E_KEEP=1, Stop waits for an interrupt first, and says how to
+// When the process that called Start, StartKind or StartVM ends, in whatever way, nothing is left a
+// moment later: see package machine. With E2E_KEEP=1, Stop waits for an interrupt first, and says how to
 // reach the cluster.
 package cluster

@@ -57,7 +57,7 @@ func boot(
 		return nil, errors.Join(err, dir.Remove())
 	}
 	d := &disk{root: dir.Root()}
-	if err := errors.Join(d.install(o, software), d.credentials(o, ca)); err != nil {
+	if err := errors.Join(d.install(o, software), d.credentials(o, ca, "127.0.0.1")); err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
 	m, err := machine.Start(ctx, software.Keeper, dir, o.machine(software))
@@ -65,26 +65,35 @@ func boot(
 		return nil, err
 	}
 	s.done("the machine is up: process %d, folder %s", m.PID(), m.Dir())
+	c, err = newCluster(s, m, ca)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	c.nodes = []Node{&localNode{Machine: m, cluster: c, name: o.Name}}
+	return c, nil
+}
+
+// newCluster returns the cluster of a machine with the control plane, without nodes.
+func newCluster(s *steps, m *machine.Machine, ca *authority) (*Cluster, error) {
 	f, err := forward(func() string {
 		return fmt.Sprintf("/proc/%d/ns/net", m.PID())
 	}, "127.0.0.1:"+apiPort)
 	if err != nil {
-		return nil, errors.Join(err, m.Close())
+		return nil, err
 	}
-	c = &Cluster{
+	c := &Cluster{
 		kubeconfig: filepath.Join(m.Dir(), "kubeconfig"), steps: s,
 		logs: func(to string) error {
 			return os.CopyFS(to, os.DirFS(filepath.Join(m.Dir(), machine.LogDir)))
 		},
 		end: func() error { return errors.Join(f.listener.Close(), m.Close()) },
 	}
-	c.nodes = []Node{&localNode{Machine: m, cluster: c, name: o.Name}}
 	kubeconfig, err := ca.administrator(f.address())
 	if err == nil {
 		err = c.reachable(kubeconfig)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.end())
+		return nil, errors.Join(err, f.listener.Close())
 	}
 	return c, nil
 }
@@ -93,7 +102,7 @@ func boot(
 // own.
 func (o Options) machine(software *build.Software) machine.Spec {
 	spec := machine.Spec{
-		Hostname: o.Name, Services: o.services(),
+		Hostname: o.Name, Services: o.services(nodeIPv4),
 		Binds: map[string]string{
 			"/usr": "/usr", "/software/kubernetes": software.Kubernetes,
 			"/software/runtime": software.Runtime,

@@ -9,6 +9,7 @@ import (
 // the first node only.
 const (
 	Containerd        = "containerd"
+	CRIO              = "crio"
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
@@ -25,11 +26,13 @@ type Node interface {
 
 	// Path returns where a file of the node is for this process: Path("/etc/cni/net.d"). It follows
 	// no symbolic link of the node's that is absolute. It is valid until the node reboots or stops.
+	// It is empty if the node is a virtual machine.
 	Path(file string) string
 
 	// Command returns a command that runs inside all the namespaces of the node, as root, with the
 	// PATH of the node's services: kubectl (as cluster administrator), ctr -n k8s.io, crictl, nft,
-	// ip, and what else the machine has in /usr. It is killed when ctx is done.
+	// ip, and what else the machine has in /usr. It is killed when ctx is done; on a virtual machine
+	// only its connection is.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
 	// StopService ends a service by SIGTERM, and soon after by SIGKILL, and returns when it is

@@ -29,8 +29,9 @@ const (
 // credentials is the file with which a program reaches the API server.
 func credentials(program string) string { return kubernetesDir + "/" + program + ".conf" }
 
-// services are the node's programs, in the order in which they can start.
-func (o Options) services() []machine.Service {
+// services are the node's programs, in the order in which they can start. The API server is reached
+// at an address.
+func (o Options) services(address string) []machine.Service {
 	afterAPI := "tcp:127.0.0.1:" + apiPort
 	return []machine.Service{
 		{Name: Containerd, Argv: []string{"containerd", "--config", containerdConf}},
@@ -44,7 +45,7 @@ func (o Options) services() []machine.Service {
 			"--initial-cluster=" + o.Name + "=" + etcdPeerURL,
 		}},
 		{Name: APIServer, After: "tcp:127.0.0.1:2379", Argv: o.gated(
-			"kube-apiserver", "--advertise-address="+nodeIPv4, "--secure-port="+apiPort,
+			"kube-apiserver", "--advertise-address="+address, "--secure-port="+apiPort,
 			"--etcd-servers="+etcdURL,
 			"--service-cluster-ip-range="+o.joined(serviceRangeIPv4, serviceRange),
 			"--allow-privileged=true",

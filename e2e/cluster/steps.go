@@ -15,6 +15,7 @@ import (
 type steps struct {
 	name  string
 	begin time.Time
+	limit time.Duration // of a step
 	mu    sync.Mutex
 	log   io.Writer
 }
@@ -23,7 +24,7 @@ func newSteps(name string, log io.Writer) *steps {
 	if log == nil {
 		log = io.Discard
 	}
-	return &steps{name: name, begin: time.Now(), log: log}
+	return &steps{name: name, begin: time.Now(), limit: 2 * time.Minute, log: log}
 }
 
 func (s *steps) done(format string, args ...any) {
@@ -45,7 +46,7 @@ func (s *steps) Write(p []byte) (int, error) {
 func (s *steps) reach(
 	ctx context.Context, what string, check func(ctx context.Context) error,
 ) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	told := time.Now()
 	last := errors.New("not looked")

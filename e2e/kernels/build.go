@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,7 +92,7 @@ func (in inputs) writeInitramfs(file string) (err error) {
 		}
 	}
 	for source, target := range trees {
-		if err := addTree(a, source, target); err != nil {
+		if err := a.Tree(target, source); err != nil {
 			return err
 		}
 	}
@@ -107,25 +106,4 @@ func (in inputs) writeInitramfs(file string) (err error) {
 		a.Bytes(name, 0o644, text)
 	}
 	return a.Close()
-}
-
-// addTree adds the files of a folder.
-func addTree(a *machine.Initramfs, source, target string) error {
-	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		name := target + strings.TrimPrefix(file, source)
-		if d.Type()&fs.ModeSymlink != 0 {
-			link, err := os.Readlink(file)
-			a.Link(name, link)
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		a.Copy(name, info.Mode(), file)
-		return nil
-	})
 }

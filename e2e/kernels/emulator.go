@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/e2e/kernels/machine"
@@ -17,10 +18,19 @@ var emulatorPackages = map[string]string{"amd64": "qemu-system-x86", "arm64": "q
 // Required reports whether missing programs or packages are an error: SLUICE_REQUIRE=1 or CI=true.
 func Required() bool { return os.Getenv("SLUICE_REQUIRE") == "1" || os.Getenv("CI") == "true" }
 
-// Emulators ensures that the emulators of the tasks' architectures are installed. As root in CI, it
-// installs Debian's packages. Otherwise the error names what is missing.
+// Emulators ensures that the emulators of the tasks' architectures are installed, as Install does.
 func Emulators(ctx context.Context, root string, tasks []Task) error {
-	missing := missingEmulators(tasks)
+	packages := map[string]string{}
+	for _, t := range tasks {
+		packages[machine.Emulator(t.Kernel.Arch)] = emulatorPackages[t.Kernel.Arch]
+	}
+	return Install(ctx, root, packages)
+}
+
+// Install ensures that programs are installed; packages contains Debian's package of each. As root
+// or in CI, it installs the missing packages. Otherwise the error names them.
+func Install(ctx context.Context, root string, packages map[string]string) error {
+	missing := missingPackages(packages)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -30,24 +40,23 @@ func Emulators(ctx context.Context, root string, tasks []Task) error {
 		args := append([]string{"sh", "-c", install, "install"}, missing...)
 		out, err := exec.CommandContext(ctx, filepath.Join(root, ".ci", "as-root"),
 			args...).CombinedOutput()
-		if missing = missingEmulators(tasks); len(missing) == 0 {
+		if missing = missingPackages(packages); len(missing) == 0 {
 			return nil
 		}
 		reason = fmt.Sprintf("\ninstalling failed: %v\n%s", err, out)
 	}
-	return fmt.Errorf("no emulator: apt-get install %s%s", strings.Join(missing, " "), reason)
+	return fmt.Errorf("programs are missing: apt-get install %s%s", strings.Join(missing, " "),
+		reason)
 }
 
-// missingEmulators lists the packages to install.
-func missingEmulators(tasks []Task) []string {
-	var packages []string
-	seen := map[string]bool{}
-	for _, t := range tasks {
-		arch := t.Kernel.Arch
-		if _, err := exec.LookPath(machine.Emulator(arch)); err != nil && !seen[arch] {
-			seen[arch] = true
-			packages = append(packages, emulatorPackages[arch])
+// missingPackages lists the packages to install.
+func missingPackages(packages map[string]string) []string {
+	var missing []string
+	for program, name := range packages {
+		if _, err := exec.LookPath(program); err != nil && !slices.Contains(missing, name) {
+			missing = append(missing, name)
 		}
 	}
-	return packages
+	slices.Sort(missing)
+	return missing
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,7 +16,7 @@ import (
 
 // wait is for how long a caller tries again while nobody answers: kube-proxy programs services up
 // to a second late.
-const wait = "10s"
+var wait = (slowness * 10 * time.Second).String()
 
 // addresses are a pod's, by family; invalid where it has none.
 func addresses(pod *corev1.Pod) (four, six netip.Addr) {

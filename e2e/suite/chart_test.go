@@ -25,9 +25,10 @@ const (
 	agent          = "sluice-node"
 	// agentSelector finds the agents' pods.
 	agentSelector = "k8s-app=" + agent
-	// installTime bounds an installation, and whatever else Helm waits for.
-	installTime = time.Minute
 )
+
+// installTime bounds an installation, and whatever else Helm waits for.
+var installTime = slowness * time.Minute
 
 // helm runs Helm against the cluster, and returns what it prints.
 func (w *world) helm(ctx context.Context, args ...string) (string, error) {
@@ -53,6 +54,7 @@ func (w *world) chartArgs(more ...string) []string {
 	return append([]string{
 		release, chartDir, "--create-namespace", "--wait", "--timeout", installTime.String(),
 		"--set", "hub=" + hub, "--set", "tag=" + tag, "--set", "pullPolicy=Never",
+		"--set", "cniBinDir=" + pluginDir(),
 	}, more...)
 }
 

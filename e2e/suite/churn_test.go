@@ -28,7 +28,7 @@ type churn struct {
 }
 
 // churnTime bounds the life of one pod.
-const churnTime = 2 * time.Minute
+var churnTime = slowness * 2 * time.Minute
 
 // startChurn lets a number of pods start and stop, so many at once, and returns at once.
 func (w *world) startChurn(t *testing.T, ns string, to *corev1.Pod, number, atOnce int) *churn {

@@ -2,12 +2,9 @@ package suite_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,8 +14,13 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 )
 
-// touched are the directories of a node of which the runtime reads what the chart writes.
-var touched = []string{"/etc/cni", "/opt/cni"}
+// pluginDir is the directory of a node's CNI plugins.
+func pluginDir() string {
+	if onVM() {
+		return cluster.VMPluginDir
+	}
+	return "/opt/cni/bin"
+}
 
 // files are the files of the nodes' directories, by node and name: modes and digests.
 type files map[string]string
@@ -26,48 +28,39 @@ type files map[string]string
 // fileOf is the key of a node's file.
 func fileOf(n cluster.Node, name string) string { return n.Name() + ":" + name }
 
-// nodeFiles reads what is in these directories of all nodes.
+// nodeFiles reads what is in the directories of all nodes of which the runtime reads what the chart
+// writes.
 func (w *world) nodeFiles(t *testing.T) files {
 	t.Helper()
+	const list = `find "$@" ! -type d -printf '%M  %p\n'; find "$@" -type f -exec sha256sum {} +`
 	found := files{}
 	for _, n := range w.Nodes() {
-		for _, dir := range touched {
-			root := n.Path(dir)
-			err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-				if err != nil || entry.IsDir() {
-					return err
-				}
-				what, err := fileDigest(name, entry)
-				found[fileOf(n, dir+strings.TrimPrefix(name, root))] = what
-				return err
-			})
-			if err != nil && !os.IsNotExist(err) {
-				t.Fatal(err)
-			}
+		out := mustPrint(t, n, "sh", "-c", list, "sh", "/etc/cni", pluginDir())
+		for line := range strings.Lines(out) {
+			what, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			found[fileOf(n, name)] += what + " "
 		}
 	}
 	return found
 }
 
-// fileDigest tells a file from every other: by its mode, and what is in it if it is a regular one.
-func fileDigest(name string, entry fs.DirEntry) (string, error) {
-	info, err := entry.Info()
-	if err != nil || !info.Mode().IsRegular() {
-		return info.Mode().String(), err
+// mustPrint runs a command on a node, and returns what it prints.
+func mustPrint(t *testing.T, n cluster.Node, argv ...string) string {
+	t.Helper()
+	var stderr strings.Builder
+	c := n.Command(t.Context(), argv...)
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(argv, " "), err, stderr.String())
 	}
-	content, err := os.ReadFile(name)
-	sum := sha256.Sum256(content)
-	return info.Mode().String() + " " + hex.EncodeToString(sum[:]), err
+	return string(out)
 }
 
 // conflist reads a node's configuration.
 func conflist(t *testing.T, n cluster.Node) []byte {
 	t.Helper()
-	content, err := os.ReadFile(n.Path(cluster.ConflistPath))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
+	return []byte(mustPrint(t, n, "cat", cluster.ConflistPath))
 }
 
 // elements are the plugins of a configuration, as they are written there.

@@ -41,7 +41,7 @@ func (w *world) mustBeAsBefore(t *testing.T) {
 	now := w.nodeFiles(t)
 	for _, n := range w.Nodes() {
 		for _, plugin := range []string{"sluice-cni", "istio-cni"} {
-			file := "/opt/cni/bin/" + plugin
+			file := filepath.Join(pluginDir(), plugin)
 			if _, left := now[fileOf(n, file)]; !left {
 				continue
 			}

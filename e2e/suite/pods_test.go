@@ -22,7 +22,7 @@ import (
 )
 
 // readyTime bounds the start of a pod on a busy machine.
-const readyTime = 2 * time.Minute
+var readyTime = slowness * 2 * time.Minute
 
 // deleteNow ends a pod without grace.
 var deleteNow = metav1.DeleteOptions{GracePeriodSeconds: new(int64)}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -28,6 +29,17 @@ var _ provider = (*cluster.Cluster)(nil)
 // "go test" expects.
 const providerVariable = "E2E_PROVIDER"
 
+// onVM reports whether the node is a virtual machine.
+func onVM() bool { return os.Getenv(providerVariable) == "vm" }
+
+// slowness multiplies time limits, because qemu emulates the processor of a virtual machine.
+var slowness = func() time.Duration {
+	if onVM() {
+		return 5
+	}
+	return 1
+}()
+
 // startProvider starts the cluster that the environment asks for, with images from archives.
 func startProvider(ctx context.Context, log io.Writer, images []string) (provider, error) {
 	switch name := os.Getenv(providerVariable); name {
@@ -40,7 +52,11 @@ func startProvider(ctx context.Context, log io.Writer, images []string) (provide
 			DualStack: true, DNS: true, CNIVersion: "1.1.0", NodeImage: os.Getenv("E2E_NODE_IMAGE"),
 			Images: images, Log: log,
 		})
+	case "vm":
+		return cluster.StartVM(ctx, cluster.Options{
+			Runtime: os.Getenv("RUNTIME"), Images: images, Log: log,
+		})
 	default:
-		return nil, fmt.Errorf("%s=%q: want local or kind", providerVariable, name)
+		return nil, fmt.Errorf("%s=%q: want local, kind or vm", providerVariable, name)
 	}
 }

@@ -5,6 +5,8 @@
 //	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS, which shares most of it
 //	runtime     containerd, its shim and ctr, runc, crictl, and the CNI plugins
 //
+// The file system of a virtual machine is made of Debian's packages, by debootstrap.
+//
 // It needs the module proxy, and for runc a C compiler and libseccomp, which it unpacks from the
 // distribution's packages, without installing them, where it is not there.
 package build

@@ -9,10 +9,12 @@ import (
 	"time"
 )
 
-// Files of the initramfs that the guest reads, and the directory of its programs.
+// Files of the initramfs that the guest reads. FilesDir contains files to copy to the disk of a
+// machine that has one.
 const (
 	PlanFile    = "/plan.json"
 	ModulesFile = "/modules.json"
+	FilesDir    = "/files"
 )
 
 // A Step is a command to run.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -59,6 +60,27 @@ func (a *Initramfs) Copy(name string, perm fs.FileMode, source string) {
 		return
 	}
 	a.file(name, perm, info.Size(), file)
+}
+
+// Tree adds copies of the files below a folder of the host.
+func (a *Initramfs) Tree(name, source string) error {
+	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		target := name + strings.TrimPrefix(file, source)
+		if d.Type()&fs.ModeSymlink != 0 {
+			link, err := os.Readlink(file)
+			a.Link(target, link)
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		a.Copy(target, info.Mode(), file)
+		return nil
+	})
 }
 
 // Link adds a symbolic link.

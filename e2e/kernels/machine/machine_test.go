@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,6 +32,27 @@ func TestAnInitramfsHasItsFilesWithTheirParents(t *testing.T) {
 		"40755 dev ", "20600 dev/console ", "40755 usr ", "40755 usr/bin ",
 		"100755 usr/bin/program program",
 		"120777 usr/bin/link program", "100644 plan.json {}",
+	}
+	if diff := cmp.Diff(want, entries(t, out.Bytes())); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestInitramfsHasTheFilesOfAFolder(t *testing.T) {
+	source := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(source, "etc"), 0o755),
+		os.WriteFile(filepath.Join(source, "etc/file"), []byte("text"), 0o600),
+		os.Symlink("file", filepath.Join(source, "etc/link"))); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	a := NewInitramfs(&out)
+	if err := errors.Join(a.Tree("/files", source), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"40755 dev ", "20600 dev/console ", "40755 files ", "40755 files/etc ",
+		"100600 files/etc/file text", "120777 files/etc/link file",
 	}
 	if diff := cmp.Diff(want, entries(t, out.Bytes())); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -1,6 +1,7 @@
 // Command software builds what a node needs, as the tests would, so that they find it: a user
 // builds, and root runs the tests. With E2E_PROVIDER=kind in the environment it builds what a
-// cluster of kind needs too; only root can make its nodes' file system.
+// cluster of kind needs too, and with E2E_PROVIDER=vm what a virtual machine needs; only root can
+// make the file systems of their nodes.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster"
 	"github.com/sluice-mesh/sluice/e2e/cluster/build"
 	"github.com/sluice-mesh/sluice/e2e/cluster/docker"
+	"github.com/sluice-mesh/sluice/e2e/kernels"
 )
 
 func main() {
@@ -24,10 +26,20 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	if os.Getenv("E2E_PROVIDER") == "kind" {
+	switch os.Getenv("E2E_PROVIDER") {
+	case "kind":
 		node := os.Geteuid() == 0 && os.Getenv("E2E_NODE_IMAGE") == cluster.BuildNodeImage
 		_, err = build.ForKind(ctx, os.Stderr, !docker.Runs(ctx), node)
-	} else {
+	case "vm":
+		if err := kernels.Install(ctx, "..", cluster.VMPrograms); err != nil {
+			return err
+		}
+		if os.Geteuid() == 0 {
+			_, err = build.ForVM(ctx, os.Stderr)
+		} else {
+			_, err = build.Build(ctx, os.Stderr)
+		}
+	default:
 		_, err = build.Build(ctx, os.Stderr)
 	}
 	return err

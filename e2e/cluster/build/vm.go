@@ -1,0 +1,136 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ulikunitz/xz"
+
+	"github.com/sluice-mesh/sluice/e2e/kernels/kmod"
+)
+
+// Files in Software.VM.
+const (
+	VMDisk    = "disk.img"
+	VMKernel  = "vmlinuz"
+	VMModule  = "virtio_blk.ko"
+	VMModules = "modules.json"
+	VMInit    = "diskinit"
+)
+
+// vmDiskSize is the size of a disk, of which only written parts take space.
+const vmDiskSize = "8G"
+
+// ForVM is Build for a node that is a virtual machine.
+func ForVM(ctx context.Context, log io.Writer) (*Software, error) {
+	b, unlock, err := open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s := &Software{Logs: filepath.Join(b.out, "logs")}
+	return s, b.parts(ctx, s, keeper, pause, containers, kubernetes, vm)
+}
+
+var vm = part{
+	name: "vm",
+	from: slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
+		vmSystem.from, kubernetes.from, containers.from),
+	make: func(ctx context.Context, b *builder, out string) error {
+		system, err := b.part(ctx, vmSystem)
+		if err != nil {
+			return err
+		}
+		s := &Software{}
+		if err := b.parts(ctx, s, containers, kubernetes); err != nil {
+			return err
+		}
+		// What is in several folders is on the disk once, and is not written to.
+		root := tree(filepath.Join(out, "root"))
+		bin := root.path("usr/local/bin")
+		err = in(ctx, out, "cp", "-al", filepath.Join(system, "root"), string(root))
+		for _, program := range []string{
+			filepath.Join(s.Runtime, "crictl"), filepath.Join(s.Kubernetes, "kubernetes"),
+		} {
+			if err == nil {
+				err = in(ctx, out, "cp", "-al", program, bin)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		init := compilation{
+			module: "../../kernels/cmd/diskinit", packages: []string{"."},
+			flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, VMInit),
+		}
+		return errors.Join(
+			root.link("kubernetes", "usr/local/bin/kubelet"),
+			root.link("kubernetes", "usr/local/bin/kube-proxy"),
+			root.takeKernel(out), b.compile(ctx, init),
+			in(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0", "-d", string(root), VMDisk, vmDiskSize),
+			os.RemoveAll(string(root)))
+	},
+	found: func(s *Software, dir string) { s.VM = dir },
+}
+
+// takeKernel copies the kernel and the driver of the disk, uncompressed, and writes the index of
+// modules.
+func (t tree) takeKernel(out string) error {
+	kernel, err := t.only("boot/vmlinuz-*")
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(kernel)
+	if err != nil {
+		return err
+	}
+	compressed, err := t.only("usr/lib/modules/*/kernel/drivers/block/" + VMModule + ".xz")
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(compressed)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	plain, err := xz.NewReader(file)
+	if err != nil {
+		return err
+	}
+	module, err := io.ReadAll(plain)
+	if err != nil {
+		return err
+	}
+	described, err := kmod.Describe(bytes.NewReader(module))
+	if err != nil {
+		return err
+	}
+	if len(described.Needs) > 0 {
+		return fmt.Errorf("module %s needs %s", described.Name, strings.Join(described.Needs, ", "))
+	}
+	described.Path = "/" + VMModule
+	index, err := json.Marshal(kmod.Index{described})
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(out, VMKernel), content, 0o644),
+		os.WriteFile(filepath.Join(out, VMModule), module, 0o644),
+		os.WriteFile(filepath.Join(out, VMModules), index, 0o644))
+}
+
+// only returns the only file that matches a pattern.
+func (t tree) only(pattern string) (string, error) {
+	files, err := filepath.Glob(t.path(pattern))
+	if err != nil || len(files) != 1 {
+		return "", errors.Join(fmt.Errorf("%d files %s, want one", len(files), pattern), err)
+	}
+	return files[0], nil
+}

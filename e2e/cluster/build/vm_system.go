@@ -1,0 +1,69 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// The system of a virtual machine: the release, and its packages with both runtimes and what they
+// need.
+const (
+	vmRelease  = "trixie"
+	vmPackages = "systemd-sysv,dbus,udev,kmod,linux-image-cloud-amd64,apparmor," +
+		"containerd,runc,containernetworking-plugins,crun,conmon,skopeo," +
+		"openssh-server,iproute2,nftables,iptables,conntrack,ethtool,procps,mount"
+)
+
+var vmSystem = part{
+	name: "vm-system", from: []string{"vm_system.go", "debian.go"},
+	make: func(ctx context.Context, b *builder, out string) error {
+		if err := b.bootstrap(ctx, out, vmRelease, vmPackages); err != nil {
+			return err
+		}
+		root := tree(filepath.Join(out, "root"))
+		return errors.Join(root.onlyOwnProfiles(), root.vmServices())
+	},
+}
+
+// onlyOwnProfiles removes the AppArmor profiles of programs that the system does not have. An
+// emulated processor needs a second to load each of a hundred.
+func (t tree) onlyOwnProfiles() error {
+	profiles, err := filepath.Glob(t.path("etc/apparmor.d/*"))
+	errs := []error{err}
+	for _, profile := range profiles {
+		info, err := os.Stat(profile)
+		errs = append(errs, err)
+		name := filepath.Base(profile)
+		if err != nil || info.IsDir() || t.has("usr/bin/"+name) || t.has("usr/sbin/"+name) {
+			continue
+		}
+		errs = append(errs, os.Remove(profile))
+	}
+	return errors.Join(errs...)
+}
+
+func (t tree) has(file string) bool {
+	_, err := os.Lstat(t.path(file))
+	return err == nil
+}
+
+// vmServices enables the network, and disables updates and consoles, which nobody uses.
+func (t tree) vmServices() error {
+	const units, packaged = "etc/systemd/system/", "/usr/lib/systemd/system/"
+	errs := []error{
+		t.link(packaged+"multi-user.target", units+"default.target"),
+		t.link(packaged+"systemd-networkd.service",
+			units+"multi-user.target.wants/systemd-networkd.service"),
+		// Files of packages are as new as this: services that process them have nothing to do.
+		t.write("etc/.updated", nil, 0o644), t.write("var/.updated", nil, 0o644),
+	}
+	for _, unit := range []string{
+		"apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "fstrim.timer",
+		"e2scrub_all.timer", "e2scrub_reap.service", "getty.target", "serial-getty@.service",
+	} {
+		errs = append(errs, t.link("/dev/null", units+unit))
+	}
+	return errors.Join(errs...)
+}

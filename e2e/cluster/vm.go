@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/build"
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+)
+
+// vmStepLimit bounds a step of a cluster with a virtual machine, whose emulated processor is 10 to
+// 20 times slower than this machine's.
+const vmStepLimit = 10 * time.Minute
+
+// VMPrograms contains the programs of this machine that StartVM needs besides those of Start, with
+// Debian's packages of them.
+var VMPrograms = map[string]string{
+	"qemu-system-x86_64": "qemu-system-x86", "ssh": "openssh-client",
+	"ssh-keygen": "openssh-client", "mke2fs": "e2fsprogs", "ip": "iproute2",
+}
+
+// Names of the services of a machine that runs a virtual machine.
+const (
+	vmService         = "vm"
+	connectionService = "ssh"
+)
+
+// StartVM makes a cluster whose only node is a virtual machine: Debian with its kernel, systemd and
+// its packages of containerd and of the CNI plugins. qemu emulates the processor. The control plane
+// runs in namespaces of this machine, as of Start, and is the only host that the node reaches. It
+// needs root, qemu and an ssh client. Options.DualStack and Conflist have no effect.
+func StartVM(ctx context.Context, o Options) (*Cluster, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a cluster with a virtual machine needs root")
+	}
+	if runtime.GOARCH != "amd64" {
+		return nil, fmt.Errorf("a virtual machine with an architecture other than amd64: %s",
+			runtime.GOARCH)
+	}
+	if o.Name == "" {
+		o.Name = "node"
+	}
+	if o.Dir == "" {
+		o.Dir = os.TempDir()
+	}
+	if o.Runtime == "" {
+		o.Runtime = Containerd
+	}
+	s := newSteps(o.Name, o.Log)
+	s.limit = vmStepLimit
+	software, err := build.ForVM(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c, err := bootVM(ctx, o, s, software)
+	if err != nil {
+		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)
+	}
+	if err := c.ready(ctx, o, software); err != nil {
+		err = fmt.Errorf("start cluster %s: %w", o.Name, err)
+		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.end())
+	}
+	return c, nil
+}
+
+// bootVM starts the machine with the control plane, and in it the virtual machine.
+func bootVM(
+	ctx context.Context, o Options, s *steps, software *build.Software,
+) (c *Cluster, err error) {
+	dir, err := machine.NewDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := newAuthority()
+	if err == nil {
+		err = o.installVM(ctx, dir, software, ca)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Remove())
+	}
+	spec := o.machine(software)
+	spec.Hostname, spec.Addresses, spec.Routes = "control-plane", nil, nil
+	spec.Binds["/software/vm"] = software.VM
+	spec.Services = slices.DeleteFunc(o.services(gatewayIPv4), func(s machine.Service) bool {
+		return onNode(s.Name)
+	})
+	spec.Services = append(spec.Services, vmServices()...)
+	m, err := machine.Start(ctx, software.Keeper, dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	s.done("the control plane's machine is up: process %d, folder %s", m.PID(), m.Dir())
+	if c, err = newCluster(s, m, ca); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	n := &vmNode{Machine: m, cluster: c, name: o.Name, runtime: o.Runtime}
+	c.nodes = []Node{n}
+	copyLogs := c.logs
+	c.logs = func(to string) error { return errors.Join(copyLogs(to), n.copyJournal(to)) }
+	err = s.reach(ctx, "systemd of "+o.Name+" answers", func(ctx context.Context) error {
+		_, err := n.bootID(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.end())
+	}
+	return c, nil
+}
+
+// onNode reports whether a service runs on the node, and not in the control plane.
+func onNode(service string) bool {
+	return slices.Contains([]string{Containerd, CRIO, Kubelet, Proxy}, service)
+}
+
+// Files of the machine that runs the virtual machine.
+const (
+	vmDisk       = "/vm/disk.img"
+	vmInitramfs  = "/vm/initramfs"
+	vmConnect    = "/vm/connect"
+	sshDirectory = "/root/.ssh"
+	sshSocket    = "/run/ssh"
+)
+
+// vmServices returns qemu and the connection over which commands run.
+func vmServices() []machine.Service {
+	return []machine.Service{
+		{Name: vmService, Argv: []string{
+			// 16-byte compare-and-swap stops all emulated processors; the others are slower than
+			// what programs use without them.
+			"qemu-system-x86_64", "-cpu", "max,-cx16,-avx,-avx2,-erms",
+			"-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-m", "3072",
+			"-nodefaults", "-display", "none", "-serial", "stdio",
+			"-kernel", filepath.Join("/software/vm", build.VMKernel), "-initrd", vmInitramfs,
+			"-append", "console=ttyS0 net.ifnames=0 loglevel=4 mitigations=off panic=10",
+			"-drive", "file=" + vmDisk + ",if=virtio,format=raw,cache=unsafe",
+			"-netdev", "tap,id=n,ifname=" + nodeInterface + ",script=" + vmConnect +
+				",downscript=no",
+			"-device", "virtio-net-pci,netdev=n",
+		}},
+		{
+			Name: connectionService, After: "tcp:" + nodeIPv4 + ":22",
+			Argv: []string{"sh", "-c", "rm -f " + sshSocket + "; exec ssh -M -N " + sshHost},
+		},
+	}
+}

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	_ "embed" // for the configuration
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/build"
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+	"github.com/sluice-mesh/sluice/e2e/kernels/guest"
+	vm "github.com/sluice-mesh/sluice/e2e/kernels/machine"
+)
+
+//go:embed containerd-debian.toml
+var containerdOfDebian []byte
+
+// VMPluginDir is the directory of the CNI plugins of a virtual machine, which is Debian's.
+const VMPluginDir = "/usr/lib/cni"
+
+const (
+	// nodeInterface is the control plane's end of the network to the virtual machine.
+	nodeInterface = "tap0"
+	sshHost       = "node"
+)
+
+// installVM writes the files of the control plane's machine, with the disk and the initramfs of the
+// virtual machine.
+func (o Options) installVM(
+	ctx context.Context, dir *machine.Dir, s *build.Software, ca *authority,
+) error {
+	d := &disk{root: dir.Root()}
+	d.system(o)
+	d.write(vmConnect, fmt.Appendf(nil,
+		"#!/bin/sh -e\nip address add %s/24 dev $1\nip link set $1 up\nip route add %s via %s\n",
+		gatewayIPv4, podRangeIPv4, nodeIPv4), 0o755)
+	d.write(sshDirectory+"/config", fmt.Appendf(nil, `Host %s
+	HostName %s
+	User root
+	StrictHostKeyChecking no
+	UserKnownHostsFile /dev/null
+	LogLevel ERROR
+	ControlPath %s
+	ServerAliveInterval 30
+	ServerAliveCountMax 10
+`, sshHost, nodeIPv4, sshSocket), 0o600)
+	if err := d.credentials(o, ca, "127.0.0.1"); err != nil {
+		return err
+	}
+	key := filepath.Join(dir.Root(), sshDirectory, "id_ed25519")
+	generate := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+	if err := said(generate.CombinedOutput()); err != nil {
+		return fmt.Errorf("make a key for ssh: %w", err)
+	}
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		return err
+	}
+	files := filepath.Join(dir.Path(), "node-files")
+	if err := o.nodeFiles(files, ca, public); err != nil {
+		return err
+	}
+	// The copy has holes where the original has.
+	cp := exec.CommandContext(ctx, "cp", "--sparse=always", filepath.Join(s.VM, build.VMDisk),
+		filepath.Join(dir.Root(), vmDisk))
+	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, files),
+		said(cp.CombinedOutput()))
+}
+
+// nodeFiles writes the files that the virtual machine copies to its disk when it boots first.
+func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
+	d := &disk{root: dir}
+	d.write("/etc/hostname", []byte(o.Name+"\n"), 0o644)
+	d.write("/etc/hosts",
+		fmt.Appendf(nil, "127.0.0.1 localhost\n::1 localhost\n%s %s\n", nodeIPv4, o.Name), 0o644)
+	d.write("/etc/resolv.conf", nil, 0o644)
+	d.write(resolvConf, nil, 0o644)
+	d.write("/etc/machine-id", fmt.Appendf(nil, "%032x\n", os.Getpid()), 0o444)
+	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
+		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+		nodeIPv4, gatewayIPv4), 0o644)
+	d.write("/etc/sysctl.d/kubernetes.conf",
+		[]byte("net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\n"), 0o644)
+	d.write("/etc/modules-load.d/kubernetes.conf", []byte("br_netfilter\noverlay\n"), 0o644)
+	d.write("/root/.ssh/authorized_keys", sshKey, 0o600)
+	d.write("/etc/ssh/sshd_config.d/e2e.conf",
+		[]byte("MaxSessions 100\nUsePAM no\nPermitRootLogin prohibit-password\n"), 0o644)
+
+	conflist, err := o.conflist(podRangeIPv4)
+	d.err = errors.Join(d.err, err)
+	d.write(ConflistPath, conflist, 0o644)
+	d.write(containerdConf, containerdOfDebian, 0o644)
+	kubelet := o.kubelet()
+	kubelet["cgroupDriver"] = "systemd"
+	for _, frequency := range []string{"nodeStatusUpdateFrequency", "nodeStatusReportFrequency"} {
+		kubelet[frequency] = "5s"
+	}
+	d.encode(kubeletConfig, kubelet)
+	d.encode(proxyConfig, o.proxy())
+	for _, s := range o.services(gatewayIPv4) {
+		if s.Name == Kubelet || s.Name == Proxy {
+			d.unit(s, o.Runtime)
+		}
+	}
+	d.err = errors.Join(d.err, d.credentials(o, ca, gatewayIPv4))
+	if d.err != nil {
+		return fmt.Errorf("write the files of the virtual machine: %w", d.err)
+	}
+	return nil
+}
+
+// unit writes the unit of a service, and enables it.
+func (d *disk) unit(s machine.Service, runtime string) {
+	const units = "/etc/systemd/system/"
+	d.write(units+s.Name+".service", fmt.Appendf(nil,
+		"[Unit]\nWants=%[1]s.service\nAfter=%[1]s.service\nStartLimitIntervalSec=0\n[Service]\nExecStart=/usr/local/bin/%[2]s\nRestart=always\nRestartSec=1\n",
+		runtime, strings.Join(s.Argv, " ")), 0o644)
+	wants := units + "multi-user.target.wants"
+	if d.err == nil {
+		d.err = os.MkdirAll(filepath.Join(d.root, wants), 0o755)
+	}
+	d.link("../"+s.Name+".service", wants+"/"+s.Name+".service")
+}
+
+// writeInitramfs writes the archive from which the virtual machine boots.
+func writeInitramfs(file, software, files string) (err error) {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	a := vm.NewInitramfs(out)
+	a.Copy("/init", 0o755, filepath.Join(software, build.VMInit))
+	a.Copy("/"+build.VMModule, 0o644, filepath.Join(software, build.VMModule))
+	a.Copy(guest.ModulesFile, 0o644, filepath.Join(software, build.VMModules))
+	return errors.Join(a.Tree(guest.FilesDir, files), a.Close())
+}

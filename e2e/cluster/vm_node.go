@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+)
+
+// A vmNode is a virtual machine. Its control plane's machine runs it.
+type vmNode struct {
+	*machine.Machine
+	cluster *Cluster
+	name    string
+	runtime string
+}
+
+func (n *vmNode) Name() string { return n.name }
+
+// Path implements Node.
+func (n *vmNode) Path(string) string { return "" }
+
+// Command implements Node. kubectl runs beside the API server, where it is faster.
+func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
+	if argv[0] == "kubectl" {
+		return n.Machine.Command(ctx, argv...)
+	}
+	endpoint := "unix:///run/containerd/containerd.sock"
+	if n.runtime == CRIO {
+		endpoint = "unix:///run/crio/crio.sock"
+	}
+	words := []string{
+		"env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
+		"CONTAINER_RUNTIME_ENDPOINT=" + endpoint,
+	}
+	for _, word := range argv {
+		words = append(words, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
+	}
+	// Without the connection that exists it would make one of its own, which takes seconds.
+	return n.Machine.Command(ctx, "ssh", "-o", "ProxyCommand=false", sshHost,
+		strings.Join(words, " "))
+}
+
+// run runs a command on the node, and returns its output.
+func (n *vmNode) run(ctx context.Context, argv ...string) (string, error) {
+	var complaints strings.Builder
+	cmd := n.Command(ctx, argv...)
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err, complaints.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// bootID returns an identifier that differs after each boot.
+func (n *vmNode) bootID(ctx context.Context) (string, error) {
+	return n.run(ctx, "cat", "/proc/sys/kernel/random/boot_id")
+}
+
+// StopService implements Node.
+func (n *vmNode) StopService(ctx context.Context, service string) error {
+	if !onNode(service) {
+		return n.Machine.StopService(ctx, service)
+	}
+	_, err := n.run(ctx, "systemctl", "stop", service)
+	return err
+}
+
+// StartService implements Node.
+func (n *vmNode) StartService(ctx context.Context, service string) error {
+	if !onNode(service) {
+		return n.Machine.StartService(ctx, service)
+	}
+	_, err := n.run(ctx, "systemctl", "start", "--no-block", service)
+	return err
+}
+
+// KillService implements Node.
+func (n *vmNode) KillService(ctx context.Context, service string) error {
+	if !onNode(service) {
+		return n.Machine.KillService(ctx, service)
+	}
+	_, err := n.run(ctx, "systemctl", "kill", "--signal=KILL", "--kill-whom=main", service)
+	return err
+}
+
+// Reboot implements Node, but in order: systemd stops the services, then the machine restarts.
+func (n *vmNode) Reboot(ctx context.Context) error {
+	before, err := n.bootID(ctx)
+	if err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	down := time.Now()
+	// The connection may end before the command does.
+	if _, err := n.run(ctx, "systemctl", "reboot", "--no-block"); err != nil {
+		n.cluster.steps.done("systemctl reboot: %v", err)
+	}
+	err = n.cluster.steps.reach(ctx, n.name+" has booted again", func(ctx context.Context) error {
+		now, err := n.bootID(ctx)
+		if err == nil && now == before {
+			err = errors.New("it has not rebooted")
+		}
+		return err
+	})
+	if err == nil {
+		err = n.cluster.nodeReady(ctx, n.name, down)
+	}
+	if err != nil {
+		return fmt.Errorf("reboot %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// copyJournal saves the journal of all boots. The console is a log of the machine.
+func (n *vmNode) copyJournal(dir string) error {
+	const limit = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	journal, err := n.run(ctx, "journalctl", "--no-pager", "--output=short-precise", "--merge")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "journal.log"), []byte(journal), 0o644)
+}

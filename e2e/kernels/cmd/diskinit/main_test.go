@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestFilesReplaceThoseOfTheDisk(t *testing.T) {
+	files, disk := t.TempDir(), t.TempDir()
+	target := filepath.Join(disk, "etc/kept")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(files, "etc/units"), 0o755), os.Mkdir(filepath.Join(disk, "etc"), 0o755),
+		os.WriteFile(filepath.Join(files, "etc/name"), []byte("new"), 0o600),
+		os.Symlink("../name", filepath.Join(files, "etc/units/link")),
+		os.WriteFile(target, []byte("kept"), 0o644),
+		// What a link of the disk leads to is not overwritten.
+		os.Symlink(target, filepath.Join(disk, "etc/name")),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyFiles(files, disk); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"etc/name": "new", "etc/units/link": "new", "etc/kept": "kept",
+	} {
+		if got, err := os.ReadFile(filepath.Join(disk, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if info, err := os.Lstat(filepath.Join(disk, "etc/name")); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v, want a file with the mode 0600", info, err)
+	}
+}

@@ -1,0 +1,120 @@
+package suite_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/e2e/cluster"
+	"github.com/sluice-mesh/sluice/e2e/image"
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+)
+
+// TestNode proves a short form of TestSluice on a node that is a virtual machine: Debian with its
+// own kernel, systemd, runtime and CNI plugins.
+func TestNode(t *testing.T) {
+	if !onVM() {
+		t.Skipf("%s is not vm: \"make e2e-node\" runs this in a virtual machine", providerVariable)
+	}
+	newWorld(t).prove(t, onRealNode)
+}
+
+var onRealNode = part{name: "node", proofs: []proof{
+	{"systemd runs the runtime of the distribution, and AppArmor confines pods", provesTheSystem},
+	{
+		"the DaemonSet is ready, our element is the last of each chain, and the others are byte for byte what they were",
+		provesTheChain,
+	},
+	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
+	{"rules that somebody flushes in a live pod come back", provesFlush},
+	{
+		"while the agent is upgraded to another image pods start and stop, and each is captured",
+		provesNewImage,
+	},
+	{"after a reboot of the node all pods come back captured", provesReboot},
+	{
+		"after helm uninstall the nodes are as before, and running pods keep their redirect",
+		provesUninstall,
+	},
+}}
+
+// runtimeOnVM is the service of the node's runtime.
+func runtimeOnVM() string {
+	if os.Getenv("RUNTIME") == cluster.CRIO {
+		return cluster.CRIO
+	}
+	return cluster.Containerd
+}
+
+func provesTheSystem(t *testing.T, w *world) {
+	pod := w.run(t, inMesh(w.newNamespace(t), "a"))[0]
+	pid, err := w.containerPID(t.Context(), pod, mesh.AppContainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile := map[string]string{
+		cluster.Containerd: "cri-containerd.apparmor.d (enforce)",
+		cluster.CRIO:       "crio-default (enforce)",
+	}[runtimeOnVM()]
+	for _, row := range []struct {
+		want string
+		argv []string
+	}{
+		{"systemd", []string{"cat", "/proc/1/comm"}},
+		{"cgroup2fs", []string{"stat", "--file-system", "--format=%T", "/sys/fs/cgroup"}},
+		{"enforce", []string{"cat", "/sys/module/apparmor/parameters/mode"}},
+		{profile, []string{"cat", "/proc/" + pid + "/attr/current"}},
+		{"0::/kubepods.slice/", []string{"cat", "/proc/" + pid + "/cgroup"}},
+		{"active", []string{"systemctl", "is-active", runtimeOnVM()}},
+	} {
+		got := strings.TrimSpace(mustPrint(t, w.node(), row.argv...))
+		t.Logf("%s: %s", strings.Join(row.argv, " "), got)
+		if !strings.HasPrefix(got, row.want) {
+			t.Errorf("%s: %s, want %s", strings.Join(row.argv, " "), got, row.want)
+		}
+	}
+}
+
+// provesNewImage upgrades the agent to an image with another tag while pods come and go.
+func provesNewImage(t *testing.T, w *world) {
+	ref := w.image + "-next"
+	archive := filepath.Join(t.TempDir(), "next.tar")
+	file, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	spec := image.Sluice(ref)
+	spec.Platforms = []image.Platform{{
+		Architecture: runtime.GOARCH, Root: os.DirFS(filepath.Join(bin, "image", runtime.GOARCH)),
+	}}
+	if _, err := image.Write(file, spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.LoadImage(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	ns := w.newNamespace(t)
+	b := w.run(t, inMesh(ns, "b"))[0]
+	const pods, atOnce = 4, 2
+	begin := time.Now()
+	c := w.startChurn(t, ns, b, pods, atOnce)
+	w.image = ref
+	if _, err := w.helm(t.Context(), append([]string{"upgrade"},
+		w.chartArgs()...)...); err != nil {
+		t.Error(err)
+	}
+	t.Logf("upgraded after %s", time.Since(begin).Round(time.Second))
+	c.end(t)
+	t.Logf("%d pods after %s", pods, time.Since(begin).Round(time.Second))
+	eventually(t, readyTime, "the agent is ready", func(ctx context.Context) error {
+		return w.agentsReady(ctx, agent)
+	})
+	if got := w.agentPod(t).Spec.Containers[0].Image; got != ref {
+		t.Errorf("the agent's image is %s, want %s", got, ref)
+	}
+}
