@@ -62,7 +62,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 			room := maxExpansion
 			for range copies % 4000 {
 				chain.Rules = append(chain.Rules,
-					decodeRules(&room, rules.IPv4, setDecoder{"set": set}, rule)...)
+					decodeRules(&room, rules.IPv4, setDecoder{"set": set}, rawRule{attrs: rule})...)
 			}
 		})
 		checkBudget(t, rules.Ruleset{Tables: []rules.Table{{

@@ -11,9 +11,10 @@ import (
 // decodeRules decodes a rule as one or more equivalent rules of the model. If the rule ends with a
 // map lookup, there is one rule for each value of the map, all with the handle of the original
 // rule. These rules cannot be written back separately. decodeRules subtracts their size from room.
-func decodeRules(room *int, family rules.Family, sets setDecoder, a attributes) []rules.Rule {
-	d := ruleDecoder{family: family, sets: sets, splits: true, room: room}
-	d.decode(a)
+func decodeRules(room *int, family rules.Family, sets setDecoder, r rawRule) []rules.Rule {
+	d := ruleDecoder{family: family, sets: sets, splits: true, room: room, unknowns: r.unknowns}
+	d.rule.Line = r.line
+	d.decode(r.attrs)
 	if d.split {
 		return d.branches
 	}

@@ -73,6 +73,12 @@ func (d *ruleDecoder) bitwise(a attributes) error {
 
 func (d *ruleDecoder) byteorder(a attributes) error {
 	op := d.load(a, unix.NFTA_BYTEORDER_SREG)
+	if a.Number(unix.NFTA_BYTEORDER_LEN) < a.Number(unix.NFTA_BYTEORDER_SIZE) &&
+		a.Number(unix.NFTA_BYTEORDER_SREG) == a.Number(unix.NFTA_BYTEORDER_DREG) {
+		// nft converts single bytes, which has no effect: the kernel converts only complete words
+		// (nft_byteorder_eval in net/netfilter/nft_byteorder.c).
+		return d.store(a, unix.NFTA_BYTEORDER_DREG, op)
+	}
 	if a.Number(unix.NFTA_BYTEORDER_OP) != unix.NFT_BYTEORDER_HTON ||
 		a.Number(unix.NFTA_BYTEORDER_LEN) != 4 ||
 		a.Number(unix.NFTA_BYTEORDER_SIZE) != 4 || op.mask != nil || op.length != 4 || op.network ||

@@ -331,7 +331,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	}
 	room, branches, unknown := maxExpansion, 0, 0
 	for range list {
-		read := decodeRules(&room, rules.Inet, sets, use("verdicts", true))
+		read := decodeRules(&room, rules.Inet, sets, rawRule{attrs: use("verdicts", true)})
 		branches += len(read)
 		unknown += len(unknownsOf(read[0]))
 	}
@@ -341,13 +341,13 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 	room = maxExpansion
 	var first []rules.Match
 	for i := range list {
-		r := decodeRules(&room, rules.Inet, sets, use("pairs", false))[0]
+		r := decodeRules(&room, rules.Inet, sets, rawRule{attrs: use("pairs", false)})[0]
 		tuple, ok := r.Matches[0].(rules.MatchTuple)
 		if !ok || len(tuple.Alternatives) != elements {
 			t.Fatalf("rule %d: %d alternatives", i, len(tuple.Alternatives))
 		}
 		m := decodeRules(&room, rules.Inet, sets,
-			use("marks", false))[0].Matches[0].(rules.MatchMarkRange)
+			rawRule{attrs: use("marks", false)})[0].Matches[0].(rules.MatchMarkRange)
 		if i == 0 {
 			first = []rules.Match{tuple, m}
 			continue

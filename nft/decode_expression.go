@@ -118,8 +118,27 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	return expressionKind{}, false
 }
 
+// unknownExpression is the name that stands for expressions that are not known in a rule that was
+// not read from the kernel. The kernel has no expression with the name.
+const unknownExpression = "unknown"
+
+// notKnown adds the next of the expressions that are not known.
+func (d *ruleDecoder) notKnown() {
+	u := d.unknowns[0]
+	d.unknowns, d.unread = d.unknowns[1:], true
+	d.unhashed++
+	if u.Effect == rules.AnyEffect {
+		d.registers = [registerCount]*operand{}
+	}
+	d.unknown(u.Text, u.Effect, rules.NoData)
+}
+
 // expression decodes an expression.
 func (d *ruleDecoder) expression(name string, a attributes) {
+	if name == unknownExpression && len(d.unknowns) > 0 {
+		d.notKnown()
+		return
+	}
 	kind, _ := expressionNamed(name)
 	err := errUnsupported
 	if kind.decode != nil {

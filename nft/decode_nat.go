@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -199,6 +200,16 @@ var (
 		0: "no-route", 1: "port-unreachable", 2: "host-unreachable", 3: "admin-prohibited",
 	}
 )
+
+// RejectCode returns the "destination unreachable" code with nft's name. The kind is icmp, icmpv6 or
+// icmpx.
+func RejectCode(kind, name string) (uint8, bool) {
+	names := map[string][]string{
+		"icmp": rejectICMP[:], "icmpv6": rejectICMPv6[:], "icmpx": rejectBoth[:],
+	}[kind]
+	i := slices.Index(names, name)
+	return uint8(i), i >= 0 && name != ""
+}
 
 // reject decodes a reject expression and its reply.
 func (d *ruleDecoder) reject(a attributes) error {

@@ -46,6 +46,8 @@ type ruleDecoder struct {
 	list     attributes // the expressions that are not in history yet
 	unhashed int        // number of decoded expressions in list
 	unread   bool
+	// unknowns contains the next expressions with the name unknownExpression.
+	unknowns []rules.Unknown
 	draws    int // number of random or stateful conditions
 
 	interval interval
@@ -209,7 +211,9 @@ func (d *ruleDecoder) use(ops ...operand) {
 func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	fmt.Fprintf(d.history, "\x00%s\x00", name)
 	switch name {
-	case "counter", "last", "connlimit", "quota", "limit":
+	case "counter", "last", "log":
+		// These have no effect on packets.
+	case "connlimit", "quota", "limit":
 		// The text of the condition includes the constant values.
 	case "match", "target":
 		_, _ = d.history.Write(a.Get(unix.NFTA_MATCH_NAME))

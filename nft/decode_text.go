@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -113,4 +114,15 @@ func rangeText(key [2][]byte) string {
 		return fmt.Sprintf("0x%x", key[0])
 	}
 	return fmt.Sprintf("0x%x-0x%x", key[0], key[1])
+}
+
+// MetaKey returns the key of meta with nft's name.
+func MetaKey(name string) (uint32, bool) { return keyNamed(metaKeys[:], name) }
+
+// CTKey returns the key of ct with nft's name.
+func CTKey(name string) (uint32, bool) { return keyNamed(ctKeys[:], name) }
+
+func keyNamed(names []string, name string) (uint32, bool) {
+	i := slices.Index(names, name)
+	return uint32(i), i >= 0
 }

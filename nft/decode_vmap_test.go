@@ -159,5 +159,5 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 // decodeAlone decodes a rule with all the room of a table.
 func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
 	room := maxExpansion
-	return decodeRules(&room, family, sets, a)
+	return decodeRules(&room, family, sets, rawRule{attrs: a})
 }

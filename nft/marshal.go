@@ -23,7 +23,13 @@ func (e *encoder) write(x expr.Any) error {
 		if x.SourceRegister {
 			register.id = unix.NFTA_CT_SREG
 		}
-		e.attributes("ct", []attribute{register, {unix.NFTA_CT_KEY, uint32(x.Key)}})
+		e.expression("ct", func() {
+			e.number(register.id, register.value)
+			e.number(unix.NFTA_CT_KEY, uint32(x.Key))
+			if x.OptDirection {
+				e.attr(unix.NFTA_CT_DIRECTION, []byte{byte(x.Direction)})
+			}
+		})
 	case *expr.Payload:
 		e.attributes("payload", []attribute{
 			{unix.NFTA_PAYLOAD_DREG, x.DestRegister},
@@ -67,21 +73,12 @@ func (e *encoder) write(x expr.Any) error {
 		e.writeLookup(x)
 	case *expr.Verdict:
 		e.writeVerdict(x)
-	case *expr.Redir:
-		e.attributes("redir", []attribute{
-			{unix.NFTA_REDIR_REG_PROTO_MIN, x.RegisterProtoMin},
-			{unix.NFTA_REDIR_REG_PROTO_MAX, x.RegisterProtoMax},
-			{unix.NFTA_REDIR_FLAGS, x.Flags},
-		})
-	case *expr.TProxy:
-		e.attributes("tproxy", []attribute{
-			{nftaTProxyFamily, uint32(x.Family)},
-			{nftaTProxyRegPort, x.RegPort},
-		})
 	case *expr.Counter:
 		e.writeCounter(x)
 	default:
-		return fmt.Errorf("the expression %T has no encoding", x)
+		if !e.writeTranslation(x) && !e.writeLoad(x) && !e.writeStateful(x) {
+			return fmt.Errorf("the expression %T has no encoding", x)
+		}
 	}
 	return nil
 }
@@ -135,6 +132,9 @@ func (e *encoder) writeLookup(x *expr.Lookup) {
 	e.expression("lookup", func() {
 		e.text(unix.NFTA_LOOKUP_SET, x.SetName)
 		e.number(unix.NFTA_LOOKUP_SREG, x.SourceRegister)
+		if x.IsDestRegSet {
+			e.number(unix.NFTA_LOOKUP_DREG, x.DestRegister)
+		}
 		if x.SetID != 0 { // 0 for a set that already exists
 			e.number(unix.NFTA_LOOKUP_SET_ID, x.SetID)
 		}
@@ -150,12 +150,16 @@ func (e *encoder) writeVerdict(x *expr.Verdict) {
 	e.expression("immediate", func() {
 		e.number(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
 		d := e.nest(unix.NFTA_IMMEDIATE_DATA)
-		v := e.nest(unix.NFTA_DATA_VERDICT)
-		e.number(unix.NFTA_VERDICT_CODE, uint32(x.Kind))
-		if x.Chain != "" {
-			e.text(unix.NFTA_VERDICT_CHAIN, x.Chain)
-		}
-		e.endNest(v)
+		e.verdictData(x)
 		e.endNest(d)
 	})
+}
+
+func (e *encoder) verdictData(x *expr.Verdict) {
+	v := e.nest(unix.NFTA_DATA_VERDICT)
+	e.number(unix.NFTA_VERDICT_CODE, uint32(x.Kind))
+	if x.Chain != "" {
+		e.text(unix.NFTA_VERDICT_CHAIN, x.Chain)
+	}
+	e.endNest(v)
 }

@@ -52,6 +52,9 @@ var stateBits = [...]uint32{
 	rules.Untracked: 1 << 6,
 }
 
+// StateBit returns the bit of a state in nf_tables.
+func StateBit(s rules.State) uint32 { return stateBits[s] }
+
 // match adds the expressions of a match. set refers to the set of its values, or is zero if the
 // match needs no set.
 func (x *expressions) match(m rules.Match, set setRef) error {

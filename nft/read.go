@@ -335,7 +335,7 @@ func (c *conn) readTables(
 			}
 			t.removeUsed(a.Get(unix.NFTA_RULE_EXPRESSIONS))
 			if t.splits {
-				raw = append(raw, rawRule{chain, slices.Clone(a)})
+				raw = append(raw, rawRule{chain: chain, attrs: slices.Clone(a)})
 				return
 			}
 			r, known := expected.rule(t, chain, sets, a)
@@ -353,6 +353,10 @@ func (c *conn) readTables(
 type rawRule struct {
 	chain *rules.Chain
 	attrs attributes
+	// unknowns and line are for a rule that was not read from the kernel. unknowns contains, in
+	// order, its expressions with the name unknownExpression.
+	unknowns []rules.Unknown
+	line     rules.Line
 }
 
 // decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules
@@ -371,7 +375,7 @@ func decodeRaw(family rules.Family, sets setDecoder, raw []rawRule, room *int) {
 		})
 	}
 	for _, r := range raw {
-		r.chain.Rules = append(r.chain.Rules, decodeRules(room, family, sets, r.attrs)...)
+		r.chain.Rules = append(r.chain.Rules, decodeRules(room, family, sets, r)...)
 	}
 }
 

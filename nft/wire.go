@@ -48,9 +48,12 @@ const (
 	nftObjectCTTimeout = 7
 	nftObjectSecmark   = 8
 
-	natRangeMapIPs         = 1 // NF_NAT_RANGE_MAP_IPS, linux/netfilter/nf_nat.h
-	natRangeProtoSpecified = 2 // NF_NAT_RANGE_PROTO_SPECIFIED
-	natRangePersistent     = 8 // NF_NAT_RANGE_PERSISTENT
+	natRangeMapIPs           = 1  // NF_NAT_RANGE_MAP_IPS, linux/netfilter/nf_nat.h
+	natRangeProtoSpecified   = 2  // NF_NAT_RANGE_PROTO_SPECIFIED
+	natRangeProtoRandom      = 4  // NF_NAT_RANGE_PROTO_RANDOM
+	natRangePersistent       = 8  // NF_NAT_RANGE_PERSISTENT
+	natRangeProtoRandomFully = 16 // NF_NAT_RANGE_PROTO_RANDOM_FULLY
+	natRangeNetmap           = 64 // NF_NAT_RANGE_NETMAP
 
 	// Comments and byte orders in userdata are a convention of libnftnl (udata.h). The kernel does
 	// not interpret them.

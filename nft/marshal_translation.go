@@ -1,0 +1,102 @@
+package nft
+
+import (
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// writeTranslation encodes an expression that translates, diverts or rejects a packet. It reports
+// whether the expression is such an action. The order of attributes is that of the kernel's dumps.
+func (e *encoder) writeTranslation(x expr.Any) bool {
+	switch x := x.(type) {
+	case *expr.Redir:
+		e.translation("redir", nil, portRange(unix.NFTA_REDIR_REG_PROTO_MIN,
+			unix.NFTA_REDIR_REG_PROTO_MAX, x.RegisterProtoMin, x.RegisterProtoMax),
+			unix.NFTA_REDIR_FLAGS, x.Flags)
+	case *expr.NAT:
+		list := []attribute{
+			{unix.NFTA_NAT_TYPE, uint32(x.Type)}, {unix.NFTA_NAT_FAMILY, x.Family},
+		}
+		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent)
+		if x.Prefix {
+			flags |= natRangeNetmap
+		}
+		if x.RegAddrMin != 0 {
+			flags |= natRangeMapIPs
+			list = append(list, attribute{unix.NFTA_NAT_REG_ADDR_MIN, x.RegAddrMin},
+				attribute{unix.NFTA_NAT_REG_ADDR_MAX, x.RegAddrMax})
+		}
+		if x.RegProtoMin != 0 {
+			flags |= natRangeProtoSpecified
+		}
+		e.translation("nat", list, portRange(unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX,
+			x.RegProtoMin, x.RegProtoMax), unix.NFTA_NAT_FLAGS, flags)
+	case *expr.Masq:
+		var list []attribute
+		flags := rangeFlags(x.Random, x.FullyRandom, x.Persistent)
+		if x.RegProtoMin != 0 {
+			flags |= natRangeProtoSpecified
+		}
+		if flags != 0 {
+			list = append(list, attribute{unix.NFTA_MASQ_FLAGS, flags})
+		}
+		e.translation("masq", list, portRange(unix.NFTA_MASQ_REG_PROTO_MIN,
+			unix.NFTA_MASQ_REG_PROTO_MAX, x.RegProtoMin, x.RegProtoMax), 0, 0)
+	case *expr.TProxy:
+		list := []attribute{{nftaTProxyFamily, uint32(x.Family)}}
+		if x.RegAddr != 0 {
+			list = append(list, attribute{nftaTProxyRegAddr, x.RegAddr})
+		}
+		if x.RegPort != 0 {
+			list = append(list, attribute{nftaTProxyRegPort, x.RegPort})
+		}
+		e.attributes("tproxy", list)
+	case *expr.Reject:
+		e.expression("reject", func() {
+			e.number(unix.NFTA_REJECT_TYPE, x.Type)
+			if x.Type != unix.NFT_REJECT_TCP_RST {
+				e.attr(unix.NFTA_REJECT_ICMP_CODE, []byte{x.Code})
+			}
+		})
+	case *expr.Notrack:
+		e.expression("notrack", func() {})
+	case *expr.Log:
+		e.expression("log", func() {})
+	default:
+		return false
+	}
+	return true
+}
+
+// translation encodes an expression with a range of ports and flags. Flags that are 0 are omitted.
+func (e *encoder) translation(
+	name string, list, ports []attribute, flagsAttr uint16, flags uint32,
+) {
+	list = append(list, ports...)
+	if flags != 0 {
+		list = append(list, attribute{flagsAttr, flags})
+	}
+	e.attributes(name, list)
+}
+
+// portRange returns the attributes of a range of ports, none without ports.
+func portRange(minAttr, maxAttr uint16, first, last uint32) []attribute {
+	if first == 0 {
+		return nil
+	}
+	return []attribute{{minAttr, first}, {maxAttr, last}}
+}
+
+func rangeFlags(random, fullyRandom, persistent bool) uint32 {
+	flags := uint32(0)
+	if random {
+		flags |= natRangeProtoRandom
+	}
+	if fullyRandom {
+		flags |= natRangeProtoRandomFully
+	}
+	if persistent {
+		flags |= natRangePersistent
+	}
+	return flags
+}

@@ -1,0 +1,193 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Table is a table in the form of nf_tables: its rules are lists of expressions, which refer to
+// sets by name. It is for rulesets from other sources than the kernel.
+type Table struct {
+	Family rules.Family
+	Name   string
+	Sets   []Set
+	Chains []Chain
+}
+
+// A Chain is a chain of a [Table].
+type Chain struct {
+	Name  string
+	Base  *rules.Base // nil for a user-defined chain
+	Rules []Rule
+}
+
+// A Rule is a rule of a [Chain].
+type Rule struct {
+	Handle  rules.Handle
+	Line    rules.Line
+	Comment string
+	// Expressions contains values of type [expr.Any], and of type [rules.Unknown] where the
+	// expressions are not known. An Unknown has no Data.
+	Expressions []any
+}
+
+// A Set is a set or a map of a [Table].
+type Set struct {
+	Name string
+	// Anonymous, Interval, Concatenated and Changes are flags of the set. Concatenated is for
+	// intervals of several fields.
+	Anonymous, Interval, Concatenated, Changes bool
+	// IsMap reports that elements have values: verdicts if DataLength is 0.
+	IsMap                 bool
+	KeyLength, DataLength int // in bytes
+	// Unknown is the reason why the elements are not known, or why they may not match; empty if they
+	// are known.
+	Unknown  string
+	Elements []SetElement
+}
+
+// A SetElement is an element of a [Set]. In an interval set of one field, the end of an interval is
+// a separate element.
+type SetElement struct {
+	Key         []byte
+	Last        []byte // the last key of an interval of several fields
+	IntervalEnd bool
+	Catchall    bool
+	Expires     bool
+	Data        []byte        // of a map of data
+	Verdict     *expr.Verdict // of a verdict map
+}
+
+// DecodeTables decodes tables like [ReadAll] decodes those of the kernel. It returns an error for
+// expressions that have no encoding.
+func DecodeTables(tables []Table) ([]rules.Table, error) {
+	room := maxExpansion
+	decoded := make([]rules.Table, len(tables))
+	for i := range tables {
+		if err := tables[i].decode(&room, &decoded[i]); err != nil {
+			return nil, fmt.Errorf("table %s %s: %w", tables[i].Family, tables[i].Name, err)
+		}
+	}
+	return decoded, nil
+}
+
+func (t *Table) decode(room *int, to *rules.Table) error {
+	*to = rules.Table{Family: t.Family, Name: t.Name, Chains: make([]rules.Chain, len(t.Chains))}
+	sets := make(setDecoder, len(t.Sets))
+	for i := range t.Sets {
+		s := t.Sets[i].decoder()
+		s.table = t.Family.String() + " " + t.Name
+		sets[t.Sets[i].Name] = s
+	}
+	var raw []rawRule
+	for i := range t.Chains {
+		c := &t.Chains[i]
+		to.Chains[i] = rules.Chain{Name: c.Name, Base: c.Base}
+		for j := range c.Rules {
+			r, err := c.Rules[j].encode()
+			if err != nil {
+				return fmt.Errorf("chain %s, rule %d: %w", c.Name, j+1, err)
+			}
+			r.chain = &to.Chains[i]
+			raw = append(raw, r)
+		}
+	}
+	decodeRaw(t.Family, sets, raw, room)
+	return nil
+}
+
+// encode encodes a rule like the kernel does in a dump. An expression that is not known becomes an
+// empty expression with the name unknownExpression.
+func (r *Rule) encode() (rawRule, error) {
+	raw := rawRule{line: r.Line}
+	e := encoder{messages: messages{asDumped: true}}
+	e.number64(unix.NFTA_RULE_HANDLE, uint64(r.Handle))
+	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
+	for _, x := range r.Expressions {
+		var err error
+		switch x := x.(type) {
+		case rules.Unknown:
+			raw.unknowns = append(raw.unknowns, x)
+			e.expression(unknownExpression, func() {})
+		case expr.Any:
+			err = e.write(x)
+		default:
+			err = fmt.Errorf("%T is no expression", x)
+		}
+		if err != nil {
+			return raw, err
+		}
+	}
+	if len(e.buf)-list > maxAttribute {
+		raw.unknowns = []rules.Unknown{{Text: "too many expressions", Data: rules.NoData}}
+		e.buf = e.buf[:list+unix.NLA_HDRLEN]
+		e.expression(unknownExpression, func() {})
+	}
+	e.endNest(list)
+	if r.Comment != "" && len(r.Comment) <= maxComment {
+		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
+	}
+	raw.attrs = e.buf
+	return raw, nil
+}
+
+// maxAttribute is the maximum length of an attribute.
+const maxAttribute = 1<<16 - 1
+
+// decoder returns the set as if it were read from the kernel.
+func (s *Set) decoder() *decodedSet {
+	d := &decodedSet{
+		anonymous: s.Anonymous, interval: s.Interval, concat: s.Concatenated, changes: s.Changes,
+		keyLength: s.KeyLength, dataLength: s.DataLength, unknown: s.Unknown,
+		limits: s.Unknown != "",
+	}
+	switch {
+	case s.IsMap && s.DataLength == 0:
+		d.verdicts = map[string]attributes{}
+	case s.IsMap:
+		d.data = map[string][]byte{}
+	}
+	e := encoder{messages: messages{asDumped: true}}
+	for i := range s.Elements {
+		e.setElement(&s.Elements[i])
+	}
+	d.addElements(e.buf)
+	return d
+}
+
+// setElement encodes an element like the kernel does in a dump.
+func (e *encoder) setElement(el *SetElement) {
+	n := e.nest(unix.NFTA_LIST_ELEM)
+	if el.Key != nil {
+		e.data(unix.NFTA_SET_ELEM_KEY, el.Key)
+	}
+	if el.Last != nil {
+		e.data(nftaSetElemKeyEnd, el.Last)
+	}
+	switch {
+	case el.Verdict != nil:
+		d := e.nest(unix.NFTA_SET_ELEM_DATA)
+		e.verdictData(el.Verdict)
+		e.endNest(d)
+	case el.Data != nil:
+		e.data(unix.NFTA_SET_ELEM_DATA, el.Data)
+	}
+	flags := uint32(0)
+	if el.IntervalEnd {
+		flags |= unix.NFT_SET_ELEM_INTERVAL_END
+	}
+	if el.Catchall {
+		flags |= nftSetElemCatchall
+	}
+	if flags != 0 {
+		e.number(unix.NFTA_SET_ELEM_FLAGS, flags)
+	}
+	if el.Expires {
+		e.number64(unix.NFTA_SET_ELEM_EXPIRATION, 1)
+	}
+	e.endNest(n)
+}
