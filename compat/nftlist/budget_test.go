@@ -43,6 +43,11 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		"many elements":    chainOf("tcp dport { " + strings.Repeat("1, ", many) + "} drop"),
 		"many flags":       chainOf("ct state " + strings.Repeat("new,", many) + "new drop"),
 		"quotes":           chainOf(strings.Repeat(`"`, 2*many)),
+		"verdict maps":     mapsOf(many, "tcp dport vmap @m\n"),
+		"an anonymous map": chainOf("tcp dport vmap { " + strings.Repeat("1 : drop, ", many) + "}"),
+		"deep operations":  chainOf("meta mark" + strings.Repeat(" & 1", many) + " == 1 drop"),
+		"computations":     chainOf(strings.Repeat("jhash ", many) + "ip saddr mod 2 1 drop"),
+		"families":         chainOf(strings.Repeat("meta l4proto icmp ", many)),
 		"concatenations":   chainOf("fib " + strings.Repeat("daddr . ", many) + "oif type local"),
 	} {
 		t.Run(says, func(t *testing.T) {
@@ -54,6 +59,16 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// mapsOf returns a listing with many elements in a map and many rules that use it.
+func mapsOf(many int, rule string) string {
+	var elements strings.Builder
+	for i := range many {
+		fmt.Fprintf(&elements, "%d : drop, ", i)
+	}
+	return "table inet t {\n\tmap m {\n\t\ttype inet_service : verdict\n\t\telements = { " +
+		elements.String() + "}\n\t}\n\tchain c {\n" + strings.Repeat(rule, many) + "\t}\n}\n"
 }
 
 // FuzzTextWithinBudget wants no panic, errors with a place, and questions that end within their

@@ -80,8 +80,8 @@ func mistyped(err error) error {
 // maxValue is the maximum length of a value in an error, in bytes.
 const maxValue = 40
 
-// object stores an object. Other objects, such as maps and named counters, are relevant only for
-// statements that use them, which are unsupported.
+// object stores an object. Other objects, such as named counters, are relevant only for statements
+// that use them, which do not depend on their values.
 func (in *reader) object(kind string, body json.RawMessage) error {
 	switch kind {
 	case "metainfo":
@@ -102,7 +102,7 @@ func (in *reader) object(kind string, body json.RawMessage) error {
 		r, err := decoded[ruleObject](body)
 		in.addRule(r)
 		return err
-	case "set":
+	case "set", "map":
 		s, err := decoded[setObject](body)
 		in.sets[place{s.Family, s.Table, s.Name}] = s
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/rules"
 )
 
@@ -44,13 +45,16 @@ type (
 		Statements []statement `json:"expr"`
 		line       rules.Line  // in text
 	}
+	// setObject is a set, or a map if it has Map.
 	setObject struct {
-		Family   string            `json:"family"`
-		Table    string            `json:"table"`
-		Name     string            `json:"name"`
-		Flags    json.RawMessage   `json:"flags"`
-		Timeout  json.RawMessage   `json:"timeout"`
-		Elements []json.RawMessage `json:"elem"`
+		Family     string            `json:"family"`
+		Table      string            `json:"table"`
+		Name       string            `json:"name"`
+		Flags      json.RawMessage   `json:"flags"`
+		Timeout    json.RawMessage   `json:"timeout"`
+		Map        json.RawMessage   `json:"map"`
+		Elements   []json.RawMessage `json:"elem"`
+		Statements []json.RawMessage `json:"stmt"`
 	}
 	// place identifies a table or, with a name, a chain or set of it.
 	place struct{ family, table, name string }
@@ -62,7 +66,7 @@ type reader struct {
 	chains  []chainObject
 	rules   map[place][]ruleObject // of each chain
 	sets    map[place]setObject
-	changed map[string]bool // sets that rules change, by name
+	changed map[string]bool // sets that statements that are not supported may change, by name
 	isText  bool
 }
 
@@ -76,14 +80,13 @@ func newReader() *reader {
 func (in *reader) addRule(r ruleObject) {
 	at := place{r.Family, r.Table, r.Chain}
 	in.rules[at] = append(in.rules[at], r)
-	for _, s := range r.Statements {
-		in.noteChanges(s)
-	}
 }
 
 // listing returns the complete listing.
 func (in *reader) listing() (*Listing, error) {
 	l := new(Listing)
+	var tables []nft.Table
+	var sets []*setBuilder
 	at := map[place]int{}
 	listed := map[place]bool{}
 	for _, t := range in.tables {
@@ -107,13 +110,27 @@ func (in *reader) listing() (*Listing, error) {
 					t.Family, t.Name, f))
 			}
 		}
-		at[key] = len(l.Tables)
-		l.Tables = append(l.Tables, rules.Table{Family: family, Name: t.Name})
+		at[key] = len(tables)
+		tables = append(tables, nft.Table{Family: family, Name: t.Name})
+		sets = append(sets, newSetBuilder(in, key))
 	}
 	for _, c := range in.chains {
-		if err := in.addChain(l, at, listed, c); err != nil {
+		i, base, err := in.placeOf(l, at, listed, c)
+		if err != nil {
 			return nil, fmt.Errorf("chain %s %s %s: %w", c.Family, c.Table, c.Name, err)
 		}
+		if i >= 0 {
+			tables[i].Chains = append(tables[i].Chains, nft.Chain{
+				Name: c.Name, Base: base, Rules: in.compile(c, sets[i]),
+			})
+		}
+	}
+	for i := range tables {
+		tables[i].Sets = sets[i].complete()
+	}
+	var err error
+	if l.Tables, err = nft.DecodeTables(tables); err != nil {
+		return nil, err
 	}
 	for i := range l.Tables {
 		if err := checkJumps(&l.Tables[i]); err != nil {
@@ -128,29 +145,27 @@ func (in *reader) listing() (*Listing, error) {
 	return l, err
 }
 
-// addChain adds a chain to its table, or to Elsewhere.
-func (in *reader) addChain(l *Listing, at map[place]int, listed map[place]bool, c chainObject) error {
+// placeOf returns the number of the table of a chain and its base. The number is negative for a
+// chain that is not part of the tables, which is added to Elsewhere.
+func (in *reader) placeOf(
+	l *Listing, at map[place]int, listed map[place]bool, c chainObject,
+) (int, *rules.Base, error) {
 	key := place{c.Family, c.Table, c.Name}
 	if listed[key] {
-		return errors.New("it is listed twice")
+		return 0, nil, errors.New("it is listed twice")
 	}
 	listed[key] = true
 	i, ok := at[place{c.Family, c.Table, ""}]
 	if !ok {
 		in.elsewhere(l, c)
-		return nil
+		return -1, nil, nil
 	}
 	base, known, err := baseOf(c)
-	if err != nil {
-		return err
-	}
-	if !known {
+	if err == nil && !known {
 		in.elsewhere(l, c)
-		return nil
+		return -1, nil, nil
 	}
-	t := &l.Tables[i]
-	t.Chains = append(t.Chains, rules.Chain{Name: c.Name, Base: base, Rules: in.rulesOf(c)})
-	return nil
+	return i, base, err
 }
 
 // families returns the families whose packets are compared.

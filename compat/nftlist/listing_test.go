@@ -66,13 +66,8 @@ var knownRules = []string{
 	"tcp dport 80 jump below",
 	"tcp dport 80 goto below",
 	"tcp dport 80 return",
-}
-
-// unknownRules are rules of which the listing or the package leaves something open.
-var unknownRules = []string{
 	"iif lo drop",
 	"ip6 nexthdr tcp drop",
-	"ip dscp cs1 drop",
 	"ip daddr . tcp dport { 1.1.1.1 . 80 } drop",
 	"tcp dport vmap { 22 : drop }",
 	"limit rate 1/second drop",
@@ -83,19 +78,35 @@ var unknownRules = []string{
 	"ct status dnat drop",
 	"ct state != established,related drop",
 	"meta mark > 7 drop",
-	`oifname { "a", "b*", "c" } drop`,
 	"tcp flags syn drop",
 	"tcp flags & (syn | ack) != { syn, ack } drop",
 	"ct state vmap { new : drop }",
-	"tcp dport 22 jump { ip saddr 10.0.0.1 drop; accept; }",
 	"ip daddr & 255.0.0.255 == 10.0.0.1 drop",
 	"fib daddr type local drop",
 	"reject",
 	"ct original ip daddr 10.0.0.1 drop",
 }
 
+// unknownRules are rules of which the listing or the package leaves something open.
+var unknownRules = []string{
+	"ip dscp cs1 drop",
+	`oifname { "a", "b*", "c" } drop`,
+	"tcp dport 22 jump { ip saddr 10.0.0.1 drop; accept; }",
+	"meta random < 5 drop",
+	"meta hour 5 drop",
+	"ct helper \"ftp\" drop",
+	"ct label 5 drop",
+	"ct packets > 5 drop",
+	"ip ttl set 5",
+	"ct event set new",
+	"tcp option maxseg exists drop",
+	"update @changing { ip daddr limit rate 1/second } drop",
+	`limit name "slow" drop`,
+}
+
 const ruleset = `table inet t {
 	set fixed { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 172.16.0.1-172.16.0.9 }; }
+	limit slow { rate 5/minute; }
 	set changing { type ipv4_addr; flags dynamic,timeout; timeout 1h; }
 	chain below { meta mark set 9; }
 	chain out { type filter hook %s priority %d; policy accept; %s; }
@@ -216,8 +227,8 @@ func TestUnknownStatements(t *testing.T) {
 		`{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"|":[{"meta":{"key":"mark"}},"a"]}}}`,
 		`{"jump":{}}`,
 		`{"mangle":{"key":{"ct":{"key":"zone","dir":"original"}},"value":1}}`,
-		`{"log":{"queue-threshold":1}}`, `{"continue":null}`,
-		`{"match":{"op":"==","left":{"numgen":{"mode":"inc","mod":2}},"right":0}}`,
+		`{"log":{"queue-threshold":1}}`, `{"numgen":null}`,
+		`{"match":{"op":"==","left":{"numgen":{"mode":"other","mod":2}},"right":0}}`,
 	} {
 		l, err := nftlist.Parse("file",
 			strings.NewReader(`{"nftables":[{"table":{"family":"ip","name":"t"}},`+

@@ -168,16 +168,16 @@ func isFamily(text string) bool {
 	return false
 }
 
-// block reads an object of a table. Objects other than chains and sets are relevant only for
-// statements that use them, which are unsupported.
+// block reads an object of a table. Objects other than chains, sets and maps are relevant only for
+// statements that use them, which do not depend on their values.
 func (t *textReader) block(at place, head textStatement) error {
 	switch {
 	case head.isHeader("chain"):
 		at.name = head.tokens[1].text
 		return t.chain(at)
-	case head.isHeader("set"):
+	case head.isHeader("set"), head.isHeader("map"):
 		at.name = head.tokens[1].text
-		return t.set(at)
+		return t.set(at, head.key() == "map")
 	case len(head.tokens) == 0:
 		return t.wrong(head.ends, "a chain, a set or another object of a table")
 	}

@@ -94,10 +94,13 @@ func priorities(family string) map[string]int {
 	}
 }
 
-// set reads a set. One with a statement that is unknown is not stored, so that rules that use it
-// are undecided.
-func (t *textReader) set(at place) error {
+// set reads a set or a map. One with a statement that is unknown is not stored, so that rules that
+// use it are undecided.
+func (t *textReader) set(at place, isMap bool) error {
 	object := setObject{Family: at.family, Table: at.table, Name: at.name}
+	if isMap {
+		object.Map = encode("map")
+	}
 	known := true
 	for {
 		s, err := t.statement(false)
@@ -110,6 +113,8 @@ func (t *textReader) set(at place) error {
 			object.Flags = flagList(s.tokens[1:])
 		case "timeout":
 			object.Timeout = json.RawMessage(`1`)
+		case "counter":
+			object.Statements = []json.RawMessage{encode(map[string]any{"counter": nil})}
 		case "elements":
 			if len(s.tokens) < 3 || !s.tokens[1].is("=") || !s.tokens[2].isMark("{") {
 				return t.wrong(s.tokens[0], "elements = { ELEMENT, ... }")

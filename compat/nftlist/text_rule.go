@@ -84,73 +84,41 @@ func statementOf(tokens []token) (int, statement) {
 		return counterOf(tokens)
 	case "log":
 		return logOf(tokens)
-	case "redirect", "tproxy":
-		return toPort(tokens)
+	case "limit":
+		return limitOf(tokens)
+	case "quota":
+		return quotaOf(tokens)
+	case "add", "update", "delete":
+		return changeOf(tokens)
+	case "dnat", "snat", "masquerade", "redirect", "tproxy":
+		return translationOf(tokens)
+	case "reject":
+		return rejectOf(tokens)
 	}
-	size, left := expressionOf(tokens)
-	if size == 0 || size == len(tokens) {
+	if first.is("ct") && len(tokens) > 1 && tokens[1].is("count") {
+		return connectionLimitOf(tokens)
+	}
+	size, left := operandOf(tokens)
+	switch {
+	case size == 0 || size == len(tokens):
 		return 0, statement{}
-	}
-	if tokens[size].is("set") {
+	case tokens[size].is("set"):
 		return mangleOf(tokens, size, left)
+	case tokens[size].is("vmap"):
+		return verdictMapOf(tokens, size, left)
 	}
 	return matchOf(tokens, size, left)
 }
 
-// counterOf reads counter [packets N bytes N | name "NAME"].
-func counterOf(tokens []token) (int, statement) {
-	counter := statement{kind: "counter"}
-	switch {
-	case len(tokens) > 4 && tokens[1].is("packets") && tokens[3].is("bytes"):
-		return 5, counter
-	case len(tokens) > 2 && tokens[1].is("name"):
-		return 3, counter
-	}
-	return 1, counter
-}
-
-// logOf reads log and its options. One that queues packets to a program is no mere log.
-func logOf(tokens []token) (int, statement) {
-	size := 1
-	options := map[string]string{}
-	for size+1 < len(tokens) && tokens[size].kind != quoted {
-		switch option := tokens[size].text; option {
-		case "prefix", "level", "group", "snaplen", "flags", "queue-threshold":
-			options[option] = tokens[size+1].text
-			size += 2
-		case ",": // between flags
-			size += 2
-		case "sequence", "options", "ip": // flags tcp sequence, flags ip options
-			size++
-		default:
-			return size, statement{kind: "log", body: encode(options)}
-		}
-	}
-	return size, statement{kind: "log", body: encode(options)}
-}
-
-// toPort reads redirect, redirect to :PORT and tproxy [FAMILY] to :PORT.
-func toPort(tokens []token) (int, statement) {
-	kind := tokens[0].text
-	to := map[string]any{}
-	size := 1
-	if kind == "tproxy" && len(tokens) > 1 && (tokens[1].is("ip") || tokens[1].is("ip6")) {
-		to["family"] = tokens[1].text
-		size++
-	}
-	if size+1 >= len(tokens) || !tokens[size].is("to") {
-		if kind == "tproxy" {
-			return 0, statement{}
-		}
-		return 1, statement{kind: kind}
-	}
-	text, ok := strings.CutPrefix(tokens[size+1].text, ":")
-	port, isNumber := numberOf(text)
-	if !ok || !isNumber || tokens[size+1].kind != word {
+// verdictMapOf reads KEY vmap MAP, of which the first tokens are the key.
+func verdictMapOf(tokens []token, size int, key json.RawMessage) (int, statement) {
+	count, data := rightOf(tokens[size+1:])
+	if count == 0 {
 		return 0, statement{}
 	}
-	to["port"] = port
-	return size + 2, statement{kind: kind, body: encode(to)}
+	return size + 1 + count, statement{kind: "vmap", body: encode(map[string]json.RawMessage{
+		"key": key, "data": data,
+	})}
 }
 
 // mangleOf reads KEY set VALUE, of which the first tokens are the key.
@@ -159,19 +127,14 @@ func mangleOf(tokens []token, size int, key json.RawMessage) (int, statement) {
 	if len(rest) == 0 {
 		return 0, statement{}
 	}
-	count, value := expressionOf(rest)
+	count, value := mappedOf(rest)
 	if count == 0 {
-		if _, ok := numberOf(rest[0].text); !ok || rest[0].kind != word {
+		if count, value = rightOf(rest); count != 1 {
 			return 0, statement{}
 		}
-		count, value = 1, valueOf(rest[0])
-	}
-	for count+1 < len(rest) && (rest[count].is("&") || rest[count].is("|") || rest[count].is("^")) {
-		if _, ok := numberOf(rest[count+1].text); !ok || rest[count+1].kind != word {
+		if _, isNumber := numberOf(rest[0].text); !isNumber && !strings.Contains(rest[0].text, ":") {
 			return 0, statement{}
 		}
-		value = encode(map[string]any{rest[count].text: []any{value, valueOf(rest[count+1])}})
-		count += 2
 	}
 	return size + 1 + count, statement{kind: "mangle", body: encode(map[string]json.RawMessage{
 		"key": key, "value": value,

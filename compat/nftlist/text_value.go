@@ -25,47 +25,27 @@ func unsupported(tokens []token) json.RawMessage {
 	return encode(map[string]string{"text": text.String()})
 }
 
-// elementsOf returns the elements between braces. An element with more than a value, such as a
-// timeout, is unsupported.
-func elementsOf(tokens []token) []json.RawMessage {
-	elements := []json.RawMessage{}
-	first, depth := 1, 1
-	for i := 1; i < len(tokens); i++ {
-		switch {
-		case tokens[i].isMark("{"):
-			depth++
-		case tokens[i].isMark("}"):
-			depth--
-		}
-		if depth > 0 && (depth > 1 || !tokens[i].isMark(",")) {
-			continue
-		}
-		switch i - first {
-		case 0:
-		case 1:
-			elements = append(elements, valueOf(tokens[first]))
-		default:
-			elements = append(elements, unsupported(tokens[first:i]))
-		}
-		if first = i + 1; depth == 0 {
-			break
-		}
-	}
-	return elements
-}
-
-// valueOf returns a value: a string, a number, a prefix or a range.
+// valueOf returns a value: a string, a number, a prefix, a range, or whether something exists.
 func valueOf(t token) json.RawMessage {
 	switch {
 	case t.kind == quoted && !strings.HasPrefix(t.text, "@"):
 		return encode(t.text)
 	case t.kind != word || strings.ContainsAny(t.text, `"`):
 		return unsupported([]token{t})
+	case t.text == "missing" || t.text == "exists":
+		return encode(t.text == "exists")
 	}
 	if p, err := netip.ParsePrefix(t.text); err == nil {
 		return encode(map[string]any{
 			"prefix": map[string]any{"addr": p.Addr(), "len": p.Bits()},
 		})
+	}
+	if n, length, ok := strings.Cut(t.text, "/"); ok {
+		mark, isNumber := numberOf(n)
+		bits, isLength := numberOf(length)
+		if isNumber && isLength {
+			return encode(map[string]any{"prefix": map[string]any{"addr": mark, "len": bits}})
+		}
 	}
 	first, last, isRange := strings.Cut(t.text, "-")
 	from, isFirst := scalarOf(first)

@@ -1,0 +1,258 @@
+package nftlist
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A compiler translates the statements of a rule to the expressions of nf_tables that nft makes of
+// them, so that package nft decodes them like those of the kernel.
+type compiler struct {
+	sets *setBuilder
+	list []any // expressions of complete statements
+
+	// network is the protocol of the network header that the table or earlier statements imply: ip
+	// or ip6. transport is the transport protocol that earlier statements imply.
+	network   string
+	transport *byte
+
+	// needed and added are the expressions of the current statement: the conditions that nft adds
+	// before it, and its own.
+	needed, added []any
+	// used is the number of registers that the current statement uses.
+	used int
+	// nesting is the number of computations in the statement. failed reports that it needs more
+	// registers than there are.
+	nesting int
+	failed  bool
+	// omitted is the family, ip or ip6, to which nft may have limited the rule by a condition that it
+	// does not list.
+	omitted string
+}
+
+// newCompiler returns a compiler for a rule of a table.
+func newCompiler(family string, sets *setBuilder) *compiler {
+	c := &compiler{sets: sets}
+	if family != "inet" {
+		c.network = family
+	}
+	return c
+}
+
+// add adds an expression of the current statement.
+func (c *compiler) add(e expr.Any) { c.added = append(c.added, e) }
+
+// needs adds a condition before the current statement.
+func (c *compiler) needs(list ...expr.Any) {
+	for _, e := range list {
+		c.needed = append(c.needed, e)
+	}
+}
+
+// statement translates a statement. One that is not supported may have any effect, and a comparison
+// that is not supported is an unknown condition.
+func (c *compiler) statement(s statement) {
+	c.needed, c.added, c.used, c.nesting, c.failed = nil, nil, 0, 0, false
+	network, transport := c.network, c.transport
+	if c.translate(s) && !c.failed {
+		c.list = append(append(c.list, c.needed...), c.added...)
+		return
+	}
+	c.network, c.transport = network, transport
+	c.sets.in.noteChanges(s)
+	u := rules.Unknown{Text: s.text}
+	if s.kind == "match" && !dependsOnMore(s.body) {
+		u.Effect = rules.Reads
+	}
+	c.list = append(c.list, u)
+}
+
+// dependsOnMore reports whether a comparison depends on more than the packet: on random or changing
+// values.
+func dependsOnMore(match json.RawMessage) bool {
+	for _, word := range []string{
+		"numgen", "random", "hash", "osf", "time", "day", "hour", "count", "expiration", "bytes",
+		"packets",
+	} {
+		if bytes.Contains(match, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}
+
+// translate adds the expressions of a statement. It reports false if it is not supported.
+func (c *compiler) translate(s statement) bool {
+	isNull := len(s.body) == 0 || string(s.body) == "null"
+	switch s.kind {
+	case "match":
+		return c.match(s.body)
+	case "vmap":
+		return c.verdictMap(s.body)
+	case "mangle":
+		return c.mangle(s.body)
+	case "accept", "drop", "return", "continue", "jump", "goto":
+		v, ok := verdictOf(s.kind, s.body)
+		if ok {
+			c.add(v)
+		}
+		return ok
+	case "log":
+		c.add(&expr.Log{})
+		return !bytes.Contains(s.body, []byte("queue"))
+	case "notrack":
+		c.add(&expr.Notrack{})
+		return isNull
+	case "counter":
+		return c.counter(s.body)
+	case "limit":
+		return c.limit(s.body)
+	case "quota":
+		return c.quota(s.body)
+	case "ct count":
+		return c.connectionLimit(s.body)
+	case "set":
+		return c.changeSet(s.body)
+	case "dnat", "snat", "masquerade", "redirect":
+		return c.translation(s.kind, s.body)
+	case "tproxy":
+		return c.tproxy(s.body)
+	case "reject":
+		return c.reject(s.body)
+	}
+	return false
+}
+
+// verdictOf decodes a verdict.
+func verdictOf(kind string, body json.RawMessage) (*expr.Verdict, bool) {
+	verdicts := map[string]expr.VerdictKind{
+		"accept": expr.VerdictAccept, "drop": expr.VerdictDrop, "return": expr.VerdictReturn,
+		"continue": expr.VerdictContinue,
+	}
+	if v, ok := verdicts[kind]; ok {
+		return &expr.Verdict{Kind: v}, len(body) == 0 || string(body) == "null"
+	}
+	var to struct{ Target string }
+	v := &expr.Verdict{Kind: expr.VerdictJump}
+	if kind == "goto" {
+		v.Kind = expr.VerdictGoto
+	}
+	if kind != "jump" && kind != "goto" || !exactly(body, &to) || !isName(to.Target) {
+		return nil, false
+	}
+	v.Chain = to.Target
+	return v, true
+}
+
+// isName reports whether a name is one that the kernel accepts (NFT_NAME_MAXLEN).
+func isName(name string) bool { return name != "" && len(name) < unix.NFT_NAME_MAXLEN }
+
+// A register is a register of nf_tables, counted in units of 4 bytes.
+type register int
+
+// number returns the number of the register as the kernel reports it.
+func (r register) number() uint32 {
+	if r%4 == 0 {
+		return unix.NFT_REG_1 + uint32(r)/4
+	}
+	return unix.NFT_REG32_00 + uint32(r)
+}
+
+// allocate returns registers for a value. Like nft it begins with a register of 16 bytes.
+func (c *compiler) allocate(size int) register {
+	at := register(c.used)
+	c.used += (size + 15) / 16 * 4
+	return at
+}
+
+// words returns the number of registers of 4 bytes for a value.
+func words(size int) int { return (size + 3) / 4 }
+
+// sizeOf returns the size of the values of a concatenation, of which each begins at a register.
+func sizeOf(fields []field) int {
+	if len(fields) == 1 {
+		return fields[0].size
+	}
+	size := 0
+	for _, f := range fields {
+		size += 4 * words(f.size)
+	}
+	return size
+}
+
+// load allocates registers and loads fields to them, for comparisons with intervals in network byte
+// order. It reports false if there are not enough registers.
+func (c *compiler) load(fields []field, inInterval bool) (register, bool) {
+	at := c.allocate(sizeOf(fields))
+	if c.used > maxFields {
+		return 0, false
+	}
+	c.loadAt(at, fields, inInterval)
+	return at, true
+}
+
+// loadAt loads fields to registers.
+func (c *compiler) loadAt(to register, fields []field, inInterval bool) {
+	for _, f := range fields {
+		f.load(c, to, f.size)
+		if f.isHost && inInterval {
+			c.add(&expr.Byteorder{
+				SourceRegister: to.number(), DestRegister: to.number(), Op: expr.ByteorderHton,
+				Len: uint32(f.size), Size: uint32(max(f.size, 2)),
+			})
+		}
+		to += register(words(f.size))
+	}
+}
+
+// compile translates the rules of a chain.
+func (in *reader) compile(c chainObject, sets *setBuilder) []nft.Rule {
+	var list []nft.Rule
+	for _, r := range in.rules[place{c.Family, c.Table, c.Name}] {
+		for _, expressions := range compileRule(c.Family, sets, r.Statements) {
+			list = append(list, nft.Rule{
+				Handle: rules.Handle(r.Handle), Line: r.line, Comment: r.Comment,
+				Expressions: expressions,
+			})
+		}
+	}
+	return list
+}
+
+// compileRule translates a rule. If nft may have left out a condition on the family of packets, the
+// rule becomes one for each family, of which the second has an unknown condition.
+func compileRule(family string, sets *setBuilder, statements []statement) [][]any {
+	c := newCompiler(family, sets)
+	for _, s := range statements {
+		c.statement(s)
+	}
+	if c.omitted == "" {
+		return [][]any{c.list}
+	}
+	other := map[string]string{"ip": "ip6", "ip6": "ip"}[c.omitted]
+	var list [][]any
+	for _, network := range []string{c.omitted, other} {
+		limited := newCompiler(family, sets)
+		limited.needNetwork(network)
+		limited.list = limited.needed
+		if network == other {
+			limited.list = append(limited.list, omittedFamily())
+		}
+		for _, s := range statements {
+			limited.statement(s)
+		}
+		list = append(list, limited.list)
+	}
+	return list
+}
+
+// omittedFamily returns the condition on the family of a packet that nft may have left out.
+func omittedFamily() rules.Unknown {
+	return rules.Unknown{Text: "meta nfproto, which nft may leave out", Effect: rules.Reads}
+}

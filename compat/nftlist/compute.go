@@ -1,0 +1,210 @@
+package nftlist
+
+import (
+	"encoding/json"
+
+	"github.com/google/nftables/expr"
+)
+
+// maxNesting is the maximum number of operations within operations.
+const maxNesting = 32
+
+// bitwiseField translates an operation on a field and a constant. Like nft it combines successive
+// operations in one: (value & mask) ^ xor.
+func (c *compiler) bitwiseField(operator string, body json.RawMessage) (field, bool) {
+	type operation struct {
+		operator string
+		constant json.RawMessage
+	}
+	var list []operation
+	var key json.RawMessage
+	for {
+		var operands []json.RawMessage
+		if json.Unmarshal(body, &operands) != nil || len(operands) != 2 || len(list) == maxNesting {
+			return field{}, false
+		}
+		list = append(list, operation{operator, operands[1]})
+		key = operands[0]
+		inner, innerBody := only(key)
+		if inner != "&" && inner != "|" && inner != "^" {
+			break
+		}
+		operator, body = inner, innerBody
+	}
+	f, ok := c.field(key)
+	if !ok {
+		return field{}, false
+	}
+	mask, xor := make([]byte, f.size), make([]byte, f.size)
+	for i := range mask {
+		mask[i] = 0xff
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		n, ok := f.flags(list[i].constant)
+		if !ok {
+			return field{}, false
+		}
+		for j := range mask {
+			switch list[i].operator {
+			case "&":
+				mask[j], xor[j] = mask[j]&n[j], xor[j]&n[j]
+			case "|":
+				mask[j], xor[j] = mask[j]&^n[j], xor[j]|n[j]
+			case "^":
+				xor[j] ^= n[j]
+			}
+		}
+	}
+	return field{f.datatype, func(c *compiler, at register, length int) {
+		f.load(c, at, length)
+		c.bitwise(at, mask[:length], xor[:length])
+	}}, true
+}
+
+// bitwise adds register = (register & mask) ^ xor.
+func (c *compiler) bitwise(at register, mask, xor []byte) {
+	c.add(&expr.Bitwise{
+		SourceRegister: at.number(), DestRegister: at.number(), Len: uint32(len(mask)),
+		Mask: mask, Xor: xor,
+	})
+}
+
+// hashField translates jhash and symhash.
+func (c *compiler) hashField(kind string, body json.RawMessage) (field, bool) {
+	var of struct {
+		Mod, Offset uint32
+		Seed        *uint32
+		Expr        json.RawMessage
+	}
+	if !exactly(body, &of) || of.Mod == 0 || of.Seed != nil && *of.Seed == 0 {
+		return field{}, false
+	}
+	hash := expr.Hash{Modulus: of.Mod, Offset: of.Offset, Type: expr.HashTypeSym}
+	var sources []field
+	if kind == "jhash" {
+		var ok bool
+		if sources, ok = c.nested(of.Expr); !ok {
+			return field{}, false
+		}
+		hash.Type = expr.HashTypeJenkins
+		if of.Seed != nil {
+			hash.Seed = *of.Seed
+		}
+	}
+	return field{hostType, func(c *compiler, at register, _ int) {
+		hash := hash
+		hash.DestRegister = at.number()
+		if sources != nil {
+			from, ok := c.load(sources, false)
+			c.failed = c.failed || !ok
+			hash.SourceRegister, hash.Length = from.number(), uint32(sizeOf(sources))
+		}
+		c.add(&hash)
+	}}, true
+}
+
+// nested translates the operand of a computation, which may be a computation itself.
+func (c *compiler) nested(e json.RawMessage) ([]field, bool) {
+	if c.nesting++; c.nesting > maxNesting {
+		return nil, false
+	}
+	return c.fields(e)
+}
+
+// mapField translates the value that a map contains for a key: one or several of the types.
+func (c *compiler) mapField(body json.RawMessage, values []datatype) (field, bool) {
+	var of struct{ Key, Data json.RawMessage }
+	if !exactly(body, &of) {
+		return field{}, false
+	}
+	keys, ok := c.nested(of.Key)
+	if !ok {
+		return field{}, false
+	}
+	m, ok := c.sets.get(of.Data, keys, values, true)
+	if !ok {
+		return field{}, false
+	}
+	t := values[0]
+	t.size = m.DataLength
+	return field{t, func(c *compiler, at register, _ int) {
+		c.used = max(c.used, int(at)+(max(sizeOf(keys), m.DataLength)+15)/16*4)
+		c.failed = c.failed || c.used > maxFields
+		c.loadAt(at, keys, m.Interval)
+		c.add(&expr.Lookup{
+			SourceRegister: at.number(), IsDestRegSet: true, DestRegister: at.number(),
+			SetName: m.Name,
+		})
+	}}, true
+}
+
+// verdictMap translates vmap.
+func (c *compiler) verdictMap(body json.RawMessage) bool {
+	var of struct{ Key, Data json.RawMessage }
+	if !exactly(body, &of) {
+		return false
+	}
+	keys, ok := c.fields(of.Key)
+	if !ok {
+		return false
+	}
+	m, ok := c.sets.get(of.Data, keys, nil, true)
+	if !ok {
+		return false
+	}
+	at, ok := c.load(keys, m.Interval)
+	c.add(&expr.Lookup{SourceRegister: at.number(), IsDestRegSet: true, SetName: m.Name})
+	return ok
+}
+
+// mangle translates a statement that sets a property of the packet or the connection.
+func (c *compiler) mangle(body json.RawMessage) bool {
+	var of struct{ Key, Value json.RawMessage }
+	if !exactly(body, &of) {
+		return false
+	}
+	kind, key := only(of.Key)
+	var target field
+	var ok bool
+	switch kind {
+	case "meta":
+		target, ok = metaField(key)
+	case "ct":
+		target, ok = c.ctField(key)
+	}
+	if !ok {
+		return false
+	}
+	value, ok := c.value(of.Value, target.datatype)
+	if !ok {
+		return false
+	}
+	at := c.allocate(target.size)
+	value.load(c, at, target.size)
+	store := len(c.added)
+	target.load(c, at, target.size)
+	switch e := c.added[store].(type) {
+	case *expr.Meta:
+		e.SourceRegister = true
+	case *expr.Ct:
+		e.SourceRegister = true
+		if e.Key == expr.CtKeyZONE && e.OptDirection {
+			return false
+		}
+	}
+	return true
+}
+
+// value translates a constant of a type, or an expression with such a value.
+func (c *compiler) value(e json.RawMessage, t datatype) (field, bool) {
+	if data, ok := t.flags(e); ok {
+		return field{t, func(c *compiler, at register, _ int) {
+			c.add(&expr.Immediate{Register: at.number(), Data: data})
+		}}, true
+	}
+	if kind, body := only(e); kind == "map" {
+		return c.mapField(body, []datatype{t})
+	}
+	f, ok := c.field(e)
+	return f, ok && f.size == t.size && f.isHost == t.isHost
+}

@@ -1,0 +1,256 @@
+package nftlist
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math/big"
+	"net/netip"
+	"strings"
+)
+
+// A datatype is the type of a value that the kernel compares: how nft encodes it in registers and
+// in sets.
+type datatype struct {
+	kind datakind
+	size int // in bytes
+	// isHost reports that numbers are in host byte order, except in intervals.
+	isHost bool
+	// isPair reports that values of a map are ranges: two values, the first and the last.
+	isPair bool
+	// isFlags reports that a comparison without an operator matches any of the bits.
+	isFlags bool
+	// parse returns the number with a name; nil if there are no names.
+	parse func(name string) (uint64, bool)
+}
+
+type datakind uint8
+
+const (
+	integer datakind = iota
+	address
+	interfaceName
+	boolean
+)
+
+var (
+	ipv4Type      = datatype{kind: address, size: 4}
+	ipv6Type      = datatype{kind: address, size: 16}
+	portType      = datatype{size: 2}
+	nameType      = datatype{kind: interfaceName, size: 16}
+	markType      = datatype{size: 4, isHost: true}
+	hostType      = datatype{size: 4, isHost: true}
+	booleanType   = datatype{kind: boolean, size: 1}
+	zoneType      = datatype{size: 2, isHost: true}
+	etherType     = datatype{size: 2, parse: named(etherTypes)}
+	idType        = datatype{size: 4}
+	tcType        = datatype{size: 4, isHost: true, parse: parseTC}
+	byteType      = datatype{size: 1}
+	protocolType  = datatype{size: 1, parse: parseProtocol}
+	l4protoType   = datatype{size: 1, isHost: true, parse: parseProtocol}
+	indexType     = datatype{size: 4, isHost: true, parse: named(indexes)}
+	nfprotoType   = datatype{size: 1, isHost: true, parse: named(protocolFamilies)}
+	directionType = datatype{size: 1, isHost: true, parse: named(directions)}
+	stateType     = datatype{size: 4, isHost: true, isFlags: true, parse: parseState}
+	statusType    = datatype{size: 4, isHost: true, isFlags: true, parse: parseStatus}
+	tcpFlagsType  = datatype{size: 1, isFlags: true, parse: parseTCPFlag}
+	addrTypeType  = datatype{size: 4, isHost: true, parse: parseAddrType}
+	icmpType      = datatype{size: 1, parse: named(icmpTypes)}
+	icmpv6Type    = datatype{size: 1, parse: named(icmpv6Types)}
+	icmpCode      = datatype{size: 1, parse: codeNamed("icmp")}
+	icmpv6Code    = datatype{size: 1, parse: codeNamed("icmpv6")}
+	packetType    = datatype{size: 1, parse: named(packetTypes)}
+)
+
+// same reports whether two types encode values in the same way.
+func (t datatype) same(other datatype) bool {
+	return t.kind == other.kind && t.size == other.size && t.isHost == other.isHost &&
+		t.isPair == other.isPair && (t.parse == nil) == (other.parse == nil)
+}
+
+// number encodes a number. In intervals the byte order is that of the network, because the kernel
+// compares byte by byte.
+func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
+	if t.size < 8 && n>>(8*t.size) != 0 {
+		return nil, false
+	}
+	value := binary.BigEndian.AppendUint64(nil, n)[8-t.size:]
+	if t.isHost && !inInterval {
+		return t.hostOrder(value), true
+	}
+	return value, true
+}
+
+// hostOrder converts a number from network to host byte order.
+func (t datatype) hostOrder(value []byte) []byte {
+	switch t.size {
+	case 2:
+		return binary.NativeEndian.AppendUint16(nil, binary.BigEndian.Uint16(value))
+	case 4:
+		return binary.NativeEndian.AppendUint32(nil, binary.BigEndian.Uint32(value))
+	}
+	return value
+}
+
+// scalar encodes a number, a name or an address.
+func (t datatype) scalar(e json.RawMessage, inInterval bool) ([]byte, bool) {
+	var text string
+	var n uint64
+	switch isText := json.Unmarshal(e, &text) == nil && isScalar(e); {
+	case t.kind == address && isText:
+		a, err := netip.ParseAddr(text)
+		return a.AsSlice(), err == nil && a.BitLen() == 8*t.size && a.Zone() == ""
+	case t.kind == interfaceName && isText:
+		key := make([]byte, t.size)
+		return key, copy(key, text) == len(text) && text != "" && len(text) < t.size &&
+			!strings.ContainsAny(text, "*\\\x00")
+	case t.kind == boolean:
+		var is bool
+		if json.Unmarshal(e, &is) != nil || string(e) == "null" {
+			return nil, false
+		}
+		return map[bool][]byte{false: {0}, true: {1}}[is], true
+	case t.kind != integer:
+		return nil, false
+	case isText:
+		if t.parse == nil {
+			return nil, false
+		}
+		var ok bool
+		if n, ok = t.parse(text); !ok {
+			return nil, false
+		}
+	case !isScalar(e) || json.Unmarshal(e, &n) != nil:
+		return nil, false
+	}
+	return t.number(n, inInterval)
+}
+
+// isScalar reports whether a value is a string or a number that is not negative.
+func isScalar(e json.RawMessage) bool {
+	return len(e) > 0 && (e[0] == '"' || e[0] >= '0' && e[0] <= '9')
+}
+
+// flags encodes one or several flags: one of them, a list, or the operation "|".
+func (t datatype) flags(e json.RawMessage) ([]byte, bool) {
+	sum := make([]byte, t.size)
+	left := maxFlags
+	return sum, t.addFlags(sum, e, &left)
+}
+
+// maxFlags is the maximum number of flags and operations in a value.
+const maxFlags = 64
+
+// addFlags adds flags to a sum. left is how many flags and operations there may still be.
+func (t datatype) addFlags(sum []byte, e json.RawMessage, left *int) bool {
+	if *left--; *left < 0 {
+		return false
+	}
+	if isScalar(e) {
+		value, ok := t.scalar(e, false)
+		for i := range value {
+			sum[i] |= value[i]
+		}
+		return ok
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(e, &list) != nil {
+		var or struct {
+			Operands []json.RawMessage `json:"|"`
+		}
+		if !exactly(e, &or) {
+			return false
+		}
+		list = or.Operands
+	}
+	for _, one := range list {
+		if !t.addFlags(sum, one, left) {
+			return false
+		}
+	}
+	return len(list) > 0
+}
+
+// interval encodes a scalar, a range, a prefix or the beginning of a name with an asterisk as the
+// first and the last value.
+func (t datatype) interval(e json.RawMessage, inInterval bool) (key [2][]byte, ok bool) {
+	var bounds struct {
+		Range []json.RawMessage `json:"range"`
+	}
+	if exactly(e, &bounds) && len(bounds.Range) == 2 {
+		first, okFirst := t.scalar(bounds.Range[0], inInterval)
+		last, okLast := t.scalar(bounds.Range[1], inInterval)
+		return [2][]byte{first, last}, okFirst && okLast
+	}
+	if p, ok := t.prefix(e); ok {
+		return lastOf(p.Masked().Addr().AsSlice(), p.Bits()), true
+	}
+	if text, ok := t.wildcard(e); ok {
+		key := make([]byte, t.size)
+		copy(key, text)
+		return lastOf(key, 8*len(text)), true
+	}
+	value, ok := t.scalar(e, inInterval)
+	return [2][]byte{value, value}, ok
+}
+
+// lastOf returns the interval of all values with the first bits of a value.
+func lastOf(first []byte, bits int) [2][]byte {
+	last := new(big.Int).SetBytes(first)
+	ones := new(big.Int).Lsh(big.NewInt(1), uint(8*len(first)-bits))
+	last.Or(last, ones.Sub(ones, big.NewInt(1)))
+	return [2][]byte{first, last.FillBytes(make([]byte, len(first)))}
+}
+
+// prefix decodes a prefix of addresses.
+func (t datatype) prefix(e json.RawMessage) (netip.Prefix, bool) {
+	var p struct {
+		Prefix struct {
+			Addr netip.Addr `json:"addr"`
+			Len  *int       `json:"len"`
+		} `json:"prefix"`
+	}
+	if t.kind != address || !exactly(e, &p) || p.Prefix.Len == nil ||
+		p.Prefix.Addr.BitLen() != 8*t.size || p.Prefix.Addr.Zone() != "" {
+		return netip.Prefix{}, false
+	}
+	prefix := netip.PrefixFrom(p.Prefix.Addr, *p.Prefix.Len)
+	return prefix, prefix.IsValid()
+}
+
+// highBits decodes the high bits of a mark in the form of a prefix: the mark and the number of bits.
+func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) {
+	var p struct {
+		Prefix struct {
+			Addr *uint64 `json:"addr"`
+			Len  *int    `json:"len"`
+		} `json:"prefix"`
+	}
+	if t.kind != integer || !t.isHost || t.size != 4 || !exactly(e, &p) || p.Prefix.Addr == nil ||
+		p.Prefix.Len == nil || *p.Prefix.Len < 0 || *p.Prefix.Len > 8*t.size {
+		return nil, 0, false
+	}
+	value, ok = t.number(*p.Prefix.Addr, false)
+	return value, *p.Prefix.Len, ok
+}
+
+// mask returns the mask of the highest bits of a value.
+func (t datatype) mask(bits int) []byte {
+	mask := make([]byte, t.size)
+	for i := range bits {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	if t.isHost {
+		return t.hostOrder(mask)
+	}
+	return mask
+}
+
+// wildcard returns the beginning of an interface name that ends with an asterisk.
+func (t datatype) wildcard(e json.RawMessage) (string, bool) {
+	var text string
+	if t.kind != interfaceName || json.Unmarshal(e, &text) != nil {
+		return "", false
+	}
+	base, ok := strings.CutSuffix(text, "*")
+	return base, ok && base != "" && len(base) < t.size && !strings.ContainsAny(base, "*\\\x00")
+}

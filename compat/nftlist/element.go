@@ -1,0 +1,182 @@
+package nftlist
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/nft"
+)
+
+// An entry is an element of a set in JSON.
+type entry struct {
+	key, data json.RawMessage
+	expires   bool
+}
+
+// elementOf decodes an element without its value. It reports false if statements of the element
+// affect whether it matches.
+func elementOf(e json.RawMessage) (entry, bool) {
+	kind, body := only(e)
+	if kind != "elem" {
+		return entry{key: e}, true
+	}
+	var of struct {
+		Val                                json.RawMessage
+		Comment, Timeout, Expires, Counter json.RawMessage
+	}
+	if !exactly(body, &of) || of.Val == nil {
+		return entry{}, false
+	}
+	return entry{key: of.Val, expires: of.Timeout != nil || of.Expires != nil}, true
+}
+
+// entryOf decodes an element of a set or a map.
+func entryOf(e json.RawMessage, isMap bool) (entry, bool) {
+	if !isMap {
+		return elementOf(e)
+	}
+	var pair []json.RawMessage
+	if json.Unmarshal(e, &pair) != nil || len(pair) != 2 {
+		return entry{}, false
+	}
+	one, ok := elementOf(pair[0])
+	one.data = pair[1]
+	return one, ok
+}
+
+// hasIntervals reports whether an anonymous set has an element that is an interval.
+func hasIntervals(elements []json.RawMessage, isMap bool) bool {
+	return slices.ContainsFunc(elements, func(e json.RawMessage) bool {
+		one, _ := entryOf(e, isMap)
+		var concat struct {
+			Concat []json.RawMessage `json:"concat"`
+		}
+		if !exactly(one.key, &concat) {
+			concat.Concat = []json.RawMessage{one.key}
+		}
+		return slices.ContainsFunc(concat.Concat, func(part json.RawMessage) bool {
+			kind, _ := only(part)
+			return kind == "range" || kind == "prefix" ||
+				bytes.HasSuffix(part, []byte(`*"`)) && string(part) != `"*"`
+		})
+	})
+}
+
+// fill encodes elements. It returns why that is not possible, or an empty string.
+func fill(s *nft.Set, elements []json.RawMessage, keys, datas []datatype) string {
+	var intervals []spanElement
+	for _, e := range elements {
+		one, ok := entryOf(e, s.IsMap)
+		if !ok {
+			return "set element with statements"
+		}
+		if s.IsMap != (one.data != nil) {
+			return "map element without value"
+		}
+		el := nft.SetElement{Expires: one.expires}
+		if !addData(&el, one.data, datas, s.IsMap) {
+			return "map element with value " + string(one.data)
+		}
+		if string(one.key) == `"*"` {
+			el.Catchall = true
+			s.Elements = append(s.Elements, el)
+			continue
+		}
+		key, ok := keyOf(one.key, keys, s.Interval)
+		if !ok || !s.Interval && !bytes.Equal(key[0], key[1]) ||
+			bytes.Compare(key[0], key[1]) > 0 && !s.Concatenated {
+			return "set element " + string(one.key)
+		}
+		el.Key = key[0]
+		switch {
+		case s.Concatenated:
+			el.Last = key[1]
+			s.Elements = append(s.Elements, el)
+		case s.Interval:
+			intervals = append(intervals, spanElement{el, key[1]})
+		default:
+			s.Elements = append(s.Elements, el)
+		}
+	}
+	return addIntervals(s, intervals)
+}
+
+// keyOf encodes a key as its first and last value.
+func keyOf(e json.RawMessage, types []datatype, inInterval bool) (key [2][]byte, ok bool) {
+	if len(types) == 1 {
+		if types[0].isFlags && !inInterval {
+			value, ok := types[0].flags(e)
+			return [2][]byte{value, value}, ok
+		}
+		return types[0].interval(e, inInterval)
+	}
+	var concat struct {
+		Concat []json.RawMessage `json:"concat"`
+	}
+	if !exactly(e, &concat) || len(concat.Concat) != len(types) {
+		return key, false
+	}
+	for i, t := range types {
+		part, ok := keyOf(concat.Concat[i], []datatype{t}, inInterval)
+		if !ok {
+			return key, false
+		}
+		for j := range key {
+			key[j] = append(key[j], part[j]...)
+			key[j] = append(key[j], make([]byte, 4*words(t.size)-t.size)...)
+		}
+	}
+	return key, true
+}
+
+// addData encodes the value of an element of a map.
+func addData(el *nft.SetElement, e json.RawMessage, types []datatype, isMap bool) bool {
+	switch {
+	case !isMap:
+		return true
+	case len(types) == 0:
+		kind, body := only(e)
+		v, ok := verdictOf(kind, body)
+		el.Verdict = v
+		return ok
+	}
+	key, ok := keyOf(e, types, false)
+	if types[0].isPair {
+		el.Data = slices.Concat(key[0], key[1])
+		return ok
+	}
+	el.Data = key[0]
+	return ok && bytes.Equal(key[0], key[1])
+}
+
+// A spanElement is an element of an interval set with its last key.
+type spanElement struct {
+	nft.SetElement
+	last []byte
+}
+
+// addIntervals adds elements of an interval set in the form of the kernel: a start and an end, which
+// is the key after the last one. It returns why that is not possible, or an empty string.
+func addIntervals(s *nft.Set, list []spanElement) string {
+	slices.SortFunc(list, func(a, b spanElement) int { return bytes.Compare(a.Key, b.Key) })
+	for i, el := range list {
+		if i > 0 && bytes.Compare(list[i-1].last, el.Key) >= 0 {
+			return "overlapping set elements"
+		}
+		if i == 0 && slices.ContainsFunc(el.Key, func(b byte) bool { return b != 0 }) {
+			s.Elements = append(s.Elements, nft.SetElement{
+				Key: make([]byte, len(el.Key)), IntervalEnd: true,
+			})
+		}
+		s.Elements = append(s.Elements, el.SetElement)
+		after := slices.Clone(el.last)
+		for j := len(after) - 1; j >= 0; j-- {
+			if after[j]++; after[j] != 0 {
+				s.Elements = append(s.Elements, nft.SetElement{Key: after, IntervalEnd: true})
+				break
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,268 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft"
+)
+
+// A field is a value that expressions load: a property of the packet, or a result of a computation.
+type field struct {
+	datatype
+	// load adds the expressions that load the first length bytes to a register. Only fields of
+	// headers can be shorter than their type.
+	load func(c *compiler, at register, length int)
+}
+
+// loads returns the field that one expression loads.
+func loads(t datatype, load func(at uint32, length int) expr.Any) (field, bool) {
+	return field{t, func(c *compiler, at register, length int) {
+		c.add(load(at.number(), length))
+	}}, true
+}
+
+// fields translates an expression to the fields of a concatenation, or to a single field.
+func (c *compiler) fields(e json.RawMessage) ([]field, bool) {
+	var concat struct {
+		Concat []json.RawMessage `json:"concat"`
+	}
+	if !exactly(e, &concat) || len(concat.Concat) == 0 {
+		f, ok := c.field(e)
+		return []field{f}, ok
+	}
+	if len(concat.Concat) > maxFields {
+		return nil, false
+	}
+	list := make([]field, len(concat.Concat))
+	for i, part := range concat.Concat {
+		var ok bool
+		if list[i], ok = c.field(part); !ok {
+			return nil, false
+		}
+	}
+	return list, true
+}
+
+// maxFields is the maximum number of fields of a concatenation (NFT_REG32_COUNT).
+const maxFields = 16
+
+// field translates an expression that has one value.
+func (c *compiler) field(e json.RawMessage) (field, bool) {
+	kind, body := only(e)
+	switch kind {
+	case "meta":
+		return metaField(body)
+	case "ct":
+		return c.ctField(body)
+	case "payload":
+		return c.payloadField(body)
+	case "fib":
+		return fibField(body)
+	case "socket":
+		return socketField(body)
+	case "numgen":
+		return numgenField(body)
+	case "jhash", "symhash":
+		return c.hashField(kind, body)
+	case "&", "|", "^":
+		return c.bitwiseField(kind, body)
+	}
+	return field{}, false
+}
+
+// only returns the key and the value of an object with one key; an empty key for anything else.
+func only(e json.RawMessage) (kind string, body json.RawMessage) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(e, &object) != nil || len(object) != 1 {
+		return "", nil
+	}
+	for kind, body = range object {
+		return kind, body
+	}
+	return "", nil
+}
+
+// metaType returns the type of a key of meta.
+func metaType(key string) (datatype, bool) {
+	switch key {
+	case "iifname", "oifname":
+		return nameType, true
+	case "iif", "oif":
+		return indexType, true
+	case "nfproto":
+		return nfprotoType, true
+	case "l4proto":
+		return l4protoType, true
+	case "mark":
+		return markType, true
+	case "skuid", "skgid", "length", "cpu", "iifgroup", "oifgroup", "cgroup", "rtclassid":
+		return hostType, true
+	case "priority":
+		return tcType, true
+	case "protocol":
+		return etherType, true
+	case "pkttype":
+		return packetType, true
+	case "nftrace":
+		return byteType, true
+	}
+	return datatype{}, false
+}
+
+func metaField(body json.RawMessage) (field, bool) {
+	var of struct{ Key string }
+	if !exactly(body, &of) {
+		return field{}, false
+	}
+	t, known := metaType(of.Key)
+	key, hasKey := nft.MetaKey(of.Key)
+	if !known || !hasKey {
+		return field{}, false
+	}
+	return loads(t, func(at uint32, _ int) expr.Any {
+		return &expr.Meta{Key: expr.MetaKey(key), Register: at}
+	})
+}
+
+// ctType returns the type of a key of ct.
+func ctType(key string) (datatype, bool) {
+	switch key {
+	case "state":
+		return stateType, true
+	case "status":
+		return statusType, true
+	case "mark":
+		return markType, true
+	case "direction":
+		return directionType, true
+	case "zone":
+		return zoneType, true
+	case "ip saddr", "ip daddr":
+		return ipv4Type, true
+	case "ip6 saddr", "ip6 daddr":
+		return ipv6Type, true
+	case "proto-src", "proto-dst":
+		return portType, true
+	case "id":
+		return idType, true
+	case "l3proto":
+		return nfprotoType, true
+	case "protocol":
+		return protocolType, true
+	}
+	return datatype{}, false
+}
+
+func (c *compiler) ctField(body json.RawMessage) (field, bool) {
+	var of struct{ Key, Dir string }
+	if !exactly(body, &of) {
+		return field{}, false
+	}
+	t, known := ctType(of.Key)
+	key, hasKey := nft.CTKey(of.Key)
+	direction := map[string]uint32{"original": 0, "reply": 1}[of.Dir]
+	isDirected := strings.Contains(of.Key, "addr") || strings.HasPrefix(of.Key, "proto-") ||
+		of.Key == "zone" && of.Dir != ""
+	if !known || !hasKey || isDirected != (of.Dir != "") ||
+		of.Dir != "" && of.Dir != "original" && of.Dir != "reply" {
+		return field{}, false
+	}
+	return loads(t, func(at uint32, _ int) expr.Any {
+		return &expr.Ct{
+			Key: expr.CtKey(key), Register: at, OptDirection: isDirected, Direction: direction,
+		}
+	})
+}
+
+// fibField translates a lookup in the routing tables.
+func fibField(body json.RawMessage) (field, bool) {
+	fib, result, ok := fibLoad(body)
+	t, known := map[string]datatype{
+		"oif": indexType, "oifname": nameType, "type": addrTypeType,
+	}[result]
+	if !ok || !known {
+		return field{}, false
+	}
+	return loads(t, fib)
+}
+
+// fibPresence translates whether a lookup in the routing tables has a result.
+func fibPresence(body json.RawMessage) (field, bool) {
+	fib, _, ok := fibLoad(body)
+	if !ok {
+		return field{}, false
+	}
+	return loads(booleanType, func(at uint32, length int) expr.Any {
+		loaded := fib(at, length).(*expr.Fib)
+		loaded.FlagPRESENT = true
+		return loaded
+	})
+}
+
+// fibLoad decodes a lookup in the routing tables.
+func fibLoad(
+	body json.RawMessage,
+) (load func(at uint32, length int) expr.Any, result string, ok bool) {
+	var of struct {
+		Result string
+		Flags  flagNames
+	}
+	if !exactly(body, &of) || !of.Flags.only("saddr", "daddr", "mark", "iif", "oif") {
+		return nil, "", false
+	}
+	fib := expr.Fib{
+		ResultOIF: of.Result == "oif", ResultOIFNAME: of.Result == "oifname",
+		ResultADDRTYPE: of.Result == "type",
+	}
+	fib.FlagSADDR, fib.FlagDADDR = of.Flags.has("saddr"), of.Flags.has("daddr")
+	fib.FlagMARK, fib.FlagIIF = of.Flags.has("mark"), of.Flags.has("iif")
+	fib.FlagOIF = of.Flags.has("oif")
+	return func(at uint32, _ int) expr.Any {
+		loaded := fib
+		loaded.Register = at
+		return &loaded
+	}, of.Result, true
+}
+
+func socketField(body json.RawMessage) (field, bool) {
+	var of struct{ Key string }
+	if !exactly(body, &of) {
+		return field{}, false
+	}
+	t := byteType
+	key := expr.SocketKeyTransparent
+	switch of.Key {
+	case "transparent":
+	case "wildcard":
+		key = expr.SocketKeyWildcard
+	case "mark":
+		t, key = markType, expr.SocketKeyMark
+	default:
+		return field{}, false
+	}
+	return loads(t, func(at uint32, _ int) expr.Any {
+		return &expr.Socket{Key: key, Register: at}
+	})
+}
+
+func numgenField(body json.RawMessage) (field, bool) {
+	var of struct {
+		Mode        string
+		Mod, Offset uint32
+	}
+	kinds := map[string]uint32{"inc": unix.NFT_NG_INCREMENTAL, "random": unix.NFT_NG_RANDOM}
+	if !exactly(body, &of) || of.Mod == 0 {
+		return field{}, false
+	}
+	kind, ok := kinds[of.Mode]
+	if !ok {
+		return field{}, false
+	}
+	return loads(hostType, func(at uint32, _ int) expr.Any {
+		return &expr.Numgen{Register: at, Modulus: of.Mod, Type: kind, Offset: of.Offset}
+	})
+}

@@ -1,0 +1,235 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// flagNames contains flags: one or a list of them.
+type flagNames []string
+
+// UnmarshalJSON decodes a name or a list of names.
+func (f *flagNames) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*f = flagNames{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(f))
+}
+
+func (f flagNames) has(name string) bool { return slices.Contains(f, name) }
+
+// only reports whether there are no other flags than those with the names.
+func (f flagNames) only(names ...string) bool {
+	return !slices.ContainsFunc(f, func(name string) bool { return !slices.Contains(names, name) })
+}
+
+// registers are the registers of a range; 0 without a range.
+type registers struct{ first, last uint32 }
+
+// A translationObject is the body of dnat, snat, masquerade or redirect.
+type translationObject struct {
+	Family     string `json:"family"`
+	Addr, Port json.RawMessage
+	Flags      flagNames `json:"flags"`
+	TypeFlags  flagNames `json:"type_flags"`
+}
+
+// translation translates dnat, snat, masquerade and redirect.
+func (c *compiler) translation(kind string, body json.RawMessage) bool {
+	var to translationObject
+	if len(body) > 0 && string(body) != "null" && !exactly(body, &to) ||
+		!to.Flags.only("random", "fully-random", "persistent", "netmap") ||
+		!to.TypeFlags.only("prefix", "interval", "concat") {
+		return false
+	}
+	if kind == "dnat" || kind == "snat" {
+		return c.natTo(kind, to)
+	}
+	if to.Addr != nil || to.Family != "" || to.Flags.has("netmap") {
+		return false
+	}
+	var ports registers
+	if to.Port != nil {
+		var ok bool
+		if ports, ok = c.portRange(to.Port); !ok {
+			return false
+		}
+	}
+	if kind == "masquerade" {
+		c.add(&expr.Masq{
+			Random: to.Flags.has("random"), FullyRandom: to.Flags.has("fully-random"),
+			Persistent: to.Flags.has("persistent"), ToPorts: ports.first != 0,
+			RegProtoMin: ports.first, RegProtoMax: ports.last,
+		})
+		return true
+	}
+	c.add(&expr.Redir{
+		RegisterProtoMin: ports.first, RegisterProtoMax: ports.last,
+		Flags: redirectFlags(to.Flags, ports),
+	})
+	return true
+}
+
+// redirectFlags returns the flags of redirect (linux/netfilter/nf_nat.h).
+func redirectFlags(names flagNames, ports registers) uint32 {
+	flags := uint32(0)
+	for flag, isSet := range map[uint32]bool{
+		expr.NF_NAT_RANGE_PROTO_SPECIFIED:    ports.first != 0,
+		expr.NF_NAT_RANGE_PROTO_RANDOM:       names.has("random"),
+		expr.NF_NAT_RANGE_PROTO_RANDOM_FULLY: names.has("fully-random"),
+		expr.NF_NAT_RANGE_PERSISTENT:         names.has("persistent"),
+	} {
+		if isSet {
+			flags |= flag
+		}
+	}
+	return flags
+}
+
+// natTo translates dnat and snat.
+func (c *compiler) natTo(kind string, to translationObject) bool {
+	family := to.Family
+	if family == "" {
+		family = c.network
+	}
+	number, known := map[string]uint32{
+		"": unix.NFPROTO_INET, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6,
+	}[family]
+	if !known || c.network != "" && family != c.network || to.Addr == nil && to.Port == nil {
+		return false
+	}
+	n := expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: number, Random: to.Flags.has("random"),
+		FullyRandom: to.Flags.has("fully-random"), Persistent: to.Flags.has("persistent"),
+		Prefix: to.Flags.has("netmap"),
+	}
+	if kind == "snat" {
+		n.Type = expr.NATTypeSourceNAT
+	}
+	var addrs, ports registers
+	if to.Addr != nil {
+		var ok bool
+		if addrs, ports, ok = c.addresses(to.Addr, family); !ok {
+			return false
+		}
+	}
+	if to.Port != nil {
+		var ok bool
+		hasPort := ports.first != 0
+		if ports, ok = c.portRange(to.Port); !ok || hasPort {
+			return false
+		}
+	}
+	n.RegAddrMin, n.RegAddrMax = addrs.first, addrs.last
+	n.RegProtoMin, n.RegProtoMax = ports.first, ports.last
+	c.add(&n)
+	return true
+}
+
+// addresses loads the addresses of a translation: one, a range, or a value of a map, which may also
+// contain a port.
+func (c *compiler) addresses(
+	e json.RawMessage, family string,
+) (addrs, ports registers, ok bool) {
+	t, ok := map[string]datatype{"ip": ipv4Type, "ip6": ipv6Type}[family]
+	if !ok {
+		return addrs, ports, false
+	}
+	kind, body := only(e)
+	if kind != "map" {
+		addrs, ok = c.constants(e, t)
+		return addrs, ports, ok
+	}
+	types := []datatype{t}
+	switch c.formOfData(body) {
+	case "concat":
+		types = append(types, portType)
+	case "range":
+		types[0].isPair = true
+	case "scalar":
+	default:
+		return addrs, ports, false
+	}
+	f, ok := c.mapField(body, types)
+	if !ok {
+		return addrs, ports, false
+	}
+	at := c.allocate(f.size)
+	f.load(c, at, f.size)
+	next := (at + register(words(t.size))).number()
+	addrs = registers{at.number(), at.number()}
+	switch {
+	case types[0].isPair:
+		addrs.last = next
+	case len(types) > 1:
+		ports = registers{next, next}
+	}
+	return addrs, ports, true
+}
+
+// formOfData returns the form of the values of a map: concat, scalar, or range if one of them is a
+// range or a prefix. It returns an empty string for a map that does not exist or is empty.
+func (c *compiler) formOfData(body json.RawMessage) string {
+	var of struct{ Data json.RawMessage }
+	if json.Unmarshal(body, &of) != nil {
+		return ""
+	}
+	var anonymous struct {
+		Set []json.RawMessage `json:"set"`
+	}
+	var name string
+	if json.Unmarshal(of.Data, &name) == nil && len(name) > 1 {
+		anonymous.Set = c.sets.in.sets[place{c.sets.at.family, c.sets.at.table, name[1:]}].Elements
+	} else if json.Unmarshal(of.Data, &anonymous) != nil {
+		return ""
+	}
+	form := ""
+	for _, e := range anonymous.Set {
+		one, _ := entryOf(e, true)
+		switch kind, _ := only(one.data); {
+		case kind == "range" || kind == "prefix":
+			return "range"
+		case kind == "concat":
+			return kind
+		case isScalar(one.data):
+			form = "scalar"
+		}
+	}
+	return form
+}
+
+// constants loads a constant, or the first and the last value of a range, to registers.
+func (c *compiler) constants(e json.RawMessage, t datatype) (registers, bool) {
+	key, ok := t.interval(e, false)
+	if !ok {
+		return registers{}, false
+	}
+	first := c.allocate(t.size)
+	c.add(&expr.Immediate{Register: first.number(), Data: key[0]})
+	if isScalar(e) {
+		return registers{first.number(), first.number()}, true
+	}
+	last := c.allocate(t.size)
+	c.add(&expr.Immediate{Register: last.number(), Data: key[1]})
+	return registers{first.number(), last.number()}, true
+}
+
+// portRange loads the port of a translation: one, a range, or a value of a map.
+func (c *compiler) portRange(e json.RawMessage) (registers, bool) {
+	kind, body := only(e)
+	if kind != "map" {
+		return c.constants(e, portType)
+	}
+	f, ok := c.mapField(body, []datatype{portType})
+	if !ok {
+		return registers{}, false
+	}
+	at := c.allocate(f.size)
+	f.load(c, at, f.size)
+	return registers{at.number(), at.number()}, true
+}

@@ -1,0 +1,152 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/nft"
+)
+
+// A setBuilder builds the sets of a table that rules use. The types of the fields with which a rule
+// looks up a set determine how its elements are encoded.
+type setBuilder struct {
+	in    *reader
+	at    place // the table
+	sets  []nft.Set
+	named map[string]builtSet
+	// anonymous is the number of anonymous sets.
+	anonymous int
+}
+
+// A builtSet is a named set with the types of its fields and values.
+type builtSet struct {
+	set         nft.Set
+	keys, datas []datatype
+}
+
+func newSetBuilder(in *reader, at place) *setBuilder {
+	return &setBuilder{in: in, at: at, named: map[string]builtSet{}}
+}
+
+// get returns a set, or with isMap a map, by its name or its elements. datas are the types of the
+// values of a map, none for a verdict map. It reports false if there is no such set, or if another
+// rule uses it with other types.
+func (b *setBuilder) get(
+	e json.RawMessage, fields []field, datas []datatype, isMap bool,
+) (*nft.Set, bool) {
+	keys := make([]datatype, len(fields))
+	for i, f := range fields {
+		keys[i] = f.datatype
+	}
+	var name string
+	if json.Unmarshal(e, &name) == nil {
+		name, isNamed := strings.CutPrefix(name, "@")
+		object, ok := b.in.sets[place{b.at.family, b.at.table, name}]
+		if !isNamed || !isName(name) || !ok || (object.Map != nil) != isMap {
+			return nil, false
+		}
+		return b.getNamed(name, object, keys, datas)
+	}
+	var anonymous struct {
+		Set []json.RawMessage `json:"set"`
+	}
+	if !exactly(e, &anonymous) || anonymous.Set == nil {
+		return nil, false
+	}
+	b.anonymous++
+	s := nft.Set{
+		Name: fmt.Sprintf("{ %d }", b.anonymous), Anonymous: true, IsMap: isMap,
+		Interval: hasIntervals(anonymous.Set, isMap),
+	}
+	describe(&s, keys, datas)
+	if reason := fill(&s, anonymous.Set, keys, datas); reason != "" {
+		return nil, false
+	}
+	b.sets = append(b.sets, s)
+	return &s, true
+}
+
+func (b *setBuilder) getNamed(
+	name string, object setObject, keys, datas []datatype,
+) (*nft.Set, bool) {
+	if built, ok := b.named[name]; ok {
+		return &built.set, slices.EqualFunc(built.keys, keys, datatype.same) &&
+			slices.EqualFunc(built.datas, datas, datatype.same)
+	}
+	flags := flagsOf(object.Flags)
+	s := nft.Set{
+		Name: name, Interval: slices.Contains(flags, "interval"), IsMap: object.Map != nil,
+		Changes: slices.Contains(flags, "timeout") || slices.Contains(flags, "dynamic") ||
+			slices.Contains(flags, "eval") || len(object.Timeout) > 0,
+	}
+	describe(&s, keys, datas)
+	s.Unknown = unknownSet(object, flags)
+	if s.Unknown == "" {
+		s.Unknown = fill(&s, object.Elements, keys, datas)
+	}
+	if s.Unknown != "" {
+		s.Elements = nil
+	}
+	b.sets = append(b.sets, s)
+	b.named[name] = builtSet{s, keys, datas}
+	return &s, true
+}
+
+// complete returns the sets. Those that a statement may change that is not supported are not known.
+func (b *setBuilder) complete() []nft.Set {
+	for i := range b.sets {
+		if s := &b.sets[i]; b.in.changed[s.Name] && !s.Anonymous {
+			s.Elements, s.Unknown = nil, "set that a statement changes which is not supported"
+		}
+	}
+	return b.sets
+}
+
+// unknownSet returns why the elements of a set are not known, or an empty string.
+func unknownSet(object setObject, flags []string) string {
+	for _, f := range flags {
+		switch f {
+		case "constant", "interval", "timeout", "dynamic", "eval":
+		default:
+			return "set with flag " + f
+		}
+	}
+	if len(object.Timeout) > 0 {
+		// Without state nft does not list when elements expire, so that these cannot be told from
+		// elements that remain.
+		for _, e := range object.Elements {
+			if one, ok := elementOf(e); !ok || !one.expires {
+				return "set element without the time of its expiration"
+			}
+		}
+	}
+	for _, s := range object.Statements {
+		if kind, _ := only(s); kind != "counter" {
+			return "set with statement " + kind
+		}
+	}
+	return ""
+}
+
+// describe sets the lengths of keys and values.
+func describe(s *nft.Set, keys, datas []datatype) {
+	s.KeyLength = keys[0].size
+	if len(keys) > 1 {
+		s.KeyLength = 0
+		for _, t := range keys {
+			s.KeyLength += 4 * words(t.size)
+		}
+	}
+	for _, t := range datas {
+		s.DataLength += t.size
+		switch {
+		case len(datas) > 1:
+			s.DataLength += 4*words(t.size) - t.size
+		case t.isPair:
+			s.DataLength += t.size
+		}
+	}
+	s.Concatenated = s.Interval && len(keys) > 1
+}

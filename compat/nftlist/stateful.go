@@ -1,0 +1,174 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// bytesOf returns a number of bytes in a unit of nft.
+func bytesOf(n uint64, unit string) (uint64, bool) {
+	factor, ok := map[string]uint64{
+		"bytes": 1, "kbytes": 1 << 10, "mbytes": 1 << 20, "gbytes": 1 << 30,
+	}[unit]
+	if !ok || n > ^uint64(0)/factor {
+		return 0, false
+	}
+	return n * factor, true
+}
+
+// The types of named objects (NFT_OBJECT_* in linux/netfilter/nf_tables.h).
+const (
+	objectCounter = 1
+	objectQuota   = 2
+	objectLimit   = 4
+)
+
+// operationDelete is NFT_DYNSET_OP_DELETE.
+const operationDelete = 2
+
+// object translates the use of a named object. It reports false if the statement does not consist
+// of a name.
+func (c *compiler) object(kind int, body json.RawMessage) bool {
+	var name string
+	if json.Unmarshal(body, &name) != nil || !isName(name) {
+		return false
+	}
+	c.add(&expr.Objref{Type: kind, Name: name})
+	return true
+}
+
+func (c *compiler) counter(body json.RawMessage) bool {
+	if c.object(objectCounter, body) {
+		return true
+	}
+	var of struct{ Packets, Bytes uint64 }
+	if len(body) > 0 && string(body) != "null" && !exactly(body, &of) {
+		return false
+	}
+	c.add(&expr.Counter{Packets: of.Packets, Bytes: of.Bytes})
+	return true
+}
+
+func (c *compiler) limit(body json.RawMessage) bool {
+	if c.object(objectLimit, body) {
+		return true
+	}
+	var of struct {
+		Rate, Burst *uint64
+		Per         string
+		Inv         bool
+		RateUnit    string `json:"rate_unit"`
+		BurstUnit   string `json:"burst_unit"`
+	}
+	if !exactly(body, &of) || of.Rate == nil {
+		return false
+	}
+	unit, ok := map[string]expr.LimitTime{
+		"second": expr.LimitTimeSecond, "minute": expr.LimitTimeMinute, "hour": expr.LimitTimeHour,
+		"day": expr.LimitTimeDay, "week": expr.LimitTimeWeek,
+	}[of.Per]
+	if !ok {
+		return false
+	}
+	x := expr.Limit{Rate: *of.Rate, Over: of.Inv, Unit: unit}
+	burst := uint64(0)
+	switch of.RateUnit {
+	case "", "packets":
+		if burst = 5; of.Burst != nil { // nft(8): the default
+			burst = *of.Burst
+		}
+	default:
+		x.Type = expr.LimitTypePktBytes
+		if x.Rate, ok = bytesOf(x.Rate, of.RateUnit); !ok {
+			return false
+		}
+		if of.Burst != nil {
+			burst, ok = bytesOf(*of.Burst, of.BurstUnit)
+		}
+	}
+	x.Burst = uint32(burst)
+	c.add(&x)
+	return ok && burst <= 1<<32-1
+}
+
+func (c *compiler) quota(body json.RawMessage) bool {
+	if c.object(objectQuota, body) {
+		return true
+	}
+	var of struct {
+		Val, Used uint64
+		Inv       bool
+		Unit      string `json:"val_unit"`
+		UsedUnit  string `json:"used_unit"`
+	}
+	if !exactly(body, &of) {
+		return false
+	}
+	size, ok := bytesOf(of.Val, of.Unit)
+	c.add(&expr.Quota{Bytes: size, Over: of.Inv})
+	return ok
+}
+
+// connectionLimit translates ct count.
+func (c *compiler) connectionLimit(body json.RawMessage) bool {
+	var of struct {
+		Val uint32
+		Inv bool
+	}
+	if !exactly(body, &of) {
+		return false
+	}
+	x := expr.Connlimit{Count: of.Val}
+	if of.Inv {
+		x.Flags = expr.NFT_CONNLIMIT_F_INV
+	}
+	c.add(&x)
+	return true
+}
+
+// changeSet translates the addition of an element to a set, or its deletion.
+func (c *compiler) changeSet(body json.RawMessage) bool {
+	var of struct {
+		Op, Set string
+		Elem    json.RawMessage
+	}
+	if !exactly(body, &of) {
+		return false
+	}
+	operation, ok := map[string]uint32{
+		"add": unix.NFT_DYNSET_OP_ADD, "update": unix.NFT_DYNSET_OP_UPDATE,
+		"delete": operationDelete,
+	}[of.Op]
+	name, isNamed := strings.CutPrefix(of.Set, "@")
+	object, exists := c.sets.in.sets[place{c.sets.at.family, c.sets.at.table, name}]
+	if !ok || !isNamed || !exists || object.Map != nil {
+		return false
+	}
+	key := of.Elem
+	x := expr.Dynset{SetName: name, Operation: operation}
+	if kind, elem := only(of.Elem); kind == "elem" {
+		var with struct {
+			Val     json.RawMessage
+			Timeout uint32 // in seconds
+		}
+		if !exactly(elem, &with) {
+			return false
+		}
+		key, x.Timeout = with.Val, time.Duration(with.Timeout)*time.Second
+	}
+	fields, ok := c.fields(key)
+	if !ok {
+		return false
+	}
+	if _, ok := c.sets.get(encode(of.Set), fields, nil, false); !ok {
+		return false
+	}
+	at, ok := c.load(fields, false)
+	x.SrcRegKey = at.number()
+	c.add(&x)
+	return ok
+}

@@ -1,0 +1,103 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// elementsOf returns the elements between braces: keys, or keys and values of a map. An element that
+// is not understood is unsupported.
+func elementsOf(tokens []token) []json.RawMessage {
+	elements := []json.RawMessage{}
+	first, depth := 1, 1
+	for i := 1; i < len(tokens); i++ {
+		switch {
+		case tokens[i].isMark("{"):
+			depth++
+		case tokens[i].isMark("}"):
+			depth--
+		}
+		if depth > 0 && (depth > 1 || !tokens[i].isMark(",")) {
+			continue
+		}
+		if i > first {
+			elements = append(elements, pairOf(tokens[first:i]))
+		}
+		if first = i + 1; depth == 0 {
+			break
+		}
+	}
+	return elements
+}
+
+// pairOf returns an element: a key, or a key and a value of a map.
+func pairOf(tokens []token) json.RawMessage {
+	colon := slices.IndexFunc(tokens, func(t token) bool { return t.is(":") })
+	if colon < 0 {
+		return keyElementOf(tokens)
+	}
+	if colon == 0 || colon+1 == len(tokens) {
+		return unsupported(tokens)
+	}
+	key, data := keyElementOf(tokens[:colon]), tokens[colon+1:]
+	switch {
+	case len(data) == 2 && (data[0].is("jump") || data[0].is("goto")) && data[1].kind == word:
+		return encode([]any{key, map[string]any{
+			data[0].text: map[string]string{"target": data[1].text},
+		}})
+	case len(data) == 1 && isVerdict(data[0]):
+		return encode([]any{key, map[string]any{data[0].text: nil}})
+	}
+	return encode([]any{key, concatOf(data)})
+}
+
+// isVerdict reports whether a token is a verdict without an argument.
+func isVerdict(t token) bool {
+	return t.is("accept") || t.is("drop") || t.is("return") || t.is("continue")
+}
+
+// keyElementOf returns a key, with what nft lists about the element: a comment, a counter, and when
+// it expires.
+func keyElementOf(tokens []token) json.RawMessage {
+	end := slices.IndexFunc(tokens, func(t token) bool {
+		return t.is("comment") || t.is("timeout") || t.is("expires") || t.is("counter")
+	})
+	if end <= 0 {
+		return concatOf(tokens)
+	}
+	of := map[string]any{"val": concatOf(tokens[:end])}
+	for rest := tokens[end:]; len(rest) > 0; {
+		size := 2
+		switch name := rest[0].text; {
+		case rest[0].kind != word:
+			return unsupported(tokens)
+		case name == "counter":
+			size, _ = counterOf(rest)
+			of[name] = nil
+		case name == "comment" || name == "timeout" || name == "expires":
+			of[name] = ""
+		default:
+			return unsupported(tokens)
+		}
+		rest = rest[min(size, len(rest)):]
+	}
+	return encode(map[string]any{"elem": of})
+}
+
+// concatOf returns a value, or values with dots between them.
+func concatOf(tokens []token) json.RawMessage {
+	if len(tokens) == 1 {
+		return valueOf(tokens[0])
+	}
+	var parts []json.RawMessage
+	for i := 0; i < len(tokens); i += 2 {
+		if i+1 < len(tokens) && !tokens[i+1].is(".") || tokens[i].is(".") {
+			return unsupported(tokens)
+		}
+		parts = append(parts, valueOf(tokens[i]))
+	}
+	if len(tokens)%2 == 0 {
+		return unsupported(tokens)
+	}
+	return encode(map[string]any{"concat": parts})
+}

@@ -1,0 +1,189 @@
+package nftlist
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// operandOf reads the left side of a statement: an expression or a concatenation. It returns the
+// number of its tokens, 0 if it is not understood.
+func operandOf(tokens []token) (int, json.RawMessage) {
+	size, first := partOf(tokens)
+	if size == 0 || size+1 >= len(tokens) || !tokens[size].is(".") {
+		return size, first
+	}
+	parts := []json.RawMessage{first}
+	for size+1 < len(tokens) && tokens[size].is(".") {
+		count, part := partOf(tokens[size+1:])
+		if count == 0 {
+			return 0, nil
+		}
+		parts = append(parts, part)
+		size += 1 + count
+	}
+	return size, encode(map[string]any{"concat": parts})
+}
+
+// partOf reads a property of packets or a computation, and bitwise operations on it.
+func partOf(tokens []token) (int, json.RawMessage) {
+	size, value := expressionOf(tokens)
+	if size == 0 {
+		return 0, nil
+	}
+	for operations := 0; size+1 < len(tokens) && tokens[size].kind == word; operations++ {
+		operator := tokens[size].text
+		if operator != "&" && operator != "|" && operator != "^" {
+			break
+		}
+		count, constant := maskOf(tokens[size+1:])
+		if count == 0 || operations == maxNesting {
+			return 0, nil
+		}
+		value = encode(map[string]any{operator: []json.RawMessage{value, constant}})
+		size += 1 + count
+	}
+	return size, value
+}
+
+// mappedOf reads an operand, and the map in which it is looked up if there is one.
+func mappedOf(tokens []token) (int, json.RawMessage) {
+	size, key := operandOf(tokens)
+	if size == 0 || size+1 >= len(tokens) || !tokens[size].is("map") {
+		return size, key
+	}
+	count, data := rightOf(tokens[size+1:])
+	if count == 0 {
+		return 0, nil
+	}
+	return size + 1 + count, encode(map[string]any{
+		"map": map[string]json.RawMessage{"key": key, "data": data},
+	})
+}
+
+// expressionOf reads a property of packets or a computation.
+func expressionOf(tokens []token) (int, json.RawMessage) {
+	if len(tokens) > 0 && tokens[0].kind == word && isShort(tokens[0].text) {
+		return 1, keyed("meta", tokens[0].text)
+	}
+	if len(tokens) < 2 || tokens[0].kind != word || tokens[1].kind != word {
+		return 0, nil
+	}
+	first, second := tokens[0].text, tokens[1].text
+	switch {
+	case first == "ct" && (second == "original" || second == "reply"):
+		return directedOf(tokens)
+	case first == "meta" || first == "ct":
+		return 2, keyed(first, second)
+	case first == "socket" && second != "cgroupv2":
+		return 2, keyed(first, second)
+	case first == "fib":
+		return fibOf(tokens)
+	case isComputation(tokens[0]):
+		return computationOf(tokens)
+	case isProtocol(first) && second != "option":
+		return 2, encode(map[string]any{
+			"payload": map[string]string{"protocol": first, "field": second},
+		})
+	}
+	return 0, nil
+}
+
+func keyed(kind, key string) json.RawMessage {
+	return encode(map[string]any{kind: map[string]string{"key": key}})
+}
+
+// isShort reports whether nft writes the key of meta without the word meta.
+func isShort(key string) bool {
+	switch key {
+	case "iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "iifgroup", "oifgroup",
+		"pkttype", "cpu", "rtclassid", "nftrace", "cgroup":
+		return true
+	}
+	return false
+}
+
+func isProtocol(name string) bool {
+	switch name {
+	case "ether", "vlan", "arp", "ip", "ip6", "icmp", "icmpv6", "igmp", "ah", "esp", "comp", "udp",
+		"udplite", "tcp", "dccp", "sctp", "th":
+		return true
+	}
+	return false
+}
+
+// directedOf reads ct DIRECTION [ip|ip6] KEY.
+func directedOf(tokens []token) (int, json.RawMessage) {
+	size, family := 3, ""
+	if len(tokens) > 2 && (tokens[2].is("ip") || tokens[2].is("ip6")) {
+		size, family = 4, tokens[2].text+" "
+	}
+	if len(tokens) < size || tokens[size-1].kind != word {
+		return 0, nil
+	}
+	return size, encode(map[string]any{"ct": map[string]string{
+		"dir": tokens[1].text, "key": family + tokens[size-1].text,
+	}})
+}
+
+// fibOf reads fib KEY [. KEY]... RESULT.
+func fibOf(tokens []token) (int, json.RawMessage) {
+	flags := []string{tokens[1].text}
+	size := 2
+	for size+1 < len(tokens) && tokens[size].is(".") {
+		flags = append(flags, tokens[size+1].text)
+		size += 2
+	}
+	if size >= len(tokens) {
+		return 0, nil
+	}
+	switch result := tokens[size].text; result {
+	case "type", "oif", "oifname":
+		return size + 1, encode(map[string]any{
+			"fib": map[string]any{"result": result, "flags": flags},
+		})
+	}
+	return 0, nil
+}
+
+// isComputation reports whether a token begins a computation.
+func isComputation(t token) bool { return t.is("numgen") || t.is("jhash") || t.is("symhash") }
+
+// computationOf reads numgen MODE mod N [offset N], jhash EXPRESSION mod N [seed N] [offset N], or
+// symhash mod N [offset N].
+func computationOf(tokens []token) (int, json.RawMessage) {
+	kind := tokens[0].text
+	of := map[string]any{}
+	size := 1
+	switch kind {
+	case "numgen":
+		of["mode"] = tokens[1].text
+		size++
+	case "jhash":
+		end := slices.IndexFunc(tokens, func(t token) bool { return t.is("mod") })
+		if end < 0 || slices.ContainsFunc(tokens[1:end], isComputation) {
+			return 0, nil
+		}
+		count, expression := operandOf(tokens[1:end])
+		if count == 0 {
+			return 0, nil
+		}
+		of["expr"] = expression
+		size += count
+	}
+	if size+1 >= len(tokens) || !tokens[size].is("mod") {
+		return 0, nil
+	}
+	for size+1 < len(tokens) {
+		name := tokens[size].text
+		if name != "mod" && name != "seed" && name != "offset" || tokens[size].kind != word {
+			break
+		}
+		number, ok := numberOf(tokens[size+1].text)
+		if !ok || tokens[size+1].kind != word {
+			return 0, nil
+		}
+		of[name] = number
+		size += 2
+	}
+	return size, encode(map[string]any{kind: of})
+}
