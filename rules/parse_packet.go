@@ -25,7 +25,10 @@ const PacketSyntax = `{in|out} PROTOCOL SOURCE[:PORT] > DESTINATION[:PORT] [dev 
 // word that is wrong.
 func ParsePacket(text string) (Packet, error) {
 	words := strings.Fields(text)
-	if len(words) < 5 || words[3] != ">" && words[3] != "->" {
+	if len(words) > 3 && IsArrow(words[2]) {
+		return Packet{}, fmt.Errorf("packet %q: no direction: want in or out before the protocol", text)
+	}
+	if len(words) < 5 || !IsArrow(words[3]) {
 		return Packet{}, fmt.Errorf("packet %q: want %s", text, PacketSyntax)
 	}
 	p := Packet{}
@@ -67,6 +70,9 @@ func ParsePacket(text string) (Packet, error) {
 	}
 	return p, nil
 }
+
+// IsArrow reports whether the word separates source and destination in [ParsePacket].
+func IsArrow(word string) bool { return word == ">" || word == "->" }
 
 // parseOptions parses the words after the addresses and sets defaults.
 func (p *Packet) parseOptions(words []string) error {

@@ -113,6 +113,10 @@ func TestParsePacketRejects(t *testing.T) {
 		{"no destination", "in tcp 10.1.1.1:1 >", "want {in|out} PROTOCOL"},
 		{"no arrow", "in tcp 10.1.1.1:1 to 10.244.1.5:80", "want {in|out} PROTOCOL"},
 		{
+			"no direction", "tcp 10.1.1.1:1 -> 10.244.1.5:80",
+			`no direction: want in or out before the protocol`,
+		},
+		{
 			"another direction", "forward tcp 10.1.1.1:1 > 10.244.1.5:80",
 			`direction "forward" is not in or out`,
 		},

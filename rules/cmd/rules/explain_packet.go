@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
 )
 
 // packetFlags are the parts of a packet that explain has flags for.
@@ -105,7 +107,7 @@ func packetTexts(args []string) []string {
 	var texts []string
 	for _, words := range packets {
 		const arrow = 3 // its index in PROTOCOL SOURCE > DESTINATION
-		if len(words) > arrow && words[arrow] != ">" && words[arrow] != "->" {
+		if len(words) > arrow && !slices.ContainsFunc(words, rules.IsArrow) {
 			words = slices.Insert(words, arrow, ">")
 		}
 		texts = append(texts, strings.Join(words, " "))
