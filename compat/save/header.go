@@ -107,7 +107,7 @@ func (h *header) onlyProtocol() (rules.Protocol, bool) {
 // once records an option, which must not be repeated.
 func (r *ruleReader) once(at word, bit uint) {
 	if r.header.given&bit != 0 {
-		r.fail(at, "each option once")
+		r.fail(at, "this option only once")
 	}
 	r.header.given |= bit
 }
@@ -136,7 +136,7 @@ func (r *ruleReader) readInterface(at word, not bool) {
 		place, bit = &r.header.out, givenOut
 	}
 	r.once(at, bit)
-	const want = "the name of an interface: 1 to 15 bytes without blank or slash, a last + for all that begin so"
+	const want = "an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches a prefix"
 	w := r.value(want, &not)
 	name, prefix := strings.CutSuffix(w.text, "+")
 	switch {
@@ -174,7 +174,7 @@ func (r *ruleReader) readProtocol(at word, not bool) {
 	case p != 0:
 		r.header.protocol = rules.MatchProtocol{Not: not, Protocols: []rules.Protocol{p}}
 	case not:
-		r.fail(w, "a protocol that some packet does not have")
+		r.fail(w, "a protocol other than all: no packet matches ! all")
 	}
 }
 
@@ -192,7 +192,7 @@ func (r *ruleReader) readCounters(at word, not bool) {
 	r.never(at, not)
 	r.once(at, givenCounters)
 	for _, to := range []*uint64{&r.hits.Packets, &r.hits.Bytes} {
-		const want = "the number of packets and that of bytes"
+		const want = "the number of packets and the number of bytes"
 		w := r.next(want)
 		n, ok := number(w.text, 64)
 		if !ok {

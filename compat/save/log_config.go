@@ -25,7 +25,7 @@ func (r *istioRun) configured(key string) string {
 // possible.
 func (r *istioRun) redirect(file string) (_ *rules.Redirect, unstated []string, _ error) {
 	if r.config == nil {
-		return nil, nil, fmt.Errorf("%s: the log does not show the configuration", file)
+		return nil, nil, fmt.Errorf("%s: the log does not contain the configuration", file)
 	}
 	c := configReader{file: file, title: r.config.lines[0].number, values: map[string]configValue{}}
 	c.older = r.config.title() != "Istio config:"
@@ -136,7 +136,7 @@ func read[T any](c *configReader, key string, parse func(string) (T, error)) T {
 	if !found {
 		var none T
 		c.faults = append(c.faults,
-			fmt.Errorf("%s:%d: the configuration does not say %s", c.file, c.title, key))
+			fmt.Errorf("%s:%d: the configuration does not contain %s", c.file, c.title, key))
 		return none
 	}
 	value, err := parse(v.text)

@@ -84,10 +84,10 @@ func (r *logReader) read(line textLine) {
 	m := copiedPrefix.regexp().FindStringSubmatch(line.text)
 	if m != nil && !entryPrefix.regexp().MatchString(line.text) {
 		r.leveled, r.indent = true, len(m[1])
-		r.add(m[2], line.behind(len(m[0])))
+		r.add(m[2], line.skip(len(m[0])))
 		return
 	}
-	line = line.behind(len(linePrefix.regexp().FindString(line.text)))
+	line = line.skip(len(linePrefix.regexp().FindString(line.text)))
 	if level, message, ok := jsonEntry(line.text); ok {
 		e := logEntry{level: level}
 		for text := range strings.SplitSeq(message, "\n") {
@@ -99,7 +99,7 @@ func (r *logReader) read(line textLine) {
 	}
 	if m := entryPrefix.regexp().FindStringSubmatch(line.text); m != nil {
 		r.leveled, r.indent = true, 0
-		r.add(m[1], line.behind(len(m[0])))
+		r.add(m[1], line.skip(len(m[0])))
 		return
 	}
 	if level, ok := plainTitle(line.text); ok && !r.leveled {
@@ -114,7 +114,7 @@ func (r *logReader) addLine(line textLine) {
 	if len(r.entries) > 0 {
 		blank := len(line.text) - len(strings.TrimLeft(line.text, " "))
 		last := &r.entries[len(r.entries)-1]
-		last.lines = append(last.lines, line.behind(min(blank, r.indent)))
+		last.lines = append(last.lines, line.skip(min(blank, r.indent)))
 	}
 }
 
@@ -122,8 +122,8 @@ func (r *logReader) add(level string, first textLine) {
 	r.entries = append(r.entries, logEntry{level: level, lines: []textLine{first}})
 }
 
-// behind returns the line without its first n bytes.
-func (l textLine) behind(n int) textLine {
+// skip returns the line without its first n bytes.
+func (l textLine) skip(n int) textLine {
 	l.text = l.text[n:]
 	if l.before >= 0 {
 		l.before += n

@@ -103,7 +103,7 @@ func TestParseLogOfARunThatFailed(t *testing.T) {
 	if l.Redirect != nil || !strings.Contains(l.NoRedirect.Error(),
 		`test.log:6: PROXY_UID: "nobody-knows" is not a numeric id`) ||
 		!strings.Contains(l.NoRedirect.Error(),
-			"test.log:4: the configuration does not say PROXY_TUNNEL_PORT") {
+			"test.log:4: the configuration does not contain PROXY_TUNNEL_PORT") {
 		t.Errorf("redirect %v, %v", l.Redirect, l.NoRedirect)
 	}
 }
@@ -130,7 +130,7 @@ func TestParseLogOfADryRun(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if !l.DryRun || !l.FromInput || l.Failure != "" || l.Redirect != nil ||
-				l.NoRedirect.Error() != "test.log: the log does not show the configuration" {
+				l.NoRedirect.Error() != "test.log: the log does not contain the configuration" {
 				t.Errorf("dry run %t, from input %t, failure %q, %v, %v", l.DryRun, l.FromInput,
 					l.Failure, l.Redirect, l.NoRedirect)
 			}

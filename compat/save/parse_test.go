@@ -229,7 +229,7 @@ func TestParseErrors(t *testing.T) {
 		{"*nat\n-L OUTPUT\nCOMMIT", `f:2:1: "-L": want one of -A, -D, -F, -I, -N, -P and -X`},
 		{"*nat\n[1:x] -A OUTPUT\nCOMMIT", `f:2:1: "[1:x]": want a counter, as [12:3456]`},
 		{"*nat\n[1:2]\nCOMMIT", "f:2:6: the line ends: want a rule after the counter"},
-		{"*nat\n[1:2] -A OUTPUT -c 1 2\nCOMMIT", `f:2:17: "-c": want each option once`},
+		{"*nat\n[1:2] -A OUTPUT -c 1 2\nCOMMIT", `f:2:17: "-c": want this option only once`},
 		{"*nat\n-A\nCOMMIT", "f:2:3: the line ends: want a chain"},
 		{"*nat\n-A FORWARD -j DROP\nCOMMIT", `f:2:4: "FORWARD": want a chain of table nat`},
 		{"*nat\n-P A DROP\nCOMMIT", `f:2:4: "A": want a chain of table nat`},
@@ -285,15 +285,15 @@ func TestParseErrors(t *testing.T) {
 			rule("! -s 10.0.0.1,10.0.0.2"),
 			`f:2:16: "10.0.0.1,10.0.0.2": want a single address after a !`,
 		},
-		{rule("-s 10.0.0.1 -s 10.0.0.1"), `f:2:23: "-s": want each option once`},
+		{rule("-s 10.0.0.1 -s 10.0.0.1"), `f:2:23: "-s": want this option only once`},
 		{
 			rule("-i a234567890123456"),
-			`f:2:14: "a234567890123456": want the name of an interface: 1 to 15 bytes without blank or slash, a last + for all that begin so`,
+			`f:2:14: "a234567890123456": want an interface name of 1 to 15 bytes without blanks or slashes; a trailing + matches a prefix`,
 		},
 		{rule("-p 256"), `f:2:14: "256": want a protocol: a name or a number from 0 to 255`},
-		{rule("! -p all"), `f:2:16: "all": want a protocol that some packet does not have`},
+		{rule("! -p all"), `f:2:16: "all": want a protocol other than all: no packet matches ! all`},
 		{rule("! -j DROP"), `f:2:13: "-j": want no ! before this option`},
-		{rule("-j DROP -j DROP"), `f:2:19: "-j": want each option once`},
+		{rule("-j DROP -j DROP"), `f:2:19: "-j": want this option only once`},
 		{rule("-j"), "f:2:13: the line ends: want a target or a chain"},
 		{rule("-g NOWHERE"), `f:2:14: "NOWHERE": want a chain of table nat`},
 		{
@@ -316,9 +316,9 @@ func TestParseErrors(t *testing.T) {
 		{rule("-p tcp --dport 0b11"), `f:2:26: "0b11": want a port (0-65535)`},
 		{rule("-p tcp --dport=65536"), `f:2:26: "65536": want a port (0-65535)`},
 		{rule("-p tcp --dport 80:70"), `f:2:26: "80:70": want an ascending range of ports`},
-		{rule("-p tcp --dport 80 --dport 81"), `f:2:29: "--dport": want each option once`},
-		{rule("-p tcp --dest 80"), `f:2:18: "--dest": want an option that begins as only one does`},
-		{rule("-p tcp --tcp 80"), `f:2:18: "--tcp": want an option that begins as only one does`},
+		{rule("-p tcp --dport 80 --dport 81"), `f:2:29: "--dport": want this option only once`},
+		{rule("-p tcp --dest 80"), `f:2:18: "--dest": want an unambiguous abbreviation of an option`},
+		{rule("-p tcp --tcp 80"), `f:2:18: "--tcp": want an unambiguous abbreviation of an option`},
 		{rule("-p tcp --tcp-flags SYN"), "f:2:33: the line ends: want a second value after it"},
 		{
 			rule("-p tcp --tcp-flags SYN,ECN SYN"),
@@ -391,8 +391,8 @@ func TestParseErrors(t *testing.T) {
 			`f:2:34: "2-1": want a port or an ascending range of ports`,
 		},
 		{rule("-j DNAT"), `f:2:14: "DNAT": want --to-destination after it`},
-		{rule("-c 1"), "f:2:15: the line ends: want the number of packets and that of bytes"},
-		{rule("-c 1 x"), `f:2:16: "x": want the number of packets and that of bytes`},
+		{rule("-c 1"), "f:2:15: the line ends: want the number of packets and the number of bytes"},
+		{rule("-c 1 x"), `f:2:16: "x": want the number of packets and the number of bytes`},
 	} {
 		_, err := save.Parse(rules.IPv4, "f", strings.NewReader(tc.text))
 		if err == nil || err.Error() != tc.want {

@@ -82,7 +82,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		{"nat", ruleOf(rules.Jump{Chain: "B"}), "jump B: the table has no such chain"},
 		{
 			"nat", ruleOf(rules.RedirectTo{Port: 1}),
-			"redirect to :1: the rule must ask for tcp or udp",
+			"redirect to :1: the rule must match tcp or udp",
 		},
 		{
 			"nat", ruleOf(both, rules.RedirectTo{Port: 1}),
@@ -90,16 +90,16 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		},
 		{
 			"nat", ruleOf(tcp, rules.RedirectTo{Last: 9}),
-			"redirect to :0-9: port 0 is the connection's own",
+			"redirect to :0-9: port 0 keeps the port of the connection",
 		},
-		{"nat", ruleOf(tcp, rules.DNATPort{}), "dnat to : port 0 is the connection's own"},
+		{"nat", ruleOf(tcp, rules.DNATPort{}), "dnat to : port 0 keeps the port of the connection"},
 		{
 			"nat", ruleOf(rules.DNATTo{Addr: netip.IPv6Loopback()}),
-			"dnat ip6 to ::1: not of the table's family",
+			"dnat ip6 to ::1: the address is not of the table's family",
 		},
 		{
 			"nat", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified(), Port: 1}),
-			"dnat ip to 0.0.0.0:1: the rule must ask for tcp or udp",
+			"dnat ip to 0.0.0.0:1: the rule must match tcp or udp",
 		},
 		{
 			"mangle", ruleOf(rules.DNATTo{Addr: netip.IPv4Unspecified()}),
@@ -111,9 +111,9 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		},
 		{
 			"filter", ruleOf(rules.Reject{With: "tcp reset"}),
-			"reject with tcp reset: the rule must ask for tcp",
+			"reject with tcp reset: the rule must match tcp",
 		},
-		{"filter", ruleOf(rules.Reject{}), "reject: iptables has no such answer in this family"},
+		{"filter", ruleOf(rules.Reject{}), "reject: iptables has no such REJECT type in this family"},
 		{"nat", ruleOf(rules.Notrack{}), "notrack: this target is in table raw only"},
 		{
 			"mangle", ruleOf(rules.MixMark{Conntrack: true, Mark: 1, Xor: 1}),
@@ -145,7 +145,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		},
 		{
 			"mangle", ruleOf(tcp, rules.TProxyDrop{Port: 1, Addr: netip.IPv6Loopback()}),
-			"TPROXY redirect [::1]:1 mark 0x0/0x0: not of the table's family",
+			"TPROXY redirect [::1]:1 mark 0x0/0x0: the address is not of the table's family",
 		},
 
 		{"nat", ruleOf(named("a", "b")), `iifname { "a", "b" }: iptables compares one interface`},
@@ -153,7 +153,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 			"nat", ruleOf(named("a"), named("b")),
 			`iifname "b": iptables compares this once in a rule`,
 		},
-		{"nat", ruleOf(named("a b")), `iifname "a b": iptables has no interface of such a name`},
+		{"nat", ruleOf(named("a b")), `iifname "a b": iptables does not support this interface name`},
 		{
 			"nat", ruleOf(named("a234567890123456")),
 			`iifname "a234567890123456": the name is longer than 15 bytes`,
@@ -177,11 +177,11 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		},
 		{
 			"nat", ruleOf(port(80)),
-			"th sport 80: the rule must ask for a protocol with ports, such as tcp or udp",
+			"th sport 80: the rule must match a protocol with ports, such as tcp or udp",
 		},
 		{
 			"nat", ruleOf(rules.MatchProtocol{Not: true, Protocols: tcp.Protocols}, port(80)),
-			"th sport 80: the rule must ask for a protocol with ports, such as tcp or udp",
+			"th sport 80: the rule must match a protocol with ports, such as tcp or udp",
 		},
 		{
 			"nat", ruleOf(tcp, port(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)),
@@ -189,7 +189,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		},
 		{
 			"nat", ruleOf(udp, rules.MatchTCPFlags{Mask: 2, Value: 2}),
-			"tcp flags & (syn) == syn: the rule must ask for tcp",
+			"tcp flags & (syn) == syn: the rule must match tcp",
 		},
 		{
 			"nat", ruleOf(tcp, rules.MatchTCPFlags{Mask: 0x82}),
@@ -210,7 +210,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		{"nat", ruleOf(rules.MatchState{}), "ct state : iptables compares one state or more"},
 		{
 			"nat", ruleOf(rules.MatchStatus{Status: rules.StatusDNAT}),
-			"ct status dnat: iptables has these as states, snat and dnat",
+			"ct status dnat: iptables matches snat and dnat as states, not as status bits",
 		},
 		{
 			"nat", ruleOf(rules.MatchAddrType{}),
@@ -230,7 +230,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 		},
 		{
 			"nat", ruleOf(rules.MatchICMP{Values: []rules.Range[uint16]{{First: 1, Last: 1}}}),
-			"icmp type . code 0 . 1: the rule must ask for icmp in a table of ip",
+			"icmp type . code 0 . 1: the rule must match icmp in a table of ip",
 		},
 		{
 			"nat",

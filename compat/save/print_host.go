@@ -27,7 +27,7 @@ func (w *rulePrinter) connection(m rules.Match) error {
 			}
 		}
 		if rest != 0 {
-			return fmt.Errorf("%s: iptables has these as states, snat and dnat", m)
+			return fmt.Errorf("%s: iptables matches snat and dnat as states, not as status bits", m)
 		}
 		if m.Status == 0 {
 			names = []string{"NONE"}
@@ -104,7 +104,7 @@ func (w *rulePrinter) icmp(m rules.MatchICMP) error {
 		protocol, module, option, family = rules.ICMPv6, "icmp6", "--icmpv6-type", rules.IPv6
 	}
 	if w.protocol != protocol || w.table.Family != family {
-		return fmt.Errorf("%s: the rule must ask for %s in a table of %s", m, protocol, family)
+		return fmt.Errorf("%s: the rule must match %s in a table of %s", m, protocol, family)
 	}
 	var text string
 	if len(m.Values) == 1 {

@@ -99,7 +99,7 @@ func (w *rulePrinter) interfaceText(m rules.MatchInterface) (string, error) {
 	text := m.Names[0].Name
 	bad := func(c rune) bool { return c <= ' ' || strings.ContainsRune("/\"\\!", c) }
 	if text == "" || strings.HasSuffix(text, "+") || strings.ContainsFunc(text, bad) {
-		return "", fmt.Errorf("%s: iptables has no interface of such a name", m)
+		return "", fmt.Errorf("%s: iptables does not support this interface name", m)
 	}
 	if m.Names[0].Prefix {
 		text += "+"
@@ -169,7 +169,7 @@ func (w *rulePrinter) module(m rules.Match) error {
 
 func (w *rulePrinter) tcpFlags(m rules.MatchTCPFlags) error {
 	if w.protocol != rules.TCP {
-		return fmt.Errorf("%s: the rule must ask for tcp", m)
+		return fmt.Errorf("%s: the rule must match tcp", m)
 	}
 	if (m.Mask|m.Value)&(rules.ECN|rules.CWR) != 0 {
 		return fmt.Errorf("%s: iptables has no names for ecn and cwr", m)

@@ -48,7 +48,7 @@ func (w *rulePrinter) eitherPort(m rules.MatchTuple) error {
 func (w *rulePrinter) portTexts(m rules.Match, ports []rules.PortRange) ([]string, error) {
 	if !w.protocol.HasPorts() {
 		return nil, fmt.Errorf(
-			"%s: the rule must ask for a protocol with ports, such as tcp or udp", m)
+			"%s: the rule must match a protocol with ports, such as tcp or udp", m)
 	}
 	room := maxMultiport
 	texts := make([]string, len(ports))

@@ -82,10 +82,10 @@ func (w *rulePrinter) target(a rules.Action, table string, words ...string) erro
 // toPort writes a target with a port, which needs a protocol with ports.
 func (w *rulePrinter) toPort(a rules.Action, port uint16, table string, words ...string) error {
 	if w.protocol != rules.TCP && w.protocol != rules.UDP {
-		return fmt.Errorf("%s: the rule must ask for tcp or udp", a)
+		return fmt.Errorf("%s: the rule must match tcp or udp", a)
 	}
 	if port == 0 && table == "nat" {
-		return fmt.Errorf("%s: port 0 is the connection's own", a)
+		return fmt.Errorf("%s: port 0 keeps the port of the connection", a)
 	}
 	return w.target(a, table, words...)
 }
@@ -98,7 +98,7 @@ func (w *rulePrinter) dnat(a rules.DNATTo) error {
 	}
 	switch {
 	case !w.isOfFamily(a.Addr), a.LastAddr.IsValid() && !w.isOfFamily(a.LastAddr):
-		return fmt.Errorf("%s: not of the table's family", a)
+		return fmt.Errorf("%s: the address is not of the table's family", a)
 	case a.Port == 0 && a.Last == 0:
 		return w.target(a, "nat", "DNAT", "--to-destination", text)
 	case a.Addr.Is6():
@@ -121,7 +121,7 @@ func (w *rulePrinter) tproxy(a rules.TProxyDrop) error {
 		address = a.Addr
 	}
 	if !w.isOfFamily(address) {
-		return fmt.Errorf("%s: not of the table's family", a)
+		return fmt.Errorf("%s: the address is not of the table's family", a)
 	}
 	return w.toPort(a, a.Port, "mangle", "TPROXY", "--on-port", portText(a.Port),
 		"--on-ip", address.String(), "--tproxy-mark", fullMark(a.Value, a.Mask))
@@ -132,12 +132,12 @@ func (w *rulePrinter) reject(a rules.Reject) error {
 		switch {
 		case one.with != a.With:
 		case one.name == "tcp-reset" && w.protocol != rules.TCP:
-			return fmt.Errorf("%s: the rule must ask for tcp", a)
+			return fmt.Errorf("%s: the rule must match tcp", a)
 		default:
 			return w.target(a, "filter", "REJECT", "--reject-with", one.name)
 		}
 	}
-	return fmt.Errorf("%s: iptables has no such answer in this family", a)
+	return fmt.Errorf("%s: iptables has no such REJECT type in this family", a)
 }
 
 // mixMark writes one of the three operations of CONNMARK: it sets the connection's mark, saves the

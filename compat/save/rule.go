@@ -257,14 +257,14 @@ func (r *ruleReader) findOption(modules []*module, at word) (of *module, found *
 				continue
 			}
 			if found != nil {
-				r.fail(at, "an option that begins as only one does")
+				r.fail(at, "an unambiguous abbreviation of an option")
 				return nil, nil
 			}
 			of, found = m, o
 		}
 	}
 	if found != nil && beginsHeaderOption(at.raw) {
-		r.fail(at, "an option that begins as only one does")
+		r.fail(at, "an unambiguous abbreviation of an option")
 		return nil, nil
 	}
 	return of, found
@@ -275,7 +275,7 @@ func (r *ruleReader) optionOf(m *module, of *optionKind, given []word) {
 	o := option{name: of.name, at: given[len(given)-1], not: len(given) > 1}
 	same := func(other option) bool { return other.name == o.name }
 	if !m.open && slices.ContainsFunc(m.options, same) {
-		r.fail(o.at, "each option once")
+		r.fail(o.at, "this option only once")
 		return
 	}
 	before := r.words
