@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// errorPause is the time before the next visit of a pod after an error.
+// errorBackoff is the time before the next visit of a pod after an error.
 const errorBackoff = 15 * time.Second
 
 // A reconciliation compares one pod with its desired state, once, and acts on the result.

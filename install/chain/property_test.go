@@ -16,7 +16,7 @@ func space(t *rapid.T) string {
 	return rapid.StringOfN(rapid.SampledFrom([]rune(" \t\r\n")), 0, 4, -1).Draw(t, "space")
 }
 
-// member and object write JSON as somebody might.
+// object and object write JSON as somebody might.
 func object(t *rapid.T, members ...string) string {
 	var b strings.Builder
 	b.WriteString("{" + space(t))

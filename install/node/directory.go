@@ -39,7 +39,7 @@ const (
 	// remountAfter is the time for which a directory must differ from the node's directory before
 	// the agent restarts for new mounts. A directory that was moved may be moved back.
 	remountAfter = 2 * time.Second
-	// remountLate is the same for a directory that never was the node's directory: new mounts will
+	// remountLimit is the same for a directory that never was the node's directory: new mounts will
 	// probably not help, and must not be made too often.
 	remountLimit = 5 * time.Minute
 )

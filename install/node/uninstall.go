@@ -65,7 +65,7 @@ func (l Leftover) agentPodsText() string {
 }
 
 const (
-	// poll is the interval for reading cached results.
+	// pollInterval is the interval for reading cached results.
 	pollInterval = 500 * time.Millisecond
 	// reloadDelay is the time for which a runtime may use its previous configuration: some tenths
 	// of a second until it reads the new one (containerd), and the time to create a sandbox and

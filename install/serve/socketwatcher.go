@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// guardTime is the interval of checks while another agent owns the socket, whose end does not
+	// checkInterval is the interval of checks while another agent owns the socket, whose end does not
 	// change the directory, and while the socket cannot be created or changes are not reported.
 	checkInterval = time.Second
-	// netTime is the interval of other checks, in addition to reported changes.
+	// watchedInterval is the interval of other checks, in addition to reported changes.
 	watchedInterval = 10 * time.Second
-	// guardGap is the minimum time between two checks.
+	// minCheckInterval is the minimum time between two checks.
 	minCheckInterval = 10 * time.Millisecond
 )
 

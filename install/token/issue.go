@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// issueTime limits a request for a token.
+// issueTimeout limits a request for a token.
 const issueTimeout = 10 * time.Second
 
 // errNotPermitted is the error for a request that the API server forbids or does not support.

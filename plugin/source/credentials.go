@@ -125,7 +125,7 @@ func dataOrFile(data []byte, dir, file string) ([]byte, error) {
 	return readFile(inDir(dir, file))
 }
 
-// inFolder returns the path relative to the directory. An empty path stays empty.
+// inDir returns the path relative to the directory. An empty path stays empty.
 func inDir(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
