@@ -17,7 +17,7 @@ import (
 )
 
 // The number of calls for each ruleset. Creating a ruleset takes as long as several calls.
-const fewestCalls, mostCalls = 10, 25
+const minCalls, maxCalls = 10, 25
 
 // The test compares the prediction of the model (rules.Explain) with the server that answers, for
 // random parameters and random calls. A failure prints the seed and writes a file under
@@ -40,8 +40,8 @@ func TestModelAgreesWithKernel(t *testing.T) {
 						redirect:    drawRedirect(t, mode),
 						transparent: rapid.IntRange(0, 9).Draw(t, "opaque") < 9,
 					}
-					c.calls = rapid.SliceOfN(anyCall(c.redirect), fewestCalls,
-						mostCalls).Draw(t, "calls")
+					c.calls = rapid.SliceOfN(anyCall(c.redirect), minCalls,
+						maxCalls).Draw(t, "calls")
 					disagreement, n := c.check(t)
 					if disagreement != "" {
 						t.Fatal(disagreement)

@@ -44,11 +44,11 @@ func pairs(t *testing.T) uint64 {
 
 const packetsOfRuleset = 32
 
-// mostUndecided is the maximum percentage of undecided pairs of generated iptables rulesets, which
+// maxUndecided is the maximum percentage of undecided pairs of generated iptables rulesets, which
 // is verified for manyPairs of them and more.
 const (
-	mostUndecided = 5
-	manyPairs     = 5000
+	maxUndecided = 5
+	manyPairs    = 5000
 )
 
 // TestModelPredictsKernel draws rulesets and packets and compares the model's outcome of each
@@ -78,9 +78,9 @@ func TestModelPredictsKernel(t *testing.T) {
 		disagree(t, "%d pairs differ", len(total.Failures))
 	}
 	// The pairs of a few rulesets say little about the percentage.
-	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > mostUndecided {
+	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
 		disagree(t, "%.1f %% of the pairs of iptables are undecided, more than %d %%",
-			share.Percent(), mostUndecided)
+			share.Percent(), maxUndecided)
 	}
 }
 

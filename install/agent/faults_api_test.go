@@ -27,9 +27,9 @@ var apiFaults = map[string]struct {
 	"trickle": {apiservertest.Drip(time.Second), "true ", true},
 }
 
-// mostAsked is how many requests an agent sends at most while the API server is faulty: each of its
+// maxRequests returns the maximum number of requests of an agent while the API server is faulty: its
 // parts a few at once, and then with pauses.
-func mostAsked(d time.Duration) int { return 30 + 5*int(d/time.Second) }
+func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
 // While the API server is faulty the agent says so, asks with pauses, keeps the plugin, and serves
 // the pods that it has. It recovers without a new start.
@@ -55,7 +55,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 				return f.hangs || len(b.Requests()) >= before+4
 			})
 			asked := len(b.Requests()) - before
-			if most := mostAsked(time.Since(begin)); asked > most {
+			if most := maxRequests(time.Since(begin)); asked > most {
 				t.Errorf("%d requests, more than %d", asked, most)
 			}
 			ready := strings.HasPrefix(f.rights, "true ")
@@ -94,7 +94,7 @@ func TestAStartDuringAFault(t *testing.T) {
 			})
 			r.until("it is asked", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
 			asked := len(b.Requests()) - before
-			if most := mostAsked(time.Since(begin)); asked > most {
+			if most := maxRequests(time.Since(begin)); asked > most {
 				t.Errorf("%d requests, more than %d", asked, most)
 			}
 			if !strings.Contains(strings.Join(b.chain(), " "), "sluice-cni") {

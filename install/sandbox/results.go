@@ -82,9 +82,9 @@ func (r *results) read(file string) (cached, error) {
 	return c, nil
 }
 
-// longestResult is the maximum size of a cached result in bytes: it contains the configuration of
+// maxResultBytes is the maximum size of a cached result in bytes: it contains the configuration of
 // the chain, and twice the pod's annotations, which are limited to 256 KiB.
-const longestResult = 2 << 20
+const maxResultBytes = 2 << 20
 
 // readRegular reads a regular file of limited size. It does not follow links and does not block.
 func readRegular(file string) ([]byte, error) {
@@ -101,9 +101,9 @@ func readRegular(file string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file (%s)", file, info.Mode())
 	}
-	text, err := io.ReadAll(io.LimitReader(f, longestResult+1))
-	if err == nil && len(text) > longestResult {
-		err = fmt.Errorf("%s: more than %d bytes", file, longestResult)
+	text, err := io.ReadAll(io.LimitReader(f, maxResultBytes+1))
+	if err == nil && len(text) > maxResultBytes {
+		err = fmt.Errorf("%s: more than %d bytes", file, maxResultBytes)
 	}
 	return text, err
 }

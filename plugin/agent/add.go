@@ -66,7 +66,7 @@ func (a *Add) Validate() error {
 	word := func(field, value string, allowed ...string) {
 		if !slices.Contains(allowed, value) {
 			faults = append(faults,
-				fmt.Errorf("%s: %q is not one of %q", field, text.Truncate(value, longestText), allowed))
+				fmt.Errorf("%s: %q is not one of %q", field, text.Truncate(value, maxTextBytes), allowed))
 		}
 	}
 	word("result", a.Result, "success", "error")
@@ -77,7 +77,7 @@ func (a *Add) Validate() error {
 		word("uncaptured", family, Families()...)
 		if slices.Contains(a.Uncaptured[:i], family) {
 			faults = append(faults,
-				fmt.Errorf("uncaptured: %q twice", text.Truncate(family, longestText)))
+				fmt.Errorf("uncaptured: %q twice", text.Truncate(family, maxTextBytes)))
 		}
 	}
 	if a.Duration < 0 {

@@ -42,7 +42,7 @@ func (l *Location) Validate() error {
 	case l.Decision != "redirect" && l.Decision != "skip":
 		faults = append(faults,
 			fmt.Errorf("decision: %q is neither redirect nor skip",
-				text.Truncate(l.Decision, longestText)))
+				text.Truncate(l.Decision, maxTextBytes)))
 	case (l.Redirect != nil) != (l.Decision == "redirect"):
 		faults = append(faults,
 			fmt.Errorf("decision: %s, which does not fit the redirection", l.Decision))
@@ -53,7 +53,7 @@ func (l *Location) Validate() error {
 	}
 	if l.Backend != "" && l.Backend != "nft" && l.Backend != "legacy" {
 		faults = append(faults,
-			fmt.Errorf("backend: %q is neither nft nor legacy", text.Truncate(l.Backend, longestText)))
+			fmt.Errorf("backend: %q is neither nft nor legacy", text.Truncate(l.Backend, maxTextBytes)))
 	}
 	return errors.Join(faults...)
 }

@@ -59,7 +59,7 @@ func (r *Request) Supported() error {
 		return fmt.Errorf("protocol version %d is not supported, only 1 to %d", r.Version, Version)
 	}
 	if !r.Verb.IsQuestion() && r.Verb != TellLog && r.Verb != TellAdd {
-		return fmt.Errorf("verb %q is unknown", text.Truncate(string(r.Verb), longestText))
+		return fmt.Errorf("verb %q is unknown", text.Truncate(string(r.Verb), maxTextBytes))
 	}
 	return nil
 }
@@ -73,12 +73,12 @@ type Answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// longestText bounds the length of untrusted text that is passed on.
-const longestText = 600
+// maxTextBytes bounds the length of untrusted text that is passed on.
+const maxTextBytes = 600
 
 // Refuse returns an answer with an error of the kind.
 func Refuse(kind string, err error) Answer {
-	return Answer{Version: Version, Kind: kind, Error: text.Truncate(err.Error(), longestText)}
+	return Answer{Version: Version, Kind: kind, Error: text.Truncate(err.Error(), maxTextBytes)}
 }
 
 // err returns the error of the answer, or nil.
@@ -86,5 +86,5 @@ func (a *Answer) err() error {
 	if a.Kind == "" && a.Error == "" {
 		return nil
 	}
-	return &Refusal{Kind: a.Kind, Text: text.Truncate(a.Error, longestText)}
+	return &Refusal{Kind: a.Kind, Text: text.Truncate(a.Error, maxTextBytes)}
 }

@@ -50,12 +50,12 @@ type meter struct {
 	spent string
 }
 
-// stepsPerLook is the number of steps between two readings of the clock: at most a millisecond.
-const stepsPerLook = 1 << 12
+// stepsPerReading is the number of steps between two readings of the clock: at most a millisecond.
+const stepsPerReading = 1 << 12
 
-// mostPerLook is the maximum time that counts between two readings of the clock. A longer time
+// maxPerReading is the maximum time that counts between two readings of the clock. A longer time
 // means that the process did not run.
-const mostPerLook = 2 * time.Millisecond
+const maxPerReading = 2 * time.Millisecond
 
 // textSteps is the number of steps for the text of a list element.
 const textSteps = 16
@@ -68,7 +68,7 @@ func newMeter(b Budget) *meter {
 	if b == (Budget{}) {
 		b = DefaultBudget
 	}
-	m := &meter{budget: b, untilNow: stepsPerLook, now: time.Now, last: time.Now()}
+	m := &meter{budget: b, untilNow: stepsPerReading, now: time.Now, last: time.Now()}
 	if b.spent == nil {
 		m.budget.spent = new(atomic.Int64)
 	}
@@ -94,9 +94,9 @@ func (m *meter) charge(steps int) {
 
 // look ends the request if its time is used up.
 func (m *meter) look() {
-	m.untilNow = stepsPerLook
+	m.untilNow = stepsPerReading
 	now := m.now()
-	spent := m.budget.spent.Add(int64(min(now.Sub(m.last), mostPerLook)))
+	spent := m.budget.spent.Add(int64(min(now.Sub(m.last), maxPerReading)))
 	m.last = now
 	if limit := m.budget.Time; limit > 0 && time.Duration(spent) > limit {
 		m.exhaust(fmt.Sprintf("more than %s of work", limit))

@@ -34,12 +34,12 @@ func interfaceNamed(name string) rules.Match {
 // The time of a budget begins where the caller says, and the limit is named as it was given.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
-	limit := within(func() { newMeter(spent).charge(stepsPerLook) })
+	limit := within(func() { newMeter(spent).charge(stepsPerReading) })
 	if want := "more than 1h0m0s of work"; limit != want {
 		t.Errorf("got %q, want %q", limit, want)
 	}
 	if limit := within(func() {
-		newMeter(Budget{}.From(time.Now())).charge(stepsPerLook)
+		newMeter(Budget{}.From(time.Now())).charge(stepsPerReading)
 	}); limit != "" {
 		t.Errorf("the default budget is spent: %s", limit)
 	}
@@ -47,14 +47,14 @@ func TestBudgetStartsWithTheWork(t *testing.T) {
 
 // A process that does not run spends nothing but what may pass between two looks in which it runs.
 func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
-	m := newMeter(Budget{Time: 10 * mostPerLook})
+	m := newMeter(Budget{Time: 10 * maxPerReading})
 	clock := m.last
 	m.now = func() time.Time {
 		clock = clock.Add(time.Hour)
 		return clock
 	}
 	for i := range 11 {
-		limit := within(func() { m.charge(stepsPerLook) })
+		limit := within(func() { m.charge(stepsPerReading) })
 		if last := i == 10; last != (limit != "") {
 			t.Fatalf("after pause %d: %q", i+1, limit)
 		}
@@ -65,7 +65,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 		return clock
 	}
 	m.last = clock
-	m.charge(stepsPerLook)
+	m.charge(stepsPerReading)
 	if spent := m.budget.spent.Load(); spent != int64(time.Microsecond) {
 		t.Errorf("a microsecond counts as %d ns", spent)
 	}
@@ -73,12 +73,12 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 
 // Questions with one budget share it; what passes between them is not theirs.
 func TestRequestsShareABudget(t *testing.T) {
-	b := Budget{Time: 3*mostPerLook + mostPerLook/2}.From(time.Now())
+	b := Budget{Time: 3*maxPerReading + maxPerReading/2}.From(time.Now())
 	var limits []string
 	for range 4 {
 		m := newMeter(b)
 		m.now = func() time.Time { return m.last.Add(time.Hour) }
-		limits = append(limits, within(func() { m.charge(stepsPerLook) }))
+		limits = append(limits, within(func() { m.charge(stepsPerReading) }))
 	}
 	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
 		t.Errorf("got %q: the fourth is to be past the budget", limits)

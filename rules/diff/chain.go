@@ -107,9 +107,9 @@ const (
 	stackSize   = 4 << 10
 )
 
-// mostVisits is the maximum number of calls of a chain with random matches by one packet from one
+// maxVisits is the maximum number of calls of a chain with random matches by one packet from one
 // place.
-const mostVisits = 8
+const maxVisits = 8
 
 // call evaluates another chain, and returns the packets that reach its end. The text names the
 // chain if the result is unknown.
@@ -117,8 +117,8 @@ func (v *visit) call(c rules.ChainRef, f flow, text string) []flow {
 	k := call{c.Chain, v.place, f.progress, f.mark, f.connection, v.number}
 	called := v.follow(k, c)
 	for !called.running && v.drewBefore(called, f.packets) {
-		if k.visit++; k.visit > v.number+mostVisits {
-			v.undecided(text+": more than "+strconv.Itoa(mostVisits)+" visits of a chain in which chance decides", f)
+		if k.visit++; k.visit > v.number+maxVisits {
+			v.undecided(text+": more than "+strconv.Itoa(maxVisits)+" visits of a chain in which chance decides", f)
 			return nil
 		}
 		called = v.follow(k, c)

@@ -221,7 +221,7 @@ func (s *space) plain(f field, v uint32, values set) set {
 
 // isFew reports whether the values can be listed.
 func (s *space) isFew(f field, values set) bool {
-	return len(s.firstValues(f, values, mostListed+1)) <= mostListed
+	return len(s.firstValues(f, values, maxListed+1)) <= maxListed
 }
 
 // firstValues returns at most so many of the values.

@@ -114,9 +114,9 @@ type decision struct {
 	// sides are the rulesets with the routing to use.
 	sides Pair[*rules.Ruleset]
 	names []rules.InterfaceName
-	// diagrams are shared by the spaces of a family while they have fewer than mostShared nodes.
-	diagrams   map[rules.Family]*diagrams
-	mostShared int
+	// diagrams are shared by the spaces of a family while they have fewer than maxShared nodes.
+	diagrams  map[rules.Family]*diagrams
+	maxShared int
 	// devices are the classes of interface names, nil until they are needed.
 	devices *devices
 	// history contains the effects of the rules on conntrack states.
@@ -156,7 +156,7 @@ func newDecision(left, right Side) *decision {
 	}
 	return &decision{
 		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
-		history: newHistory(&l, &r), differ: (*space).compare, mostShared: mostShared,
+		history: newHistory(&l, &r), differ: (*space).compare, maxShared: maxShared,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
@@ -186,7 +186,7 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	}
 	// The space is garbage now, but other spaces of the family may use its diagrams.
 	d.meter.release(d.meter.memory - memory - shared.memory())
-	if len(shared.nodes) > d.mostShared && !slices.ContainsFunc(d.paths, func(p path) bool {
+	if len(shared.nodes) > d.maxShared && !slices.ContainsFunc(d.paths, func(p path) bool {
 		return p.diagrams == shared
 	}) {
 		d.meter.release(shared.memory())
@@ -194,14 +194,14 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	}
 }
 
-// mostShared is the maximum number of nodes of diagrams that another space uses.
-const mostShared = 1 << 16
+// maxShared is the maximum number of nodes of diagrams that another space uses.
+const maxShared = 1 << 16
 
 // diagramsOf returns diagrams for a space of the family. The spaces have most sets in common, which
 // the first one creates for all.
 func (d *decision) diagramsOf(f rules.Family) *diagrams {
 	shared := d.diagrams[f]
-	if shared == nil || len(shared.nodes) > d.mostShared {
+	if shared == nil || len(shared.nodes) > d.maxShared {
 		shared = newDiagrams(firstSize, d.meter)
 		lazySet(&d.diagrams, f, shared)
 	}

@@ -96,7 +96,7 @@ func (x *explanation) addUncertain(ways set) {
 			text = unknownField(f)
 		}
 		x.meter.charge(1 + len(x.uncertain))
-		if len(x.uncertain) < mostCauses && !slices.Contains(x.uncertain, text) {
+		if len(x.uncertain) < maxCauses && !slices.Contains(x.uncertain, text) {
 			x.uncertain = append(x.uncertain, text)
 		}
 	})
@@ -167,12 +167,12 @@ func (x *explanation) outcome() rules.Outcome {
 	return outcome
 }
 
-// mostCauses is the maximum number of unknown causes in a text.
-const mostCauses = 10
+// maxCauses is the maximum number of unknown causes in a text.
+const maxCauses = 10
 
 func causesText(causes []string) string {
-	if n := len(causes) - mostCauses; n > 1 {
-		return fmt.Sprintf("%s; and %d more", strings.Join(causes[:mostCauses], "; "), n)
+	if n := len(causes) - maxCauses; n > 1 {
+		return fmt.Sprintf("%s; and %d more", strings.Join(causes[:maxCauses], "; "), n)
 	}
 	return strings.Join(causes, "; ")
 }

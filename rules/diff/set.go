@@ -62,8 +62,8 @@ const (
 	firstSizeOfOne = 1 << 4
 )
 
-// mostResults is the maximum length of the table of results, which grows with the unique table.
-const mostResults = 1 << 18
+// maxResults is the maximum length of the table of results, which grows with the unique table.
+const maxResults = 1 << 18
 
 // Sizes of the elements of the tables in bytes.
 const (
@@ -134,7 +134,7 @@ func (d *diagrams) grow() {
 	d.nodes = append(make([]node, 0, size/2+1), d.nodes...)
 	d.numbers = newTable[set](size)
 	d.meter.release(int64(size/2) * (nodeSize/2 + numberSize))
-	if len(d.results) < mostResults {
+	if len(d.results) < maxResults {
 		d.meter.alloc(int64(len(d.results)) * resultSize)
 		d.results = newTable[result](2 * len(d.results))
 	}

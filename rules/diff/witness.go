@@ -53,15 +53,15 @@ func (s *space) ordinaryDevices() []value {
 		switch {
 		case c.example == "eth0":
 			list = slices.Insert(list, 0, n)
-		case c.example != loopback && len(list) <= mostOrdinaryDevices:
+		case c.example != loopback && len(list) <= maxOrdinaryDevices:
 			list = append(list, n)
 		}
 	}
 	return list
 }
 
-// mostOrdinaryDevices is the maximum number of interfaces to try in addition to eth0.
-const mostOrdinaryDevices = 64
+// maxOrdinaryDevices is the maximum number of interfaces to try in addition to eth0.
+const maxOrdinaryDevices = 64
 
 // ordinaryAddresses returns typical addresses of a pod and of another machine; on lo, only
 // addresses of the pod.

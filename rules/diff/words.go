@@ -93,17 +93,17 @@ func (s *space) values(f field, has, can, condition set) string {
 	return s.spanTexts(f, positive)
 }
 
-// mostListed is the maximum number of values in a list.
-const mostListed = 3
+// maxListed is the maximum number of values in a list.
+const maxListed = 3
 
-// mostWritten is the maximum number of values to convert for a list, more than any field has named
+// maxWritten is the maximum number of values to convert for a list, more than any field has named
 // values.
-const mostWritten = 256
+const maxWritten = 256
 
-// list joins texts with commas, at most mostListed of them.
+// list joins texts with commas, at most maxListed of them.
 func list(texts []string) string {
-	if n := len(texts) - mostListed; n > 1 {
-		return fmt.Sprintf("%s and %d more", strings.Join(texts[:mostListed], ", "), n)
+	if n := len(texts) - maxListed; n > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxListed], ", "), n)
 	}
 	return strings.Join(texts, ", ")
 }
@@ -112,7 +112,7 @@ func (s *space) spanTexts(f field, spans []span) string {
 	var texts []string
 	for _, v := range spans {
 		s.meter.step()
-		if len(texts) > mostWritten {
+		if len(texts) > maxWritten {
 			texts = append(texts, "") // list leaves it out
 			continue
 		}
@@ -145,7 +145,7 @@ func (s *space) spanText(f field, v span) []string {
 		if f == state && last == uint64(known) && first < last {
 			texts = texts[:len(texts)-1]
 		}
-		if f == protocol && len(texts) > mostListed {
+		if f == protocol && len(texts) > maxListed {
 			return []string{fmt.Sprintf("%s-%s", texts[0], texts[len(texts)-1])}
 		}
 		return texts
@@ -198,7 +198,7 @@ func (s *space) bitValues(f field, has, condition set) string {
 		prefix, condition = "not ", s.not(condition)
 	}
 	var texts []string
-	for _, v := range s.firstValues(f, condition, mostListed) {
+	for _, v := range s.firstValues(f, condition, maxListed) {
 		texts = append(texts, bitsText(f, v))
 	}
 	return prefix + list(texts)
@@ -253,8 +253,8 @@ func (s *space) deviceValues(has, can set) string {
 // deviceNames lists the classes, and for a prefix the names that are excluded.
 func deviceNames(classes, others []interfaceClass) string {
 	texts := make([]string, len(classes))
-	// list omits the text of the classes after the first mostListed.
-	for i, c := range classes[:min(len(classes), mostListed+1)] {
+	// list omits the text of the classes after the first maxListed.
+	for i, c := range classes[:min(len(classes), maxListed+1)] {
 		texts[i] = c.name.String()
 		var but []string
 		for _, o := range others {

@@ -93,9 +93,9 @@ func (m Mirror) Index(ctx context.Context, s Source, patterns ...string) ([]Pack
 
 // parseIndex parses paragraphs of fields.
 func parseIndex(r io.Reader, s Source, patterns []string) ([]Package, error) {
-	const longestLine = 1 << 20
+	const maxLineBytes = 1 << 20
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, longestLine)
+	lines.Buffer(nil, maxLineBytes)
 	var list []Package
 	p := Package{Source: s}
 	end := func() {

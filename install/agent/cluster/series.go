@@ -14,9 +14,9 @@ import (
 
 const (
 	// firstUpdate is the minimum time between two updates of a repeated event. It doubles with each
-	// update up to longestUpdate.
-	firstUpdate   = 10 * time.Second
-	longestUpdate = 5 * time.Minute
+	// update up to maxUpdateInterval.
+	firstUpdate       = 10 * time.Second
+	maxUpdateInterval = 5 * time.Minute
 	// seriesLife is the time after which the API server deletes an event that is not updated
 	// (kube-apiserver's --event-ttl).
 	seriesLife = time.Hour
@@ -57,7 +57,7 @@ type written struct {
 }
 
 func newSeries() *series {
-	return &series{first: firstUpdate, longest: longestUpdate, known: map[subject]*written{}}
+	return &series{first: firstUpdate, longest: maxUpdateInterval, known: map[subject]*written{}}
 }
 
 func subjectOf(e Event) subject {

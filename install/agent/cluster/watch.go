@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// The API server ends a watch after a random time between shortestWatch and longestWatch, which are
+// The API server ends a watch after a random time between minWatchTime and maxWatchTime, which are
 // client-go's, so that a dead connection is replaced and the agents of a cluster do not watch again
 // at the same time. The client ends a watch after answerTime more.
 const (
-	shortestWatch = 5 * time.Minute
-	longestWatch  = 10 * time.Minute
-	answerTime    = 30 * time.Second
+	minWatchTime = 5 * time.Minute
+	maxWatchTime = 10 * time.Minute
+	answerTime   = 30 * time.Second
 )
 
 // watchPause returns the delays before watching again: 1 to 5 s at first, and 8 to 40 s at last.
@@ -91,7 +91,7 @@ func (c *Client) listDaemonSet(
 func (c *Client) followDaemonSet(
 	ctx context.Context, n Name, version string, seen func(*DaemonSet),
 ) error {
-	duration := shortestWatch + rand.N(longestWatch-shortestWatch)
+	duration := minWatchTime + rand.N(maxWatchTime-minWatchTime)
 	ctx, cancel := context.WithTimeout(ctx, duration+answerTime)
 	defer cancel()
 	query := only(n)

@@ -189,7 +189,7 @@ func (m *Monitor) settle(now time.Time, status Status) time.Duration {
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
 		return idle
 	}
-	if wait := e.Last.Add(longestPause).Sub(now); wait > 0 && wait <= longestPause {
+	if wait := e.Last.Add(maxPause).Sub(now); wait > 0 && wait <= maxPause {
 		return wait
 	}
 	_ = forget(m.options.Record) // and if it stays, the next pause is longer

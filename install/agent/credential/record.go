@@ -17,10 +17,10 @@ type exits struct {
 	Why   string    `json:"why"`
 }
 
-// firstPause and longestPause are the limits of the time between exits, which doubles.
+// firstPause and maxPause are the limits of the time between exits, which doubles.
 const (
-	firstPause   = time.Minute
-	longestPause = time.Hour
+	firstPause = time.Minute
+	maxPause   = time.Hour
 )
 
 // loadExits reads the record. A missing or damaged one counts no exits.
@@ -56,9 +56,9 @@ func (e exits) next(now time.Time) time.Time {
 	if e.Count == 0 {
 		return time.Time{}
 	}
-	pause := longestPause
+	pause := maxPause
 	if e.Count < 7 { // 2^6 minutes are more than an hour
-		pause = min(longestPause, firstPause<<(e.Count-1))
+		pause = min(maxPause, firstPause<<(e.Count-1))
 	}
 	last := e.Last
 	if last.After(now) {

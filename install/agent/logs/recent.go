@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// longestRecent is the maximum number of kept messages.
-const longestRecent = 16
+// maxRecent is the maximum number of kept messages.
+const maxRecent = 16
 
 // recent contains the latest warnings and errors, one line for each message, the last one first. It
 // is safe for concurrent use.
@@ -35,7 +35,7 @@ func (r *recent) add(e zapcore.Entry, failed string) {
 	line.Last, line.Error = e.Time, failed
 	line.Count++
 	r.kept = slices.Insert(r.kept, 0, line)
-	r.kept = r.kept[:min(len(r.kept), longestRecent)]
+	r.kept = r.kept[:min(len(r.kept), maxRecent)]
 }
 
 // recentCore is a core that adds warnings and errors of the agent to recent. Messages of libraries

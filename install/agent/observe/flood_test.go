@@ -215,7 +215,7 @@ func TestFlood(t *testing.T) {
 	defer stopAsking()
 	var askers sync.WaitGroup
 	var probes, scrapes atomic.Int64
-	var mostFDs, mostMemory int // of the goroutine that probes
+	var maxFDs, maxMemory int // of the goroutine that probes
 	askers.Go(func() {
 		// fewer in a second than a node address may open
 		tick := time.NewTicker(50 * time.Millisecond)
@@ -225,7 +225,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("probe %d: %v", probes.Load(), err)
 				return
 			}
-			mostFDs, mostMemory = max(mostFDs, descriptors(t)), max(mostMemory, memory())
+			maxFDs, maxMemory = max(maxFDs, descriptors(t)), max(maxMemory, memory())
 			probes.Add(1)
 			<-tick.C
 		}
@@ -248,13 +248,13 @@ func TestFlood(t *testing.T) {
 	cancel()
 	group.Wait()
 	t.Logf("%d probes, %d scrapes, %d refused; descriptors %d before, %d at most; memory %d KiB before, %d KiB at most",
-		probes.Load(), scrapes.Load(), refused.Load(), beforeFDs, mostFDs, beforeMemory>>10,
-		mostMemory>>10)
-	if most := beforeFDs + 64; mostFDs > most {
-		t.Errorf("%d descriptors, want at most %d", mostFDs, most)
+		probes.Load(), scrapes.Load(), refused.Load(), beforeFDs, maxFDs, beforeMemory>>10,
+		maxMemory>>10)
+	if most := beforeFDs + 64; maxFDs > most {
+		t.Errorf("%d descriptors, want at most %d", maxFDs, most)
 	}
-	if most := beforeMemory + 16<<20; mostMemory > most {
-		t.Errorf("%d KiB of memory, want at most %d KiB", mostMemory>>10, most>>10)
+	if most := beforeMemory + 16<<20; maxMemory > most {
+		t.Errorf("%d KiB of memory, want at most %d KiB", maxMemory>>10, most>>10)
 	}
 	if refused.Load() < flooded/2 {
 		t.Errorf("only %d of %d connections were refused", refused.Load(), flooded)

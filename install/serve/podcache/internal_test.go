@@ -48,7 +48,7 @@ func FuzzLife(f *testing.F) {
 				length += len(c.Last.Message)
 			}
 		}
-		if length > longestMessages {
+		if length > maxMessagesBytes {
 			t.Errorf("%d bytes of messages", length)
 		}
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// longestKept is the maximum size of a cached object in bytes. An injected pod has about 4 KiB.
-const longestKept = 32 << 10
+// maxKeptBytes is the maximum size of a cached object in bytes. An injected pod has about 4 KiB.
+const maxKeptBytes = 32 << 10
 
 // configHash is the annotation that identifies a static pod; see [decide.Pod.HasUID].
 const configHash = "kubernetes.io/config.hash"
@@ -56,7 +56,7 @@ func trim(what any) (any, error) {
 	k := &kept{
 		uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion,
 	}
-	if text, err := o.counting(); err == nil && len(text) <= longestKept {
+	if text, err := o.counting(); err == nil && len(text) <= maxKeptBytes {
 		k.json = bytes.Clone(text) // without the room that the encoder left
 	}
 	if o.Namespace != "" {
@@ -67,12 +67,12 @@ func trim(what any) (any, error) {
 	return t, nil
 }
 
-// longestName is the maximum length of a name in Kubernetes.
-const longestName = 253
+// maxNameLength is the maximum length of a name in Kubernetes.
+const maxNameLength = 253
 
 // short returns the text, or an empty string if it is longer than any valid one.
 func short(text string) string {
-	if len(text) > longestName {
+	if len(text) > maxNameLength {
 		return ""
 	}
 	return text

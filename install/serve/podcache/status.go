@@ -39,9 +39,9 @@ type Termination struct {
 	Started time.Time
 }
 
-// longestMessages is the maximum total size of the cached messages of a pod. The kubelet truncates
+// maxMessagesBytes is the maximum total size of the cached messages of a pod. The kubelet truncates
 // each to 4 KiB.
-const longestMessages = 8 << 10
+const maxMessagesBytes = 8 << 10
 
 // lifeOf returns the status of an object. Invalid parts are ignored.
 func lifeOf(o *object) PodStatus {
@@ -57,7 +57,7 @@ func lifeOf(o *object) PodStatus {
 		RestartPolicy: short(spec.RestartPolicy),
 		SchedulerName: short(spec.SchedulerName), ServiceAccount: short(spec.ServiceAccountName),
 	}
-	room := longestMessages
+	room := maxMessagesBytes
 	for _, s := range status.InitContainerStatuses {
 		c := InitContainer{
 			Name:      short(s.Name),

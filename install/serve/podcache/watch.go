@@ -24,12 +24,12 @@ import (
 // seconds. They are requests of a service account, which priority and fairness ranks after requests
 // of the nodes.
 var podPause = wait.Backoff{
-	Duration: shortestPause, Jitter: float64(longestPause/shortestPause) - 1,
+	Duration: minPause, Jitter: float64(maxPause/minPause) - 1,
 }
 
 const (
-	shortestPause = 500 * time.Millisecond
-	longestPause  = 5 * time.Second
+	minPause = 500 * time.Millisecond
+	maxPause = 5 * time.Second
 )
 
 // listTime limits a list and the begin of a watch, which would otherwise wait indefinitely for a

@@ -35,8 +35,8 @@ type tracedPacket struct {
 
 func (tracedPacket) kind() string { return "TracedPacket" }
 
-// mostReproducers limits the number of files that a trace writes.
-const mostReproducers = 10
+// maxReproducers limits the number of files that a trace writes.
+const maxReproducers = 10
 
 // reproducer writes a file with everything that reproduces a difference: the packet, both paths,
 // and the ruleset in nft's syntax.
@@ -80,7 +80,7 @@ func (t *liveTracer) print(o livetrace.Observation, sender livetrace.Process, kn
 		}
 	}
 	line.Direction = direction
-	if len(o.Differences) > 0 && t.summary.Differences <= mostReproducers {
+	if len(o.Differences) > 0 && t.summary.Differences <= maxReproducers {
 		path, err := t.reproducer(o)
 		if err != nil {
 			t.s.warn("no file that reproduces the difference: %v", err)

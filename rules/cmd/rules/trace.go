@@ -93,17 +93,17 @@ func stoppedText(a rules.Action) string {
 	return ": no connection"
 }
 
-// longestRule limits the bytes of a rule where it is one of many. Address lists may be of any
+// maxRuleBytes limits the bytes of a rule where it is one of many. Address lists may be of any
 // length.
-const longestRule = 2000
+const maxRuleBytes = 2000
 
 // shortened shortens the text of a longer rule.
 func shortened(text string) string {
-	if len(text) <= longestRule {
+	if len(text) <= maxRuleBytes {
 		return text
 	}
-	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:longestRule], ""),
-		len(text)-longestRule)
+	return fmt.Sprintf("%s... (%d bytes more)", strings.ToValidUTF8(text[:maxRuleBytes], ""),
+		len(text)-maxRuleBytes)
 }
 
 // outcomeSentence returns a sentence that describes the outcome.
