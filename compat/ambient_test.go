@@ -65,21 +65,21 @@ func TestAmbientTraffic(t *testing.T) {
 	}
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
-			bed, err := testbed.New(testbed.Options{})
+			network, err := testbed.New(testbed.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { bed.Close() })
-			if err := bed.StartProxy(testbed.ProxyOptions{Transparent: true}); err != nil {
+			t.Cleanup(func() { network.Close() })
+			if err := network.StartProxy(testbed.ProxyOptions{Transparent: true}); err != nil {
 				t.Fatal(err)
 			}
-			if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+			if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 				t.Fatal(err)
 			}
-			istiotest.Run(t, bed.Neighbour, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
+			istiotest.Run(t, network.Neighbour, "", "ip", "address", "add", probeSource+"/32", "dev", "lo")
 			rs := ambientRuleset(t)
-			applied(t, chosen(t, e), bed.Pod, rs, nft.Created)
-			if err := bed.Settle(rs.Routing); err != nil {
+			applied(t, chosen(t, e), network.Pod, rs, nft.Created)
+			if err := network.Settle(rs.Routing); err != nil {
 				t.Fatal(err)
 			}
 			for _, tc := range []struct {
@@ -138,7 +138,7 @@ func TestAmbientTraffic(t *testing.T) {
 					testbed.Application,
 				},
 			} {
-				a, err := bed.Dial(tc.call)
+				a, err := network.Dial(tc.call)
 				if err != nil || a.By != tc.want {
 					t.Errorf("%s: %s: %s, %v, want %s", tc.says, tc.call, a, err, tc.want)
 				}

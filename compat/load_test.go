@@ -77,9 +77,9 @@ func TestChangesWhilePacketsAreInAHook(t *testing.T) {
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bed := startBed(t, testbed.Options{}, testbed.ProxyOwner)
-			istiotest.Run(t, bed.Pod, slowChains(), "nft", "-f", "-")
-			list.underLoad(t, bed, times(6, 200))
+			network := startBed(t, testbed.Options{}, testbed.ProxyOwner)
+			istiotest.Run(t, network.Pod, slowChains(), "nft", "-f", "-")
+			list.underLoad(t, network, times(6, 200))
 		})
 	}
 }
@@ -104,18 +104,18 @@ func slowChains() string {
 }
 
 // underLoad applies the rulesets one after the other, n times, while connections are opened.
-func (list changing) underLoad(t *testing.T, bed *testbed.Bed, n int) {
+func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
 	apply := func(i int) compat.Result {
 		c := list[i%len(list)]
 		result, err := chosen(t,
-			c.backend).Apply(bed.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
+			c.backend).Apply(network.Pod, compiled(t, append(c.change, dual)...), compat.Snapshot{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return result
 	}
 	apply(0)
-	load := newLoad(t, bed)
+	load := newLoad(t, network)
 	for i := range n {
 		load.wait(len(busy) * 2)
 		if result := apply(i + 1); result.Outcome != nft.Replaced {
@@ -135,12 +135,12 @@ type load struct {
 	callers sync.WaitGroup
 }
 
-func newLoad(t *testing.T, bed *testbed.Bed) *load {
+func newLoad(t *testing.T, network *testbed.Network) *load {
 	l := &load{t: t}
 	for _, f := range busy {
 		for _, c := range f.calls() {
 			c.Timeout = patience
-			lasting, err := bed.Open(c)
+			lasting, err := network.Open(c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func newLoad(t *testing.T, bed *testbed.Bed) *load {
 			})
 			l.callers.Go(func() {
 				for !l.stopped.Load() {
-					answer, err := bed.Dial(c)
+					answer, err := network.Dial(c)
 					if err != nil || string(answer.By) != f.redirect {
 						t.Errorf("%s: answered by %s, want %s (%v)", c, answer, f.redirect, err)
 						return

@@ -100,8 +100,8 @@ func (f flow) want(mode rules.Mode) string {
 	return f.redirect
 }
 
-// startBed returns a bed with an application and a proxy for both modes.
-func startBed(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Bed {
+// startBed returns a network with an application and a proxy for both modes.
+func startBed(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
 	b, err := testbed.New(o)
@@ -121,15 +121,15 @@ func startBed(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Bed {
 }
 
 // program applies and returns what decides in the namespace then, of all owners.
-func program(t *testing.T, b compat.Backend, bed *testbed.Bed, rs rules.Ruleset) rules.Ruleset {
+func program(t *testing.T, b compat.Backend, network *testbed.Network, rs rules.Ruleset) rules.Ruleset {
 	t.Helper()
-	if _, err := b.Apply(bed.Pod, rs, compat.Snapshot{}); err != nil {
+	if _, err := b.Apply(network.Pod, rs, compat.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.Settle(rs.Routing); err != nil {
+	if err := network.Settle(rs.Routing); err != nil {
 		t.Fatal(err)
 	}
-	live, err := compat.ReadLive(bed.Pod, compat.OriginAll)
+	live, err := compat.ReadLive(network.Pod, compat.OriginAll)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,16 +138,16 @@ func program(t *testing.T, b compat.Backend, bed *testbed.Bed, rs rules.Ruleset)
 
 // try makes the calls, and compares who answers with what is wanted and with what the model says of
 // the rules in the kernel.
-func try(t *testing.T, bed *testbed.Bed, live *rules.Ruleset, mode rules.Mode, flows []flow) {
+func try(t *testing.T, network *testbed.Network, live *rules.Ruleset, mode rules.Mode, flows []flow) {
 	t.Helper()
 	for _, f := range flows {
 		for _, c := range f.calls() {
 			c.Timeout = patience
-			got, err := bed.Dial(c)
+			got, err := network.Dial(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			predicted, trace := bed.Predict(live, c, got.Own)
+			predicted, trace := network.Predict(live, c, got.Own)
 			if string(got.By) != f.want(mode) || !got.Agrees(predicted) {
 				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode),
 					predicted, trace.Outcome)
@@ -179,16 +179,16 @@ func TestLegacyTraffic(t *testing.T) {
 	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			t.Parallel()
-			bed, b := startBed(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
+			network, b := startBed(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
 			mode := func(r *rules.Redirect) { r.Mode = tc.mode }
-			live := program(t, b, bed, compiled(t, mode, dual))
-			try(t, bed, &live, tc.mode, verdicts)
-			live = program(t, b, bed, compiled(t, mode, dual, allDNS, dropInvalid))
-			try(t, bed, &live, tc.mode, append(verdicts, queries...))
-			if _, err := b.Remove(bed.Pod); err != nil {
+			live := program(t, b, network, compiled(t, mode, dual))
+			try(t, network, &live, tc.mode, verdicts)
+			live = program(t, b, network, compiled(t, mode, dual, allDNS, dropInvalid))
+			try(t, network, &live, tc.mode, append(verdicts, queries...))
+			if _, err := b.Remove(network.Pod); err != nil {
 				t.Fatal(err)
 			}
-			try(t, bed, &rules.Ruleset{}, tc.mode, uncaptured)
+			try(t, network, &rules.Ruleset{}, tc.mode, uncaptured)
 		})
 	}
 }
@@ -197,7 +197,7 @@ func TestLegacyTraffic(t *testing.T) {
 func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
-	bed, b := startBed(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
-	live := program(t, b, bed, compiled(t, tproxy, dual, allDNS))
-	try(t, bed, &live, rules.ModeTProxy, append(verdicts, queries...))
+	network, b := startBed(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
+	live := program(t, b, network, compiled(t, tproxy, dual, allDNS))
+	try(t, network, &live, rules.ModeTProxy, append(verdicts, queries...))
 }

@@ -77,14 +77,14 @@ const brief = 3 * time.Second
 // open opens the flows with a timeout for answers, and checks that the expected server answers on
 // each.
 func open(
-	t *testing.T, bed *testbed.Bed, timeout time.Duration, expected func(flow) testbed.Name,
+	t *testing.T, network *testbed.Network, timeout time.Duration, expected func(flow) testbed.Name,
 ) []*testbed.Conn {
 	t.Helper()
 	var conns []*testbed.Conn
 	for _, f := range flows {
 		call := f.call
 		call.Timeout = timeout
-		conn, err := bed.Open(call)
+		conn, err := network.Open(call)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,12 +104,12 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			bed := startBed(t, testbed.Options{}, mode, nil)
-			older := open(t, bed, callTimeout, whenDirect)
+			network := startBed(t, testbed.Options{}, mode, nil)
+			older := open(t, network, callTimeout, whenDirect)
 
 			r := sidecar(mode)
 			r.KeepEstablished = true
-			install(t, bed.Pod, r)
+			install(t, network.Pod, r)
 			for round := range 3 {
 				for i, f := range flows {
 					if answer := older[i].Ask(); answer.By != f.direct {
@@ -118,8 +118,8 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 					}
 				}
 			}
-			open(t, bed, callTimeout, whenCaptured)
-			if result := install(t, bed.Pod, r); result.Outcome != nft.Unchanged ||
+			open(t, network, callTimeout, whenCaptured)
+			if result := install(t, network.Pod, r); result.Outcome != nft.Unchanged ||
 				result.EstablishedPackets < uint64(len(flows)) {
 				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
 			}
@@ -131,9 +131,9 @@ func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			bed := startBed(t, testbed.Options{}, mode, nil)
-			older := open(t, bed, brief, whenDirect)
-			install(t, bed.Pod, sidecar(mode))
+			network := startBed(t, testbed.Options{}, mode, nil)
+			older := open(t, network, brief, whenDirect)
+			install(t, network.Pod, sidecar(mode))
 			for i, f := range flows {
 				if answer := older[i].Ask(); answer.Outcome == testbed.Answered {
 					t.Errorf("%s: still answered by %s after the rules", f.name, answer)
@@ -147,12 +147,12 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			bed := startBed(t, testbed.Options{}, mode, nil)
-			install(t, bed.Pod, sidecar(mode))
-			outside := watchPayload(t, bed.Neighbour, 80)
-			conns := open(t, bed, brief, whenCaptured)
+			network := startBed(t, testbed.Options{}, mode, nil)
+			install(t, network.Pod, sidecar(mode))
+			outside := watchPayload(t, network.Neighbour, 80)
+			conns := open(t, network, brief, whenCaptured)
 			for round := range 5 {
-				flushConntrack(t, bed.Pod)
+				flushConntrack(t, network.Pod)
 				for i, f := range flows {
 					if answer := conns[i].Ask(); answer.Outcome == testbed.Answered &&
 						answer.By != f.captured {
@@ -170,7 +170,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 				Network: "tcp", Owner: testbed.ProxyOwner,
 				To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: callTimeout,
 			}
-			if answer, err := bed.Dial(free); err != nil || answer.By != testbed.Outside {
+			if answer, err := network.Dial(free); err != nil || answer.By != testbed.Outside {
 				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
 			}
 			waitFor(t, "the proxy's own payload to be seen", func() bool {

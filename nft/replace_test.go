@@ -24,7 +24,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			bed := startBed(t, testbed.Options{}, mode, nil)
+			network := startBed(t, testbed.Options{}, mode, nil)
 			r := sidecar(mode)
 			rulesets := []rules.Ruleset{rules.MustCompile(r)}
 			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -33,10 +33,10 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 				rules.Singles[uint16](5432)
 			r.DropInvalid = true
 			rulesets = append(rulesets, rules.MustCompile(r))
-			if _, err := nft.Apply(bed.Pod, rulesets[0]); err != nil {
+			if _, err := nft.Apply(network.Pod, rulesets[0]); err != nil {
 				t.Fatal(err)
 			}
-			lasting := open(t, bed, callTimeout, whenCaptured)
+			lasting := open(t, network, callTimeout, whenCaptured)
 
 			var opened atomic.Int64
 			var stop atomic.Bool
@@ -57,7 +57,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 				callers.Go(func() {
 					for !stop.Load() {
 						opened.Add(1)
-						answer, err := bed.Dial(call)
+						answer, err := network.Dial(call)
 						if err != nil || answer.By != f.captured {
 							t.Errorf("%s: answered by %s, want %s (%v)", f.name, answer, f.captured,
 								err)
@@ -72,7 +72,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 				waitFor(t, "connections", func() bool {
 					return opened.Load() >= before+int64(len(flows)) || t.Failed()
 				})
-				result, err := nft.Apply(bed.Pod, rulesets[(i+1)%len(rulesets)])
+				result, err := nft.Apply(network.Pod, rulesets[(i+1)%len(rulesets)])
 				if err != nil || result.Outcome != nft.Replaced {
 					t.Errorf("replacement %d: %v, %v", i+1, result, err)
 				}

@@ -81,7 +81,7 @@ func (s strayPacket) explain(rs *rules.Ruleset, to netip.Addr) rules.Outcome {
 // arrived. An expected first packet may arrive late; an unexpected one is considered lost when the
 // second arrives.
 func (s strayPacket) send(
-	t *testing.T, b *testbed.Bed, to netip.Addr, expected bool,
+	t *testing.T, b *testbed.Network, to netip.Addr, expected bool,
 ) (arrived bool) {
 	t.Helper()
 	in := rawSocket(t, b.Pod, to, s.protocol)

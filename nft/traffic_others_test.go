@@ -149,7 +149,7 @@ func TestTrafficAtIstiosPriorities(t *testing.T) {
 }
 
 // tryBesideForeign is like try without the model, which has only the rules of Sluice.
-func tryBesideForeign(t *testing.T, b *testbed.Bed, rows []row) {
+func tryBesideForeign(t *testing.T, b *testbed.Network, rows []row) {
 	t.Helper()
 	for _, c := range (row{call: "root tcp lo:9999"}).calls() {
 		c.Timeout = callTimeout

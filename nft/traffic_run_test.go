@@ -37,7 +37,7 @@ type scenario struct {
 	rows   []row
 }
 
-// run creates a bed for each mode and tries the rows in order.
+// run creates a network for each mode and tries the rows in order.
 func (s scenario) run(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		if s.only != "" && s.only != mode {
@@ -55,10 +55,10 @@ func (s scenario) run(t *testing.T) {
 	}
 }
 
-// startBed returns a bed with an application and the default proxy of the mode.
+// startBed returns a network with an application and the default proxy of the mode.
 func startBed(
 	t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions),
-) *testbed.Bed {
+) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
 	b, err := testbed.New(o)
@@ -84,8 +84,8 @@ func startBed(
 	return b
 }
 
-// program applies the redirection to the bed's pod and returns the ruleset of the kernel.
-func program(t *testing.T, b *testbed.Bed, r rules.Redirect) rules.Ruleset {
+// program applies the redirection to the network's pod and returns the ruleset of the kernel.
+func program(t *testing.T, b *testbed.Network, r rules.Redirect) rules.Ruleset {
 	t.Helper()
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func program(t *testing.T, b *testbed.Bed, r rules.Redirect) rules.Ruleset {
 }
 
 // programRules is program for a ruleset.
-func programRules(t *testing.T, b *testbed.Bed, rs rules.Ruleset) rules.Ruleset {
+func programRules(t *testing.T, b *testbed.Network, rs rules.Ruleset) rules.Ruleset {
 	t.Helper()
 	if _, err := nft.Apply(b.Pod, rs); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func programRules(t *testing.T, b *testbed.Bed, rs rules.Ruleset) rules.Ruleset 
 
 // try makes the calls of the rows and compares the answers with the rows and with the model's
 // prediction.
-func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows []row) {
+func try(t *testing.T, b *testbed.Network, rs rules.Ruleset, mode rules.Mode, rows []row) {
 	t.Helper()
 	for _, r := range rows {
 		for _, c := range r.calls() {
@@ -133,7 +133,7 @@ func try(t *testing.T, b *testbed.Bed, rs rules.Ruleset, mode rules.Mode, rows [
 // dial makes the call and explains it. Its timeout is callTimeout, unless the model predicts that
 // there is no answer.
 func dial(
-	t *testing.T, b *testbed.Bed, rs *rules.Ruleset, c testbed.Call,
+	t *testing.T, b *testbed.Network, rs *rules.Ruleset, c testbed.Call,
 ) (got, predicted testbed.Answer, trace rules.Trace) {
 	t.Helper()
 	if predicted, _ = b.Predict(rs, c, netip.AddrPort{}); predicted.Outcome != testbed.Silent {

@@ -15,7 +15,7 @@ func TestTrafficWithoutListeningProxy(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		mode rules.Mode
-		stop func(*testing.T, *testbed.Bed)
+		stop func(*testing.T, *testbed.Network)
 		want string
 	}{
 		{"no proxy", rules.ModeRedirect, stopProxy, "refused"},
@@ -37,9 +37,9 @@ func TestTrafficWithoutListeningProxy(t *testing.T) {
 	}
 }
 
-func stopProxy(_ *testing.T, b *testbed.Bed) { b.StopProxy() }
+func stopProxy(_ *testing.T, b *testbed.Network) { b.StopProxy() }
 
-func restartOpaque(t *testing.T, b *testbed.Bed) {
+func restartOpaque(t *testing.T, b *testbed.Network) {
 	b.StopProxy()
 	if err := b.StartProxy(testbed.ProxyOptions{Owner: testbed.TProxyOwner}); err != nil {
 		t.Fatal(err)

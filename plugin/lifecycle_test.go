@@ -19,29 +19,29 @@ import (
 )
 
 // newPod is a running pod with an application and a proxy, and a neighbour.
-func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Bed {
+func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireRoot(t)
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := bed.Close(); err != nil {
+		if err := network.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := bed.StartProxy(proxy); err != nil {
+	if err := network.StartProxy(proxy); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+	if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 		t.Fatal(err)
 	}
-	return bed
+	return network
 }
 
 // answers fails the test unless calls out of the pod and into it are answered by these.
-func answers(t *testing.T, bed *testbed.Bed, out, in testbed.Name) {
+func answers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
 	t.Helper()
 	for _, tc := range []struct {
 		call testbed.Call
@@ -63,7 +63,7 @@ func answers(t *testing.T, bed *testbed.Bed, out, in testbed.Name) {
 		},
 	} {
 		tc.call.Timeout = 20 * time.Second // on a busy machine
-		if got, err := bed.Dial(tc.call); err != nil || got.By != tc.want {
+		if got, err := network.Dial(tc.call); err != nil || got.By != tc.want {
 			t.Errorf("%s: %s, %v; want %s", tc.call, got, err, tc.want)
 		}
 	}
@@ -86,25 +86,25 @@ func TestLifeOfAPod(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			bed := newPod(t, tc.proxy)
+			network := newPod(t, tc.proxy)
 			w := newWorld(t, tc.file)
-			c := newCall(t, bed.Pod)
+			c := newCall(t, network.Pod)
 			c.stdin = c.with(`"backend":"` + tc.backend + `"`)
-			answers(t, bed, testbed.Outside, testbed.Application)
+			answers(t, network, testbed.Outside, testbed.Application)
 
 			if got := w.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			if err := bed.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
+			if err := network.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
 				t.Fatal(err)
 			}
-			answers(t, bed, testbed.Outbound, testbed.Inbound)
+			answers(t, network, testbed.Outbound, testbed.Inbound)
 			w.source.pod = nil // nobody is asked again
 			if e := w.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
 			}
 
-			tamper(t, bed.Pod)
+			tamper(t, network.Pod)
 			e := w.call("CHECK", c)
 			if e == nil || e.Code != 104 ||
 				!strings.Contains(e.Msg, "is incorrect") ||
@@ -113,7 +113,7 @@ func TestLifeOfAPod(t *testing.T) {
 			}
 			w.source.pod = readPod(t, tc.file)
 			w.add(t, c)
-			answers(t, bed, testbed.Outbound, testbed.Inbound)
+			answers(t, network, testbed.Outbound, testbed.Inbound)
 			w.stderr.Reset()
 			w.add(t, c)
 			if line := w.logged(t)[0]; line["outcome"] != "unchanged" ||
@@ -124,9 +124,9 @@ func TestLifeOfAPod(t *testing.T) {
 			if e := w.call("DEL", c); e != nil {
 				t.Errorf("DEL: %v", e)
 			}
-			holdsNothing(t, bed.Pod)
+			holdsNothing(t, network.Pod)
 			c.wantNoRecord(t)
-			answers(t, bed, testbed.Outside, testbed.Application)
+			answers(t, network, testbed.Outside, testbed.Application)
 			if e := w.call("CHECK", c); e == nil || e.Code != 104 {
 				t.Errorf("CHECK after DEL: %+v", e)
 			}
@@ -152,9 +152,9 @@ func tamper(t *testing.T, ns *netns.NS) {
 // A plugin that stands alone has no previous result: it takes the addresses of the namespace, and
 // prints an empty result.
 func TestADDWithoutPreviousResult(t *testing.T) {
-	bed := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	w := newWorld(t, "dual-stack")
-	c := newCall(t, bed.Pod)
+	c := newCall(t, network.Pod)
 	c.prevResult = "null"
 	c.stdin = c.with()
 	if got := w.add(t, c); got != `{"cniVersion":"1.1.0"}` {
@@ -163,13 +163,13 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	if r := c.record(t); r.Redirect == nil || !r.Redirect.IPv6 {
 		t.Errorf("record: %+v, want IPv6 captured", r)
 	}
-	answers(t, bed, testbed.Outbound, testbed.Inbound)
+	answers(t, network, testbed.Outbound, testbed.Inbound)
 }
 
 // The addresses of a further attachment may say nothing about the pod's families: those of the
 // namespace count then, as without a result. A pod that has none fails.
 func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
-	bed := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, row := range []struct {
 		name, file string
 		beside     bool // another attachment
@@ -182,7 +182,7 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t, row.file)
-			first := newCall(t, bed.Pod)
+			first := newCall(t, network.Pod)
 			first.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
 			first.stdin = first.with()
 			second := first

@@ -182,16 +182,16 @@ func TestOrderOfOwnersIsAsTheKernelRunsThem(t *testing.T) {
 		"earlier, before us":        {usual(rules.ModeRedirect), "-120", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bed, err := testbed.New(testbed.Options{})
+			network, err := testbed.New(testbed.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer bed.Close()
-			if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+			defer network.Close()
+			if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 				t.Fatal(err)
 			}
 			other := func() {
-				shell(t, bed.Pod, nftables+` -f - <<END
+				shell(t, network.Pod, nftables+` -f - <<END
 					table ip other {
 						chain out {
 							type nat hook output priority `+row.priority+`;
@@ -203,7 +203,7 @@ END`)
 			if !row.after {
 				other()
 			}
-			if _, err := nft.Apply(bed.Pod, rules.MustCompile(row.params)); err != nil {
+			if _, err := nft.Apply(network.Pod, rules.MustCompile(row.params)); err != nil {
 				t.Fatal(err)
 			}
 			if row.after {
@@ -217,11 +217,11 @@ END`)
 				// the answer must come; where it need not, it is not waited for
 				call.Timeout = 20 * time.Second
 			}
-			answer, err := bed.Dial(call)
+			answer, err := network.Dial(call)
 			if captured := answer.By == testbed.Outbound; err != nil || captured != row.captured {
 				t.Errorf("%s, %v", answer, err)
 			}
-			findings := Diagnose(Gather(bed.Pod, rules.MustCompile(row.params)), row.params)
+			findings := Diagnose(Gather(network.Pod, rules.MustCompile(row.params)), row.params)
 			if (Sum(findings) == Works) != row.captured {
 				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings),
 					list(findings))

@@ -15,18 +15,18 @@ import (
 )
 
 // A program gives rules to one of the kernel's backends.
-type program func(t *testing.T, bed *testbed.Bed, rules string)
+type program func(t *testing.T, network *testbed.Network, rules string)
 
-func legacy(t *testing.T, bed *testbed.Bed, text string) {
-	istiotest.Restore(t, bed.Pod, istiotest.Legacy, rules.IPv4, text)
+func legacy(t *testing.T, network *testbed.Network, text string) {
+	istiotest.Restore(t, network.Pod, istiotest.Legacy, rules.IPv4, text)
 }
 
-func iptablesNFT(t *testing.T, bed *testbed.Bed, text string) {
-	istiotest.Restore(t, bed.Pod, istiotest.NFT, rules.IPv4, text)
+func iptablesNFT(t *testing.T, network *testbed.Network, text string) {
+	istiotest.Restore(t, network.Pod, istiotest.NFT, rules.IPv4, text)
 }
 
-func nftables(t *testing.T, bed *testbed.Bed, text string) {
-	istiotest.Run(t, bed.Pod, text, "nft", "-f", "-")
+func nftables(t *testing.T, network *testbed.Network, text string) {
+	istiotest.Run(t, network.Pod, text, "nft", "-f", "-")
 }
 
 // The call that a test makes, whose packets its rules name: to a port of another machine, which the
@@ -127,12 +127,12 @@ func TestEffect(t *testing.T) {
 				if e == compat.BackendLegacy && strings.Contains(row.rules, "type nat hook") {
 					return // the kernel lets only one of the two backends translate
 				}
-				bed, desired := redirectedPod(t, e)
+				network, desired := redirectedPod(t, e)
 				if row.rules != "" {
-					row.make(t, bed, row.rules)
+					row.make(t, network, row.rules)
 				}
 				if e == compat.BackendNFT {
-					answer, err := bed.Dial(call)
+					answer, err := network.Dial(call)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -140,7 +140,7 @@ func TestEffect(t *testing.T) {
 						t.Errorf("the kernel: answered by %q, want %q", answer.By, row.by)
 					}
 				}
-				found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+				found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 				text := strings.Join(found.Messages(), "\n")
 				t.Log(text)
 				if found.Verdict() != row.verdict || !strings.Contains(text, row.says) {
@@ -156,14 +156,14 @@ func TestEffect(t *testing.T) {
 }
 
 // redirectedPod returns a pod that has its redirection, with the proxy that serves it.
-func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Bed, rules.Ruleset) {
+func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Network, rules.Ruleset) {
 	t.Helper()
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = bed.Close() })
-	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+	t.Cleanup(func() { _ = network.Close() })
+	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
 	desired := compiled()
@@ -171,10 +171,10 @@ func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Bed, rules.Rule
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Apply(bed.Pod, desired, compat.Snapshot{}); err != nil {
+	if _, err := b.Apply(network.Pod, desired, compat.Snapshot{}); err != nil {
 		t.Fatal(err)
 	}
-	return bed, desired
+	return network, desired
 }
 
 // compiled returns a ruleset that captures all that can be captured.
@@ -190,8 +190,8 @@ func compiled() rules.Ruleset {
 func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			bed, desired := redirectedPod(t, e)
-			found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+			network, desired := redirectedPod(t, e)
+			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			for _, step := range []struct {
 				rules string
 				holds bool
@@ -209,15 +209,15 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 				{"*raw\n-P OUTPUT DROP\nCOMMIT\n", false},
 			} {
 				if step.rules != "" {
-					istiotest.Run(t, bed.Pod, step.rules, "iptables-legacy-restore", "--noflush")
+					istiotest.Run(t, network.Pod, step.rules, "iptables-legacy-restore", "--noflush")
 				}
-				if _, err := bed.Dial(call); err != nil { // the rules count
+				if _, err := network.Dial(call); err != nil { // the rules count
 					t.Fatal(err)
 				}
-				if holds := found.IsValid(bed.Pod); holds != step.holds {
+				if holds := found.IsValid(network.Pod); holds != step.holds {
 					t.Fatalf("after %q: holds %t, want %t", step.rules, holds, step.holds)
 				}
-				found = foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+				found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			}
 		})
 	}
@@ -228,10 +228,10 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 func BenchmarkHolds(b *testing.B) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b.Run(string(e), func(b *testing.B) {
-			bed, desired := redirectedPod(b, e)
-			found := foreign.Inspect(bed.Pod, desired, diff.DefaultBudget)
+			network, desired := redirectedPod(b, e)
+			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			for b.Loop() {
-				if !found.IsValid(bed.Pod) {
+				if !found.IsValid(network.Pod) {
 					b.Fatal("it does not hold")
 				}
 			}

@@ -35,19 +35,19 @@ func TestHelpersDecide(t *testing.T) {
 		{"no helper", translates + redirects, "10.244.1.1:6969", 41000},
 	} {
 		t.Run(tc.says, func(t *testing.T) {
-			bed, err := testbed.New(testbed.Options{})
+			network, err := testbed.New(testbed.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := bed.Close(); err != nil {
+				if err := network.Close(); err != nil {
 					t.Error(err)
 				}
 			}()
-			istiotest.Run(t, bed.Pod, tc.rules, "nft", "-f", "-")
-			client, other := listenUDP(t, bed.Pod, "10.244.1.5:40000"),
-				listenUDP(t, bed.Pod, "10.244.1.5:41000")
-			data := listenUDP(t, bed.Neighbour, "10.244.1.1:5000")
+			istiotest.Run(t, network.Pod, tc.rules, "nft", "-f", "-")
+			client, other := listenUDP(t, network.Pod, "10.244.1.5:40000"),
+				listenUDP(t, network.Pod, "10.244.1.5:41000")
+			data := listenUDP(t, network.Neighbour, "10.244.1.1:5000")
 			server, err := net.ResolveUDPAddr("udp4", tc.server)
 			if err != nil {
 				t.Fatal(err)

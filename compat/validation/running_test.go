@@ -16,25 +16,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func newBed(t *testing.T, o testbed.Options) *testbed.Bed {
+func newBed(t *testing.T, o testbed.Options) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337+o.IDBase, 1337+o.IDBase)
-	bed, err := testbed.New(o)
+	network, err := testbed.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := bed.Close(); err != nil {
+		if err := network.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return bed
+	return network
 }
 
-func runFromNeighbour(t *testing.T, bed *testbed.Bed, o Options) (r Result) {
+func runFromNeighbour(t *testing.T, network *testbed.Network, o Options) (r Result) {
 	t.Helper()
-	err := bed.Neighbour.Do(func() (err error) {
-		r, err = Run(bed.Pod, o)
+	err := network.Neighbour.Do(func() (err error) {
+		r, err = Run(network.Pod, o)
 		return err
 	})
 	if err != nil {
@@ -48,25 +48,25 @@ func runFromNeighbour(t *testing.T, bed *testbed.Bed, o Options) (r Result) {
 func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
-			bed := newBed(t, testbed.Options{})
+			network := newBed(t, testbed.Options{})
 			owner := testbed.ProxyOwner
 			if mode == rules.ModeTProxy {
 				owner = testbed.TProxyOwner
 			}
-			if err := bed.StartProxy(testbed.ProxyOptions{
+			if err := network.StartProxy(testbed.ProxyOptions{
 				Owner: owner, Transparent: mode == rules.ModeTProxy,
 			}); err != nil {
 				t.Fatal(err)
 			}
 			o := Options{Redirect: usual(mode)}
-			if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
+			if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 				t.Fatal(err)
 			}
-			stop := callAll(t, bed)
+			stop := callAll(t, network)
 			for range 5 {
 				r := patiently(func(timeout time.Duration) Result {
 					o.Timeout = timeout
-					return runFromNeighbour(t, bed, o)
+					return runFromNeighbour(t, network, o)
 				}, works)
 				if r.Outcome() != Works || !r.Running || r.Count(NotChecked) > 0 {
 					t.Error(describe(r))
@@ -81,7 +81,7 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 
 // callAll calls the proxy without pause, in and out, until the returned function is called, which
 // returns the answers. Each call must be answered by the proxy.
-func callAll(t *testing.T, bed *testbed.Bed) (stop func() []string) {
+func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 	calls := []testbed.Call{
 		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
 		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP6, 8080)},
@@ -103,7 +103,7 @@ func callAll(t *testing.T, bed *testbed.Bed) (stop func() []string) {
 					return
 				default:
 				}
-				a, err := bed.Dial(call)
+				a, err := network.Dial(call)
 				if err != nil || a.Outcome != testbed.Answered ||
 					a.By != testbed.Inbound && a.By != testbed.Outbound {
 					t.Errorf("%s: %s, %v", call, a, err)
@@ -123,12 +123,12 @@ func callAll(t *testing.T, bed *testbed.Bed) (stop func() []string) {
 }
 
 func TestRunningProxyWithBrokenRules(t *testing.T) {
-	bed := newBed(t, testbed.Options{})
-	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+	network := newBed(t, testbed.Options{})
+	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
 	o := Options{Redirect: usual(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
-	r := runFromNeighbour(t, bed, o)
+	r := runFromNeighbour(t, network, o)
 	if ok := named(r, OK); len(ok) > 0 || !r.Running || r.Outcome() != Fails {
 		t.Errorf("ok are %q of\n%s", ok, describe(r))
 	}
@@ -136,20 +136,20 @@ func TestRunningProxyWithBrokenRules(t *testing.T) {
 
 // Without privilege the kernel still tells which socket has taken a connection.
 func TestRunningProxyUnprivileged(t *testing.T) {
-	bed := newBed(t, testbed.Options{})
-	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+	network := newBed(t, testbed.Options{})
+	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
 	o := Options{Redirect: usual(rules.ModeRedirect)}
-	if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
+	if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
-	r := validateAs(t, bed.Pod, validationContainer, o)
+	r := validateAs(t, network.Pod, validationContainer, o)
 	if !r.Running || r.Outcome() != WorksInPart || r.Count(OK) != 4 {
 		t.Error(describe(r))
 	}
 	// Where a datagram went, only conntrack knows, which answers root.
-	r = validateAs(t, bed.Pod, person{uid: 1000, gid: 1000}, o)
+	r = validateAs(t, network.Pod, person{uid: 1000, gid: 1000}, o)
 	if !r.Running || !slices.Equal(named(r,
 		OK), []string{
 		"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6",
@@ -199,14 +199,14 @@ func untilListener(ns *netns.NS, want bool) error {
 // In the namespace of a pod with hostUsers: false rules mean the ids inside.
 func TestOtherUserNamespace(t *testing.T) {
 	ns := netnstest.NewInUserNS(t)
-	bed := newBed(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
+	network := newBed(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
 	o := Options{Redirect: usual(rules.ModeRedirect)}
-	if _, err := nft.Apply(bed.Pod, rules.MustCompile(o.Redirect)); err != nil {
+	if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
 	// Nobody is left in the user namespace, so that its ids are not known; but this process is not
 	// the proxy.
-	r := runFromNeighbour(t, bed, o)
+	r := runFromNeighbour(t, network, o)
 	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") ||
 		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
 		t.Error(describe(r))
@@ -214,7 +214,7 @@ func TestOtherUserNamespace(t *testing.T) {
 	startIn(t, ns)
 	r = patiently(func(timeout time.Duration) Result {
 		o.Timeout = timeout
-		return runFromNeighbour(t, bed, o)
+		return runFromNeighbour(t, network, o)
 	}, works)
 	if r.Outcome() != Works || r.Count(NotChecked) > 0 {
 		t.Error(describe(r))

@@ -114,7 +114,7 @@ type witnessed struct {
 
 // loaded is a pod with the rules of istio-iptables.
 type loaded struct {
-	*testbed.Bed
+	*testbed.Network
 	rules rules.Ruleset
 }
 
@@ -159,7 +159,7 @@ func load(t *testing.T, s subject, engine string, proxy bool) loaded {
 	if err := errors.Join(err, b.StartApplication(testbed.ApplicationOwner)); err != nil {
 		t.Fatal(err)
 	}
-	l := loaded{Bed: b}
+	l := loaded{Network: b}
 	if engine == byNative {
 		l.rules = readLive(t, b.Pod)
 	} else {

@@ -28,7 +28,7 @@ import (
 )
 
 // lastEvent returns the reason of the last event; empty if there is none.
-func (b *bed) lastEvent() string {
+func (b *network) lastEvent() string {
 	events := b.Events()
 	if len(events) == 0 {
 		return ""
@@ -36,7 +36,7 @@ func (b *bed) lastEvent() string {
 	return events[len(events)-1].Reason
 }
 
-func (b *bed) chain() []string {
+func (b *network) chain() []string {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
 	if err != nil {

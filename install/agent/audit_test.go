@@ -18,7 +18,7 @@ import (
 )
 
 // added makes the node have a pod that ADD has redirected, whose sandbox is not to be found.
-func (b *bed) added() rules.Redirect {
+func (b *network) added() rules.Redirect {
 	b.t.Helper()
 	b.Put(`
 metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
@@ -39,7 +39,7 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 }
 
 // locate asks the agent's socket where the pod is.
-func (b *bed) locate() (l protocol.Location) {
+func (b *network) locate() (l protocol.Location) {
 	b.t.Helper()
 	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix",
 		protocol.SocketIn(b.path("run")))

@@ -39,7 +39,7 @@ func (r *running) answers(name string) {
 }
 
 // eventOf returns the message of the last event of a reason; empty if there is none.
-func (b *bed) eventOf(reason string) string {
+func (b *network) eventOf(reason string) string {
 	events := b.Events()
 	slices.Reverse(events)
 	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool {

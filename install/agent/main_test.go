@@ -44,8 +44,8 @@ const primary = `{
 }
 `
 
-// A bed is a node with a primary network, an agent's image, and an API server.
-type bed struct {
+// A network is a node with a primary network, an agent's image, and an API server.
+type network struct {
 	*apiservertest.Server
 	t   *testing.T
 	dir string
@@ -54,7 +54,7 @@ type bed struct {
 	patience time.Duration
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t *testing.T) *network {
 	t.Helper()
 	// Paths of sockets must be short.
 	dir, err := os.MkdirTemp("", "node")
@@ -62,7 +62,7 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &bed{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
+	b := &network{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	b.env = map[string]string{
 		"NODE_NAME": apiservertest.Node, "POD_NAME": "sluice-node-x7k2p",
 		"POD_NAMESPACE":       apiservertest.Namespace,
@@ -87,9 +87,9 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
+func (b *network) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *bed) put(name, content string) {
+func (b *network) put(name, content string) {
 	b.t.Helper()
 	err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755)
 	if err == nil {
@@ -101,7 +101,7 @@ func (b *bed) put(name, content string) {
 }
 
 // files returns the names of all files in directories.
-func (b *bed) files(dirs ...string) []string {
+func (b *network) files(dirs ...string) []string {
 	b.t.Helper()
 	names := map[string]bool{}
 	for _, dir := range dirs {
@@ -117,25 +117,25 @@ func (b *bed) files(dirs ...string) []string {
 
 // A running is an agent that runs.
 type running struct {
-	*bed
+	*network
 	stop context.CancelFunc
 	done chan error
 }
 
 // run starts an agent, after a change to it.
-func (b *bed) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
+func (b *network) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	return b.start(b.config(), change, runnables...)
 }
 
 // config returns how the API server is reached.
-func (b *bed) config() apiclient.Options {
+func (b *network) config() apiclient.Options {
 	b.t.Helper()
 	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
 }
 
 // start starts an agent with an API server of the caller's choice.
-func (b *bed) start(
+func (b *network) start(
 	api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable,
 ) *running {
 	b.t.Helper()

@@ -17,7 +17,7 @@ const (
 )
 
 // tainted gives the node a start-up taint that the agent is to remove, and another one.
-func (b *bed) tainted() {
+func (b *network) tainted() {
 	b.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }

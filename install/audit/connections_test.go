@@ -15,15 +15,15 @@ import (
 // TestConnectionsOfAGapAreEnded has a connection that was opened while rules were missing.
 func TestConnectionsOfAGapAreEnded(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		bed := newBed(t)
+		network := newBed(t)
 		r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 		r.options.Connections = established.Options{ProcDir: "/proc", CountOnly: keep}
 		r.options.Used = func() time.Duration { return 0 }
-		_, b := r.add("web", bed.Pod, compat.BackendNFT)
-		if _, err := b.Remove(bed.Pod); err != nil {
+		_, b := r.add("web", network.Pod, compat.BackendNFT)
+		if _, err := b.Remove(network.Pod); err != nil {
 			t.Fatal(err)
 		}
-		conn, err := bed.Open(testbed.Call{
+		conn, err := network.Open(testbed.Call{
 			Network: "tcp", Owner: testbed.ApplicationOwner,
 			To: netip.MustParseAddrPort("10.9.9.9:80"), Timeout: 5 * time.Second,
 		})

@@ -36,25 +36,25 @@ func TestConnectionsAreCounted(t *testing.T) {
 }
 
 func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mode) {
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = bed.Close() })
+	t.Cleanup(func() { _ = network.Close() })
 	proxy := testbed.ProxyOptions{Owner: testbed.ProxyOwner, Forward: true}
 	if mode == rules.ModeTProxy {
 		proxy.Owner, proxy.Transparent = testbed.TProxyOwner, true
 	}
-	if err := bed.StartProxy(proxy); err != nil {
+	if err := network.StartProxy(proxy); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+	if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 		t.Fatal(err)
 	}
 	r := newKernelWorld(t, map[string]string{"SLUICE_COUNTER_METRICS": "pod"})
 	r.options.Interval = 100 * time.Millisecond
 	r.options.Used = func() time.Duration { return 0 }
-	rs, b := r.add("web", bed.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
+	rs, b := r.add("web", network.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
 	r.start()
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 
@@ -68,7 +68,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 			c.Owner = testbed.ApplicationOwner
 		}
 		for range n {
-			if answer, err := bed.Dial(c); err != nil || answer.Outcome != testbed.Answered {
+			if answer, err := network.Dial(c); err != nil || answer.Outcome != testbed.Answered {
 				t.Fatalf("%s: %v, %v", c, answer, err)
 			}
 		}
@@ -92,7 +92,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 		inbound = to("tcp", "10.244.1.5:9090")
 		inbound.From = testbed.FromNeighbour
 		connect("inbound,excluded_port", 1, inbound)
-		sendInvalid(t, bed.Neighbour, netip.MustParseAddr("10.244.1.5"))
+		sendInvalid(t, network.Neighbour, netip.MustParseAddr("10.244.1.5"))
 		want["sluice_rule_packets_total{shop,web,inbound,dropped_invalid}"]++
 	}
 	arrive := func(when string) {
@@ -119,10 +119,10 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	if r.metric("sluice_rule_packets_total{shop,web,outbound,proxy}") == 0 {
 		t.Error("the proxy's connections are not counted")
 	}
-	if _, err := b.Remove(bed.Pod); err != nil {
+	if _, err := b.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it is repaired", func() bool { return stands(t, b, bed.Pod, rs) })
+	await(t, "it is repaired", func() bool { return stands(t, b, network.Pod, rs) })
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	arrive("the connections from before the repair")
 	connectAll()

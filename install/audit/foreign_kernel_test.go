@@ -16,17 +16,17 @@ import (
 func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			bed := newBed(t)
+			network := newBed(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			// What this test uses of processors by looking on and on is not the visit's.
 			r.options.Used = func() time.Duration { return 0 }
-			rs, b := r.add("web", bed.Pod, e)
+			rs, b := r.add("web", network.Pod, e)
 			r.start()
 			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
-			istiotest.Run(t, bed.Pod,
+			istiotest.Run(t, network.Pod,
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
-			if captured(t, bed) {
+			if captured(t, network) {
 				t.Fatal("captured in spite of NOTRACK")
 			}
 			await(t, "it is found", func() bool { return r.states() == "1 drifted" })
@@ -44,10 +44,10 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 1 {
 				t.Errorf("%v pods with a bypass", n)
 			}
-			if !stands(t, b, bed.Pod, rs) {
+			if !stands(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules are others")
 			}
-			istiotest.Run(t, bed.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
+			istiotest.Run(t, network.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
 			await(t, "it is over", func() bool { return r.states() == "1 redirected" })
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 0 {
 				t.Errorf("%v pods with a bypass", n)
@@ -59,14 +59,14 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 // TestUnknownForeignRulesAreReported has a rule that the model has no word for: the pod counts as
 // unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
-	bed := newBed(t)
+	network := newBed(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// What this test uses of processors by looking on and on is not the visit's.
 	r.options.Used = func() time.Duration { return 0 }
-	r.add("web", bed.Pod, compat.BackendNFT)
+	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
-	istiotest.Run(t, bed.Pod,
+	istiotest.Run(t, network.Pod,
 		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
 	await(t, "it is unknown", func() bool { return r.states() == "1 unknown" })
@@ -78,15 +78,15 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 
 // TestFirewallOfAPodIsNotDrift has rules that change nothing for captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
-	bed := newBed(t)
+	network := newBed(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// What this test uses of processors by looking on and on is not the visit's.
 	r.options.Used = func() time.Duration { return 0 }
-	r.add("web", bed.Pod, compat.BackendNFT)
+	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
 	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
-		istiotest.Restore(t, bed.Pod, istiotest.NFT, f,
+		istiotest.Restore(t, network.Pod, istiotest.NFT, f,
 			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
 	}
 	before := r.metric("sluice_audits_total{equal}")

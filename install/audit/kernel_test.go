@@ -108,23 +108,23 @@ func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool
 	return len(found.Differences) == 0
 }
 
-func newBed(t testing.TB) *testbed.Bed {
+func newBed(t testing.TB) *testbed.Network {
 	t.Helper()
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = bed.Close() })
-	if err := bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
+	t.Cleanup(func() { _ = network.Close() })
+	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
-	return bed
+	return network
 }
 
 // captured reports whether a connection of the pod's application goes through the proxy.
-func captured(t testing.TB, bed *testbed.Bed) bool {
+func captured(t testing.TB, network *testbed.Network) bool {
 	t.Helper()
-	answer, err := bed.Dial(testbed.Call{
+	answer, err := network.Dial(testbed.Call{
 		Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:80"),
 		Timeout: 5 * time.Second,
 	})
@@ -139,27 +139,27 @@ func captured(t testing.TB, bed *testbed.Bed) bool {
 func TestRunningPodIsRepaired(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			bed := newBed(t)
+			network := newBed(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			if e == compat.BackendNFT {
 				r.options.Interval = time.Hour // it is the event that wakes
 			}
 			// What this test uses of processors by looking on and on is not the visit's.
 			r.options.Used = func() time.Duration { return 0 }
-			rs, b := r.add("web", bed.Pod, e)
+			rs, b := r.add("web", network.Pod, e)
 			r.start()
 			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
-			if !captured(t, bed) {
+			if !captured(t, network) {
 				t.Fatal("not captured before")
 			}
 			for i := range 3 {
-				if _, err := b.Remove(bed.Pod); err != nil {
+				if _, err := b.Remove(network.Pod); err != nil {
 					t.Fatal(err)
 				}
 				begin := time.Now()
-				await(t, "it is healed", func() bool { return stands(t, b, bed.Pod, rs) })
+				await(t, "it is healed", func() bool { return stands(t, b, network.Pod, rs) })
 				t.Logf("healed after %v", time.Since(begin))
-				if !captured(t, bed) {
+				if !captured(t, network) {
 					t.Error("not captured afterwards")
 				}
 				await(t, "it is verified", func() bool {
@@ -172,15 +172,15 @@ func TestRunningPodIsRepaired(t *testing.T) {
 
 // A pod that has nothing is given its redirection by the addresses of its namespace, and keeps it.
 func TestUnprotectedPodInTheKernel(t *testing.T) {
-	bed := newBed(t)
+	network := newBed(t)
 	r := newKernelWorld(t, nil)
-	r.add("web", bed.Pod, "")
-	if captured(t, bed) {
+	r.add("web", network.Pod, "")
+	if captured(t, network) {
 		t.Fatal("captured before")
 	}
 	r.start()
 	await(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
-	if !captured(t, bed) {
+	if !captured(t, network) {
 		t.Error("not captured afterwards")
 	}
 	kept, err := r.options.Repairs.List()

@@ -16,19 +16,19 @@ import (
 func TestTraceIsNoDrift(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			bed := newBed(t)
+			network := newBed(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			r.options.Used = func() time.Duration { return 0 }
-			rs, b := r.add("web", bed.Pod, e)
+			rs, b := r.add("web", network.Pod, e)
 			r.start()
 			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
-			traced := func() bool { return foreign.Inspect(bed.Pod, rs, diff.AgentBudget).Traced }
+			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
 
-			session, err := trace.Open(bed.Pod, trace.Options{})
+			session, err := trace.Open(network.Pod, trace.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			marks, err := compat.MarkTraces(bed.Pod, trace.Options{})
+			marks, err := compat.MarkTraces(network.Pod, trace.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,15 +46,15 @@ func TestTraceIsNoDrift(t *testing.T) {
 			if err := session.Close(); err != nil {
 				t.Fatal(err)
 			}
-			istiotest.Run(t, bed.Pod, "table inet "+trace.Table+" {}", "nft", "-f", "-")
-			istiotest.Run(t, bed.Pod, "*raw\n:"+trace.Chain+" - [0:0]\n-A OUTPUT -j "+trace.Chain+
+			istiotest.Run(t, network.Pod, "table inet "+trace.Table+" {}", "nft", "-f", "-")
+			istiotest.Run(t, network.Pod, "*raw\n:"+trace.Chain+" - [0:0]\n-A OUTPUT -j "+trace.Chain+
 				"\n-A "+trace.Chain+" -p tcp -j TRACE\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			await(t, "what a killed trace left is removed", func() bool { return !traced() })
 			if told := r.told(); told != "" {
 				t.Errorf("events: %s", told)
 			}
-			if !stands(t, b, bed.Pod, rs) {
+			if !stands(t, b, network.Pod, rs) {
 				t.Error("the pod's own rules are others")
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 // says fails unless a status has the one problem, which keeps the node from being ready, with all
 // these words.
-func (b *bed) says(s node.Status, reason node.Reason, words ...string) {
+func (b *network) says(s node.Status, reason node.Reason, words ...string) {
 	b.t.Helper()
 	b.blocked(s, reason, "")
 	for _, w := range words {

@@ -40,31 +40,31 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		plugin   string
-		do       func(b *bed)
+		do       func(b *network)
 		file     string
 		writer   string
 		advice   string
 	}{
 		"one who rewrites the primary configuration": {
-			plugin: "cilium-cni", do: func(b *bed) {
+			plugin: "cilium-cni", do: func(b *network) {
 				b.put("conf/10-a.conflist", list("cilium-cni"))
 			},
 			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"one who writes it in place": {
-			plugin: "calico", do: func(b *bed) {
+			plugin: "calico", do: func(b *network) {
 				b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
 			},
 			file: "10-a.conflist", writer: "Calico's install-cni", advice: "istioOwnedCNIConfig",
 		},
 		"one who deletes our own configuration": {
-			settings: owned, plugin: "vendor", do: func(b *bed) {
+			settings: owned, plugin: "vendor", do: func(b *network) {
 				_ = os.Remove(b.path("conf/02-istio-cni.conflist"))
 			},
 			file: "02-istio-cni.conflist", writer: "the installer of vendor",
 		},
 		"one who puts our own configuration aside": {
-			settings: owned, plugin: "cilium-cni", do: func(b *bed) {
+			settings: owned, plugin: "cilium-cni", do: func(b *network) {
 				_ = os.Rename(b.path("conf/02-istio-cni.conflist"),
 					b.path("conf/02-istio-cni.conflist.cilium_bak"))
 				b.put("conf/x.conflist.cilium_bak", "")
@@ -72,7 +72,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			file: "02-istio-cni.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"one who brings a plain configuration back": {
-			plugin: "bridge", do: func(b *bed) { b.put("conf/05-a.conf", plainBridge) },
+			plugin: "bridge", do: func(b *network) { b.put("conf/05-a.conf", plainBridge) },
 			file: "05-a.conf", writer: "the installer of bridge",
 		},
 	} {
@@ -106,12 +106,12 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 }
 
 // carriesFirst reports whether the configuration that runtimes use has the plugin.
-func carriesFirst(b *bed) bool {
+func carriesFirst(b *network) bool {
 	types, err := inUse(b)
 	return err == nil && slices.Contains(types, "sluice-cni")
 }
 
-func inUse(b *bed) ([]string, error) {
+func inUse(b *network) ([]string, error) {
 	entries, err := os.ReadDir(b.path("conf"))
 	if err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 }
 
 // append makes a plugin the last of a list.
-func (b *bed) append(file, plugin string) {
+func (b *network) append(file, plugin string) {
 	b.t.Helper()
 	l, err := chain.Parse([]byte(b.read(file)))
 	b.must(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// onDisk makes the bed's directory of that name a file system of its own.
-func (b *bed) onDisk(name, size string) (dir string) {
+// onDisk makes the network's directory of that name a file system of its own.
+func (b *network) onDisk(name, size string) (dir string) {
 	b.t.Helper()
 	dir = filetest.Disk(b.t.(*testing.T), size)
 	b.must(unix.Mount(dir, b.path(name), "", unix.MS_BIND, ""))
@@ -25,7 +25,7 @@ func (b *bed) onDisk(name, size string) (dir string) {
 	return dir
 }
 
-func (b *bed) blocked(s node.Status, reason node.Reason, text string) {
+func (b *network) blocked(s node.Status, reason node.Reason, text string) {
 	b.t.Helper()
 	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
 		!strings.Contains(s.Problems[0].Message, text) {
@@ -139,9 +139,9 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for name, spoil := range map[string]func(b *bed) (heal func()){
-		"read-only": func(b *bed) func() { return filetest.ReadOnly(t, b.path("state")) },
-		"full":      func(b *bed) func() { return filetest.Fill(t, b.path("state")) },
+	for name, spoil := range map[string]func(b *network) (heal func()){
+		"read-only": func(b *network) func() { return filetest.ReadOnly(t, b.path("state")) },
+		"full":      func(b *network) func() { return filetest.Fill(t, b.path("state")) },
 	} {
 		b := newBed(t)
 		b.must(unix.Mkdir(b.path("state"), 0o700))

@@ -10,13 +10,13 @@ import (
 )
 
 func TestRemovalOfTheExecutableIsReported(t *testing.T) {
-	for name, do := range map[string]func(b *bed){
-		"one who removes it":     func(b *bed) { b.remove("bin/sluice-cni") },
-		"one who writes another": func(b *bed) { b.executable("sluice-cni", "something else") },
-		"one who keeps it from use": func(b *bed) {
+	for name, do := range map[string]func(b *network){
+		"one who removes it":     func(b *network) { b.remove("bin/sluice-cni") },
+		"one who writes another": func(b *network) { b.executable("sluice-cni", "something else") },
+		"one who keeps it from use": func(b *network) {
 			b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
 		},
-		"one who puts an older back": func(b *bed) { b.executable("sluice-cni", pluginV2) },
+		"one who puts an older back": func(b *network) { b.executable("sluice-cni", pluginV2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)

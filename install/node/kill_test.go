@@ -164,7 +164,7 @@ func TestAKillBeforeEachChange(t *testing.T) {
 }
 
 // killWhile starts a process, kills it at some moment and reports whether it was still at work.
-func killWhile(t *testing.T, b *bed, job string, longest map[string]time.Duration) bool {
+func killWhile(t *testing.T, b *network, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
@@ -215,7 +215,7 @@ func killWhile(t *testing.T, b *bed, job string, longest map[string]time.Duratio
 
 // intact fails unless pods could start at this moment: there is a valid network with all plugins of
 // others, and no plugin is named that is not there in full.
-func intact(b *bed, f form) {
+func intact(b *network, f form) {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.path("conf"))
 	b.must(err)

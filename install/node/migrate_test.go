@@ -79,28 +79,28 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 
 func TestReleasingMemory(t *testing.T) {
 	for name, row := range map[string]struct {
-		do   func(b *bed) // between installation and uninstallation
+		do   func(b *network) // between installation and uninstallation
 		want string
 	}{
-		"istio-cni gets its place back": {func(*bed) {}, "calico istio-cni"},
-		"also in a list that others have written": {func(b *bed) {
+		"istio-cni gets its place back": {func(*network) {}, "calico istio-cni"},
+		"also in a list that others have written": {func(b *network) {
 			b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 		}, "calico tuning istio-cni"},
-		"also where others wrote over ours": {func(b *bed) {
+		"also where others wrote over ours": {func(b *network) {
 			b.put("conf/10-a.conflist", list("calico", "tuning"))
 			b.reconcile()
 		}, "calico tuning istio-cni"},
-		"not where it is back already": {func(b *bed) {
+		"not where it is back already": {func(b *network) {
 			b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
 		}, "istio-cni"},
-		"not without its executable: all pods would fail": {func(b *bed) {
+		"not without its executable: all pods would fail": {func(b *network) {
 			b.remove("bin/istio-cni")
 		}, "calico"},
-		"not without its executable in a list others wrote": {func(b *bed) {
+		"not without its executable in a list others wrote": {func(b *network) {
 			b.remove("bin/istio-cni")
 			b.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
-		"not if what is there in its place does nothing itself": {func(b *bed) {
+		"not if what is there in its place does nothing itself": {func(b *network) {
 			b.cache("one", "istio-cni")
 			b.remove("bin/istio-cni")
 			b.reconcile()

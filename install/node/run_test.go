@@ -44,7 +44,7 @@ func equal(a, b map[string]string) bool {
 }
 
 // elementIs reports whether each element of ours in a list is the wanted one.
-func (b *bed) elementIs(want string) bool {
+func (b *network) elementIs(want string) bool {
 	for name := range b.chains() {
 		l, err := chain.Parse([]byte(b.read("conf/" + name)))
 		if err != nil || strings.HasSuffix(name, "_bak") {
@@ -59,7 +59,7 @@ func (b *bed) elementIs(want string) bool {
 	return true
 }
 
-func (b *bed) executableIs(want string) bool {
+func (b *network) executableIs(want string) bool {
 	data, err := os.ReadFile(b.path("bin/sluice-cni"))
 	info, statErr := os.Stat(b.path("bin/sluice-cni"))
 	return err == nil && statErr == nil && string(data) == want && info.Mode().Perm() == 0o755

@@ -16,47 +16,47 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		before   map[string]string
-		do       func(b *bed) // after the installation
+		do       func(b *network) // after the installation
 		want     map[string]string
 	}{
 		"a plugin was put into the list": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do: func(b *bed) {
+			do: func(b *network) {
 				b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "calico tuning"},
 		},
 		"ours was taken out": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *bed) { b.put("conf/10-a.conflist", list("calico", "tuning")) },
+			do:     func(b *network) { b.put("conf/10-a.conflist", list("calico", "tuning")) },
 			want:   map[string]string{"10-a.conflist": "calico tuning"},
 		},
 		"the list was deleted": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *bed) { b.remove("conf/10-a.conflist") },
+			do:     func(b *network) { b.remove("conf/10-a.conflist") },
 			want:   map[string]string{},
 		},
 		"the list made of a plain configuration was changed": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do: func(b *bed) {
+			do: func(b *network) {
 				b.put("conf/10-a.conflist", list("bridge", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "bridge tuning"},
 		},
 		"the list made of a plain configuration was deleted": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do:     func(b *bed) { b.remove("conf/10-a.conflist") },
+			do:     func(b *network) { b.remove("conf/10-a.conflist") },
 			want:   map[string]string{},
 		},
 		"the plain configuration came back": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do:     func(b *bed) { b.put("conf/10-a.conf", `{"name":"new","type":"ptp"}`) },
+			do:     func(b *network) { b.put("conf/10-a.conf", `{"name":"new","type":"ptp"}`) },
 			want:   map[string]string{"10-a.conf": "plain ptp"},
 		},
 		"our own configuration was edited": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
-			do: func(b *bed) {
+			do: func(b *network) {
 				b.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "calico"},
@@ -64,7 +64,7 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 		"our own configuration became another's": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
-			do: func(b *bed) {
+			do: func(b *network) {
 				b.put("conf/02-istio-cni.conflist", list("calico", "istio-cni"))
 			},
 			want: map[string]string{
@@ -73,17 +73,17 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 		},
 		"the journal was lost": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *bed) { b.must(os.RemoveAll(b.path("state"))) },
+			do:     func(b *network) { b.must(os.RemoveAll(b.path("state"))) },
 			want:   map[string]string{"10-a.conflist": "calico"},
 		},
 		"the journal was damaged": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *bed) { b.put("state/journal.json", "{") },
+			do:     func(b *network) { b.put("state/journal.json", "{") },
 			want:   map[string]string{"10-a.conflist": "calico"},
 		},
 		"the directory is gone": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *bed) { b.must(os.RemoveAll(b.path("conf"))) },
+			do:     func(b *network) { b.must(os.RemoveAll(b.path("conf"))) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

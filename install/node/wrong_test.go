@@ -15,20 +15,20 @@ const script = "#!/bin/sh\nexit 0\n"
 
 // An executable of the plugin's name is not the plugin. Only its content shows that.
 func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
-	for name, keep := range map[string]func(t *testing.T, b *bed) (release func()){
-		"an immutable file": func(t *testing.T, b *bed) func() {
+	for name, keep := range map[string]func(t *testing.T, b *network) (release func()){
+		"an immutable file": func(t *testing.T, b *network) func() {
 			b.executable("sluice-cni", script)
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable file of the same size": func(t *testing.T, b *bed) func() {
+		"an immutable file of the same size": func(t *testing.T, b *network) func() {
 			b.executable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable program that does nothing": func(t *testing.T, b *bed) func() {
+		"an immutable program that does nothing": func(t *testing.T, b *network) func() {
 			b.executable("sluice-cni", noop)
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable directory": func(t *testing.T, b *bed) func() {
+		"an immutable directory": func(t *testing.T, b *network) func() {
 			b.executable("sluice-cni", script)
 			return filetest.Immutable(t, b.path("bin"))
 		},

@@ -88,30 +88,30 @@ func desired(mode rules.Mode) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-func newBed(t *testing.T, mode rules.Mode) *testbed.Bed {
+func newBed(t *testing.T, mode rules.Mode) *testbed.Network {
 	t.Helper()
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = bed.Close() })
-	if err := bed.StartProxy(testbed.ProxyOptions{
+	t.Cleanup(func() { _ = network.Close() })
+	if err := network.StartProxy(testbed.ProxyOptions{
 		Owner: testbed.ProxyOwner, Transparent: mode == rules.ModeTProxy,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+	if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 		t.Fatal(err)
 	}
-	return bed
+	return network
 }
 
-func apply(t *testing.T, bed *testbed.Bed, rs rules.Ruleset) {
+func apply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
 	t.Helper()
-	if _, err := nft.Apply(bed.Pod, rs); err != nil {
+	if _, err := nft.Apply(network.Pod, rs); err != nil {
 		t.Fatal(err)
 	}
-	if err := bed.Settle(rs.Routing); err != nil {
+	if err := network.Settle(rs.Routing); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -137,15 +137,15 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 func testGap(
 	t *testing.T, mode rules.Mode, tracked bool, list []connection, o established.Options,
 ) {
-	bed, rs := newBed(t, mode), desired(mode)
-	apply(t, bed, rs)
+	network, rs := newBed(t, mode), desired(mode)
+	apply(t, network, rs)
 	open := make([]*testbed.Conn, len(list))
 	begin := func(gap bool) {
 		for i, c := range list {
 			if c.gap != gap {
 				continue
 			}
-			conn, err := bed.Open(c.call)
+			conn, err := network.Open(c.call)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,15 +158,15 @@ func testGap(
 	}
 	begin(false)
 	if tracked {
-		istiotest.Run(t, bed.Pod,
+		istiotest.Run(t, network.Pod,
 			"table inet own { chain out { type filter hook output priority 0; ct state new counter; }; }", "nft", "-f", "-")
 	}
-	if _, err := nft.Remove(bed.Pod); err != nil {
+	if _, err := nft.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
 	begin(true)
-	apply(t, bed, rs)
-	report, err := established.End(bed.Pod, rs, o)
+	apply(t, network, rs)
+	report, err := established.End(network.Pod, rs, o)
 	t.Logf("%+v", report)
 	if err != nil {
 		t.Fatal(err)
@@ -200,8 +200,8 @@ func TestKeptConnections(t *testing.T) {
 // TestWithoutGroups has sockets with an unknown group: connections whose decision depends on it are
 // kept and counted.
 func TestWithoutGroups(t *testing.T) {
-	bed, rs := newBed(t, rules.ModeRedirect), desired(rules.ModeRedirect)
-	conn, err := bed.Open(testbed.Call{
+	network, rs := newBed(t, rules.ModeRedirect), desired(rules.ModeRedirect)
+	conn, err := network.Open(testbed.Call{
 		Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080),
 		Timeout: 2 * time.Second,
 	})
@@ -212,8 +212,8 @@ func TestWithoutGroups(t *testing.T) {
 	if answer := conn.Ask(); answer.By != testbed.Outside {
 		t.Fatal(answer)
 	}
-	apply(t, bed, rs)
-	report, err := established.End(bed.Pod, rs, established.Options{})
+	apply(t, network, rs)
+	report, err := established.End(network.Pod, rs, established.Options{})
 	if err != nil || report.Undecided != 1 || report.Ended != 0 || report.UndecidedExample == "" {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -33,7 +33,7 @@ var lastToken atomic.Uint64
 // Dial makes the call, sends one request, and closes the connection. The server for the destination
 // listens on the port of the call, if it is running. The error reports that the call could not be
 // made; a missing answer is an outcome of the Answer instead.
-func (b *Bed) Dial(c Call) (Answer, error) {
+func (b *Network) Dial(c Call) (Answer, error) {
 	conn, err := b.Open(c)
 	if err != nil {
 		return Answer{}, err
@@ -43,7 +43,7 @@ func (b *Bed) Dial(c Call) (Answer, error) {
 }
 
 // Open starts the call without waiting for the connection. The caller must close it.
-func (b *Bed) Open(c Call) (*Conn, error) {
+func (b *Network) Open(c Call) (*Conn, error) {
 	protocol, err := c.protocol()
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", c, err)
@@ -63,7 +63,7 @@ func (b *Bed) Open(c Call) (*Conn, error) {
 }
 
 // caller returns the identity of the calling process.
-func (b *Bed) caller(c Call) (identity, error) {
+func (b *Network) caller(c Call) (identity, error) {
 	switch {
 	case c.From == FromPod:
 		return b.identity(c.Owner), nil
@@ -76,7 +76,7 @@ func (b *Bed) caller(c Call) (identity, error) {
 }
 
 // listenFor makes the servers that the call may reach listen on the endpoint.
-func (b *Bed) listenFor(c Call, e endpoint) error {
+func (b *Network) listenFor(c Call, e endpoint) error {
 	b.mu.Lock()
 	application := b.application
 	b.mu.Unlock()
@@ -102,7 +102,7 @@ func isPodAddr(a netip.Addr) bool {
 }
 
 // isMachineAddr reports whether the machine has the address.
-func (b *Bed) isMachineAddr(a netip.Addr) bool {
+func (b *Network) isMachineAddr(a netip.Addr) bool {
 	return b.Machine != nil && (a == MachineIP4 || a == MachineIP6)
 }
 

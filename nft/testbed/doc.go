@@ -5,15 +5,15 @@
 // Each server answers with its name, the original destination of the call and the addresses of its
 // socket. The package programs no rules: without rules the pod is not redirected.
 //
-//	bed, err := testbed.New(testbed.Options{})
+//	network, err := testbed.New(testbed.Options{})
 //	...
-//	defer bed.Close()
-//	err = bed.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
+//	defer network.Close()
+//	err = network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 //	...
-//	answer, err := bed.Dial(testbed.Call{Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")})
+//	answer, err := network.Dial(testbed.Call{Network: "tcp", To: netip.MustParseAddrPort("10.9.9.9:80")})
 //	// "outside 10.9.9.9:80" without rules, "outbound 10.9.9.9:80" with redirection
 //	fmt.Println(answer)
 //
-// The namespaces have no name and no process: the kernel destroys them after [Bed.Close] or the end
+// The namespaces have no name and no process: the kernel destroys them after [Network.Close] or the end
 // of the process.
 package testbed

@@ -127,7 +127,7 @@ func addNeighbourRoutes(n *netns.NS) error {
 
 // Settle waits until the kernel delivers packets to the addresses that the routing adds to the
 // pod's lo. The kernel activates IPv6 addresses asynchronously.
-func (b *Bed) Settle(routing rules.Routing) error {
+func (b *Network) Settle(routing rules.Routing) error {
 	for _, a := range routing.LoopbackAddrs {
 		if err := settle(b.Pod, loName, a); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// The addresses of every bed.
+// The addresses of every network.
 var (
 	PodIP4       = netip.MustParseAddr("10.244.1.5")
 	PodIP6       = netip.MustParseAddr("fd00:10:244:1::5")
@@ -27,7 +27,7 @@ const (
 )
 
 // createNetwork creates the namespaces, the links between them and their routes.
-func (b *Bed) createNetwork() error {
+func (b *Network) createNetwork() error {
 	var err error
 	if b.Pod = b.options.Pod; b.Pod == nil {
 		if b.Pod, err = b.newNS(); err != nil {
@@ -100,7 +100,7 @@ type step struct {
 	do   func() error
 }
 
-func (b *Bed) newNS() (*netns.NS, error) {
+func (b *Network) newNS() (*netns.NS, error) {
 	n, err := netns.New()
 	if err == nil {
 		b.owned = append(b.owned, n)
@@ -109,7 +109,7 @@ func (b *Bed) newNS() (*netns.NS, error) {
 }
 
 // podSysctls enables forwarding if the pod has a machine.
-func (b *Bed) podSysctls() error {
+func (b *Network) podSysctls() error {
 	if b.options.Interface != "" {
 		if err := sysctl("ipv4/ip_forward", "1"); err != nil {
 			return err

@@ -10,9 +10,9 @@ import (
 )
 
 // Packet returns the first packet of the call at its first hook in the pod. own is the caller's
-// address from [Answer.Own], or invalid if it is unknown. Packet applies the routes of the bed and
+// address from [Answer.Own], or invalid if it is unknown. Packet applies the routes of the network and
 // of the ruleset.
-func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet {
+func (b *Network) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet {
 	p := rules.Packet{
 		Protocol: rules.TCP, Source: own, Destination: c.To, Flags: rules.SYN,
 		NoListener: !b.listensTransparently(),
@@ -37,7 +37,7 @@ func (b *Bed) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet
 
 // Predict returns the answer to the call according to the model of the rules. It sets the outcome,
 // the server and, except for datagrams, the original destination.
-func (b *Bed) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
+func (b *Network) Predict(rs *rules.Ruleset, c Call, own netip.AddrPort) (Answer, rules.Trace) {
 	trace := diff.Explain(rs, b.Packet(rs, c, own))
 	outcome := trace.Outcome
 	port := c.To.Port()
@@ -116,14 +116,14 @@ func (p *proxy) serves(network string, port uint16) (Name, bool) {
 	return name, ok
 }
 
-func (b *Bed) listensTransparently() bool {
+func (b *Network) listensTransparently() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.proxy != nil && b.proxy.options.Transparent
 }
 
 // outInterface returns the interface over which the pod sends the call.
-func (b *Bed) outInterface(rs *rules.Ruleset, c Call) string {
+func (b *Network) outInterface(rs *rules.Ruleset, c Call) string {
 	switch {
 	case b.local(rs, c):
 		return loName
@@ -135,7 +135,7 @@ func (b *Bed) outInterface(rs *rules.Ruleset, c Call) string {
 
 // local reports whether the call is delivered locally in the pod, because the pod has the address
 // or because of a policy route.
-func (b *Bed) local(rs *rules.Ruleset, c Call) bool {
+func (b *Network) local(rs *rules.Ruleset, c Call) bool {
 	if isPodAddr(c.To.Addr()) {
 		return true
 	}
@@ -144,7 +144,7 @@ func (b *Bed) local(rs *rules.Ruleset, c Call) bool {
 
 // source returns the source address of the call: the one that it specifies, or the one that the
 // kernel chooses. An unspecified port is replaced by an arbitrary one.
-func (b *Bed) source(c Call) netip.AddrPort {
+func (b *Network) source(c Call) netip.AddrPort {
 	const anyPort = 40000
 	port := cmp.Or(c.Local.Port(), anyPort)
 	if a := c.Local.Addr(); a.IsValid() && !a.IsUnspecified() {

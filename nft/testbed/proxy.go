@@ -40,7 +40,7 @@ type proxy struct {
 }
 
 // StartProxy starts the pod's proxy and its agent. They listen on their ports, on every address.
-func (b *Bed) StartProxy(o ProxyOptions) error {
+func (b *Network) StartProxy(o ProxyOptions) error {
 	p := &proxy{options: o, names: map[uint16]Name{
 		cmp.Or(o.Outbound, rules.DefaultProxyPort):         Outbound,
 		cmp.Or(o.Inbound, rules.DefaultInboundCapturePort): Inbound,
@@ -54,7 +54,7 @@ func (b *Bed) StartProxy(o ProxyOptions) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.proxy != nil {
-		return errors.New("start the proxy: the bed is closed or has a proxy")
+		return errors.New("start the proxy: the network is closed or has a proxy")
 	}
 	if err := p.listen(); err != nil {
 		p.close()

@@ -24,15 +24,15 @@ const (
 	elsewhere    = `{"spec":{"template":{"spec":{"nodeSelector":{"role":"edge"}}}}}`
 )
 
-type bed struct {
+type network struct {
 	*apiservertest.Server
 	client  *cluster.Client
 	decider *retire.Decider
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t *testing.T) *network {
 	t.Helper()
-	b := &bed{Server: apiservertest.StartForAgent(t)}
+	b := &network{Server: apiservertest.StartForAgent(t)}
 	api, err := apiclient.New(apiclient.Options{
 		Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile(),
 	})
@@ -49,7 +49,7 @@ func newBed(t *testing.T) *bed {
 const brief = 2 * time.Second
 
 // patient is a decider that asks for so long.
-func (b *bed) patient(patience time.Duration) *retire.Decider {
+func (b *network) patient(patience time.Duration) *retire.Decider {
 	return retire.New(retire.Options{
 		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: patience,
 	})
@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		set   string
-		then  func(*bed)
+		then  func(*network)
 		leave bool
 		why   string
 	}{
@@ -76,15 +76,15 @@ func TestDecide(t *testing.T) {
 			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,
 			nil, false, "not known",
 		},
-		{"the rights are gone", "", func(b *bed) { b.RefuseDaemonSets(403) }, false, "403"},
-		{"the token is not accepted any more", "", func(b *bed) {
+		{"the rights are gone", "", func(b *network) { b.RefuseDaemonSets(403) }, false, "403"},
+		{"the token is not accepted any more", "", func(b *network) {
 			b.SetToken("another")
 		}, false, "401"},
-		{"the API server fails", "", func(b *bed) {
+		{"the API server fails", "", func(b *network) {
 			b.RefuseDaemonSets(500)
 			b.decider = b.patient(brief)
 		}, false, "500"},
-		{"the API server is not reached", "", func(b *bed) {
+		{"the API server is not reached", "", func(b *network) {
 			b.Stop()
 			b.decider = b.patient(brief)
 		}, false, "does not confirm"},

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// Pair is the network of a [testbed.Bed] without its servers: the namespaces of a
+// Pair is the network of a [testbed.Network] without its servers: the namespaces of a
 // pod and of a neighbour, connected by their interfaces eth0, with IPv4 and IPv6.
 //
 // The neighbour is the pod's default gateway and accepts packets to every address

@@ -21,13 +21,13 @@ var istioLog string
 
 // compareWithIstio decides whether the pod treats every packet as istio-init would, and shows that
 // the comparison detects a changed parameter.
-func compareWithIstio(p *printer, bed *testbed.Bed) error {
+func compareWithIstio(p *printer, network *testbed.Network) error {
 	p.heading("The pod compared with what istio-init programs (its log), for every possible packet")
 	log, err := save.ParseIstioLog("istio-init.log", strings.NewReader(istioLog))
 	if err != nil {
 		return err
 	}
-	live, err := compat.ReadLive(bed.Pod, compat.OriginAll)
+	live, err := compat.ReadLive(network.Pod, compat.OriginAll)
 	if err != nil {
 		return err
 	}

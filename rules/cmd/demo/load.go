@@ -35,25 +35,25 @@ var load = []row{captured[0], captured[3]}
 
 // changeUnderLoad excludes and includes a prefix in turn, while connections are opened as fast as
 // possible.
-func changeUnderLoad(p *printer, bed *testbed.Bed) error {
+func changeUnderLoad(p *printer, network *testbed.Network) error {
 	excluded := netip.MustParsePrefix("192.0.2.0/24")
 	changed := sidecar()
 	changed.OutboundExcludeCIDRs = []netip.Prefix{excluded}
 	with, without := rules.MustCompile(changed), rules.MustCompile(sidecar())
 	p.heading("One parameter changed under load: %s excluded, and included again", excluded)
 
-	if _, err := nft.Apply(bed.Pod, with); err != nil {
+	if _, err := nft.Apply(network.Pod, with); err != nil {
 		return err
 	}
 	there := endpoints(80, netip.MustParseAddr("192.0.2.7"))
 	if err := (row{
 		app, "tcp", there, "excluded", by(testbed.Outside),
-	}).show(p, bed, with); err != nil {
+	}).show(p, network, with); err != nil {
 		return err
 	}
 	t := &tally{ended: make(chan struct{})}
-	stop := t.start(bed)
-	times, err := t.replace(bed, []rules.Ruleset{without, with})
+	stop := t.start(network)
+	times, err := t.replace(network, []rules.Ruleset{without, with})
 	stop()
 	if err != nil {
 		return err
@@ -67,24 +67,24 @@ func changeUnderLoad(p *printer, bed *testbed.Bed) error {
 			t.opened.Load(), t.captured.Load(), t.leaked.Load(),
 			t.failed.Load()), "all captured; for instance "+t.worst)
 
-	if _, err := nft.Apply(bed.Pod, without); err != nil {
+	if _, err := nft.Apply(network.Pod, without); err != nil {
 		return err
 	}
 	return row{
 		app, "tcp", there, "included again", by(testbed.Outbound, testbed.Outside),
-	}.show(p, bed, without)
+	}.show(p, network, without)
 }
 
 // replace applies the rulesets in turn, with some connections between any two, and returns the
 // duration of each application.
-func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Duration, error) {
+func (t *tally) replace(network *testbed.Network, rulesets []rules.Ruleset) ([]time.Duration, error) {
 	var times []time.Duration
 	for i := range replacements {
 		for range connectionsBetween {
 			<-t.ended
 		}
 		start := time.Now()
-		result, err := nft.Apply(bed.Pod, rulesets[i%len(rulesets)])
+		result, err := nft.Apply(network.Pod, rulesets[i%len(rulesets)])
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (t *tally) replace(bed *testbed.Bed, rulesets []rules.Ruleset) ([]time.Dura
 }
 
 // start opens connections of each kind, one after the other, until the returned function is called.
-func (t *tally) start(bed *testbed.Bed) (stop func()) {
+func (t *tally) start(network *testbed.Network) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool
 	for _, r := range load {
@@ -106,7 +106,7 @@ func (t *tally) start(bed *testbed.Bed) (stop func()) {
 			c := r.call(to)
 			callers.Go(func() {
 				for !stopped.Load() {
-					t.count(r, c, bed)
+					t.count(r, c, network)
 					select {
 					case t.ended <- struct{}{}:
 					default:
@@ -121,9 +121,9 @@ func (t *tally) start(bed *testbed.Bed) (stop func()) {
 	}
 }
 
-func (t *tally) count(r row, c testbed.Call, bed *testbed.Bed) {
+func (t *tally) count(r row, c testbed.Call, network *testbed.Network) {
 	t.opened.Add(1)
-	a, err := bed.Dial(c)
+	a, err := network.Dial(c)
 	switch {
 	case err == nil && r.fulfilled(a, c.To):
 		t.captured.Add(1)

@@ -28,32 +28,32 @@ func sidecar() rules.Redirect {
 
 // perform runs all parts of the demonstration.
 func perform(p *printer) (err error) {
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		return err
 	}
-	closeBed := func() error { err := bed.Close(); bed = nil; return err }
+	closeBed := func() error { err := network.Close(); network = nil; return err }
 	defer func() {
-		if bed != nil {
+		if network != nil {
 			err = errors.Join(err, closeBed())
 		}
 	}()
-	if err := bed.StartProxy(testbed.ProxyOptions{
+	if err := network.StartProxy(testbed.ProxyOptions{
 		Owner: testbed.ProxyOwner, Forward: true,
 	}); err != nil {
 		return err
 	}
-	if err := bed.StartApplication(testbed.ApplicationOwner); err != nil {
+	if err := network.StartApplication(testbed.ApplicationOwner); err != nil {
 		return err
 	}
-	for _, part := range []func(*printer, *testbed.Bed) error{
+	for _, part := range []func(*printer, *testbed.Network) error{
 		program, compareWithIstio, showCaptured, showLeftAlone, showTraced, changeUnderLoad, remove,
 	} {
-		if err := part(p, bed); err != nil {
+		if err := part(p, network); err != nil {
 			return err
 		}
 	}
-	left, err := mounts(bed.Pod, bed.Neighbour)
+	left, err := mounts(network.Pod, network.Neighbour)
 	if err = errors.Join(err, closeBed()); err != nil {
 		return err
 	}
@@ -66,15 +66,15 @@ func perform(p *printer) (err error) {
 }
 
 // program applies the redirection and prints the rules that the kernel then holds.
-func program(p *printer, bed *testbed.Bed) error {
+func program(p *printer, network *testbed.Network) error {
 	rs := rules.MustCompile(sidecar())
 	start := time.Now()
-	result, err := nft.Apply(bed.Pod, rs)
+	result, err := nft.Apply(network.Pod, rs)
 	took := time.Since(start)
 	if err != nil {
 		return err
 	}
-	found, err := nft.Read(bed.Pod)
+	found, err := nft.Read(network.Pod)
 	if err != nil {
 		return err
 	}
@@ -84,20 +84,20 @@ func program(p *printer, bed *testbed.Bed) error {
 	p.ruleset(found.String())
 	p.verdict(rules.Equal(rs, found), "read back from the kernel: exactly what was sent",
 		fmt.Sprint(rules.Compare(rs, found)))
-	return bed.Settle(rs.Routing)
+	return network.Settle(rs.Routing)
 }
 
 // remove removes the redirection and shows that nothing of it is left.
-func remove(p *printer, bed *testbed.Bed) error {
+func remove(p *printer, network *testbed.Network) error {
 	p.heading("Everything removed")
-	if _, err := nft.Remove(bed.Pod); err != nil {
+	if _, err := nft.Remove(network.Pod); err != nil {
 		return err
 	}
-	left, err := nft.ReadAll(bed.Pod)
+	left, err := nft.ReadAll(network.Pod)
 	if err != nil {
 		return err
 	}
-	if err := showAll(p, bed, rules.Ruleset{}, afterwards); err != nil {
+	if err := showAll(p, network, rules.Ruleset{}, afterwards); err != nil {
 		return err
 	}
 	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(),

@@ -26,18 +26,18 @@ var traced = []struct {
 
 // showTraced makes calls while the kernel traces them, and prints the first packet of each
 // connection like rules trace: with the rule that decided.
-func showTraced(p *printer, bed *testbed.Bed) (err error) {
+func showTraced(p *printer, network *testbed.Network) (err error) {
 	p.heading("As rules trace prints connections: the rule that decided, according to the kernel")
-	rs, err := nft.ReadAll(bed.Pod)
+	rs, err := nft.ReadAll(network.Pod)
 	if err != nil {
 		return err
 	}
-	session, err := trace.Open(bed.Pod, trace.Options{})
+	session, err := trace.Open(network.Pod, trace.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	names, err := livetrace.OpenNamespace(bed.Pod, "/proc")
+	names, err := livetrace.OpenNamespace(network.Pod, "/proc")
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func showTraced(p *printer, bed *testbed.Bed) (err error) {
 	}
 	for _, c := range traced {
 		call := c.row.call(c.row.to[0])
-		if _, err := bed.Dial(call); err != nil {
+		if _, err := network.Dial(call); err != nil {
 			return err
 		}
 		packets, err := received(session)

@@ -94,7 +94,7 @@ var afterwards = []row{
 }
 
 // showCaptured shows each family separately, with the destination that the proxy received.
-func showCaptured(p *printer, bed *testbed.Bed) error {
+func showCaptured(p *printer, network *testbed.Network) error {
 	p.heading("Captured: a listener of the proxy (outbound, inbound, dns) accepts the connection and knows its original destination")
 	var rows []row
 	for _, r := range captured {
@@ -104,18 +104,18 @@ func showCaptured(p *printer, bed *testbed.Bed) error {
 			rows = append(rows, single)
 		}
 	}
-	return showAll(p, bed, rules.MustCompile(sidecar()), rows)
+	return showAll(p, network, rules.MustCompile(sidecar()), rows)
 }
 
-func showLeftAlone(p *printer, bed *testbed.Bed) error {
+func showLeftAlone(p *printer, network *testbed.Network) error {
 	p.heading("Not captured: the connection reaches its destination directly")
-	return showAll(p, bed, rules.MustCompile(sidecar()), leftAlone)
+	return showAll(p, network, rules.MustCompile(sidecar()), leftAlone)
 }
 
 // showAll makes the calls under the ruleset and prints their results.
-func showAll(p *printer, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
+func showAll(p *printer, network *testbed.Network, rs rules.Ruleset, rows []row) error {
 	for _, r := range rows {
-		if err := r.show(p, bed, rs); err != nil {
+		if err := r.show(p, network, rs); err != nil {
 			return err
 		}
 	}
@@ -124,16 +124,16 @@ func showAll(p *printer, bed *testbed.Bed, rs rules.Ruleset, rows []row) error {
 
 // show makes the calls of the row and prints their results, in one line. They must agree with the
 // row and with the model.
-func (r row) show(p *printer, bed *testbed.Bed, rs rules.Ruleset) error {
+func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error {
 	var where, what []string
 	ok := true
 	for _, to := range r.to {
 		c := r.call(to)
-		a, err := bed.Dial(c)
+		a, err := network.Dial(c)
 		if err != nil {
 			return err
 		}
-		predicted, _ := bed.Predict(&rs, c, a.Own)
+		predicted, _ := network.Predict(&rs, c, a.Own)
 		ok = ok && r.fulfilled(a, to) && a.Agrees(predicted)
 		where = append(where, to.String())
 		what = append(what, r.print(a))

@@ -18,7 +18,7 @@ var (
 	ApplicationOwner = rules.Owner{UID: 1000, GID: 1000}
 )
 
-// Options configure a [Bed]. The zero value is a pod with eth0, lo and both families.
+// Options configure a [Network]. The zero value is a pod with eth0, lo and both families.
 type Options struct {
 	// Pod is an existing namespace for the pod, which the caller must close. nil means a new one.
 	Pod *netns.NS
@@ -30,9 +30,9 @@ type Options struct {
 	Interface string
 }
 
-// Bed is a test network of a pod, a neighbour, and their servers. Its methods are safe for
+// A Network is a test network of a pod, a neighbour, and their servers. Its methods are safe for
 // concurrent use.
-type Bed struct {
+type Network struct {
 	Pod, Neighbour *netns.NS
 	Machine        *netns.NS // connected to the second interface; nil without
 
@@ -50,8 +50,8 @@ type Bed struct {
 // New creates the namespaces and connects them. The neighbour accepts connections and datagrams to
 // every address outside the pod, on every port. Without CAP_SYS_ADMIN and CAP_NET_ADMIN the error
 // wraps [unix.EPERM].
-func New(o Options) (*Bed, error) {
-	b := &Bed{options: o}
+func New(o Options) (*Network, error) {
+	b := &Network{options: o}
 	if err := b.createNetwork(); err != nil {
 		return nil, errors.Join(fmt.Errorf("create a pod and its neighbour: %w", err), b.Close())
 	}
@@ -64,25 +64,25 @@ func New(o Options) (*Bed, error) {
 
 // StartApplication starts the pod's application. It listens on the port of every call, except the
 // ports of a proxy that was started before.
-func (b *Bed) StartApplication(owner rules.Owner) error {
+func (b *Network) StartApplication(owner rules.Owner) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || b.application != nil {
-		return errors.New("start the application: the bed is closed or has an application")
+		return errors.New("start the application: the network is closed or has an application")
 	}
 	b.application = newServer(b.identity(owner), acceptAs(Application))
 	return nil
 }
 
 // identity returns the identity of a process in the pod.
-func (b *Bed) identity(owner rules.Owner) identity {
+func (b *Network) identity(owner rules.Owner) identity {
 	return identity{
 		ns: b.Pod, uid: b.options.IDBase + int(owner.UID), gid: b.options.IDBase + int(owner.GID),
 	}
 }
 
 // StopProxy ends the proxy like a crash. Without a proxy it does nothing.
-func (b *Bed) StopProxy() {
+func (b *Network) StopProxy() {
 	b.mu.Lock()
 	p := b.proxy
 	b.proxy = nil
@@ -92,7 +92,7 @@ func (b *Bed) StopProxy() {
 
 // Close ends all servers and connections and closes the namespaces, which the kernel then destroys.
 // Closing again does nothing.
-func (b *Bed) Close() error {
+func (b *Network) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	servers := []*server{b.application, b.outside, b.machine}

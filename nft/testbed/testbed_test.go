@@ -23,8 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // timeout ends the wait for an expected answer.
 const timeout = 10 * time.Second
 
-// newBed returns a bed with a proxy and an application.
-func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Bed {
+// newBed returns a network with a proxy and an application.
+func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337, 1337)
 	b, err := testbed.New(o)
@@ -244,7 +244,7 @@ func TestClosedNetworkRejectsCalls(t *testing.T) {
 	}
 	if b.StartProxy(testbed.ProxyOptions{}) == nil ||
 		b.StartApplication(testbed.ApplicationOwner) == nil {
-		t.Error("a closed bed starts a server")
+		t.Error("a closed network starts a server")
 	}
 }
 
@@ -259,13 +259,13 @@ func TestNothingLeaks(t *testing.T) {
 				t.Fatal(err)
 			}
 			conn.Ask()
-			t.Cleanup(conn.Close) // runs before the bed is closed
+			t.Cleanup(conn.Close) // runs before the network is closed
 		}
 	}
 	t.Run("warm up the runtime", use)
 	before := descriptors(t)
 	for range 5 {
-		t.Run("bed", use)
+		t.Run("network", use)
 	}
 	// A descriptor that is in use is released after Close.
 	for start := time.Now(); descriptors(t) > before; runtime.Gosched() {
@@ -286,15 +286,15 @@ func descriptors(t *testing.T) int {
 
 func BenchmarkDial(b *testing.B) {
 	netnstest.RequireRoot(b)
-	bed, err := testbed.New(testbed.Options{})
+	network, err := testbed.New(testbed.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer bed.Close()
+	defer network.Close()
 	c := call(testbed.FromPod, "tcp", "10.9.9.9:80")
 	c.Owner = testbed.ApplicationOwner
 	for b.Loop() {
-		if a, err := bed.Dial(c); err != nil || a.Outcome != testbed.Answered {
+		if a, err := network.Dial(c); err != nil || a.Outcome != testbed.Answered {
 			b.Fatal(a, err)
 		}
 	}
