@@ -27,8 +27,8 @@ var apiFaults = map[string]struct {
 	"trickle": {apiservertest.Drip(time.Second), "true ", true},
 }
 
-// maxRequests returns the maximum number of requests of an agent while the API server is faulty: its
-// parts a few at once, and then with pauses.
+// maxRequests returns the maximum number of requests of an agent while the API server is faulty:
+// its parts a few at once, and then with pauses.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
 // While the API server is faulty the agent says so, asks with pauses, keeps the plugin, and serves

@@ -181,8 +181,8 @@ func metricsOnly(h http.Handler) http.Handler {
 	return mux
 }
 
-// maxSyncInterval is the maximum time without a pass before the agent counts as stuck: a pass may wait
-// for another process for some seconds, and for the timer.
+// maxSyncInterval is the maximum time without a pass before the agent counts as stuck: a pass may
+// wait for another process for some seconds, and for the timer.
 func (a *Agent) maxSyncInterval() time.Duration {
 	return time.Minute + 3*a.options.Settings.Duration("SLUICE_RESYNC_INTERVAL")
 }

@@ -160,7 +160,8 @@ func textOf(differences []rules.Difference) string {
 	return strings.Join(lines, "\n")
 }
 
-// maxShownDifferences is the maximum number of differences in an event; the command rules lists all.
+// maxShownDifferences is the maximum number of differences in an event; the command rules lists
+// all.
 const maxShownDifferences = 3
 
 func joinDifferences(differences []rules.Difference) string {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// A mounted network has directories of a node that are mounted for the agent as the runtime does that,
-// and the process of a runtime with mounts of its own.
+// A mounted network has directories of a node that are mounted for the agent as the runtime does
+// that, and the process of a runtime with mounts of its own.
 type mounted struct {
 	*network
 	runtime *exec.Cmd

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// checkInterval is the interval of checks while another agent owns the socket, whose end does not
-	// change the directory, and while the socket cannot be created or changes are not reported.
+	// checkInterval is the interval of checks while another agent owns the socket, whose end does
+	// not change the directory, and while the socket cannot be created or changes are not reported.
 	checkInterval = time.Second
 	// watchedInterval is the interval of other checks, in addition to reported changes.
 	watchedInterval = 10 * time.Second

@@ -44,8 +44,8 @@ const (
 	// interval for requesting a token instead of the projected one.
 	defaultCheck    = 10 * time.Minute
 	requestInterval = 10 * time.Minute
-	// retryCheckAfter is the delay after a failed check: a permission may have been granted, or the API
-	// server may be available again. On 10,000 nodes without permissions this causes 2,000
+	// retryCheckAfter is the delay after a failed check: a permission may have been granted, or the
+	// API server may be available again. On 10,000 nodes without permissions this causes 2,000
 	// connections per second, less than those for watching their pods. It is shortened by up to
 	// half, at random.
 	retryCheckAfter = 5 * time.Second

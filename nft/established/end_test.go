@@ -116,8 +116,8 @@ func apply(t *testing.T, network *testbed.Network, rs rules.Ruleset) {
 	}
 }
 
-// TestConnectionsOpenedDuringDriftAreEnded removes the rules and adds them again. In some of the gaps a rule of
-// another table keeps conntrack enabled.
+// TestConnectionsOpenedDuringDriftAreEnded removes the rules and adds them again. In some of the
+// gaps a rule of another table keeps conntrack enabled.
 func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		for _, tracked := range []bool{false, true} {

@@ -14,6 +14,6 @@
 //	// "outside 10.9.9.9:80" without rules, "outbound 10.9.9.9:80" with redirection
 //	fmt.Println(answer)
 //
-// The namespaces have no name and no process: the kernel destroys them after [Network.Close] or the end
-// of the process.
+// The namespaces have no name and no process: the kernel destroys them after [Network.Close] or the
+// end of the process.
 package testbed

@@ -25,7 +25,8 @@ const (
 )
 
 // watchPause returns the delays before watching again: 1 to 5 s at first, and 8 to 40 s at last.
-// They are random, because the watches of all agents end at the same time when the API server stops.
+// They are random, because the watches of all agents end at the same time when the API server
+// stops.
 func watchPause() wait.Backoff {
 	return wait.Backoff{
 		Duration: time.Second, Factor: 2, Jitter: 4, Steps: 4, Cap: 8 * time.Second,

@@ -58,8 +58,8 @@ func (w boundedWatch) Stop() {
 func (m *Cache) watch(
 	ctx context.Context, resource string, which fields.Selector, pause *wait.Backoff, s *store,
 ) {
-	// client-go would retry a request that is reset ten times, each time after exactly a second, and
-	// then begin anew: all agents of a cluster at the same time, without ever reaching pause.
+	// client-go would retry a request that is reset ten times, each time after exactly a second,
+	// and then begin anew: all agents of a cluster at the same time, without ever reaching pause.
 	request := func(o metav1.ListOptions) *rest.Request {
 		o.FieldSelector = which.String()
 		return m.client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).
