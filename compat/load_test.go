@@ -67,7 +67,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			list.underLoad(t, startBed(t, testbed.Options{}, testbed.ProxyOwner), times(12, 200))
+			list.underLoad(t, startNetwork(t, testbed.Options{}, testbed.ProxyOwner), times(12, 200))
 		})
 	}
 }
@@ -77,7 +77,7 @@ func TestChangesWhilePacketsAreInAHook(t *testing.T) {
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			network := startBed(t, testbed.Options{}, testbed.ProxyOwner)
+			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
 			istiotest.Run(t, network.Pod, slowChains(), "nft", "-f", "-")
 			list.underLoad(t, network, times(6, 200))
 		})

@@ -100,8 +100,8 @@ func (f flow) want(mode rules.Mode) string {
 	return f.redirect
 }
 
-// startBed returns a network with an application and a proxy for both modes.
-func startBed(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Network {
+// startNetwork returns a network with an application and a proxy for both modes.
+func startNetwork(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
 	b, err := testbed.New(o)
@@ -179,7 +179,7 @@ func TestLegacyTraffic(t *testing.T) {
 	}{{rules.ModeRedirect, testbed.ProxyOwner}, {rules.ModeTProxy, testbed.TProxyOwner}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			t.Parallel()
-			network, b := startBed(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
+			network, b := startNetwork(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
 			mode := func(r *rules.Redirect) { r.Mode = tc.mode }
 			live := program(t, b, network, compiled(t, mode, dual))
 			try(t, network, &live, tc.mode, verdicts)
@@ -197,7 +197,7 @@ func TestLegacyTraffic(t *testing.T) {
 func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
-	network, b := startBed(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
+	network, b := startNetwork(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
 	live := program(t, b, network, compiled(t, tproxy, dual, allDNS))
 	try(t, network, &live, rules.ModeTProxy, append(verdicts, queries...))
 }

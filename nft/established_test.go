@@ -104,7 +104,7 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			network := startBed(t, testbed.Options{}, mode, nil)
+			network := startNetwork(t, testbed.Options{}, mode, nil)
 			older := open(t, network, callTimeout, whenDirect)
 
 			r := sidecar(mode)
@@ -131,7 +131,7 @@ func TestWithoutKeepEstablishedNoOlderConnectionBypasses(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			network := startBed(t, testbed.Options{}, mode, nil)
+			network := startNetwork(t, testbed.Options{}, mode, nil)
 			older := open(t, network, brief, whenDirect)
 			install(t, network.Pod, sidecar(mode))
 			for i, f := range flows {
@@ -147,7 +147,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			network := startBed(t, testbed.Options{}, mode, nil)
+			network := startNetwork(t, testbed.Options{}, mode, nil)
 			install(t, network.Pod, sidecar(mode))
 			outside := watchPayload(t, network.Neighbour, 80)
 			conns := open(t, network, brief, whenCaptured)

@@ -24,7 +24,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			network := startBed(t, testbed.Options{}, mode, nil)
+			network := startNetwork(t, testbed.Options{}, mode, nil)
 			r := sidecar(mode)
 			rulesets := []rules.Ruleset{rules.MustCompile(r)}
 			r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}

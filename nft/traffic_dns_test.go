@@ -140,7 +140,7 @@ func TestTrafficDNSZones(t *testing.T) {
 // The test checks the purpose of the zones: without the chains that set them the same queries fail.
 func TestTrafficDNSNeedsZones(t *testing.T) {
 	t.Parallel()
-	b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
+	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
 	r := sidecar(rules.ModeRedirect)
 	allDNS(&r)
 	rs := rules.MustCompile(r)

@@ -44,7 +44,7 @@ func TestTrafficDropInvalid(t *testing.T) {
 			name := map[bool]string{false: "kept", true: "dropped"}[drop]
 			t.Run(string(mode)+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				b := startBed(t, testbed.Options{}, mode, nil)
+				b := startNetwork(t, testbed.Options{}, mode, nil)
 				r := sidecar(mode)
 				r.DropInvalid = drop
 				rs := program(t, b, r)

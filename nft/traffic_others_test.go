@@ -20,7 +20,7 @@ func TestTrafficInUserNamespace(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
-			b := startBed(t, o, mode, nil)
+			b := startNetwork(t, o, mode, nil)
 			try(t, b, program(t, b, sidecar(mode)), mode, verdicts)
 
 			r := sidecar(mode)
@@ -87,7 +87,7 @@ func TestTrafficWithForeignRules(t *testing.T) {
 	for _, order := range []string{"theirs first", "ours first"} {
 		t.Run(order, func(t *testing.T) {
 			t.Parallel()
-			b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
+			b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
 			r := sidecar(rules.ModeRedirect)
 			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3308"))
 			if order == "ours first" {
@@ -135,7 +135,7 @@ func TestTrafficWithForeignRules(t *testing.T) {
 func TestTrafficAtIstiosPriorities(t *testing.T) {
 	t.Parallel()
 	nftBinary := netnstest.RequireBinary(t, "nft")
-	b := startBed(t, testbed.Options{}, rules.ModeRedirect, nil)
+	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
 	r := sidecar(rules.ModeRedirect)
 	r.Without = []rules.DeviationID{rules.NATFirst}
 	program(t, b, r)

@@ -49,14 +49,14 @@ func (s scenario) run(t *testing.T) {
 			if s.change != nil {
 				s.change(&r)
 			}
-			b := startBed(t, testbed.Options{Interface: secondInterface}, mode, s.proxy)
+			b := startNetwork(t, testbed.Options{Interface: secondInterface}, mode, s.proxy)
 			try(t, b, program(t, b, r), mode, s.rows)
 		})
 	}
 }
 
-// startBed returns a network with an application and the default proxy of the mode.
-func startBed(
+// startNetwork returns a network with an application and the default proxy of the mode.
+func startNetwork(
 	t *testing.T, o testbed.Options, mode rules.Mode, change func(*testbed.ProxyOptions),
 ) *testbed.Network {
 	t.Helper()

@@ -24,7 +24,7 @@ func TestTrafficWithoutListeningProxy(t *testing.T) {
 	} {
 		t.Run(tc.name+"/"+string(tc.mode), func(t *testing.T) {
 			t.Parallel()
-			b := startBed(t, testbed.Options{}, tc.mode, nil)
+			b := startNetwork(t, testbed.Options{}, tc.mode, nil)
 			rs := program(t, b, sidecar(tc.mode))
 			try(t, b, rs, tc.mode, []row{{call: "in tcp pod:8080", want: "inbound"}})
 			tc.stop(t, b)
@@ -50,7 +50,7 @@ func restartOpaque(t *testing.T, b *testbed.Network) {
 // the mark that makes the replies return to the proxy instead of the client.
 func TestTrafficInTheClientsName(t *testing.T) {
 	t.Parallel()
-	b := startBed(t, testbed.Options{}, rules.ModeTProxy, nil)
+	b := startNetwork(t, testbed.Options{}, rules.ModeTProxy, nil)
 	rs := program(t, b, sidecar(rules.ModeTProxy))
 	for _, c := range (row{call: "rootproxy tcp pod:8080 from world:7000 mark 1337"}).calls() {
 		c.Transparent = true
@@ -83,7 +83,7 @@ func TestTrafficAfterRemoval(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			b := startBed(t, testbed.Options{}, mode, nil)
+			b := startNetwork(t, testbed.Options{}, mode, nil)
 			r := sidecar(mode)
 			allDNS(&r)
 			program(t, b, r)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func newBed(t *testing.T, o testbed.Options) *testbed.Network {
+func newNetwork(t *testing.T, o testbed.Options) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, 1337+o.IDBase, 1337+o.IDBase)
 	network, err := testbed.New(o)
@@ -48,7 +48,7 @@ func runFromNeighbour(t *testing.T, network *testbed.Network, o Options) (r Resu
 func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
-			network := newBed(t, testbed.Options{})
+			network := newNetwork(t, testbed.Options{})
 			owner := testbed.ProxyOwner
 			if mode == rules.ModeTProxy {
 				owner = testbed.TProxyOwner
@@ -123,7 +123,7 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 }
 
 func TestRunningProxyWithBrokenRules(t *testing.T) {
-	network := newBed(t, testbed.Options{})
+	network := newNetwork(t, testbed.Options{})
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestRunningProxyWithBrokenRules(t *testing.T) {
 
 // Without privilege the kernel still tells which socket has taken a connection.
 func TestRunningProxyUnprivileged(t *testing.T) {
-	network := newBed(t, testbed.Options{})
+	network := newNetwork(t, testbed.Options{})
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func untilListener(ns *netns.NS, want bool) error {
 // In the namespace of a pod with hostUsers: false rules mean the ids inside.
 func TestOtherUserNamespace(t *testing.T) {
 	ns := netnstest.NewInUserNS(t)
-	network := newBed(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
+	network := newNetwork(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
 	o := Options{Redirect: usual(rules.ModeRedirect)}
 	if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ import (
 )
 
 // lastEvent returns the reason of the last event; empty if there is none.
-func (b *network) lastEvent() string {
+func (b *testNode) lastEvent() string {
 	events := b.Events()
 	if len(events) == 0 {
 		return ""
@@ -36,7 +36,7 @@ func (b *network) lastEvent() string {
 	return events[len(events)-1].Reason
 }
 
-func (b *network) chain() []string {
+func (b *testNode) chain() []string {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
 	if err != nil {
@@ -62,7 +62,7 @@ func descriptors(t *testing.T) int {
 // one takes over; stopped because it is deleted it leaves nothing.
 func TestLifeOfANode(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	b.Put(`{"metadata": {"name": "web", "uid": "1"}, "spec": {"nodeName": "node-1", "containers": [{"name": "istio-proxy"}]}}`)
 	before := descriptors(t)
 	start := time.Now()
@@ -134,7 +134,7 @@ func TestLifeOfANode(t *testing.T) {
 // written.
 func TestReadyMeansThatADDWorks(t *testing.T) {
 	pod := netnstest.New(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	b.Put(`
 metadata:
   {name: web, uid: "1", labels: {sidecar.istio.io/inject: "true"}, annotations: {sidecar.istio.io/status: "{}"}}
@@ -186,7 +186,7 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 // events.
 func TestKernelIsCheckedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	r := b.run(func(a *agent.Agent) {
 		a.SetChoose(func(compat.BackendName) (compat.Backend, error) {
 			return nil, errors.New("no nf_tables here")
@@ -213,7 +213,7 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 // A plugin that could not read pods would keep them from starting: it is inserted once it can.
 func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	good := b.Token()
 	config := b.config() // has the good token
 	b.SetToken("another")
@@ -240,7 +240,7 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 // own paths.
 func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	if err := os.Remove(b.path("conf/10-net.conflist")); err != nil {
@@ -260,7 +260,7 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 
 func TestRunnables(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	began, ended := make(chan agent.Dependencies, 1), make(chan struct{})
 	r := b.run(nil, func(ctx context.Context, w agent.Dependencies) {
 		defer close(ended)
@@ -278,7 +278,7 @@ func TestRunnables(t *testing.T) {
 // The taint goes when an ADD would succeed, and not before; other taints stay as they are.
 func TestStartupTaint(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	b.tainted()
 	const all = "[" + startupTaint + "," + otherTaint + "]"
 	b.SetTaints(all, 1) // one conflict
@@ -300,7 +300,7 @@ func TestStartupTaint(t *testing.T) {
 }
 
 func TestPortInUse(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", ":"+b.env["MONITORING_PORT"])
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 )
 
 // added makes the node have a pod that ADD has redirected, whose sandbox is not to be found.
-func (b *network) added() rules.Redirect {
+func (b *testNode) added() rules.Redirect {
 	b.t.Helper()
 	b.Put(`
 metadata: {name: web, uid: "1", annotations: {sidecar.istio.io/status: "{}"}}
@@ -39,7 +39,7 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 }
 
 // locate asks the agent's socket where the pod is.
-func (b *network) locate() (l protocol.Location) {
+func (b *testNode) locate() (l protocol.Location) {
 	b.t.Helper()
 	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix",
 		protocol.SocketIn(b.path("run")))
@@ -72,7 +72,7 @@ func (b *network) locate() (l protocol.Location) {
 // The agent audits its node's pods, shows how they stand, and tells where they are.
 func TestTheAgentAudits(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	want := b.added()
 	r := b.run(nil)
 	r.ready()
@@ -102,7 +102,7 @@ func TestAuditWithoutServing(t *testing.T) {
 	for audited, line := range map[string]string{
 		"true": "\nsluice_pods{state=\"unknown\"} 1\n", "false": "\nsluice_install_ready 1\n",
 	} {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.added()
 		b.env["SLUICE_SERVE"], b.env["SLUICE_AUDIT"], b.env["REPAIR_ENABLED"] = "false", audited,
 			"false"
@@ -126,7 +126,7 @@ func TestAuditWithoutServing(t *testing.T) {
 }
 
 func TestSelectorsAreRead(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.env["REPAIR_LABEL_SELECTORS"] = "a b"
 	v, err := settings.Read(func(name string) (string, bool) {
 		value, set := b.env[name]

@@ -38,7 +38,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // what fails is tried again after seconds
-			b := newBed(t)
+			b := newTestNode(t)
 			r := b.run(nil)
 			r.ready()
 			begin, before := time.Now(), len(b.Requests())
@@ -80,7 +80,7 @@ func TestAStartDuringAFault(t *testing.T) {
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // what fails is tried again after seconds
-			b := newBed(t)
+			b := newTestNode(t)
 			config := b.config()
 			first := b.start(config, nil)
 			first.ready()

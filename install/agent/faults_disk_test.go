@@ -29,7 +29,7 @@ func TestFullDisks(t *testing.T) {
 		{"state", observe.Configuration, "state", false},
 	} {
 		t.Run(row.dir, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			disk := filetest.Disk(t, "64k")
 			if err := os.MkdirAll(b.path(row.dir), 0o700); err != nil {
 				t.Fatal(err)

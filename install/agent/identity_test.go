@@ -39,7 +39,7 @@ func (r *running) answers(name string) {
 }
 
 // eventOf returns the message of the last event of a reason; empty if there is none.
-func (b *network) eventOf(reason string) string {
+func (b *testNode) eventOf(reason string) string {
 	events := b.Events()
 	slices.Reverse(events)
 	if at := slices.IndexFunc(events, func(e apiservertest.Event) bool {
@@ -56,7 +56,7 @@ func (b *network) eventOf(reason string) string {
 func TestRotatedAuthority(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // what fails is tried again after seconds
-	b := newBed(t)
+	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	b.RotateAuthority()
@@ -85,7 +85,7 @@ func TestRotatedAuthority(t *testing.T) {
 func TestRecreatedServiceAccount(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // what fails is tried again after seconds
-	b := newBed(t)
+	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	b.RecreateAccount(time.Now().Add(-time.Minute))
@@ -113,7 +113,7 @@ func TestRecreatedServiceAccount(t *testing.T) {
 func TestTokenThatIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // what fails is tried again after seconds
-	b := newBed(t)
+	b := newTestNode(t)
 	b.RecreateAccount(time.Now().Add(-50 * time.Minute)) // of the hour that it lives
 	config := b.config()
 	b.patience = time.Nanosecond

@@ -44,8 +44,8 @@ const primary = `{
 }
 `
 
-// A network is a node with a primary network, an agent's image, and an API server.
-type network struct {
+// A testNode is a node with a primary network, an agent's image, and an API server.
+type testNode struct {
 	*apiservertest.Server
 	t   *testing.T
 	dir string
@@ -54,7 +54,7 @@ type network struct {
 	patience time.Duration
 }
 
-func newBed(t *testing.T) *network {
+func newTestNode(t *testing.T) *testNode {
 	t.Helper()
 	// Paths of sockets must be short.
 	dir, err := os.MkdirTemp("", "node")
@@ -62,7 +62,7 @@ func newBed(t *testing.T) *network {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &network{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
+	b := &testNode{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	b.env = map[string]string{
 		"NODE_NAME": apiservertest.Node, "POD_NAME": "sluice-node-x7k2p",
 		"POD_NAMESPACE":       apiservertest.Namespace,
@@ -87,9 +87,9 @@ func newBed(t *testing.T) *network {
 	return b
 }
 
-func (b *network) path(name string) string { return filepath.Join(b.dir, name) }
+func (b *testNode) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *network) put(name, content string) {
+func (b *testNode) put(name, content string) {
 	b.t.Helper()
 	err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755)
 	if err == nil {
@@ -101,7 +101,7 @@ func (b *network) put(name, content string) {
 }
 
 // files returns the names of all files in directories.
-func (b *network) files(dirs ...string) []string {
+func (b *testNode) files(dirs ...string) []string {
 	b.t.Helper()
 	names := map[string]bool{}
 	for _, dir := range dirs {
@@ -117,25 +117,25 @@ func (b *network) files(dirs ...string) []string {
 
 // A running is an agent that runs.
 type running struct {
-	*network
+	*testNode
 	stop context.CancelFunc
 	done chan error
 }
 
 // run starts an agent, after a change to it.
-func (b *network) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
+func (b *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	return b.start(b.config(), change, runnables...)
 }
 
 // config returns how the API server is reached.
-func (b *network) config() apiclient.Options {
+func (b *testNode) config() apiclient.Options {
 	b.t.Helper()
 	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
 }
 
 // start starts an agent with an API server of the caller's choice.
-func (b *network) start(
+func (b *testNode) start(
 	api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable,
 ) *running {
 	b.t.Helper()

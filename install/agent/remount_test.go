@@ -20,7 +20,7 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newBed(t)
+	b := newTestNode(t)
 	dir := b.path("node/net.d")
 	b.put("node/net.d/10-net.conflist", primary)
 	for variable, value := range map[string]string{

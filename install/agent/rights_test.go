@@ -17,7 +17,7 @@ const (
 )
 
 // tainted gives the node a start-up taint that the agent is to remove, and another one.
-func (b *network) tainted() {
+func (b *testNode) tainted() {
 	b.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
@@ -62,7 +62,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel() // what fails is tried again after seconds
-			b := newBed(t)
+			b := newTestNode(t)
 			b.tainted()
 			b.env["SLUICE_SERVE"] = row.serve
 			b.ForbidPods(row.forbidden...)
@@ -105,7 +105,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 // that is gone does not come back.
 func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	answers := []func(){b.HoldPods("list"), b.HoldPods("watch")}
 	r := b.run(nil)
 	r.until("inserted", func() bool {
@@ -127,7 +127,7 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 // and a taint that is gone does not come back.
 func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	b.tainted()
 	release := b.HoldPods("get")
 	defer release()
@@ -156,7 +156,7 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 func TestRightsThatAreTakenAway(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // it waits for seconds
-	b := newBed(t)
+	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	b.ForbidPods("get", "list", "watch")
@@ -175,7 +175,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 func TestServedPodsOutlastAnOutage(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // it waits for seconds
-	b := newBed(t)
+	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	b.Stop()

@@ -37,7 +37,7 @@ func topic(s *protocol.Status, name string) string {
 // them, what to do, and the latest errors.
 func TestStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
-	b := newBed(t)
+	b := newTestNode(t)
 	b.added()
 	for variable, value := range map[string]string{
 		"SLUICE_MOUNTED_PROC_DIR": "/proc", "SLUICE_HOST_NET_DIR": b.path("conf"),

@@ -15,7 +15,7 @@ import (
 // TestConnectionsOfAGapAreEnded has a connection that was opened while rules were missing.
 func TestConnectionsOfAGapAreEnded(t *testing.T) {
 	for _, keep := range []bool{false, true} {
-		network := newBed(t)
+		network := newNetwork(t)
 		r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 		r.options.Connections = established.Options{ProcDir: "/proc", CountOnly: keep}
 		r.options.Used = func() time.Duration { return 0 }

@@ -16,7 +16,7 @@ import (
 func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			network := newBed(t)
+			network := newNetwork(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			// What this test uses of processors by looking on and on is not the visit's.
 			r.options.Used = func() time.Duration { return 0 }
@@ -59,7 +59,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 // TestUnknownForeignRulesAreReported has a rule that the model has no word for: the pod counts as
 // unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
-	network := newBed(t)
+	network := newNetwork(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// What this test uses of processors by looking on and on is not the visit's.
 	r.options.Used = func() time.Duration { return 0 }
@@ -78,7 +78,7 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 
 // TestFirewallOfAPodIsNotDrift has rules that change nothing for captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
-	network := newBed(t)
+	network := newNetwork(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 	// What this test uses of processors by looking on and on is not the visit's.
 	r.options.Used = func() time.Duration { return 0 }

@@ -108,7 +108,7 @@ func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool
 	return len(found.Differences) == 0
 }
 
-func newBed(t testing.TB) *testbed.Network {
+func newNetwork(t testing.TB) *testbed.Network {
 	t.Helper()
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -139,7 +139,7 @@ func captured(t testing.TB, network *testbed.Network) bool {
 func TestRunningPodIsRepaired(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
-			network := newBed(t)
+			network := newNetwork(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			if e == compat.BackendNFT {
 				r.options.Interval = time.Hour // it is the event that wakes
@@ -172,7 +172,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 
 // A pod that has nothing is given its redirection by the addresses of its namespace, and keeps it.
 func TestUnprotectedPodInTheKernel(t *testing.T) {
-	network := newBed(t)
+	network := newNetwork(t)
 	r := newKernelWorld(t, nil)
 	r.add("web", network.Pod, "")
 	if captured(t, network) {

@@ -12,7 +12,7 @@ import (
 
 // says fails unless a status has the one problem, which keeps the node from being ready, with all
 // these words.
-func (b *network) says(s node.Status, reason node.Reason, words ...string) {
+func (b *testNode) says(s node.Status, reason node.Reason, words ...string) {
 	b.t.Helper()
 	b.blocked(s, reason, "")
 	for _, w := range words {
@@ -25,7 +25,7 @@ func (b *network) says(s node.Status, reason node.Reason, words ...string) {
 // A named configuration, and a network that comes before it: no pod comes to the plugin, and that
 // is never silent.
 func TestEarlierConfigurationIsNamed(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.settings.CNIConfFileName = "10-a.conflist"
 	n := b.node()
@@ -56,7 +56,7 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 
 // Who brings the named one back is not who wrote the one before it.
 func TestEarlierConfigurationIsNotReported(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.putAll(map[string]string{
 		"conf/05-new.conflist": list("cilium-cni"), "conf/10-a.conf": plainBridge,
 	})
@@ -74,7 +74,7 @@ func TestEarlierConfigurationIsNotReported(t *testing.T) {
 
 // One that has the plugin from the time before another was named.
 func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.putAll(map[string]string{
 		"conf/05-a.conflist": list("cilium-cni"), "conf/10-a.conflist": list("calico"),
 	})
@@ -92,7 +92,7 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 
 // The runtime follows a link that leads nowhere in the agent's container.
 func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.must(os.Symlink("/seen/only/on/the/node.conflist", b.path("conf/05-link.conflist")))
 	for range 2 {
@@ -115,7 +115,7 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 // of the node. A runtime that cannot read it either may take the second one, which therefore has
 // the plugin meanwhile.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	owned(&b.settings)
@@ -156,7 +156,7 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 // A file that its owner is writing is not valid for a moment. That is no reason to be not ready,
 // unless it stays so.
 func TestAFileThatIsBeingWritten(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})

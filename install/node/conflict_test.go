@@ -40,31 +40,31 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		plugin   string
-		do       func(b *network)
+		do       func(b *testNode)
 		file     string
 		writer   string
 		advice   string
 	}{
 		"one who rewrites the primary configuration": {
-			plugin: "cilium-cni", do: func(b *network) {
+			plugin: "cilium-cni", do: func(b *testNode) {
 				b.put("conf/10-a.conflist", list("cilium-cni"))
 			},
 			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"one who writes it in place": {
-			plugin: "calico", do: func(b *network) {
+			plugin: "calico", do: func(b *testNode) {
 				b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
 			},
 			file: "10-a.conflist", writer: "Calico's install-cni", advice: "istioOwnedCNIConfig",
 		},
 		"one who deletes our own configuration": {
-			settings: owned, plugin: "vendor", do: func(b *network) {
+			settings: owned, plugin: "vendor", do: func(b *testNode) {
 				_ = os.Remove(b.path("conf/02-istio-cni.conflist"))
 			},
 			file: "02-istio-cni.conflist", writer: "the installer of vendor",
 		},
 		"one who puts our own configuration aside": {
-			settings: owned, plugin: "cilium-cni", do: func(b *network) {
+			settings: owned, plugin: "cilium-cni", do: func(b *testNode) {
 				_ = os.Rename(b.path("conf/02-istio-cni.conflist"),
 					b.path("conf/02-istio-cni.conflist.cilium_bak"))
 				b.put("conf/x.conflist.cilium_bak", "")
@@ -72,12 +72,12 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			file: "02-istio-cni.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
 		"one who brings a plain configuration back": {
-			plugin: "bridge", do: func(b *network) { b.put("conf/05-a.conf", plainBridge) },
+			plugin: "bridge", do: func(b *testNode) { b.put("conf/05-a.conf", plainBridge) },
 			file: "05-a.conf", writer: "the installer of bridge",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.put("conf/10-a.conflist", list(row.plugin))
 			if row.settings != nil {
 				row.settings(&b.settings)
@@ -106,12 +106,12 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 }
 
 // carriesFirst reports whether the configuration that runtimes use has the plugin.
-func carriesFirst(b *network) bool {
+func carriesFirst(b *testNode) bool {
 	types, err := inUse(b)
 	return err == nil && slices.Contains(types, "sluice-cni")
 }
 
-func inUse(b *network) ([]string, error) {
+func inUse(b *testNode) ([]string, error) {
 	entries, err := os.ReadDir(b.path("conf"))
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func inUse(b *network) ([]string, error) {
 
 // Time is the test's here: what one rewrite more or less means does not depend on the machine.
 func TestConflictingWriters(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -163,7 +163,7 @@ func TestConflictingWriters(t *testing.T) {
 func TestSlowConflictingWriterIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)
 			n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -204,7 +204,7 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 
 // Two upgrades of a network a quarter of an hour apart are no fight.
 func TestRareRewritesAreNotAConflict(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -221,7 +221,7 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 // istio-cni's agent puts its entry back. Both plugins in the chain are harmless, a file that is
 // never at rest is not.
 func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.executable("istio-cni", "istio's plugin")
 	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	before := b.everything()
@@ -266,7 +266,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 
 // One node for a whole life: what it was doing before says nothing about others.
 func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conf", plainBridge)
 	n := b.node()
 	for range 5 {
@@ -283,7 +283,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 }
 
 // append makes a plugin the last of a list.
-func (b *network) append(file, plugin string) {
+func (b *testNode) append(file, plugin string) {
 	b.t.Helper()
 	l, err := chain.Parse([]byte(b.read(file)))
 	b.must(err)
@@ -295,7 +295,7 @@ func (b *network) append(file, plugin string) {
 }
 
 func TestPluginThatMustBeLastStaysLast(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})

@@ -16,10 +16,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// A mounted network has directories of a node that are mounted for the agent as the runtime does
-// that, and the process of a runtime with mounts of its own.
+// A mounted testNode has directories of a node that are mounted for the agent as the runtime does
+// that,
+// and the process of a runtime with mounts of its own.
 type mounted struct {
-	*network
+	*testNode
 	runtime *exec.Cmd
 	now     time.Time
 	n       *node.Node
@@ -28,7 +29,7 @@ type mounted struct {
 // newMounted needs a process with private mounts.
 func newMounted(t *testing.T) *mounted {
 	t.Helper()
-	m := &mounted{network: newBed(t), now: time.Unix(1_000_000, 0)}
+	m := &mounted{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
 	m.put("node/etc/cni/net.d/10-a.conflist", list("calico"))
 	m.must(os.MkdirAll(m.path("node/opt/cni/bin"), 0o755))
 	m.settings.NodeCNIConfDir, m.settings.NodeCNIBinDir = m.path("node/etc/cni/net.d"),

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// onDisk makes the network's directory of that name a file system of its own.
-func (b *network) onDisk(name, size string) (dir string) {
+// onDisk makes the testNode's directory of that name a file system of its own.
+func (b *testNode) onDisk(name, size string) (dir string) {
 	b.t.Helper()
 	dir = filetest.Disk(b.t.(*testing.T), size)
 	b.must(unix.Mount(dir, b.path(name), "", unix.MS_BIND, ""))
@@ -25,7 +25,7 @@ func (b *network) onDisk(name, size string) (dir string) {
 	return dir
 }
 
-func (b *network) blocked(s node.Status, reason node.Reason, text string) {
+func (b *testNode) blocked(s node.Status, reason node.Reason, text string) {
 	b.t.Helper()
 	if s.Installed() || len(s.Problems) != 1 || s.Problems[0].Reason != reason ||
 		!strings.Contains(s.Problems[0].Message, text) {
@@ -37,7 +37,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	dir := b.onDisk("bin", "256k")
 	free := filetest.Fill(t, dir)
@@ -76,7 +76,7 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 		return
 	}
 	for _, name := range []string{"conf", "state"} {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.must(unix.Mkdir(b.path("state"), 0o700))
 		dir := b.onDisk(name, "64k")
 		b.put("conf/10-a.conflist", list("calico"))
@@ -110,7 +110,7 @@ func TestReadOnlyDirectories(t *testing.T) {
 		return
 	}
 	for _, name := range []string{"conf", "bin", "state"} {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.must(unix.Mkdir(b.path("state"), 0o700))
 		b.put("conf/10-a.conf", plainBridge)
 		before := b.content("conf")
@@ -139,11 +139,11 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	for name, spoil := range map[string]func(b *network) (heal func()){
-		"read-only": func(b *network) func() { return filetest.ReadOnly(t, b.path("state")) },
-		"full":      func(b *network) func() { return filetest.Fill(t, b.path("state")) },
+	for name, spoil := range map[string]func(b *testNode) (heal func()){
+		"read-only": func(b *testNode) func() { return filetest.ReadOnly(t, b.path("state")) },
+		"full":      func(b *testNode) func() { return filetest.Fill(t, b.path("state")) },
 	} {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.must(unix.Mkdir(b.path("state"), 0o700))
 		b.onDisk("state", "64k")
 		b.put("conf/10-a.conflist", list("calico"))
@@ -201,7 +201,7 @@ func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	owned(&b.settings)
 	b.installed(b.reconcile())
@@ -223,7 +223,7 @@ func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newBed(t)
+	b := newTestNode(t)
 	b.executable("istio-cni", "istio's plugin")
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
@@ -245,7 +245,7 @@ func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newBed(t)
+	b := newTestNode(t)
 	b.must(unix.Mkdir(b.path("host"), 0o755))
 	b.must(unix.Mount(b.path("host"), b.path("conf"), "", unix.MS_BIND, ""))
 	t.Cleanup(func() { b.must(unix.Unmount(b.path("conf"), unix.MNT_DETACH)) })

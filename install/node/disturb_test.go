@@ -11,32 +11,32 @@ import (
 // A disturbance is something that others do to a node that is being kept, and what becomes of it.
 type disturbance struct {
 	settings func(s *node.Settings)
-	before   func(b *network)
-	do       func(b *network)
+	before   func(b *testNode)
+	do       func(b *testNode)
 	want     map[string]string
 }
 
 var disturbances = map[string]disturbance{
 	"a configuration that comes before the primary one": {
-		do: func(b *network) { b.put("conf/05-new.conflist", list("cilium-cni")) },
+		do: func(b *testNode) { b.put("conf/05-new.conflist", list("cilium-cni")) },
 		want: map[string]string{
 			"05-new.conflist": "cilium-cni sluice-cni", "10-a.conflist": "calico sluice-cni",
 			"20-b.conflist": "flannel",
 		},
 	},
 	"a plain one that comes before": {
-		do: func(b *network) { b.put("conf/05-new.conf", plainBridge) },
+		do: func(b *testNode) { b.put("conf/05-new.conf", plainBridge) },
 		want: map[string]string{
 			"05-new.conflist": "bridge sluice-cni", "10-a.conflist": "calico sluice-cni",
 			"20-b.conflist": "flannel",
 		},
 	},
 	"the primary one is deleted": {
-		do:   func(b *network) { b.remove("conf/10-a.conflist") },
+		do:   func(b *testNode) { b.remove("conf/10-a.conflist") },
 		want: map[string]string{"20-b.conflist": "flannel sluice-cni"},
 	},
 	"the primary one is renamed": {
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/30-a.conflist")))
 		},
 		want: map[string]string{
@@ -44,7 +44,7 @@ var disturbances = map[string]disturbance{
 		},
 	},
 	"the primary one is put aside": {
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/10-a.conflist.cilium_bak")))
 		},
 		want: map[string]string{
@@ -52,13 +52,13 @@ var disturbances = map[string]disturbance{
 		},
 	},
 	"the primary one is written anew": {
-		do: func(b *network) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
+		do: func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
 		want: map[string]string{
 			"10-a.conflist": "calico bandwidth sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
 	"it is written in place": {
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico", "tuning")),
 				0o644))
 		},
@@ -67,35 +67,35 @@ var disturbances = map[string]disturbance{
 		},
 	},
 	"a plugin is put behind ours": {
-		do: func(b *network) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "tuning")) },
+		do: func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "tuning")) },
 		want: map[string]string{
 			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
 	"our entry is tampered with": {
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.put("conf/10-a.conflist",
 				strings.Replace(b.read("conf/10-a.conflist"), `"info"`, `"error"`, 1))
 		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
 	},
 	"our entry is there twice": {
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.put("conf/10-a.conflist", list("calico", "sluice-cni", "sluice-cni"))
 		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
 	},
-	"the executable is deleted": {do: func(b *network) {
+	"the executable is deleted": {do: func(b *testNode) {
 		b.remove("bin/sluice-cni")
 	}, want: asBefore},
-	"the executable is overwritten": {do: func(b *network) {
+	"the executable is overwritten": {do: func(b *testNode) {
 		b.executable("sluice-cni", "something else")
 	}, want: asBefore},
-	"the executable cannot be run": {do: func(b *network) {
+	"the executable cannot be run": {do: func(b *testNode) {
 		b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
 	}, want: asBefore},
 	"the directory is made anew": {
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.must(os.Rename(b.path("conf"), b.path("old")))
 			b.put("conf/10-a.conflist", list("calico"))
 		},
@@ -103,7 +103,7 @@ var disturbances = map[string]disturbance{
 	},
 	"our own configuration is deleted": {
 		settings: owned,
-		do:       func(b *network) { b.remove("conf/02-istio-cni.conflist") },
+		do:       func(b *testNode) { b.remove("conf/02-istio-cni.conflist") },
 		want: map[string]string{
 			"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
 			"20-b.conflist": "flannel",
@@ -111,7 +111,7 @@ var disturbances = map[string]disturbance{
 	},
 	"what our own configuration is a copy of changes": {
 		settings: owned,
-		do:       func(b *network) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
+		do:       func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
 		want: map[string]string{
 			"02-istio-cni.conflist": "calico bandwidth sluice-cni",
 			"10-a.conflist":         "calico bandwidth", "20-b.conflist": "flannel",
@@ -119,14 +119,14 @@ var disturbances = map[string]disturbance{
 	},
 	"what our own configuration is a copy of goes": {
 		settings: owned,
-		do:       func(b *network) { b.remove("conf/10-a.conflist") },
+		do:       func(b *testNode) { b.remove("conf/10-a.conflist") },
 		want: map[string]string{
 			"02-istio-cni.conflist": "flannel sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
 	"the stand-alone configuration is tampered with": {
 		settings: func(s *node.Settings) { s.Chained = false },
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.put("conf/YYY-sluice-cni.conf", `{"name":"x","type":"sluice-cni"}`)
 		},
 		want: map[string]string{
@@ -136,7 +136,7 @@ var disturbances = map[string]disturbance{
 	},
 	"the file behind a link is written anew": {
 		before: linked,
-		do:     func(b *network) { b.put("elsewhere/calico", list("calico", "bandwidth")) },
+		do:     func(b *testNode) { b.put("elsewhere/calico", list("calico", "bandwidth")) },
 		want: map[string]string{
 			"05-link.conflist": "calico bandwidth sluice-cni", "10-a.conflist": "calico",
 			"20-b.conflist": "flannel",
@@ -144,7 +144,7 @@ var disturbances = map[string]disturbance{
 	},
 	"the directory behind a link is another one": {
 		before: linked,
-		do: func(b *network) {
+		do: func(b *testNode) {
 			b.put("elsewhere/next/calico", list("cilium-cni"))
 			b.must(os.Symlink("next/calico", b.path("elsewhere/new")))
 			b.must(os.Rename(b.path("elsewhere/new"), b.path("elsewhere/calico")))
@@ -157,13 +157,13 @@ var disturbances = map[string]disturbance{
 }
 
 // linked puts a link before the other configurations, to a file in another directory.
-func linked(b *network) {
+func linked(b *testNode) {
 	b.put("elsewhere/calico", list("calico"))
 	b.must(os.Symlink("../elsewhere/calico", b.path("conf/05-link.conflist")))
 }
 
 // disturbed runs a node on which something is going to be done. It is in order and at rest.
-func (b *network) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
+func (b *testNode) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 	b.t.Helper()
 	b.putAll(map[string]string{
 		"conf/10-a.conflist": list("calico"), "conf/20-b.conflist": list("flannel"),
@@ -183,7 +183,7 @@ func (b *network) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 }
 
 // right reports whether what was done is put right.
-func (d disturbance) right(b *network) func(node.Status) bool {
+func (d disturbance) right(b *testNode) func(node.Status) bool {
 	return func(s node.Status) bool {
 		return s.Installed() && equal(b.chains(), d.want) && b.elementIs(elementV1) &&
 			b.executableIs(pluginV1)

@@ -10,16 +10,16 @@ import (
 )
 
 func TestRemovalOfTheExecutableIsReported(t *testing.T) {
-	for name, do := range map[string]func(b *network){
-		"one who removes it":     func(b *network) { b.remove("bin/sluice-cni") },
-		"one who writes another": func(b *network) { b.executable("sluice-cni", "something else") },
-		"one who keeps it from use": func(b *network) {
+	for name, do := range map[string]func(b *testNode){
+		"one who removes it":     func(b *testNode) { b.remove("bin/sluice-cni") },
+		"one who writes another": func(b *testNode) { b.executable("sluice-cni", "something else") },
+		"one who keeps it from use": func(b *testNode) {
 			b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
 		},
-		"one who puts an older back": func(b *network) { b.executable("sluice-cni", pluginV2) },
+		"one who puts an older back": func(b *testNode) { b.executable("sluice-cni", pluginV2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.put("conf/10-a.conflist", list("calico"))
 			now := time.Unix(1_000_000, 0)
 			n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -49,7 +49,7 @@ func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 // A conflicting writer that gets the place in the chain that it wants does not excuse one that
 // removes the executable.
 func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -69,7 +69,7 @@ func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
 
 // Another version of ours is nobody's doing.
 func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()
 	for range 3 {

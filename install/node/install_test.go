@@ -259,7 +259,7 @@ func TestInstall(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.executable("istio-cni", "istio's plugin")
 			for name, content := range row.before {
 				b.put("conf/"+name, content)
@@ -307,7 +307,7 @@ func multus(network string) string {
 }
 
 func TestSettingsThatCannotBe(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	for why, spoil := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },
 		"no state directory":   func(s *node.Settings) { s.StateDir = "" },

@@ -21,7 +21,7 @@ const victimEnv = "SLUICE_NODE_VICTIM"
 // victim does one thing in the process that is killed. It says when it begins.
 func victim(job string) {
 	what, dir, _ := strings.Cut(job, " ")
-	b := bedIn(dead{}, dir)
+	b := testNodeIn(dead{}, dir)
 	form(what).set(&b.settings)
 	if strings.HasPrefix(what, "upgrade") {
 		b.settings = b.upgraded()
@@ -81,7 +81,7 @@ func TestAKillAtAnyMoment(t *testing.T) {
 	killed := 0
 	for round := range rounds {
 		f := forms[round%len(forms)]
-		b := newBed(t)
+		b := newTestNode(t)
 		b.executable("istio-cni", "istio's plugin")
 		b.putAll(f.files())
 		f.set(&b.settings)
@@ -134,7 +134,7 @@ func TestAKillBeforeEachChange(t *testing.T) {
 		for _, job := range []string{"install", "upgrade", "uninstall"} {
 			nth := 1 + rand.IntN(step)
 			for again := true; again; nth += step {
-				b := newBed(t)
+				b := newTestNode(t)
 				b.executable("istio-cni", "istio's plugin")
 				b.putAll(f.files())
 				f.set(&b.settings)
@@ -164,7 +164,7 @@ func TestAKillBeforeEachChange(t *testing.T) {
 }
 
 // killWhile starts a process, kills it at some moment and reports whether it was still at work.
-func killWhile(t *testing.T, b *network, job string, longest map[string]time.Duration) bool {
+func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
@@ -215,7 +215,7 @@ func killWhile(t *testing.T, b *network, job string, longest map[string]time.Dur
 
 // intact fails unless pods could start at this moment: there is a valid network with all plugins of
 // others, and no plugin is named that is not there in full.
-func intact(b *network, f form) {
+func intact(b *testNode, f form) {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.path("conf"))
 	b.must(err)

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A network is a node's directories in a temporary one, and what the agent's image has.
-type network struct {
+// A testNode is a node's directories in a temporary one, and what the agent's image has.
+type testNode struct {
 	t        testing.TB
 	dir      string
 	settings node.Settings
@@ -49,14 +49,14 @@ var (
 	noop     = strings.Repeat("does nothing\n", 100)
 )
 
-func newBed(t testing.TB) *network {
+func newTestNode(t testing.TB) *testNode {
 	t.Helper()
-	return bedIn(t, t.TempDir())
+	return testNodeIn(t, t.TempDir())
 }
 
-// bedIn returns the network of a directory, which is filled unless it is one already.
-func bedIn(t testing.TB, dir string) *network {
-	b := &network{t: t, dir: dir}
+// testNodeIn returns the testNode of a directory, which is filled unless it is one already.
+func testNodeIn(t testing.TB, dir string) *testNode {
+	b := &testNode{t: t, dir: dir}
 	b.settings = node.Settings{
 		CNIBinDir: b.path("bin"), CNIConfDir: b.path("conf"), StateDir: b.path("state"),
 		ResultDirs: []string{b.path("results")},
@@ -79,11 +79,11 @@ func bedIn(t testing.TB, dir string) *network {
 	return b
 }
 
-func (b *network) path(parts ...string) string {
+func (b *testNode) path(parts ...string) string {
 	return filepath.Join(append([]string{b.dir}, parts...)...)
 }
 
-func (b *network) must(err error) {
+func (b *testNode) must(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
@@ -91,32 +91,32 @@ func (b *network) must(err error) {
 }
 
 // put writes a file as others do: under another name first.
-func (b *network) put(name, content string) {
+func (b *testNode) put(name, content string) {
 	b.t.Helper()
 	b.must(os.MkdirAll(filepath.Dir(b.path(name)), 0o755))
 	b.must(os.WriteFile(b.path(name)+".theirs", []byte(content), 0o644))
 	b.must(os.Rename(b.path(name)+".theirs", b.path(name)))
 }
 
-func (b *network) putAll(files map[string]string) {
+func (b *testNode) putAll(files map[string]string) {
 	b.t.Helper()
 	for name, content := range files {
 		b.put(name, content)
 	}
 }
 
-func (b *network) executable(name, content string) {
+func (b *testNode) executable(name, content string) {
 	b.t.Helper()
 	b.put("bin/"+name, content)
 	b.must(os.Chmod(b.path("bin", name), 0o755))
 }
 
-func (b *network) remove(name string) {
+func (b *testNode) remove(name string) {
 	b.t.Helper()
 	b.must(os.Remove(b.path(name)))
 }
 
-func (b *network) read(name string) string {
+func (b *testNode) read(name string) string {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path(name))
 	b.must(err)
@@ -124,16 +124,16 @@ func (b *network) read(name string) string {
 }
 
 // upgraded are the settings of the next version.
-func (b *network) upgraded() node.Settings {
+func (b *testNode) upgraded() node.Settings {
 	s := b.settings
 	s.Element = json.RawMessage(elementV2)
 	s.Binaries = map[string]string{"sluice-cni": b.path("image", "v2")}
 	return s
 }
 
-func (b *network) node() *node.Node { return b.nodeOf(b.settings, node.Options{}) }
+func (b *testNode) node() *node.Node { return b.nodeOf(b.settings, node.Options{}) }
 
-func (b *network) nodeOf(s node.Settings, o node.Options) *node.Node {
+func (b *testNode) nodeOf(s node.Settings, o node.Options) *node.Node {
 	b.t.Helper()
 	n, err := node.New(s, o)
 	b.must(err)
@@ -141,7 +141,7 @@ func (b *network) nodeOf(s node.Settings, o node.Options) *node.Node {
 }
 
 // content returns all files below a directory with their modes and contents.
-func (b *network) content(dir string) map[string]string {
+func (b *testNode) content(dir string) map[string]string {
 	b.t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(b.path(dir), func(path string, d fs.DirEntry, err error) error {
@@ -163,7 +163,7 @@ func (b *network) content(dir string) map[string]string {
 }
 
 // everything is all that an uninstallation must restore.
-func (b *network) everything() map[string]string {
+func (b *testNode) everything() map[string]string {
 	all := b.content("conf")
 	maps.Copy(all, b.content("bin"))
 	maps.Copy(all, b.content("state"))
@@ -171,7 +171,7 @@ func (b *network) everything() map[string]string {
 }
 
 // chains returns the types in each configuration file.
-func (b *network) chains() map[string]string {
+func (b *testNode) chains() map[string]string {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.path("conf"))
 	b.must(err)
@@ -193,7 +193,7 @@ func (b *network) chains() map[string]string {
 	return got
 }
 
-func (b *network) wantChains(want map[string]string) {
+func (b *testNode) wantChains(want map[string]string) {
 	b.t.Helper()
 	if diff := cmp.Diff(want, b.chains()); diff != "" {
 		b.t.Errorf("chains (-want +got):\n%s", diff)
@@ -201,19 +201,19 @@ func (b *network) wantChains(want map[string]string) {
 }
 
 // reconcile makes one pass of a new node, as a restarted agent does.
-func (b *network) reconcile() node.Status {
+func (b *testNode) reconcile() node.Status {
 	b.t.Helper()
 	return b.node().Reconcile(b.t.Context())
 }
 
-func (b *network) installed(s node.Status) {
+func (b *testNode) installed(s node.Status) {
 	b.t.Helper()
 	if !s.Installed() {
 		b.t.Fatalf("not installed: %v", s.Problems)
 	}
 }
 
-func (b *network) uninstall() node.Report {
+func (b *testNode) uninstall() node.Report {
 	b.t.Helper()
 	report, err := b.node().Uninstall(b.t.Context(), 0)
 	b.must(err)
@@ -221,7 +221,7 @@ func (b *network) uninstall() node.Report {
 }
 
 // restored fails unless everything is as it was.
-func (b *network) restored(before map[string]string) {
+func (b *testNode) restored(before map[string]string) {
 	b.t.Helper()
 	if diff := cmp.Diff(before, b.everything()); diff != "" {
 		b.t.Errorf("uninstalled, the node differs from what it was (-was +is):\n%s", diff)
@@ -239,13 +239,13 @@ func reasons(s node.Status) []node.Reason {
 }
 
 // cache writes a cached result of a runtime for a sandbox with these plugins.
-func (b *network) cache(sandbox string, plugins ...string) {
+func (b *testNode) cache(sandbox string, plugins ...string) {
 	b.t.Helper()
 	b.cacheArgs(sandbox, podArgs("shop", sandbox), plugins...)
 }
 
 // cacheArgs writes one with these arguments of the runtime.
-func (b *network) cacheArgs(sandbox, args string, plugins ...string) {
+func (b *testNode) cacheArgs(sandbox, args string, plugins ...string) {
 	b.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
 	b.put("results/net-"+sandbox+"-eth0",
@@ -271,7 +271,7 @@ func list(plugins ...string) string {
 const plainBridge = "{\n  \"cniVersion\": \"0.4.0\",\n  \"name\": \"lab\",\n  \"type\": \"bridge\"\n}\n"
 
 // running runs a node until the test ends, and returns its statuses.
-func (b *network) running(n *node.Node) <-chan node.Status {
+func (b *testNode) running(n *node.Node) <-chan node.Status {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	statuses, done := make(chan node.Status), make(chan error, 1)

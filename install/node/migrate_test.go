@@ -33,7 +33,7 @@ func watched(look, do func()) {
 }
 
 func TestMigrationHasNoMomentWithNeither(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.executable("istio-cni", "istio's plugin")
 	b.put("conf/10-a.conflist", list("calico", "istio-cni"))
 	before := b.everything()
@@ -55,7 +55,7 @@ func TestMigrationHasNoMomentWithNeither(t *testing.T) {
 }
 
 func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conf", plainBridge)
 	before := b.everything()
 	watched(func() {
@@ -79,35 +79,35 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 
 func TestReleasingMemory(t *testing.T) {
 	for name, row := range map[string]struct {
-		do   func(b *network) // between installation and uninstallation
+		do   func(b *testNode) // between installation and uninstallation
 		want string
 	}{
-		"istio-cni gets its place back": {func(*network) {}, "calico istio-cni"},
-		"also in a list that others have written": {func(b *network) {
+		"istio-cni gets its place back": {func(*testNode) {}, "calico istio-cni"},
+		"also in a list that others have written": {func(b *testNode) {
 			b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 		}, "calico tuning istio-cni"},
-		"also where others wrote over ours": {func(b *network) {
+		"also where others wrote over ours": {func(b *testNode) {
 			b.put("conf/10-a.conflist", list("calico", "tuning"))
 			b.reconcile()
 		}, "calico tuning istio-cni"},
-		"not where it is back already": {func(b *network) {
+		"not where it is back already": {func(b *testNode) {
 			b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
 		}, "istio-cni"},
-		"not without its executable: all pods would fail": {func(b *network) {
+		"not without its executable: all pods would fail": {func(b *testNode) {
 			b.remove("bin/istio-cni")
 		}, "calico"},
-		"not without its executable in a list others wrote": {func(b *network) {
+		"not without its executable in a list others wrote": {func(b *testNode) {
 			b.remove("bin/istio-cni")
 			b.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
-		"not if what is there in its place does nothing itself": {func(b *network) {
+		"not if what is there in its place does nothing itself": {func(b *testNode) {
 			b.cache("one", "istio-cni")
 			b.remove("bin/istio-cni")
 			b.reconcile()
 		}, "calico"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.executable("istio-cni", "istio's plugin")
 			b.put("conf/10-a.conflist", list("calico", "istio-cni"))
 			b.installed(b.reconcile())
@@ -120,7 +120,7 @@ func TestReleasingMemory(t *testing.T) {
 
 // Pods that istio-cni served are removed by it, too, and may be after it has gone.
 func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
 	pass := func() node.Status {
@@ -161,7 +161,7 @@ func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
 
 // The element of the new version is never there with the executable of the old one.
 func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	for range 10 {
 		b.installed(b.reconcile())
@@ -183,7 +183,7 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 
 // As long as nothing changes, executables are known by their status, and not read with each pass.
 func TestExecutablesAreReadOnce(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
 	b.put("conf/10-a.conflist", list("calico"))

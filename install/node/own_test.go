@@ -11,7 +11,7 @@ import (
 // The sandboxes of the agent and of the job that uninstalls end after the agent: to wait for them
 // is in vain.
 func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	b.installed(b.reconcile())
@@ -43,7 +43,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 
 // Besides the agent's own, sandboxes of others are waited for, whatever their pods are called.
 func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")

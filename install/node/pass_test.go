@@ -14,7 +14,7 @@ import (
 )
 
 func TestNothingIsInsertedBeforeItCanWork(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	gate := errors.New("no credentials yet")
 	b.settings.ReadyToInsert = func() error { return gate }
@@ -62,7 +62,7 @@ func TestModes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.putAll(map[string]string{
 				"conf/10-a.conflist": list("calico"), "conf/20-b.conf": plainBridge,
 			})
@@ -79,7 +79,7 @@ func TestModes(t *testing.T) {
 }
 
 func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	b.put("state/journal.json", "{")
@@ -96,7 +96,7 @@ func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 }
 
 func TestPassWithoutDriftWritesNothing(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()
 	b.installed(n.Reconcile(t.Context()))
@@ -124,7 +124,7 @@ func TestPassWithoutDriftWritesNothing(t *testing.T) {
 
 // Contents are not read again at each pass, and still no change goes unnoticed.
 func TestAnyOtherExecutableIsNoticed(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()
 	other := strings.ToUpper(pluginV1) // of the same size
@@ -146,7 +146,7 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 }
 
 func TestALinkedConfigurationStaysALink(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/real/calico", list("calico"))
 	b.must(os.Symlink("real/calico", b.path("conf/10-a.conflist")))
 	b.installed(b.reconcile())
@@ -160,7 +160,7 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 
 // An hour of events: what is kept open or in memory must not grow with them.
 func TestAnHourOfEventsLeaksNothing(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -201,7 +201,7 @@ func TestRunningLeaksNothing(t *testing.T) {
 	before := descriptors(t)
 	for range 5 {
 		t.Run("once", func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.put("conf/10-a.conflist", list("calico"))
 			await(t, b.running(b.node()), "installed", node.Status.Installed)
 		})

@@ -12,7 +12,7 @@ import (
 )
 
 func TestReferences(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.cache("one", "calico", "sluice-cni", "sluice-cni")
 	b.cache("two", "calico", "istio-cni")
 	b.put("results/plain", `{"kind":"cniCacheV1","config":"`+
@@ -42,7 +42,7 @@ func nobody(string, string) bool { return false }
 
 // Of whom a sandbox is counts only when that is clear; that it is there counts always.
 func TestReferencesOfTheAgent(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	for what, row := range map[string]struct {
 		args string
 		own  int
@@ -74,7 +74,7 @@ func TestReferencesOfTheAgent(t *testing.T) {
 }
 
 func TestOwnPods(t *testing.T) {
-	s := newBed(t).settings
+	s := newTestNode(t).settings
 	for _, row := range []struct {
 		what, namespace, pod string
 		want                 bool

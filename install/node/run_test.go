@@ -22,7 +22,7 @@ import (
 func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 	for name, d := range disturbances {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			_, statuses := b.disturbed(d)
 			d.do(b)
 			await(t, statuses, "put right", d.right(b))
@@ -44,7 +44,7 @@ func equal(a, b map[string]string) bool {
 }
 
 // elementIs reports whether each element of ours in a list is the wanted one.
-func (b *network) elementIs(want string) bool {
+func (b *testNode) elementIs(want string) bool {
 	for name := range b.chains() {
 		l, err := chain.Parse([]byte(b.read("conf/" + name)))
 		if err != nil || strings.HasSuffix(name, "_bak") {
@@ -59,14 +59,14 @@ func (b *network) elementIs(want string) bool {
 	return true
 }
 
-func (b *network) executableIs(want string) bool {
+func (b *testNode) executableIs(want string) bool {
 	data, err := os.ReadFile(b.path("bin/sluice-cni"))
 	info, statErr := os.Stat(b.path("bin/sluice-cni"))
 	return err == nil && statErr == nil && string(data) == want && info.Mode().Perm() == 0o755
 }
 
 func TestANetworkThatComesLateIsServed(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.settings.Resync = time.Hour
 	b.remove("conf")
 	statuses := b.running(b.node())
@@ -83,7 +83,7 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 		return
 	}
 	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as where all instances are used up
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	statuses := b.running(b.node())
 	status := await(t, statuses, "installed", node.Status.Installed)
@@ -97,7 +97,7 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 }
 
 func TestSettingsChangeWhileRunning(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.settings.Resync = time.Hour
 	n := b.node()
@@ -128,7 +128,7 @@ func TestSettingsChangeWhileRunning(t *testing.T) {
 }
 
 func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	statuses := b.running(b.node())
 	await(t, statuses, "installed", node.Status.Installed)
@@ -139,7 +139,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 }
 
 func TestTwoAgentsDuringARollingUpdate(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	var agents sync.WaitGroup

@@ -55,7 +55,7 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 		for name, d := range disturbances {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newBed(t)
+					b := newTestNode(t)
 					n, statuses := b.disturbed(d)
 					d.do(b)
 					event.tell(n)
@@ -73,7 +73,7 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := newTestNode(t)
 		n, statuses := b.disturbed(disturbance{})
 		stop := every(100*time.Millisecond, func() {
 			b.put("conf/10-a.conflist", list("calico"))
@@ -98,7 +98,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 		return
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := newTestNode(t)
 		n, statuses := b.disturbed(disturbance{})
 		b.put("conf/05-x.conflist", "{")
 		n.Wake()

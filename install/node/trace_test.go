@@ -20,7 +20,7 @@ var changing = map[uint64]bool{
 
 // killBefore runs a victim and kills it before it makes the nth system call that changes files,
 // counted from where its work begins. It reports whether there were so many.
-func killBefore(t *testing.T, b *network, job string, nth int) bool {
+func killBefore(t *testing.T, b *testNode, job string, nth int) bool {
 	t.Helper()
 	runtime.LockOSThread() // who started the process is who may trace it
 	defer runtime.UnlockOSThread()

@@ -16,47 +16,47 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		before   map[string]string
-		do       func(b *network) // after the installation
+		do       func(b *testNode) // after the installation
 		want     map[string]string
 	}{
 		"a plugin was put into the list": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do: func(b *network) {
+			do: func(b *testNode) {
 				b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "calico tuning"},
 		},
 		"ours was taken out": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *network) { b.put("conf/10-a.conflist", list("calico", "tuning")) },
+			do:     func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "tuning")) },
 			want:   map[string]string{"10-a.conflist": "calico tuning"},
 		},
 		"the list was deleted": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *network) { b.remove("conf/10-a.conflist") },
+			do:     func(b *testNode) { b.remove("conf/10-a.conflist") },
 			want:   map[string]string{},
 		},
 		"the list made of a plain configuration was changed": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do: func(b *network) {
+			do: func(b *testNode) {
 				b.put("conf/10-a.conflist", list("bridge", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "bridge tuning"},
 		},
 		"the list made of a plain configuration was deleted": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do:     func(b *network) { b.remove("conf/10-a.conflist") },
+			do:     func(b *testNode) { b.remove("conf/10-a.conflist") },
 			want:   map[string]string{},
 		},
 		"the plain configuration came back": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
-			do:     func(b *network) { b.put("conf/10-a.conf", `{"name":"new","type":"ptp"}`) },
+			do:     func(b *testNode) { b.put("conf/10-a.conf", `{"name":"new","type":"ptp"}`) },
 			want:   map[string]string{"10-a.conf": "plain ptp"},
 		},
 		"our own configuration was edited": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
-			do: func(b *network) {
+			do: func(b *testNode) {
 				b.put("conf/02-istio-cni.conflist", list("calico", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "calico"},
@@ -64,7 +64,7 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 		"our own configuration became another's": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
-			do: func(b *network) {
+			do: func(b *testNode) {
 				b.put("conf/02-istio-cni.conflist", list("calico", "istio-cni"))
 			},
 			want: map[string]string{
@@ -73,21 +73,21 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 		},
 		"the journal was lost": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *network) { b.must(os.RemoveAll(b.path("state"))) },
+			do:     func(b *testNode) { b.must(os.RemoveAll(b.path("state"))) },
 			want:   map[string]string{"10-a.conflist": "calico"},
 		},
 		"the journal was damaged": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *network) { b.put("state/journal.json", "{") },
+			do:     func(b *testNode) { b.put("state/journal.json", "{") },
 			want:   map[string]string{"10-a.conflist": "calico"},
 		},
 		"the directory is gone": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
-			do:     func(b *network) { b.must(os.RemoveAll(b.path("conf"))) },
+			do:     func(b *testNode) { b.must(os.RemoveAll(b.path("conf"))) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.putAll(row.before)
 			if row.settings != nil {
 				row.settings(&b.settings)
@@ -109,7 +109,7 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 }
 
 func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	b.installed(b.reconcile())
@@ -144,7 +144,7 @@ func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
 
 // Multus in its thin form copies the network's configuration, with ours in it, into one of its own.
 func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	copying := func(plugins ...string) string {
 		return `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","delegates":[` +
 			list(plugins...) + `]}`
@@ -183,7 +183,7 @@ func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
 }
 
 func TestWithoutANoopThePluginItselfStays(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.settings.Noop = ""
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
@@ -195,7 +195,7 @@ func TestWithoutANoopThePluginItselfStays(t *testing.T) {
 }
 
 func TestInstalledAgainOverANoop(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	b.installed(b.reconcile())
@@ -211,7 +211,7 @@ func TestInstalledAgainOverANoop(t *testing.T) {
 }
 
 func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
 	b.installed(b.reconcile())
@@ -234,7 +234,7 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 }
 
 func TestWaitingEndsWithTheContext(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	b.cache("one", "calico", "sluice-cni")
@@ -261,7 +261,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 // A sandbox that was being made when the configuration changed has its result cached only
 // afterwards.
 func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	var runtime sync.WaitGroup

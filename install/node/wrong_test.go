@@ -15,27 +15,27 @@ const script = "#!/bin/sh\nexit 0\n"
 
 // An executable of the plugin's name is not the plugin. Only its content shows that.
 func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
-	for name, keep := range map[string]func(t *testing.T, b *network) (release func()){
-		"an immutable file": func(t *testing.T, b *network) func() {
+	for name, keep := range map[string]func(t *testing.T, b *testNode) (release func()){
+		"an immutable file": func(t *testing.T, b *testNode) func() {
 			b.executable("sluice-cni", script)
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable file of the same size": func(t *testing.T, b *network) func() {
+		"an immutable file of the same size": func(t *testing.T, b *testNode) func() {
 			b.executable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable program that does nothing": func(t *testing.T, b *network) func() {
+		"an immutable program that does nothing": func(t *testing.T, b *testNode) func() {
 			b.executable("sluice-cni", noop)
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable directory": func(t *testing.T, b *network) func() {
+		"an immutable directory": func(t *testing.T, b *testNode) func() {
 			b.executable("sluice-cni", script)
 			return filetest.Immutable(t, b.path("bin"))
 		},
 	} {
 		for _, when := range []string{"from the beginning", "later"} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				b := newBed(t)
+				b := newTestNode(t)
 				b.put("conf/10-a.conflist", list("calico"))
 				now := time.Unix(1_000_000, 0)
 				n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -70,7 +70,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 
 // Nothing is put into the chain that would run a program of others.
 func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.executable("sluice-cni", script)
 	filetest.Immutable(t, b.path("bin/sluice-cni"))
@@ -83,7 +83,7 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	b.executable("script", script)
@@ -97,7 +97,7 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 // An earlier version of ours does its work where it cannot be replaced; by its digest it is known,
 // also to the next agent.
 func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	release := filetest.Immutable(t, b.path("bin/sluice-cni"))
@@ -121,7 +121,7 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 
 // A file is read again only when its status has changed.
 func TestVerificationReusesTheSnapshot(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()
 	b.installed(n.Reconcile(t.Context()))

@@ -88,7 +88,7 @@ func desired(mode rules.Mode) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-func newBed(t *testing.T, mode rules.Mode) *testbed.Network {
+func newNetwork(t *testing.T, mode rules.Mode) *testbed.Network {
 	t.Helper()
 	network, err := testbed.New(testbed.Options{})
 	if err != nil {
@@ -137,7 +137,7 @@ func TestConnectionsOpenedDuringDriftAreEnded(t *testing.T) {
 func testGap(
 	t *testing.T, mode rules.Mode, tracked bool, list []connection, o established.Options,
 ) {
-	network, rs := newBed(t, mode), desired(mode)
+	network, rs := newNetwork(t, mode), desired(mode)
 	apply(t, network, rs)
 	open := make([]*testbed.Conn, len(list))
 	begin := func(gap bool) {
@@ -200,7 +200,7 @@ func TestKeptConnections(t *testing.T) {
 // TestWithoutGroups has sockets with an unknown group: connections whose decision depends on it are
 // kept and counted.
 func TestWithoutGroups(t *testing.T) {
-	network, rs := newBed(t, rules.ModeRedirect), desired(rules.ModeRedirect)
+	network, rs := newNetwork(t, rules.ModeRedirect), desired(rules.ModeRedirect)
 	conn, err := network.Open(testbed.Call{
 		Network: "tcp", Owner: testbed.ApplicationOwner, To: to("10.9.9.9", 8080),
 		Timeout: 2 * time.Second,

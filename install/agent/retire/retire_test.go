@@ -24,15 +24,15 @@ const (
 	elsewhere    = `{"spec":{"template":{"spec":{"nodeSelector":{"role":"edge"}}}}}`
 )
 
-type network struct {
+type testNode struct {
 	*apiservertest.Server
 	client  *cluster.Client
 	decider *retire.Decider
 }
 
-func newBed(t *testing.T) *network {
+func newTestNode(t *testing.T) *testNode {
 	t.Helper()
-	b := &network{Server: apiservertest.StartForAgent(t)}
+	b := &testNode{Server: apiservertest.StartForAgent(t)}
 	api, err := apiclient.New(apiclient.Options{
 		Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile(),
 	})
@@ -49,7 +49,7 @@ func newBed(t *testing.T) *network {
 const brief = 2 * time.Second
 
 // patient is a decider that asks for so long.
-func (b *network) patient(patience time.Duration) *retire.Decider {
+func (b *testNode) patient(patience time.Duration) *retire.Decider {
 	return retire.New(retire.Options{
 		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: patience,
 	})
@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		set   string
-		then  func(*network)
+		then  func(*testNode)
 		leave bool
 		why   string
 	}{
@@ -76,21 +76,21 @@ func TestDecide(t *testing.T) {
 			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,
 			nil, false, "not known",
 		},
-		{"the rights are gone", "", func(b *network) { b.RefuseDaemonSets(403) }, false, "403"},
-		{"the token is not accepted any more", "", func(b *network) {
+		{"the rights are gone", "", func(b *testNode) { b.RefuseDaemonSets(403) }, false, "403"},
+		{"the token is not accepted any more", "", func(b *testNode) {
 			b.SetToken("another")
 		}, false, "401"},
-		{"the API server fails", "", func(b *network) {
+		{"the API server fails", "", func(b *testNode) {
 			b.RefuseDaemonSets(500)
 			b.decider = b.patient(brief)
 		}, false, "500"},
-		{"the API server is not reached", "", func(b *network) {
+		{"the API server is not reached", "", func(b *testNode) {
 			b.Stop()
 			b.decider = b.patient(brief)
 		}, false, "does not confirm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			b.SetDaemonSet(tc.set)
 			if tc.then != nil {
 				tc.then(b)
@@ -118,7 +118,7 @@ func TestObservedPodsCount(t *testing.T) {
 		{"it was there", []string{`{"spec":{}}`}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b := newBed(t)
+			b := newTestNode(t)
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
 				Client: b.client, DaemonSet: name, NodeName: apiservertest.Node,
@@ -147,7 +147,7 @@ func TestObservedPodsCount(t *testing.T) {
 
 func TestEverywhere(t *testing.T) {
 	t.Run("the DaemonSet is deleted in the foreground, and all agents are waited for", func(t *testing.T) {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.SetAgents("sluice-node-a", "sluice-node-b")
 		var told []string
 		err := retire.Everywhere(t.Context(), b.client, name, func(text string) {
@@ -168,21 +168,21 @@ func TestEverywhere(t *testing.T) {
 		}
 	})
 	t.Run("a DaemonSet that is gone is no error", func(t *testing.T) {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.SetDaemonSet("")
 		if err := retire.Everywhere(t.Context(), b.client, name, nil); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("without the right it ends at once", func(t *testing.T) {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.RefuseDaemonSets(403)
 		if err := retire.Everywhere(t.Context(), b.client, name, nil); !cluster.IsRefused(err) {
 			t.Error(err)
 		}
 	})
 	t.Run("given up, it says who was waited for", func(t *testing.T) {
-		b := newBed(t)
+		b := newTestNode(t)
 		b.SetAgents("sluice-node-a")
 		ctx, cancel := context.WithCancel(t.Context())
 		err := retire.Everywhere(ctx, b.client, name, func(string) { cancel() })

@@ -14,7 +14,7 @@ import (
 
 // On SIGTERM the plugin stays, unless the API server confirms that no agent comes back.
 func TestSignal(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	begin := time.Now()
 	p := b.start("run")
 	b.ready()
@@ -55,7 +55,7 @@ func (p *process) wait() (string, error) {
 
 // What a killed agent left is taken away by hand, with no more than the directories known.
 func TestUninstallByHand(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	p := b.start("run")
 	b.ready()
 	if err := p.Process.Kill(); err != nil {
@@ -76,7 +76,7 @@ func TestUninstallByHand(t *testing.T) {
 }
 
 func TestUninstallCluster(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	env := append(b.env[:3:3], "POD_NAMESPACE="+apiservertest.Namespace, "SLUICE_LOG_LEVEL=info")
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err != nil ||
 		len(b.Deletes()) != 1 {

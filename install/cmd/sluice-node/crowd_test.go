@@ -83,7 +83,7 @@ const crowd = 250
 // second, all pods audited, and in less than 30 MB. The bounds here are wider, since other tests
 // run beside this one; the figures are logged.
 func TestManyConnections(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	program := b.path("sluice-node")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o",
 		program, ".")
@@ -135,7 +135,7 @@ func TestManyConnections(t *testing.T) {
 
 // populate makes pods whose ADD was done, their namespaces with rules, and their records. It
 // returns the namespaces and what they have.
-func (b *network) populate() ([]*netns.NS, rules.Ruleset) {
+func (b *testNode) populate() ([]*netns.NS, rules.Ruleset) {
 	b.t.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
 	if err != nil {
@@ -195,7 +195,7 @@ func nftBackend(t *testing.T) compat.Backend {
 }
 
 // startIn starts the program with the namespaces.
-func (b *network) startIn(namespaces []*netns.NS, args ...string) *process {
+func (b *testNode) startIn(namespaces []*netns.NS, args ...string) *process {
 	b.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -220,7 +220,7 @@ func (b *network) startIn(namespaces []*netns.NS, args ...string) *process {
 }
 
 // scrape returns the metrics; empty as long as nobody answers.
-func (b *network) scrape(port string) string {
+func (b *testNode) scrape(port string) string {
 	was := b.url
 	defer func() { b.url = was }()
 	b.url = "http://127.0.0.1:" + port

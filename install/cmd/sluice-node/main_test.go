@@ -63,7 +63,7 @@ func mountIdentity(dir string) error {
 
 const primary = `{"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]}`
 
-type network struct {
+type testNode struct {
 	*apiservertest.Server
 	t   *testing.T
 	dir string
@@ -71,7 +71,7 @@ type network struct {
 	url string // of the health port
 }
 
-func newBed(t *testing.T) *network {
+func newTestNode(t *testing.T) *testNode {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	dir, err := os.MkdirTemp("", "node") // paths of sockets must be short
@@ -79,7 +79,7 @@ func newBed(t *testing.T) *network {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b := &network{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
+	b := &testNode{Server: apiservertest.StartForAgent(t), t: t, dir: dir}
 	for _, d := range []string{"conf", "bin", "run", "image", "identity"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -106,16 +106,16 @@ func newBed(t *testing.T) *network {
 	return b
 }
 
-func (b *network) path(name string) string { return filepath.Join(b.dir, name) }
+func (b *testNode) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *network) put(name, content string) {
+func (b *testNode) put(name, content string) {
 	b.t.Helper()
 	if err := os.WriteFile(b.path(name), []byte(content), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *network) conflist() string {
+func (b *testNode) conflist() string {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
 	if err != nil {
@@ -147,13 +147,13 @@ func start(t *testing.T, env []string, stdin string, args ...string) *process {
 	return p
 }
 
-func (b *network) start(args ...string) *process {
+func (b *testNode) start(args ...string) *process {
 	b.t.Helper()
 	return start(b.t, b.env, "", args...)
 }
 
 // ask asks the health port.
-func (b *network) ask(method, path, body string) (code int, answer string) {
+func (b *testNode) ask(method, path, body string) (code int, answer string) {
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
 	if err != nil {
 		b.t.Fatal(err)
@@ -168,7 +168,7 @@ func (b *network) ask(method, path, body string) (code int, answer string) {
 	return response.StatusCode, string(text)
 }
 
-func (b *network) ready() {
+func (b *testNode) ready() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
 	defer cancel()
@@ -189,7 +189,7 @@ func (b *network) ready() {
 }
 
 // end sends SIGTERM and waits.
-func (b *network) end(p *process) {
+func (b *testNode) end(p *process) {
 	b.t.Helper()
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
 		b.t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // The simulation of a large cluster, e2e/scale, sends the same requests. What is new here must be
 // added there.
 func TestRequestsOfAnAgent(t *testing.T) {
-	b := newBed(t)
+	b := newTestNode(t)
 	b.Issue(func(seconds int64) (string, time.Time) {
 		expiry := time.Now().Add(time.Duration(seconds) * time.Second)
 		text := apiservertest.JWT(apiservertest.Account, time.Now(), expiry)
