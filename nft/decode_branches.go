@@ -12,7 +12,11 @@ import (
 // map lookup, there is one rule for each value of the map, all with the handle of the original
 // rule. These rules cannot be written back separately. decodeRules subtracts their size from room.
 func decodeRules(room *int, family rules.Family, sets setDecoder, r rawRule) []rules.Rule {
-	d := ruleDecoder{family: family, sets: sets, splits: true, room: room, unknowns: r.unknowns}
+	d := ruleDecoder{
+		family: family, sets: sets, splits: true, room: room, unknowns: r.unknowns,
+		// Conditions with a state are equal only in identical rules.
+		unread: r.incomplete,
+	}
 	d.rule.Line = r.line
 	d.decode(r.attrs)
 	if d.split {

@@ -125,7 +125,7 @@ const unknownExpression = "unknown"
 // notKnown adds the next of the expressions that are not known.
 func (d *ruleDecoder) notKnown() {
 	u := d.unknowns[0]
-	d.unknowns, d.unread = d.unknowns[1:], true
+	d.unknowns = d.unknowns[1:]
 	d.unhashed++
 	if u.Effect == rules.AnyEffect {
 		d.registers = [registerCount]*operand{}

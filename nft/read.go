@@ -353,10 +353,12 @@ func (c *conn) readTables(
 type rawRule struct {
 	chain *rules.Chain
 	attrs attributes
-	// unknowns and line are for a rule that was not read from the kernel. unknowns contains, in
-	// order, its expressions with the name unknownExpression.
-	unknowns []rules.Unknown
-	line     rules.Line
+	// The other fields are for a rule that was not read from the kernel. unknowns contains, in order,
+	// its expressions with the name unknownExpression. incomplete reports that the kernel may
+	// evaluate other expressions.
+	unknowns   []rules.Unknown
+	line       rules.Line
+	incomplete bool
 }
 
 // decodeRaw decodes rules and adds them to their chains. It first marks the sets that the rules

@@ -33,6 +33,8 @@ type Rule struct {
 	// Expressions contains values of type [expr.Any], and of type [rules.Unknown] where the
 	// expressions are not known. An Unknown has no Data.
 	Expressions []any
+	// Incomplete reports that the kernel may evaluate other expressions. It is implied by an Unknown.
+	Incomplete bool
 }
 
 // A Set is a set or a map of a [Table].
@@ -103,7 +105,7 @@ func (t *Table) decode(room *int, to *rules.Table) error {
 // encode encodes a rule like the kernel does in a dump. An expression that is not known becomes an
 // empty expression with the name unknownExpression.
 func (r *Rule) encode() (rawRule, error) {
-	raw := rawRule{line: r.Line}
+	raw := rawRule{line: r.Line, incomplete: r.Incomplete}
 	e := encoder{messages: messages{asDumped: true}}
 	e.number64(unix.NFTA_RULE_HANDLE, uint64(r.Handle))
 	list := e.nest(unix.NFTA_RULE_EXPRESSIONS)
@@ -128,6 +130,7 @@ func (r *Rule) encode() (rawRule, error) {
 		e.expression(unknownExpression, func() {})
 	}
 	e.endNest(list)
+	raw.incomplete = raw.incomplete || len(raw.unknowns) > 0
 	if r.Comment != "" && len(r.Comment) <= maxComment {
 		e.commentAttr(unix.NFTA_RULE_USERDATA, r.Comment)
 	}

@@ -117,6 +117,12 @@ func (c *compiler) translate(s statement) bool {
 		return c.quota(s.body)
 	case "ct count":
 		return c.connectionLimit(s.body)
+	case "ct helper":
+		return c.object(objectCTHelper, s.body)
+	case "ct timeout":
+		return c.object(objectCTTimeout, s.body)
+	case "ct expectation":
+		return c.object(objectCTExpectation, s.body)
 	case "set":
 		return c.changeSet(s.body)
 	case "dnat", "snat", "masquerade", "redirect":
@@ -215,10 +221,11 @@ func (c *compiler) loadAt(to register, fields []field, inInterval bool) {
 func (in *reader) compile(c chainObject, sets *setBuilder) []nft.Rule {
 	var list []nft.Rule
 	for _, r := range in.rules[place{c.Family, c.Table, c.Name}] {
-		for _, expressions := range compileRule(c.Family, sets, r.Statements) {
+		compiled := compileRule(c.Family, sets, r.Statements)
+		for _, expressions := range compiled {
 			list = append(list, nft.Rule{
 				Handle: rules.Handle(r.Handle), Line: r.line, Comment: r.Comment,
-				Expressions: expressions,
+				Expressions: expressions, Incomplete: len(compiled) > 1,
 			})
 		}
 	}

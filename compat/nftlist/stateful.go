@@ -22,9 +22,12 @@ func bytesOf(n uint64, unit string) (uint64, bool) {
 
 // The types of named objects (NFT_OBJECT_* in linux/netfilter/nf_tables.h).
 const (
-	objectCounter = 1
-	objectQuota   = 2
-	objectLimit   = 4
+	objectCounter       = 1
+	objectQuota         = 2
+	objectCTHelper      = 3
+	objectLimit         = 4
+	objectCTTimeout     = 7
+	objectCTExpectation = 9
 )
 
 // operationDelete is NFT_DYNSET_OP_DELETE.

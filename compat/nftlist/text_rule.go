@@ -98,6 +98,9 @@ func statementOf(tokens []token) (int, statement) {
 	if first.is("ct") && len(tokens) > 1 && tokens[1].is("count") {
 		return connectionLimitOf(tokens)
 	}
+	if size, s := connectionObjectOf(tokens); size > 0 {
+		return size, s
+	}
 	size, left := operandOf(tokens)
 	switch {
 	case size == 0 || size == len(tokens):

@@ -136,6 +136,18 @@ func connectionLimitOf(tokens []token) (int, statement) {
 	return size + 1, statement{kind: "ct count", body: encode(of)}
 }
 
+// connectionObjectOf reads ct helper|timeout|expectation set "NAME".
+func connectionObjectOf(tokens []token) (int, statement) {
+	if len(tokens) < 4 || !tokens[0].is("ct") || !tokens[2].is("set") || tokens[3].kind != quoted {
+		return 0, statement{}
+	}
+	switch kind := tokens[1].text; kind {
+	case "helper", "timeout", "expectation":
+		return 4, statement{kind: "ct " + kind, body: encode(tokens[3].text)}
+	}
+	return 0, statement{}
+}
+
 // changeOf reads add|update|delete @SET { KEY [timeout TIME] }.
 func changeOf(tokens []token) (int, statement) {
 	if len(tokens) < 5 || !strings.HasPrefix(tokens[1].text, "@") || !tokens[2].isMark("{") {

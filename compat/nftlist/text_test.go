@@ -45,6 +45,7 @@ func TestTextOfUnknownStatements(t *testing.T) {
 		{"meta skuid 5 redirect to :80-90", "meta skuid 5 unknown(redir)"},
 		{"ip daddr 10.0.0.1 mystery drop", "unknown(ip daddr 10.0.0.1 mystery drop)"},
 		{"mystery drop", "unknown(mystery drop)"},
+		{`tcp dport 21 ct expectation set "x" drop`, "tcp dport 21 unknown(objref) drop"},
 		{"meta mark set meta mark | 0x00000001", "meta mark set meta mark & 0xfffffffe | 0x1"},
 		{"meta mark set meta mark | ct mark", "unknown(meta mark set meta mark | ct mark)"},
 		{
