@@ -254,16 +254,11 @@ func (d *ruleDecoder) identity() string {
 
 // finish converts the rule to the canonical form of [rules.Compile].
 func (d *ruleDecoder) finish() {
-	var families []rules.Family
-	for _, m := range d.rule.Matches {
-		if addr, ok := m.(rules.MatchAddr); ok && !slices.Contains(families, addr.Family()) {
-			families = append(families, addr.Family())
-		}
-	}
+	matches := d.rule.Matches
 	// An address match implies the family.
-	d.rule.Matches = slices.DeleteFunc(d.rule.Matches, func(m rules.Match) bool {
+	d.rule.Matches = slices.DeleteFunc(slices.Clone(matches), func(m rules.Match) bool {
 		f, ok := m.(rules.MatchFamily)
-		return ok && slices.Contains(families, f.Family)
+		return ok && impliesFamily(matches, f.Family)
 	})
 	rules.SortMatches(d.rule.Matches)
 }

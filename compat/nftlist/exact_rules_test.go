@@ -88,7 +88,11 @@ var exactRules = []string{
 	`limit name "slow" drop`,
 	`quota name "little" drop`,
 	`counter name "every" drop`,
+	`tcp dport 21 ct helper set "ftp-std"`,
+	`tcp dport 22 ct timeout set "short"`,
 	"tcp dport 80 limit rate 1/second counter drop",
+	"meta l4proto tcp ct state new tcp dport 80 limit rate 1/second counter drop",
+	"tcp dport 80 numgen random mod 9 { 1, 3 } limit rate 1/second drop",
 	"tcp dport { 1-5, 10 } limit rate 1/second drop",
 	`iifname { "a*", "c" } limit rate 1/second drop`,
 	"meta mark . tcp dport { 1 . 5-6 } limit rate 1/second drop",
@@ -253,6 +257,8 @@ const setsOf = `
 	counter every { }
 	limit slow { rate 5/minute; }
 	quota little { 5 mbytes; }
+	ct helper ftp-std { type "ftp" protocol tcp; }
+	ct timeout short { protocol tcp; policy = { established : 60 }; }
 	map verdicts { type inet_service : verdict; elements = { 22 : drop, 23 comment "x" : jump below, 24 : accept }; }
 	map missing-none { type inet_service : verdict; }
 	map marks { type inet_service : mark; elements = { 22 : 5, 23 : 6 }; }

@@ -71,6 +71,8 @@ var knownRules = []string{
 	"ip daddr . tcp dport { 1.1.1.1 . 80 } drop",
 	"tcp dport vmap { 22 : drop }",
 	"limit rate 1/second drop",
+	"meta l4proto tcp ct state new ip saddr 10.0.0.1 tcp dport 80 limit rate 1/second drop",
+	"meta l4proto udp ct state new ip saddr 10.0.0.1 udp dport 80 numgen inc mod 3 0 drop",
 	"numgen inc mod 2 0 drop",
 	"ip daddr @changing drop",
 	"add @changing { ip daddr } drop",
@@ -102,6 +104,9 @@ var unknownRules = []string{
 	"tcp option maxseg exists drop",
 	"update @changing { ip daddr limit rate 1/second } drop",
 	`limit name "slow" drop`,
+	"limit rate 1/second ip dscp cs1 drop",
+	"tcp dport 80 limit rate 1/second counter ip dscp cs1 drop",
+	"meta l4proto icmp limit rate 1/second drop",
 }
 
 const ruleset = `table inet t {

@@ -1,0 +1,102 @@
+package nft
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// maxSituation is the maximum number of values of the conditions in a situation.
+const maxSituation = 256
+
+// situation returns a hash of the conditions so far and of a text. Rules with equal situations
+// evaluate the next condition for the same packets, in whatever order their conditions are: nft
+// lists the protocol with a port, wherever the rule compares it. situation returns [rules.NoData] if
+// a condition depends on data that was not read. After an action, or if the conditions have many
+// values, it is a hash of the expressions.
+func (d *ruleDecoder) situation(text string) string {
+	size := 0
+	var conditions []string
+	for _, m := range d.rule.Matches {
+		u, isUnknown := m.(rules.Unknown)
+		if isUnknown && u.Data == rules.NoData {
+			return rules.NoData
+		}
+		f, isFamily := m.(rules.MatchFamily)
+		if isFamily && impliesFamily(d.rule.Matches, f.Family) {
+			continue
+		}
+		if size += valuesIn(m); size > maxSituation {
+			break
+		}
+		conditions = append(conditions, matchText(m))
+	}
+	if d.unread || d.hasActed || size > maxSituation {
+		id := d.identity()
+		if id != rules.NoData {
+			id += text
+		}
+		return id
+	}
+	for _, p := range d.pending {
+		if p.noData {
+			return rules.NoData
+		}
+		conditions = append(conditions, p.text+" exists "+p.data)
+	}
+	slices.Sort(conditions)
+	parts := append(slices.Compact(conditions), text)
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(parts, "\x00"))))
+}
+
+// impliesFamily reports whether a match of an address implies the family.
+func impliesFamily(matches []rules.Match, f rules.Family) bool {
+	return slices.ContainsFunc(matches, func(m rules.Match) bool {
+		addr, ok := m.(rules.MatchAddr)
+		return ok && addr.Family() == f
+	})
+}
+
+// valuesIn returns the number of values of a match.
+func valuesIn(m rules.Match) int {
+	switch m := m.(type) {
+	case rules.MatchAddr:
+		return len(m.Ranges)
+	case rules.MatchInterface:
+		return len(m.Names)
+	case rules.MatchProtocol:
+		return len(m.Protocols)
+	case rules.MatchPort:
+		return len(m.Ports)
+	case rules.MatchOwner:
+		return len(m.IDs)
+	case rules.MatchMarkRange:
+		return len(m.Values)
+	case rules.MatchICMP:
+		return len(m.Values)
+	case rules.MatchTuple:
+		return len(m.Alternatives)
+	}
+	return 1
+}
+
+// matchText returns a text that is equal for equal matches only. The name of a set does not matter.
+func matchText(m rules.Match) string {
+	switch m := m.(type) {
+	case rules.MatchAddr:
+		return fmt.Sprint("address ", m.Side, m.Not, m.Ranges)
+	case rules.MatchTuple:
+		texts := []string{fmt.Sprint("tuple ", m.Not)}
+		for _, matches := range m.Alternatives {
+			for _, part := range matches {
+				texts = append(texts, matchText(part))
+			}
+			texts = append(texts, ";")
+		}
+		return strings.Join(texts, " ")
+	}
+	return fmt.Sprintf("%#v", m)
+}
