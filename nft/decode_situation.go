@@ -14,8 +14,8 @@ const maxSituation = 256
 
 // situation returns a hash of the conditions so far and of a text. Rules with equal situations
 // evaluate the next condition for the same packets, in whatever order their conditions are: nft
-// lists the protocol with a port, wherever the rule compares it. situation returns [rules.NoData] if
-// a condition depends on data that was not read. After an action, or if the conditions have many
+// lists the protocol with a port, wherever the rule compares it. situation returns [rules.NoData]
+// if a condition depends on data that was not read. After an action, or if the conditions have many
 // values, it is a hash of the expressions.
 func (d *ruleDecoder) situation(text string) string {
 	size := 0

@@ -217,7 +217,8 @@ func (t datatype) prefix(e json.RawMessage) (netip.Prefix, bool) {
 	return prefix, prefix.IsValid()
 }
 
-// highBits decodes the high bits of a mark in the form of a prefix: the mark and the number of bits.
+// highBits decodes the high bits of a mark in the form of a prefix: the mark and the number of
+// bits.
 func (t datatype) highBits(e json.RawMessage) (value []byte, bits int, ok bool) {
 	var p struct {
 		Prefix struct {

@@ -25,7 +25,9 @@ func (c *compiler) tproxy(body json.RawMessage) bool {
 		}
 		family = to.Family
 	}
-	number, known := map[string]byte{"": unix.NFPROTO_UNSPEC, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6}[family]
+	number, known := map[string]byte{
+		"": unix.NFPROTO_UNSPEC, "ip": unix.NFPROTO_IPV4, "ip6": unix.NFPROTO_IPV6,
+	}[family]
 	x := expr.TProxy{Family: number}
 	if to.Addr != nil {
 		t, ok := map[string]datatype{"ip": ipv4Type, "ip6": ipv6Type}[family]

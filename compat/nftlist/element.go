@@ -156,8 +156,8 @@ type spanElement struct {
 	last []byte
 }
 
-// addIntervals adds elements of an interval set in the form of the kernel: a start and an end, which
-// is the key after the last one. It returns why that is not possible, or an empty string.
+// addIntervals adds elements of an interval set in the form of the kernel: a start and an end,
+// which is the key after the last one. It returns why that is not possible, or an empty string.
 func addIntervals(s *nft.Set, list []spanElement) string {
 	slices.SortFunc(list, func(a, b spanElement) int { return bytes.Compare(a.Key, b.Key) })
 	for i, el := range list {

@@ -96,8 +96,8 @@ func isOmitted(family, form, rule string) bool {
 			(strings.Contains(rule, "with tcp reset") || rule == "meta l4proto icmp drop")
 }
 
-// eachChain calls do with each chain of the kernel and the same chain as read from listings. A chain
-// that is missing there is an error.
+// eachChain calls do with each chain of the kernel and the same chain as read from listings. A
+// chain that is missing there is an error.
 func (ns namespace) eachChain(
 	t *testing.T, forms [][]string, do func(form string, want, got *rules.Chain),
 ) {
@@ -134,8 +134,8 @@ func (ns namespace) eachChain(
 	}
 }
 
-// differenceOf describes the differences of the rules of two chains, except those that do not affect
-// packets.
+// differenceOf describes the differences of the rules of two chains, except those that do not
+// affect packets.
 func differenceOf(want, got *rules.Chain) string {
 	return cmp.Diff(want.Rules, got.Rules,
 		cmp.Exporter(func(reflect.Type) bool { return true }), cmpopts.EquateEmpty(),

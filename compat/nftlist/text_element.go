@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// elementsOf returns the elements between braces: keys, or keys and values of a map. An element that
-// is not understood is unsupported.
+// elementsOf returns the elements between braces: keys, or keys and values of a map. An element
+// that is not understood is unsupported.
 func elementsOf(tokens []token) []json.RawMessage {
 	elements := []json.RawMessage{}
 	first, depth := 1, 1

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// matchOf reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK, of which the first tokens are
-// the left side.
+// matchOf reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK, of which the first tokens
+// are the left side.
 func matchOf(tokens []token, size int, left json.RawMessage) (int, statement) {
 	// Without an operator the comparison of flags, such as those of ct state, matches any of them.
 	op := "in"
