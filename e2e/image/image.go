@@ -107,6 +107,9 @@ func Write(w io.Writer, spec Spec) (Report, error) {
 	})
 }
 
+// NameAnnotation is the annotation of an image in an archive with its full name.
+const NameAnnotation = "io.containerd.image.name"
+
 // WriteLayout writes a single image as an archive, as [Write] does.
 func WriteLayout(w io.Writer, ref string, image v1.Image) error {
 	return writeLayout(w, ref, func(top layout.Path, o layout.Option) error {
@@ -128,7 +131,7 @@ func writeLayout(w io.Writer, ref string, appendTo func(layout.Path, layout.Opti
 		}
 		_, tag := splitRef(ref)
 		annotations := map[string]string{
-			"io.containerd.image.name": ref, "org.opencontainers.image.ref.name": tag,
+			NameAnnotation: ref, "org.opencontainers.image.ref.name": tag,
 		}
 		if err := appendTo(top, layout.WithAnnotations(annotations)); err != nil {
 			return err

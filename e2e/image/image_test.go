@@ -145,7 +145,7 @@ func TestArchiveIsAnImageForBothPlatforms(t *testing.T) {
 	files := unpack(t, out.Bytes())
 	top := read(t, files["index.json"]).Manifests
 	if len(top) != 1 || top[0].Digest != report.Digest ||
-		top[0].Annotations["io.containerd.image.name"] != "registry.example:5000/mesh/sluice:v1" ||
+		top[0].Annotations[image.NameAnnotation] != "registry.example:5000/mesh/sluice:v1" ||
 		top[0].Annotations["org.opencontainers.image.ref.name"] != "v1" {
 		t.Fatalf("%+v", top)
 	}

@@ -20,31 +20,28 @@ import (
 type churn struct {
 	w      *world
 	ns     string
-	target string // what they ask
-	done   chan struct{}
+	target string        // what they ask
+	done   chan struct{} // closed when the last pod is gone
 
-	mu   sync.Mutex
-	errs []error
+	mu             sync.Mutex
+	errs           []error
+	started, ended int
+	stopped        bool // no more pods are started
 }
 
 // churnTime bounds the life of one pod.
 var churnTime = slowness * 2 * time.Minute
 
-// startChurn lets a number of pods start and stop, so many at once, and returns at once.
-func (w *world) startChurn(t *testing.T, ns string, to *corev1.Pod, number, atOnce int) *churn {
+// startChurn lets pods start and stop, so many at once, until its end, and returns at once.
+func (w *world) startChurn(t *testing.T, ns string, to *corev1.Pod, atOnce int) *churn {
 	t.Helper()
 	four, _ := addresses(to)
 	c := &churn{w: w, ns: ns, target: url(four.String(), mesh.Port), done: make(chan struct{})}
-	next := make(chan int, number)
-	for i := range number {
-		next <- i
-	}
-	close(next)
 	var workers sync.WaitGroup
 	for range atOnce {
 		workers.Go(func() {
-			for i := range next {
-				c.note(c.live(t.Context(), fmt.Sprintf("churn-%d", i)))
+			for name := c.next(); name != "" && t.Context().Err() == nil; name = c.next() {
+				c.note(c.live(t.Context(), name))
 			}
 		})
 	}
@@ -55,32 +52,56 @@ func (w *world) startChurn(t *testing.T, ns string, to *corev1.Pod, number, atOn
 	return c
 }
 
-func (c *churn) note(err error) {
-	if err == nil {
-		return
-	}
+// next returns the name of the next pod; none if no more are to be started.
+func (c *churn) next() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.errs = append(c.errs, err)
+	if c.stopped {
+		return ""
+	}
+	c.started++
+	return fmt.Sprintf("churn-%d", c.started)
+}
+
+// note records the end of a pod.
+func (c *churn) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended++
+	if err != nil {
+		c.errs = append(c.errs, err)
+	}
+}
+
+// count returns how many pods have been started, and how many have ended.
+func (c *churn) count() (started, ended int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started, c.ended
+}
+
+// more waits until a number of pods have started and ended that start after the call.
+func (c *churn) more(t *testing.T, number int) {
+	t.Helper()
+	before, _ := c.count()
+	eventually(t, churnTime, "more pods start and end", func(context.Context) error {
+		if _, ended := c.count(); ended < before+number {
+			return fmt.Errorf("%d of %d", ended, before+number)
+		}
+		return nil
+	})
 }
 
 // end waits for the last pod, and fails the test if one failed, had to be tried again or was not
 // captured.
 func (c *churn) end(t *testing.T) {
 	t.Helper()
+	c.mu.Lock()
+	c.stopped = true
+	c.mu.Unlock()
 	<-c.done
 	for _, err := range c.errs {
 		t.Error(err)
-	}
-}
-
-// running reports whether a pod is still to come to its end.
-func (c *churn) running() bool {
-	select {
-	case <-c.done:
-		return false
-	default:
-		return true
 	}
 }
 
@@ -102,7 +123,7 @@ func (c *churn) live(ctx context.Context, name string) error {
 	}
 	for _, line := range c.w.warnings(ctx, pod) {
 		// That the proxy is not ready at once is how all pods begin.
-		if !strings.HasPrefix(line, "Unhealthy:") {
+		if !strings.HasPrefix(line, "Unhealthy:") && !isFailureOfIstioCNI(line) {
 			return fmt.Errorf("pod %s has succeeded, but not at once: %s", name, line)
 		}
 	}

@@ -40,7 +40,7 @@ var packed = map[string]map[string]string{
 // returns the archives of all. What is not built is an error that says so. The tests on a virtual
 // machine do not need istio-cni.
 func packImages() ([]string, error) {
-	archives := []string{sluiceArchive}
+	var archives []string
 	dir := filepath.Join(bin, "e2e", "images")
 	errs := []error{os.MkdirAll(dir, 0o755)}
 	for ref, programs := range packed {
@@ -125,6 +125,6 @@ func imageName(archive string) (string, error) {
 			return "", fmt.Errorf("%s: index.json names %d images: %w", archive,
 				len(index.Manifests), err)
 		}
-		return index.Manifests[0].Annotations["io.containerd.image.name"], nil
+		return index.Manifests[0].Annotations[image.NameAnnotation], nil
 	}
 }

@@ -68,9 +68,7 @@ func provesMigration(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	first := w.run(t, inMesh(ns, "first"))[0]
 
-	w.helmIstio(t, "install", istioCNIChart(t), "--wait", "--timeout", installTime.String(),
-		"--set", "image="+istioCNIImage,
-		"--set", "pullPolicy=Never", "--set", "global.tag=e2e")
+	w.installIstioCNI(t)
 	both := w.run(t, inMesh(ns, "both"))[0]
 	w.mustUninstall(t)
 	if list := elements(t, conflist(t, w.node())); typeOf(t, list[len(list)-1]) != "istio-cni" ||
@@ -84,21 +82,44 @@ func provesMigration(t *testing.T, w *world) {
 	w.mustInstall(t)
 	beside := w.run(t, inMesh(ns, "beside"))[0]
 	w.helmIstio(t, "uninstall", "--wait")
-	// Helm waits for the DaemonSet only: istio-cni's pod removes its element when it ends.
-	eventually(t, readyTime, "only our element is left in the chain", func(context.Context) error {
-		chain := conflist(t, w.node())
-		if list := elements(t, chain); typeOf(t, list[len(list)-1]) != "sluice-cni" ||
-			len(list) != len(elements(t, w.chain()))+1 {
-			return fmt.Errorf("the chain is %s", chain)
-		}
-		return nil
-	})
+	w.whenAloneInChain(t)
 	last := w.run(t, inMesh(ns, "last"))[0]
 	w.mustCapture(t, first, both)
 	w.mustCapture(t, both, theirs)
 	w.mustCapture(t, theirs, beside)
 	w.mustCapture(t, beside, last)
 	w.mustCapture(t, last, first)
+}
+
+// installIstioCNI installs the real istio-cni, with more arguments of Helm.
+func (w *world) installIstioCNI(t *testing.T, more ...string) {
+	t.Helper()
+	w.helmIstio(t, "install", append([]string{
+		istioCNIChart(t), "--wait", "--timeout", installTime.String(), "--set",
+		"image=" + istioCNIImage, "--set", "pullPolicy=Never", "--set", "global.tag=e2e",
+	}, more...)...)
+}
+
+// isFailureOfIstioCNI reports whether a warning says that the plugin of istio-cni failed. It does so
+// while istio-cni is uninstalled, which removes the plugin's kubeconfig before its element in the
+// chain; the kubelet tries again.
+func isFailureOfIstioCNI(warning string) bool {
+	return strings.Contains(warning, `plugin type="istio-cni"`) ||
+		strings.Contains(warning, `failed to find plugin "istio-cni"`)
+}
+
+// whenAloneInChain waits until our element is the only one in the chain that was added. Helm waits
+// for istio-cni's DaemonSet only: its pod removes the element when it ends.
+func (w *world) whenAloneInChain(t *testing.T) {
+	t.Helper()
+	eventually(t, readyTime, "only our element is left in the chain", func(context.Context) error {
+		chain := conflist(t, w.node())
+		if !hasElement(t, chain, "sluice-cni") ||
+			len(elements(t, chain)) != len(elements(t, w.chain()))+1 {
+			return fmt.Errorf("the chain is %s", chain)
+		}
+		return nil
+	})
 }
 
 // mustRefuseToReplace fails the test unless our chart refuses to upgrade the release of istio-cni,

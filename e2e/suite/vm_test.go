@@ -100,9 +100,8 @@ func provesNewImage(t *testing.T, w *world) {
 	}
 	ns := w.newNamespace(t)
 	b := w.run(t, inMesh(ns, "b"))[0]
-	const pods, atOnce = 4, 2
 	begin := time.Now()
-	c := w.startChurn(t, ns, b, pods, atOnce)
+	c := w.startChurn(t, ns, b, 2)
 	w.image = ref
 	if _, err := w.helm(t.Context(), append([]string{"upgrade"},
 		w.chartArgs()...)...); err != nil {
@@ -110,6 +109,7 @@ func provesNewImage(t *testing.T, w *world) {
 	}
 	t.Logf("upgraded after %s", time.Since(begin).Round(time.Second))
 	c.end(t)
+	pods, _ := c.count()
 	t.Logf("%d pods after %s", pods, time.Since(begin).Round(time.Second))
 	eventually(t, readyTime, "the agent is ready", func(ctx context.Context) error {
 		return w.agentsReady(ctx, agent)

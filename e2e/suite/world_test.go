@@ -20,7 +20,7 @@ import (
 type world struct {
 	provider
 	client kubernetes.Interface
-	// image is Sluice's, by name.
+	// image is Sluice's, by name, if the nodes have it.
 	image string
 	// fresh are the files of the nodes before anything was installed, and chains their
 	// configurations by the nodes' names.
@@ -41,23 +41,36 @@ type world struct {
 // first tell most.
 const maxCollected = 3
 
-// newWorld starts the cluster. It is stopped when the test ends, whatever ends it.
+// newWorld starts a cluster whose nodes have Sluice's image.
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := startWorld(t, sluiceArchive)
+	var err error
+	if w.image, err = imageName(sluiceArchive); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// startWorld starts a cluster whose nodes have the images that are packed here and those of
+// archives. It is stopped when the test ends, whatever ends it.
+func startWorld(t *testing.T, archives ...string) *world {
 	t.Helper()
 	netnstest.RequireRoot(t)
 	if os.Getenv(providerVariable) == "" {
 		t.Skipf("%s is not set: \"make e2e\" runs this on a cluster of its own", providerVariable)
 	}
-	name, err := imageName(sluiceArchive)
-	if err != nil {
-		t.Fatalf("%v\n\"make e2e\" builds it", err)
+	for _, archive := range archives {
+		if _, err := os.Stat(archive); err != nil {
+			t.Fatalf("%v\n\"make e2e\" builds it", err)
+		}
 	}
-	archives, err := packImages()
+	packed, err := packImages()
 	if err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	p, err := startProvider(t.Context(), t.Output(), archives)
+	p, err := startProvider(t.Context(), t.Output(), append(packed, archives...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +80,8 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	w := &world{
-		provider: p, image: name,
-		logs: filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05")),
+		provider: p,
+		logs:     filepath.Join(bin, "e2e", "logs", time.Now().Format("2006-01-02T15-04-05")),
 	}
 	if w.client, err = kubernetes.NewForConfig(p.REST()); err != nil {
 		t.Fatal(err)
