@@ -194,9 +194,11 @@ image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; w
 		cd e2e/deploy; go tool crane push ../../bin/image/layout $(HUB)/sluice:$(TAG); \
 	fi
 
-release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/release; COSIGN_KEY=file signs it.
+release: $(if $(filter 1,$(PUSH)),bin/e2e/helm)
+release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/release; COSIGN_KEY=file signs it, PUSH=1 pushes image and chart to HUB.
 	@rm -rf bin/release
-	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release
+	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release $(if $(filter 1,$(PUSH)),-push)
+	@if [ "$(PUSH)" = 1 ]; then bin/e2e/helm push bin/release/sluice-$(VERSION:v%=%).tgz oci://$(HUB)/charts; fi
 
 release-test: bin/e2e/helm bin/tools/golangci-lint
 release-test: ## Build a release twice, compare, push it to a local registry, install by krew, and verify its signatures.

@@ -1,10 +1,8 @@
 package release
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
@@ -134,96 +131,30 @@ func checkVersion(t *testing.T, r *Release) {
 	}
 }
 
-// checkRegistry pushes the image and its signature to the registry of the release. It returns the
-// digest of the image.
+// checkRegistry pushes the image and its signature to the registry of the release, and verifies
+// them there. It returns the digest of the image.
 func checkRegistry(t *testing.T, r *Release) string {
 	t.Helper()
-	tag := reference(t, r.ref())
-	index, err := open(t, r, r.imageName()).ImageIndex()
+	if err := r.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(r.ref())
 	if err != nil {
-		t.Fatal(err)
-	}
-	top, err := index.IndexManifest()
-	if err != nil || len(top.Manifests) != 1 {
-		t.Fatalf("%v: %+v", err, top)
-	}
-	digest := top.Manifests[0].Digest
-	image, err := index.ImageIndex(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.WriteIndex(tag, image); err != nil {
-		t.Fatal(err)
-	}
-	signatures, err := open(t, r, "sluice_0.2.0_image-signature.tar").ImageIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	top, err = signatures.IndexManifest()
-	if err != nil || len(top.Manifests) != 1 {
-		t.Fatalf("%v: %+v", err, top)
-	}
-	signature, err := signatures.Image(top.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signatureTag := reference(t, r.Hub+"/sluice:"+SignatureTag(digest.String()))
-	if err := remote.Write(signatureTag, signature); err != nil {
 		t.Fatal(err)
 	}
 	pushed, err := remote.Head(tag)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pulled, err := remote.Image(signatureTag)
+	digest := pushed.Digest.String()
+	signature, err := remote.Image(tag.Context().Tag(SignatureTag(digest)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := VerifyImage(&r.Key.PublicKey, pulled, pushed.Digest.String()); err != nil {
+	if err := VerifyImage(&r.Key.PublicKey, signature, digest); err != nil {
 		t.Error(err)
 	}
-	return pushed.Digest.String()
-}
-
-func reference(t *testing.T, ref string) name.Reference {
-	t.Helper()
-	tag, err := name.NewTag(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tag
-}
-
-// open unpacks a layout.
-func open(t *testing.T, r *Release, archive string) layout.Path {
-	t.Helper()
-	dir := t.TempDir()
-	for in := tar.NewReader(bytes.NewReader(r.read(t, archive))); ; {
-		h, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, filepath.FromSlash(h.Name))
-		if h.Typeflag == tar.TypeDir {
-			err = os.MkdirAll(path, 0o755)
-		} else {
-			var content []byte
-			if content, err = io.ReadAll(in); err == nil {
-				err = os.WriteFile(path, content, 0o644)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	l, err := layout.FromPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return digest
 }
 
 // checkChart pushes the chart with Helm, and renders it from the registry: its image is the one
@@ -238,8 +169,9 @@ func checkChart(t *testing.T, r *Release, digest string) {
 	for _, variable := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		t.Setenv(variable, home)
 	}
-	command(t, r.Out, helm, "push", "sluice-0.2.0.tgz", "oci://"+r.Hub, "--plain-http")
-	manifest := command(t, r.Out, helm, "template", "sluice", "oci://"+r.Hub+"/sluice", "--version",
+	charts := "oci://" + r.Hub + "/charts"
+	command(t, r.Out, helm, "push", "sluice-0.2.0.tgz", charts, "--plain-http")
+	manifest := command(t, r.Out, helm, "template", "sluice", charts+"/sluice", "--version",
 		"0.2.0", "--plain-http", "-n", "istio-system")
 	if want := fmt.Sprintf("image: %q", r.ref()+"@"+digest); !strings.Contains(manifest, want) {
 		t.Errorf("the chart does not contain %s:\n%s", want, manifest)

@@ -5,6 +5,7 @@
 //
 //	r := release.Release{Source: "../..", Out: "dist", Version: "v0.2.0", Commit: commit, Time: t}
 //	err := r.Build(ctx)
+//	err = r.Push(ctx)
 //
 // Equal commits give equal bytes: times are the time of the commit, owners and modes are fixed, and
 // signatures are deterministic (RFC 6979).

@@ -137,5 +137,9 @@ func (r *Release) addImageSignature(digest string) error {
 	if err := image.WriteLayout(&out, ref, signature); err != nil {
 		return err
 	}
-	return r.add(fmt.Sprintf("sluice_%s_image-signature.tar", r.number()), out.Bytes())
+	return r.add(r.signatureName(), out.Bytes())
+}
+
+func (r *Release) signatureName() string {
+	return fmt.Sprintf("sluice_%s_image-signature.tar", r.number())
 }

@@ -2,6 +2,7 @@
 //
 //	release -version v0.2.0 -source ../.. -o dist
 //
+// With -push it also pushes the image to the registry of -hub, with the credentials of docker login.
 // With a private key in PEM in $COSIGN_PRIVATE_KEY, or in the file that $COSIGN_KEY names, and with
 // its password in $COSIGN_PASSWORD, it signs the checksums and the image.
 package main
@@ -39,6 +40,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&r.Out, "o", "dist", "directory to write to")
 	flag.StringVar(&r.Hub, "hub", "ghcr.io/sluice-mesh",
 		"registry and path of the image and the chart")
+	push := flag.Bool("push", false, "push the image, and its signature, to the registry")
 	flag.Parse()
 	var err error
 	if r.Commit, r.Time, err = head(ctx, r.Source); err != nil {
@@ -53,6 +55,11 @@ func run(ctx context.Context) error {
 	}
 	if err := r.Build(ctx); err != nil {
 		return err
+	}
+	if *push {
+		if err := r.Push(ctx); err != nil {
+			return err
+		}
 	}
 	r.Progress("done: " + r.Out)
 	if r.Key == nil {

@@ -1,0 +1,84 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/sluice-mesh/sluice/e2e/image"
+)
+
+// Push pushes the image that Build wrote, and its signature if it wrote one, to Hub. It uses the
+// credentials of "docker login". The chart is not pushed; "helm push" does that.
+func (r *Release) Push(ctx context.Context) error {
+	names := []string{r.imageName()}
+	if r.Key != nil {
+		names = append(names, r.signatureName())
+	}
+	for _, name := range names {
+		r.step("push of " + name)
+		if err := pushLayout(ctx, filepath.Join(r.Out, name)); err != nil {
+			return fmt.Errorf("push %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// pushLayout pushes what an archive with an OCI layout contains, by the names that it has there.
+func pushLayout(ctx context.Context, archive string) (err error) {
+	dir, err := os.MkdirTemp("", "layout")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if out, err := exec.CommandContext(ctx, "tar", "-xf", archive, "-C",
+		dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("unpack: %w: %s", err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	top, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, m := range top.Manifests {
+		tag, err := name.NewTag(m.Annotations[image.NameAnnotation])
+		if err != nil {
+			return err
+		}
+		if err := push(ctx, tag, index, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// push pushes an image, or the index of one for several platforms.
+func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, m v1.Descriptor) error {
+	options := []remote.Option{
+		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+	}
+	if m.MediaType.IsIndex() {
+		content, err := index.ImageIndex(m.Digest)
+		if err != nil {
+			return err
+		}
+		return remote.WriteIndex(tag, content, options...)
+	}
+	content, err := index.Image(m.Digest)
+	if err != nil {
+		return err
+	}
+	return remote.Write(tag, content, options...)
+}
