@@ -16,7 +16,8 @@ HUB ?= ghcr.io/sluice-mesh
 TAG ?= $(VERSION)
 ARCHITECTURES ?= amd64 arm64
 # What the tests on a cluster need, and which of them istiod is for; where its programs are built.
-SUITE = build image bin/istio-cni bin/$(notdir $(PEER)) $(addprefix bin/e2e/,helm install-cni mesh)
+SUITE = image $(RELEASE_SUITE)
+RELEASE_SUITE = build bin/istio-cni bin/$(notdir $(PEER)) $(addprefix bin/e2e/,helm install-cni mesh)
 ISTIO_TESTS = ^Test(Istio|InjectedPods|Refusals|SampleInjection|Command)$$
 ISTIO = e2e/injection/build
 # More flags for go test.
@@ -131,7 +132,7 @@ e2e: $(SUITE)
 e2e: ## Test on a real Kubernetes in namespaces (root or sudo), which is built first; E2E_KEEP=1 lets a cluster run until Ctrl-C.
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 30m -skip '^TestIstio$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -p 1 -v -timeout 30m -skip '^Test(Istio|Release)$$' $(TESTFLAGS) ./cluster/... ./suite/... | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 # What e2e-kind proves: all, or with SHORT=1 that the chart is installed, a pod talks to another through both proxies, flushed rules
@@ -200,13 +201,20 @@ release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/releas
 	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release $(if $(filter 1,$(PUSH)),-push)
 	@if [ "$(PUSH)" = 1 ]; then bin/e2e/helm push bin/release/sluice-$(VERSION:v%=%).tgz oci://$(HUB)/charts; fi
 
-release-test: bin/e2e/helm bin/tools/golangci-lint
-release-test: ## Build a release twice, compare, push it to a local registry, install by krew, and verify its signatures.
+# Two parts: the files of a release, and README's commands on a cluster, as e2e.
+release-test: export SLUICE_REQUIRE = 1
+release-test: export E2E_PROVIDER = local
+release-test: $(RELEASE_SUITE) bin/tools/golangci-lint
+release-test: ## Build a release twice and compare, verify its signatures, and run README's commands on a cluster that pulls from a local registry (root or sudo).
 	go mod tidy -C e2e/release -diff
 	go mod tidy -C e2e/release/krew -diff
 	go vet -C e2e/release ./...
 	cd e2e/release && ../../bin/tools/golangci-lint run
 	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
+	@.ci/packages
+	@cd e2e; go run ./cluster/cmd/software
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 15m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
+		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 lint: ## Check format, vet and linters.
 lint: bin/tools/golangci-lint

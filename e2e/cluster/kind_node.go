@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +56,11 @@ func (n *kindNode) process() string {
 }
 
 func (n *kindNode) Path(file string) string { return filepath.Join(n.process(), "root", file) }
+
+// Listen implements Node.
+func (n *kindNode) Listen(address string) (net.Listener, error) {
+	return listen(filepath.Join(n.process(), "ns/net"), address)
+}
 
 // Command implements Node. The engine cannot end a process that it runs in a container.
 func (n *kindNode) Command(ctx context.Context, argv ...string) *exec.Cmd {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
@@ -16,6 +17,11 @@ type localNode struct {
 }
 
 func (n *localNode) Name() string { return n.name }
+
+// Listen implements Node.
+func (n *localNode) Listen(address string) (net.Listener, error) {
+	return listen(fmt.Sprintf("/proc/%d/ns/net", n.PID()), address)
+}
 
 // Reboot implements Node.
 func (n *localNode) Reboot(ctx context.Context) error {

@@ -2,7 +2,11 @@ package cluster
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"os/exec"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
 // The services of a node, in the order in which they start. The ones of the control plane run on
@@ -35,6 +39,12 @@ type Node interface {
 	// only its connection is.
 	Command(ctx context.Context, argv ...string) *exec.Cmd
 
+	// Listen listens on a TCP address of the node, such as 127.0.0.1:5000, for which this process
+	// accepts the connections. The listener ends with the node's network: when the node reboots or
+	// stops, nobody reaches it any more. A virtual machine, whose kernel is another, does not
+	// support it ([errors.ErrUnsupported]).
+	Listen(address string) (net.Listener, error)
+
 	// StopService ends a service by SIGTERM, and soon after by SIGKILL, and returns when it is
 	// gone. It stays away until StartService. Containers outlive containerd and kubelet. No error
 	// if it is stopped already.
@@ -52,4 +62,21 @@ type Node interface {
 	// namespace, mount and what is in /run; then it boots the node again from its disk. It returns
 	// when the kubelet says that it is ready, which says nothing about pods.
 	Reboot(ctx context.Context) error
+}
+
+// listen listens on an address in the network namespace of a file.
+func listen(namespace, address string) (listener net.Listener, err error) {
+	ns, err := netns.Open(namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	err = ns.Do(func() error {
+		listener, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s of a node: %w", address, err)
+	}
+	return listener, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,11 @@ type vmNode struct {
 }
 
 func (n *vmNode) Name() string { return n.name }
+
+// Listen implements Node.
+func (n *vmNode) Listen(address string) (net.Listener, error) {
+	return nil, fmt.Errorf("listen on %s of %s: %w", address, n.name, errors.ErrUnsupported)
+}
 
 // Path implements Node.
 func (n *vmNode) Path(string) string { return "" }

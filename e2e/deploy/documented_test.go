@@ -26,7 +26,8 @@ func TestMigrationIsDocumentedWithoutAGap(t *testing.T) {
 	for _, path := range []string{"../../README.md", "../../install/chart/README.md"} {
 		text := readme(t, path)
 		ours := strings.Index(text,
-			"helm install sluice ./install/chart -n istio-system --wait -f your-istio-cni-values.yaml")
+			"helm install sluice oci://registry.example/mesh/charts/sluice --version 0.2.0 -n istio-system --wait \\\n"+
+				"  -f your-istio-cni-values.yaml")
 		theirs := strings.Index(text, "helm uninstall istio-cni -n istio-system")
 		if ours < 0 || theirs < ours || strings.Contains(text, "helm upgrade istio-cni") {
 			t.Errorf("%s: our installation at %d, istio-cni's uninstallation at %d", path, ours,

@@ -1,4 +1,5 @@
-// Package readme writes generated blocks of a README, which lie between two comments.
+// Package readme reads the commands that a README shows, and writes its generated blocks, which lie
+// between two comments.
 package readme
 
 import (

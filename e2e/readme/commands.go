@@ -1,0 +1,35 @@
+package readme
+
+import "strings"
+
+// Commands returns the commands in the code blocks of a section of a Markdown text, in their order.
+// A section begins with a heading of the second level. A command is a line with those that it
+// continues by a backslash; empty lines and lines that are only a comment are left out.
+func Commands(text, section string) []string {
+	var commands []string
+	var command string
+	inSection, inBlock := false, false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "```") {
+			inBlock = !inBlock
+			continue
+		}
+		if !inBlock {
+			if title, ok := strings.CutPrefix(line, "## "); ok {
+				inSection = title == section
+			}
+			continue
+		}
+		command += line
+		if strings.HasSuffix(line, `\`) {
+			command += "\n"
+			continue
+		}
+		if inSection && strings.TrimSpace(command) != "" && !strings.HasPrefix(command, "#") {
+			commands = append(commands, command)
+		}
+		command = ""
+	}
+	return commands
+}
