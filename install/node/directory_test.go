@@ -17,8 +17,7 @@ import (
 )
 
 // A mounted testNode has directories of a node that are mounted for the agent as the runtime does
-// that,
-// and the process of a runtime with mounts of its own.
+// that, and the process of a runtime with mounts of its own.
 type mounted struct {
 	*testNode
 	runtime *exec.Cmd
