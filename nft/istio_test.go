@@ -76,7 +76,7 @@ func TestRemoveIstioWithoutRulesOfIstio(t *testing.T) {
 	// Tables of other names or families, and chains of other names, are not Istio's.
 	istiotest.Run(t, ns, `
 add table ip istio-proxy-nat
-add table inet istio-ambient-nat
+add table ip istio-ambient-nat
 add table inet nat
 add chain inet nat ISTIO_OUTPUT
 add table ip security
@@ -91,7 +91,7 @@ add rule ip nat ISTIO_BASE jump ISTIOD
 
 func TestRemoveIstioReportsWhatItRemoved(t *testing.T) {
 	ns := netnstest.New(t)
-	istiotest.Run(t, ns, "add table inet istio-proxy-raw", "nft", "-f", "-")
+	istiotest.Run(t, ns, "add table inet istio-proxy-raw; add table inet istio-ambient-nat", "nft", "-f", "-")
 	istiotest.Restore(t, ns, istiotest.NFT, rules.IPv6, `*nat
 :OTHERS - [0:0]
 :ISTIO_OUTPUT - [0:0]
@@ -112,6 +112,7 @@ COMMIT
 	}
 	want := []string{
 		"table inet istio-proxy-raw",
+		"table inet istio-ambient-nat",
 		`rule ip6 nat PREROUTING: iifname "net1" return`,
 		`rule ip6 nat OUTPUT: oifname "net1" return`,
 		"rule ip6 nat OUTPUT: jump ISTIO_OUTPUT",
