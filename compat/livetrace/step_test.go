@@ -18,7 +18,7 @@ func TestPathShowsChanges(t *testing.T) {
 			{Actions: []rules.Action{rules.SetZone{Zone: 5}}},
 			{Actions: []rules.Action{rules.SetZone{Zone: 6}}}, // the zone is already assigned
 			{Actions: []rules.Action{rules.SetMark{Value: 7, Mask: 0xffffffff}}},
-			{Actions: []rules.Action{rules.Verdict(rules.Accept)}},
+			{Actions: []rules.Action{rules.Accept}},
 		},
 	}
 	table := rules.Table{Name: "x"}
