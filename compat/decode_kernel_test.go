@@ -104,7 +104,7 @@ func TestEffectsOfAllMatches(t *testing.T) {
 
 // targetWords are the targets that the model has a word for, in some of their uses.
 var targetWords = []string{
-	"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "TPROXY",
+	"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "SNAT", "TPROXY",
 }
 
 // observers are targets that change nothing about the packet and let the chain go on.

@@ -66,6 +66,8 @@ var tablePositions = []tablePosition{
 	{"raw", rules.Output, "OUTPUT"},
 	{"mangle", rules.Output, "OUTPUT"},
 	{"nat", rules.Output, "OUTPUT"},
+	{"mangle", rules.Postrouting, "POSTROUTING"},
+	{"nat", rules.Postrouting, "POSTROUTING"},
 }
 
 // tableOf returns the table to which a base chain is translated.

@@ -135,7 +135,7 @@ func alwaysEnds(r *rules.Rule) bool {
 // after the action.
 func isLast(a rules.Action) bool {
 	switch a := a.(type) {
-	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.Reject, rules.TProxyDrop:
+	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.Reject, rules.TProxyDrop:
 		return true
 	case rules.Jump:
 		return a.Goto

@@ -99,7 +99,7 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"an owner where there is none",
 			based(rules.Base{Hook: rules.Prerouting, Priority: -160},
 				rule([]rules.Match{rules.MatchOwner{IDs: idRanges("1")}}, rules.Drop)),
-			"meta skuid 1 at prerouting: xtables supports owners at output only",
+			"meta skuid 1 at prerouting: xtables supports owners at output and postrouting only",
 		},
 		{
 			"two interfaces at once", mangle(rule([]rules.Match{

@@ -89,7 +89,7 @@ func (tr *translator) check(a rules.Action) error {
 		return nil
 	}
 	switch a := a.(type) {
-	case rules.RedirectTo, rules.DNATPort, rules.DNATTo:
+	case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo:
 		return only("nat")
 	case rules.SetZone, rules.Notrack:
 		return only("raw")

@@ -29,6 +29,12 @@ func (x *expressions) action(a rules.Action) error {
 	case rules.RedirectTo:
 		x.immediate(portKey(a.Port))
 		x.redirect()
+	case rules.SNATTo:
+		x.immediate(addrKey(a.Addr))
+		x.add(&expr.NAT{
+			Type: expr.NATTypeSourceNAT, Family: uint32(nfproto(rules.FamilyOf(a.Addr))),
+			RegAddrMin: register,
+		})
 	case rules.TProxy:
 		x.immediate(portKey(a.Port))
 		x.add(&expr.TProxy{Family: x.tproxyFamily(), RegPort: register})

@@ -234,8 +234,8 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"snat ip to 1.1.1.1", "snat ip to 1.1.1.1", true},
-		{"snat ip to 1.1.1.1", "snat ip to 1.1.1.2", false},
+		{"snat ip to 1.1.1.1-1.1.1.3", "snat ip to 1.1.1.1-1.1.1.3", true},
+		{"snat ip to 1.1.1.1-1.1.1.3", "snat ip to 1.1.1.2-1.1.1.3", false},
 		{"masquerade", "masquerade random", false},
 		{
 			"snat ip to ip saddr map { 1.1.1.1 : 2.2.2.2 }",

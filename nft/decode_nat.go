@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// This file decodes expressions that change the destination of a packet, and expressions that
+// This file decodes expressions that change an address of a packet, and expressions that
 // reject a packet.
 
 // mappedRegister returns the first register of the given attributes that contains a value of a map.
@@ -66,15 +66,27 @@ func (d *ruleDecoder) redirect(a attributes) error {
 	return nil
 }
 
-// A sourceTranslation is the error for source NAT, which the model supports only as an effect.
+// A sourceTranslation is the error for source NAT that the model supports only as an effect.
 type sourceTranslation struct{}
 
 func (sourceTranslation) Error() string { return "source " + errUnsupported.Error() }
 
-// nat decodes destination NAT.
+// sourceNAT decodes source NAT to one address that does not choose the port.
+func (d *ruleDecoder) sourceNAT(a attributes) error {
+	family := a.Number(unix.NFTA_NAT_FAMILY)
+	addr, last, ok := d.natAddrs(a, family)
+	if !ok || last.IsValid() || a.Get(unix.NFTA_NAT_REG_PROTO_MIN) != nil ||
+		a.Get(unix.NFTA_NAT_REG_PROTO_MAX) != nil ||
+		a.Number(unix.NFTA_NAT_FLAGS)&^(natRangeMapIPs|natRangePersistent) != 0 {
+		return sourceTranslation{}
+	}
+	return d.translate(family, rules.SNATTo{Addr: addr})
+}
+
+// nat decodes NAT.
 func (d *ruleDecoder) nat(a attributes) error {
 	if a.Number(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
-		return sourceTranslation{}
+		return d.sourceNAT(a)
 	}
 	r, ok := d.mappedRegister(a, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX,
 		unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
@@ -98,6 +110,11 @@ func (d *ruleDecoder) nat(a attributes) error {
 	} else if first == 0 {
 		return errUnsupported
 	}
+	return d.translate(family, action)
+}
+
+// translate adds the action of NAT for packets of a family.
+func (d *ruleDecoder) translate(family uint32, action rules.Action) error {
 	// For packets of the other family the kernel continues with the next expression
 	// (nft_nat_inet_eval in net/netfilter/nft_nat.c). The match of the family is correct only if
 	// there is no next expression.

@@ -49,6 +49,10 @@ type DNATTo struct {
 	Port, Last     uint16
 }
 
+// SNATTo changes the source address and keeps the source port if it is free; it ends the evaluation.
+// Only NAT chains at postrouting and input can do that.
+type SNATTo struct{ Addr netip.Addr }
+
 // TProxy assigns the packet to the transparent socket that listens on the port, and on Addr if it
 // is valid. nftables continues with the next rule if there is none, otherwise with the later
 // actions of the rule. Port 0 means the destination port.
@@ -117,6 +121,7 @@ func (RestoreMark) action() {}
 func (SetZone) action()     {}
 func (Count) action()       {}
 func (DNATTo) action()      {}
+func (SNATTo) action()      {}
 func (Reject) action()      {}
 func (MixMark) action()     {}
 func (Notrack) action()     {}
@@ -165,6 +170,11 @@ func (a DNATTo) String() string {
 		text += "-" + a.LastAddr.String()
 	}
 	return "dnat " + FamilyOf(a.Addr).String() + " to " + text + portText(a.Port, a.Last)
+}
+
+// String returns the action in nft's syntax.
+func (a SNATTo) String() string {
+	return "snat " + FamilyOf(a.Addr).String() + " to " + a.Addr.String()
 }
 
 // String returns the action in nft's syntax.

@@ -24,6 +24,10 @@ type Outcome struct {
 	// DNATAddr is the translated destination address; invalid if it is unchanged. If DNATAddrLast
 	// is valid, the kernel selects an address from DNATAddr to DNATAddrLast.
 	DNATAddr, DNATAddrLast netip.Addr
+	// SNATAddr is the translated source address of a packet that leaves; invalid if it is unchanged.
+	SNATAddr netip.Addr
+	// SNAT names the translation if the kernel selects the source address.
+	SNAT string
 	// TProxy is the port of the transparent listener that receives the packet; 0 for none.
 	// TProxyAddr is its address, if the rule specifies one.
 	TProxy     uint16
@@ -67,6 +71,12 @@ func (o Outcome) String() string {
 		return "undecided: " + o.Undecided + " is not known to this model"
 	}
 	text := o.disposition()
+	switch {
+	case o.SNATAddr.IsValid():
+		text += ", source " + o.SNATAddr.String()
+	case o.SNAT != "":
+		text += ", another source (" + o.SNAT + ")"
+	}
 	if o.Untracked {
 		text += ", not tracked"
 	}

@@ -24,7 +24,7 @@ func (g *Generator) nft() Ruleset {
 			"nat hook output", "route hook output",
 		}
 		if g.Wide && g.oneIn(4) {
-			kinds = append(kinds, "filter hook postrouting") // which packets pass that leave by lo
+			kinds = append(kinds, "filter hook postrouting", "nat hook postrouting")
 		}
 		for i := range 1 + g.below(3) {
 			d := n
@@ -72,8 +72,9 @@ type nftDraw struct {
 	jumps    []string
 }
 
-func (d *nftDraw) isNAT() bool        { return d.kind[:3] == "nat" }
-func (d *nftDraw) isPrerouting() bool { return strings.HasSuffix(d.kind, " prerouting") }
+func (d *nftDraw) isNAT() bool         { return d.kind[:3] == "nat" }
+func (d *nftDraw) isPrerouting() bool  { return strings.HasSuffix(d.kind, " prerouting") }
+func (d *nftDraw) isPostrouting() bool { return strings.HasSuffix(d.kind, " postrouting") }
 
 // declare declares the sets that rules may use.
 func (d *nftDraw) declare() []string {

@@ -57,6 +57,16 @@ func (d *nftDraw) statement() string {
 	return "counter"
 }
 
+// sourceNAT draws the end of a rule of a NAT chain at postrouting.
+func (d *nftDraw) sourceNAT() string {
+	family, ip := d.addrFamily()
+	to := map[rules.Family]string{rules.IPv4: "169.254.7.127", rules.IPv6: "fd16:9254::1"}[family]
+	if d.family != rules.Inet {
+		ip = ""
+	}
+	return draw(d.Generator, "", "accept", "masquerade", "snat "+ip+" to "+to, "snat "+ip+" to "+to)
+}
+
 // verdict draws the end of a rule.
 func (d *nftDraw) verdict() string {
 	g := d.Generator
@@ -86,6 +96,9 @@ func (d *nftDraw) verdict() string {
 	}
 	if !d.isNAT() {
 		return draw(g, "", "", "accept", "drop")
+	}
+	if d.isPostrouting() {
+		return d.sourceNAT()
 	}
 	protocol := draw(g, "meta l4proto tcp ", "meta l4proto udp ", "meta l4proto { tcp, udp } ",
 		"tcp dport 80 ", "tcp dport 80 ")

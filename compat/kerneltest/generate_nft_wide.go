@@ -282,6 +282,9 @@ func (d *nftDraw) wideStatement() string {
 // wideVerdict draws an end of a rule that nftDraw.verdict does not.
 func (d *nftDraw) wideVerdict() string {
 	list := wideVerdicts
+	if d.isNAT() && d.isPostrouting() {
+		return d.sourceNAT()
+	}
 	switch {
 	case d.isNAT() && d.oneIn(2):
 		list = wideNAT

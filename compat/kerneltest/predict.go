@@ -31,6 +31,9 @@ type Effect struct {
 	Answer string
 	To     netip.AddrPort
 	Mark   uint32
+	// From is the source address of a packet that leaves the host, if postrouting may have
+	// translated it; otherwise it is invalid.
+	From netip.Addr
 	// TProxy is the owner of the transparent listener that has the packet.
 	TProxy    rules.Owner
 	TProxied  bool
@@ -83,7 +86,7 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 			return Effect{}, fmt.Errorf("%w: it left output, but did not come to postrouting",
 				ErrUnsendable)
 		case out.Out != "lo":
-			last = sent
+			last = o.at("postrouting end")
 		case o.at("prerouting begin") == nil:
 			return Effect{}, fmt.Errorf("%w: it left by lo, but did not arrive", ErrUnsendable)
 		}
@@ -92,6 +95,9 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 		return Effect{Dropped: true, Answer: o.Answer}, nil
 	}
 	result := Effect{To: last.To, Mark: last.Mark, Untracked: last.State == rules.Untracked}
+	if last.Place == "postrouting end" {
+		result.From = last.From.Addr()
+	}
 	if last.Owner != nil && last.Place == "prerouting end" {
 		result.TProxied, result.TProxy = true, *last.Owner
 	}
@@ -140,6 +146,8 @@ func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) 
 	case taken.TProxied != o.TProxied, taken.TProxy != o.TProxy:
 		return false
 	case f.TProxy != 0 && !taken.TProxied:
+		return false
+	case !sentFrom(p, f, o.From):
 		return false
 	case p.Status&rules.StatusDNAT != 0 && !isTranslated(f):
 		return true // where earlier packets were sent the outcome does not say
@@ -217,6 +225,18 @@ func isAnswered(p *rules.Packet, with string) bool {
 		return p.Flags&rules.RST == 0
 	}
 	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
+}
+
+// sentFrom reports whether the outcome gives the packet the source. That of a connection that was
+// translated before, and one that the kernel selects, the outcome does not contain.
+func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
+	switch {
+	case !from.IsValid(), f.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:
+		return true
+	case f.SNATAddr.IsValid():
+		return from == f.SNATAddr
+	}
+	return from == p.Source.Addr()
 }
 
 // sentTo reports whether the outcome gives the packet the destination.

@@ -72,7 +72,12 @@ table inet witness {
 	chain postrouting {
 		type filter hook postrouting priority -1000000;
 		log prefix "postrouting" group 1
-		oifname != "lo" drop
+	}
+	chain postrouting_end {
+		type filter hook postrouting priority 1000000;
+		oifname "lo" return
+		jump note
+		log prefix "postrouting end" group 1 drop
 	}
 	chain nat_prerouting {
 		type nat hook prerouting priority 1000000;

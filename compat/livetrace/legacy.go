@@ -56,7 +56,7 @@ func legacyVerdict(r *rules.Rule) trace.Verdict {
 			}
 		case rules.Reject:
 			return trace.Drop
-		case rules.RedirectTo, rules.TProxy, rules.DNATTo, rules.DNATPort:
+		case rules.RedirectTo, rules.TProxy, rules.DNATTo, rules.DNATPort, rules.SNATTo:
 			return trace.Accept
 		case rules.Jump:
 			return trace.Jump

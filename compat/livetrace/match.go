@@ -356,7 +356,7 @@ func endedWithoutEffect(s Step) bool {
 	return s.Event.Verdict == trace.Continue && s.Index >= 0 &&
 		slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
 			switch a.(type) {
-			case rules.Verdict, rules.Jump, rules.DNATTo, rules.DNATPort, rules.RedirectTo:
+			case rules.Verdict, rules.Jump, rules.DNATTo, rules.DNATPort, rules.SNATTo, rules.RedirectTo:
 				return true
 			}
 			return false

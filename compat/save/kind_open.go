@@ -132,7 +132,7 @@ var openTargets = [...]openKind{
 		options: "--led-trigger-id= --led-delay= --led-always-blink",
 	},
 	{
-		name: "SNAT", target: (*moduleReader).translatesSource,
+		name: "SNAT", target: (*moduleReader).snat,
 		options: "--to-source= --random --random-fully --persistent",
 	},
 	{

@@ -43,6 +43,11 @@ func (w *rulePrinter) action(action rules.Action) error {
 		return w.toPort(a, a.Port, "nat", "DNAT", "--to-destination", ":"+portsText(a.Port, a.Last))
 	case rules.DNATTo:
 		return w.dnat(a)
+	case rules.SNATTo:
+		if !w.isOfFamily(a.Addr) {
+			return fmt.Errorf("%s: not of the table's family", a)
+		}
+		return w.target(a, "nat", "SNAT", "--to-source", a.Addr.String())
 	case rules.TProxyDrop:
 		return w.tproxy(a)
 	case rules.Reject:

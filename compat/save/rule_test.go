@@ -319,6 +319,8 @@ var ruleCases = []ruleCase{
 		"meta l4proto tcp counter unknown(-j REDIRECT --to-ports 0)",
 	},
 	{"nat", "-j REDIRECT", "counter redirect"},
+	{"nat", "-p tcp -j SNAT --to-source 169.254.7.127", "meta l4proto tcp counter snat ip to 169.254.7.127"},
+	{"nat", "-j SNAT --to-source 169.254.7.127 --persistent", "counter snat ip to 169.254.7.127"},
 	{"nat", "-p tcp -j DNAT --to-destination :8080", "meta l4proto tcp counter dnat to :8080"},
 	{
 		"nat", "-p tcp -j DNAT --to-destination 10.0.0.1:80",

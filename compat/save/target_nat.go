@@ -109,3 +109,21 @@ func (r *moduleReader) toAddresses(w word, text string) (first, last netip.Addr)
 	}
 	return first, last
 }
+
+// snat parses the target SNAT to one address. Others select an address or a port and are unknown
+// translations.
+func (r *moduleReader) snat() rules.Action {
+	o := r.required("--to-source")
+	if o == nil {
+		return nil
+	}
+	addresses, ports := splitDestination(o.values[0].text)
+	if ports != "" || strings.Contains(addresses, "-") || r.isRandom() {
+		return r.translatesSource()
+	}
+	a, ok := r.address(addresses)
+	if !ok {
+		r.fail(o.values[0], "%s, a range of them, or a port after a colon", r.wantAddress())
+	}
+	return rules.SNATTo{Addr: a}
+}

@@ -141,6 +141,16 @@ var targets = []struct {
 		rules.DNATTo{Addr: addr("fd00::1")},
 		"DNAT 1 01000000" + strings.Repeat("fd"+strings.Repeat("00", 14)+"01", 2),
 	},
+	{
+		rules.IPv4,
+		rules.SNATTo{Addr: addr("169.254.7.127")},
+		"SNAT 0 0100000001000000a9fe077fa9fe077f",
+	},
+	{
+		rules.IPv6,
+		rules.SNATTo{Addr: addr("fd00::1")},
+		"SNAT 1 01000000" + strings.Repeat("fd"+strings.Repeat("00", 14)+"01", 2),
+	},
 	{rules.IPv4, rules.Reject{With: "icmp net-prohibited"}, "REJECT 0 05"},
 	{rules.IPv6, rules.Reject{With: "tcp reset"}, "REJECT 0 06"},
 	{rules.IPv4, rules.Notrack{}, "CT 0 01"},
@@ -162,7 +172,7 @@ var targets = []struct {
 var sizes = map[string]int{
 	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12,
 	"conntrack 3": 164, "iprange 1": 68,
-	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28,
+	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "SNAT 0": 20, "SNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28,
 	"CT 0": 40,
 }
 
@@ -219,7 +229,7 @@ func TestEncodeTarget(t *testing.T) {
 
 func TestNewerRevisionsMeanTheSame(t *testing.T) {
 	revisions := map[string][]uint32{
-		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2},
+		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}, "SNAT 0": {2, 1}, "SNAT 1": {2},
 	}
 	sizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44}
 	for _, tc := range targets {

@@ -171,10 +171,30 @@ func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) 
 	return x, nil
 }
 
-// decodeDNAT decodes the structures of DNAT. Revision 0 supports IPv4, the others both families.
-func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action {
-	var r natRange
-	var ok bool
+// decodeSNAT decodes SNAT to one address that does not choose the port; other forms are unknown
+// translations.
+func decodeSNAT(family rules.Family, x Extension) rules.Action {
+	r, ok := decodeAnyRange(family, x.Revision, x.Data)
+	if !ok || !r.addr.IsValid() || r.lastAddr.IsValid() || r.port != 0 {
+		return unknownTarget(x, rules.TranslatesSource)
+	}
+	return rules.SNATTo{Addr: r.addr}
+}
+
+func encodeSNAT(family rules.Family, a rules.SNATTo) (Extension, error) {
+	r := natRange{addr: a.Addr}
+	if err := r.check(family); err != nil {
+		return Extension{}, fmt.Errorf("SNAT: %w", err)
+	}
+	if family == rules.IPv6 {
+		return Extension{Name: "SNAT", Revision: 1, Data: r.encode(rangeSize)}, nil
+	}
+	return Extension{Name: "SNAT", Data: r.encode4()}, nil
+}
+
+// decodeAnyRange decodes the structures of DNAT and SNAT. Revision 0 supports IPv4, the others both
+// families.
+func decodeAnyRange(family rules.Family, revision uint32, info []byte) (r natRange, ok bool) {
 	switch {
 	case revision == 0 && family == rules.IPv4:
 		r, ok = decodeRange4(info)
@@ -183,6 +203,12 @@ func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action 
 	case revision == 2:
 		r, ok = decodeRange(family, info, rangeSize2)
 	}
+	return r, ok
+}
+
+// decodeDNAT decodes the structures of DNAT.
+func decodeDNAT(family rules.Family, revision uint32, info []byte) rules.Action {
+	r, ok := decodeAnyRange(family, revision, info)
 	switch {
 	case ok && r.addr.IsValid():
 		return rules.DNATTo{Addr: r.addr, LastAddr: r.lastAddr, Port: r.port, Last: r.last}

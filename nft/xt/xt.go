@@ -121,7 +121,9 @@ func action(family rules.Family, x Extension) rules.Action {
 		return decodeCT(x.Revision, x.Data)
 	case key{"NOTRACK", 0}:
 		return rules.Notrack{}
-	case key{"SNAT", 0}, key{"SNAT", 1}, key{"SNAT", 2}, key{"MASQUERADE", 0}:
+	case key{"SNAT", 0}, key{"SNAT", 1}, key{"SNAT", 2}:
+		return decodeSNAT(family, x)
+	case key{"MASQUERADE", 0}:
 		return unknownTarget(x, rules.TranslatesSource)
 	case key{"RATEEST", 0}:
 		u := unknownTarget(x, rules.Writes)
@@ -195,6 +197,8 @@ func EncodeTarget(family rules.Family, action rules.Action) (Extension, error) {
 			return Extension{}, errors.New("DNAT needs an address")
 		}
 		return encodeDNAT(family, a)
+	case rules.SNATTo:
+		return encodeSNAT(family, a)
 	case rules.Reject:
 		return encodeReject(family, a)
 	case rules.TProxyDrop:

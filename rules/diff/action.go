@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -37,6 +38,9 @@ func (v *visit) act(actions []rules.Action, packets []flow, at int) {
 				kind: addrTarget, hook: v.hookHere(), addr: a.Addr, lastAddr: a.LastAddr,
 				port: a.Port, last: a.Last,
 			}, action)
+			return
+		case rules.SNATTo:
+			v.translateSource(packets, a.String(), a.Addr)
 			return
 		case rules.Reject:
 			v.reject(a, packets)
@@ -224,6 +228,16 @@ func (v *visit) translate(packets []flow, to target, action rules.Action) {
 		f.target, f.mapped = to, true
 		v.add(&v.summary.accepted, f)
 	}
+}
+
+// translateSource accepts packets and changes their source, to an unknown address if it is invalid
+// (FirstNATMapping). Elsewhere than at postrouting the result is unknown.
+func (v *visit) translateSource(packets []flow, by string, to netip.Addr) {
+	if base := v.place.chain.Chain.Base; base.Type != rules.NAT || base.Hook != rules.Postrouting {
+		v.undecided(by, packets...)
+		return
+	}
+	v.accept(packets, func(f *flow) { f.source, f.snat = by, to })
 }
 
 // require returns the packets that meet a match; for the others the next rule is evaluated

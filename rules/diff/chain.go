@@ -13,8 +13,9 @@ type place struct {
 	// before reports that conntrack has not run yet, second that the packets were sent over lo and
 	// arrive.
 	before, second bool
-	// leaving reports that the packets are sent over lo and are at postrouting.
-	leaving bool
+	// leaving reports that the packets are at postrouting, departing that they leave the host, and
+	// are not sent over lo.
+	leaving, departing bool
 	// translated reports that the chain runs after NAT.
 	translated bool
 	// tied reports that the chain has conntrack's priority and is assumed to run before it.

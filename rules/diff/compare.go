@@ -1,6 +1,10 @@
 package diff
 
-import "github.com/sluice-mesh/sluice/rules"
+import (
+	"net/netip"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
 
 // A difference is a set of packets that two rulesets treat differently, with one outcome for each
 // side.
@@ -126,6 +130,7 @@ func (s *space) existing(list []difference) []difference {
 func (s *space) alike(w *walk, l, r *flow) set {
 	p, q := l.progress, r.progress
 	p.target, q.target = target{}, target{}
+	p.source, q.source, p.snat, q.snat = "", "", netip.Addr{}, netip.Addr{}
 	p.tproxy.port, q.tproxy.port = 0, 0
 	packets := all
 	if !p.tracking.isTemplate() && !q.tracking.isTemplate() && p.tracking != q.tracking {
@@ -139,8 +144,28 @@ func (s *space) alike(w *walk, l, r *flow) set {
 		packets = s.and(packets,
 			s.and(s.sameDestination(l.target, r.target),
 				s.samePort(target{port: l.tproxy.port}, target{port: r.tproxy.port})))
+		packets = s.and(packets, s.sameSource(&l.progress, &r.progress))
 	}
 	return s.minus(packets, w.marksDiffer(l, r))
+}
+
+// sameSource returns the packets that leave with the same source address on both sides. If the kernel
+// selects an address by different rules, it is unknown whether the addresses are equal.
+func (s *space) sameSource(l, r *progress) set {
+	switch {
+	case l.source == r.source:
+		return all
+	case l.source != "" && !l.snat.IsValid(), r.source != "" && !r.snat.IsValid():
+		return s.variable(variable{
+			key: "source after " + l.source + translationEnd + r.source, kind: unknownBit,
+			text: "whether the source address that the kernel selects is the same on both sides",
+		})
+	case l.source != "" && r.source != "":
+		return none // other addresses
+	case l.source != "":
+		return s.is(source, address(l.snat))
+	}
+	return s.is(source, address(r.snat))
 }
 
 // marksDiffer returns the packets of two flows whose marks differ. For dropped packets only the

@@ -75,6 +75,14 @@ var parts = []part{
 		at:   isNAT,
 	},
 	{
+		name: "translates its source",
+		differs: func(a, b rules.Outcome) bool {
+			return a.SNATAddr != b.SNATAddr || a.SNAT != b.SNAT
+		},
+		sets: translatesSource,
+		at:   func(b *rules.Base) bool { return isNAT(b) && b.Hook == rules.Postrouting },
+	},
+	{
 		name:    "leads it back to this host",
 		goes:    true,
 		differs: func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
@@ -114,6 +122,11 @@ var parts = []part{
 
 func translates(a rules.Action) bool {
 	return does[rules.RedirectTo](a) || does[rules.DNATPort](a) || does[rules.DNATTo](a)
+}
+
+func translatesSource(a rules.Action) bool {
+	u, ok := a.(rules.Unknown)
+	return does[rules.SNATTo](a) || ok && u.Effect == rules.TranslatesSource
 }
 
 func setsMark(a rules.Action) bool {
@@ -188,7 +201,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 }
 
 func endsChain(a rules.Action) bool {
-	return does[rules.Verdict](a) || translates(a) || does[rules.Reject](a)
+	return does[rules.Verdict](a) || translates(a) || translatesSource(a) || does[rules.Reject](a)
 }
 
 // reason names the cause if no rule determined the part, otherwise it is empty.

@@ -10,11 +10,12 @@ import (
 )
 
 // Explain evaluates a ruleset for one packet, from the hook at which it enters through prerouting
-// and output, the hooks at which connections are captured. A packet from the host to itself also
-// traverses postrouting and prerouting. The evaluation is the one of [Decide].
+// and output, the hooks at which connections are captured, and postrouting for a packet that the
+// host sends. A packet from the host to itself then traverses prerouting. The evaluation is the one
+// of [Decide].
 //
-// Chains at input and forward, and at postrouting for other packets, are not evaluated, because
-// [rules.Compile] creates none there. A drop by a foreign chain at input is therefore not part of
+// Chains at input and forward, and at postrouting for packets that are forwarded, are not evaluated,
+// because [rules.Compile] creates none there. A drop by a foreign chain at input is therefore not part of
 // the outcome. Neither is whether a process listens (except for tproxy), nor the routing of packets
 // whose mark does not change. If it is unknown whether the interface has an address, it is assumed
 // to have one.
@@ -264,6 +265,9 @@ func (x *explanation) outcomeOf(f flow) rules.Outcome {
 	case addrTarget:
 		outcome.DNATAddr, outcome.DNATAddrLast = t.addr, t.lastAddr
 		outcome.DNATPort, outcome.DNATPortLast = cmp.Or(t.port, own), t.last
+	}
+	if outcome.SNATAddr = f.snat; !f.snat.IsValid() {
+		outcome.SNAT, _, _ = strings.Cut(f.source, translationEnd)
 	}
 	if f.tproxy.taken {
 		outcome.TProxy, outcome.TProxyAddr = cmp.Or(f.tproxy.port, own), f.tproxy.addr

@@ -28,7 +28,11 @@ func (x *explanation) enters(i int) rules.Packet {
 	if i == 0 {
 		return p
 	}
-	if f, ok := x.taken(x.passes[i-1].leaving); ok {
+	before := i - 1
+	if x.passes[i].departing {
+		before = 0 // output, even if the packet may also be sent over lo
+	}
+	if f, ok := x.taken(x.passes[before].leaving); ok {
 		outcome := x.outcomeOf(f)
 		port := p.Destination.Port()
 		if f.target.hasPort() {
@@ -44,7 +48,10 @@ func (x *explanation) enters(i int) rules.Packet {
 			p.State, p.ConntrackMark = rules.Untracked, 0
 		}
 	}
-	if p.Hook = x.passes[i].hook; p.Hook == rules.Postrouting {
+	switch p.Hook = x.passes[i].hook; {
+	case x.passes[i].departing:
+		return p
+	case p.Hook == rules.Postrouting:
 		p.OutInterface = loopback
 		return p
 	}

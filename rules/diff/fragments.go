@@ -63,7 +63,7 @@ func usesConntrack(r *rules.Rule) bool {
 	}
 	for _, a := range r.Actions {
 		switch a := a.(type) {
-		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.TProxy, rules.TProxyDrop, rules.SaveMark, rules.RestoreMark,
+		case rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.TProxy, rules.TProxyDrop, rules.SaveMark, rules.RestoreMark,
 			rules.MixMark, rules.SetZone:
 			return true
 		case rules.Require:

@@ -77,14 +77,17 @@ func relevant(match rules.Match, v view) view {
 		return view{}
 	case rules.MatchAddr:
 		if m.Side == rules.Source {
-			return view{source: v.source}
+			return view{source: v.source, snat: v.snat}
 		}
 	case rules.MatchPort:
 		if m.Side == rules.Source {
 			return view{source: v.source}
 		}
 	case rules.MatchInterface:
-		return view{second: v.second, leaving: v.leaving}
+		return view{
+			second: v.second, leaving: v.leaving, departing: v.departing,
+			leavesLoopback: v.leavesLoopback, target: v.target,
+		}
 	case rules.MatchOwner:
 		return view{second: v.second, tproxy: v.tproxy}
 	}
@@ -202,6 +205,8 @@ func (s *space) matching(match rules.Match, v *view) set {
 // InputInterfaceAtPostrouting).
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
+	case v.departing && m.Out:
+		return s.unless(m.Not, s.leavesBy(m.Names, v))
 	case v.leaving && m.Out, v.second && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
 	case v.leaving && s.hook == rules.Output:
@@ -216,6 +221,30 @@ func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	return s.unless(m.Not, s.deviceNamed(m.Names))
 }
 
+// leavesBy returns the packets at postrouting that leave by one of the interfaces. After a translation
+// to another address, and if another mark led it away from lo, the interface is unknown. Other
+// packets are assumed to keep the interface that output saw.
+func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
+	moved := none
+	switch {
+	case v.target.kind == addrTarget:
+		moved = all
+	case v.leavesLoopback:
+		moved = s.overLoopback
+	}
+	if moved == none {
+		return s.deviceNamed(names)
+	}
+	by := variable{
+		key: fmt.Sprint("output interface at postrouting ", v.target, names), kind: unknownBit,
+		text: "by which interface the packet leaves after its destination or its mark has changed",
+	}
+	if s.one != nil {
+		by.kind = draw // both outcomes are listed
+	}
+	return s.ifElse(moved, s.variable(by), s.deviceNamed(names))
+}
+
 func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Family() != s.family {
 		return none
@@ -223,7 +252,10 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Side == rules.Destination {
 		return s.unless(m.Not, s.destinationIn(v, m.Ranges))
 	}
-	if v.source != "" {
+	switch {
+	case v.snat.IsValid():
+		return constant(isIn(v.snat, m.Ranges) != m.Not)
+	case v.source != "":
 		s.meter.charge(textSteps * len(m.Ranges))
 		return s.ofSource(m.String(), v)
 	}

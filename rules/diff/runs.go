@@ -136,7 +136,7 @@ func (w *walk) isMergeable(t *rules.Table, action rules.Action) bool {
 // a pure chain.
 func (w *walk) isTerminalOrPureJump(t *rules.Table, action rules.Action) bool {
 	switch a := action.(type) {
-	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.TProxyDrop, rules.Reject:
+	case rules.Verdict, rules.RedirectTo, rules.DNATPort, rules.DNATTo, rules.SNATTo, rules.TProxyDrop, rules.Reject:
 		return true
 	case rules.Jump:
 		target := w.chainOf(t, a.Chain)

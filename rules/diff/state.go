@@ -19,6 +19,8 @@ type progress struct {
 	// source names the action that changed the source of the packets to an unknown one; empty if
 	// there is none.
 	source string
+	// snat is the new source of the packets if it is known; otherwise it is invalid.
+	snat netip.Addr
 	// mapped reports that NAT is determined.
 	mapped bool
 	// toLoopback reports that a changed mark routed outgoing packets back to this host, and
@@ -179,6 +181,6 @@ func (p progress) outcome() progress {
 	if p.tracking.isTemplate() {
 		p.tracking = tracked // conntrack has replaced it
 	}
-	p.mapped, p.toLoopback, p.leavesLoopback, p.source = false, false, false, ""
+	p.mapped, p.toLoopback, p.leavesLoopback = false, false, false
 	return p
 }

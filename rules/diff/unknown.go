@@ -3,6 +3,7 @@ package diff
 import (
 	"crypto/sha256"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -110,13 +111,15 @@ func (v *visit) undecided(text string, packets ...flow) {
 }
 
 // translationBy returns the name of a translation of sources, which is equal on both sides only if
-// the new source is the same.
+// the new source is the same. The name begins with the text and translationEnd.
 func (v *visit) translationBy(a rules.Unknown) string {
 	if a.Data == rules.NoData {
-		return a.Text + v.side
+		return a.Text + translationEnd + v.side
 	}
-	return a.Text + a.Data
+	return a.Text + translationEnd + a.Data
 }
+
+const translationEnd = "\x01"
 
 // unknownAction evaluates an unsupported action; at is as of act. It returns the packets for which
 // the rule continues, or nil if they are undecided.
@@ -151,11 +154,8 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, at int, part rule
 		}
 		return on
 	case rules.TranslatesSource:
-		if base := v.place.chain.Chain.Base; base.Type == rules.NAT &&
-			base.Hook == rules.Postrouting {
-			v.accept(packets, func(f *flow) { f.source = v.translationBy(a) })
-			return nil
-		}
+		v.translateSource(packets, v.translationBy(a), netip.Addr{})
+		return nil
 	}
 	v.undecided(a.Text, packets...)
 	return nil

@@ -2,6 +2,8 @@ package diff
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
 )
@@ -12,8 +14,9 @@ type view struct {
 	before bool
 	// second reports that the packets were sent over lo and arrive.
 	second bool
-	// leaving reports that the packets are sent over lo and are at postrouting.
-	leaving bool
+	// leaving reports that the packets are at postrouting, departing that they leave the host, and
+	// are not sent over lo. leavesLoopback is as in progress.
+	leaving, departing, leavesLoopback bool
 	// translated reports that the kernel has translated packets of connections that were translated
 	// before.
 	translated bool
@@ -23,15 +26,17 @@ type view struct {
 	target   target
 	tproxy   tproxyTarget
 	source   string
+	snat     netip.Addr
 }
 
 // view returns the view of the packets of a flow.
 func (v *visit) view(p *progress) view {
 	return view{
 		translated: v.place.translated, before: v.place.before, second: v.place.second,
-		leaving: v.place.leaving,
-		xtables: v.place.chain.Table.XTables, tracking: p.tracking, target: p.target,
-		tproxy: p.tproxy, source: p.source,
+		leaving: v.place.leaving, departing: v.place.departing,
+		leavesLoopback: p.leavesLoopback,
+		xtables:        v.place.chain.Table.XTables, tracking: p.tracking, target: p.target,
+		tproxy: p.tproxy, source: p.source, snat: p.snat,
 	}
 }
 
@@ -91,9 +96,10 @@ func (s *space) statusAs(v *view, bits rules.Status) set {
 
 // ofSource returns the packets whose unknown source meets a condition.
 func (s *space) ofSource(condition string, v *view) set {
+	by, _, _ := strings.Cut(v.source, translationEnd)
 	return s.variable(variable{
 		key: "source after " + v.source + "\x01" + condition, kind: unknownBit,
-		text: "the source of the packet after " + v.source,
+		text: "the source of the packet after " + by,
 	})
 }
 

@@ -26,6 +26,8 @@ type walk struct {
 	// completion.
 	summaries map[call]*summary
 	order     []*summary
+	// departing reports that packets at postrouting leave the host.
+	departing bool
 	// savesEarly reports that a rule may save a mark in a conntrack template.
 	savesEarly bool
 
@@ -48,8 +50,10 @@ type unknown struct {
 
 // A passed is the traversal of a hook.
 type passed struct {
-	hook  rules.Hook
-	bases []passedBase
+	hook rules.Hook
+	// departing reports that it is postrouting of packets that leave the host.
+	departing bool
+	bases     []passedBase
 	// leaving contains the packets after the hook, ended all packets whose evaluation has ended by
 	// then.
 	leaving, ended []flow
@@ -83,11 +87,12 @@ func walkAll(s *space, rs *rules.Ruleset, side string) *walk {
 		packets: all, mark: w.marks.packet, connection: connection,
 	}})
 	if s.hook == rules.Output {
-		arriving, gone := w.route(out)
+		arriving, away := w.route(out)
+		var gone []flow
 		if arriving = w.leave(arriving); len(arriving) > 0 {
-			gone = append(gone, w.hook(rules.Prerouting, true, arriving)...)
+			gone = w.hook(rules.Prerouting, true, arriving)
 		}
-		out = gone
+		out = append(gone, w.depart(away)...)
 	}
 	w.add(&w.ended, out...)
 	return w
@@ -104,11 +109,18 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 
 // leave evaluates postrouting for packets that are sent over lo (LoopbackPassesPostrouting), and
 // returns the packets that are not dropped.
-func (w *walk) leave(in []flow) []flow {
+func (w *walk) leave(in []flow) []flow { return w.postrouting(in, false) }
+
+// depart evaluates postrouting for packets that leave the host, and returns the packets that are not
+// dropped.
+func (w *walk) depart(in []flow) []flow { return w.postrouting(in, true) }
+
+func (w *walk) postrouting(in []flow, departing bool) []flow {
 	for _, c := range w.rs.BaseChains(rules.Postrouting) {
 		w.meter.step()
 		if (c.Table.Family == rules.Inet ||
 			c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
+			w.departing = departing
 			return w.hook(rules.Postrouting, false, in)
 		}
 	}
@@ -119,7 +131,7 @@ func (w *walk) leave(in []flow) []flow {
 // not dropped.
 func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
-		w.passes = append(w.passes, passed{hook: h})
+		w.passes = append(w.passes, passed{hook: h, departing: h == rules.Postrouting && w.departing})
 	}
 	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
@@ -135,7 +147,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		p.before = position < rules.ConntrackPriority
 		p.translated = second || position > translation
 		if h == rules.Postrouting {
-			p.leaving, p.before, p.translated = true, false, true
+			p.leaving, p.before, p.translated, p.departing = true, false, true, w.departing
 			in = w.base(&p, in)
 			continue
 		}

@@ -12,9 +12,9 @@ import (
 )
 
 const diffHelp = `Decide whether two rulesets treat every packet alike. The answer is a decision about all packets that can exist at the hooks
-prerouting and output, where redirection is decided; it is neither a sample nor a comparison of text. The outcomes compared are:
-acceptance, the port of a redirection, the transparent listener and what happens if there is none, packet mark, conntrack mark
-and conntrack zone.
+prerouting and output, where redirection is decided, and at postrouting if this host sends them; it is neither a sample nor a
+comparison of text. The outcomes compared are: acceptance, the port of a redirection, the translated addresses, the transparent
+listener and what happens if there is none, packet mark, conntrack mark and conntrack zone.
 
 The left side is the ruleset of the parameters. The right side is one of
 

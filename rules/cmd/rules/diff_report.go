@@ -45,10 +45,16 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 		name   string
 		chains []rules.ChainRef
 	}{{left.name, result.Elsewhere.Left}, {right.name, result.Elsewhere.Right}} {
-		if len(side.chains) > 0 {
+		leaving, others := divided(side.chains)
+		if len(leaving) > 0 {
 			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("what %s does at other hooks than prerouting and output: %s",
-					side.name, strings.Join(chainTexts(side.chains), ", ")))
+				fmt.Sprintf("what %s does at postrouting to packets that it forwards: %s", side.name,
+					strings.Join(chainTexts(leaving), ", ")))
+		}
+		if len(others) > 0 {
+			r.notCompared = append(r.notCompared,
+				fmt.Sprintf("what %s does at other hooks than prerouting, output and postrouting: %s",
+					side.name, strings.Join(chainTexts(others), ", ")))
 		}
 	}
 	if result.UntrackedOpen {
@@ -66,6 +72,18 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 		}
 	}
 	return r
+}
+
+// divided returns the chains at postrouting and the others.
+func divided(chains []rules.ChainRef) (leaving, others []rules.ChainRef) {
+	for _, c := range chains {
+		if c.Chain.Base.Hook == rules.Postrouting {
+			leaving = append(leaving, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return leaving, others
 }
 
 // byUnstated determines whether a parameter that a log does not contain explains the differences.

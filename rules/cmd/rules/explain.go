@@ -26,9 +26,9 @@ Where the runtime passes annotations to the plugin, the plugin may decide earlie
 pod without an address is assumed to have one IPv4 address, unless --pod-ip gives its addresses. With --pod NAMESPACE/NAME the
 node agent provides the desired ruleset of a pod of this node; with --live packets meet the rules that the kernel holds for it.
 
-Packets are followed through the hooks prerouting and output, where redirection is decided, and through postrouting if they leave
-by lo. Chains of others at input and forward, and at postrouting for other packets, are not followed: they may drop a packet whose
-outcome here is a redirection.
+Packets are followed through the hooks prerouting and output, where redirection is decided, and through postrouting if this host
+sends them. Chains of others at input and forward, and at postrouting for packets that are forwarded, are not followed: they may drop
+a packet whose outcome here is a redirection.
 
 A packet is one argument, or several words. An arrow -> may stand for >; as words the arrow may be left out, because a shell
 takes an unquoted > for a file:

@@ -53,6 +53,8 @@ func jsonActionOf(action rules.Action) jsonAction {
 		j.Action, j.Port = "redirect", a.Port
 	case rules.DNATPort:
 		j.Action, j.Port = "dnat", a.Port
+	case rules.SNATTo:
+		j.Action = "snat"
 	case rules.TProxy:
 		j.Action, j.Port = "tproxy", a.Port
 	case rules.TProxyDrop:

@@ -124,8 +124,8 @@ explain     (Explanation, with --pod PodExplanation) packets[]: packet, fate, al
             with --pod also: pod, outcome (skip, redirect), reason, sentence, notes[]: kind, sentence; ruleset (a RULESET)
             fate:     text, captured, dropped, rejected (by what its sender is answered), redirect and redirectLast (a port
                       or the first and the last of several), toHost (redirected, of a protocol without ports), dnat and
-                      dnatLast (ports), dnatAddress and dnatAddressLast, tproxy (a port), tproxyAddress, rerouted (to this
-                      host by its mark), untracked, zone, helper (of conntrack), mark, connectionMark, undecided (why),
+                      dnatLast (ports), dnatAddress and dnatAddressLast, snatAddress, snat (the translation if the kernel
+                      selects the source), tproxy (a port), tproxyAddress, rerouted (to this host by its mark), untracked, zone, helper (of conntrack), mark, connectionMark, undecided (why),
                       unknownMarks (why the marks are)
             passes[]: hook, packet (as it enters), steps[]: family, table, chain, rule (from 1), text, comment,
                       stopped (the action at which the rule ended early); moreSteps (true if not all are listed), notes[]

@@ -65,8 +65,8 @@ func chainName(step rules.Step) string {
 
 // hookText returns the hook and the device.
 func hookText(p rules.Packet) string {
-	if p.Hook == rules.Output {
-		return "output, to " + p.OutInterface
+	if p.Hook == rules.Output || p.Hook == rules.Postrouting {
+		return p.Hook.String() + ", to " + p.OutInterface
 	}
 	return p.Hook.String() + ", from " + p.InInterface
 }
@@ -138,6 +138,8 @@ type (
 		DNATLast       uint16 `json:"dnatLast,omitempty"`
 		DNATAddr       string `json:"dnatAddress,omitempty"`
 		DNATAddrLast   string `json:"dnatAddressLast,omitempty"`
+		SNATAddr       string `json:"snatAddress,omitempty"`
+		SNAT           string `json:"snat,omitempty"`
 		TProxyAddr     string `json:"tproxyAddress,omitempty"`
 		Untracked      bool   `json:"untracked,omitempty"`
 		TProxy         uint16 `json:"tproxy,omitempty"`
@@ -198,8 +200,8 @@ func jsonOutcomeOf(f rules.Outcome) jsonOutcome {
 		Text: outcomeSentence(f), Captured: f.Captured(), Dropped: f.Dropped, Rejected: f.Rejected,
 		Redirect: f.Redirect, RedirectLast: f.RedirectLast, ToHost: f.ToHost,
 		DNAT: f.DNATPort, DNATLast: f.DNATPortLast, DNATAddr: address(f.DNATAddr),
-		DNATAddrLast: address(f.DNATAddrLast),
-		TProxy:       f.TProxy, TProxyAddr: address(f.TProxyAddr), Untracked: f.Untracked,
+		DNATAddrLast: address(f.DNATAddrLast), SNATAddr: address(f.SNATAddr), SNAT: f.SNAT,
+		TProxy: f.TProxy, TProxyAddr: address(f.TProxyAddr), Untracked: f.Untracked,
 		UnknownMarks: f.UnknownMarks,
 		Rerouted:     f.Rerouted, Zone: f.Zone, Helper: f.Helper, Mark: hex(f.Mark),
 		ConnectionMark: hex(f.ConntrackMark), Undecided: f.Undecided,

@@ -1,0 +1,98 @@
+package diff_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// Packets that the host sends are compared at postrouting too.
+func TestPostroutingOfPacketsThatLeave(t *testing.T) {
+	snat := func(to string) rules.Action { return rules.SNATTo{Addr: netip.MustParseAddr(to)} }
+	masquerade := rules.Unknown{Text: "masquerade", Effect: rules.TranslatesSource}
+	sourceNAT := func(list ...rules.Rule) rules.Ruleset {
+		return ruleset(base(rules.NAT, rules.Postrouting, 100, list...))
+	}
+	filter := func(list ...rules.Rule) rules.Ruleset {
+		return ruleset(base(rules.Filter, rules.Postrouting, 0, list...))
+	}
+	bySocket := rules.MatchOwner{IDs: rules.Singles[uint32](0)}
+	byEth0 := rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth0"}}}
+	for _, tc := range []struct {
+		says        string
+		left, right rules.Ruleset
+		want        diff.Verdict
+	}{
+		{
+			"the same source", sourceNAT(when(snat("169.254.7.127"), tcp)),
+			sourceNAT(when(snat("169.254.7.127"), tcp)), diff.Equivalent,
+		},
+		{
+			"a source and none", sourceNAT(when(snat("169.254.7.127"), tcp)), sourceNAT(),
+			diff.Different,
+		},
+		{
+			"two sources", sourceNAT(when(snat("169.254.7.127"))), sourceNAT(when(snat("169.254.7.128"))),
+			diff.Different,
+		},
+		{
+			"the same masquerade", sourceNAT(when(masquerade)), sourceNAT(when(masquerade)),
+			diff.Equivalent,
+		},
+		{
+			"the address that the kernel selects is unknown", sourceNAT(when(masquerade)),
+			sourceNAT(when(snat("169.254.7.127"))), diff.Undecidable,
+		},
+		{
+			"the first translation counts",
+			sourceNAT(when(snat("169.254.7.127"), tcp), when(masquerade)),
+			sourceNAT(when(snat("169.254.7.127"), tcp), when(snat("169.254.7.128"), tcp), when(masquerade)),
+			diff.Equivalent,
+		},
+		{
+			"a user and any", sourceNAT(when(snat("169.254.7.127"), bySocket)),
+			sourceNAT(when(snat("169.254.7.127"))), diff.Different,
+		},
+		{"a drop", filter(when(rules.Drop, byEth0)), filter(), diff.Different},
+		{"a mark", filter(when(setMark(5, 5), byEth0)), filter(), diff.Different},
+		{
+			"a chain after SNAT reads the new source",
+			ruleset(base(rules.NAT, rules.Postrouting, 100, when(snat("169.254.7.127"))),
+				base(rules.Filter, rules.Postrouting, 110,
+					when(rules.Drop, sourceIs("169.254.7.127")))),
+			filter(when(rules.Drop)),
+			diff.Different, // packets of established connections
+		},
+	} {
+		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right},
+			diff.Options{Families: []rules.Family{rules.IPv4}})
+		if v := r.Verdict(true); v != tc.want {
+			t.Errorf("%s: %s, want %s\n%v", tc.says, v, tc.want, r.Classes)
+		}
+	}
+}
+
+func sourceIs(address string) rules.Match {
+	a := netip.MustParseAddr(address)
+	return rules.MatchAddr{Side: rules.Source, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)}}
+}
+
+func TestExplainFollowsPostrouting(t *testing.T) {
+	rs := ruleset(base(rules.NAT, rules.Postrouting, 100,
+		when(rules.SNATTo{Addr: netip.MustParseAddr("169.254.7.127")}, tcp)))
+	p, err := rules.ParsePacket("out tcp 10.0.0.1:40000 > 10.244.1.5:80 uid 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := diff.Explain(&rs, p)
+	const want = "goes to its destination, not captured, source 169.254.7.127"
+	if got := trace.Outcome.String(); got != want || len(trace.Passes) != 2 ||
+		trace.Passes[1].Packet.Hook != rules.Postrouting ||
+		trace.Passes[1].Packet.OutInterface != "eth0" {
+		t.Errorf("%s, want %s; %+v", got, want, trace.Passes)
+	}
+}
