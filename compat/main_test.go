@@ -22,6 +22,7 @@ const roleVariable = "SLUICE_TEST_ROLE"
 // roles are what processes that tests start can do, in their own network namespace unless
 // descriptor 3 is another one. What they print is read by the test. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
+	"dial":                 dial,
 	"apply alternately":    applyAlternately,
 	"apply as a container": applyAsContainer,
 	"give up capabilities": giveUpCapabilities,

@@ -33,7 +33,7 @@ func (x *expressions) action(a rules.Action) error {
 		x.immediate(addrKey(a.Addr))
 		x.add(&expr.NAT{
 			Type: expr.NATTypeSourceNAT, Family: uint32(nfproto(rules.FamilyOf(a.Addr))),
-			RegAddrMin: register,
+			RegAddrMin: register, RegAddrMax: register,
 		})
 	case rules.TProxy:
 		x.immediate(portKey(a.Port))

@@ -1,6 +1,9 @@
 package nft
 
 import (
+	"fmt"
+
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,12 +34,27 @@ func (d *ruleDecoder) fib(a attributes) error {
 	return d.store(a, unix.NFTA_FIB_DREG, op)
 }
 
-// socket decodes the load of the transparent flag of the packet's socket. The expression ends the
-// rule for a packet without a socket.
+// socket decodes the load of the transparent flag of the packet's socket, or of the number of its
+// cgroup. The expression ends the rule for a packet without a socket.
 func (d *ruleDecoder) socket(a attributes) error {
-	if a.Number(nftaSocketKey) != 0 { // NFT_SOCKET_TRANSPARENT
+	switch expr.SocketKey(a.Number(nftaSocketKey)) {
+	case expr.SocketKeyTransparent:
+	case expr.SocketKeyCgroupv2:
+		level := a.Number(nftaSocketLevel)
+		op := loadedField(fieldCgroup, 8, fmt.Sprintf("socket cgroupv2 level %d", level))
+		op.constant = []byte{byte(level)}
+		return d.storePending(a, nftaSocketDreg, op)
+	default:
 		return errUnsupported
 	}
 	return d.storePending(a, nftaSocketDreg,
 		loadedField(fieldTransparentSocket, 1, "socket transparent"))
+}
+
+// cgroupKey returns the number of the cgroup that a comparison has as its only value.
+func cgroupKey(keys [][2][]byte) (uint64, bool) {
+	if len(keys) != 1 || !isSingle(keys[0]) || len(keys[0][0]) != 8 {
+		return 0, false
+	}
+	return native.Uint64(keys[0][0]), true
 }

@@ -41,6 +41,7 @@ const (
 	fieldDestinationType
 	fieldReversePath       // whether the route exists
 	fieldReversePathIndex  // the interface of the route, 0 if there is none
+	fieldCgroup            // the number of the cgroup, for packets with a socket
 	fieldTransparentSocket // whether the socket is transparent, for packets with a socket
 )
 

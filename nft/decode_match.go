@@ -293,6 +293,10 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 	case fieldReversePath, fieldReversePathIndex:
 		missing, ok := missingPath(op.field, v.keys)
 		return rules.MatchReversePath{Not: missing != negated, Kind: string(op.constant)}, ok
+	case fieldCgroup:
+		// A negated comparison does not match sockets above the level.
+		id, ok := cgroupKey(v.keys)
+		return rules.MatchCgroup{Level: op.constant[0], ID: id}, ok && !negated
 	case fieldTransparentSocket:
 		// The model cannot represent a packet whose socket is not transparent.
 		transparent := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated

@@ -63,6 +63,10 @@ func expressibleMatch(m rules.Match) error {
 		if m.States == 0 {
 			values = 0
 		}
+	case rules.MatchCgroup:
+		if m.ID == 0 || m.Level == 0 {
+			return errors.New("it needs the number and the level of the cgroup")
+		}
 	case rules.MatchOwner:
 		values = len(m.IDs)
 		if m.Socketless {

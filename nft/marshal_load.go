@@ -16,9 +16,11 @@ func (e *encoder) writeLoad(x expr.Any) bool {
 			{unix.NFTA_FIB_FLAGS, fibFlags(x)},
 		})
 	case *expr.Socket:
-		e.attributes("socket", []attribute{
-			{nftaSocketKey, uint32(x.Key)}, {nftaSocketDreg, x.Register},
-		})
+		list := []attribute{{nftaSocketKey, uint32(x.Key)}, {nftaSocketDreg, x.Register}}
+		if x.Key == expr.SocketKeyCgroupv2 {
+			list = append(list, attribute{nftaSocketLevel, x.Level})
+		}
+		e.attributes("socket", list)
 	case *expr.Numgen:
 		e.attributes("numgen", []attribute{
 			{unix.NFTA_NG_DREG, x.Register},

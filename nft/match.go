@@ -108,6 +108,11 @@ func (x *expressions) match(m rules.Match, set setRef) error {
 			x.toNetworkOrder()
 		}
 		matchRange(x, m.Not, m.IDs, set, hostKey, networkKey)
+	case rules.MatchCgroup:
+		x.add(&expr.Socket{
+			Key: expr.SocketKeyCgroupv2, Level: uint32(m.Level), Register: register,
+		})
+		x.cmp(false, native.AppendUint64(nil, m.ID))
 	case rules.MatchMark:
 		if m.Conntrack {
 			x.ct(expr.CtKeyMARK)

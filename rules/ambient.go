@@ -2,8 +2,6 @@ package rules
 
 import (
 	"net/netip"
-
-	"go4.org/netipx"
 )
 
 // Istio's constants of ambient mode: a contract with ztunnel, which marks the packets of its own
@@ -56,7 +54,7 @@ type Ambient struct {
 	IPv6 bool
 	// Counters gives each rule a counter.
 	Counters bool
-	// Without contains the disabled deviations. Only [NATFirst] applies.
+	// Without contains the disabled deviations. Only [NATFirst] and [AmbientIPv6] apply.
 	Without []DeviationID
 }
 
@@ -73,9 +71,7 @@ func DefaultAmbient() Ambient {
 func (a *Ambient) Validate() error {
 	var faults Faults
 	check := faults.check
-	check(a.ProbeSourceIPv4.Is4(), "ProbeSourceIPv4", a.ProbeSourceIPv4, "an IPv4 address")
-	check(a.ProbeSourceIPv6.Is6() && !a.ProbeSourceIPv6.Is4In6() && a.ProbeSourceIPv6.Zone() == "",
-		"ProbeSourceIPv6", a.ProbeSourceIPv6, "an IPv6 address without zone")
+	checkProbeSources(check, a.ProbeSourceIPv4, a.ProbeSourceIPv6)
 	checkInterfaces(check, "RerouteInterfaces", a.RerouteInterfaces)
 	checkDeviations(check, a.Without)
 	return faults.orNil()
@@ -85,8 +81,7 @@ func (a *Ambient) Validate() error {
 // the [Faults] of [Ambient.Validate]. Equal parameters give equal rulesets.
 //
 // Each packet has the same outcome as with the rules that Istio's iptables backend installs in the
-// pod. Istio's nftables backend differs: without IPv6 it still captures IPv6 packets of DNS and of
-// rerouted interfaces.
+// pod. Istio's nftables backend differs by [AmbientIPv6].
 func CompileAmbient(a Ambient) (Ruleset, error) {
 	if err := a.Validate(); err != nil {
 		return Ruleset{}, err
@@ -98,6 +93,7 @@ func CompileAmbient(a Ambient) (Ruleset, error) {
 			LoopbackCIDR: DefaultLoopbackCIDR(),
 		}),
 	}
+	c.meetsIPv6 = !c.deviates(AmbientIPv6)
 	return c.ruleset([]Chain{
 		c.rawPrerouting(), c.rawOutput(), c.manglePrerouting(), c.mangleOutput(),
 		c.natPrerouting(), c.natOutput(),
@@ -207,7 +203,7 @@ func (c *ambientCompiler) probes(side Side, f Family) MatchAddr {
 	if f == IPv6 {
 		a = c.ProbeSourceIPv6
 	}
-	return MatchAddr{Side: side, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)}}
+	return MatchAddr{Side: side, Ranges: oneAddress(a)}
 }
 
 // routing returns the policy routes for replies to ztunnel.

@@ -172,6 +172,27 @@ func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	}
 }
 
+// What Istio's nftables backend does to IPv6 packets without IPv6 is a known deviation.
+func TestRecordedRulesForIPv6WithoutIPv6AreAKnownDeviation(t *testing.T) {
+	for _, run := range ambientMatrix(t) {
+		a := recordedAmbient(t, run)
+		if a.IPv6 {
+			continue
+		}
+		r := diff.Decide(diff.Side{Ruleset: compileAmbient(t, a), RoutingKnown: true, Ambient: &a},
+			diff.Side{Ruleset: recordedNFT(t, run)}, diff.Options{})
+		if r.Verdict(false) != diff.Equivalent || r.Verdict(true) != diff.Different {
+			t.Errorf("%s: %s, strictly %s\n%v", filepath.Base(run), r.Verdict(false), r.Verdict(true),
+				r.Classes)
+		}
+		for _, c := range r.Classes {
+			if !slices.Equal(c.Deviations, []rules.DeviationID{rules.AmbientIPv6}) {
+				t.Errorf("%s: %v: deviations %v", filepath.Base(run), c.Packets, c.Deviations)
+			}
+		}
+	}
+}
+
 func wantDifferentOnlyIn(
 	t testing.TB, backend string, ours, istio rules.Ruleset, families []rules.Family,
 ) {

@@ -71,6 +71,8 @@ type compiler struct {
 	included, excluded, servers addressRanges
 	// proxyUser and proxyGroup match packets of the proxy.
 	proxyUser, proxyGroup Match
+	// meetsIPv6 reports that rules without a family also apply to IPv6 that is not captured.
+	meetsIPv6 bool
 	// loopbackIncluded disables Istio's rule that excludes the application's traffic over lo.
 	loopbackIncluded bool
 	// matches and actions are allocated together for all rules: an allocation for each rule took
@@ -171,7 +173,7 @@ func (c *compiler) priority(ours, istio int) int {
 func (c *compiler) base(name string, t ChainType, h Hook, priority int) chainBuilder {
 	b := c.begin(name)
 	b.chain.Base = &Base{Type: t, Hook: h, Priority: priority}
-	if !c.IPv6 {
+	if !c.IPv6 && !c.meetsIPv6 {
 		b.add("IPv6 is not captured", Return, MatchFamily{IPv6})
 	}
 	return b
@@ -340,5 +342,5 @@ func passthrough(f Family) MatchAddr {
 	if f == IPv6 {
 		a = PassthroughIPv6()
 	}
-	return MatchAddr{Side: Source, Ranges: []netipx.IPRange{netipx.IPRangeFrom(a, a)}}
+	return MatchAddr{Side: Source, Ranges: oneAddress(a)}
 }

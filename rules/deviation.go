@@ -6,15 +6,21 @@ import (
 	"strings"
 )
 
-// A DeviationID identifies a deviation from the behavior of istio-init's iptables rules.
+// A DeviationID identifies a deviation from the behavior of istio-init's iptables rules, or of the
+// rules of istio-cni in ambient mode.
 type DeviationID string
 
-// The deviations. Without them each new connection is handled as with istio-init.
+// The deviations. Without them each new connection is handled as with istio-init, or with istio-cni.
+// The backends of istio-cni differ: without [AmbientIPv6] and [ProbesByUser] as with nftables, without
+// [ProbesByHost] as with iptables.
 const (
 	TunnelPortTProxy DeviationID = "tproxy-tunnel-port"
 	RerouteTProxy    DeviationID = "tproxy-reroute"
 	MappedCIDR       DeviationID = "mapped-cidr"
 	NATFirst         DeviationID = "nat-first"
+	AmbientIPv6      DeviationID = "ambient-ipv6"
+	ProbesByUser     DeviationID = "probes-by-user"
+	ProbesByHost     DeviationID = "probes-by-host"
 )
 
 // A Deviation describes for users what differs and why.
@@ -44,6 +50,21 @@ var Deviations = []Deviation{
 		NATFirst,
 		"istio-init's hooks have the same priority as those of other owners of NAT, so that the order of installation " +
 			"decides who captures a connection; here ours run ten earlier than those of iptables",
+	},
+	{
+		AmbientIPv6,
+		"in ambient mode without IPv6, istio-cni's nftables backend still marks IPv6 packets, and captures those of DNS " +
+			"over UDP and of rerouted interfaces; here it leaves IPv6 alone, as its iptables backend does",
+	},
+	{
+		ProbesByUser,
+		"on the node, istio-cni's nftables backend takes connections of every process with the user of the kubelet for " +
+			"probes, which the pod does not capture; here only those of processes in the cgroup of the kubelet",
+	},
+	{
+		ProbesByHost,
+		"on the node, istio-cni's iptables backend takes connections of every process in the network of the host for " +
+			"probes, which the pod does not capture; here only those of processes in the cgroup of the kubelet",
 	},
 }
 

@@ -93,6 +93,34 @@ type MatchOwner struct {
 	Socketless bool
 }
 
+// MatchCgroup matches packets of a socket that was created in a cgroup of version 2, or in a cgroup
+// below it. nf_tables compares ID, iptables Path; each stores no other field than that.
+type MatchCgroup struct {
+	// Path is the path below the root of the hierarchy, such as "system.slice/kubelet.service", or
+	// empty if it is not known. Level is the number of its elements.
+	Path  string
+	Level uint8
+	// ID is the number of the cgroup, which is the inode of its directory; 0 if it is not known. A
+	// cgroup that is removed and created again has another one.
+	ID uint64
+}
+
+// CgroupOf returns the match of the cgroup with the path, without its number. The root of the
+// hierarchy has an empty path, and is not a cgroup that can be matched.
+func CgroupOf(path string) MatchCgroup {
+	elements := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+	return MatchCgroup{Path: strings.Join(elements, "/"), Level: uint8(len(elements))}
+}
+
+// Same reports whether both are the same cgroup: by their numbers if both are known, otherwise by
+// their paths.
+func (m MatchCgroup) Same(o MatchCgroup) bool {
+	if m.ID != 0 && o.ID != 0 {
+		return m.ID == o.ID && m.Level == o.Level
+	}
+	return m.Path == o.Path && m.Level == o.Level
+}
+
 // InterfaceName is the name of a network interface, or with Prefix the prefix of several names.
 type InterfaceName struct {
 	Name   string
@@ -126,6 +154,7 @@ func (m MatchAddr) rank() int      { return 2 + int(m.Side) }
 func (m MatchProtocol) rank() int  { return 4 }
 func (m MatchPort) rank() int      { return 5 + int(m.Side) }
 func (m MatchTCPFlags) rank() int  { return 7 }
+func (m MatchCgroup) rank() int    { return 8 }
 
 func (m MatchOwner) rank() int {
 	if m.Group {
@@ -192,6 +221,15 @@ func (m MatchOwner) String() string {
 		key = "meta skgid "
 	}
 	return key + operand(m.Not, m.IDs, IDRange.String)
+}
+
+// String returns the match in nft's syntax, or with the number of the cgroup if its path is not
+// known.
+func (m MatchCgroup) String() string {
+	if m.Path == "" {
+		return fmt.Sprintf("socket cgroupv2 level %d %d", m.Level, m.ID)
+	}
+	return fmt.Sprintf("socket cgroupv2 level %d %q", m.Level, m.Path)
 }
 
 func not(negated bool) string {

@@ -150,6 +150,8 @@ const (
 	IstioRawPriority    = -300
 	IstioManglePriority = -150
 	IstioNATPriority    = -100
+	// The priority of source NAT: NF_IP_PRI_NAT_SRC.
+	IstioSourceNATPriority = 100
 
 	// Sluice's priorities are lower by ten: at equal priority the chain registered last runs first,
 	// and the first NAT chain that translates a connection, and the first rule that assigns a zone,
@@ -157,6 +159,8 @@ const (
 	RawPriority    = IstioRawPriority - 10
 	ManglePriority = IstioManglePriority - 10
 	NATPriority    = IstioNATPriority - 10
+
+	SourceNATPriority = IstioSourceNATPriority - 10
 )
 
 // A Rule applies its actions, in order, to the packets that meet all its matches.

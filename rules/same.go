@@ -38,6 +38,9 @@ func sameMatch(a, b Match) bool {
 		b, ok := b.(MatchOwner)
 		return ok && a.Group == b.Group && a.Not == b.Not && a.Socketless == b.Socketless &&
 			slices.Equal(a.IDs, b.IDs)
+	case MatchCgroup:
+		b, ok := b.(MatchCgroup)
+		return ok && a.Same(b)
 	case MatchMarkRange:
 		b, ok := b.(MatchMarkRange)
 		return ok && a.Conntrack == b.Conntrack && a.Not == b.Not &&
@@ -123,6 +126,8 @@ func hashMatch(h *maphash.Hash, m Match) {
 		hashAll(h, m.Ports)
 	case MatchOwner:
 		hashAll(h, m.IDs)
+	case MatchCgroup:
+		maphash.WriteComparable(h, m.Level)
 	case MatchMarkRange:
 		hashAll(h, m.Values)
 	case MatchICMP:

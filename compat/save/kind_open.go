@@ -61,7 +61,7 @@ var openMatches = [...]openKind{
 		--physdev-is-bridged`},
 	{name: "policy", options: `--dir= --pol= --reqid= --spi= --proto= --mode= --tunnel-src=
 		--tunnel-dst= --strict --next`},
-	{name: "cgroup", options: "--path= --cgroup="},
+	{name: "cgroup", match: (*moduleReader).cgroup, options: "--path= --cgroup="},
 	{name: "connbytes", options: "--connbytes= --connbytes-dir= --connbytes-mode="},
 	{name: "connlimit", options: `--connlimit-upto= --connlimit-above= --connlimit-mask=
 		--connlimit-saddr --connlimit-daddr`},

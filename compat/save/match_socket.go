@@ -50,6 +50,19 @@ func (r *moduleReader) owner() []rules.Match {
 	return list
 }
 
+// cgroup parses a path of a cgroup of version 2. A class of version 1 is unknown.
+func (r *moduleReader) cgroup() []rules.Match {
+	o := r.option("--path")
+	if o == nil || o.not || len(r.options) != 1 {
+		return r.unknownMatch()
+	}
+	m := rules.CgroupOf(o.values[0].text)
+	if m.Path == "" {
+		return r.unknownMatch()
+	}
+	return []rules.Match{m}
+}
+
 // allIDs returns the ids of all sockets.
 func allIDs() []rules.IDRange { return []rules.IDRange{{First: 0, Last: 1<<32 - 1}} }
 

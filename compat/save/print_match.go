@@ -141,6 +141,12 @@ func (w *rulePrinter) module(m rules.Match) error {
 		return w.tcpFlags(m)
 	case rules.MatchOwner:
 		return w.owner(m)
+	case rules.MatchCgroup:
+		if m.Path == "" {
+			return fmt.Errorf("%s: iptables compares the path", m)
+		}
+		w.add("-m", "cgroup", "--path", m.Path)
+		return nil
 	case rules.MatchMark:
 		w.add("-m", map[bool]string{false: "mark", true: "connmark"}[m.Conntrack])
 		text := fmt.Sprintf("0x%x", m.Value)

@@ -61,6 +61,10 @@ var encodable = []struct {
 		rules.MatchOwner{Not: true, Socketless: true, IDs: []rules.IDRange{{First: 0, Last: all}}},
 		"owner 1 000000000000000000000000000000000404",
 	},
+	{
+		rules.MatchCgroup{Path: "a/b", Level: 2},
+		"cgroup 2 01000000" + "612f62",
+	},
 	{rules.MatchMark{Not: true, Value: 0x539, Mask: all}, "mark 1 39050000ffffffff01"},
 	{rules.MatchMark{Conntrack: true, Value: 1, Mask: 15}, "connmark 1 010000000f"},
 	{
@@ -171,7 +175,7 @@ var targets = []struct {
 // sizes contains the sizes of the kernel's structures.
 var sizes = map[string]int{
 	"tcp 0": 12, "multiport 1": 48, "owner 1": 20, "mark 1": 12, "connmark 1": 12,
-	"conntrack 3": 164, "iprange 1": 68,
+	"conntrack 3": 164, "iprange 1": 68, "cgroup 2": 528,
 	"MARK 2": 8, "CONNMARK 1": 16, "DNAT 0": 20, "DNAT 1": 40, "SNAT 0": 20, "SNAT 1": 40, "REJECT 0": 4, "TPROXY 1": 28,
 	"CT 0": 40,
 }
@@ -231,7 +235,7 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 	revisions := map[string][]uint32{
 		"CONNMARK 1": {2}, "CT 0": {2, 1}, "DNAT 0": {2, 1}, "DNAT 1": {2}, "SNAT 0": {2, 1}, "SNAT 1": {2},
 	}
-	sizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44}
+	sizes := map[string]int{"CONNMARK 2": 16, "CT 1": 72, "CT 2": 72, "DNAT 1": 40, "DNAT 2": 44, "SNAT 1": 40, "SNAT 2": 44}
 	for _, tc := range targets {
 		x := must(xt.EncodeTarget(tc.family, tc.action))
 		var got []uint32

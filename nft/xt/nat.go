@@ -101,9 +101,9 @@ func (r natRange) encode4() []byte {
 	return data
 }
 
-// encode encodes a struct nf_nat_range, or a longer structure with the same beginning.
-func (r natRange) encode(size int) []byte {
-	data := make([]byte, size)
+// encode encodes a struct nf_nat_range.
+func (r natRange) encode() []byte {
+	data := make([]byte, rangeSize)
 	r.write(data[rangeFlags:], data[rangeAddrs:], data[rangeAddrs+addrSize:], data[rangePorts:])
 	return data
 }
@@ -166,7 +166,7 @@ func encodeRedirect(family rules.Family, a rules.RedirectTo) (Extension, error) 
 	if family == rules.IPv4 {
 		x.Data = r.encode4()
 	} else {
-		x.Data = r.encode(rangeSize)
+		x.Data = r.encode()
 	}
 	return x, nil
 }
@@ -187,7 +187,7 @@ func encodeSNAT(family rules.Family, a rules.SNATTo) (Extension, error) {
 		return Extension{}, fmt.Errorf("SNAT: %w", err)
 	}
 	if family == rules.IPv6 {
-		return Extension{Name: "SNAT", Revision: 1, Data: r.encode(rangeSize)}, nil
+		return Extension{Name: "SNAT", Revision: 1, Data: r.encode()}, nil
 	}
 	return Extension{Name: "SNAT", Data: r.encode4()}, nil
 }
@@ -227,7 +227,7 @@ func encodeDNAT(family rules.Family, a rules.DNATTo) (Extension, error) {
 		return Extension{}, fmt.Errorf("DNAT: %w", err)
 	}
 	if family == rules.IPv6 {
-		return Extension{Name: "DNAT", Revision: 1, Data: r.encode(rangeSize)}, nil
+		return Extension{Name: "DNAT", Revision: 1, Data: r.encode()}, nil
 	}
 	return Extension{Name: "DNAT", Data: r.encode4()}, nil
 }

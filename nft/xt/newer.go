@@ -18,11 +18,11 @@ func Newer(x Extension) []Extension {
 			{Name: x.Name, Revision: 2, Data: data},
 			{Name: x.Name, Revision: 1, Data: slices.Clone(data)},
 		}
-	case key{"DNAT", 0}: // Linux 4.18, and 3.7
+	case key{"DNAT", 0}, key{"SNAT", 0}: // Linux 4.18, and 3.7
 		r, _ := decodeRange4(x.Data) // valid, because it is from EncodeTarget
-		older := Extension{Name: x.Name, Revision: 1, Data: r.encode(rangeSize)}
+		older := Extension{Name: x.Name, Revision: 1, Data: r.encode()}
 		return append(Newer(older), older)
-	case key{"DNAT", 1}:
+	case key{"DNAT", 1}, key{"SNAT", 1}:
 		data := append(slices.Clone(x.Data), make([]byte, rangeSize2-rangeSize)...)
 		return []Extension{{Name: x.Name, Revision: 2, Data: data}}
 	}

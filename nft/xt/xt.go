@@ -52,6 +52,8 @@ func decodeMatch(r *rules.Rule, family rules.Family, x Extension) ([]rules.Match
 		return decodeICMP(x.Data, true, comparesProtocol(r, rules.ICMPv6))
 	case key{"owner", 1}:
 		return decodeOwner(x.Data)
+	case key{"cgroup", 2}:
+		return decodeCgroup(x.Data)
 	case key{"mark", 1}:
 		return decodeMarkMatch(x.Data, false)
 	case key{"connmark", 1}:
@@ -155,6 +157,8 @@ func encodeMatch(m rules.Match) (Extension, error) {
 	switch m := m.(type) {
 	case rules.MatchOwner:
 		return encodeOwner(m)
+	case rules.MatchCgroup:
+		return encodeCgroup(m)
 	case rules.MatchMark:
 		return encodeMarkMatch(m), nil
 	case rules.MatchState:

@@ -45,6 +45,7 @@ func defaults() *config.Config {
 
 var all = []rules.DeviationID{
 	rules.TunnelPortTProxy, rules.RerouteTProxy, rules.MappedCIDR, rules.NATFirst,
+	rules.AmbientIPv6, rules.ProbesByUser, rules.ProbesByHost,
 }
 
 func TestParse(t *testing.T) {

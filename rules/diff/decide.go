@@ -121,6 +121,8 @@ type decision struct {
 	devices *devices
 	// history contains the effects of the rules on conntrack states.
 	history history
+	// cgroups are those of the space.
+	cgroups map[uint64]string
 	// known contains the rulesets without some deviations; nil until there is a difference.
 	known []variant
 	// paths are the spaces with differences.
@@ -154,10 +156,30 @@ func newDecision(left, right Side) *decision {
 				side.Redirect.RerouteInterfaces...)
 		}
 	}
+	cgroups := map[uint64]string{}
+	for _, rs := range []*rules.Ruleset{&l, &r} {
+		addCgroups(cgroups, rs)
+	}
 	return &decision{
-		left: left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
+		cgroups: cgroups,
+		left:    left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
 		history: newHistory(&l, &r), differ: (*space).compare, maxShared: maxShared,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
+	}
+}
+
+// addCgroups adds the cgroups whose number and path a rule has.
+func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
+	for i := range rs.Tables {
+		for j := range rs.Tables[i].Chains {
+			for _, r := range rs.Tables[i].Chains[j].Rules {
+				for _, m := range r.Matches {
+					if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
+						to[c.ID] = c.Path
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -171,6 +193,7 @@ func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	s := newSpace(f, h, d.devices, shared)
 	s.withoutAddress, s.translations, s.untracked, s.history = constant(w.withoutAddress),
 		w.translations, w.untracked, d.history
+	s.cgroups = d.cgroups
 	if !w.bound {
 		s.given = map[string]bool{boundKey: false}
 	}

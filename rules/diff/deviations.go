@@ -15,7 +15,30 @@ type variant struct {
 
 // has reports whether the side was compiled with the deviation.
 func (s *Side) has(id rules.DeviationID) bool {
-	return s.Redirect != nil && !slices.Contains(s.Redirect.Without, id)
+	switch {
+	case s.Redirect != nil:
+		return !slices.Contains(s.Redirect.Without, id)
+	case s.Ambient != nil:
+		return !slices.Contains(s.Ambient.Without, id)
+	}
+	return s.AmbientHost != nil && !slices.Contains(s.AmbientHost.Without, id)
+}
+
+// compile returns the ruleset of the source of the side, without further deviations.
+func (s *Side) compile(ids []rules.DeviationID) (rules.Ruleset, error) {
+	switch {
+	case s.Redirect != nil:
+		r := *s.Redirect
+		r.Without = append(slices.Clone(r.Without), ids...)
+		return rules.Compile(r)
+	case s.Ambient != nil:
+		a := *s.Ambient
+		a.Without = append(slices.Clone(a.Without), ids...)
+		return rules.CompileAmbient(a)
+	}
+	h := *s.AmbientHost
+	h.Without = append(slices.Clone(h.Without), ids...)
+	return rules.CompileAmbientHost(h)
 }
 
 // without returns the ruleset of the side without some deviations. Deviations do not change the
@@ -24,9 +47,7 @@ func (s *Side) without(present *rules.Ruleset, ids []rules.DeviationID) *rules.R
 	if !slices.ContainsFunc(ids, s.has) {
 		return present
 	}
-	r := *s.Redirect
-	r.Without = append(slices.Clone(r.Without), ids...)
-	other, err := rules.Compile(r)
+	other, err := s.compile(ids)
 	if err != nil {
 		return present // not what the side was compiled from
 	}

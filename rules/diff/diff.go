@@ -20,6 +20,10 @@ type Side struct {
 	// Redirect is the source of a compiled ruleset, otherwise nil. With it, differences that are
 	// known deviations have names.
 	Redirect *rules.Redirect
+	// Ambient and AmbientHost are the same for the rulesets of ambient mode, in a pod and on its
+	// node.
+	Ambient     *rules.Ambient
+	AmbientHost *rules.AmbientHost
 }
 
 // Options are the options of a decision.

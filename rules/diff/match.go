@@ -88,7 +88,7 @@ func relevant(match rules.Match, v view) view {
 			second: v.second, leaving: v.leaving, departing: v.departing,
 			leavesLoopback: v.leavesLoopback, target: v.target,
 		}
-	case rules.MatchOwner:
+	case rules.MatchOwner, rules.MatchCgroup:
 		return view{second: v.second, tproxy: v.tproxy}
 	}
 	return v
@@ -168,6 +168,8 @@ func (s *space) matching(match rules.Match, v *view) set {
 		return s.and(s.isICMP, s.unless(m.Not, s.within(icmp, spansOf(m.Values, 0))))
 	case rules.MatchOwner:
 		return s.ownerMatches(m, v)
+	case rules.MatchCgroup:
+		return s.cgroupMatches(m, v)
 	case rules.MatchState:
 		return s.stateMatches(m, v)
 	case rules.MatchStatus:
@@ -308,6 +310,32 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 		ids = s.within(group, spansOf(m.IDs, 0))
 	}
 	return s.or(s.and(s.owned, s.unless(m.Not, ids)), s.minus(socketless, s.owned))
+}
+
+// cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field: it
+// is a fact about the sender, equal on both sides.
+func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
+	if v.second {
+		return none
+	}
+	if m.Path == "" {
+		m.Path = s.cgroups[m.ID]
+	}
+	in := variable{
+		key:  fmt.Sprint("cgroup ", m, v.tproxy),
+		text: "whether the sender is in the cgroup: " + m.String(),
+	}
+	if m.Path != "" {
+		in.key = fmt.Sprint("cgroup ", m.Path, v.tproxy)
+	}
+	if v.tproxy.taken {
+		in.kind = unknownBit
+		return s.variable(in)
+	}
+	if s.one != nil {
+		in.kind = draw // both outcomes are listed
+	}
+	return s.and(s.owned, s.variable(in))
 }
 
 func (s *space) stateMatches(m rules.MatchState, v *view) set {

@@ -22,6 +22,8 @@ type space struct {
 	devices *devices
 	// history contains the effects of the rules on states that conditions depend on.
 	history history
+	// cgroups contains the paths of cgroups by their numbers, as far as rules have both.
+	cgroups map[uint64]string
 	// variables are the inputs of sets other than the packet.
 	variables
 	// ranges caches the packets with addresses in lists of ranges.

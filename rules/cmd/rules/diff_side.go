@@ -94,8 +94,10 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 	}
 	name := cmp.Or(p.text, "command-line flags")
 	if p.AmbientMode {
-		rs, err := rules.CompileAmbient(p.AmbientRedirect())
-		return &diffSide{name: name, Side: diff.Side{Ruleset: rs, RoutingKnown: true}}, err
+		a := p.AmbientRedirect()
+		rs, err := rules.CompileAmbient(a)
+		side := diff.Side{Ruleset: rs, RoutingKnown: true, Ambient: &a}
+		return &diffSide{name: name, Side: side}, err
 	}
 	var redirect rules.Redirect
 	err := place.inNamespace(func(ns *netns.NS) (err error) {

@@ -23,15 +23,11 @@ type inputs struct {
 	helpAll    bool                // --help-all is given
 }
 
-// sidecarSections are the sections of the parameters of the redirection to a sidecar,
-// captureSections those of all commands that compile a ruleset.
-var (
-	sidecarSections = []section{
-		sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod,
-		sectionSluice,
-	}
-	captureSections = append(slices.Clone(sidecarSections), sectionMode, sectionAmbient)
-)
+// captureSections are the sections of all commands that compile a ruleset.
+var captureSections = []section{
+	sectionProxy, sectionInbound, sectionTProxy, sectionOutbound, sectionDNS, sectionPod,
+	sectionSluice, sectionMode, sectionAmbient,
+}
 
 // actionSections are the parameters that select the action of an init container. Commands that only
 // read accept and ignore them, so that the arguments of such a container can be pasted.
@@ -40,8 +36,12 @@ var actionSections = []section{sectionDryRun, sectionAction, sectionProbe, secti
 // ofCapture returns captureSections and others.
 func ofCapture(others ...section) []section { return slices.Concat(captureSections, others) }
 
-// ofSidecar returns sidecarSections and others.
-func ofSidecar(others ...section) []section { return slices.Concat(sidecarSections, others) }
+// ofSidecar returns captureSections and others, without those of ambient mode.
+func ofSidecar(others ...section) []section {
+	return slices.DeleteFunc(ofCapture(others...), func(s section) bool {
+		return s == sectionMode || s == sectionAmbient
+	})
+}
 
 // load copies the parameters from the table. Only a command that runs does so, because it takes
 // time.

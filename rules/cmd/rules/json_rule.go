@@ -32,6 +32,8 @@ func jsonMatchOf(match rules.Match) jsonMatch {
 	case rules.MatchOwner:
 		j.Match, j.Of, j.Not, j.Values = "owner", pick(m.Group, "group", "user"), m.Not,
 			texts(m.IDs)
+	case rules.MatchCgroup:
+		j.Match, j.Values = "cgroup", []string{m.Path}
 	case rules.MatchMark:
 		j.Match, j.Of, j.Not = "mark", pick(m.Conntrack, "connection", "packet"), m.Not
 		j.Values, j.Mask = []string{hex(m.Value)}, hex(m.Mask)

@@ -1,0 +1,225 @@
+package compat_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// A cgroup is a cgroup of version 2 that a test has made.
+type cgroup struct {
+	dir string
+	rules.MatchCgroup
+}
+
+// newCgroups makes cgroups below one of this test and removes them afterwards.
+func newCgroups(t testing.TB, names ...string) []cgroup {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	root := ""
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); strings.Contains(line, " - cgroup2 ") && fields[3] == "/" {
+			root = fields[4]
+		}
+	}
+	if root == "" {
+		t.Skip("no hierarchy of cgroups of version 2 is mounted")
+	}
+	parent := fmt.Sprintf("sluice-test-%d", os.Getpid())
+	var made []cgroup
+	for _, name := range append([]string{""}, names...) {
+		path := filepath.Join(parent, name)
+		dir := filepath.Join(root, path)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skipf("no cgroup can be made: %v", err)
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) }) // fails if a process is left, which a test reports
+		var s unix.Stat_t
+		if err := unix.Stat(dir, &s); err != nil {
+			t.Fatal(err)
+		}
+		m := rules.CgroupOf(path)
+		m.ID = s.Ino
+		made = append(made, cgroup{dir, m})
+	}
+	return made[1:]
+}
+
+// dial is the role of a process that connects to the address in its input, and prints who answers.
+func dial(_ *netns.NS, stdin *bufio.Reader) error {
+	to, err := stdin.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	c, err := net.DialTimeout("tcp", strings.TrimSpace(to), 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answer, err := io.ReadAll(c)
+	fmt.Print(string(answer))
+	return err
+}
+
+// dialFrom runs dial in a namespace and a cgroup, as a user.
+func dialFrom(t testing.TB, ns *netns.NS, in cgroup, uid uint32, to string) string {
+	t.Helper()
+	dir, err := os.Open(in.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), roleVariable+"=dial")
+	cmd.Stdin = strings.NewReader(to + "\n")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		UseCgroupFD: true, CgroupFD: int(dir.Fd()),
+		Credential: &syscall.Credential{Uid: uid, Gid: uid},
+	}
+	var out []byte
+	if err := ns.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
+		t.Fatalf("%s: %v: %s", to, err, out)
+	}
+	return string(out)
+}
+
+// answer serves a port of the namespace: it sends its name and the address of the caller.
+func answer(t testing.TB, ns *netns.NS, name, port string) {
+	t.Helper()
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", ":"+port); return err }); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			caller, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+			fmt.Fprintf(c, "%s from %s", name, caller.Addr().Unmap())
+			_ = c.Close()
+		}
+	}()
+}
+
+// On a node with a pod in ambient mode, connections of the kubelet reach the application, and those
+// of other processes of the node ztunnel, whatever their user.
+func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
+	for _, e := range backends {
+		t.Run(string(e), func(t *testing.T) {
+			cgroups := newCgroups(t, "kubelet", "kubelet/below", "kubelet-other")
+			kubelet, below, other := cgroups[0], cgroups[1], cgroups[2]
+			bed, err := testbed.New(testbed.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { bed.Close() })
+			node := bed.Neighbour
+			answer(t, bed.Pod, "application", "8080")
+			answer(t, bed.Pod, "ztunnel", "15006")
+			applied(t, chosen(t, e), bed.Pod, ambientRuleset(t), nft.Created)
+
+			h := rules.DefaultAmbientHost()
+			h.Kubelet = kubelet.MatchCgroup
+			h.Pods = []netip.Addr{testbed.PodIP4}
+			applied(t, chosen(t, e), node, compiledHost(t, h), nft.Created)
+			const ipv4, ipv6 = "10.244.1.5:8080", "[fd00:10:244:1::5]:8080"
+			if got := dialFrom(t, node, kubelet, 0, ipv6); got != "ztunnel from fd00:10:244:1::1" {
+				t.Errorf("to an address that is not one of the pods: %s", got)
+			}
+			h.Pods = append(h.Pods, testbed.PodIP6)
+			rs := compiledHost(t, h)
+			applied(t, chosen(t, e), node, rs, nft.Replaced)
+			applied(t, chosen(t, e), node, rs, nft.Unchanged)
+			live := readLive(t, node, compat.OriginAll)
+			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
+				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
+			if v := r.Verdict(true); v != diff.Equivalent {
+				t.Errorf("the rules that were read: %s\n%v\n%v", v, r.Classes, r.Undecided)
+			}
+			for _, tc := range []struct {
+				says     string
+				in       cgroup
+				uid      uint32
+				to, want string
+			}{
+				{"a probe", kubelet, 0, ipv4, "application from 169.254.7.127"},
+				{
+					"a probe over IPv6", kubelet, 0, ipv6,
+					"application from fd16:9254:7127:1337:ffff:ffff:ffff:ffff",
+				},
+				{"a kubelet with another user", kubelet, 1000, ipv4, "application from 169.254.7.127"},
+				{"a process below", below, 0, ipv4, "application from 169.254.7.127"},
+				{"another process of root", other, 0, ipv4, "ztunnel from 10.244.1.1"},
+				{"another process of root, over IPv6", other, 0, ipv6, "ztunnel from fd00:10:244:1::1"},
+				{"another process of a user", other, 1000, ipv4, "ztunnel from 10.244.1.1"},
+			} {
+				if got := dialFrom(t, node, tc.in, tc.uid, tc.to); got != tc.want {
+					t.Errorf("%s: %s, want %s", tc.says, got, tc.want)
+				}
+			}
+			if removed, err := chosen(t, e).Remove(node); err != nil || !removed {
+				t.Fatal(removed, err)
+			}
+			if got := dialFrom(t, node, kubelet, 0, ipv4); got != "ztunnel from 10.244.1.1" {
+				t.Errorf("a probe without rules: %s", got)
+			}
+		})
+	}
+}
+
+// Without cgroups of version 2, as on older nodes, the user decides, as with Istio.
+func TestProbesByUser(t *testing.T) {
+	for _, e := range backends {
+		t.Run(string(e), func(t *testing.T) {
+			node := netnstest.New(t)
+			h := rules.DefaultAmbientHost()
+			h.Pods, h.KubeletUID = []netip.Addr{testbed.PodIP4, testbed.PodIP6}, 1000
+			rs := compiledHost(t, h)
+			applied(t, chosen(t, e), node, rs, nft.Created)
+			applied(t, chosen(t, e), node, rs, nft.Unchanged)
+			live := readLive(t, node, compat.OriginAll)
+			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
+				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
+			if v := r.Verdict(true); v != diff.Equivalent {
+				t.Errorf("the rules that were read: %s\n%v\n%v", v, r.Classes, r.Undecided)
+			}
+		})
+	}
+}
+
+func compiledHost(t testing.TB, h rules.AmbientHost) rules.Ruleset {
+	t.Helper()
+	rs, err := rules.CompileAmbientHost(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}

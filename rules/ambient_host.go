@@ -1,0 +1,158 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+)
+
+// AmbientHost contains the parameters of the rules of a node with pods in ambient mode: they give
+// probes of the kubelet the source address that the pods do not capture, [Ambient.ProbeSourceIPv4]
+// or [Ambient.ProbeSourceIPv6]. Start with [DefaultAmbientHost]: the zero value is invalid.
+type AmbientHost struct {
+	// Pods are the addresses of the pods in ambient mode. Those of IPv6 are ignored without IPv6.
+	Pods []netip.Addr
+	// Kubelet is the cgroup of the kubelet, whose connections are the probes: with a Path for
+	// iptables-legacy, and with an ID for nftables. The zero value, for nodes without cgroups of
+	// version 2, means all processes of KubeletUID, as in Istio's nftables backend.
+	Kubelet    MatchCgroup
+	KubeletUID uint32
+	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses that probes get.
+	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
+	// ProbeMark is the bit of the packet's mark by which nftables passes on what it knows of the
+	// sender, from output to postrouting.
+	ProbeMark uint32
+	// IPv6 reports whether pods have IPv6 addresses.
+	IPv6 bool
+	// Counters gives each rule a counter.
+	Counters bool
+	// Without contains the disabled deviations. Only [NATFirst], [ProbesByUser] and [ProbesByHost]
+	// apply.
+	Without []DeviationID
+}
+
+// DefaultProbeMark is a bit of the mark that neither kube-proxy (0xc000), Calico (the upper 16 bits),
+// Cilium (0xf00, and the upper 16 bits) nor the CNI plugins of AWS (0x80) use.
+const DefaultProbeMark = 0x2000
+
+// DefaultAmbientHost returns the parameters of a node without pods, whose kubelet is that of user 0.
+func DefaultAmbientHost() AmbientHost {
+	return AmbientHost{
+		ProbeSourceIPv4: DefaultProbeSourceIPv4(), ProbeSourceIPv6: DefaultProbeSourceIPv6(),
+		ProbeMark: DefaultProbeMark, IPv6: true,
+	}
+}
+
+// Validate returns nil if [CompileAmbientHost] accepts the parameters, and otherwise [Faults] with
+// all invalid ones.
+func (h *AmbientHost) Validate() error {
+	var faults Faults
+	check := faults.check
+	checkProbeSources(check, h.ProbeSourceIPv4, h.ProbeSourceIPv6)
+	for _, a := range h.Pods {
+		check(a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() &&
+			!a.IsMulticast(), "Pods", a, "the address of a pod")
+	}
+	check(h.ProbeMark != 0 && h.ProbeMark&(h.ProbeMark-1) == 0, "ProbeMark", h.ProbeMark,
+		"a mark with one bit")
+	check(h.Kubelet == (MatchCgroup{}) || h.Kubelet.Level > 0 && (h.Kubelet.Path == "" ||
+		h.Kubelet.Level == CgroupOf(h.Kubelet.Path).Level), "Kubelet", h.Kubelet,
+		"a cgroup with a path, a number or both, and the level of the path")
+	checkDeviations(check, h.Without)
+	return faults.orNil()
+}
+
+// CompileAmbientHost returns the ruleset of a node. For invalid parameters it returns the [Faults] of
+// [AmbientHost.Validate]. Without pods the ruleset has no rules.
+//
+// A packet is a probe if its socket is in the cgroup of the kubelet. Where nf_tables can compare that,
+// at output, it cannot translate the source: a bit of the mark passes it on to postrouting.
+func CompileAmbientHost(h AmbientHost) (Ruleset, error) {
+	if err := h.Validate(); err != nil {
+		return Ruleset{}, err
+	}
+	c := ambientHostCompiler{
+		AmbientHost: h,
+		compiler: newCompiler(Redirect{
+			IPv6: h.IPv6, Counters: h.Counters, Without: h.Without,
+			LoopbackCIDR: DefaultLoopbackCIDR(),
+		}),
+	}
+	pods := make([]netip.Prefix, 0, len(h.Pods))
+	for _, a := range h.Pods {
+		a = a.Unmap()
+		pods = append(pods, netip.PrefixFrom(a, a.BitLen()))
+	}
+	c.pods = c.destinations(pods)
+	return c.ruleset([]Chain{c.mangleOutput(), c.natPostrouting()}, Routing{}), nil
+}
+
+// ambientHostCompiler contains the parameters, and what the compilation of a [Redirect] shares.
+type ambientHostCompiler struct {
+	*compiler
+	AmbientHost
+	pods addressRanges
+}
+
+// byCgroup reports whether the cgroup decides which packets are probes.
+func (c *ambientHostCompiler) byCgroup() bool {
+	return c.Kubelet != (MatchCgroup{}) && c.deviates(ProbesByUser) && c.deviates(ProbesByHost)
+}
+
+// mangleOutput marks the packets of the kubelet to pods. A chain of type route is what table mangle of
+// iptables is as well; no policy route of ours asks for the mark.
+func (c *ambientHostCompiler) mangleOutput() Chain {
+	b := c.base("mangle-output", Route, Output, c.priority(ManglePriority, IstioManglePriority))
+	if c.byCgroup() {
+		for _, f := range c.familiesOfPods() {
+			b.add("probes of the kubelet", SetMark{Value: c.ProbeMark, Mask: c.ProbeMark}, tcp,
+				c.toPods(f), c.Kubelet)
+		}
+	}
+	return b.build()
+}
+
+// natPostrouting translates the source of probes.
+func (c *ambientHostCompiler) natPostrouting() Chain {
+	b := c.base("nat-postrouting", NAT, Postrouting,
+		c.priority(SourceNATPriority, IstioSourceNATPriority))
+	var sender Match
+	switch {
+	case !c.deviates(ProbesByHost):
+		sender = MatchOwner{IDs: []IDRange{{Last: ^uint32(0)}}}
+	case c.byCgroup():
+		sender = MatchMark{Value: c.ProbeMark, Mask: c.ProbeMark}
+	default:
+		sender = byUser(Singles(c.KubeletUID))
+	}
+	for _, f := range c.familiesOfPods() {
+		to := c.ProbeSourceIPv4
+		if f == IPv6 {
+			to = c.ProbeSourceIPv6
+		}
+		b.add("the source of probes", SNATTo{Addr: to}, tcp, c.toPods(f), sender)
+	}
+	return b.build()
+}
+
+// familiesOfPods returns the families of which there are addresses of pods.
+func (c *ambientHostCompiler) familiesOfPods() []Family {
+	return slices.DeleteFunc(slices.Clone(c.families), func(f Family) bool {
+		return len(c.pods.of(f)) == 0
+	})
+}
+
+func (c *ambientHostCompiler) toPods(f Family) MatchAddr { return to(c.pods.of(f), "probes") }
+
+// checkProbeSources checks the source addresses of probes.
+func checkProbeSources(check func(bool, string, any, string), ipv4, ipv6 netip.Addr) {
+	check(ipv4.Is4(), "ProbeSourceIPv4", ipv4, "an IPv4 address")
+	check(ipv6.Is6() && !ipv6.Is4In6() && ipv6.Zone() == "", "ProbeSourceIPv6", ipv6,
+		"an IPv6 address without zone")
+}
+
+// oneAddress returns the range of one address.
+func oneAddress(a netip.Addr) []netipx.IPRange {
+	return []netipx.IPRange{netipx.IPRangeFrom(a, a)}
+}

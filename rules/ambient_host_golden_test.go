@@ -1,0 +1,128 @@
+package rules_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go4.org/netipx"
+
+	"github.com/sluice-mesh/sluice/compat/nftlist"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+// recordedHost returns the parameters of a run of Istio's node agent on a node, and the members of
+// its sets.
+func recordedHost(t testing.TB, run string) rules.AmbientHost {
+	t.Helper()
+	var recorded struct {
+		Args struct {
+			IPv6       bool       `json:"AMBIENT_IPV6"`
+			Source     netip.Addr `json:"HOST_PROBE_SNAT_IP"`
+			SourceIPv6 netip.Addr `json:"HOST_PROBE_SNAT_IPV6"`
+			Elements   [][2]string
+			KubeletUID uint32 `json:"kubelet_uid,string"`
+		}
+	}
+	if err := json.Unmarshal([]byte(readText(t, filepath.Join(run, "args.json"))), &recorded); err != nil {
+		t.Fatal(err)
+	}
+	args := recorded.Args
+	h := ambientHost()
+	h.Pods, h.KubeletUID, h.IPv6 = nil, args.KubeletUID, args.IPv6
+	h.ProbeSourceIPv4, h.ProbeSourceIPv6 = args.Source, args.SourceIPv6
+	for _, e := range args.Elements {
+		h.Pods = append(h.Pods, netip.MustParseAddr(e[0]))
+	}
+	return h
+}
+
+// withMembers returns the ruleset with the members of an ipset, as ipset-save prints them, instead of
+// its name.
+func withMembers(t testing.TB, rs rules.Ruleset, ipset string) rules.Ruleset {
+	members := map[string][]netipx.IPRange{}
+	for line := range strings.Lines(ipset) {
+		words := strings.Fields(line)
+		if len(words) > 2 && words[0] == "add" {
+			a := netip.MustParseAddr(words[2])
+			members[words[1]] = append(members[words[1]], netipx.IPRangeFrom(a, a))
+		}
+	}
+	replaced := 0
+	for i := range rs.Tables {
+		for j := range rs.Tables[i].Chains {
+			for _, r := range rs.Tables[i].Chains[j].Rules {
+				for k, m := range r.Matches {
+					if listed, ok := m.(rules.MatchListed); ok {
+						r.Matches[k] = rules.MatchAddr{
+							Side:   rules.Destination,
+							Ranges: rules.NormaliseAddrs(members[strings.TrimPrefix(listed.List, "ipset ")]),
+						}
+						replaced++
+					}
+				}
+			}
+		}
+	}
+	if replaced == 0 {
+		t.Fatal("no rule uses an ipset")
+	}
+	return rs
+}
+
+// On the recorded nodes, Istio's backends give the source of probes to other packets than ours, by the
+// deviation of the backend, and to no others: without the deviation, every packet is treated alike.
+func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
+	for _, name := range []string{
+		"101-host-v4", "102-host-dual", "103-host-dual-kubelet-uid-1000", "104-host-other-snat",
+		"105-host-rules-twice", "109-host-v6-address-with-ipv6-off",
+	} {
+		run := filepath.Join(ambientDir(t), name)
+		h := recordedHost(t, run)
+		asJSON, err := nftlist.Parse("nft.json", strings.NewReader(readText(t, filepath.Join(run, "nft.json"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqualPackets(t, rules.Ruleset{Tables: asJSON.Tables}, recordedNFT(t, run))
+		type backend struct {
+			deviation rules.DeviationID
+			recorded  rules.Ruleset
+		}
+		backends := []backend{{rules.ProbesByUser, recordedNFT(t, run)}}
+		if _, err := os.Stat(filepath.Join(run, "legacy-v4.save")); err == nil {
+			backends = append(backends, backend{
+				rules.ProbesByHost,
+				withMembers(t, recordedLegacy(t, run), readText(t, filepath.Join(run, "legacy-ipset.txt"))),
+			})
+		}
+		for _, backend := range backends {
+			t.Run(name+" "+string(backend.deviation), func(t *testing.T) {
+				r := diff.Decide(diff.Side{
+					Ruleset: compileHost(t, h), RoutingKnown: true, AmbientHost: &h,
+				}, diff.Side{Ruleset: backend.recorded}, diff.Options{})
+				if r.Verdict(false) != diff.Equivalent || r.Verdict(true) != diff.Different {
+					t.Errorf("%s, strictly %s\n%v\n%v", r.Verdict(false), r.Verdict(true), r.Classes,
+						r.Undecided)
+				}
+				// Packets of the user of the kubelet are probes without either deviation.
+				if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
+					return slices.Equal(c.Deviations, []rules.DeviationID{backend.deviation})
+				}) {
+					t.Errorf("no class with the deviation: %v", r.Classes)
+				}
+				h := h
+				h.Without = []rules.DeviationID{backend.deviation}
+				r = diff.Decide(diff.Side{Ruleset: compileHost(t, h), RoutingKnown: true},
+					diff.Side{Ruleset: backend.recorded}, diff.Options{})
+				if r.Verdict(true) != diff.Equivalent {
+					t.Errorf("without the deviation: %s\n%v\n%v", r.Verdict(true), r.Classes, r.Undecided)
+				}
+			})
+		}
+	}
+}
