@@ -7,6 +7,7 @@ COMMANDS = ./rules/cmd/rules ./plugin/cmd/sluice-cni ./install/cmd/kubectl-sluic
 DEMO = ./rules/cmd/demo
 # Programs of others, in the module e2e, with which tests compare ours.
 PEER = istio/cmd/istio-iptables
+AMBIENT_PEER = istio/cmd/istio-ambient
 # Packages with concurrency, whose tests `make test-race` runs. Not in `make test`: the race detector builds every package a
 # second time, and the tests under it take several times the processor's time.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
@@ -84,7 +85,7 @@ test-peers: export SLUICE_LONG ?= 1
 test-peers: export MODULE = e2e
 test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
 test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
-test-peers: build bin/$(notdir $(PEER))
+test-peers: build bin/$(notdir $(PEER)) bin/$(notdir $(AMBIENT_PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
 
@@ -250,6 +251,11 @@ clean: ## Remove what make built.
 bin/$(notdir $(PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(PEER)/*.go)
 	@echo "$@: built from Istio's module, which takes half a minute the first time"
 	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/ ./$(PEER)
+	@touch $@
+
+bin/$(notdir $(AMBIENT_PEER)): e2e/go.mod e2e/go.sum $(wildcard e2e/$(AMBIENT_PEER)/*.go)
+	@echo "$@: built from Istio's module, which takes half a minute the first time"
+	CGO_ENABLED=0 go build -C e2e -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/ ./$(AMBIENT_PEER)
 	@touch $@
 
 bin/istio-cni: e2e/bench/istio/go.mod e2e/bench/istio/go.sum

@@ -59,6 +59,9 @@ func readPolicies(f rules.Family, number int) ([]rules.PolicyRoute, error) {
 		p := rules.PolicyRoute{
 			Family: f, Mark: r.Mark, Table: uint32(r.Table), Priority: rules.PolicyPriority,
 		}
+		if r.Mask != nil && *r.Mask != ^uint32(0) {
+			p.Mask = *r.Mask
+		}
 		if r.Mark == 0 || seen[p] {
 			continue
 		}

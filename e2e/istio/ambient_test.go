@@ -1,0 +1,97 @@
+package istio_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/e2e/istio"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/diff"
+)
+
+const istioAmbient istio.Program = "istio-ambient"
+
+// The numbers of generated configurations of ambient mode.
+const fewAmbient, manyAmbient = 60, 500
+
+// For generated configurations, our rules treat every packet as those that istio-cni's own code
+// programs in a pod, with its iptables backend, and with its nftables backend but for the deviation
+// ambient-ipv6.
+func TestAmbientRulesOfIstio(t *testing.T) {
+	p := program(t, istioAmbient)
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
+	if err != nil {
+		t.Fatalf("SLUICE_SEED: %v", err)
+	}
+	n := fewAmbient
+	if isLong() {
+		n = manyAmbient
+	}
+	var equal, deviating, refused atomic.Int64
+	t.Run("configurations", func(t *testing.T) {
+		for _, c := range istio.RandomAmbient(seed, n) {
+			t.Run(c.String(), func(t *testing.T) {
+				t.Parallel()
+				a, err := c.Ambient()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, nftables := range []bool{false, true} {
+					ns := newPod(t, istio.DualPod)
+					result, err := p.RunAmbient(ns, c, nftables)
+					switch {
+					case err != nil:
+						t.Fatal(err)
+					case nftables && c.HasPrefix() && result.Status != 0:
+						refused.Add(1)
+						continue
+					case result.Status != 0 || nftables && c.HasPrefix():
+						t.Fatalf("nftables %t: status %d: %s", nftables, result.Status,
+							lastLines(result.Errors+result.Output, 5))
+					}
+					if compareAmbient(t, ns, a, nftables) {
+						equal.Add(1)
+					} else {
+						deviating.Add(1)
+					}
+				}
+			})
+		}
+	})
+	fmt.Printf("istio-cni in ambient mode, %d configurations of both backends (SLUICE_SEED=%d): "+
+		"%d rulesets equal, %d but for ambient-ipv6, %d refused by its nftables backend because of a +\n",
+		n, seed, equal.Load(), deviating.Load(), refused.Load())
+}
+
+// compareAmbient reports whether our rules and those in the namespace treat every packet alike. They
+// must, but for the deviation of the nftables backend without IPv6.
+func compareAmbient(t *testing.T, ns *netns.NS, a rules.Ambient, nftables bool) bool {
+	t.Helper()
+	ours, err := rules.CompileAmbient(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := readLive(t, ns)
+	theirs.Routing = readRouting(t, ns)
+	r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true, Ambient: &a},
+		diff.Side{Ruleset: theirs, RoutingKnown: true}, diff.Options{})
+	if r.Verdict(true) == diff.Equivalent && len(r.Routing) == 0 {
+		return true
+	}
+	if !nftables || a.IPv6 || r.Verdict(false) != diff.Equivalent {
+		t.Errorf("nftables %t: %s\n%v\n%v\n%v", nftables, r.Verdict(false), r.Classes, r.Undecided,
+			r.Routing)
+	}
+	for _, c := range r.Classes {
+		if !slices.Equal(c.Deviations, []rules.DeviationID{rules.AmbientIPv6}) {
+			t.Errorf("%v: deviations %v", c.Packets, c.Deviations)
+		}
+	}
+	return false
+}
