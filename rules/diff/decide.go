@@ -168,21 +168,6 @@ func newDecision(left, right Side) *decision {
 	}
 }
 
-// addCgroups adds the cgroups whose number and path a rule has.
-func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
-	for i := range rs.Tables {
-		for j := range rs.Tables[i].Chains {
-			for _, r := range rs.Tables[i].Chains[j].Rules {
-				for _, m := range r.Matches {
-					if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
-						to[c.ID] = c.Path
-					}
-				}
-			}
-		}
-	}
-}
-
 // path compares the packets of a family that enter at a hook.
 func (d *decision) path(f rules.Family, h rules.Hook, w world) {
 	if d.devices == nil {

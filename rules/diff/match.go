@@ -203,50 +203,6 @@ func (s *space) matching(match rules.Match, v *view) set {
 	panic(fmt.Sprintf("no set of packets for a match of type %T", match))
 }
 
-// interfaceMatches returns the packets that meet a match on an interface (OutputSeesFirstInterface,
-// InputInterfaceAtPostrouting).
-func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
-	switch {
-	case v.departing && m.Out:
-		return s.unless(m.Not, s.leavesBy(m.Names, v))
-	case v.leaving && m.Out, v.second && !m.Out:
-		return constant(s.isNamed(m.Names, loopback) != m.Not)
-	case v.leaving && s.hook == rules.Output:
-		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not),
-			s.unless(m.Not, s.variable(variable{
-				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
-				text: "by which interface the packet came in, which has no socket and leaves",
-			})))
-	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
-		return constant(s.isNamed(m.Names, "") != m.Not)
-	}
-	return s.unless(m.Not, s.deviceNamed(m.Names))
-}
-
-// leavesBy returns the packets at postrouting that leave by one of the interfaces. After a translation
-// to another address, and if another mark led it away from lo, the interface is unknown. Other
-// packets are assumed to keep the interface that output saw.
-func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
-	moved := none
-	switch {
-	case v.target.kind == addrTarget:
-		moved = all
-	case v.leavesLoopback:
-		moved = s.overLoopback
-	}
-	if moved == none {
-		return s.deviceNamed(names)
-	}
-	by := variable{
-		key: fmt.Sprint("output interface at postrouting ", v.target, names), kind: unknownBit,
-		text: "by which interface the packet leaves after its destination or its mark has changed",
-	}
-	if s.one != nil {
-		by.kind = draw // both outcomes are listed
-	}
-	return s.ifElse(moved, s.variable(by), s.deviceNamed(names))
-}
-
 func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 	if m.Family() != s.family {
 		return none
@@ -286,56 +242,6 @@ func spansOf[T uint16 | uint32](ranges []rules.Range[T], base uint64) []span {
 		spans[i] = span{number(base + uint64(r.First)), number(base + uint64(r.Last))}
 	}
 	return spans
-}
-
-// ownerMatches returns the packets that meet a match on a user or group (SocketsAfterPrerouting,
-// OwnerNeedsSocket, XTablesOwnerWithoutSocket).
-func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
-	s.meter.charge(len(m.IDs))
-	if v.tproxy.taken {
-		s.meter.charge(textSteps * len(m.IDs))
-		return s.variable(variable{
-			key: fmt.Sprint("owner ", v.tproxy, m), kind: unknownBit,
-			text: fmt.Sprintf(
-				"the owner of the transparent listener on port %d, whose socket the packet has",
-				v.tproxy.port),
-		})
-	}
-	socketless := constant(m.Not && m.Socketless)
-	if v.second {
-		return socketless
-	}
-	ids := s.within(user, spansOf(m.IDs, withSocket))
-	if m.Group {
-		ids = s.within(group, spansOf(m.IDs, 0))
-	}
-	return s.or(s.and(s.owned, s.unless(m.Not, ids)), s.minus(socketless, s.owned))
-}
-
-// cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field: it
-// is a fact about the sender, equal on both sides.
-func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
-	if v.second {
-		return none
-	}
-	if m.Path == "" {
-		m.Path = s.cgroups[m.ID]
-	}
-	in := variable{
-		key:  fmt.Sprint("cgroup ", m, v.tproxy),
-		text: "whether the sender is in the cgroup: " + m.String(),
-	}
-	if m.Path != "" {
-		in.key = fmt.Sprint("cgroup ", m.Path, v.tproxy)
-	}
-	if v.tproxy.taken {
-		in.kind = unknownBit
-		return s.variable(in)
-	}
-	if s.one != nil {
-		in.kind = draw // both outcomes are listed
-	}
-	return s.and(s.owned, s.variable(in))
 }
 
 func (s *space) stateMatches(m rules.MatchState, v *view) set {

@@ -1,0 +1,51 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// interfaceMatches returns the packets that meet a match on an interface (OutputSeesFirstInterface,
+// InputInterfaceAtPostrouting).
+func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
+	switch {
+	case v.departing && m.Out:
+		return s.unless(m.Not, s.leavesBy(m.Names, v))
+	case v.leaving && m.Out, v.second && !m.Out:
+		return constant(s.isNamed(m.Names, loopback) != m.Not)
+	case v.leaving && s.hook == rules.Output:
+		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not),
+			s.unless(m.Not, s.variable(variable{
+				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
+				text: "by which interface the packet came in, which has no socket and leaves",
+			})))
+	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
+		return constant(s.isNamed(m.Names, "") != m.Not)
+	}
+	return s.unless(m.Not, s.deviceNamed(m.Names))
+}
+
+// leavesBy returns the packets at postrouting that leave by one of the interfaces. After a translation
+// to another address, and if another mark led it away from lo, the interface is unknown. Other
+// packets are assumed to keep the interface that output saw.
+func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
+	moved := none
+	switch {
+	case v.target.kind == addrTarget:
+		moved = all
+	case v.leavesLoopback:
+		moved = s.overLoopback
+	}
+	if moved == none {
+		return s.deviceNamed(names)
+	}
+	by := variable{
+		key: fmt.Sprint("output interface at postrouting ", v.target, names), kind: unknownBit,
+		text: "by which interface the packet leaves after its destination or its mark has changed",
+	}
+	if s.one != nil {
+		by.kind = draw // both outcomes are listed
+	}
+	return s.ifElse(moved, s.variable(by), s.deviceNamed(names))
+}

@@ -1,0 +1,72 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ownerMatches returns the packets that meet a match on a user or group (SocketsAfterPrerouting,
+// OwnerNeedsSocket, XTablesOwnerWithoutSocket).
+func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
+	s.meter.charge(len(m.IDs))
+	if v.tproxy.taken {
+		s.meter.charge(textSteps * len(m.IDs))
+		return s.variable(variable{
+			key: fmt.Sprint("owner ", v.tproxy, m), kind: unknownBit,
+			text: fmt.Sprintf(
+				"the owner of the transparent listener on port %d, whose socket the packet has",
+				v.tproxy.port),
+		})
+	}
+	socketless := constant(m.Not && m.Socketless)
+	if v.second {
+		return socketless
+	}
+	ids := s.within(user, spansOf(m.IDs, withSocket))
+	if m.Group {
+		ids = s.within(group, spansOf(m.IDs, 0))
+	}
+	return s.or(s.and(s.owned, s.unless(m.Not, ids)), s.minus(socketless, s.owned))
+}
+
+// cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field: it
+// is a fact about the sender, equal on both sides.
+func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
+	if v.second {
+		return none
+	}
+	if m.Path == "" {
+		m.Path = s.cgroups[m.ID]
+	}
+	in := variable{
+		key:  fmt.Sprint("cgroup ", m, v.tproxy),
+		text: "whether the sender is in the cgroup: " + m.String(),
+	}
+	if m.Path != "" {
+		in.key = fmt.Sprint("cgroup ", m.Path, v.tproxy)
+	}
+	if v.tproxy.taken {
+		in.kind = unknownBit
+		return s.variable(in)
+	}
+	if s.one != nil {
+		in.kind = draw // both outcomes are listed
+	}
+	return s.and(s.owned, s.variable(in))
+}
+
+// addCgroups adds the cgroups whose number and path a rule has.
+func addCgroups(to map[uint64]string, rs *rules.Ruleset) {
+	for i := range rs.Tables {
+		for j := range rs.Tables[i].Chains {
+			for _, r := range rs.Tables[i].Chains[j].Rules {
+				for _, m := range r.Matches {
+					if c, ok := m.(rules.MatchCgroup); ok && c.ID != 0 && c.Path != "" {
+						to[c.ID] = c.Path
+					}
+				}
+			}
+		}
+	}
+}
