@@ -41,24 +41,24 @@ var (
 	hostType      = datatype{size: 4, isHost: true}
 	booleanType   = datatype{kind: boolean, size: 1}
 	zoneType      = datatype{size: 2, isHost: true}
-	etherType     = datatype{size: 2, parse: named(etherTypes)}
+	etherType     = datatype{size: 2, parse: parseEtherType}
 	idType        = datatype{size: 4}
 	tcType        = datatype{size: 4, isHost: true, parse: parseTC}
 	byteType      = datatype{size: 1}
 	protocolType  = datatype{size: 1, parse: parseProtocol}
 	l4protoType   = datatype{size: 1, isHost: true, parse: parseProtocol}
-	indexType     = datatype{size: 4, isHost: true, parse: named(indexes)}
-	nfprotoType   = datatype{size: 1, isHost: true, parse: named(protocolFamilies)}
-	directionType = datatype{size: 1, isHost: true, parse: named(directions)}
+	indexType     = datatype{size: 4, isHost: true, parse: parseIndex}
+	nfprotoType   = datatype{size: 1, isHost: true, parse: parseProtocolFamily}
+	directionType = datatype{size: 1, isHost: true, parse: parseDirection}
 	stateType     = datatype{size: 4, isHost: true, isFlags: true, parse: parseState}
 	statusType    = datatype{size: 4, isHost: true, isFlags: true, parse: parseStatus}
 	tcpFlagsType  = datatype{size: 1, isFlags: true, parse: parseTCPFlag}
 	addrTypeType  = datatype{size: 4, isHost: true, parse: parseAddrType}
-	icmpType      = datatype{size: 1, parse: named(icmpTypes)}
-	icmpv6Type    = datatype{size: 1, parse: named(icmpv6Types)}
-	icmpCode      = datatype{size: 1, parse: codeNamed("icmp")}
-	icmpv6Code    = datatype{size: 1, parse: codeNamed("icmpv6")}
-	packetType    = datatype{size: 1, parse: named(packetTypes)}
+	icmpType      = datatype{size: 1, parse: parseICMPType}
+	icmpv6Type    = datatype{size: 1, parse: parseICMPv6Type}
+	icmpCode      = datatype{size: 1, parse: parseICMPCode}
+	icmpv6Code    = datatype{size: 1, parse: parseICMPv6Code}
+	packetType    = datatype{size: 1, parse: parsePacketType}
 )
 
 // same reports whether two types encode values in the same way.
