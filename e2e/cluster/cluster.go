@@ -52,6 +52,9 @@ func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 }
 
 func loadImage(ctx context.Context, n Node, archive string) error {
+	if vm, is := n.(*vmNode); is && vm.runtime == CRIO {
+		return vm.loadImage(ctx, archive)
+	}
 	file, err := os.Open(archive)
 	if err != nil {
 		return err

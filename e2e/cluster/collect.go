@@ -52,7 +52,7 @@ func collectNode(ctx context.Context, n Node, dir string) error {
 		}
 	}
 	save("processes.txt", "ps", "axf", "-o", "pid,ppid,user,etime,rss,args")
-	save("containers.txt", "ctr", "--namespace=k8s.io", "containers", "list")
+	save("containers.txt", "crictl", "ps", "--all")
 	save("ruleset.txt", "sh", "-c", ruleset)
 	entries, err := os.ReadDir(n.Path("/run/netns"))
 	for _, entry := range entries {

@@ -41,7 +41,8 @@
 //
 // [StartVM] makes the same of one node that qemu emulates: Debian, installed from its packages, with
 // its kernel, systemd as the first process, cgroups of version 2, AppArmor, and the unit of its
-// package of containerd, which runs its packages of runc and of the CNI plugins. The control plane is
+// package of containerd, which runs its packages of runc and of the CNI plugins. Options.Runtime
+// chooses CRI-O instead, built from its module, with crun and conmon of Debian. The control plane is
 // that of [Start]. A tap interface in its network namespace leads to the node, and the node reaches
 // nothing else. [Node.Command] runs over ssh, and there is no [Node.Path]; [Node.Reboot] restarts the
 // machine. The console and the journal are among the logs.

@@ -15,8 +15,8 @@ import (
 // ready returns when the cluster runs pods.
 func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software) error {
 	for _, node := range c.nodes {
-		err := c.steps.reach(ctx, "containerd of "+node.Name()+" answers", func(ctx context.Context) error {
-			return said(node.Command(ctx, "ctr", "version").CombinedOutput())
+		err := c.steps.reach(ctx, "the runtime of "+node.Name()+" answers", func(ctx context.Context) error {
+			return said(node.Command(ctx, "crictl", "version").CombinedOutput())
 		})
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	s := newSteps(o.Name, o.Log)
 	s.limit = vmStepLimit
-	software, err := build.ForVM(ctx, s)
+	software, err := build.ForVM(ctx, s, o.Runtime == CRIO)
 	if err != nil {
 		return nil, err
 	}

@@ -16,8 +16,13 @@ import (
 	vm "github.com/sluice-mesh/sluice/e2e/kernels/machine"
 )
 
-//go:embed containerd-debian.toml
-var containerdOfDebian []byte
+// Configurations of the runtimes.
+var (
+	//go:embed containerd-debian.toml
+	containerdOfDebian []byte
+	//go:embed crio.toml
+	crioConfiguration []byte
+)
 
 // VMPluginDir is the directory of the CNI plugins of a virtual machine, which is Debian's.
 const VMPluginDir = "/usr/lib/cni"
@@ -83,6 +88,9 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
 		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		nodeIPv4, gatewayIPv4), 0o644)
+	// Otherwise udev replaces the address of a pod's interface, and CHECK of the plugin bridge fails.
+	d.write("/etc/systemd/network/50-veth.link",
+		[]byte("[Match]\nOriginalName=veth*\n[Link]\nMACAddressPolicy=none\n"), 0o644)
 	d.write("/etc/sysctl.d/kubernetes.conf",
 		[]byte("net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\n"), 0o644)
 	d.write("/etc/modules-load.d/kubernetes.conf", []byte("br_netfilter\noverlay\n"), 0o644)
@@ -93,9 +101,10 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	conflist, err := o.conflist(podRangeIPv4)
 	d.err = errors.Join(d.err, err)
 	d.write(ConflistPath, conflist, 0o644)
-	d.write(containerdConf, containerdOfDebian, 0o644)
+	d.runtime(o.Runtime)
 	kubelet := o.kubelet()
 	kubelet["cgroupDriver"] = "systemd"
+	kubelet["containerRuntimeEndpoint"] = endpoint(o.Runtime)
 	for _, frequency := range []string{"nodeStatusUpdateFrequency", "nodeStatusReportFrequency"} {
 		kubelet[frequency] = "5s"
 	}
@@ -113,17 +122,40 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	return nil
 }
 
+// units is the directory of a system's own units.
+const units = "/etc/systemd/system/"
+
+// runtime configures and enables the runtime. The package of containerd enables it.
+func (d *disk) runtime(name string) {
+	if name != CRIO {
+		d.write(containerdConf, containerdOfDebian, 0o644)
+		return
+	}
+	d.write("/etc/crio/crio.conf.d/node.conf", crioConfiguration, 0o644)
+	d.enable(CRIO)
+	d.link("/dev/null", units+Containerd+".service")
+}
+
+// endpoint returns the address of a runtime.
+func endpoint(runtime string) string {
+	return fmt.Sprintf("unix:///run/%[1]s/%[1]s.sock", runtime)
+}
+
 // unit writes the unit of a service, and enables it.
 func (d *disk) unit(s machine.Service, runtime string) {
-	const units = "/etc/systemd/system/"
 	d.write(units+s.Name+".service", fmt.Appendf(nil,
 		"[Unit]\nWants=%[1]s.service\nAfter=%[1]s.service\nStartLimitIntervalSec=0\n[Service]\nExecStart=/usr/local/bin/%[2]s\nRestart=always\nRestartSec=1\n",
 		runtime, strings.Join(s.Argv, " ")), 0o644)
-	wants := units + "multi-user.target.wants"
+	d.enable(s.Name)
+}
+
+// enable lets systemd start a service.
+func (d *disk) enable(service string) {
+	const wants = units + "multi-user.target.wants"
 	if d.err == nil {
 		d.err = os.MkdirAll(filepath.Join(d.root, wants), 0o755)
 	}
-	d.link("../"+s.Name+".service", wants+"/"+s.Name+".service")
+	d.link("../"+service+".service", wants+"/"+service+".service")
 }
 
 // writeInitramfs writes the archive from which the virtual machine boots.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
 // A vmNode is a virtual machine. Its control plane's machine runs it.
@@ -37,13 +38,9 @@ func (n *vmNode) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	if argv[0] == "kubectl" {
 		return n.Machine.Command(ctx, argv...)
 	}
-	endpoint := "unix:///run/containerd/containerd.sock"
-	if n.runtime == CRIO {
-		endpoint = "unix:///run/crio/crio.sock"
-	}
 	words := []string{
 		"env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin",
-		"CONTAINER_RUNTIME_ENDPOINT=" + endpoint,
+		"CONTAINER_RUNTIME_ENDPOINT=" + endpoint(n.runtime),
 	}
 	for _, word := range argv {
 		words = append(words, "'"+strings.ReplaceAll(word, "'", `'\''`)+"'")
@@ -60,9 +57,27 @@ func (n *vmNode) run(ctx context.Context, argv ...string) (string, error) {
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err, complaints.String())
+		return "", fmt.Errorf("%s: %s: %w: %s", n.name, argv[0], err,
+			strings.TrimSpace(complaints.String()))
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+// loadImage makes the image of an archive known to CRI-O, which has the store of skopeo.
+func (n *vmNode) loadImage(ctx context.Context, archive string) error {
+	ref, err := image.Name(archive)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	const load = `f=$(mktemp); trap 'rm "$f"' EXIT; cat >"$f"; skopeo copy --quiet "oci-archive:$f" "containers-storage:$1"`
+	cmd := n.Command(ctx, "sh", "-e", "-c", load, "sh", ref)
+	cmd.Stdin = file
+	return said(cmd.CombinedOutput())
 }
 
 // bootID returns an identifier that differs after each boot.

@@ -1,12 +1,8 @@
 package suite_test
 
 import (
-	"archive/tar"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -98,33 +94,4 @@ func builtAt(file string) time.Time {
 		return time.Time{}
 	}
 	return info.ModTime()
-}
-
-// imageName is the name of the image in an archive.
-func imageName(archive string) (string, error) {
-	f, err := os.Open(archive)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	for r := tar.NewReader(f); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return "", fmt.Errorf("%s: %w: index.json", archive, fs.ErrNotExist)
-		}
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", archive, err)
-		}
-		if h.Name != "index.json" {
-			continue
-		}
-		var index struct {
-			Manifests []struct{ Annotations map[string]string }
-		}
-		if err := json.NewDecoder(r).Decode(&index); err != nil || len(index.Manifests) != 1 {
-			return "", fmt.Errorf("%s: index.json names %d images: %w", archive,
-				len(index.Manifests), err)
-		}
-		return index.Manifests[0].Annotations[image.NameAnnotation], nil
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster"
+	"github.com/sluice-mesh/sluice/e2e/image"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
@@ -46,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := startWorld(t, sluiceArchive)
 	var err error
-	if w.image, err = imageName(sluiceArchive); err != nil {
+	if w.image, err = image.Name(sluiceArchive); err != nil {
 		t.Fatal(err)
 	}
 	return w

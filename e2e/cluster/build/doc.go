@@ -3,6 +3,7 @@
 // decides what another is built with:
 //
 //	kubernetes  the control plane, kubelet, kube-proxy, kubectl, kubeadm and etcd, as one program; CoreDNS, which shares most of it
+//	crio        CRI-O
 //	runtime     containerd, its shim and ctr, runc, crictl, and the CNI plugins
 //
 // The file system of a virtual machine is made of Debian's packages, by debootstrap.

@@ -30,8 +30,9 @@ type Software struct {
 	// of it. NodeRoot is the file system of a node of kind, root's, to be read. Only ForKind tells
 	// them.
 	Kind, Crane, Docker, NodeRoot string
-	// VM is a folder with what a virtual machine boots from. Only ForVM tells it.
-	VM string
+	// VM is a folder with what a virtual machine boots from, and CRIO one with CRI-O, if the machine
+	// has it. Only ForVM tells them.
+	VM, CRIO string
 }
 
 // Names of the images that are built here.

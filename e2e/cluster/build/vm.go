@@ -29,56 +29,83 @@ const (
 // vmDiskSize is the size of a disk, of which only written parts take space.
 const vmDiskSize = "8G"
 
-// ForVM is Build for a node that is a virtual machine.
-func ForVM(ctx context.Context, log io.Writer) (*Software, error) {
+// ForVM is Build for a node that is a virtual machine, which also has CRI-O if withCRIO is true.
+func ForVM(ctx context.Context, log io.Writer, withCRIO bool) (*Software, error) {
 	b, unlock, err := open(ctx, log)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	s := &Software{Logs: filepath.Join(b.out, "logs")}
-	return s, b.parts(ctx, s, keeper, pause, containers, kubernetes, vm)
+	parts := []part{keeper, pause, containers, kubernetes}
+	if withCRIO {
+		parts = append(parts, crio, vmWithCRIO)
+	} else {
+		parts = append(parts, vm)
+	}
+	return s, b.parts(ctx, s, parts...)
 }
 
-var vm = part{
-	name: "vm",
-	from: slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
-		vmSystem.from, kubernetes.from, containers.from),
-	make: func(ctx context.Context, b *builder, out string) error {
-		system, err := b.part(ctx, vmSystem)
-		if err != nil {
-			return err
-		}
-		s := &Software{}
-		if err := b.parts(ctx, s, containers, kubernetes); err != nil {
-			return err
-		}
-		// What is in several folders is on the disk once, and is not written to.
-		root := tree(filepath.Join(out, "root"))
-		bin := root.path("usr/local/bin")
-		err = in(ctx, out, "cp", "-al", filepath.Join(system, "root"), string(root))
-		for _, program := range []string{
-			filepath.Join(s.Runtime, "crictl"), filepath.Join(s.Kubernetes, "kubernetes"),
-		} {
-			if err == nil {
-				err = in(ctx, out, "cp", "-al", program, bin)
+var (
+	vm         = vmPart("vm")
+	vmWithCRIO = vmPart("vm-crio", crio)
+)
+
+// vmPart is what a virtual machine boots from, with more software than all have.
+func vmPart(name string, more ...part) part {
+	from := slices.Concat([]string{"vm.go", "../../kernels/cmd/diskinit", "../../kernels/guest"},
+		vmSystem.from, kubernetes.from, containers.from)
+	for _, p := range more {
+		from = append(from, p.from...)
+	}
+	return part{
+		name: name, from: from,
+		make: func(ctx context.Context, b *builder, out string) error {
+			system, err := b.part(ctx, vmSystem)
+			if err != nil {
+				return err
 			}
-		}
-		if err != nil {
-			return err
-		}
-		init := compilation{
-			module: "../../kernels/cmd/diskinit", packages: []string{"."},
-			flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, VMInit),
-		}
-		return errors.Join(
-			root.link("kubernetes", "usr/local/bin/kubelet"),
-			root.link("kubernetes", "usr/local/bin/kube-proxy"),
-			root.takeKernel(out), b.compile(ctx, init),
-			in(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0", "-d", string(root), VMDisk, vmDiskSize),
-			os.RemoveAll(string(root)))
-	},
-	found: func(s *Software, dir string) { s.VM = dir },
+			s := &Software{}
+			if err := b.parts(ctx, s, append(more, containers, kubernetes)...); err != nil {
+				return err
+			}
+			root := tree(filepath.Join(out, "root"))
+			// What is in several folders is on the disk once, and is not written to.
+			if err := in(ctx, out, "cp", "-al", filepath.Join(system, "root"),
+				string(root)); err != nil {
+				return err
+			}
+			init := compilation{
+				module: "../../kernels/cmd/diskinit", packages: []string{"."},
+				flags: []string{"-ldflags", "-s -w"}, out: filepath.Join(out, VMInit),
+			}
+			return errors.Join(root.vmPrograms(ctx, s), root.takeKernel(out),
+				b.compile(ctx, init),
+				in(ctx, out, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0",
+					"-d", string(root), VMDisk, vmDiskSize),
+				os.RemoveAll(string(root)))
+		},
+		found: func(s *Software, dir string) { s.VM = dir },
+	}
+}
+
+// vmPrograms adds the programs that are no packages.
+func (t tree) vmPrograms(ctx context.Context, s *Software) error {
+	programs := []string{
+		filepath.Join(s.Runtime, "crictl"), filepath.Join(s.Kubernetes, "kubernetes"),
+	}
+	var errs []error
+	if s.CRIO != "" {
+		programs = append(programs, filepath.Join(s.CRIO, "crio"), filepath.Join(s.CRIO, "pinns"))
+		errs = append(errs, in(ctx, s.CRIO, "cp", "-al", crioUnit, t.path("etc/systemd/system")))
+	}
+	for _, program := range programs {
+		errs = append(errs, in(ctx, s.Runtime, "cp", "-al", program, t.path("usr/local/bin")))
+	}
+	for _, name := range []string{"kubelet", "kube-proxy"} {
+		errs = append(errs, t.link("kubernetes", "usr/local/bin/"+name))
+	}
+	return errors.Join(errs...)
 }
 
 // takeKernel copies the kernel and the driver of the disk, uncompressed, and writes the index of

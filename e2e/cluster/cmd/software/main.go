@@ -35,7 +35,7 @@ func run(ctx context.Context) (err error) {
 			return err
 		}
 		if os.Geteuid() == 0 {
-			_, err = build.ForVM(ctx, os.Stderr)
+			_, err = build.ForVM(ctx, os.Stderr, os.Getenv("RUNTIME") == cluster.CRIO)
 		} else {
 			_, err = build.Build(ctx, os.Stderr)
 		}

@@ -1,0 +1,40 @@
+package image
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Name returns the name of the image in an archive of [Write].
+func Name(archive string) (string, error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("%s: %w: index.json", archive, fs.ErrNotExist)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", archive, err)
+		}
+		if h.Name != "index.json" {
+			continue
+		}
+		var index struct {
+			Manifests []struct{ Annotations map[string]string }
+		}
+		if err := json.NewDecoder(r).Decode(&index); err != nil || len(index.Manifests) != 1 {
+			return "", fmt.Errorf("%s: index.json names %d images: %w", archive,
+				len(index.Manifests), err)
+		}
+		return index.Manifests[0].Annotations[NameAnnotation], nil
+	}
+}
