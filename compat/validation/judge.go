@@ -110,7 +110,7 @@ func (t *probe) advice(o observation, equal bool) string {
 	case t.packet.Mark != 0:
 		return "rules apply puts the policy rule and its route back"
 	case errors.Is(o.err, unix.EADDRNOTAVAIL):
-		return "the namespace does not have the address: give the pod's own by --pod-ip"
+		return "the namespace does not have the address: pass the pod's own with --pod-ip"
 	case o.outcome == refused && t.trace.Outcome.Captured():
 		return "the rules differ from the parameters, or the proxy does not listen for " +
 			familyName(t.packet.Family()) +

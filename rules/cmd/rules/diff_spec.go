@@ -40,7 +40,7 @@ const specForms = `want save:V4[,V6], nft:FILE, log:FILE, netns:PATH[:nft|legacy
 func parseSpec(n params.Names, text string) (spec, error) {
 	kind, rest, ok := strings.Cut(text, ":")
 	if !ok || rest == "" {
-		return spec{}, fmt.Errorf("%q says no side: %s", text, specForms)
+		return spec{}, fmt.Errorf("%q is not a side: %s", text, specForms)
 	}
 	switch kind {
 	case "save":

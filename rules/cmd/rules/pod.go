@@ -59,7 +59,7 @@ func (s *system) podAddresses(ns *netns.NS) ([]netip.Addr, error) {
 	})
 	if len(found) == 0 {
 		return nil, refused(fmt.Errorf("network namespace %s: no valid local IP address: there are only loopback and link-local "+
-			"ones; give the pod's by --pod-ip", ns))
+			"ones; pass the address of the pod with --pod-ip", ns))
 	}
 	for i := range found {
 		found[i] = found[i].Unmap()
