@@ -132,6 +132,16 @@ func TestNotes(t *testing.T) {
 		want              bool
 	}{
 		{"how to look", "{}", "rules check --pod NAMESPACE/NAME", true},
+		{"a test", "{}", "helm test", true},
+		{
+			"a pod that is not redirected", "excludeNamespaces: [istio-system]",
+			"helm test tests nothing: excludeNamespaces contains istio-system.", true,
+		},
+		{
+			"a pod that may not be redirected",
+			"enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]",
+			"helm test tests nothing: enablementSelectors may not select its pod.", true,
+		},
 		{"nobody to ask", "serve: {enabled: false}", "rules check", false},
 		{
 			"two callers of the plugin", "{provider: multus, chained: true}",

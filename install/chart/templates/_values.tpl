@@ -32,6 +32,13 @@ defaults. All other templates use it.
 {{- end -}}
 {{- $_ := set $v "cluster" (has $v.global.resourceScope (list "all" "cluster")) -}}
 {{- $_ := set $v "namespaced" (has $v.global.resourceScope (list "all" "namespace")) -}}
+{{- /* why helm test has no pod to start, or empty */ -}}
+{{- $_ := set $v "untested" "" -}}
+{{- if has $.Release.Namespace $v.excludeNamespaces -}}
+{{- $_ := set $v "untested" (printf "excludeNamespaces contains %s" $.Release.Namespace) -}}
+{{- else if $v.enablementSelectors -}}
+{{- $_ := set $v "untested" "enablementSelectors may not select its pod" -}}
+{{- end -}}
 {{- toYaml $v -}}
 {{- end -}}
 
