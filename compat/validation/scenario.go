@@ -77,7 +77,7 @@ func (p *planner) inbound(f rules.Family) {
 	case from.IsValid():
 	case p.apart:
 		t.skip(fmt.Sprintf(outside+"from here no route leads straight to %s", podIPs[0]),
-			"call the pod from another one, or give an address by --pod-ip that this host has a direct route to")
+			"call the pod from another one, or pass an address with --pod-ip to which this host has a direct route")
 	default:
 		t.skip(outside+"this process cannot make one", onTheNode)
 	}

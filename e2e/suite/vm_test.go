@@ -32,6 +32,10 @@ var onRealNode = part{name: "node", proofs: []proof{
 	{"one pod of the mesh talks to another through both proxies", provesTheMesh},
 	{"rules that somebody flushes in a live pod come back", provesFlush},
 	{
+		"while the clock of the node is set forward and back, pods start captured and the agent stays ready",
+		provesClock,
+	},
+	{
 		"while the agent is upgraded to another image pods start and stop, and each is captured",
 		provesNewImage,
 	},

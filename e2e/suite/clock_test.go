@@ -1,0 +1,33 @@
+package suite_test
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// provesClock sets the clock of the node forward and back, which at last shows the right time again.
+func provesClock(t *testing.T, w *world) {
+	before := w.agentPod(t)
+	for _, step := range []string{"+2 hours", "-2 hours", "-2 hours", "+2 hours"} {
+		t.Logf("%s: %s", step, mustPrint(t, w.node(), "date", "--set="+step))
+		provesFlush(t, w)
+		eventually(t, readyTime, "the agent is ready", func(ctx context.Context) error {
+			return w.agentsReady(ctx, agent)
+		})
+	}
+	after := w.agentPod(t)
+	if after.UID != before.UID ||
+		after.Status.ContainerStatuses[0].RestartCount != before.Status.ContainerStatuses[0].RestartCount {
+		t.Errorf("the agent is another one: %s, %+v", after.Name, after.Status.ContainerStatuses)
+	}
+	events, err := w.client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(),
+		metav1.ListOptions{FieldSelector: "reason=PluginBypassed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		t.Errorf("%s %s: %s", e.Reason, e.InvolvedObject.Name, e.Message)
+	}
+}
