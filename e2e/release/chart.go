@@ -14,7 +14,7 @@ import (
 const chartDir = "install/chart"
 
 // chart writes the packaged chart. It has the version of the release and the digest of the image,
-// so that nodes pull exactly the image of the release.
+// so that nodes pull exactly the image of the release, and the changes of the change log.
 func (r *Release) chart(digest string) error {
 	dir := os.DirFS(filepath.Join(r.Source, chartDir))
 	var all []file
@@ -32,11 +32,20 @@ func (r *Release) chart(digest string) error {
 	if err != nil {
 		return fmt.Errorf("chart: %w", err)
 	}
+	changes, err := r.changes()
+	if err != nil {
+		return err
+	}
+	const indent = "\n    "
 	for _, change := range []struct{ name, from, to string }{
 		{"sluice/Chart.yaml", "\nversion: 0.1.0\n", "\nversion: " + r.number() + "\n"},
 		{"sluice/Chart.yaml", "\nappVersion: 0.1.0\n", "\nappVersion: " + r.number() + "\n"},
 		{"sluice/Chart.yaml", "image: ghcr.io/sluice-mesh/sluice:0.1.0\n", "image: " + r.ref() +
 			"\n"},
+		{
+			"sluice/Chart.yaml", indent + "- kind: added\n      description: First version\n",
+			indent + strings.ReplaceAll(strings.TrimSpace(changes), "\n", indent) + "\n",
+		},
 		{"sluice/values.yaml", "\n  hub: ghcr.io/sluice-mesh\n", "\n  hub: " + r.Hub + "\n"},
 		{"sluice/values.yaml", "\ndigest: \"\"\n", "\ndigest: " + digest + "\n"},
 	} {

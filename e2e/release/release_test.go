@@ -124,6 +124,12 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 		!strings.Contains(files["sluice/Chart.yaml"], "image: "+r.ref()+"\n") {
 		t.Errorf("hub %v, %s", hub, files["sluice/Chart.yaml"])
 	}
+	annotations := chart["annotations"].(map[string]any)
+	var changes []change
+	if err := yaml.UnmarshalStrict([]byte(annotations["artifacthub.io/changes"].(string)),
+		&changes); err != nil || len(changes) < 10 || changes[0].Kind != "added" {
+		t.Errorf("changes %+v, %v", changes, err)
+	}
 	if files["sluice/templates/daemonset.yaml"] == "" || files["sluice/.helmignore"] == "" {
 		t.Error("files are missing")
 	}
@@ -131,6 +137,18 @@ func TestChartHasVersionAndDigest(t *testing.T) {
 		if strings.HasSuffix(name, ".go") {
 			t.Errorf("%s is in the chart", name)
 		}
+	}
+}
+
+func TestChangesOfAVersion(t *testing.T) {
+	const log = "# Change log\n\n## v0.2.0 (not yet)\n\n### Added\n\n* `one`: a\n  b\n* two\n\n### Changed\n\n* three\n\n" +
+		"### Upgrade\n\n* no kind\n\n## v0.1.0\n\n### Fixed\n\n* old\n"
+	want := []change{{"added", "`one`: a b"}, {"added", "two"}, {"changed", "three"}}
+	if got := changesOf(log, "v0.2.0"); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := changesOf(log, "v0.2"); len(got) > 0 {
+		t.Errorf("got %+v for a version that is not in the log", got)
 	}
 }
 

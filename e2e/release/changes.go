@@ -1,0 +1,61 @@
+package release
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// changeLog is the path of the change log in the checkout.
+const changeLog = ".github/CHANGELOG.md"
+
+// A change is an entry of the annotation artifacthub.io/changes.
+type change struct {
+	Kind        string `json:"kind"`
+	Description string `json:"description"`
+}
+
+// changes returns the changes of the version for Artifact Hub, as YAML.
+func (r *Release) changes() (string, error) {
+	log, err := os.ReadFile(filepath.Join(r.Source, changeLog))
+	if err != nil {
+		return "", fmt.Errorf("change log: %w", err)
+	}
+	list := changesOf(string(log), r.Version)
+	if len(list) == 0 {
+		list = []change{{"changed", "The change log of the repository has no section about " + r.Version}}
+	}
+	text, err := yaml.Marshal(list)
+	return string(text), err
+}
+
+// changesOf returns the entries of the section of a version that Artifact Hub has a kind for.
+func changesOf(log, version string) []change {
+	kinds := map[string]string{
+		"Added": "added", "Changed": "changed", "Deprecated": "deprecated", "Removed": "removed",
+		"Fixed": "fixed", "Security": "security",
+	}
+	var list []change
+	kind, isVersion := "", false
+	for line := range strings.Lines(log) {
+		line = strings.TrimRight(line, "\n")
+		text, isEntry := strings.CutPrefix(line, "* ")
+		rest, isContinued := strings.CutPrefix(line, "  ")
+		switch {
+		case strings.HasPrefix(line, "## "):
+			name, _, _ := strings.Cut(strings.TrimPrefix(line, "## "), " ")
+			kind, isVersion = "", name == version
+		case strings.HasPrefix(line, "### "):
+			kind = kinds[strings.TrimPrefix(line, "### ")]
+		case !isVersion || kind == "":
+		case isEntry:
+			list = append(list, change{kind, text})
+		case isContinued && len(list) > 0:
+			list[len(list)-1].Description += " " + rest
+		}
+	}
+	return list
+}
