@@ -121,7 +121,9 @@ func startNetwork(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.N
 }
 
 // program applies and returns what decides in the namespace then, of all owners.
-func program(t *testing.T, b compat.Backend, network *testbed.Network, rs rules.Ruleset) rules.Ruleset {
+func program(
+	t *testing.T, b compat.Backend, network *testbed.Network, rs rules.Ruleset,
+) rules.Ruleset {
 	t.Helper()
 	if _, err := b.Apply(network.Pod, rs, compat.Snapshot{}); err != nil {
 		t.Fatal(err)
@@ -138,7 +140,9 @@ func program(t *testing.T, b compat.Backend, network *testbed.Network, rs rules.
 
 // try makes the calls, and compares who answers with what is wanted and with what the model says of
 // the rules in the kernel.
-func try(t *testing.T, network *testbed.Network, live *rules.Ruleset, mode rules.Mode, flows []flow) {
+func try(
+	t *testing.T, network *testbed.Network, live *rules.Ruleset, mode rules.Mode, flows []flow,
+) {
 	t.Helper()
 	for _, f := range flows {
 		for _, c := range f.calls() {
