@@ -38,12 +38,7 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.New(
 			"a cluster of kind needs root: its tests look into the nodes' namespaces")
 	}
-	if o.Name == "" {
-		o.Name = "node"
-	}
-	if o.Dir == "" {
-		o.Dir = os.TempDir()
-	}
+	o.setDefaults()
 	s := newSteps(o.Name, o.Log)
 	host := docker.Runs(ctx)
 	software, err := build.ForKind(ctx, s, !host, o.NodeImage == BuildNodeImage)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,17 +23,26 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster of namespaces needs root")
 	}
-	if o.Name == "" {
-		o.Name = "node"
-	}
-	if o.Dir == "" {
-		o.Dir = os.TempDir()
-	}
+	o.setDefaults()
 	s := newSteps(o.Name, o.Log)
 	software, err := build.Build(ctx, s)
 	if err != nil {
 		return nil, err
 	}
+	return o.start(ctx, s, software, boot)
+}
+
+// setDefaults sets the name and the directory if they are empty.
+func (o *Options) setDefaults() {
+	o.Name, o.Dir = cmp.Or(o.Name, "node"), cmp.Or(o.Dir, os.TempDir())
+}
+
+// start boots a cluster, and returns when it is ready. After a failure it ends the cluster, and
+// collects its logs.
+func (o Options) start(
+	ctx context.Context, s *steps, software *build.Software,
+	boot func(context.Context, Options, *steps, *build.Software) (*Cluster, error),
+) (*Cluster, error) {
 	c, err := boot(ctx, o, s, software)
 	if err != nil {
 		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)

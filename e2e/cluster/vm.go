@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,30 +44,15 @@ func StartVM(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, fmt.Errorf("a virtual machine with an architecture other than amd64: %s",
 			runtime.GOARCH)
 	}
-	if o.Name == "" {
-		o.Name = "node"
-	}
-	if o.Dir == "" {
-		o.Dir = os.TempDir()
-	}
-	if o.Runtime == "" {
-		o.Runtime = Containerd
-	}
+	o.setDefaults()
+	o.Runtime = cmp.Or(o.Runtime, Containerd)
 	s := newSteps(o.Name, o.Log)
 	s.limit = vmStepLimit
 	software, err := build.ForVM(ctx, s, o.Runtime == CRIO)
 	if err != nil {
 		return nil, err
 	}
-	c, err := bootVM(ctx, o, s, software)
-	if err != nil {
-		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)
-	}
-	if err := c.ready(ctx, o, software); err != nil {
-		err = fmt.Errorf("start cluster %s: %w", o.Name, err)
-		return nil, errors.Join(err, c.collectFailed(o.Logs, software.Logs), c.end())
-	}
-	return c, nil
+	return o.start(ctx, s, software, bootVM)
 }
 
 // bootVM starts the machine with the control plane, and in it the virtual machine.
