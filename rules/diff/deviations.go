@@ -65,8 +65,8 @@ func (d *decision) variants() []variant {
 		if !d.left.has(id) && !d.right.has(id) {
 			continue
 		}
-		if v := d.variant([]rules.DeviationID{id}); !rules.Equal(*v.sides.Left, *d.sides.Left) ||
-			!rules.Equal(*v.sides.Right, *d.sides.Right) {
+		if v := d.variant([]rules.DeviationID{id}); isChanged(v.sides.Left, d.sides.Left) ||
+			isChanged(v.sides.Right, d.sides.Right) {
 			on = append(on, id)
 		}
 	}
@@ -88,6 +88,12 @@ func (d *decision) variants() []variant {
 		all[i] = d.variant(ids)
 	}
 	return all
+}
+
+// isChanged reports whether a variant of a ruleset has other rules. A ruleset that was not compiled
+// is its own variant, and may contain tables of equal names, which [rules.Equal] does not compare.
+func isChanged(variant, present *rules.Ruleset) bool {
+	return variant != present && !rules.Equal(*variant, *present)
 }
 
 func (d *decision) variant(ids []rules.DeviationID) variant {

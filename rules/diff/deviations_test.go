@@ -1,0 +1,29 @@
+package diff
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A deviation that changes no rule has no variant, also if the other side has tables of equal names:
+// those of iptables-legacy and of iptables-nft.
+func TestVariantsOfTablesWithEqualNames(t *testing.T) {
+	redirect := rules.DefaultRedirect()
+	redirect.InboundPorts.All = true
+	live := rules.Ruleset{Tables: []rules.Table{
+		{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{{Name: "ISTIO_OUTPUT"}}},
+		{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{{Name: "OUTPUT"}}},
+	}}
+	d := newDecision(Side{Ruleset: rules.MustCompile(redirect), Redirect: &redirect},
+		Side{Ruleset: live})
+	var got [][]rules.DeviationID
+	for _, v := range d.variants() {
+		got = append(got, v.without)
+	}
+	want := [][]rules.DeviationID{{rules.NATFirst}}
+	if !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("variants without %v, want %v", got, want)
+	}
+}
