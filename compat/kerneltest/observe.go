@@ -87,7 +87,9 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 			}
 			continue
 		}
-		if p := &packets[i]; s.Protocol == p.Protocol && s.From == p.Source {
+		// Not an answer that contains the token. The source may be translated at the end.
+		isTranslated := s.Place == "postrouting end" && s.To.Addr() != packets[i].Source.Addr()
+		if p := &packets[i]; s.Protocol == p.Protocol && (s.From == p.Source || isTranslated) {
 			observations[i].Sights = append(observations[i].Sights, s)
 		}
 	}
