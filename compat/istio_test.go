@@ -116,7 +116,9 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if _, err := compat.RemoveIstio(ns); err != nil {
+			// The rules are removed also if another replacement prevents that the counters are set.
+			var replaced *xtables.ReplacedError
+			if _, err := compat.RemoveIstio(ns); err != nil && !errors.As(err, &replaced) {
 				t.Error(err)
 			}
 		})
