@@ -6,7 +6,7 @@ import (
 )
 
 // writeLoad encodes an expression that loads a value which is not a field of the packet. It reports
-// whether the expression is such a load. The order of attributes is that of the kernel's dumps.
+// whether the expression is such a load. Attributes are in the order of the kernel's dumps.
 func (e *encoder) writeLoad(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Fib:

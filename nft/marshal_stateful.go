@@ -6,7 +6,7 @@ import (
 )
 
 // writeStateful encodes an expression with a state that packets change. It reports whether the
-// expression has such a state. The order of attributes is that of the kernel's dumps.
+// expression has such a state. Attributes are in the order of the kernel's dumps.
 func (e *encoder) writeStateful(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Limit:

@@ -6,7 +6,7 @@ import (
 )
 
 // writeTranslation encodes an expression that translates, diverts or rejects a packet. It reports
-// whether the expression is such an action. The order of attributes is that of the kernel's dumps.
+// whether the expression is such an action. Attributes are in the order of the kernel's dumps.
 func (e *encoder) writeTranslation(x expr.Any) bool {
 	switch x := x.(type) {
 	case *expr.Redir:

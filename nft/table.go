@@ -64,7 +64,7 @@ type SetElement struct {
 	Verdict     *expr.Verdict // of a verdict map
 }
 
-// DecodeTables decodes tables like [ReadAll] decodes those of the kernel. It returns an error for
+// DecodeTables decodes tables as [ReadAll] decodes the kernel's. It returns an error for
 // expressions that have no encoding.
 func DecodeTables(tables []Table) ([]rules.Table, error) {
 	room := maxExpansion

@@ -11,7 +11,7 @@ import (
 // probes of the kubelet the source address that the pods do not capture, [Ambient.ProbeSourceIPv4]
 // or [Ambient.ProbeSourceIPv6]. Start with [DefaultAmbientHost]: the zero value is invalid.
 type AmbientHost struct {
-	// Pods are the addresses of the pods in ambient mode. Those of IPv6 are ignored without IPv6.
+	// Pods are the addresses of the pods in ambient mode. IPv6 addresses are ignored without IPv6.
 	Pods []netip.Addr
 	// Kubelet is the cgroup of the kubelet, whose connections are the probes: with a Path for
 	// iptables-legacy, and with an ID for nftables. The zero value, for nodes without cgroups of
@@ -36,7 +36,7 @@ type AmbientHost struct {
 // Cilium (0xf00, and the upper 16 bits) nor the CNI plugins of AWS (0x80) use.
 const DefaultProbeMark = 0x2000
 
-// DefaultAmbientHost returns the parameters of a node without pods, whose kubelet is that of user 0.
+// DefaultAmbientHost returns the parameters of a node without pods, whose kubelet runs as user 0.
 func DefaultAmbientHost() AmbientHost {
 	return AmbientHost{
 		ProbeSourceIPv4: DefaultProbeSourceIPv4(), ProbeSourceIPv6: DefaultProbeSourceIPv6(),

@@ -227,8 +227,8 @@ func isAnswered(p *rules.Packet, with string) bool {
 	return p.Protocol == rules.TCP || p.Protocol == rules.UDP
 }
 
-// sentFrom reports whether the outcome gives the packet the source. That of a connection that was
-// translated before, and one that the kernel selects, the outcome does not contain.
+// sentFrom reports whether the outcome gives the packet the source. The outcome does not
+// contain the source of a connection that was translated before, and one that the kernel selects.
 func sentFrom(p *rules.Packet, f rules.Outcome, from netip.Addr) bool {
 	switch {
 	case !from.IsValid(), f.SNAT != "", p.Status&(rules.StatusSNAT|rules.StatusDNAT) != 0:

@@ -12,7 +12,7 @@ import (
 )
 
 // A compiler translates the statements of a rule to the expressions of nf_tables that nft makes of
-// them, so that package nft decodes them like those of the kernel.
+// them, so that package nft decodes them like expressions of the kernel.
 type compiler struct {
 	sets *setBuilder
 	list []any // expressions of complete statements

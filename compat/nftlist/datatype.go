@@ -67,7 +67,7 @@ func (t datatype) same(other datatype) bool {
 		t.isPair == other.isPair && (t.parse == nil) == (other.parse == nil)
 }
 
-// number encodes a number. In intervals the byte order is that of the network, because the kernel
+// number encodes a number. In intervals it is in network byte order, because the kernel
 // compares byte by byte.
 func (t datatype) number(n uint64, inInterval bool) ([]byte, bool) {
 	if t.size < 8 && n>>(8*t.size) != 0 {

@@ -2,11 +2,11 @@
 //
 // Text is read into the objects and statements of JSON. A compiler translates statements to the
 // expressions of nf_tables that nft makes of them, including the conditions that nft adds, such as
-// meta l4proto tcp before tcp dport. Package nft decodes the expressions like those of the kernel, so
+// meta l4proto tcp before tcp dport. Package nft decodes them like expressions of the kernel, so
 // that a listing is read as what [nft.ReadAll] reads of the same rules.
 //
 // Statements that the compiler does not support become [rules.Unknown], so that results that depend
-// on them are undecided. So do those of which the output does not state the meaning:
+// on them are undecided. So do statements whose meaning the output does not state:
 //
 //   - names of users, services and interfaces other than lo
 //   - when elements expire, in nft -s

@@ -8,7 +8,7 @@ import (
 // matchOf reads LEFT [OPERATOR] VALUE or LEFT [OPERATOR] VALUE / MASK, of which the first tokens
 // are the left side.
 func matchOf(tokens []token, size int, left json.RawMessage) (int, statement) {
-	// Without an operator the comparison of flags, such as those of ct state, matches any of them.
+	// Without an operator a comparison of flags, such as ct state, matches any of them.
 	op := "in"
 	switch tokens[size].text {
 	case "==", "!=", "<", ">", "<=", ">=", "!":

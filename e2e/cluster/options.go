@@ -32,7 +32,7 @@ type Options struct {
 	CNIVersion string
 	// Conflist replaces that file's content.
 	Conflist []byte
-	// Runtime is that of the node of StartVM: Containerd, which is meant when it is empty, or CRIO.
+	// Runtime is the runtime of StartVM's node: Containerd, which is the default, or CRIO.
 	Runtime string
 	// NodeImage is that of the nodes of StartKind: BuildNodeImage, or a name that a registry knows.
 	// When empty it is kind's own.

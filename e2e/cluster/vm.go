@@ -19,7 +19,7 @@ import (
 // 20 times slower than this machine's.
 const vmStepLimit = 10 * time.Minute
 
-// VMPrograms contains the programs of this machine that StartVM needs besides those of Start, with
+// VMPrograms contains the programs of this machine that StartVM needs in addition to Start, with
 // Debian's packages of them.
 var VMPrograms = map[string]string{
 	"qemu-system-x86_64": "qemu-system-x86", "ssh": "openssh-client",

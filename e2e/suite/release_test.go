@@ -54,7 +54,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// commandsOfSteps reads the commands of the front page, which must be those of the steps.
+// commandsOfSteps reads the commands of the front page, which must be the commands of the steps.
 func commandsOfSteps(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(frontPage)

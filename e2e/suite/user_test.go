@@ -18,7 +18,7 @@ const (
 	exampleValues = "your-istio-cni-values.yaml"
 )
 
-// userValues are those of a user of istio-cni. The annotation shows that a chart has them.
+// userValues are values of a user of istio-cni. The annotation shows that a chart has them.
 const (
 	userAnnotation = "release.test/values"
 	userValues     = "podAnnotations: {" + userAnnotation + `: "mine"}

@@ -147,7 +147,7 @@ func (s *Session) listen(buffer int) (err error) {
 
 // A Batch contains received events.
 type Batch struct {
-	// Events include those of the session's own table.
+	// Events include the events of the session's own table.
 	Events []Event
 	// Changed reports that the ruleset of the namespace has changed.
 	Changed bool

@@ -121,7 +121,7 @@ type decision struct {
 	devices *devices
 	// history contains the effects of the rules on conntrack states.
 	history history
-	// cgroups are those of the space.
+	// cgroups is passed to each space.
 	cgroups map[uint64]string
 	// known contains the rulesets without some deviations; nil until there is a difference.
 	known []variant

@@ -73,7 +73,7 @@ type Result struct {
 	// chains without a jump to them. It is empty for a side with undecided packets.
 	Unreachable Pair[[]rules.ChainRef]
 	// Elsewhere lists the base chains of each side at other hooks than prerouting and output that
-	// have rules or drop packets. Their effect is not compared, except that of postrouting on packets
+	// have rules or drop packets. Their effect is not compared, except at postrouting on packets
 	// that the host sends.
 	Elsewhere Pair[[]rules.ChainRef]
 }

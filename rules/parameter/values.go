@@ -22,7 +22,7 @@ type Values struct {
 	Backend string
 	// StrictIstio reports that all deviations are off, whatever the Redirect says.
 	StrictIstio bool
-	// AmbientMode reports that the redirection is that of ambient mode, to ztunnel. Ambient contains
+	// AmbientMode reports that the redirection is for ambient mode, to ztunnel. Ambient contains
 	// its parameters, without those that it shares with the Redirect: see AmbientRedirect.
 	AmbientMode bool
 	Ambient     rules.Ambient

@@ -49,7 +49,7 @@ func (t tree) has(file string) bool {
 	return err == nil
 }
 
-// vmServices enables the network, and disables updates and consoles, which nobody uses.
+// vmServices enables the network, and disables updates and consoles, which are not used.
 func (t tree) vmServices() error {
 	const units, packaged = "etc/systemd/system/", "/usr/lib/systemd/system/"
 	errs := []error{
