@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,13 +20,14 @@ import (
 // A Namespace provides facts that trace events lack. It must be used by one goroutine at a time.
 type Namespace struct {
 	handle *netlink.Handle
+	id     netns.ID
 	proc   string
 }
 
 // OpenNamespace opens the namespace (nil: the current one). proc is the /proc that contains its
 // processes.
 func OpenNamespace(ns *netns.NS, proc string) (*Namespace, error) {
-	n := &Namespace{proc: proc}
+	n := &Namespace{id: ns.ID(), proc: proc}
 	err := ns.Do(func() (err error) {
 		n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_INET_DIAG)
 		return err
@@ -117,12 +119,10 @@ func (n *Namespace) Listener(protocol rules.Protocol, port uint16) (netip.AddrPo
 func (n *Namespace) processOf(s *netlink.Socket) Process {
 	p := Process{Owner: rules.Owner{UID: s.UID, GID: s.UID}}
 	want := fmt.Sprintf("socket:[%d]", s.INode)
-	files, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*/fd/*"))
-	for _, file := range files {
-		if link, err := os.Readlink(file); err != nil || link != want {
+	for _, dir := range n.processes() {
+		if !hasOpen(dir, want) {
 			continue
 		}
-		dir := filepath.Dir(filepath.Dir(file))
 		p.PID, _ = strconv.Atoi(filepath.Base(dir))
 		if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
 			p.Container = regexp.MustCompile(containerID).FindString(string(cgroup))
@@ -142,4 +142,31 @@ func (n *Namespace) processOf(s *netlink.Socket) Process {
 		break
 	}
 	return p
+}
+
+// processes returns the directories of the visible processes in the order in which they are
+// searched: those in the namespace first, because a process that sends one request may end before
+// the descriptors of all processes of a node are read.
+func (n *Namespace) processes() []string {
+	dirs, _ := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
+	var inside, outside []string
+	for _, dir := range dirs {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(dir, "ns/net"), &st) == nil &&
+			(netns.ID{Dev: st.Dev, Ino: st.Ino}) == n.id {
+			inside = append(inside, dir)
+		} else {
+			outside = append(outside, dir)
+		}
+	}
+	return append(inside, outside...)
+}
+
+// hasOpen reports whether the process has a file open that is described by the link.
+func hasOpen(dir, link string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, "fd/*"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		target, err := os.Readlink(file)
+		return err == nil && target == link
+	})
 }

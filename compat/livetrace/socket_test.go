@@ -51,6 +51,20 @@ func TestProcess(t *testing.T) {
 	if err := os.Symlink(link, filepath.Join(process, "fd", "3")); err != nil {
 		t.Fatal(err)
 	}
+	// A process of another namespace, which has the socket too, is searched later.
+	outside := filepath.Join(proc, "1")
+	for path, target := range map[string]string{
+		filepath.Join(outside, "fd", "3"):      link,
+		filepath.Join(outside, "ns", "net"):    "/proc/self/ns/net",
+		filepath.Join(process, "ns", "net"):    fmt.Sprintf("/proc/self/fd/%d", ns.FD()),
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n, err := livetrace.OpenNamespace(ns, proc)
 	if err != nil {
 		t.Fatal(err)

@@ -88,10 +88,18 @@ func provesPlugin(t *testing.T, w *world) {
 	if err := schematest.Validate(string(schema), bytes.NewReader(status)); err != nil {
 		t.Errorf("status: %v", err)
 	}
+	w.provesTrace(t, a, b, kubectl)
+}
+
+// provesTrace traces a connection from a to b. The client keeps it until the trace has ended: of a
+// process that has ended the container is unknown.
+func (w *world) provesTrace(
+	t *testing.T, a, b *corev1.Pod, kubectl func(args ...string) *exec.Cmd,
+) {
 	// The kubelet's probes cause connections of the proxy to its own pod.
 	four, _ := addresses(b)
-	trace := kubectl("trace", ns+"/a", "-v", "--out", "--to",
-		netip.AddrPortFrom(four, mesh.Port).String(), "--count", "1")
+	trace := kubectl("trace", a.Namespace+"/"+a.Name, "-v", "--out", "--to",
+		netip.AddrPortFrom(four, mesh.Port).String(), "--count", "1", "--for", wait)
 	var said strings.Builder
 	started, errs := make(chan struct{}), new(strings.Builder)
 	trace.Stdout, trace.Stderr = &said, &firstWrite{errs, started}
@@ -99,8 +107,23 @@ func provesPlugin(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	<-started
-	w.mustCapture(t, a, b)
+	request := w.node().Command(t.Context(), "kubectl", "exec", "--stdin", "--namespace",
+		a.Namespace, a.Name, "--container", mesh.AppContainer, "--", "mesh", "get", "-captured",
+		"-hold", "-wait", wait, url(four.String(), mesh.Port))
+	hold, err := request.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := new(bytes.Buffer)
+	request.Stdout, request.Stderr = report, report
+	if err := request.Start(); err != nil {
+		t.Fatal(err)
+	}
 	err = trace.Wait()
+	_ = hold.Close()
+	if err := request.Wait(); err != nil {
+		t.Errorf("the request: %v: %s", err, report)
+	}
 	for _, want := range []string{
 		": captured: outbound to the proxy", "    listener ", "    container ",
 		": connected by 127.0.0.1:15001",

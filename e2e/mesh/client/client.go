@@ -22,12 +22,12 @@ const (
 )
 
 // Get requests a URL over a new connection. Until a server answers with status 200, it repeats the
-// request while the context lasts, at least once.
-func Get(ctx context.Context, caller, url string) path.Report {
+// request while the context lasts, at least once. It keeps the connection until hold returns.
+func Get(ctx context.Context, caller, url string, hold func()) path.Report {
 	return retry(ctx, func() path.Report {
 		r := path.Report{Caller: caller}
 		r.Answer = &path.Answer{}
-		if err := get(url, &r); err != nil {
+		if err := get(url, &r, hold); err != nil {
 			r.Answer, r.Error = nil, err.Error()
 		}
 		return r
@@ -63,7 +63,7 @@ func retry(ctx context.Context, try func() path.Report) path.Report {
 	}
 }
 
-func get(url string, r *path.Report) error {
+func get(url string, r *path.Report, hold func()) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tryTimeout)
 	defer cancel()
 	var conn net.Conn
@@ -89,7 +89,17 @@ func get(url string, r *path.Report) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s: %s", url, response.Status)
 	}
-	return json.NewDecoder(response.Body).Decode(r.Answer)
+	// The transport closes its descriptor after the answer, but not the connection.
+	kept, err := conn.(*net.TCPConn).File()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = kept.Close() }()
+	if err := json.NewDecoder(response.Body).Decode(r.Answer); err != nil {
+		return err
+	}
+	hold()
+	return nil
 }
 
 func datagram(to string, r *path.Report) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"time"
 
@@ -32,13 +33,18 @@ func argument(flags *flag.FlagSet, args []string) (string, error) {
 func runGet(ctx context.Context, pod string, args []string) error {
 	flags, wait := asking("get")
 	captured := flags.Bool("captured", false, "both proxies are to carry the request")
+	held := flags.Bool("hold", false, "keep the connection until the standard input ends")
 	url, err := argument(flags, args)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
-	report := client.Get(ctx, pod, url)
+	hold := func() {}
+	if *held {
+		hold = func() { _, _ = io.Copy(io.Discard, os.Stdin) }
+	}
+	report := client.Get(ctx, pod, url, hold)
 	if *captured {
 		err = report.Check(path.Captured(""))
 	}

@@ -3,7 +3,7 @@
 //	mesh proxy sidecar [-transparent]             the proxy, a replacement for Envoy, with pilot-agent's first arguments
 //	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers that report the caller's properties
 //	mesh dns [-at :53]                            a DNS server that reports the caller's properties
-//	mesh get [-wait 5s] [-captured] URL           one request; -captured: exit with 1 unless both proxies forward it
+//	mesh get [-wait 5s] [-captured] [-hold] URL   one request; -captured: exit with 1 unless both proxies forward it
 //	mesh udp [-wait 5s] ADDRESS:PORT              one datagram
 //	mesh lookup [-wait 5s] [-tcp] [-6] [-server ADDRESS:PORT] NAME
 //
