@@ -37,6 +37,7 @@ const (
 	Undecided Outcome = iota
 	Skip              // do not redirect the pod
 	Redirect          // redirect the pod with the result of Parameters
+	Ambient           // redirect the pod to ztunnel with the result of AmbientParameters
 )
 
 // String returns the outcome as a word.
@@ -46,6 +47,8 @@ func (o Outcome) String() string {
 		return "skip"
 	case Redirect:
 		return "redirect"
+	case Ambient:
+		return "ambient"
 	}
 	return "undecided"
 }
@@ -71,7 +74,11 @@ func Early(a Attachment, s *Settings) Decision {
 		return d
 	}
 	if len(a.Annotations) > 0 {
-		if _, injected := a.Annotations[statusAnnotation]; !injected {
+		_, injected := a.Annotations[statusAnnotation]
+		switch {
+		case !injected && s.Ambient != nil:
+			return podUnknown // labels decide
+		case !injected:
 			return notInjected
 		}
 		if a.Annotations[modeAnnotation] == modeNone {
@@ -92,6 +99,9 @@ func Decide(in Input, s *Settings) Decision {
 	if in.Pod == nil {
 		return podUnknown
 	}
+	if d := s.ofAmbient(&in); d != podUnknown {
+		return d
+	}
 	for _, stage := range []func(*Pod, *Settings) Decision{
 		ofNetwork, ofProxy, ofOptOut, ofInjection,
 	} {
@@ -104,10 +114,7 @@ func Decide(in Input, s *Settings) Decision {
 		return skip(NotSelected,
 			"no selector of the configuration matches the labels of the pod and its namespace")
 	case selectionNeedsNamespace:
-		return Decision{
-			Undecided, NamespaceUnknown,
-			"a selector needs the labels of the pod's namespace, which are unknown",
-		}
+		return namespaceUnknown
 	}
 	return Decision{
 		Redirect, MeshPod,
@@ -116,7 +123,11 @@ func Decide(in Input, s *Settings) Decision {
 }
 
 var (
-	podUnknown  = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
+	podUnknown       = Decision{Undecided, PodUnknown, "the pod has not been read yet"}
+	namespaceUnknown = Decision{
+		Undecided, NamespaceUnknown,
+		"a selector needs the labels of the pod's namespace, which are unknown",
+	}
 	notInjected = Decision{Skip, NotInjected, "there is no annotation " + statusAnnotation +
 		": the pod was not injected"}
 )

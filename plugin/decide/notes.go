@@ -34,6 +34,8 @@ const (
 	// InitContainersCaptured: init containers run before the proxy, and their traffic goes to it
 	// nevertheless.
 	InitContainersCaptured NoteKind = "init-containers-captured"
+	// AnnotationIgnored: an annotation of ambient mode has a value that Istio ignores.
+	AnnotationIgnored NoteKind = "annotation-ignored"
 )
 
 // String returns kind and sentence in a line.

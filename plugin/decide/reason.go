@@ -11,6 +11,7 @@ const (
 	NodeAgent         Reason = "node-agent"
 	NamespaceExcluded Reason = "namespace-excluded" // the configuration excludes the namespace
 	PodUnknown        Reason = "pod-unknown"        // undecided: the pod must be read
+	AmbientPod        Reason = "ambient-pod"        // in ambient mode: redirected to ztunnel
 	HostNetwork       Reason = "host-network"       // the pod is in the host's network namespace
 	IstioInit         Reason = "istio-init"         // an init container programs the rules
 	ProxyDisabled     Reason = "proxy-disabled"     // DISABLE_ENVOY
@@ -31,7 +32,7 @@ const (
 // Reasons returns all reasons, in the order in which they are checked.
 func Reasons() []Reason {
 	return []Reason{
-		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, HostNetwork, IstioInit,
+		NotKubernetes, NodeAgent, NamespaceExcluded, PodUnknown, AmbientPod, HostNetwork, IstioInit,
 		ProxyDisabled, NoProxyContainer, ProxyType,
 		OptOutLabel, OptOutAnnotation, NotInjected, InterceptionNone, NamespaceUnknown, NotSelected,
 		MeshPod,

@@ -130,8 +130,13 @@ func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
 	if len(s.Selectors) == 0 {
 		return selected
 	}
+	return matching(s.Selectors, pod, namespace)
+}
+
+// matching returns whether one of the selectors matches the pod.
+func matching(selectors []Selector, pod *Pod, namespace *Namespace) selection {
 	result := notSelected
-	for _, selector := range s.Selectors {
+	for _, selector := range selectors {
 		switch {
 		case !selector.Pods.Matches(pod.Metadata.Labels):
 		case selector.Namespaces == nil:

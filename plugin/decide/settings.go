@@ -22,6 +22,8 @@ type Settings struct {
 	// Selectors choose among the pods that would be redirected: one of them must match. Without any
 	// all are chosen.
 	Selectors []Selector
+	// Ambient are the settings of ambient mode, or nil if the node has no pods in it.
+	Ambient *AmbientSettings
 	// Without lists the deviations from Istio that are turned off.
 	Without []rules.DeviationID
 	// Counters gives the rules of pods counters, unless an annotation says otherwise.

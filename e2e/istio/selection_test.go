@@ -1,0 +1,162 @@
+package istio_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"istio.io/istio/cni/pkg/util"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// randomPods is the number of pods that are compared, each with selectors of its own.
+const randomPods = 20000
+
+// TestAmbientPodsAreThoseOfIstio compares the pods that are in ambient mode with those of istio-cni's
+// own selectors, for random selectors, pods and namespaces.
+func TestAmbientPodsAreThoseOfIstio(t *testing.T) {
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("SLUICE_SEED"), strconv.Itoa(defaultSeed)), 10, 64)
+	if err != nil {
+		t.Fatalf("SLUICE_SEED: %v", err)
+	}
+	s := selection{rand.New(rand.NewPCG(seed, 1))}
+	standard, err := json.Marshal(decide.DefaultAmbientSettings().Selectors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enrolled := 0
+	for range randomPods {
+		list := standard
+		if s.IntN(2) == 0 {
+			list = s.selectors(t)
+		}
+		pod, namespace := s.pod(t), s.labels()
+		want := ofIstio(t, list, pod, namespace)
+		got := ofSluice(t, list, pod, namespace)
+		if want != got {
+			t.Fatalf("selectors %s\npod %s\nnamespace %v\nin ambient mode: Istio %v, Sluice %v", list, pod,
+				namespace, want, got)
+		}
+		if got {
+			enrolled++
+		}
+	}
+	if enrolled < randomPods/10 || enrolled > randomPods*9/10 {
+		t.Errorf("%d of %d pods are in ambient mode, which tests little", enrolled, randomPods)
+	}
+}
+
+func ofIstio(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
+	t.Helper()
+	var list []util.EnablementSelector
+	var pod corev1.Pod
+	decode(t, selectors, &list)
+	decode(t, object, &pod)
+	compiled, err := util.NewCompiledEnablementSelectors(list)
+	if err != nil {
+		t.Fatalf("selectors %s: %v", selectors, err)
+	}
+	return compiled.Matches(&pod, namespace)
+}
+
+func ofSluice(t *testing.T, selectors, object []byte, namespace map[string]string) bool {
+	t.Helper()
+	ambient := decide.DefaultAmbientSettings()
+	ambient.Selectors = nil
+	pod := new(decide.Pod)
+	decode(t, selectors, &ambient.Selectors)
+	decode(t, object, pod)
+	for _, selector := range ambient.Selectors {
+		if err := selector.Validate(); err != nil {
+			t.Fatalf("selectors %s: %v", selectors, err)
+		}
+	}
+	d := decide.Decide(decide.Input{
+		Attachment: decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name},
+		Pod:        pod, Namespace: &decide.Namespace{Metadata: decide.Metadata{Labels: namespace}},
+	}, &decide.Settings{Ambient: &ambient})
+	return d.Outcome == decide.Ambient
+}
+
+func decode(t *testing.T, data []byte, into any) {
+	t.Helper()
+	if err := json.Unmarshal(data, into); err != nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+}
+
+// selection draws selectors and pods from few words, so that they often match.
+type selection struct{ *rand.Rand }
+
+func (s selection) one(words ...string) string { return words[s.IntN(len(words))] }
+
+func (s selection) key() string { return s.one("istio.io/dataplane-mode", "app", "tier") }
+
+func (s selection) value() string { return s.one("ambient", "none", "web", "") }
+
+func (s selection) labels() map[string]string {
+	labels := map[string]string{}
+	for range s.IntN(3) {
+		labels[s.key()] = s.value()
+	}
+	return labels
+}
+
+func (s selection) pod(t *testing.T) []byte {
+	metadata := map[string]any{"namespace": "shop", "name": "web", "labels": s.labels()}
+	if s.IntN(8) == 0 {
+		metadata["annotations"] = map[string]string{"sidecar.istio.io/status": s.one("", "{}")}
+	}
+	return encode(t, map[string]any{
+		"metadata": metadata, "spec": map[string]any{"hostNetwork": s.IntN(8) == 0},
+	})
+}
+
+func (s selection) selectors(t *testing.T) []byte {
+	list := []map[string]any{}
+	for range s.IntN(4) {
+		selector := map[string]any{}
+		for _, which := range []string{"podSelector", "namespaceSelector"} {
+			if s.IntN(3) > 0 {
+				selector[which] = s.selector()
+			}
+		}
+		list = append(list, selector)
+	}
+	return encode(t, list)
+}
+
+func (s selection) selector() map[string]any {
+	selector := map[string]any{}
+	if s.IntN(2) == 0 {
+		selector["matchLabels"] = s.labels()
+	}
+	var expressions []map[string]any
+	for range s.IntN(3) {
+		e := map[string]any{
+			"key": s.key(), "operator": s.one("In", "NotIn", "Exists", "DoesNotExist"),
+		}
+		if e["operator"] == "In" || e["operator"] == "NotIn" {
+			e["values"] = []string{s.value(), s.value()}
+		}
+		expressions = append(expressions, e)
+	}
+	if expressions != nil {
+		selector["matchExpressions"] = expressions
+	}
+	return selector
+}
+
+func encode(t *testing.T, value any) []byte {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

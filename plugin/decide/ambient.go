@@ -1,0 +1,145 @@
+package decide
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/parameter"
+)
+
+// The label that selects pods and namespaces for ambient mode, and its values
+// (istio.io/api/label.IoIstioDataplaneMode).
+const (
+	dataplaneLabel   = "istio.io/dataplane-mode"
+	dataplaneAmbient = "ambient"
+	dataplaneNone    = "none"
+)
+
+// The annotations of a pod in ambient mode (istio.io/api/annotation).
+const (
+	dnsCaptureAnnotation    = "ambient.istio.io/dns-capture"
+	bypassInboundAnnotation = "ambient.istio.io/bypass-inbound-capture"
+	rerouteAnnotation       = "istio.io/reroute-virtual-interfaces"
+)
+
+// AmbientSettings are the node's settings of Istio's ambient mode. Start with
+// [DefaultAmbientSettings].
+type AmbientSettings struct {
+	// Selectors select the pods in ambient mode: one of them must match. Without any, no pod is in
+	// ambient mode.
+	Selectors []Selector
+	// DNS captures the DNS queries of pods, unless their annotation says otherwise.
+	DNS bool
+	// IPv6 captures IPv6, whatever addresses a pod has.
+	IPv6 bool
+	// ProbeSourceIPv4 and ProbeSourceIPv6 are the source addresses of probes.
+	ProbeSourceIPv4, ProbeSourceIPv6 netip.Addr
+}
+
+// DefaultAmbientSettings returns the settings of Istio's chart: DNS and IPv6 are captured, and a pod
+// is in ambient mode if it has the label istio.io/dataplane-mode=ambient, or if its namespace has
+// it and the pod's own label is not "none".
+func DefaultAmbientSettings() AmbientSettings {
+	ambient := &LabelSelector{MatchLabels: map[string]string{dataplaneLabel: dataplaneAmbient}}
+	notNone := &LabelSelector{MatchExpressions: []LabelRequirement{
+		{Key: dataplaneLabel, Operator: LabelNotIn, Values: []string{dataplaneNone}},
+	}}
+	return AmbientSettings{
+		Selectors: []Selector{{Pods: ambient}, {Pods: notNone, Namespaces: ambient}},
+		DNS:       true, IPv6: true,
+		ProbeSourceIPv4: rules.DefaultProbeSourceIPv4(),
+		ProbeSourceIPv6: rules.DefaultProbeSourceIPv6(),
+	}
+}
+
+// ofAmbient decides whether the pod is in ambient mode. As in istio-cni, this comes before every
+// decision about sidecars, and a pod with a sidecar is not in ambient mode.
+func (s *Settings) ofAmbient(in *Input) Decision {
+	if s.Ambient == nil || in.Pod.Spec.HostNetwork {
+		return podUnknown
+	}
+	if _, injected := in.Pod.Metadata.Annotations[statusAnnotation]; injected {
+		return podUnknown
+	}
+	switch matching(s.Ambient.Selectors, in.Pod, in.Namespace) {
+	case selected:
+		return Decision{
+			Ambient, AmbientPod,
+			"a pod in ambient mode: an enablement selector matches its labels or its namespace's",
+		}
+	case selectionNeedsNamespace:
+		return namespaceUnknown
+	}
+	return podUnknown
+}
+
+// AmbientParameters returns the redirection of a pod that [Decide] puts into ambient mode. Without an
+// error it is valid.
+//
+// The error is a [rules.Faults] that names the annotation. As in Istio, a truth value that is none is
+// ignored; a [Note] says so.
+func AmbientParameters(pod *Pod, s *Settings) (rules.Ambient, []Note, error) {
+	r := &result{}
+	a := rules.Ambient{
+		DNS: s.Ambient.DNS, IPv6: s.Ambient.IPv6,
+		ProbeSourceIPv4: s.Ambient.ProbeSourceIPv4, ProbeSourceIPv6: s.Ambient.ProbeSourceIPv6,
+		Counters: s.Counters, Without: slices.Clone(s.Without),
+	}
+	r.switchTo(pod, dnsCaptureAnnotation, &a.DNS)
+	r.switchTo(pod, bypassInboundAnnotation, &a.BypassInboundCapture)
+	r.switchTo(pod, parameter.CountersAnnotation, &a.Counters)
+	a.RerouteInterfaces = r.interfaces(pod)
+	faults := rules.Faults(nil)
+	if errors.As(a.Validate(), &faults) {
+		r.faults = append(r.faults, faults...)
+	}
+	if len(r.faults) > 0 {
+		return rules.Ambient{}, r.notes, r.faults
+	}
+	return a, r.notes, nil
+}
+
+// switchTo sets a truth value, if the annotation states one.
+func (r *result) switchTo(pod *Pod, annotation string, value *bool) {
+	text, stated := pod.Metadata.Annotations[annotation]
+	if !stated {
+		return
+	}
+	parsed, err := strconv.ParseBool(text)
+	if err != nil {
+		r.note(AnnotationIgnored, "annotation %s is ignored: %s is not %s", annotation, quote(text),
+			parameter.Bool.Allowed())
+		return
+	}
+	*value = parsed
+}
+
+// interfaces returns the names of the annotation. A final "+" makes one a prefix, as in Istio's
+// iptables backend. A "*" has different meanings in Istio's backends, and is refused.
+func (r *result) interfaces(pod *Pod) []rules.InterfaceName {
+	const source = "annotation " + rerouteAnnotation
+	var list []rules.InterfaceName
+	var wrong int
+	for element := range strings.SplitSeq(pod.Metadata.Annotations[rerouteAnnotation], ",") {
+		if element = strings.TrimSpace(element); element == "" {
+			continue
+		}
+		names, err := rules.ParseInterfaces(element)
+		if err == nil && !strings.HasSuffix(element, "*") {
+			list = append(list, names...)
+			continue
+		}
+		if wrong++; wrong <= maxListed {
+			r.fault(source, quote(element),
+				"the name of an interface, of at most 15 bytes without blanks; + at its end stands for any rest")
+		}
+	}
+	if more := wrong - maxListed; more > 0 {
+		r.fault(source, "each of "+strconv.Itoa(more)+" more elements", "the name of an interface")
+	}
+	return list
+}
