@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/sluice-mesh/sluice/install/journal"
+	"github.com/sluice-mesh/sluice/install/listen"
 	"github.com/sluice-mesh/sluice/install/node"
-	"github.com/sluice-mesh/sluice/install/serve"
 	"github.com/sluice-mesh/sluice/install/settings"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
@@ -67,7 +67,7 @@ func uninstallNode(ctx context.Context, n *node.Node, v settings.Values, log *za
 // removeAccess removes the kubeconfig and the socket once nothing needs them. No server may be
 // running, because it would create its socket again.
 func removeAccess(v settings.Values, kubeconfig string, log *zap.Logger) error {
-	err := errors.Join(serve.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))),
+	err := errors.Join(listen.Remove(agent.SocketIn(v.Text("CNI_AGENT_RUN_DIR"))),
 		removeFile(kubeconfig))
 	if err != nil {
 		return fmt.Errorf("uninstall: %w", err)

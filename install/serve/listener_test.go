@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-mesh/sluice/install/listen"
 	"github.com/sluice-mesh/sluice/install/serve"
 )
 
@@ -144,7 +145,7 @@ func TestRemove(t *testing.T) {
 	w := start(t, path, serve.Options{Objects: echo})
 	w.stop()
 	for range 2 {
-		if err := serve.Remove(path); err != nil {
+		if err := listen.Remove(path); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(filepath.Dir(path)); !os.IsNotExist(err) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/listen"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -61,16 +61,12 @@ const (
 	answerTime = 800 * time.Millisecond
 	// locateTime limits a query of a user, and is less than the timeout of the command rules.
 	locateTime = 2500 * time.Millisecond
-	// drainTime is the time for clients that connected before the socket was replaced.
-	drainTime = 50 * time.Millisecond
 )
 
 // A Server serves the plugin. Use [New].
 type Server struct {
-	options   Options
-	slots     chan struct{}
-	handlers  sync.WaitGroup
-	listening atomic.Bool
+	options  Options
+	listener *listen.Server
 }
 
 // New returns a server that is not listening yet. Functions that are nil in the options are not
@@ -100,72 +96,19 @@ func New(o Options) *Server {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	return &Server{options: o, slots: make(chan struct{}, maxConnections)}
+	s := &Server{options: o}
+	s.listener = listen.New(listen.Options{
+		Network: "unix", Path: o.Socket, MaxConnections: maxConnections,
+		Serve: func(conn *net.UnixConn, _ unix.Ucred) error { return s.serve(conn) }, Failed: o.Failed,
+	})
+	return s
 }
 
 // Listening reports whether the socket exists and belongs to this server or to another running one.
 // It is false before and after Run.
-func (s *Server) Listening() bool { return s.listening.Load() }
+func (s *Server) Listening() bool { return s.listener.Listening() }
 
 // Run serves until the context ends, and returns after all requests are answered. The socket
 // remains, because the next agent replaces it; a plugin that finds no listener uses the API server
 // immediately. Errors are passed to Options.Failed, and the operation is repeated.
-func (s *Server) Run(ctx context.Context) {
-	watcher := newSocketWatcher(s.options.Socket)
-	defer watcher.close()
-	var current *listener
-	var listeners sync.WaitGroup
-	lastError := ""
-	for {
-		watcher.renew()
-		next, err := s.guard(current)
-		if text := fmt.Sprint(err); text != lastError { // report a repeated error once
-			if lastError = text; err != nil {
-				s.options.Failed(err)
-			}
-		}
-		s.listening.Store(err == nil)
-		if next != current {
-			current.leave()
-			current = next
-			listeners.Go(func() { s.accept(next) })
-			watcher.renew() // its directory may have been created
-		}
-		if !watcher.wait(ctx, err == nil && current.owned()) {
-			break
-		}
-	}
-	s.listening.Store(false)
-	current.leave()
-	listeners.Wait()
-	s.handlers.Wait()
-}
-
-// accept serves the connections of a listener, up to a maximum number at a time, until leave is
-// called.
-func (s *Server) accept(d *listener) {
-	defer d.close()
-	for {
-		s.slots <- struct{}{}
-		conn, err := d.next()
-		if err != nil {
-			<-s.slots
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				return // leave was called
-			}
-			s.options.Failed(fmt.Errorf("socket %s: %w", s.options.Socket, err))
-			if !d.pause() {
-				return
-			}
-			continue
-		}
-		s.handlers.Go(func() {
-			defer func() { <-s.slots }()
-			defer func() { _ = conn.Close() }()
-			if err := s.serve(conn); err != nil {
-				s.options.Failed(fmt.Errorf("socket %s: %w", s.options.Socket, err))
-			}
-		})
-	}
-}
+func (s *Server) Run(ctx context.Context) { s.listener.Run(ctx) }

@@ -99,9 +99,9 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 		return nil, c.unreached(err)
 	}
 	conn := dialed.(*net.UnixConn)
-	uid, err := PeerUID(conn)
-	if err == nil && uid != c.Owner {
-		err = fmt.Errorf("socket %s belongs to uid %d and not to %d", c.Socket, uid, c.Owner)
+	peer, err := Peer(conn)
+	if err == nil && peer.Uid != c.Owner {
+		err = fmt.Errorf("socket %s belongs to uid %d and not to %d", c.Socket, peer.Uid, c.Owner)
 	}
 	if err == nil {
 		end, _ := ctx.Deadline() // a zero one would be none

@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PeerUID returns the user of the process at the other end of a connection: the one that connected,
-// or that called listen (unix(7), SO_PEERCRED).
-func PeerUID(c *net.UnixConn) (uint32, error) {
+// Peer returns the credentials of the process at the other end of a connection: the one that
+// connected, or that called listen (unix(7), SO_PEERCRED). The process id is 0 if the process is not
+// visible in the PID namespace of this process.
+func Peer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var credentials *unix.Ucred
 	var failed error
@@ -23,7 +24,7 @@ func PeerUID(c *net.UnixConn) (uint32, error) {
 		err = failed
 	}
 	if err != nil {
-		return 0, fmt.Errorf("credentials of the peer: %w", err)
+		return nil, fmt.Errorf("credentials of the peer: %w", err)
 	}
-	return credentials.Uid, nil
+	return credentials, nil
 }

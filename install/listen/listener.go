@@ -1,4 +1,4 @@
-package serve
+package listen
 
 import (
 	"crypto/rand"
@@ -25,41 +25,43 @@ const maxPathLen = 107
 // A listener is a listening socket.
 type listener struct {
 	*net.UnixListener
-	path string
-	made os.FileInfo
-	once sync.Once
-	left chan struct{}
-	last time.Time // accept no connection after it; set before left is closed
+	network, path string
+	made          os.FileInfo
+	once          sync.Once
+	left          chan struct{}
+	last          time.Time // accept no connection after it; set before left is closed
 }
 
 // open creates a socket, and replaces the one at the path. A client that connects meanwhile reaches
 // one of the two.
-func open(path string) (*listener, error) {
-	d, err := tryOpen(path)
+func open(network, path string) (*listener, error) {
+	d, err := tryOpen(network, path)
 	if err != nil {
 		return nil, fmt.Errorf("listen on socket %s: %w", path, err)
 	}
 	return d, nil
 }
 
-func tryOpen(path string) (*listener, error) {
+func tryOpen(network, path string) (*listener, error) {
 	dir := filepath.Dir(path)
 	if err := secure(dir); err != nil {
 		return nil, err
 	}
-	sweep(dir)
+	sweep(network, dir)
 	// Agents in containers have equal process ids.
 	draft := filepath.Join(dir, draftPrefix+rand.Text()[:8])
 	if length := max(len(draft), len(path)); length > maxPathLen {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes, this path needs %d",
 			maxPathLen, length)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: draft, Net: "unix"})
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: draft, Net: network})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	d := &listener{UnixListener: l, path: path, left: make(chan struct{})}
+	d := &listener{
+		UnixListener: l, network: network, path: path, left: make(chan struct{}),
+	}
 	if err = os.Chmod(draft, 0o600); err == nil {
 		d.made, err = os.Lstat(draft)
 	}
@@ -96,22 +98,22 @@ func secure(dir string) error {
 }
 
 // sweep removes the sockets of processes that ended before they renamed their socket.
-func sweep(dir string) {
+func sweep(network, dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		draft := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), draftPrefix) && !answers(draft) {
+		if strings.HasPrefix(e.Name(), draftPrefix) && !answers(network, draft) {
 			_ = os.Remove(draft)
 		}
 	}
 }
 
 // answers reports whether a process listens on a socket.
-func answers(path string) bool {
-	conn, err := net.DialTimeout("unix", path, requestTime)
+func answers(network, path string) bool {
+	conn, err := net.DialTimeout(network, path, probeTime)
 	if err != nil {
 		// A full queue belongs to a running process.
 		return errors.Is(err, unix.EAGAIN)
@@ -132,7 +134,7 @@ func (d *listener) leave() {
 		return
 	}
 	d.once.Do(func() {
-		d.last = time.Now().Add(requestTime)
+		d.last = time.Now().Add(probeTime)
 		close(d.left)
 		_ = d.SetDeadline(time.Now().Add(drainTime))
 	})

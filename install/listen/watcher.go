@@ -1,8 +1,7 @@
-package serve
+package listen
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"time"
 
@@ -66,18 +65,3 @@ func (w *socketWatcher) wait(ctx context.Context, owned bool) bool {
 }
 
 func (w *socketWatcher) close() { w.watch.Close() }
-
-// guard returns the listener at the path: the given one while its socket is in place, or a new one.
-func (s *Server) guard(current *listener) (*listener, error) {
-	if current != nil && (current.owned() || answers(s.options.Socket)) {
-		return current, nil
-	}
-	next, err := open(s.options.Socket)
-	if err != nil {
-		return current, err
-	}
-	if current != nil {
-		s.options.Failed(fmt.Errorf("socket %s was removed, and is created again", s.options.Socket))
-	}
-	return next, nil
-}

@@ -1,0 +1,149 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+)
+
+const (
+	// probeTime limits the test whether a process listens on a socket, and is the time after
+	// leave in which connections are accepted.
+	probeTime = time.Second
+	// drainTime is the time for clients that connected before the socket was replaced.
+	drainTime = 50 * time.Millisecond
+)
+
+// Options are the options of a server. All fields are required.
+type Options struct {
+	// Network is "unix" for a stream socket or "unixpacket" for a socket that keeps the boundaries
+	// of messages.
+	Network string
+	// Path is the path of the socket, at most 107 bytes and in fact less, because a temporary name
+	// in the same directory must fit too. The directory is created if it does not exist, gets the
+	// mode 0700, and must belong to the user of the process.
+	Path string
+	// MaxConnections is the maximum number of connections that are served at a time. Others wait in
+	// the queue of the socket.
+	MaxConnections int
+	// Serve serves a connection from root, which is closed afterwards. It is called concurrently.
+	Serve func(conn *net.UnixConn, peer unix.Ucred) error
+	// Failed receives errors for the log: a client that is not root, an error of Serve, a lost
+	// socket. It is called concurrently, and must not block.
+	Failed func(error)
+}
+
+// A Server listens on a socket. Use [New].
+type Server struct {
+	options   Options
+	slots     chan struct{}
+	handlers  sync.WaitGroup
+	listening atomic.Bool
+}
+
+// New returns a server that is not listening yet.
+func New(o Options) *Server {
+	return &Server{options: o, slots: make(chan struct{}, o.MaxConnections)}
+}
+
+// Listening reports whether the socket exists and belongs to this server or to another running one.
+// It is false before and after Run.
+func (s *Server) Listening() bool { return s.listening.Load() }
+
+// Run serves until the context ends, and returns when the last call of Options.Serve has. The
+// socket remains, because the next agent replaces it. Errors are passed to Options.Failed, and the
+// operation is repeated.
+func (s *Server) Run(ctx context.Context) {
+	watcher := newSocketWatcher(s.options.Path)
+	defer watcher.close()
+	var current *listener
+	var listeners sync.WaitGroup
+	lastError := ""
+	for {
+		watcher.renew()
+		next, err := s.guard(current)
+		if text := fmt.Sprint(err); text != lastError { // report a repeated error once
+			if lastError = text; err != nil {
+				s.options.Failed(err)
+			}
+		}
+		s.listening.Store(err == nil)
+		if next != current {
+			current.leave()
+			current = next
+			listeners.Go(func() { s.accept(next) })
+			watcher.renew() // its directory may have been created
+		}
+		if !watcher.wait(ctx, err == nil && current.owned()) {
+			break
+		}
+	}
+	s.listening.Store(false)
+	current.leave()
+	listeners.Wait()
+	s.handlers.Wait()
+}
+
+// guard returns the listener at the path: the given one while its socket is in place, or a new one.
+func (s *Server) guard(current *listener) (*listener, error) {
+	network, path := s.options.Network, s.options.Path
+	if current != nil && (current.owned() || answers(network, path)) {
+		return current, nil
+	}
+	next, err := open(network, path)
+	if err != nil {
+		return current, err
+	}
+	if current != nil {
+		s.options.Failed(fmt.Errorf("socket %s was removed, and is created again", path))
+	}
+	return next, nil
+}
+
+// accept serves the connections of a listener, up to a maximum number at a time, until leave is
+// called.
+func (s *Server) accept(d *listener) {
+	defer d.close()
+	for {
+		s.slots <- struct{}{}
+		conn, err := d.next()
+		if err != nil {
+			<-s.slots
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				return // leave was called
+			}
+			s.options.Failed(fmt.Errorf("socket %s: %w", s.options.Path, err))
+			if !d.pause() {
+				return
+			}
+			continue
+		}
+		s.handlers.Go(func() {
+			defer func() { <-s.slots }()
+			defer func() { _ = conn.Close() }()
+			if err := s.serve(conn); err != nil {
+				s.options.Failed(fmt.Errorf("socket %s: %w", s.options.Path, err))
+			}
+		})
+	}
+}
+
+func (s *Server) serve(conn *net.UnixConn) error {
+	peer, err := agent.Peer(conn)
+	if err != nil {
+		return err
+	}
+	if peer.Uid != 0 {
+		return fmt.Errorf("connection from uid %d rejected: only root may connect", peer.Uid)
+	}
+	return s.options.Serve(conn, *peer)
+}

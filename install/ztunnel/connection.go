@@ -1,0 +1,314 @@
+package ztunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+)
+
+// A connection is a connected ztunnel after its hello. The fields below mu are guarded by the mutex
+// of the server.
+type connection struct {
+	server  *Server
+	conn    *net.UnixConn
+	id      uint64
+	pid     int32 // 0 if it is not visible
+	version zds.Version
+	since   time.Time
+	log     *zap.Logger
+	wake    chan struct{} // buffered; the queue has grown, or owed has been acknowledged
+
+	synced  bool     // the snapshot is acknowledged
+	queue   []string // UIDs whose state is to be sent
+	owed    *request // the message that is sent and not acknowledged
+	results map[string]result
+	lastErr string
+}
+
+// A result is the last acknowledgement for a pod.
+type result struct {
+	entry *entry // nil for a delete
+	err   string // text of ztunnel
+	keep  bool
+}
+
+// A verdict is what a ztunnel has said about an entry.
+type verdict int
+
+const (
+	unknown verdict = iota // not sent, not acknowledged, or another entry
+	acknowledged
+	kept // ztunnel serves it if it did before
+	refused
+)
+
+func (c *connection) result(e *entry) verdict {
+	r := c.results[e.UID]
+	switch {
+	case r.entry != e:
+		return unknown
+	case r.err != "":
+		return refused
+	case r.keep:
+		return kept
+	}
+	return acknowledged
+}
+
+// serve serves one connection until it or the context ends.
+func (s *Server) serve(ctx context.Context, conn *net.UnixConn, pid int32) error {
+	s.count(1)
+	defer s.count(-1)
+	select {
+	case <-s.restored:
+	case <-ctx.Done():
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	version, err := readHello(conn)
+	if errors.Is(err, io.EOF) || ctx.Err() != nil {
+		return nil // a probe of another agent, or a ztunnel that ended
+	}
+	if err != nil {
+		return fmt.Errorf("ztunnel pid %d: hello: %w", pid, err)
+	}
+	c := s.connect(conn, pid, version)
+	ended := make(chan error, 1)
+	go func() {
+		err := c.read()
+		cancel()
+		ended <- err
+	}()
+	err = c.write(ctx)
+	cancel()
+	_ = conn.Close()
+	err = errors.Join(err, <-ended)
+	s.disconnect(c, err)
+	return nil
+}
+
+// count counts the accepted connections.
+func (s *Server) count(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accepted += n
+	s.options.Connected(s.accepted)
+}
+
+// connect registers a connection, with a snapshot of the state as its queue.
+func (s *Server) connect(conn *net.UnixConn, pid int32, version zds.Version) *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	c := &connection{
+		server: s, conn: conn, id: s.lastID, pid: pid, version: version, since: time.Now(),
+		log:     s.log.With(zap.Uint64("connection", s.lastID), zap.Int32("pid", pid)),
+		wake:    make(chan struct{}, 1),
+		results: map[string]result{},
+	}
+	c.queue = slices.Sorted(maps.Keys(s.pods))
+	s.connections[c] = struct{}{}
+	s.notify("")
+	c.log.Info("ztunnel connected", zap.Stringer("version", version),
+		zap.Int("pods", len(s.pods)))
+	return c
+}
+
+func (s *Server) disconnect(c *connection, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.connections, c)
+	s.notify("")
+	fields := []zap.Field{zap.Duration("after", time.Since(c.since))}
+	if c.owed != nil {
+		fields = append(fields, zap.String("not_acknowledged", c.owed.text))
+	}
+	if err != nil {
+		c.log.Warn("connection to ztunnel closed", append(fields, zap.Error(err))...)
+		return
+	}
+	c.log.Info("ztunnel disconnected", fields...)
+}
+
+// enqueue causes the current state of a pod to be sent.
+func (c *connection) enqueue(uid string) {
+	if !slices.Contains(c.queue, uid) {
+		c.queue = append(c.queue, uid)
+	}
+	c.poke()
+}
+
+func (c *connection) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pending reports whether the state of a pod is to be sent, or was sent and is not acknowledged.
+func (c *connection) pending(uid string) bool {
+	return c.owed != nil && c.owed.uid == uid || slices.Contains(c.queue, uid)
+}
+
+// next returns the next message, or nil if there is none yet. Deletes follow the snapshot.
+func (c *connection) next() *request {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.owed != nil {
+		return nil
+	}
+	c.owed = c.take()
+	if c.owed != nil {
+		c.owed.since = time.Now()
+		if c.owed.isAdd() {
+			c.owed.entry.users++
+		}
+	}
+	return c.owed
+}
+
+// take removes the first message from the queue.
+func (c *connection) take() *request {
+	for i, uid := range c.queue {
+		e := c.server.pods[uid]
+		if e == nil && !c.synced {
+			continue
+		}
+		c.queue = slices.Delete(c.queue, i, i+1)
+		switch {
+		case e == nil:
+			return deleteRequest(uid)
+		case e.Netns != nil:
+			return addRequest(e)
+		case !c.synced:
+			return keepRequest(e)
+		}
+		return c.take() // restored after the snapshot, without a network namespace
+	}
+	if !c.synced {
+		return snapshotRequest()
+	}
+	return nil
+}
+
+// write sends messages, each after the acknowledgement of the one before, until the context ends.
+func (c *connection) write(ctx context.Context) error {
+	for {
+		r := c.next()
+		if r == nil {
+			select {
+			case <-c.wake:
+				continue
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := c.send(r); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: %w", r.text, err)
+		}
+	}
+}
+
+func (c *connection) send(r *request) error {
+	var rights []byte
+	if r.isAdd() {
+		rights = unix.UnixRights(r.entry.Netns.FD())
+		defer func() {
+			c.server.mu.Lock()
+			defer c.server.mu.Unlock()
+			r.entry.users--
+			r.entry.closeUnused()
+		}()
+	}
+	data, err := proto.Marshal(r.message)
+	if err != nil {
+		return err
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTime))
+	_, _, err = c.conn.WriteMsgUnix(data, rights, nil)
+	return err
+}
+
+// read receives acknowledgements until the connection ends.
+func (c *connection) read() error {
+	buffer := make([]byte, maxMessage)
+	for {
+		data, err := readPacket(c.conn, buffer)
+		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+			errors.Is(err, unix.ECONNRESET) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		text, err := decodeAck(data)
+		if err != nil {
+			return err
+		}
+		if err := c.acknowledge(text); err != nil {
+			return err
+		}
+	}
+}
+
+// acknowledge records the acknowledgement of the message that was sent last.
+func (c *connection) acknowledge(text string) error {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := c.owed
+	if r == nil {
+		return errors.New("ztunnel acknowledged a message that was not sent")
+	}
+	c.owed = nil
+	took := time.Since(r.since)
+	s.options.Acknowledged(took, text == "")
+	if took > lateTime {
+		c.log.Warn("ztunnel acknowledged late", zap.String("message", r.text),
+			zap.Duration("took", took))
+	}
+	if text != "" {
+		c.lastErr = r.text + ": " + text
+		c.log.Warn("ztunnel refused", zap.String("message", r.text), zap.String("error", text))
+	}
+	switch {
+	case r.uid == "":
+		c.synced = true
+		c.log.Info("ztunnel has the snapshot", zap.Duration("took", time.Since(c.since)))
+	case r.entry == nil && text == "":
+		delete(c.results, r.uid)
+	default:
+		c.results[r.uid] = result{entry: r.entry, err: text, keep: r.keep}
+	}
+	c.poke()
+	s.notify(r.uid)
+	return nil
+}
+
+// owing describes the message that is not acknowledged, and how many wait behind it.
+func (c *connection) owing() string {
+	text := fmt.Sprintf("ztunnel pid %d, connected for %s,", c.pid, round(time.Since(c.since)))
+	if c.owed == nil {
+		return text + " owes nothing"
+	}
+	text += fmt.Sprintf(" has not acknowledged %q for %s", c.owed.text,
+		round(time.Since(c.owed.since)))
+	if n := len(c.queue); n > 0 {
+		text += fmt.Sprintf(", and %d messages wait", n)
+	}
+	return text
+}

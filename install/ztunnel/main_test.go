@@ -1,0 +1,127 @@
+package ztunnel_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a server that listens.
+type world struct {
+	*ztunnel.Server
+	path string
+	logs *observer.ObservedLogs
+	stop func()
+}
+
+func socket(t testing.TB) string { return filepath.Join(t.TempDir(), "run", "ztunnel.sock") }
+
+func start(t testing.TB, path string) *world {
+	t.Helper()
+	core, logs := observer.New(zap.DebugLevel)
+	w := &world{path: path, logs: logs, Server: ztunnel.New(zap.New(core), ztunnel.Options{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Serve(ctx, path) }()
+	stopped := false
+	w.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(w.stop)
+	eventually(t, "it listens", func() bool { return w.State().Listening })
+	return w
+}
+
+// dial connects a client that the test drives.
+func (w *world) dial(t testing.TB) *ztunneltest.Client {
+	t.Helper()
+	c, err := ztunneltest.Dial(w.path, zds.Version_V1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// connected waits until n ztunnels have said hello, and the ones with a snapshot are ready.
+func (w *world) connected(t testing.TB, n, ready int) {
+	t.Helper()
+	eventually(t, "they are connected", func() bool {
+		connections := w.State().Connections
+		got := 0
+		for _, c := range connections {
+			if c.Ready {
+				got++
+			}
+		}
+		return len(connections) == n && got == ready
+	})
+}
+
+// wantLog waits for a message in the log.
+func (w *world) wantLog(t testing.TB, message string) observer.LoggedEntry {
+	t.Helper()
+	eventually(t, "the log has "+message, func() bool {
+		return w.logs.FilterMessage(message).Len() > 0
+	})
+	return w.logs.FilterMessage(message).All()[0]
+}
+
+func eventually(t testing.TB, condition string, met func() bool) {
+	t.Helper()
+	for start := time.Now(); !met(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 30*time.Second {
+			t.Fatalf("not met after 30 s: %s", condition)
+		}
+	}
+}
+
+// pod is a pod with a network namespace of its own.
+func pod(t testing.TB, name string) ztunnel.Pod {
+	t.Helper()
+	return ztunnel.Pod{
+		UID: "uid-" + name, Name: name, Namespace: "default", ServiceAccount: "sa-" + name,
+		Netns: netnstest.New(t),
+	}
+}
+
+// expect receives the next message, acknowledges it, and compares it in the form of
+// ztunneltest.Describe.
+func expect(t testing.TB, c *ztunneltest.Client, want string) {
+	t.Helper()
+	expectUnacknowledged(t, c, want)
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expectUnacknowledged(t testing.TB, c *ztunneltest.Client, want string) {
+	t.Helper()
+	r, ns, err := c.Next()
+	if err != nil {
+		t.Fatalf("%v instead of %q", err, want)
+	}
+	_ = ns.Close()
+	if got := ztunneltest.Describe(r); got != want {
+		t.Fatalf("message %q, want %q", got, want)
+	}
+}

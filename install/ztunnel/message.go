@@ -1,0 +1,61 @@
+package ztunnel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/plugin/text"
+)
+
+// maxMessage is the maximum size of a message of ztunnel, in bytes. Only the text of an error is
+// longer than a few bytes.
+const maxMessage = 64 << 10
+
+// maxError is the maximum length of an error that is kept, in bytes.
+const maxError = 1 << 10
+
+// readPacket reads one packet. Descriptors in it are discarded by the kernel.
+func readPacket(conn *net.UnixConn, buffer []byte) ([]byte, error) {
+	n, _, flags, _, err := conn.ReadMsgUnix(buffer, nil)
+	if err != nil {
+		return nil, err
+	}
+	if flags&unix.MSG_TRUNC != 0 {
+		return nil, fmt.Errorf("a message of more than %d bytes", len(buffer))
+	}
+	return buffer[:n], nil
+}
+
+// readHello reads the first message.
+func readHello(conn *net.UnixConn) (zds.Version, error) {
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime))
+	data, err := readPacket(conn, make([]byte, maxMessage))
+	if err != nil {
+		return 0, err
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	var hello zds.Hello
+	if err := proto.Unmarshal(data, &hello); err != nil {
+		return 0, err
+	}
+	return hello.GetVersion(), nil
+}
+
+// decodeAck returns the error of an acknowledgement, empty for success.
+func decodeAck(data []byte) (string, error) {
+	var response zds.Response
+	if err := proto.Unmarshal(data, &response); err != nil {
+		return "", fmt.Errorf("message of ztunnel: %w", err)
+	}
+	ack := response.GetAck()
+	if ack == nil {
+		return "", errors.New("message of ztunnel: not an acknowledgement")
+	}
+	return text.Truncate(text.Printable(ack.GetError()), maxError), nil
+}

@@ -1,0 +1,208 @@
+package ztunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/listen"
+)
+
+// DefaultSocket is the path at which Istio's ztunnel connects.
+const DefaultSocket = "/var/run/ztunnel/ztunnel.sock"
+
+const (
+	maxConnections = 16
+	helloTime      = 5 * time.Second
+	writeTime      = 5 * time.Second
+	// lateTime is the time after which an acknowledgement is logged as late. Istio's agent closes
+	// the connection.
+	lateTime = 5 * time.Second
+)
+
+// Options are the options of a server. The functions are called concurrently, must not block and
+// must not call the server; nil functions are not called.
+type Options struct {
+	// Connected receives the number of connected ztunnels, including those without a hello, after
+	// each change.
+	Connected func(n int)
+	// Acknowledged receives the time that ztunnel took to acknowledge a message, and whether it
+	// succeeded.
+	Acknowledged func(took time.Duration, success bool)
+}
+
+// A Server tells ztunnels about pods. Use [New]. It is safe for concurrent use.
+type Server struct {
+	log      *zap.Logger
+	options  Options
+	restored chan struct{} // closed by Restore
+	listener atomic.Pointer[listen.Server]
+
+	mu          sync.Mutex
+	pods        map[string]*entry // by UID
+	removed     map[string]bool   // UIDs before Restore, nil afterwards
+	revision    uint64
+	accepted    int // connections, including those without a hello
+	lastID      uint64
+	connections map[*connection]struct{} // after hello
+	waiters     map[*waiter]struct{}
+}
+
+// New returns a server without pods.
+func New(log *zap.Logger, o Options) *Server {
+	if o.Connected == nil {
+		o.Connected = func(int) {}
+	}
+	if o.Acknowledged == nil {
+		o.Acknowledged = func(time.Duration, bool) {}
+	}
+	return &Server{
+		log: log, options: o, restored: make(chan struct{}),
+		pods: map[string]*entry{}, removed: map[string]bool{},
+		connections: map[*connection]struct{}{}, waiters: map[*waiter]struct{}{},
+	}
+}
+
+// Serve listens on a socket, usually [DefaultSocket], until the context ends; then it closes all
+// connections and returns nil. It may be called once. A ztunnel that connects before [Server.Restore]
+// waits. Problems with the socket are logged, and the operation is repeated: the directory of the
+// socket must belong to the user of the process, and gets the mode 0700. The socket replaces that of
+// another agent atomically, and remains: ztunnel connects to the next agent.
+func (s *Server) Serve(ctx context.Context, socket string) error {
+	l := listen.New(listen.Options{
+		Network: "unixpacket", Path: socket, MaxConnections: maxConnections,
+		Serve: func(conn *net.UnixConn, peer unix.Ucred) error {
+			return s.serve(ctx, conn, peer.Pid)
+		},
+		Failed: func(err error) { s.log.Warn("the socket of ztunnel", zap.Error(err)) },
+	})
+	if !s.listener.CompareAndSwap(nil, l) {
+		return errors.New("serve ztunnel: Serve was called before")
+	}
+	l.Run(ctx)
+	return nil
+}
+
+// Restore sets the pods that exist when the agent starts, after which ztunnels are accepted. Pods
+// that were added or removed before stay added or removed. A later call adds pods without waiting
+// for ztunnel. A pod whose network namespace cannot be duplicated is logged, and restored without
+// one; a pod without a UID is logged and ignored.
+func (s *Server) Restore(pods []Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range pods {
+		if p.UID == "" {
+			s.log.Warn("pod not restored", zap.Stringer("pod", p), zap.Error(errNoUID))
+			continue
+		}
+		if s.removed[p.UID] || s.removed != nil && s.pods[p.UID] != nil {
+			continue
+		}
+		e, err := s.put(p)
+		if err != nil {
+			s.log.Warn("pod restored without its network namespace", zap.Error(err))
+			p.Netns = nil
+			e, _ = s.put(p) // fails only with a network namespace
+		}
+		s.send(e)
+	}
+	if s.removed != nil {
+		s.removed = nil
+		close(s.restored)
+	}
+}
+
+// Add adds a pod, or replaces the one with the same UID, sends it to each connected ztunnel, and
+// returns nil once one of them has acknowledged it. A pod that is unchanged is sent only to those
+// that have not.
+//
+// If no ztunnel is connected, the error wraps [ErrNotConnected]; if each has refused the pod,
+// [ErrRefused]. If the context ends, the error wraps the context's, and names the messages that are
+// not acknowledged and since when. After all these errors the pod is in the state: it is sent to the
+// next ztunnel that connects. After other errors it is not.
+func (s *Server) Add(ctx context.Context, p Pod) error {
+	if p.UID == "" {
+		return errNoUID
+	}
+	if p.Netns == nil {
+		return fmt.Errorf("pod %s: the network namespace is unknown", p)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.put(p)
+	if err != nil {
+		return err
+	}
+	delete(s.removed, p.UID)
+	s.send(e)
+	return s.wait(ctx, e.String(), p.UID, func() (bool, error) { return s.added(e) })
+}
+
+// Remove removes the pod with the UID, which need not be in the state, and returns nil once each
+// connected ztunnel has acknowledged that, or if none is connected. If one refuses, the error wraps
+// [ErrRefused]; if the context ends, the error is as for [Server.Add]. After an error the pod is not
+// in the state, and a snapshot does not contain it; Remove may be repeated.
+func (s *Server) Remove(ctx context.Context, uid string) error {
+	if uid == "" {
+		return errNoUID
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := "uid " + uid
+	if e := s.pods[uid]; e != nil {
+		name = e.String()
+		s.drop(e)
+	} else if s.removed != nil {
+		s.removed[uid] = true
+	}
+	for c := range s.connections {
+		delete(c.results, uid)
+		c.enqueue(uid)
+	}
+	return s.wait(ctx, name, uid, func() (bool, error) { return s.deleted(uid) })
+}
+
+// put adds a pod to the state, and returns its entry.
+func (s *Server) put(p Pod) (*entry, error) {
+	old := s.pods[p.UID]
+	if old != nil && old.same(p) {
+		return old, nil
+	}
+	e, err := newEntry(p, s.revision+1)
+	if err != nil {
+		return nil, err
+	}
+	s.revision++
+	if old != nil {
+		s.drop(old)
+	}
+	s.pods[p.UID] = e
+	s.notify(p.UID) // the waiters for the old one
+	return e, nil
+}
+
+// drop removes a pod from the state.
+func (s *Server) drop(e *entry) {
+	delete(s.pods, e.UID)
+	e.removed = true
+	e.closeUnused()
+	s.notify(e.UID)
+}
+
+// send sends a pod to the connections that have not acknowledged it.
+func (s *Server) send(e *entry) {
+	for c := range s.connections {
+		if c.result(e) == acknowledged || c.owed != nil && c.owed.entry == e {
+			continue
+		}
+		delete(c.results, e.UID)
+		c.enqueue(e.UID)
+	}
+}

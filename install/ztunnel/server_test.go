@@ -1,0 +1,320 @@
+package ztunnel_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+func TestSnapshotThenAddAndDelete(t *testing.T) {
+	w := start(t, socket(t))
+	a, b := pod(t, "a"), pod(t, "b")
+	unknown := ztunnel.Pod{UID: "uid-c", Name: "c", Namespace: "default"}
+	w.Restore([]ztunnel.Pod{unknown, a})
+	c := w.dial(t)
+
+	r, ns, err := c.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	want := &zds.Request{Payload: &zds.Request_Add{Add: &zds.AddWorkload{
+		Uid: "uid-a",
+		WorkloadInfo: &zds.WorkloadInfo{
+			Name: "a", Namespace: "default", ServiceAccount: "sa-a",
+		},
+	}}}
+	if !proto.Equal(r, want) || ns == nil || ns.ID() != a.Netns.ID() {
+		t.Fatalf("got %v with %v, want %v with %v", r, ns, want, a.Netns.ID())
+	}
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+	r, ns, err = c.Next()
+	if err != nil || ns != nil || r.GetKeep().GetUid() != "uid-c" {
+		t.Fatalf("got %v with %v, %v; want a keep without a descriptor", r, ns, err)
+	}
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "snapshot")
+	w.connected(t, 1, 1)
+
+	results := make(chan error)
+	go func() { results <- w.Add(t.Context(), b) }()
+	expectUnacknowledged(t, c, "add uid-b")
+	select {
+	case err := <-results:
+		t.Fatalf("Add returned %v before the acknowledgement", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-results; err != nil {
+		t.Fatal(err)
+	}
+	go func() { results <- w.Remove(t.Context(), "uid-a") }()
+	expect(t, c, "del uid-a")
+	if err := <-results; err != nil {
+		t.Fatal(err)
+	}
+
+	state := w.State()
+	since := state.Connections[0].Since
+	if want := (ztunnel.State{
+		Listening: true, Restored: true,
+		Connections: []ztunnel.Connection{{
+			ID: 1, PID: state.Connections[0].PID, Version: "V1", Since: since, Ready: true,
+		}},
+		Pods: []ztunnel.PodState{
+			{
+				UID: "uid-b", Name: "b", Namespace: "default", Netns: b.Netns.ID(),
+				AckedBy: 1, AckedByReady: true,
+			},
+			{UID: "uid-c", Name: "c", Namespace: "default"}, // kept is not acknowledged
+		},
+	}); !cmp.Equal(state, want) {
+		t.Error(cmp.Diff(want, state))
+	}
+	if since.IsZero() || state.Connections[0].PID == 0 {
+		t.Errorf("connection %+v", state.Connections[0])
+	}
+}
+
+func TestNoZtunnelIsAcceptedBeforeRestore(t *testing.T) {
+	w := start(t, socket(t))
+	early, removed := pod(t, "early"), pod(t, "removed")
+	err := w.Add(t.Context(), early)
+	if !errors.Is(err, ztunnel.ErrNotConnected) ||
+		!strings.Contains(err.Error(), "pods of the node are not known yet") {
+		t.Errorf("Add before Restore: %v", err)
+	}
+	if err := w.Remove(t.Context(), removed.UID); err != nil {
+		t.Error(err)
+	}
+	z := ztunneltest.Start(t, w.path, nil)
+	if got := w.State(); got.Restored || len(got.Connections) > 0 {
+		t.Errorf("state %+v", got)
+	}
+	// The pod that was added keeps its namespace; the one that was removed is not there.
+	w.Restore([]ztunnel.Pod{{UID: early.UID}, removed, pod(t, "x")})
+	z.Wait(t, "snapshot")
+	if got, want := z.Messages(), []string{"add uid-early", "add uid-x", "snapshot"}; !slices.Equal(
+		got, want) {
+		t.Errorf("messages %q, want %q", got, want)
+	}
+}
+
+func TestAddWithoutZtunnel(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	if err := w.Add(t.Context(), pod(t, "a")); !errors.Is(err, ztunnel.ErrNotConnected) {
+		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
+	}
+	// A connection without a hello is not a ztunnel.
+	silent, err := ztunneltest.Connect(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if err := w.Add(t.Context(), pod(t, "b")); !errors.Is(err, ztunnel.ErrNotConnected) {
+		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
+	}
+	if err := w.Remove(t.Context(), "uid-b"); err != nil {
+		t.Errorf("Remove without ztunnel: %v", err)
+	}
+	// The pod is not lost.
+	z := ztunneltest.Start(t, w.path, nil)
+	z.Wait(t, "snapshot")
+	if got := slices.Sorted(maps.Keys(z.Pods())); !slices.Equal(got, []string{"uid-a"}) {
+		t.Errorf("pods %q", got)
+	}
+}
+
+func TestInvalidPods(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore([]ztunnel.Pod{{Name: "a"}})
+	w.wantLog(t, "pod not restored")
+	for want, p := range map[string]ztunnel.Pod{
+		"pod without a uid":                {Name: "a", Netns: pod(t, "a").Netns},
+		"the network namespace is unknown": {UID: "1", Name: "a"},
+	} {
+		if err := w.Add(t.Context(), p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	closed := pod(t, "closed")
+	_ = closed.Netns.Close()
+	if err := w.Add(t.Context(), closed); err == nil {
+		t.Error("a closed namespace was accepted")
+	}
+	if err := w.Remove(t.Context(), ""); err == nil {
+		t.Error("Remove accepted no uid")
+	}
+	if got := w.State().Pods; len(got) > 0 {
+		t.Errorf("state %+v", got)
+	}
+	if err := w.Serve(t.Context(), w.path); err == nil {
+		t.Error("Serve was accepted twice")
+	}
+}
+
+func TestRefusedPod(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	long := strings.Repeat("x", 3000)
+	z := ztunneltest.Start(t, w.path, func(r *zds.Request) string {
+		if r.GetAdd() != nil {
+			return "cannot listen\n" + long
+		}
+		return ""
+	})
+	z.Wait(t, "snapshot")
+	p := pod(t, "a")
+	for range 2 { // each call sends the pod again
+		err := w.Add(t.Context(), p)
+		if !errors.Is(err, ztunnel.ErrRefused) ||
+			!strings.Contains(err.Error(), "pod default/a: ztunnel refused: cannot listen xxx") {
+			t.Fatalf("error %v", err)
+		}
+		if len(err.Error()) > 1200 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+	}
+	if got := w.State(); got.Pods[0].AckedBy != 0 || got.Pods[0].Refused == "" ||
+		!strings.HasPrefix(got.Connections[0].LastError, "add default/a: cannot listen") {
+		t.Errorf("state %+v", got)
+	}
+	// Another ztunnel that accepts the pod is sufficient.
+	other := ztunneltest.Start(t, w.path, nil)
+	other.Wait(t, "snapshot")
+	w.connected(t, 2, 2)
+	if err := w.Add(t.Context(), p); err != nil {
+		t.Error(err)
+	}
+	if got := w.State().Pods[0]; got.AckedBy != 1 || got.AckedByReady {
+		t.Errorf("state %+v", got)
+	}
+}
+
+func TestRefusedDelete(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore([]ztunnel.Pod{pod(t, "a")})
+	refuse := true
+	z := ztunneltest.Start(t, w.path, func(r *zds.Request) string {
+		if r.GetDel() != nil && refuse {
+			refuse = false
+			return "busy"
+		}
+		return ""
+	})
+	z.Wait(t, "snapshot")
+	w.connected(t, 1, 1)
+	if err := w.Remove(t.Context(), "uid-a"); !errors.Is(err, ztunnel.ErrRefused) ||
+		!strings.Contains(err.Error(), "pod default/a: ztunnel refused: busy") {
+		t.Errorf("error %v", err)
+	}
+	if err := w.Remove(t.Context(), "uid-a"); err != nil {
+		t.Error(err)
+	}
+	if len(z.Pods()) > 0 {
+		t.Errorf("pods %v", z.Pods())
+	}
+}
+
+// A pod that the server does not know may be known to ztunnel.
+func TestDeleteOfUnknownPodIsSent(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	z := ztunneltest.Start(t, w.path, nil)
+	z.Wait(t, "snapshot")
+	w.connected(t, 1, 1)
+	if err := w.Remove(t.Context(), "uid-z"); err != nil {
+		t.Fatal(err)
+	}
+	z.Wait(t, "del uid-z")
+}
+
+func TestAddAgain(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	z := ztunneltest.Start(t, w.path, nil)
+	z.Wait(t, "snapshot")
+	w.connected(t, 1, 1)
+	p := pod(t, "a")
+	replaced := p
+	replaced.Netns = pod(t, "other").Netns
+	renamed := replaced
+	renamed.ServiceAccount = "other"
+	for _, p := range []ztunnel.Pod{p, p, replaced, replaced, renamed} {
+		if err := w.Add(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := z.Messages(), []string{
+		"snapshot", "add uid-a", "add uid-a", "add uid-a",
+	}; !slices.Equal(got, want) {
+		t.Errorf("messages %q, want %q", got, want)
+	}
+	if got, want := z.Pods(), map[string]netns.ID{"uid-a": replaced.Netns.ID()}; !maps.Equal(
+		got, want) {
+		t.Errorf("pods %v, want %v", got, want)
+	}
+}
+
+// The namespace of a restored pod is found later.
+func TestAddOfKeptPod(t *testing.T) {
+	w := start(t, socket(t))
+	p := pod(t, "a")
+	unknown := p
+	unknown.Netns = nil
+	w.Restore([]ztunnel.Pod{unknown})
+	z := ztunneltest.Start(t, w.path, nil)
+	z.Wait(t, "snapshot")
+	w.connected(t, 1, 1)
+	if err := w.Add(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	w.Restore([]ztunnel.Pod{unknown, pod(t, "b")}) // keeps the namespace
+	z.Wait(t, "add uid-b")
+	if got, want := z.Messages(), []string{
+		"keep uid-a", "snapshot", "add uid-a", "add uid-b",
+	}; !slices.Equal(got, want) {
+		t.Errorf("messages %q, want %q", got, want)
+	}
+}
+
+func TestAddReplacedMeanwhile(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	c := w.dial(t)
+	expect(t, c, "snapshot")
+	p := pod(t, "a")
+	results := make(chan error)
+	go func() { results <- w.Add(t.Context(), p) }()
+	expectUnacknowledged(t, c, "add uid-a")
+	go func() { results <- w.Remove(context.Background(), p.UID) }()
+	if err := <-results; err == nil || !strings.Contains(err.Error(), "removed or replaced") {
+		t.Errorf("Add: %v", err)
+	}
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "del uid-a")
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,103 @@
+package ztunnel
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// A State is what the server knows at one time.
+type State struct {
+	// Listening reports whether ztunnel can connect.
+	Listening bool
+	// Restored reports whether [Server.Restore] was called.
+	Restored bool
+	// Connections are the connected ztunnels after their hello, the oldest first.
+	Connections []Connection
+	// Pods are the pods of the state by UID.
+	Pods []PodState
+}
+
+// A Connection is a connected ztunnel.
+type Connection struct {
+	ID      uint64    // differs for each connection of the server
+	PID     int32     // of ztunnel, 0 if it is not visible from the PID namespace of the agent
+	Version string    // in the hello: V1, or the number of a version that is not known here
+	Since   time.Time // of the hello
+	// Ready reports whether ztunnel has acknowledged the snapshot.
+	Ready bool
+	// AcksOwed is the number of messages that are sent and not acknowledged, 0 or 1, and Owed the
+	// message (add default/web) and OwedSince its time.
+	AcksOwed  int
+	Owed      string
+	OwedSince time.Time
+	// Queued is the number of pods whose state is to be sent afterwards.
+	Queued int
+	// LastError is the last error that ztunnel acknowledged a message with, with the message.
+	LastError string
+}
+
+// A PodState is a pod and what ztunnels have said about it.
+type PodState struct {
+	UID, Name, Namespace string
+	Netns                netns.ID // zero if unknown
+	// AckedBy is the number of connections that have acknowledged the pod with this network
+	// namespace. A keep does not count.
+	AckedBy int
+	// AckedByReady reports whether at least one connection is ready, and each ready one has
+	// acknowledged the pod.
+	AckedByReady bool
+	// Refused is the error that ztunnel acknowledged the pod with, empty for none.
+	Refused string
+}
+
+// State returns the current state.
+func (s *Server) State() State {
+	l := s.listener.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := State{Restored: s.removed == nil, Listening: l != nil && l.Listening()}
+	connections := s.sorted()
+	for _, c := range connections {
+		info := Connection{
+			ID: c.id, PID: c.pid, Version: c.version.String(), Since: c.since, Ready: c.synced,
+			Queued: len(c.queue), LastError: c.lastErr,
+		}
+		if c.owed != nil {
+			info.AcksOwed, info.Owed, info.OwedSince = 1, c.owed.text, c.owed.since
+		}
+		state.Connections = append(state.Connections, info)
+	}
+	for _, e := range s.pods {
+		state.Pods = append(state.Pods, e.state(connections))
+	}
+	slices.SortFunc(state.Pods, func(a, b PodState) int { return strings.Compare(a.UID, b.UID) })
+	return state
+}
+
+func (e *entry) state(connections []*connection) PodState {
+	p := PodState{UID: e.UID, Name: e.Name, Namespace: e.Namespace}
+	if e.Netns != nil {
+		p.Netns = e.Netns.ID()
+	}
+	ready, ackedByReady := 0, 0
+	for _, c := range connections {
+		verdict := c.result(e)
+		switch verdict {
+		case acknowledged:
+			p.AckedBy++
+		case refused:
+			p.Refused = c.results[e.UID].err
+		}
+		if c.synced {
+			ready++
+			if verdict == acknowledged {
+				ackedByReady++
+			}
+		}
+	}
+	p.AckedByReady = ready > 0 && ready == ackedByReady
+	return p
+}

@@ -1,0 +1,144 @@
+package ztunnel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrNotConnected is wrapped by the error of [Server.Add] if no ztunnel is connected.
+	ErrNotConnected = errors.New("no ztunnel is connected")
+	// ErrRefused is wrapped by the error of [Server.Add] and [Server.Remove] if ztunnel
+	// acknowledged the message with an error.
+	ErrRefused = errors.New("ztunnel refused")
+
+	errNoUID = errors.New("pod without a uid (required, metadata.uid)")
+)
+
+// A waiter is a call that waits for the acknowledgement of a pod.
+type waiter struct {
+	uid  string
+	wake chan struct{} // buffered
+}
+
+// wait waits until done returns true or an error. The caller holds s.mu, also while done is called.
+func (s *Server) wait(
+	ctx context.Context, pod, uid string, done func() (bool, error),
+) error {
+	start := time.Now()
+	w := &waiter{uid: uid, wake: make(chan struct{}, 1)}
+	s.waiters[w] = struct{}{}
+	defer delete(s.waiters, w)
+	for {
+		ok, err := done()
+		if err != nil {
+			return fmt.Errorf("pod %s: %w", pod, err)
+		}
+		if ok {
+			return nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		s.mu.Lock()
+		if err != nil {
+			return fmt.Errorf("pod %s: waited %s for ztunnel: %s: %w",
+				pod, round(time.Since(start)), s.owing(uid), err)
+		}
+	}
+}
+
+// notify wakes the waiters for a pod, or all if the UID is empty.
+func (s *Server) notify(uid string) {
+	for w := range s.waiters {
+		if uid == "" || w.uid == uid {
+			select {
+			case w.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// added reports whether a ztunnel has acknowledged the entry.
+func (s *Server) added(e *entry) (bool, error) {
+	if e.removed {
+		return false, errors.New("removed or replaced before ztunnel acknowledged it")
+	}
+	if len(s.connections) == 0 {
+		if s.removed != nil {
+			return false, fmt.Errorf("%w: the pods of the node are not known yet", ErrNotConnected)
+		}
+		return false, ErrNotConnected
+	}
+	var refusals []string
+	for _, c := range s.sorted() {
+		switch c.result(e) {
+		case acknowledged:
+			return true, nil
+		case refused:
+			refusals = append(refusals, c.results[e.UID].err)
+		}
+	}
+	if len(refusals) == len(s.connections) {
+		return false, fmt.Errorf("%w: %s", ErrRefused, strings.Join(refusals, "; "))
+	}
+	return false, nil
+}
+
+// deleted reports whether each ztunnel has acknowledged the removal.
+func (s *Server) deleted(uid string) (bool, error) {
+	var refusals []string
+	for _, c := range s.sorted() {
+		if c.pending(uid) {
+			return false, nil
+		}
+		if r := c.results[uid]; r.entry == nil && r.err != "" {
+			refusals = append(refusals, r.err)
+		}
+	}
+	if len(refusals) > 0 {
+		return false, fmt.Errorf("%w: %s", ErrRefused, strings.Join(refusals, "; "))
+	}
+	return true, nil
+}
+
+// owing describes the connections that have not acknowledged a pod.
+func (s *Server) owing(uid string) string {
+	var texts []string
+	for _, c := range s.sorted() {
+		if c.pending(uid) {
+			texts = append(texts, c.owing())
+		}
+	}
+	if len(texts) == 0 {
+		return "nothing is owed"
+	}
+	return strings.Join(texts, "; ")
+}
+
+// sorted returns the connections after hello, the oldest first.
+func (s *Server) sorted() []*connection {
+	all := make([]*connection, 0, len(s.connections))
+	for c := range s.connections {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *connection) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// round rounds a duration for people.
+func round(d time.Duration) time.Duration {
+	if d > time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}
