@@ -132,4 +132,8 @@ var istioMetrics = []Metric{
 		},
 		Help: "Pods that were repaired because they started before the plugin was installed, under istio-cni's name",
 	},
+	{
+		Name: "ztunnel_connected", Type: Gauge,
+		Help: "Connections of ztunnel to the agent",
+	},
 }

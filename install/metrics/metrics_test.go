@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	metricName = regexp.MustCompile(`^(sluice|istio_cni)(_[a-z]+)+$`)
+	metricName = regexp.MustCompile(`^(sluice|istio_cni|ztunnel)(_[a-z]+)+$`)
 	labelName  = regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 )
 

@@ -247,6 +247,9 @@ func IstioPodsRepaired(a Action, r PodResult) CounterSeries {
 	return counter("istio_cni_repair_pods_repaired_total", string(a), string(r))
 }
 
+// ZtunnelConnected returns the series of ztunnel_connected.
+func ZtunnelConnected() GaugeSeries { return gauge("ztunnel_connected") }
+
 // BypassingConnections returns the series of sluice_bypassing_connections_total.
 func BypassingConnections(r ConnectionResult) CounterSeries {
 	return counter("sluice_bypassing_connections_total", string(r))

@@ -276,7 +276,6 @@ func (c *connection) acknowledge(text string) error {
 	}
 	c.owed = nil
 	took := time.Since(r.since)
-	s.options.Acknowledged(took, text == "")
 	if took > lateTime {
 		c.log.Warn("ztunnel acknowledged late", zap.String("message", r.text),
 			zap.Duration("took", took))

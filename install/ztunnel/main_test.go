@@ -3,6 +3,7 @@ package ztunnel_test
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +24,9 @@ type world struct {
 	*ztunnel.Server
 	path string
 	logs *observer.ObservedLogs
-	stop func()
+	// count is the number of connections, for the metric.
+	count atomic.Int64
+	stop  func()
 }
 
 func socket(t testing.TB) string { return filepath.Join(t.TempDir(), "run", "ztunnel.sock") }
@@ -31,7 +34,10 @@ func socket(t testing.TB) string { return filepath.Join(t.TempDir(), "run", "ztu
 func start(t testing.TB, path string) *world {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	w := &world{path: path, logs: logs, Server: ztunnel.New(zap.New(core), ztunnel.Options{})}
+	w := &world{path: path, logs: logs}
+	w.Server = ztunnel.New(zap.New(core), ztunnel.Options{
+		Connected: func(n int) { w.count.Store(int64(n)) },
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Serve(ctx, path) }()

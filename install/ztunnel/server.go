@@ -27,15 +27,12 @@ const (
 	lateTime = 5 * time.Second
 )
 
-// Options are the options of a server. The functions are called concurrently, must not block and
-// must not call the server; nil functions are not called.
+// Options are the options of a server.
 type Options struct {
 	// Connected receives the number of connected ztunnels, including those without a hello, after
-	// each change.
+	// each change; for the metric ztunnel_connected. It must not block and must not call the
+	// server. Nil is not called.
 	Connected func(n int)
-	// Acknowledged receives the time that ztunnel took to acknowledge a message, and whether it
-	// succeeded.
-	Acknowledged func(took time.Duration, success bool)
 }
 
 // A Server tells ztunnels about pods. Use [New]. It is safe for concurrent use.
@@ -59,9 +56,6 @@ type Server struct {
 func New(log *zap.Logger, o Options) *Server {
 	if o.Connected == nil {
 		o.Connected = func(int) {}
-	}
-	if o.Acknowledged == nil {
-		o.Acknowledged = func(time.Duration, bool) {}
 	}
 	return &Server{
 		log: log, options: o, restored: make(chan struct{}),

@@ -130,12 +130,15 @@ func TestAddWithoutZtunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
+	eventually(t, "it is counted", func() bool { return w.count.Load() == 1 })
 	if err := w.Add(t.Context(), pod(t, "b")); !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
 	}
 	if err := w.Remove(t.Context(), "uid-b"); err != nil {
 		t.Errorf("Remove without ztunnel: %v", err)
 	}
+	silent.Close()
+	eventually(t, "it is not counted", func() bool { return w.count.Load() == 0 })
 	// The pod is not lost.
 	z := ztunneltest.Start(t, w.path, nil)
 	z.Wait(t, "snapshot")

@@ -209,7 +209,7 @@ func TestMetrics(t *testing.T) {
 		metrics.TokenAge(), metrics.TokenExpiry(), metrics.NodeDirectory("binary", "same"),
 		metrics.Pods("drifted"),
 		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(),
-		metrics.BuildInfo("v2", "x"),
+		metrics.BuildInfo("v2", "x"), metrics.ZtunnelConnected(),
 	} {
 		m.Set(s, 1)
 	}

@@ -1,0 +1,99 @@
+package istio_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"istio.io/istio/pkg/zdsapi"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+)
+
+// Our messages of ZDS have the same bytes as Istio's, in both directions.
+func TestZDSMessagesAreIstios(t *testing.T) {
+	r := rand.New(rand.NewPCG(defaultSeed, 0))
+	word := func() string {
+		if r.IntN(5) == 0 {
+			return ""
+		}
+		text := make([]rune, r.IntN(300))
+		for i := range text {
+			text[i] = []rune("abcxyz019-._/: äñ世")[r.IntN(18)]
+		}
+		return string(text)
+	}
+	for range 2000 {
+		for _, pair := range messages(r, word) {
+			ours, theirs := marshal(t, pair.ours), marshal(t, pair.theirs)
+			if !bytes.Equal(ours, theirs) {
+				t.Fatalf("%v: our bytes\n%s, Istio's\n%s", pair.ours, hex.EncodeToString(ours),
+					hex.EncodeToString(theirs))
+			}
+			for _, m := range []proto.Message{pair.ours, pair.theirs} {
+				decoded := m.ProtoReflect().New().Interface()
+				if err := proto.Unmarshal(ours, decoded); err != nil || !proto.Equal(decoded, m) {
+					t.Fatalf("decoded %v, %v; want %v", decoded, err, m)
+				}
+			}
+		}
+	}
+}
+
+type pair struct{ ours, theirs proto.Message }
+
+func messages(r *rand.Rand, word func() string) []pair {
+	uid, name, namespace, account, failure := word(), word(), word(), word(), word()
+	version := r.Int32N(4)
+	all := []pair{
+		{&zds.Hello{Version: zds.Version(version)}, &zdsapi.ZdsHello{Version: zdsapi.Version(version)}},
+		{
+			&zds.Response{Payload: &zds.Response_Ack{Ack: &zds.Ack{Error: failure}}},
+			&zdsapi.WorkloadResponse{Payload: &zdsapi.WorkloadResponse_Ack{
+				Ack: &zdsapi.Ack{Error: failure},
+			}},
+		},
+		{
+			&zds.Request{Payload: &zds.Request_Keep{Keep: &zds.KeepWorkload{Uid: uid}}},
+			&zdsapi.WorkloadRequest{Payload: &zdsapi.WorkloadRequest_Keep{
+				Keep: &zdsapi.KeepWorkload{Uid: uid},
+			}},
+		},
+		{
+			&zds.Request{Payload: &zds.Request_Del{Del: &zds.DelWorkload{Uid: uid}}},
+			&zdsapi.WorkloadRequest{Payload: &zdsapi.WorkloadRequest_Del{
+				Del: &zdsapi.DelWorkload{Uid: uid},
+			}},
+		},
+		{
+			&zds.Request{Payload: &zds.Request_SnapshotSent{SnapshotSent: &zds.SnapshotSent{}}},
+			&zdsapi.WorkloadRequest{Payload: &zdsapi.WorkloadRequest_SnapshotSent{
+				SnapshotSent: &zdsapi.SnapshotSent{},
+			}},
+		},
+	}
+	ours, theirs := &zds.AddWorkload{Uid: uid}, &zdsapi.AddWorkload{Uid: uid}
+	if r.IntN(4) > 0 {
+		ours.WorkloadInfo = &zds.WorkloadInfo{
+			Name: name, Namespace: namespace, ServiceAccount: account,
+		}
+		theirs.WorkloadInfo = &zdsapi.WorkloadInfo{
+			Name: name, Namespace: namespace, ServiceAccount: account,
+		}
+	}
+	return append(all, pair{
+		&zds.Request{Payload: &zds.Request_Add{Add: ours}},
+		&zdsapi.WorkloadRequest{Payload: &zdsapi.WorkloadRequest_Add{Add: theirs}},
+	})
+}
+
+func marshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,314 @@
+package ztunnel_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+)
+
+func TestLateAcknowledgementIsValid(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	c := w.dial(t)
+	expect(t, c, "snapshot")
+	w.connected(t, 1, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	results := make(chan error)
+	p := pod(t, "a")
+	go func() { results <- w.Add(ctx, p) }()
+	expectUnacknowledged(t, c, "add uid-a")
+	cancel()
+	err := <-results
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "pod default/a: waited ") ||
+		!strings.Contains(err.Error(), `has not acknowledged "add default/a" for `) {
+		t.Errorf("error %v", err)
+	}
+	if got := w.State().Connections[0]; got.AcksOwed != 1 || got.Owed != "add default/a" ||
+		got.OwedSince.IsZero() {
+		t.Errorf("connection %+v", got)
+	}
+	// A second call waits for the same message, and others wait behind it.
+	go func() { results <- w.Add(t.Context(), p) }()
+	ctx, cancel = context.WithCancel(t.Context())
+	go func() { results <- w.Add(ctx, pod(t, "b")) }()
+	eventually(t, "b waits", func() bool { return w.State().Connections[0].Queued == 1 })
+	cancel()
+	if err := <-results; !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "and 1 messages wait") {
+		t.Errorf("error %v", err)
+	}
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+	expect(t, c, "add uid-b")
+	eventually(t, "b is acknowledged", func() bool { return w.State().Pods[1].AckedBy == 1 })
+	if w.logs.FilterMessage("connection to ztunnel closed").Len() > 0 {
+		t.Error("the connection was closed")
+	}
+}
+
+// Neither the newest ztunnel nor the oldest one blocks an add when it is silent.
+func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
+	for _, name := range []string{"newest", "oldest"} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, socket(t))
+			w.Restore([]ztunnel.Pod{pod(t, "first")})
+			connect := []func(){
+				func() { ztunneltest.Start(t, w.path, nil).Wait(t, "snapshot") },
+				func() { w.dial(t) }, // receives the snapshot, and does not acknowledge it
+			}
+			if name == "oldest" {
+				slices.Reverse(connect)
+			}
+			for i, f := range connect {
+				f()
+				eventually(t, "it is connected", func() bool {
+					return len(w.State().Connections) == i+1
+				})
+			}
+			w.connected(t, 2, 1)
+			p := pod(t, "a")
+			if err := w.Add(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.State().Pods[0]; got.AckedBy != 1 || !got.AckedByReady {
+				t.Errorf("state %+v", got) // the silent one is not ready
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if err := w.Remove(ctx, p.UID); !errors.Is(err, context.DeadlineExceeded) ||
+				!strings.Contains(err.Error(), `has not acknowledged "add default/first"`) {
+				t.Errorf("Remove: %v", err)
+			}
+		})
+	}
+}
+
+func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	var all []*ztunneltest.Ztunnel
+	for range 3 {
+		z := ztunneltest.Start(t, w.path, nil)
+		z.Wait(t, "snapshot")
+		all = append(all, z)
+	}
+	w.connected(t, 3, 3)
+	p := pod(t, "a")
+	if err := w.Add(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	for _, z := range all {
+		z.Wait(t, "add uid-a")
+	}
+	eventually(t, "all have it", func() bool {
+		got := w.State().Pods[0]
+		return got.AckedBy == 3 && got.AckedByReady
+	})
+	if err := w.Remove(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	for _, z := range all {
+		if got := z.Messages(); !slices.Equal(got, []string{"snapshot", "add uid-a", "del uid-a"}) {
+			t.Errorf("messages %q", got)
+		}
+	}
+	// The others have the pods after one has gone.
+	all[2].Stop()
+	w.connected(t, 2, 2)
+	if err := w.Add(t.Context(), pod(t, "b")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestZtunnelEndsWhileAddWaits(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	c, other := w.dial(t), w.dial(t)
+	expect(t, c, "snapshot")
+	expect(t, other, "snapshot")
+	w.connected(t, 2, 2)
+	results := make(chan error)
+	p := pod(t, "a")
+	go func() { results <- w.Add(t.Context(), p) }()
+	expectUnacknowledged(t, c, "add uid-a")
+	expectUnacknowledged(t, other, "add uid-a")
+	c.Close()
+	w.connected(t, 1, 1)
+	select {
+	case err := <-results:
+		t.Fatalf("Add returned %v while another ztunnel is connected", err)
+	default:
+	}
+	other.Close()
+	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
+		t.Errorf("error %v", err)
+	}
+	if entry := w.wantLog(t, "ztunnel disconnected"); entry.ContextMap()["not_acknowledged"] !=
+		"add default/a" {
+		t.Errorf("log %v", entry.ContextMap())
+	}
+	// It connects again, and receives the pod in its snapshot.
+	again := w.dial(t)
+	expect(t, again, "add uid-a")
+	expect(t, again, "snapshot")
+	w.connected(t, 1, 1)
+	if err := w.Add(t.Context(), p); err != nil { // nothing more is sent
+		t.Error(err)
+	}
+}
+
+func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore([]ztunnel.Pod{pod(t, "a")})
+	c := w.dial(t)
+	expectUnacknowledged(t, c, "add uid-a")
+	results := make(chan error)
+	go func() { results <- w.Remove(t.Context(), "uid-a") }()
+	eventually(t, "it is removed", func() bool { return len(w.State().Pods) == 0 })
+	// The delete follows the snapshot.
+	if err := c.Ack(""); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "snapshot")
+	expectUnacknowledged(t, c, "del uid-a")
+	c.Close()
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAddDuringSnapshot(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore([]ztunnel.Pod{pod(t, "a"), pod(t, "b")})
+	c := w.dial(t)
+	expectUnacknowledged(t, c, "add uid-a")
+	results := make(chan error)
+	go func() { results <- w.Add(t.Context(), pod(t, "c")) }()
+	eventually(t, "it is queued", func() bool { return w.State().Connections[0].Queued == 2 })
+	if err := c.Ack("not now"); err != nil { // does not end the snapshot
+		t.Fatal(err)
+	}
+	expect(t, c, "add uid-b")
+	expect(t, c, "add uid-c")
+	expect(t, c, "snapshot")
+	if err := <-results; err != nil {
+		t.Error(err)
+	}
+	if got := w.State().Pods[0]; got.Refused != "not now" {
+		t.Errorf("state %+v", got)
+	}
+}
+
+func TestOtherVersions(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	for i, version := range []zds.Version{zds.Version_V1, 7} {
+		c, err := ztunneltest.Dial(w.path, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		expect(t, c, "snapshot")
+		w.connected(t, i+1, i+1)
+		if got, want := w.State().Connections[i].Version, []string{"V1", "7"}[i]; got != want {
+			t.Errorf("version %q, want %q", got, want)
+		}
+	}
+}
+
+// What breaks the order of acknowledgements closes the connection; the log says why.
+func TestInvalidMessages(t *testing.T) {
+	ack, err := proto.Marshal(&zds.Response{Payload: &zds.Response_Ack{Ack: &zds.Ack{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, packet := range map[string][]byte{
+		"acknowledged a message that was not sent": ack,
+		"not an acknowledgement":                   {0x10, 1},
+		"message of ztunnel: proto":                {0xff},
+		"a message of more than 65536 bytes":       make([]byte, 65537),
+	} {
+		w := start(t, socket(t))
+		w.Restore(nil)
+		c := w.dial(t)
+		expect(t, c, "snapshot")
+		w.connected(t, 1, 1)
+		if err := c.Write(packet); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Next(); err == nil {
+			t.Error("the connection is open")
+		}
+		entry := w.wantLog(t, "connection to ztunnel closed")
+		// The text of package proto has varying white space.
+		if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, want) {
+			t.Errorf("error %q, want %q", text, want)
+		}
+	}
+}
+
+func TestInvalidHello(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	c, err := ztunneltest.Connect(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Write([]byte{0xff}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Next(); err == nil {
+		t.Error("the connection is open")
+	}
+	entry := w.wantLog(t, "the socket of ztunnel")
+	if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, ": hello: ") {
+		t.Errorf("error %q", text)
+	}
+}
+
+func TestHelloIsLimitedInTime(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	c, err := ztunneltest.Connect(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, _, err := c.Next(); err == nil { // blocks until the server closes
+		t.Error("the connection is open")
+	}
+	w.wantLog(t, "the socket of ztunnel")
+}
+
+func TestConnectionsAreLimited(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	const limit = 16
+	var first *ztunneltest.Client
+	for i := range limit {
+		c := w.dial(t)
+		expect(t, c, "snapshot")
+		if i == 0 {
+			first = c
+		}
+	}
+	w.connected(t, limit, limit)
+	waiting := w.dial(t)
+	first.Close()
+	expect(t, waiting, "snapshot")
+	w.connected(t, limit, limit)
+}

@@ -1,0 +1,343 @@
+package ztunnel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+)
+
+// reconnecting is a ztunnel that connects again when its connection ends, and keeps the pods of
+// which the last snapshot told.
+type reconnecting struct {
+	mu   sync.Mutex
+	pods map[string]netns.ID
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+func (z *reconnecting) run(path string) {
+	for {
+		if c, err := ztunneltest.Dial(path, zds.Version_V1); err == nil {
+			stop := make(chan struct{})
+			z.done.Go(func() {
+				select {
+				case <-z.stop:
+				case <-stop:
+				}
+				c.Close()
+			})
+			z.serve(c)
+			close(stop)
+		}
+		select {
+		case <-z.stop:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (z *reconnecting) serve(c *ztunneltest.Client) {
+	snapshot := map[string]netns.ID{}
+	synced := false
+	for {
+		r, ns, err := c.Next()
+		if err != nil {
+			return
+		}
+		z.mu.Lock()
+		switch {
+		case r.GetAdd() != nil:
+			z.pods[r.GetAdd().GetUid()] = ns.ID()
+			snapshot[r.GetAdd().GetUid()] = ns.ID()
+		case r.GetKeep() != nil:
+			if id, found := z.pods[r.GetKeep().GetUid()]; found {
+				snapshot[r.GetKeep().GetUid()] = id
+			}
+		case r.GetDel() != nil:
+			delete(z.pods, r.GetDel().GetUid())
+		case !synced:
+			synced = true
+			z.pods = snapshot
+			snapshot = map[string]netns.ID{}
+		}
+		z.mu.Unlock()
+		_ = ns.Close()
+		if c.Ack("") != nil {
+			return
+		}
+	}
+}
+
+func (z *reconnecting) has(p ztunnel.Pod) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.pods[p.UID] == p.Netns.ID()
+}
+
+// During a rolling update the new agent replaces the socket while pods are added. Each pod of which
+// Add has said that ztunnel has it, at either agent, remains at ztunnel.
+func TestTakeoverLosesNoPod(t *testing.T) {
+	path := socket(t)
+	var current atomic.Pointer[world]
+	current.Store(start(t, path))
+	current.Load().Restore(nil)
+	z := &reconnecting{pods: map[string]netns.ID{}, stop: make(chan struct{})}
+	z.done.Go(func() { z.run(path) })
+	ns := []*netns.NS{pod(t, "0").Netns, pod(t, "1").Netns}
+
+	var mu sync.Mutex // guards added, and makes it what the next server restores
+	var added []ztunnel.Pod
+	ctx, cancel := context.WithCancel(t.Context())
+	var adders sync.WaitGroup
+	for i := range 4 {
+		adders.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				p := ztunnel.Pod{UID: fmt.Sprintf("%d-%d", i, n), Netns: ns[n%2]}
+				for {
+					mu.Lock()
+					w := current.Load()
+					err := w.Add(context.Background(), p)
+					if err == nil {
+						added = append(added, p)
+					}
+					mu.Unlock()
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, ztunnel.ErrNotConnected) {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(added)
+	}
+	for range 5 {
+		before := count()
+		eventually(t, "pods are added", func() bool { return count() >= before+20 })
+		next := start(t, path)
+		mu.Lock()
+		next.Restore(added)
+		old := current.Swap(next)
+		mu.Unlock()
+		old.stop()
+	}
+	before := count()
+	eventually(t, "pods are added", func() bool { return count() >= before+20 })
+	cancel()
+	adders.Wait()
+	for _, p := range added {
+		if !z.has(p) {
+			t.Errorf("ztunnel does not have pod %s", p.UID)
+		}
+	}
+	close(z.stop)
+	z.done.Wait()
+}
+
+// Pods are added, replaced and removed while ztunnels come and go. In the end each ztunnel has
+// exactly the pods of the state, and no descriptor is left.
+func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
+	before := descriptors(t)
+	func() {
+		w := start(t, socket(t))
+		w.Restore(nil)
+		ns := []*netns.NS{pod(t, "0").Netns, pod(t, "1").Netns, pod(t, "2").Netns}
+		steady := ztunneltest.Start(t, w.path, nil)
+		steady.Wait(t, "snapshot")
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range 2 {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					c, err := ztunneltest.Dial(w.path, zds.Version_V1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for range 10 { // and ends in the middle
+						_, ns, err := c.Next()
+						if err != nil {
+							break
+						}
+						_ = ns.Close()
+						_ = c.Ack("")
+					}
+					c.Close()
+				}
+			})
+		}
+		var adders sync.WaitGroup
+		for i := range 4 {
+			adders.Go(func() {
+				for n := range 100 {
+					p := ztunnel.Pod{UID: fmt.Sprintf("%d-%d", i, n%5), Netns: ns[n%3]}
+					if err := w.Add(context.Background(), p); err != nil {
+						t.Error(err)
+					}
+					if n%4 == 0 {
+						if err := w.Remove(context.Background(), p.UID); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		}
+		adders.Wait()
+		cancel()
+		group.Wait()
+		w.connected(t, 1, 1)
+		last := ztunneltest.Start(t, w.path, nil)
+		last.Wait(t, "snapshot")
+		for _, z := range []*ztunneltest.Ztunnel{steady, last} {
+			eventually(t, "it has the pods of the state", func() bool {
+				pods := z.Pods()
+				for _, p := range w.State().Pods {
+					if pods[p.UID] != p.Netns {
+						return false
+					}
+				}
+				return len(pods) == len(w.State().Pods)
+			})
+		}
+		for _, p := range w.State().Pods {
+			if err := w.Remove(t.Context(), p.UID); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(steady.Pods())+len(last.Pods()) > 0 {
+			t.Errorf("left: %v, %v", steady.Pods(), last.Pods())
+		}
+		steady.Stop()
+		last.Stop()
+		w.stop()
+		for _, n := range ns {
+			_ = n.Close()
+		}
+	}()
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// The namespace of a removed pod ends, although the server had a descriptor and sent it.
+func TestRemoveReleasesTheNamespace(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	z := ztunneltest.Start(t, w.path, nil)
+	z.Wait(t, "snapshot")
+	p, other := pod(t, "a"), pod(t, "b")
+	before := descriptors(t)
+	for _, ns := range []*netns.NS{p.Netns, other.Netns} {
+		p.Netns = ns
+		if err := w.Add(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "one descriptor is open", func() bool { return descriptors(t) == before+1 })
+	}
+	if err := w.Remove(t.Context(), p.UID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is closed", func() bool { return descriptors(t) == before })
+}
+
+func TestOnlyRootMayConnect(t *testing.T) {
+	w := start(t, socket(t))
+	w.Restore(nil)
+	result := make(chan *ztunneltest.Client)
+	go func() {
+		runtime.LockOSThread() // the thread ends with its goroutine
+		const nobody = 65534
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
+			^uintptr(0)); errno != 0 {
+			t.Errorf("setresuid: %v", errno)
+		}
+		// The uid of the file system stays root's, so that the mode of the socket does not matter.
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
+			t.Errorf("setfsuid: %v", errno)
+		}
+		c, err := ztunneltest.Dial(w.path, zds.Version_V1)
+		if err != nil {
+			t.Error(err)
+		}
+		result <- c
+	}()
+	c := <-result
+	if c == nil {
+		return
+	}
+	defer c.Close()
+	if _, _, err := c.Next(); err == nil {
+		t.Error("a message was sent")
+	}
+	entry := w.wantLog(t, "the socket of ztunnel")
+	if text := fmt.Sprint(entry.ContextMap()["error"]); text != "socket "+w.path+
+		": connection from uid 65534 rejected: only root may connect" {
+		t.Errorf("error %q", text)
+	}
+}
+
+// The end of the server ends connections in each state.
+func TestServeEndsWithItsContext(t *testing.T) {
+	w := start(t, socket(t))
+	unready, err := ztunneltest.Connect(w.path) // before Restore
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unready.Close()
+	w.stop()
+	w = start(t, w.path)
+	w.Restore([]ztunnel.Pod{pod(t, "a")})
+	silent, err := ztunneltest.Connect(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	owing := w.dial(t)
+	expectUnacknowledged(t, owing, "add uid-a")
+	results := make(chan error)
+	go func() { results <- w.Add(context.Background(), pod(t, "b")) }()
+	eventually(t, "it waits", func() bool { return w.State().Connections[0].Queued > 0 })
+	w.stop()
+	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Lstat(w.path); err != nil {
+		t.Errorf("the socket for the next agent: %v", err)
+	}
+	if _, err := net.Dial("unixpacket", w.path); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("error %v", err)
+	}
+	if w.State().Listening {
+		t.Error("it is listening")
+	}
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
