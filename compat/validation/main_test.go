@@ -2,6 +2,7 @@ package validation
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -56,6 +57,7 @@ var (
 func validateAs(t *testing.T, ns *netns.NS, who person, o Options) (r Result) {
 	t.Helper()
 	netnstest.RequireIDs(t, int(who.uid), int(who.gid))
+	o.Timeout = cmp.Or(o.Timeout, patience)
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)

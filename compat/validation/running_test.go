@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -33,6 +34,7 @@ func newNetwork(t *testing.T, o testbed.Options) *testbed.Network {
 
 func runFromNeighbour(t *testing.T, network *testbed.Network, o Options) (r Result) {
 	t.Helper()
+	o.Timeout = cmp.Or(o.Timeout, patience)
 	err := network.Neighbour.Do(func() (err error) {
 		r, err = Run(network.Pod, o)
 		return err

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -34,9 +35,14 @@ func mustApply(t testing.TB, pair netnstest.Pair, rs rules.Ruleset) {
 	}
 }
 
+// patience is how long the validation repeats checks that must not fail, unless a test says: it ends
+// at once when none fails, and each attempt waits longer for its probes.
+const patience = 2 * time.Minute
+
 // validate runs the validation from outside of the pod, as the node's agent would.
 func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	t.Helper()
+	o.Timeout = cmp.Or(o.Timeout, patience)
 	err := pair.Neighbour.Do(func() (err error) {
 		r, err = Run(pair.Pod, o)
 		return err
@@ -47,10 +53,10 @@ func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	return r
 }
 
-// patiently validates until the result is as it should be, three times at most: where a machine
+// patiently validates until the result is as it should be, with more time each time: where a machine
 // stands still for a tenth of a second, a probe does not arrive in time.
 func patiently(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
-	for _, timeout := range []time.Duration{300 * time.Millisecond, time.Second, 5 * time.Second} {
+	for timeout := 300 * time.Millisecond; timeout < patience; timeout *= 4 {
 		if r = validate(timeout); ok(r) {
 			break
 		}
