@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // alternatives are what the process of this test applies in turn, with the backend.
@@ -51,7 +53,7 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	outcomes := map[string]int{}
-	for range times(40, 400) {
+	for range times(rulestest.Trials(80, os.Getenv), 400) {
 		if _, err := chosen(t,
 			compat.BackendLegacy).Apply(ns, alternatives[0].rs(), compat.Snapshot{}); err != nil {
 			t.Fatal(err)
@@ -102,29 +104,35 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Outcome {
 
 // TestNoStepLetsPacketsBypass ends a change after each of its steps. The next one finishes.
 func TestNoStepLetsPacketsBypass(t *testing.T) {
-	ns := netnstest.New(t)
-	b := chosen(t, compat.BackendLegacy)
 	for i := range alternatives {
 		for j := range alternatives {
-			from, to := alternatives[i].rs(), alternatives[j].rs()
-			l, err := compat.Translate(to)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for n, more := 0, true; more; n++ {
-				if _, err := b.Apply(ns, from, compat.Snapshot{}); err != nil {
-					t.Fatal(err)
-				}
-				if more, err = compat.BeginApply(ns, l.Tables, n); err != nil {
-					t.Fatal(err)
-				}
-				letsNothingPass(t, ns)
-				if _, err := b.Apply(ns, to, compat.Snapshot{}); err != nil {
-					t.Fatal(err)
-				}
-				equal(t, b, ns, to)
-			}
+			t.Run(fmt.Sprintf("from %d to %d", i, j), func(t *testing.T) {
+				t.Parallel() // it waits for the kernel
+				noStepLetsPacketsBypass(t, alternatives[i].rs(), alternatives[j].rs())
+			})
 		}
+	}
+}
+
+func noStepLetsPacketsBypass(t *testing.T, from, to rules.Ruleset) {
+	ns := netnstest.New(t)
+	b := chosen(t, compat.BackendLegacy)
+	l, err := compat.Translate(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, more := 0, true; more; n++ {
+		if _, err := b.Apply(ns, from, compat.Snapshot{}); err != nil {
+			t.Fatal(err)
+		}
+		if more, err = compat.BeginApply(ns, l.Tables, n); err != nil {
+			t.Fatal(err)
+		}
+		letsNothingPass(t, ns)
+		if _, err := b.Apply(ns, to, compat.Snapshot{}); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, b, ns, to)
 	}
 }
 

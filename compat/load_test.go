@@ -3,7 +3,7 @@ package compat_test
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // busy are flows that are captured in both modes, by the same party.
@@ -64,22 +65,23 @@ var changes = map[string]changing{
 // No connection that is captured before and after a change passes the proxy while the rules change,
 // or is refused, or hangs, and those that last go on.
 func TestChangesUnderLoad(t *testing.T) {
+	t.Parallel() // but not the changes among themselves: the load of each is all that it can be
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			list.underLoad(t, startNetwork(t, testbed.Options{}, testbed.ProxyOwner), times(12, 200))
+			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
+			list.underLoad(t, network, times(rulestest.Trials(16, os.Getenv), 200))
 		})
 	}
 }
 
 // The same holds for packets that are in a hook when a change begins, and still there when it ends.
 func TestChangesWhilePacketsAreInAHook(t *testing.T) {
+	t.Parallel() // as above
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
 			istiotest.Run(t, network.Pod, slowChains(), "nft", "-f", "-")
-			list.underLoad(t, network, times(6, 200))
+			list.underLoad(t, network, times(rulestest.Trials(8, os.Getenv), 200))
 		})
 	}
 }
@@ -103,7 +105,8 @@ func slowChains() string {
 	return b.String() + "}\n"
 }
 
-// underLoad applies the rulesets one after the other, n times, while connections are opened.
+// underLoad applies the rulesets one after the other, n times and each once at least, while
+// connections are opened.
 func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
 	apply := func(i int) compat.Result {
 		c := list[i%len(list)]
@@ -116,27 +119,31 @@ func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
 	}
 	apply(0)
 	load := newLoad(t, network)
-	for i := range n {
+	for i := range max(n, len(list)) {
 		load.wait(len(busy) * 2)
 		if result := apply(i + 1); result.Outcome != nft.Replaced {
 			t.Errorf("change %d: %s", i+1, result.Outcome)
 		}
 	}
 	load.stop()
-	t.Logf("%d connections", load.opened.Load())
+	t.Logf("%d connections", load.opened)
 }
 
 // A load opens connections as fast as it can, one after the other of each kind, and uses as many
 // that last.
 type load struct {
 	t       *testing.T
-	opened  atomic.Int64
 	stopped atomic.Bool
 	callers sync.WaitGroup
+	mutex   sync.Mutex
+	opened  int
+	failed  bool
+	changed *sync.Cond // of the two before
 }
 
 func newLoad(t *testing.T, network *testbed.Network) *load {
 	l := &load{t: t}
+	l.changed = sync.NewCond(&l.mutex)
 	for _, f := range busy {
 		for _, c := range f.calls() {
 			c.Timeout = patience
@@ -150,6 +157,7 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 					if answer := lasting.Ask(); string(answer.By) != f.redirect {
 						t.Errorf("%s: a connection from before is now answered by %s, want %s", c,
 							answer, f.redirect)
+						l.change(func() { l.failed = true })
 						return
 					}
 				}
@@ -159,9 +167,10 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 					answer, err := network.Dial(c)
 					if err != nil || string(answer.By) != f.redirect {
 						t.Errorf("%s: answered by %s, want %s (%v)", c, answer, f.redirect, err)
+						l.change(func() { l.failed = true })
 						return
 					}
-					l.opened.Add(1)
+					l.change(func() { l.opened++ })
 				}
 			})
 		}
@@ -169,10 +178,19 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 	return l
 }
 
-// wait lets n more connections be made.
+func (l *load) change(change func()) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	change()
+	l.changed.Broadcast()
+}
+
+// wait lets n more connections be made, unless one fails.
 func (l *load) wait(n int) {
-	for before := l.opened.Load(); l.opened.Load() < before+int64(n) && !l.t.Failed(); {
-		runtime.Gosched()
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for before := l.opened; l.opened < before+n && !l.failed; {
+		l.changed.Wait()
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // childVariable makes the test binary open and close sessions until it is killed.
@@ -305,7 +306,7 @@ func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 func TestKillLeavesNoTable(t *testing.T) {
 	ns := netnstest.New(t)
 	opened := 0
-	for range 200 {
+	for range rulestest.Trials(200, os.Getenv) {
 		cmd, out := startChild(t, ns)
 		// Kill the process at a random moment after several sessions.
 		for range rand.IntN(2) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/plugin/file"
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestReplace(t *testing.T) {
@@ -75,7 +76,7 @@ func replaceRow(t *testing.T, there *string, was []byte, want string, changedByT
 // write files, and each must be found by us or be there: none may be lost because we wrote at the
 // same moment.
 func TestReplaceKeepsConcurrentWrites(t *testing.T) {
-	const versions = 200
+	versions := rulestest.Trials(200, os.Getenv)
 	dir := t.TempDir()
 	path := put(t, filepath.Join(dir, "file"), "0")
 	seen := map[string]bool{}

@@ -32,6 +32,39 @@ func TestSetChecks(t *testing.T) {
 	}
 }
 
+func TestTrials(t *testing.T) {
+	for _, c := range []struct {
+		says, long, number string
+		trials, want       int
+	}{
+		{"the long form", "1", "7", 200, 200},
+		{"the short form", "", "", 200, 50},
+		{"of few trials one is left", "", "", 3, 1},
+		{"all", "", "100", 200, 200},
+		{"more", "", "300", 200, 600},
+	} {
+		getenv := func(name string) string {
+			return map[string]string{"SLUICE_LONG": c.long, "SLUICE_CHECKS": c.number}[name]
+		}
+		if got := rulestest.Trials(c.trials, getenv); got != c.want {
+			t.Errorf("%s: %d of %d, want %d", c.says, got, c.trials, c.want)
+		}
+	}
+	for _, number := range []string{"0", "-1", "many"} {
+		func() {
+			defer func() {
+				want := `SLUICE_CHECKS="` + number + `" is not a number from 1`
+				if got := recover(); got != want {
+					t.Errorf("SLUICE_CHECKS=%s: %v, want %s", number, got, want)
+				}
+			}()
+			rulestest.Trials(1, func(name string) string {
+				return map[string]string{"SLUICE_CHECKS": number}[name]
+			})
+		}()
+	}
+}
+
 // unset returns the flags, none of them given, until the test ends.
 func unset(t *testing.T) *flag.FlagSet {
 	t.Helper()

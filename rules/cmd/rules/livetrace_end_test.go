@@ -28,6 +28,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/rules"
 	params "github.com/sluice-mesh/sluice/rules/parameter"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestTraceIsNoDrift(t *testing.T) {
@@ -100,17 +101,13 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 // TestKilledTraceLeavesNothing kills the command at random moments. The kernel removes its table,
 // and the next command may trace at once.
 func TestKilledTraceLeavesNothing(t *testing.T) {
-	runs := 200
-	if testing.Short() {
-		runs = 20
-	}
 	ns := netnstest.New(t)
 	program := filepath.Join(t.TempDir(), "rules")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	traced := 0
-	for range runs {
+	for range rulestest.Trials(200, os.Getenv) {
 		file := os.NewFile(uintptr(must(unix.Dup(ns.FD()))), "netns")
 		cmd := exec.Command(program, "trace", "--netns", "/proc/self/fd/3")
 		cmd.ExtraFiles = []*os.File{file}
