@@ -90,6 +90,7 @@ func TestDecide(t *testing.T) {
 		}, false, "does not confirm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // what fails is tried again after seconds
 			b := newTestNode(t)
 			b.SetDaemonSet(tc.set)
 			if tc.then != nil {
@@ -118,6 +119,7 @@ func TestObservedPodsCount(t *testing.T) {
 		{"it was there", []string{`{"spec":{}}`}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // what fails is tried again after seconds
 			b := newTestNode(t)
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
