@@ -11,6 +11,10 @@ AMBIENT_PEER = istio/cmd/istio-ambient
 # Packages with concurrency, whose tests `make test-race` runs. Not in `make test`: the race detector builds every package a
 # second time, and the tests under it take several times the processor's time.
 RACE = $(patsubst %,./%/...,$(wildcard nft plugin install)) ./compat/validation ./rules/cmd/...
+# Tests wait more than they compute, for the kernel, for clocks and for other processes: hence more packages and tests at a time than
+# there are cores, and the packages that take longest first, or a core would wait for them at the end.
+AT_A_TIME = -p $$((2 * $$(nproc))) -parallel $$((4 * $$(nproc)))
+LONGEST = ./install/agent ./nft ./compat ./rules/cmd/rules ./plugin/chaintest ./rules ./install/node
 # What the image holds besides the plugin, its name, and for which architectures it is.
 IMAGE_COMMANDS = ./install/cmd/sluice-node ./rules/cmd/rules
 HUB ?= ghcr.io/sluice-mesh
@@ -57,10 +61,9 @@ demo: ## Show the rules at work in a network namespace (root or sudo).
 	$(build-static) $(DEMO)
 	@.ci/as-root bin/$(notdir $(DEMO))
 
-# Tests wait more than they compute, for clocks and for other processes: hence more packages at a time than there are cores.
 test: bin/cni/bridge
 test: ## Run the tests (as root or with sudo: all of them), in their short form and without the race detector.
-	@.ci/test -p $$((2 * $$(nproc))) -timeout 10m $(TESTFLAGS) ./...
+	@.ci/test $(AT_A_TIME) -timeout 10m $(TESTFLAGS) $(LONGEST) ./...
 
 test-race: export SLUICE_CHECKS ?= 100
 test-race: bin/cni/bridge
