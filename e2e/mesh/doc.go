@@ -4,6 +4,7 @@
 //
 //	path    records the proxies that a request passed and checks them
 //	proxy   is a stub of Envoy and istio-agent
+//	ztunnel is a stub of Istio's ztunnel, for pods in ambient mode
 //	server  is the server of the application
 //	client  sends requests to it
 //	name    is a minimal DNS server and client

@@ -10,29 +10,48 @@ import (
 // A Responder answers a DNS query from a peer.
 type Responder func(network string, query []byte, peer netip.AddrPort) ([]byte, error)
 
-// Serve serves DNS over UDP and TCP on addr until ctx is canceled, when it returns nil, or until a
-// socket fails. A query for which respond returns an error gets no reply.
-func Serve(ctx context.Context, addr string, respond Responder) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var config net.ListenConfig
+// A Listener answers DNS queries by UDP and TCP. Use [Listen].
+type Listener struct {
+	udp net.PacketConn
+	tcp net.Listener
+}
+
+// Listen opens the sockets of a Listener at an address with port.
+func Listen(ctx context.Context, config net.ListenConfig, addr string) (*Listener, error) {
 	udp, err := config.ListenPacket(ctx, "udp", addr)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = udp.Close() }()
 	tcp, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return err
+		_ = udp.Close()
+		return nil, err
 	}
-	defer func() { _ = tcp.Close() }()
-	go func() { cancel(serveUDP(udp, respond)) }()
-	go func() { cancel(serveTCP(tcp, respond)) }()
+	return &Listener{udp: udp, tcp: tcp}, nil
+}
+
+// Serve answers queries until ctx is canceled, when it returns nil, or until a socket fails. Then it
+// closes the sockets. A query for which respond returns an error gets no reply.
+func (l *Listener) Serve(ctx context.Context, respond Responder) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer func() { _, _ = l.udp.Close(), l.tcp.Close() }()
+	go func() { cancel(serveUDP(l.udp, respond)) }()
+	go func() { cancel(serveTCP(l.tcp, respond)) }()
 	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// Serve listens at an address with port, and serves as [Listener.Serve] does.
+func Serve(ctx context.Context, addr string, respond Responder) error {
+	s, err := Listen(ctx, net.ListenConfig{}, addr)
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, respond)
 }
 
 func serveUDP(l net.PacketConn, respond Responder) error {

@@ -41,8 +41,8 @@ func (c carrier) serve(ctx context.Context, l net.Listener) error {
 // been.
 func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
-	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: addrPort(down.RemoteAddr())}
-	to, err := original(down)
+	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: AddrPort(down.RemoteAddr())}
+	to, err := Original(down)
 	if err == nil {
 		hop.Original = to
 		err = c.exchange(ctx, down, &hop)
@@ -60,14 +60,14 @@ func (c carrier) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop)
 		return err
 	}
 	defer func() { _ = up.Close() }()
-	hop.Upstream = addrPort(up.LocalAddr())
+	hop.Upstream = AddrPort(up.LocalAddr())
 	said := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(down, up)
 		_ = down.CloseWrite()
 		said <- err
 	}()
-	if err := sendSigned(up, down, *hop); err != nil {
+	if err := SendSigned(up, down, *hop); err != nil {
 		return err
 	}
 	_ = up.CloseWrite()
@@ -86,7 +86,7 @@ func (c carrier) dial(
 	case c.direction == path.Outbound:
 	case c.transparent:
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer, 0))
-		dialer.Control = makeMarked
+		dialer.Control = Marked
 	case to.Addr().Is4():
 		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 6)}
 	default:

@@ -20,7 +20,7 @@ func (o Options) resolve(ctx context.Context, serve func(func() error)) {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		serve(func() error {
 			err := name.Serve(ctx, net.JoinHostPort(host, strconv.Itoa(dnsPort)), o.forward)
-			if host == "::1" && isNoIPv6(err) {
+			if host == "::1" && IsNoIPv6(err) {
 				<-ctx.Done()
 				return nil
 			}

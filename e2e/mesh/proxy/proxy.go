@@ -98,13 +98,13 @@ func listen(ctx context.Context, port uint16, transparent bool) ([]net.Listener,
 	for network, any := range map[string]string{"tcp4": "0.0.0.0", "tcp6": "::"} {
 		var config net.ListenConfig
 		if transparent {
-			config.Control = makeTransparent
+			config.Control = Transparent
 		}
 		l, err := config.Listen(ctx, network, net.JoinHostPort(any, strconv.Itoa(int(port))))
 		switch {
 		case err == nil:
 			listeners = append(listeners, l)
-		case network == "tcp4" || !isNoIPv6(err):
+		case network == "tcp4" || !IsNoIPv6(err):
 			return nil, err
 		}
 	}

@@ -16,10 +16,10 @@ var methods = [][]byte{
 	[]byte(http.MethodGet + " "), []byte(http.MethodHead + " "), []byte(http.MethodPost + " "),
 }
 
-// sendSigned copies one direction of a connection. If it begins with an HTTP request, sendSigned
+// SendSigned copies one direction of a connection. If it begins with an HTTP request, SendSigned
 // adds the hop as its first header. Everything else, including later requests of the connection, is
 // unchanged. It never waits for more data than the caller has sent.
-func sendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
+func SendSigned(to io.Writer, from io.Reader, hop path.Hop) error {
 	first := make([]byte, 4096)
 	n, err := from.Read(first)
 	if errors.Is(err, io.EOF) {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isNoIPv6 reports that a socket could not be created or bound because the host has no IPv6.
-func isNoIPv6(err error) bool {
+// IsNoIPv6 reports that a socket could not be created or bound because the host has no IPv6.
+func IsNoIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
-// makeTransparent lets a socket of the net package use addresses that are not the host's.
-func makeTransparent(network, _ string, c syscall.RawConn) error {
+// Transparent lets a socket of the net package use addresses that are not the host's.
+func Transparent(network, _ string, c syscall.RawConn) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if strings.HasSuffix(network, "6") {
 		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
@@ -26,9 +26,9 @@ func makeTransparent(network, _ string, c syscall.RawConn) error {
 	return control(c, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) })
 }
 
-// makeMarked is like makeTransparent for connections whose answers must return to this host.
-func makeMarked(network, address string, c syscall.RawConn) error {
-	return errors.Join(makeTransparent(network, address, c), control(c, func(fd int) error {
+// Marked is like Transparent for connections whose answers must return to this host.
+func Marked(network, address string, c syscall.RawConn) error {
+	return errors.Join(Transparent(network, address, c), control(c, func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark)
 	}))
 }
@@ -41,10 +41,10 @@ func control(c syscall.RawConn, do func(fd int) error) error {
 	return failed
 }
 
-// original returns the destination to which the caller of an accepted connection connected: from
+// Original returns the destination to which the caller of an accepted connection connected: from
 // conntrack, or the local address of a connection without NAT.
-func original(c *net.TCPConn) (netip.AddrPort, error) {
-	local := addrPort(c.LocalAddr())
+func Original(c *net.TCPConn) (netip.AddrPort, error) {
+	local := AddrPort(c.LocalAddr())
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return netip.AddrPort{}, err
@@ -79,8 +79,8 @@ func original(c *net.TCPConn) (netip.AddrPort, error) {
 	return found, nil
 }
 
-// addrPort returns the address of a TCP or UDP endpoint, unmapped if it is IPv4.
-func addrPort(a net.Addr) netip.AddrPort {
+// AddrPort returns the address of a TCP or UDP endpoint, unmapped if it is IPv4.
+func AddrPort(a net.Addr) netip.AddrPort {
 	var ap netip.AddrPort
 	switch a := a.(type) {
 	case *net.TCPAddr:

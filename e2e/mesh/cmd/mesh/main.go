@@ -1,6 +1,7 @@
 // Command mesh contains a sample application of a mesh and its sidecar proxy, for tests:
 //
 //	mesh proxy sidecar [-transparent]             the proxy, a replacement for Envoy, with pilot-agent's first arguments
+//	mesh ztunnel [-socket PATH] [-resolver ADDRESS:PORT] [-mesh CIDR,CIDR]   a replacement for ztunnel, for the agent's pods
 //	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers that report the caller's properties
 //	mesh dns [-at :53]                            a DNS server that reports the caller's properties
 //	mesh get [-wait 5s] [-captured] [-hold] URL   one request; -captured: exit with 1 unless both proxies forward it
@@ -22,7 +23,7 @@ import (
 // commands contains the commands by name.
 var commands = map[string]func(ctx context.Context, pod string, args []string) error{
 	"proxy": runProxy, "serve": runServe, "dns": runDNS, "get": runGet, "udp": runUDP,
-	"lookup": runLookup,
+	"lookup": runLookup, "ztunnel": runZtunnel,
 }
 
 // terminationFile is the file from which kubelet reads a container's last message.
@@ -44,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || commands[args[0]] == nil {
-		return fmt.Errorf("%q: want proxy, serve, dns, get, udp or lookup", args)
+		return fmt.Errorf("%q: want proxy, ztunnel, serve, dns, get, udp or lookup", args)
 	}
 	host, err := os.Hostname()
 	if err != nil {

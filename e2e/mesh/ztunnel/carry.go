@@ -1,0 +1,222 @@
+package ztunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh/name"
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+	"github.com/sluice-mesh/sluice/e2e/mesh/proxy"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// dialTime limits a connect, and a query of the resolver.
+const dialTime = 5 * time.Second
+
+// dial connects from the namespace of the pod with ztunnel's mark. If from is valid, it is the
+// source address.
+func (p *pod) dial(network string, from netip.Addr, to netip.AddrPort) (conn net.Conn, err error) {
+	dialer := net.Dialer{Timeout: dialTime, Control: proxy.Marked}
+	if from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	err = p.ns.Do(func() error {
+		conn, err = dialer.Dial(network, to.String())
+		return err
+	})
+	return conn, err
+}
+
+// outbound carries a captured connection of the pod.
+func (p *pod) outbound(ctx context.Context, down *net.TCPConn) error {
+	to, err := proxy.Original(down)
+	if err != nil {
+		return err
+	}
+	if to.Port() == rules.DefaultProxyPort {
+		return errors.New("a connection to ztunnel itself")
+	}
+	hop := path.Hop{
+		Proxy: p.name, Direction: path.Outbound, Peer: proxy.AddrPort(down.RemoteAddr()),
+		Original: to,
+	}
+	if p.z.inMesh(to.Addr()) {
+		return p.tunnel(ctx, down, hop)
+	}
+	up, err := p.dial("tcp", netip.Addr{}, to)
+	if err != nil {
+		return err
+	}
+	return exchange(down, down.CloseWrite, up, &hop)
+}
+
+// inbound carries a captured connection to the pod.
+func (p *pod) inbound(_ context.Context, down *net.TCPConn) error {
+	to, err := proxy.Original(down)
+	if err != nil {
+		return err
+	}
+	if to.Port() == rules.DefaultInboundCapturePort {
+		return errors.New("a connection to ztunnel itself")
+	}
+	hop := path.Hop{
+		Proxy: p.name, Direction: path.Inbound, Peer: proxy.AddrPort(down.RemoteAddr()),
+		Original: to,
+	}
+	up, err := p.dial("tcp", hop.Peer.Addr(), to)
+	if err != nil {
+		return err
+	}
+	return exchange(down, down.CloseWrite, up, &hop)
+}
+
+// exchange copies both directions until both have ended, and closes up.
+func exchange(
+	down io.ReadWriter, closeWrite func() error, up net.Conn, hop *path.Hop,
+) error {
+	defer func() { _ = up.Close() }()
+	hop.Upstream = proxy.AddrPort(up.LocalAddr())
+	received := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(down, up)
+		_ = closeWrite()
+		received <- err
+	}()
+	if err := proxy.SendSigned(up, down, *hop); err != nil {
+		return err
+	}
+	_ = up.(*net.TCPConn).CloseWrite()
+	return <-received
+}
+
+// newTransport returns the client of HBONE, which uses one connection for all tunnels to a pod.
+func (p *pod) newTransport() *http2.Transport {
+	return &http2.Transport{
+		AllowHTTP: true,
+		DialTLSContext: func(_ context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+			to, err := netip.ParseAddrPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			return p.dial(network, netip.Addr{}, to)
+		},
+	}
+}
+
+// tunnel carries a connection by HBONE.
+func (p *pod) tunnel(ctx context.Context, down *net.TCPConn, hop path.Hop) error {
+	body, sent := io.Pipe()
+	defer func() { _ = body.Close() }()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			hop.Upstream = proxy.AddrPort(info.Conn.LocalAddr())
+		},
+	})
+	peer := netip.AddrPortFrom(hop.Original.Addr(), rules.DefaultTunnelPort)
+	request := (&http.Request{
+		Method: http.MethodConnect, URL: &url.URL{Scheme: "http", Host: peer.String()},
+		Host: hop.Original.String(), Body: body, Header: http.Header{},
+	}).WithContext(ctx)
+	response, err := p.hbone.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("HBONE to %s: %w", peer, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("HBONE to %s: %s", peer, response.Status)
+	}
+	received := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(down, response.Body)
+		_ = down.CloseWrite()
+		received <- err
+	}()
+	err = proxy.SendSigned(sent, down, hop)
+	_ = sent.CloseWithError(err)
+	return errors.Join(err, <-received)
+}
+
+// newServer returns the server of HBONE.
+func (p *pod) newServer() *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Protocols: protocols, ReadHeaderTimeout: dialTime,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if status := p.connect(w, r); status != 0 {
+				w.WriteHeader(status)
+			}
+		}),
+	}
+}
+
+// connect serves a CONNECT, or returns the status of its refusal.
+func (p *pod) connect(w http.ResponseWriter, r *http.Request) (status int) {
+	to, err := netip.ParseAddrPort(r.Host)
+	peer, peerErr := netip.ParseAddrPort(r.RemoteAddr)
+	switch {
+	case r.Method != http.MethodConnect:
+		return http.StatusMethodNotAllowed
+	case err != nil || peerErr != nil || !slices.Contains(p.addresses, to.Addr()):
+		return http.StatusBadRequest
+	}
+	peer = netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
+	up, err := p.dial("tcp", peer.Addr(), to)
+	if err != nil {
+		return http.StatusServiceUnavailable
+	}
+	w.WriteHeader(http.StatusOK)
+	stream := stream{r.Body, w, http.NewResponseController(w)}
+	_ = stream.controller.Flush()
+	hop := path.Hop{Proxy: p.name, Direction: path.Inbound, Peer: peer, Original: to}
+	_ = exchange(stream, func() error { return nil }, up, &hop)
+	return 0
+}
+
+// A stream is a tunnel on the server's side.
+type stream struct {
+	io.Reader
+	w          http.ResponseWriter
+	controller *http.ResponseController
+}
+
+func (s stream) Write(data []byte) (int, error) {
+	n, err := s.w.Write(data)
+	if err == nil {
+		err = s.controller.Flush()
+	}
+	return n, err
+}
+
+// resolve forwards a DNS query, and adds a hop to the answer.
+func (p *pod) resolve(network string, query []byte, _ netip.AddrPort) ([]byte, error) {
+	to, err := netip.ParseAddrPort(p.z.Resolver)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := p.dial(network, netip.Addr{}, to)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(dialTime)); err != nil {
+		return nil, err
+	}
+	answer, err := name.Exchange(conn, network, query)
+	if err != nil {
+		return nil, err
+	}
+	return name.Sign(answer, name.Proxy, p.name)
+}
