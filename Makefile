@@ -88,7 +88,7 @@ test-peers: export SLUICE_LONG ?= 1
 test-peers: export MODULE = e2e
 test-peers: export EXCEPT = /e2e/(cluster|suite|injection)
 test-peers: ## Compare with Istio's own programs (root or sudo); SLUICE_LONG= in part, SLUICE_SEED=7 by other chance.
-test-peers: build bin/$(notdir $(PEER)) bin/$(notdir $(AMBIENT_PEER))
+test-peers: build bin/e2e/install-cni bin/$(notdir $(PEER)) bin/$(notdir $(AMBIENT_PEER))
 	@$(build-static) ./install/cmd/sluice-node
 	@.ci/test -p 1 -v -timeout 30m $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)'
 

@@ -31,6 +31,8 @@
 // the first of them has acknowledged it, a removal when all have; a ztunnel that disconnects
 // meanwhile does not count.
 //
+// Differences from istio-cni are in the manual of the tests (e2e/README.md, Ambient mode).
+//
 // # Limits
 //
 //   - Hello must arrive within 5 s after the connection is accepted.
