@@ -359,7 +359,7 @@ func TestALineAboutAHostilePod(t *testing.T) {
 	}
 	line := strings.TrimRight(w.agent.lines[0], "\n")
 	if _, err := agent.AppendJSON(nil,
-		agent.Request{Version: agent.Version, Verb: agent.TellLog, Line: line},
+		agent.Request{Version: agent.Version, Verb: agent.NotifyLog, Line: line},
 		agent.MaxRequest); err != nil {
 		t.Error(err)
 	}

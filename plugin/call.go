@@ -51,7 +51,7 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 			"CNI_CONTAINERID or CNI_IFNAME is invalid", keyErr)
 	}
 	if err == nil && configErr != nil {
-		err = c.tolerate(configErr)
+		err = c.allowAgentPod(configErr)
 	}
 	if err != nil {
 		c.end(err)
@@ -60,8 +60,8 @@ func (p *Plugin) begin(verb string, args *skel.CmdArgs) (*call, error) {
 	return c, nil
 }
 
-// tolerate returns the error of an invalid configuration, unless the pod is the node agent's.
-func (c *call) tolerate(configErr error) error {
+// allowAgentPod returns the error of an invalid configuration, unless the pod is the node agent's.
+func (c *call) allowAgentPod(configErr error) error {
 	if decide.Early(c.attachment(), &c.config.Decide).Reason != decide.NodeAgent {
 		return configFailure(configErr)
 	}

@@ -95,7 +95,7 @@ func (c statusCache) write(good map[string]time.Time) {
 	if err != nil || os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
 		return
 	}
-	_ = file.Put(c.path, data)
+	_ = file.WriteNoSync(c.path, data)
 }
 
 // bootID returns the id of the current boot of the kernel, or an empty string if it cannot be read.

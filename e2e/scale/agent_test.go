@@ -73,7 +73,7 @@ func (a *agent) run(ctx context.Context) error {
 	workers.Wait()
 	err := <-failed
 	if err == nil {
-		if v := a.decider.Decide(context.WithoutCancel(ctx)); v.Leave {
+		if v := a.decider.Decide(context.WithoutCancel(ctx)); v.Remove {
 			err = fmt.Errorf("the agent takes the plugin off its node: %s", v.Reason)
 		}
 	}

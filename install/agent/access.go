@@ -122,7 +122,7 @@ func (a *Agent) rightsPart() observe.Part {
 	part := observe.Part{Name: observe.Rights, Reasons: a.missingRights()}
 	part.Ready = len(part.Reasons) == 0
 	// The kubeconfig may exist before the first request shows whether the agent may watch pods.
-	if a.server != nil && !a.podCache.Asked() {
+	if a.server != nil && !a.podCache.Requested() {
 		part.Ready = false
 		part.Reasons = append(part.Reasons,
 			"the node's pods have not been requested yet")

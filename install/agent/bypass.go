@@ -18,7 +18,7 @@ func (a *Agent) newBypass() *bypass.Detector {
 	d, err := bypass.New(bypass.Options{
 		Optional: !a.options.Settings.Bool("CHAINED_CNI_PLUGIN"),
 		File:     filepath.Join(a.config.RunDir, "bypass.json"),
-		Look:     func() { a.synced(a.node.Reconcile(context.Background())) },
+		Check:    func() { a.synced(a.node.Reconcile(context.Background())) },
 		Changed:  a.bypassChanged,
 	})
 	if err != nil {
@@ -30,7 +30,7 @@ func (a *Agent) newBypass() *bypass.Detector {
 // bypassChanged logs the start, the repetition or the end of a bypass, and updates the node's
 // events.
 func (a *Agent) bypassChanged() {
-	if b, stands := a.bypass.Standing(); stands {
+	if b, stands := a.bypass.Current(); stands {
 		a.options.Log.Error(bypassReason+": "+b.String(), zap.String("pod", b.Pod))
 	} else {
 		a.options.Log.Info("resolved: " + bypassReason + ": the runtime called the plugin for a pod")
@@ -51,7 +51,7 @@ func (a *Agent) noteChain(s node.Status) {
 
 // runtimePart reports whether the runtime uses the chain, according to the pods that it started.
 func (a *Agent) runtimePart() observe.Part {
-	b, stands := a.bypass.Standing()
+	b, stands := a.bypass.Current()
 	if !stands {
 		return observe.Part{Name: observe.Runtime, Ready: true}
 	}

@@ -24,7 +24,7 @@ var apiFaults = map[string]struct {
 	"403":     {apiservertest.Forbidden(), "false the ", false},
 	"429":     {apiservertest.TooManyRequests("1"), "true ", false},
 	"500":     {apiservertest.InternalError(), "true ", false},
-	"trickle": {apiservertest.Drip(time.Second), "true ", true},
+	"trickle": {apiservertest.Trickle(time.Second), "true ", true},
 }
 
 // maxRequests returns the maximum number of requests of an agent while the API server is faulty:

@@ -38,7 +38,7 @@ func (a *Agent) binaryPart(s node.Status) observe.Part {
 		part.Reasons = []string{path + " is identical to the one in the agent's image"}
 	case node.Outdated:
 		part.Reasons = []string{path + " was installed by an earlier version of the agent"}
-	case node.Wrong:
+	case node.OtherProgram:
 		part.Reasons = []string{path + " is another program"}
 	case node.Absent:
 		part.Reasons = []string{path + " is not an executable file"}
@@ -92,7 +92,7 @@ func (a *Agent) refresh() {
 	for _, p := range r.Parts {
 		a.metrics.SetBool(metrics.InstallPartReady(p.Name), p.Ready)
 	}
-	_, bypassed := a.bypass.Standing()
+	_, bypassed := a.bypass.Current()
 	a.metrics.SetBool(metrics.ChainBypassed(), bypassed || a.reporter.bypassed())
 	if a.auditor != nil {
 		a.auditor.Measure()

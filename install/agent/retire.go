@@ -20,7 +20,7 @@ import (
 // did. The agent continues to serve the plugin meanwhile.
 func (a *Agent) retire(ctx context.Context) (done bool, err error) {
 	decision := a.decider.Decide(ctx)
-	if !decision.Leave {
+	if !decision.Remove {
 		a.options.Log.Info("the plugin stays installed", zap.String("why", decision.Reason))
 		return false, nil
 	}

@@ -62,8 +62,8 @@ func (a *Agent) updateEvents() {
 	if s.At.IsZero() {
 		return
 	}
-	// A pass that waited for the API server is outdated once it has replied; the next one inserts the
-	// plugin. Otherwise each start of an agent might send an event.
+	// A pass that waited for the API server is outdated once it has replied; the next one inserts
+	// the plugin. Otherwise each start of an agent might send an event.
 	problems := slices.DeleteFunc(slices.Clone(s.Problems), func(p node.Problem) bool {
 		return p.Reason == node.NotReadyToInsert && a.insertable() == nil
 	})
@@ -76,7 +76,7 @@ func (a *Agent) updateEvents() {
 			list[i].count = rewrites(s.ConflictingWriters)
 		}
 	}
-	if b, stands := a.bypass.Standing(); stands {
+	if b, stands := a.bypass.Current(); stands {
 		list = append(list, problemEvent{bypassReason, b.String(), b.Pods})
 	}
 	a.events.set(list)
@@ -153,7 +153,7 @@ func (r *reporter) sync(s node.Status) {
 	r.seen.problems, r.seen.rewrites = s.Problems, s.Totals.Rewrites
 	r.failedWrites(s.Totals.FailedWrites)
 	elsewhere := s.Directories.Configuration == node.Replaced ||
-		s.Directories.Configuration == node.Gone
+		s.Directories.Configuration == node.Missing
 	r.seen.bypassed = elsewhere ||
 		!s.Installed() && s.Primary != "" && !slices.Contains(s.Plugins, pluginType)
 	r.directories(s.Directories)
@@ -164,7 +164,7 @@ func (r *reporter) directories(d node.Directories) {
 	for part, current := range map[string]node.Directory{
 		observe.Configuration: d.Configuration, observe.Binary: d.Binary,
 	} {
-		for _, state := range []node.Directory{node.Same, node.Replaced, node.Gone, node.Unknown} {
+		for _, state := range []node.Directory{node.Same, node.Replaced, node.Missing, node.Unknown} {
 			r.metrics.SetBool(metrics.NodeDirectory(part, string(state)), current == state)
 		}
 	}

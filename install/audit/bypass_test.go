@@ -49,7 +49,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				if got := w.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
 					t.Errorf("%v repairs for %s are counted", got, cause)
 				}
-				b, stands := w.options.Bypass.Standing()
+				b, stands := w.options.Bypass.Current()
 				if stands != row.bypass || stands && b.Pod != "shop/web" {
 					t.Fatalf("stands %t: %v", stands, b)
 				}
@@ -60,7 +60,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					t.Errorf("%v bypassed pods are counted", got)
 				}
 				pass(time.Hour) // visits alone do not end it, nor count it again
-				if _, stands := w.options.Bypass.Standing(); !stands ||
+				if _, stands := w.options.Bypass.Current(); !stands ||
 					w.metric("sluice_bypassed_pods_total{}") != 1 {
 					t.Errorf("stands %t, counted %v", stands,
 						w.metric("sluice_bypassed_pods_total{}"))
@@ -75,7 +75,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				}
 				w.put(meshPod("other"), running)
 				pass(time.Minute)
-				if _, stands := w.options.Bypass.Standing(); stands {
+				if _, stands := w.options.Bypass.Current(); stands {
 					t.Error("it stands although the plugin was called for a later pod")
 				}
 			})

@@ -71,7 +71,7 @@ func (v *reconciliation) noteBypass() {
 	if len(v.pod.records) > 0 || v.unrecorded().Kind != bypass.Bypassed {
 		return
 	}
-	isNew, err := v.Bypass.Passed(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
+	isNew, err := v.Bypass.NoteBypass(v.item.Namespace+"/"+v.item.Name, v.uid, v.sandbox.Created)
 	v.warn("the state \"bypassed\" of the runtime cannot be stored", err)
 	if isNew {
 		v.Metrics.Count(metrics.BypassedPods(), 1)

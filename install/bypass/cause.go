@@ -43,9 +43,9 @@ func (d *Detector) Explain(created time.Time) Cause {
 	d.mu.Lock()
 	last, open := d.history.last(), d.history.open
 	d.mu.Unlock()
-	if open && created.After(last) && d.options.Look != nil {
+	if open && created.After(last) && d.options.Check != nil {
 		// what the chain was at that time is known only if it has not changed until now
-		d.options.Look()
+		d.options.Check()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *Detector) Explain(created time.Time) Cause {
 	return d.history.explain(created)
 }
 
-func (h *history) explain(created time.Time) Cause {
+func (h *chainHistory) explain(created time.Time) Cause {
 	made := "the pod's sandbox was created at " + stamp(created)
 	in, found := h.during(created)
 	switch {
@@ -72,7 +72,7 @@ func (h *history) explain(created time.Time) Cause {
 			fmt.Sprintf("%s, before the agent found the plugin in the node's CNI chain at %s", made,
 				stamp(h.spans[0].from)),
 		}
-	case found && created.Sub(in.from) < settled:
+	case found && created.Sub(in.from) < reloadTime:
 		return Cause{
 			Early,
 			fmt.Sprintf("%s, just after the plugin was added to the node's CNI chain (%s)",
@@ -89,7 +89,7 @@ func (h *history) explain(created time.Time) Cause {
 }
 
 // gap describes the problem after a span.
-func (h *history) gap(before span) string {
+func (h *chainHistory) gap(before span) string {
 	text := ", while the node's CNI chain was incomplete: it was last complete at " +
 		stamp(before.last)
 	for _, s := range h.spans {

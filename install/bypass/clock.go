@@ -31,7 +31,7 @@ func (c *clock) read(at time.Time, elapsed func() time.Duration) time.Duration {
 	at = at.Round(0) // without the monotonic reading
 	last := previous.Round(0).Add(since)
 	step := at.Sub(last)
-	if step.Abs() < settled {
+	if step.Abs() < reloadTime {
 		return 0
 	}
 	if step < 0 {

@@ -52,7 +52,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	d.Note(at(0), true, true, "")
 	run = 100 * time.Second
 	d.Note(at(100), true, false, "")
-	if _, err := d.Passed("shop/a", "a", at(90)); err != nil {
+	if _, err := d.NoteBypass("shop/a", "a", at(90)); err != nil {
 		t.Fatal(err)
 	}
 	run = 110 * time.Second
@@ -60,7 +60,7 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	if err := d.Added(at(120 - 7200)); err != nil {
 		t.Fatal(err)
 	}
-	if b, stands := d.Standing(); stands {
+	if b, stands := d.Current(); stands {
 		t.Errorf("%v", b)
 	}
 }
@@ -70,18 +70,18 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bypass.json")
 	earlier := newDetector(t, bypass.Options{File: file})
 	earlier.Note(at(7000), true, true, "")
-	if _, err := earlier.Passed("shop/a", "a", at(7200)); err != nil {
+	if _, err := earlier.NoteBypass("shop/a", "a", at(7200)); err != nil {
 		t.Fatal(err)
 	}
 	d := newDetector(t, bypass.Options{File: file})
-	if _, stands := d.Standing(); !stands {
+	if _, stands := d.Current(); !stands {
 		t.Fatal("the bypass is not read")
 	}
 	d.Note(at(100), true, false, "")
 	if err := d.Added(at(110)); err != nil {
 		t.Fatal(err)
 	}
-	if b, stands := d.Standing(); stands {
+	if b, stands := d.Current(); stands {
 		t.Errorf("%v", b)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file"
 )
 
-// settled is the time after a change of the chain during which a runtime may use the previous one:
-// some tenths of a second until it reads the new one (containerd), and the time to create a
+// reloadTime is the time after a change of the chain during which a runtime may use the previous
+// one: some tenths of a second until it reads the new one (containerd), and the time to create a
 // sandbox.
-const settled = 5 * time.Second
+const reloadTime = 5 * time.Second
 
 // Options of a detector. With the zero value the plugin is in the chain, and bypasses are not
 // stored.
@@ -25,13 +25,13 @@ type Options struct {
 	Optional bool
 	// File stores a current bypass for the next agent. It should not persist across a reboot.
 	File string
-	// Look checks the chain now, and reports the result with [Detector.Note]. It is called before a
-	// bypass is reported.
-	Look func()
+	// Check checks the chain now, and reports the result with [Detector.Note]. It is called before
+	// a bypass is reported.
+	Check func()
 	// Changed is called, without a lock held, when a bypass begins, is repeated or ends.
 	Changed func()
-	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil, the
-	// monotonic readings of the times that Note is given are used.
+	// Elapsed returns the time since a fixed moment, by a clock that is never set. If it is nil,
+	// the monotonic readings of the times that Note is given are used.
 	Elapsed func() time.Duration
 }
 
@@ -42,7 +42,7 @@ type Detector struct {
 
 	mu      sync.Mutex
 	clock   clock
-	history history
+	history chainHistory
 	stands  *Bypass
 }
 
@@ -113,8 +113,8 @@ func (d *Detector) Note(at time.Time, ok, changed bool, why string) {
 	d.history.note(at, ok, changed, why)
 }
 
-// Standing returns the current bypass.
-func (d *Detector) Standing() (Bypass, bool) {
+// Current returns the current bypass.
+func (d *Detector) Current() (Bypass, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stands == nil {
@@ -123,9 +123,9 @@ func (d *Detector) Standing() (Bypass, bool) {
 	return *d.stands, true
 }
 
-// Passed records a pod that [Detector.Explain] classifies as a bypass, and reports whether it is a
-// new one. The error means that it is not stored for the next agent.
-func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err error) {
+// NoteBypass records a pod that [Detector.Explain] classifies as a bypass, and reports whether it
+// is a new one. The error means that it is not stored for the next agent.
+func (d *Detector) NoteBypass(pod, uid string, created time.Time) (isNew bool, err error) {
 	d.mu.Lock()
 	in, _ := d.history.during(created)
 	next := Bypass{Pod: pod, UID: uid, Created: created, Since: in.from, Pods: 1}
@@ -137,7 +137,7 @@ func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err e
 		next.Pods = d.stands.Pods + 1
 	}
 	d.stands = &next
-	err = d.keep()
+	err = d.save()
 	d.mu.Unlock()
 	d.changed()
 	return true, err
@@ -147,12 +147,12 @@ func (d *Detector) Passed(pod, uid string, created time.Time) (isNew bool, err e
 // after the last bypass, the runtime uses the chain.
 func (d *Detector) Added(at time.Time) error {
 	d.mu.Lock()
-	if d.stands == nil || at.Before(d.stands.Created.Add(settled)) {
+	if d.stands == nil || at.Before(d.stands.Created.Add(reloadTime)) {
 		d.mu.Unlock()
 		return nil
 	}
 	d.stands = nil
-	err := d.keep()
+	err := d.save()
 	d.mu.Unlock()
 	d.changed()
 	return err
@@ -164,8 +164,8 @@ func (d *Detector) changed() {
 	}
 }
 
-// keep stores the current bypass, or removes the file.
-func (d *Detector) keep() error {
+// save stores the current bypass, or removes the file.
+func (d *Detector) save() error {
 	if d.options.File == "" {
 		return nil
 	}

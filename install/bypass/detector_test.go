@@ -106,7 +106,7 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 	for _, ok := range []bool{true, false} {
 		var d *bypass.Detector
 		looks := 0
-		d = newDetector(t, bypass.Options{Look: func() {
+		d = newDetector(t, bypass.Options{Check: func() {
 			looks++
 			d.Note(at(20), ok, false, "removed")
 		}})
@@ -134,7 +134,7 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	d.Note(at(100), true, false, "")
 	passed := func(d *bypass.Detector, uid string, created time.Time, want bool) {
 		t.Helper()
-		if isNew, err := d.Passed("shop/"+uid, uid, created); err != nil || isNew != want {
+		if isNew, err := d.NoteBypass("shop/"+uid, uid, created); err != nil || isNew != want {
 			t.Errorf("%s: new %t, %v", uid, isNew, err)
 		}
 	}
@@ -142,12 +142,12 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	passed(d, "a", at(50), false)
 	passed(d, "b", at(60), true)
 	passed(d, "early", at(55), false)
-	if b, stands := d.Standing(); !stands || b.Pod != "shop/b" || b.Pods != 2 ||
+	if b, stands := d.Current(); !stands || b.Pod != "shop/b" || b.Pods != 2 ||
 		!b.Since.Equal(at(0)) {
 		t.Errorf("%t, %+v", stands, b)
 	}
 	d = newDetector(t, o)
-	b, stands := d.Standing()
+	b, stands := d.Current()
 	if !stands || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
 		t.Errorf("the next agent knows: %t, %v", stands, b)
 	}
@@ -156,17 +156,17 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 		if err := d.Added(early); err != nil {
 			t.Error(err)
 		}
-		if _, stands := d.Standing(); !stands {
+		if _, stands := d.Current(); !stands {
 			t.Errorf("over because of an ADD at %s", early)
 		}
 	}
 	if err := d.Added(at(66)); err != nil {
 		t.Error(err)
 	}
-	if _, stands := d.Standing(); stands || changes != 3 {
+	if _, stands := d.Current(); stands || changes != 3 {
 		t.Errorf("it stands %t after %d changes", stands, changes)
 	}
-	if _, stands := newDetector(t, o).Standing(); stands {
+	if _, stands := newDetector(t, o).Current(); stands {
 		t.Error("the next agent does not know that it is over")
 	}
 }
@@ -177,7 +177,7 @@ func TestUnreadableRecordIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := bypass.New(bypass.Options{File: path})
-	if _, stands := d.Standing(); err == nil || stands {
+	if _, stands := d.Current(); err == nil || stands {
 		t.Errorf("%v, %t", err, stands)
 	}
 }

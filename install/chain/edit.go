@@ -79,7 +79,7 @@ func (l *List) Insert(element json.RawMessage, inPlaceOf ...string) ([]byte, err
 func (l *List) add(element json.RawMessage) []byte {
 	last := l.Plugins[len(l.Plugins)-1]
 	before := l.spaceBefore(len(l.Plugins) - 1)
-	return slices.Concat(l.data[:last.end], []byte(","), before, like(element, last.Raw, before),
+	return slices.Concat(l.data[:last.end], []byte(","), before, formatLike(element, last.Raw, before),
 		l.data[last.end:])
 }
 

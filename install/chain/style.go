@@ -15,9 +15,9 @@ func (l *List) spaceBefore(i int) []byte {
 	return l.data[from:start]
 }
 
-// like formats an element like its neighbor: on one or several lines, with its indentation and line
-// ends.
-func like(element, neighbour json.RawMessage, before []byte) []byte {
+// formatLike formats an element like its neighbor: on one or several lines, with its indentation
+// and line ends.
+func formatLike(element, neighbour json.RawMessage, before []byte) []byte {
 	var out bytes.Buffer
 	unit, multiline := indentation(neighbour, before)
 	if !multiline {
@@ -26,7 +26,7 @@ func like(element, neighbour json.RawMessage, before []byte) []byte {
 		}
 		return out.Bytes()
 	}
-	if json.Indent(&out, bytes.TrimSpace(element), string(margin(before)), string(unit)) != nil {
+	if json.Indent(&out, bytes.TrimSpace(element), string(lastLine(before)), string(unit)) != nil {
 		return element
 	}
 	if bytes.Contains(neighbour, []byte("\r\n")) {
@@ -49,14 +49,14 @@ func indentation(element json.RawMessage, before []byte) (unit []byte, multiline
 	if bytes.IndexByte(inner[:end], '\n') < 0 {
 		return nil, false
 	}
-	members, own := margin(inner[:end]), margin(before)
+	members, own := lastLine(inner[:end]), lastLine(before)
 	if unit, ok := bytes.CutPrefix(members, own); ok {
 		return unit, true
 	}
 	return nil, true
 }
 
-// margin returns the text after the last line end.
-func margin(space []byte) []byte { return space[bytes.LastIndexByte(space, '\n')+1:] }
+// lastLine returns the text after the last line end.
+func lastLine(space []byte) []byte { return space[bytes.LastIndexByte(space, '\n')+1:] }
 
 func isSpace(b byte) bool { return b == ' ' || b == '\t' || b == '\n' || b == '\r' }

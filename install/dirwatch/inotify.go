@@ -48,18 +48,18 @@ func (i *instance) drop(descriptor int) { _, _ = unix.InotifyRmWatch(i.fd, uint3
 // read calls wake for each event. The content of events and lost events do not matter, because the
 // callee checks everything.
 func (i *instance) read(wake func()) {
-	// has room for some events: one is at most 16 bytes and a name (inotify(7))
+	// An event has 16 bytes and a name of at most 256 bytes (inotify(7)).
 	buffer := make([]byte, 4096)
 	for {
 		if _, err := i.file.Read(buffer); err != nil {
-			return // closed: a read of what has room and is waited for fails for no other reason
+			return // closed: a blocking read into a large buffer fails for no other reason
 		}
 		wake()
 	}
 }
 
-// close removes all watches: wake is not called after it returns.
+// close removes all watches. Wake is not called after close returns.
 func (i *instance) close() {
-	_ = i.file.Close() // nothing depends on it any more
+	_ = i.file.Close() // nothing was written
 	i.reader.Wait()
 }

@@ -11,27 +11,27 @@ import (
 // maxLinks is the maximum number of links that the kernel follows in a path (path_resolution(7)).
 const maxLinks = 40
 
-// trails returns the directories on the paths of the links, each once.
-func trails(links []string) []string {
+// linkDirs returns the directories on the paths of the links, each once.
+func linkDirs(links []string) []string {
 	var dirs []string
 	for _, link := range links {
-		dirs = append(dirs, trail(link)...)
+		dirs = append(dirs, dirsOfLink(link)...)
 	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }
 
-// trail returns the directories in which a change may make a link lead to another file or content:
-// those of all links on the path, and that of the file. If the path does not exist, the last one is
-// the deepest existing directory.
-func trail(link string) []string {
+// dirsOfLink returns the directories in which a change may change the link's target or the target's
+// content: the directories of all links on the path, and the directory of the file. If the path
+// does not exist, the last one is the deepest existing directory.
+func dirsOfLink(link string) []string {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(link))
 	if err != nil {
 		return nil
 	}
-	w := walk{dir: dir, way: []string{filepath.Base(link)}}
+	w := walk{dir: dir, rest: []string{filepath.Base(link)}}
 	var dirs []string
-	for links := 0; len(w.way) > 0 && links < maxLinks; {
+	for links := 0; len(w.rest) > 0 && links < maxLinks; {
 		from := w.dir
 		if w.step() {
 			dirs, links = append(dirs, from), links+1
@@ -42,15 +42,15 @@ func trail(link string) []string {
 
 // A walk is a position in a path, with the rest of the path.
 type walk struct {
-	dir string // leads through no link
-	way []string
+	dir  string // without symbolic links
+	rest []string
 }
 
 // step follows one name. It reports whether the result depended on the content of the directory:
 // for a link, or at the end of the path.
 func (w *walk) step() bool {
-	name := w.way[0]
-	w.way = w.way[1:]
+	name := w.rest[0]
+	w.rest = w.rest[1:]
 	switch name {
 	case "", ".":
 		return false
@@ -61,28 +61,28 @@ func (w *walk) step() bool {
 	path := filepath.Join(w.dir, name)
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return w.turn(path)
+		return w.follow(path)
 	}
 	if err != nil {
-		w.way = nil
+		w.rest = nil
 	}
-	if len(w.way) == 0 {
+	if len(w.rest) == 0 {
 		return true
 	}
 	w.dir = path
 	return false
 }
 
-// turn follows a link.
-func (w *walk) turn(link string) bool {
+// follow follows a link.
+func (w *walk) follow(link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil {
-		w.way = nil
+		w.rest = nil
 		return true
 	}
 	if filepath.IsAbs(target) {
 		w.dir = "/"
 	}
-	w.way = append(strings.Split(target, "/"), w.way...)
+	w.rest = append(strings.Split(target, "/"), w.rest...)
 	return true
 }

@@ -1,5 +1,5 @@
-// Package dirwatch reports changes in directories to callers that then check everything and also
-// have a timer.
+// Package dirwatch reports that something in a set of directories has changed. It is for callers
+// that then check all files, and also check them periodically.
 package dirwatch
 
 import (
@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// A Watch reports changes in directories. Directories that appear, disappear or are replaced are
-// found by renewing it. It must be used by one goroutine at a time.
+// A Watch reports changes in directories. [Watch.Renew] detects directories that were created,
+// removed or replaced. It must be used by one goroutine at a time.
 type Watch struct {
 	wake func()
 	dirs []string
 
-	inotify *instance // nil where there is none to be had: nodes run out of inotify instances
+	inotify *instance // nil if the kernel provides none: nodes run out of inotify instances
 	watched descriptors
 }
 
@@ -25,11 +25,10 @@ type descriptors map[int]bool
 // is watched before [Watch.Renew].
 func New(wake func(), dirs ...string) *Watch { return &Watch{wake: wake, dirs: dirs} }
 
-// Renew makes sure that all directories are watched from now on, and with them those through which
-// symbolic links lead to the files that they name, for links in these directories. What has none of
-// these names any more is not watched any more. It returns why some are not watched; they may be
-// when it is called next. It is called before each look at them: so no change is missed but that of
-// a directory that was replaced since.
+// Renew watches the directories, and the directories on the paths of the given symbolic links. It
+// stops watching directories that no longer have one of these paths. The error names directories
+// that cannot be watched; the next call tries again. Call Renew before each check of the files:
+// then only changes of a directory that was replaced since are missed.
 func (w *Watch) Renew(links ...string) error {
 	if w.inotify == nil {
 		opened, err := open(w.wake)
@@ -72,12 +71,12 @@ func (w *Watch) addBehind(now descriptors, links []string) error {
 	var before []string
 	for range 1 + renewals {
 		// A link that changed before its directory was watched has another target now.
-		behind := trails(links)
+		behind := linkDirs(links)
 		if slices.Equal(behind, before) {
 			break
 		}
 		for _, dir := range behind {
-			// where it went is found out next
+			// the next iteration finds its new path
 			if err := w.add(now, dir); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
@@ -87,7 +86,7 @@ func (w *Watch) addBehind(now descriptors, links []string) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the watch: wake is not called after it returns.
+// Close ends the watch. Wake is not called after Close returns.
 func (w *Watch) Close() {
 	if w.inotify != nil {
 		w.inotify.close()

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// draftPrefix is the prefix of the names of sockets before they are renamed.
-const draftPrefix = ".new-"
+// tempPrefix is the prefix of the names of sockets before they are renamed.
+const tempPrefix = ".new-"
 
 // maxPathLen is the maximum length of a path in a sockaddr_un (unix(7)), without the terminating
 // zero.
@@ -47,9 +47,9 @@ func tryOpen(network, path string) (*listener, error) {
 	if err := secure(dir); err != nil {
 		return nil, err
 	}
-	sweep(network, dir)
+	removeTemporary(network, dir)
 	// Agents in containers have equal process ids.
-	draft := filepath.Join(dir, draftPrefix+rand.Text()[:8])
+	draft := filepath.Join(dir, tempPrefix+rand.Text()[:8])
 	if length := max(len(draft), len(path)); length > maxPathLen {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes, this path needs %d",
 			maxPathLen, length)
@@ -97,15 +97,15 @@ func secure(dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// sweep removes the sockets of processes that ended before they renamed their socket.
-func sweep(network, dir string) {
+// removeTemporary removes the sockets of processes that ended before they renamed their socket.
+func removeTemporary(network, dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		draft := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), draftPrefix) && !answers(network, draft) {
+		if strings.HasPrefix(e.Name(), tempPrefix) && !answers(network, draft) {
 			_ = os.Remove(draft)
 		}
 	}

@@ -16,8 +16,7 @@ var (
 	decision = Label{"decision", agent.Decisions()}
 )
 
-// durations are buckets from a fraction of a millisecond to the time limit of a kubelet for a
-// runtime.
+// durations are buckets in seconds, from half a millisecond to half a minute.
 var durations = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
 // sizes are buckets of transactions, from rules only to ten thousand prefixes of each family.

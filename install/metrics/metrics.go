@@ -1,8 +1,8 @@
-// Package metrics is the table of the node agent's metrics: names, help, labels and buckets, from
-// which the agent makes its collectors and against which the dashboard and the alert rules are
-// tested. Names follow the conventions of Prometheus: base units, counters end in _total. What
-// begins with istio_cni_ or ztunnel_ has the name and the meaning that istio-cni gives it, so that
-// existing alerts go on.
+// Package metrics is the table of the node agent's metrics: names, help, labels and buckets. The
+// agent creates its collectors from it, and the dashboard and the alert rules are tested against
+// it. Names follow the conventions of Prometheus: base units, counters end in _total. Metrics whose
+// names begin with istio_cni_ or ztunnel_ have the meaning that they have in istio-cni, so that
+// existing alerts keep working.
 package metrics
 
 import "slices"

@@ -40,29 +40,29 @@ type CounterValue struct {
 }
 
 type (
-	// Result is what became of an action.
+	// Result is the result of an action.
 	Result string
-	// TokenResult is what became of a token that was to be published.
+	// TokenResult is the result of publishing a token.
 	TokenResult string
-	// AuditResult is what an audit found.
+	// AuditResult is the result of an audit.
 	AuditResult string
 	// DriftKind is a kind of difference.
 	DriftKind string
-	// Cause is why a pod was repaired.
+	// Cause is the reason for a repair.
 	Cause string
-	// Action is what was done about a pod.
+	// Action is an action on a pod.
 	Action string
-	// PodResult is what became of an action, in the words of istio-cni.
+	// PodResult is the result of an action, with istio-cni's values.
 	PodResult string
-	// ConnectionResult is what became of a connection that bypasses the proxy.
+	// ConnectionResult is the result for a connection that bypasses the proxy.
 	ConnectionResult string
 	// Source is a source of events.
 	Source string
-	// Installation is a result of istio-cni's installations.
+	// Installation is a result of an installation, with istio-cni's values.
 	Installation string
 )
 
-// The values that callers name.
+// Label values.
 const (
 	Success Result = "success"
 	Failure Result = "error"
@@ -80,8 +80,8 @@ const (
 
 	CauseDrift Cause = "drift"
 	CauseRace  Cause = "race"
-	// CauseBypass is a runtime that made the sandbox without calling the plugin, although the chain
-	// was as it should be.
+	// CauseBypass means that the runtime created the sandbox without calling the plugin, although
+	// the chain was complete.
 	CauseBypass Cause = "bypass"
 
 	ActionRepair Action = "repair"

@@ -23,7 +23,7 @@ var installMetrics = []Metric{
 		Name: "sluice_node_directory", Type: Gauge,
 		Labels: []Label{
 			{"directory", []string{"configuration", "binary"}},
-			{"state", []string{"same", "replaced", "gone", "unknown"}},
+			{"state", []string{"same", "replaced", "missing", "unknown"}},
 		},
 		Help: "Whether the runtime reads the directory that the agent writes: 1 for the current state; " +
 			"unknown means that the agent cannot see the node's directories",

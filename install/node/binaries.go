@@ -33,7 +33,7 @@ func (n *Node) install(s Settings, j *journal.Journal, status *Status) (outdated
 		}
 		switch {
 		case err == nil:
-		case name == s.Type && status.Executable == Wrong:
+		case name == s.Type && status.Executable == OtherProgram:
 			status.add(n.wrongExecutable(path, s.Binaries[name], err))
 		default:
 			p := problemOf(err)

@@ -82,7 +82,7 @@ func (p *planner) reportSkipped(s chain.Skipped, first bool) {
 			"%s loads its plugins from a directory; runtimes that support this use the file, and Sluice's plugin cannot be inserted into it", s.Name)
 	case !first, p.sortsAfterOwned(s.Name):
 		p.report(Unreadable, false, "%v", s)
-	case file.Settling:
+	case file.Incomplete:
 	case file.Err != nil:
 		p.report(Unreadable, true,
 			"%v; a runtime that can read it uses it, and new pods have no redirection; if it cannot read it, %s; %s",
@@ -125,7 +125,7 @@ func (p *planner) bypass(files []chain.File, chosen chain.Choice) {
 	if first, _, err := chain.Discover(files, ""); err == nil && first.Name != chosen.Name {
 		p.notInUse(chosen, first)
 	}
-	if name, ok := p.unreadableFirst(files); ok && !p.found.Files[name].Settling {
+	if name, ok := p.unreadableFirst(files); ok && !p.found.Files[name].Incomplete {
 		p.Primary, p.Plugins = name, nil // the chain is unknown; reportSkipped reported the file
 	}
 }

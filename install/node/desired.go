@@ -21,7 +21,7 @@ type Relaxed struct {
 
 // Desired returns the desired state of the configuration directory. It is a function of its
 // arguments, except that it calls Settings.ReadyToInsert.
-func Desired(s Settings, f Found, c Relaxed) State {
+func Desired(s Settings, f Actual, c Relaxed) State {
 	p := planner{Settings: s, found: f, relaxed: c}
 	switch {
 	case !s.Chained:
@@ -38,7 +38,7 @@ func Desired(s Settings, f Found, c Relaxed) State {
 type planner struct {
 	Settings
 	State
-	found   Found
+	found   Actual
 	relaxed Relaxed
 }
 

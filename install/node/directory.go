@@ -21,7 +21,7 @@ type Directory string
 const (
 	Same     Directory = "same"     // the runtime finds the agent's directory at the path on the node
 	Replaced Directory = "replaced" // the runtime finds another directory there
-	Gone     Directory = "gone"     // there is no directory at the path on the node
+	Missing  Directory = "missing"  // there is no directory at the path on the node
 	Unknown  Directory = "unknown"  // the agent cannot access the path on the node
 )
 
@@ -122,7 +122,7 @@ func (m *mount) compare(dir, root, onNode string, rootErr error) (Directory, err
 // that it is a directory.
 func (m *mount) report(found Directory, status *Status, onNode string, isDir bool) {
 	switch found {
-	case Gone:
+	case Missing:
 		status.add(problem(DirectoryGone, true,
 			"%s no longer exists on the node, and the runtime does not use the directory that is mounted in "+
 				"the agent: pods that start now have no redirection, or do not start; the agent waits until it exists again", onNode))
@@ -190,7 +190,7 @@ func absent(root string, err error) (Directory, error) {
 	if _, rootErr := os.Stat(filepath.Join(root, "/.")); rootErr != nil {
 		return Unknown, rootErr
 	}
-	return Gone, nil
+	return Missing, nil
 }
 
 // mountRoot returns the current path, in its file system, of the root of the mount at a directory

@@ -145,7 +145,7 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	dir := m.path("node/etc/cni/net.d")
 	m.must(os.Rename(dir, dir+".real"))
 	s := m.pass(0)
-	if s.Installed() || s.Directories.Configuration != node.Gone {
+	if s.Installed() || s.Directories.Configuration != node.Missing {
 		t.Errorf("while there is none: %+v, %v", s.Directories, s.Problems)
 	}
 	if s = m.pass(time.Hour); s.Remount {

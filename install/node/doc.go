@@ -1,6 +1,6 @@
 // Package node keeps the plugin in the node's CNI chain.
 //
-// It is level-triggered. A pass reads the actual state ([Found]), computes the desired state
+// It is level-triggered. A pass reads the actual state ([Actual]), computes the desired state
 // ([Desired], a pure function), and applies the difference. Events only trigger a pass. The result
 // therefore does not depend on the initial state: after a first start, an upgrade, a kill at any
 // time, or writes of other programs.

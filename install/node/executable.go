@@ -108,7 +108,7 @@ func (x *executables) classify(name, source string, versions []string) Executabl
 	case slices.Contains(versions, sum):
 		return Outdated
 	}
-	return Wrong
+	return OtherProgram
 }
 
 // exists reports whether there is an executable with the name.

@@ -20,16 +20,16 @@ type Node struct {
 	settings Settings
 	status   Status
 
-	pass        sync.Mutex // held during a pass; guards the fields below
-	executables *executables
-	conflicts   *conflicts
-	settling    settling
-	directories directories
-	healthy     bool // Status.Installed of the last pass
-	totals      Totals
-	swept       bool
-	references  map[string]Use
-	counted     time.Time // when references were counted
+	pass         sync.Mutex // held during a pass; guards the fields below
+	executables  *executables
+	conflicts    *conflicts
+	invalidFiles invalidFiles
+	directories  directories
+	healthy      bool // Status.Installed of the last pass
+	totals       Totals
+	tempRemoved  bool
+	references   map[string]Use
+	counted      time.Time // when references were counted
 }
 
 // Options are optional parameters of a node.
@@ -50,7 +50,7 @@ func New(s Settings, o Options) (*Node, error) {
 	return &Node{
 		now: o.Now, wake: make(chan struct{}, 1), settings: s,
 		executables: newExecutables(s.CNIBinDir), conflicts: newConflicts(),
-		settling: settling{}, totals: Totals{FailedWrites: map[string]uint64{}},
+		invalidFiles: invalidFiles{}, totals: Totals{FailedWrites: map[string]uint64{}},
 	}, nil
 }
 
@@ -136,10 +136,10 @@ func (n *Node) withLock(
 // converge installs the executables, and then the configuration that names them. It reports
 // conflicting writers.
 func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
-	if !n.swept {
-		n.sweep(s, status)
+	if !n.tempRemoved {
+		n.removeTemporary(s, status)
 		for name := range confEntries(j) {
-			// assume so: a change since then is found by the comparison with the desired state
+			// later changes are detected by the comparison with the desired state
 			n.conflicts.noteWritten(name)
 		}
 	}
@@ -151,12 +151,12 @@ func (n *Node) converge(s Settings, j *journal.Journal, status *Status) {
 	n.addConflicts(status)
 }
 
-// sweep removes temporary files of killed processes.
-func (n *Node) sweep(s Settings, status *Status) {
-	n.swept = true
+// removeTemporary removes temporary files of killed processes.
+func (n *Node) removeTemporary(s Settings, status *Status) {
+	n.tempRemoved = true
 	for _, dir := range []string{s.CNIConfDir, s.CNIBinDir, s.StateDir} {
 		if _, err := file.Sweep(dir); err != nil {
-			n.swept = false
+			n.tempRemoved = false
 			p := problemOf(fmt.Errorf("sweep %s: %w", dir, err))
 			p.Blocking = false
 			status.add(p)
@@ -172,11 +172,11 @@ const maxAttempts = 5
 func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdated bool) {
 	var err error
 	for range maxAttempts {
-		var found Found
+		var found Actual
 		if found, err = n.readState(s, j); err != nil {
 			break
 		}
-		status.settling = n.settling.mark(status.At, found.Files, n.healthy)
+		status.incomplete = n.invalidFiles.mark(status.At, found.Files, n.healthy)
 		relaxed := n.conflicts.relaxedAt(status.At)
 		relaxed.Outdated = outdated
 		state := Desired(s, found, relaxed)
@@ -202,12 +202,12 @@ func (n *Node) configure(s Settings, j *journal.Journal, status *Status, outdate
 }
 
 // readState reads the actual state.
-func (n *Node) readState(s Settings, j *journal.Journal) (Found, error) {
+func (n *Node) readState(s Settings, j *journal.Journal) (Actual, error) {
 	files, pluginDirs, err := readConfigurations(s.CNIConfDir)
 	if err != nil {
-		return Found{}, err
+		return Actual{}, err
 	}
-	found := Found{
+	found := Actual{
 		Files: files, PluginDirs: pluginDirs, Entries: confEntries(j), Executables: map[string]bool{},
 	}
 	for _, plugin := range s.ReplacedTypes {

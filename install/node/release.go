@@ -12,7 +12,7 @@ import (
 // Released computes the state of the configuration directory without Sluice: the original bytes of
 // files that no other program changed, otherwise the current bytes without Sluice's element.
 // Plugins that Sluice's plugin replaced are inserted again if their executable exists.
-func Released(s Settings, f Found) State {
+func Released(s Settings, f Actual) State {
 	var state State
 	names := maps.Clone(f.Entries)
 	for name := range f.Files {
@@ -27,7 +27,7 @@ func Released(s Settings, f Found) State {
 }
 
 // release removes the plugin from one file.
-func release(s Settings, f Found, name string) []Target {
+func release(s Settings, f Actual, name string) []Target {
 	file, exists := f.Files[name]
 	e, hasEntry := f.Entries[name]
 	t := Target{Name: name, Current: file.Data, Content: file.Data, Mode: file.Mode, Forget: hasEntry}
@@ -53,7 +53,7 @@ func release(s Settings, f Found, name string) []Target {
 
 // releaseConverted restores a single-plugin configuration before it removes the list that replaced
 // it, because it sorts before the list. unchanged reports that no other program changed the list.
-func releaseConverted(s Settings, f Found, t Target, e journal.Entry, unchanged bool) []Target {
+func releaseConverted(s Settings, f Actual, t Target, e journal.Entry, unchanged bool) []Target {
 	if !unchanged {
 		t.Content = removePlugin(s, f, t.Current, e)
 		return []Target{t}
@@ -67,13 +67,13 @@ func releaseConverted(s Settings, f Found, t Target, e journal.Entry, unchanged 
 
 // removePlugin returns a list that another program changed, without Sluice's element and with the
 // elements that it replaced.
-func removePlugin(s Settings, f Found, data []byte, e journal.Entry) []byte {
+func removePlugin(s Settings, f Actual, data []byte, e journal.Entry) []byte {
 	return reinsertReplaced(f, removeTypes(data, []string{s.Type}), e)
 }
 
 // reinsertReplaced inserts the elements that Sluice's element replaced into a list that does not
 // contain them.
-func reinsertReplaced(f Found, data []byte, e journal.Entry) []byte {
+func reinsertReplaced(f Actual, data []byte, e journal.Entry) []byte {
 	for _, raw := range e.Replaced {
 		list, err := chain.Parse(data)
 		if err != nil {
@@ -92,7 +92,7 @@ func reinsertReplaced(f Found, data []byte, e journal.Entry) []byte {
 
 // typesNotExecutable returns the replaced types without an executable: a chain with them would
 // fail.
-func typesNotExecutable(s Settings, f Found) []string {
+func typesNotExecutable(s Settings, f Actual) []string {
 	var types []string
 	for _, plugin := range s.ReplacedTypes {
 		if !f.Executables[plugin] {

@@ -70,8 +70,8 @@ func (n *Node) sleep(ctx context.Context, status Status, polling bool) bool {
 	if polling || !status.Installed() {
 		timeout = min(timeout, retryInterval)
 	}
-	if status.settling {
-		timeout = min(timeout, settleTime)
+	if status.incomplete {
+		timeout = min(timeout, invalidTolerance)
 	}
 	return wait(ctx, timeout, n.wake)
 }

@@ -32,7 +32,7 @@ type Status struct {
 	// Totals are counters since the start of the process.
 	Totals Totals
 
-	settling bool // a file may be about to be written: run the next pass soon
+	incomplete bool // a file may be about to be written: run the next pass soon
 }
 
 // Totals are counters for metrics.
@@ -52,9 +52,9 @@ type Executable string
 const (
 	Verified Executable = "verified" // identical to the agent image's
 	// installed by an earlier agent, and cannot be replaced now
-	Outdated Executable = "outdated"
-	Wrong    Executable = "wrong"  // another program
-	Absent   Executable = "absent" // no executable file
+	Outdated     Executable = "outdated"
+	OtherProgram Executable = "wrong"  // another program
+	Absent       Executable = "absent" // no executable file
 )
 
 // Installed reports whether the plugin is in the node's chain and its executable exists, so that it

@@ -37,9 +37,9 @@ type Leftover struct {
 }
 
 func (l Leftover) String() string {
-	what := "the plugin itself"
+	what := "the plugin"
 	if l.Noop {
-		what = "a program that does nothing"
+		what = "a no-op plugin"
 	}
 	var why []string
 	if l.References > 0 {
@@ -57,9 +57,9 @@ func (l Leftover) String() string {
 func (l Leftover) agentPodsText() string {
 	switch {
 	case l.AgentPods == l.References:
-		return ", all of the agent's own pods: none that could go is left"
+		return ", all of the agent's own pods, which end after the agent"
 	case l.AgentPods > 0:
-		return fmt.Sprintf(", %d of them of the agent's own pods", l.AgentPods)
+		return fmt.Sprintf(", %d of which belong to the agent's pods", l.AgentPods)
 	}
 	return ""
 }
@@ -83,8 +83,8 @@ func (n *Node) Uninstall(ctx context.Context, patience time.Duration) (Report, e
 	n.pass.Lock()
 	defer n.pass.Unlock()
 	s := n.current()
-	// Writes of other programs do not matter any more.
-	n.conflicts, n.swept = newConflicts(), false
+	// From here on, writes of other programs are ignored.
+	n.conflicts, n.tempRemoved = newConflicts(), false
 	var report Report
 	if err := journal.CheckNoAgent(s.StateDir); err != nil {
 		return report, fmt.Errorf("uninstall: %w", err)
@@ -117,11 +117,11 @@ func (n *Node) restore(s Settings, j *journal.Journal, report *Report) error {
 	}
 	var err error
 	for range maxAttempts {
-		var found Found
+		var found Actual
 		found, err = n.readState(s, j)
 		if errors.Is(err, fs.ErrNotExist) {
 			// the directory was removed with all changes of the agent
-			found, err = Found{Entries: confEntries(j)}, nil
+			found, err = Actual{Entries: confEntries(j)}, nil
 		}
 		if err != nil {
 			return err

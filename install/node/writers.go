@@ -52,7 +52,7 @@ var unknownWriter = writer{
 
 // likelyWriter returns the plugin whose installer probably changed a file of the agent: a plugin
 // that cannot coexist with Sluice's, the plugin after Sluice's, or the plugin of the network.
-func likelyWriter(s Settings, f Found, name string, primary []string) string {
+func likelyWriter(s Settings, f Actual, name string, primary []string) string {
 	plugins := primary
 	if list, err := chain.Read(chain.File{Name: name, Data: f.Files[name].Data}); err == nil {
 		plugins = list.List.Types()

@@ -66,7 +66,7 @@ func (l Store) put(e Entry) error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
-	return file.Put(path, append(data, '\n'))
+	return file.WriteNoSync(path, append(data, '\n'))
 }
 
 // List returns all valid entries by the UIDs of their pods. The error names the other files.

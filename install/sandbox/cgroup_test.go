@@ -100,31 +100,31 @@ func TestStartedIn(t *testing.T) {
 func TestWhichNamespaceOfAPodCounts(t *testing.T) {
 	for _, row := range []struct {
 		name        string
-		first, then candidate
+		first, then processNetns
 	}{
 		{
 			"of two processes the older one",
-			candidate{started: 1, pid: 9},
-			candidate{started: 2, pid: 8},
+			processNetns{started: 1, pid: 9},
+			processNetns{started: 2, pid: 8},
 		},
 		{
 			"of two of the same tick the one of the lower number",
-			candidate{started: 1, pid: 8},
-			candidate{started: 1, pid: 9},
+			processNetns{started: 1, pid: 8},
+			processNetns{started: 1, pid: 9},
 		},
 		{
 			"one that the runtime made, however old",
-			candidate{mounted: true, started: 2, pid: 9},
-			candidate{started: 1, pid: 8},
+			processNetns{mounted: true, started: 2, pid: 9},
+			processNetns{started: 1, pid: 8},
 		},
 		{
 			"of two that runtimes made the older one",
-			candidate{mounted: true, started: 1},
-			candidate{mounted: true, started: 2},
+			processNetns{mounted: true, started: 1},
+			processNetns{mounted: true, started: 2},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			if !row.first.before(row.then) || row.then.before(row.first) {
+			if !row.first.precedes(row.then) || row.then.precedes(row.first) {
 				t.Errorf("%+v is not before %+v", row.first, row.then)
 			}
 		})
@@ -145,10 +145,10 @@ func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	}
 	s := search{Finder: New(Options{ProcDir: dir})}
 	none := func() map[netns.ID]string { return nil }
-	if c, err := s.candidate(7, other, none); err != nil || c.started != 4711 {
+	if c, err := s.netnsOf(7, other, none); err != nil || c.started != 4711 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := s.candidate(7, uid, none); err == nil || err.Error() != "it has ended" {
+	if c, err := s.netnsOf(7, uid, none); err == nil || err.Error() != "it has ended" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -182,7 +182,7 @@ func FuzzResult(f *testing.F) {
 		if c.pod.UID != "" && (err != nil || c.path == "" || c.containerID == "") {
 			t.Errorf("%+v, %v", c, err)
 		}
-		if path, ok := d.place(c.path); ok && (!strings.HasPrefix(path, "/mounted/") ||
+		if path, ok := d.localPath(c.path); ok && (!strings.HasPrefix(path, "/mounted/") ||
 			strings.Count(path, "/") != 2 || strings.HasSuffix(path, "/..")) {
 			t.Errorf("%q leads to %q", c.path, path)
 		}

@@ -34,12 +34,12 @@ type Finder struct {
 
 	mu    sync.Mutex
 	found map[string]known // by UID
-	// sweepAt is the number of cached sandboxes at which ended ones are removed.
-	sweepAt int
+	// removeEndedAt is the number of cached sandboxes at which ended ones are removed.
+	removeEndedAt int
 }
 
-// leastSweep is the number of sandboxes that are cached without checking whether they have ended.
-const leastSweep = 128
+// minCached is the number of sandboxes that are cached without checking whether they have ended.
+const minCached = 128
 
 // New returns a finder.
 func New(o Options) *Finder {
@@ -50,9 +50,9 @@ func New(o Options) *Finder {
 		o.NetnsDir = o.HostNetnsDir
 	}
 	f := &Finder{
-		netns: netnsDir{path: o.NetnsDir, onNode: normal(o.HostNetnsDir)}, proc: procDir(o.ProcDir),
-		found:   map[string]known{},
-		sweepAt: leastSweep, results: &results{dirs: o.ResultDirs},
+		netns: netnsDir{path: o.NetnsDir, onNode: canonicalPath(o.HostNetnsDir)}, proc: procDir(o.ProcDir),
+		found:         map[string]known{},
+		removeEndedAt: minCached, results: &results{dirs: o.ResultDirs},
 	}
 	f.records = &records{none: o.RunDir == "", store: record.In(o.RunDir)}
 	return f
@@ -69,13 +69,13 @@ func (f *Finder) Find(
 		Finder: f, ctx: ctx, found: make(map[string]Sandbox, len(pods)),
 		wanted: map[string]*Missing{}, own: (*netns.NS)(nil).ID(),
 	}
-	s.learn()
+	s.readRecords()
 	for _, p := range pods {
 		if p.UID == "" {
 			missing = append(missing, Missing{p, errors.New("it has no UID")})
 			continue
 		}
-		if known, ok := f.remembered(p); ok {
+		if known, ok := f.cached(p); ok {
 			s.found[p.UID] = known
 		} else {
 			s.wanted[p.UID] = &Missing{Pod: p}
@@ -85,14 +85,14 @@ func (f *Finder) Find(
 	for _, p := range pods {
 		if m := s.wanted[p.UID]; m != nil {
 			delete(s.wanted, p.UID)
-			why := errors.Join(m.Err, s.trouble)
+			why := errors.Join(m.Err, s.err)
 			if why == nil {
 				why = errors.New("neither a record nor the runtime's cache has it")
 			}
 			missing = append(missing, Missing{p, why})
 		}
 	}
-	f.sweep()
+	f.removeEnded()
 	return s.found, missing
 }
 
@@ -103,18 +103,18 @@ type known struct {
 	recorded string
 }
 
-// remember caches a sandbox.
-func (f *Finder) remember(s Sandbox) {
+// cache caches a sandbox.
+func (f *Finder) cache(s Sandbox) {
 	f.found[s.Pod.UID] = known{s, f.records.claims.newest(s.Pod.UID).containerID}
 }
 
-// remembered returns the cached sandbox of a pod if it is still valid.
-func (f *Finder) remembered(p Pod) (Sandbox, bool) {
+// cached returns the cached sandbox of a pod if it is still valid.
+func (f *Finder) cached(p Pod) (Sandbox, bool) {
 	k, ok := f.found[p.UID]
 	if !ok {
 		return Sandbox{}, false
 	}
-	if k.recorded != f.records.claims.newest(p.UID).containerID || k.Pod != p || !k.there() ||
+	if k.recorded != f.records.claims.newest(p.UID).containerID || k.Pod != p || !k.exists() ||
 		!f.proc.confirms(k.Sandbox) {
 		delete(f.found, p.UID)
 		return Sandbox{}, false
@@ -122,18 +122,18 @@ func (f *Finder) remembered(p Pod) (Sandbox, bool) {
 	return k.Sandbox, true
 }
 
-// sweep removes sandboxes that have ended from the cache, each time the number of cached sandboxes
-// has doubled.
-func (f *Finder) sweep() {
-	if len(f.found) < f.sweepAt {
+// removeEnded removes sandboxes that have ended from the cache, each time the number of cached
+// sandboxes has doubled.
+func (f *Finder) removeEnded() {
+	if len(f.found) < f.removeEndedAt {
 		return
 	}
 	for uid, k := range f.found {
-		if !k.there() {
+		if !k.exists() {
 			delete(f.found, uid)
 		}
 	}
-	f.sweepAt = max(leastSweep, 2*len(f.found))
+	f.removeEndedAt = max(minCached, 2*len(f.found))
 }
 
 func errorIn(s Source, err error) error { return fmt.Errorf("%s: %w", s, err) }

@@ -12,8 +12,8 @@ type netnsDir struct {
 	path, onNode string
 }
 
-// place returns the finder's path for a path of the node in the directory.
-func (d netnsDir) place(onNode string) (path string, ok bool) {
+// localPath returns the finder's path for a path of the node in the directory.
+func (d netnsDir) localPath(onNode string) (path string, ok bool) {
 	dir, name := filepath.Split(onNode)
 	if name == "" || name == ".." || filepath.Clean(dir) != d.onNode {
 		return "", false

@@ -59,7 +59,7 @@ func startedIn(stat []byte) (uint64, error) {
 	const field = 22 - 3 // fields are counted from 1; after the name comes the third
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= field {
-		return 0, errors.New("no time of start")
+		return 0, errors.New("no start time")
 	}
 	return strconv.ParseUint(string(fields[field]), 10, 64)
 }
@@ -107,7 +107,7 @@ func readSmall(file string, buf []byte) (int, error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "open", Path: file, Err: err}
 	}
-	defer unix.Close(fd) //nolint:errcheck // it was only read
+	defer unix.Close(fd) //nolint:errcheck // only read from
 	total := 0
 	for total < len(buf) {
 		n, err := unix.Read(fd, buf[total:])

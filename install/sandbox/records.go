@@ -13,8 +13,8 @@ import (
 type records struct {
 	none   bool // no directory is configured
 	store  record.Store
-	known  map[record.Key]claim
-	claims claims
+	known  map[record.Key]candidate
+	claims candidates
 }
 
 // refresh reads new records. The error names the records that cannot be read. They are read again
@@ -34,9 +34,9 @@ func (r *records) refresh() error {
 	if len(keys) == len(r.known) && !slices.ContainsFunc(keys, isNew) {
 		return nil
 	}
-	var trouble troubles
-	known := make(map[record.Key]claim, len(keys))
-	r.claims = newClaims()
+	var trouble fileErrors
+	known := make(map[record.Key]candidate, len(keys))
+	r.claims = newCandidates()
 	for _, k := range keys {
 		c, ok := r.known[k]
 		if !ok {
@@ -45,10 +45,10 @@ func (r *records) refresh() error {
 				trouble.note(err)
 				continue
 			}
-			c = claim{
+			c = candidate{
 				Pod{got.Pod.Namespace, got.Pod.Name, got.Pod.UID},
 				got.ContainerID,
-				normal(got.Netns), got.Time,
+				canonicalPath(got.Netns), got.Time,
 			}
 		}
 		known[k] = c
@@ -58,13 +58,13 @@ func (r *records) refresh() error {
 	return trouble.in(Record)
 }
 
-// troubles contains the errors about files of a source, of which there may be many.
-type troubles struct {
+// fileErrors contains the errors about files of a source, of which there may be many.
+type fileErrors struct {
 	first error
 	count int
 }
 
-func (t *troubles) note(err error) {
+func (t *fileErrors) note(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // removed meanwhile
 	}

@@ -18,22 +18,22 @@ import (
 type results struct {
 	dirs   []string
 	known  map[string]cached // by file
-	claims claims
+	claims candidates
 }
 
 // cached is the content of a file.
 type cached struct {
 	size   int64
 	time   time.Time
-	claim  claim // without a pod if the result belongs to no pod
+	claim  candidate // zero if the result does not belong to a pod
 	broken error
 }
 
 // refresh reads new and changed files.
 func (r *results) refresh(ctx context.Context) error {
-	var trouble troubles
+	var trouble fileErrors
 	known := make(map[string]cached, len(r.known))
-	r.claims = newClaims()
+	r.claims = newCandidates()
 	for _, dir := range r.dirs {
 		entries, err := readNames(dir)
 		if err != nil {
@@ -93,7 +93,7 @@ func readRegular(file string) ([]byte, error) {
 		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), file)
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // only read from
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ const loopback = "lo"
 
 // parseResult returns the claim in a result in libcni's format (kind cniCacheV1). It has no pod if
 // the text is other JSON, the sandbox has no pod, or the network is the loopback network.
-func parseResult(text []byte) (claim, error) {
+func parseResult(text []byte) (candidate, error) {
 	var c struct {
 		Kind        string      `json:"kind"`
 		ContainerID string      `json:"containerId"`
@@ -130,12 +130,12 @@ func parseResult(text []byte) (claim, error) {
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		if !json.Valid(text) {
-			return claim{}, err
+			return candidate{}, err
 		}
-		return claim{}, nil // some other JSON
+		return candidate{}, nil // some other JSON
 	}
 	if c.Kind != "cniCacheV1" || c.ContainerID == "" || c.IfName == loopback {
-		return claim{}, nil
+		return candidate{}, nil
 	}
 	path := c.Netns
 	for _, i := range c.Result.Interfaces {
@@ -146,15 +146,15 @@ func parseResult(text []byte) (claim, error) {
 	args := map[string]string{}
 	for _, a := range c.Args {
 		if old, twice := args[a[0]]; twice && old != a[1] {
-			return claim{}, fmt.Errorf("two values of %q", a[0])
+			return candidate{}, fmt.Errorf("two values of %q", a[0])
 		}
 		args[a[0]] = a[1]
 	}
 	if path == "" || args["K8S_POD_UID"] == "" {
-		return claim{}, nil
+		return candidate{}, nil
 	}
 	pod := Pod{args["K8S_POD_NAMESPACE"], args["K8S_POD_NAME"], args["K8S_POD_UID"]}
-	return claim{pod: pod, containerID: c.ContainerID, path: normal(path)}, nil
+	return candidate{pod: pod, containerID: c.ContainerID, path: canonicalPath(path)}, nil
 }
 
 // readNames returns the names of the files in a directory; nil if it does not exist.
@@ -170,8 +170,8 @@ func readNames(dir string) ([]string, error) {
 	return names, errors.Join(err, d.Close())
 }
 
-// in returns the error about a source.
-func (t troubles) in(s Source) error {
+// in returns the errors as an error of a source.
+func (t fileErrors) in(s Source) error {
 	if t.count > 1 {
 		return errorIn(s, fmt.Errorf("%d files cannot be read, among them: %w", t.count, t.first))
 	}

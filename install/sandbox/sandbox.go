@@ -59,14 +59,14 @@ func (s Sandbox) Open() (*netns.NS, error) {
 	}
 	if ns.ID() != s.ID {
 		_ = ns.Close()
-		return nil, fmt.Errorf("pod %s: %s is %s by now, no longer %s", s.Pod, s.Path, ns.ID(),
+		return nil, fmt.Errorf("pod %s: %s is now %s, not %s", s.Pod, s.Path, ns.ID(),
 			s.ID)
 	}
 	return ns, nil
 }
 
-// there reports whether the path is still the same namespace.
-func (s Sandbox) there() bool {
+// exists reports whether the path is still the same namespace.
+func (s Sandbox) exists() bool {
 	id, err := identify(s.Path)
 	return err == nil && id == s.ID
 }

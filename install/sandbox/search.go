@@ -8,23 +8,23 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A search is a call of Find.
+// A search is the state of one call of [Finder.Find].
 type search struct {
 	*Finder
 	ctx    context.Context
 	found  map[string]Sandbox
 	wanted map[string]*Missing // pods that are not found yet, by UID
-	// own and host are the namespaces of the finder and the node, which are not sandboxes; host is
-	// empty if /proc is not available.
+	// own and host are the namespaces of this process and of the node, which are not sandboxes.
+	// host is zero if /proc is not available.
 	own, host netns.ID
-	// trouble contains the errors of sources as a whole.
-	trouble error
+	// err contains the errors that concern a whole source.
+	err error
 }
 
-// learn reads new records.
-func (s *search) learn() { s.note(s.records.refresh()) }
+// readRecords reads new records.
+func (s *search) readRecords() { s.addError(s.records.refresh()) }
 
-func (s *search) note(err error) { s.trouble = errors.Join(s.trouble, err) }
+func (s *search) addError(err error) { s.err = errors.Join(s.err, err) }
 
 // run searches the sources for the wanted pods.
 func (s *search) run() {
@@ -34,15 +34,15 @@ func (s *search) run() {
 	var err error
 	if s.proc != "" {
 		if s.host, err = s.proc.namespace(firstProcess); err != nil {
-			s.note(errorIn(Proc, err))
+			s.addError(errorIn(Proc, err))
 		}
 	}
-	s.ask(Record, &s.records.claims)
+	s.searchCandidates(Record, &s.records.claims)
 	if len(s.wanted) == 0 {
 		return
 	}
-	s.note(s.results.refresh(s.ctx))
-	s.ask(Runtime, &s.results.claims)
+	s.addError(s.results.refresh(s.ctx))
+	s.searchCandidates(Runtime, &s.results.claims)
 	// If the node's network namespace is unknown, it could be mistaken for that of a pod.
 	if len(s.wanted) == 0 || s.proc == "" || err != nil {
 		return
@@ -50,8 +50,8 @@ func (s *search) run() {
 	s.searchProc()
 }
 
-// ask searches the claims of a source.
-func (s *search) ask(source Source, c *claims) {
+// searchCandidates searches the candidates of a source.
+func (s *search) searchCandidates(source Source, c *candidates) {
 	for uid, m := range s.wanted {
 		for _, a := range c.byUID[uid] {
 			found, err := s.verify(m.Pod, a, c)
@@ -71,15 +71,15 @@ func (s *search) find(f Sandbox) {
 	f.Created = s.created(f.Path)
 	delete(s.wanted, f.Pod.UID)
 	s.found[f.Pod.UID] = f
-	s.remember(f)
+	s.cache(f)
 }
 
-// verify returns the sandbox of a claim if it exists.
-func (s *search) verify(p Pod, a claim, all *claims) (Sandbox, error) {
+// verify returns the sandbox of a candidate if it exists.
+func (s *search) verify(p Pod, a candidate, all *candidates) (Sandbox, error) {
 	if owner := all.byPath[a.path].pod; owner != p {
-		return Sandbox{}, fmt.Errorf("%s is that of pod %s with UID %s", a.path, owner, owner.UID)
+		return Sandbox{}, fmt.Errorf("%s belongs to pod %s with UID %s", a.path, owner, owner.UID)
 	}
-	path, err := s.place(a)
+	path, err := s.localPath(a)
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -87,26 +87,26 @@ func (s *search) verify(p Pod, a claim, all *claims) (Sandbox, error) {
 	if err != nil {
 		return Sandbox{}, err
 	}
-	defer ns.Close() //nolint:errcheck // nothing was done with it
-	if s.isNobodys(ns.ID()) {
+	defer ns.Close() //nolint:errcheck // only its identity is read
+	if s.isHostOrOwn(ns.ID()) {
 		return Sandbox{}, fmt.Errorf("%s is the namespace of the node or of this process", path)
 	}
 	return Sandbox{Pod: p, Path: path, ID: ns.ID(), ContainerID: a.containerID}, nil
 }
 
-// isNobodys reports whether a namespace cannot be a pod's sandbox.
-func (s *search) isNobodys(id netns.ID) bool { return id == s.own || id == s.host }
+// isHostOrOwn reports whether a namespace is the node's or this process's.
+func (s *search) isHostOrOwn(id netns.ID) bool { return id == s.own || id == s.host }
 
-// place returns the finder's path for the path of a claim.
-func (s *search) place(a claim) (string, error) {
-	if path, ok := s.netns.place(a.path); ok {
+// localPath returns the finder's path for the path of a candidate.
+func (s *search) localPath(a candidate) (string, error) {
+	if path, ok := s.netns.localPath(a.path); ok {
 		return path, nil
 	}
 	if pid, ok := processOf(a.path); ok && s.proc != "" {
 		if uid := s.proc.podOf(pid); uid != a.pod.UID {
-			return "", fmt.Errorf("%s is no process of the pod", a.path)
+			return "", fmt.Errorf("%s does not belong to a process of the pod", a.path)
 		}
 		return s.proc.netns(pid), nil
 	}
-	return "", fmt.Errorf("%s is at no place that is looked at", a.path)
+	return "", fmt.Errorf("%s is not in the directory of network namespaces, and /proc is not searched", a.path)
 }

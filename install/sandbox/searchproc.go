@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A candidate is a namespace of a process of a pod.
-type candidate struct {
+// A processNetns is a namespace of a process of a pod.
+type processNetns struct {
 	id      netns.ID
 	path    string
 	mounted bool // it is in the directory of network namespaces
@@ -18,9 +18,8 @@ type candidate struct {
 	pid     int
 }
 
-// before reports whether a candidate takes precedence over another one; see the package
-// documentation.
-func (c candidate) before(d candidate) bool {
+// precedes reports whether c takes precedence over d; see the package documentation.
+func (c processNetns) precedes(d processNetns) bool {
 	switch {
 	case c.mounted != d.mounted:
 		return c.mounted
@@ -34,34 +33,34 @@ func (c candidate) before(d candidate) bool {
 func (s *search) searchProc() {
 	pids, err := s.proc.processes()
 	if err != nil {
-		s.note(errorIn(Proc, err))
+		s.addError(errorIn(Proc, err))
 		return
 	}
 	// Read on first use, because it is rarely needed.
 	mounts := sync.OnceValue(func() map[netns.ID]string {
 		paths, err := s.netns.mounted()
 		if err != nil {
-			s.note(errorIn(Proc, err)) // the search of processes is sufficient
+			s.addError(errorIn(Proc, err)) // not needed for the search
 		}
 		return paths
 	})
-	best, trouble := map[string]candidate{}, map[string]error{}
+	best, trouble := map[string]processNetns{}, map[string]error{}
 	for _, pid := range pids {
 		if err := s.ctx.Err(); err != nil {
-			s.note(errorIn(Proc, err))
+			s.addError(errorIn(Proc, err))
 			return
 		}
 		uid := s.proc.podOf(pid)
 		if s.wanted[uid] == nil {
 			continue
 		}
-		c, err := s.candidate(pid, uid, mounts)
+		c, err := s.netnsOf(pid, uid, mounts)
 		if err == nil {
-			err = s.isOthers(c, uid)
+			err = s.checkOwner(c, uid)
 		}
 		if err != nil {
 			trouble[uid] = fmt.Errorf("process %d: %w", pid, err)
-		} else if old, ok := best[uid]; !ok || c.before(old) {
+		} else if old, ok := best[uid]; !ok || c.precedes(old) {
 			best[uid] = c
 		}
 	}
@@ -78,11 +77,11 @@ func (s *search) searchProc() {
 	}
 }
 
-// candidate returns the namespace of a process of a pod, if it may be the pod's.
-func (s *search) candidate(
+// processNetns returns the namespace of a process of a pod, if it may be the pod's.
+func (s *search) netnsOf(
 	pid int, uid string, mounts func() map[netns.ID]string,
-) (candidate, error) {
-	c := candidate{path: s.proc.netns(pid), pid: pid}
+) (processNetns, error) {
+	c := processNetns{path: s.proc.netns(pid), pid: pid}
 	var err error
 	if c.id, err = s.proc.namespace(pid); err != nil {
 		return c, err
@@ -91,7 +90,7 @@ func (s *search) candidate(
 		return c, err
 	}
 	switch {
-	case s.isNobodys(c.id):
+	case s.isHostOrOwn(c.id):
 		return c, errors.New("it is in the namespace of the node or of this process")
 	case s.proc.podOf(pid) != uid:
 		return c, errors.New("it has ended") // another process has its PID
@@ -102,19 +101,19 @@ func (s *search) candidate(
 	return c, nil
 }
 
-// isOthers returns an error if the namespace is known to belong to another pod, because a
+// checkOwner returns an error if the namespace is known to belong to another pod, because a
 // privileged process may enter any namespace.
-func (s *search) isOthers(c candidate, uid string) error {
+func (s *search) checkOwner(c processNetns, uid string) error {
 	if c.mounted {
 		onNode := filepath.Join(s.netns.onNode, filepath.Base(c.path))
-		for _, all := range []claims{s.records.claims, s.results.claims} {
+		for _, all := range []candidates{s.records.claims, s.results.claims} {
 			if last, ok := all.byPath[onNode]; ok && last.pod.UID != uid {
 				return fmt.Errorf("it is in the namespace of pod %s", last.pod)
 			}
 		}
 	}
 	for _, k := range s.Finder.found {
-		if k.ID == c.id && k.Pod.UID != uid && k.there() {
+		if k.ID == c.id && k.Pod.UID != uid && k.exists() {
 			return fmt.Errorf("it is in the namespace of pod %s", k.Pod)
 		}
 	}

@@ -45,7 +45,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	if err := r.Supported(); err != nil {
 		return errors.Join(err, s.reply(conn, nil, err))
 	}
-	if !r.Verb.IsQuestion() {
+	if !r.Verb.IsQuery() {
 		return s.handleNotification(&r)
 	}
 	body, result, err := s.answer(&r)
@@ -55,7 +55,7 @@ func (s *Server) serve(conn *net.UnixConn) error {
 
 // handleNotification handles requests without an answer: log lines and results of ADD.
 func (s *Server) handleNotification(r *agent.Request) error {
-	if r.Verb == agent.TellLog {
+	if r.Verb == agent.NotifyLog {
 		if !json.Valid([]byte(r.Line)) || !strings.HasPrefix(r.Line, "{") ||
 			strings.ContainsAny(r.Line, "\r\n") {
 			return errors.New("log: the line is not a JSON object on a single line")
@@ -85,17 +85,17 @@ func (s *Server) answer(r *agent.Request) ([]byte, Result, error) {
 	var fetched bool
 	var err error
 	switch r.Verb {
-	case agent.AskPod:
+	case agent.GetPod:
 		body, fetched, err = s.options.Objects.Pod(ctx, source.Ref{
 			Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 		})
-	case agent.AskNamespace:
+	case agent.GetNamespace:
 		body, fetched, err = s.options.Objects.Namespace(ctx, r.Namespace)
-	case agent.AskPolicy:
+	case agent.GetPolicy:
 		if body = s.options.Policy(); len(body) == 0 {
 			body = []byte("{}")
 		}
-	case agent.AskStatus:
+	case agent.GetStatus:
 		body, err = json.Marshal(s.options.Status())
 	case agent.AskLocate:
 		body, err = s.locate(ctx, r)
@@ -138,7 +138,7 @@ func resultOf(fetched bool, err error) Result {
 func (s *Server) reply(conn net.Conn, body []byte, failed error) error {
 	answer := agent.Answer{Version: agent.Version}
 	if failed != nil {
-		answer = agent.Refuse(string(source.KindOf(failed)), failed)
+		answer = agent.ErrorAnswer(string(source.KindOf(failed)), failed)
 	}
 	message, err := agent.AppendJSON(make([]byte, 0, 64+len(body)), answer, agent.MaxAnswer)
 	if err != nil {

@@ -25,10 +25,10 @@ type Caller struct {
 	Owner uint32
 }
 
-// Ask sends a question and returns the body of the answer. The error may be a [Refusal]. The
+// Query sends a question and returns the body of the answer. The error may be a [Refusal]. The
 // context bounds the time from connecting to the end of the answer, and must have a deadline: see
-// [IsLate].
-func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
+// [IsTimeout].
+func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) {
 	conn, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	head, err := ReadFrame(conn, MaxAnswer)
 	if err != nil {
-		return nil, fmt.Errorf("no answer: %w", unexpected(err))
+		return nil, fmt.Errorf("no answer: %w", unexpectedEOF(err))
 	}
 	var a Answer
 	if json.Unmarshal(head, &a) != nil {
@@ -52,7 +52,7 @@ func (c Caller) Ask(ctx context.Context, r Request) ([]byte, error) {
 	}
 	body, err := ReadFrame(conn, MaxBody)
 	if err != nil {
-		return nil, fmt.Errorf("no complete answer: %w", unexpected(err))
+		return nil, fmt.Errorf("no complete answer: %w", unexpectedEOF(err))
 	}
 	return body, nil
 }
@@ -70,7 +70,7 @@ func (c Caller) Send(ctx context.Context, r Request) error {
 // Locate returns the location of a pod of the node. The error may be a [Refusal], of kind not-found
 // if the node has no such pod.
 func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, error) {
-	body, err := c.Ask(ctx, Request{Verb: AskLocate, Namespace: namespace, Name: name})
+	body, err := c.Query(ctx, Request{Verb: AskLocate, Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 	}
 	dialed, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
 	if err != nil {
-		return nil, c.unreached(err)
+		return nil, c.connectError(err)
 	}
 	conn := dialed.(*net.UnixConn)
 	peer, err := Peer(conn)
@@ -117,24 +117,24 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// errAway is wrapped by the error if there is no listener.
-var errAway = errors.New("it is not running")
+// errNotRunning is wrapped by the error if there is no listener.
+var errNotRunning = errors.New("it is not running")
 
-// IsAway reports whether the error means that there is no agent.
-func IsAway(err error) bool { return errors.Is(err, errAway) }
+// IsNotRunning reports whether the error means that there is no agent.
+func IsNotRunning(err error) bool { return errors.Is(err, errNotRunning) }
 
-// IsLate reports whether the answer did not arrive before the context's deadline.
-func IsLate(ctx context.Context, err error) bool {
+// IsTimeout reports whether the answer did not arrive before the context's deadline.
+func IsTimeout(ctx context.Context, err error) bool {
 	// A connection that is not made in time may say so a moment before the context does.
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
 		ctx.Err() != nil && err != nil
 }
 
-// unreached says why there is no connection, in fewer words than package net.
-func (c Caller) unreached(err error) error {
+// connectError says why there is no connection, in fewer words than package net.
+func (c Caller) connectError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		err = errAway
+		err = errNotRunning
 	case errors.Is(err, unix.EAGAIN):
 		err = errors.New("too many wait for it already")
 	default:

@@ -37,7 +37,7 @@ func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	const believed = 32 << 10
 	frame := make([]byte, min(int(length), believed))
 	if _, err := io.ReadFull(r, frame); err != nil {
-		return nil, unexpected(err)
+		return nil, unexpectedEOF(err)
 	}
 	if rest := int64(length) - int64(len(frame)); rest > 0 {
 		more, err := io.ReadAll(io.LimitReader(r, rest))
@@ -52,8 +52,8 @@ func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	return frame, nil
 }
 
-// unexpected makes an error of an end that should not be here.
-func unexpected(err error) error {
+// unexpectedEOF makes an error of an end that should not be here.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

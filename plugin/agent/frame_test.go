@@ -106,7 +106,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(1, "delete")
 	f.Fuzz(func(t *testing.T, version int, verb string) {
 		r := agent.Request{Version: version, Verb: agent.Verb(verb)}
-		known := r.Verb.IsQuestion() || r.Verb == agent.TellAdd || r.Verb == agent.TellLog
+		known := r.Verb.IsQuery() || r.Verb == agent.NotifyAdd || r.Verb == agent.NotifyLog
 		if err := r.Supported(); (err == nil) != (version == agent.Version && known) {
 			t.Error(err)
 		}

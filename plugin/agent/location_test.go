@@ -74,7 +74,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t, row.answer))}
 			_, err := c.Locate(within(t), "default", "web")
 			checkText(t, err, row.text)
-			if agent.IsNotFound(err) != row.notFound || agent.IsAway(err) {
+			if agent.IsNotFound(err) != row.notFound || agent.IsNotRunning(err) {
 				t.Errorf("%#v", err)
 			}
 		})
@@ -82,7 +82,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 	t.Run("nobody is there", func(t *testing.T) {
 		if _, err := (agent.Caller{
 			Socket: "/nonexistent",
-		}).Locate(within(t), "default", "web"); !agent.IsAway(err) {
+		}).Locate(within(t), "default", "web"); !agent.IsNotRunning(err) {
 			t.Error(err)
 		}
 	})
@@ -153,7 +153,7 @@ func TestLateChangesAreReported(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if late := agent.IsLate(row.ctx, row.err); late != row.late {
+			if late := agent.IsTimeout(row.ctx, row.err); late != row.late {
 				t.Errorf("late: %v", late)
 			}
 		})

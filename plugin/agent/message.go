@@ -19,21 +19,21 @@ type Verb string
 
 // The verbs. AskPod to AskStatus are questions; TellLog and TellAdd are not answered.
 const (
-	AskPod       Verb = "pod"       // the pod that Namespace, Name and UID name
-	AskNamespace Verb = "namespace" // the namespace Request.Namespace
-	AskPolicy    Verb = "policy"    // the plugin's configuration as the agent would have it now
-	AskReady     Verb = "ready"     // whether a pod could be answered now
+	GetPod       Verb = "pod"       // the pod that Namespace, Name and UID name
+	GetNamespace Verb = "namespace" // the namespace Request.Namespace
+	GetPolicy    Verb = "policy"    // the plugin's configuration as the agent would have it now
+	GetReady     Verb = "ready"     // whether a pod could be answered now
 	// the Location of the pod Request.Namespace/Name; the UID is not asked for
 	AskLocate Verb = "locate"
-	AskStatus Verb = "status" // the Status of the node
-	TellLog   Verb = "log"    // Request.Line is for the log
-	TellAdd   Verb = "add"    // Request.Add is what became of an ADD
+	GetStatus Verb = "status" // the Status of the node
+	NotifyLog Verb = "log"    // Request.Line is for the log
+	NotifyAdd Verb = "add"    // Request.Add is what became of an ADD
 )
 
-// IsQuestion reports whether a request with the verb is answered.
-func (v Verb) IsQuestion() bool {
+// IsQuery reports whether a request with the verb is answered.
+func (v Verb) IsQuery() bool {
 	switch v {
-	case AskPod, AskNamespace, AskPolicy, AskReady, AskLocate, AskStatus:
+	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetStatus:
 		return true
 	}
 	return false
@@ -58,7 +58,7 @@ func (r *Request) Supported() error {
 	if r.Version < 1 || r.Version > Version {
 		return fmt.Errorf("protocol version %d is not supported, only 1 to %d", r.Version, Version)
 	}
-	if !r.Verb.IsQuestion() && r.Verb != TellLog && r.Verb != TellAdd {
+	if !r.Verb.IsQuery() && r.Verb != NotifyLog && r.Verb != NotifyAdd {
 		return fmt.Errorf("verb %q is unknown", text.Truncate(string(r.Verb), maxTextBytes))
 	}
 	return nil
@@ -76,8 +76,8 @@ type Answer struct {
 // maxTextBytes bounds the length of untrusted text that is passed on.
 const maxTextBytes = 600
 
-// Refuse returns an answer with an error of the kind.
-func Refuse(kind string, err error) Answer {
+// ErrorAnswer returns an answer with an error of the kind.
+func ErrorAnswer(kind string, err error) Answer {
 	return Answer{Version: Version, Kind: kind, Error: text.Truncate(err.Error(), maxTextBytes)}
 }
 

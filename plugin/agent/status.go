@@ -73,7 +73,7 @@ func (s *Status) Healthy() bool {
 
 // Status asks how the node is. The error may be a [Refusal].
 func (c Caller) Status(ctx context.Context) (*Status, error) {
-	body, err := c.Ask(ctx, Request{Verb: AskStatus})
+	body, err := c.Query(ctx, Request{Verb: GetStatus})
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,8 @@ func onRequest(f func(*Server, http.ResponseWriter, *http.Request)) Behaviour {
 	return Behaviour{request: f}
 }
 
-// Well answers as an API server does: with the object, 404, or 401 if the credentials are wrong.
-func Well() Behaviour {
+// Normal answers as an API server does: with the object, 404, or 401 if the credentials are wrong.
+func Normal() Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, nil)
 	})
@@ -98,15 +98,15 @@ func TooManyRequests(retryAfter string) Behaviour {
 		string(statusOf(code, "too many requests, please try again later", "", "")))
 }
 
-// Silent accepts the connection and never says a word on it: a black hole.
-func Silent() Behaviour {
-	b := Mute()
+// NoHandshake accepts the connection and never says a word on it: a black hole.
+func NoHandshake() Behaviour {
+	b := NoReply()
 	b.connection = func(s *Server, c net.Conn) { s.hold(c) }
 	return b
 }
 
-// Mute takes the request and never answers.
-func Mute() Behaviour {
+// NoReply takes the request and never answers.
+func NoReply() Behaviour {
 	return onRequest(func(_ *Server, _ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler) // a handler that returns has answered
@@ -132,7 +132,7 @@ func HangUp() Behaviour {
 // ResetAnswer sends half of a good answer, and resets the connection.
 func ResetAnswer() Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
-		body := good(s, r)
+		body := normalBody(s, r)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		_, _ = io.WriteString(w, body[:len(body)/2])
@@ -144,15 +144,15 @@ func ResetAnswer() Behaviour {
 // Truncated answers with the first half of the JSON of a good answer, as if that were all.
 func Truncated() Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
-		body := good(s, r)
+		body := normalBody(s, r)
 		write(w, http.StatusOK, []byte(body[:len(body)/2]))
 	})
 }
 
-// Drip starts a good answer, and then sends a blank from time to time without end.
-func Drip(every time.Duration) Behaviour {
+// Trickle starts a good answer, and then sends a blank from time to time without end.
+func Trickle(every time.Duration) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
-		body := good(s, r)
+		body := normalBody(s, r)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, body[:len(body)-1])
 		ticker := time.NewTicker(every)
@@ -184,8 +184,8 @@ func Huge(bytes int) Behaviour {
 	})
 }
 
-// good returns the body of a good answer.
-func good(s *Server, r *http.Request) string {
+// normalBody returns the body of a good answer.
+func normalBody(s *Server, r *http.Request) string {
 	recorder := httptest.NewRecorder()
 	s.answer(recorder, r, nil)
 	return recorder.Body.String()

@@ -24,7 +24,7 @@ type certificates struct {
 }
 
 // authority signs for all servers of a process, and stranger for none.
-var authority, stranger = sync.OnceValue(newCertificates), sync.OnceValue(newCertificates)
+var authority, otherAuthority = sync.OnceValue(newCertificates), sync.OnceValue(newCertificates)
 
 // CA returns the certificate of the authority that signed the server's certificate, in PEM.
 func (s *Server) CA() []byte {
@@ -33,8 +33,8 @@ func (s *Server) CA() []byte {
 	return s.authority.pem
 }
 
-// StrangerCA returns the certificate of another authority, in PEM.
-func StrangerCA() []byte { return stranger().pem }
+// OtherCA returns the certificate of another authority, in PEM.
+func OtherCA() []byte { return otherAuthority().pem }
 
 // ClientCertificate returns a certificate that is accepted in place of a token, and its key, in
 // PEM.

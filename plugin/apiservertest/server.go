@@ -79,7 +79,7 @@ func StartForAgent(tb testing.TB) *Server {
 
 func start(tb testing.TB, l net.Listener, s *Server) *Server {
 	s.tb, s.token, s.objects, s.always = tb, "sluice.test.token", map[string]map[string]any{},
-		Well()
+		Normal()
 	s.onNode = map[string]map[string]bool{}
 	s.authority, s.served = authority(), map[net.Conn]bool{}
 	s.Watching, s.history.news = make(chan struct{}, 16), make(chan struct{})
@@ -113,8 +113,8 @@ func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 	}, nil
 }
 
-// AllowHTTP2 lets clients negotiate HTTP/2 from now on, as an API server does. Behaviours that reset
-// the connection of a request need HTTP/1.1.
+// AllowHTTP2 lets clients negotiate HTTP/2 from now on, as an API server does. Behaviours that
+// reset the connection of a request need HTTP/1.1.
 func (s *Server) AllowHTTP2() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Server) Next(behaviours ...Behaviour) {
 	s.next = append(s.next, behaviours...)
 }
 
-// Always tells the server how to treat all other tries; at first [Well].
+// Always tells the server how to treat all other tries; at first [Normal].
 func (s *Server) Always(b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +172,7 @@ func (s *Server) Fault(b Behaviour) {
 }
 
 // Recover ends a fault, and closes all connections.
-func (s *Server) Recover() { s.Fault(Well()) }
+func (s *Server) Recover() { s.Fault(Normal()) }
 
 // Requests returns the requests so far.
 func (s *Server) Requests() []Request {

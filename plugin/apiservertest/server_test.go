@@ -144,7 +144,7 @@ func TestBehavioursOfConnections(t *testing.T) {
 		answered    bool
 		connections int
 	}{
-		{"silent", apiservertest.Silent(), false, 1},
+		{"silent", apiservertest.NoHandshake(), false, 1},
 		{"reset, after which net/http takes another connection", apiservertest.Reset(), true, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestBehavioursOfConnections(t *testing.T) {
 
 func TestDeafListenerNeverAccepts(t *testing.T) {
 	d := net.Dialer{Timeout: 50 * time.Millisecond}
-	c, err := d.DialContext(t.Context(), "tcp", apiservertest.Deaf(t)[len("https://"):])
+	c, err := d.DialContext(t.Context(), "tcp", apiservertest.NeverAccepting(t)[len("https://"):])
 	if err == nil {
 		c.Close()
 		t.Fatal("accepted")

@@ -193,7 +193,7 @@ func TestAnAgentThatFails(t *testing.T) {
 			}
 			n.wantLogged(t, p, `"decision":"redirect"`)
 
-			n.api.Always(apiservertest.Mute())
+			n.api.Always(apiservertest.NoReply())
 			const budget = time.Second
 			if took, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
 				took < row.more+budget {

@@ -33,7 +33,7 @@ var misbehaviours, rarer = []misbehaviour{
 	{"429", always(apiservertest.TooManyRequests("1")), false, false},
 	{"500", always(apiservertest.InternalError()), false, false},
 	{"connections are reset", always(apiservertest.Reset()), false, false},
-	{"no byte after the connection", always(apiservertest.Silent()), true, false},
+	{"no byte after the connection", always(apiservertest.NoHandshake()), true, false},
 	{
 		"a huge answer",
 		always(apiservertest.Reply(200, "application/json", strings.Repeat(" ", 9<<20))), false,
@@ -41,7 +41,7 @@ var misbehaviours, rarer = []misbehaviour{
 	},
 	{"a stranger's certificate", func(_ testing.TB, n *node) {
 		n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
-			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
+			cluster["certificate-authority-data"] = apiservertest.OtherCA()
 		})
 	}, false, true},
 	{"no kubeconfig", func(t testing.TB, n *node) {
@@ -57,11 +57,11 @@ var misbehaviours, rarer = []misbehaviour{
 	},
 	{"answers are reset half-way", always(apiservertest.ResetAnswer()), false, false},
 	{"answers end half-way", always(apiservertest.Truncated()), false, false},
-	{"no answer to the request", always(apiservertest.Mute()), true, false},
-	{"an answer without end", always(apiservertest.Drip(time.Millisecond)), true, false},
+	{"no answer to the request", always(apiservertest.NoReply()), true, false},
+	{"an answer without end", always(apiservertest.Trickle(time.Millisecond)), true, false},
 	{"no connection", func(t testing.TB, n *node) {
 		n.in(t, func() error {
-			n.point(t, apiservertest.Deaf(t))
+			n.point(t, apiservertest.NeverAccepting(t))
 			return nil
 		})
 	}, true, false},

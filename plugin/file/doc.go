@@ -7,7 +7,7 @@
 // content and mode are right already. A symbolic link is followed: the file that it names is
 // replaced.
 //
-// [Put] is for state that needs none of this: it only replaces the file.
+// [WriteNoSync] is for state that needs none of this: it only replaces the file.
 //
 // Errors of the others are of type [*Error] and say what became of the file. The functions may be
 // called concurrently and by several processes; only [Sweep] must not run while another writes.

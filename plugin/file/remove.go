@@ -30,7 +30,7 @@ func RemoveIf(path string, was []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := holds(path, was); err != nil {
+	if err := checkContent(path, was); err != nil {
 		return failed("remove", path, err)
 	}
 	// Read it again when no process can write it by its name any more.
@@ -39,7 +39,7 @@ func RemoveIf(path string, was []byte) error {
 		return failed("remove", path, err)
 	}
 	t := &temporary{path: aside}
-	if err := holds(aside, was); err != nil {
+	if err := checkContent(aside, was); err != nil {
 		// Where a newer file has the name by now, that one stays.
 		if back := t.create(path); back != nil && !errors.Is(back, ErrChanged) {
 			err = errors.Join(err, back)

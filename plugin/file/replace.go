@@ -24,7 +24,7 @@ func Replace(path string, was, content []byte, mode fs.FileMode) error {
 		return failed("write", path, ErrChanged)
 	}
 	if info != nil {
-		if err := holds(target, was); err != nil {
+		if err := checkContent(target, was); err != nil {
 			return failed("write", path, err)
 		}
 	}
@@ -40,11 +40,11 @@ func Replace(path string, was, content []byte, mode fs.FileMode) error {
 	if err != nil {
 		return failed("write", path, err)
 	}
-	return settle("write", path, target, t.info)
+	return syncRename("write", path, target, t.info)
 }
 
-// holds returns ErrChanged unless the file at path has the content was.
-func holds(path string, was []byte) error {
+// checkContent returns ErrChanged unless the file at path has the content was.
+func checkContent(path string, was []byte) error {
 	data, err := os.ReadFile(path)
 	if err == nil && !bytes.Equal(data, was) || errors.Is(err, fs.ErrNotExist) {
 		return ErrChanged
@@ -72,9 +72,9 @@ func (t *temporary) create(target string) error {
 // exchange exchanges the temporary file and the file at target, and undoes this if the old file has
 // another content than was.
 func (t *temporary) exchange(target string, was, content []byte) error {
-	switch err := swap(t.path, target); {
+	switch err := exchangeFiles(t.path, target); {
 	case unsupported(err):
-		if err := holds(target, was); err != nil {
+		if err := checkContent(target, was); err != nil {
 			t.drop()
 			return err
 		}
@@ -103,7 +103,7 @@ func (t *temporary) exchange(target string, was, content []byte) error {
 func (t *temporary) putBack(target string, held, placed []byte) error {
 	const tries = 100 // no writer is faster a hundred times in a row
 	for range tries {
-		if err := swap(t.path, target); err != nil {
+		if err := exchangeFiles(t.path, target); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
 				t.drop() // removed, which is newer than the replaced file
 				return nil
@@ -123,7 +123,7 @@ func (t *temporary) putBack(target string, held, placed []byte) error {
 	return errors.New("it is being written all the time")
 }
 
-func swap(a, b string) error {
+func exchangeFiles(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 

@@ -46,7 +46,7 @@ func (t *temporary) fill(
 	if n != size {
 		return fmt.Errorf("%w: %d of %d bytes", io.ErrShortWrite, n, size)
 	}
-	if err := adopt(f, path); err != nil {
+	if err := copyOwner(f, path); err != nil {
 		return err
 	}
 	// After the change of owner, which takes bits away.
@@ -63,8 +63,8 @@ func (t *temporary) fill(
 	return err
 }
 
-// adopt gives the new file the owner of the old one.
-func adopt(f *os.File, path string) error {
+// copyOwner gives the new file the owner of the old one.
+func copyOwner(f *os.File, path string) error {
 	old, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -97,11 +97,11 @@ func put(
 		t.drop()
 		return false, failed(op, path, err)
 	}
-	return true, settle(op, path, target, t.info)
+	return true, syncRename(op, path, target, t.info)
 }
 
-// settle makes a rename last, and makes sure that the name leads to the new file.
-func settle(op, path, target string, placed fs.FileInfo) error {
+// syncRename makes a rename last, and makes sure that the name leads to the new file.
+func syncRename(op, path, target string, placed fs.FileInfo) error {
 	if err := syncDirectory(filepath.Dir(target)); err != nil {
 		return &Error{Op: op, Path: path, State: Replaced, Err: err}
 	}

@@ -34,9 +34,9 @@ type indexed struct {
 // Index returns an index of the store, which is empty until [Index.Refresh].
 func (s Store) Index() *Index { return &Index{store: s} }
 
-// unsettled is the time within which two changes of a directory may have the same modification
-// time: the kernel's clock for it has ticks of up to 10 ms.
-const unsettled = 20 * time.Millisecond
+// mtimeGranularity is the time within which two changes of a directory may have the same
+// modification time: the kernel's clock for it has ticks of up to 10 ms.
+const mtimeGranularity = 20 * time.Millisecond
 
 // Refresh reads the files that have changed since the last Refresh. Without changes it costs one
 // system call. It skips files without a record, and reads those again that could not be read.
@@ -55,7 +55,7 @@ func (x *Index) Refresh() error {
 		return nil
 	}
 	// Before reading: a file written meanwhile may have the same time.
-	settled := time.Since(info.ModTime()) >= unsettled
+	settled := time.Since(info.ModTime()) >= mtimeGranularity
 	err = x.scan()
 	if x.scanned = info.ModTime(); err != nil || !settled {
 		x.scanned = time.Time{}
@@ -74,7 +74,7 @@ func (x *Index) scan() error {
 		if strings.HasPrefix(name, ".") || !strings.HasSuffix(name, suffix) {
 			continue
 		}
-		f, readErr := x.look(name)
+		f, readErr := x.readFile(name)
 		if readErr != nil {
 			err = errors.Join(err, readErr)
 			continue
@@ -91,8 +91,8 @@ func (x *Index) scan() error {
 	return err
 }
 
-// look returns the record of a file. It reads the file only if it has changed.
-func (x *Index) look(name string) (indexed, error) {
+// readFile returns the record of a file. It reads the file only if it has changed.
+func (x *Index) readFile(name string) (indexed, error) {
 	info, err := os.Lstat(filepath.Join(x.store.dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return indexed{}, nil

@@ -45,7 +45,7 @@ func (s Store) put(r Record) error {
 		return err
 	}
 	// After a crash of the node the sandboxes are gone, too.
-	return file.Put(filepath.Join(s.dir, r.file()), append(data, '\n'))
+	return file.WriteNoSync(filepath.Join(s.dir, r.file()), append(data, '\n'))
 }
 
 // Get returns the record of an attachment. [fs.ErrNotExist] is wrapped by the error if there is
@@ -103,7 +103,7 @@ func (s Store) Remove(k Key) error {
 	}
 	names, err := s.names()
 	for _, name := range names {
-		if name == k.file() || strings.HasPrefix(name, file.Draft(k.file())) {
+		if name == k.file() || strings.HasPrefix(name, file.TempPrefix(k.file())) {
 			err = errors.Join(err, s.remove(name))
 		}
 	}

@@ -199,14 +199,14 @@ func TestReady(t *testing.T) {
 		kind      source.Kind
 		text      string
 	}{
-		{"when pods can be read", apiservertest.Well(), "", ""},
+		{"when pods can be read", apiservertest.Normal(), "", ""},
 		{
 			"not with credentials that are refused", apiservertest.Unauthorized(),
 			source.Unauthorized, "does not accept the token",
 		},
 		{"not when pods may not be read", apiservertest.Forbidden(), source.Forbidden, "403"},
 		{
-			"not when nothing answers", apiservertest.Mute(), source.Unavailable,
+			"not when nothing answers", apiservertest.NoReply(), source.Unavailable,
 			"API server memory.test:443: no answer within 4s",
 		},
 		{

@@ -27,7 +27,7 @@ func TestMisbehaviour(t *testing.T) {
 		kind      source.Kind
 		text      string
 	}{
-		{"an API server that is well is asked once", apiservertest.Well(), 1, 0, "", ""},
+		{"an API server that is well is asked once", apiservertest.Normal(), 1, 0, "", ""},
 		{
 			"one that is slow is waited for", apiservertest.Slow(3 * time.Second), 1,
 			3 * time.Second, "", "",
@@ -37,11 +37,11 @@ func TestMisbehaviour(t *testing.T) {
 			4050 * time.Millisecond, "", "",
 		},
 		{
-			"one that takes the request and never answers is asked again", apiservertest.Mute(), 2,
+			"one that takes the request and never answers is asked again", apiservertest.NoReply(), 2,
 			4050 * time.Millisecond, "", "",
 		},
 		{
-			"one that never says hello is left after half the time", apiservertest.Silent(), 1,
+			"one that never says hello is left after half the time", apiservertest.NoHandshake(), 1,
 			2050 * time.Millisecond, "", "",
 		},
 		{
@@ -61,7 +61,7 @@ func TestMisbehaviour(t *testing.T) {
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"one whose answer drips without end is asked again", apiservertest.Drip(time.Second), 2,
+			"one whose answer drips without end is asked again", apiservertest.Trickle(time.Second), 2,
 			4050 * time.Millisecond, "", "",
 		},
 		{
@@ -203,16 +203,16 @@ func TestLastingMisbehaviour(t *testing.T) {
 			"requests a retry after 4s (3 attempts",
 		},
 		{
-			"a black hole", apiservertest.Silent(), 9 * time.Second, source.Unavailable,
+			"a black hole", apiservertest.NoHandshake(), 9 * time.Second, source.Unavailable,
 			"TLS handshake timeout",
 		},
 		{
-			"no answer", apiservertest.Mute(), 10 * time.Second, source.Unavailable,
+			"no answer", apiservertest.NoReply(), 10 * time.Second, source.Unavailable,
 			"no answer within 4s (3 attempts in 10s)",
 		},
 		{
 			"an endless answer",
-			apiservertest.Drip(time.Second), 10 * time.Second, source.Unavailable,
+			apiservertest.Trickle(time.Second), 10 * time.Second, source.Unavailable,
 			"no complete answer within 4s (3 attempts in 10s)",
 		},
 		{"resets", apiservertest.Reset(), 9 * time.Second, source.Unavailable, "closed"},

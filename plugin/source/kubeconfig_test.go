@@ -96,7 +96,7 @@ func TestCluster(t *testing.T) {
 			cluster["certificate-authority-data"] = []byte(secret)
 		}, source.Misconfigured, "its cluster's certificate-authority contains no PEM certificate"},
 		{"the authority is another one", func(_ *apiservertest.Server, cluster, _ fields) {
-			cluster["certificate-authority-data"] = apiservertest.StrangerCA()
+			cluster["certificate-authority-data"] = apiservertest.OtherCA()
 		}, source.Misconfigured, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		{"without an authority that of the system counts", func(
 			_ *apiservertest.Server, cluster, _ fields,

@@ -12,7 +12,7 @@ import (
 // is given little time, in which on a busy machine any step may be the one that takes too long: of
 // such an error only the kind is certain. What answers has much.
 func TestNetwork(t *testing.T) {
-	silence := apiservertest.Deaf(t)
+	silence := apiservertest.NeverAccepting(t)
 	deaf := func(cluster, _ fields) { cluster["server"] = silence }
 	nobody := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }
 	same := func(_, _ fields) {}
@@ -27,23 +27,23 @@ func TestNetwork(t *testing.T) {
 		text        string
 	}{
 		{
-			"an API server that is well", same, apiservertest.Well(), 30 * time.Second,
+			"an API server that is well", same, apiservertest.Normal(), 30 * time.Second,
 			30 * time.Second, "", "",
 		},
 		{
-			"one that never accepts", deaf, apiservertest.Well(), short, short / 3,
+			"one that never accepts", deaf, apiservertest.Normal(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"one that is not there", nobody, apiservertest.Well(), long, long, source.Unavailable,
+			"one that is not there", nobody, apiservertest.Normal(), long, long, source.Unavailable,
 			"connect: connection refused",
 		},
 		{
-			"one that never says hello", same, apiservertest.Silent(), short, short / 3,
+			"one that never says hello", same, apiservertest.NoHandshake(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"one that never answers", same, apiservertest.Mute(), short, short / 3,
+			"one that never answers", same, apiservertest.NoReply(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{

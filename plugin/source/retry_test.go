@@ -51,7 +51,7 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 func TestConfiguredTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)
-		server.Always(apiservertest.Mute())
+		server.Always(apiservertest.NoReply())
 		api := newSource(t, source.Options{
 			Kubeconfig: server.Kubeconfig(), Dial: server.Dial, Timeout: 3 * time.Second,
 			RequestTimeout: time.Second,
@@ -70,9 +70,9 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 		behaviour apiservertest.Behaviour
 		kind      source.Kind
 	}{
-		{"while nothing answers", apiservertest.Mute(), source.Unavailable},
-		{"within a handshake", apiservertest.Silent(), source.Unavailable},
-		{"within an answer", apiservertest.Drip(100 * time.Millisecond), source.Unavailable},
+		{"while nothing answers", apiservertest.NoReply(), source.Unavailable},
+		{"within a handshake", apiservertest.NoHandshake(), source.Unavailable},
+		{"within an answer", apiservertest.Trickle(100 * time.Millisecond), source.Unavailable},
 		{"within a pause", apiservertest.TooManyRequests("5"), source.Unavailable},
 		{"while the pod is another one", apiservertest.OtherUID("new"), source.Replaced},
 	} {

@@ -17,8 +17,8 @@ import (
 // it, and so is one whose answer comes byte by byte. Then there is another one.
 func TestEndlessWatch(t *testing.T) {
 	for says, behaviour := range map[string]apiservertest.Behaviour{
-		"no answer":    apiservertest.Mute(),
-		"byte by byte": apiservertest.Drip(time.Second),
+		"no answer":    apiservertest.NoReply(),
+		"byte by byte": apiservertest.Trickle(time.Second),
 	} {
 		t.Run(says, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

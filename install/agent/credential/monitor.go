@@ -19,8 +19,8 @@ const (
 	// unknownLife is the assumed lifetime of a token without one. The kubelet requests an hour by
 	// default.
 	unknownLife = time.Hour
-	// look is the interval for comparing the token file with the rejected token.
-	look = 10 * time.Second
+	// pollInterval is the interval for comparing the token file with the rejected token.
+	pollInterval = 10 * time.Second
 )
 
 // Options of a [Monitor]. TokenFile, CAFile and Record are required.
@@ -87,7 +87,7 @@ func (m *Monitor) Outcome(used string, code int, err error) {
 	switch {
 	case errors.As(err, &untrusted):
 		m.set("",
-			fmt.Errorf("%s does not vouch for the API server's certificate: %w", m.options.CAFile,
+			fmt.Errorf("%s does not verify the API server's certificate: %w", m.options.CAFile,
 				untrusted.Err))
 	case err != nil:
 		// An unavailable API server does not show whether the credentials are valid.
@@ -152,8 +152,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// idle is the interval of checks while no token is rejected.
-const idle = time.Hour
+// idleInterval is the interval of checks while no token is rejected.
+const idleInterval = time.Hour
 
 // next returns the time to wait, or an error if the agent must exit.
 func (m *Monitor) next(now time.Time) (time.Duration, error) {
@@ -161,15 +161,15 @@ func (m *Monitor) next(now time.Time) (time.Duration, error) {
 	status, rejected := m.status, m.rejected
 	m.mu.Unlock()
 	if rejected == "" {
-		return m.settle(now, status), nil
+		return m.forgetExits(now, status), nil
 	}
 	if m.projected() != rejected {
-		return look, nil // the next request shows what the new one is worth
+		return pollInterval, nil // the next request shows whether the new token is valid
 	}
 	before := loadExits(m.options.Record)
 	due := latest(renewal(rejected, status.Since).Add(m.options.Patience), before.next(now))
 	if wait := due.Sub(now); wait > 0 {
-		return min(wait, look), nil
+		return min(wait, pollInterval), nil
 	}
 	err := fmt.Errorf("%w since %s, and the kubelet has not replaced it: exiting, so that the kubelet sets it up again with the container",
 		status.Problem, status.Since.UTC().Format(time.RFC3339))
@@ -182,18 +182,18 @@ func (m *Monitor) next(now time.Time) (time.Duration, error) {
 	return 0, err
 }
 
-// settle removes the record of exits once the credentials have been accepted for the maximum pause,
-// and returns the time to wait.
-func (m *Monitor) settle(now time.Time, status Status) time.Duration {
+// forgetExits removes the record of exits once the credentials have been accepted for the maximum
+// pause, and returns the time to wait.
+func (m *Monitor) forgetExits(now time.Time, status Status) time.Duration {
 	e := loadExits(m.options.Record)
 	if e.Count == 0 || !status.Accepted || status.Problem != nil {
-		return idle
+		return idleInterval
 	}
 	if wait := e.Last.Add(maxPause).Sub(now); wait > 0 && wait <= maxPause {
 		return wait
 	}
-	_ = forget(m.options.Record) // and if it stays, the next pause is longer
-	return idle
+	_ = forget(m.options.Record) // if this fails, the next pause is longer
+	return idleInterval
 }
 
 // renewal returns the time when the kubelet should have replaced a token rejected since a time:

@@ -27,7 +27,7 @@ type pod struct {
 func newPod(t *testing.T) *pod {
 	p := &pod{t, t.TempDir()}
 	p.project("token", "first")
-	p.project("ca.crt", string(apiservertest.StrangerCA()))
+	p.project("ca.crt", string(apiservertest.OtherCA()))
 	return p
 }
 
@@ -102,7 +102,7 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 				p.project("token", token+"\n")
 				m, done := p.start()
 				took, err := exit(m, done, token, 401, 2*time.Hour)
-				if err == nil || took < row.want || took > row.want+look+time.Second {
+				if err == nil || took < row.want || took > row.want+pollInterval+time.Second {
 					t.Errorf("after %v: %v, want %v", took, err, row.want)
 				}
 				if n, why := m.Exits(); n != 1 || !strings.Contains(why, "401") {
@@ -124,7 +124,7 @@ func TestExitsBackOff(t *testing.T) {
 		for i, want := range []time.Duration{2, 2, 2, 4, 8, 16, 32, 60, 60} {
 			m, done := p.start()
 			took, err := exit(m, done, old, 401, 2*time.Hour)
-			if want *= time.Minute; err == nil || took < want || took > want+look+time.Second {
+			if want *= time.Minute; err == nil || took < want || took > want+pollInterval+time.Second {
 				t.Errorf("exit %d after %v: %v, want %v", i+1, took, err, want)
 			}
 		}

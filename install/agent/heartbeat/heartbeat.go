@@ -24,8 +24,8 @@ type Loop struct {
 	// Longest is the maximum time of a step.
 	Longest time.Duration
 
-	last  uint64
-	looks int // in which the step was the same one
+	last   uint64
+	checks int // in which the step was the same one
 }
 
 // A Monitor monitors loops. It is safe for concurrent use.
@@ -46,21 +46,21 @@ func (m *Monitor) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			m.look()
+			m.check()
 		}
 	}
 }
 
-func (m *Monitor) look() {
+func (m *Monitor) check() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.loops {
 		l := &m.loops[i]
 		step, busy := l.Progress()
 		if !busy || step != l.last {
-			l.looks = 0
+			l.checks = 0
 		} else {
-			l.looks++
+			l.checks++
 		}
 		l.last = step
 	}
@@ -72,7 +72,7 @@ func (m *Monitor) Stuck() error {
 	defer m.mu.Unlock()
 	var errs []error
 	for _, l := range m.loops {
-		if idle := time.Duration(l.looks) * Pause; idle > l.Longest {
+		if idle := time.Duration(l.checks) * Pause; idle > l.Longest {
 			errs = append(errs,
 				fmt.Errorf("the %s has made no progress for %s; it may take %s for a step", l.Name,
 					idle, l.Longest))

@@ -1,6 +1,6 @@
 // Package logs provides the agent's log: lines in one format, including those of libraries.
 // Messages that are repeated too often are suppressed and counted. The latest warnings and errors
-// are kept for rules status.
+// are kept for the command rules status.
 package logs
 
 import (

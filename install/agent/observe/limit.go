@@ -32,11 +32,11 @@ type Refusals struct {
 	Address netip.Addr
 }
 
-// A limiter is a listener that refuses, or ends, connections beyond the limits. It never makes the
-// queue of the kernel wait, in which a probe may be: what is refused is accepted and reset at once.
-// When all places are taken, the oldest connection of the address that has the most gives way, so
-// that who comes from another address is always served. Addresses of the node have places of their
-// own.
+// A limiter is a listener that resets connections beyond the limits. It accepts a connection before
+// it resets it, so that the kernel's accept queue, which may contain a probe, does not fill up. At
+// the limit of open connections, it resets the oldest connection of the address with the most
+// connections, so that other addresses are always served. Addresses of the node have separate
+// limits.
 type limiter struct {
 	net.Listener
 	node func(netip.Addr) bool
@@ -45,15 +45,15 @@ type limiter struct {
 	report  func(Refusals)
 	now     func() time.Time
 
-	mu       sync.Mutex
-	open     []*limited // the oldest first
-	places   map[netip.Addr]int
-	others   int       // how many of the open ones are not the node's
-	second   time.Time // when the counts of new connections began
-	rate     int
-	rates    map[netip.Addr]int
-	pending  Refusals
-	reported time.Time
+	mu          sync.Mutex
+	open        []*limited // the oldest first
+	capacity    map[netip.Addr]int
+	others      int       // number of open connections that are not the node's
+	windowStart time.Time // when the counts of new connections began
+	rate        int
+	rates       map[netip.Addr]int
+	pending     Refusals
+	reported    time.Time
 }
 
 // A limited connection is a connection that the limiter accepted.
@@ -65,9 +65,9 @@ type limited struct {
 	once    sync.Once
 }
 
-// Close closes the connection and frees its place.
+// Close closes the connection, which then does not count any longer.
 func (c *limited) Close() error {
-	c.once.Do(func() { c.limiter.leave(c) })
+	c.once.Do(func() { c.limiter.remove(c) })
 	return c.Conn.Close()
 }
 
@@ -86,8 +86,8 @@ func (l *limiter) Accept() (net.Conn, error) {
 	}
 }
 
-// admit returns the connection, or nil if it is refused. If all places are taken, it closes another
-// connection.
+// admit returns the connection, or nil if it is refused. At the limit of open connections, it
+// closes another connection.
 func (l *limiter) admit(conn net.Conn) net.Conn {
 	address := addressOf(conn)
 	c := &limited{Conn: conn, limiter: l, address: address, node: l.node(address)}
@@ -105,8 +105,8 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 		}
 		return nil
 	}
-	victim := l.victim(c)
-	l.enter(c)
+	victim := l.connectionToClose(c)
+	l.add(c)
 	l.mu.Unlock()
 	if victim != nil {
 		reset(victim)
@@ -118,8 +118,8 @@ func (l *limiter) admit(conn net.Conn) net.Conn {
 // second is always accepted.
 func (l *limiter) withinRate(address netip.Addr, node bool) bool {
 	now := l.now()
-	if l.rates == nil || now.Sub(l.second) >= time.Second {
-		l.second, l.rate, l.rates = now, 0, map[netip.Addr]int{}
+	if l.rates == nil || now.Sub(l.windowStart) >= time.Second {
+		l.windowStart, l.rate, l.rates = now, 0, map[netip.Addr]int{}
 	}
 	n, known := l.rates[address]
 	switch {
@@ -136,13 +136,14 @@ func (l *limiter) withinRate(address netip.Addr, node bool) bool {
 	return true
 }
 
-// victim returns the connection to close in favor of a new one; nil if a place is free.
-func (l *limiter) victim(to *limited) net.Conn {
+// connectionToClose returns the connection to close in favor of a new one, or nil if no limit is
+// reached.
+func (l *limiter) connectionToClose(to *limited) net.Conn {
 	allowed := maxOpenOfOne
 	if to.node {
 		allowed *= ofNode
 	}
-	if l.places[to.address] >= allowed {
+	if l.capacity[to.address] >= allowed {
 		return l.oldest(func(c *limited) bool { return c.address == to.address })
 	}
 	if to.node || l.others < maxOpen {
@@ -151,19 +152,19 @@ func (l *limiter) victim(to *limited) net.Conn {
 	most := 0
 	for _, c := range l.open {
 		if !c.node {
-			most = max(most, l.places[c.address])
+			most = max(most, l.capacity[c.address])
 		}
 	}
-	return l.oldest(func(c *limited) bool { return !c.node && l.places[c.address] == most })
+	return l.oldest(func(c *limited) bool { return !c.node && l.capacity[c.address] == most })
 }
 
-// enter adds a connection.
-func (l *limiter) enter(c *limited) {
-	if l.places == nil {
-		l.places = map[netip.Addr]int{}
+// add adds a connection.
+func (l *limiter) add(c *limited) {
+	if l.capacity == nil {
+		l.capacity = map[netip.Addr]int{}
 	}
 	l.open = append(l.open, c)
-	l.places[c.address]++
+	l.capacity[c.address]++
 	if !c.node {
 		l.others++
 	}
@@ -176,8 +177,8 @@ func (l *limiter) oldest(of func(*limited) bool) net.Conn {
 	return nil
 }
 
-// leave removes a connection.
-func (l *limiter) leave(c *limited) {
+// remove removes a connection.
+func (l *limiter) remove(c *limited) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := slices.Index(l.open, c)
@@ -185,8 +186,8 @@ func (l *limiter) leave(c *limited) {
 		return
 	}
 	l.open = slices.Delete(l.open, at, at+1)
-	if l.places[c.address]--; l.places[c.address] == 0 {
-		delete(l.places, c.address)
+	if l.capacity[c.address]--; l.capacity[c.address] == 0 {
+		delete(l.capacity, c.address)
 	}
 	if !c.node {
 		l.others--

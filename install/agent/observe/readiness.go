@@ -59,9 +59,9 @@ func (r Readiness) String() string {
 	var b strings.Builder
 	switch {
 	case !r.Ready:
-		b.WriteString("not ready: an ADD on this node would not succeed now, or not for each pod\n")
+		b.WriteString("not ready: an ADD on this node would fail now, at least for some pods\n")
 	case slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Unknown }):
-		b.WriteString("ready as far as is known: an ADD on this node would succeed now, unless for what has a question mark\n")
+		b.WriteString("ready, but parts with a question mark are unknown: otherwise an ADD on this node would succeed now\n")
 	default:
 		b.WriteString("ready: an ADD on this node would succeed now\n")
 	}

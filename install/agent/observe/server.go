@@ -27,7 +27,7 @@ const (
 // Listen opens a port on all addresses.
 func Listen(ctx context.Context, port int) (net.Listener, error) {
 	config := net.ListenConfig{
-		KeepAlive: -1, // no connection is idle for as long, and a flood costs fewer system calls
+		KeepAlive: -1, // idle connections are closed earlier, and a flood costs fewer system calls
 		Control: func(_, _ string, raw syscall.RawConn) error {
 			var failed error
 			err := raw.Control(func(fd uintptr) {

@@ -14,7 +14,7 @@ type Decider struct {
 	options Options
 
 	mu   sync.Mutex
-	seen bool // what follows is known
+	seen bool // last is known; it is nil if there is no DaemonSet
 	last *cluster.DaemonSet
 }
 
@@ -55,7 +55,7 @@ func (j *Decider) Decide(ctx context.Context) Verdict {
 	defer cancel()
 	var last error
 	for {
-		verdict, err := j.ask(ctx)
+		verdict, err := j.query(ctx)
 		if err == nil {
 			return verdict
 		}
@@ -76,13 +76,13 @@ func (j *Decider) Decide(ctx context.Context) Verdict {
 			timer.Stop()
 		}
 		if final {
-			return j.recall(last)
+			return j.decideFromCache(last)
 		}
 	}
 }
 
-// ask decides with the current state in the API server.
-func (j *Decider) ask(ctx context.Context) (Verdict, error) {
+// query decides with the current state in the API server.
+func (j *Decider) query(ctx context.Context) (Verdict, error) {
 	name := j.options.DaemonSet
 	d, err := j.options.Client.DaemonSet(ctx, name)
 	if cluster.IsNotFound(err) {
@@ -91,13 +91,13 @@ func (j *Decider) ask(ctx context.Context) (Verdict, error) {
 	if err != nil {
 		return Verdict{}, err
 	}
-	if v := goes(name, d); v.Leave {
+	if v := isDeleted(name, d); v.Remove {
 		return v, nil
 	}
 	n, err := j.options.Client.Node(ctx, j.options.NodeName)
 	if cluster.IsNotFound(err) {
 		return Verdict{
-			false, fmt.Sprintf("node %s is no part of the cluster any more", j.options.NodeName),
+			false, fmt.Sprintf("node %s is no longer part of the cluster", j.options.NodeName),
 		}, nil
 	}
 	if err != nil {
@@ -106,18 +106,18 @@ func (j *Decider) ask(ctx context.Context) (Verdict, error) {
 	return decide(name, d, n), nil
 }
 
-// recall decides with the last known state, because the API server does not reply.
-func (j *Decider) recall(silence error) Verdict {
+// decideFromCache decides with the last known state, because the API server does not reply.
+func (j *Decider) decideFromCache(lastErr error) Verdict {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.seen {
-		if v := goes(j.options.DaemonSet, j.last); v.Leave {
-			v.Reason += ", as was seen before the API server did not answer any more"
+		if v := isDeleted(j.options.DaemonSet, j.last); v.Remove {
+			v.Reason += " (last known state; the API server does not reply)"
 			return v
 		}
 	}
 	return Verdict{
 		false,
-		fmt.Sprintf("the API server does not confirm that no agent will run here: %v", silence),
+		fmt.Sprintf("the API server does not confirm that no agent will run on this node: %v", lastErr),
 	}
 }

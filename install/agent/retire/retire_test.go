@@ -97,8 +97,8 @@ func TestDecide(t *testing.T) {
 				tc.then(b)
 			}
 			v := b.decider.Decide(t.Context())
-			if v.Leave != tc.leave || !strings.Contains(v.Reason, tc.why) {
-				t.Errorf("leave: %v, since %s; want %v, since %q", v.Leave, v.Reason, tc.leave,
+			if v.Remove != tc.leave || !strings.Contains(v.Reason, tc.why) {
+				t.Errorf("leave: %v, since %s; want %v, since %q", v.Remove, v.Reason, tc.leave,
 					tc.why)
 			}
 		})
@@ -138,8 +138,8 @@ func TestObservedPodsCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := decider.Decide(t.Context())
-			if v.Leave != tc.leave {
-				t.Errorf("leave: %v, since %s", v.Leave, v.Reason)
+			if v.Remove != tc.leave {
+				t.Errorf("leave: %v, since %s", v.Remove, v.Reason)
 			}
 			cancel()
 			group.Wait()

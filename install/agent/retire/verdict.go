@@ -8,15 +8,15 @@ import (
 
 // A Verdict is a decision about the plugin.
 type Verdict struct {
-	// Leave means to remove the plugin from the node.
-	Leave bool
+	// Remove means to remove the plugin from the node.
+	Remove bool
 	// Reason is a sentence for the log.
 	Reason string
 }
 
 // decide decides with the current objects. d is nil if there is no DaemonSet.
 func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
-	if v := goes(name, d); v.Leave {
+	if v := isDeleted(name, d); v.Remove {
 		return v
 	}
 	switch selects, err := d.Spec.Template.Spec.Selects(n); {
@@ -26,23 +26,23 @@ func decide(name cluster.Name, d *cluster.DaemonSet, n *cluster.Node) Verdict {
 		}
 	case !selects:
 		return Verdict{
-			true, fmt.Sprintf("DaemonSet %s does not select node %s any more", name, n.Meta.Name),
+			true, fmt.Sprintf("DaemonSet %s no longer selects node %s", name, n.Meta.Name),
 		}
 	}
 	return Verdict{
 		false,
-		fmt.Sprintf("DaemonSet %s stays and selects the node, so that the next agent takes over",
+		fmt.Sprintf("DaemonSet %s selects the node, so another agent follows",
 			name),
 	}
 }
 
-// goes decides whether the DaemonSet is being deleted.
-func goes(name cluster.Name, d *cluster.DaemonSet) Verdict {
+// isDeleted decides to remove the plugin if the DaemonSet is deleted or being deleted.
+func isDeleted(name cluster.Name, d *cluster.DaemonSet) Verdict {
 	switch {
 	case d == nil:
 		return Verdict{true, fmt.Sprintf("DaemonSet %s is deleted", name)}
 	case d.Deleted():
 		return Verdict{true, fmt.Sprintf("DaemonSet %s is being deleted", name)}
 	}
-	return Verdict{false, fmt.Sprintf("DaemonSet %s stays", name)}
+	return Verdict{false, fmt.Sprintf("DaemonSet %s is not being deleted", name)}
 }

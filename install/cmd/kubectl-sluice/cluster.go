@@ -17,7 +17,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// A cluster is what the plugin uses of the API server.
+// A cluster sends requests to the API server.
 type cluster struct{ config *rest.Config }
 
 func (o *options) connect() (cluster, error) {
@@ -38,7 +38,7 @@ func (c cluster) client(gv schema.GroupVersion) (*rest.RESTClient, error) {
 	return rest.RESTClientFor(config)
 }
 
-// get reads an object into one.
+// get requests an object and decodes it.
 func (c cluster) get(
 	ctx context.Context, gv schema.GroupVersion, resource, namespace, name string,
 	into runtime.Object,

@@ -26,7 +26,7 @@ const examples = `  kubectl sluice trace shop/web --out --for 1m
   kubectl logs web -c istio-init | kubectl sluice diff web --istio-log -
   kubectl sluice status --watch`
 
-// options are what all commands have.
+// options are the options of all commands.
 type options struct {
 	streams        genericiooptions.IOStreams
 	config         *genericclioptions.ConfigFlags
@@ -124,8 +124,7 @@ func helpWanted(args []string) bool {
 }
 
 // split separates the flags of kubectl sluice from the other arguments. Before POD all flags are
-// its own. After POD only those flags are its own that rules does not have, because users write -n
-// and
+// its own. After POD, only flags that rules does not have are its own, because users write -n and
 // --context anywhere.
 func split(cmd *cobra.Command, args []string) (own, rest []string, err error) {
 	flags := cmd.Root().PersistentFlags()

@@ -35,7 +35,7 @@ type completion func(
 	cmd *cobra.Command, args []string, begin string,
 ) ([]string, cobra.ShellCompDirective)
 
-// flagCompletions are those of flags with a value, by their names.
+// flagCompletions returns the completions of the flags with a value, by the flags' names.
 func (o *options) flagCompletions() map[string]completion {
 	return map[string]completion{
 		"namespace": o.completeNamespace, "agent-namespace": o.completeNamespace,

@@ -23,18 +23,18 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// agentsAtOnce is how many node agents are queried at the same time, and agentTimeout how long each
-// may take.
+// agentsAtOnce is the number of node agents that are queried at the same time, agentTimeout the
+// timeout of each query.
 const (
 	agentsAtOnce = 16
 	agentTimeout = 10 * time.Second
 )
 
-// A nodeStatus is the line of a node.
+// A nodeStatus is the status of a node.
 type nodeStatus struct {
 	Node  string `json:"node"`
 	Ready bool   `json:"ready"`
-	// Reasons say why the node is not ready, or what is not known of it.
+	// Reasons say why the node is not ready, or why its state is unknown.
 	Reasons      []string       `json:"reasons,omitempty"`
 	AgentPod     string         `json:"agentPod,omitempty"`
 	AgentVersion string         `json:"agentVersion,omitempty"`
@@ -43,7 +43,7 @@ type nodeStatus struct {
 	Conflicts    map[string]int `json:"conflictingWriters,omitempty"`
 }
 
-// A clusterStatus is what status prints.
+// A clusterStatus is the output of status.
 type clusterStatus struct {
 	Version  int            `json:"version"`
 	Kind     string         `json:"kind"`

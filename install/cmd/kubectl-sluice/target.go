@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// podKind is the kind that has the pods themselves.
+// podKind is the kind of pods.
 const podKind = "pod"
 
-// kindNames are the kinds before a name, with their short forms and plurals, as kubectl has them.
+// kindNames contains kubectl's names of each kind that may precede a name.
 var kindNames = map[string][]string{
 	podKind:       {"po", "pods"},
 	"deployment":  {"deploy", "deployments", "deployment.apps", "deployments.apps"},
@@ -41,7 +41,7 @@ func kindOf(name string) string {
 // A target is an object that a user names.
 type target struct{ namespace, kind, name string }
 
-// parseTarget reads NAMESPACE/NAME, KIND/NAME, NAMESPACE/KIND/NAME or NAME.
+// parseTarget parses NAMESPACE/NAME, KIND/NAME, NAMESPACE/KIND/NAME or NAME.
 func parseTarget(text, namespace string) (target, error) {
 	t := target{namespace, podKind, text}
 	parts := strings.Split(text, "/")
@@ -98,7 +98,7 @@ func (o *options) pods(ctx context.Context, c cluster, text string) ([]corev1.Po
 		fmt.Sprintf("%s %s/%s", t.kind, t.namespace, t.name))
 }
 
-// named makes an error about an object that does not exist one of the command line.
+// named turns the error for an object that does not exist into an inputError.
 func named(err error) error {
 	if apierrors.IsNotFound(err) {
 		return inputError{err}

@@ -15,7 +15,7 @@ import (
 	clientexec "k8s.io/client-go/util/exec"
 )
 
-// traceVerb runs until it is told to end, in all pods at the same time.
+// traceVerb runs in all pods at the same time, until it is interrupted.
 const traceVerb = "trace"
 
 // runVerb runs rules VERB about the pods that the user names.
@@ -55,12 +55,12 @@ func (o *options) runVerb(ctx context.Context, verb, target string, args []strin
 			o.report(fmt.Errorf("pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
 			err = clientexec.CodeExitError{Err: err, Code: exitFailed}
 		}
-		failed = worse(failed, err)
+		failed = higherCode(failed, err)
 	}
 	return failed
 }
 
-// remoteHelp prints the help of rules VERB, which any node agent has.
+// remoteHelp prints the help of rules VERB, from any node agent.
 func (o *options) remoteHelp(ctx context.Context, verb string, args []string) error {
 	c, err := o.connect()
 	if err != nil {
@@ -83,7 +83,7 @@ func (o *options) remoteHelp(ctx context.Context, verb string, args []string) er
 	return errors.New("no node agent runs in the cluster")
 }
 
-// fileFlags are the flags of rules with a file, which is on the machine of the user.
+// fileFlags are the flags of rules whose values are files on the user's machine.
 var fileFlags = []string{"--iptables-save", "--ip6tables-save", "--nft", "--istio-log"}
 
 // input returns the arguments with "-" instead of a file, and the content of the file or of
@@ -173,7 +173,7 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 				o.report(fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err))
 				err = clientexec.CodeExitError{Err: err, Code: exitFailed}
 			}
-			failed = worse(failed, err)
+			failed = higherCode(failed, err)
 		})
 	}
 	group.Wait()
@@ -183,8 +183,8 @@ func (o *options) trace(ctx context.Context, c cluster, pods []corev1.Pod, args 
 // isRemote reports whether a command in a node agent ended with an exit code.
 func isRemote(err error) bool { return errors.As(err, new(clientexec.CodeExitError)) }
 
-// worse returns the error with the higher exit code.
-func worse(a, b error) error {
+// higherCode returns the error with the higher exit code.
+func higherCode(a, b error) error {
 	x, y := new(clientexec.CodeExitError), new(clientexec.CodeExitError)
 	switch {
 	case b == nil, errors.As(a, x) && errors.As(b, y) && x.Code >= y.Code, a != nil &&

@@ -1,17 +1,17 @@
-// Command sluice-node is the node agent: it installs the CNI plugin, guards it and serves it, as
-// package agent describes. Its settings are environment variables; the table is in package
-// settings.
+// Command sluice-node is the node agent: it installs the CNI plugin, keeps it in the CNI chain and
+// serves the node's pods to it; see package agent. Its settings are environment variables; see
+// package settings.
 //
-//	sluice-node run                  keep this node until SIGTERM
-//	sluice-node uninstall            take the plugin off this node, on which no agent may run
-//	sluice-node uninstall --cluster  delete the DaemonSet, and wait until each agent has taken the plugin off its node
+//	sluice-node run                  manage this node until SIGTERM
+//	sluice-node uninstall            uninstall the plugin from this node; no agent may be running
+//	sluice-node uninstall --cluster  delete the DaemonSet, and wait until each agent has uninstalled the plugin
 //
-// As long as it runs, PUT /log-level on the health port sets what it logs:
+// While it runs, PUT /log-level on the health port sets the log level:
 //
 //	kubectl port-forward ds/sluice-node 8000 & curl -X PUT -d debug localhost:8000/log-level
 //
-// A runtime that executes it as a CNI plugin gets one that does nothing: a copy of it takes the
-// place of plugins that are gone, and that sandboxes still name.
+// If a container runtime executes it as a CNI plugin, it is a no-op plugin: the agent copies it to
+// the paths of removed plugins that cached results of sandboxes still name.
 package main
 
 import (
@@ -29,7 +29,7 @@ var version string
 
 func main() {
 	if os.Getenv("CNI_COMMAND") != "" {
-		os.Exit(nothing())
+		os.Exit(noop())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	// A second signal ends the program immediately.
@@ -48,7 +48,7 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(
 		&cobra.Command{
-			Use: "run", Short: "Keep this node until SIGTERM; settings are environment variables",
+			Use: "run", Short: "Install the plugin on this node and keep it installed until SIGTERM; settings are environment variables",
 			Args: cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error { return run(c.Context()) },
 		},
@@ -61,7 +61,7 @@ func uninstallCommand() *cobra.Command {
 	var everywhere bool
 	c := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take the plugin off this node, on which no agent may run; or off all nodes",
+		Short: "Uninstall the plugin from this node, on which no agent may be running, or from all nodes",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if everywhere {
@@ -71,7 +71,7 @@ func uninstallCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&everywhere, "cluster", false,
-		"delete the DaemonSet, and wait until each agent has taken the plugin off its node")
+		"delete the DaemonSet, and wait until each agent has uninstalled the plugin")
 	return c
 }
 

@@ -37,7 +37,7 @@ func apiServer() (apiclient.Options, error) {
 }
 
 func run(ctx context.Context) error {
-	frugal()
+	limitRuntime()
 	v, err := settings.Read(os.LookupEnv)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func report(err error) {
 	}
 	if inJSON, _ := strconv.ParseBool(os.Getenv("SLUICE_LOG_JSON")); inJSON {
 		if log, failed := logs.New("info", true, os.Stderr); failed == nil {
-			log.Error("sluice-node fails", zap.Error(err))
+			log.Error("sluice-node failed", zap.Error(err))
 			return
 		}
 	}
@@ -151,7 +151,7 @@ func uninstallEverywhere(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	log.Info("the plugin is off all nodes whose agents could take it off",
+	log.Info("the plugin is uninstalled from all nodes whose agents could uninstall it",
 		zap.Stringer("daemonset", name))
 	return nil
 }

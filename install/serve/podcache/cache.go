@@ -50,7 +50,7 @@ type Cache struct {
 // New returns a cache that is empty until Run, and fetches everything.
 func New(o Options) (*Cache, error) {
 	if o.NodeName == "" {
-		return nil, errors.New("pods of the node: it has no name")
+		return nil, errors.New("pod cache: the node has no name")
 	}
 	client, err := o.Client.REST("/api", rest.ContentConfig{
 		GroupVersion: &group, NegotiatedSerializer: codecs().WithoutConversion(),
@@ -61,13 +61,13 @@ func New(o Options) (*Cache, error) {
 	}
 	return &Cache{
 		options: o, client: client,
-		pods:            store{changed: o.tellChange},
+		pods:            store{changed: o.notify},
 		wantsNamespaces: make(chan struct{}),
 		fetches:         make(chan struct{}, maxFetches),
 	}, nil
 }
 
-func (o *Options) tellChange(n name) {
+func (o *Options) notify(n name) {
 	if o.Changed != nil {
 		o.Changed(n.namespace, n.name)
 	}
@@ -96,18 +96,16 @@ func (m *Cache) Run(ctx context.Context) {
 // Synced reports whether the node's pods have been listed.
 func (m *Cache) Synced() bool { return m.pods.ready() }
 
-// Asked reports whether anything came of the first question for the node's pods, be it an answer or
-// none.
-func (m *Cache) Asked() bool { return m.Synced() || m.pods.trouble() != nil }
+// Requested reports whether the first request for the node's pods has succeeded or failed.
+func (m *Cache) Requested() bool { return m.Synced() || m.pods.watchError() != nil }
 
-// Refused returns the API server's answer that it does not let us list or watch the node's pods,
-// and nil again once it does, or does not answer: what is kept grows old while it refuses.
-func (m *Cache) Refused() error { return m.pods.refusal() }
+// Refused returns the error of the last request for the node's pods if the API server denied
+// permission, otherwise nil. While it is not nil, the cache is not updated.
+func (m *Cache) Refused() error { return m.pods.refusedError() }
 
-// Ready reports whether a pod can be answered: the cache follows the API server, or that can be
-// asked.
+// Ready returns nil if pods can be read now: the watch is established, or the API server replies.
 func (m *Cache) Ready(ctx context.Context) error {
-	if m.Synced() && m.pods.trouble() == nil {
+	if m.Synced() && m.pods.watchError() == nil {
 		return nil
 	}
 	return m.options.Fetch.Ready(ctx)
@@ -123,8 +121,8 @@ func (m *Cache) Pod(ctx context.Context, ref source.Ref) (pod []byte, fetched bo
 	return pod, true, err
 }
 
-// Namespace returns the JSON of a namespace with its labels, as Pod does. The first question is
-// what makes the cache watch them.
+// Namespace returns the JSON of a namespace with its labels, as Pod does. The first call starts the
+// watch of namespaces.
 func (m *Cache) Namespace(
 	ctx context.Context, which string,
 ) (namespace []byte, fetched bool, err error) {
@@ -145,7 +143,7 @@ func fetch[T any](ctx context.Context, m *Cache, question func() (*T, error)) ([
 		defer func() { <-m.fetches }()
 	case <-ctx.Done():
 		return nil, source.WithKind(source.Unavailable,
-			errors.New("too many questions to the API server at a time"))
+			errors.New("too many concurrent requests to the API server"))
 	}
 	answer, err := question()
 	if err != nil {

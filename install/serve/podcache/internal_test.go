@@ -41,7 +41,7 @@ func FuzzLife(f *testing.F) {
 	f.Add([]byte(`{}`),
 		[]byte(`{"initContainerStatuses":[{"lastState":{"terminated":{"startedAt":7}}}]}`))
 	f.Fuzz(func(t *testing.T, spec, status []byte) {
-		l := lifeOf(&object{Spec: spec, Status: status})
+		l := statusOf(&object{Spec: spec, Status: status})
 		length := 0
 		for _, c := range l.Init {
 			if c.Last != nil {
@@ -64,7 +64,7 @@ func TestALongHashIsNotKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(trimmed.(*object).kept.hash); got != want {
+		if got := len(trimmed.(*object).cached.hash); got != want {
 			t.Errorf("of %d bytes %d are kept", length, got)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// maxKeptBytes is the maximum size of a cached object in bytes. An injected pod has about 4 KiB.
-const maxKeptBytes = 32 << 10
+// maxCachedBytes is the maximum size of a cached object in bytes. An injected pod has about 4 KiB.
+const maxCachedBytes = 32 << 10
 
 // configHash is the annotation that identifies a static pod; see [decide.Pod.HasUID].
 const configHash = "kubernetes.io/config.hash"
@@ -31,8 +31,8 @@ type object struct {
 	Spec              json.RawMessage `json:"spec,omitempty"`
 	Status            json.RawMessage `json:"status,omitempty"`
 
-	// kept is the cached form. When it is set, the fields above contain only the identity.
-	kept *kept
+	// cached is the cached form. When it is set, the fields above contain only the identity.
+	cached *cachedObject
 }
 
 // DeepCopyObject implements [runtime.Object].
@@ -50,19 +50,19 @@ func trim(what any) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no object of this package", what)
 	}
-	if o.kept != nil {
+	if o.cached != nil {
 		return o, nil
 	}
-	k := &kept{
+	k := &cachedObject{
 		uid: string(o.UID), hash: short(o.Annotations[configHash]), version: o.ResourceVersion,
 	}
-	if text, err := o.counting(); err == nil && len(text) <= maxKeptBytes {
+	if text, err := o.encode(); err == nil && len(text) <= maxCachedBytes {
 		k.json = bytes.Clone(text) // without the room that the encoder left
 	}
 	if o.Namespace != "" {
-		k.life = lifeOf(o)
+		k.status = statusOf(o)
 	}
-	t := &object{TypeMeta: o.TypeMeta, kept: k}
+	t := &object{TypeMeta: o.TypeMeta, cached: k}
 	t.Namespace, t.Name, t.ResourceVersion = o.Namespace, o.Name, o.ResourceVersion
 	return t, nil
 }
@@ -78,8 +78,8 @@ func short(text string) string {
 	return text
 }
 
-// counting returns the JSON of the parts that decisions need.
-func (o *object) counting() ([]byte, error) {
+// encode returns the JSON of the parts that decisions need.
+func (o *object) encode() ([]byte, error) {
 	m := decide.Metadata{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Labels: o.Labels}
 	if o.Namespace == "" { // the objects of a list do not say their kind
 		return json.Marshal(decide.Namespace{Metadata: m})

@@ -43,8 +43,8 @@ type Termination struct {
 // each to 4 KiB.
 const maxMessagesBytes = 8 << 10
 
-// lifeOf returns the status of an object. Invalid parts are ignored.
-func lifeOf(o *object) PodStatus {
+// statusOf returns the status of an object. Invalid parts are ignored.
+func statusOf(o *object) PodStatus {
 	var spec struct{ RestartPolicy, SchedulerName, ServiceAccountName string }
 	_ = unmarshal(o.Spec, &spec)
 	var status struct {

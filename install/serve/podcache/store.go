@@ -13,11 +13,11 @@ import (
 // store is the store of a watch. It is safe for concurrent use. Without a watch it is empty.
 type store struct {
 	mu       sync.RWMutex
-	objects  map[name]*kept
+	objects  map[name]*cachedObject
 	synced   bool
-	broken   error     // why there is no watch now
-	reported time.Time // when that was told last
-	// may be nil; called after each change, with the zero name if it may be of all
+	broken   error     // error of the current watch; nil if it is established
+	reported time.Time // time of the last report of broken
+	// called after each change, with the zero name if any object may have changed; may be nil
 	changed func(name)
 }
 
@@ -26,19 +26,19 @@ var _ cache.TransformingStore = (*store)(nil)
 // name identifies an object; the namespace of a namespace is empty.
 type name struct{ namespace, name string }
 
-// kept is a cached object. It is immutable.
-type kept struct {
+// cachedObject is a cached object. It is immutable.
+type cachedObject struct {
 	uid, hash, version string
 	// json contains the required parts; nil if they are too large or invalid.
-	json []byte
-	life PodStatus // of a pod
+	json   []byte
+	status PodStatus // of a pod
 }
 
 // hasUID reports whether the object has the UID in the kubelet. The empty UID matches every object.
-func (k *kept) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
+func (k *cachedObject) hasUID(uid string) bool { return uid == "" || k.uid == uid || k.hash == uid }
 
 // get returns an object with its text; nil if there is none.
-func (s *store) get(n name) *kept {
+func (s *store) get(n name) *cachedObject {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if k := s.objects[n]; k != nil && k.json != nil {
@@ -69,9 +69,9 @@ func (s *store) one(n name) (Item, bool) {
 	return k.item(n), true
 }
 
-func (k *kept) item(n name) Item {
+func (k *cachedObject) item(n name) Item {
 	ref := source.Ref{Namespace: n.namespace, Name: n.name, UID: k.uid}
-	return Item{Ref: ref, ResourceVersion: k.version, PodStatus: k.life}
+	return Item{Ref: ref, ResourceVersion: k.version, PodStatus: k.status}
 }
 
 // ready reports whether the first list has been received.
@@ -81,30 +81,31 @@ func (s *store) ready() bool {
 	return s.synced
 }
 
-// trouble returns the reason why the watch is interrupted, or nil.
-func (s *store) trouble() error {
+// watchError returns the reason why the watch is interrupted, or nil.
+func (s *store) watchError() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.broken
 }
 
-// refusal returns the last error if it means that the agent has no permission to watch.
-func (s *store) refusal() error {
-	if err := s.trouble(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+// refusedError returns the last error if it means that the agent has no permission to watch.
+func (s *store) refusedError() error {
+	if err := s.watchError(); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return err
 	}
 	return nil
 }
 
-// quiet is the minimum time between reports of a lasting failure, which is retried more often.
-const quiet = 30 * time.Second
+// reportInterval is the minimum time between reports of a lasting failure, which is retried more
+// often.
+const reportInterval = 30 * time.Second
 
 // note records the result of the last request, and reports whether it is a failure to report.
 func (s *store) note(err error) (report bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	report = err != nil && (s.broken == nil || now.Sub(s.reported) >= quiet)
+	report = err != nil && (s.broken == nil || now.Sub(s.reported) >= reportInterval)
 	if report {
 		s.reported = now
 	}
@@ -125,12 +126,12 @@ func (s *store) Add(what any) error {
 	o := trimmed.(*object)
 	s.mu.Lock()
 	if s.objects == nil {
-		s.objects = map[name]*kept{}
+		s.objects = map[name]*cachedObject{}
 	}
 	n := name{o.Namespace, o.Name}
-	s.objects[n] = o.kept
+	s.objects[n] = o.cached
 	s.mu.Unlock()
-	s.tell(n)
+	s.notify(n)
 	return nil
 }
 
@@ -144,33 +145,33 @@ func (s *store) Delete(what any) error {
 		n := name{o.Namespace, o.Name}
 		delete(s.objects, n)
 		s.mu.Unlock()
-		s.tell(n)
+		s.notify(n)
 	}
 	return nil
 }
 
 // Replace implements [cache.ReflectorStore].
 func (s *store) Replace(list []any, _ string) error {
-	objects := make(map[name]*kept, len(list))
+	objects := make(map[name]*cachedObject, len(list))
 	for _, what := range list {
 		trimmed, err := trim(what)
 		if err != nil {
 			return err
 		}
 		o := trimmed.(*object)
-		objects[name{o.Namespace, o.Name}] = o.kept
+		objects[name{o.Namespace, o.Name}] = o.cached
 	}
 	s.mu.Lock()
 	s.objects, s.synced = objects, true
 	s.mu.Unlock()
-	s.tell(name{})
+	s.notify(name{})
 	return nil
 }
 
 // Resync implements [cache.ReflectorStore].
 func (s *store) Resync() error { return nil }
 
-func (s *store) tell(n name) {
+func (s *store) notify(n name) {
 	if s.changed != nil {
 		s.changed(n)
 	}

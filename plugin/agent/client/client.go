@@ -33,9 +33,9 @@ const DefaultTimeout = time.Second
 type Client struct {
 	caller  agent.Caller
 	timeout time.Duration
-	// slow is set when a question was not answered in time. The next one would not be either, and
-	// the runtime waits.
-	slow atomic.Bool
+	// timedOut is set when a question was not answered in time. The next one would not be either,
+	// and the runtime waits.
+	timedOut atomic.Bool
 }
 
 var _ source.Source = (*Client)(nil)
@@ -55,8 +55,8 @@ func (c *Client) Close() {}
 // Pod implements [source.Source].
 func (c *Client) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
 	pod := new(decide.Pod)
-	err := c.ask(ctx,
-		agent.Request{Verb: agent.AskPod, Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID},
+	err := c.request(ctx,
+		agent.Request{Verb: agent.GetPod, Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID},
 		pod)
 	if err == nil && (pod.Metadata.Namespace != ref.Namespace || pod.Metadata.Name != ref.Name ||
 		ref.UID != "" && !pod.HasUID(ref.UID)) {
@@ -71,7 +71,7 @@ func (c *Client) Pod(ctx context.Context, ref source.Ref) (*decide.Pod, error) {
 // Namespace implements [source.Source].
 func (c *Client) Namespace(ctx context.Context, name string) (*decide.Namespace, error) {
 	namespace := new(decide.Namespace)
-	err := c.ask(ctx, agent.Request{Verb: agent.AskNamespace, Namespace: name}, namespace)
+	err := c.request(ctx, agent.Request{Verb: agent.GetNamespace, Namespace: name}, namespace)
 	if err == nil && namespace.Metadata.Name != name {
 		err = errors.New("its answer is about another namespace")
 	}
@@ -83,7 +83,7 @@ func (c *Client) Namespace(ctx context.Context, name string) (*decide.Namespace,
 
 // Ready implements [source.Source].
 func (c *Client) Ready(ctx context.Context) error {
-	if err := c.ask(ctx, agent.Request{Verb: agent.AskReady}, nil); err != nil {
+	if err := c.request(ctx, agent.Request{Verb: agent.GetReady}, nil); err != nil {
 		return fmt.Errorf("node agent: %w", err)
 	}
 	return nil
@@ -93,7 +93,7 @@ func (c *Client) Ready(ctx context.Context) error {
 // of package config. It may be newer than the one that the runtime has. Without one it is nil.
 func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	var policy map[string]json.RawMessage
-	if err := c.ask(ctx, agent.Request{Verb: agent.AskPolicy}, &policy); err != nil {
+	if err := c.request(ctx, agent.Request{Verb: agent.GetPolicy}, &policy); err != nil {
 		return nil, fmt.Errorf("policy: node agent: %w", err)
 	}
 	if len(policy) == 0 {
@@ -102,17 +102,17 @@ func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(policy)
 }
 
-// ask puts a question and fills into with the body of the answer, unless it is nil.
-func (c *Client) ask(ctx context.Context, r agent.Request, into any) error {
-	if c.slow.Load() {
+// request puts a question and fills into with the body of the answer, unless it is nil.
+func (c *Client) request(ctx context.Context, r agent.Request, into any) error {
+	if c.timedOut.Load() {
 		return source.WithKind(source.Unavailable, errors.New("it was too slow to answer before"))
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	start := time.Now()
-	body, err := c.caller.Ask(ctx, r)
-	if agent.IsLate(ctx, err) {
-		c.slow.Store(true)
+	body, err := c.caller.Query(ctx, r)
+	if agent.IsTimeout(ctx, err) {
+		c.timedOut.Store(true)
 		err = fmt.Errorf("no answer within %v", time.Since(start).Round(time.Millisecond))
 	}
 	if err == nil && into != nil {

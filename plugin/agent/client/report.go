@@ -18,13 +18,13 @@ func (c *Client) Report(a agent.Add) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	return c.send(agent.Request{Verb: agent.TellAdd, Add: &a})
+	return c.send(agent.Request{Verb: agent.NotifyAdd, Add: &a})
 }
 
 // Write sends one line of the log. It never fails, so that a log can write to other places too. A
 // line that the agent does not receive, because it is absent or the line is too long, is lost.
 func (c *Client) Write(line []byte) (int, error) {
-	_ = c.send(agent.Request{Verb: agent.TellLog, Line: string(bytes.TrimRight(line, "\n"))})
+	_ = c.send(agent.Request{Verb: agent.NotifyLog, Line: string(bytes.TrimRight(line, "\n"))})
 	return len(line), nil
 }
 

@@ -41,10 +41,10 @@ func newStatusCommand(s *system) *cobra.Command {
 		found, err := agent.Caller{Socket: agent.SocketIn(p.runDir)}.Status(ctx)
 		switch {
 		case err == nil:
-		case agent.IsAway(err):
+		case agent.IsNotRunning(err):
 			return refused(fmt.Errorf("status: no node agent answers here: %w; see whether the pod of the DaemonSet sluice-node runs on this "+
 				"node (kubectl get pods -A -l k8s-app=sluice-node -o wide), and name its directory by --cni-agent-run-dir", err))
-		case agent.IsLate(ctx, err):
+		case agent.IsTimeout(ctx, err):
 			return refused(fmt.Errorf("status: the node agent does not answer within %v; the kubelet restarts it if it is stuck", statusTime))
 		default:
 			return refused(fmt.Errorf("status: node agent: %w", err))

@@ -46,7 +46,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				s := n.Reconcile(t.Context())
 				b.says(s, node.WrongExecutable, b.path("bin/sluice-cni"), "sha256",
 					"operation not permitted", "chattr -i")
-				if s.Executable != node.Wrong {
+				if s.Executable != node.OtherProgram {
 					t.Errorf("the executable is %q", s.Executable)
 				}
 				again := n.Reconcile(t.Context())

@@ -119,11 +119,11 @@ func (s *system) unlocated(ctx context.Context, p *parameters, err error) error 
 	switch {
 	case agent.IsNotFound(err):
 		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
-	case agent.IsAway(err):
+	case agent.IsNotRunning(err):
 		return refused(fmt.Errorf(
 			"pod %s: there is no node agent here to ask: %w; --pod is for the agent's container",
 			p.pod, err))
-	case agent.IsLate(ctx, err):
+	case agent.IsTimeout(ctx, err):
 		return refused(fmt.Errorf("pod %s: the node agent does not answer within %v", p.pod,
 			locateTime))
 	}

@@ -32,7 +32,7 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 					w.server.ForgetHistory()
 					time.Sleep(outage)
 					w.server.Put(newPod)
-					w.server.Always(apiservertest.Well())
+					w.server.Always(apiservertest.Normal())
 					w.knowsNew()
 				})
 			})
@@ -67,7 +67,7 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 		server.ForgetHistory()
 		time.Sleep(10 * time.Minute)
 		server.Put(newPod)
-		server.Always(apiservertest.Well())
+		server.Always(apiservertest.Normal())
 		down.Store(false)
 		(&world{Cache: m, t: t}).knowsNew()
 	})
@@ -166,7 +166,7 @@ func TestLastingProblemIsReportedRarely(t *testing.T) {
 			if n := len(w.broken()); n < 15 || n > 21 {
 				t.Errorf("outage %d: told %d times in ten minutes", outage, n)
 			}
-			w.server.Always(apiservertest.Well())
+			w.server.Always(apiservertest.Normal())
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
 			if n := len(w.broken()); n > 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/journal"
 )
 
-// Found is the actual state of the node.
-type Found struct {
+// Actual is the actual state of the node.
+type Actual struct {
 	// Files are the files of the configuration directory that runtimes read, by name.
 	Files map[string]File
 	// PluginDirs are the names of networks that load plugins from a directory next to the list.
@@ -30,12 +30,12 @@ type File struct {
 	Data []byte
 	Mode fs.FileMode
 	Err  error // the error of reading the file
-	// Settling reports that the file became invalid recently: a program may be writing it.
-	Settling bool
+	// Incomplete reports that the file became invalid recently: a program may be writing it.
+	Incomplete bool
 }
 
 // configurations returns the files except those with the given names.
-func (f Found) configurations(except ...string) []chain.File {
+func (f Actual) configurations(except ...string) []chain.File {
 	var files []chain.File
 	for name, file := range f.Files {
 		if !slices.Contains(except, name) {
@@ -46,7 +46,7 @@ func (f Found) configurations(except ...string) []chain.File {
 }
 
 // hasPlugin reports whether the file contains the plugin.
-func (f Found) hasPlugin(name, plugin string) bool {
+func (f Actual) hasPlugin(name, plugin string) bool {
 	file, ok := f.Files[name]
 	if !ok || file.Err != nil {
 		return false

@@ -7,8 +7,8 @@ type span struct {
 	from, last time.Time
 }
 
-// history contains the spans, the oldest first. If open is true the last one has not ended.
-type history struct {
+// chainHistory contains the spans, the oldest first. If open is true the last one has not ended.
+type chainHistory struct {
 	spans []span
 	open  bool
 	// why is the problem at the last check, if the chain was not complete.
@@ -19,7 +19,7 @@ type history struct {
 const keptSpans = 256
 
 // note records the state at a time. changed means that the chain is complete only since then.
-func (h *history) note(at time.Time, ok, changed bool, why string) {
+func (h *chainHistory) note(at time.Time, ok, changed bool, why string) {
 	if !ok {
 		h.open, h.why = false, why
 		return
@@ -38,7 +38,7 @@ func (h *history) note(at time.Time, ok, changed bool, why string) {
 }
 
 // last returns the last time when the chain was complete, or the zero time.
-func (h *history) last() time.Time {
+func (h *chainHistory) last() time.Time {
 	if len(h.spans) == 0 {
 		return time.Time{}
 	}
@@ -46,7 +46,7 @@ func (h *history) last() time.Time {
 }
 
 // during returns the span that contains a time.
-func (h *history) during(at time.Time) (span, bool) {
+func (h *chainHistory) during(at time.Time) (span, bool) {
 	for i := len(h.spans) - 1; i >= 0; i-- {
 		if s := h.spans[i]; !at.Before(s.from) {
 			return s, !at.After(s.last)

@@ -23,7 +23,7 @@ import (
 type history struct {
 	t        *rapid.T
 	settings node.Settings
-	found    node.Found
+	found    node.Actual
 	theirs   map[string]string // what others have written, as it is to be restored
 	from     map[string]string // lists that stand for a plain configuration of theirs, by name
 }
@@ -31,7 +31,7 @@ type history struct {
 func newHistory(t *rapid.T) *history {
 	return &history{
 		t: t, theirs: map[string]string{}, from: map[string]string{},
-		found: node.Found{
+		found: node.Actual{
 			Files: map[string]node.File{}, Entries: map[string]journal.Entry{},
 			Executables: map[string]bool{},
 		},

@@ -46,7 +46,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 			_ = os.Remove(w.options.CAFile)
 		}, "certificate authority: ", false},
 		{"one with another authority", func(w *world) {
-			w.write(w.options.CAFile, string(apiservertest.StrangerCA()))
+			w.write(w.options.CAFile, string(apiservertest.OtherCA()))
 		}, "token not published, because it cannot be checked", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestTokensThatAreNotPublished(t *testing.T) {
 					t.Errorf("another kubeconfig, or %v", err)
 				}
 				// When the trouble is over, all is well.
-				w.server.Always(apiservertest.Well())
+				w.server.Always(apiservertest.Normal())
 				w.server.Issue(nil)
 				w.write(w.options.CAFile, string(w.server.CA()))
 				w.project(jwt(3 * time.Hour))
@@ -89,7 +89,7 @@ func TestTokensAreTestedBeforePublication(t *testing.T) {
 			t.Errorf("%+v", w.Status())
 		}
 		w.checkProblem("cannot be checked")
-		w.server.Always(apiservertest.Well())
+		w.server.Always(apiservertest.Normal())
 		later(time.Second)
 		if !w.Status().Usable(time.Now()) {
 			t.Errorf("not tried again within a second: %+v", w.Status())
@@ -118,7 +118,7 @@ func TestATokenWithoutRights(t *testing.T) {
 		if s := w.Status(); s.Usable(time.Now()) || s.Forbidden == nil {
 			t.Errorf("%+v", s)
 		}
-		w.server.Always(apiservertest.Well())
+		w.server.Always(apiservertest.Normal())
 		later(5 * time.Second)
 		if s := w.Status(); !s.Usable(time.Now()) || s.Forbidden != nil || s.Published != 1 {
 			t.Errorf("%+v", s)
@@ -139,7 +139,7 @@ func TestATokenWithoutTheRightToNamespaces(t *testing.T) {
 			w := start(t, func(w *world) {
 				w.options.Namespaces = needed
 				// a token, pods, namespaces
-				w.server.Next(apiservertest.Forbidden(), apiservertest.Well(),
+				w.server.Next(apiservertest.Forbidden(), apiservertest.Normal(),
 					apiservertest.Forbidden())
 			})
 			s := w.Status()
@@ -170,7 +170,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 			w.server.Always(apiservertest.Reset())
 			later(25 * time.Second)
 			usable("after a short outage", true)
-			w.server.Always(apiservertest.Well())
+			w.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
 			if err := w.Status().Unavailable; err != nil {
 				t.Errorf("5 s after the outage: %v", err)
@@ -185,7 +185,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 			if s := w.Status(); s.Unavailable == nil || s.Problem != nil || s.Published != 1 {
 				t.Errorf("%+v", s)
 			}
-			w.server.Always(apiservertest.Well())
+			w.server.Always(apiservertest.Normal())
 			later(5 * time.Second)
 			usable("when it is back", true)
 		}

@@ -6,10 +6,10 @@ import (
 	cni "github.com/containernetworking/cni/pkg/version"
 )
 
-// nothing is a CNI plugin without effect. Only ADD fails, because its caller expects a plugin that
+// noop is a CNI plugin without effect. Only ADD fails, because its caller expects a plugin that
 // redirects, and the pod must not start without it. The runtime retries with its current
-// configuration. nothing returns the exit status.
-func nothing() int {
+// configuration. noop returns the exit status.
+func noop() int {
 	fine := func(*skel.CmdArgs) error { return nil }
 	funcs := skel.CNIFuncs{
 		Add: func(*skel.CmdArgs) error {
@@ -18,7 +18,7 @@ func nothing() int {
 		},
 		Check: fine, Del: fine, GC: fine, Status: fine,
 	}
-	about := "CNI plugin that does nothing, in the place of a removed one; sluice-node " +
+	about := "no-op CNI plugin in place of a removed one; sluice-node " +
 		programVersion()
 	err := skel.PluginMainFuncsWithError(funcs, cni.All, about)
 	if err == nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestManyConnections adds many pods at once, as a node does when it starts, and tells what part of that
-// time is each plugin's.
+// TestManyConnections adds many pods at once, as a node does when it starts, and tells what part of
+// that time is each plugin's.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, times(12, 100))

@@ -20,7 +20,7 @@ func confEntries(j *journal.Journal) map[string]journal.Entry {
 }
 
 // noteConflicts counts conflicting writes, and relaxes constraints where that is harmless.
-func (n *Node) noteConflicts(s Settings, f Found, state State, now time.Time) {
+func (n *Node) noteConflicts(s Settings, f Actual, state State, now time.Time) {
 	for _, t := range state.Files {
 		if e := f.Entries[t.Name]; t.done() || t.Forget || e.WrittenByAgent(t.Current) {
 			continue

@@ -100,9 +100,9 @@ func (w *world) installIstioCNI(t *testing.T, more ...string) {
 	}, more...)...)
 }
 
-// isFailureOfIstioCNI reports whether a warning says that the plugin of istio-cni failed. It does so
-// while istio-cni is uninstalled, which removes the plugin's kubeconfig before its element in the
-// chain; the kubelet tries again.
+// isFailureOfIstioCNI reports whether a warning says that the plugin of istio-cni failed. It does
+// so while istio-cni is uninstalled, which removes the plugin's kubeconfig before its element in
+// the chain; the kubelet tries again.
 func isFailureOfIstioCNI(warning string) bool {
 	return strings.Contains(warning, `plugin type="istio-cni"`) ||
 		strings.Contains(warning, `failed to find plugin "istio-cni"`)

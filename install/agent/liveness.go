@@ -56,7 +56,7 @@ type caller struct {
 // newCaller returns a caller that is active while the socket is listening.
 func newCaller(socket string, listening func() bool) *caller {
 	return &caller{listening: listening, ask: func(ctx context.Context) error {
-		_, err := agent.Caller{Socket: socket}.Ask(ctx, agent.Request{Verb: agent.AskPolicy})
+		_, err := agent.Caller{Socket: socket}.Query(ctx, agent.Request{Verb: agent.GetPolicy})
 		return err
 	}}
 }

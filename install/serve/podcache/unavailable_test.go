@@ -39,7 +39,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 			!strings.Contains(broken[0].Error(), "watch pods: ") {
 			t.Errorf("broken %v", broken)
 		}
-		w.server.Always(apiservertest.Well())
+		w.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
 		if err := w.Ready(t.Context()); err != nil {
 			t.Error(err)
@@ -50,15 +50,15 @@ func TestUnavailableAPIServer(t *testing.T) {
 // A list that comes byte by byte is given up, and asked for again.
 func TestEndlessList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Drip(time.Second)) })
+		w := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Trickle(time.Second)) })
 		time.Sleep(3 * time.Minute)
-		if w.Synced() || !w.Asked() {
-			t.Errorf("synced %v, asked %v", w.Synced(), w.Asked())
+		if w.Synced() || !w.Requested() {
+			t.Errorf("synced %v, asked %v", w.Synced(), w.Requested())
 		}
 		if n := len(w.server.Requests()); n < 2 || n > 6 {
 			t.Errorf("%d requests in three minutes", n)
 		}
-		w.server.Always(apiservertest.Well())
+		w.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
 		if !w.Synced() {
 			t.Error("not synced")
@@ -74,8 +74,8 @@ func TestBeforeTheFirstList(t *testing.T) {
 		if w.Synced() || len(w.Pods()) > 0 {
 			t.Error("synced")
 		}
-		if err := w.Refused(); err == nil || !w.Asked() {
-			t.Errorf("%v, asked %v", err, w.Asked())
+		if err := w.Refused(); err == nil || !w.Requested() {
+			t.Errorf("%v, asked %v", err, w.Requested())
 		}
 		if _, fetched := w.pod(web); !fetched {
 			t.Error("not fetched")
@@ -118,7 +118,7 @@ func TestRejected(t *testing.T) {
 				check("away", time.Minute, "") // the client tries for ten seconds before it says so
 				w.server.Always(row.answer)
 				check("back, and the same", time.Minute, row.refused)
-				w.server.Always(apiservertest.Well())
+				w.server.Always(apiservertest.Normal())
 				check("well", 6*time.Second, "")
 			})
 		})
@@ -138,8 +138,8 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 			if code != http.StatusForbidden {
 				return
 			}
-			if asked := tries > 0; m.Asked() != asked || (m.Refused() != nil) != asked {
-				t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Asked(), m.Refused())
+			if asked := tries > 0; m.Requested() != asked || (m.Refused() != nil) != asked {
+				t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Requested(), m.Refused())
 			}
 			tries++
 		}

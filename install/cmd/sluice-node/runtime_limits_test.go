@@ -12,7 +12,7 @@ func TestFrugal(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(256 << 20))
-	frugal()
+	limitRuntime()
 	if got := debug.SetMemoryLimit(-1); got != 256<<20/100*90 {
 		t.Errorf("with a limit of 256 MiB: %d bytes", got)
 	}
@@ -29,7 +29,7 @@ func TestFrugal(t *testing.T) {
 		runtime.GOMAXPROCS(row.given)
 		debug.SetGCPercent(100)
 		t.Setenv("GOGC", row.gogc)
-		frugal()
+		limitRuntime()
 		if got := runtime.GOMAXPROCS(0); got != row.wantProcessors {
 			t.Errorf("%s: %d processors, want %d", row.name, got, row.wantProcessors)
 		}

@@ -7,18 +7,18 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// settleTime is the time for which a file of a healthy node may be invalid before it is reported: a
-// program may be writing it, and the next event reports its end. It is less than one second, within
-// which the agent must report changes of other programs.
-const settleTime = 500 * time.Millisecond
+// invalidTolerance is the time for which a file of a healthy node may be invalid before it is
+// reported: a program may be writing it, and the next event reports its end. It is less than one
+// second, within which the agent must report changes of other programs.
+const invalidTolerance = 500 * time.Millisecond
 
-// settling contains the times since when files are invalid, by name. It is not safe for concurrent
-// use.
-type settling map[string]time.Time
+// invalidFiles contains the times since when files are invalid, by name. It is not safe for
+// concurrent use.
+type invalidFiles map[string]time.Time
 
 // mark marks the files that are settling, and reports whether there are any. If the node was not
 // healthy before, no file is settling, so that an initial problem is always reported.
-func (s settling) mark(now time.Time, files map[string]File, healthy bool) bool {
+func (s invalidFiles) mark(now time.Time, files map[string]File, healthy bool) bool {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool {
 		_, exists := files[name]
 		return !exists
@@ -36,9 +36,9 @@ func (s settling) mark(now time.Time, files map[string]File, healthy bool) bool 
 			}
 			s[name] = since
 		}
-		f.Settling = now.Sub(since) < settleTime
+		f.Incomplete = now.Sub(since) < invalidTolerance
 		files[name] = f
-		pending = pending || f.Settling
+		pending = pending || f.Incomplete
 	}
 	return pending
 }

@@ -1,0 +1,34 @@
+package file
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// TempPrefix returns the prefix of the names of the temporary files of [WriteNoSync] for the file
+// at path, in its directory. A killed process leaves one behind.
+func TempPrefix(path string) string { return "." + filepath.Base(path) + "." }
+
+// WriteNoSync replaces the file at path by one with the content, mode 0600 and no regard for the
+// old one. It does not wait for the disk: use it for state that is worthless after a crash of the
+// node, such as what is known of sandboxes.
+func WriteNoSync(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), TempPrefix(path)) // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		removed := os.Remove(f.Name())
+		if errors.Is(removed, fs.ErrNotExist) {
+			removed = nil
+		}
+		return errors.Join(err, removed)
+	}
+	return nil
+}
