@@ -49,7 +49,7 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 // The calls have the marks and transparent sockets that ztunnel uses.
 func TestAmbientTraffic(t *testing.T) {
 	const probeSource = "169.254.7.127"
-	call := func(from testbed.Place, network, to string) testbed.Call {
+	call := func(from testbed.Caller, network, to string) testbed.Call {
 		return testbed.Call{
 			From: from, Network: network, To: netip.MustParseAddrPort(to),
 			Timeout: 10 * time.Second,

@@ -65,16 +65,16 @@ func findIn(ns *netns.NS, id xtables.ID) ([]string, error) {
 }
 
 // read returns a table and Istio's rules in it.
-func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Remains, error) {
+func read(ns *netns.NS, id xtables.ID) (*xtables.Table, istio.Leftovers, error) {
 	t, err := xtables.Read(ns, id.Family, id.Name)
 	if err != nil {
-		return nil, istio.Remains{}, err
+		return nil, istio.Leftovers{}, err
 	}
 	return t, istio.Find(decode(t)), nil
 }
 
 // linesOf returns a line for each object, with the prefix iptables-legacy.
-func linesOf(found istio.Remains) []string {
+func linesOf(found istio.Leftovers) []string {
 	lines := found.Lines()
 	for i := range lines {
 		lines[i] = "iptables-legacy " + lines[i]
@@ -86,7 +86,7 @@ func linesOf(found istio.Remains) []string {
 func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 	for range maxAttempts {
 		var t *xtables.Table
-		var found istio.Remains
+		var found istio.Leftovers
 		if t, found, err = read(ns, id); err != nil || found.IsZero() {
 			return removed, err
 		}
@@ -106,7 +106,7 @@ func removeFrom(ns *netns.NS, id xtables.ID) (removed []string, err error) {
 }
 
 // remove removes the rules and chains from the table.
-func remove(t *xtables.Table, found istio.Remains) error {
+func remove(t *xtables.Table, found istio.Leftovers) error {
 	// Delete backward, so that the remaining indexes stay valid.
 	for _, p := range slices.Backward(found.Rules) {
 		c := &t.Chains[p.Chain]

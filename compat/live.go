@@ -39,10 +39,10 @@ type Live struct {
 	// Others are other functions that the kernel calls at prerouting and output, such as BPF
 	// programs, if the kernel lists them ([nft.Hooks]). Their effect on packets is unknown.
 	Others []nft.HookFunction
-	// Elsewhere describes the chains of nf_tables with rules that are not in Ruleset because their
-	// family is not ip, ip6 or inet, or because they are attached to a device. Their effect on
-	// packets is unknown.
-	Elsewhere []string
+	// UnmodelledChains describes the chains of nf_tables with rules that are not in Ruleset because
+	// their family is not ip, ip6 or inet, or because they are attached to a device. Their effect
+	// on packets is unknown.
+	UnmodelledChains []string
 }
 
 // maxLiveReads is the maximum number of attempts of ReadLive while other processes write.
@@ -72,7 +72,7 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 		return Live{}, fmt.Errorf(
 			"%q is not an origin of rules: must be nft, iptables-nft, legacy or empty", origin)
 	}
-	before, err := readSurroundings(ns, origin)
+	before, err := readNamespaceState(ns, origin)
 	for range maxLiveReads {
 		if err != nil {
 			return Live{}, err
@@ -82,13 +82,13 @@ func readLive(ns *netns.NS, origin Origin) (Live, error) {
 			return Live{}, err
 		}
 		rs := found.Ruleset
-		var after surroundings
-		after, err = readSurroundings(ns, origin)
+		var after namespaceState
+		after, err = readNamespaceState(ns, origin)
 		if err == nil && before.equal(after) && after.listAllChains(rs) {
 			live := after.join(rs, origin)
 			if origin == OriginAll || origin == OriginNFT {
-				for _, c := range found.Elsewhere {
-					live.Elsewhere = append(live.Elsewhere, c.String())
+				for _, c := range found.UnmodelledChains {
+					live.UnmodelledChains = append(live.UnmodelledChains, c.String())
 				}
 			}
 			return live, nil
@@ -112,15 +112,16 @@ func readNFTables(ns *netns.NS, origin Origin) (nft.Snapshot, error) {
 	return found, err
 }
 
-// surroundings contains state that is read before and after the nftables tables, to detect changes.
-type surroundings struct {
+// namespaceState contains state that is read before and after the nftables tables, to detect
+// changes.
+type namespaceState struct {
 	legacy []rules.Table
 	// hooks is nil if the kernel does not list them.
 	hooks []nft.HookList
 }
 
-func readSurroundings(ns *netns.NS, origin Origin) (surroundings, error) {
-	var s surroundings
+func readNamespaceState(ns *netns.NS, origin Origin) (namespaceState, error) {
+	var s namespaceState
 	var err error
 	for range maxLiveReads {
 		if origin == OriginAll || origin == OriginLegacy {
@@ -139,7 +140,7 @@ func readSurroundings(ns *netns.NS, origin Origin) (surroundings, error) {
 	return s, errors.Join(errLiveBusy, err)
 }
 
-func (s surroundings) equal(other surroundings) bool {
+func (s namespaceState) equal(other namespaceState) bool {
 	sameList := func(a, b nft.HookList) bool {
 		return a.Family == b.Family && a.Hook == b.Hook && slices.Equal(a.Functions, b.Functions)
 	}
@@ -149,7 +150,7 @@ func (s surroundings) equal(other surroundings) bool {
 
 // listAllChains reports whether the lists of hook functions, if the kernel has them, contain all
 // base chains of nf_tables except NAT chains.
-func (s surroundings) listAllChains(rs rules.Ruleset) bool {
+func (s namespaceState) listAllChains(rs rules.Ruleset) bool {
 	o := newHookOrder(s.hooks)
 	for _, h := range liveHooks {
 		for _, c := range rs.BaseChains(h) {
@@ -165,7 +166,7 @@ func (s surroundings) listAllChains(rs rules.Ruleset) bool {
 }
 
 // join returns the result of ReadLive for the tables of nf_tables.
-func (s surroundings) join(rs rules.Ruleset, origin Origin) Live {
+func (s namespaceState) join(rs rules.Ruleset, origin Origin) Live {
 	for i := range rs.Tables {
 		if t := &rs.Tables[i]; isIPTablesNFT(t) {
 			t.Comment, t.XTables = "iptables-nft", true

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt: at equal priority the kernel runs first
-// what was registered last, and conntrack registers when the first rule needs it.
+// TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt: at equal priority the kernel runs
+// first what was registered last, and conntrack registers when the first rule needs it.
 func TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt(t *testing.T) {
 	ns := netnstest.New(t)
 	if _, err := nft.Hooks(ns); nft.IsNotSupported(err) {
@@ -57,7 +57,7 @@ func TestChainsElsewhereAreNamed(t *testing.T) {
 		compat.OriginIPTablesNFT: nil,
 		compat.OriginLegacy:      nil,
 	} {
-		if diff := cmp.Diff(want, readLive(t, ns, part).Elsewhere); diff != "" {
+		if diff := cmp.Diff(want, readLive(t, ns, part).UnmodelledChains); diff != "" {
 			t.Errorf("part %q, -want +got\n%s", part, diff)
 		}
 	}

@@ -285,7 +285,7 @@ func TestAmbiguousOrderNamesTheOwnersOfTheChains(t *testing.T) {
 // TestForeignHookFunctionsAreNamed: what a program of BPF does is not known, so that it must not be
 // kept back.
 func TestForeignHookFunctionsAreNamed(t *testing.T) {
-	s := surroundings{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p",
+	s := namespaceState{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p",
 		"ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}
 	if diff := cmp.Diff(want, s.join(rules.Ruleset{}, OriginAll).Others); diff != "" {
@@ -302,8 +302,8 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 			Chains: []rules.Chain{{Name: "OUTPUT", Rules: []rules.Rule{rule}}},
 		}}
 	}
-	look := surroundings{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}
-	for says, other := range map[string]surroundings{
+	look := namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}
+	for says, other := range map[string]namespaceState{
 		"another rule of iptables-legacy": {legacy: mangle(2), hooks: look.hooks},
 		"one table less":                  {hooks: look.hooks},
 		"another order": {
@@ -315,7 +315,7 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 			t.Errorf("%s is not seen", says)
 		}
 	}
-	if !look.equal(surroundings{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
+	if !look.equal(namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
 		t.Error("the same differs")
 	}
 	a, _ := output([]outputChain{
@@ -333,7 +333,7 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 		"iptables-legacy's of it":   {listed("ip: legacy a", "ip6: legacy a"), false},
 		"a list that has all twice": {listed("ip: inet a p, inet a p", "ip6: inet a p"), true},
 	} {
-		if got := (surroundings{hooks: row.hooks}).listAllChains(a); got != row.want {
+		if got := (namespaceState{hooks: row.hooks}).listAllChains(a); got != row.want {
 			t.Errorf("%s: %t", says, got)
 		}
 	}

@@ -105,7 +105,7 @@ func anyCall(r rules.Redirect) *rapid.Generator[testbed.Call] {
 			"tcp", "tcp", "udp",
 		}).Draw(t, "network")}
 		var to []netip.Addr
-		switch c.From = rapid.SampledFrom([]testbed.Place{
+		switch c.From = rapid.SampledFrom([]testbed.Caller{
 			testbed.FromPod, testbed.FromPod, testbed.FromPod, testbed.FromNeighbour,
 			testbed.FromMachine,
 		}).Draw(t, "from"); c.From {

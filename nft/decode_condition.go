@@ -13,7 +13,7 @@ import (
 // stateful adds a condition that depends on the packets for which it was evaluated earlier, and
 // therefore on the preceding conditions of the rule.
 func (d *ruleDecoder) stateful(text string, effect rules.Effect) error {
-	d.unknown(text, effect, d.situation(""))
+	d.unknown(text, effect, d.precondition(""))
 	return nil
 }
 

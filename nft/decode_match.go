@@ -159,7 +159,7 @@ func (d *ruleDecoder) condition(ops []operand, negated bool, v values) {
 	}
 	if u.effect == rules.ReadsVarying {
 		if data != rules.NoData {
-			data = d.situation(data)
+			data = d.precondition(data)
 		}
 		if !varies(ops, v) {
 			u.effect = rules.ReadsHistory

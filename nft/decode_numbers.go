@@ -57,7 +57,7 @@ func (d *ruleDecoder) numberData(op operand) string {
 	if op.effect != rules.ReadsVarying {
 		return op.data
 	}
-	id := d.situation(op.data)
+	id := d.precondition(op.data)
 	if id == rules.NoData {
 		return id
 	}

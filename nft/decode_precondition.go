@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// maxSituation is the maximum number of values of the conditions in a situation.
-const maxSituation = 256
+// maxPreconditionValues is the maximum number of values of the conditions in a precondition.
+const maxPreconditionValues = 256
 
-// situation returns a hash of the conditions so far and of a text. Rules with equal situations
-// evaluate the next condition for the same packets, in whatever order their conditions are: nft
-// lists the protocol with a port, wherever the rule compares it. situation returns [rules.NoData]
-// if a condition depends on data that was not read. After an action, or if the conditions have many
-// values, it is a hash of the expressions.
-func (d *ruleDecoder) situation(text string) string {
+// precondition returns a hash of the conditions so far and of a text. Rules with equal
+// preconditions evaluate the next condition for the same packets. The order of the conditions does
+// not matter, because nft lists the protocol with a port, wherever the rule compares it.
+// precondition returns [rules.NoData] if a condition depends on data that was not read. After an
+// action, or if the conditions have many values, it is a hash of the expressions.
+func (d *ruleDecoder) precondition(text string) string {
 	size := 0
 	var conditions []string
 	for _, m := range d.rule.Matches {
@@ -29,12 +29,12 @@ func (d *ruleDecoder) situation(text string) string {
 		if isFamily && impliesFamily(d.rule.Matches, f.Family) {
 			continue
 		}
-		if size += valuesIn(m); size > maxSituation {
+		if size += valueCount(m); size > maxPreconditionValues {
 			break
 		}
 		conditions = append(conditions, matchText(m))
 	}
-	if d.unread || d.hasActed || size > maxSituation {
+	if d.unread || d.hasActed || size > maxPreconditionValues {
 		id := d.identity()
 		if id != rules.NoData {
 			id += text
@@ -60,8 +60,8 @@ func impliesFamily(matches []rules.Match, f rules.Family) bool {
 	})
 }
 
-// valuesIn returns the number of values of a match.
-func valuesIn(m rules.Match) int {
+// valueCount returns the number of values of a match.
+func valueCount(m rules.Match) int {
 	switch m := m.(type) {
 	case rules.MatchAddr:
 		return len(m.Ranges)

@@ -207,7 +207,8 @@ func (d *ruleDecoder) use(ops ...operand) {
 	})
 }
 
-// hashExpression adds an expression to the history, without values that change with packets.
+// hashExpression adds an expression to the hash of the rule, without values that change with
+// packets.
 func (d *ruleDecoder) hashExpression(name string, a attributes) {
 	fmt.Fprintf(d.history, "\x00%s\x00", name)
 	switch name {
@@ -264,7 +265,7 @@ func (d *ruleDecoder) finish() {
 }
 
 func (d *ruleDecoder) counter(a attributes) error {
-	d.rule.Hits = decodeHits(a)
+	d.rule.Hits = decodePackets(a)
 	d.act(rules.Count{})
 	return nil
 }

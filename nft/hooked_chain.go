@@ -39,8 +39,9 @@ func (c HookedChain) String() string {
 	return text + ")"
 }
 
-// elsewhere collects the base chains that affect packets and that the model does not support.
-type elsewhere struct {
+// unmodelledChains collects the base chains that affect packets and that the model does not
+// support.
+type unmodelledChains struct {
 	dormant map[tableID]bool
 	chains  []HookedChain
 }
@@ -51,7 +52,7 @@ type tableID struct {
 }
 
 // addTable adds a table of any family.
-func (e *elsewhere) addTable(family uint8, a attributes) {
+func (e *unmodelledChains) addTable(family uint8, a attributes) {
 	if a.Number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT == 0 {
 		return
 	}
@@ -62,7 +63,7 @@ func (e *elsewhere) addTable(family uint8, a attributes) {
 }
 
 // addChain adds a chain of any family if the model does not support it.
-func (e *elsewhere) addChain(family uint8, a attributes) {
+func (e *unmodelledChains) addChain(family uint8, a attributes) {
 	hook := attributes(a.Get(unix.NFTA_CHAIN_HOOK))
 	table := a.Text(unix.NFTA_CHAIN_TABLE)
 	number := hook.Number(unix.NFTA_HOOK_HOOKNUM)

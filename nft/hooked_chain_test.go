@@ -32,7 +32,7 @@ func TestChainsElsewhereAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, c := range r.Elsewhere {
+	for _, c := range r.UnmodelledChains {
 		got = append(got, c.String())
 	}
 	want := []string{

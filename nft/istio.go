@@ -21,12 +21,13 @@ var istioTables = []string{
 // istio-iptables adds rules.
 var iptablesTables = []string{"filter", "nat", "mangle", "raw"}
 
-// RemoveIstio deletes the rules of Istio's programs in the namespace, in one transaction: the tables
-// of istio-nftables and of istio-cni in ambient mode, and the rules and chains that istio-iptables
-// added with iptables-nft. Package [istio] identifies these rules and chains. Foreign rules keep their order and counters.
-// RemoveIstio keeps the tables and built-in chains of iptables, even if they are empty, and does
-// not access the iptables-legacy tables. [github.com/sluice-mesh/sluice/nft/route.PruneIstio]
-// removes routes. A nil namespace is the current one.
+// RemoveIstio deletes the rules of Istio's programs in the namespace, in one transaction: the
+// tables of istio-nftables and of istio-cni in ambient mode, and the rules and chains that
+// istio-iptables added with iptables-nft. Package [istio] identifies these rules and chains.
+// Foreign rules keep their order and counters. RemoveIstio keeps the tables and built-in chains of
+// iptables, even if they are empty, and does not access the iptables-legacy tables.
+// [github.com/sluice-mesh/sluice/nft/route.PruneIstio] removes routes. A nil namespace is the
+// current one.
 //
 // RemoveIstio returns a line for each deleted object. If there are no objects of Istio, it writes
 // nothing. If it returns an error, nothing has changed.
@@ -98,7 +99,7 @@ type istioRemains struct {
 // A sharedTable is an iptables-nft table, which may also contain foreign rules.
 type sharedTable struct {
 	table   rules.Table
-	remains istio.Remains
+	remains istio.Leftovers
 }
 
 // IsZero reports whether there are no objects of Istio.

@@ -29,9 +29,9 @@ type Snapshot struct {
 	rules.Ruleset
 	// Generation is the generation id of the tables, 0 if unknown.
 	Generation uint32
-	// Elsewhere contains the base chains that [ReadAllTables] has found and that Ruleset cannot
-	// represent completely.
-	Elsewhere []HookedChain
+	// UnmodelledChains contains the base chains that [ReadAllTables] has found and that Ruleset
+	// cannot represent completely.
+	UnmodelledChains []HookedChain
 	// in is the namespace, and found contains its tables with the additional data that a plan
 	// needs.
 	in    netns.ID
@@ -79,10 +79,10 @@ func ReadAll(ns *netns.NS) (rules.Ruleset, error) {
 // chains that are attached to devices, in Elsewhere.
 func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 	routing := func() (rules.Routing, error) { return route.Read(nil) }
-	var others elsewhere
+	var others unmodelledChains
 	r, err := read(ns, routing, func(c *conn) (tableSnapshot, error) {
 		return c.consistent(func() ([]foundTable, bool, error) {
-			others = elsewhere{}
+			others = unmodelledChains{}
 			tables, interrupted, err := c.listTables(&others)
 			if err != nil || interrupted {
 				return nil, interrupted, err
@@ -95,7 +95,7 @@ func ReadAllTables(ns *netns.NS) (Snapshot, error) {
 		})
 	})
 	orderChains(&r.Ruleset)
-	r.Elsewhere = others.chains
+	r.UnmodelledChains = others.chains
 	return r, err
 }
 
@@ -220,7 +220,7 @@ func (c *conn) consistent(
 
 // listTables returns all tables of the families that the model supports, without their chains. It
 // adds the tables of all families to others, which may be nil.
-func (c *conn) listTables(others *elsewhere) (tables []foundTable, interrupted bool, err error) {
+func (c *conn) listTables(others *unmodelledChains) (tables []foundTable, interrupted bool, err error) {
 	interrupted, err = c.dump(unix.NFT_MSG_GETTABLE, rules.Inet, nil, func(
 		family uint8, a attributes,
 	) {
@@ -253,7 +253,7 @@ var dumpNames = [...]string{
 // readTables reads the chains and rules of the tables. It adds the chains of all tables to others,
 // which may be nil.
 func (c *conn) readTables(
-	tables []foundTable, expected *expectation, others *elsewhere,
+	tables []foundTable, expected *expectation, others *unmodelledChains,
 ) (_ []foundTable, interrupted bool, err error) {
 	var errs []error
 	expected.begin()
@@ -353,9 +353,9 @@ func (c *conn) readTables(
 type rawRule struct {
 	chain *rules.Chain
 	attrs attributes
-	// The other fields are for a rule that was not read from the kernel. unknowns contains, in order,
-	// its expressions with the name unknownExpression. incomplete reports that the kernel may
-	// evaluate other expressions.
+	// The other fields are for a rule that was not read from the kernel. unknowns contains, in
+	// order, its expressions with the name unknownExpression. incomplete reports that the kernel
+	// may evaluate other expressions.
 	unknowns   []rules.Unknown
 	line       rules.Line
 	incomplete bool

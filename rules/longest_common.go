@@ -2,14 +2,14 @@ package rules
 
 import "slices"
 
-// common marks the rules of two lists that belong to a common subsequence.
-type common struct{ want, got []bool }
+// commonSubsequence marks the rules of two lists that belong to a common subsequence.
+type commonSubsequence struct{ want, got []bool }
 
-func newCommon(want, got []int) common {
-	return common{make([]bool, len(want)), make([]bool, len(got))}
+func newCommonSubsequence(want, got []int) commonSubsequence {
+	return commonSubsequence{make([]bool, len(want)), make([]bool, len(got))}
 }
 
-func (c common) keep(want, got int) { c.want[want], c.got[got] = true, true }
+func (c commonSubsequence) add(want, got int) { c.want[want], c.got[got] = true, true }
 
 // maxCells limits the time and memory of longestCommon: about 4 MB, for a thousand rules compared
 // with a thousand others.
@@ -17,15 +17,15 @@ const maxCells = 1 << 20
 
 // commonRules returns a common subsequence of two lists of numbers. It is a longest one, unless the
 // lists are long and have many repetitions.
-func commonRules(want, got []int) common {
-	kept := newCommon(want, got)
+func commonRules(want, got []int) commonSubsequence {
+	kept := newCommonSubsequence(want, got)
 	first, last := 0, 0
 	for ; first < min(len(want), len(got)) && want[first] == got[first]; first++ {
-		kept.keep(first, first)
+		kept.add(first, first)
 	}
 	for ; last < min(len(want), len(got))-first &&
 		want[len(want)-1-last] == got[len(got)-1-last]; last++ {
-		kept.keep(len(want)-1-last, len(got)-1-last)
+		kept.add(len(want)-1-last, len(got)-1-last)
 	}
 	want, got = want[first:len(want)-last], got[first:len(got)-last]
 	middle := longCommon
@@ -39,7 +39,7 @@ func commonRules(want, got []int) common {
 }
 
 // longestCommon takes time and memory proportional to the product of the lengths.
-func longestCommon(want, got []int) common {
+func longestCommon(want, got []int) commonSubsequence {
 	width := len(got) + 1
 	// of the longest of the rests, from each pair of places
 	length := make([]int32, (len(want)+1)*width)
@@ -52,11 +52,11 @@ func longestCommon(want, got []int) common {
 			}
 		}
 	}
-	kept := newCommon(want, got)
+	kept := newCommonSubsequence(want, got)
 	for i, j := 0, 0; i < len(want) && j < len(got); {
 		switch {
 		case want[i] == got[j]:
-			kept.keep(i, j)
+			kept.add(i, j)
 			i, j = i+1, j+1
 		case length[(i+1)*width+j] >= length[i*width+j+1]:
 			i++
@@ -67,9 +67,9 @@ func longestCommon(want, got []int) common {
 	return kept
 }
 
-// near limits, for repeated rules, the number of candidate positions in the other list that
-// longCommon tries for each position.
-const near = 4
+// maxCandidates limits, for repeated rules, the number of candidate positions in the other list
+// that longCommon tries for each position.
+const maxCandidates = 4
 
 // A pair is a rule at a position in each list, and the previous pair of the longest common
 // subsequence that ends with it.
@@ -81,7 +81,7 @@ type pair struct {
 // longCommon takes time n log n (Hunt and Szymanski, A Fast Algorithm for Computing Longest Common
 // Subsequences, 1977), because there are few pairs of positions with the same rule. If rules are
 // repeated more than near times, the result may not be a longest one.
-func longCommon(want, got []int) common {
+func longCommon(want, got []int) commonSubsequence {
 	places := map[int][]int{}
 	for j, number := range got {
 		places[number] = append(places[number], j)
@@ -93,8 +93,8 @@ func longCommon(want, got []int) common {
 		candidates := places[number]
 		repeated := seen[number]
 		seen[number]++
-		candidates = candidates[min(max(0, repeated-near),
-			len(candidates)):min(repeated+near+1, len(candidates))]
+		candidates = candidates[min(max(0, repeated-maxCandidates),
+			len(candidates)):min(repeated+maxCandidates+1, len(candidates))]
 		// so that none comes before another of the same rule in want
 		for _, j := range slices.Backward(candidates) {
 			k, _ := slices.BinarySearchFunc(ends, j, func(p *pair, j int) int { return p.got - j })
@@ -108,10 +108,10 @@ func longCommon(want, got []int) common {
 			ends[k] = p
 		}
 	}
-	kept := newCommon(want, got)
+	kept := newCommonSubsequence(want, got)
 	if len(ends) > 0 {
 		for p := ends[len(ends)-1]; p != nil; p = p.before {
-			kept.keep(p.want, p.got)
+			kept.add(p.want, p.got)
 		}
 	}
 	return kept

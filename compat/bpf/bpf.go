@@ -22,9 +22,9 @@ type Program struct {
 	Name string
 	// UID is the user who loaded the program; nil if it is not readable.
 	UID *uint32
-	// Holders are processes that have the program open, as NAME[PID]. An attached program needs
+	// Processes are processes that have the program open, as NAME[PID]. An attached program needs
 	// none.
-	Holders []string
+	Processes []string
 	// SocketMap is the name of a sockmap or sockhash that the program uses, or empty.
 	SocketMap string
 }
@@ -121,7 +121,7 @@ func (l *Listing) describe(proc string) {
 	holders := holdersOf(proc)
 	for i := range l.Programs {
 		p := &l.Programs[i]
-		p.Holders = holders[p.ID]
+		p.Processes = holders[p.ID]
 		if err := p.describe(); err != nil {
 			l.unread(fmt.Sprintf("program %d", p.ID), err)
 		}

@@ -193,9 +193,9 @@ func TestProgramsOfAPod(t *testing.T) {
 		if program.UID == nil || int(*program.UID) != os.Getuid() {
 			t.Errorf("%s: user %v, want %d", program.Name, program.UID, os.Getuid())
 		}
-		if self := fmt.Sprintf("[%d]", os.Getpid()); !slices.ContainsFunc(program.Holders,
+		if self := fmt.Sprintf("[%d]", os.Getpid()); !slices.ContainsFunc(program.Processes,
 			func(h string) bool { return strings.HasSuffix(h, self) }) {
-			t.Errorf("%s: held by %q, want this process %s", program.Name, program.Holders, self)
+			t.Errorf("%s: held by %q, want this process %s", program.Name, program.Processes, self)
 		}
 	}
 	if len(want) > 0 {

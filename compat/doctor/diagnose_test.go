@@ -188,7 +188,7 @@ func TestDiagnose(t *testing.T) {
 
 		"lo is down": {redirect, nil, func(f *Facts) {
 			f.Interfaces[0].Up = false
-		}, Problem, "lo is down", Disturbed},
+		}, Problem, "lo is down", Degraded},
 		"no address": {redirect, v4, func(f *Facts) {
 			f.Interfaces = f.Interfaces[:1]
 		}, Warning, "no interface except lo has an address", Works},
@@ -198,7 +198,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"IPv6 disabled": {
 			redirect, nil, setting("net.ipv6.conf.lo.disable_ipv6", "1"), Problem,
-			"IPv6 is disabled for lo", Disturbed,
+			"IPv6 is disabled for lo", Degraded,
 		},
 		"no IPv6": {
 			redirect, nil, func(f *Facts) {
@@ -212,7 +212,7 @@ func TestDiagnose(t *testing.T) {
 		}, Warning, "cannot read sysctls", Works},
 		"source mark and TPROXY": {
 			tproxy, nil, setting("net.ipv4.conf.eth0.src_valid_mark", "1"), Problem, "1 for eth0",
-			Disturbed,
+			Degraded,
 		},
 		"source mark and REDIRECT": {
 			redirect, nil, setting("net.ipv4.conf.all.src_valid_mark", "1"), Note, "not REDIRECT",
@@ -228,7 +228,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"conntrack is full": {
 			redirect, nil, setting("net.netfilter.nf_conntrack_count", "262144"), Problem,
-			"table is full", Disturbed,
+			"table is full", Degraded,
 		},
 		"conntrack is nearly full": {
 			redirect, nil, setting("net.netfilter.nf_conntrack_count", "250000"), Warning,
@@ -249,12 +249,12 @@ func TestDiagnose(t *testing.T) {
 		"a rule takes all packets first": {
 			tproxy, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
-			Problem, "match another rule first: all to 77", Disturbed,
+			Problem, "match another rule first: all to 77", Degraded,
 		},
 		"a rule takes part of the mark": {tproxy, nil, rule(PolicyRule{
 			Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x500, Mask: 0xf00,
 			Text: "part",
-		}), Problem, "match another rule first: part", Disturbed},
+		}), Problem, "match another rule first: part", Degraded},
 		"a rule takes another mark": {
 			tproxy, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
@@ -280,9 +280,9 @@ func TestDiagnose(t *testing.T) {
 			f.Routing.Routes = []Route{{
 				Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1",
 			}}
-		}, Problem, "has a foreign route: default via 10.0.0.1", Disturbed},
+		}, Problem, "has a foreign route: default via 10.0.0.1", Degraded},
 		"::6 is missing": {
-			redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Disturbed,
+			redirect, nil, tables(compiled(redirect, nil)), Problem, "lo lacks ::6", Degraded,
 		},
 		"::6 is left": {redirect, nil, func(f *Facts) {
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
@@ -290,7 +290,7 @@ func TestDiagnose(t *testing.T) {
 
 		"another's NAT runs first": {
 			redirect, v4, tables(natTable("early", -150, web)), Problem,
-			"with foreign rules it is redirected to port 7777 of this host by ip early out #1", Disturbed,
+			"with foreign rules it is redirected to port 7777 of this host by ip early out #1", Degraded,
 		},
 		"another's NAT runs later": {
 			redirect, v4, tables(natTable("late", -100, web)), Note,
@@ -303,7 +303,7 @@ func TestDiagnose(t *testing.T) {
 		"strict: as early as ours, made after": {
 			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)),
 			Warning,
-			"(chain out, priority -100), which run before Sluice's (-100)", Disturbed,
+			"(chain out, priority -100), which run before Sluice's (-100)", Degraded,
 		},
 		"strict: as early as ours, which are to come": {
 			redirect, strict, tables(natTable("same", -100, web)), Note,
@@ -311,7 +311,7 @@ func TestDiagnose(t *testing.T) {
 		},
 		"the proxy's own connections are taken": {
 			redirect, v4, tables(natTable("early", -150, web)), Warning,
-			"the proxy's outbound connections", Disturbed,
+			"the proxy's outbound connections", Degraded,
 		},
 		"nobody knows what a rule does": {redirect, v4, tables(natTable("odd", -150, rules.Rule{
 			Matches: []rules.Match{rules.Unknown{Text: "numgen"}},
@@ -354,7 +354,7 @@ func TestDiagnose(t *testing.T) {
 				Base: &rules.Base{
 					Type: rules.Filter, Hook: rules.Prerouting, Priority: -300, Drop: true,
 				},
-			}}}), Problem, "it is dropped by the policy of a foreign chain", Disturbed,
+			}}}), Problem, "it is dropped by the policy of a foreign chain", Degraded,
 		},
 		"istio-nftables was here": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
@@ -362,15 +362,15 @@ func TestDiagnose(t *testing.T) {
 		},
 		"istio-nftables beside TPROXY": {
 			tproxy, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Problem,
-			"rules apply refuses TPROXY with them", Disturbed,
+			"rules apply refuses TPROXY with them", Degraded,
 		},
 		"istio-iptables' marks beside TPROXY": {
 			tproxy, v4, tables(istioMangle), Problem, "that set TPROXY's mark 0x539 on connections",
-			Disturbed,
+			Degraded,
 		},
 		"istio-iptables' marks on a sample": {
 			tproxy, v4, tables(istioMangle), Problem,
-			"it is taken by the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Disturbed,
+			"it is taken by the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Degraded,
 		},
 		"istio-iptables' marks beside REDIRECT": {
 			redirect, v4, tables(istioMangle), Warning, "two programs capture here", Works,
@@ -436,7 +436,7 @@ func TestDiagnose(t *testing.T) {
 				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
 			})(f)
 			tables(natTable("between", -105, web))(f)
-		}, Problem, "redirected to port 7777 of this host by ip between out #1", Disturbed},
+		}, Problem, "redirected to port 7777 of this host by ip between out #1", Degraded},
 		"ours in both": {redirect, v4, func(f *Facts) {
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
@@ -469,14 +469,14 @@ func TestDiagnose(t *testing.T) {
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "mangle", Chains: []string{"ISTIO_TPROXY"}, Rules: 3,
 			}),
-			Problem, "set TPROXY's mark 0x539 on connections", Disturbed,
+			Problem, "set TPROXY's mark 0x539 on connections", Degraded,
 		},
 		"legacy: Istio's NAT beside TPROXY": {
 			tproxy, nil,
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3,
 			}),
-			Problem, "rules apply refuses TPROXY with them", Disturbed,
+			Problem, "rules apply refuses TPROXY with them", Degraded,
 		},
 		"legacy: a filter": {
 			redirect, nil, legacy(LegacyTable{Family: rules.IPv4, Name: "filter", Rules: 1}), Note,
@@ -552,7 +552,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			"socket load balancing",
 			Facts{Programs: bpf.Listing{Programs: []bpf.Program{{
 				Hook: bpf.Connect4, At: "cgroup /kubepods", ID: 7, Name: "cil_sock4_connect",
-				UID: &uid, Holders: []string{"cilium-agent[12]"},
+				UID: &uid, Processes: []string{"cilium-agent[12]"},
 			}}}},
 			Finding{
 				Topic: "programs", Severity: Warning,

@@ -42,14 +42,14 @@ type Verdict string
 // The verdicts.
 const (
 	Works     Verdict = "works"     // nothing prevents capture
-	Disturbed Verdict = "disturbed" // something in the namespace prevents it
+	Degraded  Verdict = "disturbed" // something in the namespace prevents it
 	Prevented Verdict = "prevented" // the kernel or a missing permission prevents it
 )
 
 // Message returns the verdict as a sentence without a full stop.
 func (v Verdict) Message() string {
 	switch v {
-	case Disturbed:
+	case Degraded:
 		return "a problem in this namespace prevents capture from working as these parameters specify"
 	case Prevented:
 		return "the kernel or a missing permission prevents this process from capturing traffic in this namespace"
@@ -66,14 +66,14 @@ func Sum(findings []Finding) Verdict {
 		case f.Prevented:
 			return Prevented
 		default:
-			sum = Disturbed
+			sum = Degraded
 		}
 	}
 	return sum
 }
 
-// Diagnose returns the findings for a redirection, the most severe first. It panics if the parameters
-// are invalid (see [rules.Redirect.Validate]).
+// Diagnose returns the findings for a redirection, the most severe first. It panics if the
+// parameters are invalid (see [rules.Redirect.Validate]).
 func Diagnose(f Facts, r rules.Redirect) []Finding {
 	d := &diagnosis{Facts: f, redirect: r, compiled: rules.MustCompile(r)}
 	d.compiled = rules.MustCompile(d.actualPriorities())

@@ -17,7 +17,7 @@ func TestForeignEffect(t *testing.T) {
 	}{
 		{"not asked", nil, "", Sum(nil)},
 		{"none", &ForeignEffect{}, OK, Sum(nil)},
-		{"bypass", &ForeignEffect{Bypasses: []string{"the effect"}}, Problem, Disturbed},
+		{"bypass", &ForeignEffect{Bypasses: []string{"the effect"}}, Problem, Degraded},
 		{"unknown", &ForeignEffect{Unknown: []string{"the effect"}}, Warning, Sum(nil)},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func (d *diagnosis) mangleChain(t *rules.Table, c *rules.Chain) {
 			(b.Priority < rules.ConntrackPriority) == isRaw
 	})
 	if !ok {
-		d.add("rules", Note, place(t, c, "rule")+", where Sluice has no rules", "")
+		d.add("rules", Note, rulePosition(t, c, "rule")+", where Sluice has no rules", "")
 		return
 	}
 	verdict, first := d.order(t, c, "rule", ours)
@@ -88,11 +88,11 @@ func (d *diagnosis) order(
 	if first {
 		when = "before"
 	}
-	return fmt.Sprintf("%s, which run %s Sluice's (%d)", place(t, c, noun), when, ours), first
+	return fmt.Sprintf("%s, which run %s Sluice's (%d)", rulePosition(t, c, noun), when, ours), first
 }
 
-// place describes a chain and its position.
-func place(t *rules.Table, c *rules.Chain, noun string) string {
+// rulePosition describes a chain and its position.
+func rulePosition(t *rules.Table, c *rules.Chain, noun string) string {
 	return fmt.Sprintf("table %s %s%s has %s at %s (chain %s, priority %d)", t.Family, t.Name,
 		ownerOf(t), countText(len(c.Rules), noun),
 		c.Base.Hook, c.Name, c.Base.Priority)

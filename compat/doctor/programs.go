@@ -74,9 +74,9 @@ func describeProgram(p *bpf.Program) string {
 	if p.UID != nil {
 		text += fmt.Sprintf(", loaded by uid %d", *p.UID)
 	}
-	if len(p.Holders) > 0 {
+	if len(p.Processes) > 0 {
 		const some = 3
-		text += ", open in " + strings.Join(p.Holders[:min(some, len(p.Holders))], ", ")
+		text += ", open in " + strings.Join(p.Processes[:min(some, len(p.Processes))], ", ")
 	}
 	return text + ")"
 }

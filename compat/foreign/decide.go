@@ -211,7 +211,7 @@ func unreadParts(live *compat.Live) []string {
 		list = append(list, "the effect of this kernel function on packets is unknown: "+
 			f.String())
 	}
-	for _, c := range live.Elsewhere {
+	for _, c := range live.UnmodelledChains {
 		if strings.HasPrefix(c, "table arp ") {
 			continue // matches no IP packet
 		}

@@ -187,7 +187,7 @@ func TestKernelFacts(t *testing.T) {
 			}
 			if effect.String() != f.want {
 				t.Errorf("%s\ngot  %s\nwant %s", f.ruleset, effect, f.want)
-				for _, s := range o.Sights {
+				for _, s := range o.Entries {
 					t.Logf("    %s", s)
 				}
 			}

@@ -159,8 +159,8 @@ func option(term string) string {
 	return words[0]
 }
 
-// bang returns "! " with probability 1/3.
-func (d xtDraw) bang() string { return d.not("! ") }
+// negation returns "! " with probability 1/3.
+func (d xtDraw) negation() string { return d.not("! ") }
 
 func (d xtDraw) addrs() string {
 	switch d.below(4) {
@@ -191,32 +191,32 @@ func (d xtDraw) match(protocol string) string {
 	case 0, 1:
 		device := draw(g, "lo", "eth0", "eth1", "eth+", "+", "eth2", "tun0")
 		if output {
-			return d.bang() + "-o " + device
+			return d.negation() + "-o " + device
 		}
-		return d.bang() + "-i " + device
+		return d.negation() + "-i " + device
 	case 2:
-		return d.bang() + "-s " + d.addrs()
+		return d.negation() + "-s " + d.addrs()
 	case 3, 4:
-		return d.bang() + "-d " + d.addrs()
+		return d.negation() + "-d " + d.addrs()
 	case 5:
-		return "-m iprange " + d.bang() + draw(g, "--src-range ", "--dst-range ") + draw(g,
+		return "-m iprange " + d.negation() + draw(g, "--src-range ", "--dst-range ") + draw(g,
 			someRanges[d.family]...)
 	case 6, 7:
 		if protocol != "tcp" && protocol != "udp" {
 			return ""
 		}
-		return d.bang() + draw(g, "--dport ", "--dport ", "--sport ") + draw(g, g.port(),
+		return d.negation() + draw(g, "--dport ", "--dport ", "--sport ") + draw(g, g.port(),
 			g.portRange(":"), ":"+g.port(), g.port()+":")
 	case 8:
 		if protocol != "tcp" && protocol != "udp" {
 			return ""
 		}
 		ports := g.port() + "," + draw(g, g.port(), g.portRange(":"))
-		return "-m multiport " + d.bang() + draw(g, "--dports ", "--dports ", "--sports ",
+		return "-m multiport " + d.negation() + draw(g, "--dports ", "--dports ", "--sports ",
 			"--ports ") + ports
 	case 9:
 		if protocol == "tcp" {
-			return draw(g, "--syn", "! --syn", d.bang()+"--tcp-flags "+draw(g,
+			return draw(g, "--syn", "! --syn", d.negation()+"--tcp-flags "+draw(g,
 				flagNames...)+" "+draw(g, "SYN", "ACK", "NONE", "ALL", "FIN"))
 		}
 		if protocol == "other" {
@@ -224,26 +224,26 @@ func (d xtDraw) match(protocol string) string {
 		}
 	case 10:
 		if output {
-			return "-m owner " + draw(g, d.bang()+"--uid-owner "+draw(g, someIDs...),
-				d.bang()+"--gid-owner "+draw(g, someIDs...),
-				d.bang()+"--socket-exists", "--uid-owner 1337 ! --gid-owner "+draw(g, someIDs...))
+			return "-m owner " + draw(g, d.negation()+"--uid-owner "+draw(g, someIDs...),
+				d.negation()+"--gid-owner "+draw(g, someIDs...),
+				d.negation()+"--socket-exists", "--uid-owner 1337 ! --gid-owner "+draw(g, someIDs...))
 		}
 		if d.table == "raw" || d.table == "mangle" {
 			return "-m rpfilter" + draw(g, "", " --invert")
 		}
 		return ""
 	case 11:
-		return "-m mark " + d.bang() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
+		return "-m mark " + d.negation() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
 	case 12:
-		return "-m connmark " + d.bang() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
+		return "-m connmark " + d.negation() + "--mark " + draw(g, draw(g, someMarks...), g.masked())
 	case 13, 14:
 		states := draw(g, "NEW", "ESTABLISHED", "RELATED,ESTABLISHED", "INVALID", "UNTRACKED",
 			"NEW,UNTRACKED", "DNAT", "SNAT")
-		return draw(g, "-m conntrack "+d.bang()+"--ctstate "+states,
-			"-m conntrack "+d.bang()+"--ctstate "+states,
-			"-m state "+d.bang()+"--state "+draw(g, "NEW", "ESTABLISHED", "RELATED", "INVALID",
+		return draw(g, "-m conntrack "+d.negation()+"--ctstate "+states,
+			"-m conntrack "+d.negation()+"--ctstate "+states,
+			"-m state "+d.negation()+"--state "+draw(g, "NEW", "ESTABLISHED", "RELATED", "INVALID",
 				"UNTRACKED"),
-			"-m conntrack "+d.bang()+"--ctstatus "+draw(g, "NONE", "SEEN_REPLY", "ASSURED",
+			"-m conntrack "+d.negation()+"--ctstatus "+draw(g, "NONE", "SEEN_REPLY", "ASSURED",
 				"CONFIRMED", "EXPECTED", "CONFIRMED,ASSURED"),
 			"-m conntrack --ctdir "+draw(g, "ORIGINAL", "REPLY"))
 	}
@@ -251,7 +251,7 @@ func (d xtDraw) match(protocol string) string {
 	if d.family == rules.IPv4 {
 		types = append(types, "LOCAL,BROADCAST", "BROADCAST")
 	}
-	return "-m addrtype " + d.bang() + draw(g, "--dst-type ", "--src-type ",
+	return "-m addrtype " + d.negation() + draw(g, "--dst-type ", "--src-type ",
 		"--dst-type ") + draw(g, types...)
 }
 

@@ -66,7 +66,7 @@ func TestSentPacketsEqualTheirDescription(t *testing.T) {
 			if effect != want {
 				t.Errorf("%s: %s, want %s", p, effect, want)
 			}
-			last := o.Sights[len(o.Sights)-1]
+			last := o.Entries[len(o.Entries)-1]
 			if last.State != p.State {
 				t.Errorf("%s: state %s: %s", p, last.State, last)
 			}

@@ -16,8 +16,8 @@ import (
 
 // An Observation is what the kernel did to a packet.
 type Observation struct {
-	// Sights contains the logged positions of the packet, in order.
-	Sights []Sight
+	// Entries contains the logged positions of the packet, in order.
+	Entries []LogEntry
 	// Answer is the kernel's answer to the packet: "tcp reset", or the protocol, type and code of
 	// an ICMP error. It is empty if there was none.
 	Answer string
@@ -25,11 +25,11 @@ type Observation struct {
 	Err error
 }
 
-// at returns the last sight at a position, or nil.
-func (o *Observation) at(place string) *Sight {
-	for i := len(o.Sights) - 1; i >= 0; i-- {
-		if o.Sights[i].Place == place {
-			return &o.Sights[i]
+// at returns the last entry at a position, or nil.
+func (o *Observation) at(place string) *LogEntry {
+	for i := len(o.Entries) - 1; i >= 0; i-- {
+		if o.Entries[i].Position == place {
+			return &o.Entries[i]
 		}
 	}
 	return nil
@@ -82,15 +82,15 @@ func (n *Network) Observe(packets []rules.Packet) ([]Observation, error) {
 			continue
 		}
 		if s.answer != "" {
-			if s.Place == "output begin" {
+			if s.Position == "output begin" {
 				observations[i].Answer = s.answer
 			}
 			continue
 		}
 		// Not an answer that contains the token. The source may be translated at the end.
-		isTranslated := s.Place == "postrouting end" && s.To.Addr() != packets[i].Source.Addr()
+		isTranslated := s.Position == "postrouting end" && s.To.Addr() != packets[i].Source.Addr()
 		if p := &packets[i]; s.Protocol == p.Protocol && (s.From == p.Source || isTranslated) {
-			observations[i].Sights = append(observations[i].Sights, s)
+			observations[i].Entries = append(observations[i].Entries, s)
 		}
 	}
 	for i := range packets {
@@ -120,16 +120,16 @@ var ErrUnsendable = errors.New("cannot be sent")
 
 // check returns an error if the packet differed from its description.
 func (o *Observation) check(p *rules.Packet) error {
-	if len(o.Sights) == 0 {
+	if len(o.Entries) == 0 {
 		return fmt.Errorf("%w: it did not enter a hook", ErrUnsendable)
 	}
-	s := o.Sights[0]
-	want := Sight{
-		Place: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface,
+	s := o.Entries[0]
+	want := LogEntry{
+		Position: p.Hook.String() + " begin", In: p.InInterface, Out: p.OutInterface,
 		Protocol: p.Protocol,
 		From:     p.Source, To: p.Destination, Mark: p.Mark,
 	}
-	if s.Place != want.Place || s.In != want.In || s.Out != want.Out ||
+	if s.Position != want.Position || s.In != want.In || s.Out != want.Out ||
 		s.Protocol != want.Protocol ||
 		s.From != want.From || s.To != want.To || s.Mark != want.Mark {
 		return fmt.Errorf("%w: it entered as %v", ErrUnsendable, s)

@@ -19,20 +19,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// WitnessTable is the name of the tables that observe packets, one of family inet and one of
+// ObserverTable is the name of the tables that observe packets, one of family inet and one of
 // netdev.
-const WitnessTable = "witness"
+const ObserverTable = "witness"
 
 // sentinelPort is the port of the packet that follows all others and marks their end.
 const sentinelPort = 65534
 
-// The witness runs before and after all chains of a ruleset. It drops packets when they are
+// The observerTables runs before and after all chains of a ruleset. It drops packets when they are
 // observed completely.
 //
 // The tables of one family send copies of packets that arrive in frames of [withoutSocket]: a copy
 // leaves by output and has no socket, and conntrack does not track it (nf_dup_ipv4 in
 // net/ipv4/netfilter/nf_dup_ipv4.c).
-const witness = `
+const observerTables = `
 table ip witness {
 	chain copy {
 		type filter hook prerouting priority -1000001;
@@ -88,8 +88,8 @@ table inet witness {
 }
 `
 
-func (n *Network) loadWitness() error {
-	text := witness + "table netdev witness {\n"
+func (n *Network) loadObserver() error {
+	text := observerTables + "table netdev witness {\n"
 	for _, name := range interfaces {
 		// Bytes 2 to 5 of the frame's source address are the mark.
 		text += fmt.Sprintf("chain %s {\ntype filter hook ingress device %s priority 0;\nmeta mark set @ll,64,32\n}\n", name, name)
@@ -107,7 +107,7 @@ func (n *Network) addNotes() error {
 		return err
 	}
 	chain := &nftables.Chain{
-		Name: "note", Table: &nftables.Table{Name: WitnessTable, Family: nftables.TableFamilyINet},
+		Name: "note", Table: &nftables.Table{Name: ObserverTable, Family: nftables.TableFamilyINet},
 	}
 	for _, note := range notes {
 		c.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: []expr.Any{
@@ -162,7 +162,7 @@ const (
 	copyPacket  = 2
 )
 
-// log reads the witness's log.
+// log reads the log of the observer tables.
 type log struct{ conn *netlink.Conn }
 
 func (n *Network) openLog() error {
@@ -204,9 +204,9 @@ func (n *Network) openLog() error {
 	return nil
 }
 
-// A Sight is a logged packet at one position.
-type Sight struct {
-	Place    string // "prerouting begin", "output end" and so on
+// A LogEntry is a logged packet at one position.
+type LogEntry struct {
+	Position string // "prerouting begin", "output end" and so on
 	In, Out  string // interfaces
 	Protocol rules.Protocol
 	From, To netip.AddrPort
@@ -221,9 +221,9 @@ type Sight struct {
 	answer string // see [decoded]
 }
 
-// String returns the sight in one line.
-func (s Sight) String() string {
-	text := fmt.Sprintf("%s: in %q out %q %s %s > %s mark 0x%x", s.Place, s.In, s.Out, s.Protocol,
+// String returns the entry in one line.
+func (s LogEntry) String() string {
+	text := fmt.Sprintf("%s: in %q out %q %s %s > %s mark 0x%x", s.Position, s.In, s.Out, s.Protocol,
 		s.From, s.To, s.Mark)
 	if s.Owner != nil {
 		text += fmt.Sprintf(" socket of %d:%d", s.Owner.UID, s.Owner.GID)
@@ -243,8 +243,8 @@ func (s Sight) String() string {
 var errLost = errors.New("the log is incomplete")
 
 // until reads the log until the sentinel with the token.
-func (n *Network) until(sentinel uint32, wait time.Duration) ([]Sight, error) {
-	var sights []Sight
+func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
+	var sights []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return nil, err
 	}
@@ -257,22 +257,22 @@ func (n *Network) until(sentinel uint32, wait time.Duration) ([]Sight, error) {
 			if m.Header.Type != subsysLog<<8 || len(m.Data) < 4 {
 				continue
 			}
-			s, err := n.sight(m.Data[4:])
+			s, err := n.readEntry(m.Data[4:])
 			if err != nil {
 				return nil, err
 			}
 			switch {
-			case s.Place == "sentinel" && s.token == sentinel:
+			case s.Position == "sentinel" && s.token == sentinel:
 				return sights, nil
-			case s.Place != "sentinel" && (s.valid || s.answer != ""):
+			case s.Position != "sentinel" && (s.valid || s.answer != ""):
 				sights = append(sights, s)
 			}
 		}
 	}
 }
 
-func (n *Network) sight(attributes []byte) (Sight, error) {
-	var s Sight
+func (n *Network) readEntry(attributes []byte) (LogEntry, error) {
+	var s LogEntry
 	var owner rules.Owner
 	owned := false
 	a, err := netlink.NewAttributeDecoder(attributes)
@@ -294,7 +294,7 @@ func (n *Network) sight(attributes []byte) (Sight, error) {
 				d.hasTokens
 			s.State, s.Connection, s.answer = d.state, d.conn, d.answer
 		case logPrefix:
-			s.Place = a.String()
+			s.Position = a.String()
 		case logUID:
 			owner.UID, owned = a.Uint32(), true
 		case logGID:

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A PairTally counts the results of testing decisions about pairs of rulesets.
-type PairTally struct {
+// A PairCounts counts the results of testing decisions about pairs of rulesets.
+type PairCounts struct {
 	Pairs, Refused, Equivalent, Different, Undecidable int
 	// Confirmed counts witnesses with the two outcomes of the decision, Unobservable those whose
 	// outcomes do not differ in anything observable, Unsent those that cannot be sent.
@@ -23,8 +23,8 @@ type PairTally struct {
 	Failures           []PairFailure
 }
 
-// Add adds what another tally counted.
-func (t *PairTally) Add(o PairTally) {
+// Add adds the counts of other.
+func (t *PairCounts) Add(o PairCounts) {
 	t.Pairs += o.Pairs
 	t.Refused += o.Refused
 	t.Equivalent += o.Equivalent
@@ -45,7 +45,7 @@ func (t *PairTally) Add(o PairTally) {
 }
 
 // String writes the counts.
-func (t *PairTally) String() string {
+func (t *PairCounts) String() string {
 	unsent := 0
 	for _, count := range t.Unsent {
 		unsent += count
@@ -91,8 +91,8 @@ func (n *Network) side(rs Ruleset) (side, error) {
 }
 
 // PairTrial draws two rulesets, decides whether they are alike, and sends packets through both.
-func (n *Network) PairTrial(seed uint64, packets int) (PairTally, error) {
-	t := PairTally{Unsent: map[string]int{}}
+func (n *Network) PairTrial(seed uint64, packets int) (PairCounts, error) {
+	t := PairCounts{Unsent: map[string]int{}}
 	g := NewGenerator(seed)
 	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
 	for {
@@ -142,7 +142,7 @@ func (g *Generator) translate(rs Ruleset) Ruleset {
 // pair decides about two rulesets and tests the decision with the packets, and with as many packets
 // from the boundaries of the classes if there is a generator.
 func (n *Network) pair(
-	t *PairTally, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
+	t *PairCounts, left, right Ruleset, drawn []rules.Packet, listeners bool, g *Generator,
 ) error {
 	l, err := n.side(left)
 	if err != nil {
@@ -235,7 +235,7 @@ func (n *Network) pair(
 
 // A pairAttempt is a decision under test.
 type pairAttempt struct {
-	tally       *PairTally
+	tally       *PairCounts
 	left, right *side
 	result      diff.Result
 	listeners   bool
@@ -261,7 +261,7 @@ func effects(p *rules.Packet, left, right *Observation) (l, r Effect, err error)
 	return l, r, err
 }
 
-// drawn judges a packet that has nothing to do with the decision.
+// drawn checks a random packet, which does not come from the decision.
 func (a *pairAttempt) drawn(p rules.Packet, left, right Observation) {
 	l, r, err := effects(&p, &left, &right)
 	if err != nil {
@@ -307,7 +307,7 @@ func destinationDrawn(f rules.Outcome, p rules.Packet) bool {
 		addr.Compare(f.DNATAddrLast) <= 0
 }
 
-// witness judges the witness of a class.
+// witness checks the witness of a class.
 func (a *pairAttempt) witness(p rules.Packet, c diff.Class, left, right Observation) {
 	l, r, err := effects(&p, &left, &right)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 func (n *Network) ShrinkPair(f PairFailure) (PairFailure, error) {
 	smallest, begin := f, time.Now()
 	try := func(left, right Ruleset) (bool, error) {
-		var t PairTally
+		var t PairCounts
 		t.Unsent = map[string]int{}
 		err := n.pair(&t, left, right, []rules.Packet{f.Packet}, f.Listeners, nil)
 		if IsRefused(err) {

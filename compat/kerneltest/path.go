@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A PathTally counts traced packets by the result of the comparison of the rules that they matched
+// A PathCounts counts traced packets by the result of the comparison of the rules that they matched
 // in the kernel with those of the model.
-type PathTally struct {
+type PathCounts struct {
 	Rulesets, Refused int
 	// Equal counts packets with equal paths, and Rules the rules of these paths.
 	Equal, Rules int
@@ -33,7 +33,7 @@ type PathTally struct {
 }
 
 // Traced is the number of packets that the kernel reported.
-func (t *PathTally) Traced() int {
+func (t *PathCounts) Traced() int {
 	sum := t.Equal + t.Ambiguous + len(t.Failures)
 	for _, count := range t.NotCompared {
 		sum += count
@@ -41,8 +41,8 @@ func (t *PathTally) Traced() int {
 	return sum
 }
 
-// Add adds the counts of another tally.
-func (t *PathTally) Add(other PathTally) {
+// Add adds the counts of other.
+func (t *PathCounts) Add(other PathCounts) {
 	t.Rulesets += other.Rulesets
 	t.Refused += other.Refused
 	t.Equal += other.Equal
@@ -59,7 +59,7 @@ func (t *PathTally) Add(other PathTally) {
 }
 
 // String returns the counts.
-func (t *PathTally) String() string {
+func (t *PathCounts) String() string {
 	compared := t.Equal + len(t.Failures)
 	return fmt.Sprintf("%d rulesets (%d refused), %d packets traced, %d not; %d paths compared: %d equal with "+
 		"%d rules, %d differ; %d not compared (%d causes), %d of ambiguous order",
@@ -98,8 +98,8 @@ func (f PathFailure) String() string {
 
 // PathTrial draws a ruleset and packets, traces the packets, and compares the rules that each of
 // them matched with the model.
-func (n *Network) PathTrial(seed uint64, packets int) (PathTally, error) {
-	t := PathTally{NotCompared: map[string]int{}}
+func (n *Network) PathTrial(seed uint64, packets int) (PathCounts, error) {
+	t := PathCounts{NotCompared: map[string]int{}}
 	g := NewGenerator(seed)
 	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
 	for {
@@ -124,7 +124,7 @@ func (n *Network) PathTrial(seed uint64, packets int) (PathTally, error) {
 func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 	smallest := f
 	err := shrink(f.Ruleset, func(rs Ruleset) (bool, error) {
-		t := PathTally{NotCompared: map[string]int{}}
+		t := PathCounts{NotCompared: map[string]int{}}
 		err := n.tracePaths(&t, rs, []rules.Packet{f.Packet}, f.Listeners)
 		if IsRefused(err) || err == nil && len(t.Failures) == 0 {
 			return false, nil
@@ -140,7 +140,7 @@ func (n *Network) ShrinkPath(f PathFailure) (PathFailure, error) {
 
 // tracePaths loads the ruleset, sends the packets, and counts the results.
 func (n *Network) tracePaths(
-	t *PathTally, rs Ruleset, packets []rules.Packet, listeners bool,
+	t *PathCounts, rs Ruleset, packets []rules.Packet, listeners bool,
 ) error {
 	if err := n.Load(rs); err != nil {
 		return err
@@ -192,8 +192,8 @@ func (n *Network) tracePaths(
 	return nil
 }
 
-// sharesHeader reports whether the log of iptables-legacy may confuse the packet with another one: a
-// copy with the frame that it copies, or packets of one source without TCP's sequence number.
+// sharesHeader reports whether the log of iptables-legacy may confuse the packet with another one:
+// a copy with the frame that it copies, or packets of one source without TCP's sequence number.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {
@@ -256,7 +256,7 @@ func (n *Network) traced(packets []rules.Packet) (
 	for _, p := range collector.Take(time.Now().Add(time.Hour)) {
 		i := onlyPacket(packets, &p)
 		p.Events = slices.DeleteFunc(p.Events, func(e trace.Event) bool {
-			return e.Table == WitnessTable
+			return e.Table == ObserverTable
 		})
 		if i >= 0 && p.Selected() && len(p.Events) > 0 && p.Header() != nil {
 			found[i] = &p

@@ -13,11 +13,11 @@ import (
 // the comparison that rules trace makes.
 func TestTracedPathsAreThoseOfTheModel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/5, time.Now()
-	var total kerneltest.PathTally
+	var total kerneltest.PathCounts
 	enough := func() bool { return uint64(total.Traced()) >= want }
 	runTrials(t, first, &total, enough, func(
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
-	) (kerneltest.PathTally, error) {
+	) (kerneltest.PathCounts, error) {
 		tally, err := n.PathTrial(seed, packetsOfRuleset)
 		for err == nil && len(tally.Failures) > 0 && shrinks() {
 			small, err := n.ShrinkPath(tally.Failures[0])

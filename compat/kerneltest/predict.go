@@ -95,14 +95,14 @@ func (o *Observation) Effect(p *rules.Packet) (Effect, error) {
 		return Effect{Dropped: true, Answer: o.Answer}, nil
 	}
 	result := Effect{To: last.To, Mark: last.Mark, Untracked: last.State == rules.Untracked}
-	if last.Place == "postrouting end" {
+	if last.Position == "postrouting end" {
 		result.From = last.From.Addr()
 	}
-	if last.Owner != nil && last.Place == "prerouting end" {
+	if last.Owner != nil && last.Position == "prerouting end" {
 		result.TProxied, result.TProxy = true, *last.Owner
 	}
 	result.Rerouted = p.Hook == rules.Output && p.OutInterface != "lo" &&
-		last.Place == "prerouting end"
+		last.Position == "prerouting end"
 	if c := last.Connection; c != nil {
 		result.HasConnection, result.ConntrackMark, result.Zone = true, c.Mark, c.Zone
 		if isOriginal(p) {

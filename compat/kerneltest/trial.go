@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A Tally counts pairs of a ruleset and a packet by the result of the comparison.
-type Tally struct {
+// A Counts counts pairs of a ruleset and a packet by the result of the comparison.
+type Counts struct {
 	Rulesets, Refused int
 	Agree             int
 	// UnknownMarks counts those of Agree whose marks the model does not know.
@@ -31,7 +31,7 @@ type Share struct{ Undecided, Pairs int }
 func (s Share) Percent() float64 { return 100 * float64(s.Undecided) / float64(max(s.Pairs, 1)) }
 
 // IPTables returns the share for rulesets of iptables only, of either variant.
-func (t *Tally) IPTables() Share {
+func (t *Counts) IPTables() Share {
 	var sum Share
 	for programs, share := range t.ByProgram {
 		if !slices.Contains(strings.Split(programs, "+"), string(NFT)) {
@@ -53,9 +53,9 @@ func (rs Ruleset) programs() string {
 }
 
 // Pairs is the number of packets that were sent.
-func (t *Tally) Pairs() int { return t.Agree + t.undecided() + t.Ambiguous + len(t.Failures) }
+func (t *Counts) Pairs() int { return t.Agree + t.undecided() + t.Ambiguous + len(t.Failures) }
 
-func (t *Tally) undecided() int {
+func (t *Counts) undecided() int {
 	sum := 0
 	for _, count := range t.Undecided {
 		sum += count
@@ -63,8 +63,8 @@ func (t *Tally) undecided() int {
 	return sum
 }
 
-// Add adds what another tally counted.
-func (t *Tally) Add(other Tally) {
+// Add adds the counts of other.
+func (t *Counts) Add(other Counts) {
 	t.Rulesets += other.Rulesets
 	t.Refused += other.Refused
 	t.Agree += other.Agree
@@ -91,7 +91,7 @@ func (t *Tally) Add(other Tally) {
 }
 
 // String returns the counts, most frequent causes first.
-func (t *Tally) String() string {
+func (t *Counts) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text,
 		"%d rulesets (%d refused), %d pairs: %d agree (%d without their marks), %d undecided (%.1f %%), %d of ambiguous order, %d differ\n",
@@ -132,7 +132,7 @@ type Failure struct {
 	Listeners bool // are open
 	Predicted []rules.Outcome
 	Observed  Effect
-	Sights    []Sight
+	Entries   []LogEntry
 }
 
 // String returns everything that is needed to reproduce the failure.
@@ -147,26 +147,26 @@ func (f Failure) String() string {
 		fmt.Fprintf(&text, "predicted %s %+v\n", outcome, outcome)
 	}
 	fmt.Fprintf(&text, "observed  %s\n", f.Observed)
-	for _, s := range f.Sights {
+	for _, s := range f.Entries {
 		fmt.Fprintf(&text, "    %s\n", s)
 	}
 	return text.String()
 }
 
-// judged is the result for a packet.
-type judged struct {
-	err       error // not sent
-	undecided string
-	halfway   bool // the marks are not known
-	agrees    bool
-	failure   Failure
+// comparison is the result for a packet.
+type comparison struct {
+	err          error // not sent
+	undecided    string
+	marksUnknown bool // the marks are not known
+	agrees       bool
+	failure      Failure
 }
 
 // try loads the ruleset and compares the packets. The error is that of a rejected ruleset, or
 // fatal.
 func (n *Network) try(
 	rs Ruleset, packets []rules.Packet, listeners bool,
-) (list []judged, ambiguous bool, err error) {
+) (list []comparison, ambiguous bool, err error) {
 	if err := n.Load(rs); err != nil {
 		return nil, false, err
 	}
@@ -186,7 +186,7 @@ func (n *Network) try(
 		return nil, false, err
 	}
 	open := map[bool][]Listener{true: TProxyListeners}[listeners]
-	list = make([]judged, len(packets))
+	list = make([]comparison, len(packets))
 	for i, o := range observations {
 		p := &packets[i]
 		j := &list[i]
@@ -202,7 +202,7 @@ func (n *Network) try(
 			continue
 		}
 		outcome, alternatives := Explain(&live.Ruleset, *p)
-		j.halfway = outcome.UnknownMarks != ""
+		j.marksUnknown = outcome.UnknownMarks != ""
 		if outcome.Undecided != "" {
 			j.undecided = outcome.Undecided
 			continue
@@ -214,14 +214,14 @@ func (n *Network) try(
 		})
 		j.failure = Failure{
 			Ruleset: rs, Packet: *p, Listeners: listeners, Predicted: outcomes,
-			Observed: effect, Sights: o.Sights,
+			Observed: effect, Entries: o.Entries,
 		}
 	}
 	return list, len(live.Ambiguous) > 0, nil
 }
 
-// modelLacksSockets returns the reason why the model cannot represent the listening sockets that the
-// packet may reach, or an empty string.
+// modelLacksSockets returns the reason why the model cannot represent the listening sockets that
+// the packet may reach, or an empty string.
 func modelLacksSockets(rs Ruleset, p *rules.Packet, listeners bool) string {
 	isOpen := listeners && slices.ContainsFunc(TProxyListeners, func(l Listener) bool {
 		return l.Port == p.Destination.Port()
@@ -247,8 +247,8 @@ func (n *Network) setListeners(open bool) error {
 }
 
 // Trial draws a ruleset and packets and compares the model with the kernel for each packet.
-func (n *Network) Trial(seed uint64, packets int) (t Tally, err error) {
-	t = Tally{Undecided: map[string]int{}, Unsendable: map[string]int{}}
+func (n *Network) Trial(seed uint64, packets int) (t Counts, err error) {
+	t = Counts{Undecided: map[string]int{}, Unsendable: map[string]int{}}
 	g := NewGenerator(seed)
 	g.Ordinary, g.Wide = seed%4 != 0, seed%4 == 2
 	for {
@@ -274,7 +274,7 @@ func (n *Network) Trial(seed uint64, packets int) (t Tally, err error) {
 				t.Undecided[j.undecided]++
 			case j.agrees:
 				t.Agree++
-				if j.halfway {
+				if j.marksUnknown {
 					t.UnknownMarks++
 				}
 			case ambiguous:

@@ -55,11 +55,11 @@ const (
 // packet with the kernel's.
 func TestModelPredictsKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t), time.Now()
-	var total kerneltest.Tally
+	var total kerneltest.Counts
 	enough := func() bool { return uint64(total.Pairs()) >= want }
 	runTrials(t, first, &total, enough, func(
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
-	) (kerneltest.Tally, error) {
+	) (kerneltest.Counts, error) {
 		tally, err := n.Trial(seed, packetsOfRuleset)
 		if err == nil && len(tally.Failures) > 0 && shrinks() {
 			small, err := n.Shrink(tally.Failures[0])
@@ -88,13 +88,13 @@ func TestModelPredictsKernel(t *testing.T) {
 // and sends the witnesses of the decision and other packets through both.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
-	var total kerneltest.PairTally
+	var total kerneltest.PairCounts
 	enough := func() bool {
 		return uint64(total.Attacks+total.Explained+len(total.Failures)) >= want
 	}
 	runTrials(t, first, &total, enough, func(
 		n *kerneltest.Network, seed uint64, shrinks func() bool,
-	) (kerneltest.PairTally, error) {
+	) (kerneltest.PairCounts, error) {
 		tally, err := n.PairTrial(seed, packetsOfRuleset)
 		if err == nil && len(tally.Failures) > 0 && shrinks() {
 			small, err := n.ShrinkPair(tally.Failures[0])

@@ -34,8 +34,8 @@ type Observation struct {
 	// Outcome and Message describe the outcome. Message begins with the outcome in words.
 	Outcome Outcome
 	Message string
-	// LocalPort is the port on which a local socket receives the packet, or 0 if it is unknown or the
-	// packet is not delivered locally.
+	// LocalPort is the port on which a local socket receives the packet, or 0 if it is unknown or
+	// the packet is not delivered locally.
 	LocalPort uint16
 	// Predicted is the path that package diff predicts; Differences are deviations of the kernel
 	// from it.
@@ -320,8 +320,8 @@ func (o *Observation) traced(b *rules.Base) bool {
 		(o.Packet.Protocol == rules.TCP || o.marked || b.Position() > rules.ConntrackPriority)
 }
 
-// place returns the position of a rule in the kernel's terms.
-func place(f rules.Family, table, chain string, h rules.Handle) string {
+// rulePosition returns the position of a rule in the kernel's terms.
+func rulePosition(f rules.Family, table, chain string, h rules.Handle) string {
 	return fmt.Sprintf("%s %s %s handle %d", f, table, chain, h)
 }
 
@@ -336,7 +336,7 @@ func (o *Observation) predictedPath() []string {
 					legacyPlace(s.Table.Family, s.Table.Name, s.Chain.Name, s.Index+1))
 			default:
 				path = append(path,
-					place(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
+					rulePosition(s.Table.Family, s.Table.Name, s.Chain.Name, s.Rule().Handle))
 			}
 		}
 	}
@@ -350,8 +350,8 @@ func isUnmatched(s rules.Step) bool {
 }
 
 // endedWithoutEffect reports whether the rule ended without an effect although the model's rule has
-// a verdict: a map has no verdict for the packet but "continue", or NAT is for the other family. The
-// model has no rule for that, and the kernel reports a match without a verdict.
+// a verdict: a map has no verdict for the packet but "continue", or NAT is for the other family.
+// The model has no rule for that, and the kernel reports a match without a verdict.
 func endedWithoutEffect(s Step) bool {
 	return s.Event.Verdict == trace.Continue && s.Index >= 0 &&
 		slices.ContainsFunc(s.Rule().Actions, func(a rules.Action) bool {
@@ -369,7 +369,7 @@ func (o *Observation) observedPath() []string {
 		switch e := s.Event; {
 		case e.Kind != trace.Rule || !o.traced(s.Base) || endedWithoutEffect(s):
 		case e.Number == 0:
-			path = append(path, place(e.Family, e.Table, e.Chain, e.Handle))
+			path = append(path, rulePosition(e.Family, e.Table, e.Chain, e.Handle))
 		case s.Index >= 0 || s.Chain == nil:
 			path = append(path, legacyPlace(e.Family, e.Table, e.Chain, e.Number))
 		}

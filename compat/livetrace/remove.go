@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/trace"
 )
 
-// RemoveLeft removes the rules of a killed trace from both backends: the table of a kernel without
+// RemoveStale removes the rules of a killed trace from both backends: the table of a kernel without
 // owner tables, and the chain of iptables-legacy. It reports whether there were any. It keeps the
 // rules of a running trace, and creates no table.
-func RemoveLeft(ns *netns.NS) (removed bool, err error) {
+func RemoveStale(ns *netns.NS) (removed bool, err error) {
 	table, err := trace.Remove(ns)
 	if nft.IsNotSupported(err) {
 		err = nil

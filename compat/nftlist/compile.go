@@ -31,8 +31,8 @@ type compiler struct {
 	// registers than there are.
 	nesting int
 	failed  bool
-	// omitted is the family, ip or ip6, to which nft may have limited the rule by a condition that it
-	// does not list.
+	// omitted is the family, ip or ip6, to which nft may have limited the rule by a condition that
+	// it does not list.
 	omitted string
 }
 
@@ -220,7 +220,7 @@ func (c *compiler) loadAt(to register, fields []field, inInterval bool) {
 // compile translates the rules of a chain.
 func (in *reader) compile(c chainObject, sets *setBuilder) []nft.Rule {
 	var list []nft.Rule
-	for _, r := range in.rules[place{c.Family, c.Table, c.Name}] {
+	for _, r := range in.rules[objectID{c.Family, c.Table, c.Name}] {
 		compiled := compileRule(c.Family, sets, r.Statements)
 		for _, expressions := range compiled {
 			list = append(list, nft.Rule{

@@ -104,7 +104,7 @@ func (in *reader) object(kind string, body json.RawMessage) error {
 		return err
 	case "set", "map":
 		s, err := decoded[setObject](body)
-		in.sets[place{s.Family, s.Table, s.Name}] = s
+		in.sets[objectID{s.Family, s.Table, s.Name}] = s
 		return err
 	case "element":
 		return errors.New("elements apart from their set: want the output of nft -j list ruleset")

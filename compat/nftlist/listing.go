@@ -16,9 +16,9 @@ type Listing struct {
 	// Undecided are sentences about missing information that may affect packets at prerouting and
 	// output.
 	Undecided []string
-	// Elsewhere describes chains with rules that are not at the hooks of Tables, such as chains of
-	// a device.
-	Elsewhere []string
+	// UnmodelledChains describes chains with rules that are not at the hooks of Tables, such as
+	// chains of a device.
+	UnmodelledChains []string
 }
 
 type (
@@ -56,29 +56,29 @@ type (
 		Elements   []json.RawMessage `json:"elem"`
 		Statements []json.RawMessage `json:"stmt"`
 	}
-	// place identifies a table or, with a name, a chain or set of it.
-	place struct{ family, table, name string }
+	// objectID identifies a table or, with a name, a chain or set of it.
+	objectID struct{ family, table, name string }
 )
 
 // reader collects the objects of a listing.
 type reader struct {
 	tables  []tableObject
 	chains  []chainObject
-	rules   map[place][]ruleObject // of each chain
-	sets    map[place]setObject
+	rules   map[objectID][]ruleObject // of each chain
+	sets    map[objectID]setObject
 	changed map[string]bool // sets that statements that are not supported may change, by name
 	isText  bool
 }
 
 func newReader() *reader {
 	return &reader{
-		rules: map[place][]ruleObject{}, sets: map[place]setObject{}, changed: map[string]bool{},
+		rules: map[objectID][]ruleObject{}, sets: map[objectID]setObject{}, changed: map[string]bool{},
 	}
 }
 
 // addRule stores a rule.
 func (in *reader) addRule(r ruleObject) {
-	at := place{r.Family, r.Table, r.Chain}
+	at := objectID{r.Family, r.Table, r.Chain}
 	in.rules[at] = append(in.rules[at], r)
 }
 
@@ -87,10 +87,10 @@ func (in *reader) listing() (*Listing, error) {
 	l := new(Listing)
 	var tables []nft.Table
 	var sets []*setBuilder
-	at := map[place]int{}
-	listed := map[place]bool{}
+	at := map[objectID]int{}
+	listed := map[objectID]bool{}
 	for _, t := range in.tables {
-		key := place{t.Family, t.Name, ""}
+		key := objectID{t.Family, t.Name, ""}
 		if listed[key] {
 			return nil, fmt.Errorf("table %s %s is listed twice", t.Family, t.Name)
 		}
@@ -148,21 +148,21 @@ func (in *reader) listing() (*Listing, error) {
 // placeOf returns the number of the table of a chain and its base. The number is negative for a
 // chain that is not part of the tables, which is added to Elsewhere.
 func (in *reader) placeOf(
-	l *Listing, at map[place]int, listed map[place]bool, c chainObject,
+	l *Listing, at map[objectID]int, listed map[objectID]bool, c chainObject,
 ) (int, *rules.Base, error) {
-	key := place{c.Family, c.Table, c.Name}
+	key := objectID{c.Family, c.Table, c.Name}
 	if listed[key] {
 		return 0, nil, errors.New("it is listed twice")
 	}
 	listed[key] = true
-	i, ok := at[place{c.Family, c.Table, ""}]
+	i, ok := at[objectID{c.Family, c.Table, ""}]
 	if !ok {
-		in.elsewhere(l, c)
+		in.unmodelledChain(l, c)
 		return -1, nil, nil
 	}
 	base, known, err := baseOf(c)
 	if err == nil && !known {
-		in.elsewhere(l, c)
+		in.unmodelledChain(l, c)
 		return -1, nil, nil
 	}
 	return i, base, err
@@ -189,16 +189,16 @@ func flagsOf(flags json.RawMessage) []string {
 	return []string{string(flags)}
 }
 
-// elsewhere describes a base chain with rules that is not part of the tables.
-func (in *reader) elsewhere(l *Listing, c chainObject) {
+// unmodelledChain describes a base chain with rules that is not part of the tables.
+func (in *reader) unmodelledChain(l *Listing, c chainObject) {
 	dormant := slices.ContainsFunc(in.tables, func(t tableObject) bool {
 		return t.Family == c.Family && t.Name == c.Table &&
 			slices.Contains(flagsOf(t.Flags), "dormant")
 	})
-	if c.Hook == nil || dormant || len(in.rules[place{c.Family, c.Table, c.Name}]) == 0 && c.Policy != "drop" {
+	if c.Hook == nil || dormant || len(in.rules[objectID{c.Family, c.Table, c.Name}]) == 0 && c.Policy != "drop" {
 		return
 	}
-	l.Elsewhere = append(l.Elsewhere,
+	l.UnmodelledChains = append(l.UnmodelledChains,
 		fmt.Sprintf("chain %s %s %s at %s", c.Family, c.Table, c.Name, *c.Hook))
 }
 

@@ -117,8 +117,8 @@ const ruleset = `table inet t {
 	chain out { type filter hook %s priority %d; policy accept; %s; }
 }`
 
-// TestListingEqualsWhatTheKernelReports compares what nft lists with what the kernel holds, packet by
-// packet.
+// TestListingEqualsWhatTheKernelReports compares what nft lists with what the kernel holds, packet
+// by packet.
 func TestListingEqualsWhatTheKernelReports(t *testing.T) {
 	ns := newNamespace(t)
 	check := func(hook, rule string, want diff.Verdict, forms ...[]string) {
@@ -216,7 +216,7 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(l.Tables) != 1 || l.Tables[0].Name != "t" ||
-		fmt.Sprint(l.Elsewhere) != "[chain netdev dev c at ingress]" ||
+		fmt.Sprint(l.UnmodelledChains) != "[chain netdev dev c at ingress]" ||
 		fmt.Sprint(l.Undecided) != "[whether chain ip t c runs before conntrack is not listed]" {
 		t.Errorf("%+v", l)
 	}

@@ -39,7 +39,7 @@ func (c *compiler) match(body json.RawMessage) bool {
 		return false
 	}
 	if m.Op == "==" || m.Op == "in" {
-		c.learn(kind, left, m.Right)
+		c.noteProtocol(kind, left, m.Right)
 	}
 	return true
 }
@@ -171,9 +171,9 @@ func (c *compiler) equalPrefix(f field, op expr.CmpOp, value []byte, bits int) b
 	return true
 }
 
-// learn records the protocol to which a condition limits the rule. Later statements that need the
-// protocol do not need another condition.
-func (c *compiler) learn(kind string, left, right json.RawMessage) {
+// noteProtocol records the protocol to which a condition limits the rule. Later statements that
+// need the protocol do not need another condition.
+func (c *compiler) noteProtocol(kind string, left, right json.RawMessage) {
 	var key struct{ Key, Protocol, Field string }
 	if json.Unmarshal(left, &key) != nil || kind != "meta" && kind != "payload" {
 		return

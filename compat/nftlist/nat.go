@@ -184,7 +184,7 @@ func (c *compiler) formOfData(body json.RawMessage) string {
 	}
 	var name string
 	if json.Unmarshal(of.Data, &name) == nil && len(name) > 1 {
-		anonymous.Set = c.sets.in.sets[place{c.sets.at.family, c.sets.at.table, name[1:]}].Elements
+		anonymous.Set = c.sets.in.sets[objectID{c.sets.at.family, c.sets.at.table, name[1:]}].Elements
 	} else if json.Unmarshal(of.Data, &anonymous) != nil {
 		return ""
 	}

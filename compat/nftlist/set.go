@@ -13,7 +13,7 @@ import (
 // looks up a set determine how its elements are encoded.
 type setBuilder struct {
 	in    *reader
-	at    place // the table
+	at    objectID // the table
 	sets  []nft.Set
 	named map[string]builtSet
 	// anonymous is the number of anonymous sets.
@@ -26,7 +26,7 @@ type builtSet struct {
 	keys, datas []datatype
 }
 
-func newSetBuilder(in *reader, at place) *setBuilder {
+func newSetBuilder(in *reader, at objectID) *setBuilder {
 	return &setBuilder{in: in, at: at, named: map[string]builtSet{}}
 }
 
@@ -43,7 +43,7 @@ func (b *setBuilder) get(
 	var name string
 	if json.Unmarshal(e, &name) == nil {
 		name, isNamed := strings.CutPrefix(name, "@")
-		object, ok := b.in.sets[place{b.at.family, b.at.table, name}]
+		object, ok := b.in.sets[objectID{b.at.family, b.at.table, name}]
 		if !isNamed || !isName(name) || !ok || (object.Map != nil) != isMap {
 			return nil, false
 		}

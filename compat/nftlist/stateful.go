@@ -147,7 +147,7 @@ func (c *compiler) changeSet(body json.RawMessage) bool {
 		"delete": operationDelete,
 	}[of.Op]
 	name, isNamed := strings.CutPrefix(of.Set, "@")
-	object, exists := c.sets.in.sets[place{c.sets.at.family, c.sets.at.table, name}]
+	object, exists := c.sets.in.sets[objectID{c.sets.at.family, c.sets.at.table, name}]
 	if !ok || !isNamed || !exists || object.Map != nil {
 		return false
 	}

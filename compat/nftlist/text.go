@@ -70,8 +70,8 @@ func (s textStatement) key() string {
 	return ""
 }
 
-// statement reads the next statement. With blocks it ends before a block; otherwise braces belong to
-// the statement, which may have several lines.
+// statement reads the next statement. With blocks it ends before a block; otherwise braces belong
+// to the statement, which may have several lines.
 func (t *textReader) statement(blocks bool) (textStatement, error) {
 	var s textStatement
 	depth := 0
@@ -133,7 +133,7 @@ func (t *textReader) table(head textStatement) error {
 	if !head.isHeader("table", "") || !isFamily(head.tokens[1].text) {
 		return t.notTable(head)
 	}
-	at := place{family: head.tokens[1].text, table: head.tokens[2].text}
+	at := objectID{family: head.tokens[1].text, table: head.tokens[2].text}
 	object := tableObject{Family: at.family, Name: at.table}
 	for {
 		s, err := t.statement(true)
@@ -170,7 +170,7 @@ func isFamily(text string) bool {
 
 // block reads an object of a table. Objects other than chains, sets and maps are relevant only for
 // statements that use them, which do not depend on their values.
-func (t *textReader) block(at place, head textStatement) error {
+func (t *textReader) block(at objectID, head textStatement) error {
 	switch {
 	case head.isHeader("chain"):
 		at.name = head.tokens[1].text

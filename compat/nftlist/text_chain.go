@@ -7,7 +7,7 @@ import (
 )
 
 // chain reads a chain.
-func (t *textReader) chain(at place) error {
+func (t *textReader) chain(at objectID) error {
 	object := chainObject{Family: at.family, Table: at.table, Name: at.name}
 	for {
 		s, err := t.statement(false)
@@ -96,7 +96,7 @@ func priorities(family string) map[string]int {
 
 // set reads a set or a map. One with a statement that is unknown is not stored, so that rules that
 // use it are undecided.
-func (t *textReader) set(at place, isMap bool) error {
+func (t *textReader) set(at objectID, isMap bool) error {
 	object := setObject{Family: at.family, Table: at.table, Name: at.name}
 	if isMap {
 		object.Map = encode("map")

@@ -65,13 +65,13 @@ type textLine struct {
 
 // A parser parses the tables of one family.
 type parser struct {
-	family rules.Family
-	file   string
-	line   textLine
-	tables []*table
-	begun  map[string]int // the first lines of tables
-	open   bool           // the last table has not been committed
-	lost   bool           // the line belongs to a table that cannot be read
+	family     rules.Family
+	file       string
+	line       textLine
+	tables     []*table
+	begun      map[string]int // the first lines of tables
+	open       bool           // the last table has not been committed
+	unreadable bool           // the line belongs to a table that cannot be read
 	// outside is the error for the first line outside a table.
 	outside *SyntaxError
 	words   []word // of the line, kept for its memory
@@ -137,10 +137,10 @@ func (p *parser) readLine() *SyntaxError {
 	switch {
 	case first.raw[0] == '*':
 		err := p.beginTable(words)
-		p.lost = err != nil && !p.open
+		p.unreadable = err != nil && !p.open
 		return err
-	case p.lost:
-		p.lost = !first.is("COMMIT")
+	case p.unreadable:
+		p.unreadable = !first.is("COMMIT")
 		return nil
 	case !p.open:
 		return p.notInTable(p.at(first, "a table to begin, such as *nat"))
@@ -156,8 +156,8 @@ func (p *parser) readLine() *SyntaxError {
 	return p.command(words)
 }
 
-// notInTable stores the error of a line, if the text begins with it and not with a table. It returns
-// the error.
+// notInTable stores the error of a line, if the text begins with it and not with a table. It
+// returns the error.
 func (p *parser) notInTable(err *SyntaxError) *SyntaxError {
 	if len(p.begun) == 0 && p.errs.list == nil {
 		p.outside = err

@@ -35,11 +35,11 @@ const (
 	unsent outcome = iota // it could not be sent at all
 	// at a listener of ours, or a known socket of the namespace
 	arrived
-	answered   // the same, and the answer came back
-	refused    // no process listens at its destination
-	unanswered // nothing came back in time
-	strange    // a socket outside the namespace received it
-	unknown    // it was received, but the kernel does not report by which socket
+	answered        // the same, and the answer came back
+	refused         // no process listens at its destination
+	unanswered      // nothing came back in time
+	receivedOutside // a socket outside the namespace received it
+	unknown         // it was received, but the kernel does not report by which socket
 )
 
 // listen opens the listeners for the probes of an attempt. If a proxy is running there are none,
@@ -87,7 +87,7 @@ func (v *validator) captureEndpoint(t *probe) endpoint {
 	at := loopbackOf(f)
 	isInbound := t.port() == v.options.Redirect.InboundCapturePort
 	isTransparent := isInbound && v.options.Redirect.Mode == rules.ModeTProxy && v.transparent
-	if isInbound && (isTransparent || v.around != nil) {
+	if isInbound && (isTransparent || v.outerNetwork != nil) {
 		at = netip.IPv4Unspecified()
 		if f == rules.IPv6 {
 			at = netip.IPv6Unspecified()
@@ -188,7 +188,7 @@ func (o *sent) connection(v *validator, t *probe, s socket.Socket, deadline time
 	}
 	local, found := takerOf(list, o.source)
 	if !found {
-		o.outcome = strange
+		o.outcome = receivedOutside
 		return
 	}
 	o.outcome, o.arrival = arrived, arrival{port: local.Port()}
@@ -243,7 +243,7 @@ func (o *sent) datagram(v *validator, t *probe, s socket.Socket, deadline time.T
 			case err == nil && o.outcome == arrived, err == nil && o.waitArrival(deadline):
 				o.outcome = answered
 			case err == nil:
-				o.outcome = strange
+				o.outcome = receivedOutside
 			case errors.Is(err, unix.ECONNREFUSED) && o.outcome != arrived:
 				o.outcome = refused
 			}
@@ -265,7 +265,7 @@ func (o *sent) conntracked(v *validator, t *probe, s socket.Socket) {
 	case err != nil:
 		o.outcome, o.err = unknown, fmt.Errorf("where it went only conntrack can tell: %w", err)
 	case at == t.packet.Destination:
-		o.outcome = strange
+		o.outcome = receivedOutside
 	default:
 		o.outcome, o.arrival = arrived, arrival{port: at.Port()}
 	}

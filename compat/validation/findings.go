@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// judge compares what was found with what was expected. Whether the rules were read back, and are
+// result compares what was found with what was expected. Whether the rules were read back, and are
 // those of the parameters, decides what to do about a difference.
-func (t *probe) judge(o observation, equal bool) Check {
+func (t *probe) result(o observation, equal bool) Check {
 	c := t.Check
 	if c.Status != "" {
 		return c
@@ -61,7 +61,7 @@ func (t *probe) finding(o observation) string {
 		return "it could not be sent: " + o.err.Error()
 	case refused:
 		return "refused: there is no listener at its destination"
-	case strange:
+	case receivedOutside:
 		return "answered from outside the namespace: not captured"
 	case unknown:
 		return "the connection was accepted, but the accepting socket is unknown"

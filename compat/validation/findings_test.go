@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 			"it was dropped, or has left the pod",
 		},
 		"answered by a stranger": {
-			outbound, observation{outcome: strange, source: own}, Failed, "not captured",
+			outbound, observation{outcome: receivedOutside, source: own}, Failed, "not captured",
 		},
 		"not sent": {
 			outbound,
@@ -115,11 +115,11 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := row.probe.judge(row.seen, false)
+			c := row.probe.result(row.seen, false)
 			if c.Status != row.want || !strings.Contains(c.Found, row.found) {
 				t.Errorf("%s: %q, want %s: %q", c.Status, c.Found, row.want, row.found)
 			}
-			equal := row.probe.judge(row.seen, true)
+			equal := row.probe.result(row.seen, true)
 			if equal.Status != c.Status || strings.Contains(equal.Next, "differ") ||
 				c.Status == Failed && !strings.Contains(equal.Next, "rules doctor") {
 				t.Errorf("although the rules are equal: %+v", equal)
@@ -142,7 +142,7 @@ func TestOutcome(t *testing.T) {
 		r.Checks = append(r.Checks, c)
 		return r
 	}
-	setting := judgeSourceCheck(3, nil)
+	setting := sourceCheckResult(3, nil)
 	empty := checks(OK, NotChecked)
 	empty.Empty = true
 	for _, row := range []struct {
@@ -158,7 +158,7 @@ func TestOutcome(t *testing.T) {
 		{beside(checks(NotChecked, NotChecked), setting), NotDecided},
 		// not captured, as it would be without rules
 		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
-		{beside(checks(OK), judgeSourceCheck(3, []string{"all"})), Fails},
+		{beside(checks(OK), sourceCheckResult(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},
 		{checks(NotChecked), NotDecided},
 		{Result{}, NotDecided},
@@ -197,7 +197,7 @@ func TestSourceCheck(t *testing.T) {
 		{3, []string{"all"}, Failed},
 		{3, []string{"default", "eth0"}, Failed},
 	} {
-		if got := judgeSourceCheck(row.read, row.set); got.Status != row.want {
+		if got := sourceCheckResult(row.read, row.set); got.Status != row.want {
 			t.Errorf("set for %v of %d: %s, want %s", row.set, row.read, got.Status, row.want)
 		}
 	}

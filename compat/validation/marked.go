@@ -58,10 +58,10 @@ func (v *validator) sourceCheck() []Check {
 		}
 		return err
 	})
-	return []Check{judgeSourceCheck(read, set)}
+	return []Check{sourceCheckResult(read, set)}
 }
 
-func judgeSourceCheck(read int, set []string) Check {
+func sourceCheckResult(read int, set []string) Check {
 	c := Check{
 		Name: "source check", Kind: Settings, Expected: "net.ipv4.conf.*.src_valid_mark is 0",
 		Status: NotChecked,

@@ -29,8 +29,8 @@ type probe struct {
 	agent *rules.Owner
 }
 
-// surroundings are the inputs of a plan other than the parameters.
-type surroundings struct {
+// planInputs are the inputs of a plan other than the parameters.
+type planInputs struct {
 	self rules.Owner
 	can  func(rules.Owner) bool
 	// route returns the source address and the device for a destination.
@@ -50,7 +50,7 @@ type surroundings struct {
 
 // planner creates a plan.
 type planner struct {
-	surroundings
+	planInputs
 	options Options
 	rules   rules.Ruleset
 	probes  []probe
@@ -60,8 +60,8 @@ type planner struct {
 
 // plan returns the probes for the desired rules, which the parameters compile to, and reports
 // whether the parameters capture traffic of the application.
-func plan(o Options, wanted rules.Ruleset, s surroundings) (probes []probe, captures bool) {
-	p := &planner{surroundings: s, options: o, rules: wanted}
+func plan(o Options, wanted rules.Ruleset, s planInputs) (probes []probe, captures bool) {
+	p := &planner{planInputs: s, options: o, rules: wanted}
 	families := []rules.Family{rules.IPv4}
 	if o.Redirect.IPv6 {
 		families = append(families, rules.IPv6)

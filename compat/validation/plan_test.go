@@ -13,8 +13,8 @@ import (
 )
 
 // ordinary is a pod of both families, seen by root on its node.
-func ordinary() surroundings {
-	return surroundings{
+func ordinary() planInputs {
+	return planInputs{
 		self: rules.Owner{}, can: func(rules.Owner) bool { return true },
 		route: func(to netip.Addr) (netip.Addr, string, error) {
 			switch {
@@ -40,7 +40,7 @@ func ordinary() surroundings {
 var podIPs = []netip.Addr{netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("fd00::5")}
 
 // planned returns the probe with the name.
-func planned(t *testing.T, o Options, s surroundings, name string) probe {
+func planned(t *testing.T, o Options, s planInputs, name string) probe {
 	t.Helper()
 	o.Port, o.PodIPs = DefaultPort, podIPs
 	probes, _ := plan(o, rules.MustCompile(o.Redirect), s)
@@ -209,33 +209,33 @@ func TestPlanDependsOnForeignRules(t *testing.T) {
 	for name, row := range map[string]struct {
 		probe  string
 		mode   rules.Mode
-		change func(*surroundings)
+		change func(*planInputs)
 		reason string
 	}{
-		"another user's connection": {"outbound, IPv4", rules.ModeRedirect, func(s *surroundings) {
+		"another user's connection": {"outbound, IPv4", rules.ModeRedirect, func(s *planInputs) {
 			s.self, s.can = rules.Owner{UID: 1337, GID: 1337}, nobodyElse
 		}, "it is made by uid 1000 gid 1000; this process has uid 1337 gid 1337"},
 		"the proxy's connection": {
-			"the proxy calls ::6", rules.ModeRedirect, func(s *surroundings) { s.can = nobodyElse },
+			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.can = nobodyElse },
 			"it is made by uid 1337 gid 1337; this process has uid 0 gid 0",
 		},
 		"a transparent listener": {
-			"inbound, IPv4", rules.ModeTProxy, func(s *surroundings) { s.transparent = false },
+			"inbound, IPv4", rules.ModeTProxy, func(s *planInputs) { s.transparent = false },
 			"a transparent listener needs CAP_NET_ADMIN",
 		},
-		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *surroundings) {
+		"a mark": {"policy route, IPv6", rules.ModeTProxy, func(s *planInputs) {
 			s.transparent = false
 		}, "need CAP_NET_ADMIN"},
-		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
+		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.reach = func(netip.Addr) netip.Addr { return netip.Addr{} }
 		}, "from here no route leads straight to fd00::5"},
 		"a place outside, from within": {
 			"inbound, IPv6",
-			rules.ModeRedirect, func(s *surroundings) {
+			rules.ModeRedirect, func(s *planInputs) {
 				s.reach, s.apart = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
 			}, "and this process cannot make one",
 		},
-		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *surroundings) {
+		"a route": {"outbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.route = func(netip.Addr) (netip.Addr, string, error) {
 				return netip.Addr{}, "", unix.ENETUNREACH
 			}

@@ -90,14 +90,14 @@ func Run(ns *netns.NS, o Options) (Result, error) {
 
 // validator is the state of a call of Run.
 type validator struct {
-	ns      *netns.NS
-	here    *netns.NS // where the caller is
-	options Options
-	backend compat.Backend
-	wanted  rules.Ruleset // what the parameters compile to
-	owners  *owners
-	pod     *network
-	around  *network // of here; nil if that is the same namespace
+	ns           *netns.NS
+	here         *netns.NS // where the caller is
+	options      Options
+	backend      compat.Backend
+	wanted       rules.Ruleset // what the parameters compile to
+	owners       *owners
+	pod          *network
+	outerNetwork *network // of here; nil if that is the same namespace
 	// completed contains the checks of probes that passed in an earlier attempt and are not
 	// repeated.
 	completed map[string]Check
@@ -119,7 +119,7 @@ func (v *validator) open() (err error) {
 		return err
 	}
 	if v.here.ID() != v.ns.ID() {
-		if v.around, err = openNetwork(v.here); err != nil {
+		if v.outerNetwork, err = openNetwork(v.here); err != nil {
 			return err
 		}
 	}
@@ -134,8 +134,8 @@ func (v *validator) close() {
 	if v.pod != nil {
 		v.pod.close()
 	}
-	if v.around != nil {
-		v.around.close()
+	if v.outerNetwork != nil {
+		v.outerNetwork.close()
 	}
 	_ = v.here.Close()
 }
@@ -145,7 +145,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	// If the kernel cannot list sockets, a failure to open a listener shows that the proxy has one.
 	list, _ := sockets(v.ns)
 	v.running, v.transparent = v.proxyListens(list), mayBeTransparent(v.ns)
-	probes, captures := plan(v.options, v.wanted, v.surroundings())
+	probes, captures := plan(v.options, v.wanted, v.planInputs())
 
 	for i := range probes {
 		if c, ok := v.completed[probes[i].Name]; ok {
@@ -166,7 +166,7 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	l.close()
 	back := v.readBack()
 	for i := range probes {
-		c := probes[i].judge(observations[i], back.Status == OK)
+		c := probes[i].result(observations[i], back.Status == OK)
 		if c.Status == OK {
 			v.completed[c.Name] = c
 		}
@@ -175,17 +175,17 @@ func (v *validator) attempt(wait time.Duration) (checks []Check, empty bool) {
 	return append(append(checks, v.sourceCheck()...), back), !captures
 }
 
-// surroundings returns the surroundings of this attempt.
-func (v *validator) surroundings() surroundings {
-	return surroundings{
+// planInputs returns the inputs of the plan for this attempt.
+func (v *validator) planInputs() planInputs {
+	return planInputs{
 		self: v.owners.self, can: v.owners.can,
 		route: v.pod.route, device: v.pod.device,
-		transparent: v.transparent, running: v.running, apart: v.around != nil,
+		transparent: v.transparent, running: v.running, apart: v.outerNetwork != nil,
 		reach: func(pod netip.Addr) netip.Addr {
-			if v.around == nil || !v.around.direct(pod) {
+			if v.outerNetwork == nil || !v.outerNetwork.direct(pod) {
 				return netip.Addr{}
 			}
-			from, _ := v.around.source(pod)
+			from, _ := v.outerNetwork.source(pod)
 			return from
 		},
 	}

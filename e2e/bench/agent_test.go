@@ -51,7 +51,7 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 		Note: "sluice-node compares the rules of each pod with the desired ones once per minute, and listens for changes. install-cni " +
 			"watches the pods for failures that indicate missing redirection, and does not read rules. Both run with default " +
 			"settings, without ambient mode. Memory is the maximum resident size (VmHWM) since the start.",
-		Contestants: []bench.Contestant{
+		Candidates: []bench.Candidate{
 			agentContestant(b, ours, report.Ours, func(a *nodeAgent) error {
 				return a.startSluice(tools)
 			}),
@@ -65,9 +65,9 @@ func agentRows(b *testing.B, tools bench.Tools) []bench.Row {
 // agentContestant is an agent that is started with pods in its API server.
 func agentContestant(
 	b *testing.B, name string, kind report.Kind, start func(*nodeAgent) error,
-) bench.Contestant {
+) bench.Candidate {
 	var a *nodeAgent
-	return bench.Contestant{
+	return bench.Candidate{
 		Name: name, Kind: kind,
 		Open: func() (end func(), err error) {
 			if a, err = newNodeAgent(b); err != nil {

@@ -19,7 +19,7 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 	small := shell("small", "/bin/true; exec /bin/true")
 	large := shell("large", "dd if=/dev/zero of=/dev/null bs=50000000 count=1")
 	row := bench.Measure(bench.Row{
-		ID: "shell", Share: 1, Contestants: []bench.Contestant{small, large},
+		ID: "shell", Share: 1, Candidates: []bench.Candidate{small, large},
 	}, 3)
 	if len(row.LeftOut) > 0 || row.Rounds != 3 {
 		t.Fatalf("%+v", row)
@@ -45,7 +45,7 @@ func TestMeasureCountsProgramsAndMemory(t *testing.T) {
 
 func TestFailingContestantIsOmittedWithTheReason(t *testing.T) {
 	ended, undone := 0, 0
-	contestant := func(name, script string, check error) bench.Contestant {
+	contestant := func(name, script string, check error) bench.Candidate {
 		c := shell(name, script)
 		c.Open = func() (func(), error) { return func() { ended++ }, nil }
 		prepare := c.Prepare
@@ -56,7 +56,7 @@ func TestFailingContestantIsOmittedWithTheReason(t *testing.T) {
 		}
 		return c
 	}
-	row := bench.Measure(bench.Row{Contestants: []bench.Contestant{
+	row := bench.Measure(bench.Row{Candidates: []bench.Candidate{
 		contestant("failing", "echo no such module >&2; exit 3", nil),
 		contestant("good", "true", nil),
 		contestant("idle", "true", errors.New("nothing is done")),
@@ -87,9 +87,9 @@ func TestFailingContestantIsOmittedWithTheReason(t *testing.T) {
 	}
 }
 
-// shell is a contestant that runs a script.
-func shell(name, text string) bench.Contestant {
-	return bench.Contestant{Name: name, Prepare: func() (bench.Task, error) {
+// shell is a candidate that runs a script.
+func shell(name, text string) bench.Candidate {
+	return bench.Candidate{Name: name, Prepare: func() (bench.Task, error) {
 		return (&bench.Command{Path: "/bin/sh", Env: os.Environ(), Stdin: []byte(text)}).Task(), nil
 	}}
 }

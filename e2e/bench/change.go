@@ -16,14 +16,14 @@ func changeRows(t Tools) []Row {
 	row := func(id, name string, share float64, others ...programmer) Row {
 		r := Row{
 			ID: id, Topic: "Running pod", Name: name, Share: share, Plotted: report.Wall,
-			Contestants: []Contestant{
+			Candidates: []Candidate{
 				changeInProcess(coldName, false, before, after),
 				changeInProcess(readName, true, before, after),
 				t.changing(rulesApply, rulesApply, before, after),
 			},
 		}
 		for _, p := range others {
-			r.Contestants = append(r.Contestants, t.changing(p, p.reconciling(), before, after))
+			r.Candidates = append(r.Candidates, t.changing(p, p.reconciling(), before, after))
 		}
 		return r
 	}
@@ -46,10 +46,10 @@ func changeRows(t Tools) []Row {
 	}
 }
 
-// changing returns a contestant that changes the rules with a programmer's commands, in a pod that
+// changing returns a candidate that changes the rules with a programmer's commands, in a pod that
 // another programmer prepared.
-func (t Tools) changing(first, again programmer, before, after Sidecar) Contestant {
-	return Contestant{Name: again.name, Kind: again.kind, Prepare: func() (Task, error) {
+func (t Tools) changing(first, again programmer, before, after Sidecar) Candidate {
+	return Candidate{Name: again.name, Kind: again.kind, Prepare: func() (Task, error) {
 		ns, err := NewPod()
 		if err != nil {
 			return Task{}, err
@@ -67,11 +67,11 @@ func (t Tools) changing(first, again programmer, before, after Sidecar) Contesta
 	}}
 }
 
-// changeInProcess returns a contestant with a ready ruleset, like a long-running process; with
+// changeInProcess returns a candidate with a ready ruleset, like a long-running process; with
 // reads it has also read the pod's rules before.
-func changeInProcess(name string, reads bool, before, after Sidecar) Contestant {
+func changeInProcess(name string, reads bool, before, after Sidecar) Candidate {
 	var old, want rules.Ruleset
-	return Contestant{
+	return Candidate{
 		Name: name, Kind: report.Ours,
 		Open: func() (end func(), err error) {
 			if old, err = before.Compile(); err == nil {

@@ -23,7 +23,7 @@ func connectRows(t Tools) []Row {
 		Plotted: report.Rate,
 		Note: "The excluded prefixes are IPv4 prefixes that contain none of the destinations. Without rules, the client connects to the " +
 			"listener directly.",
-		Contestants: []Contestant{t.connecting("no rules", report.Floor, nil, Sidecar{}, nil)},
+		Candidates: []Candidate{t.connecting("no rules", report.Floor, nil, Sidecar{}, nil)},
 	}
 	sizes := []int{0, 1000, 10_000}
 	of := func(p programmer, n int) string { return fmt.Sprintf("%s, %d prefixes", p.name, n) }
@@ -31,7 +31,7 @@ func connectRows(t Tools) []Row {
 	ours.name = "Sluice"
 	for _, p := range []programmer{ours, istioLegacy, istioNative} {
 		for _, n := range sizes {
-			row.Contestants = append(row.Contestants,
+			row.Candidates = append(row.Candidates,
 				t.connecting(of(p, n), p.kind, &p, Sidecar{IPv4: n}, nil))
 		}
 	}
@@ -54,14 +54,14 @@ func connectRows(t Tools) []Row {
 // connecting opens connections in one pod in all rounds; without a programmer the pod has no rules.
 func (t Tools) connecting(
 	name string, kind report.Kind, p *programmer, s Sidecar, d during,
-) Contestant {
+) Candidate {
 	const connections = 500
 	var l *listening
 	to := &unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
 	if p == nil {
 		to = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
 	}
-	return Contestant{
+	return Candidate{
 		Name: name, Kind: kind,
 		Open: func() (end func(), err error) {
 			if l, err = listenInPod(); err != nil {

@@ -21,7 +21,7 @@ func diffRows(t Tools) []Row {
 		const name = "rules diff"
 		row := Row{
 			ID: c.id, Topic: "rules diff", Name: c.name, Plotted: report.Wall,
-			Contestants: []Contestant{t.deciding(c.id, name, c.sidecar)},
+			Candidates: []Candidate{t.deciding(c.id, name, c.sidecar)},
 		}
 		if c.limit > 0 {
 			row.Goals = []report.Goal{{Of: name, Quantity: report.Wall, Limit: c.limit}}
@@ -34,9 +34,9 @@ func diffRows(t Tools) []Row {
 }
 
 // deciding compares the sidecar's rules with those of istio-iptables.
-func (t Tools) deciding(id, name string, s Sidecar) Contestant {
+func (t Tools) deciding(id, name string, s Sidecar) Candidate {
 	var args []string
-	return Contestant{
+	return Candidate{
 		Name: name, Kind: report.Ours,
 		Open: func() (func(), error) {
 			args = append([]string{"diff"}, s.Flags()...)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Names of contestants that goals refer to.
+// Names of candidates that goals refer to.
 const (
 	rawName, emptyName, nftName = "the same netlink messages, prepared", "empty Go program", "nft -f"
 	coldName, cachedName        = "Sluice in process", "Sluice in process, batch cached"
@@ -38,8 +38,8 @@ func inProcessRows() []Row {
 		}
 		rows = append(rows, Row{
 			ID: c.id, Topic: topic, Name: excluded(c.prefixes), Share: c.share, Goals: goals,
-			Plotted:     report.Wall,
-			Contestants: []Contestant{rawContestant(s), coldContestant(s), cachedContestant(s)},
+			Plotted:    report.Wall,
+			Candidates: []Candidate{rawContestant(s), coldContestant(s), cachedContestant(s)},
 		})
 	}
 	rows[0].Note = "The parameters are those of an injected dual-stack pod with DNS capture. \"In process\" is the time from parameters to " +
@@ -73,24 +73,24 @@ func inPod(prepare, do func(*netns.NS) error) (Task, error) {
 	}, nil
 }
 
-func rawContestant(s Sidecar) Contestant {
-	var f floor
-	return Contestant{
+func rawContestant(s Sidecar) Candidate {
+	var f rawNetlink
+	return Candidate{
 		Name: rawName, Kind: report.Floor,
 		Open: func() (func(), error) {
 			rs, err := s.Compile()
 			if err == nil {
-				f, err = newFloor(rs)
+				f, err = newRawNetlink(rs)
 			}
-			return func() { f = floor{} }, err
+			return func() { f = rawNetlink{} }, err
 		},
 		Prepare: func() (Task, error) { return inPod(nil, f.apply) },
 	}
 }
 
-func coldContestant(s Sidecar) Contestant {
+func coldContestant(s Sidecar) Candidate {
 	var r rules.Redirect
-	return Contestant{
+	return Candidate{
 		Name: coldName, Kind: report.Ours,
 		Open: func() (end func(), err error) {
 			r, err = s.Redirect()
@@ -104,9 +104,9 @@ func coldContestant(s Sidecar) Contestant {
 	}
 }
 
-func cachedContestant(s Sidecar) Contestant {
+func cachedContestant(s Sidecar) Candidate {
 	var p *nft.Prepared
-	return Contestant{
+	return Candidate{
 		Name: cachedName, Kind: report.Ours,
 		Open: func() (end func(), err error) {
 			p, err = s.prepare()

@@ -31,7 +31,7 @@ func TestFloorSendsAllMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := newFloor(rs)
+	f, err := newRawNetlink(rs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 )
 
-// Measure runs the task of a row with its contestants in turn, in so many rounds, each of which
-// begins with another contestant. The first run of each is not measured: it warms caches, and
-// memory and executed programs are counted in it. A contestant that fails is omitted from the
+// Measure runs the task of a row with its candidates in turn, in so many rounds, each of which
+// begins with another candidate. The first run of each is not measured: it warms caches, and
+// memory and executed programs are counted in it. A candidate that fails is omitted from the
 // result, with the reason.
 func Measure(row Row, rounds int) report.Row {
 	result := report.Row{
@@ -19,9 +19,9 @@ func Measure(row Row, rounds int) report.Row {
 		rounds = max(int(float64(rounds)*row.Share), 1)
 		result.Rounds = rounds
 	}
-	runs := make([]*run, len(row.Contestants))
-	for i := range row.Contestants {
-		runs[i] = start(&row.Contestants[i])
+	runs := make([]*run, len(row.Candidates))
+	for i := range row.Candidates {
+		runs[i] = start(&row.Candidates[i])
 	}
 	for round := range rounds {
 		for i := range runs {
@@ -39,9 +39,9 @@ func Measure(row Row, rounds int) report.Row {
 	return result
 }
 
-// A run is a contestant of a row.
+// A run is a candidate of a row.
 type run struct {
-	*Contestant
+	*Candidate
 	counted Sample
 	samples map[report.Quantity][]float64
 	end     func()
@@ -49,9 +49,9 @@ type run struct {
 	err error
 }
 
-// start opens the contestant and runs the task once without measuring it.
-func start(c *Contestant) *run {
-	r := &run{Contestant: c, samples: map[report.Quantity][]float64{}, end: func() {}}
+// start opens the candidate and runs the task once without measuring it.
+func start(c *Candidate) *run {
+	r := &run{Candidate: c, samples: map[report.Quantity][]float64{}, end: func() {}}
 	if c.Open != nil {
 		end, err := c.Open()
 		if err != nil {
@@ -98,7 +98,7 @@ func (r *run) entry() report.Entry {
 }
 
 // once prepares the task, runs and checks it, and undoes it.
-func (c *Contestant) once(do func(Task) (Sample, error)) (Sample, error) {
+func (c *Candidate) once(do func(Task) (Sample, error)) (Sample, error) {
 	task, err := c.Prepare()
 	if err != nil {
 		return nil, err

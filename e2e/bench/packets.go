@@ -47,7 +47,7 @@ func packetRows(t Tools) []Row {
 				Factor: 0.97,
 			},
 		},
-		Contestants: []Contestant{
+		Candidates: []Candidate{
 			t.sending("no rules", report.Floor, nil, Sidecar{}, nil),
 			t.sending(untracked.name, untracked.kind, &untracked, Sidecar{}, nil),
 			t.sending(tracked.name, tracked.kind, &tracked, Sidecar{}, nil),
@@ -56,7 +56,7 @@ func packetRows(t Tools) []Row {
 	ours := rulesApply
 	ours.name = plain
 	for _, p := range []programmer{ours, istioLegacy, istioNative} {
-		row.Contestants = append(row.Contestants,
+		row.Candidates = append(row.Candidates,
 			t.sending(p.name, p.kind, &p, Sidecar{Plain: true}, nil),
 			t.sending(p.name+", DNS captured", p.kind, &p, Sidecar{}, nil))
 	}
@@ -67,10 +67,10 @@ func packetRows(t Tools) []Row {
 // memory addresses affect the result.
 func (t Tools) sending(
 	name string, kind report.Kind, p *programmer, s Sidecar, d during,
-) Contestant {
+) Candidate {
 	const datagrams = 5000
 	var pod *netns.NS
-	return Contestant{
+	return Candidate{
 		Name: name, Kind: kind,
 		Open: func() (func(), error) {
 			ns, err := NewPod()

@@ -39,10 +39,10 @@ type Pod struct {
 // attachments counts the attachments, so that each has a unique id.
 var attachments atomic.Int64
 
-// Add returns a contestant that runs ADD for the pod, each time in a new namespace, which must have
+// Add returns a candidate that runs ADD for the pod, each time in a new namespace, which must have
 // rules afterwards if and only if redirected is true.
-func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
-	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
+func (p *Plugin) Add(pod Pod, redirected bool) Candidate {
+	return Candidate{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
 		if err != nil {
 			return Task{}, err
@@ -58,9 +58,9 @@ func (p *Plugin) Add(pod Pod, redirected bool) Contestant {
 	}}
 }
 
-// Del returns a contestant that runs DEL for the pod, each time after ADD.
-func (p *Plugin) Del(pod Pod) Contestant {
-	return Contestant{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
+// Del returns a candidate that runs DEL for the pod, each time after ADD.
+func (p *Plugin) Del(pod Pod) Candidate {
+	return Candidate{Name: p.Name, Kind: p.Kind, Prepare: func() (Task, error) {
 		a, err := NewAttachment(int(attachments.Add(1)))
 		if err != nil {
 			return Task{}, err

@@ -48,7 +48,7 @@ func newWorld(b *testing.B, tools bench.Tools) *world {
 	legacy := map[string]any{"backend": "legacy"}
 	native := map[string]any{"native_nftables": true}
 	w.startAgent(b,
-		w.add(b, report.BesideAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
+		w.add(b, report.WithAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil))
 	w.add(b, report.WithoutAgent, report.Ours, bench.SluiceCNI, "sluice-cni-kubeconfig", nil)
 	w.add(b, "sluice-cni, no agent, iptables-legacy", report.Ours, bench.SluiceCNI,
 		"sluice-cni-kubeconfig", legacy)
@@ -154,8 +154,8 @@ func (w *world) pod(b *testing.B, name string) (bench.Pod, report.Pod) {
 // them to it changes nothing.
 func (w *world) rows() []bench.Row {
 	const topic = "CNI plugin"
-	contest := func(enter func(*bench.Plugin) bench.Contestant) []bench.Contestant {
-		var contestants []bench.Contestant
+	contest := func(enter func(*bench.Plugin) bench.Candidate) []bench.Candidate {
+		var contestants []bench.Candidate
 		for _, p := range w.plugins {
 			contestants = append(contestants, enter(p))
 		}
@@ -165,7 +165,7 @@ func (w *world) rows() []bench.Row {
 	unannounced.Annotations = nil
 	atMost := func(q report.Quantity, factor float64) []report.Goal {
 		return []report.Goal{
-			{Of: report.BesideAgent, Quantity: q, Factor: factor},
+			{Of: report.WithAgent, Quantity: q, Factor: factor},
 			{Of: report.WithoutAgent, Quantity: q, Factor: factor},
 		}
 	}
@@ -175,7 +175,7 @@ func (w *world) rows() []bench.Row {
 			Goals: slices.Concat(atMost(report.Wall, 1.0/8), atMost(report.Memory, 1.0/4)),
 			Note: "With the node agent, as deployed, the plugin gets the pod from the agent; without an agent it gets the pod from the API " +
 				"server, as istio-cni does. The cost in the agent and in the API server is not included.",
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
+			Candidates: contest(func(p *bench.Plugin) bench.Candidate {
 				return p.Add(w.mesh, true)
 			}),
 		},
@@ -184,7 +184,7 @@ func (w *world) rows() []bench.Row {
 			Name:    "ADD of a pod that is not redirected; the runtime passes annotations",
 			Plotted: report.Wall,
 			Goals:   atMost(report.Wall, 1.0/6),
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
+			Candidates: contest(func(p *bench.Plugin) bench.Candidate {
 				return p.Add(w.plain, false)
 			}),
 		},
@@ -193,14 +193,14 @@ func (w *world) rows() []bench.Row {
 			Name:    "ADD of a pod that is not redirected; the agent or the API server provides the pod",
 			Plotted: report.Wall,
 			Goals:   atMost(report.Wall, 1.0/6),
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant {
+			Candidates: contest(func(p *bench.Plugin) bench.Candidate {
 				return p.Add(unannounced, false)
 			}),
 		},
 		{
 			ID: report.DelRow, Topic: topic, Name: "DEL of a mesh pod", Plotted: report.Wall,
-			Goals:       atMost(report.Wall, 1.0/6),
-			Contestants: contest(func(p *bench.Plugin) bench.Contestant { return p.Del(w.mesh) }),
+			Goals:      atMost(report.Wall, 1.0/6),
+			Candidates: contest(func(p *bench.Plugin) bench.Candidate { return p.Del(w.mesh) }),
 		},
 	}
 }

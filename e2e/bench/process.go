@@ -55,18 +55,18 @@ func (t Tools) processRow(
 ) Row {
 	row := Row{
 		ID: id, Topic: topic, Name: name, Share: share, Goals: goals, Plotted: report.Wall,
-		Contestants: []Contestant{t.empty()},
+		Candidates: []Candidate{t.empty()},
 	}
 	for _, p := range all {
-		row.Contestants = append(row.Contestants, t.fresh(p, s))
+		row.Candidates = append(row.Candidates, t.fresh(p, s))
 	}
-	row.Contestants = append(row.Contestants, t.nft(s), t.restore(s))
+	row.Candidates = append(row.Candidates, t.nft(s), t.restore(s))
 	return row
 }
 
 // empty returns a process that does nothing.
-func (t Tools) empty() Contestant {
-	return Contestant{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
+func (t Tools) empty() Candidate {
+	return Candidate{Name: emptyName, Kind: report.Floor, Prepare: func() (Task, error) {
 		c, err := t.Empty()
 		if err != nil {
 			return Task{}, err
@@ -75,9 +75,9 @@ func (t Tools) empty() Contestant {
 	}}
 }
 
-// fresh returns a contestant that programs a new pod.
-func (t Tools) fresh(p programmer, s Sidecar) Contestant {
-	return Contestant{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
+// fresh returns a candidate that programs a new pod.
+func (t Tools) fresh(p programmer, s Sidecar) Candidate {
+	return Candidate{Name: p.name, Kind: p.kind, Prepare: func() (Task, error) {
 		return t.commandsInPod(p, s, s, nil)
 	}}
 }
@@ -107,7 +107,7 @@ func (t Tools) commandsInPod(p programmer, before, s Sidecar, first *programmer)
 }
 
 // nft returns the nft command with Sluice's ruleset as nft prints it.
-func (t Tools) nft(s Sidecar) Contestant {
+func (t Tools) nft(s Sidecar) Candidate {
 	var text []byte
 	return t.loading(nftName, func() error {
 		return t.inExample(rulesApply, s, func(ns *netns.NS) (err error) {
@@ -122,7 +122,7 @@ func (t Tools) nft(s Sidecar) Contestant {
 
 // restore returns iptables-legacy-restore and ip6tables-legacy-restore with the rules of
 // istio-iptables.
-func (t Tools) restore(s Sidecar) Contestant {
+func (t Tools) restore(s Sidecar) Candidate {
 	programs := []string{"iptables-legacy", "ip6tables-legacy"}
 	texts := make([][]byte, len(programs))
 	return t.loading(legacyName, func() error {
@@ -148,10 +148,10 @@ func (t Tools) restore(s Sidecar) Contestant {
 	})
 }
 
-// loading returns a contestant whose commands load prepared files.
+// loading returns a candidate whose commands load prepared files.
 func (t Tools) loading(
 	name string, write func() error, commands func(*netns.NS) ([]*Command, error),
-) Contestant {
+) Candidate {
 	p := programmer{name: name, commands: func(
 		_ Tools, ns *netns.NS, _ Sidecar,
 	) ([]*Command, error) {

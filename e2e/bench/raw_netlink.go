@@ -12,17 +12,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A floor sends prepared bytes, the minimum work of any program.
-type floor struct{ rules, address []byte }
+// A rawNetlink sends prepared bytes, the minimum work of any program.
+type rawNetlink struct{ rules, address []byte }
 
-// newFloor returns the bytes of a ruleset whose only routing is ::6 on lo.
-func newFloor(rs rules.Ruleset) (floor, error) {
+// newRawNetlink returns the bytes of a ruleset whose only routing is ::6 on lo.
+func newRawNetlink(rs rules.Ruleset) (rawNetlink, error) {
 	t, err := nft.Encode(rs)
 	if err != nil {
-		return floor{}, err
+		return rawNetlink{}, err
 	}
 	if len(rs.Routing.Policies) > 0 || len(rs.Routing.LoopbackAddrs) != 1 {
-		return floor{}, fmt.Errorf("routing %v: want one address", rs.Routing)
+		return rawNetlink{}, fmt.Errorf("routing %v: want one address", rs.Routing)
 	}
 	address := nl.NewNetlinkRequest(unix.RTM_NEWADDR,
 		unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
@@ -30,11 +30,11 @@ func newFloor(rs rules.Ruleset) (floor, error) {
 	msg.Prefixlen, msg.Flags, msg.Index = 128, unix.IFA_F_NODAD, 1 // lo
 	address.AddData(msg)
 	address.AddData(nl.NewRtAttr(unix.IFA_LOCAL, rs.Routing.LoopbackAddrs[0].AsSlice()))
-	return floor{t.Bytes(), address.Serialize()}, nil
+	return rawNetlink{t.Bytes(), address.Serialize()}, nil
 }
 
 // apply sends the bytes.
-func (f floor) apply(ns *netns.NS) error {
+func (f rawNetlink) apply(ns *netns.NS) error {
 	return ns.Do(func() error {
 		if err := exchange(unix.NETLINK_ROUTE, f.address); err != nil {
 			return err

@@ -20,10 +20,10 @@ func againRows(t Tools) []Row {
 			{Of: coldName, Quantity: report.Wall, Factor: 1.0 / 50},
 			{Of: rulesApply.name, Quantity: report.Wall, Than: []string{emptyName}, Factor: 2},
 		},
-		Contestants: []Contestant{t.empty(), againInProcess(Sidecar{})},
+		Candidates: []Candidate{t.empty(), againInProcess(Sidecar{})},
 	}
 	for _, p := range []programmer{rulesApply, rulesLegacy, istioNative, istioLegacy, istioNFT} {
-		row.Contestants = append(row.Contestants, Contestant{
+		row.Candidates = append(row.Candidates, Candidate{
 			Name: p.name, Kind: p.kind,
 			Prepare: func() (Task, error) {
 				return t.commandsInPod(p, Sidecar{}, Sidecar{}, &p)
@@ -37,15 +37,15 @@ func againRows(t Tools) []Row {
 		first.Name = "Sluice in process, first application"
 		rows = append(rows, Row{
 			ID: fmt.Sprint("again-", n), Topic: topic, Name: excluded(n), Share: 1,
-			Contestants: []Contestant{againInProcess(s), first},
+			Candidates: []Candidate{againInProcess(s), first},
 		})
 	}
 	return rows
 }
 
-func againInProcess(s Sidecar) Contestant {
+func againInProcess(s Sidecar) Candidate {
 	var rs rules.Ruleset
-	return Contestant{
+	return Candidate{
 		Name: coldName, Kind: report.Ours,
 		Open: func() (end func(), err error) {
 			rs, err = s.Compile()

@@ -29,7 +29,7 @@ func restartRows() []Row {
 		return func(ns *netns.NS) error { return created(p.Apply(ns, nft.ApplyOptions{})) }, err
 	})
 	floor := nodeOf(raw.Name, raw.Kind, s, func(r rules.Redirect) (func(*netns.NS) error, error) {
-		f, err := newFloor(rules.MustCompile(r))
+		f, err := newRawNetlink(rules.MustCompile(r))
 		return f.apply, err
 	})
 	return []Row{{
@@ -41,18 +41,18 @@ func restartRows() []Row {
 			{Of: coldName, Quantity: report.Wall, Than: []string{rawName}, Factor: 1.5},
 			{Of: coldName, Quantity: report.Kept, Limit: 100e3},
 		},
-		Contestants: []Contestant{cold, cached, floor},
+		Candidates: []Candidate{cold, cached, floor},
 	}}
 }
 
-// nodeOf returns a contestant that programs all pods of a node with program.
+// nodeOf returns a candidate that programs all pods of a node with program.
 func nodeOf(
 	name string, kind report.Kind, s Sidecar, program func(
 		rules.Redirect,
 	) (func(*netns.NS) error, error),
-) Contestant {
+) Candidate {
 	var apply func(*netns.NS) error
-	return Contestant{
+	return Candidate{
 		Name: name, Kind: kind,
 		Open: func() (func(), error) {
 			r, err := s.Redirect()

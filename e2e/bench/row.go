@@ -12,13 +12,13 @@ type Row struct {
 	ID, Topic, Name, Note string
 	Plotted               report.Quantity
 	// Share is the fraction of the run's rounds, for tasks that are fast or slow; 0 means all.
-	Share       float64
-	Contestants []Contestant
-	Goals       []report.Goal
+	Share      float64
+	Candidates []Candidate
+	Goals      []report.Goal
 }
 
-// A Contestant is a program that performs the task in some way.
-type Contestant struct {
+// A Candidate is a program that performs the task in some way.
+type Candidate struct {
 	Name string
 	Kind report.Kind
 	// Open creates what is needed in all rounds, and returns a function that removes it; it may be

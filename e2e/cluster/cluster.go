@@ -62,11 +62,11 @@ func loadImage(ctx context.Context, n Node, archive string) error {
 	defer func() { _ = file.Close() }()
 	load := n.Command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--local", "-")
 	load.Stdin = file
-	return said(load.CombinedOutput())
+	return outputText(load.CombinedOutput())
 }
 
-// said is the error of a command, with its output.
-func said(output []byte, err error) error {
+// outputText is the error of a command, with its output.
+func outputText(output []byte, err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, output)
 	}
@@ -79,7 +79,7 @@ func said(output []byte, err error) error {
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
 		if os.Getenv("E2E_KEEP") == "1" {
-			c.keep()
+			c.waitForInterrupt()
 		}
 		c.stopped = c.end()
 	})

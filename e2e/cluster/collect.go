@@ -79,7 +79,7 @@ func saveOutput(file string, cmd *exec.Cmd) error {
 	if written := os.WriteFile(file, out, 0o644); written != nil {
 		return written
 	}
-	return said(nil, err)
+	return outputText(nil, err)
 }
 
 // collectFailed saves the information about a cluster that did not start. The error contains the

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keep keeps the cluster running until an interrupt. It writes to the terminal, because go test may
-// delay a test's output until its end.
-func (c *Cluster) keep() {
+// waitForInterrupt keeps the cluster running until an interrupt. It writes to the terminal, because
+// go test may delay a test's output until its end.
+func (c *Cluster) waitForInterrupt() {
 	interrupt := make(chan os.Signal, 1)
 	signal.Notify(interrupt, os.Interrupt, unix.SIGTERM)
 	defer signal.Stop(interrupt)
@@ -21,12 +21,12 @@ func (c *Cluster) keep() {
 		defer func() { _ = terminal.Close() }()
 		out = terminal
 	}
-	c.invite(out)
+	c.printAccess(out)
 	<-interrupt
 }
 
-// invite describes how to access the cluster.
-func (c *Cluster) invite(out io.Writer) {
+// printAccess describes how to access the cluster.
+func (c *Cluster) printAccess(out io.Writer) {
 	fmt.Fprintf(out, "\nE2E_KEEP=1: the cluster runs until an interrupt, or kill -INT %d\n",
 		os.Getpid())
 	fmt.Fprintf(out, "  export KUBECONFIG=%s\n", c.kubeconfig)

@@ -51,7 +51,7 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 	if host {
 		k.engine, err = docker.UseHost(software.Kind, o.Dir, k.name)
 	} else {
-		k.engine, err = docker.StartOwn(ctx, software, o.Dir)
+		k.engine, err = docker.StartNamespaced(ctx, software, o.Dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start a docker: %w", err)
@@ -70,7 +70,7 @@ func StartKind(ctx context.Context, o Options) (*Cluster, error) {
 // create creates the nodes of the cluster, and the parts that kind does not.
 func (k *kindCluster) create(ctx context.Context) error {
 	err := k.steps.reach(ctx, "docker answers", func(ctx context.Context) error {
-		return said(k.engine.Command(ctx, "docker", "version").CombinedOutput())
+		return outputText(k.engine.Command(ctx, "docker", "version").CombinedOutput())
 	})
 	if err != nil {
 		return err

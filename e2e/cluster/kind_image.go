@@ -66,7 +66,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	archive := filepath.Join(k.engine.Dir(), "node-image.tar")
 	fetch := exec.CommandContext(ctx, k.software.Crane, "pull", "--platform=linux/"+runtime.GOARCH,
 		name, archive)
-	if err := said(fetch.CombinedOutput()); err != nil {
+	if err := outputText(fetch.CombinedOutput()); err != nil {
 		return "", withoutRegistry(fmt.Errorf("fetch the node image %s: %w", name, err))
 	}
 	file, err := os.Open(archive)
@@ -78,7 +78,7 @@ func (k *kindCluster) fetchImage(ctx context.Context) (string, error) {
 	load.Stdin = file
 	out, err := load.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("load the node image %s: %w", name, said(out, err))
+		return "", fmt.Errorf("load the node image %s: %w", name, outputText(out, err))
 	}
 	// An image without a tag gets another name.
 	_, loaded, found := strings.Cut(string(out), "Loaded image: ")

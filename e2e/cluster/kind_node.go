@@ -96,7 +96,7 @@ func (n *kindNode) run(ctx context.Context, argv ...string) (string, error) {
 func (n *kindNode) Reboot(ctx context.Context) error {
 	down := time.Now()
 	restart := n.cluster.engine.Command(ctx, "docker", "restart", "--time=0", n.name)
-	if err := said(restart.CombinedOutput()); err != nil {
+	if err := outputText(restart.CombinedOutput()); err != nil {
 		return fmt.Errorf("reboot %s: %w", n.name, err)
 	}
 	if err := n.find(ctx); err != nil {

@@ -16,7 +16,7 @@ import (
 func (c *Cluster) ready(ctx context.Context, o Options, software *build.Software) error {
 	for _, node := range c.nodes {
 		err := c.steps.reach(ctx, "the runtime of "+node.Name()+" answers", func(ctx context.Context) error {
-			return said(node.Command(ctx, "crictl", "version").CombinedOutput())
+			return outputText(node.Command(ctx, "crictl", "version").CombinedOutput())
 		})
 		if err != nil {
 			return err

@@ -43,7 +43,7 @@ func TestUnreachableTargetsReportWhy(t *testing.T) {
 func TestAKeptClusterSaysHowToReachIt(t *testing.T) {
 	var out bytes.Buffer
 	c := &Cluster{kubeconfig: "/x/kubeconfig", nodes: nil}
-	c.invite(&out)
+	c.printAccess(&out)
 	for _, want := range []string{"export KUBECONFIG=/x/kubeconfig", "kill -INT "} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it says %q, without %q", out.String(), want)

@@ -58,7 +58,7 @@ func (o Options) installVM(
 	}
 	key := filepath.Join(dir.Root(), sshDirectory, "id_ed25519")
 	generate := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
-	if err := said(generate.CombinedOutput()); err != nil {
+	if err := outputText(generate.CombinedOutput()); err != nil {
 		return fmt.Errorf("make a key for ssh: %w", err)
 	}
 	public, err := os.ReadFile(key + ".pub")
@@ -73,7 +73,7 @@ func (o Options) installVM(
 	cp := exec.CommandContext(ctx, "cp", "--sparse=always", filepath.Join(s.VM, build.VMDisk),
 		filepath.Join(dir.Root(), vmDisk))
 	return errors.Join(writeInitramfs(filepath.Join(dir.Root(), vmInitramfs), s.VM, files),
-		said(cp.CombinedOutput()))
+		outputText(cp.CombinedOutput()))
 }
 
 // nodeFiles writes the files that the virtual machine copies to its disk when it boots first.
@@ -88,7 +88,8 @@ func (o Options) nodeFiles(dir string, ca *authority, sshKey []byte) error {
 	d.write("/etc/systemd/network/eth0.network", fmt.Appendf(nil,
 		"[Match]\nName=eth0\n[Network]\nAddress=%s/24\nGateway=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		nodeIPv4, gatewayIPv4), 0o644)
-	// Otherwise udev replaces the address of a pod's interface, and CHECK of the plugin bridge fails.
+	// Otherwise udev replaces the address of a pod's interface, and CHECK of the plugin bridge
+	// fails.
 	d.write("/etc/systemd/network/50-veth.link",
 		[]byte("[Match]\nOriginalName=veth*\n[Link]\nMACAddressPolicy=none\n"), 0o644)
 	d.write("/etc/sysctl.d/kubernetes.conf",

@@ -77,7 +77,7 @@ func (n *vmNode) loadImage(ctx context.Context, archive string) error {
 	const load = `f=$(mktemp); trap 'rm "$f"' EXIT; cat >"$f"; skopeo copy --quiet "oci-archive:$f" "containers-storage:$1"`
 	cmd := n.Command(ctx, "sh", "-e", "-c", load, "sh", ref)
 	cmd.Stdin = file
-	return said(cmd.CombinedOutput())
+	return outputText(cmd.CombinedOutput())
 }
 
 // bootID returns an identifier that differs after each boot.

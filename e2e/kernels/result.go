@@ -64,8 +64,8 @@ func (r *record) add(e guest.Event) {
 
 func (r *record) output(step string) string { return strings.Join(r.lines[step], "\n") }
 
-// judge returns the result of a record. The error contains everything that is not as expected.
-func (r *record) judge(k Kernel, s Shape) (Result, error) {
+// check returns the result of a record. The error contains everything that is not as expected.
+func (r *record) check(k Kernel, s Shape) (Result, error) {
 	result := Result{
 		Kernel: k, Shape: s, Release: r.release, Refused: map[compat.BackendName]string{},
 	}

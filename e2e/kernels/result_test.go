@@ -49,7 +49,7 @@ func recorded(s Shape) *record {
 
 func TestHealthyMachine(t *testing.T) {
 	for _, s := range Shapes {
-		result, err := recorded(s).judge(Kernels[0], s)
+		result, err := recorded(s).check(Kernels[0], s)
 		if err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
@@ -115,7 +115,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			r := recorded(row.shape)
 			row.change(r)
-			if _, err := r.judge(Kernels[0], row.shape); err == nil ||
+			if _, err := r.check(Kernels[0], row.shape); err == nil ||
 				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("error %v, want %q", err, row.want)
 			}

@@ -50,7 +50,7 @@ func (r *Run) Do(ctx context.Context, tasks []Task) ([]Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", PackagesFile, err)
 	}
-	f := &fetcher{r.Mirror, list, r.say}
+	f := &fetcher{r.Mirror, list, r.logf}
 	results, errs := make([]Result, len(tasks)), make([]error, len(tasks))
 	slots := make(chan struct{}, max(1, r.Parallel))
 	var wg sync.WaitGroup
@@ -94,14 +94,14 @@ func (r *Run) prepare(
 		return inputs{}, err
 	}
 	if !ready[k.String()] {
-		r.say("Linux %s: %s %s", k, p.Name, p.Version)
+		r.logf("Linux %s: %s %s", k, p.Name, p.Version)
 	}
 	if !ready[k.Arch] {
 		if err := errors.Join(r.programs(ctx, f, k.Arch, in.programs),
 			build(ctx, r.Root, k.Arch, in.binaries)); err != nil {
 			return inputs{}, err
 		}
-		r.say("commands and tests for %s are built", k.Arch)
+		r.logf("commands and tests for %s are built", k.Arch)
 	}
 	ready[k.String()], ready[k.Arch] = true, true
 	return in, nil
@@ -143,7 +143,7 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 		Arch: t.Kernel.Arch, Kernel: filepath.Join(in.kernel, imageFile), Initramfs: initramfs,
 		Limit: r.Limit, Log: log,
 	}
-	r.say("Linux %s: boots", t)
+	r.logf("Linux %s: boots", t)
 	used, err := m.Run(ctx, func(e guest.Event) {
 		record.add(e)
 		r.report(t, e)
@@ -151,11 +151,11 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	result, err := record.judge(t.Kernel, t.Shape)
+	result, err := record.check(t.Kernel, t.Shape)
 	if err != nil {
 		return result, fmt.Errorf("%w\nall that the machine has shown is in %s", err, log.Name())
 	}
-	r.say("Linux %s: %d of %d tests passed, %.0f s of processor time", t, result.Passed,
+	r.logf("Linux %s: %d of %d tests passed, %.0f s of processor time", t, result.Passed,
 		result.Tests, used.Seconds())
 	return result, nil
 }
@@ -164,16 +164,16 @@ func (r *Run) do(ctx context.Context, t Task, in inputs) (Result, error) {
 func (r *Run) report(t Task, e guest.Event) {
 	switch {
 	case e.Kernel != "":
-		r.say("Linux %s: %s is up", t, e.Kernel)
+		r.logf("Linux %s: %s is up", t, e.Kernel)
 	case e.Exit != nil && strings.HasPrefix(e.Step, stepTests):
-		r.say("Linux %s: %s took %.1f s of its time", t, e.Step, e.Exit.Took.Seconds())
+		r.logf("Linux %s: %s took %.1f s of its time", t, e.Step, e.Exit.Took.Seconds())
 	case e.Line != nil && strings.Contains(*e.Line, "--- FAIL: "):
-		r.say("Linux %s: %s", t, *e.Line)
+		r.logf("Linux %s: %s", t, *e.Line)
 	}
 }
 
-// say prints a line with the elapsed time.
-func (r *Run) say(format string, args ...any) {
+// logf prints a line with the elapsed time.
+func (r *Run) logf(format string, args ...any) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	_, _ = fmt.Fprintf(r.Progress, "%4.0fs  "+format+"\n",

@@ -28,7 +28,7 @@ func provesThatABypassIsSeen(t *testing.T, w *world) {
 	ns := w.newNamespace(t)
 	pods := w.run(t, leftAlone(ns, "a"), leftAlone(ns, "b"))
 	four, _ := addresses(pods[1])
-	r := w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Way{Server: "b"})
+	r := w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
 	if err := r.Check(path.Captured("b")); err == nil {
 		t.Errorf("a request that no proxy carried counts as captured: %+v", r)
 	}

@@ -44,7 +44,7 @@ func (w *world) report(t *testing.T, from *corev1.Pod, url string) path.Report {
 }
 
 // mustGo asks a URL from a pod's application, and fails the test unless the request went the way.
-func (w *world) mustGo(t *testing.T, from *corev1.Pod, url string, way path.Way) path.Report {
+func (w *world) mustGo(t *testing.T, from *corev1.Pod, url string, way path.Expected) path.Report {
 	t.Helper()
 	r := w.report(t, from, url)
 	if err := r.Check(way); err != nil {

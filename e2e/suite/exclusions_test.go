@@ -41,9 +41,9 @@ func provesExcludedPorts(t *testing.T, w *world) {
 		mesh.Inject(c, mesh.Sidecar{}))
 	toB, _ := addresses(pods[1])
 	toC, _ := addresses(pods[2])
-	w.mustGo(t, pods[0], url(toC.String(), mesh.OtherPort), path.Way{Server: "c", Inbound: true})
-	w.mustGo(t, pods[2], url(toB.String(), mesh.OtherPort), path.Way{Server: "b", Outbound: true})
-	w.mustGo(t, pods[0], url(toB.String(), mesh.OtherPort), path.Way{Server: "b"})
+	w.mustGo(t, pods[0], url(toC.String(), mesh.OtherPort), path.Expected{Server: "c", Inbound: true})
+	w.mustGo(t, pods[2], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b", Outbound: true})
+	w.mustGo(t, pods[0], url(toB.String(), mesh.OtherPort), path.Expected{Server: "b"})
 	w.mustCapture(t, pods[0], pods[1])
 }
 
@@ -54,7 +54,7 @@ func provesExcludedPrefixes(t *testing.T, w *world) {
 	a := mesh.Pod(ns, "a")
 	a.Annotations[mesh.ExcludeRanges] = toB.String() + "/32,192.0.2.0/24"
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
-	w.mustGo(t, a, url(toB.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
+	w.mustGo(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	w.mustCapture(t, a, servers[1])
 }
 
@@ -69,7 +69,7 @@ func provesIncludedPrefixes(t *testing.T, w *world) {
 	a = w.run(t, mesh.Inject(a, mesh.Sidecar{}))[0]
 	w.mustGo(t, a, url(s.Spec.ClusterIP, 80), path.Captured("b"))
 	toB, _ := addresses(b)
-	w.mustGo(t, a, url(toB.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
+	w.mustGo(t, a, url(toB.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
 func provesUDP(t *testing.T, w *world) {
@@ -78,7 +78,7 @@ func provesUDP(t *testing.T, w *world) {
 	four, _ := addresses(pods[1])
 	var r path.Report
 	w.ask(t, pods[0], &r, "mesh", "udp", "-wait", wait, four.String()+":7000")
-	if err := r.Check(path.Way{Server: "b"}); err != nil {
+	if err := r.Check(path.Expected{Server: "b"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -95,7 +95,7 @@ func leftAlone(ns, name string) *corev1.Pod {
 func (w *world) mustPassBy(t *testing.T, from, to *corev1.Pod) {
 	t.Helper()
 	four, _ := addresses(to)
-	r := w.mustGo(t, from, url(four.String(), mesh.Port), path.Way{Server: to.Name, Inbound: true})
+	r := w.mustGo(t, from, url(four.String(), mesh.Port), path.Expected{Server: to.Name, Inbound: true})
 	if err := r.Check(path.Captured(to.Name)); err == nil ||
 		!strings.Contains(err.Error(), "the caller's proxy was passed by") {
 		t.Errorf("a request past the proxy counts as captured: %v", err)
@@ -127,7 +127,7 @@ func provesHostNetwork(t *testing.T, w *world) {
 	host.Annotations[mesh.StatusAnnotation] = "{}"
 	pods := w.run(t, host, inMesh(ns, "b"))
 	four, _ := addresses(pods[1])
-	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
+	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	tables, err := w.onNode(t.Context(), "nft", "list", "tables")
 	if err != nil || strings.Contains(tables, "sluice") {
 		t.Errorf("the node has tables %s: %v", tables, err)
@@ -149,7 +149,7 @@ func provesInitContainers(t *testing.T, w *world) {
 	if r := w.said(t, a, user.Name); r.Answer != nil || !strings.Contains(r.Error, "refused") {
 		t.Errorf("before the proxy: %+v", r)
 	}
-	if err := w.said(t, a, proxy.Name).Check(path.Way{Server: "b", Inbound: true}); err != nil {
+	if err := w.said(t, a, proxy.Name).Check(path.Expected{Server: "b", Inbound: true}); err != nil {
 		t.Error(err)
 	}
 	w.mustCapture(t, a, b)

@@ -189,7 +189,7 @@ func provesInjectedDNS(t *testing.T, w *world) {
 func provesInjectedExclusion(t *testing.T, w *world) {
 	a, b := w.runInjected(t, map[string]string{mesh.ExcludeOutboundPorts: "8080"})
 	four, _ := addresses(b)
-	w.mustGo(t, a, url(four.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
+	w.mustGo(t, a, url(four.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 	w.mustGo(t, a, url(four.String(), mesh.OtherPort), path.Captured("b"))
 }
 

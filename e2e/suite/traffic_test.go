@@ -62,7 +62,7 @@ func provesDualStack(t *testing.T, w *world) {
 	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Captured("b"))
 	w.mustGo(t, pods[0], url(six.String(), mesh.Port), path.Captured("b"))
 	// As Istio's: without the variable, the family of the first address counts.
-	w.mustGo(t, pods[2], url(six.String(), mesh.Port), path.Way{Server: "b", Inbound: true})
+	w.mustGo(t, pods[2], url(six.String(), mesh.Port), path.Expected{Server: "b", Inbound: true})
 }
 
 func provesNativeSidecar(t *testing.T, w *world) {
@@ -116,8 +116,8 @@ func provesHostPorts(t *testing.T, w *world) {
 	node := pods[0].Status.HostIP
 	// The plugin portmap masquerades what comes from pods of the same node.
 	w.mustGo(t, pods[0], url(node,
-		hostPort), path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
-	w.mustGo(t, pods[2], url(node, hostPort), path.Way{Server: "b", Inbound: true})
+		hostPort), path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true})
+	w.mustGo(t, pods[2], url(node, hostPort), path.Expected{Server: "b", Inbound: true})
 }
 
 // onHost is a pod in the node's network.

@@ -62,7 +62,7 @@ func TestRotatedAuthority(t *testing.T) {
 	b.RotateAuthority()
 	r.until("not ready", func() bool {
 		return strings.Contains(r.reasons(observe.Rights),
-			"does not vouch for the API server's certificate")
+			"does not verify the API server's certificate")
 	})
 	if r.readiness().Ready {
 		t.Error("ready without a way to the API server")

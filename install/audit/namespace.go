@@ -96,7 +96,7 @@ func (n namespace) Foreign(rs rules.Ruleset, last *foreign.Snapshot, b diff.Budg
 	s := foreign.Inspect(n.ns, rs, b)
 	if s.Traced {
 		// If it fails, the rules remain, which change no packet, and the next audit tries again.
-		_, _ = livetrace.RemoveLeft(n.ns)
+		_, _ = livetrace.RemoveStale(n.ns)
 	}
 	return s
 }

@@ -28,7 +28,7 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 		}) {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if said := report.Left[0].String(); !contains(said, "does nothing") ||
+	if said := report.Left[0].String(); !contains(said, "no-op plugin") ||
 		!contains(said, "2 sandboxes") || !contains(said, "the agent's own pods") {
 		t.Errorf("told: %s", said)
 	}
@@ -64,14 +64,14 @@ func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 
 func TestLeftoverNamesThePluginThatSandboxesNeed(t *testing.T) {
 	for want, l := range map[string]node.Leftover{
-		"/bin/x stays, as the plugin itself, because the removal of 2 sandboxes needs it": {
+		"/bin/x stays, as the plugin, because the removal of 2 sandboxes needs it": {
 			Path: "/bin/x", References: 2,
 		},
-		"/bin/x stays, as a program that does nothing, because the removal of 3 sandboxes needs it, 1 of them of the agent's own pods": {
+		"/bin/x stays, as a no-op plugin, because the removal of 3 sandboxes needs it, 1 of which belong to the agent's pods": {
 			Path: "/bin/x", References: 3, AgentPods: 1, Noop: true,
 		},
-		"/bin/x stays, as a program that does nothing, because the removal of 1 sandboxes needs it, all of the agent's own pods: none that could " +
-			"go is left, and because /conf/a names it: pods that use that file do not start until it is written again without the plugin": {
+		"/bin/x stays, as a no-op plugin, because the removal of 1 sandboxes needs it, all of the agent's own pods, which end after the agent" +
+			", and because /conf/a names it: pods that use that file do not start until it is written again without the plugin": {
 			Path: "/bin/x", References: 1, AgentPods: 1, NamedBy: "/conf/a", Noop: true,
 		},
 	} {

@@ -245,7 +245,7 @@ func TestCachedSandboxIsVerified(t *testing.T) {
 	n.link(t, ns, "cni-1")
 	wantFound(t, f, p, ns, sandbox.Record)
 	if opened, err := s.Open(); err == nil ||
-		!strings.Contains(err.Error(), "no longer "+old.ID().String()) {
+		!strings.Contains(err.Error(), ", not "+old.ID().String()) {
 		t.Errorf("opened %v, %v", opened, err)
 	}
 	if err := record.In(n.run).Remove(k); err != nil {
@@ -260,7 +260,7 @@ func TestPathOfTwoPodsBelongsToTheLaterOne(t *testing.T) {
 	n.record(t, old, "c2", path)
 	n.record(t, p, "c1", path)
 	f := n.finder()
-	wantMissing(t, f, old, "/run/netns/cni-1 is that of pod "+p.String()+" with UID "+p.UID)
+	wantMissing(t, f, old, "/run/netns/cni-1 belongs to pod "+p.String()+" with UID "+p.UID)
 	wantFound(t, f, p, ns, sandbox.Record)
 }
 

@@ -152,14 +152,14 @@ func TestAPathOfAProcess(t *testing.T) {
 	if s := wantFound(t, f, p, ns, sandbox.Runtime); s.Path != n.proc+"/7/ns/net" {
 		t.Errorf("found %+v", s)
 	}
-	wantMissing(t, f, other, "/proc/7/ns/net is that of pod "+p.String()+" with UID "+p.UID)
+	wantMissing(t, f, other, "/proc/7/ns/net belongs to pod "+p.String()+" with UID "+p.UID)
 	// The number is used again, for a process of another pod that has the namespace too.
 	again, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
 	if err := os.Remove(filepath.Join(n.proc, "7")); err != nil {
 		t.Fatal(err)
 	}
 	n.process(t, 7, again)
-	wantMissing(t, f, p, "/proc/7/ns/net is no process of the pod")
+	wantMissing(t, f, p, "/proc/7/ns/net does not belong to a process of the pod")
 }
 
 func TestNothingIsSearchedWithoutTheNodesProc(t *testing.T) {

@@ -40,8 +40,8 @@ const (
 	chainRedirect = ChainPrefix + "REDIRECT"
 )
 
-// Remains lists the rules and chains of Istio in a table. The zero value is an empty list.
-type Remains struct {
+// Leftovers lists the rules and chains of Istio in a table. The zero value is an empty list.
+type Leftovers struct {
 	table *rules.Table
 	// Chains contains the indexes of Istio's chains in the table.
 	Chains []int
@@ -54,15 +54,15 @@ type Position struct{ Chain, Rule int }
 
 // Find returns the rules and chains of Istio in a table of iptables. The table must be complete:
 // all chains with all rules in order, and in each rule the counter of iptables.
-func Find(t *rules.Table) Remains {
-	f := finder{Remains{table: t}}
+func Find(t *rules.Table) Leftovers {
+	f := finder{Leftovers{table: t}}
 	for i := range t.Chains {
 		if isIstio(&t.Chains[i]) {
 			f.Chains = append(f.Chains, i)
 		}
 	}
 	if len(f.Chains) == 0 {
-		return Remains{}
+		return Leftovers{}
 	}
 	f.addJumps()
 	if t.Name == tableMangle {
@@ -78,14 +78,14 @@ func Find(t *rules.Table) Remains {
 		return slices.Compare([]int{a.Chain, a.Rule}, []int{b.Chain, b.Rule})
 	})
 	f.Rules = slices.Compact(f.Rules)
-	return f.Remains
+	return f.Leftovers
 }
 
 // IsZero reports whether the table has no rules and chains of Istio.
-func (r Remains) IsZero() bool { return len(r.Chains) == 0 }
+func (r Leftovers) IsZero() bool { return len(r.Chains) == 0 }
 
 // Lines returns descriptions of the rules and chains, rules first.
-func (r Remains) Lines() []string {
+func (r Leftovers) Lines() []string {
 	var lines []string
 	for _, p := range r.Rules {
 		chain := &r.table.Chains[p.Chain]
@@ -117,7 +117,7 @@ func withoutCount(actions []rules.Action) []rules.Action {
 }
 
 // finder collects the rules and chains of Istio.
-type finder struct{ Remains }
+type finder struct{ Leftovers }
 
 // add adds a rule.
 func (f *finder) add(chain, rule int) { f.Rules = append(f.Rules, Position{chain, rule}) }

@@ -16,22 +16,22 @@ import (
 // than a millisecond unless the host is busy.
 const DefaultTimeout = 150 * time.Millisecond
 
-// Place is the origin of a call.
-type Place uint8
+// Caller is the origin of a call.
+type Caller uint8
 
 // The places.
 const (
-	FromPod Place = iota
+	FromPod Caller = iota
 	FromNeighbour
 	FromMachine
 )
 
 // String returns the name of the place.
-func (p Place) String() string { return [...]string{"pod", "neighbour", "machine"}[p] }
+func (p Caller) String() string { return [...]string{"pod", "neighbour", "machine"}[p] }
 
 // A Call is a connection or a datagram to a destination.
 type Call struct {
-	From  Place
+	From  Caller
 	Owner rules.Owner // of the calling socket; the zero value is root
 	// Network is "tcp" or "udp".
 	Network string
@@ -93,8 +93,8 @@ type Answer struct {
 	Hop     // the server that answered
 	// Upstream lists the servers that answered a forwarding proxy.
 	Upstream []Hop
-	// Own is the caller's address, which is set even without an answer.
-	Own netip.AddrPort
+	// Local is the caller's address, which is set even without an answer.
+	Local netip.AddrPort
 	// Err is the reason for a missing answer.
 	Err error
 }

@@ -22,7 +22,7 @@ import (
 type Conn struct {
 	s          socket.Socket
 	answers    *bufio.Reader
-	own        netip.AddrPort
+	local      netip.AddrPort
 	timeout    time.Duration
 	connectErr error // of connect(2)
 }
@@ -129,7 +129,7 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 			}
 		}
 		conn.connectErr = socket.Connect(fd, c.To)
-		conn.own = socket.LocalAddr(fd)
+		conn.local = socket.LocalAddr(fd)
 		conn.s = socket.FromFD(fd)
 		return nil
 	})
@@ -143,7 +143,7 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 // Ask sends a request and returns its answer. The first request waits for the connection.
 func (c *Conn) Ask() Answer {
 	a := c.roundTrip()
-	a.Own = c.own
+	a.Local = c.local
 	return a
 }
 

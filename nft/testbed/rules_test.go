@@ -29,7 +29,7 @@ func TestProxyForwards(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, way := range []struct {
-				from testbed.Place
+				from testbed.Caller
 				to   []string
 				path []testbed.Name
 			}{

@@ -44,7 +44,7 @@ func newBed(t *testing.T, o testbed.Options, p testbed.ProxyOptions) *testbed.Ne
 }
 
 // call returns a Call to an address such as "10.9.9.9:80".
-func call(from testbed.Place, network, to string) testbed.Call {
+func call(from testbed.Caller, network, to string) testbed.Call {
 	return testbed.Call{
 		From: from, Network: network, To: netip.MustParseAddrPort(to), Timeout: timeout,
 	}
@@ -55,7 +55,7 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 		Interface: "vnet0",
 	}, testbed.ProxyOptions{Owner: testbed.ProxyOwner, Transparent: true})
 	for _, tc := range []struct {
-		from    testbed.Place
+		from    testbed.Caller
 		network string
 		to      string
 		want    testbed.Name
@@ -97,16 +97,16 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Own {
+		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Local {
 			t.Errorf("%s: %v, at %s from %s (own %s); want %s", c, got, got.Local, got.Peer,
-				got.Own, tc.want)
+				got.Local, tc.want)
 		}
-		if want, _ := b.Predict(new(rules.Ruleset), c, got.Own); !got.Agrees(want) {
+		if want, _ := b.Predict(new(rules.Ruleset), c, got.Local); !got.Agrees(want) {
 			t.Errorf("%s: %v, predicted %v", c, got, want)
 		}
 		if p := b.Packet(new(rules.Ruleset), c,
-			netip.AddrPort{}); p.Source.Addr() != got.Own.Addr() {
-			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Own)
+			netip.AddrPort{}); p.Source.Addr() != got.Local.Addr() {
+			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Local)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestCallsWithALocalAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local ||
-			got.Own != got.Peer {
+			got.Local != got.Peer {
 			t.Errorf("%s: source address %s", c, got.Peer)
 		}
 	}

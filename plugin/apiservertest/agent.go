@@ -120,8 +120,8 @@ func (s *Server) deleteDaemonSet(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, s.object(r.URL.Path, nil))
 }
 
-// SetTaints sets the node's taints, given as a JSON list. So many patches of a node are answered
-// with a conflict.
+// SetTaints sets the node's taints, given as a JSON list. The given number of patches of a node get
+// a conflict.
 func (s *Server) SetTaints(text string, conflicts int) {
 	s.tb.Helper()
 	var taints []any

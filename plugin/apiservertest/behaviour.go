@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// A Behaviour is how the server treats one try. Those that are about connections treat a request
-// alike, should it come on a connection that is open already.
+// A Behaviour is the reaction of the server to one attempt: a new connection, or a request. A
+// behaviour for connections reacts in the same way to a request on an open connection.
 type Behaviour struct {
 	// connection takes over a connection before TLS; nil serves it.
 	connection func(*Server, net.Conn)
 	request    func(*Server, http.ResponseWriter, *http.Request)
 }
 
-// onRequest is a behaviour that is about requests.
+// onRequest returns a behaviour for requests.
 func onRequest(f func(*Server, http.ResponseWriter, *http.Request)) Behaviour {
 	return Behaviour{request: f}
 }
 
-// Normal answers as an API server does: with the object, 404, or 401 if the credentials are wrong.
+// Normal replies as an API server does: with the object, 404, or 401 if the credentials are wrong.
 func Normal() Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, nil)
 	})
 }
 
-// Slow answers well after a time.
+// Slow replies normally after a delay.
 func Slow(d time.Duration) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		timer := time.NewTimer(d)
@@ -44,8 +44,8 @@ func Slow(d time.Duration) Behaviour {
 	})
 }
 
-// OtherUID answers with the object, as if it had another UID: the pod that had the name before, or
-// has it now.
+// OtherUID replies with the object and another UID, like the pod that had the name before or has it
+// now.
 func OtherUID(uid string) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {
@@ -98,18 +98,18 @@ func TooManyRequests(retryAfter string) Behaviour {
 		string(statusOf(code, "too many requests, please try again later", "", "")))
 }
 
-// NoHandshake accepts the connection and never says a word on it: a black hole.
+// NoHandshake accepts the connection and sends nothing.
 func NoHandshake() Behaviour {
 	b := NoReply()
 	b.connection = func(s *Server, c net.Conn) { s.hold(c) }
 	return b
 }
 
-// NoReply takes the request and never answers.
+// NoReply reads the request and never replies.
 func NoReply() Behaviour {
 	return onRequest(func(_ *Server, _ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-		panic(http.ErrAbortHandler) // a handler that returns has answered
+		panic(http.ErrAbortHandler) // a handler that returns would reply
 	})
 }
 
@@ -121,7 +121,7 @@ func Reset() Behaviour {
 	}
 }
 
-// HangUp takes the request and closes the connection without an answer, as a server that is shut
+// HangUp reads the request and closes the connection without a reply, like a server that shuts
 // down.
 func HangUp() Behaviour {
 	return onRequest(func(*Server, http.ResponseWriter, *http.Request) {
@@ -129,7 +129,7 @@ func HangUp() Behaviour {
 	})
 }
 
-// ResetAnswer sends half of a good answer, and resets the connection.
+// ResetAnswer sends half of a normal reply, and resets the connection.
 func ResetAnswer() Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
@@ -141,7 +141,8 @@ func ResetAnswer() Behaviour {
 	})
 }
 
-// Truncated answers with the first half of the JSON of a good answer, as if that were all.
+// Truncated replies with the first half of the JSON of a normal reply, with a matching
+// Content-Length.
 func Truncated() Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
@@ -149,7 +150,7 @@ func Truncated() Behaviour {
 	})
 }
 
-// Trickle starts a good answer, and then sends a blank from time to time without end.
+// Trickle starts a normal reply, and then sends a blank at an interval without end.
 func Trickle(every time.Duration) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		body := normalBody(s, r)
@@ -165,15 +166,15 @@ func Trickle(every time.Duration) Behaviour {
 			select {
 			case <-ticker.C:
 			case <-r.Context().Done():
-				// To return would end the answer in good order, which the client may see before its
-				// own end.
+				// Returning would complete the reply, which the client might receive before its
+				// timeout.
 				panic(http.ErrAbortHandler)
 			}
 		}
 	})
 }
 
-// Huge answers with an object that has an annotation of so many bytes.
+// Huge replies with an object that has an annotation of the given length in bytes.
 func Huge(bytes int) Behaviour {
 	return onRequest(func(s *Server, w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r, func(object map[string]any) {
@@ -184,7 +185,7 @@ func Huge(bytes int) Behaviour {
 	})
 }
 
-// normalBody returns the body of a good answer.
+// normalBody returns the body of a normal reply.
 func normalBody(s *Server, r *http.Request) string {
 	recorder := httptest.NewRecorder()
 	s.answer(recorder, r, nil)

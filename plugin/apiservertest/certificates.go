@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// certificates are a certificate authority and what it signed.
+// certificates contains a certificate authority and the certificates that it signed.
 type certificates struct {
 	pem                    []byte
 	pool                   *x509.CertPool
@@ -23,7 +23,7 @@ type certificates struct {
 	expiredPEM, expiredKey []byte
 }
 
-// authority signs for all servers of a process, and stranger for none.
+// authority signs the certificates of all servers of a process, otherAuthority of none.
 var authority, otherAuthority = sync.OnceValue(newCertificates), sync.OnceValue(newCertificates)
 
 // CA returns the certificate of the authority that signed the server's certificate, in PEM.

@@ -10,7 +10,7 @@
 // A server of [StartInMemory] needs no network, and works with the virtual time of
 // testing/synctest.
 //
-// A server of [StartForAgent] has in addition what the node agent asks for: its DaemonSet, its node
-// and a token of its service account. [Server.TokenFile] and [Server.CAFile] return what a kubelet
-// projects into the agent's pod.
+// A server of [StartForAgent] also has the objects that the node agent requests: its DaemonSet, its
+// node and a token of its service account. [Server.TokenFile] and [Server.CAFile] return the files
+// that a kubelet projects into the agent's pod.
 package apiservertest

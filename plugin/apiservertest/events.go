@@ -11,11 +11,11 @@ import (
 // events is the state of requests about events. The server's mutex guards it.
 type events struct {
 	list    []Event
-	updates int // how many patches succeeded
+	updates int // number of successful patches
 	code    int // the status code that patches get; 0 for none
 }
 
-// An Event is one that a client created, with all later patches.
+// An Event is an event that a client created, with all later patches applied.
 type Event struct {
 	Type, Reason, Message string
 	Count                 int
@@ -32,7 +32,7 @@ func (s *Server) Events() []Event {
 	return append([]Event(nil), s.events.list...)
 }
 
-// EventUpdates returns how often an event was changed.
+// EventUpdates returns the number of changes of events.
 func (s *Server) EventUpdates() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	i := slices.IndexFunc(list, func(e Event) bool { return e.Metadata.Name == name })
 	switch {
 	case s.events.code != 0:
-		refuse(w, s.events.code, "the event stays")
+		refuse(w, s.events.code, "the event is not changed")
 	case i < 0:
 		refuse(w, http.StatusNotFound, "not found")
 	case json.NewDecoder(r.Body).Decode(&list[i]) != nil:

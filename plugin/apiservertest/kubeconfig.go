@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Kubeconfig writes a kubeconfig for the server into a folder of its own, and returns its path. It
-// has the server's certificate authority and its token of this moment, in JSON as the node agent
+// Kubeconfig writes a kubeconfig for the server into a new directory, and returns its path. It
+// contains the server's certificate authority and its current token, in JSON as the node agent
 // writes it.
 func (s *Server) Kubeconfig() string {
 	s.tb.Helper()
@@ -16,7 +16,7 @@ func (s *Server) Kubeconfig() string {
 }
 
 // KubeconfigWith is Kubeconfig with changes to the cluster and the user in it. A []byte is written
-// in base64, as fields whose names end in -data have it.
+// in base64, for fields whose names end in -data.
 func (s *Server) KubeconfigWith(edit func(cluster, user map[string]any)) string {
 	s.tb.Helper()
 	path := filepath.Join(s.tb.TempDir(), "kubeconfig")
@@ -24,8 +24,8 @@ func (s *Server) KubeconfigWith(edit func(cluster, user map[string]any)) string 
 	return path
 }
 
-// WriteKubeconfig is KubeconfigWith for a path of the caller's. An existing file is replaced in one
-// step.
+// WriteKubeconfig is like KubeconfigWith, but writes to path. It replaces an existing file
+// atomically.
 func (s *Server) WriteKubeconfig(path string, edit func(cluster, user map[string]any)) {
 	s.tb.Helper()
 	cluster := map[string]any{"server": s.url, "certificate-authority-data": s.CA()}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// listener accepts connections and returns those that are to be served.
+// listener accepts connections and returns the ones to serve.
 type listener struct {
 	net.Listener
 	server *Server
@@ -33,7 +33,7 @@ func (s *Server) count() {
 	s.accepted++
 }
 
-// track keeps the set of connections that are served.
+// track updates the set of served connections.
 func (s *Server) track(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Server) track(c net.Conn, state http.ConnState) {
 	}
 }
 
-// CloseConnections closes all connections that are served.
+// CloseConnections closes all served connections.
 func (s *Server) CloseConnections() {
 	s.mu.Lock()
 	var served []net.Conn
@@ -76,7 +76,7 @@ func (s *Server) release() {
 	s.held = nil
 }
 
-// reset closes a connection so that the peer gets a reset, where there is such a thing.
+// reset closes a connection; on TCP, the peer gets a reset.
 func reset(c net.Conn) {
 	if wrapped, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = wrapped.NetConn()

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// wire is one end of a connection in memory. As on a real network Write does not wait for the peer,
-// and what was written is still there for the peer after Close. On a net.Pipe two ends that both
-// write, such as a server that sends certificates and a client that complains about the first,
-// would wait for each other.
+// wire is one end of a connection in memory. As on a network, Write does not wait for the peer, and
+// the peer can read written data after Close. With a net.Pipe, two ends that write at the same
+// time, such as a server that sends certificates and a client that rejects the first, would wait
+// for each other.
 type wire struct {
 	net.Conn          // what the peer sends
 	out      net.Conn // what the peer reads
@@ -35,7 +35,7 @@ func newEnd(in, out net.Conn) *wire {
 	return w
 }
 
-// Write implements [net.Conn]. An error of an earlier write comes with a later one.
+// Write implements [net.Conn]. It may return the error of an earlier write.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,14 +59,14 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// SetDeadline implements [net.Conn]. There is none for Write, which never waits.
+// SetDeadline implements [net.Conn]. Write never waits and has no deadline.
 func (w *wire) SetDeadline(t time.Time) error { return w.SetReadDeadline(t) }
 
 // SetWriteDeadline implements [net.Conn].
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
-// drain sends what is written until this end is closed and the peer has read all, or the peer is
-// closed.
+// drain sends written data until this end is closed and the peer has read everything, or the peer
+// is closed.
 func (w *wire) drain() {
 	defer func() { _ = w.out.Close() }()
 	for {
@@ -83,7 +83,7 @@ func (w *wire) drain() {
 	}
 }
 
-// take waits for something to send; nothing at the end.
+// take waits for data to send, and returns nil at the end.
 func (w *wire) take() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Put adds pods and namespaces, each given as YAML or JSON, or replaces those of the same name.
-// apiVersion and kind may be left out, and mean a pod then. A pod without a namespace is in
-// default.
+// Put adds or replaces pods and namespaces, each given as YAML or JSON. An object without
+// apiVersion and kind is a pod. A pod without a namespace is in the namespace default.
 func (s *Server) Put(objects ...string) {
 	s.tb.Helper()
 	for _, text := range objects {
@@ -36,22 +35,22 @@ func (s *Server) Put(objects ...string) {
 	}
 }
 
-// PutPod adds a pod, or replaces the one of the same name. Other pods may share parts of the object,
-// which must not be changed any more.
+// PutPod adds or replaces a pod. The object must not be changed afterwards. Other pods may share
+// parts of it.
 func (s *Server) PutPod(object map[string]any) {
 	metadata := object["metadata"].(map[string]any)
 	s.change(podPath(metadata["namespace"].(string), metadata["name"].(string)), object)
 }
 
-// DeletePod forgets a pod.
+// DeletePod removes a pod.
 func (s *Server) DeletePod(namespace, name string) { s.change(podPath(namespace, name), nil) }
 
 func podPath(namespace, name string) string {
 	return "/api/v1/namespaces/" + namespace + "/pods/" + name
 }
 
-// object returns what the server keeps at a path, as JSON; nil if there is nothing. The change is
-// made to a copy.
+// object returns the object at a path as JSON after change, which gets a copy; nil if there is
+// none.
 func (s *Server) object(at string, change func(object map[string]any)) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +70,7 @@ func (s *Server) object(at string, change func(object map[string]any)) []byte {
 	return text
 }
 
-// authorized reports whether the request has the token, or came with a good client certificate.
+// authorized reports whether the request has the token or a valid client certificate.
 func (s *Server) authorized(r *http.Request) bool {
 	if shown := r.TLS.PeerCertificates; len(shown) > 0 {
 		options := x509.VerifyOptions{
@@ -85,7 +84,7 @@ func (s *Server) authorized(r *http.Request) bool {
 	return ok && s.accepts(token)
 }
 
-// answer answers as an API server does.
+// answer replies as an API server does.
 func (s *Server) answer(
 	w http.ResponseWriter, r *http.Request, change func(object map[string]any),
 ) {
@@ -127,7 +126,7 @@ func (s *Server) answer(
 	}
 }
 
-// refuse answers with a metav1.Status.
+// refuse replies with a metav1.Status.
 func refuse(w http.ResponseWriter, code int, message string) {
 	write(w, code, statusOf(code, message, "", ""))
 }

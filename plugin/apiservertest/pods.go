@@ -11,21 +11,21 @@ import (
 // pods is the state of requests about pods. The server's mutex guards it.
 type pods struct {
 	changes   []string                 // requests to delete or patch pods
-	code      int                      // the status code that these get; 0 for 200
+	code      int                      // the status code for changes; 0 for 200
 	forbidden []string                 // verbs
 	held      map[string]chan struct{} // by verb; closed when requests are answered again
 }
 
-// PodChanges returns the requests to delete or patch pods: method, path and body. The pods stay as
-// they are.
+// PodChanges returns the requests to delete or patch pods: method, path and body. They do not
+// change the pods.
 func (s *Server) PodChanges() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.pods.changes...)
 }
 
-// RefusePodChanges makes the server answer requests to delete or patch pods with a status code. A
-// code of 0 ends this.
+// RefusePodChanges makes the server reply to requests to delete or patch pods with a status code; 0
+// ends this.
 func (s *Server) RefusePodChanges(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *Server) changePod(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, []byte("{}"))
 }
 
-// ForbidPods makes the server forbid these of the verbs get, list and watch on pods, as if the
+// ForbidPods makes the server forbid the given verbs (get, list, watch) on pods, as if the
 // ClusterRole lacked them. An empty list lifts the restriction.
 func (s *Server) ForbidPods(verbs ...string) {
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *Server) HoldPods(verb string) (release func()) {
 	})
 }
 
-// waitForPods waits as long as requests like this one are held.
+// waitForPods waits while requests with this verb are held.
 func (s *Server) waitForPods(r *http.Request) {
 	s.mu.Lock()
 	hold := s.pods.held[podVerb(r)]

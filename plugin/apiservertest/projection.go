@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ProjectInto writes into a directory the files token and ca.crt that a kubelet projects into a
-// pod. Project writes them there from now on.
+// ProjectInto writes the files token and ca.crt, which a kubelet projects into a pod, into a
+// directory. From then on Project writes them there.
 func (s *Server) ProjectInto(dir string) {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -63,9 +63,9 @@ func (s *Server) RotateAuthority() {
 	s.CloseConnections()
 }
 
-// RecreateAccount makes the server reject all tokens so far, as an API server does after the
-// ServiceAccount was deleted and created again, and closes all connections. The projected files
-// stay. The new token is valid for an hour from the given time.
+// RecreateAccount makes the server reject all existing tokens, as an API server does after the
+// ServiceAccount was deleted and created again, and closes all connections. The projected files do
+// not change. The new token is valid for an hour from the given time.
 func (s *Server) RecreateAccount(from time.Time) {
 	s.SetToken(JWT(Account, from, from.Add(time.Hour)))
 	s.CloseConnections()

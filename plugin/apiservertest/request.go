@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Request is one that reached the server through TLS.
+// A Request is a request that the server has received over TLS.
 type Request struct {
 	Time         time.Time
 	Method, Path string

@@ -31,7 +31,7 @@ type Server struct {
 	onNode    map[string]map[string]bool // paths of pods by node
 	history   history
 	token     string
-	more      []string // tokens that are accepted too
+	more      []string // other accepted tokens
 	issue     func(seconds int64) (token string, expiry time.Time)
 	projected string // the directory of the projected token and CA; empty if there is none
 	next      []Behaviour
@@ -45,7 +45,7 @@ type Server struct {
 	daemonSets daemonSets
 	pods       pods
 	events     events
-	conflicts  int // how many patches of a node are answered with a conflict
+	conflicts  int // number of patches of a node that get a conflict
 }
 
 // Start starts a server on a free port of 127.0.0.1. It ends with the test.
@@ -58,7 +58,8 @@ func Start(tb testing.TB) *Server {
 	return start(tb, l, &Server{url: "https://" + l.Addr().String()})
 }
 
-// StartInMemory starts a server that is reached by [Server.Dial] only. It ends with the test.
+// StartInMemory starts a server without a network: clients connect with [Server.Dial]. It ends with
+// the test.
 func StartInMemory(tb testing.TB) *Server {
 	tb.Helper()
 	network := newMemory()
@@ -106,7 +107,7 @@ func (s *Server) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return &tls.Config{
 		Certificates: []tls.Certificate{s.authority.server},
 		ClientCAs:    authority().pool,
-		// Like an API server, which answers 401 to an invalid client certificate.
+		// An API server also replies 401 to an invalid client certificate.
 		ClientAuth: tls.RequestClientCert,
 		MinVersion: tls.VersionTLS12,
 		NextProtos: s.protocols(),
@@ -129,17 +130,17 @@ func (s *Server) protocols() []string {
 	return []string{"http/1.1"}
 }
 
-// Stop stops the server: from now on it cannot be reached.
+// Stop stops the server, which then cannot be reached.
 func (s *Server) Stop() {
 	_ = s.http.Close()
 	<-s.done
 	s.release()
 }
 
-// URL returns where the server is.
+// URL returns the URL of the server.
 func (s *Server) URL() string { return s.url }
 
-// Address returns where the server is, without a scheme.
+// Address returns the host and port of the server.
 func (s *Server) Address() string { return strings.TrimPrefix(s.url, "https://") }
 
 // Dial connects to the server, whatever the address.
@@ -150,22 +151,22 @@ func (s *Server) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return s.network.dial(ctx)
 }
 
-// Next tells the server how to treat the tries that come next, one behaviour for each connection or
-// request; after them it does what Always said.
+// Next sets the behaviours for the next attempts, one for each connection or request. Later
+// attempts get the behaviour of Always.
 func (s *Server) Next(behaviours ...Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next = append(s.next, behaviours...)
 }
 
-// Always tells the server how to treat all other tries; at first [Normal].
+// Always sets the behaviour for all other attempts; initially [Normal].
 func (s *Server) Always(b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.always = b
 }
 
-// Fault is Always, and closes all connections.
+// Fault is like Always, and closes all connections.
 func (s *Server) Fault(b Behaviour) {
 	s.Always(b)
 	s.CloseConnections()
@@ -174,14 +175,14 @@ func (s *Server) Fault(b Behaviour) {
 // Recover ends a fault, and closes all connections.
 func (s *Server) Recover() { s.Fault(Normal()) }
 
-// Requests returns the requests so far.
+// Requests returns the requests received so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request(nil), s.requests...)
 }
 
-// Connections returns how many connections were accepted so far.
+// Connections returns the number of accepted connections.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,8 +203,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.take(false).request(s, w, r)
 }
 
-// take returns the behaviour of a new connection or of a request. A connection leaves those that
-// are about requests.
+// take returns the behaviour for a new connection or for a request. A connection does not consume
+// behaviours for requests.
 func (s *Server) take(connection bool) Behaviour {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// SetToken sets the only bearer token that is accepted from now on.
+// SetToken sets the only accepted bearer token.
 func (s *Server) SetToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.more = token, nil
 }
 
-// AddToken adds a bearer token to those that are accepted.
+// AddToken adds an accepted bearer token.
 func (s *Server) AddToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.more = append(s.more, token)
 }
 
-// Token returns the bearer token that is accepted.
+// Token returns the accepted bearer token.
 func (s *Server) Token() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,9 +35,9 @@ func (s *Server) accepts(token string) bool {
 	return token == s.token || slices.Contains(s.more, token)
 }
 
-// Issue sets what answers requests for a token of a service account (TokenRequest), given for how
-// many seconds it is wanted. Nil forbids them, as it is at first. What is issued is not accepted by
-// itself; see [Server.AddToken].
+// Issue sets the function that issues tokens of a service account (TokenRequest) for the requested
+// lifetime. Nil, the default, forbids these requests. An issued token is not accepted until
+// [Server.AddToken] is called.
 func (s *Server) Issue(issue func(seconds int64) (token string, expiry time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *Server) issueToken(w http.ResponseWriter, r *http.Request) {
 	}))
 }
 
-// JWT returns a token as service accounts have it, whose signature nobody can check.
+// JWT returns a service account token with an invalid signature.
 func JWT(subject string, issued, expiry time.Time) string {
 	part := func(value any) string { return base64.RawURLEncoding.EncodeToString(inJSON(value)) }
 	claims := map[string]any{"sub": subject, "iat": issued.Unix(), "exp": expiry.Unix()}

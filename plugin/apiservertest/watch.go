@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// history is what happened to objects. The server's mutex guards it.
+// history contains the changes of objects. The server's mutex guards it.
 type history struct {
 	version int
 	events  []event       // sorted by version, and never changed
-	oldest  int           // events up to this version are forgotten
+	oldest  int           // events up to this version were discarded
 	news    chan struct{} // closed and made anew with each event
 }
 
@@ -28,7 +28,7 @@ type event struct {
 	Object  map[string]any `json:"object"`
 }
 
-// change puts an object at a path, or with nil takes it away, and tells those who watch.
+// change puts an object at a path, or removes it if object is nil, and notifies the watches.
 func (s *Server) change(at string, object map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *Server) replace(at string, object map[string]any) {
 	s.wake()
 }
 
-// ForgetHistory ends all watches, and makes every version so far too old to watch from, as etcd
-// does when it is compacted.
+// ForgetHistory ends all watches, and makes all earlier versions too old to watch from, as the
+// compaction of etcd does.
 func (s *Server) ForgetHistory() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +108,8 @@ func (h *history) since(version int) []event {
 	return slices.Clip(h.events[i:])
 }
 
-// candidates returns the paths of objects among which are those that a request for a collection is
-// about, sorted. The caller holds the mutex.
+// candidates returns the sorted paths of objects that may be in the requested collection. The
+// caller holds the mutex.
 func (s *Server) candidates(r *http.Request) []string {
 	selector, value, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
 	switch at := r.URL.Path + "/" + value; {
@@ -121,7 +121,7 @@ func (s *Server) candidates(r *http.Request) []string {
 	return slices.Sorted(maps.Keys(s.objects))
 }
 
-// chosen reports whether a request for a collection is about the object at a path.
+// chosen reports whether the object at a path is in the requested collection.
 func chosen(r *http.Request, at string, object map[string]any) bool {
 	if path.Dir(at) != r.URL.Path && (r.URL.Path != "/api/v1/pods" || object["kind"] != "Pod") {
 		return false
@@ -142,14 +142,14 @@ func hasLabel(object map[string]any, key, value string) bool {
 	return labels[key] == value
 }
 
-// collections match the paths of collections by the kind of their objects.
+// collections maps patterns of the paths of collections to the kind of their objects.
 var collections = map[string]string{
 	"/api/v1/pods": "Pod", "/api/v1/namespaces": "Namespace",
 	"/api/v1/namespaces/*/pods": "Pod", "/apis/apps/v1/namespaces/*/daemonsets": "DaemonSet",
 }
 
-// kindOf returns the kind of the objects of the collection that a request is about; empty if it is
-// about no collection.
+// kindOf returns the kind of the objects in the requested collection; empty if the request is for
+// another resource.
 func kindOf(r *http.Request) string {
 	for pattern, kind := range collections {
 		if ok, _ := path.Match(pattern, r.URL.Path); ok {
@@ -179,7 +179,7 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r, objects, version)
 		return
 	}
-	for i := range objects { // the items of a list do not say what they are
+	for i := range objects { // the items of a list have no kind
 		objects[i] = maps.Clone(shown(r, objects[i]))
 		delete(objects[i], "kind")
 		delete(objects[i], "apiVersion")
@@ -193,7 +193,7 @@ func (s *Server) collection(w http.ResponseWriter, r *http.Request) {
 // bookmarkEvery is the interval of bookmarks, which is about a minute in an API server.
 const bookmarkEvery = time.Minute
 
-// ends returns the channel that ends a watch after the time that the client wants; nil for never.
+// ends returns the channel that ends a watch after the client's timeout; nil if it has none.
 func ends(r *http.Request) (end <-chan time.Time, stop func() bool) {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil || seconds <= 0 {
@@ -212,7 +212,7 @@ func bookmark(kind string, version int, annotations map[string]any) map[string]a
 	}
 }
 
-// shown returns the part of an object that a request wants: all of it, or only its metadata.
+// shown returns the requested part of an object: all of it, or only its metadata.
 func shown(r *http.Request, object map[string]any) map[string]any {
 	if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
 		return object
@@ -223,7 +223,7 @@ func shown(r *http.Request, object map[string]any) map[string]any {
 	}
 }
 
-// watch streams events until the client goes, or the time that it wants is over.
+// watch streams events until the client disconnects or its timeout is over.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, objects []map[string]any, now int) {
 	send := func(what string, object map[string]any) {
 		_, _ = w.Write(append(inJSON(event{Type: what, Object: object}), '\n'))

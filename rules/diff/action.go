@@ -141,7 +141,8 @@ func (v *visit) reject(a rules.Reject, packets []flow) {
 }
 
 // unanswered returns the packets for which the kernel has no route for a reply
-// (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource, LinkLocalErrorUsesRouteInterface).
+// (RejectFromLoopbackNeedsLocalSource, ICMPErrorNeedsLocalSource,
+// LinkLocalErrorUsesRouteInterface).
 func (v *visit) unanswered(a rules.Reject, f flow) set {
 	seen := v.view(&f.progress)
 	if v.family != rules.IPv4 {
@@ -153,7 +154,7 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 	switch {
 	case a.With == "tcp reset":
 		return toLoopback
-	case v.place.second, f.toLoopback:
+	case v.place.loopbackArrival, f.toLoopback:
 		onHost = all
 	case v.hookHere() != rules.Output:
 		return none // an error about a packet that arrives comes from another address
@@ -179,9 +180,9 @@ func (v *visit) unanswered(a rules.Reject, f flow) set {
 func (v *visit) unansweredLinkLocal(a rules.Reject, f flow, seen *view) set {
 	onLoopback := v.overLoopback
 	switch {
-	case a.With == "tcp reset", v.hookHere() != rules.Output && !v.place.second:
+	case a.With == "tcp reset", v.hookHere() != rules.Output && !v.place.loopbackArrival:
 		return none
-	case v.place.second || f.toLoopback:
+	case v.place.loopbackArrival || f.toLoopback:
 		onLoopback = all
 	case f.leavesLoopback:
 		return none
@@ -246,7 +247,7 @@ func (v *visit) require(
 	m rules.Match, packets []flow, part rulePart,
 ) (on, others []flow) {
 	for _, f := range packets {
-		with, without := v.split(f, v.fulfil(m, f, f.packets, part))
+		with, without := v.split(f, v.evaluateMatch(m, f, f.packets, part))
 		v.add(v.next, without)
 		if with.packets != none {
 			on = append(on, with)

@@ -81,19 +81,19 @@ func newMeter(b Budget) *meter {
 // step counts a step, an operation of constant cost.
 func (m *meter) step() {
 	if m.untilNow--; m.untilNow <= 0 {
-		m.look()
+		m.checkTime()
 	}
 }
 
 // charge counts a number of steps.
 func (m *meter) charge(steps int) {
 	if m.untilNow -= steps; m.untilNow <= 0 {
-		m.look()
+		m.checkTime()
 	}
 }
 
-// look ends the request if its time is used up.
-func (m *meter) look() {
+// checkTime ends the request if its time is used up.
+func (m *meter) checkTime() {
 	m.untilNow = stepsPerReading
 	now := m.now()
 	spent := m.budget.spent.Add(int64(min(now.Sub(m.last), maxPerReading)))

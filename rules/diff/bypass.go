@@ -23,7 +23,7 @@ func Bypass(desired, live rules.Ruleset, o Options) Result {
 		Ruleset: desired, RoutingKnown: true,
 	}, Side{Ruleset: live, RoutingKnown: true})
 	d.options, d.meter, d.differ = o, newMeter(o.Budget), (*space).bypassing
-	d.result.Exhausted = within(func() { d.world(world{}, rules.Output, rules.Prerouting) })
+	d.result.Exhausted = within(func() { d.decideScope(packetScope{}, rules.Output, rules.Prerouting) })
 	if d.result.Exhausted == "" {
 		limit := within(func() { d.classes(o.MaxClasses) })
 		d.result.More = d.result.More || limit != ""

@@ -7,24 +7,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A place is the position of a base chain in the evaluation.
-type place struct {
+// A chainPosition is the position of a base chain in the evaluation.
+type chainPosition struct {
 	chain rules.ChainRef
-	// before reports that conntrack has not run yet, second that the packets were sent over lo and
-	// arrive.
-	before, second bool
-	// leaving reports that the packets are at postrouting, departing that they leave the host, and
-	// are not sent over lo.
-	leaving, departing bool
+	// beforeConntrack reports that conntrack has not run yet, second that the packets were sent
+	// over lo and arrive.
+	beforeConntrack, loopbackArrival bool
+	// atPostrouting reports that the packets are at postrouting, departing that they leave the
+	// host, and are not sent over lo.
+	atPostrouting, leavesHost bool
 	// translated reports that the chain runs after NAT.
 	translated bool
-	// tied reports that the chain has conntrack's priority and is assumed to run before it.
-	tied bool
+	// equalPriority reports that the chain has conntrack's priority and is assumed to run before
+	// it.
+	equalPriority bool
 }
 
 // key identifies the place. It is equal for the same chain of both sides.
-func (p *place) key() string {
-	return fmt.Sprint(p.chain.Chain.Base.Hook, p.second, p.tied, chainName(p.chain))
+func (p *chainPosition) key() string {
+	return fmt.Sprint(p.chain.Chain.Base.Hook, p.loopbackArrival, p.equalPriority, chainName(p.chain))
 }
 
 // A call is a chain with the progress of the packets at its begin. Packets with equal progress have
@@ -32,7 +33,7 @@ func (p *place) key() string {
 // number of jumps.
 type call struct {
 	chain *rules.Chain
-	place *place
+	place *chainPosition
 	progress
 	mark, connection *markBits
 	// visit counts the calls by one packet, if the chain has random matches: their results are
@@ -109,7 +110,7 @@ const (
 )
 
 // maxVisits is the maximum number of calls of a chain with random matches by one packet from one
-// place.
+// chainPosition.
 const maxVisits = 8
 
 // call evaluates another chain, and returns the packets that reach its end. The text names the

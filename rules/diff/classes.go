@@ -57,7 +57,7 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	taken := box.packets(s)
 	from.packets, from.named = s.minus(from.packets, taken), s.minus(from.named, taken)
 	witness := s.packet(chosen)
-	s.adopt(box, &witness)
+	s.copyFields(box, &witness)
 	leaveOut(box, &witness)
 	class := Class{
 		Packets: s.describe(box), Witness: witness, Deviations: from.deviations, space: s, box: box,
@@ -68,8 +68,8 @@ func (d *decision) takeClass(s *space, from *difference) Class {
 	return class
 }
 
-// adopt sets the fields of the witness that describe the host.
-func (s *space) adopt(b box, p *rules.Packet) {
+// copyFields sets the fields of the witness that describe the host.
+func (s *space) copyFields(b box, p *rules.Packet) {
 	for _, l := range b.others {
 		switch key := s.list[l.variable].key; {
 		case strings.HasPrefix(key, reversePathKey):
@@ -129,7 +129,7 @@ func (b *box) packets(s *space) set {
 
 // literal returns the packets for which the variable has the value.
 func (s *space) literal(l literal) set {
-	return s.unless(!l.is, s.node(variableBit(l.variable), none, all))
+	return s.negateIf(!l.is, s.node(variableBit(l.variable), none, all))
 }
 
 // widenOrder is the order in which conditions are dropped: first the least important for a reader.
@@ -193,7 +193,7 @@ func (s *space) literals(packets set) []literal {
 
 // onlyField returns the packets with a value of the field that some packet of the set has.
 func (s *space) onlyField(packets set, f field) set {
-	return s.forget(packets, func(bit uint32) bool {
+	return s.project(packets, func(bit uint32) bool {
 		return int(bit) < len(s.field) && s.field[bit] == f
 	})
 }
@@ -212,11 +212,11 @@ func (s *space) plain(f field, v uint32, values set) set {
 	mask := ^uint32(0) >> (32 - len(s.bits[f]))
 	for i := range len(s.bits[f]) {
 		fewer := mask &^ (1 << i)
-		if wider := s.having(f, v&fewer, fewer); s.minus(wider, values) == none {
+		if wider := s.maskedEquals(f, v&fewer, fewer); s.minus(wider, values) == none {
 			mask = fewer
 		}
 	}
-	return s.having(f, v&mask, mask)
+	return s.maskedEquals(f, v&mask, mask)
 }
 
 // isFew reports whether the values can be listed.

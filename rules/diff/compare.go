@@ -69,7 +69,7 @@ func (s *space) compare(left, right *walk) comparison {
 			}
 			rest = s.minus(rest, packets)
 			named := packets
-			if packets = s.minus(packets, s.alike(left, l, r)); packets != none {
+			if packets = s.minus(packets, s.equalOutcome(left, l, r)); packets != none {
 				if l.target.kind == r.target.kind {
 					named = packets
 				}
@@ -126,8 +126,8 @@ func (s *space) existing(list []difference) []difference {
 	return found
 }
 
-// alike returns the packets for which two different outcomes have the same effect.
-func (s *space) alike(w *walk, l, r *flow) set {
+// equalOutcome returns the packets for which two different outcomes have the same effect.
+func (s *space) equalOutcome(w *walk, l, r *flow) set {
 	p, q := l.progress, r.progress
 	p.target, q.target = target{}, target{}
 	p.source, q.source, p.snat, q.snat = "", "", netip.Addr{}, netip.Addr{}
@@ -149,8 +149,8 @@ func (s *space) alike(w *walk, l, r *flow) set {
 	return s.minus(packets, w.marksDiffer(l, r))
 }
 
-// sameSource returns the packets that leave with the same source address on both sides. If the kernel
-// selects an address by different rules, it is unknown whether the addresses are equal.
+// sameSource returns the packets that leave with the same source address on both sides. If the
+// kernel selects an address by different rules, it is unknown whether the addresses are equal.
 func (s *space) sameSource(l, r *progress) set {
 	switch {
 	case l.source == r.source:

@@ -21,7 +21,7 @@ func (c *Class) Contains(p rules.Packet) bool {
 		return false // these packets were not compared where others differ
 	}
 	for f, condition := range c.box.fields {
-		if !c.space.holds(condition, field(f), values[f]) {
+		if !c.space.hasCondition(condition, field(f), values[f]) {
 			return false
 		}
 	}
@@ -51,8 +51,8 @@ func (s *space) contains(packets set, values *[fieldCount]value) bool {
 	return packets == all
 }
 
-// holds reports whether the value meets a condition on its field.
-func (s *space) holds(condition set, f field, v value) bool {
+// hasCondition reports whether the value meets a condition on its field.
+func (s *space) hasCondition(condition set, f field, v value) bool {
 	for i, bit := range s.bits[f] {
 		n := s.nodes[condition]
 		switch {

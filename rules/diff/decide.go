@@ -45,8 +45,8 @@ func Decide(left, right Side, o Options) Result {
 	d.result.Unreachable = Pair[[]rules.ChainRef]{
 		d.unreachable(false, o.Families), d.unreachable(true, o.Families),
 	}
-	d.result.Elsewhere = Pair[[]rules.ChainRef]{
-		elsewhere(d.sides.Left, o.Families), elsewhere(d.sides.Right, o.Families),
+	d.result.OtherHooks = Pair[[]rules.ChainRef]{
+		chainsAtOtherHooks(d.sides.Left, o.Families), chainsAtOtherHooks(d.sides.Right, o.Families),
 	}
 	return d.result
 }
@@ -55,15 +55,15 @@ func Decide(left, right Side, o Options) Result {
 func (d *decision) decide() {
 	translations := seesTranslations(d.sides.Left) || seesTranslations(d.sides.Right)
 	binds := routesAgain(d.sides.Left) || routesAgain(d.sides.Right)
-	all := d.world(world{translations: translations, bound: binds}, rules.Output, rules.Prerouting)
+	all := d.decideScope(packetScope{translations: translations, bound: binds}, rules.Output, rules.Prerouting)
 	if all.differs() {
-		all = d.usual(translations, binds)
+		all = d.decideUsual(translations, binds)
 	}
 	if !all.differs() && (redirects(d.sides.Left) || redirects(d.sides.Right)) {
-		all = d.world(world{withoutAddress: true}, rules.Prerouting)
+		all = d.decideScope(packetScope{withoutAddress: true}, rules.Prerouting)
 	}
 	if !all.differs() && (readsUntracked(d.sides.Left) || readsUntracked(d.sides.Right)) {
-		untracked := d.world(world{untracked: true}, rules.Output, rules.Prerouting)
+		untracked := d.decideScope(packetScope{untracked: true}, rules.Output, rules.Prerouting)
 		if d.result.UntrackedOpen = len(untracked.undecided) > 0; len(untracked.paths) > 0 {
 			untracked.undecided, untracked.more = nil, false
 			all = untracked
@@ -72,21 +72,21 @@ func (d *decision) decide() {
 	d.paths, d.result.Undecided, d.result.MoreUndecided = all.paths, all.undecided, all.more
 }
 
-// usual compares packets at the hooks with differences, in the smallest world that has some.
+// decideUsual compares packets at the hooks with differences, in the smallest scope that has some.
 // Differences of rare packets are reported only if there are no others.
-func (d *decision) usual(translations, binds bool) found {
-	usual := d.world(world{}, rules.Output, rules.Prerouting)
+func (d *decision) decideUsual(translations, binds bool) found {
+	usual := d.decideScope(packetScope{}, rules.Output, rules.Prerouting)
 	if !usual.differs() && translations {
-		usual = d.world(world{translations: true}, rules.Output, rules.Prerouting)
+		usual = d.decideScope(packetScope{translations: true}, rules.Output, rules.Prerouting)
 	}
 	if !usual.differs() && binds {
-		usual = d.world(world{translations: translations, bound: true}, rules.Output,
+		usual = d.decideScope(packetScope{translations: translations, bound: true}, rules.Output,
 			rules.Prerouting)
 	}
 	return usual
 }
 
-// A found is the result for a world.
+// A found is the result for a scope.
 type found struct {
 	paths     []path
 	undecided []Undecided
@@ -95,8 +95,8 @@ type found struct {
 
 func (f found) differs() bool { return len(f.paths) > 0 || len(f.undecided) > 0 }
 
-// world compares the packets of a world at some hooks.
-func (d *decision) world(w world, hooks ...rules.Hook) found {
+// decideScope compares the packets of a scope at some hooks.
+func (d *decision) decideScope(w packetScope, hooks ...rules.Hook) found {
 	d.paths, d.result.Undecided, d.result.MoreUndecided = nil, nil, false
 	for _, f := range d.options.Families {
 		for _, h := range hooks {
@@ -120,7 +120,7 @@ type decision struct {
 	// devices are the classes of interface names, nil until they are needed.
 	devices *devices
 	// history contains the effects of the rules on conntrack states.
-	history history
+	history sharedState
 	// cgroups is passed to each space.
 	cgroups map[uint64]string
 	// known contains the rulesets without some deviations; nil until there is a difference.
@@ -163,13 +163,13 @@ func newDecision(left, right Side) *decision {
 	return &decision{
 		cgroups: cgroups,
 		left:    left, right: right, sides: Pair[*rules.Ruleset]{&l, &r}, names: names,
-		history: newHistory(&l, &r), differ: (*space).compare, maxShared: maxShared,
+		history: newSharedState(&l, &r), differ: (*space).compare, maxShared: maxShared,
 		reached: Pair[map[*rules.Chain]bool]{map[*rules.Chain]bool{}, map[*rules.Chain]bool{}},
 	}
 }
 
 // path compares the packets of a family that enter at a hook.
-func (d *decision) path(f rules.Family, h rules.Hook, w world) {
+func (d *decision) path(f rules.Family, h rules.Hook, w packetScope) {
 	if d.devices == nil {
 		d.devices = interfaceClasses(d.names, d.meter)
 	}

@@ -17,16 +17,16 @@ type part struct {
 	byFirst bool
 	// at reports whether rules reached from the base chain can set the part.
 	at func(*rules.Base) bool
-	// goes reports whether the part is a destination of the packet.
-	goes bool
+	// isDestination reports whether the part is a destination of the packet.
+	isDestination bool
 }
 
 // parts in the order of their importance: if a packet is dropped on one side only, its marks do not
 // matter.
 var parts = []part{
 	{
-		name: "drops it",
-		goes: true,
+		name:          "drops it",
+		isDestination: true,
 		differs: func(a, b rules.Outcome) bool {
 			return a.Dropped != b.Dropped || a.Rejected != b.Rejected
 		},
@@ -44,8 +44,8 @@ var parts = []part{
 		at:      isRaw,
 	},
 	{
-		name: "redirects it",
-		goes: true,
+		name:          "redirects it",
+		isDestination: true,
 		differs: func(a, b rules.Outcome) bool {
 			return a.Redirect != b.Redirect || a.RedirectLast != b.RedirectLast ||
 				a.ToHost != b.ToHost
@@ -54,8 +54,8 @@ var parts = []part{
 		at:   isNAT,
 	},
 	{
-		name: "hands it to a transparent listener",
-		goes: true,
+		name:          "hands it to a transparent listener",
+		isDestination: true,
 		differs: func(a, b rules.Outcome) bool {
 			return a.TProxy != b.TProxy || a.TProxyAddr != b.TProxyAddr
 		},
@@ -65,8 +65,8 @@ var parts = []part{
 		at: notNAT,
 	},
 	{
-		name: "translates its destination",
-		goes: true,
+		name:          "translates its destination",
+		isDestination: true,
 		differs: func(a, b rules.Outcome) bool {
 			return a.DNATPort != b.DNATPort || a.DNATPortLast != b.DNATPortLast ||
 				a.DNATAddr != b.DNATAddr || a.DNATAddrLast != b.DNATAddrLast
@@ -83,11 +83,11 @@ var parts = []part{
 		at:   func(b *rules.Base) bool { return isNAT(b) && b.Hook == rules.Postrouting },
 	},
 	{
-		name:    "leads it back to this host",
-		goes:    true,
-		differs: func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
-		sets:    setsMark,
-		at:      notNAT,
+		name:          "leads it back to this host",
+		isDestination: true,
+		differs:       func(a, b rules.Outcome) bool { return a.Rerouted != b.Rerouted },
+		sets:          setsMark,
+		at:            notNAT,
 	},
 	{
 		name:    "chooses a zone",
@@ -192,7 +192,7 @@ func decidedBy(rs *rules.Ruleset, t rules.Trace, p part) SideOutcome {
 	if o.Decided == nil && !p.differs(t.Outcome, rules.Outcome{}) {
 		// No rule set the part, because something else determined the destination.
 		for _, q := range parts {
-			if q.goes && q.differs(t.Outcome, rules.Outcome{}) {
+			if q.isDestination && q.differs(t.Outcome, rules.Outcome{}) {
 				return decidedBy(rs, t, q)
 			}
 		}

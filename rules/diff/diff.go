@@ -72,10 +72,10 @@ type Result struct {
 	// Unreachable lists the user-defined chains of each side that no packet reaches, including
 	// chains without a jump to them. It is empty for a side with undecided packets.
 	Unreachable Pair[[]rules.ChainRef]
-	// Elsewhere lists the base chains of each side at other hooks than prerouting and output that
+	// OtherHooks lists the base chains of each side at other hooks than prerouting and output that
 	// have rules or drop packets. Their effect is not compared, except at postrouting on packets
 	// that the host sends.
-	Elsewhere Pair[[]rules.ChainRef]
+	OtherHooks Pair[[]rules.ChainRef]
 }
 
 // Verdict is the summary of a result.

@@ -165,7 +165,9 @@ func (s *space) leavesOutScopes() bool {
 }
 
 // exist reports whether some of the packets can exist.
-func (s *space) exist(packets set) bool { return packets != none && s.meet(packets, s.possible()) }
+func (s *space) exist(packets set) bool {
+	return packets != none && s.intersects(packets, s.possible())
+}
 
 // formed returns sets whose intersection contains the packets with fields that their protocol has,
 // and without bits that have no meaning.
@@ -177,7 +179,7 @@ func (s *space) formed() []set {
 		}
 		return packets
 	}
-	has := func(bits rules.Status) set { return s.having(status, uint32(bits), uint32(bits)) }
+	has := func(bits rules.Status) set { return s.maskedEquals(status, uint32(bits), uint32(bits)) }
 	first, later := s.is(state, number(rules.New)), s.is(state, number(known))
 	const noneOfNew = rules.StatusSeenReply | rules.StatusAssured
 	const noneOfFirst = noneOfNew | rules.StatusConfirmed | rules.StatusSNAT | rules.StatusDNAT
@@ -193,15 +195,15 @@ func (s *space) formed() []set {
 		// evaluation. Few packets enter untracked: packets of tc, and copies.
 		s.or(constant(s.untracked), s.not(s.untrackedBefore())),
 		// A new connection has no reply.
-		s.or(s.not(first), s.and(isZero(reply), s.having(status, 0, uint32(noneOfFirst)))),
+		s.or(s.not(first), s.and(isZero(reply), s.maskedEquals(status, 0, uint32(noneOfFirst)))),
 		s.or(s.not(later),
 			s.and(isZero(reply),
-				s.having(status, uint32(rules.StatusConfirmed),
+				s.maskedEquals(status, uint32(rules.StatusConfirmed),
 					uint32(noneOfNew|rules.StatusConfirmed)))),
 		s.or(s.not(s.stateIs(rules.Established)), has(rules.StatusSeenReply|rules.StatusConfirmed)),
 		s.or(s.retranslated(), isZero(newDestination, newPort)),
 		s.or(constant(s.translations),
-			s.having(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
+			s.maskedEquals(status, 0, uint32(rules.StatusSNAT|rules.StatusDNAT))),
 	}
 	if s.one == nil {
 		conditions = append(conditions,

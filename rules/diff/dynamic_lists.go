@@ -16,17 +16,17 @@ func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) se
 	seen := v.view(&f.progress)
 	switch {
 	case v.history.written[m.State]:
-		return v.unless(m.Not,
-			v.ask(rules.Unknown{
+		return v.negateIf(m.Not,
+			v.evaluateUnknown(rules.Unknown{
 				Text: text.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
 			}, v.and(f.packets, asked), part))
 	case m.More && (seen.second || f.mark != v.marks.packet):
 		// The packet has another mark or interface now than in other lookups.
-		return v.unless(m.Not,
-			v.ask(rules.Unknown{Text: text.String(), Effect: rules.Reads, State: m.State},
+		return v.negateIf(m.Not,
+			v.evaluateUnknown(rules.Unknown{Text: text.String(), Effect: rules.Reads, State: m.State},
 				v.and(f.packets, asked), part))
 	}
-	return v.unless(m.Not, v.inList(text, &seen))
+	return v.negateIf(m.Not, v.inList(text, &seen))
 }
 
 // inList returns the packets whose fields are in the list. After a translation another destination

@@ -14,11 +14,11 @@ import (
 // host sends. A packet from the host to itself then traverses prerouting. The evaluation is the one
 // of [Decide].
 //
-// Chains at input and forward, and at postrouting for packets that are forwarded, are not evaluated,
-// because [rules.Compile] creates none there. A drop by a foreign chain at input is therefore not part of
-// the outcome. Neither is whether a process listens (except for tproxy), nor the routing of packets
-// whose mark does not change. If it is unknown whether the interface has an address, it is assumed
-// to have one.
+// Chains at input and forward, and at postrouting for packets that are forwarded, are not
+// evaluated, because [rules.Compile] creates none there. A drop by a foreign chain at input is
+// therefore not part of the outcome. Neither is whether a process listens (except for tproxy), nor
+// the routing of packets whose mark does not change. If it is unknown whether the interface has an
+// address, it is assumed to have one.
 //
 // [DefaultBudget] limits the work. Explain is safe for concurrent use.
 func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
@@ -28,7 +28,7 @@ func Explain(rs *rules.Ruleset, p rules.Packet) rules.Trace {
 // ExplainWithin is [Explain] with another budget. If it is exhausted, the outcome is undecided.
 func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) {
 	if limit := within(func() {
-		t = explain(rs, p, context{history: newHistory(rs), meter: newMeter(b)})
+		t = explain(rs, p, context{history: newSharedState(rs), meter: newMeter(b)})
 	}); limit != "" {
 		return rules.Trace{
 			Passes:    []rules.Pass{{Packet: p}},
@@ -44,7 +44,7 @@ func ExplainWithin(rs *rules.Ruleset, p rules.Packet, b Budget) (t rules.Trace) 
 type context struct {
 	side    string
 	given   map[string]bool
-	history history
+	history sharedState
 	meter   *meter
 }
 

@@ -319,8 +319,8 @@ func (s *space) firstSpans(f field, packets set, most int) []span {
 	return found[:min(len(found), most)]
 }
 
-// having returns the packets whose field is equal to the value in the bits of the mask.
-func (s *space) having(f field, v, mask uint32) set {
+// maskedEquals returns the packets whose field is equal to the value in the bits of the mask.
+func (s *space) maskedEquals(f field, v, mask uint32) set {
 	if v&^mask != 0 {
 		return none
 	}

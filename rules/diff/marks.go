@@ -73,9 +73,9 @@ func (m *marks) merge(ofA set, a *markBits, ofB set, b *markBits) *markBits {
 	var merged markBits
 	for i := range merged {
 		switch d := m.differ(a[i], b[i]); {
-		case d == none || !m.meet(ofA, d):
+		case d == none || !m.intersects(ofA, d):
 			merged[i] = b[i]
-		case !m.meet(ofB, d):
+		case !m.intersects(ofB, d):
 			merged[i] = a[i]
 		default:
 			merged[i] = m.ifElse(ofA, a[i], b[i])
@@ -123,7 +123,7 @@ func (m *marks) equals(b *markBits, match rules.MatchMark) set {
 			packets = m.and(packets, b[i])
 		}
 	}
-	return m.unless(match.Not, packets)
+	return m.negateIf(match.Not, packets)
 }
 
 // within returns the packets whose mark is in one of the ranges.

@@ -126,8 +126,8 @@ func (m *matcher) onlyStatic(alternatives [][]rules.Match) bool {
 	return true
 }
 
-// unless returns the set, or its complement if negated.
-func (s *space) unless(negated bool, packets set) set {
+// negateIf returns the set, or its complement if negated.
+func (s *space) negateIf(negated bool, packets set) set {
 	if negated {
 		return s.not(packets)
 	}
@@ -156,16 +156,16 @@ func (s *space) matching(match rules.Match, v *view) set {
 			s.meter.step()
 			packets = s.or(packets, s.is(protocol, number(p)))
 		}
-		return s.unless(m.Not, packets)
+		return s.negateIf(m.Not, packets)
 	case rules.MatchPort:
 		return s.portMatches(m, v)
 	case rules.MatchTCPFlags:
-		return s.and(s.tcp, s.unless(m.Not, s.having(flags, uint32(m.Value), uint32(m.Mask))))
+		return s.and(s.tcp, s.negateIf(m.Not, s.maskedEquals(flags, uint32(m.Value), uint32(m.Mask))))
 	case rules.MatchICMP:
 		if m.V6 != (s.family == rules.IPv6) {
 			return none
 		}
-		return s.and(s.isICMP, s.unless(m.Not, s.within(icmp, spansOf(m.Values, 0))))
+		return s.and(s.isICMP, s.negateIf(m.Not, s.within(icmp, spansOf(m.Values, 0))))
 	case rules.MatchOwner:
 		return s.ownerMatches(m, v)
 	case rules.MatchCgroup:
@@ -173,15 +173,15 @@ func (s *space) matching(match rules.Match, v *view) set {
 	case rules.MatchState:
 		return s.stateMatches(m, v)
 	case rules.MatchStatus:
-		return s.and(s.connection(v), s.unless(m.Not, s.statusAs(v, m.Status)))
+		return s.and(s.connection(v), s.negateIf(m.Not, s.statusAs(v, m.Status)))
 	case rules.MatchDirection:
 		isReply := s.bit(reply, 0)
 		if v.hasTemplate() {
 			isReply = none
 		}
-		return s.and(s.connection(v), s.unless(!m.Reply, isReply))
+		return s.and(s.connection(v), s.negateIf(!m.Reply, isReply))
 	case rules.MatchAddrType:
-		return s.unless(m.Not, s.addrTypeIs(m, v))
+		return s.negateIf(m.Not, s.addrTypeIs(m, v))
 	case rules.MatchReversePath:
 		path := variable{
 			key:  reversePathKey + m.Kind,
@@ -194,9 +194,9 @@ func (s *space) matching(match rules.Match, v *view) set {
 		case v.second:
 			return constant(!m.Not) // lo reaches all that came by it
 		}
-		return s.unless(m.Not, s.variable(path))
+		return s.negateIf(m.Not, s.variable(path))
 	case rules.MatchSocket:
-		return s.unless(m.Not, s.socketFound(m, v))
+		return s.negateIf(m.Not, s.socketFound(m, v))
 	case rules.MatchTuple:
 		return s.tuple(m, func(one rules.Match) set { return s.matching(one, v) })
 	}
@@ -208,7 +208,7 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 		return none
 	}
 	if m.Side == rules.Destination {
-		return s.unless(m.Not, s.destinationIn(v, m.Ranges))
+		return s.negateIf(m.Not, s.destinationIn(v, m.Ranges))
 	}
 	switch {
 	case v.snat.IsValid():
@@ -217,7 +217,7 @@ func (s *space) addressMatches(m rules.MatchAddr, v *view) set {
 		s.meter.charge(textSteps * len(m.Ranges))
 		return s.ofSource(m.String(), v)
 	}
-	return s.unless(m.Not, s.addressIn(source, m.Ranges))
+	return s.negateIf(m.Not, s.addressIn(source, m.Ranges))
 }
 
 func (s *space) portMatches(m rules.MatchPort, v *view) set {
@@ -232,7 +232,7 @@ func (s *space) portMatches(m rules.MatchPort, v *view) set {
 	default:
 		packets = s.within(sourcePort, spansOf(m.Ports, 0))
 	}
-	return s.and(s.withPorts, s.unless(m.Not, packets))
+	return s.and(s.withPorts, s.negateIf(m.Not, packets))
 }
 
 // spansOf converts ranges of numbers and adds the base to each bound.
@@ -252,7 +252,7 @@ func (s *space) stateMatches(m rules.MatchState, v *view) set {
 	if m.States.Has(rules.DNAT) {
 		packets = s.or(packets, s.statusAs(v, rules.StatusDNAT))
 	}
-	return s.unless(m.Not, packets)
+	return s.negateIf(m.Not, packets)
 }
 
 func (s *space) addrTypeIs(m rules.MatchAddrType, v *view) set {

@@ -11,24 +11,24 @@ import (
 func (s *space) interfaceMatches(m rules.MatchInterface, v *view) set {
 	switch {
 	case v.departing && m.Out:
-		return s.unless(m.Not, s.leavesBy(m.Names, v))
+		return s.negateIf(m.Not, s.leavesBy(m.Names, v))
 	case v.leaving && m.Out, v.second && !m.Out:
 		return constant(s.isNamed(m.Names, loopback) != m.Not)
 	case v.leaving && s.hook == rules.Output:
 		return s.ifElse(s.owned, constant(s.isNamed(m.Names, "") != m.Not),
-			s.unless(m.Not, s.variable(variable{
+			s.negateIf(m.Not, s.variable(variable{
 				key: fmt.Sprint("input interface at postrouting ", m.Names), kind: unknownBit,
 				text: "by which interface the packet came in, which has no socket and leaves",
 			})))
 	case v.leaving, v.second, m.Out != (s.hook == rules.Output):
 		return constant(s.isNamed(m.Names, "") != m.Not)
 	}
-	return s.unless(m.Not, s.deviceNamed(m.Names))
+	return s.negateIf(m.Not, s.deviceNamed(m.Names))
 }
 
-// leavesBy returns the packets at postrouting that leave by one of the interfaces. After a translation
-// to another address, and if another mark led it away from lo, the interface is unknown. Other
-// packets are assumed to keep the interface that output saw.
+// leavesBy returns the packets at postrouting that leave by one of the interfaces. After a
+// translation to another address, and if another mark led it away from lo, the interface is
+// unknown. Other packets are assumed to keep the interface that output saw.
 func (s *space) leavesBy(names []rules.InterfaceName, v *view) set {
 	moved := none
 	switch {

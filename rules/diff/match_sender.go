@@ -27,11 +27,11 @@ func (s *space) ownerMatches(m rules.MatchOwner, v *view) set {
 	if m.Group {
 		ids = s.within(group, spansOf(m.IDs, 0))
 	}
-	return s.or(s.and(s.owned, s.unless(m.Not, ids)), s.minus(socketless, s.owned))
+	return s.or(s.and(s.owned, s.negateIf(m.Not, ids)), s.minus(socketless, s.owned))
 }
 
-// cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field: it
-// is a fact about the sender, equal on both sides.
+// cgroupMatches returns the packets whose socket is in a cgroup. Packets do not have it as a field:
+// it is a fact about the sender, equal on both sides.
 func (s *space) cgroupMatches(m rules.MatchCgroup, v *view) set {
 	if v.second {
 		return none

@@ -238,7 +238,7 @@ func TestFieldsThatAreNotCompared(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: both}, diff.Side{Ruleset: rs},
 			diff.Options{Families: tc.families})
 		var got []string
-		for _, c := range r.Elsewhere.Left {
+		for _, c := range r.OtherHooks.Left {
 			got = append(got, c.Table.Name+" "+c.Chain.Name)
 		}
 		if d := cmp.Diff(tc.want, got); d != "" {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A world selects the rare packets to include.
-type world struct {
+// A packetScope selects the rare packets to include in a comparison.
+type packetScope struct {
 	// withoutAddress: the interface has no address, so that a redirection at prerouting drops.
 	withoutAddress bool
 	// translations: earlier packets of the connection were translated.

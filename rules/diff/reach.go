@@ -9,8 +9,8 @@ import (
 // isDecided reports whether the hook of a base chain is evaluated.
 func isDecided(b *rules.Base) bool { return b.Hook == rules.Prerouting || b.Hook == rules.Output }
 
-// concerns reports whether packets of one of the families traverse the table.
-func concerns(t *rules.Table, families []rules.Family) bool {
+// appliesTo reports whether packets of one of the families traverse the table.
+func appliesTo(t *rules.Table, families []rules.Family) bool {
 	return t.Family == rules.Inet || slices.Contains(families, t.Family)
 }
 
@@ -21,14 +21,14 @@ func ofOthers(t *rules.Table, families []rules.Family) bool {
 	})
 }
 
-// elsewhere returns the base chains for the families at hooks that are not evaluated.
-func elsewhere(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
+// chainsAtOtherHooks returns the base chains for the families at hooks that are not evaluated.
+func chainsAtOtherHooks(rs *rules.Ruleset, families []rules.Family) []rules.ChainRef {
 	var found []rules.ChainRef
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if c.Base != nil && !isDecided(c.Base) && concerns(t, families) && (len(c.Rules) > 0 ||
+			if c.Base != nil && !isDecided(c.Base) && appliesTo(t, families) && (len(c.Rules) > 0 ||
 				c.Base.Drop) {
 				found = append(found, rules.ChainRef{Table: t, Chain: c})
 			}

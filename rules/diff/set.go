@@ -31,8 +31,8 @@ type diagrams struct {
 	numbers []set
 	// results caches the results of recent operations. An overwritten entry is computed again.
 	results []result
-	// forgotten caches the results of a call of forget, by node.
-	forgotten []forgotten
+	// projected caches the results of a call of project, by node.
+	projected []projection
 	round     uint32
 	meter     *meter
 }
@@ -96,7 +96,7 @@ func newTable[T any](size int) []T {
 
 // memory returns the size of the tables in bytes.
 func (d *diagrams) memory() int64 {
-	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.forgotten))*forgottenSize
+	return int64(len(d.numbers))*(nodeSize/2+numberSize) + int64(len(d.results))*resultSize + int64(len(d.projected))*forgottenSize
 }
 
 func hash(a, b, c uint32) uint32 {
@@ -202,8 +202,8 @@ func (d *diagrams) at(s set, bit uint32) (no, yes set) {
 // differ returns the packets that are in exactly one of the sets.
 func (d *diagrams) differ(a, b set) set { return d.apply(opDiffer, a, b) }
 
-// meet reports whether the sets intersect. It creates no nodes.
-func (d *diagrams) meet(a, b set) bool {
+// intersects reports whether the sets intersect. It creates no nodes.
+func (d *diagrams) intersects(a, b set) bool {
 	switch {
 	case a == none || b == none:
 		return false
@@ -226,7 +226,7 @@ func (d *diagrams) meet(a, b set) bool {
 	if y.bit != bit {
 		y.no, y.yes = b, b
 	}
-	if d.meet(x.no, y.no) || d.meet(x.yes, y.yes) {
+	if d.intersects(x.no, y.no) || d.intersects(x.yes, y.yes) {
 		return true
 	}
 	d.results[i&uint32(len(d.results)-1)] = result{opMeet, a, b, none, none}
@@ -315,9 +315,9 @@ func simple(op operation, a, b set) (is set, known bool) {
 	return none, false
 }
 
-// forget quantifies existentially: it returns the packets that are in the set for some value of the
-// bits that are not kept.
-func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
+// project quantifies existentially: it returns the packets that are in the set for some value of
+// the bits that are not kept.
+func (d *diagrams) project(s set, kept func(bit uint32) bool) set {
 	if s <= all {
 		return s
 	}
@@ -327,7 +327,7 @@ func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
 		if s <= all {
 			return s
 		}
-		if known := d.forgotten[s]; known.round == d.round {
+		if known := d.projected[s]; known.round == d.round {
 			return known.is
 		}
 		d.meter.step()
@@ -342,24 +342,24 @@ func (d *diagrams) forget(s set, kept func(bit uint32) bool) set {
 		default:
 			is = d.or(no, visit(n.yes))
 		}
-		d.forgotten[s] = forgotten{d.round, is}
+		d.projected[s] = projection{d.round, is}
 		return is
 	}
 	return visit(s)
 }
 
-// A forgotten is the result of forget for a node, valid in one round.
-type forgotten struct {
+// A projected is the result of forget for a node, valid in one round.
+type projection struct {
 	round uint32
 	is    set
 }
 
-// newRound invalidates the cached results of forget.
+// newRound invalidates the cached results of project.
 func (d *diagrams) newRound() {
-	if len(d.forgotten) < len(d.nodes) {
+	if len(d.projected) < len(d.nodes) {
 		d.meter.alloc(int64(cap(d.nodes)) * forgottenSize)
-		d.meter.release(int64(len(d.forgotten)) * forgottenSize)
-		d.forgotten = make([]forgotten, cap(d.nodes))
+		d.meter.release(int64(len(d.projected)) * forgottenSize)
+		d.projected = make([]projection, cap(d.nodes))
 	}
 	d.round++
 }
@@ -370,11 +370,11 @@ func (d *diagrams) support(s set, do func(bit uint32)) {
 	bits := map[uint32]bool{}
 	var visit func(set)
 	visit = func(s set) {
-		if s <= all || d.forgotten[s].round == d.round {
+		if s <= all || d.projected[s].round == d.round {
 			return
 		}
 		d.meter.step()
-		d.forgotten[s].round = d.round
+		d.projected[s].round = d.round
 		n := d.nodes[s]
 		if !bits[n.bit] {
 			bits[n.bit] = true

@@ -84,7 +84,7 @@ func TestOperationsOnSets(t *testing.T) {
 				want[n] = want[n] || inA[n&^6|middle]
 			}
 		}
-		if got := d.table(d.forget(a, func(bit uint32) bool {
+		if got := d.table(d.project(a, func(bit uint32) bool {
 			return bit == 0 || bit == 3
 		})); got != want {
 			t.Fatalf("the projection of %v is %v, want %v", inA, got, want)

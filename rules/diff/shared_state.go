@@ -9,14 +9,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A history contains the effects of the rules on states: lists, labels and counters that earlier
-// packets changed (see [rules.Unknown.State]).
+// A sharedState contains the effects of the rules on states that packets share: lists, labels and
+// counters (see [rules.Unknown.State]).
 //
 // Two rulesets with equal initial states keep them equal if each writes to a state in the same
 // rules, in the same order, for the same packets. A condition on such a state then has the same
 // result in the same rule of both sides. Otherwise the state is apart, and the result of each
 // condition on it is unknown.
-type history struct {
+type sharedState struct {
 	// written contains the states that a rule of either side writes.
 	written map[string]bool
 	// apart contains the states that the sides write differently; found those that the last pass
@@ -26,9 +26,9 @@ type history struct {
 	helps bool
 }
 
-// newHistory returns the states that rules write.
-func newHistory(sides ...*rules.Ruleset) history {
-	h := history{written: map[string]bool{}, apart: map[string]bool{}, found: map[string]bool{}}
+// newSharedState returns the states that rules write.
+func newSharedState(sides ...*rules.Ruleset) sharedState {
+	h := sharedState{written: map[string]bool{}, apart: map[string]bool{}, found: map[string]bool{}}
 	for _, rs := range sides {
 		for i := range rs.Tables {
 			for j := range rs.Tables[i].Chains {
@@ -65,7 +65,7 @@ func writtenIn(c *rules.Chain) map[string]bool {
 }
 
 // isApart reports whether the state of a condition differs between the sides.
-func (h history) isApart(u rules.Unknown) bool {
+func (h sharedState) isApart(u rules.Unknown) bool {
 	if u.State == "" && u.Effect == rules.Reads {
 		return len(h.apart) > 0
 	}
@@ -120,7 +120,7 @@ func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
 }
 
 // compareUpdates finds the states that two walks write differently.
-func (h history) compareUpdates(s *space, left, right *updates) {
+func (h sharedState) compareUpdates(s *space, left, right *updates) {
 	ofState := func(u *updates, state string) []string {
 		return slices.DeleteFunc(slices.Clone(u.order), func(key string) bool {
 			s.meter.step()
@@ -142,7 +142,7 @@ func (h history) compareUpdates(s *space, left, right *updates) {
 }
 
 // part marks the found states as apart, and reports whether there are any.
-func (h history) part() bool {
+func (h sharedState) part() bool {
 	for state := range h.found {
 		h.apart[state] = true
 	}
@@ -153,7 +153,7 @@ func (h history) part() bool {
 
 // compareElsewhere finds the states that are written at hooks that are not compared, unless both
 // sides have the same chains there.
-func (h history) compareElsewhere(left, right *rules.Ruleset) {
+func (h sharedState) compareElsewhere(left, right *rules.Ruleset) {
 	l, statesLeft := elsewhereText(left)
 	r, statesRight := elsewhereText(right)
 	if l == r {

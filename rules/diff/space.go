@@ -21,7 +21,7 @@ type space struct {
 	// devices are the classes of interfaces; nil in the space of one packet.
 	devices *devices
 	// history contains the effects of the rules on states that conditions depend on.
-	history history
+	history sharedState
 	// cgroups contains the paths of cgroups by their numbers, as far as rules have both.
 	cgroups map[uint64]string
 	// variables are the inputs of sets other than the packet.

@@ -214,7 +214,7 @@ func (s *space) retranslated() set {
 	if !s.translations {
 		return none
 	}
-	bit := func(b rules.Status) set { return s.having(status, uint32(b), uint32(b)) }
+	bit := func(b rules.Status) set { return s.maskedEquals(status, uint32(b), uint32(b)) }
 	later := s.minus(s.connected, s.is(state, number(rules.New)))
 	return s.and(later, s.ifElse(s.bit(reply, 0), bit(rules.StatusSNAT), bit(rules.StatusDNAT)))
 }

@@ -21,9 +21,9 @@ func unknownIn(r *rules.Rule) string {
 	return ""
 }
 
-// ask returns the packets that meet an unknown condition, and records the packets for which it is
-// evaluated.
-func (v *visit) ask(u rules.Unknown, packets set, part rulePart) set {
+// evaluateUnknown returns the packets that meet an unknown condition, and records the packets for
+// which it is evaluated.
+func (v *visit) evaluateUnknown(u rules.Unknown, packets set, part rulePart) set {
 	asked := v.unknownVariable(u, part)
 	v.draw(asked.key, v.or(v.summary.drawn[asked.key], packets))
 	return v.variable(asked)

@@ -125,7 +125,7 @@ func (s *space) possibly(packets set) set {
 	if !s.unknowns && s.one == nil {
 		return packets
 	}
-	return s.forget(packets, func(bit uint32) bool { return !s.isUnknown(bit) })
+	return s.project(packets, func(bit uint32) bool { return !s.isUnknown(bit) })
 }
 
 // certainly returns the packets that are in the set for all values of the unknowns.

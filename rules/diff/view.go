@@ -32,8 +32,8 @@ type view struct {
 // view returns the view of the packets of a flow.
 func (v *visit) view(p *progress) view {
 	return view{
-		translated: v.place.translated, before: v.place.before, second: v.place.second,
-		leaving: v.place.leaving, departing: v.place.departing,
+		translated: v.place.translated, before: v.place.beforeConntrack, second: v.place.loopbackArrival,
+		leaving: v.place.atPostrouting, departing: v.place.leavesHost,
 		leavesLoopback: p.leavesLoopback,
 		xtables:        v.place.chain.Table.XTables, tracking: p.tracking, target: p.target,
 		tproxy: p.tproxy, source: p.source, snat: p.snat,

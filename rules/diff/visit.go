@@ -14,7 +14,7 @@ type visit struct {
 	*walk
 	summary *summary
 	chain   rules.ChainRef
-	place   *place
+	place   *chainPosition
 	run     run
 	number  int // see call.visit
 	// source names the action that changed the source of the packets, see progress.source.
@@ -59,7 +59,7 @@ func (v *visit) guard(f flow) set {
 	// packets.
 	for i, m := range v.rule().Matches {
 		if packets != none && !v.matches.isStatic(m) {
-			packets = v.and(packets, v.fulfil(m, f, packets, matchPart(i)))
+			packets = v.and(packets, v.evaluateMatch(m, f, packets, matchPart(i)))
 		}
 	}
 	return packets
@@ -148,9 +148,9 @@ func (v *visit) static(r *rules.Rule, seen *view) set {
 	return packets
 }
 
-// fulfil returns the packets of a flow that meet a match. Random matches are evaluated for the
-// packets in asked; part distinguishes the match from others of the rule.
-func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set {
+// evaluateMatch returns the packets of a flow that meet a match. Random matches are evaluated for
+// the packets in asked; part distinguishes the match from others of the rule.
+func (v *visit) evaluateMatch(match rules.Match, f flow, asked set, part rulePart) set {
 	seen := v.view(&f.progress)
 	switch m := match.(type) {
 	case rules.MatchMark:
@@ -161,27 +161,27 @@ func (v *visit) fulfil(match rules.Match, f flow, asked set, part rulePart) set 
 	case rules.MatchMarkRange:
 		if m.Conntrack {
 			return v.and(v.connection(&seen),
-				v.unless(m.Not, v.marks.within(v.connectionMark(f), m.Values)))
+				v.negateIf(m.Not, v.marks.within(v.connectionMark(f), m.Values)))
 		}
-		return v.unless(m.Not, v.marks.within(f.mark, m.Values))
+		return v.negateIf(m.Not, v.marks.within(f.mark, m.Values))
 	case rules.MatchListed:
 		return v.listed(m, f, asked, part)
 	case rules.Unknown:
-		return v.ask(m, v.and(f.packets, asked), part)
+		return v.evaluateUnknown(m, v.and(f.packets, asked), part)
 	case rules.MatchReversePath:
 		if f.mark != v.marks.packet && (seen.xtables || !seen.tproxy.taken) {
 			// The route depends on the mark, which has changed.
-			return v.unless(m.Not, v.variable(variable{
+			return v.negateIf(m.Not, v.variable(variable{
 				key: fmt.Sprint("path with mark ", m.Kind, *f.mark), step: v.step(),
 				text: "whether the source is reached by the interface that the packet came in by, with the mark that it has by then",
 			}))
 		}
 	case rules.MatchTuple:
 		if m.UsesUnknown() {
-			return v.ask(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
+			return v.evaluateUnknown(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
 				v.and(f.packets, asked), part)
 		}
-		return v.tuple(m, func(one rules.Match) set { return v.fulfil(one, f, asked, part) })
+		return v.tuple(m, func(one rules.Match) set { return v.evaluateMatch(one, f, asked, part) })
 	}
 	return v.matching(match, &seen)
 }

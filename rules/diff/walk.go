@@ -26,8 +26,8 @@ type walk struct {
 	// completion.
 	summaries map[call]*summary
 	order     []*summary
-	// departing reports that packets at postrouting leave the host.
-	departing bool
+	// leavesHost reports that packets at postrouting leave the host.
+	leavesHost bool
 	// savesEarly reports that a rule may save a mark in a conntrack template.
 	savesEarly bool
 
@@ -51,7 +51,7 @@ type unknown struct {
 // A passed is the traversal of a hook.
 type passed struct {
 	hook rules.Hook
-	// departing reports that it is postrouting of packets that leave the host.
+	// leavesHost reports that it is postrouting of packets that leave the host.
 	departing bool
 	bases     []passedBase
 	// leaving contains the packets after the hook, ended all packets whose evaluation has ended by
@@ -61,7 +61,7 @@ type passed struct {
 
 // A passedBase is the traversal of a base chain.
 type passedBase struct {
-	place place
+	place chainPosition
 	// skipped contains the packets that do not traverse the chain because of NAT, by the fact that
 	// is the reason.
 	skipped map[Fact]set
@@ -111,8 +111,8 @@ func lazySet[K comparable, V any](to *map[K]V, key K, value V) {
 // returns the packets that are not dropped.
 func (w *walk) leave(in []flow) []flow { return w.postrouting(in, false) }
 
-// depart evaluates postrouting for packets that leave the host, and returns the packets that are not
-// dropped.
+// depart evaluates postrouting for packets that leave the host, and returns the packets that are
+// not dropped.
 func (w *walk) depart(in []flow) []flow { return w.postrouting(in, true) }
 
 func (w *walk) postrouting(in []flow, departing bool) []flow {
@@ -120,7 +120,7 @@ func (w *walk) postrouting(in []flow, departing bool) []flow {
 		w.meter.step()
 		if (c.Table.Family == rules.Inet ||
 			c.Table.Family == w.family) && !idle(c.Chain) && len(in) > 0 {
-			w.departing = departing
+			w.leavesHost = departing
 			return w.hook(rules.Postrouting, false, in)
 		}
 	}
@@ -131,7 +131,7 @@ func (w *walk) postrouting(in []flow, departing bool) []flow {
 // not dropped.
 func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 	if w.one != nil {
-		w.passes = append(w.passes, passed{hook: h, departing: h == rules.Postrouting && w.departing})
+		w.passes = append(w.passes, passed{hook: h, departing: h == rules.Postrouting && w.leavesHost})
 	}
 	routed := h != rules.Output
 	for _, c := range w.rs.BaseChains(h) {
@@ -139,21 +139,21 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		if c.Table.Family != rules.Inet && c.Table.Family != w.family {
 			continue
 		}
-		p := place{chain: c, second: second}
+		p := chainPosition{chain: c, loopbackArrival: second}
 		position := c.Chain.Base.Position()
 		if position > translation && !routed {
 			in, routed = w.routeTranslated(in), true
 		}
-		p.before = position < rules.ConntrackPriority
+		p.beforeConntrack = position < rules.ConntrackPriority
 		p.translated = second || position > translation
 		if h == rules.Postrouting {
-			p.leaving, p.before, p.translated, p.departing = true, false, true, w.departing
+			p.atPostrouting, p.beforeConntrack, p.translated, p.leavesHost = true, false, true, w.leavesHost
 			in = w.base(&p, in)
 			continue
 		}
 		if position == rules.ConntrackPriority && c.Chain.Base.Type != rules.NAT &&
 			c.Chain.Base.Order < 0 {
-			p.before = true
+			p.beforeConntrack = true
 		}
 		if position != rules.ConntrackPriority || c.Chain.Base.Type == rules.NAT ||
 			c.Chain.Base.Order != 0 || idle(c.Chain) {
@@ -169,7 +169,7 @@ func (w *walk) hook(h rules.Hook, second bool, in []flow) []flow {
 		})
 		ahead, behind := w.divide(in, first)
 		early := p
-		early.before, early.tied = true, true
+		early.beforeConntrack, early.equalPriority = true, true
 		var out flows
 		w.add(&out, w.base(&early, ahead)...)
 		w.add(&out, w.base(&p, behind)...)
@@ -197,7 +197,7 @@ func chainName(c rules.ChainRef) string {
 }
 
 // base evaluates a base chain, and returns the packets that continue with the next one.
-func (w *walk) base(p *place, in []flow) []flow {
+func (w *walk) base(p *chainPosition, in []flow) []flow {
 	base := p.chain.Chain.Base
 	passing := passedBase{place: *p}
 	var out flows
@@ -261,7 +261,7 @@ func (w *walk) pastNAT(in []flow, out *flows, passing *passedBase) []flow {
 		case f.tracking == untracked:
 			skip(f, UntrackedSkipsNAT)
 			continue
-		case f.mapped && !passing.place.leaving, f.source != "":
+		case f.mapped && !passing.place.atPostrouting, f.source != "":
 			skip(f, NATDecidesOnce)
 			continue
 		}

@@ -116,7 +116,7 @@ type choice struct {
 // narrow restricts the choice, unless the result would be empty.
 func (c *choice) narrow(to set) bool {
 	packets := c.and(c.packets, to)
-	if packets == none || !c.meet(packets, c.possible) {
+	if packets == none || !c.intersects(packets, c.possible) {
 		return false
 	}
 	c.packets = packets

@@ -9,8 +9,8 @@ import (
 
 // A Parameter is one property of a redirection, and the names under which it can be stated.
 type Parameter struct {
-	// Field is the field of [rules.Redirect], or for a parameter of [Ambient] of [rules.Ambient], that
-	// a fault of its validation names. It is empty if no such fault is possible.
+	// Field is the field of [rules.Redirect], or for a parameter of [Ambient] of [rules.Ambient],
+	// that a fault of its validation names. It is empty if no such fault is possible.
 	Field string
 	// Kind is the type of the value.
 	Kind Kind
@@ -68,8 +68,8 @@ const (
 // Names find the numeric ids of user and group names. A nil lookup refuses names.
 type Names struct{ Users, Groups rules.Lookup }
 
-// All returns the parameters of istio-iptables and of pods. The caller must not change them. [Own]
-// returns the others.
+// All returns the parameters of istio-iptables and of pods. The caller must not change them.
+// [SluiceOnly] returns the others.
 //
 // The list is built at the first call, because most programs that link this package never need it.
 func All() []Parameter {
@@ -80,19 +80,19 @@ func All() []Parameter {
 	return built.all
 }
 
-// Own returns the parameters that Istio does not have. The caller must not change them. The command
-// rules, the configuration of the CNI plugin and the node agent state them, and a pod those with
-// [Parameter.Annotations].
-func Own() []Parameter {
+// SluiceOnly returns the parameters that Istio does not have. The caller must not change them. The
+// command rules, the configuration of the CNI plugin and the node agent state them, and a pod those
+// with [Parameter.Annotations].
+func SluiceOnly() []Parameter {
 	builtOwn.once.Do(func() { builtOwn.all = ownParameters() })
 	return builtOwn.all
 }
 
-// OfPods returns the parameters that a pod states: those of [All], and those of [Own] that have an
-// annotation. The caller must not change them.
+// OfPods returns the parameters that a pod states: those of [All], and those of [SluiceOnly] that
+// have an annotation. The caller must not change them.
 func OfPods() []Parameter {
 	builtOfPods.once.Do(func() {
-		own := slices.DeleteFunc(slices.Clone(Own()), func(p Parameter) bool {
+		own := slices.DeleteFunc(slices.Clone(SluiceOnly()), func(p Parameter) bool {
 			return len(p.Annotations) == 0
 		})
 		builtOfPods.all = slices.Concat(All(), own)
@@ -100,9 +100,9 @@ func OfPods() []Parameter {
 	return builtOfPods.all
 }
 
-// Ambient returns the parameters that only the redirection of ambient mode has. Those that it shares
-// with the redirection to a sidecar are in [All] and [Own], with [Parameter.Ambient]. The caller must
-// not change them.
+// Ambient returns the parameters that only the redirection of ambient mode has. Those that it
+// shares with the redirection to a sidecar are in [All] and [SluiceOnly], with [Parameter.Ambient].
+// The caller must not change them.
 func Ambient() []Parameter {
 	builtAmbient.once.Do(func() { builtAmbient.all = ambientParameters() })
 	return builtAmbient.all

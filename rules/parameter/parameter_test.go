@@ -76,7 +76,7 @@ func TestAmbientParameters(t *testing.T) {
 	}
 	defaults := parameter.Defaults()
 	before := defaults.AmbientRedirect()
-	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.Own()) {
+	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.SluiceOnly()) {
 		text, shapes := samples[p.Flag]
 		if !shapes {
 			continue
@@ -101,7 +101,7 @@ func TestAmbientParameters(t *testing.T) {
 // A parameter with words takes each of them and no other text. Where a configuration states it, the
 // agent and the chart do too.
 func TestOwnParameters(t *testing.T) {
-	own := parameter.Own()
+	own := parameter.SluiceOnly()
 	for i := range own {
 		p := &own[i]
 		for _, word := range p.Kind.Words() {
@@ -142,7 +142,7 @@ func TestWrongElementsOfPods(t *testing.T) {
 // Names are unique, and a fault of a field finds its parameter.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.Own()) {
+	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.SluiceOnly()) {
 		names := slices.Concat(p.Variables, p.PodVariables, p.Annotations,
 			[]string{
 				"--" + p.Flag, "-" + p.Short, p.SecurityContext, p.AgentVariable,
@@ -198,7 +198,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 	}
 	want.WriteString("\nParameters that Istio does not have. A pod can set only those with an annotation.\n\n" +
 		"| flag | plugin configuration | node agent | chart | annotation | default | allowed | meaning |\n|---|---|---|---|---|---|---|---|\n")
-	own := parameter.Own()
+	own := parameter.SluiceOnly()
 	for i := range own {
 		p := &own[i]
 		row := []string{

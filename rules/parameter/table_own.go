@@ -78,7 +78,7 @@ func ownParameters() []Parameter {
 // OfConfig returns the parameter with the name in the configuration of the CNI plugin. It panics if
 // there is none.
 func OfConfig(name string) *Parameter {
-	own := Own()
+	own := SluiceOnly()
 	i := slices.IndexFunc(own, func(p Parameter) bool { return p.Config == name })
 	if i < 0 {
 		panic("parameter: no parameter has the field " + name)

@@ -10,7 +10,7 @@ import (
 const (
 	AddRow       = "add"
 	DelRow       = "del"
-	BesideAgent  = "sluice-cni"
+	WithAgent    = "sluice-cni"
 	WithoutAgent = "sluice-cni, no agent"
 )
 
@@ -34,8 +34,8 @@ type pattern struct {
 	addCPU, delCPU    float64
 }
 
-// beyond renders the extrapolation of the measured costs to larger nodes and clusters.
-func beyond(r Results) string {
+// extrapolation renders the extrapolation of the measured costs to larger nodes and clusters.
+func extrapolation(r Results) string {
 	columns := patterns(r)
 	if columns == nil {
 		return ""
@@ -72,7 +72,7 @@ func patterns(r Results) []pattern {
 		}
 		return pattern{name, gets, gets, a.Values[CPU].Median, d.Values[CPU].Median}, true
 	}
-	ours, beside := of(BesideAgent, 0)
+	ours, beside := of(WithAgent, 0)
 	alone, without := of(WithoutAgent, 1)
 	var theirs pattern
 	for _, e := range add.Entries {

@@ -32,7 +32,7 @@ var figures = []figure{
 		[]Quantity{Wall},
 	},
 	{
-		"CNI ADD of a mesh pod", AddRow, BesideAgent, "istio-cni, native nftables", "istio-cni",
+		"CNI ADD of a mesh pod", AddRow, WithAgent, "istio-cni, native nftables", "istio-cni",
 		[]Quantity{Wall, Memory},
 	},
 	{

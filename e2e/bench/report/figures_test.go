@@ -35,7 +35,7 @@ func TestFiguresOfTheFrontPage(t *testing.T) {
 				entry("rules apply", wall(2e-3)), entry("istio-init, nftables", wall(34e-3)),
 			}},
 			{ID: report.AddRow, Entries: []report.Entry{
-				entry(report.BesideAgent, wall(5e-3)), entry("istio-cni, native nftables", wall(57e-3)),
+				entry(report.WithAgent, wall(5e-3)), entry("istio-cni, native nftables", wall(57e-3)),
 			}},
 			{ID: "connect", Entries: []report.Entry{
 				entry("Sluice, 10000 prefixes", rate(26607)),

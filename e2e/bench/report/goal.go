@@ -33,8 +33,8 @@ type verdict struct {
 	ratio   float64
 }
 
-// judge returns the result of the row's entry, or false if a required entry is missing.
-func (g Goal) judge(r *Row) (verdict, bool) {
+// check returns the result of the row's entry, or false if a required entry is missing.
+func (g Goal) check(r *Row) (verdict, bool) {
 	entry := r.Entry(g.Of)
 	if entry == nil {
 		return verdict{}, false
@@ -56,7 +56,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 			continue
 		}
 		ratio := own / other.Values[g.Quantity].Median
-		if v.against == nil || g.worse(ratio, v.ratio) {
+		if v.against == nil || g.isWorse(ratio, v.ratio) {
 			v.against, v.ratio = other, ratio
 		}
 	}
@@ -64,7 +64,7 @@ func (g Goal) judge(r *Row) (verdict, bool) {
 		return v, false
 	}
 	v.wanted, v.got = g.sign()+" "+factor(g.Factor), three(v.ratio)
-	v.met = !g.worse(v.ratio, g.Factor)
+	v.met = !g.isWorse(v.ratio, g.Factor)
 	return v, true
 }
 
@@ -81,9 +81,9 @@ func (g Goal) compares(other *Entry) bool {
 	return false
 }
 
-// worse reports whether a ratio is worse than another: more of a cost, less of a rate. Ratios that
-// round to the same value are not.
-func (g Goal) worse(a, b float64) bool {
+// isWorse reports whether a ratio is worse than another: more of a cost, less of a rate. Ratios
+// that round to the same value are not.
+func (g Goal) isWorse(a, b float64) bool {
 	if math.Round(a*1000) == math.Round(b*1000) {
 		return false
 	}

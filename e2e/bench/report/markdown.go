@@ -31,7 +31,7 @@ func Markdown(r Results) []byte {
 		fmt.Fprintf(&b, "\n### %s\n\n", row.Name)
 		b.WriteString(Table(*row))
 	}
-	b.WriteString(beyond(r))
+	b.WriteString(extrapolation(r))
 	b.WriteString(soak(r.Soak))
 	b.WriteString(atScale(r.Scale))
 	return []byte(b.String())
@@ -61,7 +61,7 @@ func goals(rows []Row) string {
 	for i := range rows {
 		row := &rows[i]
 		for _, g := range row.Goals {
-			v, ok := g.judge(row)
+			v, ok := g.check(row)
 			if !ok {
 				continue
 			}
@@ -88,7 +88,7 @@ func goals(rows []Row) string {
 }
 
 // Table renders a row: its entries with the ratio of each to the first entry of Sluice, its goals,
-// and the omitted contestants.
+// and the omitted candidates.
 func Table(row Row) string {
 	var b strings.Builder
 	if len(row.Entries) > 0 {
@@ -99,7 +99,7 @@ func Table(row Row) string {
 			strings.TrimPrefix(why.Name+": "+abridged(oneLine(why.Why)), ": "))
 	}
 	for _, g := range row.Goals {
-		if v, ok := g.judge(&row); ok {
+		if v, ok := g.check(&row); ok {
 			b.WriteString("\n" + g.sentence(v) + "\n")
 		}
 	}

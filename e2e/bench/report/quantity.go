@@ -14,7 +14,7 @@ const (
 	CPU  Quantity = "cpu"  // time of the processes and those that they started, in seconds
 	// resident memory of the largest process at its largest, in bytes
 	Memory   Quantity = "memory"
-	Executed Quantity = "executed" // programs executed besides the contestant's own
+	Executed Quantity = "executed" // programs executed besides the candidate's own
 	Lost     Quantity = "lost"     // packets
 	Gap      Quantity = "gap"      // longest time without an answer, in seconds
 	Rate     Quantity = "rate"     // per second; the more the better

@@ -53,22 +53,22 @@ func example() report.Results {
 				Plotted: report.Wall,
 				Entries: []report.Entry{
 					process("empty <Go> program", report.Floor, 1e-3, 1e-3, 1.7e6, 0),
-					process(report.BesideAgent, report.Ours, 7e-3, 6e-3, 12e6, 0),
+					process(report.WithAgent, report.Ours, 7e-3, 6e-3, 12e6, 0),
 					process(report.WithoutAgent, report.Ours, 8e-3, 7e-3, 12e6, 0),
 					process("istio-cni, nft", report.Peer, 50e-3, 40e-3, 64e6, 3),
 					process("istio-cni, iptables", report.Peer, 80e-3, 60e-3, 65e6, 22),
 				},
 				Goals: []report.Goal{
-					{Of: report.BesideAgent, Quantity: report.Wall, Factor: 1.0 / 8},
-					{Of: report.BesideAgent, Quantity: report.Memory, Factor: 1.0 / 4},
+					{Of: report.WithAgent, Quantity: report.Wall, Factor: 1.0 / 8},
+					{Of: report.WithAgent, Quantity: report.Memory, Factor: 1.0 / 4},
 					{
-						Of: report.BesideAgent, Quantity: report.Wall,
+						Of: report.WithAgent, Quantity: report.Wall,
 						Than: []string{"empty <Go> program"}, Factor: 7,
 					},
-					{Of: report.BesideAgent, Quantity: report.Executed, Zero: true},
-					{Of: report.BesideAgent, Quantity: report.Wall, Limit: 5e-3},
+					{Of: report.WithAgent, Quantity: report.Executed, Zero: true},
+					{Of: report.WithAgent, Quantity: report.Wall, Limit: 5e-3},
 					{
-						Of: report.BesideAgent, Quantity: report.Wall, Than: []string{"left out"},
+						Of: report.WithAgent, Quantity: report.Wall, Than: []string{"left out"},
 						Factor: 1,
 					},
 					{Of: "left out", Quantity: report.Wall, Limit: 1},
@@ -84,7 +84,7 @@ func example() report.Results {
 				ID: report.DelRow, Topic: "CNI plugin", Name: "DEL of a mesh pod",
 				Plotted: report.Wall, Rounds: 10,
 				Entries: []report.Entry{
-					process(report.BesideAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
+					process(report.WithAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
 					process(report.WithoutAgent, report.Ours, 4e-3, 4e-3, 11e6, 0),
 					process("istio-cni, nft", report.Peer, 30e-3, 28e-3, 64e6, 0),
 				},

@@ -66,13 +66,13 @@ type Row struct {
 	Plotted Quantity `json:"plotted,omitempty"`
 }
 
-// A Reason is the reason why a contestant, or with an empty name the whole row, was omitted.
+// A Reason is the reason why a candidate, or with an empty name the whole row, was omitted.
 type Reason struct {
 	Name string `json:"name,omitempty"`
 	Why  string `json:"why"`
 }
 
-// An Entry is the result of a contestant.
+// An Entry is the result of a candidate.
 type Entry struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind,omitempty"`

@@ -35,8 +35,8 @@ func ImageOf(cluster string) string { return "e2e.sluice.test/node:" + cluster }
 
 // Runs reports whether this machine has a running engine.
 func Runs(ctx context.Context) bool {
-	const patience = 10 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const readyTimeout = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	return exec.CommandContext(ctx, "docker", "version").Run() == nil
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
 )
 
-// An own engine is in a machine of namespaces, which nothing leaves: it reaches no registry.
-type own struct{ *machine.Machine }
+// A namespaced engine is in a machine of namespaces, which nothing leaves: it reaches no registry.
+type namespaced struct{ *machine.Machine }
 
-// StartOwn starts an engine of the software, which has Docker and Kind, in a folder that it makes
-// in parent. It returns before the engine answers.
-func StartOwn(ctx context.Context, software *build.Software, parent string) (Engine, error) {
+// StartNamespaced starts an engine of the software, which has Docker and Kind, in a folder that it
+// makes in parent. It returns before the engine answers.
+func StartNamespaced(ctx context.Context, software *build.Software, parent string) (Engine, error) {
 	dir, err := machine.NewDir(parent)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func StartOwn(ctx context.Context, software *build.Software, parent string) (Eng
 	if err != nil {
 		return nil, err
 	}
-	return own{m}, nil
+	return namespaced{m}, nil
 }
 
 func spec(software *build.Software) machine.Spec {
@@ -107,8 +107,8 @@ func libraries(root string) error {
 	return errors.Join(errs...)
 }
 
-func (o own) Proc() string { return o.Path("/proc") }
+func (o namespaced) Proc() string { return o.Path("/proc") }
 
-func (o own) Logs(dir string) error {
+func (o namespaced) Logs(dir string) error {
 	return os.CopyFS(dir, os.DirFS(filepath.Join(o.Dir(), machine.LogDir)))
 }

@@ -57,7 +57,7 @@ func TestPrivateEngineRunsAPrivilegedContainerAndLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := docker.StartOwn(t.Context(), software, parent)
+	e, err := docker.StartNamespaced(t.Context(), software, parent)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type Dir struct {
 // NewDir creates a folder for a machine in parent, and removes the remains of machines whose
 // keepers were killed.
 func NewDir(parent string) (*Dir, error) {
-	if err := Sweep(parent); err != nil {
+	if err := RemoveAbandoned(parent); err != nil {
 		return nil, err
 	}
 	path, err := os.MkdirTemp(parent, prefix)
@@ -56,8 +56,8 @@ func (d *Dir) Root() string { return filepath.Join(d.path, rootDir) }
 // Remove removes the folder of a machine that will not be started.
 func (d *Dir) Remove() error { return errors.Join(d.lock.Close(), os.RemoveAll(d.path)) }
 
-// Sweep removes the folders and cgroups of machines in parent whose keeper was killed.
-func Sweep(parent string) error {
+// RemoveAbandoned removes the folders and cgroups of machines in parent whose keeper was killed.
+func RemoveAbandoned(parent string) error {
 	locks, err := filepath.Glob(filepath.Join(parent, prefix+"*", lockFile))
 	if err != nil {
 		return err
@@ -67,14 +67,14 @@ func Sweep(parent string) error {
 		return err
 	}
 	for _, path := range locks {
-		if err := sweep(path, all); err != nil {
+		if err := removeAbandoned(path, all); err != nil {
 			return fmt.Errorf("remove what is left of an earlier machine: %w", err)
 		}
 	}
 	return nil
 }
 
-func sweep(path string, all []hierarchy) error {
+func removeAbandoned(path string, all []hierarchy) error {
 	lock, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) { // another process has removed it
 		return nil

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep is the keeper: it executes the requests from in and answers on out. At the end of in it
+// RunKeeper is the keeper: it executes the requests from in and answers on out. At the end of in it
 // stops the machine, removes the folder dir, and returns.
-func Keep(dir string, in io.Reader, out io.Writer) error {
+func RunKeeper(dir string, in io.Reader, out io.Writer) error {
 	all, err := mountedHierarchies()
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func Keep(dir string, in io.Reader, out io.Writer) error {
 		for d := json.NewDecoder(in); ; {
 			var r request
 			if d.Decode(&r) != nil {
-				k.abandon()
+				k.killInit()
 				return
 			}
 			requests <- r
@@ -42,7 +42,7 @@ func Keep(dir string, in io.Reader, out io.Writer) error {
 		// If the caller has ended, the end of in comes next.
 		_ = replies.Encode(k.do(r))
 	}
-	return errors.Join(k.down(), os.RemoveAll(dir))
+	return errors.Join(k.stop(), os.RemoveAll(dir))
 }
 
 type keeper struct {
@@ -52,16 +52,16 @@ type keeper struct {
 	init        *exec.Cmd // nil if not booted
 	line        line      // to init
 
-	mu        sync.Mutex
-	process   *os.Process // init
-	abandoned bool        // the caller has ended
+	mu          sync.Mutex
+	process     *os.Process // init
+	callerEnded bool        // the caller has ended
 }
 
-// abandon kills init at once, because the last request may wait for it forever.
-func (k *keeper) abandon() {
+// killInit kills init at once, because the last request may wait for it forever.
+func (k *keeper) killInit() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.abandoned = true
+	k.callerEnded = true
 	if k.process != nil {
 		_ = k.process.Kill()
 	}
@@ -69,7 +69,7 @@ func (k *keeper) abandon() {
 
 func (k *keeper) do(r request) reply {
 	if r.Do == boot {
-		if err := errors.Join(k.down(), k.up()); err != nil {
+		if err := errors.Join(k.stop(), k.up()); err != nil {
 			return answer(err)
 		}
 		return reply{PID: k.init.Process.Pid}
@@ -134,7 +134,7 @@ func (k *keeper) up() error {
 func (k *keeper) start(cmd *exec.Cmd) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.abandoned {
+	if k.callerEnded {
 		return errors.New("nobody needs it any more")
 	}
 	if err := cmd.Start(); err != nil {
@@ -144,8 +144,8 @@ func (k *keeper) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// down kills all processes of the machine, and returns when they and their cgroups no longer exist.
-func (k *keeper) down() error {
+// stop kills all processes of the machine, and returns when they and their cgroups no longer exist.
+func (k *keeper) stop() error {
 	if k.init != nil {
 		// Init may have ended already, and the status of a killed process is irrelevant.
 		_, _ = k.init.Process.Kill(), k.init.Wait()

@@ -42,7 +42,7 @@ func mountAll(root string, binds map[string]string, hierarchies []hierarchy) err
 			return err
 		}
 	}
-	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), shield(root),
+	if err := errors.Join(devices(root), mountCgroups(root, hierarchies), maskPaths(root),
 		pivot(root)); err != nil {
 		return err
 	}
@@ -172,9 +172,9 @@ func delegate(cgroup string) error {
 	return nil
 }
 
-// shield covers kernel-wide files with files of the machine. Kubelet reads and sets these values; a
-// new boot ID tells it that the machine was rebooted.
-func shield(root string) error {
+// maskPaths covers kernel-wide files with files of the machine. Kubelet reads and sets these
+// values; a new boot ID tells it that the machine was rebooted.
+func maskPaths(root string) error {
 	id, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err != nil {
 		return err

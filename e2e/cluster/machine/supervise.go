@@ -15,9 +15,9 @@ import (
 
 // Intervals of init.
 const (
-	patience = 2 * time.Second        // between SIGTERM and SIGKILL
-	pace     = 200 * time.Millisecond // between the end of a service and its next start
-	look     = 20 * time.Millisecond  // between two attempts to connect to a socket
+	killTimeout  = 2 * time.Second        // between SIGTERM and SIGKILL
+	restartDelay = 200 * time.Millisecond // between the end of a service and its next start
+	pollInterval = 20 * time.Millisecond  // between two attempts to connect to a socket
 )
 
 // A supervisor runs services, and reaps orphaned processes of the machine.
@@ -69,7 +69,7 @@ func (s *supervisor) run(service Service) {
 		}
 		s.mu.Unlock()
 		if service.After != "" && !listens(service.After) {
-			time.Sleep(look)
+			time.Sleep(pollInterval)
 			continue
 		}
 		if err := s.start(service); err != nil {
@@ -80,7 +80,7 @@ func (s *supervisor) run(service Service) {
 			s.changed.Wait()
 		}
 		s.mu.Unlock()
-		time.Sleep(pace)
+		time.Sleep(restartDelay)
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *supervisor) reap() {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, 0, nil)
 		if errors.Is(err, unix.ECHILD) {
-			time.Sleep(look)
+			time.Sleep(pollInterval)
 		}
 		if err != nil {
 			continue
@@ -195,7 +195,7 @@ func (s *supervisor) end(service string, pid int, signal unix.Signal) error {
 	if err := unix.Kill(pid, signal); err != nil {
 		return fmt.Errorf("%s: %s: %w", service, signal, err)
 	}
-	impatient := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+	impatient := time.AfterFunc(killTimeout, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 	defer impatient.Stop()
 	for s.running[service] == pid {
 		s.changed.Wait()

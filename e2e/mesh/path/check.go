@@ -13,9 +13,9 @@ var (
 	passthrough6 = netip.MustParseAddr("::6")
 )
 
-// A Way is the expected path of a request. The zero value is the path from a pod outside the mesh
-// to another one: without proxies.
-type Way struct {
+// An Expected is the expected path of a request. The zero value is the path from a pod outside the
+// mesh to another one: without proxies.
+type Expected struct {
 	// Server is the pod that must answer; empty means any. At is the part of it that must answer;
 	// empty means the application ("app").
 	Server, At string
@@ -30,11 +30,11 @@ type Way struct {
 }
 
 // Captured returns the path from one mesh pod to another.
-func Captured(server string) Way { return Way{Server: server, Outbound: true, Inbound: true} }
+func Captured(server string) Expected { return Expected{Server: server, Outbound: true, Inbound: true} }
 
 // Check returns nil if the request was answered and took exactly this path. The error describes the
 // first deviation.
-func (r Report) Check(w Way) error {
+func (r Report) Check(w Expected) error {
 	if r.Answer == nil {
 		return fmt.Errorf("%s was not answered: %s", r.Caller, r.Error)
 	}
@@ -45,7 +45,7 @@ func (r Report) Check(w Way) error {
 	return nil
 }
 
-func (w Way) check(r Report) error {
+func (w Expected) check(r Report) error {
 	a := r.Answer
 	at := w.At
 	if at == "" {
@@ -83,7 +83,7 @@ func (w Way) check(r Report) error {
 }
 
 // checkInbound checks the server's proxy, to which the peer at the address from connected.
-func (w Way) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
+func (w Expected) checkInbound(h Hop, from netip.AddrPort, a *Answer) error {
 	if h.Proxy != a.Server || h.Original != a.Local || h.Peer != from && !w.Masqueraded {
 		return fmt.Errorf("the inbound proxy carried another connection: %+v", h)
 	}

@@ -36,7 +36,7 @@ func TestRequestIsCheckedByItsProxies(t *testing.T) {
 	captured := path.Captured("b")
 	for _, c := range []struct {
 		name   string
-		way    path.Way
+		way    path.Expected
 		change func(r *path.Report)
 		want   string // part of the error; empty for none
 	}{
@@ -65,7 +65,7 @@ func TestRequestIsCheckedByItsProxies(t *testing.T) {
 		}, "the inbound proxy carried another connection"},
 		{
 			"the chain is broken, and should be",
-			path.Way{Server: "b", Outbound: true, Inbound: true, Masqueraded: true},
+			path.Expected{Server: "b", Outbound: true, Inbound: true, Masqueraded: true},
 			func(r *path.Report) {
 				r.Answer.Via[1].Peer = end("10.89.0.2:1002")
 			}, "",
@@ -81,7 +81,7 @@ func TestRequestIsCheckedByItsProxies(t *testing.T) {
 		}, "went on as 10.0.0.1, not as 127.0.0.6"},
 		{
 			"the inbound proxy is transparent",
-			path.Way{Server: "b", Outbound: true, Inbound: true, Transparent: true},
+			path.Expected{Server: "b", Outbound: true, Inbound: true, Transparent: true},
 			func(r *path.Report) {
 				r.Answer.Via[1].Upstream, r.Answer.Peer = end("10.0.0.1:1003"), end("10.0.0.1:1003")
 			}, "",
@@ -97,18 +97,18 @@ func TestRequestIsCheckedByItsProxies(t *testing.T) {
 		}, "not answered: refused"},
 		{
 			"a proxy carried it that should not have",
-			path.Way{Server: "b", Outbound: true},
+			path.Expected{Server: "b", Outbound: true},
 			func(*path.Report) {}, "carried it that should not have",
 		},
-		{"no proxy carried it, and none should", path.Way{Server: "b"}, func(r *path.Report) {
+		{"no proxy carried it, and none should", path.Expected{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via, r.Answer.Peer = nil, r.Local
 		}, ""},
-		{"who asked is not the caller", path.Way{Server: "b"}, func(r *path.Report) {
+		{"who asked is not the caller", path.Expected{Server: "b"}, func(r *path.Report) {
 			r.Answer.Via = nil
 		}, "the server was asked by 127.0.0.6:1003"},
 		{
 			"the caller is translated",
-			path.Way{Server: "b", Masqueraded: true},
+			path.Expected{Server: "b", Masqueraded: true},
 			func(r *path.Report) {
 				r.Answer.Via, r.Answer.Peer = nil, end("10.89.0.2:7")
 			}, "",
@@ -131,7 +131,7 @@ func TestInIPv6TheInboundProxyIsColonColonSix(t *testing.T) {
 			}},
 		},
 	}
-	if err := r.Check(path.Way{Inbound: true}); err != nil {
+	if err := r.Check(path.Expected{Inbound: true}); err != nil {
 		t.Error(err)
 	}
 }

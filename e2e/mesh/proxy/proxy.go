@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 
 // carry starts the servers that proxy connections.
 func (o Options) carry(ctx context.Context, serve func(func() error)) error {
-	for port, c := range map[uint16]carrier{
+	for port, c := range map[uint16]tcpProxy{
 		outboundPort: {proxy: o.Name, direction: path.Outbound},
 		inboundPort:  {proxy: o.Name, direction: path.Inbound, transparent: o.Transparent},
 	} {

@@ -14,32 +14,32 @@ import (
 // connectTimeout bounds the connect to an original destination.
 const connectTimeout = 5 * time.Second
 
-// A carrier proxies the connections of one direction.
-type carrier struct {
+// A tcpProxy proxies the connections of one direction.
+type tcpProxy struct {
 	proxy       string
 	direction   path.Direction
 	transparent bool
 }
 
 // serve accepts connections until the listener fails.
-func (c carrier) serve(ctx context.Context, l net.Listener) error {
+func (c tcpProxy) serve(ctx context.Context, l net.Listener) error {
 	for {
 		down, err := l.Accept()
 		if err != nil {
 			return err
 		}
 		go func() {
-			if err := c.carry(ctx, down.(*net.TCPConn)); err != nil {
+			if err := c.proxyConn(ctx, down.(*net.TCPConn)); err != nil {
 				log.Printf("%s connection of %s: %v", c.direction, down.RemoteAddr(), err)
 			}
 		}()
 	}
 }
 
-// carry connects the caller with its original destination, until both have closed. If the
+// proxyConn connects the caller with its original destination, until both have closed. If the
 // destination cannot be reached it resets the caller's connection, as a direct connect would have
 // been.
-func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
+func (c tcpProxy) proxyConn(ctx context.Context, down *net.TCPConn) error {
 	defer func() { _ = down.Close() }()
 	hop := path.Hop{Proxy: c.proxy, Direction: c.direction, Peer: AddrPort(down.RemoteAddr())}
 	to, err := Original(down)
@@ -54,7 +54,7 @@ func (c carrier) carry(ctx context.Context, down *net.TCPConn) error {
 }
 
 // exchange copies the data of both directions.
-func (c carrier) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
+func (c tcpProxy) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop) error {
 	up, err := c.dial(ctx, hop.Peer.Addr(), hop.Original)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c carrier) exchange(ctx context.Context, down *net.TCPConn, hop *path.Hop)
 }
 
 // dial connects to the original destination as Envoy does.
-func (c carrier) dial(
+func (c tcpProxy) dial(
 	ctx context.Context, peer netip.Addr, to netip.AddrPort,
 ) (*net.TCPConn, error) {
 	if port := to.Port(); port == outboundPort || port == inboundPort {

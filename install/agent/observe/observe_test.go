@@ -118,7 +118,7 @@ func TestReadyz(t *testing.T) {
 	}, part(observe.Kubeconfig, true))
 	h := observe.Health{Ready: func() observe.Readiness { return readiness }}.Handler()
 	code, text := ask(h, "GET", "/readyz", there, "")
-	want := "not ready: an ADD on this node would not succeed now, or not for each pod\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
+	want := "not ready: an ADD on this node would fail now, at least for some pods\n[-] kernel\n    no nf_tables\n[+] kubeconfig\n"
 	if diff := cmp.Diff(want, text); diff != "" || code != 503 {
 		t.Errorf("%d (-want +got):\n%s", code, diff)
 	}
@@ -139,7 +139,7 @@ func TestReadyz(t *testing.T) {
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
 		part(observe.Kubeconfig, true))
 	code, text = ask(h, "GET", "/readyz", there, "")
-	if code != 200 || !strings.HasPrefix(text, "ready as far as is known: ") ||
+	if code != 200 || !strings.HasPrefix(text, "ready, but parts with a question mark are unknown: ") ||
 		!strings.HasSuffix(text, "\n[?] kernel\n[+] kubeconfig\n") {
 		t.Errorf("%d %s", code, text)
 	}

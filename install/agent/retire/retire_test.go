@@ -64,13 +64,13 @@ func TestDecide(t *testing.T) {
 		leave bool
 		why   string
 	}{
-		{"a rolling update, or a reboot", `{}`, nil, false, "the next agent takes over"},
+		{"a rolling update, or a reboot", `{}`, nil, false, "another agent follows"},
 		{
 			"the DaemonSet is being deleted in the foreground", beingDeleted, nil, true,
 			"is being deleted",
 		},
 		{"the DaemonSet is deleted", "", nil, true, "is deleted"},
-		{"the node is not selected any more", elsewhere, nil, true, "does not select node node-1"},
+		{"the node is not selected any more", elsewhere, nil, true, "no longer selects node node-1"},
 		{
 			"an affinity that is not understood", `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":
 			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,

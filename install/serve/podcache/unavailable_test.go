@@ -181,7 +181,7 @@ func TestErrorsHaveNoToken(t *testing.T) {
 
 func TestNodeNameIsNeeded(t *testing.T) {
 	if _, err := podcache.New(podcache.Options{}); err == nil ||
-		!strings.Contains(err.Error(), "it has no name") {
+		!strings.Contains(err.Error(), "the node has no name") {
 		t.Errorf("%v", err)
 	}
 }

@@ -20,8 +20,8 @@ const (
 	connectionsBetween = 10
 )
 
-// tally counts the results of the connections under load.
-type tally struct {
+// results counts the results of the connections under load.
+type results struct {
 	opened, captured, leaked, failed atomic.Int64
 
 	ended chan struct{} // receives when a connection has ended, if a goroutine waits for it
@@ -51,7 +51,7 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 	}).show(p, network, with); err != nil {
 		return err
 	}
-	t := &tally{ended: make(chan struct{})}
+	t := &results{ended: make(chan struct{})}
 	stop := t.start(network)
 	times, err := t.replace(network, []rules.Ruleset{without, with})
 	stop()
@@ -77,7 +77,7 @@ func changeUnderLoad(p *printer, network *testbed.Network) error {
 
 // replace applies the rulesets in turn, with some connections between any two, and returns the
 // duration of each application.
-func (t *tally) replace(network *testbed.Network, rulesets []rules.Ruleset) ([]time.Duration, error) {
+func (t *results) replace(network *testbed.Network, rulesets []rules.Ruleset) ([]time.Duration, error) {
 	var times []time.Duration
 	for i := range replacements {
 		for range connectionsBetween {
@@ -98,7 +98,7 @@ func (t *tally) replace(network *testbed.Network, rulesets []rules.Ruleset) ([]t
 }
 
 // start opens connections of each kind, one after the other, until the returned function is called.
-func (t *tally) start(network *testbed.Network) (stop func()) {
+func (t *results) start(network *testbed.Network) (stop func()) {
 	var callers sync.WaitGroup
 	var stopped atomic.Bool
 	for _, r := range load {
@@ -121,11 +121,11 @@ func (t *tally) start(network *testbed.Network) (stop func()) {
 	}
 }
 
-func (t *tally) count(r row, c testbed.Call, network *testbed.Network) {
+func (t *results) count(r row, c testbed.Call, network *testbed.Network) {
 	t.opened.Add(1)
 	a, err := network.Dial(c)
 	switch {
-	case err == nil && r.fulfilled(a, c.To):
+	case err == nil && r.asExpected(a, c.To):
 		t.captured.Add(1)
 		return
 	case err == nil && a.Outcome == testbed.Answered && a.By != r.path[0]:

@@ -97,7 +97,7 @@ func remove(p *printer, network *testbed.Network) error {
 	if err != nil {
 		return err
 	}
-	if err := showAll(p, network, rules.Ruleset{}, afterwards); err != nil {
+	if err := showAll(p, network, rules.Ruleset{}, rowsAfterChange); err != nil {
 		return err
 	}
 	p.verdict(len(left.Tables) == 0 && left.Routing.IsZero(),

@@ -61,7 +61,7 @@ func showTraced(p *printer, network *testbed.Network) (err error) {
 			if packet.Destination != call.To {
 				continue
 			}
-			packet.Owner = &c.row.who.owner
+			packet.Owner = &c.row.caller.owner
 			if packet.Hook == rules.Prerouting {
 				packet.Owner = nil
 			}

@@ -18,7 +18,7 @@ const patience = 5 * time.Second
 // caller is the origin of a call.
 type caller struct {
 	name  string
-	from  testbed.Place
+	from  testbed.Caller
 	owner rules.Owner
 }
 
@@ -38,7 +38,7 @@ func (c caller) String() string {
 // row is a call, to an address of each family, and the expected answering servers, from the first
 // to the last.
 type row struct {
-	who     caller
+	caller  caller
 	network string
 	to      []netip.AddrPort
 	note    string
@@ -87,7 +87,7 @@ var leftAlone = []row{
 	{neighbour, "udp", pod(8080), "", by(testbed.Application)},
 }
 
-var afterwards = []row{
+var rowsAfterChange = []row{
 	{app, "tcp", environment(80), "", by(testbed.Outside)},
 	{app, "udp", environment(53), "DNS", by(testbed.Outside)},
 	{neighbour, "tcp", pod(8080), "", by(testbed.Application)},
@@ -133,12 +133,12 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 		if err != nil {
 			return err
 		}
-		predicted, _ := network.Predict(&rs, c, a.Own)
-		ok = ok && r.fulfilled(a, to) && a.Agrees(predicted)
+		predicted, _ := network.Predict(&rs, c, a.Local)
+		ok = ok && r.asExpected(a, to) && a.Agrees(predicted)
 		where = append(where, to.String())
 		what = append(what, r.print(a))
 	}
-	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.who, r.network, strings.Join(where, ", "),
+	text := fmt.Sprintf("%-16s → %s %-44s → %s", r.caller, r.network, strings.Join(where, ", "),
 		strings.Join(slices.Compact(what), "; "))
 	if r.note != "" {
 		text += p.colour.Paint(colour.Dim, "  ("+r.note+")")
@@ -149,7 +149,7 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 
 func (r row) call(to netip.AddrPort) testbed.Call {
 	return testbed.Call{
-		From: r.who.from, Owner: r.who.owner, Network: r.network, To: to, Timeout: patience,
+		From: r.caller.from, Owner: r.caller.owner, Network: r.network, To: to, Timeout: patience,
 	}
 }
 
@@ -159,9 +159,9 @@ func (r row) captures() bool {
 		r.path[0])
 }
 
-// fulfilled reports whether the expected servers answered, and know the original destination. For a
-// redirected datagram it is not known.
-func (r row) fulfilled(a testbed.Answer, to netip.AddrPort) bool {
+// asExpected reports whether the expected servers answered, and know the original destination. For
+// a redirected datagram it is not known.
+func (r row) asExpected(a testbed.Answer, to netip.AddrPort) bool {
 	hops := append([]testbed.Hop{a.Hop}, a.Upstream...)
 	return a.Outcome == testbed.Answered && slices.EqualFunc(hops, r.path, func(
 		h testbed.Hop, want testbed.Name,

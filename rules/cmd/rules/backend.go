@@ -7,8 +7,8 @@ func (p *parameters) chosen() (compat.Backend, error) {
 	return compat.Choose(compat.BackendName(p.Backend))
 }
 
-// concerned returns the backends that are read or removed: all if the backend is auto.
-func (p *parameters) concerned() ([]compat.Backend, error) {
+// backends returns the backends that are read or removed: all if the backend is auto.
+func (p *parameters) backends() ([]compat.Backend, error) {
 	if p.Backend == string(compat.BackendAuto) {
 		return compat.Backends(), nil
 	}

@@ -46,7 +46,7 @@ func newCheckCommand(s *system) *cobra.Command {
 		Example: checkExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if err := p.leftAlone(); err != nil {
+		if err := p.notRedirected(); err != nil {
 			return err
 		}
 		return p.inNamespace(func(ns *netns.NS) error { return check(s, ns, p) })

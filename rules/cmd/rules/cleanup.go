@@ -59,7 +59,7 @@ func cleanup(s *system, ns *netns.NS, p *parameters) error {
 	} else {
 		s.removeLeftTrace(ns)
 	}
-	backends, err := p.concerned()
+	backends, err := p.backends()
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func newDiffCommand(s *system) *cobra.Command {
 		if sides.Right.kind == kindLog && p.programsItself() {
 			return s.diff(p, diff.Pair[spec]{Left: spec{kind: kindNamespace}, Right: sides.Right})
 		}
-		if err := p.leftAlone(); err != nil {
+		if err := p.notRedirected(); err != nil {
 			return err
 		}
 		return s.diff(p, sides)

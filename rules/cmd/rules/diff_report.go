@@ -44,7 +44,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	for _, side := range []struct {
 		name   string
 		chains []rules.ChainRef
-	}{{left.name, result.Elsewhere.Left}, {right.name, result.Elsewhere.Right}} {
+	}{{left.name, result.OtherHooks.Left}, {right.name, result.OtherHooks.Right}} {
 		leaving, others := divided(side.chains)
 		if len(leaving) > 0 {
 			r.notCompared = append(r.notCompared,

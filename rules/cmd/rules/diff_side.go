@@ -28,8 +28,8 @@ type diffSide struct {
 	texts map[rules.Family]sourceText
 	// undecided lists unknown facts about the whole side that may affect packets.
 	undecided []string
-	// elsewhere contains chains that no packet of the comparison traverses, such as those at the
-	// ingress hook of a device.
+	// unmodelledChains contains chains that no packet of the comparison traverses, such as those at
+	// the ingress hook of a device.
 	elsewhere []string
 	// unstated contains the parameters that a log does not contain.
 	unstated []string
@@ -87,7 +87,7 @@ func (s *system) loadFlags(place, p *parameters, other *diffSide) (*diffSide, er
 		return compiledSide(fmt.Sprintf("what pod %s should have", p.pod), p.Redirect)
 	}
 	if other != nil && other.logged != nil {
-		p.adopt(*other.logged)
+		p.setFromLog(*other.logged)
 	}
 	if !place.namesNamespace() {
 		p.assume()
@@ -125,8 +125,8 @@ func compiledSide(name string, r rules.Redirect) (*diffSide, error) {
 	return compiled, nil
 }
 
-// adopt sets properties of the pod that the parameters do not set from a log.
-func (p *parameters) adopt(logged rules.Redirect) {
+// setFromLog sets properties of the pod that the parameters do not set from a log.
+func (p *parameters) setFromLog(logged rules.Redirect) {
 	if len(p.PodIPs) == 0 {
 		p.DualStack = p.DualStack || logged.IPv6
 		p.assume()
@@ -231,7 +231,7 @@ func (s *system) loadNamespace(p *parameters, from spec) (*diffSide, error) {
 		for _, a := range live.Ambiguous {
 			side.undecided = append(side.undecided, a.String())
 		}
-		side.elsewhere = live.Elsewhere
+		side.elsewhere = live.UnmodelledChains
 		for _, f := range live.Others {
 			side.undecided = append(side.undecided, "what this does to packets is not known: "+
 				f.String())

@@ -39,7 +39,7 @@ func newDoctorCommand(s *system) *cobra.Command {
 		Example: doctorExamples,
 	}
 	return s.command(cmd, in, func(p *parameters, _ []string) error {
-		if err := p.leftAlone(); err != nil {
+		if err := p.notRedirected(); err != nil {
 			return err
 		}
 		return p.inNamespace(func(ns *netns.NS) error { return examine(s, ns, p) })
@@ -77,7 +77,7 @@ func examine(s *system, ns *netns.NS, p *parameters) error {
 		return err
 	}
 	switch e.Verdict {
-	case doctor.Disturbed:
+	case doctor.Degraded:
 		return failure{code: exitDifferent}
 	case doctor.Prevented:
 		return failure{code: exitRefused}

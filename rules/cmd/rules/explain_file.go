@@ -76,7 +76,7 @@ func misspelt(key string) (meant string, wrong bool) {
 	if prefix != "" && !strings.HasSuffix(prefix, "istio.io") {
 		return "", false
 	}
-	least := farthest + 1
+	least := maxDistance + 1
 	all := params.OfPods()
 	for i := range all {
 		for _, known := range all[i].Annotations {
@@ -84,7 +84,7 @@ func misspelt(key string) (meant string, wrong bool) {
 				return "", false
 			}
 			knownPrefix, knownName, _ := strings.Cut(known, "/")
-			distance := text.Distance(strings.ToLower(name), strings.ToLower(knownName), farthest)
+			distance := text.Distance(strings.ToLower(name), strings.ToLower(knownName), maxDistance)
 			// A short name, such as port, is similar to many others, and occurs with other
 			// prefixes.
 			if len(knownName) <= 6 && (distance > 1 || prefix != knownPrefix) {

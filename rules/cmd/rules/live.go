@@ -46,7 +46,7 @@ func (s *system) readLive(ns *netns.NS, of compat.BackendName) (rules.Ruleset, e
 	for _, a := range live.Ambiguous {
 		s.warn("%s: it may be otherwise than it is here", a)
 	}
-	for _, text := range live.Elsewhere {
+	for _, text := range live.UnmodelledChains {
 		s.warn("left out: %s", text)
 	}
 	for _, f := range live.Others {

@@ -61,8 +61,8 @@ func newLiveTraceCommand(s *system) *cobra.Command {
 	})
 }
 
-// settle is the time without further events of a packet after which the packet is printed.
-const settle = 50 * time.Millisecond
+// idleTime is the time without further events of a packet after which the packet is printed.
+const idleTime = 50 * time.Millisecond
 
 // A liveTracer prints the events of a session.
 type liveTracer struct {
@@ -213,7 +213,7 @@ func (t *liveTracer) take(now time.Time, b trace.Batch) error {
 			}
 		}
 	}
-	packets := t.collector.Take(now.Add(-settle))
+	packets := t.collector.Take(now.Add(-idleTime))
 	if len(packets) == 0 {
 		return nil
 	}

@@ -53,7 +53,7 @@ func (t *liveTracer) takeAnswers(now time.Time) error {
 	if t.answers == nil {
 		return nil
 	}
-	answers, lost, err := t.answers.Read(now, now.Add(-settle))
+	answers, lost, err := t.answers.Read(now, now.Add(-idleTime))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (t *liveTracer) takeAnswers(now time.Time) error {
 }
 
 // lastAnswersWait is the time for which the trace waits for answers after its last packet.
-const lastAnswersWait = 3 * settle
+const lastAnswersWait = 3 * idleTime
 
 // lastAnswers prints the answers that arrive soon after the last packet.
 func (t *liveTracer) lastAnswers(ctx context.Context) error {
@@ -85,7 +85,7 @@ func (t *liveTracer) lastAnswers(ctx context.Context) error {
 		select {
 		case <-ctx.Done(): // Ctrl-C
 			end = time.Now()
-		case <-time.After(settle / 5):
+		case <-time.After(idleTime / 5):
 		}
 	}
 	err := t.takeAnswers(time.Now())

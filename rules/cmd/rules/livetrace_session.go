@@ -40,7 +40,7 @@ func (t *liveTracer) openTrace() (err error) {
 		return t.source.logErr
 	}
 	t.source.marks, err = compat.MarkTraces(t.ns, o)
-	t.source.poll = time.NewTicker(settle)
+	t.source.poll = time.NewTicker(idleTime)
 	return err
 }
 
@@ -70,7 +70,7 @@ func (s *traceSource) next(ctx context.Context) (trace.Batch, error) {
 		}
 		b.Changed = true // the kernel does not report changes of iptables-legacy
 	} else {
-		_ = s.session.SetDeadline(time.Now().Add(settle))
+		_ = s.session.SetDeadline(time.Now().Add(idleTime))
 		var err error
 		b, err = s.session.Next()
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -142,7 +142,7 @@ func (f *flows) repeated(p trace.Packet) bool {
 
 // removeLeftTrace removes the rules of a killed trace.
 func (s *system) removeLeftTrace(ns *netns.NS) {
-	if _, err := livetrace.RemoveLeft(ns); err != nil && !compat.IsNotPermitted(err) {
+	if _, err := livetrace.RemoveStale(ns); err != nil && !compat.IsNotPermitted(err) {
 		s.warn("the rules of an earlier rules trace, which change no packet, may be left: %v", err)
 	}
 }

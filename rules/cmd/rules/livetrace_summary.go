@@ -21,7 +21,7 @@ type traceSummary struct {
 	Sentences   map[string]int `json:"sentences"`
 	Talkers     []traceTalker  `json:"talkers"` // the most packets first
 
-	talkers map[talker]int
+	talkers map[endpointKey]int
 }
 
 func (traceSummary) kind() string { return "TraceSummary" }
@@ -36,8 +36,8 @@ type traceTalker struct {
 	Packets  int     `json:"packets"`
 }
 
-// A talker identifies a traceTalker.
-type talker struct {
+// An endpointKey identifies a traceTalker.
+type endpointKey struct {
 	sentence, from string
 	uid            uint32
 	known          bool
@@ -66,7 +66,7 @@ const (
 func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, known bool) {
 	s.Packets++
 	if s.Sentences == nil {
-		s.Sentences, s.talkers = map[string]int{}, map[talker]int{}
+		s.Sentences, s.talkers = map[string]int{}, map[endpointKey]int{}
 	}
 	s.Sentences[o.Message]++
 	if len(o.Differences) > 0 {
@@ -75,7 +75,7 @@ func (s *traceSummary) add(o livetrace.Observation, sender livetrace.Process, kn
 	if o.Outcome != livetrace.NotCaptured {
 		return
 	}
-	k := talker{sentence: o.Message, to: o.Packet.Destination.String()}
+	k := endpointKey{sentence: o.Message, to: o.Packet.Destination.String()}
 	if o.Packet.Hook == rules.Output {
 		k.known, k.uid, k.process = known, sender.Owner.UID, sender.Name
 	} else {

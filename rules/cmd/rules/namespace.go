@@ -26,7 +26,7 @@ func (p *parameters) inNamespace(do func(*netns.NS) error) error {
 }
 
 func (p *parameters) openNamespace() (*netns.NS, error) {
-	if err := p.lost(); err != nil {
+	if err := p.namespaceNotFound(); err != nil {
 		return nil, err
 	}
 	path := cmp.Or(p.netnsPath, p.networkNamespace)

@@ -16,7 +16,7 @@ import (
 // and the proxy's ids.
 func (s *system) complete(p *parameters, ns *netns.NS) (rules.Redirect, error) {
 	if p.located != nil {
-		return p.Redirect, p.leftAlone()
+		return p.Redirect, p.notRedirected()
 	}
 	p.IdentifyProxy(p.names.Users)
 	if err := s.findNameservers(p); err != nil {

@@ -101,7 +101,7 @@ func (s *system) locate(p *parameters) error {
 		Socket: agent.SocketIn(p.runDir),
 	}.Locate(ctx, p.pod.namespace, p.pod.name)
 	if err != nil {
-		return s.unlocated(ctx, p, err)
+		return s.locateWithoutAgent(ctx, p, err)
 	}
 	p.located, p.netnsPath = found, found.NetNS
 	if found.Redirect == nil {
@@ -114,8 +114,8 @@ func (s *system) locate(p *parameters) error {
 	return nil
 }
 
-// unlocated returns the error for a pod that the agent did not locate.
-func (s *system) unlocated(ctx context.Context, p *parameters, err error) error {
+// locateWithoutAgent returns the error for a pod that the agent did not locate.
+func (s *system) locateWithoutAgent(ctx context.Context, p *parameters, err error) error {
 	switch {
 	case agent.IsNotFound(err):
 		return fmt.Errorf("pod %s is not on this node: %w", p.pod, err)
@@ -130,8 +130,9 @@ func (s *system) unlocated(ctx context.Context, p *parameters, err error) error 
 	return refused(fmt.Errorf("pod %s: node agent: %w", p.pod, err))
 }
 
-// leftAlone returns the error of a command that needs a redirected pod, or nil if the pod is one.
-func (p *parameters) leftAlone() error {
+// notRedirected returns the error of a command that needs a redirected pod, or nil if the pod is
+// one.
+func (p *parameters) notRedirected() error {
 	if p.located == nil || p.located.Redirect != nil {
 		return nil
 	}
@@ -153,8 +154,8 @@ func decisionText(l *agent.Location) string {
 	return text.Printable(words)
 }
 
-// lost returns the error for a pod whose namespace was not found.
-func (p *parameters) lost() error {
+// namespaceNotFound returns the error for a pod whose namespace was not found.
+func (p *parameters) namespaceNotFound() error {
 	if p.located == nil || p.located.NetNS != "" {
 		return nil
 	}

@@ -53,7 +53,7 @@ func enumerations() map[reflect.Type]*jsonschema.Schema {
 			diff.Undecidable),
 		reflect.TypeFor[doctor.Severity](): schematest.Enum(doctor.OK, doctor.Note, doctor.Warning,
 			doctor.Problem),
-		reflect.TypeFor[doctor.Verdict](): schematest.Enum(doctor.Works, doctor.Disturbed, doctor.Prevented),
+		reflect.TypeFor[doctor.Verdict](): schematest.Enum(doctor.Works, doctor.Degraded, doctor.Prevented),
 		reflect.TypeFor[prove.Status]():   schematest.Enum(prove.OK, prove.Failed, prove.NotChecked),
 		reflect.TypeFor[prove.Outcome](): schematest.Enum(prove.Works, prove.WorksInPart, prove.Fails,
 			prove.CapturesNothing, prove.NotDecided),

@@ -104,7 +104,7 @@ func show(s *system, p *parameters) error {
 // name.
 func (s *system) compile(p *parameters) (rules.Ruleset, error) {
 	if p.located != nil {
-		if err := p.leftAlone(); err != nil {
+		if err := p.notRedirected(); err != nil {
 			return rules.Ruleset{}, err
 		}
 		return rules.Compile(p.Redirect)

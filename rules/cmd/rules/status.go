@@ -102,7 +102,7 @@ func (s *system) statusText(found *agent.Status) string {
 	b := new(strings.Builder)
 	fmt.Fprintf(b, "node %s: %s (agent %s, %s)\n", text.Printable(found.Node),
 		s.colour.Paint(sign, verdict),
-		text.Printable(found.Version), moment(found.Time))
+		text.Printable(found.Version), timeText(found.Time))
 	for _, t := range found.Topics {
 		s.writeTopic(b, t)
 	}
@@ -114,7 +114,7 @@ func (s *system) statusText(found *agent.Status) string {
 		if e.Error != "" {
 			line += ": " + e.Error
 		}
-		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", moment(e.Last), text.Printable(e.Level),
+		fmt.Fprintf(b, "  %s  %-5s  %s%s\n", timeText(e.Last), text.Printable(e.Level),
 			text.Printable(line), repeated(e))
 	}
 	return b.String()
@@ -141,11 +141,11 @@ func (s *system) writeTopic(b *strings.Builder, t agent.Topic) {
 	}
 }
 
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func repeated(e agent.LoggedError) string {
 	if e.Count < 2 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d times since %s)", e.Count, moment(e.First))
+	return fmt.Sprintf(" (%d times since %s)", e.Count, timeText(e.First))
 }

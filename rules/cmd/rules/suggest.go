@@ -7,18 +7,18 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/text"
 )
 
-// farthest is the maximum edit distance of a misspelt name.
-const farthest = 2
+// maxDistance is the maximum edit distance of a misspelt name.
+const maxDistance = 2
 
 // didYouMean returns a question with the names that are closest to a wrong one, for the end of an
 // error. It is empty if no name is close. A name of which the wrong one is a prefix is close too.
 func didYouMean(wrong, prefix string, names []string) string {
 	var found []string
-	least := farthest
+	least := maxDistance
 	for _, name := range names {
-		distance := text.Distance(wrong, name, farthest)
+		distance := text.Distance(wrong, name, maxDistance)
 		if len(wrong) > 1 && strings.HasPrefix(name, wrong) {
-			distance = min(distance, farthest)
+			distance = min(distance, maxDistance)
 		}
 		if distance > least || distance >= len(name) {
 			continue

@@ -19,7 +19,7 @@ func ambientTable() []parameter {
 
 // ownTable lists the parameters of Sluice that affect the ruleset.
 func ownTable() []parameter {
-	table := derive(params.Own())
+	table := derive(params.SluiceOnly())
 	for i := range table {
 		switch table[i].flag {
 		case "backend":

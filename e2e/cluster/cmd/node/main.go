@@ -23,7 +23,7 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "keep":
-		return machine.Keep(args[1], os.Stdin, os.Stdout)
+		return machine.RunKeeper(args[1], os.Stdin, os.Stdout)
 	case len(args) == 2 && args[0] == "init":
 		return machine.Boot(os.Stdin, os.Stdout)
 	default:

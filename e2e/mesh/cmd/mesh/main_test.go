@@ -125,23 +125,23 @@ func TestEachProxyThatCarriesARequestIsSeen(t *testing.T) {
 		transparent bool
 		redirect    func(r *rules.Redirect)
 		// The expected paths of requests from the pod, and to it.
-		out, in path.Way
+		out, in path.Expected
 	}{
 		{
 			name: "by REDIRECT", redirect: func(*rules.Redirect) {},
-			out: path.Way{Server: "outside", Outbound: true},
-			in:  path.Way{Server: "pod", Inbound: true},
+			out: path.Expected{Server: "outside", Outbound: true},
+			in:  path.Expected{Server: "pod", Inbound: true},
 		},
 		{
 			name: "by TPROXY", transparent: true, redirect: func(r *rules.Redirect) {
 				r.Mode = rules.ModeTProxy
 			},
-			out: path.Way{Server: "outside", Outbound: true},
-			in:  path.Way{Server: "pod", Inbound: true, Transparent: true},
+			out: path.Expected{Server: "outside", Outbound: true},
+			in:  path.Expected{Server: "pod", Inbound: true, Transparent: true},
 		},
 		{
 			name: "without rules none is",
-			out:  path.Way{Server: "outside"}, in: path.Way{Server: "pod"},
+			out:  path.Expected{Server: "outside"}, in: path.Expected{Server: "pod"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,13 +156,13 @@ func TestEachProxyThatCarriesARequestIsSeen(t *testing.T) {
 				check(t, w.get(w.Neighbour, to), c.in)
 			}
 			for _, to := range both(w.PodIP4, w.PodIP6, 15021) {
-				check(t, w.get(w.Neighbour, to), path.Way{Server: "pod", At: "proxy 15021"})
+				check(t, w.get(w.Neighbour, to), path.Expected{Server: "pod", At: "proxy 15021"})
 			}
 		})
 	}
 }
 
-func check(t *testing.T, r path.Report, w path.Way) {
+func check(t *testing.T, r path.Report, w path.Expected) {
 	t.Helper()
 	if err := r.Check(w); err != nil {
 		t.Error(err)
