@@ -54,9 +54,9 @@ func TestProcess(t *testing.T) {
 	// A process of another namespace, which has the socket too, is searched later.
 	outside := filepath.Join(proc, "1")
 	for path, target := range map[string]string{
-		filepath.Join(outside, "fd", "3"):      link,
-		filepath.Join(outside, "ns", "net"):    "/proc/self/ns/net",
-		filepath.Join(process, "ns", "net"):    fmt.Sprintf("/proc/self/fd/%d", ns.FD()),
+		filepath.Join(outside, "fd", "3"):   link,
+		filepath.Join(outside, "ns", "net"): "/proc/self/ns/net",
+		filepath.Join(process, "ns", "net"): fmt.Sprintf("/proc/self/fd/%d", ns.FD()),
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
