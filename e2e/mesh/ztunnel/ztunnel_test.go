@@ -161,7 +161,7 @@ func (w *world) add(backend compat.Backend, ns *netns.NS, pod string) {
 
 // get requests the application at an address from a namespace, and checks the path. If from is
 // valid, it is the source address.
-func (w *world) get(ns *netns.NS, caller string, from, to netip.Addr, way path.Way) {
+func (w *world) get(ns *netns.NS, caller string, from, to netip.Addr, way path.Expected) {
 	w.t.Helper()
 	report, err := request(ns, from, netip.AddrPortFrom(to, port))
 	report.Caller = caller
@@ -229,7 +229,7 @@ func TestPodsTalkThroughBothZtunnels(t *testing.T) {
 		w.application(w.Neighbour, "neighbour")
 		w.add(backend, w.Pod, "pod")
 		w.add(backend, w.Neighbour, "neighbour")
-		captured := path.Way{Outbound: true, Inbound: true, Transparent: true}
+		captured := path.Expected{Outbound: true, Inbound: true, Transparent: true}
 		for range 2 { // the second tunnel uses the connection of the first
 			w.get(w.Pod, "pod", any, w.NeighbourIP4, captured)
 			w.get(w.Pod, "pod", any, w.NeighbourIP6, captured)
@@ -237,7 +237,7 @@ func TestPodsTalkThroughBothZtunnels(t *testing.T) {
 			w.get(w.Neighbour, "neighbour", any, w.PodIP6, captured)
 		}
 		// To its own address a pod talks directly.
-		w.get(w.Pod, "pod", any, w.PodIP4, path.Way{})
+		w.get(w.Pod, "pod", any, w.PodIP4, path.Expected{})
 	})
 }
 
@@ -245,17 +245,17 @@ func TestPodsTalkThroughBothZtunnels(t *testing.T) {
 func TestOnePodInTheMesh(t *testing.T) {
 	each(t, func(t *testing.T, backend compat.Backend) {
 		w := newWorld(t)
-		w.get(w.Neighbour, "neighbour", any, w.PodIP4, path.Way{})
+		w.get(w.Neighbour, "neighbour", any, w.PodIP4, path.Expected{})
 		w.add(backend, w.Pod, "pod")
 		for _, to := range []netip.Addr{w.NeighbourIP4, w.NeighbourIP6} {
-			w.get(w.Pod, "pod", any, to, path.Way{Outbound: true})
+			w.get(w.Pod, "pod", any, to, path.Expected{Outbound: true})
 		}
 		for _, to := range []netip.Addr{w.PodIP4, w.PodIP6} {
-			w.get(w.Neighbour, "neighbour", any, to, path.Way{Inbound: true, Transparent: true})
+			w.get(w.Neighbour, "neighbour", any, to, path.Expected{Inbound: true, Transparent: true})
 		}
 		// A probe of the kubelet is not captured.
-		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv4(), w.PodIP4, path.Way{})
-		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv6(), w.PodIP6, path.Way{})
+		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv4(), w.PodIP4, path.Expected{})
+		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv6(), w.PodIP6, path.Expected{})
 		w.resolve()
 
 		to := netip.AddrPortFrom(w.NeighbourIP4, port)
