@@ -16,15 +16,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// before is the commit of the release before this one: the last one whose complete CI run passed
-// before the formats of this release.
-const before = "dd83c40ff527e3f027906c7669a44ff5ad66bb8f"
+// before names the file with the commit of the release before this one.
+const before = "../../.ci/release-before"
 
 // TestMixedVersions mixes agents and plugins of this version and of the release before. A pod that
 // one pair has started stays captured, and can be checked and removed, with any other pair.
 func TestMixedVersions(t *testing.T) {
 	netnstest.RequireRoot(t)
-	earlier := programsOf(t, before)
+	commit, err := os.ReadFile(before)
+	check(t, err)
+	earlier := programsOf(t, strings.TrimSpace(string(commit)))
 	name := map[string]string{ours: "this", earlier: "before"}
 	type pair struct{ agent, plugin string }
 	for number, tc := range []struct{ from, to pair }{

@@ -20,8 +20,9 @@ type step struct {
 	check   func(u *user, t *testing.T)
 }
 
+// The first release is the one before this, and the second is this.
 var steps = []step{
-	{"make release ", nil},
+	{"make release ", (*user).takeThisVersion},
 	{"helm install sluice ", (*user).mustHaveInstalled},
 	{"helm uninstall istio-cni ", (*user).mustHaveMigrated},
 	{"helm test sluice ", (*user).mustHaveTested},
@@ -33,7 +34,7 @@ var steps = []step{
 
 // TestRelease runs the commands that the front page shows to install, migrate from istio-cni,
 // upgrade, roll back and uninstall, exactly as they are there but for the registry and the values
-// file. The cluster has the real istio-cni and pods of its mesh when they begin, and its nodes pull
+// file. The upgrade is from the release before this one. The cluster has the real istio-cni and pods of its mesh when they begin, and its nodes pull
 // from the registry. Pods start all the time, and each must start at once and captured.
 func TestRelease(t *testing.T) {
 	commands := commandsOfSteps(t)

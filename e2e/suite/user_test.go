@@ -35,6 +35,8 @@ type user struct {
 	// checkout is where the commands run, helmHome is Helm's, and certificates is a directory with
 	// those of authorities that programs trust.
 	checkout, helmHome, certificates string
+	// this is the commit of this version.
+	this string
 
 	// output is what the last command printed, and first the image that was installed first.
 	output, first string
@@ -45,10 +47,16 @@ type user struct {
 	churn *churn
 }
 
-// newUser returns a user who has a registry, a checkout and a values file.
+// newUser returns a user who has a registry, a values file, and a checkout of the release before.
 func newUser(t *testing.T, w *world) *user {
 	t.Helper()
 	u := &user{w: w, checkout: newCheckout(t), helmHome: t.TempDir()}
+	before, err := os.ReadFile("../../.ci/release-before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.this = u.git(t, "rev-parse", "HEAD")
+	u.git(t, "checkout", "--quiet", "--detach", strings.TrimSpace(string(before)))
 	u.values = filepath.Join(t.TempDir(), exampleValues)
 	if err := os.WriteFile(u.values, []byte(userValues), 0o644); err != nil {
 		t.Fatal(err)
@@ -78,6 +86,23 @@ func newCheckout(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// git runs git in the checkout, and returns what it prints.
+func (u *user) git(t *testing.T, args ...string) string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "git", append([]string{"-C", u.checkout}, args...)...)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", c, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// takeThisVersion checks out this version, after the release before has been built.
+func (u *user) takeThisVersion(t *testing.T) {
+	t.Helper()
+	u.git(t, "checkout", "--quiet", "--detach", u.this)
 }
 
 // run runs a command of the front page in the checkout, in a shell.
