@@ -199,11 +199,9 @@ image: ## Build the image HUB/sluice:TAG for ARCHITECTURES into bin/image.tar; w
 		cd e2e/deploy; go tool crane push ../../bin/image/layout $(HUB)/sluice:$(TAG); \
 	fi
 
-release: $(if $(filter 1,$(PUSH)),bin/e2e/helm)
 release: ## Build release VERSION (v0.2.0) from a clean checkout into bin/release; COSIGN_KEY=file signs it, PUSH=1 pushes image and chart to HUB.
 	@rm -rf bin/release
 	@go run -C e2e/release ./cmd/release -version '$(VERSION)' -hub '$(HUB)' -source ../.. -o ../../bin/release $(if $(filter 1,$(PUSH)),-push)
-	@if [ "$(PUSH)" = 1 ]; then bin/e2e/helm push bin/release/sluice-$(VERSION:v%=%).tgz oci://$(HUB)/charts; fi
 
 # Two parts: the files of a release, and README's commands on a cluster, as e2e.
 release-test: export SLUICE_REQUIRE = 1

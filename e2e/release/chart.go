@@ -59,5 +59,5 @@ func (r *Release) chart(digest string) error {
 	slices.SortStableFunc(all, func(a, b file) int {
 		return strings.Count(a.name, "/") - strings.Count(b.name, "/")
 	})
-	return r.addArchive("sluice-"+r.number()+".tgz", all)
+	return r.addArchive(r.chartName(), all)
 }

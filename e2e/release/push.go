@@ -17,12 +17,12 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/image"
 )
 
-// Push pushes the image that Build wrote, and its signature if it wrote one, to Hub. It uses the
-// credentials of "docker login". The chart is not pushed; "helm push" does that.
+// Push pushes the image and the chart that Build wrote, and their signatures if it wrote some, to
+// Hub. It uses the credentials of "docker login".
 func (r *Release) Push(ctx context.Context) error {
 	names := []string{r.imageName()}
 	if r.Key != nil {
-		names = append(names, r.signatureName())
+		names = append(names, r.imageSignatureName(), r.chartSignatureName())
 	}
 	for _, name := range names {
 		r.step("push of " + name)
@@ -30,7 +30,33 @@ func (r *Release) Push(ctx context.Context) error {
 			return fmt.Errorf("push %s: %w", name, err)
 		}
 	}
+	r.step("push of " + r.chartName())
+	if err := r.pushChart(ctx); err != nil {
+		return fmt.Errorf("push %s: %w", r.chartName(), err)
+	}
 	return nil
+}
+
+func (r *Release) pushChart(ctx context.Context) error {
+	archive, err := os.ReadFile(filepath.Join(r.Out, r.chartName()))
+	if err != nil {
+		return err
+	}
+	chart, err := newChartArtifact(archive)
+	if err != nil {
+		return err
+	}
+	tag, err := name.NewTag(r.chartRef())
+	if err != nil {
+		return err
+	}
+	return remote.Write(tag, chart, remoteOptions(ctx)...)
+}
+
+func remoteOptions(ctx context.Context) []remote.Option {
+	return []remote.Option{
+		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+	}
 }
 
 // pushLayout pushes what an archive with an OCI layout contains, by the names that it has there.
@@ -66,9 +92,7 @@ func pushLayout(ctx context.Context, archive string) (err error) {
 
 // push pushes an image, or the index of one for several platforms.
 func push(ctx context.Context, tag name.Tag, index v1.ImageIndex, m v1.Descriptor) error {
-	options := []remote.Option{
-		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
-	}
+	options := remoteOptions(ctx)
 	if m.MediaType.IsIndex() {
 		content, err := index.ImageIndex(m.Digest)
 		if err != nil {

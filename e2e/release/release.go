@@ -52,7 +52,7 @@ type Release struct {
 	Time   time.Time
 	// Hub is the registry and the path of the image and the chart, such as ghcr.io/sluice-mesh.
 	Hub string
-	// Key signs the checksums and the image. If it is nil, there are no signatures.
+	// Key signs the checksums, the image and the chart. If it is nil, there are no signatures.
 	Key *ecdsa.PrivateKey
 	// Progress receives the name of each step. It may be nil.
 	Progress func(step string)
@@ -75,6 +75,11 @@ func (r *Release) number() string { return strings.TrimPrefix(r.Version, "v") }
 
 // ref is the full name of the image.
 func (r *Release) ref() string { return r.Hub + "/sluice:" + r.number() }
+
+// chartRef is the full name of the chart.
+func (r *Release) chartRef() string { return r.Hub + "/charts/sluice:" + r.number() }
+
+func (r *Release) chartName() string { return "sluice-" + r.number() + ".tgz" }
 
 func (r *Release) validate() error {
 	var errs []error
@@ -227,7 +232,7 @@ func (r *Release) finish(digest string) error {
 		return err
 	}
 	if r.Key != nil {
-		if err := r.addImageSignature(digest); err != nil {
+		if err := r.addSignatures(digest); err != nil {
 			return err
 		}
 	}

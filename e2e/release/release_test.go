@@ -198,6 +198,9 @@ func TestSignatures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := r.chart(digest); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.finish(digest); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -126,20 +128,48 @@ func VerifyImage(key *ecdsa.PublicKey, signature v1.Image, digest string) error 
 	return fmt.Errorf("no signature of %s", digest)
 }
 
-// addImageSignature writes the signature of the image as an OCI layout.
-func (r *Release) addImageSignature(digest string) error {
-	signature, err := newImageSignature(r.Key, r.ref(), digest)
+// addSignatures writes the signatures of the image and the chart as OCI layouts.
+func (r *Release) addSignatures(digest string) error {
+	archive, err := os.ReadFile(filepath.Join(r.Out, r.chartName()))
 	if err != nil {
-		return fmt.Errorf("signature of the image: %w", err)
-	}
-	var out bytes.Buffer
-	ref := r.Hub + "/sluice:" + SignatureTag(digest)
-	if err := image.WriteLayout(&out, ref, signature); err != nil {
 		return err
 	}
-	return r.add(r.signatureName(), out.Bytes())
+	chart, err := newChartArtifact(archive)
+	if err != nil {
+		return err
+	}
+	chartDigest, err := chart.Digest()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		r.addSignature(r.imageSignatureName(), r.ref(), digest),
+		r.addSignature(r.chartSignatureName(), r.chartRef(), chartDigest.String()),
+	)
 }
 
-func (r *Release) signatureName() string {
+// addSignature writes the signature of what ref names, which has the digest.
+func (r *Release) addSignature(file, ref, digest string) error {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return err
+	}
+	signature, err := newImageSignature(r.Key, ref, digest)
+	if err != nil {
+		return fmt.Errorf("signature of %s: %w", ref, err)
+	}
+	var out bytes.Buffer
+	at := tag.Context().Tag(SignatureTag(digest)).Name()
+	if err := image.WriteLayout(&out, at, signature); err != nil {
+		return err
+	}
+	return r.add(file, out.Bytes())
+}
+
+func (r *Release) imageSignatureName() string {
 	return fmt.Sprintf("sluice_%s_image-signature.tar", r.number())
+}
+
+func (r *Release) chartSignatureName() string {
+	return fmt.Sprintf("sluice_%s_chart-signature.tar", r.number())
 }
