@@ -215,7 +215,7 @@ release-test: ## Build a release twice and compare, verify its signatures, and r
 	@SLUICE_LONG=1 go test -C e2e/release -count=1 -v $(TESTFLAGS) ./... | grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 	@.ci/packages
 	@cd e2e; go run ./cluster/cmd/software
-	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 15m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
+	@go test -C e2e -exec "'$(CURDIR)/.ci/as-root'" -count=1 -v -timeout 30m -run '^TestRelease$$' $(TESTFLAGS) ./suite | \
 		grep --line-buffered -vE '^ *=== (RUN|PAUSE|CONT|NAME)'
 
 lint: ## Check format, vet and linters.
