@@ -11,6 +11,7 @@
 // the stub of Envoy (package proxy) it adds a header to HTTP requests, with which the receiver
 // checks the path.
 //
-// Istio's package hbone is not used: its client opens connections without a way to enter a network
-// namespace or to set the mark, and its server connects to the application with its own address.
+// Istio's package hbone is used in the tests only, as a client of the stand-in. Its client opens
+// connections without a way to enter a network namespace or to set the mark, and its server
+// connects to the application with its own address.
 package ztunnel

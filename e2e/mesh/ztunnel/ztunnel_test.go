@@ -2,12 +2,15 @@ package ztunnel_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
+	"istio.io/istio/pkg/hbone"
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/e2e/mesh/client"
@@ -32,8 +36,40 @@ import (
 
 const port = 8080
 
-// any is the source address that the kernel selects.
-var any netip.Addr
+// anySource is the source address that the kernel selects.
+var anySource netip.Addr
+
+// asClient is the environment variable that makes the test's executable a client of HBONE: it
+// contains the address of the application.
+const asClient = "HBONE_TEST_TO"
+
+func TestMain(m *testing.M) {
+	if to := os.Getenv(asClient); to != "" {
+		if err := hboneClient(netip.MustParseAddrPort(to)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// hboneClient sends a request through Istio's client of HBONE, and prints the answer.
+func hboneClient(to netip.AddrPort) error {
+	dialer := hbone.NewDialer(hbone.Config{
+		ProxyAddress: netip.AddrPortFrom(to.Addr(), rules.DefaultTunnelPort).String(),
+	})
+	conn, err := dialer.Dial("tcp", to.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	report, err := ask(conn, to)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(report.Answer)
+}
 
 // A world is an agent's server, a stand-in, and two namespaces with applications.
 type world struct {
@@ -231,27 +267,56 @@ func TestPodsTalkThroughBothZtunnels(t *testing.T) {
 		w.add(backend, w.Neighbour, "neighbour")
 		captured := path.Expected{Outbound: true, Inbound: true, Transparent: true}
 		for range 2 { // the second tunnel uses the connection of the first
-			w.get(w.Pod, "pod", any, w.NeighbourIP4, captured)
-			w.get(w.Pod, "pod", any, w.NeighbourIP6, captured)
-			w.get(w.Neighbour, "neighbour", any, w.PodIP4, captured)
-			w.get(w.Neighbour, "neighbour", any, w.PodIP6, captured)
+			w.get(w.Pod, "pod", anySource, w.NeighbourIP4, captured)
+			w.get(w.Pod, "pod", anySource, w.NeighbourIP6, captured)
+			w.get(w.Neighbour, "neighbour", anySource, w.PodIP4, captured)
+			w.get(w.Neighbour, "neighbour", anySource, w.PodIP6, captured)
 		}
 		// To its own address a pod talks directly.
-		w.get(w.Pod, "pod", any, w.PodIP4, path.Expected{})
+		w.get(w.Pod, "pod", anySource, w.PodIP4, path.Expected{})
 	})
+}
+
+// The HBONE of the stand-in is Istio's.
+func TestIstiosClientOfHBONE(t *testing.T) {
+	w := newWorld(t)
+	w.add(compat.Backends()[0], w.Pod, "pod")
+	for _, to := range []netip.Addr{w.PodIP4, w.PodIP6} {
+		command := exec.Command("/proc/self/exe")
+		command.Env = append(os.Environ(), asClient+"="+netip.AddrPortFrom(to, port).String())
+		var output []byte
+		if err := w.Neighbour.Do(func() (err error) {
+			output, err = command.Output()
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var answer path.Answer
+		for line := range bytes.Lines(output) { // among those of the library's log
+			if bytes.HasPrefix(line, []byte("{")) {
+				if err := json.Unmarshal(line, &answer); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(answer.Via) != 1 || answer.Via[0].Proxy != "pod" ||
+			answer.Via[0].Direction != path.Inbound || answer.Via[0].Peer.Addr() != answer.Peer.Addr() {
+			t.Errorf("answer %+v of %s", answer, output)
+		}
+	}
 }
 
 // The other side is not in the mesh.
 func TestOnePodInTheMesh(t *testing.T) {
 	each(t, func(t *testing.T, backend compat.Backend) {
 		w := newWorld(t)
-		w.get(w.Neighbour, "neighbour", any, w.PodIP4, path.Expected{})
+		w.get(w.Neighbour, "neighbour", anySource, w.PodIP4, path.Expected{})
 		w.add(backend, w.Pod, "pod")
 		for _, to := range []netip.Addr{w.NeighbourIP4, w.NeighbourIP6} {
-			w.get(w.Pod, "pod", any, to, path.Expected{Outbound: true})
+			w.get(w.Pod, "pod", anySource, to, path.Expected{Outbound: true})
 		}
 		for _, to := range []netip.Addr{w.PodIP4, w.PodIP6} {
-			w.get(w.Neighbour, "neighbour", any, to, path.Expected{Inbound: true, Transparent: true})
+			w.get(w.Neighbour, "neighbour", anySource, to, path.Expected{Inbound: true, Transparent: true})
 		}
 		// A probe of the kubelet is not captured.
 		w.get(w.Neighbour, "node", rules.DefaultProbeSourceIPv4(), w.PodIP4, path.Expected{})
@@ -259,7 +324,7 @@ func TestOnePodInTheMesh(t *testing.T) {
 		w.resolve()
 
 		to := netip.AddrPortFrom(w.NeighbourIP4, port)
-		open, err := dial(w.Pod, any, to)
+		open, err := dial(w.Pod, anySource, to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +340,7 @@ func TestOnePodInTheMesh(t *testing.T) {
 			t.Errorf("a connection that was open: %v", err)
 		}
 		// The rules remain: the listeners that are gone refuse the connection.
-		_, err = request(w.Pod, any, to)
+		_, err = request(w.Pod, anySource, to)
 		if err == nil {
 			t.Error("a connection was carried after the removal")
 		}
