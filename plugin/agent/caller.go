@@ -25,8 +25,8 @@ type Caller struct {
 	Owner uint32
 }
 
-// Query sends a question and returns the body of the answer. The error may be a [Refusal]. The
-// context bounds the time from connecting to the end of the answer, and must have a deadline: see
+// Query sends a query and returns the body of the answer. The error may be a [Refusal]. The context
+// limits the time from connecting to the end of the answer, and must have a deadline: see
 // [IsTimeout].
 func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) {
 	conn, err := c.send(ctx, r)
@@ -104,7 +104,7 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 		err = fmt.Errorf("socket %s belongs to uid %d and not to %d", c.Socket, peer.Uid, c.Owner)
 	}
 	if err == nil {
-		end, _ := ctx.Deadline() // a zero one would be none
+		end, _ := ctx.Deadline() // the context has a deadline
 		err = conn.SetDeadline(end)
 	}
 	if err == nil {
@@ -120,17 +120,17 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 // errNotRunning is wrapped by the error if there is no listener.
 var errNotRunning = errors.New("it is not running")
 
-// IsNotRunning reports whether the error means that there is no agent.
+// IsNotRunning reports whether the error means that no agent is running.
 func IsNotRunning(err error) bool { return errors.Is(err, errNotRunning) }
 
 // IsTimeout reports whether the answer did not arrive before the context's deadline.
 func IsTimeout(ctx context.Context, err error) bool {
-	// A connection that is not made in time may say so a moment before the context does.
+	// The timeout of the connection may be reported shortly before the context ends.
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
 		ctx.Err() != nil && err != nil
 }
 
-// connectError says why there is no connection, in fewer words than package net.
+// connectError returns a shorter error than package net for a failed connection.
 func (c Caller) connectError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
@@ -143,16 +143,16 @@ func (c Caller) connectError(err error) error {
 	return fmt.Errorf("socket %s: %w", c.Socket, err)
 }
 
-// A Refusal is the error of an answer that has one instead of a body.
+// A Refusal is the error in an answer without a body.
 type Refusal struct {
-	// Kind is the word for the kind of the error (see package source), which may be one of a later
-	// agent; empty if there is none.
+	// Kind is the kind of the error (see package source). It may be unknown, from a newer agent, or
+	// empty.
 	Kind string
-	// Text is what the agent says; of any characters, but not long.
+	// Text is the agent's message. Its length is limited, but it may contain any characters.
 	Text string
 }
 
-// Error returns the agent's words on one line.
+// Error returns the agent's message on one line.
 func (r *Refusal) Error() string { return text.Printable(r.Text) }
 
 // IsNotFound reports whether the agent answered that there is no such object.

@@ -21,7 +21,7 @@ const headLength = 4
 // errTooLong is wrapped by the error of a frame that is longer than allowed.
 var errTooLong = errors.New("too long")
 
-// ReadFrame reads a frame of at most so many bytes. It takes no more memory than what was sent. An
+// ReadFrame reads a frame of at most longest bytes. It allocates no more memory than was sent. An
 // end of the stream before the first byte is [io.EOF], a later one [io.ErrUnexpectedEOF].
 func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	var head [headLength]byte
@@ -33,7 +33,7 @@ func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 		return nil, fmt.Errorf("a frame of %d bytes: %w, at most %d are allowed", length,
 			errTooLong, longest)
 	}
-	// A length is believed only as far as a usual pod needs it.
+	// The length is untrusted: allocate at most the size of a typical pod before data has arrived.
 	const believed = 32 << 10
 	frame := make([]byte, min(int(length), believed))
 	if _, err := io.ReadFull(r, frame); err != nil {
@@ -66,7 +66,7 @@ func AppendFrame(b, content []byte) []byte {
 	return append(b, content...)
 }
 
-// AppendJSON appends a frame that has the JSON of a value, if that is not longer than allowed.
+// AppendJSON appends a frame with the JSON of a value, which may have at most longest bytes.
 func AppendJSON(b []byte, value any, longest int) ([]byte, error) {
 	content, err := json.Marshal(value)
 	if err != nil {

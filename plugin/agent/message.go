@@ -21,13 +21,13 @@ type Verb string
 const (
 	GetPod       Verb = "pod"       // the pod that Namespace, Name and UID name
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
-	GetPolicy    Verb = "policy"    // the plugin's configuration as the agent would have it now
-	GetReady     Verb = "ready"     // whether a pod could be answered now
+	GetPolicy    Verb = "policy"    // the agent's current configuration for the plugin
+	GetReady     Verb = "ready"     // whether pods are available now
 	// the Location of the pod Request.Namespace/Name; the UID is not asked for
 	AskLocate Verb = "locate"
 	GetStatus Verb = "status" // the Status of the node
 	NotifyLog Verb = "log"    // Request.Line is for the log
-	NotifyAdd Verb = "add"    // Request.Add is what became of an ADD
+	NotifyAdd Verb = "add"    // Request.Add is the report of an ADD
 )
 
 // IsQuery reports whether a request with the verb is answered.
@@ -43,7 +43,7 @@ func (v Verb) IsQuery() bool {
 type Request struct {
 	Version int  `json:"version"`
 	Verb    Verb `json:"verb"`
-	// Namespace, Name and UID name the object of a question.
+	// Namespace, Name and UID name the object of a query.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
@@ -64,7 +64,7 @@ func (r *Request) Supported() error {
 	return nil
 }
 
-// An Answer is the agent's message for a question. A body follows unless it has an error.
+// An Answer is the agent's reply to a query. A body follows unless it has an error.
 type Answer struct {
 	Version int `json:"version"`
 	// Kind and Error say why there is no body. Both are empty if there is one. The kinds are
@@ -73,7 +73,7 @@ type Answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// maxTextBytes bounds the length of untrusted text that is passed on.
+// maxTextBytes limits the length of untrusted text in errors.
 const maxTextBytes = 600
 
 // ErrorAnswer returns an answer with an error of the kind.

@@ -71,7 +71,7 @@ func (s *Status) Healthy() bool {
 	return s.Ready
 }
 
-// Status asks how the node is. The error may be a [Refusal].
+// Status returns the status of the node. The error may be a [Refusal].
 func (c Caller) Status(ctx context.Context) (*Status, error) {
 	body, err := c.Query(ctx, Request{Verb: GetStatus})
 	if err != nil {

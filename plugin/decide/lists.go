@@ -2,8 +2,8 @@ package decide
 
 import "github.com/sluice-mesh/sluice/plugin/text"
 
-// maxQuoted is how many bytes of a wrong value an error shows.
+// maxQuoted is the maximum number of bytes of an invalid value in an error.
 const maxQuoted = 64
 
-// quote writes a value that a stranger has chosen, in bounded length and on one line.
+// quote quotes an untrusted value on one line with limited length.
 func quote(value string) string { return text.Quote(value, maxQuoted) }

@@ -25,9 +25,9 @@ type result struct {
 
 	notes  []Note
 	faults rules.Faults
-	// origins says, for each field of the Redirect, where its value comes from.
+	// origins contains the source of each field of the Redirect.
 	origins map[string]string
-	// annotated has the fields that an annotation states.
+	// annotated contains the fields that an annotation sets.
 	annotated map[string]bool
 }
 
@@ -63,7 +63,8 @@ func Parameters(pod *Pod, addresses []netip.Addr, s *Settings) (rules.Redirect, 
 	return r.Redirect, r.notes, nil
 }
 
-// defaults are those of istio-cni: all is captured, but for what asks the agent's status port.
+// defaults returns istio-cni's defaults: all traffic is captured except requests to the agent's
+// status port and Envoy's ports.
 func defaults(s *Settings) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -97,7 +98,7 @@ func (r *result) fault(source, value, want string) {
 	r.faults = append(r.faults, rules.Fault{Field: source, Value: value, Allowed: want})
 }
 
-// complete adds what follows from several parameters.
+// complete sets the fields that depend on several parameters.
 func (r *result) complete() {
 	// Only the pod's own annotation replaces istio-cni's default; values for the whole mesh are
 	// added to it.
@@ -127,7 +128,7 @@ func (r *result) complete() {
 	r.Redirect.DNS.All = r.Redirect.DNS.Capture
 }
 
-// setFamilies finds out from the pod's addresses which families are captured.
+// setFamilies determines the captured address families from the pod's addresses.
 func (r *result) setFamilies(addresses []netip.Addr) {
 	deciding := Deciding(addresses)
 	if len(deciding) == 0 {

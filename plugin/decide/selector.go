@@ -15,8 +15,8 @@ type Selector struct {
 	Namespaces *LabelSelector `json:"namespaceSelector,omitempty"`
 }
 
-// Validate reports whether the selector can be understood. An operator that is not known matches
-// nothing, which would leave pods out of the mesh unseen.
+// Validate returns an error if the selector is invalid. An unknown operator would match no pod, and
+// pods would silently not be redirected.
 func (s Selector) Validate() error {
 	return errors.Join(within("podSelector", s.Pods.Validate()),
 		within("namespaceSelector", s.Namespaces.Validate()))
@@ -85,7 +85,7 @@ func (r LabelRequirement) matches(labels map[string]string) bool {
 	return false
 }
 
-// Validate reports whether all conditions can be understood; the error lists all that cannot.
+// Validate returns an error that lists all invalid conditions.
 func (s *LabelSelector) Validate() error {
 	if s == nil {
 		return nil
@@ -117,7 +117,7 @@ func (r LabelRequirement) validate() error {
 	return nil
 }
 
-// selection says whether the selectors choose the pod.
+// selection is the result of matching a pod against the selectors.
 type selection uint8
 
 const (

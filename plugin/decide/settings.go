@@ -8,7 +8,7 @@ import (
 // Settings are the fields of the plugin's configuration for decisions. With the zero value every
 // injected pod belongs to the mesh, and no pod is identified as the node agent's.
 type Settings struct {
-	// ExcludeNamespaces are the names of namespaces whose pods are left alone.
+	// ExcludeNamespaces are the names of namespaces whose pods are not redirected.
 	ExcludeNamespaces []string
 	// AgentNamespace is the namespace of our own node agent, AgentDaemonSet the name of its
 	// DaemonSet. Its pods always start without redirection. Without the namespace none is
@@ -19,8 +19,8 @@ type Settings struct {
 	// ValidationContainer is the name of the init container whose arguments state what no
 	// annotation carries; istio-validation if empty.
 	ValidationContainer string
-	// Selectors choose among the pods that would be redirected: one of them must match. Without any
-	// all are chosen.
+	// Selectors choose among the pods that would be redirected: one of them must match. Without
+	// selectors, all match.
 	Selectors []Selector
 	// Ambient are the settings of ambient mode, or nil if the node has no pods in it.
 	Ambient *AmbientSettings
@@ -30,7 +30,7 @@ type Settings struct {
 	Counters bool
 }
 
-// The names by which the injector and users speak to the plugin: istio.io/api/annotation.
+// Annotations and labels that the injector and users set; see istio.io/api/annotation.
 const (
 	// AgentAnnotation marks the pods of our node agent; its value is "true". It counts only in the
 	// agent's namespace.

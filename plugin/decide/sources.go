@@ -30,14 +30,15 @@ type given struct {
 	source string // for errors; empty if there is no value
 	// annotated reports that an annotation states it.
 	annotated bool
-	// unread is a variable that outranks the value, but comes from somewhere else, and so is passed
-	// over.
+	// unread is a variable that takes precedence but is ignored, because its value comes from
+	// another object.
 	unread string
 }
 
 func (g given) found() bool { return g.source != "" }
 
-// find looks for the value of a parameter. What is outranked is not looked at, as in Istio.
+// find returns the value of a parameter from the source with the highest precedence. As in Istio,
+// other sources are ignored, even if invalid.
 func (s *sources) find(p *parameter.Parameter) given {
 	for _, name := range p.Annotations {
 		if text, ok := s.pod.Metadata.Annotations[name]; ok {

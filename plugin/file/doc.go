@@ -1,22 +1,22 @@
-// Package file puts files in place so that a reader finds the old content or the new, never a part
-// of either.
+// Package file replaces files atomically: a reader finds either the old or the new content, never a
+// part of it.
 //
-// New content goes to a temporary file next to the old one. It is counted, synchronised with the
-// disk and read back before it gets the name; then the directory is synchronised. A full disk, a
-// read-only mount or a kill at any moment leaves the old file as it was. Nothing is written when
-// content and mode are right already. A symbolic link is followed: the file that it names is
-// replaced.
+// New content is written to a temporary file next to the old one, whose size is checked, and which
+// is synced and read back. Then it is renamed, and the directory is synced. A full disk, a
+// read-only mount or a kill at any time leaves the old file unchanged. If content and mode are
+// already as desired, nothing is written. A symbolic link is followed, and its target is replaced.
 //
-// [WriteNoSync] is for state that needs none of this: it only replaces the file.
+// [WriteNoSync] only writes and renames, for state that need not survive a crash of the node.
 //
-// Errors of the others are of type [*Error] and say what became of the file. The functions may be
-// called concurrently and by several processes; only [Sweep] must not run while another writes.
+// The other functions return errors of type [*Error], which describe the state of the file. The
+// functions may be called concurrently and by several processes; but [Sweep] must not run during a
+// write.
 package file
 
 import "strings"
 
-// Temporary files begin and end like this. No container runtime reads a configuration of such a
-// name.
+// Prefix and suffix of the names of temporary files. Container runtimes do not read configurations
+// with such names.
 const (
 	prefix = ".sluice-"
 	suffix = ".tmp"

@@ -17,7 +17,7 @@ var ErrChanged = errors.New("another process wrote it meanwhile")
 type Error struct {
 	Op    string // what was attempted: "write", "copy", "remove"
 	Path  string // as the caller gave it
-	State State  // what became of the file
+	State State  // state of the file after the failure
 	Err   error
 }
 
@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s: %v (%s)", e.Op, e.Path, cause, e.State)
 }
 
-// cause is the error without the path that the message has already, and without the names of
-// temporary files, which are other ones each time: what fails again and again has one message.
+// cause returns the error without the path, which the message already contains, and without the
+// random names of temporary files, so that repeated failures have equal messages.
 func (e *Error) cause() error {
 	var path *fs.PathError
 	if errors.As(e.Err, &path) && (path.Path == e.Path || isTemporary(filepath.Base(path.Path))) {
@@ -58,15 +58,15 @@ func (e *Error) cause() error {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsFull reports whether err says that a disk or a quota is used up.
+// IsFull reports whether the error means that the disk or the quota is full.
 func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// IsReadOnly reports whether err says that a file system is mounted read-only.
+// IsReadOnly reports whether the error means that the file system is mounted read-only.
 func IsReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
 
-// failed describes a failure that left the file as it was.
+// failed returns the error for a failure that did not change the file.
 func failed(op, path string, err error) error {
 	state := Unknown
 	switch _, statErr := os.Stat(path); {

@@ -11,9 +11,8 @@ import (
 // at path, in its directory. A killed process leaves one behind.
 func TempPrefix(path string) string { return "." + filepath.Base(path) + "." }
 
-// WriteNoSync replaces the file at path by one with the content, mode 0600 and no regard for the
-// old one. It does not wait for the disk: use it for state that is worthless after a crash of the
-// node, such as what is known of sandboxes.
+// WriteNoSync replaces the file at path with a new file of mode 0600. It does not sync: use it for
+// state that is useless after a crash of the node, such as records of sandboxes.
 func WriteNoSync(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), TempPrefix(path)) // mode 0600
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Remove removes the file at path, if there is one, for good, and reports whether there was one. A
-// symbolic link is removed, not what it names.
+// Remove removes the file at path, syncs the directory, and reports whether the file existed. It
+// removes a symbolic link, not the link's target.
 func Remove(path string) (existed bool, err error) {
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,8 +24,8 @@ func Remove(path string) (existed bool, err error) {
 	return true, nil
 }
 
-// RemoveIf removes a file that others write too, if it holds was. Otherwise [ErrChanged] is in the
-// error and the file stays. A file that is gone already is no error.
+// RemoveIf removes a file that other processes write too, if its content is was. Otherwise the
+// error wraps [ErrChanged] and the file stays. A missing file is not an error.
 func RemoveIf(path string, was []byte) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -33,14 +33,14 @@ func RemoveIf(path string, was []byte) error {
 	if err := checkContent(path, was); err != nil {
 		return failed("remove", path, err)
 	}
-	// Read it again when no process can write it by its name any more.
+	// Read it again after the rename, when no process can write it by its name.
 	aside := filepath.Join(filepath.Dir(path), prefix+time.Now().Format("150405.000000000")+suffix)
 	if err := os.Rename(path, aside); err != nil {
 		return failed("remove", path, err)
 	}
 	t := &temporary{path: aside}
 	if err := checkContent(aside, was); err != nil {
-		// Where a newer file has the name by now, that one stays.
+		// If another process has created a file at path meanwhile, that file stays.
 		if back := t.create(path); back != nil && !errors.Is(back, ErrChanged) {
 			err = errors.Join(err, back)
 		}
@@ -52,9 +52,9 @@ func RemoveIf(path string, was []byte) error {
 	return nil
 }
 
-// Sweep removes temporary files from dir that a killed process left there, and returns their names.
-// Nobody else may be writing there by this package at the same time: hold a lock. A directory that
-// does not exist is clean.
+// Sweep removes temporary files of killed processes from dir, and returns their names. No other
+// process may use this package in dir at the same time: hold a lock. A missing directory is not an
+// error.
 func Sweep(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -56,7 +56,7 @@ func checkContent(path string, was []byte) error {
 func (t *temporary) create(target string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, t.path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
 	if unsupported(err) {
-		// A second name, refused where the name is taken. The first one goes away below.
+		// Link fails if the target exists. The temporary name is removed afterwards.
 		err = os.Link(t.path, target)
 		t.drop()
 	}
@@ -98,8 +98,8 @@ func (t *temporary) exchange(target string, was, content []byte) error {
 	return errors.Join(ErrChanged, err, t.putBack(target, out, content))
 }
 
-// putBack exchanges the files again. A process that writes meanwhile is the newest and wins: the
-// file that is replaced must be the one that was put there last.
+// putBack exchanges the files again. If another process writes meanwhile, its content stays: the
+// exchange is repeated until the replaced file is the one that was placed last.
 func (t *temporary) putBack(target string, held, placed []byte) error {
 	const tries = 100 // no writer is faster a hundred times in a row
 	for range tries {

@@ -8,12 +8,13 @@ import (
 	"syscall"
 )
 
-// maxLinks is how many symbolic links the kernel follows in one path (path_resolution(7)).
+// maxLinks is the maximum number of symbolic links that the kernel follows in a path
+// (path_resolution(7)).
 const maxLinks = 40
 
-// ResolveIn returns the path, below root, of what a process whose root directory is root finds at
-// an absolute path: an absolute symbolic link leads to a path below root, and ".." never above it.
-// A path that does not exist is an error with [fs.ErrNotExist].
+// ResolveIn resolves an absolute path as a process with the root directory root does, and returns
+// the result below root: targets of absolute symbolic links are below root, and ".." does not leave
+// it. For a missing path the error wraps [fs.ErrNotExist].
 func ResolveIn(root, path string) (string, error) {
 	at, way := "/", strings.Split(path, "/")
 	for links := 0; len(way) > 0; {

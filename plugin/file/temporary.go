@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// A temporary is complete, synchronised new content that waits next to its file for the name.
+// A temporary is a complete and synced temporary file next to the file that it will replace.
 type temporary struct {
 	path string
 	info fs.FileInfo
 }
 
-// prepare writes size bytes of content next to the file at path. The owner is that of the old file
-// where there is one and where changing owners is permitted.
+// prepare writes size bytes of content to a temporary file next to the file at path. It has the
+// owner of an existing file, if changing the owner is permitted.
 func prepare(path string, content io.ReadSeeker, size int64, mode fs.FileMode) (*temporary, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), prefix+"*"+suffix)
 	if err != nil {
@@ -49,7 +49,7 @@ func (t *temporary) fill(
 	if err := copyOwner(f, path); err != nil {
 		return err
 	}
-	// After the change of owner, which takes bits away.
+	// After chown, which may clear mode bits.
 	if err := f.Chmod(mode); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func copyOwner(f *os.File, path string) error {
 	if want == have {
 		return nil
 	}
-	// Without CAP_CHOWN the file becomes ours: better than no file.
+	// Without CAP_CHOWN the file keeps this process's owner, which is better than a failure.
 	if err := f.Chown(want.uid, want.gid); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
@@ -94,7 +94,7 @@ func owner(info fs.FileInfo) ids {
 	return ids{int(stat.Uid), int(stat.Gid)}
 }
 
-// readBack compares what was written with what it was written from.
+// readBack compares the written file with content.
 func readBack(f *os.File, content io.ReadSeeker, size int64) error {
 	if _, err := content.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -131,5 +131,5 @@ func sameStream(a, b io.Reader) (bool, error) {
 	}
 }
 
-// drop removes a temporary file that is of no use. One that cannot be removed is swept later.
+// drop removes the temporary file. If that fails, [Sweep] removes it later.
 func (t *temporary) drop() { _ = os.Remove(t.path) }

@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// Write makes the file at path hold content, with the permission bits of mode whatever the umask,
-// and reports whether there was anything to do. Where only the mode differs the content is left
-// alone.
+// Write writes content to the file at path, with the permission bits of mode independent of the
+// umask, and reports whether the file changed. If only the mode differs, the content is not
+// written.
 func Write(path string, content []byte, mode fs.FileMode) (changed bool, err error) {
 	target, info, err := resolve(path)
 	if err != nil {
@@ -30,9 +30,8 @@ func Write(path string, content []byte, mode fs.FileMode) (changed bool, err err
 	return put("write", path, target, bytes.NewReader(content), int64(len(content)), mode)
 }
 
-// Copy makes the file at path hold what the regular file source holds, and reports whether there
-// was anything to do. Contents are streamed. A program that runs from the old file keeps running
-// from it.
+// Copy copies the regular file source to path, and reports whether the file at path changed. It
+// streams the content. A running program keeps using the old file.
 func Copy(path, source string, mode fs.FileMode) (changed bool, err error) {
 	from, err := os.Open(source)
 	if err != nil {
@@ -85,7 +84,7 @@ func Same(path, other string) (bool, error) {
 	return sameStream(a, b)
 }
 
-// put gives the name to new content.
+// put replaces the target with new content.
 func put(
 	op, path, target string, content io.ReadSeeker, size int64, mode fs.FileMode,
 ) (bool, error) {
@@ -100,7 +99,7 @@ func put(
 	return true, syncRename(op, path, target, t.info)
 }
 
-// syncRename makes a rename last, and makes sure that the name leads to the new file.
+// syncRename syncs the directory after a rename, and verifies that the target is the new file.
 func syncRename(op, path, target string, placed fs.FileInfo) error {
 	if err := syncDirectory(filepath.Dir(target)); err != nil {
 		return &Error{Op: op, Path: path, State: Replaced, Err: err}
@@ -125,8 +124,8 @@ func setMode(op, path, target string, info fs.FileInfo, mode fs.FileMode) (bool,
 	return true, nil
 }
 
-// resolve follows symbolic links. It returns no info where there is no file; a link that leads
-// nowhere is an error.
+// resolve follows symbolic links. The info is nil if the file does not exist; a dangling link is an
+// error.
 func resolve(path string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,14 +149,14 @@ func resolve(path string) (string, fs.FileInfo, error) {
 	return target, info, nil
 }
 
-// syncDirectory makes a directory's names last.
+// syncDirectory syncs a directory.
 func syncDirectory(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	err = d.Sync()
-	// Some file systems cannot synchronise a directory and say so.
+	// Some file systems do not support syncing a directory.
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		err = nil
 	}

@@ -1,6 +1,6 @@
 // Package record stores what the plugin knows about the attachments of a node's pods: one small
-// file per attachment, which ADD writes and DEL removes. CHECK and the node agent read it to learn
-// what a sandbox should hold.
+// file per attachment, which ADD writes and DEL removes. CHECK and the node agent read it to
+// determine the desired rules of a sandbox.
 //
 // A [Store] is the folder of a run directory. A [Record] has a [Key], the pod, the decision, and
 // the parameters that the rules were compiled from. An [Index] keeps all records in memory and

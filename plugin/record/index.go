@@ -39,7 +39,7 @@ func (s Store) Index() *Index { return &Index{store: s} }
 const mtimeGranularity = 20 * time.Millisecond
 
 // Refresh reads the files that have changed since the last Refresh. Without changes it costs one
-// system call. It skips files without a record, and reads those again that could not be read.
+// system call. It skips files without a record, and retries files that could not be read.
 func (x *Index) Refresh() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -123,8 +123,8 @@ func (x *Index) Of(uid string) []*Record {
 	return x.pods[uid]
 }
 
-// Newest returns when the last ADD was done of which a record was seen, also if that is removed
-// meanwhile; the zero time for none.
+// Newest returns the time of the newest record that any Refresh has read, even if it was removed
+// since; the zero time if there was none.
 func (x *Index) Newest() time.Time {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -44,7 +44,7 @@ func (s Store) put(r Record) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	// After a crash of the node the sandboxes are gone, too.
+	// The sandboxes do not survive a crash of the node either.
 	return file.WriteNoSync(filepath.Join(s.dir, r.file()), append(data, '\n'))
 }
 
@@ -173,8 +173,9 @@ func (s Store) names() ([]string, error) {
 }
 
 // Prune deletes the records of all attachments to a network except the valid ones, and returns
-// their keys. It also deletes temporary and damaged files of all networks, but no record of a newer
-// program, which may be back. No ADD may run meanwhile, which CNI guarantees to GC.
+// their keys. It also deletes temporary and damaged files of all networks, but not records of a
+// newer program, which may be installed again. No ADD may run meanwhile, which CNI guarantees to
+// GC.
 func (s Store) Prune(network string, valid []Key) ([]Key, error) {
 	names, err := s.names()
 	var gone []Key

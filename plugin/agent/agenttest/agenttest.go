@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// Listen makes a socket on which each connection is handed to serve, and then closed. It returns
-// the path.
+// Listen creates a socket, calls serve for each connection and then closes the connection. It
+// returns the socket's path.
 func Listen(t testing.TB, serve func(*net.UnixConn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

@@ -18,18 +18,18 @@ import (
 type Options struct {
 	// Socket is the path of its socket; see [agent.SocketIn].
 	Socket string
-	// Timeout is the time for a question from connecting to the end of the answer; [DefaultTimeout]
-	// if it is not positive.
+	// Timeout limits a query, from connecting to the end of the answer; [DefaultTimeout] if it is
+	// not positive.
 	Timeout time.Duration
 	// Owner is the uid of the agent. A listener with another uid is refused.
 	Owner uint32
 }
 
-// DefaultTimeout is the time for an answer of the agent. The agent answers from memory, or with an
+// DefaultTimeout is the default time limit of a query. The agent answers from memory, or with an
 // error within 0.8 s.
 const DefaultTimeout = time.Second
 
-// A Client is a [source.Source] that asks the node agent. It is safe for concurrent use.
+// A Client is a [source.Source] that queries the node agent. It is safe for concurrent use.
 type Client struct {
 	caller  agent.Caller
 	timeout time.Duration
@@ -49,7 +49,7 @@ func New(o Options) *Client {
 	return c
 }
 
-// Close implements [source.Source]. There is nothing to close.
+// Close implements [source.Source]. It does nothing.
 func (c *Client) Close() {}
 
 // Pod implements [source.Source].
@@ -89,8 +89,8 @@ func (c *Client) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Policy returns the plugin's configuration as the agent would have it now: an object with fields
-// of package config. It may be newer than the one that the runtime has. Without one it is nil.
+// Policy returns the agent's current configuration for the plugin: an object with fields of package
+// config, or nil. It may be newer than the configuration that the runtime has read.
 func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	var policy map[string]json.RawMessage
 	if err := c.request(ctx, agent.Request{Verb: agent.GetPolicy}, &policy); err != nil {
@@ -102,7 +102,7 @@ func (c *Client) Policy(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(policy)
 }
 
-// request puts a question and fills into with the body of the answer, unless it is nil.
+// request sends a query and decodes the body of the answer into into, unless that is nil.
 func (c *Client) request(ctx context.Context, r agent.Request, into any) error {
 	if c.timedOut.Load() {
 		return source.WithKind(source.Unavailable, errors.New("it was too slow to answer before"))
@@ -126,8 +126,7 @@ func (c *Client) request(ctx context.Context, r agent.Request, into any) error {
 	return nil
 }
 
-// kindOf is the kind of an error of asking. One that this program does not know means that there is
-// no answer.
+// kindOf returns the kind of the error of a query. An unknown kind counts as [source.Unavailable].
 func kindOf(err error) source.Kind {
 	var refusal *agent.Refusal
 	if errors.As(err, &refusal) && slices.Contains(source.Kinds(), source.Kind(refusal.Kind)) {

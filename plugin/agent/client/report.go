@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// sendTimeout bounds requests without an answer. They go into the socket's buffer: only a machine
-// that is stalled exceeds it.
+// sendTimeout limits requests without an answer. They fit into the socket's buffer, so only a
+// stalled machine exceeds it.
 const sendTimeout = 100 * time.Millisecond
 
 // Report sends the result of an ADD. The agent does not answer: no error means that it was sent. It

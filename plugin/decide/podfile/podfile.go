@@ -14,11 +14,11 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// maxSize is how many bytes are read. An API server takes objects of up to 1.5 MiB (etcd's
-// --max-request-bytes), in JSON.
+// maxSize is the maximum size of a file in bytes. An API server accepts objects of up to 1.5 MiB
+// (etcd's --max-request-bytes).
 const maxSize = 4 << 20
 
-// object is the part of a document that says what it is.
+// object contains the kind and the name of a document.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -46,7 +46,7 @@ func Read(r io.Reader) (*decide.Pod, error) {
 	return objects[0].pod()
 }
 
-// read returns the objects of a file, of which there is one at least: it may be an empty one.
+// read returns the objects of a file: at least one, which may be empty.
 func read(r io.Reader) ([]object, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
@@ -99,8 +99,8 @@ func (o *object) pod() (*decide.Pod, error) {
 	return pod, nil
 }
 
-// documents splits a file into the YAML documents that have more in them than blanks and comments.
-// A line that begins with three dashes always begins a document: text inside of one is indented.
+// documents returns the YAML documents of a file that do not only contain blanks and comments. A
+// line that begins with three dashes always begins a document: text inside of one is indented.
 func documents(data []byte) [][]byte {
 	var found [][]byte
 	var current []byte

@@ -30,7 +30,7 @@ type Workload struct {
 // workloads names the kinds that have the template of a pod, for errors.
 const workloads = "Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job or CronJob"
 
-// template is where the workloads have the template of their pods.
+// template contains the pod template of a workload.
 type template struct {
 	Spec struct {
 		Template    *decide.Pod `json:"template"`
