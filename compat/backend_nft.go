@@ -53,7 +53,8 @@ type migration struct {
 	begun, exclusive bool
 	// old contains Sluice's tables in iptables-legacy before the change.
 	old []rules.Table
-	// gates inserts the gate before old rules that would interfere with the rules in nf_tables.
+	// gates inserts the gate (rules that drop new TCP connections) before old rules that would
+	// interfere with the rules in nf_tables.
 	gates writer
 }
 

@@ -28,9 +28,8 @@ type Trace struct {
 	Exhausted string
 	// DependsOn names the conditions that select between Outcome and Alternatives.
 	DependsOn []string
-	// Uncertain names the conditions, random or unknown, on which it depends whether some rules
-	// match, even if the outcome does not depend on them. Steps assume that none of the conditions
-	// holds.
+	// Uncertain names the random or unknown conditions that decide whether some rules match, even
+	// if the outcome does not depend on them. Steps assume that none of the conditions holds.
 	Uncertain []string
 }
 

@@ -56,12 +56,12 @@ const (
 // A Listing has the programs of a namespace.
 type Listing struct {
 	Programs []Program
-	// Unread are sentences about what could not be read.
+	// Unread lists what could not be read, one sentence each.
 	Unread []string
 }
 
 // List returns the programs that see the traffic of the namespace (nil: the current one) and of the
-// processes in it, which proc, a directory such as /proc, shows.
+// processes in it. proc is a /proc directory that contains these processes.
 func List(ns *netns.NS, proc string) Listing {
 	var l Listing
 	l.cgroups(ns, proc)
@@ -113,7 +113,7 @@ func (l *Listing) add(hook Hook, at string, id uint32) {
 	l.Programs = append(l.Programs, Program{Hook: hook, At: at, ID: id})
 }
 
-// describe reads names, users and holders of the programs.
+// describe reads the names and users of the programs, and the processes that have them open.
 func (l *Listing) describe(proc string) {
 	if len(l.Programs) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 // Each packet ends with magic and a token of four bytes. Before these, notesAt bytes after the IP
-// header, the witness writes its notes.
+// header, the observer writes its notes.
 const (
 	magic     = 0x51ce0a5d
 	notesAt   = 80
@@ -20,7 +20,7 @@ const (
 	noStatus = 0xffffffff
 )
 
-// A note is written into a packet by the witness: a conntrack field that nfnetlink_log does not
+// A note is written into a packet by the observer: a conntrack field that nfnetlink_log does not
 // report on all kernels.
 type note struct {
 	key      expr.CtKey
@@ -39,7 +39,7 @@ var notes = []note{
 	{expr.CtKeyPROTODST, 32, 2},
 }
 
-// newNotes returns the bytes before the witness has written to them.
+// newNotes returns the bytes before the observer has written to them.
 func newNotes() []byte {
 	b := make([]byte, notesSize)
 	binary.NativeEndian.PutUint32(b[4:], noStatus)

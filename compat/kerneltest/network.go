@@ -81,7 +81,7 @@ func NewNetwork() (*Network, error) {
 		{"open the log", n.openLog},
 		{"open conntrack", n.openConntrack},
 		{"open nftables", n.openTables},
-		{"load the witness", n.loadObserver},
+		{"load the observer", n.loadObserver},
 		{"wait for the links", n.waitForLinks},
 	} {
 		if err := step.do(); err != nil {

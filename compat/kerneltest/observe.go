@@ -223,7 +223,7 @@ func (n *Network) Sendable(p *rules.Packet) error {
 		return unsendable("without a socket, but tracked or by another interface")
 	case p.Hook == rules.Output && p.Owner == nil && p.Protocol == rules.ICMPv6 &&
 		InitialState(p) == rules.Untracked:
-		// The witness's copy would be untracked before conntrack too, where other packets are not
+		// The observer's copy would be untracked before conntrack too, where other packets are not
 		// yet.
 		return unsendable("without a socket, and of a kind that conntrack does not track")
 	case p.Hook == rules.Output && n.devices[p.OutInterface] == nil:

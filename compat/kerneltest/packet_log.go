@@ -21,33 +21,33 @@ import (
 
 // ObserverTable is the name of the tables that observe packets, one of family inet and one of
 // netdev.
-const ObserverTable = "witness"
+const ObserverTable = "observer"
 
 // sentinelPort is the port of the packet that follows all others and marks their end.
 const sentinelPort = 65534
 
-// The observerTables runs before and after all chains of a ruleset. It drops packets when they are
-// observed completely.
+// observerTables contains chains that run before and after all chains of a ruleset. They log each
+// packet, and drop it at its last position.
 //
 // The tables of one family send copies of packets that arrive in frames of [withoutSocket]: a copy
 // leaves by output and has no socket, and conntrack does not track it (nf_dup_ipv4 in
 // net/ipv4/netfilter/nf_dup_ipv4.c).
 const observerTables = `
-table ip witness {
+table ip observer {
 	chain copy {
 		type filter hook prerouting priority -1000001;
 		@ll,48,16 0x0201 dup to ip daddr
 		@ll,48,16 0x0201 drop
 	}
 }
-table ip6 witness {
+table ip6 observer {
 	chain copy {
 		type filter hook prerouting priority -1000001;
 		@ll,48,16 0x0201 dup to ip6 daddr
 		@ll,48,16 0x0201 drop
 	}
 }
-table inet witness {
+table inet observer {
 	chain note {
 	}
 	chain prerouting_begin {
@@ -89,7 +89,7 @@ table inet witness {
 `
 
 func (n *Network) loadObserver() error {
-	text := observerTables + "table netdev witness {\n"
+	text := observerTables + "table netdev observer {\n"
 	for _, name := range interfaces {
 		// Bytes 2 to 5 of the frame's source address are the mark.
 		text += fmt.Sprintf("chain %s {\ntype filter hook ingress device %s priority 0;\nmeta mark set @ll,64,32\n}\n", name, name)
@@ -212,7 +212,7 @@ type LogEntry struct {
 	From, To netip.AddrPort
 	Mark     uint32
 	Owner    *rules.Owner // of the socket, if it has one
-	// State and Connection, the packet's conntrack entry or nil, are known only where a hook ends.
+	// State and Connection, the packet's conntrack entry or nil, are set only at the end of a hook.
 	State      rules.State
 	Connection *Connection
 
@@ -242,7 +242,7 @@ func (s LogEntry) String() string {
 // errLost reports that the log ended before the sentinel.
 var errLost = errors.New("the log is incomplete")
 
-// until reads the log until the sentinel with the token.
+// until reads the log up to the sentinel with the token.
 func (n *Network) until(sentinel uint32, wait time.Duration) ([]LogEntry, error) {
 	var sights []LogEntry
 	if err := n.log.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {

@@ -150,7 +150,7 @@ func Predicts(p *rules.Packet, f rules.Outcome, o Effect, listeners []Listener) 
 	case !sentFrom(p, f, o.From):
 		return false
 	case p.Status&rules.StatusDNAT != 0 && !isTranslated(f):
-		return true // where earlier packets were sent the outcome does not say
+		return true // the outcome does not contain the destination of earlier packets
 	case !sentTo(p, f, o.To):
 		return false
 	}

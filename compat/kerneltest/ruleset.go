@@ -161,7 +161,7 @@ var builtin = map[string][]string{
 	"security": {"INPUT", "FORWARD", "OUTPUT"},
 }
 
-// Reset removes all rules except those of the witness, and all connections.
+// Reset removes all connections, and all rules except the observer tables.
 func (n *Network) Reset() error {
 	tables, err := n.tables.ListTables()
 	if err != nil {
@@ -201,7 +201,7 @@ func (n *Network) Reset() error {
 	return n.conntrack.flush()
 }
 
-// Flush forgets all connections.
+// Flush deletes all conntrack entries.
 func (n *Network) Flush() error { return n.conntrack.flush() }
 
 func (n *Network) openTables() (err error) {
@@ -210,7 +210,7 @@ func (n *Network) openTables() (err error) {
 	return err
 }
 
-// Read returns the model of the pod's rules without the witness.
+// Read returns the model of the pod's rules without the observer tables.
 func (n *Network) Read() (compat.Live, error) {
 	live, err := compat.ReadLive(n.Pod, compat.OriginAll)
 	live.Ruleset.Tables = slices.DeleteFunc(live.Ruleset.Tables, func(t rules.Table) bool {

@@ -59,7 +59,8 @@ func remoteOptions(ctx context.Context) []remote.Option {
 	}
 }
 
-// pushLayout pushes what an archive with an OCI layout contains, by the names that it has there.
+// pushLayout pushes the images in an archive with an OCI layout, with their names in the layout's
+// index.
 func pushLayout(ctx context.Context, archive string) (err error) {
 	dir, err := os.MkdirTemp("", "layout")
 	if err != nil {

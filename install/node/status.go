@@ -53,7 +53,7 @@ const (
 	Verified Executable = "verified" // identical to the agent image's
 	// installed by an earlier agent, and cannot be replaced now
 	Outdated     Executable = "outdated"
-	OtherProgram Executable = "wrong"  // another program
+	OtherProgram Executable = "other program"
 	Absent       Executable = "absent" // no executable file
 )
 

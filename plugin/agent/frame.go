@@ -52,7 +52,7 @@ func ReadFrame(r io.Reader, longest int) ([]byte, error) {
 	return frame, nil
 }
 
-// unexpectedEOF makes an error of an end that should not be here.
+// unexpectedEOF replaces io.EOF with io.ErrUnexpectedEOF.
 func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -17,7 +17,7 @@ func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plu
 // A Verb is the kind of a request.
 type Verb string
 
-// The verbs. AskPod to AskStatus are questions; TellLog and TellAdd are not answered.
+// The verbs. GetPod to GetStatus are queries; NotifyLog and NotifyAdd are not answered.
 const (
 	GetPod       Verb = "pod"       // the pod that Namespace, Name and UID name
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
