@@ -141,7 +141,10 @@ type headerDecoder struct {
 
 // unknown adds an unknown match. The text must identify it completely.
 func (d *headerDecoder) unknown(effect rules.Effect, format string, args ...any) {
-	d.matches = append(d.matches, rules.Unknown{Text: fmt.Sprintf(format, args...), Effect: effect})
+	d.matches = append(d.matches, rules.Unknown{
+		Text: fmt.Sprintf(format, args...), Effect: effect,
+		Ignores: rules.AllInputs &^ rules.HeaderInput,
+	})
 }
 
 // not returns "not " if the bit is set, and clears it in invert.

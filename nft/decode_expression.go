@@ -127,6 +127,7 @@ func (d *ruleDecoder) notKnown() {
 	u := d.unknowns[0]
 	d.unknowns = d.unknowns[1:]
 	d.unhashed++
+	d.inputs = rules.AllInputs
 	if u.Effect == rules.AnyEffect {
 		d.registers = [registerCount]*operand{}
 	}
@@ -139,6 +140,7 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 		d.notKnown()
 		return
 	}
+	d.inputs |= d.inputsOf(name, a)
 	kind, _ := expressionNamed(name)
 	err := errUnsupported
 	if kind.decode != nil {

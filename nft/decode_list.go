@@ -47,22 +47,22 @@ func (d *ruleDecoder) listed(
 	}
 	m.Parts = strings.Join(parts, " . ")
 	s.load()
-	m.Contents = s.permanent
+	m.Contents = s.contents
 	return m, true
 }
 
-// permanentContents returns a hash of the elements that do not time out, independent of their
-// order.
-func permanentContents(lists []attributes) string {
+// currentContents returns a hash of the elements when they were read, independent of their order.
+// It does not include when they time out.
+func currentContents(lists []attributes) string {
 	var elements []string
 	for _, list := range lists {
 		list.Each(func(_ uint16, value []byte) {
 			el := attributes(value)
+			text := ""
 			if el.Get(unix.NFTA_SET_ELEM_TIMEOUT) != nil ||
 				el.Get(unix.NFTA_SET_ELEM_EXPIRATION) != nil {
-				return
+				text = "expires "
 			}
-			text := ""
 			for _, attr := range []uint16{
 				unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS,
 				unix.NFTA_SET_ELEM_DATA,

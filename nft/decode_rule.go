@@ -49,6 +49,8 @@ type ruleDecoder struct {
 	// unknowns contains the next expressions with the name unknownExpression.
 	unknowns []rules.Unknown
 	draws    int // number of random or stateful conditions
+	// inputs contains the inputs on which the expressions so far may depend.
+	inputs rules.Inputs
 
 	interval interval
 	rule     rules.Rule
@@ -145,6 +147,10 @@ func (d *ruleDecoder) unknown(text string, effect rules.Effect, data string) {
 func (d *ruleDecoder) add(m rules.Match) {
 	d.requireConnection()
 	u, isUnknown := m.(rules.Unknown)
+	if isUnknown && u.Ignores == 0 {
+		u.Ignores = rules.AllInputs &^ d.inputs
+		m = u
+	}
 	switch {
 	case isUnknown && !u.Effect.IsCondition():
 		d.act(u)

@@ -24,7 +24,7 @@ type decodedSet struct {
 	changes    bool   // rules or timeouts add and remove elements
 	limits     bool   // elements may have an expression that affects the match
 	table      string // the family and the name
-	permanent  string // permanentContents of a set that changes
+	contents   string // currentContents of a set that changes
 	// lists contains the dumped elements until load has decoded them, and listed is their number.
 	lists    []attributes
 	listed   int
@@ -140,7 +140,7 @@ func (s *decodedSet) load() {
 		return
 	}
 	if s.changes {
-		s.permanent = permanentContents(s.lists)
+		s.contents = currentContents(s.lists)
 	}
 	s.elements, s.catchall, s.lasts = make([]element, 0, s.size()), nil, nil
 	for _, list := range s.lists {

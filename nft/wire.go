@@ -34,8 +34,11 @@ const (
 	nftaConnlimitCount = 1
 	nftaConnlimitFlags = 2
 
-	nftaSocketKey   = 1
-	nftaSocketDreg  = 2
+	nftaSocketKey  = 1
+	nftaSocketDreg = 2
+
+	nftMetaSecpath = 25
+
 	nftaSocketLevel = 3
 	nftaOsfDreg     = 1
 	nftaTunnelDreg  = 2

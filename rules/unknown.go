@@ -25,7 +25,28 @@ type Unknown struct {
 	// depends on all earlier writes to it. If State is empty, ReadsVarying and ReadsHistory
 	// use state private to the rule (for example a limit), and Reads may depend on any state.
 	State string
+	// Ignores contains the inputs on which the condition, or the value that is written, does not
+	// depend. Two evaluations with different inputs may have different results.
+	Ignores Inputs
 }
+
+// Inputs is a set of inputs of an [Unknown] that earlier rules, and the kernel between two chains,
+// can change.
+type Inputs uint8
+
+// The inputs.
+const (
+	// ConnectionInput is the conntrack entry of the packet: whether there is one, its addresses, its
+	// state, its zone and its labels.
+	ConnectionInput Inputs = 1 << iota
+	// MarkInput and ConntrackMarkInput are the marks of the packet and of its connection.
+	MarkInput
+	ConntrackMarkInput
+	// HeaderInput is what NAT and a transparent proxy change: addresses, ports, checksums, and the
+	// socket.
+	HeaderInput
+	AllInputs = ConnectionInput | MarkInput | ConntrackMarkInput | HeaderInput
+)
 
 // NoData is the Data of an [Unknown] that depends on something that was not read, such as the
 // elements of a set that changes.

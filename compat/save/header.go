@@ -119,6 +119,9 @@ func (r *ruleReader) never(at word, not bool) {
 	}
 }
 
+// headerIgnores contains the inputs on which the header of a rule does not depend.
+const headerIgnores = rules.AllInputs &^ rules.HeaderInput
+
 // unread returns an unsupported match for an option with its value. The header of a rule only reads
 // the packet.
 func unread(at word, not bool, values ...word) rules.Match {
@@ -126,7 +129,7 @@ func unread(at word, not bool, values ...word) rules.Match {
 	if not {
 		words = append([]word{{raw: "!"}}, words...)
 	}
-	return rules.Unknown{Text: rawText(words), Effect: rules.Reads}
+	return rules.Unknown{Text: rawText(words), Effect: rules.Reads, Ignores: headerIgnores}
 }
 
 func (r *ruleReader) readInterface(at word, not bool) {

@@ -61,6 +61,7 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	if mr.unknown {
 		return []rules.Match{rules.Unknown{
 			Text: rawText(m.words), Effect: mr.effect, State: mr.state,
+			Ignores: xt.MatchIgnores(m.called),
 		}}
 	}
 	return found

@@ -11,7 +11,7 @@ import (
 func unknownMatch(x Extension) rules.Unknown {
 	return withState(rules.Unknown{
 		Text:   fmt.Sprintf("match %s revision %d", x.Name, x.Revision),
-		Effect: matchEffect(x), Data: identity(x),
+		Effect: matchEffect(x), Data: identity(x), Ignores: MatchIgnores(x.Name),
 	}, x)
 }
 

@@ -19,15 +19,20 @@ func (v *visit) listed(m rules.MatchListed, f flow, asked set, part rulePart) se
 		return v.negateIf(m.Not,
 			v.evaluateUnknown(rules.Unknown{
 				Text: text.String(), Data: m.Contents, Effect: rules.ReadsHistory, State: m.State,
-			}, v.and(f.packets, asked), part))
+				Ignores: listIgnores,
+			}, f, v.and(f.packets, asked), part))
 	case m.More && (seen.second || f.mark != v.marks.packet):
 		// The packet has another mark or interface now than in other lookups.
 		return v.negateIf(m.Not,
-			v.evaluateUnknown(rules.Unknown{Text: text.String(), Effect: rules.Reads, State: m.State},
-				v.and(f.packets, asked), part))
+			v.evaluateUnknown(rules.Unknown{
+				Text: text.String(), Effect: rules.Reads, State: m.State, Ignores: listIgnores,
+			}, f, v.and(f.packets, asked), part))
 	}
 	return v.negateIf(m.Not, v.inList(text, &seen))
 }
+
+// listIgnores contains the inputs on which a lookup in a list does not depend.
+const listIgnores = rules.ConnectionInput | rules.ConntrackMarkInput
 
 // inList returns the packets whose fields are in the list. After a translation another destination
 // is looked up.

@@ -111,10 +111,11 @@ func (s *space) addUpdates(to, from *updates, packets set) {
 
 // record adds an update of the current rule.
 func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
-	key := strings.Join([]string{
+	rule := strings.Join([]string{
 		v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data,
 	}, "\x01")
 	for _, f := range packets {
+		key := rule + "\x01" + v.inputs(u, f)
 		v.addUpdate(&v.summary.updates, key, update{u.State, f.packets})
 	}
 }

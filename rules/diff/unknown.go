@@ -23,15 +23,15 @@ func unknownIn(r *rules.Rule) string {
 
 // evaluateUnknown returns the packets that meet an unknown condition, and records the packets for
 // which it is evaluated.
-func (v *visit) evaluateUnknown(u rules.Unknown, packets set, part rulePart) set {
-	asked := v.unknownVariable(u, part)
+func (v *visit) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
+	asked := v.unknownVariable(u, f, part)
 	v.draw(asked.key, v.or(v.summary.drawn[asked.key], packets))
 	return v.variable(asked)
 }
 
 // unknownVariable returns the variable of an unsupported condition of the current rule. The same
-// rule of the other side has the same variable.
-func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
+// rule of the other side has the same variable for packets with the same inputs.
+func (v *visit) unknownVariable(u rules.Unknown, f flow, part rulePart) variable {
 	of, apart := "", u.Data == rules.NoData || v.history.isApart(u)
 	if apart {
 		of = v.side
@@ -39,7 +39,7 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 	found := variable{
 		key: strings.Join([]string{
 			v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of,
-			strconv.Itoa(v.number), v.source,
+			strconv.Itoa(v.number), v.source, v.inputs(u, f),
 		}, "\x01"),
 		text: u.Text, step: v.step(), kind: unknownBit,
 	}
@@ -49,6 +49,39 @@ func (v *visit) unknownVariable(u rules.Unknown, part rulePart) variable {
 		found.kind = draw
 	}
 	return found
+}
+
+// inputs returns a key of the inputs of an unsupported condition, which differs for packets with
+// different inputs. It is empty if they are those of the packets that entered.
+func (v *visit) inputs(u rules.Unknown, f flow) string {
+	if u.Effect == rules.ReadsVarying {
+		return "" // a random number, or a state of its own
+	}
+	reads := func(input rules.Inputs) bool { return u.Ignores&input == 0 }
+	seen := v.view(&f.progress)
+	var parts []any
+	if reads(rules.ConnectionInput) && (seen.before || f.tracking != tracked || f.zone != 0) {
+		parts = append(parts, "connection", seen.before, f.tracking, f.zone)
+	}
+	if reads(rules.ConnectionInput) || reads(rules.HeaderInput) {
+		if seen.translated != (v.hookHere() == rules.Postrouting || seen.second) {
+			parts = append(parts, "translated")
+		}
+		if f.target != (target{}) || f.source != "" || f.tproxy.taken {
+			parts = append(parts, "header", f.target, f.source, f.snat, f.tproxy)
+		}
+	}
+	if reads(rules.MarkInput) && f.mark != v.marks.packet {
+		parts = append(parts, "mark", *f.mark)
+	}
+	if reads(rules.ConntrackMarkInput) && f.connection != v.marks.connection {
+		parts = append(parts, "connection mark", *f.connection)
+	}
+	if parts == nil {
+		return ""
+	}
+	v.meter.charge(textSteps)
+	return fmt.Sprint(parts...)
 }
 
 // ruleKey identifies the current rule. It is equal for the same rule of the other side: it consists
@@ -142,9 +175,11 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, at int, part rule
 		return packets
 	case rules.WritesMark, rules.WritesConntrackMark:
 		// The action may also have ended the rule.
-		on := meeting(rules.Unknown{Text: a.Text, Data: a.Data, Effect: rules.Reads})
-		written := v.marks.unknown(v.unknownVariable(a, writtenPart(part)))
+		on := meeting(rules.Unknown{
+			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
+		})
 		for i := range on {
+			written := v.marks.unknown(v.unknownVariable(a, on[i], writtenPart(part)))
 			seen := v.view(&on[i].progress)
 			if a.Effect == rules.WritesMark {
 				on[i].mark = written

@@ -167,7 +167,7 @@ func (v *visit) evaluateMatch(match rules.Match, f flow, asked set, part rulePar
 	case rules.MatchListed:
 		return v.listed(m, f, asked, part)
 	case rules.Unknown:
-		return v.evaluateUnknown(m, v.and(f.packets, asked), part)
+		return v.evaluateUnknown(m, f, v.and(f.packets, asked), part)
 	case rules.MatchReversePath:
 		if f.mark != v.marks.packet && (seen.xtables || !seen.tproxy.taken) {
 			// The route depends on the mark, which has changed.
@@ -179,7 +179,7 @@ func (v *visit) evaluateMatch(match rules.Match, f flow, asked set, part rulePar
 	case rules.MatchTuple:
 		if m.UsesUnknown() {
 			return v.evaluateUnknown(rules.Unknown{Text: m.String(), Effect: rules.Reads, Data: rules.NoData},
-				v.and(f.packets, asked), part)
+				f, v.and(f.packets, asked), part)
 		}
 		return v.tuple(m, func(one rules.Match) set { return v.evaluateMatch(one, f, asked, part) })
 	}
