@@ -2,6 +2,7 @@ package suite_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,9 +22,9 @@ var installation = part{name: "installation", proofs: []proof{
 }}
 
 func provesTheChain(t *testing.T, w *world) {
-	if err := w.agentsReady(t.Context(), agent); err != nil {
-		t.Error(err)
-	}
+	eventually(t, readyTime, "the agents are ready", func(ctx context.Context) error {
+		return w.agentsReady(ctx, agent)
+	})
 	for _, n := range w.Nodes() {
 		before, now := elements(t, w.chains[n.Name()]), elements(t, conflist(t, n))
 		if len(now) != len(before)+1 || typeOf(t, now[len(now)-1]) != "sluice-cni" {

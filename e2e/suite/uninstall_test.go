@@ -140,9 +140,9 @@ func (w *world) mustRefuseToReplace(t *testing.T, theirs string) {
 	if diff := cmp.Diff(string(before), string(conflist(t, w.node()))); diff != "" {
 		t.Errorf("the refused upgrade has changed the chain:\n%s", diff)
 	}
-	if err := w.agentsReady(t.Context(), "istio-cni-node"); err != nil {
-		t.Errorf("after the refused upgrade: %v", err)
-	}
+	eventually(t, readyTime, "istio-cni's agents are ready after the refused upgrade", func(ctx context.Context) error {
+		return w.agentsReady(ctx, "istio-cni-node")
+	})
 }
 
 // helmIstio runs Helm for the release istio-cni.
