@@ -1,0 +1,388 @@
+package hostrules
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// Options are the options of a guard. All are required unless noted.
+type Options struct {
+	// Parameters are the parameters of the rules. The guard sets the pods and the kubelet.
+	Parameters rules.AmbientHost
+	// Backend contains the rules.
+	Backend compat.Backend
+	// Open opens the node's network namespace, and Do runs a function in it; see [Node].
+	Open func() (*netns.NS, error)
+	Do   func(func() error) error
+	// Find returns the kubelet. It is called in Do.
+	Find func() (Kubelet, error)
+	// Current reports whether the kubelet is still the same process in the same cgroup.
+	Current func(Kubelet) bool
+	// Listen subscribes to changes of rules.
+	Listen func() (Events, error)
+	// Report receives what happened to the rules. It must not block.
+	Report func(Report)
+	// Interval is the time between comparisons without an event; by default 10 s, and one second
+	// while the legacy backend has the rules, which reports no events.
+	Interval time.Duration
+}
+
+// Events are the events of network namespaces; implemented by [watch.Watcher].
+type Events interface {
+	Add(*netns.NS) error
+	Next(ctx context.Context) (watch.Event, error)
+	Close() error
+}
+
+const (
+	defaultInterval = 10 * time.Second
+	legacyInterval  = time.Second
+	// kubeletInterval is the time between two looks at the kubelet, which cost 20 µs.
+	kubeletInterval = 250 * time.Millisecond
+	// searchInterval is the time between two searches for a kubelet that was not found, which cost
+	// some milliseconds.
+	searchInterval = 2 * time.Second
+)
+
+// A Guard keeps the rules of the node. Use [New]. Its methods are safe for concurrent use.
+type Guard struct {
+	options Options
+	wake    chan struct{} // has room for one
+
+	mu      sync.Mutex
+	pods    map[string][]netip.Addr // by UID
+	changed uint64                  // number of changes of pods
+	loaded  bool                    // Replace was called
+
+	writing  sync.Mutex // held while the rules are read or written; protects the fields below
+	written  uint64     // the number of changes of pods that the rules contain
+	err      error      // of the last attempt
+	kubelet  Kubelet
+	searched time.Time // of the last search for the kubelet; zero if it must be searched for
+	missing  error     // why there is no kubelet
+	byUser   bool      // the kernel cannot match the kubelet's cgroup
+	last     compat.Snapshot
+	lastRS   rules.Ruleset
+	backend  compat.BackendName
+	removed  bool
+}
+
+// New returns a guard that has read and written nothing yet.
+func New(o Options) *Guard {
+	return &Guard{options: o, wake: make(chan struct{}, 1), pods: map[string][]netip.Addr{}}
+}
+
+// A State is the state of the rules.
+type State struct {
+	// Loaded reports that the pods of the node are known. Before that, nothing is written.
+	Loaded bool
+	// Pods is the number of pods with an address.
+	Pods int
+	// Kubelet is the kubelet, and Missing the reason if it was not found.
+	Kubelet Kubelet
+	Missing error
+	// Backend contains the rules; empty if they were not written yet.
+	Backend compat.BackendName
+	// Err is the reason why the rules are not as desired, or nil.
+	Err error
+}
+
+// State returns the current state.
+func (g *Guard) State() State {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return State{
+		Loaded: g.loaded, Pods: len(g.pods), Kubelet: g.kubelet, Missing: g.missing,
+		Backend: g.backend, Err: g.err,
+	}
+}
+
+// errNotLoaded is the error before the first call of Replace.
+var errNotLoaded = errors.New("the agent does not know the node's pods yet")
+
+// Set sets the addresses of a pod, and returns when the rules contain them. Addresses of interfaces
+// and loopback addresses are ignored.
+func (g *Guard) Set(uid string, addresses []netip.Addr) error {
+	g.mu.Lock()
+	if !g.loaded {
+		g.mu.Unlock()
+		return errNotLoaded
+	}
+	seq := g.set(uid, addresses)
+	g.mu.Unlock()
+	return g.write(seq)
+}
+
+// Remove removes a pod, and returns when the rules no longer contain its addresses, except for those
+// of other pods.
+func (g *Guard) Remove(uid string) error { return g.Set(uid, nil) }
+
+// Replace sets the addresses of all pods of the node.
+func (g *Guard) Replace(pods map[string][]netip.Addr) error {
+	g.mu.Lock()
+	g.loaded = true
+	clear(g.pods)
+	g.changed++
+	for uid, addresses := range pods {
+		g.set(uid, addresses)
+	}
+	seq := g.changed
+	g.mu.Unlock()
+	return g.write(seq)
+}
+
+// set sets the addresses of a pod, and returns the number of changes so far. The caller holds mu.
+func (g *Guard) set(uid string, addresses []netip.Addr) uint64 {
+	addresses = decide.Deciding(addresses)
+	if slices.Equal(g.pods[uid], addresses) {
+		return g.changed
+	}
+	if g.changed++; len(addresses) == 0 {
+		delete(g.pods, uid)
+	} else {
+		g.pods[uid] = addresses
+	}
+	return g.changed
+}
+
+// write writes the rules, unless another call has written them since the change.
+func (g *Guard) write(seq uint64) error {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	if g.err == nil && g.written >= seq {
+		return nil
+	}
+	return g.reconcile(nil)
+}
+
+// desired returns the desired rules, and the number of changes that they contain.
+func (g *Guard) desired() (rules.Ruleset, uint64, error) {
+	p := g.options.Parameters
+	p.Kubelet, p.KubeletUID = g.kubelet.Cgroup, g.kubelet.UID
+	if g.byUser {
+		p.Kubelet = rules.MatchCgroup{}
+	}
+	g.mu.Lock()
+	seq := g.changed
+	for _, addresses := range g.pods {
+		p.Pods = append(p.Pods, addresses...)
+	}
+	g.mu.Unlock()
+	slices.SortFunc(p.Pods, netip.Addr.Compare)
+	p.Pods = slices.Compact(p.Pods)
+	rs, err := rules.CompileAmbientHost(p)
+	return rs, seq, err
+}
+
+// reconcile makes the rules as desired. The caller holds writing. event is the event that caused it,
+// or nil.
+func (g *Guard) reconcile(event *watch.Event) error {
+	g.mu.Lock()
+	loaded := g.loaded
+	g.mu.Unlock()
+	if !loaded || g.removed {
+		return nil
+	}
+	failed := g.err
+	g.err = g.options.Do(func() error { return g.inNode(event) })
+	if g.err != nil && (failed == nil || failed.Error() != g.err.Error()) {
+		g.options.Report(Report{Kind: Failed, Err: g.err})
+	}
+	return g.err
+}
+
+// inNode is reconcile in the node's namespaces.
+func (g *Guard) inNode(event *watch.Event) error {
+	restarted := g.findKubelet()
+	rs, seq, err := g.desired()
+	if err != nil {
+		return err
+	}
+	same := g.backend != "" && rules.Equal(rs, g.lastRS)
+	prev := g.last
+	if !same {
+		prev = compat.Snapshot{}
+	}
+	found, err := g.options.Backend.Check(nil, rs, prev)
+	if err != nil {
+		return err
+	}
+	if len(found.Differences) > 0 {
+		applied, err := g.options.Backend.Apply(nil, rs, found.Snapshot)
+		if compat.IsNotSupported(err) && !g.byUser && g.kubelet.Cgroup != (rules.MatchCgroup{}) {
+			g.byUser = true
+			g.options.Report(Report{Kind: ByUser, Kubelet: g.kubelet, Err: err})
+			return g.inNode(event)
+		}
+		if err != nil {
+			return err
+		}
+		if found, err = g.options.Backend.Check(nil, rs, applied.Snapshot()); err != nil {
+			return err
+		}
+		if len(found.Differences) > 0 {
+			return &differencesError{found.Differences}
+		}
+		g.reportWrite(applied, same, restarted, event)
+	}
+	g.last, g.lastRS, g.backend, g.written = found.Snapshot, rs, found.Backend, seq
+	return nil
+}
+
+// reportWrite reports a write that was not caused by a change of pods.
+func (g *Guard) reportWrite(applied compat.Result, same, restarted bool, event *watch.Event) {
+	switch {
+	case same && applied.Outcome != nft.Unchanged:
+		r := Report{Kind: Repaired}
+		if event != nil && event.PID != 0 {
+			r.Process, r.PID = event.Process, event.PID
+		}
+		g.options.Report(r)
+	case restarted && g.backend != "":
+		g.options.Report(Report{Kind: KubeletChanged, Kubelet: g.kubelet})
+	}
+}
+
+// findKubelet searches for the kubelet if it is not known, and reports whether it is another one.
+func (g *Guard) findKubelet() (changed bool) {
+	if !g.searched.IsZero() &&
+		(g.missing == nil && g.options.Current(g.kubelet) ||
+			g.missing != nil && time.Since(g.searched) < searchInterval) {
+		return false
+	}
+	before, was := g.kubelet, g.missing
+	g.searched = time.Now()
+	k, err := g.options.Find()
+	if g.missing = err; err != nil {
+		// A kubelet that restarts keeps its rules until it is there again.
+		if was == nil {
+			g.options.Report(Report{Kind: KubeletMissing, Err: err})
+		}
+		return false
+	}
+	g.kubelet = k
+	return k.Cgroup != before.Cgroup || k.UID != before.UID
+}
+
+// Run guards the rules until the context ends.
+func (g *Guard) Run(ctx context.Context) {
+	events := make(chan watch.Event)
+	var group sync.WaitGroup
+	group.Go(func() { g.listen(ctx, events) })
+	defer group.Wait()
+	ticker := time.NewTicker(kubeletInterval)
+	defer ticker.Stop()
+	compared := time.Now()
+	for {
+		var event *watch.Event
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-events:
+			event = &e
+		case <-ticker.C:
+			if time.Since(compared) < g.interval() && g.kubeletIsCurrent() {
+				continue
+			}
+		}
+		compared = time.Now()
+		g.writing.Lock()
+		_ = g.reconcile(event) // reported, and repeated
+		g.writing.Unlock()
+	}
+}
+
+func (g *Guard) interval() time.Duration {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	switch {
+	case g.err != nil, g.options.Interval == 0 && g.backend == compat.BackendLegacy:
+		return legacyInterval
+	case g.options.Interval == 0:
+		return defaultInterval
+	}
+	return g.options.Interval
+}
+
+// kubeletIsCurrent reports whether the kubelet need not be searched for now.
+func (g *Guard) kubeletIsCurrent() bool {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	switch {
+	case g.searched.IsZero():
+		return true // the first write searches for it
+	case g.missing != nil:
+		return time.Since(g.searched) < searchInterval
+	}
+	return g.options.Current(g.kubelet)
+}
+
+// listen sends the events of the node's namespace until the context ends.
+func (g *Guard) listen(ctx context.Context, to chan<- watch.Event) {
+	for ctx.Err() == nil {
+		err := g.follow(ctx, to)
+		if ctx.Err() != nil {
+			return
+		}
+		g.options.Report(Report{Kind: Unwatched, Err: err})
+		timer := time.NewTimer(defaultInterval)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (g *Guard) follow(ctx context.Context, to chan<- watch.Event) error {
+	ns, err := g.options.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	events, err := g.options.Listen()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = events.Close() }()
+	if err := events.Add(ns); err != nil {
+		return err
+	}
+	e := watch.Event{Lost: true} // the rules may have changed before
+	for {
+		if e.Lost || e.NS == ns.ID() {
+			select {
+			case to <- e:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if e, err = events.Next(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Uninstall removes the rules. The guard writes none afterwards.
+func (g *Guard) Uninstall() error {
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	g.removed = true
+	return g.options.Do(func() error {
+		_, err := g.options.Backend.Remove(nil)
+		return err
+	})
+}

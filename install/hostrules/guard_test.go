@@ -1,0 +1,337 @@
+package hostrules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/hostrules"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A world is a node with a guard. Its kubelet is what the test says.
+type world struct {
+	t       testing.TB
+	host    *netns.NS
+	backend compat.Backend
+	options hostrules.Options
+	*hostrules.Guard
+
+	mu      sync.Mutex
+	kubelet hostrules.Kubelet
+	missing error
+	reports []hostrules.Report
+}
+
+func newWorld(t testing.TB, backend compat.BackendName) *world {
+	t.Helper()
+	netnstest.RequireRoot(t)
+	w := &world{t: t, host: netnstest.New(t)}
+	_, id := newCgroup(t, fmt.Sprintf("sluice-test-%d-guard", os.Getpid()))
+	w.kubelet = kubeletIn(fmt.Sprintf("sluice-test-%d-guard", os.Getpid()), id)
+	var err error
+	if w.backend, err = compat.Choose(backend); err != nil {
+		t.Fatal(err)
+	}
+	w.options = hostrules.Options{
+		Parameters: rules.DefaultAmbientHost(), Backend: w.backend,
+		Open: func() (*netns.NS, error) { return netns.FromHandle(w.host.Handle()) },
+		Do:   w.host.Do, Find: w.find,
+		Current: func(k hostrules.Kubelet) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.missing == nil && k == w.kubelet
+		},
+		Listen: func() (hostrules.Events, error) { return watch.Open() },
+		Report: func(r hostrules.Report) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.reports = append(w.reports, r)
+		},
+	}
+	w.Guard = hostrules.New(w.options)
+	return w
+}
+
+func kubeletIn(path string, id uint64) hostrules.Kubelet {
+	k := hostrules.Kubelet{PID: os.Getpid(), Cgroup: rules.CgroupOf(path)}
+	k.Cgroup.ID = id
+	return k
+}
+
+func (w *world) find() (hostrules.Kubelet, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kubelet, w.missing
+}
+
+// run guards until the test ends.
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx) }()
+	w.t.Cleanup(func() { cancel(); <-done })
+}
+
+// has reports whether the node has the rules for the pods, exactly.
+func (w *world) has(pods ...string) bool {
+	w.t.Helper()
+	p := rules.DefaultAmbientHost()
+	w.mu.Lock()
+	p.Kubelet, p.KubeletUID = w.kubelet.Cgroup, w.kubelet.UID
+	w.mu.Unlock()
+	p.Pods = addresses(pods...)
+	rs, err := rules.CompileAmbientHost(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	found, err := w.backend.Check(w.host, rs, compat.Snapshot{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return len(found.Differences) == 0
+}
+
+// reported returns the number of reports of a kind.
+func (w *world) reported(kind hostrules.Kind) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, r := range w.reports {
+		if r.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func addresses(texts ...string) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range texts {
+		list = append(list, netip.MustParseAddr(text))
+	}
+	return list
+}
+
+func await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !is() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
+
+func TestPodsComeAndGo(t *testing.T) {
+	for _, b := range backends {
+		t.Run(string(b), func(t *testing.T) {
+			w := newWorld(t, b)
+			if err := w.Set("early", addresses("10.0.0.9")); err == nil {
+				t.Error("a pod is accepted before the others are known")
+			}
+			must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1", "fd00::1")}))
+			must(t, w.Set("b", addresses("10.0.0.2", "127.0.0.1", "fe80::1", "::ffff:10.0.0.3")))
+			if !w.has("10.0.0.1", "fd00::1", "10.0.0.2", "10.0.0.3") {
+				t.Error("not the addresses of both pods")
+			}
+			// An address is given to another pod before its last one is removed.
+			must(t, w.Set("c", addresses("10.0.0.1")))
+			must(t, w.Remove("a"))
+			if !w.has("10.0.0.1", "10.0.0.2", "10.0.0.3") {
+				t.Error("not the address of the pod that still has it")
+			}
+			must(t, w.Remove("unknown"))
+			must(t, w.Replace(map[string][]netip.Addr{"d": addresses("10.0.0.4")}))
+			if !w.has("10.0.0.4") {
+				t.Error("not the replaced pods")
+			}
+			if s := w.State(); s.Pods != 1 || s.Backend != b || s.Err != nil || !s.Loaded {
+				t.Errorf("state %+v", s)
+			}
+			must(t, w.Uninstall())
+			if installed, err := compat.InstalledBackends(w.host); err != nil || len(installed) > 0 {
+				t.Errorf("after uninstallation: %v, %v", installed, err)
+			}
+			must(t, w.Set("late", addresses("10.0.0.5")))
+			if installed, err := compat.InstalledBackends(w.host); err != nil || len(installed) > 0 {
+				t.Errorf("written after uninstallation: %v, %v", installed, err)
+			}
+		})
+	}
+}
+
+// The rules of an earlier agent stay until the pods are known.
+func TestNothingIsWrittenBeforeThePodsAreKnown(t *testing.T) {
+	w := newWorld(t, compat.BackendNFT)
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	later := hostrules.New(w.options)
+	w.Guard = later
+	w.run()
+	for range 3 {
+		_ = later.Set("b", addresses("10.0.0.2"))
+		if !w.has("10.0.0.1") {
+			t.Fatal("the rules of the earlier agent have changed")
+		}
+	}
+	must(t, later.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	if !w.has("10.0.0.1") || w.reported(hostrules.Repaired) > 0 {
+		t.Errorf("reports %v", w.reports)
+	}
+}
+
+func TestRulesThatAreFlushedComeBack(t *testing.T) {
+	w := newWorld(t, compat.BackendNFT)
+	w.options.Interval = time.Hour // the event wakes
+	w.Guard = hostrules.New(w.options)
+	w.run()
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	for i := range 3 {
+		var out []byte
+		must(t, w.host.Do(func() (err error) {
+			out, err = exec.Command("nft", "flush", "ruleset").CombinedOutput()
+			return err
+		}))
+		await(t, "the rules are back "+string(out), func() bool { return w.has("10.0.0.1") })
+		await(t, "a report", func() bool { return w.reported(hostrules.Repaired) == i+1 })
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text := w.reports[0].String(); !strings.Contains(text, "are restored") ||
+		!strings.Contains(text, `by process "nft"`) {
+		t.Error(text)
+	}
+}
+
+// iptables-legacy reports no changes.
+func TestLegacyRulesComeBack(t *testing.T) {
+	w := newWorld(t, compat.BackendLegacy)
+	w.options.Interval = 10 * time.Millisecond
+	w.Guard = hostrules.New(w.options)
+	w.run()
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	if _, err := w.backend.Remove(w.host); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the rules are back", func() bool { return w.has("10.0.0.1") })
+	await(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 1 })
+}
+
+// systemd creates the kubelet's cgroup again, and the kubelet may be away for a while.
+func TestKubeletRestarts(t *testing.T) {
+	w := newWorld(t, compat.BackendNFT)
+	w.run()
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	if !w.has("10.0.0.1") {
+		t.Fatal("no rules")
+	}
+	w.mu.Lock()
+	before := w.kubelet
+	w.missing = errors.New("no kubelet")
+	w.mu.Unlock()
+	await(t, "its absence is reported", func() bool { return w.reported(hostrules.KubeletMissing) == 1 })
+	if !w.has("10.0.0.1") {
+		t.Error("the rules do not stay while there is no kubelet")
+	}
+	path := fmt.Sprintf("sluice-test-%d-again", os.Getpid())
+	_, id := newCgroup(t, path)
+	w.mu.Lock()
+	w.kubelet, w.missing = kubeletIn(path, id), nil
+	w.mu.Unlock()
+	await(t, "the rules have its new cgroup", func() bool { return w.has("10.0.0.1") })
+	await(t, "a report", func() bool { return w.reported(hostrules.KubeletChanged) == 1 })
+	if before.Cgroup.ID == id || w.reported(hostrules.Repaired) > 0 {
+		t.Errorf("reports %v", w.reports)
+	}
+}
+
+func TestWithoutAKubelet(t *testing.T) {
+	w := newWorld(t, compat.BackendNFT)
+	w.missing = errors.New("no kubelet")
+	w.kubelet = hostrules.Kubelet{}
+	must(t, w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}))
+	if !w.has("10.0.0.1") || w.reported(hostrules.KubeletMissing) != 1 || w.State().Missing == nil {
+		t.Errorf("no rules for user 0; reports %v", w.reports)
+	}
+}
+
+// Many ADDs share few writes.
+func TestManyPodsAtOnce(t *testing.T) {
+	w := newWorld(t, compat.BackendNFT)
+	w.run()
+	must(t, w.Replace(nil))
+	var group sync.WaitGroup
+	var all []string
+	for i := range 100 {
+		address := fmt.Sprintf("10.1.0.%d", i+1)
+		all = append(all, address)
+		group.Go(func() {
+			if err := w.Set(address, addresses(address)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if !w.has(all...) {
+		t.Error("not all pods are in the rules")
+	}
+	if n := w.reported(hostrules.Repaired); n > 0 {
+		t.Errorf("%d repairs of its own writes", n)
+	}
+}
+
+// An error is reported once, and ends by itself.
+func TestRulesThatCannotBeWritten(t *testing.T) {
+	w := newWorld(t, compat.BackendNFT)
+	broken := errors.New("the kernel refuses")
+	var mu sync.Mutex
+	failing := true
+	w.options.Do = func(fn func() error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if failing {
+			return broken
+		}
+		return w.host.Do(fn)
+	}
+	w.Guard = hostrules.New(w.options)
+	if err := w.Replace(map[string][]netip.Addr{"a": addresses("10.0.0.1")}); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	w.run()
+	if err := w.Set("a", addresses("10.0.0.1")); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	if n := w.reported(hostrules.Failed); n != 1 || !errors.Is(w.State().Err, broken) {
+		t.Errorf("%d reports", n)
+	}
+	mu.Lock()
+	failing = false
+	mu.Unlock()
+	await(t, "the rules are written", func() bool { return w.has("10.0.0.1") })
+}

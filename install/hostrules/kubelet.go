@@ -1,0 +1,182 @@
+package hostrules
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Kubelet is the process that sends the node's probes.
+type Kubelet struct {
+	// PID is the id of the process in the searched /proc, and Started the time of its start in clock
+	// ticks since boot.
+	PID     int
+	Started uint64
+	// UID is its real user.
+	UID uint32
+	// Cgroup is its cgroup of version 2. It is the zero value if there is none that rules can match.
+	Cgroup rules.MatchCgroup
+	// dir is the directory of the cgroup.
+	dir string
+}
+
+// String describes the kubelet.
+func (k Kubelet) String() string {
+	if k.Cgroup.ID == 0 {
+		return fmt.Sprintf("process %d of user %d, without a cgroup of version 2", k.PID, k.UID)
+	}
+	return fmt.Sprintf("process %d in cgroup %s", k.PID, k.Cgroup.Path)
+}
+
+// kubeletNames are the names of processes that contain the kubelet: the kubelet itself, and the
+// single processes of MicroK8s and K3s. RKE2, k0s and Talos start a kubelet.
+func kubeletNames() []string { return []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"} }
+
+// errNoKubelet is the error if no process is the kubelet.
+var errNoKubelet = errors.New("no process of the node's network namespace is named " +
+	strings.Join(kubeletNames(), ", "))
+
+// FindKubelet returns the kubelet in a mounted /proc: the oldest process with its name in the network
+// namespace with the id, outside of pods. The calling thread must be in the node's cgroup namespace.
+func FindKubelet(procDir string, host netns.ID) (Kubelet, error) {
+	entries, err := os.ReadDir(procDir)
+	if err != nil {
+		return Kubelet{}, fmt.Errorf("search for the kubelet: %w", err)
+	}
+	var found *Kubelet
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		k, ok := candidate(procDir, pid, host)
+		if ok && (found == nil || k.Started < found.Started) {
+			found = &k
+		}
+	}
+	if found == nil {
+		return Kubelet{}, errNoKubelet
+	}
+	return *found, nil
+}
+
+// candidate returns the process if it may be the kubelet. Processes that end meanwhile are not.
+func candidate(procDir string, pid int, host netns.ID) (Kubelet, bool) {
+	dir := filepath.Join(procDir, strconv.Itoa(pid))
+	name, err := os.ReadFile(filepath.Join(dir, "comm"))
+	if err != nil || !slices.Contains(kubeletNames(), strings.TrimSpace(string(name))) {
+		return Kubelet{}, false
+	}
+	var ns unix.Stat_t
+	if unix.Stat(filepath.Join(dir, "ns/net"), &ns) != nil || ns.Ino != host.Ino ||
+		ns.Dev != host.Dev {
+		return Kubelet{}, false
+	}
+	k := Kubelet{PID: pid}
+	if k.Started, err = startOf(dir); err != nil {
+		return Kubelet{}, false
+	}
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return Kubelet{}, false
+	}
+	k.UID = userOf(status)
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup"))
+	if err != nil || bytes.Contains(text, []byte("kubepods")) {
+		return Kubelet{}, false
+	}
+	if path, ok := cgroupOf(text); ok {
+		k.find(procDir, path)
+	}
+	return k, true
+}
+
+// find sets the cgroup with the path below the mount point of the hierarchy.
+func (k *Kubelet) find(procDir, path string) {
+	m := rules.CgroupOf(path)
+	// Above the root of the cgroup namespace paths begin with "..", and the root cannot be matched.
+	if m.Level == 0 || strings.HasPrefix(m.Path, "..") {
+		return
+	}
+	process := filepath.Join(procDir, strconv.Itoa(k.PID))
+	mounts, err := os.ReadFile(filepath.Join(process, "mountinfo"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(mounts)) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if len(fields) < 5 || fields[3] != "/" || !strings.HasPrefix(after, "cgroup2 ") {
+			continue
+		}
+		dir := filepath.Join(process, "root", fields[4], m.Path)
+		var s unix.Stat_t
+		if unix.Stat(dir, &s) == nil {
+			m.ID = s.Ino
+			k.Cgroup, k.dir = m, dir
+			return
+		}
+	}
+}
+
+// Current reports whether the kubelet is still the same process in the same cgroup.
+func (k Kubelet) Current(procDir string) bool {
+	started, err := startOf(filepath.Join(procDir, strconv.Itoa(k.PID)))
+	if err != nil || started != k.Started {
+		return false
+	}
+	if k.dir == "" {
+		return true
+	}
+	var s unix.Stat_t
+	return unix.Stat(k.dir, &s) == nil && s.Ino == k.Cgroup.ID
+}
+
+// startOf returns the start time of a process (proc_pid_stat(5), field 22).
+func startOf(dir string) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return 0, err
+	}
+	// The name in parentheses may contain anything.
+	_, after, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ")
+	const field = 22 - 3
+	fields := strings.Fields(after)
+	if len(fields) <= field {
+		return 0, fmt.Errorf("%s/stat has too few fields", dir)
+	}
+	return strconv.ParseUint(fields[field], 10, 64)
+}
+
+// userOf returns the real user in the status of a process, or 0.
+func userOf(status []byte) uint32 {
+	for line := range bytes.Lines(status) {
+		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
+			if fields := bytes.Fields(ids); len(fields) > 0 {
+				uid, _ := strconv.ParseUint(string(fields[0]), 10, 32)
+				return uint32(uid)
+			}
+		}
+	}
+	return 0
+}
+
+// cgroupOf returns the path of the cgroup of version 2 in a process's file cgroup.
+func cgroupOf(text []byte) (string, bool) {
+	for line := range bytes.Lines(text) {
+		if path, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("0::")); ok {
+			return string(path), true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,181 @@
+package hostrules_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/install/hostrules"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+// hierarchy returns the mount point of the cgroups of version 2, with their root.
+func hierarchy(t testing.TB) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); strings.Contains(line, " - cgroup2 ") && fields[3] == "/" {
+			return fields[4]
+		}
+	}
+	t.Skip("no hierarchy of cgroups of version 2 is mounted")
+	return ""
+}
+
+// newCgroup makes a cgroup and returns its directory and its number.
+func newCgroup(t testing.TB, name string) (dir string, id uint64) {
+	t.Helper()
+	dir = filepath.Join(hierarchy(t), name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skipf("no cgroup can be made: %v", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	var s unix.Stat_t
+	if err := unix.Stat(dir, &s); err != nil {
+		t.Fatal(err)
+	}
+	return dir, s.Ino
+}
+
+// start starts a process with a name, in a namespace and unless dir is empty in a cgroup. stop ends
+// it.
+func start(t testing.TB, name string, ns *netns.NS, dir string, flags uintptr) (pid int, stop func()) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	program, err := os.Executable()
+	if err == nil {
+		err = os.Link(program, path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path)
+	cmd.Env = append(os.Environ(), roleVariable+"=wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+	if dir != "" {
+		f, err := os.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
+	}
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = ns.Do(cmd.Start)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := false
+	stop = func() {
+		if !done {
+			done = true
+			_ = stdin.(io.Closer).Close()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(stop)
+	return cmd.Process.Pid, stop
+}
+
+func TestFindKubelet(t *testing.T) {
+	netnstest.RequireRoot(t)
+	host, other := netnstest.New(t), netnstest.New(t)
+	if _, err := hostrules.FindKubelet("/proc", host.ID()); err == nil ||
+		!strings.Contains(err.Error(), "kubelite") {
+		t.Errorf("without a kubelet: %v", err)
+	}
+	start(t, "kubelet", other, "", 0)
+	start(t, "kubelet-proxy", host, "", 0)
+	if k, err := hostrules.FindKubelet("/proc", host.ID()); err == nil {
+		t.Errorf("a kubelet elsewhere and another name: %v", k)
+	}
+	name := fmt.Sprintf("sluice-test-%d-kubelet", os.Getpid())
+	dir, id := newCgroup(t, name)
+	pid, stop := start(t, "kubelet", host, dir, 0)
+	start(t, "kubelet", host, "", 0) // younger
+	k, err := hostrules.FindKubelet("/proc", host.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k.PID != pid || k.UID != 0 || k.Cgroup.Path != name || k.Cgroup.ID != id || k.Cgroup.Level != 1 ||
+		!k.Current("/proc") {
+		t.Errorf("found %+v; want process %d in %s (%d)", k, pid, name, id)
+	}
+	stop()
+	if k.Current("/proc") {
+		t.Error("a kubelet that has ended is current")
+	}
+	// systemd creates the cgroup again.
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if k, err = hostrules.FindKubelet("/proc", host.ID()); err != nil || k.PID == pid {
+		t.Errorf("after its end: %v, %v", k, err)
+	}
+}
+
+// A pod in the node's network may have a process named kubelet.
+func TestKubeletInAPodIsNone(t *testing.T) {
+	netnstest.RequireRoot(t)
+	host := netnstest.New(t)
+	dir, _ := newCgroup(t, fmt.Sprintf("sluice-test-%d-kubepods.slice", os.Getpid()))
+	start(t, "kubelet", host, dir, 0)
+	if k, err := hostrules.FindKubelet("/proc", host.ID()); err == nil {
+		t.Errorf("found %v", k)
+	}
+}
+
+// The agent's thread sees cgroups as the node does, and is in the node's network.
+func TestNode(t *testing.T) {
+	netnstest.RequireRoot(t)
+	host := netnstest.New(t)
+	name := fmt.Sprintf("sluice-test-%d-node", os.Getpid())
+	dir, _ := newCgroup(t, name)
+	pid, _ := start(t, "init", host, dir, unix.CLONE_NEWCGROUP)
+	proc := t.TempDir()
+	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid), filepath.Join(proc, "1")); err != nil {
+		t.Fatal(err)
+	}
+	node := hostrules.Node{ProcDir: proc}
+	ns, err := node.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if ns.ID() != host.ID() {
+		t.Errorf("opened %v, want %v", ns.ID(), host.ID())
+	}
+	var within []byte
+	var in netns.ID
+	err = node.Do(func() (err error) {
+		in = (*netns.NS)(nil).ID()
+		within, err = os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		return err
+	})
+	if err != nil || in != host.ID() || !strings.HasSuffix(string(within), "0::/\n") {
+		t.Errorf("%v; in %v, want %v; the node's cgroup is %q, want the root", err, in, host.ID(), within)
+	}
+	outside, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil || !strings.HasSuffix(string(outside), "0::/"+name+"\n") {
+		t.Errorf("afterwards: %v, %q", err, outside)
+	}
+	if err := (hostrules.Node{ProcDir: t.TempDir()}).Do(func() error { t.Error("called"); return nil }); err == nil {
+		t.Error("no error without the node's /proc")
+	}
+}

@@ -1,0 +1,78 @@
+package hostrules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A Kind is a kind of report.
+type Kind string
+
+// The kinds.
+const (
+	// Repaired: another program had changed or removed the rules, and they are as desired again.
+	Repaired Kind = "repaired"
+	// Failed: the rules cannot be read or written. The guard tries again every second.
+	Failed Kind = "failed"
+	// KubeletChanged: the kubelet has another cgroup, and the rules refer to it now.
+	KubeletChanged Kind = "kubelet-changed"
+	// KubeletMissing: the kubelet is not found.
+	KubeletMissing Kind = "kubelet-missing"
+	// ByUser: the kernel cannot match a cgroup, and the rules match the kubelet's user instead.
+	ByUser Kind = "by-user"
+	// Unwatched: changes of the rules are not reported by the kernel; the rules are compared at an
+	// interval only.
+	Unwatched Kind = "unwatched"
+)
+
+// A Report says what happened to the rules.
+type Report struct {
+	Kind Kind
+	// Err is the reason of a failure.
+	Err error
+	// Process and PID name the process that last changed rules, if it is known.
+	Process string
+	PID     uint32
+	// Kubelet is the kubelet for KubeletChanged and ByUser.
+	Kubelet Kubelet
+}
+
+// String returns the report as a sentence.
+func (r Report) String() string {
+	switch r.Kind {
+	case Repaired:
+		text := "the rules for probes of pods in ambient mode were changed by another program, and are restored"
+		if r.PID != 0 {
+			text += fmt.Sprintf(" (the last change of rules is by process %q, pid %d of the node)",
+				r.Process, r.PID)
+		}
+		return text
+	case Failed:
+		return "the rules for probes of pods in ambient mode cannot be written, so that probes may fail: " +
+			r.Err.Error()
+	case KubeletChanged:
+		return "the rules for probes of pods in ambient mode refer to the kubelet's new cgroup: " +
+			r.Kubelet.String()
+	case ByUser:
+		return fmt.Sprintf("the kernel cannot match the kubelet's cgroup, so that every process of user %d "+
+			"counts as the kubelet: %v", r.Kubelet.UID, r.Err)
+	case KubeletMissing:
+		return "the kubelet is not found, so that its cgroup is unknown; the rules for probes of pods in " +
+			"ambient mode stay as they are, or match user 0: " + r.Err.Error()
+	}
+	return "changes of the node's rules are not noticed at once, only by comparing them at an interval: " +
+		r.Err.Error()
+}
+
+// differencesError is the error if written rules differ.
+type differencesError struct{ differences []rules.Difference }
+
+func (e *differencesError) Error() string {
+	lines := make([]string, len(e.differences))
+	for i, d := range e.differences {
+		lines[i] = d.String()
+	}
+	return "the rules differ from what was written: " + strings.Join(lines, "; ")
+}
