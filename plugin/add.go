@@ -13,7 +13,7 @@ import (
 )
 
 // Add redirects the pod of the sandbox if it belongs to the mesh, and prints the previous plugin's
-// result. A repeated ADD changes only rules that differ.
+// result. A pod in ambient mode is redirected by the node agent. A repeated ADD changes only rules that differ.
 //
 // If Add fails for a pod that was not redirected, its rules are removed and no record of the
 // attachment is kept. If an earlier ADD redirected the pod, the earlier or the new rules stay in
@@ -53,15 +53,22 @@ func (c *call) add() (_ []byte, err error) {
 	}
 	c.entry.decided(d)
 	r := c.newRecord(d)
-	if d.Outcome != decide.Redirect {
+	if d.Outcome == decide.Skip {
 		return result, c.skipPod(r)
 	}
 	if c.sandbox.err != nil {
 		return nil, c.rollBack(c.sandbox.err)
 	}
-	job := redirection{call: c, pod: pod, result: result, record: &r}
-	if err := c.sandbox.ns.Do(job.run); err != nil {
-		return nil, c.rollBack(job.failure(err))
+	if d.Outcome == decide.Ambient {
+		err = c.enrol(&r, result)
+	} else {
+		job := redirection{call: c, pod: pod, result: result, record: &r}
+		if err = c.sandbox.ns.Do(job.run); err != nil {
+			err = job.failure(err)
+		}
+	}
+	if err != nil {
+		return nil, c.rollBack(err)
 	}
 	c.putRecord(r)
 	c.shareRules(r)

@@ -19,14 +19,14 @@ import (
 func (c *call) otherAttachments() []record.Record {
 	attachments, _ := c.store.Others(keyOf(c.args))
 	return slices.DeleteFunc(attachments, func(r record.Record) bool {
-		return r.Netns != c.args.Netns || r.Redirect == nil
+		return r.Netns != c.args.Netns || !r.HasRules()
 	})
 }
 
 // keepFamilies keeps capturing IPv6 if another attachment captures it, even if the addresses of
 // this attachment do not show that the pod supports IPv6.
 func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Note {
-	captured := func(other record.Record) bool { return other.Redirect.IPv6 }
+	captured := func(other record.Record) bool { return other.Redirect != nil && other.Redirect.IPv6 }
 	if r.IPv6 || !slices.ContainsFunc(c.otherAttachments(), captured) {
 		return notes
 	}
@@ -40,7 +40,7 @@ func (c *call) keepFamilies(r *rules.Redirect, notes []decide.Note) []decide.Not
 func (c *call) shareRules(r record.Record) {
 	var err error
 	for _, other := range c.otherAttachments() {
-		other.Redirect, other.Backend = r.Redirect, r.Backend
+		other.Redirect, other.Ambient, other.Backend = r.Redirect, r.Ambient, r.Backend
 		err = errors.Join(err, c.store.Put(other))
 	}
 	if err != nil {

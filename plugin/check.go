@@ -43,10 +43,10 @@ func (c *call) check() (err error) {
 	if err != nil {
 		return err
 	}
-	if expected.redirect == nil {
+	if expected.redirect == nil && expected.ambient == nil {
 		return c.checkUnredirected(expected.reason)
 	}
-	rs, err := rules.Compile(*expected.redirect)
+	rs, err := expected.ruleset()
 	if err != nil {
 		return failure(CodeParameters, "the parameters are invalid", err)
 	}
@@ -63,14 +63,22 @@ func (c *call) check() (err error) {
 type expectation struct {
 	reason   decide.Reason
 	redirect *rules.Redirect
+	ambient  *rules.Ambient // of a pod in ambient mode, instead of redirect
 	backend  compat.BackendName
+}
+
+func (e *expectation) ruleset() (rules.Ruleset, error) {
+	if e.ambient != nil {
+		return rules.CompileAmbient(*e.ambient)
+	}
+	return rules.Compile(*e.redirect)
 }
 
 // expectation returns the expected content of the sandbox.
 func (c *call) expectation() (expectation, error) {
 	if r, ok := c.decidedRecord(); ok {
 		c.entry.put(zap.String("decision", r.Outcome), zap.String("reason", r.Reason))
-		return expectation{decide.Reason(r.Reason), r.Redirect, r.Backend}, nil
+		return expectation{decide.Reason(r.Reason), r.Redirect, r.Ambient, r.Backend}, nil
 	}
 	result, err := resultFor(c.config.PrevResult, c.config.CNIVersion)
 	if err != nil {
@@ -82,11 +90,20 @@ func (c *call) expectation() (expectation, error) {
 		return expectation{}, err
 	}
 	c.entry.decided(d)
-	if d.Outcome != decide.Redirect {
-		return expectation{reason: d.Reason}, nil
+	e := expectation{reason: d.Reason, backend: c.config.Backend}
+	switch d.Outcome {
+	case decide.Redirect:
+		var r rules.Redirect
+		r, err = c.parameters(c.sandbox.ns, pod, result)
+		e.redirect = &r
+	case decide.Ambient:
+		var a rules.Ambient
+		if a, _, err = decide.AmbientParameters(pod, &c.config.Decide); err != nil {
+			err = failure(CodeParameters, fmt.Sprintf("pod %s has invalid settings", c.ref.Shown()), err)
+		}
+		e.ambient = &a
 	}
-	r, err := c.parameters(c.sandbox.ns, pod, result)
-	return expectation{d.Reason, &r, c.config.Backend}, err
+	return e, err
 }
 
 // decidedRecord returns the record of the attachment, and whether it defines the desired state of

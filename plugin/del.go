@@ -46,9 +46,9 @@ func needsRemoval(args *skel.CmdArgs, store record.Store) bool {
 	attachments, _ := store.Of(args.ContainerID)
 	for _, r := range attachments {
 		switch {
-		case r.IfName != args.IfName && r.Redirect != nil:
+		case r.IfName != args.IfName && r.HasRules():
 			return false // another attachment of the pod stays, and shares the rules
-		case r.IfName == args.IfName && r.Redirect == nil:
+		case r.IfName == args.IfName && !r.HasRules():
 			return false
 		}
 	}

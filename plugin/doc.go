@@ -35,6 +35,9 @@
 // them: a runtime whose plugin reports 50 makes the node NotReady, and then neither the agent nor
 // pods outside the mesh could start.
 //
+// The agent also enrols pods in ambient mode. The plugin passes it their network namespace, and ADD
+// ends when ztunnel has acknowledged the pod, or fails after 35 s.
+//
 // # Error codes
 //
 // Errors have the codes of the CNI specification, some of them returned by package skel before a
@@ -49,7 +52,8 @@
 //	  7  the configuration has wrong fields, the previous result is wrong, or GC has no list
 //	  8  CNI_NETNS cannot be opened, is the host's, or its addresses cannot be read
 //	 11  the pod cannot be read now: neither agent nor API server was reached, or both still have
-//	     another pod of the same name
+//	     another pod of the same name; or a pod in ambient mode cannot be enrolled now, because the
+//	     agent or ztunnel is missing
 //	 50  STATUS: ADD could not work now, and nothing on the node would repair that
 //	100  the pod cannot be read, and repeating would not help: not found, forbidden, misconfigured
 //	101  the pod has wrong settings; the details list the values and what is allowed, as far as fits

@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"context"
 	"io"
+	"net/netip"
 	"os"
 	"time"
 
@@ -17,12 +19,19 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// An Agent receives log lines and reports. Its methods return soon; their errors may be ignored.
+// An Agent receives log lines and reports, and enrols pods in ambient mode. Its methods except Enrol
+// return soon, and their errors may be ignored.
 type Agent interface {
 	// Write sends a line of the log.
 	io.Writer
 	// Report sends the result of an ADD.
 	Report(agent.Add) error
+	// Enrol enrols a pod in ambient mode, whose network namespace is the descriptor and has the
+	// addresses, and returns when ztunnel has acknowledged it. Its errors have a [source.Kind], or
+	// a kind of package agent.
+	Enrol(
+		ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
+	) (*agent.Enrolment, error)
 }
 
 // A Plugin implements the verbs. Its fields are its dependencies. Its methods are safe for

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,6 +202,17 @@ type agentRecorder struct {
 	mu    sync.Mutex
 	lines []string
 	adds  []agent.Add
+	// enrol enrols a pod in ambient mode; nil for an agent that is away.
+	enrol func(ref source.Ref, addresses []netip.Addr, netns int) (*agent.Enrolment, error)
+}
+
+func (a *agentRecorder) Enrol(
+	_ context.Context, ref source.Ref, addresses []netip.Addr, netns int,
+) (*agent.Enrolment, error) {
+	if a.enrol == nil {
+		return nil, source.WithKind(source.Unavailable, errors.New("node agent: it is not running"))
+	}
+	return a.enrol(ref, addresses, netns)
 }
 
 func (a *agentRecorder) Write(line []byte) (int, error) {

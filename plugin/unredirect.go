@@ -36,7 +36,7 @@ func (c *call) unredirect() (removed bool, err error) {
 // wasRedirected reports whether an earlier ADD of the attachment has redirected the pod.
 func (c *call) wasRedirected() bool {
 	earlier, err := c.store.Get(keyOf(c.args))
-	return err == nil && earlier.Redirect != nil && earlier.Netns == c.args.Netns
+	return err == nil && earlier.HasRules() && earlier.Netns == c.args.Netns
 }
 
 // removeRules removes Sluice's rules from the namespace.

@@ -306,7 +306,7 @@ func TestRejectedValues(t *testing.T) {
 			"env.REPAIR_ENABLED: set the value repair.enabled instead",
 		},
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: the chart sets it"},
-		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: belongs to ambient mode"},
+		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: the chart sets it"},
 		{
 			"logging: {level: loud}",
 			`logging.level "loud": must be debug, info, warn, error, fatal, none`,

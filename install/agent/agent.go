@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -60,6 +61,7 @@ type Agent struct {
 	bypass    *bypass.Detector
 	server    *serve.Server // nil if SLUICE_SERVE is false
 	caller    *caller       // nil if server is nil
+	ambient   *ambientMode  // nil if ambient mode is disabled
 	node      *node.Node
 	heartbeat *heartbeat.Monitor
 	events    *nodeEvents
@@ -115,12 +117,20 @@ func New(o Options) (*Agent, error) {
 			return nil, err
 		}
 	}
+	if err := a.prepareAmbient(); err != nil {
+		return nil, err
+	}
 	if v.Bool("SLUICE_SERVE") {
 		a.prepareServing(element)
 	}
 	a.options.Runnables = slices.Clone(o.Runnables)
 	if a.auditor != nil {
 		a.options.Runnables = append(a.options.Runnables, a.auditPods)
+	}
+	if m := a.ambient; m != nil {
+		a.options.Runnables = append(a.options.Runnables,
+			func(ctx context.Context, _ Dependencies) { m.guard.Run(ctx) },
+			func(ctx context.Context, _ Dependencies) { m.pods.Run(ctx) })
 	}
 	if key := v.Text("SLUICE_STARTUP_TAINT"); key != "" {
 		a.options.Runnables = append(a.options.Runnables, removeTaint(key))
@@ -136,12 +146,16 @@ func New(o Options) (*Agent, error) {
 
 // prepareServing creates the server for the plugin.
 func (a *Agent) prepareServing(element []byte) {
-	a.server = serve.New(serve.Options{
+	o := serve.Options{
 		Socket: agent.SocketIn(a.config.RunDir), Objects: a.podCache, Policy: policy(element),
 		Locate: a.auditor.Locate,
 		Status: func() any { return a.status() },
 		Log:    a.reporter.pluginLine, Added: a.reporter.added, Answered: a.reporter.answered,
 		Failed: a.reporter.serveFailed,
-	})
+	}
+	if a.ambient != nil {
+		o.Enrol = a.ambient.pods.Add
+	}
+	a.server = serve.New(o)
 	a.caller = newCaller(agent.SocketIn(a.config.RunDir), a.server.Listening)
 }

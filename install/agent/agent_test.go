@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent"
 	"github.com/sluice-mesh/sluice/install/agent/observe"
 	"github.com/sluice-mesh/sluice/install/chain"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 	asking "github.com/sluice-mesh/sluice/plugin/agent/client"
@@ -130,6 +131,46 @@ func TestLifeOfANode(t *testing.T) {
 	}
 }
 
+// add calls ADD of the plugin for the pod web with the configuration that the agent has written.
+func (b *testNode) add(pod *netns.NS) {
+	b.t.Helper()
+	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	list, err := chain.Parse(data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(list.Elements("sluice-cni")[0].Raw, &config); err != nil {
+		b.t.Fatal(err)
+	}
+	config["name"], config["cniVersion"] = list.Name, list.CNIVersion
+	config["prevResult"] = map[string]any{
+		"cniVersion": list.CNIVersion, "ips": []any{map[string]any{"address": "10.1.0.7/24"}},
+	}
+	stdin, err := json.Marshal(config)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	add := exec.CommandContext(b.t.Context(), self)
+	add.Stdin = bytes.NewReader(stdin)
+	add.Env = []string{
+		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), pod.FD()),
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=1",
+		"GORACE=atexit_sleep_ms=0",
+	}
+	if out, err := add.CombinedOutput(); err != nil {
+		b.t.Fatalf("ADD: %v\n%s", err, out)
+	}
+}
+
 // When the agent is ready, the plugin redirects a pod by the configuration that the agent has
 // written.
 func TestReadyMeansThatADDWorks(t *testing.T) {
@@ -141,41 +182,7 @@ metadata:
 spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [proxy, sidecar]}]}`)
 	r := b.run(nil)
 	r.ready()
-	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := chain.Parse(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := map[string]any{}
-	if err := json.Unmarshal(list.Elements("sluice-cni")[0].Raw, &config); err != nil {
-		t.Fatal(err)
-	}
-	config["name"], config["cniVersion"] = list.Name, list.CNIVersion
-	config["prevResult"] = map[string]any{
-		"cniVersion": list.CNIVersion, "ips": []any{map[string]any{"address": "10.1.0.7/24"}},
-	}
-	stdin, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	add := exec.CommandContext(t.Context(), self)
-	add.Stdin = bytes.NewReader(stdin)
-	add.Env = []string{
-		"CNI_COMMAND=ADD", "CNI_PATH=" + b.path("bin"), "CNI_CONTAINERID=a", "CNI_IFNAME=eth0",
-		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), pod.FD()),
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=1",
-		"GORACE=atexit_sleep_ms=0",
-	}
-	if out, err := add.CombinedOutput(); err != nil {
-		t.Fatalf("ADD: %v\n%s", err, out)
-	}
+	b.add(pod)
 	if holders, err := compat.InstalledBackends(pod); err != nil || len(holders) != 1 {
 		t.Errorf("%d engines have rules in the pod, %v", len(holders), err)
 	}

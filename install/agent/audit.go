@@ -24,7 +24,7 @@ func (a *Agent) prepareAudit(api *apiclient.Client) error {
 	}
 	a.podCache, err = podcache.New(podcache.Options{
 		Client: api, NodeName: v.Text("NODE_NAME"), Fetch: a.fetch, Broken: a.podsUnseen,
-		Changed: func(namespace, name string) { a.auditor.Changed(namespace, name) },
+		Changed: a.podChanged, NamespaceChanged: a.namespaceChanged,
 	})
 	if err != nil {
 		return err
@@ -74,3 +74,18 @@ func resultDirs(v settings.Values) []string {
 
 // auditPods is a [Runnable].
 func (a *Agent) auditPods(ctx context.Context, _ Dependencies) { a.auditor.Run(ctx) }
+
+// podChanged reports a change of a pod; see [podcache.Options].
+func (a *Agent) podChanged(namespace, name string) {
+	a.auditor.Changed(namespace, name)
+	if a.ambient != nil {
+		a.ambient.pods.Changed(namespace, name)
+	}
+}
+
+// namespaceChanged reports a change of a namespace, whose label may change the mode of its pods.
+func (a *Agent) namespaceChanged(name string) {
+	if a.ambient != nil {
+		a.ambient.pods.Changed(name, "")
+	}
+}

@@ -21,6 +21,12 @@ type element struct {
 	DaemonSet           string          `json:"agent_daemonset"`
 	ExcludeNamespaces   []string        `json:"exclude_namespaces,omitempty"`
 	EnablementSelectors json.RawMessage `json:"enablement_selectors,omitempty"`
+	AmbientEnabled      bool            `json:"ambient_enabled,omitempty"`
+	AmbientSelectors    json.RawMessage `json:"ambient_enablement_selectors,omitempty"`
+	AmbientDNSCapture   *bool           `json:"ambient_dns_capture,omitempty"`
+	AmbientIPv6         *bool           `json:"ambient_ipv6,omitempty"`
+	ProbeSourceIPv4     string          `json:"host_probe_snat_ip,omitempty"`
+	ProbeSourceIPv6     string          `json:"host_probe_snat_ipv6,omitempty"`
 	Backend             string          `json:"backend"`
 	StrictIstio         bool            `json:"strict_istio,omitempty"`
 	DeviationsOff       []string        `json:"deviations_off,omitempty"`
@@ -53,6 +59,9 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 	if selectors := v.Text("SLUICE_ENABLEMENT_SELECTORS"); selectors != "[]" {
 		e.EnablementSelectors = json.RawMessage(selectors)
 	}
+	if v.Bool("AMBIENT_ENABLED") {
+		e.setAmbient(v)
+	}
 	data, err := json.Marshal(e)
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
@@ -71,4 +80,14 @@ func Element(v settings.Values) (json.RawMessage, *config.Config, error) {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
 	return data, parsed, nil
+}
+
+// setAmbient sets the fields of ambient mode.
+func (e *element) setAmbient(v settings.Values) {
+	dns, ipv6 := v.Bool("AMBIENT_DNS_CAPTURE"), v.Bool("AMBIENT_IPV6")
+	e.AmbientEnabled, e.AmbientDNSCapture, e.AmbientIPv6 = true, &dns, &ipv6
+	e.ProbeSourceIPv4, e.ProbeSourceIPv6 = v.Text("HOST_PROBE_SNAT_IP"), v.Text("HOST_PROBE_SNAT_IPV6")
+	if selectors := v.Text("AMBIENT_ENABLEMENT_SELECTOR"); selectors != "" {
+		e.AmbientSelectors = json.RawMessage(selectors)
+	}
 }

@@ -97,6 +97,9 @@ func (a *Agent) refresh() {
 	if a.auditor != nil {
 		a.auditor.Measure()
 	}
+	if a.ambient != nil {
+		a.measureAmbient()
+	}
 	if s := a.publisher.Status(); s.Origin != "" {
 		a.metrics.Set(metrics.TokenAge(), s.Age(now).Seconds())
 		if !s.Expiry.IsZero() {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -62,6 +63,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		servers.Go(func() { a.server.Run(serverCtx) })
 	}
 	servers.Go(func() { a.decider.Run(serverCtx) })
+	if m := a.ambient; m != nil {
+		defer m.pods.Close()
+		socket := a.options.Settings.Text("ZTUNNEL_UDS_ADDRESS")
+		servers.Go(func() { m.serveZtunnels(serverCtx, socket, a.options.Log.Logger) })
+	}
 	workerCtx, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup
@@ -85,13 +91,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	uninstalled := false
 	if err == nil {
 		uninstalled, err = a.retire(context.WithoutCancel(ctx))
+		if uninstalled && a.ambient != nil {
+			err = a.ambient.uninstall(context.WithoutCancel(ctx))
+		}
 	} else {
 		a.reportExit(context.WithoutCancel(ctx))
 	}
 	stopServing(nil)
 	servers.Wait()
 	if uninstalled {
-		err = removeAccess(a.options.Settings, a.config.Kubeconfig, a.options.Log.Logger)
+		err = errors.Join(err,
+			removeAccess(a.options.Settings, a.config.Kubeconfig, a.options.Log.Logger))
 	}
 	return err
 }

@@ -30,7 +30,9 @@ type desired struct {
 	decision decide.Decision
 	origin   origin
 	// redirect is nil if the pod is not redirected, or if its addresses are still unknown.
-	redirect   *rules.Redirect
+	redirect *rules.Redirect
+	// ambient are the parameters of a pod in ambient mode that ADD has recorded.
+	ambient    *rules.Ambient
 	backend    compat.BackendName
 	repairedAt time.Time // time of the repair; zero without one
 	// sandboxUID is the UID of the pod in the kubelet. hasSandbox reports that its status contains
@@ -92,6 +94,10 @@ func (a *Auditor) desiredOf(
 		if r.Redirect != nil {
 			d.decision.Outcome, d.decision.Message = decide.Redirect, "ADD redirected the pod"
 			d.redirect, d.backend = r.Redirect, r.Backend
+		}
+		if r.Ambient != nil {
+			d.decision.Outcome, d.decision.Message = decide.Ambient, "ADD redirected the pod to ztunnel"
+			d.ambient, d.backend = r.Ambient, r.Backend
 		}
 		return d, nil
 	}

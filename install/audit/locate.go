@@ -47,6 +47,17 @@ func (a *Auditor) Locate(ctx context.Context, namespace, name string) (agent.Loc
 	if sb != nil {
 		l.NetNS = sb.Path
 	}
+	if d.decision.Outcome == decide.Ambient {
+		l.Ambient = d.ambient
+		if l.Ambient == nil {
+			parameters, _, err := decide.AmbientParameters(pod, a.Decide)
+			if err != nil {
+				return l, source.WithKind(source.Unavailable, err)
+			}
+			l.Ambient = &parameters
+		}
+		return l, nil
+	}
 	if d.decision.Outcome != decide.Redirect || d.redirect != nil {
 		return l, nil
 	}

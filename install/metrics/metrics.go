@@ -50,5 +50,5 @@ func (m Metric) LabelNames() []string {
 
 // All returns the metrics.
 func All() []Metric {
-	return slices.Concat(installMetrics, addMetrics, auditMetrics, operateMetrics, istioMetrics)
+	return slices.Concat(installMetrics, addMetrics, auditMetrics, ambientMetrics, operateMetrics, istioMetrics)
 }

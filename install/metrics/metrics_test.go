@@ -50,7 +50,7 @@ func TestSeriesAreFew(t *testing.T) {
 			}
 			series *= max(1, len(l.Values))
 		}
-		if series > 150 {
+		if series > 180 {
 			t.Errorf("%s: up to %d series on every node", m.Name, series)
 		}
 	}

@@ -10,6 +10,10 @@ import (
 	"strings"
 	"time"
 
+	vishnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -30,7 +34,9 @@ const (
 // serve reads one request and, unless it is a notification, replies.
 func (s *Server) serve(conn *net.UnixConn) error {
 	_ = conn.SetDeadline(time.Now().Add(requestTime))
-	text, err := agent.ReadFrame(conn, agent.MaxRequest)
+	receiver := agent.NewReceiver(conn)
+	defer receiver.Close()
+	text, err := agent.ReadFrame(receiver, agent.MaxRequest)
 	if errors.Is(err, io.EOF) {
 		return nil // a liveness probe: another agent connected and closed without a request
 	}
@@ -47,6 +53,11 @@ func (s *Server) serve(conn *net.UnixConn) error {
 	}
 	if !r.Verb.IsQuery() {
 		return s.handleNotification(&r)
+	}
+	if r.Verb == agent.AskEnrol {
+		body, err := s.enrol(&r, receiver.Descriptors())
+		s.options.Answered(resultOf(false, err), time.Since(start))
+		return s.reply(conn, body, err)
 	}
 	body, result, err := s.answer(&r)
 	s.options.Answered(result, time.Since(start))
@@ -118,6 +129,38 @@ func (s *Server) locate(ctx context.Context, r *agent.Request) ([]byte, error) {
 		return nil, err
 	}
 	return json.Marshal(found)
+}
+
+// enrol enrols a pod in ambient mode. It closes the descriptors.
+func (s *Server) enrol(r *agent.Request, fds []int) ([]byte, error) {
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	if len(fds) != 1 {
+		return nil, source.WithKind(source.Unavailable,
+			fmt.Errorf("the request has %d descriptors, not that of a network namespace", len(fds)))
+	}
+	select {
+	case s.enrolments <- struct{}{}:
+		defer func() { <-s.enrolments }()
+	default:
+		return nil, source.WithKind(source.Unavailable,
+			fmt.Errorf("%d pods are being enrolled already", maxEnrolments))
+	}
+	ns, err := netns.FromHandle(vishnetns.NsHandle(fds[0]))
+	if err != nil {
+		return nil, source.WithKind(source.Unavailable, err)
+	}
+	defer func() { _ = ns.Close() }()
+	e, err := s.options.Enrol(s.ended, source.Ref{
+		Namespace: r.Namespace, Name: r.Name, UID: r.UID,
+	}, ns, r.Addresses)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(e)
 }
 
 func resultOf(fetched bool, err error) Result {

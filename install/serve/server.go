@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/install/listen"
+	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/agent"
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
@@ -38,6 +40,12 @@ type Options struct {
 	// a [source.Kind]: NotFound if the node has no such pod. It may block until the context is
 	// done; nil means that it is not available.
 	Locate func(ctx context.Context, namespace, name string) (agent.Location, error)
+	// Enrol enrols a pod in ambient mode that has the network namespace and the addresses, and returns
+	// when ztunnel has acknowledged it, or when the context ends, because the server ends. Its errors
+	// have a [source.Kind], or a kind of package agent. nil means that it is not available.
+	Enrol func(
+		ctx context.Context, ref source.Ref, ns *netns.NS, addresses []netip.Addr,
+	) (agent.Enrolment, error)
 	// Status returns the state of the node as a JSON value; nil means that it is not available.
 	Status func() any
 	// Log receives a line of the plugin's log, one JSON object without the line end.
@@ -61,12 +69,19 @@ const (
 	answerTime = 800 * time.Millisecond
 	// locateTime limits a query of a user, and is less than the timeout of the command rules.
 	locateTime = 2500 * time.Millisecond
+	// maxEnrolments is the number of enrolments at a time, more than a kubelet has pods
+	// (maxPods is usually 110 or 250). They do not count against maxConnections.
+	maxEnrolments = 512
 )
 
 // A Server serves the plugin. Use [New].
 type Server struct {
 	options  Options
 	listener *listen.Server
+	// enrolments has room for the enrolments at a time, which may take long.
+	enrolments chan struct{}
+	ended      context.Context // of Run
+	end        context.CancelFunc
 }
 
 // New returns a server that is not listening yet. Functions that are nil in the options are not
@@ -79,6 +94,17 @@ func New(o Options) *Server {
 		o.Locate = func(context.Context, string, string) (agent.Location, error) {
 			return agent.Location{}, source.WithKind(source.Unavailable,
 				errors.New("this agent does not support locating pods"))
+		}
+	}
+	connections := maxConnections
+	if o.Enrol != nil {
+		connections += maxEnrolments
+	} else {
+		o.Enrol = func(
+			context.Context, source.Ref, *netns.NS, []netip.Addr,
+		) (agent.Enrolment, error) {
+			return agent.Enrolment{}, source.WithKind(source.Misconfigured,
+				errors.New("ambient mode is disabled in this agent"))
 		}
 	}
 	if o.Status == nil {
@@ -96,9 +122,10 @@ func New(o Options) *Server {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
-	s := &Server{options: o}
+	s := &Server{options: o, enrolments: make(chan struct{}, maxEnrolments)}
+	s.ended, s.end = context.WithCancel(context.Background())
 	s.listener = listen.New(listen.Options{
-		Network: "unix", Path: o.Socket, MaxConnections: maxConnections,
+		Network: "unix", Path: o.Socket, MaxConnections: connections,
 		Serve: func(conn *net.UnixConn, _ unix.Ucred) error { return s.serve(conn) }, Failed: o.Failed,
 	})
 	return s
@@ -111,4 +138,8 @@ func (s *Server) Listening() bool { return s.listener.Listening() }
 // Run serves until the context ends, and returns after all requests are answered. The socket
 // remains, because the next agent replaces it; a plugin that finds no listener uses the API server
 // immediately. Errors are passed to Options.Failed, and the operation is repeated.
-func (s *Server) Run(ctx context.Context) { s.listener.Run(ctx) }
+func (s *Server) Run(ctx context.Context) {
+	defer s.end()
+	defer context.AfterFunc(ctx, s.end)()
+	s.listener.Run(ctx)
+}

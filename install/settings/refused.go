@@ -8,19 +8,20 @@ type Refusal struct {
 }
 
 const (
-	noAmbient  = "belongs to ambient mode, which is not supported: Sluice redirects sidecars only"
 	noBinaries = "selects an iptables program, and Sluice runs no programs"
 )
 
 // Refused returns the refusals.
 func Refused() []Refusal {
 	return []Refusal{
-		{"AMBIENT_DISABLE_SAFE_UPGRADE", noAmbient},
-		{"AMBIENT_DNS_CAPTURE", noAmbient},
-		{"AMBIENT_ENABLED", noAmbient},
-		{"AMBIENT_ENABLEMENT_SELECTOR", noAmbient},
-		{"AMBIENT_IPV6", noAmbient},
-		{"AMBIENT_RECONCILE_POD_RULES_ON_STARTUP", noAmbient},
+		{
+			"AMBIENT_DISABLE_SAFE_UPGRADE",
+			"is not supported; pods stay enrolled during an upgrade, and leave when the agent is uninstalled",
+		},
+		{
+			"AMBIENT_RECONCILE_POD_RULES_ON_STARTUP",
+			"is not supported; the rules of pods in ambient mode are always checked when the agent starts",
+		},
 		{
 			"CNI_NETWORK_CONFIG",
 			"is not read by Istio either; these settings determine the plugin's configuration",
@@ -29,7 +30,10 @@ func Refused() []Refusal {
 			"CNI_NETWORK_CONFIG_FILE",
 			"is not read by Istio either; these settings determine the plugin's configuration",
 		},
-		{"ENABLE_AMBIENT_DETECTION_RETRY", noAmbient},
+		{
+			"ENABLE_AMBIENT_DETECTION_RETRY",
+			"is not supported; ADD always fails if a pod cannot be read, unless SLUICE_UNREADABLE_PODS=skip",
+		},
 		{"FORCE_IPTABLES_BINARY", noBinaries +
 			"; SLUICE_BACKEND=nft or legacy selects the backend"},
 		{
@@ -38,6 +42,5 @@ func Refused() []Refusal {
 		},
 		{"NATIVE_NFTABLES", "is not supported; use SLUICE_BACKEND=nft"},
 		{"REPAIR_NODE_NAME", "is not supported; the agent repairs pods of its own node, NODE_NAME"},
-		{"ZTUNNEL_UDS_ADDRESS", noAmbient},
 	}
 }

@@ -43,6 +43,7 @@ const (
 	MountedCache   = "/host/var/lib/cni"
 	RunDir         = "/var/run/sluice-cni"
 	StateDir       = "/var/lib/sluice-cni"
+	ZtunnelSocket  = "/var/run/ztunnel/ztunnel.sock"
 	DaemonSet      = "sluice-node"
 	MonitoringPort = "15014"
 	HealthPort     = "8000"
@@ -50,7 +51,7 @@ const (
 
 // All returns the settings in the order in which they are documented.
 func All() []Setting {
-	return slices.Concat(installSettings, pluginSettings, repairSettings, operateSettings,
+	return slices.Concat(installSettings, pluginSettings, ambientSettings, repairSettings, operateSettings,
 		placeSettings)
 }
 

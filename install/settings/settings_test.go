@@ -130,7 +130,7 @@ func TestReadFillsDefaultsIn(t *testing.T) {
 func TestReadNamesEveryFault(t *testing.T) {
 	_, err := settings.Read(lookup(map[string]string{
 		"NODE_NAME": "", "MONITORING_PORT": "65536", "CNI_CONF_NAME": "../x.conf",
-		"AMBIENT_ENABLED": "true", "NATIVE_NFTABLES": "",
+		"ENABLE_AMBIENT_DETECTION_RETRY": "true", "NATIVE_NFTABLES": "",
 	}))
 	if err == nil {
 		t.Fatal("nothing is refused")
@@ -139,7 +139,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 		"environment variable CNI_CONF_NAME: \"../x.conf\": must be a file name without a directory that ends in .conf or .conflist",
 		"environment variable MONITORING_PORT: \"65536\": must be a port, or 0 to disable it",
 		"environment variable NODE_NAME: not set; must be the name of the node (downward API)",
-		"environment variable AMBIENT_ENABLED belongs to ambient mode, which is not supported: Sluice redirects sidecars only",
+		"environment variable ENABLE_AMBIENT_DETECTION_RETRY is not supported; ADD always fails if a pod cannot be read, unless SLUICE_UNREADABLE_PODS=skip",
 	}
 	if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
 		t.Error(diff)

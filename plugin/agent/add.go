@@ -14,7 +14,7 @@ import (
 type Add struct {
 	// Result is success or error.
 	Result string `json:"result"`
-	// Decision is redirect or skip; unreadable if the pod could not be read; undecided if the call
+	// Decision is redirect, ambient or skip; unreadable if the pod could not be read; undecided if the call
 	// failed before the decision.
 	Decision string `json:"decision"`
 	// Reason is the reason for the decision, one of [Reasons].
@@ -52,7 +52,7 @@ func Reasons() []string {
 }
 
 // Decisions returns all decisions of an Add.
-func Decisions() []string { return []string{"redirect", "skip", "unreadable", Undecided} }
+func Decisions() []string { return []string{"redirect", "ambient", "skip", "unreadable", Undecided} }
 
 // Families returns the address families that may be uncaptured. IPv4 is always captured.
 func Families() []string { return []string{IPv6} }

@@ -28,8 +28,11 @@ type Caller struct {
 // Query sends a query and returns the body of the answer. The error may be a [Refusal]. The context
 // limits the time from connecting to the end of the answer, and must have a deadline: see
 // [IsTimeout].
-func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) {
-	conn, err := c.send(ctx, r)
+func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) { return c.query(ctx, r, nil) }
+
+// query is Query with ancillary data for the request.
+func (c Caller) query(ctx context.Context, r Request, rights []byte) ([]byte, error) {
+	conn, err := c.send(ctx, r, rights)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +63,7 @@ func (c Caller) Query(ctx context.Context, r Request) ([]byte, error) {
 // Send sends a request that is not answered. No error means that it was sent. The context must have
 // a deadline.
 func (c Caller) Send(ctx context.Context, r Request) error {
-	conn, err := c.send(ctx, r)
+	conn, err := c.send(ctx, r, nil)
 	if err != nil {
 		return err
 	}
@@ -87,8 +90,8 @@ func (c Caller) Locate(ctx context.Context, namespace, name string) (*Location, 
 	return found, nil
 }
 
-// send connects, verifies the owner of the socket, and sends a request.
-func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
+// send connects, verifies the owner of the socket, and sends a request with ancillary data.
+func (c Caller) send(ctx context.Context, r Request, rights []byte) (*net.UnixConn, error) {
 	r.Version = Version
 	message, err := AppendJSON(nil, r, MaxRequest)
 	if err != nil {
@@ -107,8 +110,12 @@ func (c Caller) send(ctx context.Context, r Request) (*net.UnixConn, error) {
 		end, _ := ctx.Deadline() // the context has a deadline
 		err = conn.SetDeadline(end)
 	}
-	if err == nil {
-		_, err = conn.Write(message)
+	n := 0
+	if err == nil && rights != nil {
+		n, _, err = conn.WriteMsgUnix(message, rights, nil)
+	}
+	if err == nil && n < len(message) { // the agent may have answered and closed already
+		_, err = conn.Write(message[n:])
 	}
 	if err != nil {
 		_ = conn.Close()

@@ -20,7 +20,7 @@ type Location struct {
 	NetNS string `json:"netns,omitempty"`
 	// Proc is the node's /proc in the agent's mount namespace, or empty if it is not mounted.
 	Proc string `json:"proc,omitempty"`
-	// Decision is redirect or skip. Reason is its reason, as in package decide. Message explains
+	// Decision is redirect, ambient or skip. Reason is its reason, as in package decide. Message explains
 	// the reason in a lower-case sentence without a full stop; it may be empty.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
@@ -30,6 +30,9 @@ type Location struct {
 	Backend string `json:"backend,omitempty"`
 	// Redirect has the parameters of the pod's rules. It is nil unless the decision is redirect.
 	Redirect *rules.Redirect `json:"redirect,omitempty"`
+	// Ambient has the parameters of the rules of a pod in ambient mode. It is nil unless the
+	// decision is ambient.
+	Ambient *rules.Ambient `json:"ambient,omitempty"`
 }
 
 // Validate returns an error that lists everything invalid.
@@ -39,16 +42,22 @@ func (l *Location) Validate() error {
 		faults = append(faults, errors.New("the pod has no name"))
 	}
 	switch {
-	case l.Decision != "redirect" && l.Decision != "skip":
+	case l.Decision != "redirect" && l.Decision != "ambient" && l.Decision != "skip":
 		faults = append(faults,
-			fmt.Errorf("decision: %q is neither redirect nor skip",
+			fmt.Errorf("decision: %q is neither redirect nor ambient nor skip",
 				text.Truncate(l.Decision, maxTextBytes)))
-	case (l.Redirect != nil) != (l.Decision == "redirect"):
+	case (l.Redirect != nil) != (l.Decision == "redirect"),
+		(l.Ambient != nil) != (l.Decision == "ambient"):
 		faults = append(faults,
 			fmt.Errorf("decision: %s, which does not fit the redirection", l.Decision))
 	case l.Redirect != nil:
 		if err := l.Redirect.Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("redirect: %w", err))
+		}
+	}
+	if l.Ambient != nil {
+		if err := l.Ambient.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("ambient: %w", err))
 		}
 	}
 	if l.Backend != "" && l.Backend != "nft" && l.Backend != "legacy" {

@@ -102,7 +102,7 @@ func TestLocationDescription(t *testing.T) {
 		{"no pod", func(l *agent.Location) { l.Name = "" }, "the pod has no name"},
 		{"another decision", func(l *agent.Location) {
 			l.Decision = "undecided"
-		}, `decision: "undecided" is neither redirect nor skip`},
+		}, `decision: "undecided" is neither redirect nor ambient nor skip`},
 		{"a redirection without its parameters", func(l *agent.Location) {
 			l.Decision = "redirect"
 		}, "does not fit the redirection"},

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 
 	"github.com/sluice-mesh/sluice/plugin/text"
@@ -17,7 +18,7 @@ func SocketIn(runDir string) string { return filepath.Join(runDir, "agent", "plu
 // A Verb is the kind of a request.
 type Verb string
 
-// The verbs. GetPod to GetStatus are queries; NotifyLog and NotifyAdd are not answered.
+// The verbs. GetPod to AskEnrol are queries; NotifyLog and NotifyAdd are not answered.
 const (
 	GetPod       Verb = "pod"       // the pod that Namespace, Name and UID name
 	GetNamespace Verb = "namespace" // the namespace Request.Namespace
@@ -26,14 +27,17 @@ const (
 	// the Location of the pod Request.Namespace/Name; the UID is not asked for
 	AskLocate Verb = "locate"
 	GetStatus Verb = "status" // the Status of the node
-	NotifyLog Verb = "log"    // Request.Line is for the log
-	NotifyAdd Verb = "add"    // Request.Add is the report of an ADD
+	// the [Enrolment] of the pod that Namespace, Name and UID name, whose network namespace comes
+	// with the request as a descriptor (SCM_RIGHTS)
+	AskEnrol  Verb = "enrol"
+	NotifyLog Verb = "log" // Request.Line is for the log
+	NotifyAdd Verb = "add" // Request.Add is the report of an ADD
 )
 
 // IsQuery reports whether a request with the verb is answered.
 func (v Verb) IsQuery() bool {
 	switch v {
-	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetStatus:
+	case GetPod, GetNamespace, GetPolicy, GetReady, AskLocate, GetStatus, AskEnrol:
 		return true
 	}
 	return false
@@ -47,6 +51,8 @@ type Request struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
+	// Addresses are the addresses of the pod, for AskEnrol.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// Line is one line of the log without its end, for TellLog.
 	Line string `json:"line,omitempty"`
 	// Add is for TellAdd.

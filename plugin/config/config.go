@@ -150,6 +150,9 @@ func (c *Config) checkFrame() rules.Faults {
 // set sets the given fields, and the fields that depend on others.
 func (c *Config) set(given map[string]json.RawMessage) rules.Faults {
 	faults := setFields(c, given)
+	if string(given[ambientField]) != "true" {
+		c.Decide.Ambient = nil
+	}
 	if c.Kubeconfig == "" {
 		c.Kubeconfig = filepath.Join(c.RunDir, kubeconfigFile)
 	}

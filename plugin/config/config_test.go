@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
 	"github.com/sluice-mesh/sluice/compat"
@@ -61,6 +63,30 @@ func TestParse(t *testing.T) {
 			"fields of others",
 			`"args":{"x":1},"deviceID":"0","delegates":[],"native_nftables":true,"ambient_enabled":false`,
 			func(*config.Config) {},
+		},
+		{
+			"ambient mode with Istio's settings", `"ambient_enabled":true`, func(c *config.Config) {
+				ambient := decide.DefaultAmbientSettings()
+				c.Decide.Ambient = &ambient
+			},
+		},
+		{
+			"ambient mode",
+			`"ambient_enabled":true,"ambient_enablement_selectors":[{"podSelector":{"matchLabels":{"a":"b"}}}],` +
+				`"ambient_dns_capture":false,"ambient_ipv6":false,"host_probe_snat_ip":"169.254.9.9",` +
+				`"host_probe_snat_ipv6":"fd99::9"`,
+			func(c *config.Config) {
+				c.Decide.Ambient = &decide.AmbientSettings{
+					Selectors: []decide.Selector{{Pods: &decide.LabelSelector{
+						MatchLabels: map[string]string{"a": "b"},
+					}}},
+					ProbeSourceIPv4: netip.MustParseAddr("169.254.9.9"),
+					ProbeSourceIPv6: netip.MustParseAddr("fd99::9"),
+				}
+			},
+		},
+		{
+			"settings of ambient mode while it is off", `"ambient_ipv6":false`, func(*config.Config) {},
 		},
 		{
 			"null is as good as nothing",
@@ -162,7 +188,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
+			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -202,6 +228,15 @@ func TestWrongValues(t *testing.T) {
 		{
 			"deviations_off", `["nat-last"]`,
 			`"nat-last" is not allowed: want a list of ids out of tproxy-tunnel-port, `,
+		},
+		{"ambient_enabled", `"yes"`, `"yes" is not allowed: want true or false`},
+		{"ambient_ipv6", `1`, `1 is not allowed: want true or false`},
+		{"ambient_dns_capture", `"true"`, `"true" is not allowed: want true or false`},
+		{"host_probe_snat_ip", `"fd99::9"`, `"fd99::9" is not allowed: want an IPv4 address`},
+		{"host_probe_snat_ipv6", `"fe80::1%e"`, `"fe80::1%e" is not allowed: want an IPv6 address`},
+		{
+			"ambient_enablement_selectors", `[{"namespaceSelector":{"matchExpressions":[{"key":"a"}]}}]`,
+			`element 0 (namespaceSelector: matchExpressions[0]`,
 		},
 		{"plugin_log_level", `"loud"`, `"loud" is not allowed: want debug, info`},
 		{"log_level", `3`, `3 is not allowed: want debug, info`},
@@ -278,7 +313,7 @@ func TestNamesAreFarApart(t *testing.T) {
 	others := []string{
 		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck",
 		"disableGC", "cni.dev/attachments",
-		"native_nftables", "ambient_enabled", "enable_ambient_detection_retry", "log_uds_address",
+		"native_nftables", "enable_ambient_detection_retry", "log_uds_address",
 		"cni_event_address", "mtu", "bridge",
 		"kubernetes.cni_bin_dir", "kubernetes.node_name", "kubernetes.k8s_api_root",
 		"kubernetes.intercept_type", "delegates", "deviceID",
@@ -370,7 +405,7 @@ func TestTableOfFields(t *testing.T) {
 			continue
 		}
 		value, _ := json.Marshal(f.Default)
-		if f.Default == "false" || strings.Trim(f.Default, "0123456789") == "" {
+		if f.Default == "false" || f.Default == "true" || strings.Trim(f.Default, "0123456789") == "" {
 			value = []byte(f.Default)
 		}
 		got, err := config.Parse(with(fmt.Sprintf("%q:%s", f.Name, value)))
@@ -425,6 +460,12 @@ func ExampleFields() {
 	// kubernetes.exclude_namespaces  none                                     the field exclude_namespaces of early versions of istio-cni
 	// exclude_namespaces             none                                     namespaces whose pods are not redirected; the plugin does not read them
 	// enablement_selectors           none                                     redirect only pods that match one of these selectors; if empty, all
+	// ambient_enabled                false                                    let the node agent redirect the pods of ambient mode to ztunnel
+	// ambient_enablement_selectors   none                                     which pods are in ambient mode: those that match one of these selectors; if missing, Istio's default, the label istio.io/dataplane-mode
+	// ambient_dns_capture            true                                     capture the DNS queries of pods in ambient mode, unless their annotation says otherwise
+	// ambient_ipv6                   true                                     capture the IPv6 traffic of pods in ambient mode
+	// host_probe_snat_ip             169.254.7.127                            IPv4 source address of probes, whose connections pods in ambient mode do not capture
+	// host_probe_snat_ipv6           fd16:9254:7127:1337:ffff:ffff:ffff:ffff  IPv6 source address of probes, whose connections pods in ambient mode do not capture
 	// pod_namespace                  none                                     namespace of the node agent, whose pods are never redirected; STATUS then reports only problems of the kernel, and logs those that the agent repairs: configuration and credentials
 	// agent_daemonset                sluice-node                              name of the node agent's DaemonSet
 	// proxy_container                istio-proxy                              name of the proxy's container

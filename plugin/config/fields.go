@@ -3,12 +3,14 @@ package config
 import (
 	"encoding/json"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/text"
 	"github.com/sluice-mesh/sluice/rules"
 	"github.com/sluice-mesh/sluice/rules/parameter"
@@ -33,6 +35,7 @@ const NoDefault = "none"
 const (
 	runDirField  = "cni_agent_run_dir"
 	logFileField = "log_file"
+	ambientField = "ambient_enabled"
 	earlyObject  = "kubernetes"
 )
 
@@ -65,9 +68,37 @@ func Fields() []Field {
 			names(func(c *Config) *[]string { return &c.Decide.ExcludeNamespaces }),
 		},
 		{
-			"enablement_selectors",
-			"a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes", NoDefault,
-			"redirect only pods that match one of these selectors; if empty, all", setSelectors,
+			"enablement_selectors", selectorsWant, NoDefault,
+			"redirect only pods that match one of these selectors; if empty, all",
+			selectors(func(c *Config) *[]decide.Selector { return &c.Decide.Selectors }),
+		},
+		{
+			ambientField, "true or false", "false",
+			"let the node agent redirect the pods of ambient mode to ztunnel", setAmbient,
+		},
+		{
+			"ambient_enablement_selectors", selectorsWant, NoDefault,
+			"which pods are in ambient mode: those that match one of these selectors; if missing, Istio's default, the label istio.io/dataplane-mode",
+			selectors(func(c *Config) *[]decide.Selector { return &ambientOf(c).Selectors }),
+		},
+		{
+			"ambient_dns_capture", "true or false", "true",
+			"capture the DNS queries of pods in ambient mode, unless their annotation says otherwise",
+			boolean(func(c *Config) *bool { return &ambientOf(c).DNS }),
+		},
+		{
+			"ambient_ipv6", "true or false", "true", "capture the IPv6 traffic of pods in ambient mode",
+			boolean(func(c *Config) *bool { return &ambientOf(c).IPv6 }),
+		},
+		{
+			"host_probe_snat_ip", ipv4Want, rules.DefaultProbeSourceIPv4().String(),
+			"IPv4 source address of probes, whose connections pods in ambient mode do not capture",
+			address(netip.Addr.Is4, func(c *Config) *netip.Addr { return &ambientOf(c).ProbeSourceIPv4 }),
+		},
+		{
+			"host_probe_snat_ipv6", ipv6Want, rules.DefaultProbeSourceIPv6().String(),
+			"IPv6 source address of probes, whose connections pods in ambient mode do not capture",
+			address(isIPv6, func(c *Config) *netip.Addr { return &ambientOf(c).ProbeSourceIPv6 }),
 		},
 		{
 			"pod_namespace", nameWant, NoDefault,
@@ -165,7 +196,8 @@ func (f Field) Allows(value json.RawMessage) bool { return len(f.set(new(Config)
 // setFields sets the given fields in the order of the table, and reports misspelt ones.
 func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 	flat, faults := flatten(given)
-	for _, f := range Fields() {
+	fields := Fields() // once, because each call builds the table
+	for _, f := range fields {
 		raw, ok := flat[f.Name]
 		delete(flat, f.Name)
 		// null means that the field is missing.
@@ -179,7 +211,7 @@ func setFields(c *Config, given map[string]json.RawMessage) rules.Faults {
 		}
 	}
 	for _, unknown := range slices.Sorted(maps.Keys(flat)) {
-		if meant, found := resembled(unknown); found {
+		if meant, found := resembled(fields, unknown); found {
 			faults = append(faults, rules.Fault{
 				Field: strconv.Quote(unknown), Value: "this name", Allowed: meant,
 			})

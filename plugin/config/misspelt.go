@@ -11,11 +11,11 @@ import (
 // names of other programs are not that similar.
 const maxDistance = 2
 
-// resembled returns the field that an unknown name resembles.
-func resembled(unknown string) (string, bool) {
+// resembled returns the field of the table that an unknown name resembles.
+func resembled(fields []Field, unknown string) (string, bool) {
 	unknown = normalize(unknown)
 	best, distance := "", maxDistance+1
-	for _, f := range Fields() {
+	for _, f := range fields {
 		if d := text.Distance(unknown, normalize(f.Name), maxDistance); d < distance {
 			best, distance = f.Name, d
 		}

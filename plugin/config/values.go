@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,6 +21,10 @@ const (
 	namesWant    = "a list of Kubernetes names: 1 to 63 characters of a-z, 0-9, - and ., with a letter or digit at both ends"
 	durationWant = "a duration from 100ms to 2m"
 	levelWant    = options.LevelWant
+
+	selectorsWant = "a list of objects with podSelector and namespaceSelector, each a label selector of Kubernetes"
+	ipv4Want      = "an IPv4 address"
+	ipv6Want      = "an IPv6 address without zone"
 )
 
 const (
@@ -125,16 +130,61 @@ func number(of func(*Config) *int, minimum, maximum int) setter {
 	}
 }
 
-func setSelectors(c *Config, raw json.RawMessage) []string {
-	list, wrong := decoded[[]decide.Selector](raw)
-	for i, s := range list {
-		if err := s.Validate(); err != nil {
-			wrong = append(wrong, fmt.Sprintf("element %d (%v)", i, err))
+func selectors(of func(*Config) *[]decide.Selector) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		list, wrong := decoded[[]decide.Selector](raw)
+		for i, s := range list {
+			if err := s.Validate(); err != nil {
+				wrong = append(wrong, fmt.Sprintf("element %d (%v)", i, err))
+			}
 		}
+		*of(c) = list
+		return wrong
 	}
-	c.Decide.Selectors = list
+}
+
+// setAmbient makes the configuration have the settings of ambient mode. Config.set removes them
+// unless the value is true.
+func setAmbient(c *Config, raw json.RawMessage) []string {
+	ambientOf(c)
+	_, wrong := decoded[bool](raw)
 	return wrong
 }
+
+// ambientOf returns the settings of ambient mode.
+func ambientOf(c *Config) *decide.AmbientSettings {
+	if c.Decide.Ambient == nil {
+		ambient := decide.DefaultAmbientSettings()
+		c.Decide.Ambient = &ambient
+	}
+	return c.Decide.Ambient
+}
+
+func boolean(of func(*Config) *bool) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		value, wrong := decoded[bool](raw)
+		*of(c) = value
+		return wrong
+	}
+}
+
+// address returns a setter of an address for which allowed returns true.
+func address(allowed func(netip.Addr) bool, of func(*Config) *netip.Addr) setter {
+	return func(c *Config, raw json.RawMessage) []string {
+		value, wrong := decoded[string](raw)
+		if wrong != nil || value == "" {
+			return wrong
+		}
+		a, err := netip.ParseAddr(value)
+		if err != nil || !allowed(a) {
+			return []string{string(raw)}
+		}
+		*of(c) = a
+		return nil
+	}
+}
+
+func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.Zone() == "" }
 
 // fromCatalogue returns the field of a parameter of the catalogue. A value is a Boolean, a list of
 // strings or a string. An empty string counts as missing.

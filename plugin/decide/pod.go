@@ -25,10 +25,12 @@ type Metadata struct {
 
 // PodSpec is the specification of a pod.
 type PodSpec struct {
-	HostNetwork     bool             `json:"hostNetwork"`
-	InitContainers  []Container      `json:"initContainers"`
-	Containers      []Container      `json:"containers"`
-	SecurityContext *SecurityContext `json:"securityContext"`
+	HostNetwork bool `json:"hostNetwork"`
+	// ServiceAccountName is passed to ztunnel.
+	ServiceAccountName string           `json:"serviceAccountName,omitempty"`
+	InitContainers     []Container      `json:"initContainers"`
+	Containers         []Container      `json:"containers"`
+	SecurityContext    *SecurityContext `json:"securityContext"`
 }
 
 // PodStatus has the pod's addresses. They are not known yet when a CNI plugin runs.

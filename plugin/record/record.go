@@ -42,7 +42,7 @@ type Record struct {
 	Netns string `json:"netns"`
 	// Pod names the pod. It is empty for a sandbox without a pod.
 	Pod Pod `json:"pod,omitzero"`
-	// Outcome is "redirect" or "skip". Reason is its reason, as in package decide.
+	// Outcome is "redirect", "ambient" or "skip". Reason is its reason, as in package decide.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason"`
 	// Redirect has the parameters of the pod's rules, and Backend names the backend that has the
@@ -50,9 +50,14 @@ type Record struct {
 	// as earlier versions wrote it.
 	Redirect *rules.Redirect    `json:"redirect,omitempty"`
 	Backend  compat.BackendName `json:"engine,omitempty"`
+	// Ambient has the parameters of the rules of a pod in ambient mode, which Backend contains.
+	Ambient *rules.Ambient `json:"ambient,omitempty"`
 	// Time is the time of the ADD.
 	Time time.Time `json:"time"`
 }
+
+// HasRules reports whether ADD has installed rules in the pod.
+func (r *Record) HasRules() bool { return r.Redirect != nil || r.Ambient != nil }
 
 // Decided reports whether the record defines the desired state. It does not if the pod could not be
 // read. Later changes of annotations do not matter.

@@ -75,6 +75,11 @@ func (s Store) read(name string) (Record, error) {
 			return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
 		}
 	}
+	if r.Ambient != nil {
+		if err := r.Ambient.Validate(); err != nil {
+			return Record{}, fmt.Errorf("%s: %w: %w", file, errDamaged, err)
+		}
+	}
 	return r, nil
 }
 

@@ -197,6 +197,7 @@ func TestMetrics(t *testing.T) {
 		metrics.IstioPodsRepaired(metrics.ActionRepair, metrics.PodSkipped),
 		metrics.BypassingConnections(metrics.ConnectionKept),
 		metrics.ConnectionsRefused("health"), metrics.LogLinesSuppressed(),
+		metrics.AmbientEnrolments(metrics.Success), metrics.HostRulesEvents("repaired"),
 	} {
 		m.Count(s, 1)
 	}
@@ -209,7 +210,7 @@ func TestMetrics(t *testing.T) {
 		metrics.TokenAge(), metrics.TokenExpiry(), metrics.NodeDirectory("binary", "same"),
 		metrics.Pods("drifted"),
 		metrics.PodsForeignRules("bypass"), metrics.AuditLastCompleted(),
-		metrics.BuildInfo("v2", "x"), metrics.ZtunnelConnected(),
+		metrics.BuildInfo("v2", "x"), metrics.ZtunnelConnected(), metrics.AmbientPods("pending"),
 	} {
 		m.Set(s, 1)
 	}

@@ -27,6 +27,9 @@ type Options struct {
 	// Changed, unless nil, is called with the name of each pod that was added, changed or removed,
 	// or with empty names after a new list, when any pod may have changed. It must not block.
 	Changed func(namespace, name string)
+	// NamespaceChanged, unless nil, is called with the name of each namespace that was added, changed
+	// or removed, or with an empty name after a new list. It must not block.
+	NamespaceChanged func(name string)
 	// Broken, unless nil, is called with the error if a watch fails, and every half minute while it
 	// does. Events may be lost meanwhile; then the objects are listed again.
 	Broken func(error)
@@ -62,9 +65,16 @@ func New(o Options) (*Cache, error) {
 	return &Cache{
 		options: o, client: client,
 		pods:            store{changed: o.notify},
+		namespaces:      store{changed: o.notifyNamespace},
 		wantsNamespaces: make(chan struct{}),
 		fetches:         make(chan struct{}, maxFetches),
 	}, nil
+}
+
+func (o *Options) notifyNamespace(n name) {
+	if o.NamespaceChanged != nil {
+		o.NamespaceChanged(n.name)
+	}
 }
 
 func (o *Options) notify(n name) {

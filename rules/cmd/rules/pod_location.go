@@ -104,10 +104,18 @@ func (s *system) locate(p *parameters) error {
 		return s.locateWithoutAgent(ctx, p, err)
 	}
 	p.located, p.netnsPath = found, found.NetNS
-	if found.Redirect == nil {
+	switch {
+	case found.Redirect != nil:
+		p.Redirect = *found.Redirect
+	case found.Ambient != nil:
+		a := found.Ambient
+		p.AmbientMode, p.Ambient = true, *a
+		// The parameters that both redirections have; see [parameter.Values.AmbientRedirect].
+		p.Redirect.RerouteInterfaces, p.Redirect.Counters = a.RerouteInterfaces, a.Counters
+		p.Redirect.Without = a.Without
+	default:
 		return nil
 	}
-	p.Redirect = *found.Redirect
 	if p.Backend == string(compat.BackendAuto) && found.Backend != "" {
 		p.Backend = found.Backend
 	}
@@ -133,7 +141,7 @@ func (s *system) locateWithoutAgent(ctx context.Context, p *parameters, err erro
 // notRedirected returns the error of a command that needs a redirected pod, or nil if the pod is
 // one.
 func (p *parameters) notRedirected() error {
-	if p.located == nil || p.located.Redirect != nil {
+	if p.located == nil || p.located.Redirect != nil || p.located.Ambient != nil {
 		return nil
 	}
 	return fmt.Errorf("pod %s is not redirected: %s", p.pod, decisionText(p.located))

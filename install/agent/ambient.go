@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/hostrules"
+	"github.com/sluice-mesh/sluice/install/metrics"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/watch"
+	"github.com/sluice-mesh/sluice/plugin/config"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// ambientMode contains the parts of ambient mode.
+type ambientMode struct {
+	guard    *hostrules.Guard
+	ztunnels *ztunnel.Server
+	pods     *ambient.Node
+}
+
+// prepareAmbient creates the parts of ambient mode, if it is enabled.
+func (a *Agent) prepareAmbient() error {
+	if a.config.Decide.Ambient == nil {
+		return nil
+	}
+	v, log := a.options.Settings, a.options.Log.Logger
+	if !v.Bool("SLUICE_SERVE") {
+		return errors.New("AMBIENT_ENABLED: needs SLUICE_SERVE, because the plugin asks the agent to enrol pods")
+	}
+	backend, err := compat.Choose(a.config.Backend)
+	if err != nil {
+		return err
+	}
+	machine := hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	m := &ambientMode{
+		guard: newGuard(machine, a.config, backend, a.hostReport),
+		ztunnels: ztunnel.New(log.Named("ztunnel"), ztunnel.Options{
+			Connected: func(n int) { a.metrics.Set(metrics.ZtunnelConnected(), float64(n)) },
+		}),
+	}
+	m.pods = ambient.New(ambient.Options{
+		NodeName: v.Text("NODE_NAME"), Decide: &a.config.Decide, Backend: backend,
+		Pods: a.podCache, Cluster: a.cluster, Ztunnel: m.ztunnels, Host: m.guard,
+		Find:   sandbox.New(sandboxOptions(v)).Find,
+		IsHost: func(id netns.ID) bool { return isHost(machine, id) },
+		Enrolled: func(err error) {
+			a.metrics.Count(metrics.AmbientEnrolments(resultOf(err == nil)), 1)
+		},
+		Log: log,
+	})
+	a.ambient = m
+	return nil
+}
+
+func resultOf(success bool) metrics.Result {
+	if success {
+		return metrics.Success
+	}
+	return metrics.Failure
+}
+
+// isHost reports whether a network namespace is the node's or the agent's.
+func isHost(machine hostrules.Node, id netns.ID) bool {
+	if id == (*netns.NS)(nil).ID() {
+		return true
+	}
+	host, err := machine.Open()
+	if err != nil {
+		return false // the plugin and the search for sandboxes exclude it too
+	}
+	defer func() { _ = host.Close() }()
+	return host.ID() == id
+}
+
+// newGuard returns the guard of the node's rules for probes.
+func newGuard(
+	machine hostrules.Node, c *config.Config, backend compat.Backend, report func(hostrules.Report),
+) *hostrules.Guard {
+	p := rules.DefaultAmbientHost()
+	s := c.Decide.Ambient
+	p.ProbeSourceIPv4, p.ProbeSourceIPv6, p.IPv6 = s.ProbeSourceIPv4, s.ProbeSourceIPv6, s.IPv6
+	p.Counters, p.Without = c.Decide.Counters, c.Decide.Without
+	return hostrules.New(hostrules.Options{
+		Parameters: p, Backend: backend, Open: machine.Open, Do: machine.Do,
+		Find: func() (hostrules.Kubelet, error) {
+			return hostrules.FindKubelet(machine.ProcDir, (*netns.NS)(nil).ID())
+		},
+		Current: func(k hostrules.Kubelet) bool { return k.Current(machine.ProcDir) },
+		Listen: func() (hostrules.Events, error) {
+			w, err := watch.Open()
+			if err != nil {
+				return nil, err // an interface must not contain a nil *Watcher
+			}
+			return w, nil
+		},
+		Report: report,
+	})
+}
+
+// Reasons of events on the node about its rules for probes.
+const hostRulesReason = "HostRulesChanged"
+
+// hostReport reports what happened to the node's rules.
+func (a *Agent) hostReport(r hostrules.Report) {
+	a.metrics.Count(metrics.HostRulesEvents(string(r.Kind)), 1)
+	if r.Kind == hostrules.KubeletChanged {
+		a.options.Log.Info(r.String())
+		return
+	}
+	a.options.Log.Warn(r.String(), zap.String("event", string(r.Kind)))
+	a.events.notePast(problemEvent{reason: hostRulesReason, message: r.String()})
+}
+
+// serveZtunnels serves ztunnel until the context ends.
+func (m *ambientMode) serveZtunnels(ctx context.Context, socket string, log *zap.Logger) {
+	if err := m.ztunnels.Serve(ctx, socket); err != nil {
+		log.Error("ztunnel is not served", zap.Error(err))
+	}
+}
+
+// uninstall makes all pods leave ambient mode, and removes the node's rules. Without the agent nothing
+// would tell the next ztunnel about the pods, whose captured traffic would be refused.
+func (m *ambientMode) uninstall(ctx context.Context) error {
+	if err := errors.Join(m.pods.Uninstall(ctx), m.guard.Uninstall()); err != nil {
+		return fmt.Errorf("ambient mode: %w", err)
+	}
+	return nil
+}
+
+// measure sets the metrics of ambient mode.
+func (a *Agent) measureAmbient() {
+	for state, n := range a.ambient.pods.Count() {
+		a.metrics.Set(metrics.AmbientPods(string(state)), float64(n))
+	}
+}
+
+// removeHostRules removes the node's rules for probes without a running agent.
+func removeHostRules(v settings.Values, c *config.Config) error {
+	if c.Decide.Ambient == nil {
+		return nil
+	}
+	backend, err := compat.Choose(c.Backend)
+	if err != nil {
+		return err
+	}
+	machine := hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
+	return newGuard(machine, c, backend, func(hostrules.Report) {}).Uninstall()
+}

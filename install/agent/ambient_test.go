@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/install/agent"
+	"github.com/sluice-mesh/sluice/install/agent/logs"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// machine starts a process that is the first one of the node, and its kubelet, in a network namespace,
+// and returns the node's /proc.
+func (b *testNode) machine(ns *netns.NS) string {
+	b.t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		b.t.Skip(err)
+	}
+	data, err := os.ReadFile(sleep)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.put("image/kubelet", string(data))
+	if err := os.Chmod(b.path("image/kubelet"), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	cmd := exec.Command(b.path("image/kubelet"), "1000")
+	if err := ns.Do(cmd.Start); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	proc := b.path("proc")
+	err = os.MkdirAll(proc, 0o755)
+	if err == nil {
+		err = os.Symlink(fmt.Sprintf("/proc/%d", cmd.Process.Pid), filepath.Join(proc, "1"))
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return proc
+}
+
+func holders(t testing.TB, ns *netns.NS) int {
+	t.Helper()
+	list, err := compat.InstalledBackends(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// The plugin's ADD of a pod in ambient mode, the node's rules, and the end of both.
+func TestAmbientMode(t *testing.T) {
+	pod, host := netnstest.New(t), netnstest.New(t)
+	b := newTestNode(t)
+	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
+	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.machine(host)
+	const object = `
+metadata: {name: web, uid: "1", labels: {istio.io/dataplane-mode: ambient}, annotations: {%s}}
+spec: {nodeName: node-1, serviceAccountName: shop, containers: [{name: app}]}
+status: {phase: Running, podIP: 10.1.0.7}`
+	b.Put(strings.ReplaceAll(fmt.Sprintf(object, ""), "status: {phase: Running, podIP: 10.1.0.7}", ""))
+	r := b.run(nil)
+	r.ready()
+	z := ztunneltest.Start(t, b.path("z/z.sock"), nil)
+	z.Wait(t, "snapshot")
+	b.add(pod)
+	backend, err := compat.Choose(compat.BackendNFT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs, err := rules.CompileAmbient(rules.DefaultAmbient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := backend.Check(pod, rs, compat.Snapshot{})
+	if err != nil || len(found.Differences) > 0 || z.Pods()["1"] != pod.ID() || holders(t, host) != 1 {
+		t.Fatalf("after ADD: %v, %v; ztunnel %v; %d backends have rules of the node", err,
+			found.Differences, z.Pods(), holders(t, host))
+	}
+	const patch = `PATCH /api/v1/namespaces/default/pods/web/status ` +
+		`{"metadata":{"annotations":{"ambient.istio.io/redirection":%s},"uid":"1"}}`
+	patched := func(value string) func() bool {
+		return func() bool { return slices.Contains(b.PodChanges(), fmt.Sprintf(patch, value)) }
+	}
+	r.until("the annotation", patched(`"enabled"`))
+	b.Put(fmt.Sprintf(object, "ambient.istio.io/redirection: enabled"))
+	r.until("metrics", func() bool {
+		_, text := r.get("MONITORING_PORT", "/metrics")
+		return strings.Contains(text, "\nztunnel_connected 1\n") &&
+			strings.Contains(text, "\nsluice_ambient_pods{state=\"enrolled\"} 1\n") &&
+			strings.Contains(text, "\nsluice_adds_total{backend=\"nft\",decision=\"ambient\",result=\"success\"} 1\n")
+	})
+	if l := b.locate(); l.Decision != "ambient" || l.Ambient == nil || l.Backend != "nft" {
+		t.Errorf("location %+v", l)
+	}
+
+	if err := host.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the node's rules are back", func() bool { return holders(t, host) == 1 })
+	r.until("an event about them", func() bool {
+		for _, e := range b.Events() {
+			if e.Reason == "HostRulesChanged" && strings.Contains(e.Message, "are restored") {
+				return true
+			}
+		}
+		return false
+	})
+
+	b.SetDaemonSet("")
+	r.end()
+	if holders(t, pod) != 0 || holders(t, host) != 0 || !patched("null")() {
+		t.Errorf("after uninstallation %d and %d backends have rules; %v", holders(t, pod),
+			holders(t, host), b.PodChanges())
+	}
+}
+
+// An agent that does not serve cannot enrol pods.
+func TestAmbientModeNeedsTheSocket(t *testing.T) {
+	b := newTestNode(t)
+	b.env["AMBIENT_ENABLED"], b.env["SLUICE_SERVE"] = "true", "false"
+	v, err := settings.Read(func(name string) (string, bool) { value, set := b.env[name]; return value, set })
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := logs.New("debug", true, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = agent.New(agent.Options{Settings: v, API: b.config(), Log: log})
+	if err == nil || !strings.Contains(err.Error(), "AMBIENT_ENABLED: needs SLUICE_SERVE") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,214 @@
+package ambient
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/serve/podcache"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// The annotation that istiod reads, and its values.
+const (
+	annotationName    = "ambient.istio.io/redirection"
+	annotationEnabled = "enabled"
+	annotationPending = "pending"
+)
+
+// reconcile makes a running pod as it should be. again is the time after which it must be looked at
+// even without a change. After an error it is called again with a backoff.
+func (n *Node) reconcile(ctx context.Context, name podName) (again time.Duration, err error) {
+	item, exists := n.Pods.Item(name.namespace, name.name)
+	for _, p := range n.others(name, item.UID) { // all if there is no such pod
+		if !p.lock.try() {
+			return busyDelay, nil
+		}
+		err = errors.Join(err, n.leave(ctx, p, true))
+		p.lock.release()
+	}
+	if !exists || err != nil {
+		return 0, err
+	}
+	w, err := n.wanted(ctx, item.Ref)
+	over := item.PodStatus.Over()
+	switch {
+	case source.IsNotFound(err), source.IsReplaced(err):
+		return 0, nil // its event follows
+	case errors.Is(err, errNotAmbient), err == nil && over:
+		return n.unwanted(ctx, item, w.object, over)
+	}
+	if err != nil && kindOf(err) != agent.KindParameters {
+		return 0, err // whether the pod is in ambient mode is not known now
+	}
+	p := n.pod(item.Ref, true)
+	if !p.lock.try() {
+		return busyDelay, nil
+	}
+	defer p.lock.release()
+	if err == nil {
+		again, err = n.enrolRunning(ctx, p, w)
+	} else {
+		p.err = err // the rules of an enrolled pod stay as they are
+	}
+	n.report(ctx, p, err)
+	return again, errors.Join(err, n.annotate(ctx, p, item, w.object))
+}
+
+// enrolRunning enrols a running pod, unless it is enrolled already.
+func (n *Node) enrolRunning(
+	ctx context.Context, p *pod, w wanted,
+) (again time.Duration, err error) {
+	addresses := w.object.Addresses()
+	found, missing := n.sandboxOf(ctx, w.object)
+	switch {
+	case found == nil && p.ns == nil:
+		// A pod that is starting has no sandbox yet, and is enrolled by its ADD.
+		if len(addresses) == 0 {
+			return 0, nil
+		}
+		return 0, &stepError{agent.KindRules, errors.Join(
+			errors.New("its network namespace is not found"), missing)}
+	case found != nil && (p.ns == nil || p.ns.ID() != found.ID):
+		// The processes of a pod may exist before its ADD is called.
+		if found.Source == sandbox.Proc && len(addresses) == 0 {
+			return startDelay, nil
+		}
+		ns, err := found.Open()
+		if err != nil {
+			return 0, &stepError{agent.KindRules, err}
+		}
+		if n.IsHost(ns.ID()) {
+			_ = ns.Close()
+			return 0, &stepError{agent.KindRules, errors.New("its network namespace is the node's")}
+		}
+		p.setNS(ns)
+	}
+	if p.enrolled && sameAmbient(p.ambient, w.ambient) &&
+		(len(addresses) == 0 || sameAddresses(addresses, p.addresses)) {
+		return 0, nil
+	}
+	was := p.enrolled
+	_, err = n.enrol(ctx, p, w, addresses, false)
+	if !was {
+		n.Enrolled(err)
+	}
+	if err == nil {
+		n.Log.Info("a running pod is in ambient mode", pointer(p.ref))
+	}
+	return 0, err
+}
+
+// sandboxOf returns the sandbox of a pod, or nil and the reason.
+func (n *Node) sandboxOf(ctx context.Context, object *decide.Pod) (*sandbox.Sandbox, error) {
+	p := sandboxPod(object)
+	found, missing := n.Find(ctx, []sandbox.Pod{p})
+	if sb, ok := found[p.UID]; ok {
+		return &sb, nil
+	}
+	var err error
+	for _, m := range missing {
+		err = errors.Join(err, m.Err)
+	}
+	return nil, err
+}
+
+// sandboxPod identifies a pod. A static pod has another UID in the kubelet, which is not searched
+// for, because the annotation that contains it can be set by any user.
+func sandboxPod(object *decide.Pod) sandbox.Pod {
+	m := object.Metadata
+	return sandbox.Pod{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+}
+
+// sameAddresses reports whether two lists contain the same addresses.
+func sameAddresses(a, b []netip.Addr) bool { return slices.Equal(sorted(a), sorted(b)) }
+
+func sorted(addresses []netip.Addr) []netip.Addr {
+	return slices.Compact(slices.SortedFunc(slices.Values(decide.Deciding(addresses)), netip.Addr.Compare))
+}
+
+// unwanted makes a pod leave that should not be in ambient mode, or that has ended.
+func (n *Node) unwanted(
+	ctx context.Context, item podcache.Item, object *decide.Pod, over bool,
+) (again time.Duration, err error) {
+	_, annotated := object.Metadata.Annotations[annotationName]
+	p := n.pod(item.Ref, annotated)
+	if p == nil {
+		return 0, nil
+	}
+	if !p.lock.try() {
+		return busyDelay, nil
+	}
+	defer p.lock.release()
+	if p.ns == nil && !over {
+		// An earlier agent has enrolled it.
+		if sb, _ := n.sandboxOf(ctx, object); sb != nil {
+			ns, err := sb.Open()
+			if err != nil {
+				return 0, err
+			}
+			p.setNS(ns)
+		}
+	}
+	if err := n.leave(ctx, p, over); err != nil {
+		n.Log.Warn("a pod cannot leave ambient mode yet", pointer(item.Ref), reason(err))
+		return 0, err
+	}
+	p.annotates, p.annotation = true, ""
+	if err := n.annotate(ctx, p, item, object); err != nil {
+		// The pod stays known, so that its annotation is removed later.
+		n.mu.Lock()
+		n.pods[p.ref.UID] = p
+		n.mu.Unlock()
+		return 0, err
+	}
+	return 0, nil
+}
+
+// leave undoes the first three steps, and forgets the pod if that has succeeded. A pod that has ended
+// has no rules.
+func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
+	if !ended && p.ns != nil && !n.IsHost(p.ns.ID()) {
+		if _, err := n.Backend.Remove(p.ns); err != nil {
+			return err
+		}
+		p.backend, p.enrolled = "", false
+	}
+	if err := n.Ztunnel.Remove(ctx, p.ref.UID); err != nil {
+		return err
+	}
+	if err := n.Host.Remove(p.ref.UID); err != nil {
+		return err
+	}
+	n.forget(p)
+	return nil
+}
+
+// annotate sets the annotation of a pod, if it has another value.
+func (n *Node) annotate(
+	ctx context.Context, p *pod, item podcache.Item, object *decide.Pod,
+) error {
+	value, has := object.Metadata.Annotations[annotationName]
+	if !p.annotates || has == (p.annotation != "") && value == p.annotation ||
+		p.patchedVersion == item.ResourceVersion {
+		return nil
+	}
+	var to *string
+	if p.annotation != "" {
+		to = &p.annotation
+	}
+	err := n.Cluster.AnnotatePod(ctx, cluster.Name{Namespace: item.Namespace, Name: item.Name},
+		item.UID, annotationName, to)
+	// The pod was deleted, or another one has its name: their events follow.
+	if err != nil && !cluster.IsNotFound(err) && !cluster.IsConflict(err) {
+		return err
+	}
+	p.patchedVersion = item.ResourceVersion
+	return nil
+}

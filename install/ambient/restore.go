@@ -1,0 +1,79 @@
+package ambient
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/sandbox"
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/nft/route"
+)
+
+// restore tells ztunnel and the node's rules about the pods that exist when the agent starts, and
+// reports whether that is complete.
+func (n *Node) restore(ctx context.Context) bool {
+	ticker := time.NewTicker(connectInterval)
+	defer ticker.Stop()
+	for !n.Pods.Synced() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+	}
+	all := n.running(ctx)
+	search := make([]sandbox.Pod, len(all))
+	for i, w := range all {
+		search[i] = sandboxPod(w.object)
+	}
+	found, _ := n.Find(ctx, search) // pods that are not found are searched for again
+	list := make([]ztunnel.Pod, len(all))
+	addresses := make(map[string][]netip.Addr, len(all))
+	for i, w := range all {
+		m := w.object.Metadata
+		list[i] = ztunnel.Pod{
+			UID: m.UID, Name: m.Name, Namespace: m.Namespace,
+			ServiceAccount: w.object.Spec.ServiceAccountName,
+		}
+		addresses[m.UID] = w.object.Addresses()
+		sb, ok := found[m.UID]
+		if !ok {
+			continue
+		}
+		ns, err := sb.Open()
+		if err != nil {
+			continue
+		}
+		defer func() { _ = ns.Close() }()
+		if list[i].Netns = ns; len(addresses[m.UID]) == 0 {
+			addresses[m.UID], _ = route.Addresses(ns) // without them, the reconciliation adds the pod
+		}
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	if err := n.Host.Replace(addresses); err != nil {
+		n.Log.Warn("the node's rules for probes cannot be written yet", reason(err))
+	}
+	n.Ztunnel.Restore(list)
+	close(n.restored)
+	return true
+}
+
+// running returns the pods of the node that should be in ambient mode and have not ended. It includes
+// those with wrong annotations, which may be enrolled.
+func (n *Node) running(ctx context.Context) []wanted {
+	var all []wanted
+	for _, item := range n.Pods.Pods() {
+		if item.PodStatus.Over() {
+			continue
+		}
+		w, err := n.wanted(ctx, item.Ref)
+		if w.object != nil && !errors.Is(err, errNotAmbient) {
+			all = append(all, w)
+		}
+	}
+	return all
+}

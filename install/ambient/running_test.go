@@ -1,0 +1,303 @@
+package ambient_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// enrolled starts a node with a running pod that is enrolled.
+func enrolled(t *testing.T, reply func(*zds.Request) string) (*world, *netns.NS, *ztunneltest.Ztunnel) {
+	t.Helper()
+	w := newWorld(t)
+	ns := netnstest.New(t)
+	w.put("web", running("10.0.0.7"))
+	w.home("web", ns)
+	w.start()
+	z := ztunneltest.Start(t, w.socket, reply)
+	await(t, "the pod is enrolled", func() bool { return w.annotation("web") == "enabled" })
+	w.mu.Lock()
+	w.patches = nil // the pod may have been pending for a moment
+	w.mu.Unlock()
+	return w, ns, z
+}
+
+func TestRunningPodIsEnrolled(t *testing.T) {
+	w, ns, z := enrolled(t, nil)
+	if !w.has(ns) || z.Pods()["uid-web"] != ns.ID() ||
+		!slices.Equal(w.probed("web"), addresses("10.0.0.7")) {
+		t.Error("it is annotated, and not enrolled")
+	}
+	if n := w.Count(); n[ambient.Enrolled] != 1 || n[ambient.Pending] != 0 {
+		t.Errorf("counts %v", n)
+	}
+}
+
+func TestLabelOfTheNamespace(t *testing.T) {
+	w := newWorld(t)
+	ns := netnstest.New(t)
+	w.put("web", running("10.0.0.7"), func(p *decide.Pod) { p.Metadata.Labels = map[string]string{} })
+	w.home("web", ns)
+	w.start()
+	z := ztunneltest.Start(t, w.socket, nil)
+	z.Wait(t, "snapshot")
+	set := func(mode string) {
+		w.mu.Lock()
+		w.namespaces["shop"] = mode
+		w.mu.Unlock()
+		w.Changed("shop", "")
+	}
+	if !bare(t, ns) {
+		t.Error("enrolled without a label")
+	}
+	set("ambient")
+	await(t, "it is enrolled", func() bool { return w.annotation("web") == "enabled" })
+	if !w.has(ns) {
+		t.Error("no rules")
+	}
+	set("none")
+	await(t, "it has left", func() bool { return w.annotation("web") == "" })
+	if !bare(t, ns) || len(z.Pods()) > 0 || w.probed("web") != nil {
+		t.Error("its annotation is removed before the rest")
+	}
+}
+
+// A pod that leaves has no rules any more when ztunnel forgets it. What fails is repeated.
+func TestPodLeavesInOrder(t *testing.T) {
+	var refused atomic.Int32
+	var ns atomic.Pointer[netns.NS]
+	w, podNS, _ := enrolled(t, func(r *zds.Request) string {
+		if r.GetDel() == nil {
+			return ""
+		}
+		if !bare(t, ns.Load()) {
+			t.Error("ztunnel is told before the rules are removed")
+		}
+		if refused.Add(1) < 3 {
+			return "not now"
+		}
+		return ""
+	})
+	ns.Store(podNS)
+	w.put("web", labelled(modeLabel, "none"))
+	await(t, "it has left", func() bool { return w.annotation("web") == "" })
+	if refused.Load() < 3 || w.probed("web") != nil {
+		t.Errorf("%d removals, probes of %v", refused.Load(), w.probed("web"))
+	}
+	if got := w.patched(); got != "web=none" {
+		t.Errorf("patches: %s", got)
+	}
+	if n := w.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 0 {
+		t.Errorf("counts %v", n)
+	}
+}
+
+// A deleted pod is known by its UID alone. Its annotation is not touched.
+func TestDeletedPod(t *testing.T) {
+	for _, name := range []string{"deleted", "replaced by another of the name", "ended"} {
+		t.Run(name, func(t *testing.T) {
+			w, _, z := enrolled(t, nil)
+			switch name {
+			case "deleted":
+				w.delete("web")
+			case "ended":
+				w.put("web", labelled("phase", "Succeeded"))
+			default:
+				w.put("web", func(p *decide.Pod) {
+					p.Metadata.UID, p.Metadata.Annotations = "uid-new", map[string]string{}
+					p.Status.PodIP = ""
+				})
+			}
+			z.Wait(t, "del uid-web")
+			await(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
+			if got := w.patched(); name != "ended" && got != "" {
+				t.Errorf("patches: %s", got)
+			}
+		})
+	}
+}
+
+// A pod that is deleted before its address is known, or while ztunnel does not answer, does not stay.
+func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
+	answer := make(chan struct{})
+	w, _, z := enrolled(t, func(r *zds.Request) string {
+		if r.GetDel() != nil {
+			<-answer
+		}
+		return ""
+	})
+	w.delete("web")
+	await(t, "ztunnel owes an answer", func() bool {
+		c := w.ztunnels.State().Connections
+		return len(c) == 1 && c[0].AcksOwed == 1
+	})
+	if n := w.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 1 {
+		t.Errorf("counts %v", n)
+	}
+	// Other pods are not held up.
+	other := w.home("db", netnstest.New(t))
+	w.put("db", running("10.0.0.8"))
+	await(t, "the rules of another pod", func() bool { return w.has(other) })
+	close(answer)
+	z.Wait(t, "del uid-web")
+	await(t, "another pod is enrolled", func() bool { return w.annotation("db") == "enabled" })
+	await(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
+}
+
+func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
+	w, ns, z := enrolled(t, nil)
+	w.put("web", annotated("ambient.istio.io/dns-capture", "false"))
+	withoutDNS := func(a *rules.Ambient) { a.DNS = false }
+	await(t, "the rules change", func() bool { return w.has(ns, withoutDNS) })
+	w.put("web", annotated("istio.io/reroute-virtual-interfaces", "a/b"))
+	await(t, "an event names the annotation", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.ContainsFunc(w.events, func(e event) bool {
+			return strings.Contains(e.Message, "istio.io/reroute-virtual-interfaces") && e.Warning
+		})
+	})
+	if !w.has(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || w.annotation("web") != "enabled" {
+		t.Error("a wrong annotation has changed an enrolled pod")
+	}
+}
+
+func TestAddressesOfARunningPodChange(t *testing.T) {
+	w, _, _ := enrolled(t, nil)
+	w.put("web", running("10.0.0.9"))
+	await(t, "the node's rules", func() bool {
+		return slices.Equal(w.probed("web"), addresses("10.0.0.9"))
+	})
+	if got := w.patched(); got != "" {
+		t.Errorf("patches: %s", got)
+	}
+}
+
+// After a restart of the agent ztunnel is told of all pods again, with the network namespaces that
+// are found, and nothing changes.
+func TestAgentRestarts(t *testing.T) {
+	w, ns, z := enrolled(t, nil)
+	w.stop()
+	z.Stop()
+	w.put("lost", running("10.0.0.8"), annotated(redirection, "enabled"))
+	w.put("starting")
+	w.put("ended", running("10.0.0.10"), labelled("phase", "Failed"))
+	w.put("plain", func(p *decide.Pod) { p.Metadata.Labels = nil })
+	again := newServer(t, w)
+	w.start()
+	z = ztunneltest.Start(t, again, nil)
+	z.Wait(t, "snapshot")
+	messages := z.Messages()
+	at := slices.Index(messages, "snapshot")
+	slices.Sort(messages[:at])
+	if got := strings.Join(messages[:at], ", "); got != "add uid-web, keep uid-lost, keep uid-starting" {
+		t.Errorf("before the end of the snapshot: %s", got)
+	}
+	if z.Pods()["uid-web"] != ns.ID() || !w.has(ns) {
+		t.Error("the pod is not enrolled any more")
+	}
+	w.mu.Lock()
+	if len(w.replaced) != 3 || !slices.Equal(w.replaced["uid-web"], addresses("10.0.0.7")) ||
+		!slices.Equal(w.replaced["uid-lost"], addresses("10.0.0.8")) {
+		t.Errorf("addresses %v", w.replaced)
+	}
+	w.mu.Unlock()
+	// The lost one is found later.
+	lost := w.home("lost", netnstest.New(t))
+	w.Changed("shop", "lost")
+	await(t, "the lost pod has rules", func() bool { return w.has(lost) })
+	z.Wait(t, "add uid-lost")
+	if got := w.patched(); got != "" {
+		t.Errorf("patches: %s", got)
+	}
+}
+
+// Before the pods are listed, no ztunnel is accepted and no ADD succeeds.
+func TestPodsAreNotListedYet(t *testing.T) {
+	w := newWorld(t)
+	w.options.AddTime = 50 * time.Millisecond
+	w.synced = false
+	w.put("web")
+	w.start()
+	if _, err := w.add("web", netnstest.New(t)); err == nil || !strings.Contains(err.Error(), "has not listed") {
+		t.Errorf("error %v", err)
+	}
+	if w.ztunnels.State().Restored {
+		t.Error("ztunnels are accepted")
+	}
+	w.mu.Lock()
+	w.synced = true
+	w.mu.Unlock()
+	ztunneltest.Start(t, w.socket, nil).Wait(t, "snapshot")
+}
+
+// The annotation of the last boot is no proof: without ztunnel the pod is pending.
+func TestAnnotationOfTheLastBoot(t *testing.T) {
+	w := newWorld(t)
+	ns := w.home("web", netnstest.New(t))
+	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	w.start()
+	await(t, "it is pending", func() bool { return w.annotation("web") == "pending" })
+	if !w.has(ns) {
+		t.Error("no rules")
+	}
+	ztunneltest.Start(t, w.socket, nil)
+	await(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
+	if got := w.patched(); got != "web=pending web=enabled" {
+		t.Errorf("patches: %s", got)
+	}
+}
+
+// The pod has another sandbox, which ADD did not tell of.
+func TestSandboxIsReplaced(t *testing.T) {
+	w, old, z := enrolled(t, nil)
+	ns := w.home("web", netnstest.New(t))
+	w.Changed("", "")
+	await(t, "rules in the new sandbox", func() bool { return w.has(ns) })
+	await(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
+	if old.ID() == ns.ID() {
+		t.Fatal("not another sandbox")
+	}
+}
+
+func TestAnnotationIsRepeated(t *testing.T) {
+	w := newWorld(t)
+	w.home("web", netnstest.New(t))
+	w.refuse = errors.New("the API server is away")
+	w.put("web", running("10.0.0.7"))
+	w.start()
+	ztunneltest.Start(t, w.socket, nil)
+	await(t, "several attempts", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.patches) > 2
+	})
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	await(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
+}
+
+// Without an agent a captured pod would have no network: its rules are removed before.
+func TestUninstall(t *testing.T) {
+	w, ns, z := enrolled(t, nil)
+	stop := w.halt()
+	if err := w.Uninstall(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !bare(t, ns) || w.annotation("web") != "" || w.probed("web") != nil || len(z.Pods()) > 0 {
+		t.Error("the pod is still in ambient mode")
+	}
+	stop()
+}

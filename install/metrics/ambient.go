@@ -1,0 +1,34 @@
+package metrics
+
+var ambientMetrics = []Metric{
+	{
+		Name: "sluice_ambient_pods", Type: Gauge,
+		Labels: []Label{{"state", []string{"enrolled", "pending"}}},
+		Help: "Pods of the node in ambient mode; enrolled pods have rules, ztunnel has acknowledged them, " +
+			"and their probes have the source address that is not captured",
+	},
+	{
+		Name: "sluice_ambient_enrolments_total", Type: Counter, Labels: []Label{result},
+		Help: "Attempts to enrol a pod in ambient mode, in ADD and of running pods",
+	},
+	{
+		Name: "sluice_host_rules_events_total", Type: Counter,
+		Labels: []Label{{"event", []string{
+			"repaired", "failed", "kubelet-changed", "kubelet-missing", "by-user", "unwatched",
+		}}},
+		Help: "Events of the node's rules for probes of pods in ambient mode; repaired means that another program had changed them",
+	},
+}
+
+// AmbientPods returns the series of sluice_ambient_pods.
+func AmbientPods(state string) GaugeSeries { return gauge("sluice_ambient_pods", state) }
+
+// AmbientEnrolments returns the series of sluice_ambient_enrolments_total.
+func AmbientEnrolments(r Result) CounterSeries {
+	return counter("sluice_ambient_enrolments_total", string(r))
+}
+
+// HostRulesEvents returns the series of sluice_host_rules_events_total.
+func HostRulesEvents(event string) CounterSeries {
+	return counter("sluice_host_rules_events_total", event)
+}

@@ -1,0 +1,146 @@
+package serve_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-mesh/sluice/install/serve"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/agent/client"
+	"github.com/sluice-mesh/sluice/plugin/source"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+type enrol = func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrolment, error)
+
+func enrolment() agent.Enrolment {
+	return agent.Enrolment{Ambient: rules.DefaultAmbient(), Backend: "nft", Outcome: "created"}
+}
+
+var address = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
+
+// The network namespace arrives as a descriptor, whatever its path is for the agent.
+func TestNetworkNamespaceArrives(t *testing.T) {
+	ns := netnstest.New(t)
+	w := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
+		_ context.Context, ref source.Ref, got *netns.NS, addresses []netip.Addr,
+	) (agent.Enrolment, error) {
+		if ref != web || got.ID() != ns.ID() || len(addresses) != 1 || addresses[0] != address[0] {
+			t.Errorf("%v in %v, want %v; %v", ref, got.ID(), ns.ID(), addresses)
+		}
+		return enrolment(), nil
+	}})
+	before := descriptors(t)
+	for range 5 {
+		e, err := w.client().Enrol(t.Context(), web, address, ns.FD())
+		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
+			t.Fatalf("%v, %+v", err, e)
+		}
+	}
+	// Descriptors that come with another request are closed.
+	if _, err := w.client().Pod(t.Context(), web); err != nil {
+		t.Error(err)
+	}
+	w.stop()
+	if after := descriptors(t); after > before {
+		t.Errorf("%d descriptors, before %d", after, before)
+	}
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestRefusedEnrolments(t *testing.T) {
+	ns := netnstest.New(t)
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	refusing := func(kind source.Kind) enrol {
+		return func(context.Context, source.Ref, *netns.NS, []netip.Addr) (agent.Enrolment, error) {
+			return agent.Enrolment{}, source.WithKind(kind, errors.New("because"))
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		enrol enrol
+		fd    int
+		kind  source.Kind
+		text  string
+	}{
+		{"ambient mode is off", nil, ns.FD(), source.Misconfigured, "ambient mode is disabled"},
+		{"no namespace", refusing(""), int(file.Fd()), source.Unavailable, "not a namespace"},
+		{"ztunnel", refusing(agent.KindZtunnel), ns.FD(), agent.KindZtunnel, "because"},
+		{"an annotation", refusing(agent.KindParameters), ns.FD(), agent.KindParameters, "because"},
+		{"no such pod", refusing(source.NotFound), ns.FD(), source.NotFound, "because"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := start(t, socket(t), serve.Options{Objects: echo, Enrol: test.enrol})
+			_, err := w.client().Enrol(t.Context(), web, address, test.fd)
+			if source.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("%q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
+			}
+		})
+	}
+	t.Run("no descriptor", func(t *testing.T) {
+		w := start(t, socket(t), serve.Options{Objects: echo, Enrol: refusing("")})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		_, err := agent.Caller{Socket: w.path}.Query(ctx, agent.Request{Verb: agent.AskEnrol})
+		if err == nil || !strings.Contains(err.Error(), "0 descriptors") {
+			t.Error(err)
+		}
+	})
+	t.Run("no agent", func(t *testing.T) {
+		_, err := client.New(client.Options{Socket: socket(t)}).Enrol(t.Context(), web, address, ns.FD())
+		if source.KindOf(err) != source.Unavailable || !strings.Contains(err.Error(), "not running") {
+			t.Errorf("%q: %v", source.KindOf(err), err)
+		}
+	})
+}
+
+// Enrolments that wait for ztunnel hold up no other question, and end with the server.
+func TestWaitingEnrolments(t *testing.T) {
+	ns := netnstest.New(t)
+	const waiting = 200 // more than there may be other connections
+	began := make(chan struct{}, waiting)
+	w := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
+		ctx context.Context, _ source.Ref, _ *netns.NS, _ []netip.Addr,
+	) (agent.Enrolment, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return agent.Enrolment{}, source.WithKind(agent.KindZtunnel, errors.New("the agent ends"))
+	}})
+	var group sync.WaitGroup
+	for range waiting {
+		group.Go(func() {
+			if _, err := w.client().Enrol(context.Background(), web, address, ns.FD()); err == nil ||
+				!strings.Contains(err.Error(), "the agent ends") {
+				t.Error(err)
+			}
+		})
+	}
+	for range waiting {
+		<-began
+	}
+	if _, err := w.client().Pod(t.Context(), web); err != nil {
+		t.Error(err)
+	}
+	w.stop()
+	group.Wait()
+}

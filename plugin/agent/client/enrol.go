@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// EnrolTimeout is the time for an enrolment. The agent waits for ztunnel for 30 s, and answers with an
+// error then; a kubelet waits for a runtime for two minutes.
+const EnrolTimeout = 35 * time.Second
+
+// Enrol enrols a pod in ambient mode, whose network namespace is the descriptor and has the addresses.
+// It returns when ztunnel has acknowledged the pod. The error has a [source.Kind], or a kind of
+// package agent.
+func (c *Client) Enrol(
+	ctx context.Context, ref source.Ref, addresses []netip.Addr, netns int,
+) (*agent.Enrolment, error) {
+	ctx, cancel := context.WithTimeout(ctx, EnrolTimeout)
+	defer cancel()
+	start := time.Now()
+	e, err := c.caller.Enrol(ctx, ref.Namespace, ref.Name, ref.UID, addresses, netns)
+	if err == nil {
+		return e, nil
+	}
+	if agent.IsTimeout(ctx, err) {
+		err = fmt.Errorf("no answer within %v", time.Since(start).Round(time.Millisecond))
+	}
+	kind := kindOf(err)
+	var refusal *agent.Refusal
+	if errors.As(err, &refusal) && slices.Contains(agent.EnrolKinds(), refusal.Kind) {
+		kind = source.Kind(refusal.Kind)
+	}
+	return nil, source.WithKind(kind, fmt.Errorf("node agent: %w", err))
+}

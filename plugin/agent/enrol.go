@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/plugin/text"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// The kinds of a refusal of [AskEnrol], in addition to those of package source: what is wrong with
+// the pod, or which step failed.
+const (
+	KindParameters = "parameters" // an annotation of the pod is invalid
+	KindRules      = "rules"      // the rules cannot be installed in the pod
+	KindZtunnel    = "ztunnel"    // ztunnel is not connected, or does not acknowledge the pod
+	KindHost       = "host"       // the node's rules for probes cannot be changed
+)
+
+// EnrolKinds returns these kinds.
+func EnrolKinds() []string { return []string{KindParameters, KindRules, KindZtunnel, KindHost} }
+
+// An Enrolment is the answer to [AskEnrol]: what the agent has done for a pod in ambient mode, which
+// ztunnel has acknowledged.
+type Enrolment struct {
+	// Ambient has the parameters of the rules in the pod, and Backend is the backend that contains
+	// them: nft or legacy.
+	Ambient rules.Ambient `json:"ambient"`
+	Backend string        `json:"backend"`
+	// Outcome is the outcome of installing the rules: created, replaced or unchanged. Rules and
+	// Routes count them, and Bytes is the size of the transaction, as far as the backend has one.
+	Outcome string `json:"outcome"`
+	Rules   int    `json:"rules"`
+	Routes  int    `json:"routes"`
+	Bytes   int    `json:"bytes,omitempty"`
+	// Notes are hints for the owner of the pod, a line each.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Validate returns an error that lists everything invalid.
+func (e *Enrolment) Validate() error {
+	var faults []error
+	if e.Backend != "nft" && e.Backend != "legacy" {
+		faults = append(faults, fmt.Errorf("backend: %q is neither nft nor legacy",
+			text.Truncate(e.Backend, maxTextBytes)))
+	}
+	if err := e.Ambient.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("ambient: %w", err))
+	}
+	return errors.Join(faults...)
+}
+
+// Enrol asks the agent to enrol a pod in ambient mode, whose network namespace is the descriptor and
+// has the addresses. The answer follows when ztunnel has acknowledged the pod. The error may be a
+// [Refusal].
+func (c Caller) Enrol(
+	ctx context.Context, namespace, name, uid string, addresses []netip.Addr, netns int,
+) (*Enrolment, error) {
+	body, err := c.query(ctx, Request{
+		Verb: AskEnrol, Namespace: namespace, Name: name, UID: uid, Addresses: addresses,
+	}, unix.UnixRights(netns))
+	if err != nil {
+		return nil, err
+	}
+	e := new(Enrolment)
+	if json.Unmarshal(body, e) != nil {
+		return nil, errors.New("its answer is no enrolment")
+	}
+	if err := e.Validate(); err != nil {
+		return nil, fmt.Errorf("its answer is wrong: %w", err)
+	}
+	return e, nil
+}
+
+// A Receiver reads from a connection, and receives the descriptors that come with the data.
+type Receiver struct {
+	conn *net.UnixConn
+	fds  []int
+}
+
+// NewReceiver returns a receiver that has read nothing. The caller closes the connection.
+func NewReceiver(c *net.UnixConn) *Receiver { return &Receiver{conn: c} }
+
+// maxDescriptors is the number of descriptors that are received with one read. The kernel closes
+// more.
+const maxDescriptors = 1
+
+// Read implements [io.Reader].
+func (r *Receiver) Read(p []byte) (int, error) {
+	var rights [unix.SizeofCmsghdr + 8*maxDescriptors]byte
+	n, size, _, _, err := r.conn.ReadMsgUnix(p, rights[:])
+	messages, parseErr := unix.ParseSocketControlMessage(rights[:size])
+	for i := range messages {
+		fds, rightsErr := unix.ParseUnixRights(&messages[i])
+		r.fds = append(r.fds, fds...)
+		parseErr = errors.Join(parseErr, rightsErr)
+	}
+	return n, errors.Join(err, parseErr)
+}
+
+// Descriptors returns the received descriptors, which the caller must close.
+func (r *Receiver) Descriptors() []int {
+	fds := r.fds
+	r.fds = nil
+	return fds
+}
+
+// Close closes the descriptors that were not taken.
+func (r *Receiver) Close() {
+	for _, fd := range r.Descriptors() {
+		_ = unix.Close(fd)
+	}
+}

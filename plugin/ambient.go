@@ -1,0 +1,57 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"go.uber.org/zap"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/plugin/agent"
+	"github.com/sluice-mesh/sluice/plugin/record"
+	"github.com/sluice-mesh/sluice/plugin/source"
+)
+
+// enrol lets the node agent enrol a pod in ambient mode: it installs the rules, passes the network
+// namespace to ztunnel and waits for its acknowledgement. Without the agent the pod does not start,
+// because nothing would serve its captured traffic.
+func (c *call) enrol(r *record.Record, result []byte) error {
+	addresses, err := c.addresses(c.sandbox.ns, result)
+	if err != nil {
+		return err
+	}
+	e, err := c.Agent(c.config).Enrol(context.Background(), c.ref, addresses, c.sandbox.ns.FD())
+	if err != nil {
+		c.entry.fullError(err)
+		return c.notEnrolled(err)
+	}
+	c.entry.enrolled(e)
+	r.Ambient, r.Backend = &e.Ambient, compat.BackendName(e.Backend)
+	return nil
+}
+
+// notEnrolled returns the error of an enrolment, with a code.
+func (c *call) notEnrolled(err error) error {
+	const format = "pod %s is in ambient mode and cannot be enrolled (%s)"
+	code := types.ErrTryAgainLater
+	kind := source.KindOf(err)
+	switch string(kind) {
+	case agent.KindParameters:
+		code = CodeParameters
+	case agent.KindRules, agent.KindHost:
+		code = CodeApply
+	}
+	return failure(code, fmt.Sprintf(format, c.ref.Shown(), kind), err)
+}
+
+func (e *entry) enrolled(done *agent.Enrolment) {
+	e.add.Backend, e.add.Bytes = done.Backend, done.Bytes
+	e.put(zap.String("backend", done.Backend), zap.String("outcome", done.Outcome),
+		zap.Int("rules", done.Rules), zap.Int("routes", done.Routes),
+		zap.Int("transaction_bytes", done.Bytes))
+	if len(done.Notes) > 0 {
+		e.put(zap.String("notes", strings.Join(done.Notes, "; ")))
+	}
+}
