@@ -151,7 +151,7 @@ func try(
 			if err != nil {
 				t.Fatal(err)
 			}
-			predicted, trace := network.Predict(live, c, got.Local)
+			predicted, trace := network.Predict(live, c, got.Source)
 			if string(got.By) != f.want(mode) || !got.Agrees(predicted) {
 				t.Errorf("%s: %s\n\twant      %s\n\tpredicted %s, %s", c, got, f.want(mode),
 					predicted, trace.Outcome)

@@ -102,13 +102,13 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		predicted, trace = b.Predict(&rs, c, got.Local)
-		predicted = known.first(c, got.Local, trace.Outcome.Zone, predicted)
+		predicted, trace = b.Predict(&rs, c, got.Source)
+		predicted = known.first(c, got.Source, trace.Outcome.Zone, predicted)
 		if got.Outcome == testbed.Silent && predicted.Outcome != testbed.Silent &&
 			c.Timeout != callTimeout {
 			// The wrong prediction may be due to a timeout on a busy machine: try again with a
 			// longer one.
-			c.Local, c.Timeout = got.Local, callTimeout
+			c.Local, c.Timeout = got.Source, callTimeout
 			if got, err = b.Dial(c); err != nil {
 				t.Fatal(err)
 			}

@@ -143,7 +143,7 @@ func dial(
 	if err != nil {
 		t.Fatal(err)
 	}
-	predicted, trace = b.Predict(rs, c, got.Local)
+	predicted, trace = b.Predict(rs, c, got.Source)
 	return got, predicted, trace
 }
 
@@ -165,8 +165,8 @@ func checkAddrs(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	}
 	// NAT changes the source port of a connection if an earlier one from the same port was
 	// redirected to the same address.
-	if a.Peer.Addr() != a.Local.Addr() || a.Peer != a.Local && outcome.TProxy != 0 {
-		return fmt.Errorf("source address %s, want %s", a.Peer, a.Local)
+	if a.Peer.Addr() != a.Source.Addr() || a.Peer != a.Source && outcome.TProxy != 0 {
+		return fmt.Errorf("source address %s, want %s", a.Peer, a.Source)
 	}
 	switch {
 	case outcome.Redirect != 0 && a.Local.Port() != outcome.Redirect:

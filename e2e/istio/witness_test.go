@@ -177,7 +177,7 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 		if err != nil {
 			t.Fatal(err)
 		}
-		packet := l.Packet(&l.rules, call, answer.Local)
+		packet := l.Packet(&l.rules, call, answer.Source)
 		// Rules without tproxy do not depend on whether a proxy listens.
 		depends := slices.ContainsFunc(w.class.Packets, func(c diff.Condition) bool {
 			return c.Field == "listener"
@@ -187,7 +187,7 @@ func confirmByCall(t *testing.T, w witnessed) diff.Pair[string] {
 			cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); d != "" {
 			t.Errorf("the call's packet is not the witness (-witness +packet):\n%s", d)
 		}
-		if predicted, trace := l.Predict(&l.rules, call, answer.Local); !answer.Agrees(predicted) {
+		if predicted, trace := l.Predict(&l.rules, call, answer.Source); !answer.Agrees(predicted) {
 			t.Errorf("%s: %s, predicted: %s\n%s", call, answer, predicted, trace.Outcome)
 		}
 		answers = append(answers, answer)

@@ -93,8 +93,8 @@ type Answer struct {
 	Hop     // the server that answered
 	// Upstream lists the servers that answered a forwarding proxy.
 	Upstream []Hop
-	// Local is the caller's address, which is set even without an answer.
-	Local netip.AddrPort
+	// Source is the caller's address, which is set even without an answer.
+	Source netip.AddrPort
 	// Err is the reason for a missing answer.
 	Err error
 }

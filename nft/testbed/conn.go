@@ -143,7 +143,7 @@ func (i identity) open(c Call, protocol rules.Protocol) (*Conn, error) {
 // Ask sends a request and returns its answer. The first request waits for the connection.
 func (c *Conn) Ask() Answer {
 	a := c.roundTrip()
-	a.Local = c.local
+	a.Source = c.local
 	return a
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Packet returns the first packet of the call at its first hook in the pod. own is the caller's
-// address from [Answer.Local], or invalid if it is unknown. Packet applies the routes of the
+// address from [Answer.Source], or invalid if it is unknown. Packet applies the routes of the
 // network and of the ruleset.
 func (b *Network) Packet(rs *rules.Ruleset, c Call, own netip.AddrPort) rules.Packet {
 	p := rules.Packet{

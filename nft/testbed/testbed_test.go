@@ -97,16 +97,16 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Local {
-			t.Errorf("%s: %v, at %s from %s (own %s); want %s", c, got, got.Local, got.Peer,
-				got.Local, tc.want)
+		if got.By != tc.want || got.To != c.To || got.Local != c.To || got.Peer != got.Source {
+			t.Errorf("%s: %v, at %s from %s (source %s); want %s", c, got, got.Local, got.Peer,
+				got.Source, tc.want)
 		}
-		if want, _ := b.Predict(new(rules.Ruleset), c, got.Local); !got.Agrees(want) {
+		if want, _ := b.Predict(new(rules.Ruleset), c, got.Source); !got.Agrees(want) {
 			t.Errorf("%s: %v, predicted %v", c, got, want)
 		}
 		if p := b.Packet(new(rules.Ruleset), c,
-			netip.AddrPort{}); p.Source.Addr() != got.Local.Addr() {
-			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Local)
+			netip.AddrPort{}); p.Source.Addr() != got.Source.Addr() {
+			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Source)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestCallsWithALocalAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Peer.Addr() != c.Local.Addr() || c.Local.Port() != 0 && got.Peer != c.Local ||
-			got.Local != got.Peer {
+			got.Source != got.Peer {
 			t.Errorf("%s: source address %s", c, got.Peer)
 		}
 	}

@@ -133,7 +133,7 @@ func (r row) show(p *printer, network *testbed.Network, rs rules.Ruleset) error 
 		if err != nil {
 			return err
 		}
-		predicted, _ := network.Predict(&rs, c, a.Local)
+		predicted, _ := network.Predict(&rs, c, a.Source)
 		ok = ok && r.asExpected(a, to) && a.Agrees(predicted)
 		where = append(where, to.String())
 		what = append(what, r.print(a))
