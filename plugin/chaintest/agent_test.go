@@ -23,18 +23,20 @@ type nodeAgent struct {
 	adds    []agent.Add
 	logs    []string
 	reports chan struct{} // gets one with each ADD
+	lines   chan struct{} // gets one with each line of the log
 }
 
 // serveAgent starts the agent's server for the node.
 func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 	t.Helper()
-	o.reports = make(chan struct{}, 100)
+	o.reports, o.lines = make(chan struct{}, 100), make(chan struct{}, 100)
 	server := serve.New(serve.Options{
 		Socket: agent.SocketIn(n.run), Objects: o,
 		Log: func(line []byte) {
 			o.mu.Lock()
-			defer o.mu.Unlock()
 			o.logs = append(o.logs, string(line))
+			o.mu.Unlock()
+			o.lines <- struct{}{}
 		},
 		Added: func(a agent.Add) {
 			o.mu.Lock()
@@ -74,17 +76,31 @@ func (o *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
 
 func (o *nodeAgent) Ready(context.Context) error { return nil }
 
-// last waits for the next outcome, and returns it with the lines of the log so far.
-func (o *nodeAgent) last(t testing.TB) (agent.Add, []string) {
+// last waits for the next outcome, and returns it.
+func (o *nodeAgent) last(t testing.TB) agent.Add {
 	t.Helper()
-	select {
-	case <-o.reports:
-	case <-time.After(patience):
-		t.Fatal("the agent got no report of an ADD")
-	}
+	receive(t, o.reports, "report of an ADD")
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.adds[len(o.adds)-1], slices.Clone(o.logs)
+	return o.adds[len(o.adds)-1]
+}
+
+// log waits for the next line, which may arrive after the outcome, and returns all lines so far.
+func (o *nodeAgent) log(t testing.TB) []string {
+	t.Helper()
+	receive(t, o.lines, "line of the log")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.logs)
+}
+
+func receive(t testing.TB, from <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-from:
+	case <-time.After(patience):
+		t.Fatalf("the agent got no %s", what)
+	}
 }
 
 // TestPodsComeFromTheAgent starts pods of which only the agent knows, and reads its reports.
@@ -99,7 +115,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	if p.rules(t) == "" {
 		t.Error("the pod has no rules")
 	}
-	add, logs := o.last(t)
+	add, logs := o.last(t), o.log(t)
 	if add.Duration <= 0 || add.Bytes < 1000 {
 		t.Errorf("%v, %d bytes", add.Duration, add.Bytes)
 	}
@@ -124,14 +140,14 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	if add, _ := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
+	if add := o.last(t); add.Decision != "skip" || add.Reason != "namespace-excluded" ||
 		add.Backend != "none" {
 		t.Errorf("reported %+v", add)
 	}
 	_, err := n.newSandbox(t).add(t, chain{
 		version: latest, fields: map[string]any{"backend": "ebpf"},
 	})
-	if add, _ := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
+	if add := o.last(t); err == nil || add.Result != "error" || add.Decision != "undecided" ||
 		add.Reason != "undecided" {
 		t.Errorf("reported %+v of %v", add, err)
 	}
