@@ -305,8 +305,8 @@ func TestRejectedValues(t *testing.T) {
 			"env: {REPAIR_ENABLED: false}",
 			"env.REPAIR_ENABLED: set the value repair.enabled instead",
 		},
-		{"env: {NODE_NAME: a}", "env.NODE_NAME: the chart sets it"},
-		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: the chart sets it"},
+		{"env: {NODE_NAME: a}", "env.NODE_NAME: cannot be set here"},
+		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: cannot be set here"},
 		{
 			"logging: {level: loud}",
 			`logging.level "loud": must be debug, info, warn, error, fatal, none`,

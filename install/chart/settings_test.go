@@ -29,7 +29,7 @@ func TestRejectionsFollowTheTable(t *testing.T) {
 			fmt.Fprintf(&want, "  %s: set the value %s instead\n", s.Env, s.Helm)
 		case s.Fixed || s.Required:
 			fmt.Fprintf(&want,
-				"  %s: the chart sets it, because its mounts and permissions depend on it\n", s.Env)
+				"  %s: cannot be set here, because the mounts and permissions of the chart depend on it\n", s.Env)
 		}
 	}
 	fmt.Fprintln(&want, "refused:")
