@@ -26,10 +26,14 @@ func (d *ruleDecoder) inputsOf(name string, a attributes) rules.Inputs {
 			a.Number(unix.NFTA_PAYLOAD_LEN),
 		})
 	case "fib":
-		if a.Number(unix.NFTA_FIB_FLAGS)&unix.NFTA_FIB_F_MARK != 0 {
-			return rules.HeaderInput | rules.MarkInput
+		reads, flags := rules.HeaderInput, a.Number(unix.NFTA_FIB_FLAGS)
+		if flags&unix.NFTA_FIB_F_MARK != 0 {
+			reads |= rules.MarkInput
 		}
-		return rules.HeaderInput
+		if flags&unix.NFTA_FIB_F_OIF != 0 {
+			reads |= rules.InterfaceInput
+		}
+		return reads
 	case "socket", "hash": // symhash reads addresses and ports
 		return rules.HeaderInput
 	case "match":
@@ -45,6 +49,9 @@ func metaInputs(key uint32) rules.Inputs {
 		return rules.MarkInput
 	case unix.NFT_META_SKUID, unix.NFT_META_SKGID, unix.NFT_META_CGROUP:
 		return rules.HeaderInput // tproxy assigns a socket
+	case unix.NFT_META_OIF, unix.NFT_META_OIFNAME, unix.NFT_META_OIFTYPE, unix.NFT_META_OIFGROUP,
+		nftMetaOIFKind:
+		return rules.InterfaceInput
 	case unix.NFT_META_RTCLASSID, nftMetaSecpath:
 		return rules.AllInputs // of the route
 	}

@@ -38,6 +38,7 @@ const (
 	nftaSocketDreg = 2
 
 	nftMetaSecpath = 25
+	nftMetaOIFKind = 27 // NFT_META_OIFKIND
 
 	nftaSocketLevel = 3
 	nftaOsfDreg     = 1

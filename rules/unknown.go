@@ -45,7 +45,9 @@ const (
 	// HeaderInput is what NAT and a transparent proxy change: addresses, ports, checksums, and the
 	// socket.
 	HeaderInput
-	AllInputs = ConnectionInput | MarkInput | ConntrackMarkInput | HeaderInput
+	// InterfaceInput is the outgoing interface, which NAT and a changed mark can change.
+	InterfaceInput
+	AllInputs = ConnectionInput | MarkInput | ConntrackMarkInput | HeaderInput | InterfaceInput
 )
 
 // NoData is the Data of an [Unknown] that depends on something that was not read, such as the

@@ -74,6 +74,10 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		{"symhash mod 2 0", mangle, afterNAT, false},
 		{"ip daddr . ip ttl { 10.0.0.3 . 64 }", mangle, afterNAT, false},
 		{"fib daddr . mark type local", mangle, afterNAT, false},
+		{"meta oifgroup 5", mangle, afterNAT, false},
+		{"meta oiftype 772", mangle, afterNAT, false},
+		{`meta oifkind "vrf"`, mangle, afterNAT, false},
+		{"meta iifgroup 5", mangle, afterNAT, true},
 	} {
 		for _, hook := range []string{"prerouting", "output"} {
 			check(fmt.Sprintf("%s at %s %d and %d", tc.rule, hook, tc.from, tc.to),

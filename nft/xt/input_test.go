@@ -16,7 +16,8 @@ func TestIgnoredInputs(t *testing.T) {
 		"connbytes": rules.ConnectionInput, "connlabel": rules.ConnectionInput,
 		"conntrack": rules.ConnectionInput, "helper": rules.ConnectionInput,
 		"mark": rules.MarkInput, "connmark": rules.ConnectionInput | rules.ConntrackMarkInput,
-		"rpfilter": rules.MarkInput | rules.HeaderInput, "set": rules.MarkInput | rules.HeaderInput,
+		"rpfilter": rules.MarkInput | rules.HeaderInput, "devgroup": rules.InterfaceInput, "addrtype": rules.HeaderInput | rules.InterfaceInput,
+		"set": rules.MarkInput | rules.HeaderInput | rules.InterfaceInput,
 		"u32": rules.HeaderInput, "socket": rules.HeaderInput, "string": rules.HeaderInput,
 		"recent": rules.HeaderInput, "length": 0, "ttl": 0, "time": 0,
 	} {

@@ -63,13 +63,16 @@ func (v *visit) inputs(u rules.Unknown, f flow) string {
 	if reads(rules.ConnectionInput) && (seen.before || f.tracking != tracked || f.zone != 0) {
 		parts = append(parts, "connection", seen.before, f.tracking, f.zone)
 	}
-	if reads(rules.ConnectionInput) || reads(rules.HeaderInput) {
+	if reads(rules.ConnectionInput) || reads(rules.HeaderInput) || reads(rules.InterfaceInput) {
 		if seen.translated != (v.hookHere() == rules.Postrouting || seen.second) {
 			parts = append(parts, "translated")
 		}
 		if f.target != (target{}) || f.source != "" || f.tproxy.taken {
 			parts = append(parts, "header", f.target, f.source, f.snat, f.tproxy)
 		}
+	}
+	if reads(rules.InterfaceInput) && (f.toLoopback || f.leavesLoopback) {
+		parts = append(parts, "interface", f.toLoopback)
 	}
 	if reads(rules.MarkInput) && f.mark != v.marks.packet {
 		parts = append(parts, "mark", *f.mark)
