@@ -136,7 +136,7 @@ func (n *Node) add(
 	if err != nil {
 		return agent.Enrolment{}, err
 	}
-	ref.UID = w.object.Metadata.UID // of a static pod, that of the API server
+	ref.UID = w.object.Metadata.UID // a static pod has another UID in the kubelet
 	own, err := netns.FromHandle(vishnetns.NsHandle(ns.FD()))
 	if err != nil {
 		return agent.Enrolment{}, &stepError{agent.KindRules, err}

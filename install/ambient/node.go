@@ -22,7 +22,7 @@ import (
 // Options are the options of a node. All are required unless noted.
 type Options struct {
 	NodeName string
-	// Decide are the settings of decisions, with those of ambient mode.
+	// Decide are the settings of decisions, including the settings of ambient mode.
 	Decide *decide.Settings
 	// Backend installs the rules in pods.
 	Backend compat.Backend

@@ -140,7 +140,7 @@ func (s *Server) enrol(r *agent.Request, fds []int) ([]byte, error) {
 	}()
 	if len(fds) != 1 {
 		return nil, source.WithKind(source.Unavailable,
-			fmt.Errorf("the request has %d descriptors, not that of a network namespace", len(fds)))
+			fmt.Errorf("the request has %d descriptors; must have one, of a network namespace", len(fds)))
 	}
 	select {
 	case s.enrolments <- struct{}{}:

@@ -17,7 +17,7 @@ const (
 	reroute    = "istio.io/reroute-virtual-interfaces"
 )
 
-// ambientSettings are those of a node with Istio's default selectors.
+// ambientSettings are the settings of a node with Istio's default selectors.
 func ambientSettings() *decide.Settings {
 	ambient := decide.DefaultAmbientSettings()
 	return &decide.Settings{

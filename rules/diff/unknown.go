@@ -52,7 +52,7 @@ func (v *visit) unknownVariable(u rules.Unknown, f flow, part rulePart) variable
 }
 
 // inputs returns a key of the inputs of an unsupported condition, which differs for packets with
-// different inputs. It is empty if they are those of the packets that entered.
+// different inputs. It is empty for packets that have not changed since they entered.
 func (v *visit) inputs(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {
 		return "" // a random number, or a state of its own

@@ -103,7 +103,7 @@ func (p *pod) listen(ctx context.Context) error {
 	return nil
 }
 
-// listening sets the options of listeners: those of ztunnel.
+// listening sets the options that ztunnel sets for its listeners.
 func listening(network, address string, c syscall.RawConn) error {
 	err := proxy.Marked(network, address, c)
 	return errors.Join(err, c.Control(func(fd uintptr) {

@@ -292,7 +292,7 @@ func TestIstiosClientOfHBONE(t *testing.T) {
 			t.Fatal(err)
 		}
 		var answer path.Answer
-		for line := range bytes.Lines(output) { // among those of the library's log
+		for line := range bytes.Lines(output) { // the log of the library has other lines
 			if bytes.HasPrefix(line, []byte("{")) {
 				if err := json.Unmarshal(line, &answer); err != nil {
 					t.Fatal(err)
