@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
@@ -173,7 +174,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			if answer, err := network.Dial(free); err != nil || answer.By != testbed.Outside {
 				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
 			}
-			waitFor(t, "the proxy's own payload to be seen", func() bool {
+			rulestest.Eventually(t, "the proxy's own payload to be seen", func() bool {
 				return outside.Load() > 0
 			})
 		})
@@ -239,16 +240,4 @@ func payloadTo(packet []byte, port uint16) uint64 {
 		return 0
 	}
 	return uint64(total - header - int(packet[header+12]>>4)*4)
-}
-
-// waitFor waits for a condition that other goroutines bring about.
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(callTimeout)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain for " + what)
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

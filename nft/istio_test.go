@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
@@ -240,9 +241,10 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 		round()
 	}
 	// Sockets are closed asynchronously.
-	eventually(t, "the descriptors are as before", func() bool {
-		return descriptors() <= before
-	}, func() string {
-		return fmt.Sprintf("%d before, %d after", before, descriptors())
+	rulestest.EventuallySucceeds(t, "return of the descriptors", func() error {
+		if after := descriptors(); after > before {
+			return fmt.Errorf("%d before, %d after", before, after)
+		}
+		return nil
 	})
 }

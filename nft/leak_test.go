@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestApplyLeaksNothing counts the resources of the process before and after 100 or 1,000 calls of
@@ -44,10 +45,13 @@ func TestApplyLeaksNothing(t *testing.T) {
 	}
 	// Sockets are closed asynchronously, and the kernel destroys namespaces with a delay.
 	var after held
-	eventually(t, "the descriptors and namespaces are as before", func() bool {
+	rulestest.EventuallySucceeds(t, "return of the descriptors and namespaces", func() error {
 		after = holdings(t)
-		return after.descriptors <= before.descriptors && after.namespaces <= before.namespaces
-	}, func() string { return fmt.Sprintf("%+v, then %+v", before, after) })
+		if after.descriptors > before.descriptors || after.namespaces > before.namespaces {
+			return fmt.Errorf("%+v, then %+v", before, after)
+		}
+		return nil
+	})
 	// The runtime keeps its threads.
 	if after.threads > before.threads+10 {
 		t.Errorf("threads: %d, then %d", before.threads, after.threads)

@@ -3,10 +3,8 @@ package nft
 import (
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
@@ -143,15 +141,5 @@ func empty(t tester, ns *netns.NS) {
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
 		t.Fatalf("remaining routing: %+v, %v", routing, err)
-	}
-}
-
-// eventually waits for a condition. What explains it when it does not come true.
-func eventually(t *testing.T, name string, is func() bool, what func() string) {
-	t.Helper()
-	for begin := time.Now(); !is(); runtime.Gosched() {
-		if time.Since(begin) > 10*time.Second {
-			t.Fatalf("not so after 10 s: %s: %s", name, what())
-		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestThisKernelSupportsEverything(t *testing.T) {
@@ -56,12 +57,11 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	if _, err := Probe(); err != nil {
 		t.Fatal(err)
 	}
-	var after held
-	eventually(t, "nothing is left", func() bool {
-		after = holdings(t)
+	rulestest.Eventually(t, "nothing is left", func() bool {
+		after := holdings(t)
 		// The namespace of the comparison is still open.
 		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1
-	}, func() string { return "" })
+	})
 }
 
 // TestAMissingFeatureIsNamed simulates the answers of kernels that lack features.

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // replacements is the number of replacements of rulesets under load.
@@ -69,7 +70,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			for i := range replacements() {
 				// The load continues between any two replacements.
 				before := opened.Load()
-				waitFor(t, "connections", func() bool {
+				rulestest.Eventually(t, "connections", func() bool {
 					return opened.Load() >= before+int64(len(flows)) || t.Failed()
 				})
 				result, err := nft.Apply(network.Pod, rulesets[(i+1)%len(rulesets)])

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/install/agent/observe/observetest"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 const (
@@ -130,7 +131,7 @@ func (n *node) start(agent, plugin string) {
 			n.t.Logf("the agent: %v\n%s", err, lastLines(n.log.String()))
 		}
 	}
-	eventually(n.t, "the node is ready", func() error {
+	rulestest.EventuallySucceeds(n.t, "the node is ready", func() error {
 		r, err := n.client.Get("http://127.0.0.1:" + health + "/readyz")
 		if err != nil {
 			return err
@@ -149,20 +150,8 @@ func lastLines(text string) string {
 	return text[strings.IndexByte(text, '\n')+1:]
 }
 
-// patience bounds the wait for an event on a busy machine.
+// patience bounds calls and connections on a busy machine.
 const patience = 30 * time.Second
-
-// eventually waits until condition returns nil.
-func eventually(t testing.TB, what string, condition func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if err = condition(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not so after %s: %s: %v", patience, what, err)
-}
 
 func check(t testing.TB, err error) {
 	t.Helper()

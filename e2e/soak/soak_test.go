@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/e2e/bench/report"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // samples is the number of samples and drifts the number of deleted rulesets, in a run of any
@@ -136,7 +137,7 @@ func TestSoak(t *testing.T) {
 	for len(r.there) > 0 {
 		check(t, r.remove(r.take()))
 	}
-	eventually(t, "no file is left of a sandbox, and no namespace is open", func() error {
+	rulestest.EventuallySucceeds(t, "no file is left of a sandbox, and no namespace is open", func() error {
 		files, err := r.written()
 		if err != nil {
 			return err

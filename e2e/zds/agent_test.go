@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // A pod is a pod of the node.
@@ -64,7 +65,7 @@ func startOurs(t *testing.T, kept pod) agent {
 	o.server.Restore([]agentserver.Pod{{
 		UID: kept.uid(), Name: kept.name, Namespace: "app", ServiceAccount: "sa-" + kept.name,
 	}})
-	until(t, "it listens", func() error {
+	rulestest.EventuallySucceeds(t, "it listens", func() error {
 		if !o.server.State().Listening {
 			return errors.New("not yet")
 		}
@@ -197,7 +198,7 @@ func startIstio(t *testing.T, program string, kept pod, pods []pod) agent {
 		}
 		_ = os.RemoveAll(dir)
 	})
-	until(t, "istio-cni is ready", func() error {
+	rulestest.EventuallySucceeds(t, "istio-cni is ready", func() error {
 		_, err := i.get("http://127.0.0.1:8000/readyz")
 		return err
 	})
@@ -308,18 +309,4 @@ func forward(t *testing.T, ns *netns.NS, to string) string {
 		}
 	}()
 	return l.Addr().String()
-}
-
-// until repeats an attempt until it succeeds.
-func until(t *testing.T, what string, attempt func() error) {
-	t.Helper()
-	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		err := attempt()
-		if err == nil {
-			return
-		}
-		if time.Since(start) > time.Minute {
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
 }

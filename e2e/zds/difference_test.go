@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // closeTime limits the wait until istio-cni, which looks every 5 s, closes a connection.
@@ -45,7 +46,7 @@ func silent(t *testing.T, w *world, name string) {
 	}
 	defer conn.Close()
 	if i, isIstio := w.agent.(istio); isIstio {
-		until(t, "istio-cni has accepted the connection", func() error {
+		rulestest.EventuallySucceeds(t, "istio-cni has accepted the connection", func() error {
 			line, err := i.connected()
 			if err == nil && !strings.HasSuffix(line, " 2") {
 				err = errors.New(line)
@@ -67,7 +68,7 @@ func late(t *testing.T, w *world, name string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		added := make(chan error)
 		go func() { added <- o.addUntil(ctx, w.pods["p2"]) }()
-		until(t, "the pod is sent", func() error {
+		rulestest.EventuallySucceeds(t, "the pod is sent", func() error {
 			if got := o.server.State().Connections[0]; got.AcksOwed != 1 {
 				return fmt.Errorf("connection %+v", got)
 			}

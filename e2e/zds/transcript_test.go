@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // A step is what happens to an agent, and what follows. ours is what our server does if it differs
@@ -49,7 +50,7 @@ func (w *world) record(line string) {
 // take returns the lines since the last call, once there are at least n. The lines of one ztunnel
 // are in order; so are the pods of a snapshot, whose order istio-cni does not define.
 func (w *world) take(n int) []string {
-	until(w.t, "the messages", func() error {
+	rulestest.EventuallySucceeds(w.t, "the messages", func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if len(w.lines) < n {

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // The rules come before ztunnel, ztunnel before the node's rules, and the annotation last.
@@ -52,7 +53,7 @@ func TestAddEnrolsInOrder(t *testing.T) {
 	if err := e.Validate(); err != nil || e.Outcome != "created" || e.Rules == 0 || e.Backend != "nft" {
 		t.Errorf("%v, %+v", err, e)
 	}
-	await(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
 	if got := w.patched(); got != "web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
@@ -78,12 +79,12 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 		_, err := w.add("web", ns)
 		done <- err
 	}()
-	await(t, "the rules precede ztunnel", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return w.has(ns) })
 	ztunneltest.Start(t, w.socket, nil)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	await(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
 }
 
 // ADD fails closed, says why, and keeps nothing: the runtime removes the sandbox.
@@ -105,18 +106,18 @@ func TestAddFailsWithoutZtunnel(t *testing.T) {
 		}
 		_ = ns.Close()
 	}
-	await(t, "the annotation", func() bool { return w.annotation("web") == "pending" })
+	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "pending" })
 	if w.probed("web") != nil || len(w.ztunnels.State().Pods) > 0 {
 		t.Error("a pod that did not start is still known to ztunnel or the node's rules")
 	}
-	await(t, "no descriptor is kept", func() bool { return count(t) <= descriptors })
+	rulestest.Eventually(t, "no descriptor is kept", func() bool { return count(t) <= descriptors })
 	ns := netnstest.New(t)
 	z := ztunneltest.Start(t, w.socket, nil)
 	z.Wait(t, "snapshot")
 	if _, err := w.add("web", ns); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
 }
 
 func count(t testing.TB) int {
@@ -215,7 +216,7 @@ func TestTheNodeIsNoPod(t *testing.T) {
 	if _, err := w.add("web", ns); source.KindOf(err) != agent.KindRules {
 		t.Errorf("%q: %v", source.KindOf(err), err)
 	}
-	await(t, "an event", func() bool {
+	rulestest.Eventually(t, "an event", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.events) > 0
@@ -256,7 +257,7 @@ func TestManyAdds(t *testing.T) {
 	if n := len(z.Pods()); n != pods {
 		t.Errorf("ztunnel has %d pods", n)
 	}
-	await(t, "all annotations", func() bool {
+	rulestest.Eventually(t, "all annotations", func() bool {
 		n := w.Count()
 		w.mu.Lock()
 		defer w.mu.Unlock()

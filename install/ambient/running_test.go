@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/plugin/decide"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // enrolled starts a node with a running pod that is enrolled.
@@ -26,7 +27,7 @@ func enrolled(t *testing.T, reply func(*zds.Request) string) (*world, *netns.NS,
 	w.home("web", ns)
 	w.start()
 	z := ztunneltest.Start(t, w.socket, reply)
-	await(t, "the pod is enrolled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.annotation("web") == "enabled" })
 	w.mu.Lock()
 	w.patches = nil // the pod may have been pending for a moment
 	w.mu.Unlock()
@@ -62,12 +63,12 @@ func TestLabelOfTheNamespace(t *testing.T) {
 		t.Error("enrolled without a label")
 	}
 	set("ambient")
-	await(t, "it is enrolled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "it is enrolled", func() bool { return w.annotation("web") == "enabled" })
 	if !w.has(ns) {
 		t.Error("no rules")
 	}
 	set("none")
-	await(t, "it has left", func() bool { return w.annotation("web") == "" })
+	rulestest.Eventually(t, "it has left", func() bool { return w.annotation("web") == "" })
 	if !bare(t, ns) || len(z.Pods()) > 0 || w.probed("web") != nil {
 		t.Error("its annotation is removed before the rest")
 	}
@@ -91,7 +92,7 @@ func TestPodLeavesInOrder(t *testing.T) {
 	})
 	ns.Store(podNS)
 	w.put("web", labelled(modeLabel, "none"))
-	await(t, "it has left", func() bool { return w.annotation("web") == "" })
+	rulestest.Eventually(t, "it has left", func() bool { return w.annotation("web") == "" })
 	if refused.Load() < 3 || w.probed("web") != nil {
 		t.Errorf("%d removals, probes of %v", refused.Load(), w.probed("web"))
 	}
@@ -120,7 +121,7 @@ func TestDeletedPod(t *testing.T) {
 				})
 			}
 			z.Wait(t, "del uid-web")
-			await(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
+			rulestest.Eventually(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
 			if got := w.patched(); name != "ended" && got != "" {
 				t.Errorf("patches: %s", got)
 			}
@@ -138,7 +139,7 @@ func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 		return ""
 	})
 	w.delete("web")
-	await(t, "ztunnel owes an answer", func() bool {
+	rulestest.Eventually(t, "ztunnel owes an answer", func() bool {
 		c := w.ztunnels.State().Connections
 		return len(c) == 1 && c[0].AcksOwed == 1
 	})
@@ -148,20 +149,20 @@ func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 	// Other pods are not held up.
 	other := w.home("db", netnstest.New(t))
 	w.put("db", running("10.0.0.8"))
-	await(t, "the rules of another pod", func() bool { return w.has(other) })
+	rulestest.Eventually(t, "the rules of another pod", func() bool { return w.has(other) })
 	close(answer)
 	z.Wait(t, "del uid-web")
-	await(t, "another pod is enrolled", func() bool { return w.annotation("db") == "enabled" })
-	await(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
+	rulestest.Eventually(t, "another pod is enrolled", func() bool { return w.annotation("db") == "enabled" })
+	rulestest.Eventually(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
 }
 
 func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 	w, ns, z := enrolled(t, nil)
 	w.put("web", annotated("ambient.istio.io/dns-capture", "false"))
 	withoutDNS := func(a *rules.Ambient) { a.DNS = false }
-	await(t, "the rules change", func() bool { return w.has(ns, withoutDNS) })
+	rulestest.Eventually(t, "the rules change", func() bool { return w.has(ns, withoutDNS) })
 	w.put("web", annotated("istio.io/reroute-virtual-interfaces", "a/b"))
-	await(t, "an event names the annotation", func() bool {
+	rulestest.Eventually(t, "an event names the annotation", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return slices.ContainsFunc(w.events, func(e event) bool {
@@ -176,7 +177,7 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 func TestAddressesOfARunningPodChange(t *testing.T) {
 	w, _, _ := enrolled(t, nil)
 	w.put("web", running("10.0.0.9"))
-	await(t, "the node's rules", func() bool {
+	rulestest.Eventually(t, "the node's rules", func() bool {
 		return slices.Equal(w.probed("web"), addresses("10.0.0.9"))
 	})
 	if got := w.patched(); got != "" {
@@ -216,7 +217,7 @@ func TestAgentRestarts(t *testing.T) {
 	// The lost one is found later.
 	lost := w.home("lost", netnstest.New(t))
 	w.Changed("shop", "lost")
-	await(t, "the lost pod has rules", func() bool { return w.has(lost) })
+	rulestest.Eventually(t, "the lost pod has rules", func() bool { return w.has(lost) })
 	z.Wait(t, "add uid-lost")
 	if got := w.patched(); got != "" {
 		t.Errorf("patches: %s", got)
@@ -248,12 +249,12 @@ func TestAnnotationOfTheLastBoot(t *testing.T) {
 	ns := w.home("web", netnstest.New(t))
 	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	w.start()
-	await(t, "it is pending", func() bool { return w.annotation("web") == "pending" })
+	rulestest.Eventually(t, "it is pending", func() bool { return w.annotation("web") == "pending" })
 	if !w.has(ns) {
 		t.Error("no rules")
 	}
 	ztunneltest.Start(t, w.socket, nil)
-	await(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
 	if got := w.patched(); got != "web=pending web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
@@ -264,8 +265,8 @@ func TestSandboxIsReplaced(t *testing.T) {
 	w, old, z := enrolled(t, nil)
 	ns := w.home("web", netnstest.New(t))
 	w.Changed("", "")
-	await(t, "rules in the new sandbox", func() bool { return w.has(ns) })
-	await(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
+	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
 	if old.ID() == ns.ID() {
 		t.Fatal("not another sandbox")
 	}
@@ -278,7 +279,7 @@ func TestAnnotationIsRepeated(t *testing.T) {
 	w.put("web", running("10.0.0.7"))
 	w.start()
 	ztunneltest.Start(t, w.socket, nil)
-	await(t, "several attempts", func() bool {
+	rulestest.Eventually(t, "several attempts", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return len(w.patches) > 2
@@ -286,7 +287,7 @@ func TestAnnotationIsRepeated(t *testing.T) {
 	w.mu.Lock()
 	w.refuse = nil
 	w.mu.Unlock()
-	await(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
 }
 
 // Without an agent a captured pod would have no network: its rules are removed before.

@@ -379,18 +379,3 @@ func bare(t testing.TB, ns *netns.NS) bool {
 	}
 	return len(installed) == 0
 }
-
-func await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	for !is() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/established"
 	"github.com/sluice-mesh/sluice/nft/testbed"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestConnectionsOfAGapAreEnded has a connection that was opened while rules were missing.
@@ -35,15 +36,15 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 			t.Fatal(answer)
 		}
 		r.start()
-		await(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
+		rulestest.Eventually(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
 		result, text := "ended", "1 were ended"
 		if keep {
 			result, text = "kept", "1 were kept, because the agent is configured to keep them"
 		}
-		await(t, "it is counted", func() bool {
+		rulestest.Eventually(t, "it is counted", func() bool {
 			return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1
 		})
-		await(t, "it is reported", func() bool {
+		rulestest.Eventually(t, "it is reported", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return len(r.events) > 0 && strings.Contains(r.events[0].Message, text)

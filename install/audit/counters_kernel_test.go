@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/testbed"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // withExclusions has a rule of each outcome that a connection in the test network can have.
@@ -56,7 +57,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	r.options.Used = func() time.Duration { return 0 }
 	rs, b := r.add("web", network.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
 	r.start()
-	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 
 	excluded := testbed.ApplicationOwner
 	excluded.GID = 7
@@ -97,7 +98,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	}
 	arrive := func(when string) {
 		t.Helper()
-		await(t, when, func() bool {
+		rulestest.Eventually(t, when, func() bool {
 			for series, n := range want {
 				got := r.metric(series)
 				if mode == rules.ModeTProxy && got > n &&
@@ -122,8 +123,8 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	if _, err := b.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it is repaired", func() bool { return stands(t, b, network.Pod, rs) })
-	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is repaired", func() bool { return stands(t, b, network.Pod, rs) })
+	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	arrive("the connections from before the repair")
 	connectAll()
 	arrive("the connections from after the repair too")

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestLegacyNotrackIsFound has a pod whose process keeps conntrack from connections, by tables of
@@ -22,15 +23,15 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
-			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 			istiotest.Run(t, network.Pod,
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			if captured(t, network) {
 				t.Fatal("captured in spite of NOTRACK")
 			}
-			await(t, "it is found", func() bool { return r.states() == "1 drifted" })
-			await(t, "it is reported", func() bool {
+			rulestest.Eventually(t, "it is found", func() bool { return r.states() == "1 drifted" })
+			rulestest.Eventually(t, "it is reported", func() bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				for _, event := range r.events {
@@ -48,7 +49,7 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 				t.Error("the pod's own rules are others")
 			}
 			istiotest.Run(t, network.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
-			await(t, "it is over", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "it is over", func() bool { return r.states() == "1 redirected" })
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 0 {
 				t.Errorf("%v pods with a bypass", n)
 			}
@@ -65,12 +66,12 @@ func TestUnknownForeignRulesAreReported(t *testing.T) {
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
-	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	istiotest.Run(t, network.Pod,
 		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
-	await(t, "it is unknown", func() bool { return r.states() == "1 unknown" })
-	await(t, "it is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
+	rulestest.Eventually(t, "it is unknown", func() bool { return r.states() == "1 unknown" })
+	rulestest.Eventually(t, "it is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
 	if n := r.metric("sluice_pods_foreign_rules{unknown}"); n != 1 {
 		t.Errorf("%v pods with unknown rules", n)
 	}
@@ -84,13 +85,13 @@ func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
-	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		istiotest.Restore(t, network.Pod, istiotest.NFT, f,
 			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
 	}
 	before := r.metric("sluice_audits_total{equal}")
-	await(t, "it is audited again", func() bool {
+	rulestest.Eventually(t, "it is audited again", func() bool {
 		return r.metric("sluice_audits_total{equal}") >= before+3
 	})
 	if r.states() != "1 redirected" || r.told() != "" {

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/plugin/record"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // kernelWorld is a world whose namespaces are the kernel's.
@@ -82,22 +83,6 @@ func (r *kernelWorld) add(
 	return rs, b
 }
 
-// await waits for a condition.
-func await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for !is() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // stands reports whether a namespace has what it should have.
 func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
 	t.Helper()
@@ -148,7 +133,7 @@ func TestRunningPodIsRepaired(t *testing.T) {
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
-			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 			if !captured(t, network) {
 				t.Fatal("not captured before")
 			}
@@ -157,12 +142,12 @@ func TestRunningPodIsRepaired(t *testing.T) {
 					t.Fatal(err)
 				}
 				begin := time.Now()
-				await(t, "it is healed", func() bool { return stands(t, b, network.Pod, rs) })
+				rulestest.Eventually(t, "it is healed", func() bool { return stands(t, b, network.Pod, rs) })
 				t.Logf("healed after %v", time.Since(begin))
 				if !captured(t, network) {
 					t.Error("not captured afterwards")
 				}
-				await(t, "it is verified", func() bool {
+				rulestest.Eventually(t, "it is verified", func() bool {
 					return r.metric("sluice_repairs_total{drift,repair,success}") >= float64(i+1)
 				})
 			}
@@ -179,7 +164,7 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 		t.Fatal("captured before")
 	}
 	r.start()
-	await(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
 	if !captured(t, network) {
 		t.Error("not captured afterwards")
 	}
@@ -195,10 +180,10 @@ func TestRoutesAreRepaired(t *testing.T) {
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
-	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	deleteLoopbackAddresses(t, ns)
-	await(t, "it is healed", func() bool { return stands(t, b, ns, rs) })
-	await(t, "it is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
+	rulestest.Eventually(t, "it is healed", func() bool { return stands(t, b, ns, rs) })
+	rulestest.Eventually(t, "it is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
 // A table of NAT that somebody puts before ours, and that translates, is heard of and told, and is
@@ -209,7 +194,7 @@ func TestATableBeforeOurs(t *testing.T) {
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
-	await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 	write := func(text string) {
 		t.Helper()
 		err := ns.Do(func() error { return exec.CommandContext(t.Context(), nft, text).Run() })
@@ -218,13 +203,13 @@ func TestATableBeforeOurs(t *testing.T) {
 		}
 	}
 	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 dnat to 10.9.9.8; }; }`)
-	await(t, "it is seen", func() bool { return r.states() == "1 drifted" })
-	await(t, "it is told", func() bool { return strings.Contains(r.told(), "RedirectBypassed") })
+	rulestest.Eventually(t, "it is seen", func() bool { return r.states() == "1 drifted" })
+	rulestest.Eventually(t, "it is told", func() bool { return strings.Contains(r.told(), "RedirectBypassed") })
 	if !stands(t, b, ns, rs) {
 		t.Error("the pod's own rules are others")
 	}
 	write(`delete table ip evil`)
-	await(t, "it is over", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "it is over", func() bool { return r.states() == "1 redirected" })
 }
 
 // What 250 idle pods cost: a round over all of them, in CPU time of the process and for each pod.
@@ -248,7 +233,7 @@ func BenchmarkRound(b *testing.B) {
 			}
 			r.start()
 			compared := func() float64 { return r.metric("sluice_audits_total{equal}") }
-			await(b, "all are audited", func() bool { return compared() >= pods })
+			rulestest.Eventually(b, "all are audited", func() bool { return compared() >= pods })
 			runtime.GC()
 			begin := spent()
 			for b.Loop() {
@@ -256,7 +241,7 @@ func BenchmarkRound(b *testing.B) {
 				for _, item := range r.Pods() {
 					r.Visit(item.UID)
 				}
-				await(b, "all are audited", func() bool { return compared() >= from+pods })
+				rulestest.Eventually(b, "all are audited", func() bool { return compared() >= from+pods })
 			}
 			used := spent() - begin
 			b.ReportMetric(float64(used.Microseconds())/float64(b.N*pods), "cpu-µs/pod")

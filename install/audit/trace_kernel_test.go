@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/istio/istiotest"
 	"github.com/sluice-mesh/sluice/nft/trace"
 	"github.com/sluice-mesh/sluice/rules/diff"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // TestTraceIsNoDrift traces a pod while it is audited. Nothing is repaired or reported, and the
@@ -21,7 +22,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
-			await(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
 			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
 
 			session, err := trace.Open(network.Pod, trace.Options{})
@@ -33,7 +34,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := r.metric("sluice_audits_total{equal}")
-			await(t, "it is audited twice", func() bool {
+			rulestest.Eventually(t, "it is audited twice", func() bool {
 				return r.metric("sluice_audits_total{equal}") >= before+2
 			})
 			if !traced() || r.states() != "1 redirected" {
@@ -50,7 +51,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 			istiotest.Run(t, network.Pod, "*raw\n:"+trace.Chain+" - [0:0]\n-A OUTPUT -j "+trace.Chain+
 				"\n-A "+trace.Chain+" -p tcp -j TRACE\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
-			await(t, "what a killed trace left is removed", func() bool { return !traced() })
+			rulestest.Eventually(t, "what a killed trace left is removed", func() bool { return !traced() })
 			if told := r.told(); told != "" {
 				t.Errorf("events: %s", told)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 	"github.com/sluice-mesh/sluice/nft/watch"
 	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // A world is a node with a guard. Its kubelet is what the test says.
@@ -124,21 +125,6 @@ func addresses(texts ...string) []netip.Addr {
 	return list
 }
 
-func await(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !is() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -217,8 +203,8 @@ func TestRulesThatAreFlushedComeBack(t *testing.T) {
 			out, err = exec.Command("nft", "flush", "ruleset").CombinedOutput()
 			return err
 		}))
-		await(t, "the rules are back "+string(out), func() bool { return w.has("10.0.0.1") })
-		await(t, "a report", func() bool { return w.reported(hostrules.Repaired) == i+1 })
+		rulestest.Eventually(t, "the rules are back "+string(out), func() bool { return w.has("10.0.0.1") })
+		rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == i+1 })
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,8 +224,8 @@ func TestLegacyRulesComeBack(t *testing.T) {
 	if _, err := w.backend.Remove(w.host); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the rules are back", func() bool { return w.has("10.0.0.1") })
-	await(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 1 })
+	rulestest.Eventually(t, "the rules are back", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.Repaired) == 1 })
 }
 
 // systemd creates the kubelet's cgroup again, and the kubelet may be away for a while.
@@ -254,7 +240,7 @@ func TestKubeletRestarts(t *testing.T) {
 	before := w.kubelet
 	w.missing = errors.New("no kubelet")
 	w.mu.Unlock()
-	await(t, "its absence is reported", func() bool { return w.reported(hostrules.KubeletMissing) == 1 })
+	rulestest.Eventually(t, "its absence is reported", func() bool { return w.reported(hostrules.KubeletMissing) == 1 })
 	if !w.has("10.0.0.1") {
 		t.Error("the rules do not stay while there is no kubelet")
 	}
@@ -263,8 +249,8 @@ func TestKubeletRestarts(t *testing.T) {
 	w.mu.Lock()
 	w.kubelet, w.missing = kubeletIn(path, id), nil
 	w.mu.Unlock()
-	await(t, "the rules have its new cgroup", func() bool { return w.has("10.0.0.1") })
-	await(t, "a report", func() bool { return w.reported(hostrules.KubeletChanged) == 1 })
+	rulestest.Eventually(t, "the rules have its new cgroup", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "a report", func() bool { return w.reported(hostrules.KubeletChanged) == 1 })
 	if before.Cgroup.ID == id || w.reported(hostrules.Repaired) > 0 {
 		t.Errorf("reports %v", w.reports)
 	}
@@ -333,5 +319,5 @@ func TestRulesThatCannotBeWritten(t *testing.T) {
 	mu.Lock()
 	failing = false
 	mu.Unlock()
-	await(t, "the rules are written", func() bool { return w.has("10.0.0.1") })
+	rulestest.Eventually(t, "the rules are written", func() bool { return w.has("10.0.0.1") })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestLateAcknowledgementIsValid(t *testing.T) {
@@ -40,7 +41,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	go func() { results <- w.Add(t.Context(), p) }()
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { results <- w.Add(ctx, pod(t, "b")) }()
-	eventually(t, "b waits", func() bool { return w.State().Connections[0].Queued == 1 })
+	rulestest.Eventually(t, "b waits", func() bool { return w.State().Connections[0].Queued == 1 })
 	cancel()
 	if err := <-results; !errors.Is(err, context.Canceled) ||
 		!strings.Contains(err.Error(), "and 1 messages wait") {
@@ -53,7 +54,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, c, "add uid-b")
-	eventually(t, "b is acknowledged", func() bool { return w.State().Pods[1].AckedBy == 1 })
+	rulestest.Eventually(t, "b is acknowledged", func() bool { return w.State().Pods[1].AckedBy == 1 })
 	if w.logs.FilterMessage("connection to ztunnel closed").Len() > 0 {
 		t.Error("the connection was closed")
 	}
@@ -74,7 +75,7 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 			}
 			for i, f := range connect {
 				f()
-				eventually(t, "it is connected", func() bool {
+				rulestest.Eventually(t, "it is connected", func() bool {
 					return len(w.State().Connections) == i+1
 				})
 			}
@@ -113,7 +114,7 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 	for _, z := range all {
 		z.Wait(t, "add uid-a")
 	}
-	eventually(t, "all have it", func() bool {
+	rulestest.Eventually(t, "all have it", func() bool {
 		got := w.State().Pods[0]
 		return got.AckedBy == 3 && got.AckedByReady
 	})
@@ -177,7 +178,7 @@ func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
 	expectUnacknowledged(t, c, "add uid-a")
 	results := make(chan error)
 	go func() { results <- w.Remove(t.Context(), "uid-a") }()
-	eventually(t, "it is removed", func() bool { return len(w.State().Pods) == 0 })
+	rulestest.Eventually(t, "it is removed", func() bool { return len(w.State().Pods) == 0 })
 	// The delete follows the snapshot.
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
@@ -197,7 +198,7 @@ func TestAddDuringSnapshot(t *testing.T) {
 	expectUnacknowledged(t, c, "add uid-a")
 	results := make(chan error)
 	go func() { results <- w.Add(t.Context(), pod(t, "c")) }()
-	eventually(t, "it is queued", func() bool { return w.State().Connections[0].Queued == 2 })
+	rulestest.Eventually(t, "it is queued", func() bool { return w.State().Connections[0].Queued == 2 })
 	if err := c.Ack("not now"); err != nil { // does not end the snapshot
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,7 +53,7 @@ func start(t testing.TB, path string) *world {
 		}
 	}
 	t.Cleanup(w.stop)
-	eventually(t, "it listens", func() bool { return w.State().Listening })
+	rulestest.Eventually(t, "it listens", func() bool { return w.State().Listening })
 	return w
 }
 
@@ -71,7 +71,7 @@ func (w *world) dial(t testing.TB) *ztunneltest.Client {
 // connected waits until n ztunnels have said hello, and the ones with a snapshot are ready.
 func (w *world) connected(t testing.TB, n, ready int) {
 	t.Helper()
-	eventually(t, "they are connected", func() bool {
+	rulestest.Eventually(t, "they are connected", func() bool {
 		connections := w.State().Connections
 		got := 0
 		for _, c := range connections {
@@ -86,19 +86,10 @@ func (w *world) connected(t testing.TB, n, ready int) {
 // wantLog waits for a message in the log.
 func (w *world) wantLog(t testing.TB, message string) observer.LoggedEntry {
 	t.Helper()
-	eventually(t, "the log has "+message, func() bool {
+	rulestest.Eventually(t, "the log has "+message, func() bool {
 		return w.logs.FilterMessage(message).Len() > 0
 	})
 	return w.logs.FilterMessage(message).All()[0]
-}
-
-func eventually(t testing.TB, condition string, met func() bool) {
-	t.Helper()
-	for start := time.Now(); !met(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > 30*time.Second {
-			t.Fatalf("not met after 30 s: %s", condition)
-		}
-	}
 }
 
 // pod is a pod with a network namespace of its own.

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestSnapshotThenAddAndDelete(t *testing.T) {
@@ -130,7 +131,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	eventually(t, "it is counted", func() bool { return w.count.Load() == 1 })
+	rulestest.Eventually(t, "it is counted", func() bool { return w.count.Load() == 1 })
 	if err := w.Add(t.Context(), pod(t, "b")); !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
 	}
@@ -138,7 +139,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 		t.Errorf("Remove without ztunnel: %v", err)
 	}
 	silent.Close()
-	eventually(t, "it is not counted", func() bool { return w.count.Load() == 0 })
+	rulestest.Eventually(t, "it is not counted", func() bool { return w.count.Load() == 0 })
 	// The pod is not lost.
 	z := ztunneltest.Start(t, w.path, nil)
 	z.Wait(t, "snapshot")

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/ztunnel/zds"
 	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
 	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // reconnecting is a ztunnel that connects again when its connection ends, and keeps the pods of
@@ -134,7 +135,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	}
 	for range 5 {
 		before := count()
-		eventually(t, "pods are added", func() bool { return count() >= before+20 })
+		rulestest.Eventually(t, "pods are added", func() bool { return count() >= before+20 })
 		next := start(t, path)
 		mu.Lock()
 		next.Restore(added)
@@ -143,7 +144,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 		old.stop()
 	}
 	before := count()
-	eventually(t, "pods are added", func() bool { return count() >= before+20 })
+	rulestest.Eventually(t, "pods are added", func() bool { return count() >= before+20 })
 	cancel()
 	adders.Wait()
 	for _, p := range added {
@@ -210,7 +211,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 		last := ztunneltest.Start(t, w.path, nil)
 		last.Wait(t, "snapshot")
 		for _, z := range []*ztunneltest.Ztunnel{steady, last} {
-			eventually(t, "it has the pods of the state", func() bool {
+			rulestest.Eventually(t, "it has the pods of the state", func() bool {
 				pods := z.Pods()
 				for _, p := range w.State().Pods {
 					if pods[p.UID] != p.Netns {
@@ -253,12 +254,12 @@ func TestRemoveReleasesTheNamespace(t *testing.T) {
 		if err := w.Add(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "one descriptor is open", func() bool { return descriptors(t) == before+1 })
+		rulestest.Eventually(t, "one descriptor is open", func() bool { return descriptors(t) == before+1 })
 	}
 	if err := w.Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is closed", func() bool { return descriptors(t) == before })
+	rulestest.Eventually(t, "it is closed", func() bool { return descriptors(t) == before })
 }
 
 func TestOnlyRootMayConnect(t *testing.T) {
@@ -316,7 +317,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	expectUnacknowledged(t, owing, "add uid-a")
 	results := make(chan error)
 	go func() { results <- w.Add(context.Background(), pod(t, "b")) }()
-	eventually(t, "it waits", func() bool { return w.State().Connections[0].Queued > 0 })
+	rulestest.Eventually(t, "it waits", func() bool { return w.State().Connections[0].Queued > 0 })
 	w.stop()
 	if err := <-results; !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v", err)

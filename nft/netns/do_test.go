@@ -10,12 +10,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 func TestDoReturnsTheErrorOfFn(t *testing.T) {
@@ -178,7 +178,7 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 	if got := count(t, "/proc/self/fd"); got > descriptors {
 		t.Errorf("%d descriptors before, %d after", descriptors, got)
 	}
-	eventually(t, "the threads end", func() bool {
+	rulestest.Eventually(t, "the threads end", func() bool {
 		return count(t, "/proc/self/task") <= threads+20
 	})
 }
@@ -244,7 +244,7 @@ func dupFile(t *testing.T, n *netns.NS) *os.File {
 // may take a moment to disappear.
 func wantAllThreadsIn(t *testing.T, want netns.ID) {
 	t.Helper()
-	eventually(t, "every thread is in the original namespace", func() bool {
+	rulestest.Eventually(t, "every thread is in the original namespace", func() bool {
 		entries, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			t.Fatal(err)
@@ -258,15 +258,6 @@ func wantAllThreadsIn(t *testing.T, want netns.ID) {
 		}
 		return true
 	})
-}
-
-func eventually(t *testing.T, condition string, met func() bool) {
-	t.Helper()
-	for start := time.Now(); !met(); runtime.Gosched() {
-		if time.Since(start) > 10*time.Second {
-			t.Fatalf("not met after 10 s: %s", condition)
-		}
-	}
 }
 
 func BenchmarkDo(b *testing.B) {

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // program is the path of cmd/node, which is built once.
@@ -129,10 +129,10 @@ func TestNothingOutlivesTheCaller(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = m.caller.Wait()
-			eventually(t, "its processes are gone", func() bool {
+			rulestest.Eventually(t, "its processes are gone", func() bool {
 				return len(processesIn(t, inside)) == 0
 			})
-			eventually(t, "its folder is gone", func() bool { return empty(t, parent) })
+			rulestest.Eventually(t, "its folder is gone", func() bool { return empty(t, parent) })
 			gone(t, m.dir)
 			same(t, before)
 		})
@@ -148,7 +148,7 @@ func TestNextMachineRemovesLeftoversOfAKilledOne(t *testing.T) {
 	if err := unix.Kill(parentOf(t, m.init), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its processes are gone", func() bool { return len(processesIn(t, inside)) == 0 })
+	rulestest.Eventually(t, "its processes are gone", func() bool { return len(processesIn(t, inside)) == 0 })
 	if _, err := os.Stat(m.dir); err != nil {
 		t.Fatalf("the folder is gone already: %v", err)
 	}
@@ -164,7 +164,7 @@ func TestNextMachineRemovesLeftoversOfAKilledOne(t *testing.T) {
 		t.Error(err)
 	}
 	_ = other.caller.Process.Kill()
-	eventually(t, "the other is gone", func() bool { return empty(t, parent) })
+	rulestest.Eventually(t, "the other is gone", func() bool { return empty(t, parent) })
 	same(t, before)
 }
 
@@ -179,20 +179,4 @@ func empty(t *testing.T, dir string) bool {
 
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
-}
-
-// eventually waits for a condition, much longer than it normally takes.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not in time: %s", what)
-		case <-tick.C:
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-mesh/sluice/e2e/cluster/machine"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
 // small returns a machine with a shell, a service that runs forever, one that exits at once, and
@@ -136,7 +137,7 @@ func TestPathIsWhereTheMachineHasAFile(t *testing.T) {
 
 func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
 	m := start(t)
-	eventually(t, "the services run", func() bool {
+	rulestest.Eventually(t, "the services run", func() bool {
 		return strings.Count(logOf(t, m, "forever"), "started") == 1
 	})
 	shell(t, m,
@@ -158,7 +159,7 @@ func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
 	if left := processesIn(t, before); len(left) > 0 {
 		t.Errorf("processes of the time before: %q", left)
 	}
-	eventually(t, "the services run again", func() bool {
+	rulestest.Eventually(t, "the services run again", func() bool {
 		return strings.Count(logOf(t, m, "forever"), "started") == 2
 	})
 }
@@ -166,16 +167,16 @@ func TestARebootKeepsTheDiskAndNothingElse(t *testing.T) {
 func TestServices(t *testing.T) {
 	m := start(t)
 	starts := func(name string) int { return strings.Count(logOf(t, m, name), "started") }
-	eventually(t, "a service is started", func() bool { return starts("forever") == 1 })
+	rulestest.Eventually(t, "a service is started", func() bool { return starts("forever") == 1 })
 	if got := shell(t, m,
 		`ls /proc/$(ps -C sleep -o pid= | head -1 | tr -d ' ')/fd | xargs`); got != "0 1 2" {
 		t.Errorf("a service has the descriptors %s", got)
 	}
-	eventually(t, "one that ends is started again", func() bool { return starts("short") > 2 })
+	rulestest.Eventually(t, "one that ends is started again", func() bool { return starts("short") > 2 })
 	if err := m.KillService(t.Context(), "forever"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "one that is killed is started again", func() bool {
+	rulestest.Eventually(t, "one that is killed is started again", func() bool {
 		return starts("forever") == 2
 	})
 	if log := logOf(t, m, "forever"); !strings.Contains(log, "signal 9") {
@@ -186,13 +187,13 @@ func TestServices(t *testing.T) {
 		m.StopService(t.Context(), "forever")); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "one that takes no notice runs", func() bool { return starts("deaf") == 1 })
+	rulestest.Eventually(t, "one that takes no notice runs", func() bool { return starts("deaf") == 1 })
 	if err := m.StopService(t.Context(), "deaf"); err != nil ||
 		!strings.Contains(logOf(t, m, "deaf"), "signal 9") {
 		t.Errorf("one that takes no notice of SIGTERM is not killed: %v", err)
 	}
 	begin := starts("short")
-	eventually(t, "others go on", func() bool { return starts("short") > begin+2 })
+	rulestest.Eventually(t, "others go on", func() bool { return starts("short") > begin+2 })
 	if starts("forever") != 2 {
 		t.Error("one that is stopped was started")
 	}
@@ -202,7 +203,7 @@ func TestServices(t *testing.T) {
 	if err := m.StartService(t.Context(), "forever"); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "it is started when it is wanted again", func() bool {
+	rulestest.Eventually(t, "it is started when it is wanted again", func() bool {
 		return starts("forever") == 3
 	})
 
@@ -220,7 +221,7 @@ func TestServices(t *testing.T) {
 	if err := listener.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "one is started when its socket is there", func() bool {
+	rulestest.Eventually(t, "one is started when its socket is there", func() bool {
 		return shell(t, m, waiting) == "2"
 	})
 	if err := m.StopService(t.Context(), "none"); err == nil ||
@@ -232,7 +233,7 @@ func TestServices(t *testing.T) {
 func TestOrphansAreWaitedFor(t *testing.T) {
 	m := start(t)
 	shell(t, m, "(sh -c 'sleep 0 &' & ) >/dev/null 2>&1")
-	eventually(t, "no process is dead and there", func() bool {
+	rulestest.Eventually(t, "no process is dead and there", func() bool {
 		return shell(t, m, "ps -A -o stat= | grep -c ^Z || true") == "0"
 	})
 }
@@ -247,10 +248,10 @@ func TestACommandDiesWithItsContext(t *testing.T) {
 	running := func() bool {
 		return shell(t, m, "ps -A -o args= | grep -c '^sleep 2000' || true") == "1"
 	}
-	eventually(t, "it runs", running)
+	rulestest.Eventually(t, "it runs", running)
 	cancel()
 	_ = cmd.Wait()
-	eventually(t, "it is gone", func() bool { return !running() })
+	rulestest.Eventually(t, "it is gone", func() bool { return !running() })
 }
 
 func TestFailedMachineLeavesNothing(t *testing.T) {

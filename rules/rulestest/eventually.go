@@ -1,0 +1,36 @@
+package rulestest
+
+import (
+	"testing"
+	"time"
+)
+
+// eventuallyLimit fails a test that waits for a condition that is never met. It is far longer than
+// any condition takes on a busy machine.
+const eventuallyLimit = time.Minute
+
+// Eventually waits until a condition is met, which it checks every few milliseconds. It fails the
+// test after a minute.
+func Eventually(t testing.TB, condition string, met func() bool) {
+	t.Helper()
+	wait(t, met, func() { t.Fatalf("not met after %s: %s", eventuallyLimit, condition) })
+}
+
+// EventuallySucceeds repeats an attempt until it returns nil. It fails the test with the last error
+// after a minute.
+func EventuallySucceeds(t testing.TB, what string, attempt func() error) {
+	t.Helper()
+	var err error
+	wait(t,
+		func() bool { err = attempt(); return err == nil },
+		func() { t.Fatalf("not successful after %s: %s: %v", eventuallyLimit, what, err) })
+}
+
+func wait(t testing.TB, met func() bool, fail func()) {
+	t.Helper()
+	for end := time.Now().Add(eventuallyLimit); !met(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			fail()
+		}
+	}
+}
