@@ -34,8 +34,8 @@ func (d *diagnosis) sourceMark() {
 	case d.tproxy():
 		d.add("settings", Problem,
 			fmt.Sprintf("src_valid_mark is 1 for %s: the kernel drops packets that TPROXY captures, because their source looks local",
-				strings.Join(set,
-					", ")), fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
+				strings.Join(set, ", ")),
+			fmt.Sprintf("sysctl -w net.ipv4.conf.%s.src_valid_mark=0", set[0]))
 	default:
 		d.add("settings", Note,
 			fmt.Sprintf("src_valid_mark is 1 for %s: it would break TPROXY, but not REDIRECT",

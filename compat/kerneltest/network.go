@@ -329,7 +329,7 @@ func addrType(a netip.Addr) rules.AddrType {
 	case a.IsLinkLocalUnicast() && a.Is6():
 		return rules.AddrTypeUnknown // it depends on the interface
 	case a == netip.IPv6Unspecified():
-		return rules.AddrTypeUnknown // a type that no packet says: nf_tables calls it unspec
+		return rules.AddrTypeUnknown // nf_tables calls its type unspec, which the model does not have
 	case a.IsMulticast():
 		return rules.Multicast
 	case a == netip.MustParseAddr("255.255.255.255"), a == netip.MustParseAddr("10.244.1.255"),

@@ -76,7 +76,7 @@ type PathFailure struct {
 	Observation livetrace.Observation
 }
 
-// String returns everything that is needed to reproduce the failure.
+// String returns the failure, with all data to reproduce it.
 func (f PathFailure) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "seed %d, listeners %t\n%spacket %s status %s reply %t icmp %d/%d\n", f.Seed,
@@ -192,8 +192,9 @@ func (n *Network) tracePaths(
 	return nil
 }
 
-// sharesHeader reports whether the log of iptables-legacy may confuse the packet with another one:
-// a copy with the frame that it copies, or packets of one source without TCP's sequence number.
+// sharesHeader reports whether another packet has the same header in the log of iptables-legacy: the
+// sent frame of a packet that is a copy of it, or a packet from the same source in a protocol without
+// sequence numbers.
 func sharesHeader(packets []rules.Packet, i int) bool {
 	p := &packets[i]
 	if p.Hook == rules.Output && p.Owner == nil {

@@ -9,8 +9,8 @@ import (
 // A Selector selects pods by their labels and the labels of their namespace. Both must match. The
 // JSON names are those of Istio's enablement selectors.
 type Selector struct {
-	// Pods chooses by the labels of the pod, Namespaces by those of its namespace; nil matches
-	// every one.
+	// Pods selects by the labels of the pod, Namespaces by the labels of its namespace. Nil matches
+	// every pod.
 	Pods       *LabelSelector `json:"podSelector,omitempty"`
 	Namespaces *LabelSelector `json:"namespaceSelector,omitempty"`
 }
@@ -29,8 +29,9 @@ func within(name string, err error) error {
 	return nil
 }
 
-// A LabelSelector chooses by labels, as Kubernetes' metav1.LabelSelector: all of its conditions
-// must hold, and one without conditions matches everything. So does nil, other than in Kubernetes.
+// A LabelSelector selects objects by their labels, like Kubernetes' metav1.LabelSelector: all of its
+// conditions must hold, and a selector without conditions matches every object. Unlike in Kubernetes,
+// nil also matches every object.
 type LabelSelector struct {
 	MatchLabels      map[string]string  `json:"matchLabels,omitempty"`
 	MatchExpressions []LabelRequirement `json:"matchExpressions,omitempty"`
@@ -44,7 +45,7 @@ type LabelRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// LabelOperator is the operator of a condition.
+// A LabelOperator is the operator of a condition.
 type LabelOperator string
 
 // The operators of Kubernetes. NotIn is true for a missing label.
@@ -104,11 +105,11 @@ func (r LabelRequirement) validate() error {
 	switch r.Operator {
 	case LabelIn, LabelNotIn:
 		if len(r.Values) == 0 {
-			return fmt.Errorf("values: %s wants at least one", r.Operator)
+			return fmt.Errorf("values: %s requires at least one", r.Operator)
 		}
 	case LabelExists, LabelDoesNotExist:
 		if len(r.Values) > 0 {
-			return fmt.Errorf("values: %s wants none", r.Operator)
+			return fmt.Errorf("values: %s does not allow any", r.Operator)
 		}
 	default:
 		return fmt.Errorf("operator: %q is not allowed: want In, NotIn, Exists or DoesNotExist",
@@ -123,7 +124,7 @@ type selection uint8
 const (
 	selected selection = iota
 	notSelected
-	selectionNeedsNamespace // the pod's labels match, and those of its namespace are not known
+	selectionNeedsNamespace // the pod's labels match; the namespace's labels are not known
 )
 
 func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
@@ -133,7 +134,7 @@ func (s *Settings) selects(pod *Pod, namespace *Namespace) selection {
 	return matching(s.Selectors, pod, namespace)
 }
 
-// matching returns whether one of the selectors matches the pod.
+// matching matches the pod against the selectors; one of them suffices.
 func matching(selectors []Selector, pod *Pod, namespace *Namespace) selection {
 	result := notSelected
 	for _, selector := range selectors {

@@ -88,7 +88,7 @@ func TestSelectorsThatCannotBeUnderstood(t *testing.T) {
 		},
 		{
 			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"In"}]}}`,
-			"In wants at least one",
+			"In requires at least one",
 		},
 		{
 			`{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"NotIn"}]}}`,
@@ -96,7 +96,7 @@ func TestSelectorsThatCannotBeUnderstood(t *testing.T) {
 		},
 		{
 			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"Exists","values":["b"]}]}}`,
-			"Exists wants none",
+			"Exists does not allow any",
 		},
 		{
 			`{"podSelector":{"matchExpressions":[{"operator":"Exists"}]}}`,
