@@ -20,9 +20,8 @@ type daemonSet struct{ namespace, name, release string }
 func (d daemonSet) GetClientFor(
 	apiVersion, kind string,
 ) (dynamic.NamespaceableResourceInterface, bool, error) {
-	o := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apps/v1", "kind": "DaemonSet",
-	}}
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.FromAPIVersionAndKind("apps/v1", "DaemonSet"))
 	o.SetNamespace(d.namespace)
 	o.SetName(d.name)
 	if d.release != "" {
@@ -30,9 +29,16 @@ func (d daemonSet) GetClientFor(
 			"meta.helm.sh/release-name": d.release, "meta.helm.sh/release-namespace": d.namespace,
 		})
 	}
-	asked := schema.FromAPIVersionAndKind(apiVersion,
-		kind).GroupVersion().WithResource(strings.ToLower(kind) + "s")
-	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(asked), true, nil
+	return only(o, apiVersion, kind), true, nil
+}
+
+// only returns the client for a kind of object, of which the cluster has one.
+func only(
+	o *unstructured.Unstructured, apiVersion, kind string,
+) dynamic.NamespaceableResourceInterface {
+	asked := schema.FromAPIVersionAndKind(apiVersion, kind).GroupVersion().WithResource(
+		strings.ToLower(kind) + "s")
+	return fake.NewSimpleDynamicClient(runtime.NewScheme(), o).Resource(asked)
 }
 
 // Helm deletes what a new chart does not have, and istio-cni leaves the nodes as soon as its pods

@@ -20,10 +20,9 @@ const manifestDir = "../../install/manifests"
 // likeDefault are the platforms for which default.yaml serves.
 var likeDefault = map[string]bool{"eks": true, "aks": true, "iks": true, "talos": true}
 
-func manifest(t *testing.T, platform string) string {
+func manifest(t *testing.T, values map[string]any) string {
 	t.Helper()
-	r, err := deploy.Render(map[string]any{"platform": platform},
-		deploy.Options{Service: "kubectl"})
+	r, err := deploy.Render(values, deploy.Options{Service: "kubectl"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,10 +35,12 @@ func manifest(t *testing.T, platform string) string {
 }
 
 func TestManifestsAreTheChart(t *testing.T) {
-	standard := manifest(t, "")
-	files := map[string]string{"default.yaml": standard}
+	standard := manifest(t, nil)
+	files := map[string]string{
+		"default.yaml": standard, "ambient.yaml": manifest(t, map[string]any{"profile": "ambient"}),
+	}
 	for _, platform := range platforms {
-		m := manifest(t, platform)
+		m := manifest(t, map[string]any{"platform": platform})
 		if same := m == standard; same != likeDefault[platform] {
 			t.Errorf("platform %s is like the default: %v", platform, same)
 		}

@@ -69,6 +69,17 @@ func TestFeaturesRequestOnlyNeededPrivileges(t *testing.T) {
 			"NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE", places + " netns proc",
 		},
 		{
+			"ambient mode alone enters pods and the node, is notified, and shares a directory with ztunnel",
+			"{profile: ambient, audit: {enabled: false}, repair: {enabled: false}}",
+			"DAC_OVERRIDE NET_ADMIN NET_BROADCAST NET_RAW SYS_ADMIN SYS_PTRACE",
+			places + " netns proc ztunnel",
+		},
+		{
+			"ambient mode finds the node's namespace in /proc, whatever searches there",
+			"{profile: ambient, searchProc: false, backend: nft, dacOverride: false}",
+			"NET_ADMIN NET_BROADCAST SYS_ADMIN SYS_PTRACE", places + " netns proc ztunnel",
+		},
+		{
 			"the least", "{audit: {enabled: false}, repair: {enabled: false}, dacOverride: false}",
 			"", places,
 		},
@@ -127,6 +138,25 @@ func TestRightsFollowFeatures(t *testing.T) {
 		},
 		{"or of pods alone", "enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]", usual},
 		{
+			"ambient mode annotates pods, and asks for labels of namespaces",
+			"{profile: ambient, audit: {enabled: false}, repair: {enabled: false}}",
+			with("pods/status: patch", "namespaces: get list watch"),
+		},
+		{
+			"its selectors may be of pods alone",
+			"ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}]}",
+			with("pods/status: patch"),
+		},
+		{
+			"annotating and labelling need the same permission",
+			"{profile: ambient, repair: {repairPods: false, labelPods: true}}",
+			with("pods/status: patch", "namespaces: get list watch"),
+		},
+		{
+			"selectors without ambient mode ask for nothing",
+			"ambient: {enabled: false, enablementSelectors: [{namespaceSelector: {}}]}", usual,
+		},
+		{
 			"the start-up taint", "startupTaint: cni.istio.io/not-ready",
 			append(without("nodes: get"), "nodes: get patch"),
 		},
@@ -151,8 +181,10 @@ func TestRightsFollowFeatures(t *testing.T) {
 
 func TestContainersAreConfined(t *testing.T) {
 	deployed, hooks := render(t, "{}", deploy.Options{})
+	ambient, _ := render(t, "profile: ambient", deploy.Options{})
 	pods := map[string]core.PodSpec{
 		"agent": deployed.agent(t).Spec.Template.Spec, "hook": job(t, hooks).Spec.Template.Spec,
+		"agent in ambient mode": ambient.agent(t).Spec.Template.Spec,
 	}
 	for name, pod := range pods {
 		if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 {
@@ -190,8 +222,8 @@ func TestConfinementIsConfigurable(t *testing.T) {
 	}
 }
 
-// AppArmor's default profile forbids only what searching /proc needs.
-func TestAppArmorIsDisabledOnlyToSearchProc(t *testing.T) {
+// AppArmor's default profile forbids only what searching /proc and ambient mode need.
+func TestAppArmorIsDisabledOnlyToReadProc(t *testing.T) {
 	const annotation = "container.apparmor.security.beta.kubernetes.io/sluice-node"
 	for _, c := range []struct {
 		values            string
@@ -201,6 +233,7 @@ func TestAppArmorIsDisabledOnlyToSearchProc(t *testing.T) {
 		{"useAppArmorAnnotation: false", false, true},
 		{"searchProc: false", false, false},
 		{"{useAppArmorAnnotation: false, searchProc: false}", false, false},
+		{"{profile: ambient, searchProc: false}", true, false},
 	} {
 		deployed, _ := render(t, c.values, deploy.Options{})
 		pod := deployed.agent(t).Spec.Template

@@ -18,10 +18,11 @@ import (
 var ofGo = []string{"GOMEMLIMIT", "GOMAXPROCS"}
 
 func TestAgentCanReadWhatTheChartSets(t *testing.T) {
-	for _, values := range []string{"{}", "platform: openshift", `{
+	for _, values := range []string{"{}", "platform: openshift", "profile: ambient", `{
+		ambient: {enabled: true, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}], dnsCapture: false, ipv6: false},
 		cniConfFileName: 10-calico.conflist, istioOwnedCNIConfig: true, istioOwnedCNIConfigFileName: 01-a.conflist, excludeNamespaces: [a, b],
 		deviationsOff: [nat-first], startupTaint: cni.istio.io/not-ready, enablementSelectors: [{podSelector: {matchLabels: {a: b}}}],
-		env: {KUBECONFIG_MODE: "0640", REPAIR_INIT_CONTAINER_EXIT_CODE: 1, HTTPS_PROXY: "http://proxy"}}`} {
+		env: {HOST_PROBE_SNAT_IP: 169.254.9.9, KUBECONFIG_MODE: "0640", REPAIR_INIT_CONTAINER_EXIT_CODE: 1, HTTPS_PROXY: "http://proxy"}}`} {
 		deployed, _ := render(t, values, deploy.Options{})
 		environment := deployed.environment(t)
 		if _, err := settings.Read(func(name string) (string, bool) {
@@ -67,6 +68,7 @@ func TestEveryKeySetsItsVariable(t *testing.T) {
 	together := map[string]string{
 		"istioOwnedCNIConfigFileName": "istioOwnedCNIConfig=true",
 		"uninstallTimeout":            "terminationGracePeriodSeconds=60",
+		"ambient.enablementSelectors": "ambient.enabled=true",
 	}
 	for _, s := range settings.All() {
 		if s.Helm == "" {
@@ -191,10 +193,30 @@ func TestImageNames(t *testing.T) {
 
 func TestRejectedValues(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
-		{"ambient: {enabled: true}", "ambient.enabled: ambient mode is not supported"},
-		{"cni: {ambient: {enabled: true}}", "ambient.enabled: ambient mode is not supported"},
-		{"profile: ambient", "profile ambient: ambient mode is not supported"},
-		{"global: {profile: ambient}", "profile ambient: ambient mode is not supported"},
+		{
+			"{profile: ambient, serve: {enabled: false}}",
+			"ambient.enabled: the plugin asks the agent to enrol pods, which needs serve.enabled=true",
+		},
+		{
+			"ambient: {enabled: true, shareHostNetworkNamespace: true}",
+			"ambient.shareHostNetworkNamespace: is not supported",
+		},
+		{
+			"cni: {ambient: {enabled: true, reconcileIptablesOnStartup: false}}",
+			"ambient.reconcileIptablesOnStartup: cannot be disabled",
+		},
+		{
+			"{profile: ambient, unreadablePods: skip, ambient: {enableAmbientDetectionRetry: true}}",
+			"ambient.enableAmbientDetectionRetry: contradicts unreadablePods=skip",
+		},
+		{
+			"{profile: ambient, ambient: {configDir: /etc/ambient-config}}",
+			"ambient.configDir: is not read by Istio either",
+		},
+		{
+			"{profile: ambient, mountNetns: false, searchProc: false, audit: {enabled: false}}",
+			"mountNetns and searchProc: audit and ambient mode need one of them",
+		},
 		{
 			"profile: openshift",
 			"profile openshift: is a platform; set platform=openshift and omit profile",
@@ -205,7 +227,7 @@ func TestRejectedValues(t *testing.T) {
 		},
 		{
 			"profile: embedded",
-			`profile "embedded": is not one of Istio's profiles; must be one of default, demo`,
+			`profile "embedded": is not one of Istio's profiles; must be one of ambient, default, demo`,
 		},
 		{
 			"platform: nomad",
@@ -243,7 +265,7 @@ func TestRejectedValues(t *testing.T) {
 		},
 		{
 			"{mountNetns: false, searchProc: false}",
-			"mountNetns and searchProc: audit needs one of them",
+			"mountNetns and searchProc: audit and ambient mode need one of them",
 		},
 		{
 			"terminationGracePeriodSeconds: 20",
@@ -306,7 +328,19 @@ func TestRejectedValues(t *testing.T) {
 			"env.REPAIR_ENABLED: set the value repair.enabled instead",
 		},
 		{"env: {NODE_NAME: a}", "env.NODE_NAME: cannot be set here"},
-		{"env: {AMBIENT_ENABLED: true}", "env.AMBIENT_ENABLED: cannot be set here"},
+		{
+			"env: {AMBIENT_ENABLED: true}",
+			"env.AMBIENT_ENABLED: set the value ambient.enabled instead",
+		},
+		{"env: {ZTUNNEL_UDS_ADDRESS: /run/z}", "env.ZTUNNEL_UDS_ADDRESS: cannot be set here"},
+		{
+			"env: {AMBIENT_RECONCILE_POD_RULES_ON_STARTUP: true}",
+			"env.AMBIENT_RECONCILE_POD_RULES_ON_STARTUP: is not supported",
+		},
+		{
+			"env: {AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE: true}",
+			"env.AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE: is not supported",
+		},
 		{
 			"logging: {level: loud}",
 			`logging.level "loud": must be debug, info, warn, error, fatal, none`,
@@ -333,6 +367,9 @@ func TestRejectedValues(t *testing.T) {
 		{"global: {resourceScope: cluster-wide}", "resourceScope"},
 		{"backend: iptables", "backend"},
 		{"deviationsOff: [nat-last]", "deviationsOff"},
+		{"ambient: {enabled: yes please}", "/ambient/enabled"},
+		{"ambient: {enablementSelectors: [{labels: {a: b}}]}", "labels"},
+		{"ambient: {dnsCaptur: true}", "dnsCaptur"},
 		{"networkPolicy: {apiServerPorts: []}", "apiServerPorts"},
 	} {
 		_, err := deploy.Render(parse(t, c.values), deploy.Options{})
@@ -430,8 +467,8 @@ func TestAcceptedValues(t *testing.T) {
 
 func TestAllRejectedValuesAreNamed(t *testing.T) {
 	_, err := deploy.Render(parse(t,
-		"{ambient: {enabled: true}, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
-	for _, want := range []string{"ambient.enabled:", `variant "debug":`, "env.NATIVE_NFTABLES:"} {
+		"{profile: embedded, variant: debug, env: {NATIVE_NFTABLES: true}}"), deploy.Options{})
+	for _, want := range []string{`profile "embedded":`, `variant "debug":`, "env.NATIVE_NFTABLES:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want …%s…", err, want)
 		}

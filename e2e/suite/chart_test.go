@@ -87,7 +87,7 @@ func (w *world) mustUninstall(t *testing.T) {
 		installTime.String()); err != nil {
 		t.Fatal(err)
 	}
-	w.installed = false
+	w.installed, w.ambient = false, false
 	t.Logf("helm uninstall: %s", time.Since(begin).Round(time.Millisecond))
 }
 

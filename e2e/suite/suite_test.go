@@ -41,7 +41,7 @@ type part struct {
 // TestSluice proves everything on one cluster, in this order.
 func TestSluice(t *testing.T) {
 	newWorld(t).prove(t, bare, installation, traffic, ipv6, exceptions, nodes, inspection, strict,
-		faults, scale, leaving)
+		faults, scale, ambient, leaving)
 }
 
 // prove runs the proofs of parts, one part after the other.

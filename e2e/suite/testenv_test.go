@@ -34,6 +34,7 @@ type world struct {
 
 	mu        sync.Mutex
 	installed bool // the chart is
+	ambient   bool // with ambient mode
 	collected int  // how often the state was saved below logs
 	logs      string
 }

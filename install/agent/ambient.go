@@ -143,15 +143,40 @@ func (a *Agent) measureAmbient() {
 	}
 }
 
-// removeHostRules removes the node's rules for probes without a running agent.
-func removeHostRules(v settings.Values, c *config.Config) error {
+// removeHostRules removes the node's rules for probes without a guard, and reports whether there were
+// any. Without ambient mode the container may lack the node's /proc, and then nothing is removed.
+func removeHostRules(v settings.Values, c *config.Config) (removed bool, err error) {
+	machine := hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
 	if c.Decide.Ambient == nil {
-		return nil
+		ns, err := machine.Open()
+		if err != nil {
+			return false, nil
+		}
+		_ = ns.Close()
 	}
 	backend, err := compat.Choose(c.Backend)
 	if err != nil {
-		return err
+		return false, err
 	}
-	machine := hostrules.Node{ProcDir: v.Text("SLUICE_MOUNTED_PROC_DIR")}
-	return newGuard(machine, c, backend, func(hostrules.Report) {}).Uninstall()
+	err = machine.Do(func() error {
+		installed, err := compat.InstalledBackends(nil)
+		if err == nil && len(installed) > 0 {
+			removed, err = backend.Remove(nil)
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("the node's rules for probes: %w", err)
+	}
+	return removed, nil
+}
+
+// removeEarlierHostRules removes the rules that an agent with ambient mode has left.
+func (a *Agent) removeEarlierHostRules() {
+	removed, err := removeHostRules(a.options.Settings, a.config)
+	if err != nil {
+		a.options.Log.Warn("rules of an earlier agent with ambient mode cannot be removed", zap.Error(err))
+	} else if removed {
+		a.options.Log.Info("removed the node's rules of an earlier agent with ambient mode")
+	}
 }

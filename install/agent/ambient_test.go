@@ -147,3 +147,23 @@ func TestAmbientModeNeedsTheSocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// After an agent with ambient mode one without it does not leave the node's rules for probes behind.
+func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
+	host := netnstest.New(t)
+	b := newTestNode(t)
+	b.env["AMBIENT_ENABLED"], b.env["ZTUNNEL_UDS_ADDRESS"] = "true", b.path("z/z.sock")
+	b.env["SLUICE_MOUNTED_PROC_DIR"] = b.machine(host)
+	r := b.run(nil)
+	r.ready()
+	r.until("the node has rules", func() bool { return holders(t, host) == 1 })
+	r.end() // the DaemonSet exists: an upgrade
+	if holders(t, host) != 1 {
+		t.Fatal("an upgrade removes the node's rules")
+	}
+	b.env["AMBIENT_ENABLED"] = "false"
+	r = b.run(nil)
+	r.until("the node has no rules", func() bool { return holders(t, host) == 0 })
+	r.ready()
+	r.end()
+}

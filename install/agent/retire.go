@@ -42,7 +42,7 @@ func Uninstall(ctx context.Context, v settings.Values, noop string, log *zap.Log
 	if err := uninstallNode(ctx, n, v, log); err != nil {
 		return err
 	}
-	if err := removeHostRules(v, parsed); err != nil {
+	if _, err := removeHostRules(v, parsed); err != nil {
 		return err
 	}
 	return removeAccess(v, parsed.Kubeconfig, log)

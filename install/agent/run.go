@@ -68,6 +68,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		socket := a.options.Settings.Text("ZTUNNEL_UDS_ADDRESS")
 		servers.Go(func() { m.serveZtunnels(serverCtx, socket, a.options.Log.Logger) })
 	}
+	if a.ambient == nil {
+		servers.Go(a.removeEarlierHostRules)
+	}
 	workerCtx, stopWorking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWorking()
 	var workers sync.WaitGroup

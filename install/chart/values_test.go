@@ -19,7 +19,7 @@ import (
 
 // deployment are the keys of values.yaml that shape objects and set nothing of the agent.
 const deployment = `platform profile compatibilityVersion hub tag image digest variant pullPolicy provider repair.hub repair.tag
-	mountNetns dacOverride uninstallHook.enabled uninstallHook.timeoutSeconds uninstallHook.tolerations ambient.enabled affinity
+	mountNetns dacOverride uninstallHook.enabled uninstallHook.timeoutSeconds uninstallHook.tolerations affinity
 	tolerations priorityClassName updateStrategy.type updateStrategy.rollingUpdate.maxUnavailable terminationGracePeriodSeconds
 	resources.requests.cpu resources.requests.memory resources.limits.memory resourceQuotas.enabled resourceQuotas.pods
 	daemonSetLabels podLabels podAnnotations env seccompProfile seLinuxOptions useAppArmorAnnotation podMonitor.enabled
@@ -30,10 +30,9 @@ const deployment = `platform profile compatibilityVersion hub tag image digest v
 
 // accepted are the keys of the schema that values.yaml leaves out: keys of Kubernetes' own objects,
 // and keys of Istio's charts that change nothing here.
-const accepted = `ambient.enablementSelectors ambient.configDir ambient.dnsCapture ambient.ipv6
-	ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace ambient.enableAmbientDetectionRetry
-	seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user seLinuxOptions.role seLinuxOptions.type
-	seLinuxOptions.level cni enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
+const accepted = `ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
+	ambient.enableAmbientDetectionRetry seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user
+	seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level cni enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
 	telemetry sidecarInjectorWebhook experimental istio_cni revisionTags defaultRevision trustedZtunnelNamespace
 	trustedZtunnelName istiod gateway`
 
@@ -197,8 +196,8 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 func ofKind(s *jsonschema.Schema, text string) any {
 	var value any
 	switch {
-	case s.Type == "array" && strings.HasPrefix(text,
-		"["), s.Type == "integer", s.Type == "boolean" || slices.Contains(s.Types, "boolean"):
+	case (s.Type == "array" || slices.Contains(s.Types, "array")) && strings.HasPrefix(text, "["),
+		s.Type == "integer", s.Type == "boolean", slices.Contains(s.Types, "boolean"):
 		if json.Unmarshal([]byte(text), &value) == nil {
 			return value
 		}

@@ -26,6 +26,8 @@ type Options struct {
 	Resolver string
 	// Mesh contains addresses of pods that other ztunnels serve.
 	Mesh []netip.Prefix
+	// Synced is called when all pods of the agent are served for the first time; nil is not called.
+	Synced func()
 	// Drain is the time that connections of a removed pod may continue; 0 means 2 s.
 	Drain time.Duration
 }
@@ -83,6 +85,10 @@ func (z *ztunnel) follow(ctx context.Context, client *ztunneltest.Client) error 
 		case request.GetSnapshotSent() != nil && !synced:
 			synced = true
 			z.retain(snapshot)
+			if z.Synced != nil {
+				z.Synced()
+				z.Synced = nil
+			}
 		default:
 			err = fmt.Errorf("message %v", request)
 		}

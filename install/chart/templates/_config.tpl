@@ -7,6 +7,10 @@
   "ISTIO_OWNED_CNI_CONFIG_FILENAME" .istioOwnedCNIConfigFileName
   "EXCLUDE_NAMESPACES" (join "," .excludeNamespaces)
   "SLUICE_ENABLEMENT_SELECTORS" (toJson .enablementSelectors)
+  "AMBIENT_ENABLED" .ambient.enabled
+  "AMBIENT_ENABLEMENT_SELECTOR" (ternary (toJson .ambient.enablementSelectors) "" (and .ambient.enabled (not (kindIs "invalid" .ambient.enablementSelectors))))
+  "AMBIENT_DNS_CAPTURE" .ambient.dnsCapture
+  "AMBIENT_IPV6" .ambient.ipv6
   "SLUICE_BACKEND" .backend
   "SLUICE_STRICT_ISTIO" .strictIstio
   "SLUICE_DEVIATIONS_OFF" (join "," .deviationsOff)

@@ -15,3 +15,20 @@ from the nodes' chains, before Sluice's pods run. Without access to a cluster, a
 )) -}}
 {{- end -}}
 {{- end -}}
+
+{{/*
+sluice.refuseAmbientOff fails if an upgrade disables ambient mode while pods may be enrolled: they would keep rules that lead to ztunnel, and no
+agent would tell the next ztunnel about them.
+*/}}
+{{- define "sluice.refuseAmbientOff" -}}
+{{- $release := .Release -}}
+{{- $now := dig "data" dict (lookup "v1" "ConfigMap" $release.Namespace "sluice-node") -}}
+{{- if and $release.IsUpgrade (not .v.ambient.enabled) (eq (dig "AMBIENT_ENABLED" "" $now) "true") (ne (dig "AMBIENT_ENABLEMENT_SELECTOR" "" $now) "[]") -}}
+{{- fail (join "\n" (list
+  "ambient mode cannot be disabled while it selects pods: enrolled pods would keep rules that lead to ztunnel, and no agent would tell"
+  "ztunnel about them. First make the pods leave, then disable it:"
+  (printf "  helm upgrade %s CHART -n %s --wait -f VALUES --set-json ambient.enablementSelectors=[]" $release.Name $release.Namespace)
+  (printf "  helm upgrade %s CHART -n %s --wait -f VALUES" $release.Name $release.Namespace)
+)) -}}
+{{- end -}}
+{{- end -}}

@@ -34,8 +34,9 @@ operator.istio.io/component: Cni
 {{- if .entersPods -}}
 {{- $list = concat $list (list "NET_ADMIN" "SYS_ADMIN") -}}
 {{- if ne .backend "nft" -}}{{- $list = append $list "NET_RAW" -}}{{- end -}}
-{{- if .audit.enabled -}}{{- $list = append $list "NET_BROADCAST" -}}{{- end -}}
-{{- if .searchProc -}}{{- $list = append $list "SYS_PTRACE" -}}{{- end -}}
+{{- if or .audit.enabled .ambient.enabled -}}{{- $list = append $list "NET_BROADCAST" -}}{{- end -}}
+{{- end -}}
+{{- if .readsProc -}}{{- $list = append $list "SYS_PTRACE" -}}
 {{- end -}}
 {{- sortAlpha $list | toYaml -}}
 {{- end -}}

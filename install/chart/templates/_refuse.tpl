@@ -5,17 +5,29 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- $v := .v -}}
 {{- $errors := list -}}
 {{- if $v.ambient.enabled -}}
-{{- $errors = append $errors "ambient.enabled: ambient mode is not supported, Sluice redirects sidecars only; keep istio-cni on clusters with ztunnel" -}}
+{{- if not $v.serve.enabled -}}
+{{- $errors = append $errors "ambient.enabled: the plugin asks the agent to enrol pods, which needs serve.enabled=true" -}}
+{{- end -}}
+{{- if $v.ambient.shareHostNetworkNamespace -}}
+{{- $errors = append $errors "ambient.shareHostNetworkNamespace: is not supported; the agent enters the network namespace of the node only to write rules; omit it" -}}
+{{- end -}}
+{{- if eq (toString $v.ambient.reconcileIptablesOnStartup) "false" -}}
+{{- $errors = append $errors "ambient.reconcileIptablesOnStartup: cannot be disabled; the agent always corrects the rules of running pods when it starts; omit it" -}}
+{{- end -}}
+{{- if and $v.ambient.enableAmbientDetectionRetry (eq $v.unreadablePods "skip") -}}
+{{- $errors = append $errors "ambient.enableAmbientDetectionRetry: contradicts unreadablePods=skip, with which a pod that cannot be read starts without redirection; omit one of them" -}}
+{{- end -}}
+{{- if $v.ambient.configDir -}}
+{{- $errors = append $errors "ambient.configDir: is not read by Istio either; omit it" -}}
+{{- end -}}
 {{- end -}}
 {{- $profile := coalesce $v.profile $v.global.profile | default "" -}}
-{{- if eq $profile "ambient" -}}
-{{- $errors = append $errors "profile ambient: ambient mode is not supported, Sluice redirects sidecars only; keep istio-cni on clusters with ztunnel" -}}
-{{- else if hasKey $.platforms $profile -}}
+{{- if hasKey $.platforms $profile -}}
 {{- $errors = append $errors (printf "profile %s: is a platform; set platform=%s and omit profile" $profile $profile) -}}
 {{- else if and (hasPrefix "platform-" $profile) (hasKey $.platforms (trimPrefix "platform-" $profile)) -}}
 {{- $errors = append $errors (printf "profile %s: is a platform; set platform=%s and omit profile" $profile (trimPrefix "platform-" $profile)) -}}
-{{- else if not (has $profile (list "" "default" "minimal" "empty" "demo" "preview" "remote" "stable")) -}}
-{{- $errors = append $errors (printf "profile %q: is not one of Istio's profiles; must be one of default, demo, empty, minimal, preview, remote, stable" $profile) -}}
+{{- else if not (has $profile (list "" "ambient" "default" "minimal" "empty" "demo" "preview" "remote" "stable")) -}}
+{{- $errors = append $errors (printf "profile %q: is not one of Istio's profiles; must be one of ambient, default, demo, empty, minimal, preview, remote, stable" $profile) -}}
 {{- end -}}
 {{- $hub := $v.hub | default $v.global.hub -}}
 {{- range list "docker.io/istio" "istio" "gcr.io/istio-" "registry.istio.io" -}}
@@ -41,8 +53,8 @@ sluice.refuse fails if values are not supported. The error names each such value
 {{- if and (not $v.chained) (hasSuffix ".conflist" $v.cniConfFileName) -}}
 {{- $errors = append $errors (printf "cniConfFileName %s: with chained=false the file contains a single plugin; must end in .conf" $v.cniConfFileName) -}}
 {{- end -}}
-{{- if and (not $v.mountNetns) (not $v.searchProc) $v.audit.enabled -}}
-{{- $errors = append $errors "mountNetns and searchProc: audit needs one of them to find network namespaces; set one to true, or audit.enabled to false" -}}
+{{- if and (not $v.mountNetns) (not $v.searchProc) (or $v.audit.enabled $v.ambient.enabled) -}}
+{{- $errors = append $errors "mountNetns and searchProc: audit and ambient mode need one of them to find network namespaces; set one to true, or audit.enabled and ambient.enabled to false" -}}
 {{- end -}}
 {{- range $key, $setting := dict "apiBudget" (list $v.apiBudget "2m") "apiTryTimeout" (list $v.apiTryTimeout "2m")
   "audit.interval" (list $v.audit.interval "24h") "resyncInterval" (list $v.resyncInterval "24h")

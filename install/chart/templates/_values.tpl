@@ -20,15 +20,27 @@ defaults. All other templates use it.
 {{- end -}}
 {{- if kindIs "invalid" $v.chained -}}{{- $_ := set $v "chained" $platform.chained -}}{{- end -}}
 {{- if kindIs "invalid" $v.resourceQuotas.enabled -}}{{- $_ := set $v.resourceQuotas "enabled" $platform.quota -}}{{- end -}}
+{{- if kindIs "invalid" $v.ambient.enabled -}}
+{{- $_ := set $v.ambient "enabled" (eq (coalesce $v.profile $v.global.profile | default "") "ambient") -}}
+{{- end -}}
 {{- $_ := set $v "platform" $name -}}
 {{- include "sluice.refuse" (dict "v" $v "platforms" (omit $platforms "default") "Files" .Files) -}}
 {{- $_ := set $v "logLevel" (include "sluice.logLevel" (coalesce $v.logging.level $v.global.logging.level "info")) -}}
 {{- if $v.global.nativeNftables -}}{{- $_ := set $v "backend" "nft" -}}{{- end -}}
 {{- $repairs := and $v.repair.enabled $v.repair.repairPods -}}
-{{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled) -}}
+{{- $_ := set $v "entersPods" (or $repairs $v.audit.enabled $v.ambient.enabled) -}}
+{{- /* With ambient mode for the network namespace of the node and for the kubelet. */ -}}
+{{- $_ := set $v "readsProc" (or (and $v.searchProc $v.entersPods) $v.ambient.enabled) -}}
 {{- $_ := set $v "knowsPods" (or $v.serve.enabled $v.audit.enabled $v.repair.enabled) -}}
 {{- range $v.enablementSelectors -}}
 {{- if hasKey . "namespaceSelector" -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
+{{- end -}}
+{{- if $v.ambient.enabled -}}
+{{- $selectors := $v.ambient.enablementSelectors -}}
+{{- if kindIs "invalid" $selectors -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
+{{- range $selectors -}}
+{{- if hasKey . "namespaceSelector" -}}{{- $_ := set $v "asksNamespaces" true -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := set $v "cluster" (has $v.global.resourceScope (list "all" "cluster")) -}}
 {{- $_ := set $v "namespaced" (has $v.global.resourceScope (list "all" "namespace")) -}}

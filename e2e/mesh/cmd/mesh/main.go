@@ -1,7 +1,7 @@
 // Command mesh contains a sample application of a mesh and its sidecar proxy, for tests:
 //
 //	mesh proxy sidecar [-transparent]             the proxy, a replacement for Envoy, with pilot-agent's first arguments
-//	mesh ztunnel [-socket PATH] [-resolver ADDRESS:PORT] [-mesh CIDR,CIDR]   a replacement for ztunnel, for the agent's pods
+//	mesh ztunnel [-socket PATH] [-resolver ADDRESS:PORT] [-mesh CIDR,CIDR] [-ready :15021]   a replacement for ztunnel, for the agent's pods
 //	mesh serve [-tcp 8080,9090] [-udp 7000]       the application: HTTP and UDP servers that report the caller's properties
 //	mesh dns [-at :53]                            a DNS server that reports the caller's properties
 //	mesh get [-wait 5s] [-captured] [-hold] URL   one request; -captured: exit with 1 unless both proxies forward it

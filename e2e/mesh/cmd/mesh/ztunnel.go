@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 
@@ -16,10 +17,20 @@ func runZtunnel(ctx context.Context, _ string, args []string) error {
 	socket := flags.String("socket", agent.DefaultSocket, "socket of the agent")
 	resolver := flags.String("resolver", "", "DNS server with port; the pod's if empty")
 	mesh := flags.String("mesh", "", "prefixes of pods that other ztunnels serve, separated by commas")
+	ready := flags.String("ready", "", "address with port of an HTTP server that starts when all pods are served")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	o := ztunnel.Options{Socket: *socket, Resolver: *resolver}
+	if *ready != "" {
+		o.Synced = func() {
+			go func() {
+				fail(http.ListenAndServe(*ready, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+			}()
+		}
+	}
 	if o.Resolver == "" {
 		o.Resolver = podResolver()
 	}
@@ -33,5 +44,8 @@ func runZtunnel(ctx context.Context, _ string, args []string) error {
 		}
 		o.Mesh = append(o.Mesh, prefix)
 	}
-	return ztunnel.Run(ctx, o)
+	if err := ztunnel.Run(ctx, o); err != nil {
+		return err
+	}
+	return ended(ctx)
 }

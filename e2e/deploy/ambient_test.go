@@ -1,0 +1,181 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/sluice-mesh/sluice/e2e/deploy"
+	"github.com/sluice-mesh/sluice/install/settings"
+	"github.com/sluice-mesh/sluice/plugin/decide"
+)
+
+// As in Istio's charts, the profile sets a default, and the value itself takes precedence.
+func TestProfileEnablesAmbientMode(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}":                              "false",
+		"profile: default":                "false",
+		"profile: ambient":                "true",
+		"global: {profile: ambient}":      "true",
+		"cni: {profile: ambient}":         "true",
+		"ambient: {enabled: true}":        "true",
+		"cni: {ambient: {enabled: true}}": "true",
+		"{profile: ambient, ambient: {enabled: false}}":        "false",
+		"{profile: ambient, platform: k3s, ambient: {}}":       "true",
+		"{profile: ambient, ambient: {enabled: null}}":         "true",
+		"{profile: ambient, cni: {ambient: {enabled: false}}}": "false",
+	} {
+		deployed, _ := render(t, values, deploy.Options{})
+		if got := deployed.environment(t)["AMBIENT_ENABLED"]; got != want {
+			t.Errorf("%s: AMBIENT_ENABLED is %q, want %q", values, got, want)
+		}
+	}
+}
+
+// istio-cni's chart contains the selectors; the agent has the same ones by default.
+func TestSelectorsOfAmbientMode(t *testing.T) {
+	const istio = `[{podSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}},
+		{podSelector: {matchExpressions: [{key: istio.io/dataplane-mode, operator: NotIn, values: [none]}]},
+		namespaceSelector: {matchLabels: {istio.io/dataplane-mode: ambient}}}]`
+	deployed, _ := render(t, "{profile: ambient, ambient: {enablementSelectors: "+istio+"}}",
+		deploy.Options{})
+	var got []decide.Selector
+	text := deployed.environment(t)["AMBIENT_ENABLEMENT_SELECTOR"]
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if diff := cmp.Diff(decide.DefaultAmbientSettings().Selectors, got); diff != "" {
+		t.Errorf("Istio's selectors are not the default:\n%s", diff)
+	}
+	for values, want := range map[string]string{
+		"profile: ambient": "",
+		"{profile: ambient, ambient: {enablementSelectors: null}}": "",
+		"{profile: ambient, ambient: {enablementSelectors: []}}":   "[]",
+		"ambient: {enabled: false, enablementSelectors: []}":       "",
+	} {
+		deployed, _ := render(t, values, deploy.Options{})
+		if got := deployed.environment(t)["AMBIENT_ENABLEMENT_SELECTOR"]; got != want {
+			t.Errorf("%s: the selectors are %q, want %q", values, got, want)
+		}
+	}
+}
+
+// What else istio-cni's chart has for ambient mode: by default, and where it asks for what is so anyway.
+func TestValuesOfAmbientModeAreAccepted(t *testing.T) {
+	for _, values := range []string{
+		`{profile: ambient, ambient: {configDir: "", reconcileIptablesOnStartup: true,
+			shareHostNetworkNamespace: false, enableAmbientDetectionRetry: false}}`,
+		"{profile: ambient, ambient: {enableAmbientDetectionRetry: true}}",
+		// Without ambient mode they mean nothing, in Istio too.
+		"{unreadablePods: skip, ambient: {enableAmbientDetectionRetry: true, shareHostNetworkNamespace: true}}",
+		"{profile: ambient, backend: legacy}",
+		"{profile: ambient, global: {nativeNftables: true, variant: distroless}}",
+		"{profile: ambient, mountNetns: false}",
+		"{profile: ambient, istioOwnedCNIConfig: true}",
+	} {
+		if _, err := deploy.Render(parse(t, values), deploy.Options{}); err != nil {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+// ztunnel has the directory of the socket at the same path. The agent replaces the socket there.
+func TestZtunnelReachesTheAgent(t *testing.T) {
+	deployed, _ := render(t, "profile: ambient", deploy.Options{})
+	pod := deployed.agent(t).Spec.Template.Spec
+	dir, _, _ := strings.Cut(settings.ZtunnelSocket, "/ztunnel.sock")
+	for _, v := range pod.Volumes {
+		if v.Name == "ztunnel" && v.HostPath.Path != dir {
+			t.Errorf("on the node: %s, want %s", v.HostPath.Path, dir)
+		}
+	}
+	found := false
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if m.Name == "ztunnel" {
+			found = m.MountPath == dir && !m.ReadOnly
+		}
+	}
+	if !found {
+		t.Errorf("the agent does not have %s: %+v", dir, pod.Containers[0].VolumeMounts)
+	}
+}
+
+// A user of HOST_PROBE_SNAT_IP sets it as with istio-cni's chart.
+func TestAddressesOfProbesAreConfigurable(t *testing.T) {
+	deployed, _ := render(t,
+		"{profile: ambient, env: {HOST_PROBE_SNAT_IP: 169.254.9.9, HOST_PROBE_SNAT_IPV6: 'fd99::9'}}",
+		deploy.Options{})
+	environment := deployed.environment(t)
+	if environment["HOST_PROBE_SNAT_IP"] != "169.254.9.9" ||
+		environment["HOST_PROBE_SNAT_IPV6"] != "fd99::9" {
+		t.Errorf("%v", environment)
+	}
+}
+
+func TestNotesOfAmbientMode(t *testing.T) {
+	const text = "Ambient mode is enabled."
+	for values, want := range map[string]bool{"{}": false, "profile: ambient": true} {
+		r, err := deploy.Render(parse(t, values), deploy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(r.Notes, text) != want {
+			t.Errorf("%s:\n%s", values, r.Notes)
+		}
+	}
+}
+
+// A configMap is the only object of a cluster: the settings of the release that is upgraded.
+type configMap map[string]any
+
+// GetClientFor implements Helm's ClientProvider.
+func (c configMap) GetClientFor(
+	apiVersion, kind string,
+) (dynamic.NamespaceableResourceInterface, bool, error) {
+	o := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any(c)}}
+	o.SetGroupVersionKind(schema.FromAPIVersionAndKind("v1", "ConfigMap"))
+	o.SetNamespace(deploy.Namespace)
+	o.SetName(settings.DaemonSet)
+	return only(o, apiVersion, kind), true, nil
+}
+
+// Without an agent in ambient mode nothing would make enrolled pods leave.
+func TestAmbientModeIsNotDisabledWhilePodsAreEnrolled(t *testing.T) {
+	on, off := configMap{"AMBIENT_ENABLED": "true"}, configMap{"AMBIENT_ENABLED": "false"}
+	for _, c := range []struct {
+		why, values string
+		now         configMap
+		refused     bool
+	}{
+		{"pods are selected", "{}", on, true},
+		{"another profile", "profile: default", on, true},
+		{
+			"some pods are selected", "{}",
+			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": `[{"podSelector":{}}]`}, true,
+		},
+		{
+			"no pod is selected any more", "{}",
+			configMap{"AMBIENT_ENABLED": "true", "AMBIENT_ENABLEMENT_SELECTOR": "[]"}, false,
+		},
+		{"it stays enabled", "profile: ambient", on, false},
+		{"pods are made to leave", "{profile: ambient, ambient: {enablementSelectors: []}}", on, false},
+		{"it was disabled", "{}", off, false},
+		{"it is enabled now", "profile: ambient", off, false},
+		{"a release without ambient mode", "{}", configMap{}, false},
+	} {
+		_, err := deploy.Render(parse(t, c.values),
+			deploy.Options{Upgraded: "sluice", Cluster: c.now})
+		if (err != nil) != c.refused {
+			t.Errorf("%s: %v", c.why, err)
+		}
+		const want = "\n  helm upgrade sluice CHART -n istio-system --wait -f VALUES --set-json ambient.enablementSelectors=[]\n"
+		if c.refused && err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q is not in: %v", c.why, want, err)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package suite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sluice-mesh/sluice/e2e/mesh"
+	"github.com/sluice-mesh/sluice/e2e/mesh/path"
+)
+
+// The proofs of ambient mode use the stand-in for ztunnel. Every proof enables ambient mode by an
+// upgrade where it is not enabled.
+var ambient = part{name: "ambient", proofs: []proof{
+	{
+		"an upgrade enables ambient mode, in which a pod waits for ztunnel, says so, and starts with it",
+		provesWaitForZtunnel,
+	},
+	{"pods talk by HBONE, and to sidecars and others in both directions", provesAmbientTraffic},
+	{"the kubelet's probes pass ztunnel by, and DNS queries do not", provesAmbientProbes},
+	{"running pods enter and leave with the label of their namespace", provesAmbientLabel},
+	{"rules that somebody removes from the node or from a pod come back", provesAmbientRepair},
+	{
+		"no connection passes ztunnel by while agent and ztunnel are killed and replaced",
+		provesAmbientReplacement,
+	},
+	{
+		"after helm uninstall neither pods nor node have rules, and the pods talk directly",
+		provesAmbientUninstall,
+	},
+}}
+
+// throughZtunnel is the path between two pods in ambient mode.
+func throughZtunnel(server string) path.Expected {
+	return path.Expected{Server: server, Outbound: true, Inbound: true, Transparent: true}
+}
+
+// mustBeAmbient enables ambient mode by an upgrade, if it is not enabled.
+func (w *world) mustBeAmbient(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ambient {
+		return
+	}
+	w.mustUpgrade(t, "--set", "profile=ambient")
+	w.ambient = true
+}
+
+func (w *world) mustUpgrade(t *testing.T, more ...string) {
+	t.Helper()
+	begin := time.Now()
+	args := append([]string{"upgrade"}, w.chartArgs(more...)...)
+	if _, err := w.helm(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("helm upgrade: %s", time.Since(begin).Round(time.Millisecond))
+}
+
+// mustRunZtunnel starts the stand-in for ztunnel, if it does not run, and waits until it serves the
+// pods.
+func (w *world) mustRunZtunnel(t *testing.T) {
+	t.Helper()
+	_, err := w.client.AppsV1().DaemonSets(agentNamespace).Create(t.Context(),
+		mesh.Ztunnel(agentNamespace), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	eventually(t, readyTime, "ztunnel is ready", func(ctx context.Context) error {
+		return w.agentsReady(ctx, mesh.ZtunnelName)
+	})
+}
+
+// mustStopZtunnel deletes the stand-in, and waits until it has ended.
+func (w *world) mustStopZtunnel(t *testing.T) {
+	t.Helper()
+	err := w.client.AppsV1().DaemonSets(agentNamespace).Delete(t.Context(), mesh.ZtunnelName,
+		metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	eventually(t, readyTime, "ztunnel has ended", func(ctx context.Context) error {
+		pods, err := w.ztunnels(ctx)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d pods", len(pods))
+		}
+		return err
+	})
+}
+
+// ztunnels are the pods of the stand-in.
+func (w *world) ztunnels(ctx context.Context) ([]corev1.Pod, error) {
+	pods, err := w.client.CoreV1().Pods(agentNamespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app=" + mesh.ZtunnelName,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pods.Items, nil
+}
+
+// newAmbientNamespace makes a namespace of the test's own, whose pods are in ambient mode.
+func (w *world) newAmbientNamespace(t *testing.T) string {
+	t.Helper()
+	return w.newLabelledNamespace(t, map[string]string{mesh.DataplaneLabel: "ambient"})
+}
+
+// labelNamespace sets the label of ambient mode; an empty value removes it.
+func (w *world) labelNamespace(t *testing.T, ns, value string) {
+	t.Helper()
+	text := "null"
+	if value != "" {
+		text = `"` + value + `"`
+	}
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, mesh.DataplaneLabel, text)
+	if _, err := w.client.CoreV1().Namespaces().Patch(t.Context(), ns, types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// annotated waits until pods have a value of the annotation of redirection; none if it is empty.
+func (w *world) annotated(t *testing.T, value string, pods ...*corev1.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		eventually(t, readyTime, fmt.Sprintf("the annotation of %s is %q", p.Name, value),
+			func(ctx context.Context) error {
+				found, err := w.get(ctx, p)
+				if err == nil && found.UID != p.UID {
+					t.Errorf("%s is another pod", p.Name)
+				}
+				if err == nil && found.Annotations[mesh.RedirectionAnnotation] != value {
+					err = fmt.Errorf("%q", found.Annotations[mesh.RedirectionAnnotation])
+				}
+				return err
+			})
+	}
+}
+
+func provesWaitForZtunnel(t *testing.T, w *world) {
+	ns := w.newAmbientNamespace(t)
+	before := w.run(t, mesh.Pod(ns, "before"), inMesh(ns, "sidecar"))
+	w.mustBeAmbient(t)
+	w.mustStopZtunnel(t)
+	a := mesh.Pod(ns, "a")
+	w.create(t, a)
+	eventually(t, readyTime, "an event says that the pod waits for ztunnel", func(ctx context.Context) error {
+		lines := w.warnings(ctx, a)
+		if !slices.ContainsFunc(lines, func(line string) bool {
+			return strings.Contains(line, "no ztunnel is connected")
+		}) {
+			return fmt.Errorf("warnings: %q", lines)
+		}
+		return nil
+	})
+	if found, err := w.get(t.Context(), a); err != nil || found.Status.Phase != corev1.PodPending {
+		t.Errorf("without ztunnel the pod is %s: %v", found.Status.Phase, err)
+	}
+	w.mustRunZtunnel(t)
+	a = w.ready(t, a)
+	w.annotated(t, "enabled", a, before[0])
+	four, _ := addresses(before[0])
+	w.mustGo(t, a, url(four.String(), mesh.Port), throughZtunnel("before"))
+	four, _ = addresses(before[1])
+	w.mustGo(t, a, url(four.String(), mesh.Port), path.Captured("sidecar"))
+}
+
+func provesAmbientUninstall(t *testing.T, w *world) {
+	w.mustBeAmbient(t)
+	w.mustRunZtunnel(t)
+	ns := w.newAmbientNamespace(t)
+	pods := w.run(t, mesh.Pod(ns, "a"), mesh.Pod(ns, "b"))
+	w.annotated(t, "enabled", pods...)
+	w.mustUninstall(t)
+	w.annotated(t, "", pods...)
+	for _, p := range pods {
+		if out, err := w.inNetns(t.Context(), w.mustSandbox(t, p), "nft", "list", "ruleset"); err != nil ||
+			strings.Contains(out, "sluice") {
+			t.Errorf("%s has rules: %v\n%s", p.Name, err, out)
+		}
+	}
+	if err := w.hostRules(t.Context()); err == nil {
+		t.Error("the node has rules for probes")
+	}
+	four, _ := addresses(pods[1])
+	w.mustGo(t, pods[0], url(four.String(), mesh.Port), path.Expected{Server: "b"})
+	w.mustBeAsBefore(t)
+	w.mustStopZtunnel(t)
+}
+
+// hostRules returns an error unless the node has the rules for probes.
+func (w *world) hostRules(ctx context.Context) error {
+	out, err := w.onNode(ctx, "nft", "list", "tables")
+	if err == nil && !strings.Contains(out, "table inet sluice") {
+		err = errors.New("the node's tables: " + out)
+	}
+	return err
+}
