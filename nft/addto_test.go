@@ -108,13 +108,13 @@ func TestInexpressibleRuleLeavesTheLibraryTransactionUnchanged(t *testing.T) {
 		}},
 	}})
 	if err == nil || !strings.Contains(err.Error(), "inet bad c #1") {
-		t.Errorf("error %v, want one that names the rule", err)
+		t.Errorf("error %v, want an error that names the rule", err)
 	}
 	if err := c.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if got := tableNames(t, ns); got != "other" {
-		t.Errorf("the namespace has the tables %s, want the caller's alone", got)
+		t.Errorf("the namespace has the tables %s, want only the caller's", got)
 	}
 }
 

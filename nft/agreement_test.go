@@ -58,7 +58,7 @@ func TestModelAgreesWithKernel(t *testing.T) {
 	}
 }
 
-// agreement is a ruleset with the calls to try.
+// agreement is a ruleset with the calls to make.
 type agreement struct {
 	redirect    rules.Redirect
 	transparent bool // the proxy listens transparently
@@ -91,7 +91,8 @@ func (a agreement) check(t *rapid.T) (disagreement string, captured int) {
 	for _, c := range a.calls {
 		predicted, trace := b.Predict(&rs, c, netip.AddrPort{})
 		if c.Transparent && trace.Outcome.Redirect != 0 {
-			// to 127.0.0.1 from another host's address: whether that arrives is for routing to say
+			// whether routing delivers a packet to 127.0.0.1 from another host is not part of the
+			// model
 			continue
 		}
 		c.Timeout = callTimeout

@@ -29,7 +29,7 @@ func BenchmarkConnect(b *testing.B) {
 			r := sidecar(n)
 			outside := unix.SockaddrInet4{Addr: [4]byte{10, 9, 9, 9}, Port: 80}
 			direct := unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: rules.DefaultProxyPort}
-			contestants := []*connecting{
+			candidates := []*connecting{
 				newConnecting(b, "legacy", outside, func(ns *netns.NS) {
 					loadLegacy(b, ns, restore, r)
 				}),
@@ -39,14 +39,14 @@ func BenchmarkConnect(b *testing.B) {
 				newConnecting(b, "none", direct, func(*netns.NS) {}),
 			}
 			for range b.N {
-				for _, c := range contestants {
+				for _, c := range candidates {
 					c.round(b)
 				}
 			}
-			for _, c := range contestants {
+			for _, c := range candidates {
 				b.ReportMetric(c.median(), c.name+"-µs")
 			}
-			b.ReportMetric(contestants[1].median()/contestants[0].median(), "sluice/legacy")
+			b.ReportMetric(candidates[1].median()/candidates[0].median(), "sluice/legacy")
 			b.ReportMetric(0, "ns/op")
 		})
 	}

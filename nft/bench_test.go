@@ -38,7 +38,7 @@ func sidecar(n int) rules.Redirect {
 	return r
 }
 
-// floor sends encoded bytes: the minimum work of any program.
+// floor sends encoded bytes, which is the minimum work of any program.
 type floor struct{ rules, routing []byte }
 
 func newFloor(b *testing.B, rs rules.Ruleset) floor {
@@ -86,7 +86,7 @@ func (f floor) apply(b *testing.B, ns *netns.NS) {
 	exchange(b, ns, unix.NETLINK_NETFILTER, f.rules)
 }
 
-// exchange opens a socket, sends, waits for the acknowledgement and closes.
+// exchange opens a socket, sends the request, waits for the acknowledgement and closes the socket.
 func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
 	var fd int
 	err := ns.Do(func() (err error) {
@@ -117,19 +117,19 @@ func exchange(b *testing.B, ns *netns.NS, protocol int, request []byte) {
 	}
 }
 
-// contestant is an operation to time in a namespace, with its preparation.
-type contestant struct {
+// candidate is an operation to measure in a namespace, with its preparation.
+type candidate struct {
 	name         string
 	prepare, run func(*netns.NS)
 }
 
-// compare runs the contestants alternately, b.N times each in a new namespace, and reports the
+// compare runs the candidates alternately, b.N times each in a new namespace, and reports the
 // median of each and its ratio to the first.
-func compare(b *testing.B, contestants ...contestant) {
+func compare(b *testing.B, candidates ...candidate) {
 	b.Helper()
-	times := make([][]time.Duration, len(contestants))
+	times := make([][]time.Duration, len(candidates))
 	for range b.N {
-		for i, c := range contestants {
+		for i, c := range candidates {
 			ns := netnstest.New(b)
 			if c.prepare != nil {
 				c.prepare(ns)
@@ -145,16 +145,16 @@ func compare(b *testing.B, contestants ...contestant) {
 		return float64(d[len(d)/2]) / float64(time.Millisecond)
 	}
 	first := median(times[0])
-	for i, c := range contestants {
+	for i, c := range candidates {
 		b.ReportMetric(median(times[i]), c.name+"-ms")
 		if i > 0 {
-			b.ReportMetric(median(times[i])/first, c.name+"/"+contestants[0].name)
+			b.ReportMetric(median(times[i])/first, c.name+"/"+candidates[0].name)
 		}
 	}
 	b.ReportMetric(0, "ns/op")
 }
 
-// captures returns the redirects of the benchmarks, with n excluded prefixes of each family.
+// captures returns the redirections of the benchmarks, with n excluded prefixes of each family.
 var captures = []struct {
 	name     string
 	redirect func(n int) rules.Redirect
@@ -189,11 +189,11 @@ func BenchmarkApplyFresh(b *testing.B) {
 			b.Fatal(err)
 		}
 		compare(b,
-			contestant{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
-			contestant{name: "apply", run: func(ns *netns.NS) {
+			candidate{name: "raw", run: func(ns *netns.NS) { f.apply(b, ns) }},
+			candidate{name: "apply", run: func(ns *netns.NS) {
 				mustApply(b, ns, rules.MustCompile(r), Created)
 			}},
-			contestant{name: "prepared", run: func(ns *netns.NS) {
+			candidate{name: "prepared", run: func(ns *netns.NS) {
 				if result, err := p.Apply(ns, ApplyOptions{}); err != nil ||
 					result.Outcome != Created {
 					b.Fatalf("%v, %v", result, err)
@@ -221,8 +221,8 @@ func BenchmarkApplyUnchanged(b *testing.B) {
 		rs := rules.MustCompile(r)
 		install := func(ns *netns.NS) { mustApply(b, ns, rs, Created) }
 		compare(b,
-			contestant{name: "first", run: install},
-			contestant{name: "again", prepare: install, run: func(ns *netns.NS) {
+			candidate{name: "first", run: install},
+			candidate{name: "again", prepare: install, run: func(ns *netns.NS) {
 				mustApply(b, ns, rs, Unchanged)
 			}})
 	})
@@ -236,10 +236,10 @@ func BenchmarkApplyChange(b *testing.B) {
 				rules.MustCompile(withAnotherPrefix(sidecar(n)))
 			install := func(ns *netns.NS) { mustApply(b, ns, from, Created) }
 			compare(b,
-				contestant{name: "again", prepare: install, run: func(ns *netns.NS) {
+				candidate{name: "again", prepare: install, run: func(ns *netns.NS) {
 					mustApply(b, ns, from, Unchanged)
 				}},
-				contestant{name: "change", prepare: install, run: func(ns *netns.NS) {
+				candidate{name: "change", prepare: install, run: func(ns *netns.NS) {
 					mustApply(b, ns, to, Updated)
 				}})
 		})

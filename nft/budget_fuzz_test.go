@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The bounds of decoding, and of a question within diff.AgentBudget, including work that the budget
+// The bounds of decoding and of a query within diff.AgentBudget, including work that the budget
 // does not count.
 var (
 	boundOfDecoding = budgettest.Bound{Processor: 5 * time.Second, Allocated: 512 << 20}
@@ -21,7 +21,7 @@ var (
 )
 
 // FuzzDecodeWithinBudget checks that decoding thousands of copies of any rule, which share any set,
-// takes bounded time and memory, and that questions about them do too.
+// takes bounded time and memory, and that queries about them do too.
 func FuzzDecodeWithinBudget(f *testing.F) {
 	elements := func(n int) []byte {
 		var list []byte
@@ -71,7 +71,7 @@ func FuzzDecodeWithinBudget(f *testing.F) {
 	})
 }
 
-// checkBudget checks that questions about a ruleset end within their budget.
+// checkBudget checks that queries about a ruleset end within their budget.
 func checkBudget(t *testing.T, rs rules.Ruleset) {
 	t.Helper()
 	for _, text := range []string{

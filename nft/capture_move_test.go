@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Only if capture moves to another base chain is one transaction not enough.
+// TestTransactionsOfAReplacement checks that a replacement needs more than one transaction only if
+// capture moves to another base chain.
 func TestTransactionsOfAReplacement(t *testing.T) {
 	for _, tc := range []struct {
 		from, to string
@@ -39,7 +40,8 @@ func TestTransactionsOfAReplacement(t *testing.T) {
 	}
 }
 
-// Whichever transaction the kernel refuses, the gate is not left.
+// TestRejectedBackendChange checks that the gate is removed, whichever transaction the kernel
+// rejects.
 func TestRejectedBackendChange(t *testing.T) {
 	for refused := range int32(3) {
 		t.Run(fmt.Sprintf("transaction %d", refused+1), func(t *testing.T) {
@@ -58,7 +60,8 @@ func TestRejectedBackendChange(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves the gate; the next Apply deletes it.
+// TestLeftoverGateIsRemoved checks that the next Apply deletes the gate of a process that was
+// killed.
 func TestLeftoverGateIsRemoved(t *testing.T) {
 	for _, next := range []string{"sidecar-ipv4", "tproxy-dual", "nothing-captured"} {
 		t.Run(next, func(t *testing.T) {
@@ -79,8 +82,8 @@ func TestLeftoverGateIsRemoved(t *testing.T) {
 	}
 }
 
-// batchesOf applies the tables of the ruleset, and returns the number of transactions. The kernel
-// refuses those that refuse selects.
+// batchesOf applies the tables of the ruleset and returns the number of transactions. The kernel
+// rejects those that refuse selects.
 func batchesOf(
 	t *testing.T, ns *netns.NS, rs rules.Ruleset, refuse func(n int32) bool,
 ) (int32, error) {
@@ -98,7 +101,7 @@ func batchesOf(
 	err := a.apply(step{})
 	if replaced := batches.Load() > 3; err != nil &&
 		(a.outcome(err).Outcome == Replaced) != replaced {
-		t.Errorf("with an error after %d transactions, result %+v", batches.Load(), a.result)
+		t.Errorf("an error after %d transactions, result %+v", batches.Load(), a.result)
 	}
 	return batches.Load(), err
 }
@@ -111,6 +114,6 @@ func holdsTables(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	}
 	if diffs := rules.Compare(rules.Ruleset{Tables: want.Tables},
 		rules.Ruleset{Tables: got.Tables}); len(diffs) > 0 {
-		t.Errorf("the namespace does not hold the tables:\n%s", listing(diffs))
+		t.Errorf("the namespace does not contain the tables:\n%s", listing(diffs))
 	}
 }

@@ -21,7 +21,7 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	ns := netnstest.New(t)
 	names := []string{"exclusions-dual", "tproxy-dual"}
 	appliers := []*process{
-		start(t, ns, nil, "apply what is asked"), start(t, ns, nil, "apply what is asked"),
+		start(t, ns, nil, "apply the named examples"), start(t, ns, nil, "apply the named examples"),
 	}
 	outcomes := map[string]int{}
 	for range times(50, 1000) {
@@ -47,8 +47,8 @@ func TestTwoProcessesInstallAtOnce(t *testing.T) {
 	}
 }
 
-// applyWhatIsAsked applies the examples whose names it reads, and prints the outcomes.
-func applyWhatIsAsked(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
+// applyNamedExamples applies the examples whose names it reads, and prints the outcomes.
+func applyNamedExamples(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 	for {
 		name, err := stdin.ReadString('\n')
 		if err != nil {
@@ -64,7 +64,7 @@ func applyWhatIsAsked(ns *netns.NS, stdin *bufio.Reader, _ []string) error {
 }
 
 // TestEightInstallersAtOnce has each installer apply every example, first in an empty namespace,
-// then over the results of the others.
+// then over the results of the other installers.
 func TestEightInstallersAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -89,9 +89,9 @@ func TestEightInstallersAtOnce(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfOneSetAtOnce covers appliers that do not wait for each other, because Apply waits
-// for the lock only for a bounded time: each changes the set according to its reading, if there was
-// no other change since.
+// TestUpdatesOfOneSetAtOnce covers processes that call Apply without waiting for each other,
+// because Apply waits for the lock only for a bounded time: each changes the set according to its
+// reading, if there was no other change since.
 func TestUpdatesOfOneSetAtOnce(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -153,8 +153,8 @@ func TestInstallersAndRemoversAtOnce(t *testing.T) {
 	}
 }
 
-// TestContinuousForeignChanges changes the generation of the ruleset continuously, in another
-// table.
+// TestContinuousForeignChanges covers continuous changes of another table, which change the
+// generation of the ruleset.
 func TestContinuousForeignChanges(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -172,7 +172,7 @@ func TestContinuousForeignChanges(t *testing.T) {
 	}
 }
 
-// TestForeignChangesOfALongTable checks that a pod cannot block a reader of its rules.
+// TestForeignChangesOfALongTable checks that a pod cannot prevent a reader from reading its rules.
 func TestForeignChangesOfALongTable(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -251,5 +251,5 @@ func holdsOneOf(t *testing.T, ns *netns.NS, names ...string) {
 	for _, name := range names {
 		t.Logf("not %s:\n%s", name, listing(rules.Compare(example(name), got)))
 	}
-	t.Fatal("the namespace holds none of the rulesets")
+	t.Fatal("the namespace contains none of the rulesets")
 }

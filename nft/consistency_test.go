@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAReaderNeverSeesAMixture reads while another process replaces two rulesets by each other
-// continuously.
+// TestAReaderNeverSeesAMixture reads while another process continuously replaces one ruleset by the
+// other.
 func TestAReaderNeverSeesAMixture(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -18,7 +18,7 @@ func TestAReaderNeverSeesAMixture(t *testing.T) {
 	seen := map[string]int{}
 	for i := 0; i < times(300, 10_000) || len(seen) < 2; i++ {
 		if i%3 == 0 {
-			writer.line(t) // it is alive, and does not wait for us
+			writer.line(t) // the writer is running and does not wait for the reader
 		}
 		seen[wholeTable(t, ns)]++
 	}
@@ -38,15 +38,15 @@ func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 	stop := updateWithoutPause(t, ns, versions)
 	defer stop()
 	seen := [2]int{}
-	// Use one socket: closing a socket waits until the kernel has freed objects that others have
-	// deleted.
+	// Use one socket: closing a socket waits until the kernel has freed objects that other
+	// processes have deleted.
 	within(t, ns, func(c *conn) error {
 		for i := 0; i < times(400, 20_000) || seen[0] == 0 || seen[1] == 0; i++ {
 			found, err := c.readSluiceTable(&foundTable{Table: rules.Table{Name: rules.TableName}},
 				newExpectation(nil))
 			if errors.Is(err, errBusy) {
-				// where the kernel is that fast it may be so for a thousand looks; no mixture was
-				// taken for one
+				// A fast kernel may interrupt a thousand reads in a row. No inconsistent result was
+				// returned.
 				continue
 			}
 			if err != nil {
@@ -59,7 +59,7 @@ func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
 			case sameTables(versions[1], got):
 				seen[1]++
 			default:
-				t.Fatalf("read %d is neither the first nor the second version:\n%s", i, got)
+				t.Fatalf("read %d returned neither the first nor the second version:\n%s", i, got)
 			}
 		}
 		return nil

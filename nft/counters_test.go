@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// counted returns the ruleset of the example "counters" after a change, in which each rule has
-// counted a number of its own.
+// counted returns the ruleset of the example "counters" after a change, with a different count for
+// each rule.
 func counted(change func(*rules.Redirect)) rules.Ruleset {
 	rs := withCounters(change)
 	n := uint64(0)
@@ -65,7 +65,7 @@ func TestCountersAreNotCompared(t *testing.T) {
 	holds(t, ns, want)
 	applied(t, ns, want, Unchanged)
 	if _, met, _ := expecting(t, ns, want); !met {
-		t.Error("the fast comparison does not recognize rules that have counted")
+		t.Error("the fast comparison does not match rules with other counts")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestRepairKeepsTheCounters(t *testing.T) {
 	}
 }
 
-// TestRepairAfterASnapshotKeepsTheCounters counts after the reading: the rules have counted since.
+// TestRepairAfterASnapshotKeepsTheCounters counts packets after the reading.
 func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, withCounters(unchanged), Created)
@@ -120,12 +120,12 @@ func TestRepairAfterASnapshotKeepsTheCounters(t *testing.T) {
 	}
 	for rule, h := range hits(t, ns) {
 		if h.Packets >= 1000 {
-			t.Errorf("%s has the count of an earlier reading", rule)
+			t.Errorf("%s has the count of the earlier reading", rule)
 		}
 	}
 }
 
-// TestAChangeKeepsTheCountsOfOtherRules replaces the rules by others.
+// TestAChangeKeepsTheCountsOfOtherRules changes one of the rules.
 func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)
@@ -140,7 +140,8 @@ func TestAChangeKeepsTheCountsOfOtherRules(t *testing.T) {
 	equalHits(t, hits(t, ns), want)
 }
 
-// TestBackendChangeKeepsTheCountersOfOtherRules has a gate between the old and the new rules.
+// TestBackendChangeKeepsTheCountersOfOtherRules covers a replacement with a gate between the old
+// and the new rules.
 func TestBackendChangeKeepsTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	old := counted(unchanged)

@@ -12,8 +12,8 @@ import (
 )
 
 // TestRulesOfProgramsAreDecided counts undecided packets for rules that programs have added to
-// nftables. No unknown expression may affect the comparison of the rules with themselves, or with a
-// ruleset that first drops a port.
+// nftables. An unknown expression must not affect the comparison of the rules with themselves, or
+// with a ruleset that first drops a port.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	for _, file := range programFiles(t, filepath.Join("testdata", "programs", "*.nft")) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// decided fails the test unless the two sides have the verdict and nothing is undecided.
+// decided fails the test unless both sides have the verdict and nothing is undecided.
 func decided(t *testing.T, left, right diff.Side, want diff.Verdict) {
 	t.Helper()
 	r := diff.Decide(left, right, diff.Options{MaxClasses: 3})
@@ -78,19 +78,19 @@ func TestSetsThatRulesChange(t *testing.T) {
 		read, add = "ip saddr @s drop\n", "add @s { ip saddr }\n"
 	)
 	for _, tc := range []struct {
-		says, left, right string
+		name, left, right string
 		want              diff.Verdict
 	}{
-		{"a set that nothing changes", read, read, diff.Equivalent},
+		{"a set that no rule changes", read, read, diff.Equivalent},
 		{
 			"negated and reversed", read, "ip saddr != @s accept\nmeta nfproto ipv4 drop",
 			diff.Equivalent,
 		},
-		{"the other end", read, strings.ReplaceAll(read, "saddr", "daddr"), diff.Different},
-		{"a set that both add to", add + read, add + read, diff.Equivalent},
+		{"the destination instead of the source", read, strings.ReplaceAll(read, "saddr", "daddr"), diff.Different},
+		{"a set that both sides add to", add + read, add + read, diff.Equivalent},
 		{"a set that one side adds to", add + read, read, diff.Undecidable},
-		{"for other packets", "tcp dport 80 " + add + read, add + read, diff.Undecidable},
-		{"other keys", "add @s { ip daddr }\n" + read, add + read, diff.Undecidable},
+		{"additions for different packets", "tcp dport 80 " + add + read, add + read, diff.Undecidable},
+		{"additions of different keys", "add @s { ip daddr }\n" + read, add + read, diff.Undecidable},
 		{
 			"labels of a connection", "ct label set 1\nct label 1 drop", "ct label 1 drop",
 			diff.Undecidable,
@@ -99,9 +99,9 @@ func TestSetsThatRulesChange(t *testing.T) {
 			"a priority", "meta priority set 1:1\nmeta priority 1:1 drop", "meta priority 1:1 drop",
 			diff.Undecidable,
 		},
-		{"a priority that nothing reads", "meta priority set 1:1\n", "", diff.Equivalent},
+		{"a priority that no rule reads", "meta priority set 1:1\n", "", diff.Equivalent},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			var sides [2]diff.Side
 			for i, text := range []string{tc.left, tc.right} {
 				ns := netnstest.New(t)

@@ -39,9 +39,9 @@ func TestEveryExpressionOfTheKernelIsInTheTable(t *testing.T) {
 			missing = append(missing, name)
 		}
 	}
-	t.Logf("this kernel has not: %v", missing)
+	t.Logf("not supported by this kernel: %v", missing)
 	if !slices.Contains(missing, "sluice") || len(missing) > len(kernelExpressions)/2 {
-		t.Errorf("the kernel's answers tell nothing: %v", missing)
+		t.Errorf("the kernel supports none of the expressions: %v", missing)
 	}
 }
 
@@ -89,8 +89,8 @@ func numbers(e *encoder, name string, attrs ...uint32) {
 	})
 }
 
-// TestExpressionsAreEvaluatedInOrder has rules that no nft command creates, but that the
-// kernel accepts.
+// TestExpressionsAreEvaluatedInOrder covers rules that no nft command creates, but that the kernel
+// accepts.
 func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 	accept := func(e *encoder) { e.verdict(1, "") }
 	for _, row := range []struct {
@@ -98,11 +98,11 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 		write func(*encoder)
 		want  string
 	}{
-		{"a load that a packet may lack ends the rule", func(e *encoder) {
+		{"a load of data that a packet may lack ends the rule", func(e *encoder) {
 			e.ct(unix.NFT_CT_MARK)
 			accept(e)
 		}, "reads(ct mark exists) | accept"},
-		{"one that no packet lacks does not", func(e *encoder) {
+		{"a load of data that every packet has does not end the rule", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			accept(e)
 		}, "| accept"},
@@ -117,7 +117,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			numbers(e, "notrack")
 			e.setMeta(unix.NFT_META_MARK)
 		}, "| notrack meta mark set 0x1"},
-		{"a counter changes nothing", func(e *encoder) {
+		{"a counter has no effect", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			e.expression("counter", func() {})
 			e.cmp(false, hostKey(1))
@@ -129,7 +129,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.cmp(false, hostKey(1))
 			accept(e)
 		}, "| anything(sluice) [reads(register 0x01000000)?] accept"},
-		{"a number that was drawn", func(e *encoder) {
+		{"a random number", func(e *encoder) {
 			numbers(e, "numgen", unix.NFTA_NG_DREG, register, unix.NFTA_NG_MODULUS, 2,
 				unix.NFTA_NG_TYPE, 1)
 			e.bitwise(hostKey(1), hostKey(0))
@@ -142,35 +142,35 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 				unix.NFPROTO_IPV4, unix.NFTA_NAT_REG_ADDR_MIN, register)
 			e.verdict(0, "")
 		}, "| anything(nat: not the last expression) drop"},
-		{"a port where it may be something else", func(e *encoder) {
+		{"a port without a match of the protocol", func(e *encoder) {
 			e.immediate(portKey(80))
 			numbers(e, "redir", unix.NFTA_REDIR_REG_PROTO_MIN, register, unix.NFTA_REDIR_FLAGS,
 				natRangeProtoSpecified)
 		}, "| anything(redir)"},
-		{"a proxy is for TCP and UDP", func(e *encoder) {
+		{"tproxy applies to TCP and UDP only", func(e *encoder) {
 			e.immediate(portKey(80))
 			numbers(e, "tproxy", nftaTProxyRegPort, register)
 		}, "meta l4proto { tcp, udp } | tproxy to :80"},
-		{"the bits of a mark twice", func(e *encoder) {
+		{"two masks of a mark", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			e.bitwise(hostKey(0xff), hostKey(0x10))
 			e.bitwise(hostKey(0xf0), hostKey(0x1))
 			e.cmp(false, hostKey(0x31))
 			accept(e)
 		}, "meta mark & 0xf0 == 0x20 | accept"},
-		{"a name with data after its end", func(e *encoder) {
+		{"a name with data after its terminating zero", func(e *encoder) {
 			e.meta(unix.NFT_META_IIFNAME)
 			e.cmp(false, []byte("lo\x00x"))
 			accept(e)
 		}, "reads(iifname 0x6c6f0078) | accept"},
-		{"4 bytes of an address of IPv6 are none of IPv4", func(e *encoder) {
+		{"4 bytes of an IPv6 address are not an IPv4 address", func(e *encoder) {
 			e.family(rules.IPv6)
 			e.payload(payload{unix.NFT_PAYLOAD_NETWORK_HEADER, 8, 4})
 			e.bitwise([]byte{255, 255, 0, 0}, make([]byte, 4))
 			e.cmp(false, []byte{10, 0, 0, 0})
 			accept(e)
 		}, "meta nfproto ipv6 reads(ip6 saddr & 0xffff0000 0x0a000000) | accept"},
-		{"the next header of IPv6 need not be the transport protocol", func(e *encoder) {
+		{"the next header of IPv6 may differ from the transport protocol", func(e *encoder) {
 			e.family(rules.IPv6)
 			e.payload(ipv4Protocol)
 			e.cmp(false, []byte{6})
@@ -178,14 +178,14 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.cmp(false, portKey(80))
 			accept(e)
 		}, "meta nfproto ipv6 reads(@nh,72,8 0x06) reads(th dport 0x0050) | accept"},
-		{"no packet has two families", func(e *encoder) {
+		{"two families match no packet", func(e *encoder) {
 			e.family(rules.IPv4)
 			e.family(rules.IPv6)
 			e.payload(addrField(rules.IPv4, rules.Source))
 			e.cmp(false, []byte{10, 0, 0, 1})
 			accept(e)
 		}, "meta nfproto ipv6 ip saddr 10.0.0.1 | accept"},
-		{"nor two protocols", func(e *encoder) {
+		{"two protocols match no packet", func(e *encoder) {
 			for _, p := range []byte{6, 132} {
 				e.meta(unix.NFT_META_L4PROTO)
 				e.cmp(false, []byte{p})
@@ -198,7 +198,7 @@ func TestExpressionsAreEvaluatedInOrder(t *testing.T) {
 			e.verdict(unix.NFT_BREAK, "")
 			accept(e)
 		}, "reads(break) | accept"},
-		{"a packet inside another", func(e *encoder) {
+		{"an inner packet", func(e *encoder) {
 			e.meta(unix.NFT_META_MARK)
 			numbers(e, "inner")
 			e.cmp(false, hostKey(1))
@@ -268,7 +268,7 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 		{"numgen random mod 2 0 accept", "numgen random mod 2 0 accept", true},
 		{"numgen random mod 2 0 accept", "numgen inc mod 2 0 accept", false},
 		{"jhash ip saddr mod 2 seed 5 0 accept", "jhash ip daddr mod 2 seed 5 0 accept", false},
-		// the kernel draws a seed for each
+		// the kernel chooses a random seed for each rule
 		{"jhash ip saddr mod 2 0 accept", "jhash ip saddr mod 2 0 accept", false},
 		{"limit name slow accept", "limit name slow accept", false},
 	} {
@@ -295,7 +295,7 @@ func TestUnknownsAreEqualOnlyIfTheirDependenciesAre(t *testing.T) {
 	}
 }
 
-// TestExpansionOfMapsIsBounded has many rules that use one large map or set.
+// TestExpansionOfMapsIsBounded covers many rules that use one large map or set.
 func TestExpansionOfMapsIsBounded(t *testing.T) {
 	const elements, list = 1 << 15, 200
 	verdicts := &decodedSet{keyLength: 4, verdicts: map[string]attributes{}}
@@ -336,7 +336,7 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		unknown += len(unknownsOf(read[0]))
 	}
 	if branches > maxExpansion || branches < elements || unknown == 0 {
-		t.Errorf("%d rules of %d were made, of which %d unknown", branches, list, unknown)
+		t.Errorf("%d rules of %d were created, %d of them unknown", branches, list, unknown)
 	}
 	room = maxExpansion
 	var first []rules.Match
@@ -358,10 +358,10 @@ func TestExpansionOfMapsIsBounded(t *testing.T) {
 		}
 	}
 	if taken := maxExpansion - room; taken > 4*elements {
-		t.Errorf("a set took %d of the room", taken)
+		t.Errorf("a set used %d of the budget", taken)
 	}
 	large := &decodedSet{keyLength: 8, concat: true, lists: []attributes{{}}, listed: maxMap + 1}
 	if _, err := large.keys(); err == nil {
-		t.Error("a set of several fields has no bound")
+		t.Error("a set of several fields is not bounded")
 	}
 }

@@ -208,7 +208,7 @@ var filterWords = [][]string{
 		"ip daddr . meta l4proto . th dport { 1.2.3.4 . tcp . 80 } accept",
 		"ip daddr 1.2.3.4 meta l4proto tcp th dport 80 | accept",
 	},
-	// Of other protocols the kernel compares other data than ports.
+	// For other protocols the kernel compares other data than ports.
 	{
 		"meta l4proto . th dport != { tcp . 80, udp . 53 } accept",
 		"reads(meta l4proto . th dport != { 2 elements }) | accept",
@@ -310,7 +310,7 @@ var natWords = [][]string{
 	},
 }
 
-// TestForeignWords has rules of nft, kube-proxy and container runtimes.
+// TestForeignWords covers rules of nft, kube-proxy and container runtimes.
 func TestForeignWords(t *testing.T) {
 	for hook, list := range map[string][][]string{
 		"prerouting": filterWords, "nat prerouting": natWords,
@@ -358,7 +358,7 @@ func readForeign(t *testing.T, ns *netns.NS, hook string, list []string) [][]rul
 		}
 	}
 	if len(read) != len(list) {
-		t.Fatalf("%d rules were read as %d", len(list), len(read))
+		t.Fatalf("%d rules were decoded as %d", len(list), len(read))
 	}
 	return read
 }

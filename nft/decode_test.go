@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestSetsAreReadInAnyOrderOfElements has adjacent intervals, an interval up to the end
-// of the address space, and the element with which the nft command ends the space before the first
+// TestSetsAreReadInAnyOrderOfElements covers adjacent intervals, an interval up to the end of the
+// address space, and the element with which the nft command ends the space before the first
 // interval.
 func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 	at := func(text string, end bool) element {
@@ -34,7 +34,7 @@ func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 			"10.0.0.0-10.0.0.255",
 		},
 		{
-			"two that touch",
+			"adjacent intervals",
 			[]element{
 				at("10.0.0.0", false), at("10.0.1.0", true), at("10.0.1.0", false),
 				at("10.0.2.0", true),
@@ -42,12 +42,12 @@ func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 			"10.0.0.0-10.0.1.255",
 		},
 		{
-			"to the end",
+			"up to the end of the address space",
 			[]element{at("10.0.0.0", false), at("11.0.0.0", true), at("255.0.0.0", false)},
 			"10.0.0.0-10.255.255.255 255.0.0.0-255.255.255.255",
 		},
 		{
-			"with the end of nothing",
+			"an end element without a start",
 			[]element{at("0.0.0.0", true), at("10.0.0.0", false), at("11.0.0.0", true)},
 			"10.0.0.0-10.255.255.255",
 		},
@@ -63,7 +63,7 @@ func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 			"255.255.255.255-255.255.255.255",
 		},
 		{
-			"the last of IPv6",
+			"the last IPv6 address",
 			[]element{at("fd00::", false), at("fe00::", true), at("ff00::", false)},
 			"fd00::-fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ff00::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
 		},
@@ -79,7 +79,7 @@ func TestSetsAreReadInAnyOrderOfElements(t *testing.T) {
 					t.Fatalf("%s, want %s", got, row.want)
 				}
 				if got := formatRanges(dumped(s.elements).addrRanges()); got != row.want {
-					t.Fatalf("as addresses %s, want %s", got, row.want)
+					t.Fatalf("addresses %s, want %s", got, row.want)
 				}
 			}
 		})
@@ -96,7 +96,7 @@ func formatKeys(t *testing.T, s *decodedSet) string {
 	for _, key := range keys {
 		r, ok := addrRange(key[0], key[1])
 		if !ok {
-			t.Fatalf("%x is no range", key)
+			t.Fatalf("%x is not a range", key)
 		}
 		ranges = append(ranges, r)
 	}
@@ -140,8 +140,8 @@ func formatRanges(ranges []netipx.IPRange) string {
 	return strings.Join(texts, " ")
 }
 
-// TestElementsThatAreNotAddressesAreNotReadAsAddresses has elements of other programs, and elements that
-// the kernel never sends.
+// TestElementsThatAreNotAddressesAreNotReadAsAddresses covers elements of other programs, and
+// elements that the kernel never sends.
 func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 	start, end := element{[]byte{10, 0, 0, 0}, false}, element{[]byte{11, 0, 0, 0}, true}
 	for _, row := range []struct {
@@ -151,10 +151,10 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{"single addresses", []element{start, end}, func(s *decodedSet) { s.interval = false }},
-		{"a set that was not understood", []element{start, end}, func(s *decodedSet) {
+		{"an unsupported set", []element{start, end}, func(s *decodedSet) {
 			s.unknown = "set with flags 0x10"
 		}},
-		{"an element that is not understood", []element{start, end}, func(s *decodedSet) {
+		{"an unsupported element", []element{start, end}, func(s *decodedSet) {
 			var m messages
 			el := m.nest(unix.NFTA_LIST_ELEM)
 			m.data(unix.NFTA_SET_ELEM_KEY, []byte{9, 0, 0, 0})
@@ -166,11 +166,11 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 			s.addElements([]byte{4, 0, unix.NFTA_LIST_ELEM, 0})
 		}},
 		{"ports", []element{{[]byte{0, 80}, false}, {[]byte{0, 90}, true}}, nil},
-		{"an address and a port", []element{{[]byte{10, 0, 0, 0, 0, 80}, false}}, nil},
-		{"an end of another length", []element{start, {[]byte{11}, true}}, nil},
-		{"an end of the other family", []element{start, {make([]byte, 16), true}}, nil},
-		{"an address twice", []element{start, start, end}, nil},
-		{"keys that are empty", []element{{[]byte{}, false}, {[]byte{}, true}}, nil},
+		{"an address with a port", []element{{[]byte{10, 0, 0, 0, 0, 80}, false}}, nil},
+		{"an end with another length", []element{start, {[]byte{11}, true}}, nil},
+		{"an end with the other family's length", []element{start, {make([]byte, 16), true}}, nil},
+		{"a duplicate address", []element{start, start, end}, nil},
+		{"empty keys", []element{{[]byte{}, false}, {[]byte{}, true}}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for range 2 {
@@ -187,8 +187,8 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAreReadByTheirKeyTypes has sets of few adjacent addresses, possibly with inconsistent
-// elements.
+// TestAddressesAreReadByTheirKeyTypes covers sets of few adjacent addresses, possibly with
+// inconsistent elements.
 func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
 	near := rapid.Custom(func(t *rapid.T) element {
 		last := rapid.SampledFrom([]byte{0, 1, 2, 3, 254, 255}).Draw(t, "address")
@@ -199,10 +199,10 @@ func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
 			return fmt.Sprint(e)
 		}).Draw(t, "elements")
 		switch rapid.IntRange(0, 2).Draw(t, "order") {
-		case 1: // a kernel's
+		case 1: // encoded by the kernel
 			slices.SortFunc(elements, compareElements)
 			slices.Reverse(elements)
-		case 2: // another kernel's
+		case 2: // encoded by another kernel
 			slices.SortFunc(elements, compareElements)
 		}
 		keys, err := dumped(elements).keys()
@@ -214,7 +214,7 @@ func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
 		s := dumped(elements)
 		got := s.addrRanges()
 		if readable != (len(got) > 0) {
-			t.Fatalf("read as %s, and by keys: %t", formatRanges(got), readable)
+			t.Fatalf("decoded as %s; decodable by keys: %t", formatRanges(got), readable)
 		}
 		if !readable {
 			return
@@ -223,15 +223,15 @@ func TestAddressesAreReadByTheirKeyTypes(t *testing.T) {
 		if formatRanges(got) != formatRanges(want) {
 			t.Fatalf("%s, want %s", formatRanges(got), formatRanges(want))
 		}
-		// The elements equal the encoder's if and only if their number does.
-		ours := addrElements(rules.MatchAddr{Ranges: got})
+		// The elements equal those of the encoder if and only if their numbers are equal.
+		encoded := addrElements(rules.MatchAddr{Ranges: got})
 		slices.SortFunc(elements, compareElements)
-		same := slices.EqualFunc(elements, ours, func(a, b element) bool {
+		same := slices.EqualFunc(elements, encoded, func(a, b element) bool {
 			return compareElements(a, b) == 0
 		})
-		if len(ours) != addrElementCount(got) || same != (s.size() == len(ours)) {
-			t.Fatalf("%d elements for %s, and ours are %d, the same: %t", s.size(),
-				formatRanges(got), len(ours), same)
+		if len(encoded) != addrElementCount(got) || same != (s.size() == len(encoded)) {
+			t.Fatalf("%d elements for %s, the encoder has %d, equal: %t", s.size(),
+				formatRanges(got), len(encoded), same)
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 		{"before another", append(slices.Clone(plain), 9, 1, 1), "why"},
 		{"none", []byte{9, 1, 1}, ""},
 		{"cut short", plain[:3], ""},
-		{"without its final zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
+		{"without its terminating zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
 		{"nothing", nil, ""},
 	} {
 		if diff := cmp.Diff(row.want, comment(row.data)); diff != "" {
@@ -284,7 +284,7 @@ func TestRegistersOverlap(t *testing.T) {
 		{"the first 16 bytes", func() {
 			store(1, operand{field: fieldSource, length: 16})
 		}, map[uint32]field{1: fieldSource, 8: fieldSource, 9: fieldNone}},
-		{"the third 4 bytes of them", func() {
+		{"the third 4 bytes", func() {
 			store(10, operand{field: fieldMark, length: 4})
 		}, map[uint32]field{1: fieldNone, 8: fieldNone, 10: fieldMark}},
 		{"the next 16 bytes", func() {
@@ -304,15 +304,15 @@ func TestRegistersOverlap(t *testing.T) {
 		step.do()
 		for number, want := range step.want {
 			if got := load(number); got != want {
-				t.Errorf("after %s: register %d holds field %d, want %d", step.name, number, got,
+				t.Errorf("after %s: register %d contains field %d, want %d", step.name, number, got,
 					want)
 			}
 		}
 	}
 }
 
-// TestPlainElementsAreReadLikeOthers compares the fast decoder with the general one, which decodes
-// all other elements.
+// TestPlainElementsAreReadLikeOthers compares the fast decoder with the general decoder, which
+// decodes all other elements.
 func TestPlainElementsAreReadLikeOthers(t *testing.T) {
 	write := func(key []byte, rest func(*messages)) attributes {
 		m := messages{asDumped: true}
@@ -333,16 +333,16 @@ func TestPlainElementsAreReadLikeOthers(t *testing.T) {
 	}{
 		{"a key", write(four, nil), true},
 		{"the end of an interval", write(four, flags(unix.NFT_SET_ELEM_INTERVAL_END)), true},
-		{"flags that do not end one", write(four, flags(0)), true},
+		{"flags without the end of an interval", write(four, flags(0)), true},
 		{
 			"a key with the flag of a catch-all element", write(four, flags(nftSetElemCatchall)),
 			false,
 		},
-		{"a key of another length", write(six, nil), false},
+		{"a key with another length", write(six, nil), false},
 		{"an expression", write(four, func(m *messages) {
 			m.attr(nftaSetElemExpressions, nil)
 		}), false},
-		{"a number that is no flags", write(four, func(m *messages) {
+		{"a number that is not the flags", write(four, func(m *messages) {
 			m.number(unix.NFTA_SET_ELEM_TIMEOUT, 1)
 		}), false},
 		{"an attribute after the flags", write(four, func(m *messages) {

@@ -32,7 +32,7 @@ func FuzzDecodeVerdictMap(f *testing.F) {
 				string(first): firstVerdict, string(second): secondVerdict,
 			},
 		}}
-		// If each verdict continues or ends the rule, the map has no effect.
+		// If every verdict continues or ends the rule, the map has no effect.
 		none := true
 		for _, v := range sets["map"].verdicts {
 			v, err := decodeVerdict(v)
@@ -69,7 +69,7 @@ func verdictMapRule() []byte {
 	return e.buf
 }
 
-// TestExpressionsAfterAVerdictMapAreDecoded has a rule that no nft command creates, but that the
+// TestExpressionsAfterAVerdictMapAreDecoded covers a rule that no nft command creates, but that the
 // kernel accepts.
 func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
 	e := newEncoder(0)
@@ -92,8 +92,8 @@ func TestExpressionsAfterAVerdictMapAreDecoded(t *testing.T) {
 	}
 }
 
-// TestVerdictMapOfMarksReadsTheMarkOnce checks that if the chain of the first key sets the mark to the
-// second key, the packet does not match the second key too.
+// TestVerdictMapOfMarksReadsTheMarkOnce checks that a packet does not also match the second key if
+// the chain of the first key sets the mark to the second key.
 func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 	verdict := func(code int32, chain string) []byte {
 		var m messages
@@ -108,22 +108,22 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 		first      []byte
 		second     []byte
 		wantTexts  []string
-		useAnother bool // key than the mark
+		useAnother bool // use the user instead of the mark as the key
 	}{
 		{
-			name: "a jump before another", first: jump, second: drop,
+			name: "a jump before another verdict", first: jump, second: drop,
 			wantTexts: []string{"unknown(lookup)"},
 		},
 		{
-			name: "a jump behind all", first: drop, second: jump,
+			name: "a jump after the other verdict", first: drop, second: jump,
 			wantTexts: []string{"meta mark 0x1 drop", "meta mark 0x2 jump c"},
 		},
 		{
-			name: "a goto, which does not come back", first: goTo, second: drop,
+			name: "a goto, which does not return", first: goTo, second: drop,
 			wantTexts: []string{"meta mark 0x1 goto c", "meta mark 0x2 drop"},
 		},
 		{
-			name: "a user, which stays", first: jump, second: drop,
+			name: "a user, which rules cannot change", first: jump, second: drop,
 			wantTexts: []string{"meta skuid 1 jump c", "meta skuid 2 drop"}, useAnother: true,
 		},
 	} {
@@ -156,7 +156,7 @@ func TestVerdictMapOfMarksReadsTheMarkOnce(t *testing.T) {
 	}
 }
 
-// decodeAlone decodes a rule with all the room of a table.
+// decodeAlone decodes a rule with the whole budget of a table.
 func decodeAlone(family rules.Family, sets setDecoder, a attributes) []rules.Rule {
 	room := maxExpansion
 	return decodeRules(&room, family, sets, rawRule{attrs: a})

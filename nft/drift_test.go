@@ -31,7 +31,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 	}{
 		{"a set", "exclusions-dual", someSet, "", []string{extraSet}, Replaced, nil},
 		{
-			"an additional set, with rules without sets", "sidecar-ipv4", someSet, "",
+			"an additional set in a ruleset without sets", "sidecar-ipv4", someSet, "",
 			[]string{extraSet},
 			Replaced, nil,
 		},
@@ -42,7 +42,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			Replaced, nil,
 		},
 		{
-			"a set, and a rule that uses it in a way of which we know nothing", "sidecar-ipv4",
+			"a set with a rule that uses it in an unknown expression", "sidecar-ipv4",
 			"add set inet sluice spare { type ipv4_addr; flags dynamic; timeout 1m; }\n" +
 				"add rule inet sluice nat-output add @spare { ip daddr }", "",
 			[]string{
@@ -51,7 +51,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			Replaced, nil,
 		},
 		{
-			"a map of counters, and a rule that uses it", "sidecar-ipv4",
+			"a map of counters with a rule that uses it", "sidecar-ipv4",
 			"add counter inet sluice some\n" +
 				"add map inet sluice spare { type ipv4_addr : counter; elements = { 10.0.0.1 : \"some\" }; }\n" +
 				"add rule inet sluice nat-output counter name ip daddr map @spare", "",
@@ -65,11 +65,11 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			[]string{"extra in routing: ip -4 route blackhole 10.0.0.0/8 table 133"},
 		},
 		{
-			"a route in a table that is not ours, without rules of Sluice", "sidecar-ipv4", "",
+			"a route in a foreign table, without rules of Sluice", "sidecar-ipv4", "",
 			"-4 route add blackhole 10.0.0.0/8 table 133", nil, Unchanged, nil,
 		},
 		{
-			"a policy rule like ours", "sidecar-ipv4", "",
+			"a policy rule like Sluice's", "sidecar-ipv4", "",
 			"-4 rule add pref 133 fwmark 7 lookup 100",
 			[]string{
 				"extra in routing: ip -4 rule priority 133 fwmark 0x7 lookup 100, without its route",
@@ -77,14 +77,14 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 			Updated, nil,
 		},
 		{
-			"a policy rule at our priority that we never make", "tproxy-dual", "",
+			"a policy rule at Sluice's priority that Sluice never creates", "tproxy-dual", "",
 			"-6 rule add pref 133 from fd00::1 lookup 100",
 			[]string{"extra in routing: ip -6 rule priority 133 from fd00::1/128 lookup 100"},
 			Unchanged,
 			[]string{"extra in routing: ip -6 rule priority 133 from fd00::1/128 lookup 100"},
 		},
 		{
-			"a policy rule of ours whose route has gone", "tproxy-dual", "",
+			"a policy rule of Sluice without its route", "tproxy-dual", "",
 			"-4 route del local default dev lo table 133",
 			[]string{
 				"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
@@ -115,7 +115,7 @@ func TestForeignObjectsInTheTableOfSluiceAreFound(t *testing.T) {
 	}
 }
 
-// differences reads the namespace and compares.
+// differences returns the differences between the namespace and the ruleset.
 func differences(t *testing.T, ns *netns.NS, want rules.Ruleset) []string {
 	t.Helper()
 	got, err := Read(ns)

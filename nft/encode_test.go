@@ -41,7 +41,7 @@ func TestEncodeIsDeterministicAndLeavesTheRulesetAlone(t *testing.T) {
 	}
 }
 
-// TestABatchIsNumberedAndAcknowledgedOnce checks the format that error messages rely on: the
+// TestABatchIsNumberedAndAcknowledgedOnce checks the format that error messages depend on: the
 // sequence number is the index of the description, and only the message before the end of the batch
 // requests an acknowledgement.
 func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
@@ -58,7 +58,7 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 			t.Errorf("message %d has sequence number %d", i, m.Header.Seq)
 		}
 		if asks := m.Header.Flags&unix.NLM_F_ACK != 0; asks != (i == len(msgs)-2) {
-			t.Errorf("message %d of %d asks for an acknowledgement: %v", i, len(msgs), asks)
+			t.Errorf("message %d of %d requests an acknowledgement: %v", i, len(msgs), asks)
 		}
 		if len(m.Data) > 1<<16 {
 			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i,
@@ -78,22 +78,22 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 	}{
 		{"xtables' TPROXY", action(rules.TProxyDrop{Port: 15006}), "TPROXY redirect 0.0.0.0:15006"},
 		{
-			"an owner that packets without socket match",
+			"an owner match that includes packets without a socket",
 			match(rules.MatchOwner{Not: true, Socketless: true, IDs: rules.Singles[uint32](1)}),
 			"without a socket",
 		},
-		{"a match that is not known", match(rules.Unknown{Text: "log"}), "unknown(log)"},
-		{"an action that is not known", action(rules.Unknown{Text: "log"}), "unknown(log)"},
-		{"a match of no address", match(rules.MatchAddr{}), "at least one value"},
+		{"an unknown match", match(rules.Unknown{Text: "log"}), "unknown(log)"},
+		{"an unknown action", action(rules.Unknown{Text: "log"}), "unknown(log)"},
+		{"an address match without addresses", match(rules.MatchAddr{}), "at least one value"},
 		{
-			"a match of no address of a named set", match(rules.MatchAddr{Set: "s"}),
+			"an address match without addresses of a named set", match(rules.MatchAddr{Set: "s"}),
 			"at least one value",
 		},
-		{"a match of no port", match(rules.MatchPort{}), "at least one value"},
-		{"a match of no owner", match(rules.MatchOwner{}), "at least one value"},
-		{"a match of no interface", match(rules.MatchInterface{}), "at least one value"},
-		{"a match of no protocol", match(rules.MatchProtocol{}), "at least one value"},
-		{"a match of any family", match(rules.MatchFamily{}), "at least one value"},
+		{"a port match without ports", match(rules.MatchPort{}), "at least one value"},
+		{"an owner match without ids", match(rules.MatchOwner{}), "at least one value"},
+		{"an interface match without names", match(rules.MatchInterface{}), "at least one value"},
+		{"a protocol match without protocols", match(rules.MatchProtocol{}), "at least one value"},
+		{"a family match without a family", match(rules.MatchFamily{}), "at least one value"},
 		{
 			"a prefix among several interfaces",
 			match(rules.MatchInterface{Names: names("eth0,tap+")}), "eth0",
@@ -102,34 +102,34 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 			"an interface name that is too long",
 			match(rules.MatchInterface{Names: []rules.InterfaceName{{Name: long}}}), long,
 		},
-		{"a redirect that leaves the port", action(rules.RedirectTo{}), "one port"},
+		{"a redirect without a port", action(rules.RedirectTo{}), "one port"},
 		{"a redirect to several ports", action(rules.RedirectTo{Port: 80, Last: 90}), "one port"},
-		{"a redirect to no first port", action(rules.RedirectTo{Last: 90}), "one port"},
-		{"another port", action(rules.DNATPort{Port: 80}), "not supported in nf_tables"},
+		{"a redirect without a first port", action(rules.RedirectTo{Last: 90}), "one port"},
+		{"a translation of the port only", action(rules.DNATPort{Port: 80}), "not supported in nf_tables"},
 		{
-			"several other ports", action(rules.DNATPort{Port: 80, Last: 90}),
+			"a translation to several ports", action(rules.DNATPort{Port: 80, Last: 90}),
 			"not supported in nf_tables",
 		},
 		{
 			"another address", action(rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1")}),
 			"not supported in nf_tables",
 		},
-		{"a proxy at the packet's port", action(rules.TProxy{}), "must have a port"},
+		{"tproxy without a port", action(rules.TProxy{}), "must have a port"},
 		{
-			"a proxy at an address",
+			"tproxy to an address",
 			action(rules.TProxy{Port: 80, Addr: netip.MustParseAddr("::1")}), "no address",
 		},
-		{"a refusal", action(rules.Reject{}), "not supported in nf_tables"},
+		{"a reject", action(rules.Reject{}), "not supported in nf_tables"},
 		{
-			"a mark of both marks",
+			"a mark computed from both marks",
 			action(rules.MixMark{Conntrack: true, Mark: 1, ConntrackMark: 2}),
 			"not supported in nf_tables",
 		},
 		{
-			"a packet's mark that does not depend on its connection",
+			"a packet mark that does not depend on the connection mark",
 			action(rules.MixMark{Mark: 1}), "not supported in nf_tables",
 		},
-		{"no tracking", action(rules.Notrack{}), "not supported in nf_tables"},
+		{"notrack", action(rules.Notrack{}), "not supported in nf_tables"},
 		{
 			"a match after an action",
 			action(rules.Require{Match: rules.MatchFamily{Family: rules.IPv4}}),
@@ -139,27 +139,27 @@ func TestInexpressibleRulesAreErrors(t *testing.T) {
 			"translated connections",
 			match(rules.MatchState{States: rules.States(rules.New, rules.DNAT)}), "are not states",
 		},
-		{"no state", match(rules.MatchState{}), "at least one value"},
+		{"a state match without states", match(rules.MatchState{}), "at least one value"},
 		{
 			"a connection's status", match(rules.MatchStatus{Status: rules.StatusDNAT}),
 			"not supported in nf_tables",
 		},
-		{"a direction", match(rules.MatchDirection{}), "not supported in nf_tables"},
+		{"a match of the direction", match(rules.MatchDirection{}), "not supported in nf_tables"},
 		{
 			"marks", match(rules.MatchMarkRange{Values: rules.Singles[uint32](1)}),
 			"not supported in nf_tables",
 		},
 		{
-			"a type of address", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}),
+			"a match of the address type", match(rules.MatchAddrType{Types: rules.AddrTypes(rules.Local)}),
 			"not supported in nf_tables",
 		},
-		{"a route back", match(rules.MatchReversePath{}), "not supported in nf_tables"},
-		{"a socket", match(rules.MatchSocket{}), "not supported in nf_tables"},
+		{"a match of the reverse path", match(rules.MatchReversePath{}), "not supported in nf_tables"},
+		{"a match of a socket", match(rules.MatchSocket{}), "not supported in nf_tables"},
 		{
-			"a type of ICMP", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}),
+			"a match of the ICMP type", match(rules.MatchICMP{Values: rules.Singles[uint16](8)}),
 			"not supported in nf_tables",
 		},
-		{"several fields", match(rules.MatchTuple{}), "not supported in nf_tables"},
+		{"a match of several fields", match(rules.MatchTuple{}), "not supported in nf_tables"},
 		{
 			"a comment that is too long",
 			rules.Rule{Actions: []rules.Action{rules.Accept}, Comment: long},

@@ -30,7 +30,7 @@ func install(t *testing.T, ns *netns.NS, r rules.Redirect) nft.Result {
 	return result
 }
 
-// flow is a lasting connection with the servers that answer without and with capture.
+// flow is a long-lived connection, with the servers that answer without and with capture.
 type flow struct {
 	name             string
 	call             testbed.Call
@@ -122,7 +122,7 @@ func TestKeepEstablishedDoesNotCaptureOlderConnections(t *testing.T) {
 			open(t, network, callTimeout, whenCaptured)
 			if result := install(t, network.Pod, r); result.Outcome != nft.Unchanged ||
 				result.EstablishedPackets < uint64(len(flows)) {
-				t.Errorf("a second apply: %+v, want it unchanged with at least the %d connections kept", result, len(flows))
+				t.Errorf("second Apply: %+v, want unchanged with at least %d kept connections", result, len(flows))
 			}
 		})
 	}
@@ -165,7 +165,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			if n := outside.Load(); n != 0 {
 				t.Errorf("%d bytes of payload left the pod without passing the proxy", n)
 			}
-			// Check that the watch works: it counts the payload of a connection that is not
+			// Check that the counter works: it counts the payload of a connection that is not
 			// captured.
 			free := testbed.Call{
 				Network: "tcp", Owner: testbed.ProxyOwner,
@@ -174,7 +174,7 @@ func TestConntrackFlushLetsNoPayloadPassTheProxy(t *testing.T) {
 			if answer, err := network.Dial(free); err != nil || answer.By != testbed.Outside {
 				t.Fatalf("the proxy's own connection: %s, %v", answer, err)
 			}
-			rulestest.Eventually(t, "the proxy's own payload to be seen", func() bool {
+			rulestest.Eventually(t, "the proxy's own payload to be counted", func() bool {
 				return outside.Load() > 0
 			})
 		})

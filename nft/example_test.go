@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The parameters of a redirection compile into a ruleset, which one transaction programs into a
+// The parameters of a redirection compile into a ruleset, which one transaction applies to a
 // network namespace. The namespace of a pod is opened by netns.Open or netns.OpenPID.
 func Example() {
 	ns, err := netns.New()

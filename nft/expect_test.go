@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// expecting reads the table of Sluice in the namespace with an expectation of a ruleset, and
-// returns the results of the expectation.
+// expecting reads the table of Sluice in the namespace with an expected ruleset, and returns the
+// results of the comparison.
 func expecting(
 	t tester, ns *netns.NS, rs rules.Ruleset,
 ) (x *expectation, met bool, got rules.Ruleset) {
@@ -45,7 +45,7 @@ func TestAppliedRulesAreRecognised(t *testing.T) {
 			applied(t, ns, rs, Created)
 			x, met, got := expecting(t, ns, rs)
 			if x.others != 0 || !met {
-				t.Errorf("%d rules were not recognized; met %v", x.others, met)
+				t.Errorf("%d rules were not recognized; matched %v", x.others, met)
 			}
 			if !sameTables(rs, got) {
 				t.Errorf("read\n%s", listing(rules.Compare(rules.Ruleset{Tables: rs.Tables}, got)))
@@ -54,18 +54,18 @@ func TestAppliedRulesAreRecognised(t *testing.T) {
 	}
 }
 
-// TestDriftFromTheExpectedRulesetIsRead makes small changes of the ruleset.
+// TestDriftFromTheExpectedRulesetIsRead makes small changes to the ruleset.
 func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 	for _, row := range []struct{ name, change string }{
-		{"a rule more at the end", "add rule inet sluice nat-output accept"},
-		{"a rule more at the beginning", "insert rule inet sluice nat-output accept"},
-		{"a rule less", "flush chain inet sluice nat-output"},
-		{"a chain more", "add chain inet sluice other"},
-		{"a base chain more", "add chain inet sluice other { type filter hook input priority 7; }"},
+		{"an additional rule at the end", "add rule inet sluice nat-output accept"},
+		{"an additional rule at the beginning", "insert rule inet sluice nat-output accept"},
+		{"a missing rule", "flush chain inet sluice nat-output"},
+		{"an additional chain", "add chain inet sluice other"},
+		{"an additional base chain", "add chain inet sluice other { type filter hook input priority 7; }"},
 		{"another policy", "chain inet sluice nat-output { policy drop; }"},
-		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 20.9.9.9 }"},
-		{"an element less", "delete element inet sluice outbound-exclude-ipv4 { 20.0.0.0/24 }"},
-		{"the table sleeps", "add table inet sluice { flags dormant; }"},
+		{"an additional element", "add element inet sluice outbound-exclude-ipv4 { 20.9.9.9 }"},
+		{"a missing element", "delete element inet sluice outbound-exclude-ipv4 { 20.0.0.0/24 }"},
+		{"a dormant table", "add table inet sluice { flags dormant; }"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 			rs := manyPrefixes(0, 3)
 			applied(t, ns, rs, Created)
 			if _, met, _ := expecting(t, ns, rs); !met {
-				t.Fatal("not met before the change")
+				t.Fatal("the ruleset does not match before the change")
 			}
 			load(t, ns, row.change)
 			if _, met, _ := expecting(t, ns, rs); met {
@@ -85,7 +85,8 @@ func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 	}
 }
 
-// TestExpectedRulesetDoesNotChangeWhatIsRead expects a ruleset that differs from the actual one.
+// TestExpectedRulesetDoesNotChangeWhatIsRead passes an expected ruleset that differs from the
+// actual one.
 func TestExpectedRulesetDoesNotChangeWhatIsRead(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
@@ -106,13 +107,13 @@ func TestExpectedRulesetDoesNotChangeWhatIsRead(t *testing.T) {
 					listing(rules.Compare(rules.Ruleset{Tables: present.Tables}, got)))
 			}
 			if met && !equal {
-				t.Fatal("met by another ruleset")
+				t.Fatal("another ruleset matches")
 			}
 		}
 	})
 }
 
-// TestSetThatDiffersFromTheDesiredOne covers sets with the expected name and other contents.
+// TestSetThatDiffersFromTheDesiredOne covers sets with the expected name and different contents.
 func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	const name = "excluded"
 	web := ports(false, "80,443")
@@ -135,53 +136,53 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		want bool
 	}{
 		{"the same", like(web, func(*decodedSet) {}), web, true},
-		{"in another order", like(web, swap), web, true},
+		{"another order of elements", like(web, swap), web, true},
 		{"not there", nil, web, false},
 		{"not understood", like(web, func(s *decodedSet) {
 			s.unknown = "set with flags 0x10"
 		}), web, false},
 		{"with a name", like(web, func(s *decodedSet) { s.anonymous = false }), web, false},
 		{"of intervals", like(web, func(s *decodedSet) { s.interval = true }), web, false},
-		{"with an element less", like(web, func(s *decodedSet) {
+		{"a missing element", like(web, func(s *decodedSet) {
 			s.elements = s.elements[:1]
 		}), web, false},
-		{"with another element", like(web, func(s *decodedSet) {
+		{"a different element", like(web, func(s *decodedSet) {
 			s.elements[0].key = portKey(81)
 		}), web, false},
-		{"with an end for a start", like(web, func(s *decodedSet) {
+		{"an end element instead of a start", like(web, func(s *decodedSet) {
 			s.elements[0].end = true
 		}), web, false},
 		{"the same addresses", like(two, func(*decodedSet) {}), two, true},
-		{"addresses in another order", like(two, swap), two, true},
+		{"another order of addresses", like(two, swap), two, true},
 		{"addresses without a name", like(some, func(*decodedSet) {}), some, true},
-		{"addresses, not there", nil, two, false},
-		{"addresses, not understood", like(two, func(s *decodedSet) {
+		{"a missing set of addresses", nil, two, false},
+		{"an unsupported set of addresses", like(two, func(s *decodedSet) {
 			s.unknown = "set with flags 0x10"
 		}), two, false},
-		{"addresses that lack their name", like(two, func(s *decodedSet) {
+		{"addresses without the expected name", like(two, func(s *decodedSet) {
 			s.anonymous = true
 		}), two, false},
-		{"addresses with a name for none", like(some, func(s *decodedSet) {
+		{"addresses with an unexpected name", like(some, func(s *decodedSet) {
 			s.anonymous = false
 		}), some, false},
-		{"not of intervals", like(two, func(s *decodedSet) { s.interval = false }), two, false},
-		{"without the last end", like(two, func(s *decodedSet) {
+		{"without the interval flag", like(two, func(s *decodedSet) { s.interval = false }), two, false},
+		{"without the last end element", like(two, func(s *decodedSet) {
 			s.elements = s.elements[:3]
 		}), two, false},
-		{"with another address", like(two, func(s *decodedSet) {
+		{"a different address", like(two, func(s *decodedSet) {
 			s.elements[3].key = []byte{192, 170, 0, 0}
 		}), two, false},
-		{"with the end of nothing", like(two, func(s *decodedSet) {
+		{"an end element without a start", like(two, func(s *decodedSet) {
 			s.elements = append(s.elements, element{make([]byte, 4), true})
 		}), two, false},
-		{"in two parts that touch", like(two, func(s *decodedSet) {
+		{"an interval split into two", like(two, func(s *decodedSet) {
 			s.elements = append(s.elements, element{
 				[]byte{10, 9, 0, 0}, true,
 			}, element{[]byte{10, 9, 0, 0}, false})
 		}), two, false},
 		{"without anything", like(two, func(s *decodedSet) { s.elements = nil }), two, false},
-		{"of addresses, for ports", like(two, func(*decodedSet) {}), web, false},
-		{"of ports, for addresses", like(web, func(*decodedSet) {}), some, false},
+		{"addresses instead of ports", like(two, func(*decodedSet) {}), web, false},
+		{"ports instead of addresses", like(web, func(*decodedSet) {}), some, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := row.got.equalsMatch(row.of, name); got != row.want {
@@ -190,11 +191,11 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		})
 	}
 	if like(two, func(*decodedSet) {}).equalsMatch(two, "other") {
-		t.Error("the name of a named set does not count")
+		t.Error("the name of a named set is ignored")
 	}
 }
 
-// TestTheGenerationIsGuessedRight checks that the generation is not requested if there was no
+// TestTheGenerationIsGuessedRight checks that the generation is not requested again if there was no
 // change since the last answer.
 func TestTheGenerationIsGuessedRight(t *testing.T) {
 	ns := netnstest.New(t)
@@ -210,8 +211,8 @@ func TestTheGenerationIsGuessedRight(t *testing.T) {
 	}
 }
 
-// TestAWrongGuessOfTheGenerationIsCorrected needs the kernel, which answers before the send of the
-// request returns.
+// TestAWrongGuessOfTheGenerationIsCorrected needs a real kernel, which answers before the send of
+// the request returns.
 func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)

@@ -352,7 +352,7 @@ func checkMarshal(t *rapid.T, table *rules.Table, r *rules.Rule) {
 		want.attr(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, b)
 	}
 	if diff := cmp.Diff(describe(want.buf), describe(e.buf)); diff != "" {
-		t.Fatalf("%s: -library +ours\n%s", r, diff)
+		t.Fatalf("%s: -library +encoder\n%s", r, diff)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The methods of this file encode expressions that only other programs use.
+// The methods in this file encode expressions that only other programs use.
 
 func (e *encoder) one(add func(x *expressions)) {
 	e.exprs.reset()

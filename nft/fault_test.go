@@ -26,11 +26,11 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 		first func(request []byte, kernel func([]byte) [][]byte) [][]byte
 		want  Outcome
 	}{
-		{"carried out", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
+		{"executed", func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 			return ignore(kernel(request)[0])
 		}, Replaced},
-		{"not carried out", func([]byte, func([]byte) [][]byte) [][]byte { return nil }, Replaced},
-		{"carried out, and the answer is garbled", func(
+		{"not executed", func([]byte, func([]byte) [][]byte) [][]byte { return nil }, Replaced},
+		{"executed, with a malformed answer", func(
 			request []byte, kernel func([]byte) [][]byte,
 		) [][]byte {
 			return [][]byte{kernel(request)[0][:10]}
@@ -56,7 +56,7 @@ func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 				t.Errorf("%s, want %s", a.result.Outcome, row.want)
 			}
 			want := example("exclusions-dual")
-			want.Routing = rules.Routing{} // not part of this
+			want.Routing = rules.Routing{} // not compared by this test
 			holds(t, ns, want)
 		})
 	}
@@ -74,12 +74,12 @@ func TestResponseThatTheKernelCannotDeliver(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, state := range []string{"carried out", "refused, since the table is there"} {
+		for _, state := range []string{"executed", "rejected, because the table exists"} {
 			flood(t, c)
 			err = c.commit(tx)
 			var lost *nlmsg.LostError
 			if !errors.As(err, &lost) || !errors.Is(err, unix.ENOBUFS) {
-				t.Fatalf("%s: %v, want the answer to be lost by ENOBUFS", state, err)
+				t.Fatalf("%s: %v, want ENOBUFS for the lost answer", state, err)
 			}
 			if err := a.apply(step{}); err != nil {
 				t.Fatalf("%s: %v", state, err)
@@ -175,12 +175,13 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 		unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM,
 	} {
 		if _, asked := seen.Load(messageType(msg)); !asked {
-			t.Errorf("never asked for %s", dumpNames[msg])
+			t.Errorf("never requested %s", dumpNames[msg])
 		}
 	}
 }
 
-// TestDumpThatIsAlwaysInterruptedFails must end with an error, after a bounded time.
+// TestDumpThatIsAlwaysInterruptedFails checks that the dump ends with an error after a bounded
+// time.
 func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -207,8 +208,8 @@ func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	}
 }
 
-// TestUnresponsiveKernelIsNotAskedForever has no answers from the beginning, and from the
-// transaction on.
+// TestUnresponsiveKernelIsNotAskedForever covers missing answers from the first request on, and
+// from the transaction on.
 func TestUnresponsiveKernelIsNotAskedForever(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {

@@ -198,7 +198,7 @@ var foreignNAT = []struct{ rule, want string }{
 	{"tcp dport vmap { 1 : accept, 2 : return }", "tcp dport 1 accept\ntcp dport 2 return"},
 }
 
-// TestForeignRulesAreReadOrUnknown checks each rule of a table of another program.
+// TestForeignRulesAreReadOrUnknown checks every rule of another program's table.
 func TestForeignRulesAreReadOrUnknown(t *testing.T) {
 	ns := netnstest.New(t)
 	var filter, nat, want []string

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A process of the pod may send a forged answer before the kernel's.
+// TestAcknowledgementsOfOtherProcessesAreIgnored covers a process of the pod that sends a forged
+// answer before the kernel's.
 func TestAcknowledgementsOfOtherProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		c, err := dial()

@@ -46,7 +46,7 @@ func FuzzDecodeRule(f *testing.F) {
 		for _, family := range []rules.Family{rules.Inet, rules.IPv4, rules.IPv6} {
 			r := decodeRule(family, sets, data)
 			if hasUnknownName(data) && !strings.Contains(r.String(), "unknown(") {
-				t.Errorf("nothing is unknown in %s", &r)
+				t.Errorf("%s has no unknown expression", &r)
 			}
 			rs := rules.Ruleset{Tables: []rules.Table{{
 				Family: family, Chains: []rules.Chain{{Rules: []rules.Rule{r}}},
@@ -79,12 +79,12 @@ func FuzzDecodeSet(f *testing.F) {
 			return
 		}
 		if err != nil {
-			t.Fatalf("%s, and by keys: %v", formatRanges(got), err)
+			t.Fatalf("%s, decoded by keys: %v", formatRanges(got), err)
 		}
 		m, ok := addrMatch(rules.FamilyOf(got[0].From()), fieldDestination, false,
 			values{keys: keys})
 		if !ok || !slices.Equal(got, m.(rules.MatchAddr).Ranges) {
-			t.Errorf("%s, and by keys %v", formatRanges(got), m)
+			t.Errorf("%s, decoded by keys: %v", formatRanges(got), m)
 		}
 	})
 }
@@ -113,7 +113,8 @@ func lookupRule(set string) []byte {
 	return e.buf
 }
 
-// FuzzReceive checks that any received data is an answer or an error, and that reading terminates.
+// FuzzReceive checks that any received data results in an answer or an error, and that reading
+// terminates.
 func FuzzReceive(f *testing.F) {
 	for _, seed := range recorded(f) {
 		f.Add(seed)
@@ -160,7 +161,7 @@ func answering(request, data []byte) []byte {
 func recorded(f *testing.F) [][]byte {
 	f.Helper()
 	if unix.Geteuid() != 0 {
-		return nil // the seeds that are checked in remain
+		return nil // the committed seeds remain
 	}
 	ns := netnstest.New(f)
 	applied(f, ns, example("exclusions-dual"), Created)

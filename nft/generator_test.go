@@ -144,8 +144,8 @@ func AnyPrefix() *rapid.Generator[netip.Prefix] {
 	}))
 }
 
-// anyInterface draws prefixes of at most 14 bytes, because nft has no room for the "*" after longer
-// ones.
+// anyInterface draws prefixes of at most 14 bytes, because nft does not support longer ones with a
+// "*".
 func anyInterface() *rapid.Generator[rules.InterfaceName] {
 	few := rapid.SampledFrom([]rules.InterfaceName{
 		{Name: "eth0"},

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestChainsElsewhereAreNamed has chains of families that the model does not support, and chains of
-// devices. Chains without rules and chains of a dormant table have no effect.
+// TestChainsElsewhereAreNamed covers chains of families that the model does not support, and chains
+// of devices. Chains without rules and chains of a dormant table have no effect.
 func TestChainsElsewhereAreNamed(t *testing.T) {
 	ns := netnstest.New(t)
 	load(t, ns, `
@@ -46,6 +46,6 @@ func TestChainsElsewhereAreNamed(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	if len(r.Tables) != 2 {
-		t.Errorf("%d tables of the families of the model", len(r.Tables))
+		t.Errorf("%d tables with families of the model", len(r.Tables))
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// crowd is a namespace in which every kind of owner has something at the same places, registered in
-// the order of the lines.
+// crowd creates a namespace in which every kind of owner has hooks at the same places, registered
+// in the order of the lines.
 func crowd(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -44,8 +44,8 @@ func crowd(t testing.TB) *netns.NS {
 	return ns
 }
 
-// wantCrowd is what the kernel calls for the crowd: at equal priority first what was registered
-// last.
+// wantCrowd contains the hook functions of the namespace in the order in which the kernel calls
+// them: at equal priority, the one registered last first.
 var wantCrowd = map[string]string{
 	"ip prerouting": `
 -400: ipv4_conntrack_defrag of module nf_defrag_ipv4 (defrag)
@@ -96,7 +96,7 @@ var wantCrowd = map[string]string{
 2147483647: nf_confirm of module nf_conntrack (conntrack)`,
 }
 
-// TestKindsOfFunctions are those that are not in the recorded answers.
+// TestKindsOfFunctions covers functions that the recorded answers do not contain.
 func TestKindsOfFunctions(t *testing.T) {
 	for function, want := range map[string]HookKind{
 		"iptable_mangle_hook": HookLegacy, "ip6table_mangle_hook": HookLegacy,
@@ -108,7 +108,7 @@ func TestKindsOfFunctions(t *testing.T) {
 		"": HookOther,
 	} {
 		if got := kindOf(function); got != want {
-			t.Errorf("%s is of kind %d, want %d", function, got, want)
+			t.Errorf("%s has kind %d, want %d", function, got, want)
 		}
 	}
 }
@@ -130,8 +130,8 @@ func formatHooks(lists []HookList) map[string]string {
 	return got
 }
 
-// TestHooksAreListedInTheKernelsOrder asks this kernel; one that cannot answer must be known to be
-// such.
+// TestHooksAreListedInTheKernelsOrder reads the hooks of the running kernel. A kernel without hook
+// lists must be one of the known exceptions.
 func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 	ns := crowd(t)
 	lists, err := Hooks(ns)
@@ -146,7 +146,7 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 		}
 		return
 	}
-	// Modules may be built into the kernel, and the host may have any security module.
+	// Modules may be built into the kernel, and the host may use any security module.
 	got := formatHooks(lists)
 	for place, text := range got {
 		got[place] = ofHost.ReplaceAllString(text, "")
@@ -165,7 +165,7 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 
 var ofHost = regexp.MustCompile(` of module \w+|\n.*\(label\)`)
 
-// TestHooksOfOtherKernels reads what kernels have answered of the crowd.
+// TestHooksOfOtherKernels decodes recorded answers of other kernels for the same namespace.
 func TestHooksOfOtherKernels(t *testing.T) {
 	files, err := filepath.Glob("testdata/hooks-linux-*.hex")
 	if err != nil || len(files) == 0 {
@@ -197,7 +197,7 @@ func TestHooksOfOtherKernels(t *testing.T) {
 	}
 }
 
-// placeOf names the hook that a request is about, as in "ip output".
+// placeOf returns the place that a request queries, such as "ip output".
 func placeOf(request []byte) string {
 	family, _ := familyOf(request[unix.NLMSG_HDRLEN])
 	number := attributes(request[unix.NLMSG_HDRLEN+4:]).Number(nfnlaHookNumber)
@@ -209,8 +209,8 @@ func placeOf(request []byte) string {
 	return ""
 }
 
-// record writes what this kernel answers to testdata: a line for each place, with its name and the
-// messages.
+// record writes the answers of the running kernel to testdata: a line for each place, with its name
+// and the messages.
 func record(t *testing.T, ns *netns.NS) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -226,7 +226,7 @@ func record(t *testing.T, ns *netns.NS) {
 		t.Fatal(err)
 	}
 	version := strings.SplitN(unix.ByteSliceToString(name.Release[:]), ".", 3)
-	t.Log(text.String()) // for the kernels of e2e/kernels, whose files are lost
+	t.Log(text.String()) // the files of the virtual machines of e2e/kernels are lost
 	file := filepath.Join("testdata", "hooks-linux-"+version[0]+"."+version[1]+".hex")
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func concatenated(parts [][]byte) []byte {
 	return all
 }
 
-// recordedHooks reads what record has written.
+// recordedHooks reads a file that record has written.
 func recordedHooks(t testing.TB, file string) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -260,7 +260,7 @@ func recordedHooks(t testing.TB, file string) map[string][]byte {
 	return answers
 }
 
-// TestHooksAreReadAgainWhenTheyChangeMeanwhile: the kernel marks the list that is of no one moment.
+// TestHooksAreReadAgainWhenTheyChangeMeanwhile has the kernel mark a list as inconsistent.
 func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	answers := recordedHooks(t, "testdata/hooks-linux-6.12.hex")
 	var asked atomic.Int32
@@ -275,12 +275,12 @@ func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 		return [][]byte{answer}
 	})
 	if _, err := c.hooks(); err != nil || asked.Load() != 7 {
-		t.Errorf("asked %d times for 6 lists, %v", asked.Load(), err)
+		t.Errorf("%d requests for 6 lists, %v", asked.Load(), err)
 	}
 }
 
-// TestHooksReportMissingChains: the kernel's answers where it lacks the lists, and where the caller
-// lacks the right.
+// TestHooksReportMissingChains covers the answers of a kernel that does not support hook lists, and
+// of one that denies permission.
 func TestHooksReportMissingChains(t *testing.T) {
 	for _, row := range []struct {
 		errno unix.Errno
@@ -302,7 +302,7 @@ func TestHooksReportMissingChains(t *testing.T) {
 	}
 }
 
-// TestLegacyTablesAreDistinguished by what kernels of any age call their functions.
+// TestLegacyTablesAreDistinguished covers the function names of kernels of any age.
 func TestLegacyTablesAreDistinguished(t *testing.T) {
 	for _, row := range []struct {
 		function string
@@ -335,8 +335,8 @@ func TestLegacyTablesAreDistinguished(t *testing.T) {
 	}
 }
 
-// FuzzDecodeHook holds that whatever the kernel lists is read, and is a chain only if it is
-// described as one.
+// FuzzDecodeHook checks that any listed hook is decoded, and that only those described as chains
+// are chains.
 func FuzzDecodeHook(f *testing.F) {
 	for _, datagram := range recordedHooks(f, "testdata/hooks-linux-6.12.hex") {
 		for len(datagram) > unix.NLMSG_HDRLEN+4 {
@@ -356,7 +356,7 @@ func FuzzDecodeHook(f *testing.F) {
 			t.Errorf("%v is %+v", h, h)
 		}
 		if h.String() == "" {
-			t.Error("nothing is said of it")
+			t.Error("the hook has no description")
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIntervalsOfEveryKindAreReadAsTheyWereApplied has intervals with edge cases: the kernel
-// rejects overlaps, and the ends of intervals are separate elements.
+// TestIntervalsOfEveryKindAreReadAsTheyWereApplied covers edge cases: the kernel rejects overlaps,
+// and the ends of intervals are separate elements.
 func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -28,7 +28,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 			4,
 		},
 		{
-			"overlapping, the smaller first",
+			"overlapping, the shorter prefix last",
 			prefixList("10.1.0.0/16", "10.0.0.0/8", "192.168.0.0/16"), 2,
 		},
 		{
@@ -39,7 +39,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 		},
 		{"duplicate", prefixList("10.0.0.0/8", "10.0.0.0/8", "10.2.3.4/8", "192.168.0.0/16"), 2},
 		{
-			"one address apart",
+			"separated by one address",
 			prefixList("10.0.0.0/32", "10.0.0.2/32", "10.0.0.4/31", "10.0.0.7/32"), 4,
 		},
 		{"the first address", prefixList("0.0.0.0/32", "10.0.0.0/8", "::/128", "fd00::/8"), 4},
@@ -50,7 +50,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 			4,
 		},
 		{
-			"the last address alone",
+			"only the last address",
 			prefixList("255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"), 2,
 		},
 		{"both ends", prefixList("0.0.0.0/8", "255.0.0.0/8", "::/8", "ff00::/8"), 4},
@@ -59,7 +59,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 			prefixList("10.0.0.0/8", "128.0.0.0/1", "fd00::/8", "8000::/2", "c000::/3"), 4,
 		},
 		{"everything", prefixList("0.0.0.0/0", "10.0.0.0/8", "::/0", "fd00::/8"), 2},
-		{"everything in halves", prefixList("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"), 2},
+		{"all addresses in two halves", prefixList("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"), 2},
 		{"all but one address", without(netip.MustParseAddr("10.0.0.1")), 2},
 		{
 			"mapped",
@@ -67,7 +67,7 @@ func TestIntervalsOfEveryKindAreReadAsTheyWereApplied(t *testing.T) {
 				"fd00::/8", "fe80::/10"),
 			4,
 		},
-		{"mapped and more", prefixList("::ffff:0.0.0.0/90", "fd00::/8"), 2},
+		{"a prefix that includes the mapped addresses", prefixList("::ffff:0.0.0.0/90", "fd00::/8"), 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			rs := excluding(row.prefixes...)

@@ -49,7 +49,7 @@ func wantNoIstio(t *testing.T, ns *netns.NS) {
 		t.Errorf("removed %q, error %v, want nothing", removed, err)
 	}
 	if after := istioGeneration(t, ns); after != before {
-		t.Errorf("generation %d, was %d: something was written", after, before)
+		t.Errorf("generation %d, was %d: the ruleset was changed", after, before)
 	}
 }
 
@@ -74,7 +74,7 @@ func istioGeneration(t *testing.T, ns *netns.NS) uint32 {
 func TestRemoveIstioWithoutRulesOfIstio(t *testing.T) {
 	ns := netnstest.New(t)
 	wantNoIstio(t, ns)
-	// Tables of other names or families, and chains of other names, are not Istio's.
+	// Tables with other names or families, and chains with other names, are not Istio's.
 	istiotest.Run(t, ns, `
 add table ip istio-proxy-nat
 add table ip istio-ambient-nat
@@ -130,7 +130,7 @@ COMMIT
 	}
 }
 
-// iptables-nft creates the chains in another order.
+// lineSet returns a set of lines, because iptables-nft creates the chains in another order.
 func lineSet(lines []string) map[string]bool {
 	set := map[string]bool{}
 	for _, l := range lines {
@@ -139,7 +139,8 @@ func lineSet(lines []string) map[string]bool {
 	return set
 }
 
-// A reference that iptables cannot create prevents the deletion of a chain.
+// TestRemoveIstioRemovesAllOrNothing uses a reference that iptables cannot create. It prevents the
+// deletion of a chain.
 func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	c := istiotest.Cases(t, istiotest.NFT)[0]
 	ns := istiotest.Load(t, istiotest.NFT, c)
@@ -156,7 +157,8 @@ func TestRemoveIstioRemovesAllOrNothing(t *testing.T) {
 	}
 }
 
-// A rule that is added after the reading is kept, and the table is read again.
+// TestRemoveIstioIsGuarded checks that a rule added after the reading is kept, and that the table
+// is read again.
 func TestRemoveIstioIsGuarded(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.NFT, istiotest.Cases(t, istiotest.NFT)[0])
 	err := inside(ns, func() error {
@@ -199,7 +201,7 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	}
 	wg.Wait()
 	if n := removers.Load(); n != 1 {
-		t.Errorf("%d say that they removed it, want 1", n)
+		t.Errorf("%d calls report the removal, want 1", n)
 	}
 	left := istiotest.Run(t, ns, "", "nft", "list", "ruleset")
 	if n := strings.Count(left, "tcp dport 82 counter"); n != 20 ||
@@ -235,7 +237,7 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 			t.Fatalf("removed %q, error %v", removed, err)
 		}
 	}
-	round() // the first one starts the runtime's poller
+	round() // the first round starts the runtime's poller
 	before := descriptors()
 	for range 20 {
 		round()

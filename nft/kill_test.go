@@ -29,7 +29,7 @@ func TestAnApplierThatIsKilledLeavesAWholeRuleset(t *testing.T) {
 	for i := range times(30, 300) {
 		p := start(t, ns, nil, "apply alternately")
 		if i%2 == 0 {
-			p.line(t) // it is about to begin
+			p.line(t) // the process is about to apply
 		} else {
 			for range 1 + random.IntN(4) {
 				p.line(t)
@@ -73,8 +73,8 @@ func applyAlternately(ns *netns.NS, _ *bufio.Reader, _ []string) error {
 	}
 }
 
-// wholeTable returns the alternative that the namespace has, possibly behind the gate, and fails
-// the test unless it is complete or absent, regardless of routes.
+// wholeTable returns the alternative that the namespace has, possibly behind the gate, regardless
+// of routes. It fails the test if the ruleset is incomplete.
 func wholeTable(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	got, err := Read(ns)
@@ -94,7 +94,7 @@ func wholeTable(t *testing.T, ns *netns.NS) string {
 			return name
 		}
 	}
-	t.Fatalf("a part of a ruleset:\n%s", got)
+	t.Fatalf("an incomplete ruleset:\n%s", got)
 	return ""
 }
 

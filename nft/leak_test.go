@@ -72,10 +72,10 @@ func setLoopbackUp(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// held contains the resources of a process and of the kernel for it.
+// held contains the numbers of resources that a process uses.
 type held struct{ descriptors, threads, namespaces int }
 
-// holdings counts resources. Namespaces are those of the process's descriptors and threads.
+// holdings counts the resources. Namespaces are those of the process's descriptors and threads.
 func holdings(t *testing.T) held {
 	t.Helper()
 	count := func(pattern string) int {

@@ -17,18 +17,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable is an environment variable. It makes a process that a test starts run a role instead
+// roleVariable is an environment variable that makes a process started by a test run a role instead
 // of the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
 // roles contains the functions of processes that tests start. They run in the namespace of the
-// process, or in that of descriptor 3, and the test reads their output. An error ends the process.
+// process, or in the namespace of descriptor 3, and the test reads their output. An error ends the
+// process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader, args []string) error{
-	"apply what is asked":  applyWhatIsAsked,
-	"apply alternately":    applyAlternately,
-	"apply unprivileged":   applyUnprivileged,
-	"send a big batch":     sendBig,
-	"give up capabilities": giveUpCapabilities,
+	"apply the named examples": applyNamedExamples,
+	"apply alternately":        applyAlternately,
+	"apply unprivileged":       applyUnprivileged,
+	"send a big batch":         sendBig,
+	"give up capabilities":     giveUpCapabilities,
 }
 
 func TestMain(m *testing.M) {
@@ -53,7 +54,7 @@ func play(role func(*netns.NS, *bufio.Reader, []string) error) error {
 	return role(ns, bufio.NewReader(os.Stdin), os.Args[1:])
 }
 
-// A process is a process of a test.
+// A process is a child process of a test.
 type process struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
@@ -61,8 +62,8 @@ type process struct {
 	stderr strings.Builder
 }
 
-// start starts a process in a role. Without a namespace the process runs in that of the test, or in
-// a new one if attr specifies it.
+// start starts a process in a role. Without a namespace the process runs in the namespace of the
+// test, or in a new one if attr specifies it.
 func start(
 	t testing.TB, ns *netns.NS, attr *syscall.SysProcAttr, role string, args ...string,
 ) *process {

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tester contains the common methods of a test and of a check of package rapid.
+// tester contains the methods that a test and a check of package rapid have in common.
 type tester interface {
 	Helper()
 	Fatal(args ...any)
@@ -55,7 +55,7 @@ func holds(t tester, ns *netns.NS, want rules.Ruleset) {
 		t.Fatal(err)
 	}
 	if diffs := rules.Compare(want, got); len(diffs) > 0 {
-		t.Fatalf("the namespace does not hold the ruleset:\n%s", listing(diffs))
+		t.Fatalf("the namespace does not have the ruleset:\n%s", listing(diffs))
 	}
 }
 
@@ -96,7 +96,7 @@ func command(t testing.TB, ns *netns.NS, stdin, program string, args ...string) 
 	return string(out)
 }
 
-// load adds the text's tables with the nft command.
+// load adds the tables of the text with the nft command.
 func load(t testing.TB, ns *netns.NS, text string) {
 	t.Helper()
 	nftCommand(t, ns, text, "-f", "-")

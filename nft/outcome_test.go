@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestErrorAfterTheTransactionIsReturnedWithTheOutcome makes the namespace's routes impossible during
-// the transaction, and holds the lock, so that Apply checks the routes again.
+// TestErrorAfterTheTransactionIsReturnedWithTheOutcome makes the routes of the namespace impossible
+// during the transaction, and holds the lock, so that Apply checks the routes again.
 func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -41,7 +41,7 @@ func TestErrorAfterTheTransactionIsReturnedWithTheOutcome(t *testing.T) {
 	}
 	if got := a.outcome(err); got.Outcome != Created || got.Rules == 0 || got.Bytes == 0 ||
 		got.Routes != 5 {
-		t.Errorf("%+v, want what was created", got)
+		t.Errorf("%+v, want the created objects", got)
 	}
 	if nftCommand(t, ns, "", "list", "table", "inet", "sluice") == "" {
 		t.Error("the rules are not in place")
@@ -60,9 +60,9 @@ func TestErrorReportsWhetherRulesMayBeInPlace(t *testing.T) {
 		refuse func(request []byte) bool
 		want   Outcome
 	}{
-		{"it was executed, and reading fails", true, isRead, Created},
-		{"it was not executed, and reading fails", false, isRead, Created},
-		{"it did not, as a look shows, and the second is refused", false, isBatch, ""},
+		{"executed, reading fails", true, isRead, Created},
+		{"not executed, reading fails", false, isRead, Created},
+		{"not executed, the second transaction is rejected", false, isBatch, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

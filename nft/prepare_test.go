@@ -21,8 +21,8 @@ func prepared(t testing.TB, rs rules.Ruleset) *Prepared {
 	return p
 }
 
-// Apply the ruleset twice to each of many namespaces concurrently: sharing the batch must not
-// affect the results.
+// TestPreparedServesManyNamespaces applies the ruleset twice to each of many namespaces
+// concurrently: sharing the batch must not affect the results.
 func TestPreparedServesManyNamespaces(t *testing.T) {
 	rs := example("exclusions-dual")
 	p := prepared(t, rs)
@@ -47,7 +47,7 @@ func TestPreparedServesManyNamespaces(t *testing.T) {
 	group.Wait()
 }
 
-// Two namespaces must receive the same slice of bytes.
+// TestPreparedEncodesOnce checks that two namespaces receive the same slice of bytes.
 func TestPreparedEncodesOnce(t *testing.T) {
 	p := prepared(t, example("sidecar-ipv4"))
 	first, err := p.creation()
@@ -69,9 +69,9 @@ func TestPreparedEncodesOnce(t *testing.T) {
 
 func TestPrepareRefusesOtherTables(t *testing.T) {
 	for name, rs := range map[string]rules.Ruleset{
-		"no table":              {},
-		"two tables":            {Tables: make([]rules.Table, 2)},
-		"a table of other name": {Tables: []rules.Table{{Name: "other"}}},
+		"no table":                  {},
+		"two tables":                {Tables: make([]rules.Table, 2)},
+		"a table with another name": {Tables: []rules.Table{{Name: "other"}}},
 	} {
 		if _, err := Prepare(rs); err == nil {
 			t.Errorf("%s: no error", name)
@@ -79,8 +79,8 @@ func TestPrepareRefusesOtherTables(t *testing.T) {
 	}
 }
 
-// BeforeChange is called once before a change, while other appliers wait, and is not called without
-// a change. If it returns an error, Apply changes nothing.
+// TestBeforeChange checks that BeforeChange is called once before a change, while other processes
+// wait, and not without a change. If it returns an error, Apply changes nothing.
 func TestBeforeChange(t *testing.T) {
 	rs := example("tproxy-dual")
 	ns := netnstest.New(t)
@@ -91,7 +91,7 @@ func TestBeforeChange(t *testing.T) {
 		release, free, err := (*netns.NS)(nil).Lock(0)
 		release()
 		if !exclusive || free || err != nil {
-			t.Errorf("exclusive %t, the lock is free: %t, %v", exclusive, free, err)
+			t.Errorf("exclusive %t, lock free %t, %v", exclusive, free, err)
 		}
 		return result
 	}}

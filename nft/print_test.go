@@ -10,7 +10,7 @@ import (
 )
 
 // TestTheNftCommandListsOurTable compares the output of the nft command with golden files, which
-// should be readable for administrators.
+// administrators should be able to read.
 func TestTheNftCommandListsOurTable(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
@@ -27,10 +27,10 @@ func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			ours, restored := netnstest.New(t), netnstest.New(t)
-			applied(t, ours, compiled(e.change), Created)
-			load(t, restored, nftCommand(t, ours, "", "list", "ruleset"))
-			want, err := Read(ours)
+			original, restored := netnstest.New(t), netnstest.New(t)
+			applied(t, original, compiled(e.change), Created)
+			load(t, restored, nftCommand(t, original, "", "list", "ruleset"))
+			want, err := Read(original)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,7 @@ func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.Routing = want.Routing // no matter of the nft command
+			got.Routing = want.Routing // the nft command does not list routes
 			if diffs := rules.Compare(want, got); len(diffs) > 0 {
 				t.Error(listing(diffs))
 			}

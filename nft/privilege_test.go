@@ -19,7 +19,7 @@ import (
 )
 
 // TestNetAdminAndNetRawAreEnough runs like an istio-init container: as uid 0 in the pod's namespace
-// with only these two capabilities, so that it can neither enter nor create another namespace.
+// with only these two capabilities. It can neither enter nor create another namespace.
 func TestNetAdminAndNetRawAreEnough(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -90,7 +90,7 @@ func applyUnprivileged(_ *netns.NS, stdin *bufio.Reader, _ []string) error {
 	return nil
 }
 
-// startWith starts a process in the namespace with a role and exactly the capabilities.
+// startWith starts a process with a role in the namespace, with exactly the given capabilities.
 func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *process {
 	t.Helper()
 	args := []string{role}
@@ -108,8 +108,8 @@ func startWith(t *testing.T, ns *netns.NS, capabilities []int, role string) *pro
 	return p
 }
 
-// giveUpCapabilities executes the role of the first argument with the capabilities of the others.
-// After exec a process of uid 0 has the capabilities of its bounding set.
+// giveUpCapabilities executes the role of the first argument with the capabilities of the other
+// arguments. After exec a process of uid 0 has the capabilities of its bounding set.
 func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 	runtime.LockOSThread()
 	kept := map[string]bool{}
@@ -122,7 +122,7 @@ func giveUpCapabilities(_ *netns.NS, _ *bufio.Reader, args []string) error {
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			break // there are no more
+			break // there are no more capabilities
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d: %w", c, err)
@@ -154,8 +154,8 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestTooLargeBatchReportsHowToReduceIt sends as root of a user namespace, which may not enlarge the
-// buffer beyond net.core.wmem_max.
+// TestTooLargeBatchReportsHowToReduceIt sends as root of a user namespace, which must not enlarge
+// the buffer beyond net.core.wmem_max.
 func TestTooLargeBatchReportsHowToReduceIt(t *testing.T) {
 	t.Parallel()
 	netnstest.RequireRoot(t)

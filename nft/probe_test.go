@@ -49,7 +49,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 		t.Errorf("remaining tables:\n%s", list)
 	}
 	if id := generationOf(t, ns); id != generationOf(t, netnstest.New(t)) {
-		t.Errorf("generation %d: something has been written", id)
+		t.Errorf("generation %d: the ruleset was changed", id)
 	}
 	probed.Lock()
 	probed.features = nil
@@ -57,7 +57,7 @@ func TestAProbeLeavesNoTrace(t *testing.T) {
 	if _, err := Probe(); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "nothing is left", func() bool {
+	rulestest.Eventually(t, "all resources are released", func() bool {
 		after := holdings(t)
 		// The namespace of the comparison is still open.
 		return after.descriptors <= before.descriptors+1 && after.namespaces <= before.namespaces+1
@@ -125,7 +125,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 				}
 				missing = append(missing, s.Feature)
 				if !IsNotSupported(s.Err) || IsNotPermitted(s.Err) || !errors.Is(s.Err, row.errno) {
-					t.Errorf("%v: want not supported, and %v", s.Err, row.errno)
+					t.Errorf("%v, want not supported with %v", s.Err, row.errno)
 				}
 				for _, want := range []string{
 					s.Feature.Name, s.Feature.Option, ", module nf", s.Feature.Since,
@@ -148,7 +148,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 	}
 }
 
-// tableOf returns the table that probes a feature.
+// tableOf returns the table that the probe of a feature uses.
 func tableOf(f Feature) string {
 	i := slices.IndexFunc(probes(), func(p featureProbe) bool { return p.feature == f })
 	return probes()[i].table(i + 1).Name

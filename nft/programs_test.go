@@ -27,14 +27,14 @@ func TestRulesOfProgramsAreRead(t *testing.T) {
 	golden(t, "programs", got.String())
 }
 
-// TestRulesOfProgramsAreReadFromXtables does the same with the rules that iptables-nft creates from
+// TestRulesOfProgramsAreReadFromXtables does the same for the rules that iptables-nft creates from
 // the recordings of compat/save.
 func TestRulesOfProgramsAreReadFromXtables(t *testing.T) {
 	got := new(strings.Builder)
 	saved := filepath.Join("..", "compat", "save", "testdata", "programs", "*.save")
 	for _, file := range programFiles(t, saved) {
 		ns := netnstest.New(t)
-		makeWhatRulesName(t, ns, contents(t, file))
+		createReferences(t, ns, contents(t, file))
 		restorer := "iptables-nft-restore"
 		if strings.HasSuffix(file, "-v6.save") {
 			restorer = "ip6tables-nft-restore"
@@ -74,9 +74,9 @@ func listUnknowns(t *testing.T, w *strings.Builder, name string, ns *netns.NS) {
 	w.WriteString(name + "\n" + rulestest.Unknowns(rs.Tables) + "\n")
 }
 
-// makeWhatRulesName creates the ipsets and the nfacct counters without which the kernel rejects the
+// createReferences creates the ipsets and the nfacct counters without which the kernel rejects the
 // rules.
-func makeWhatRulesName(t *testing.T, ns *netns.NS, text string) {
+func createReferences(t *testing.T, ns *netns.NS, text string) {
 	t.Helper()
 	err := ns.Do(func() error {
 		words := strings.Fields(text)

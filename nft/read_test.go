@@ -117,14 +117,14 @@ func TestDormantTableIsNotReadAsActive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rules.Equal(rs, got) {
-		t.Error("a dormant table passes for one that works")
+		t.Error("a dormant table is read as active")
 	}
 	all, err := ReadAll(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if rules.Equal(rs, all) {
-		t.Error("a dormant table passes for one that works")
+		t.Error("a dormant table is read as active")
 	}
 	applied(t, ns, rs, Replaced)
 	holds(t, ns, rs)
@@ -178,7 +178,8 @@ func TestTablesThatHaveNotChangedAreNotReadAgain(t *testing.T) {
 	}
 }
 
-// A pod must not be able to exhaust the memory of a reader of its rules.
+// TestInputIsReadOnlyUpToTheLimit checks that a pod cannot exhaust the memory of a reader of its
+// rules.
 func TestInputIsReadOnlyUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -195,7 +196,7 @@ func TestInputIsReadOnlyUpToTheLimit(t *testing.T) {
 				return err
 			}
 			if _, err = c.readSluiceTable(found, newExpectation(nil)); !errors.Is(err, row.want) {
-				t.Errorf("with room for %d bytes: %v, want %v", row.most, err, row.want)
+				t.Errorf("with a limit of %d bytes: %v, want %v", row.most, err, row.want)
 			}
 		}
 		return nil

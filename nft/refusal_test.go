@@ -43,8 +43,8 @@ func overlapping(set string) rules.Rule {
 	}
 }
 
-// TestRejectionNamesTheRejectedObjectAndChangesNothing applies rulesets that the kernel rejects, to an
-// empty namespace and over another ruleset.
+// TestRejectionNamesTheRejectedObjectAndChangesNothing applies rulesets that the kernel rejects, to
+// an empty namespace and over another ruleset.
 func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -57,7 +57,7 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 			[]string{"add rule inet sluice mangle-output #3: redirect to :1", "rules doctor"},
 		},
 		{
-			"a jump to a chain that is not there",
+			"a jump to a missing chain",
 			insert("nat-output", action(rules.Jump{Chain: "nowhere"})), unix.ENOENT,
 			[]string{
 				"add rule inet sluice nat-output #3: jump nowhere", "no such file or directory",
@@ -104,7 +104,7 @@ func TestRejectionNamesTheRejectedObjectAndChangesNothing(t *testing.T) {
 	}
 }
 
-// refuses checks the error, and that the namespace is unchanged to the byte.
+// refuses checks the error, and that the listing of the namespace is unchanged.
 func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, want []string) {
 	t.Helper()
 	before, generation, routing := nftCommand(t, ns, "", "-a", "list", "ruleset"),
@@ -118,7 +118,7 @@ func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, wan
 	}
 	var refusal *KernelError
 	if !errors.As(err, &refusal) {
-		t.Errorf("%T is no KernelError", err)
+		t.Errorf("%T is not a KernelError", err)
 	}
 	for _, text := range want {
 		if !strings.Contains(err.Error(), text) {
@@ -126,13 +126,13 @@ func refuses(t *testing.T, ns *netns.NS, rs rules.Ruleset, errno unix.Errno, wan
 		}
 	}
 	if after := nftCommand(t, ns, "", "-a", "list", "ruleset"); after != before {
-		t.Errorf("the ruleset was\n%s\nand is\n%s", before, after)
+		t.Errorf("the ruleset changed from\n%s\nto\n%s", before, after)
 	}
 	if after := generationOf(t, ns); after != generation {
 		t.Errorf("generation %d, then %d", generation, after)
 	}
 	if after := routes(t, ns); !reflect.DeepEqual(after, routing) {
-		t.Errorf("routing was %v and is %v", routing, after)
+		t.Errorf("the routing changed from %v to %v", routing, after)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestANamespaceWithoutIPv6(t *testing.T) {
 	applied(t, ns, example("sidecar-ipv4"), Created)
 }
 
-// TestApplyReplacesOnlyTheTableOfSluice has rulesets with other tables, which Apply must reject.
+// TestApplyReplacesOnlyTheTableOfSluice covers rulesets with other tables, which Apply must reject.
 func TestApplyReplacesOnlyTheTableOfSluice(t *testing.T) {
 	ns := netnstest.New(t)
 	two := example("sidecar-ipv4")
@@ -177,7 +177,7 @@ func TestApplyReplacesOnlyTheTableOfSluice(t *testing.T) {
 		{Tables: []rules.Table{{Name: rules.TableName, Family: rules.IPv4}}},
 	} {
 		if _, err := Apply(ns, rs); err == nil || !strings.Contains(err.Error(), "inet sluice") {
-			t.Errorf("%v: error %v, want one that names the table inet sluice", rs.Tables, err)
+			t.Errorf("%v: error %v, want an error that names the table inet sluice", rs.Tables, err)
 		}
 	}
 	empty(t, ns)

@@ -48,7 +48,7 @@ func TestAReplacementKeepsTheChainsThatStayAttached(t *testing.T) {
 	before := handles()
 	applied(t, ns, dropAll(2), Replaced)
 	if after := handles(); !slices.Equal(before, after) {
-		t.Errorf("chains had handles %v and have %v: for a moment the packet path had both, or none", before, after)
+		t.Errorf("the handles of the chains changed from %v to %v: for a moment the packet path had both chains or none", before, after)
 	}
 }
 

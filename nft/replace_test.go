@@ -43,7 +43,7 @@ func TestReplacingUnderLoadNeitherLeaksNorFails(t *testing.T) {
 			var stop atomic.Bool
 			var callers sync.WaitGroup
 			for i, f := range flows {
-				// Connections from before the replacements send as much as new ones.
+				// Connections from before the replacements send as many requests as new ones.
 				callers.Go(func() {
 					for !stop.Load() && !t.Failed() {
 						if answer := lasting[i].Ask(); answer.By != f.captured {

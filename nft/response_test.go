@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestResponseThatIsNotNetlinkIsAnError has malformed answers. They must neither be accepted nor
+// TestResponseThatIsNotNetlinkIsAnError covers malformed answers. They must neither be accepted nor
 // make the connection wait forever.
 func TestResponseThatIsNotNetlinkIsAnError(t *testing.T) {
 	table := func(request []byte) []byte {
@@ -26,10 +26,10 @@ func TestResponseThatIsNotNetlinkIsAnError(t *testing.T) {
 		want   string
 	}{
 		{"three bytes", func(r []byte) []byte { return table(r)[:3] }, "not well-formed"},
-		{"a header alone that promises more", func(r []byte) []byte {
+		{"a header without its message", func(r []byte) []byte {
 			return table(r)[:unix.NLMSG_HDRLEN]
 		}, "not well-formed"},
-		{"a message cut short", func(r []byte) []byte { return table(r)[:21] }, "not well-formed"},
+		{"a truncated message", func(r []byte) []byte { return table(r)[:21] }, "not well-formed"},
 		{"a message shorter than its header", func(r []byte) []byte {
 			return length(8, table(r))
 		}, "not well-formed"},
@@ -51,11 +51,11 @@ func TestResponseThatIsNotNetlinkIsAnError(t *testing.T) {
 		{"an error without errno", func(r []byte) []byte {
 			return reply(r, unix.NLMSG_ERROR, 0, 1, 2, 3)
 		}, "not well-formed"},
-		{"the end of a list with an errno", func(r []byte) []byte {
+		{"a list that ends with an errno", func(r []byte) []byte {
 			return reply(r, unix.NLMSG_DONE, 0,
 				native.AppendUint32(nil, uint32(1<<32-int64(unix.EIO)))...)
 		}, "input/output error"},
-		{"an answer to another question", func(r []byte) []byte {
+		{"an answer to another request", func(r []byte) []byte {
 			m := table(r)
 			native.PutUint32(m[8:], 99)
 			return m
@@ -85,7 +85,7 @@ func named(table string) []byte {
 // of which old kernels do not use.
 func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	var tlv messages
-	tlv.text(unix.NLMSGERR_ATTR_MSG, "because of the moon")
+	tlv.text(unix.NLMSGERR_ATTR_MSG, "the reason")
 	tx, err := Encode(example("sidecar-ipv4"))
 	if err != nil {
 		t.Fatal(err)
@@ -105,22 +105,22 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 		{
 			"with the message's header",
 			refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS, tlv.buf...),
-			"invalid argument (because of the moon)",
+			"invalid argument (the reason)",
 		},
 		{
 			"with the whole message", uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS, tlv.buf...),
-			"invalid argument (because of the moon)",
+			"invalid argument (the reason)",
 		},
 		{
 			"without an explanation", refusalOf(seq, unix.EINVAL, unix.NLM_F_CAPPED),
 			"invalid argument",
 		},
 		{
-			"with a message that is not there",
+			"without the message that its length includes",
 			uncapped(unix.EINVAL, unix.NLM_F_ACK_TLVS)[:unix.NLMSG_HDRLEN+4+unix.NLMSG_HDRLEN+4],
 			"invalid argument",
 		},
-		{"without rights", refusalOf(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
+		{"without the capability", refusalOf(seq, unix.EPERM, 0), "the process needs CAP_NET_ADMIN"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +144,8 @@ func TestTheKernelsExplanationIsPartOfTheError(t *testing.T) {
 	}
 }
 
-// TestAnErrorOfTheWholeBatchIsNamedAsSuch has errors in the answer to the begin message of a batch.
+// TestAnErrorOfTheWholeBatchIsNamedAsSuch covers errors in the answer to the begin message of a
+// batch.
 func TestAnErrorOfTheWholeBatchIsNamedAsSuch(t *testing.T) {
 	tx, err := Encode(example("sidecar-ipv4"))
 	if err != nil {

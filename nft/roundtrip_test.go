@@ -23,13 +23,13 @@ func TestAppliedRulesReadBackEqual(t *testing.T) {
 		before := generationOf(t, ns)
 		applied(t, ns, first, Unchanged)
 		if after := generationOf(t, ns); after != before {
-			t.Fatalf("applying the same again writes: generation %d, then %d", before, after)
+			t.Fatalf("a second Apply changes the ruleset: generation %d, then %d", before, after)
 		}
 
 		if rules.Equal(first, second) {
 			applied(t, ns, second, Unchanged)
 		} else {
-			// Unchanged: rulesets may differ only in their routes.
+			// The outcome Unchanged is possible because rulesets may differ only in their routes.
 			applied(t, ns, second, Replaced, Updated, Unchanged)
 		}
 		holds(t, ns, second)
@@ -84,7 +84,7 @@ func TestResultCountsAllObjects(t *testing.T) {
 	} {
 		got := applied(t, ns, step.rs, step.want.Outcome)
 		if step.want.Bytes == 0 && step.want.Outcome != Unchanged {
-			step.want.Bytes = got.Bytes // beside the point
+			step.want.Bytes = got.Bytes // not compared by this test
 		}
 		if got != step.want {
 			t.Errorf("%+v, want %+v", got, step.want)

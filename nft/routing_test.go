@@ -24,11 +24,11 @@ func TestApplyRepairsRoutesOfEqualRules(t *testing.T) {
 	applied(t, ns, want, Unchanged)
 }
 
-// TestIstiosAddressIsNotChanged has ::6 on lo from istio-init, and no rules of Sluice.
+// TestIstiosAddressIsNotChanged covers ::6 on lo from istio-init, without rules of Sluice.
 func TestIstiosAddressIsNotChanged(t *testing.T) {
 	istios := rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}}
 	for name, do := range map[string]func(*testing.T){
-		"by a removal of nothing": func(t *testing.T) {
+		"by a removal without rules": func(t *testing.T) {
 			ns := netnstest.New(t)
 			if _, err := route.Ensure(ns, istios); err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 }
 
 // TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that
-// the old rules lacked. A concurrent applier of the old rules may rely on these routes.
+// the old rules lacked. A concurrent Apply of the old rules may depend on these routes.
 func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
 	for _, row := range []struct {
 		present string
@@ -121,7 +121,7 @@ func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
 			c.Rules = append(c.Rules,
 				rules.Rule{Actions: []rules.Action{rules.Jump{Chain: "nowhere"}}})
 			if _, err := Apply(ns, refused); err == nil {
-				t.Fatal("a jump to nowhere is no error")
+				t.Fatal("a jump to a missing chain was accepted")
 			}
 			var want rules.Routing
 			if row.stay {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// A script intercepts the requests of a connection to the kernel: it receives a request and a
+// A script intercepts the requests of a connection to the kernel. It receives a request and a
 // function that forwards it, and returns the datagrams that the connection receives.
 type script func(request []byte, kernel func([]byte) [][]byte) [][]byte
 
@@ -117,7 +117,7 @@ func reply(request []byte, msgType, flags uint16, body ...byte) []byte {
 	return m.buf
 }
 
-// refusalOf encodes the kernel's error for the message with the sequence number. 0 is an
+// refusalOf encodes the kernel's error for the message with the sequence number. Errno 0 is an
 // acknowledgement.
 func refusalOf(seq uint32, errno unix.Errno, flags uint16, rest ...byte) []byte {
 	header := make([]byte, 12)

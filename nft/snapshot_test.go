@@ -34,7 +34,7 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 			false,
 		},
 		{"rules differ", example("lists-and-groups"), Replaced, false},
-		{"nothing differs, which may no longer be so", prefixes, Unchanged, true},
+		{"no difference, which may be outdated", prefixes, Unchanged, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -70,18 +70,18 @@ func TestAChangeAfterTheReadingIsSeen(t *testing.T) {
 		outcome      Outcome
 	}{
 		{
-			"a prefix more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }", want,
+			"an additional prefix", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }", want,
 			Updated,
 		},
 		{
-			"the prefix that is to go has gone",
+			"the prefix to delete is missing",
 			"delete element inet sluice outbound-exclude-ipv4 { 10.0.2.0/24 }", want, Updated,
 		},
-		{"a rule more", "add rule inet sluice nat-output drop", want, Replaced},
-		{"no table any more", "delete table inet sluice", want, Created},
-		{"a table of another, which changes nothing of ours", "add table ip other", want, Updated},
+		{"an additional rule", "add rule inet sluice nat-output drop", want, Replaced},
+		{"a deleted table", "delete table inet sluice", want, Created},
+		{"a foreign table", "add table ip other", want, Updated},
 		{
-			"what was wanted and there is not so any more", "flush chain inet sluice nat-output",
+			"a chain that was in sync is flushed", "flush chain inet sluice nat-output",
 			before, Replaced,
 		},
 	} {
@@ -116,8 +116,8 @@ func TestSnapshotOfAnotherNamespaceIsNotUsed(t *testing.T) {
 	holds(t, other, want)
 }
 
-// TestUnusableSnapshotLeavesNothingBehind passes a reading that equals the wanted ruleset, as
-// if only the routes had to be repaired.
+// TestUnusableSnapshotLeavesNothingBehind passes a reading that equals the desired ruleset, as if
+// only the routes had to be repaired.
 func TestUnusableSnapshotLeavesNothingBehind(t *testing.T) {
 	want := example("sidecar-ipv4")
 	for _, row := range []struct {

@@ -20,7 +20,7 @@ type row struct {
 	// call is "CALLER NETWORK DESTINATION [from SOURCE] [mark N]". CALLER is "in" (the neighbour),
 	// "machine" (connected to the second interface), or in the pod "app", "root", "proxy" (uid and
 	// gid 1337), "rootproxy" (uid 0, gid 1337), or UID:GID. A name in hosts represents an address
-	// of each family: such a row is two calls.
+	// of each family; such a row is two calls.
 	call string
 	// want is a name of package testbed, "silent" or "refused".
 	want string
@@ -50,7 +50,7 @@ var callers = map[string]testbed.Call{
 	"rootproxy": {Owner: testbed.TProxyOwner},
 }
 
-// calls returns the row's calls: one for each family that its destination can have.
+// calls returns the calls of the row: one for each family that its destination can have.
 func (r row) calls() []testbed.Call {
 	var calls []testbed.Call
 	for family := range 2 {
@@ -71,7 +71,7 @@ func (r row) calls() []testbed.Call {
 func parseCall(text string, family int) (c testbed.Call, named bool, err error) {
 	words := strings.Fields(text)
 	if len(words) < 3 || len(words)%2 == 0 {
-		return c, false, errors.New("want WHO NETWORK DESTINATION [from SOURCE] [mark N]")
+		return c, false, errors.New("want CALLER NETWORK DESTINATION [from SOURCE] [mark N]")
 	}
 	if c, err = parseCaller(words[0]); err != nil {
 		return c, false, err

@@ -41,8 +41,8 @@ func TestTrafficDNS(t *testing.T) {
 				{call: "in udp pod:15053", want: "dns"},
 				{call: "in tcp pod:53", want: "inbound"},
 				{call: "app udp pod:15053", want: "dns"},
-				// Rules a and c for the proxy's user precede; rule a for the group does not exempt
-				// port 53.
+				// Rules a and c for the proxy's user come first. Rule a for the group does not
+				// exempt port 53.
 				{call: "proxy tcp pod:53", want: "application", tproxy: "inbound"},
 				{call: "rootproxy tcp pod:53", want: "inbound"},
 				{call: "proxy udp pod:53", want: "application"},
@@ -76,7 +76,7 @@ func TestTrafficDNS(t *testing.T) {
 			},
 		},
 		{
-			name:   "capture without servers is none",
+			name:   "capture without servers captures nothing",
 			change: func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true} },
 			rows: []row{
 				{call: "app udp world:53", want: "outside"},
@@ -84,7 +84,7 @@ func TestTrafficDNS(t *testing.T) {
 			},
 		},
 		{
-			name: "an excluded port outranks DNS, an excluded address does not",
+			name: "an excluded port takes precedence over DNS, an excluded address does not",
 			change: func(r *rules.Redirect) {
 				listedDNS(r)
 				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("10.96.0.0/16,fd00:96::/64"))
@@ -111,9 +111,9 @@ func TestTrafficDNS(t *testing.T) {
 	}
 }
 
-// Application and proxy may use the same addresses and ports for their queries, one after the
-// other. Without zones, conntrack would treat the second query as part of the first connection and
-// apply its NAT.
+// TestTrafficDNSZones has the application and the proxy use the same addresses and ports for their
+// queries, one after the other. Without zones, conntrack would treat the second query as part of
+// the first connection and apply its NAT.
 func TestTrafficDNSZones(t *testing.T) {
 	t.Parallel()
 	for _, dns := range []struct {
@@ -137,7 +137,8 @@ func TestTrafficDNSZones(t *testing.T) {
 	}
 }
 
-// The test checks the purpose of the zones: without the chains that set them the same queries fail.
+// TestTrafficDNSNeedsZones checks the purpose of the zones: without the chains that set them, the
+// same queries fail.
 func TestTrafficDNSNeedsZones(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
@@ -156,7 +157,7 @@ func TestTrafficDNSNeedsZones(t *testing.T) {
 		for _, c := range (row{call: who + " udp resolver:53 from pod:5000"}).calls() {
 			c.Timeout = callTimeout
 			if got, err := b.Dial(c); err != nil || !is(got, "dns") {
-				t.Errorf("%s: %s %v, want dns: without zones the proxy's query is taken for the application's", c, got, err)
+				t.Errorf("%s: %s %v, want dns: without zones the proxy's query is treated like the application's", c, got, err)
 			}
 		}
 	}

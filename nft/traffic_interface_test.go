@@ -11,10 +11,10 @@ import (
 // to the pod. Istio's rule has the same effect.
 const diverted = "silent"
 
-// The pod's second interface connects it to a machine.
+// TestTrafficInterfaces covers a pod whose second interface connects it to a machine.
 func TestTrafficInterfaces(t *testing.T) {
 	t.Parallel()
-	usual := []row{
+	common := []row{
 		{call: "app tcp world:80", want: "outbound"},
 		{call: "in tcp pod:8080", want: "inbound"},
 		{call: "proxy tcp pod:8080", want: "inbound"},
@@ -27,7 +27,7 @@ func TestTrafficInterfaces(t *testing.T) {
 		{call: "machine tcp world:80", want: "outside", tproxy: diverted},
 		{call: "machine udp world:80", want: "outside"},
 		{call: "machine udp pod:80", want: "application"},
-	}, usual...)
+	}, common...)
 	rerouted := append([]row{
 		{call: "machine tcp world:80", want: "outbound"},
 		{call: "machine tcp pod:8080", want: "outbound"},
@@ -37,7 +37,7 @@ func TestTrafficInterfaces(t *testing.T) {
 		{call: "machine udp pod:8080", want: "application"},
 		{call: "app tcp machine:80", want: "outbound"},
 		{call: "proxy tcp machine:80", want: "machine"},
-	}, usual...)
+	}, common...)
 	for _, s := range []scenario{
 		{
 			name: "nothing special",
@@ -47,7 +47,7 @@ func TestTrafficInterfaces(t *testing.T) {
 				{call: "machine tcp pod:8080", want: "inbound"},
 				{call: "machine tcp world:80", want: "inbound"},
 				{call: "machine udp world:80", want: "outside"},
-			}, usual...),
+			}, common...),
 		},
 		{
 			name: "excluded",
@@ -97,7 +97,7 @@ func TestTrafficInterfaces(t *testing.T) {
 			rows: rerouted,
 		},
 		{
-			name: "rerouted, as Istio has it",
+			name: "rerouted, with Istio's behavior",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))
 				r.Without = []rules.DeviationID{rules.RerouteTProxy}
@@ -105,14 +105,14 @@ func TestTrafficInterfaces(t *testing.T) {
 			rows: append([]row{
 				{call: "machine tcp world:80", want: "outbound", tproxy: "inbound"},
 				{call: "machine udp world:80", want: "outside"},
-			}, usual...),
+			}, common...),
 		},
 		{
 			name: "rerouted, some destinations",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces("vnet+"))
 				r.OutboundCIDRs = must(rules.ParsePrefixSelection("10.9.9.0/24,2001:db8::/64"))
-				// Neither applies to this traffic.
+				// Neither setting applies to this traffic.
 				r.OutboundExcludePorts = must(rules.ParsePorts("3306"))
 				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("10.9.9.9/32"))
 			},
@@ -125,7 +125,7 @@ func TestTrafficInterfaces(t *testing.T) {
 			},
 		},
 		{
-			name: "rerouted, no destination",
+			name: "rerouted, without destinations",
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))
 				r.OutboundCIDRs = rules.PrefixSelection{}
@@ -137,7 +137,7 @@ func TestTrafficInterfaces(t *testing.T) {
 			},
 		},
 		{
-			name: "rerouted and excluded: rerouted",
+			name: "rerouting takes precedence over exclusion",
 			only: rules.ModeRedirect,
 			change: func(r *rules.Redirect) {
 				r.RerouteInterfaces = must(rules.ParseInterfaces(secondInterface))

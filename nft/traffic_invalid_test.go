@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// strayPacket is a pair of packets of a protocol: one that is invalid for conntrack, and a valid
+// strayPacket is a pair of packets of one protocol: one that is invalid for conntrack, and a valid
 // one.
 type strayPacket struct {
 	name           string
@@ -115,7 +115,7 @@ func (s strayPacket) send(
 	return arrived
 }
 
-// like compares the fields that distinguish the packets: TCP's flags, ICMP's type.
+// like compares the fields that distinguish the packets: the flags of TCP and the type of ICMP.
 func (s strayPacket) like(got, sent []byte) bool {
 	if s.protocol == rules.TCP {
 		return binary.BigEndian.Uint16(got) == 5555 && got[13] == sent[13]

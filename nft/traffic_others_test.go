@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The test uses a pod with hostUsers: false: the namespace belongs to another user namespace, to
-// which the ids of rules refer.
+// TestTrafficInUserNamespace uses a pod with hostUsers: false: its namespace belongs to another
+// user namespace, to which the ids of rules refer.
 func TestTrafficInUserNamespace(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
@@ -36,7 +36,8 @@ func TestTrafficInUserNamespace(t *testing.T) {
 	}
 }
 
-// foreignTable redirects and drops at the usual priorities. Port 9999 belongs to the foreign proxy.
+// foreignTable redirects and drops at the standard priorities. Port 9999 belongs to the foreign
+// proxy.
 const foreignTable = `table inet foreign {
 	chain output {
 		type nat hook output priority -100; policy accept;
@@ -60,7 +61,8 @@ var foreignLegacy = []string{
 	"-A OUTPUT -p tcp --dport 7778 -j DROP",
 }
 
-// Foreign rules do not affect traffic that Sluice captures. They apply to other traffic.
+// besideForeign contains calls in a pod with foreign rules. They do not affect traffic that Sluice
+// captures, and apply to other traffic.
 var besideForeign = []row{
 	{call: "app tcp world:80", want: "outbound"},
 	{call: "app tcp world:81", want: "outbound"},
@@ -84,13 +86,13 @@ func TestTrafficWithForeignRules(t *testing.T) {
 	nftBinary, legacy4 := netnstest.RequireBinary(t, "nft"),
 		netnstest.RequireBinary(t, "iptables-legacy")
 	legacy6 := netnstest.RequireBinary(t, "ip6tables-legacy")
-	for _, order := range []string{"theirs first", "ours first"} {
+	for _, order := range []string{"foreign rules first", "Sluice first"} {
 		t.Run(order, func(t *testing.T) {
 			t.Parallel()
 			b := startNetwork(t, testbed.Options{}, rules.ModeRedirect, nil)
 			r := sidecar(rules.ModeRedirect)
 			r.OutboundExcludePorts = must(rules.ParsePorts("3306-3308"))
-			if order == "ours first" {
+			if order == "Sluice first" {
 				program(t, b, r)
 			}
 			run(t, b.Pod, foreignTable, nftBinary, "-f", "-")
@@ -124,14 +126,14 @@ func TestTrafficWithForeignRules(t *testing.T) {
 				{call: "app tcp world:443", want: "outside"},
 			})
 			if after := listing(); after != before {
-				t.Errorf("others' rules have changed: before\n%s\nafter\n%s", before, after)
+				t.Errorf("foreign rules have changed: before\n%s\nafter\n%s", before, after)
 			}
 		})
 	}
 }
 
-// At equal priority the kernel calls the chain that was registered last first. The deviation
-// nat-first avoids this ambiguity.
+// TestTrafficAtIstiosPriorities covers equal priorities, where the kernel calls the chain that was
+// registered last first. The deviation nat-first avoids this ambiguity.
 func TestTrafficAtIstiosPriorities(t *testing.T) {
 	t.Parallel()
 	nftBinary := netnstest.RequireBinary(t, "nft")

@@ -13,7 +13,7 @@ func TestTrafficOwners(t *testing.T) {
 			name: "captured groups",
 			change: func(r *rules.Redirect) {
 				r.OwnerGroups = must(rules.ParseGroupSelection("1000,2000-2005", nil))
-				// counts only when all groups are captured
+				// OwnerGroupsExclude has an effect only if all groups are captured.
 				r.OwnerGroupsExclude = must(rules.ParseIDs("1000", nil))
 			},
 			rows: []row{
@@ -28,7 +28,7 @@ func TestTrafficOwners(t *testing.T) {
 			},
 		},
 		{
-			name: "DNS of captured groups",
+			name: "DNS queries of captured groups",
 			change: func(r *rules.Redirect) {
 				r.OwnerGroups = must(rules.ParseGroupSelection("1000", nil))
 				r.DNS = rules.DNS{Capture: true, All: true}

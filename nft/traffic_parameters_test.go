@@ -113,7 +113,7 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			rows: []row{
 				{call: "app tcp world:80", want: "outbound"},
 				{call: "app tcp world2:80", want: "outside"},
-				// exclusion outranks both inclusions
+				// exclusion takes precedence over both inclusions
 				{call: "app tcp world2:8443", want: "outside"},
 				{call: "app tcp 10.9.7.255:80", want: "outbound"},
 				{call: "app tcp 10.9.8.0:80", want: "outside"},
@@ -146,7 +146,8 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 				{call: "app tcp world:7009", want: "outside"},
 				{call: "app tcp world:15001", want: "outside"},
 				{call: "app tcp world:3307", want: "outbound"},
-				// This rule is the first: the proxy's call to its own pod is not captured either.
+				// This rule is the first, so the proxy's call to its own pod is not captured
+				// either.
 				{call: "proxy tcp pod:3306", want: "application", tproxy: "inbound"},
 				{call: "in tcp pod:3306", want: "inbound"},
 			},
@@ -162,7 +163,7 @@ func TestTrafficOutboundDestinations(t *testing.T) {
 			},
 		},
 		{
-			name: "an IPv4 prefix in IPv6 spelling, as Istio has it",
+			name: "an IPv4 prefix in IPv6 spelling, with Istio's behavior",
 			change: func(r *rules.Redirect) {
 				r.OutboundExcludeCIDRs = must(rules.ParsePrefixes("::ffff:10.9.8.0/120"))
 				r.Without = []rules.DeviationID{rules.MappedCIDR}

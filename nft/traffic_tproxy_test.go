@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// nft's tproxy without the drop would deliver the packet to the application.
+// TestTrafficWithoutListeningProxy checks that packets are dropped. nft's tproxy without a drop
+// would deliver them to the application.
 func TestTrafficWithoutListeningProxy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -46,8 +47,9 @@ func restartOpaque(t *testing.T, b *testbed.Network) {
 	}
 }
 
-// A proxy that preserves the client's address connects to the application from this address, with
-// the mark that makes the replies return to the proxy instead of the client.
+// TestTrafficInTheClientsName has a proxy that preserves the client's address. It connects to the
+// application from this address, with the mark that makes the replies return to the proxy instead
+// of the client.
 func TestTrafficInTheClientsName(t *testing.T) {
 	t.Parallel()
 	b := startNetwork(t, testbed.Options{}, rules.ModeTProxy, nil)
@@ -62,7 +64,8 @@ func TestTrafficInTheClientsName(t *testing.T) {
 	}
 }
 
-// A mark of the application has no effect, unless it equals one of Istio's.
+// TestTrafficMarks checks that a mark of the application has no effect unless it equals one of
+// Istio's.
 func TestTrafficMarks(t *testing.T) {
 	t.Parallel()
 	scenario{
@@ -101,7 +104,7 @@ func TestTrafficAfterRemoval(t *testing.T) {
 				Network: "udp", Local: netip.AddrPortFrom(rules.PassthroughIPv6(), 0),
 				To: netip.AddrPortFrom(testbed.PodIP6, 8080),
 			}); err == nil {
-				t.Errorf("%s still is an address of the pod", rules.PassthroughIPv6())
+				t.Errorf("%s is still an address of the pod", rules.PassthroughIPv6())
 			}
 		})
 	}

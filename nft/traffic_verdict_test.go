@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The expected outcome of traffic with the default parameters equals that of istio-init's rules,
-// except for the deviations.
+// verdicts contains the expected outcome of traffic with the default parameters. It equals that of
+// istio-init's rules, except for the deviations.
 var verdicts = []row{
 	{call: "in tcp pod:8080", want: "inbound"},
 	{call: "in tcp pod:80", want: "inbound"},
@@ -79,7 +79,7 @@ func TestTrafficVerdicts(t *testing.T) {
 	scenario{name: "default", rows: verdicts}.run(t)
 }
 
-// Without the deviations TPROXY captures the tunnel port too.
+// TestTrafficStrictIstio checks that without the deviations TPROXY captures the tunnel port too.
 func TestTrafficStrictIstio(t *testing.T) {
 	t.Parallel()
 	strict := func(r *rules.Redirect) { r.StrictIstio() }

@@ -14,9 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAChangeOfSomePrefixesUpdatesTheSetInPlace has changes of a set of 1,000 prefixes 20.0.0.0/24,
-// 20.0.2.0/24 and so on, in which an element starts or ends at the same key as an element that is
-// kept.
+// TestAChangeOfSomePrefixesUpdatesTheSetInPlace changes a set of 1,000 prefixes 20.0.0.0/24,
+// 20.0.2.0/24 and so on. Some elements start or end at the same key as an element that is kept.
 func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	const n = 1000
 	var base []netip.Prefix
@@ -33,21 +32,21 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 		// elements is the number of added and deleted elements, including ends of intervals.
 		elements int
 	}{
-		{"one more in the middle", add(prefixList("20.3.1.7/32")...), 2},
-		{"one more at the beginning of the space", add(prefixList("0.0.0.0/32")...), 2},
-		{"one more at the end of the space", add(prefixList("255.255.255.255/32")...), 1},
-		{"one less at the beginning", replace(0), 2},
-		{"one less at the end", replace(n - 1), 2},
-		{"one less in the middle", replace(n / 2), 2},
-		{"one for another", replace(n/2, prefixList("30.0.0.0/24")...), 4},
-		{"one grows to its neighbour", replace(10, prefixList("20.0.20.0/23")...), 6},
-		{"one fills the gap between two", add(prefixList("20.0.1.0/24")...), 6},
-		{"one joins its left neighbour", add(prefixList("20.0.1.0/25")...), 4},
-		{"one joins its right neighbour", add(prefixList("20.0.1.128/25")...), 4},
-		{"one shrinks to its first half", replace(10, prefixList("20.0.20.0/25")...), 4},
-		{"one shrinks to its second half", replace(10, prefixList("20.0.20.128/25")...), 4},
-		{"one is split", replace(10, prefixList("20.0.20.0/26", "20.0.20.128/25")...), 6},
-		{"one swallows hundreds", add(prefixList("20.1.0.0/16")...), 2*128 + 2},
+		{"an additional prefix in the middle", add(prefixList("20.3.1.7/32")...), 2},
+		{"an additional prefix at the beginning of the address space", add(prefixList("0.0.0.0/32")...), 2},
+		{"an additional prefix at the end of the address space", add(prefixList("255.255.255.255/32")...), 1},
+		{"a missing prefix at the beginning", replace(0), 2},
+		{"a missing prefix at the end", replace(n - 1), 2},
+		{"a missing prefix in the middle", replace(n / 2), 2},
+		{"a replaced prefix", replace(n/2, prefixList("30.0.0.0/24")...), 4},
+		{"a prefix grows up to the next one", replace(10, prefixList("20.0.20.0/23")...), 6},
+		{"a prefix fills the gap between two others", add(prefixList("20.0.1.0/24")...), 6},
+		{"a prefix adjacent to the previous one", add(prefixList("20.0.1.0/25")...), 4},
+		{"a prefix adjacent to the next one", add(prefixList("20.0.1.128/25")...), 4},
+		{"a prefix shrinks to its first half", replace(10, prefixList("20.0.20.0/25")...), 4},
+		{"a prefix shrinks to its second half", replace(10, prefixList("20.0.20.128/25")...), 4},
+		{"a prefix is split", replace(10, prefixList("20.0.20.0/26", "20.0.20.128/25")...), 6},
+		{"a prefix includes hundreds of others", add(prefixList("20.1.0.0/16")...), 2*128 + 2},
 		{
 			"both families",
 			add(prefixList("30.0.0.0/8", "fe80::/10",
@@ -76,7 +75,7 @@ func TestAChangeOfSomePrefixesUpdatesTheSetInPlace(t *testing.T) {
 	}
 }
 
-// TestChangesOtherThanElements has changes that cannot be made by changing elements.
+// TestChangesOtherThanElements covers changes that cannot be made by changing elements.
 func TestChangesOtherThanElements(t *testing.T) {
 	one, two := prefixList("10.0.0.0/24"), prefixList("10.0.0.0/24", "10.0.2.0/24")
 	for _, row := range []struct {
@@ -87,18 +86,18 @@ func TestChangesOtherThanElements(t *testing.T) {
 		routes   int
 	}{
 		{
-			"two prefixes become one, which needs no set", excluding(two...), excluding(one...),
+			"two prefixes are reduced to one, which needs no set", excluding(two...), excluding(one...),
 			nil, Replaced, 0,
 		},
-		{"one prefix becomes two", excluding(one...), excluding(two...), nil, Replaced, 0},
+		{"one prefix is replaced by two", excluding(one...), excluding(two...), nil, Replaced, 0},
 		{
-			"a prefix more, while older connections are counted",
+			"an additional prefix, while older connections are counted",
 			keepingEstablished(two...),
 			keepingEstablished(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.4.0/24")...), nil,
 			Updated, 0,
 		},
 		{
-			"a prefix more, after somebody has removed ::6", manyPrefixes(0, 3), manyPrefixes(1, 3),
+			"an additional prefix after the removal of ::6", manyPrefixes(0, 3), manyPrefixes(1, 3),
 			func(t *testing.T, ns *netns.NS) {
 				command(t, ns, "", "ip", "-6", "address", "del", "::6/128", "dev", "lo")
 			}, Updated, 1,
@@ -126,7 +125,7 @@ func keepingEstablished(prefixes ...netip.Prefix) rules.Ruleset {
 	})
 }
 
-// TestRandomChangesOfPrefixes applies a sequence of lists in one namespace.
+// TestRandomChangesOfPrefixes applies a sequence of prefix lists in one namespace.
 func TestRandomChangesOfPrefixes(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -188,14 +187,14 @@ func TestUpdateDoesNotChangeOtherElements(t *testing.T) {
 // first interval.
 func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 	for _, row := range []struct{ name, commands string }{
-		{"an element more", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},
-		{"an element less", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }"},
+		{"an additional element", "add element inet sluice outbound-exclude-ipv4 { 30.0.0.0/8 }"},
+		{"a missing element", "delete element inet sluice outbound-exclude-ipv4 { 10.0.0.0/24 }"},
 		{
-			"an element that touches another",
+			"an element adjacent to another",
 			"add element inet sluice outbound-exclude-ipv4 { 10.0.1.0/24 }",
 		},
 		{
-			"an element that touches two",
+			"an element adjacent to two others",
 			"add element inet sluice outbound-exclude-ipv4 { 10.0.1.0-10.0.1.255, 10.0.3.0-10.0.3.255 }",
 		},
 		{
@@ -204,15 +203,15 @@ func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 				"add element inet sluice outbound-exclude-ipv4 { 10.0.0.0/25 }\n" +
 				"add element inet sluice outbound-exclude-ipv4 { 10.0.0.128/25 }",
 		},
-		{"no element", "flush set inet sluice outbound-exclude-ipv4"},
+		{"an empty set", "flush set inet sluice outbound-exclude-ipv4"},
 	} {
 		for _, next := range []struct {
 			name     string
 			prefixes []netip.Prefix
 		}{
-			{"to what it was", prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")},
-			{"to one that joins", prefixList("10.0.0.0/23", "10.0.2.0/24", "10.0.9.0/24")},
-			{"to one without the neighbours", prefixList("10.0.9.0/24", "10.0.11.0/24")},
+			{"back to the applied prefixes", prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")},
+			{"to a prefix that merges two others", prefixList("10.0.0.0/23", "10.0.2.0/24", "10.0.9.0/24")},
+			{"to prefixes without the adjacent ones", prefixList("10.0.9.0/24", "10.0.11.0/24")},
 		} {
 			t.Run(row.name+" "+next.name, func(t *testing.T) {
 				t.Parallel()

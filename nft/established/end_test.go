@@ -24,7 +24,7 @@ type connection struct {
 	call testbed.Call
 	// gap means that the connection is opened while the rules are missing.
 	gap bool
-	// by is the server that answers, and ends means that End ends the connection.
+	// by is the server that answers, and ends reports whether End ends the connection.
 	by   testbed.Name
 	ends bool
 }
@@ -190,15 +190,15 @@ func testGap(
 	}
 }
 
-// TestKeptConnections checks the count of kept connections. In this gap conntrack remains enabled;
+// TestKeptConnections checks the number of kept connections. In this gap conntrack remains enabled;
 // otherwise their packets would be evaluated like those of new connections.
 func TestKeptConnections(t *testing.T) {
 	testGap(t, rules.ModeRedirect, true, connections("10.9.9.9", testbed.PodIP4.String()),
 		established.Options{ProcDir: "/proc", CountOnly: true})
 }
 
-// TestWithoutGroups has sockets with an unknown group: connections whose decision depends on it are
-// kept and counted.
+// TestWithoutGroups covers sockets whose group is unknown: connections whose decision depends on
+// the group are kept and counted.
 func TestWithoutGroups(t *testing.T) {
 	network, rs := newNetwork(t, rules.ModeRedirect), desired(rules.ModeRedirect)
 	conn, err := network.Open(testbed.Call{

@@ -95,18 +95,18 @@ func TestFind(t *testing.T) {
 		table  string
 		chains []chain
 	}{
-		{"nothing is Istio's without a chain of Istio's", "nat", []chain{
+		{"without a chain of Istio's no rule is Istio's", "nat", []chain{
 			pre("in eth1 return"), out("out eth1 return"), {"MINE", nil},
 		}},
 		{
 			"an excluded interface", "nat",
 			[]chain{istioChain, pre("+in eth1 return", inbound), out("+out eth1 return", outbound)},
 		},
-		{"several, after equal foreign rules", "nat", []chain{
+		{"several excluded interfaces after equal foreign rules", "nat", []chain{
 			istioChain, pre("in eth1 return", "+in eth2 return", "+in eth3 return", inbound),
 			out("out eth9 return", "+out eth2 return", "+out eth3 return", outbound),
 		}},
-		{"in another order they are of others", "nat", []chain{
+		{"pairs in another order are foreign", "nat", []chain{
 			istioChain, pre("in eth2 return", "+in eth1 return", inbound),
 			out("out eth2 return", "tcp drop", "+out eth1 return", outbound),
 		}},
@@ -151,16 +151,16 @@ func TestFind(t *testing.T) {
 				out("out eth1 comment return", outbound),
 			},
 		},
-		{"a pair that iptables has not made", "nat", []chain{
+		{"a pair that iptables has not created", "nat", []chain{
 			istioChain, pre("in eth1 uncounted return", inbound),
 			out("out eth1 uncounted return", outbound),
 		}},
-		{"in TPROXY mode nat PREROUTING has only the excluded", "nat", []chain{
+		{"in TPROXY mode nat PREROUTING has only excluded interfaces", "nat", []chain{
 			istioChain,
 			pre("in eth7 return", "+in eth1 return", "+in eth2 return", "in eth8 return"),
 			out("out eth7 return", "tcp drop", "+out eth1 return", "+out eth2 return", outbound),
 		}},
-		{"of two places the later is Istio's", "nat", []chain{
+		{"the later of two equal rules is Istio's", "nat", []chain{
 			istioChain, pre("in eth1 return", "tcp drop", "+in eth1 return", "tcp drop"),
 			out("+out eth1 return", outbound),
 		}},
@@ -173,17 +173,17 @@ func TestFind(t *testing.T) {
 				"+in vm1 dst 10.0.0.0/8 jump ISTIO_REDIRECT",
 				"+in vm2 return", "+in vm1 return", "in eth8 return", inbound), out(outbound),
 		}},
-		{"one that is excluded too", "nat", []chain{
+		{"a rerouted interface that is excluded too", "nat", []chain{
 			istioChain,
 			pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "+in vm1 return", inbound),
 			out("+out vm1 return", outbound),
 		}},
-		{"one with an additional foreign return", "nat", []chain{
+		{"a rerouted interface with an additional foreign RETURN", "nat", []chain{
 			istioChain,
 			pre("+in vm1 jump ISTIO_REDIRECT", "+in vm1 return", "in vm1 return", inbound),
 			out(outbound),
 		}},
-		{"a RETURN that others have put something before", "nat", []chain{
+		{"a RETURN after an inserted foreign rule", "nat", []chain{
 			istioChain, pre("+in vm1 jump ISTIO_REDIRECT", "tcp drop", "in vm1 return", inbound),
 			out(outbound),
 		}},
@@ -191,7 +191,7 @@ func TestFind(t *testing.T) {
 			"a rerouted interface with nothing to redirect", "nat",
 			[]chain{istioChain, pre("in vm1 return", inbound), out(outbound)},
 		},
-		{"jumps from others' chains", "nat", []chain{
+		{"jumps from foreign chains", "nat", []chain{
 			istioChain,
 			{
 				"MINE",
@@ -214,11 +214,11 @@ func TestFind(t *testing.T) {
 				"out lo not dst 127.0.0.1/32 tcp uid 7 set 1337"),
 			{"MINE", []string{"tcp mark 1337 save"}},
 		}},
-		{"marks without the inbound chain are the default", "mangle", []chain{
+		{"without the inbound chain the marks are the defaults", "mangle", []chain{
 			istioChain, pre("+tcp mark 1337 save", "tcp mark 100 save"),
 			out("+out lo tcp mark 1337 return"),
 		}},
-		{"another mark is the one for which the inbound chain returns", "mangle", []chain{
+		{"the mark is the one for which the inbound chain returns", "mangle", []chain{
 			{"ISTIO_INBOUND", []string{"tcp mark 100 return"}},
 			pre("tcp mark 1337 save", "+tcp mark 100 save"), out("+out lo tcp mark 100 return"),
 		}},

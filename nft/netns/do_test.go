@@ -36,7 +36,7 @@ func TestDoNests(t *testing.T) {
 		}
 		return a.Do(func() error {
 			if unix.Gettid() != thread {
-				t.Error("a in a changed the thread")
+				t.Error("Do in its own namespace changed the thread")
 			}
 			if got := (*netns.NS)(nil).ID(); got != a.ID() {
 				t.Errorf("a in a: %v, want %v", got, a.ID())
@@ -183,7 +183,7 @@ func TestNothingLeaksInHundredNew(t *testing.T) {
 	})
 }
 
-// The test runs its own binary without capabilities (not as uid 0 in a new user
+// TestWithoutPrivilege runs its own binary without capabilities (not as uid 0 in a new user
 // namespace) and passes it a namespace as descriptor 3.
 func TestWithoutPrivilege(t *testing.T) {
 	if os.Getenv("SLUICE_TEST_WITHOUT_PRIVILEGE") != "" {
@@ -315,8 +315,7 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// A listener idInDo a pod: the socket stays in the pod's namespace and can be used
-// on any thread.
+// Open a listener in a pod: the socket stays in the pod's namespace and can be used on any thread.
 func ExampleNS_Do() {
 	pod, err := netns.Open("/run/netns/pod")
 	if err != nil {

@@ -280,7 +280,7 @@ func count(t *testing.T, dir string) int {
 	return len(entries)
 }
 
-// wantError checks that err wraps target, unless that is nil, and contains every text.
+// wantError checks that err wraps target, unless target is nil, and contains every text.
 func wantError(t *testing.T, err, target error, texts ...string) {
 	t.Helper()
 	if err == nil {

@@ -124,14 +124,14 @@ func TestRulesMatchTheOwner(t *testing.T) {
 	}
 }
 
-// As compares the ids with those of the thread, not of the process.
+// TestAsWithinAs checks that As compares the ids with those of the thread, not of the process.
 func TestAsWithinAs(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1338)
 	err := owner.As(1337, 1338, func() error {
 		outer := unix.Gettid()
 		same := owner.As(1337, 1338, func() error {
 			if unix.Gettid() != outer {
-				t.Error("another thread for the same ids")
+				t.Error("As uses another thread for the same ids")
 			}
 			return nil
 		})
@@ -139,7 +139,7 @@ func TestAsWithinAs(t *testing.T) {
 			uid, _ := unix.SetfsuidRetUid(-1)
 			gid, _ := unix.SetfsgidRetGid(-1)
 			if unix.Gettid() == outer || uid != 0 || gid != 0 {
-				t.Errorf("uid %d, gid %d on thread %d of %d, want root's on another", uid, gid,
+				t.Errorf("uid %d, gid %d on thread %d of %d, want those of root on another thread", uid, gid,
 					unix.Gettid(), outer)
 			}
 			return nil
@@ -168,7 +168,7 @@ func TestAsKeepsDumpable(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // fails after a change
+		_ = owner.As(1337, 1<<32-1, func() error { return nil }) // fails after changing the uid
 		if got, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil ||
 			got != want {
 			t.Errorf("dumpable %d (%v), want %d", got, err, want)

@@ -17,52 +17,52 @@ func TestAddresses(t *testing.T) {
 		have []string
 		want []string
 	}{
-		{"a new namespace has none", nil, nil},
-		{"the link-local address of an interface does not count", eth0, nil},
+		{"a new namespace has no addresses", nil, nil},
+		{"the link-local address of an interface is excluded", eth0, nil},
 		{
-			"IPv4 comes before IPv6, whichever was first",
+			"IPv4 comes before IPv6, in any order of creation",
 			join(eth0, []string{
 				"address add fd00::5/64 dev eth0", "address add 10.1.1.5/24 dev eth0",
 			}),
 			[]string{"10.1.1.5", "fd00::5"},
 		},
 		{
-			"IPv6 alone", join(eth0, []string{"address add fd00::5/64 dev eth0"}),
+			"only IPv6", join(eth0, []string{"address add fd00::5/64 dev eth0"}),
 			[]string{"fd00::5"},
 		},
 		{
-			"several interfaces in their order",
+			"several interfaces in the order of their indexes",
 			join(eth0, []string{
 				"address add 10.2.2.2/24 dev net1", "address add 10.1.1.5/24 dev eth0",
 			}),
 			[]string{"10.1.1.5", "10.2.2.2"},
 		},
 		{
-			"an interface that is down counts",
+			"an interface that is down is included",
 			join(eth0[:1], []string{"address add 10.1.1.5/24 dev eth0"}),
 			[]string{"10.1.1.5"},
 		},
 		{
-			"of a point-to-point address the own one counts",
+			"the local address of a point-to-point link is included",
 			join(eth0, []string{"address add 10.1.1.5 peer 10.1.1.1/32 dev eth0"}),
 			[]string{"10.1.1.5"},
 		},
 		{
-			"loopback and link-local IPv4 addresses do not count",
+			"loopback and link-local IPv4 addresses are excluded",
 			join(eth0, []string{
 				"address add 127.0.0.9/8 dev eth0", "address add 169.254.1.1/16 dev eth0",
 			}), nil,
 		},
 		{
-			"a multicast address does not count",
+			"a multicast address is excluded",
 			join(eth0, []string{"address add 239.1.1.1/32 dev eth0 autojoin"}), nil,
 		},
 		{
-			"an address of lo counts",
+			"an address of lo is included",
 			[]string{"address add 10.9.9.9/32 dev lo"},
 			[]string{"10.9.9.9"},
 		},
-		{"::6 does not count", []string{istioSix}, nil},
+		{"::6 is excluded", []string{istioSix}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := netnstest.New(t)

@@ -51,7 +51,7 @@ func BenchmarkHolds(b *testing.B) {
 			err := n.Do(func() error {
 				for b.Loop() {
 					if !route.InSync(bc.want) {
-						b.Fatal("it does not")
+						b.Fatal("the routing is not in sync")
 					}
 				}
 				return nil

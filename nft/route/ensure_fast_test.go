@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The fast path, which exists only for the namespace of the thread, has the same result as the slow
-// path.
+// TestFastPathHasTheSameResult compares the fast path, which exists only for the namespace of the
+// thread, with the slow path.
 func TestFastPathHasTheSameResult(t *testing.T) {
 	added := func(want rules.Routing, inPlace bool) (list []netlink.Addr, change route.Change) {
 		n := netnstest.New(t)
@@ -37,7 +37,7 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 				return err
 			}
 			if change.Stale() {
-				t.Error("there was nothing, and it is stale")
+				t.Error("an empty namespace has stale objects")
 			}
 			if !route.InSync(want) {
 				t.Errorf("fast path %t: the routing is incomplete", inPlace)
@@ -63,7 +63,7 @@ func TestFastPathHasTheSameResult(t *testing.T) {
 	}
 }
 
-// A route with a type of service does not apply to all packets.
+// TestFastPathRejectsARouteWithTypeOfService covers a route that does not apply to all packets.
 func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, ourRule4, "-4 route add local default dev lo tos 0x10 table 133")
@@ -82,7 +82,8 @@ func TestFastPathRejectsARouteWithTypeOfService(t *testing.T) {
 	}
 }
 
-// Unwanted objects of ours make Ensure take the slow path, which reports them.
+// TestFastPathIsNotTakenWithStaleRules checks that unwanted objects of Sluice make Ensure take the
+// slow path, which reports them.
 func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
 	for name, before := range map[string][]string{
 		"a rule": {ourRule4}, "an IPv6 rule": {ourRule6},
@@ -101,7 +102,8 @@ func TestFastPathIsNotTakenWithStaleRules(t *testing.T) {
 	}
 }
 
-// Undo keeps an address that existed before: it may belong to Istio.
+// TestUndoKeepsAnExistingAddress checks that Undo keeps an address that existed before: it may
+// belong to Istio.
 func TestUndoKeepsAnExistingAddress(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "-6 address add ::6/128 dev lo nodad")
@@ -117,7 +119,7 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 			return err
 		}
 		if !route.InSync(onlySix) {
-			t.Error("the address has gone")
+			t.Error("the address was removed")
 		}
 		return nil
 	}); err != nil {
@@ -125,7 +127,8 @@ func TestUndoKeepsAnExistingAddress(t *testing.T) {
 	}
 }
 
-// Undo removes the objects that the fast path has added before Ensure took the slow path.
+// TestUndoRemovesObjectsOfTheFastPath checks that Undo also removes the objects that the fast path
+// has added before Ensure took the slow path.
 func TestUndoRemovesObjectsOfTheFastPath(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, ourRule4)
@@ -139,7 +142,7 @@ func TestUndoRemovesObjectsOfTheFastPath(t *testing.T) {
 		}
 		found, err := route.Read(nil)
 		if len(found.LoopbackAddrs) > 0 {
-			t.Error("::6 is still there")
+			t.Error("::6 was not removed")
 		}
 		return err
 	}); err != nil {

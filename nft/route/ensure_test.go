@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The results of [state] for everything.
+// The results of [state] for the routing everything.
 var (
 	state4 = []string{
 		"-4 rule 133 from all fwmark 0x539 lookup 133",
@@ -42,7 +42,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 		after  []string
 		undone []string // state after Undo
 	}{
-		{"everything, in a new namespace", nil, everything, join(state4, state6, stateSix), nil},
+		{"all routing, in a new namespace", nil, everything, join(state4, state6, stateSix), nil},
 		{"IPv4 only", nil, onlyIPv4, state4, nil},
 		{"::6 only", nil, onlySix, stateSix, nil},
 		{
@@ -57,7 +57,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			nil,
 		},
 		{
-			"a mark that is compared in some bits", nil, masked,
+			"a mark with a mask", nil, masked,
 			[]string{
 				"-4 rule 133 from all fwmark 0x111/0xfff lookup 100",
 				"-4 route local default dev lo table 100",
@@ -65,28 +65,28 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			nil,
 		},
 		{
-			"a rule of ours lacks its route",
+			"a rule of Sluice without its route",
 			[]string{"-4 rule add pref 133 fwmark 1337 lookup 133"},
 			onlyIPv4, state4, state4[:1],
 		},
 		{
-			"a route of ours lacks its rule",
+			"a route of Sluice without its rule",
 			[]string{istioRoute4, istioRoute6},
 			everything,
 			join(state4, state6, stateSix),
 			[]string{state4[1], state6[1]},
 		},
 		{
-			"a rule of Istio is not ours",
+			"a rule of Istio is not Sluice's",
 			[]string{istioRule4, istioRoute4},
 			onlyIPv4,
 			join(state4[:1], []string{"-4 rule 32765 from all fwmark 0x539 lookup 133"},
 				state4[1:]),
 			[]string{"-4 rule 32765 from all fwmark 0x539 lookup 133", state4[1]},
 		},
-		{"an address of Istio is the same", []string{istioSix}, onlySix, stateSix, stateSix},
+		{"an address of Istio is kept", []string{istioSix}, onlySix, stateSix, stateSix},
 		{
-			"a rule of ours with another mask stays",
+			"a rule of Sluice with another mask is kept",
 			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133"},
 			onlyIPv4,
 			join(state4[:1], []string{"-4 rule 133 from all fwmark 0x539/0xfff lookup 133"},
@@ -104,7 +104,7 @@ func TestEnsureAddsMissingObjects(t *testing.T) {
 			}
 			wantState(t, n, tc.after...)
 			if again := ensure(t, n, tc.want); !again.Empty() {
-				t.Error("a second Ensure added something")
+				t.Error("a second Ensure added objects")
 			}
 			wantState(t, n, tc.after...)
 			for range 2 {
@@ -123,7 +123,7 @@ func TestEnsureTakesEffect(t *testing.T) {
 		n    *netns.NS
 	}{
 		{"in a namespace", netnstest.New(t)},
-		{"in one of another user namespace", netnstest.NewInUserNS(t)},
+		{"in a namespace of another user namespace", netnstest.NewInUserNS(t)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ensure(t, tc.n, everything)
@@ -131,7 +131,7 @@ func TestEnsureTakesEffect(t *testing.T) {
 				got := strings.Join(ip(t, tc.n, "route get "+dst+" mark 1337"), " ")
 				if !strings.HasPrefix(got, "local "+dst) ||
 					!strings.Contains(got, "dev lo table 133") {
-					t.Errorf("a packet with the mark goes %s", got)
+					t.Errorf("a packet with the mark is routed to %s", got)
 				}
 			}
 		})
@@ -152,7 +152,7 @@ func TestPassthroughCanBeBoundImmediately(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Check the flag: without it the test would succeed or fail depending on a race.
+		// Check the flag: without it the outcome of the test would depend on a race.
 		if got := ip(t, n, "-6 -oneline address show dev lo to ::6"); !strings.Contains(got[0],
 			"nodad") {
 			t.Fatalf("%q has no nodad", got)
@@ -172,7 +172,7 @@ func TestUndoOfNothingOpensNoSocket(t *testing.T) {
 	}
 	// A closed namespace must not be treated as the current one.
 	if _, err := route.Ensure(n, onlySix); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("something in the closed namespace: error %v, want os.ErrClosed", err)
+		t.Errorf("Ensure in a closed namespace: error %v, want os.ErrClosed", err)
 	}
 }
 
@@ -208,7 +208,8 @@ func TestEnsureWithLoopbackDown(t *testing.T) {
 	wantState(t, n, join(state4, stateSix)...)
 }
 
-// The loopback interface is the one with index 1, not the one called lo.
+// TestEnsureWithLoopbackRenamed checks that the loopback interface is the one with index 1, not the
+// one called lo.
 func TestEnsureWithLoopbackRenamed(t *testing.T) {
 	n := netnstest.New(t)
 	ip(t, n, "link set lo down", "link set lo name loop0", "link set loop0 up")
@@ -256,7 +257,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			[]string{"-6 route unreachable default dev lo table 133"},
 		},
 		{
-			"all of a policy route is wrong", nil, "",
+			"an invalid policy route", nil, "",
 			rules.Routing{Policies: []rules.PolicyRoute{
 				{Family: rules.Inet, Mark: 1, Table: 1, Priority: 133},
 				{Family: rules.IPv4, Mark: 1, Table: 1, Priority: 134},
@@ -279,14 +280,14 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			nil, "the mark must have no bits outside the mask", nil,
 		},
 		{
-			"the mask is written as all bits", nil, "",
+			"the mask has all bits", nil, "",
 			rules.Routing{Policies: []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 1, Mask: 1<<32 - 1, Table: 1, Priority: 133,
 			}}},
 			nil, "the mask must be 0, which compares all bits", nil,
 		},
 		{
-			"the table is none", nil, "",
+			"the table is 0", nil, "",
 			rules.Routing{Policies: []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 1, Priority: 133,
 			}}},
@@ -300,7 +301,7 @@ func TestFailedEnsureChangesNothing(t *testing.T) {
 			nil, "the kernel reserves", nil,
 		},
 		{
-			"another address is wanted on lo", nil, "",
+			"another address of lo", nil, "",
 			rules.Routing{LoopbackAddrs: append(six[:1:1], rules.PassthroughIPv4())},
 			nil, "address 127.0.0.6 dev lo: must be ::6", nil,
 		},
@@ -443,7 +444,7 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// wantError checks that err wraps target, unless that is nil, and contains the text.
+// wantError checks that err wraps target, unless target is nil, and contains the text.
 func wantError(t *testing.T, err, target error, text string) {
 	t.Helper()
 	if err == nil {

@@ -73,7 +73,7 @@ func TestRoutesOfAChange(t *testing.T) {
 			nil, 0, state4,
 		},
 		{
-			"what is no longer needed is removed",
+			"objects that are no longer needed are removed",
 			[]string{ourRule4, istioRoute4, istioSix},
 			nothing, false,
 			found{Any: true},
@@ -115,19 +115,19 @@ func TestRoutesOfAChange(t *testing.T) {
 			refused, 0, join(state4, state6, stateSix),
 		},
 		{
-			"and what tproxy rules that stay may use",
+			"a failed change keeps routing that remaining tproxy rules may use",
 			nil, everything, false,
 			found{Stay: rule(tcp, rules.TProxy{Port: 15006})},
 			refused, 0, join(state4, state6),
 		},
 		{
-			"also those of iptables-legacy",
+			"a failed change keeps routing that remaining rules of iptables-legacy may use",
 			nil, everything, false,
 			found{Stay: rule(tcp, rules.TProxyDrop{Port: 15006})},
 			refused, 0, join(state4, state6),
 		},
 		{
-			"and ::6 if rules of IPv6 stay",
+			"a failed change keeps ::6 if IPv6 rules remain",
 			nil, everything, false,
 			found{Stay: rule(ofIPv6, rules.Return)},
 			refused, 0, stateSix,
@@ -151,8 +151,8 @@ func TestRoutesOfAChange(t *testing.T) {
 	}
 }
 
-// TestFinishAddsRemovedRoutesAgain prunes during the change, like a process that does not take the
-// lock.
+// TestFinishAddsRemovedRoutesAgain removes routes during the change, like a process that does not
+// take the lock.
 func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	n := netnstest.New(t)
 	err := n.Do(func() error {
@@ -168,7 +168,8 @@ func TestFinishAddsRemovedRoutesAgain(t *testing.T) {
 	wantState(t, n, join(state4, state6, stateSix)...)
 }
 
-// Finish returns an error for failed steps and counts the successful ones.
+// TestFinishThatFails checks that Finish returns an error for failed steps and counts the
+// successful ones.
 func TestFinishThatFails(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -190,7 +191,7 @@ func TestFinishThatFails(t *testing.T) {
 			2, join(state4, stateSix),
 		},
 		{
-			"what another has taken cannot be added again",
+			"a route that conflicts with a foreign one cannot be added again",
 			nil, onlyIPv4, true,
 			func(t *testing.T, n *netns.NS) func() {
 				ip(t, n, "-4 route del local default dev lo table 133",

@@ -17,7 +17,7 @@ func TestHolds(t *testing.T) {
 		want   rules.Routing
 		holds  bool
 	}{
-		{"nothing, in a new namespace", nil, nothing, true},
+		{"no routing, in a new namespace", nil, nothing, true},
 		{"::6 is missing", nil, onlySix, false},
 		{"::6 exists", []string{istioSix}, onlySix, true},
 		{"::6 exists and is not wanted", []string{istioSix}, nothing, false},
@@ -27,10 +27,10 @@ func TestHolds(t *testing.T) {
 		},
 		{"::6 has a shorter prefix", []string{"address add ::6/64 dev lo"}, onlySix, true},
 		{"lo has another address", []string{"address add ::7/128 dev lo"}, onlySix, false},
-		{"a rule of ours is not wanted", []string{ourRule4}, nothing, false},
-		{"an IPv6 rule of ours is not wanted", []string{istioSix, ourRule6}, onlySix, false},
+		{"an unwanted rule of Sluice", []string{ourRule4}, nothing, false},
+		{"an unwanted IPv6 rule of Sluice", []string{istioSix, ourRule6}, onlySix, false},
 		{
-			"Istio's rules are not ours",
+			"Istio's rules are not Sluice's",
 			[]string{istioRule4, istioRule6, istioRoute4},
 			nothing,
 			true,
@@ -57,7 +57,7 @@ func TestHolds(t *testing.T) {
 			onlyIPv4, true,
 		},
 		{
-			"the rule exists in addition to another rule of ours",
+			"the rule exists in addition to another rule of Sluice",
 			[]string{ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
 			onlyIPv4,
 			false,
@@ -137,12 +137,12 @@ func TestHolds(t *testing.T) {
 			onlyIPv4, false,
 		},
 		{
-			"the route is for a part of the addresses",
+			"the route covers only a part of the addresses",
 			[]string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
 			onlyIPv4, false,
 		},
 		{
-			"the route is for packets of one type of service",
+			"the route has a type of service",
 			[]string{ourRule4, "-4 route add local default dev lo tos 0x10 table 133"},
 			onlyIPv4,
 			false,
@@ -168,7 +168,7 @@ func TestHolds(t *testing.T) {
 		},
 		{"more rules than fit into one answer", manyRules(200), nothing, true},
 		{
-			"a rule of ours after many others", join(manyRules(200), []string{ourRule6}), nothing,
+			"a rule of Sluice after many foreign rules", join(manyRules(200), []string{ourRule6}), nothing,
 			false,
 		},
 	} {

@@ -80,7 +80,8 @@ func FuzzFastCheck(f *testing.F) {
 	})
 }
 
-// A process of the pod may send a forged answer before the kernel's.
+// TestMessagesOfOtherProcessesAreIgnored covers a process of the pod that sends a forged answer
+// before the kernel's.
 func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 	err := netnstest.New(t).Do(func() error {
 		q, err := newFastCheck(rules.Routing{LoopbackAddrs: []netip.Addr{rules.PassthroughIPv6()}})
@@ -142,7 +143,7 @@ func TestExplainError(t *testing.T) {
 	}
 }
 
-// Later kernels may have more types of routes.
+// TestRouteOfAnUnknownType covers types of routes that later kernels may add.
 func TestRouteOfAnUnknownType(t *testing.T) {
 	got := routeText(localRoute{
 		ip: rules.IPv4, table: 133,

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// A process that is killed between two steps leaves a rule, by which Prune finds
-// the rest, and never only a route.
+// TestRouteExistsOnlyWithItsRule checks the order of the steps. A process that is killed between
+// two steps leaves a rule, by which Prune finds the rest, and never only a route.
 func TestRouteExistsOnlyWithItsRule(t *testing.T) {
 	n := netnstest.New(t)
 	var events *nl.NetlinkSocket

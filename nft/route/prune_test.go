@@ -32,7 +32,7 @@ func TestPrune(t *testing.T) {
 		{"one family is kept", everything, nil, onlyIPv4, 3, state4},
 		{"::6 is kept", everything, nil, onlySix, 4, stateSix},
 		{
-			"another mark and table go", onlyIPv4,
+			"another mark and table are removed", onlyIPv4,
 			[]string{
 				"-4 rule add pref 133 fwmark 99 lookup 1000",
 				"-4 route add local default dev lo table 1000",
@@ -40,12 +40,12 @@ func TestPrune(t *testing.T) {
 			onlyIPv4, 2, state4,
 		},
 		{
-			"another mark goes, the table stays for the kept one", onlyIPv4,
+			"another mark is removed, the table of the kept one remains", onlyIPv4,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
 			onlyIPv4, 1, state4,
 		},
 		{
-			"two marks of one table go, and the route once", onlyIPv4,
+			"two marks of one table are removed, the route once", onlyIPv4,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 133"},
 			nothing, 3, nil,
 		},
@@ -55,18 +55,18 @@ func TestPrune(t *testing.T) {
 			nothing, 1, nil,
 		},
 		{
-			"a route for which keep has the rule stays", nothing,
+			"a route whose rule is kept remains", nothing,
 			[]string{istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133"},
 			onlyIPv4, 1, state4[1:],
 		},
 		{
-			"a route that a rule of Istio uses stays", onlyIPv4,
+			"a route that a rule of Istio uses remains", onlyIPv4,
 			[]string{istioRule4},
 			nothing, 1,
 			[]string{istio4, state4[1]},
 		},
 		{
-			"a route that any foreign rule uses stays", onlyIPv4,
+			"a route that any foreign rule uses remains", onlyIPv4,
 			[]string{"-4 rule add pref 10 from 10.0.0.1 lookup 133"},
 			nothing, 1,
 			[]string{"-4 rule 10 from 10.0.0.1 lookup 133", state4[1]},
@@ -84,7 +84,7 @@ func TestPrune(t *testing.T) {
 			state4[1:],
 		},
 		{
-			"a foreign route in our table stays", nothing,
+			"a foreign route in Sluice's table remains", nothing,
 			[]string{
 				"-4 rule add pref 133 fwmark 99 lookup 1000",
 				"-4 route add unreachable default table 1000",
@@ -93,7 +93,7 @@ func TestPrune(t *testing.T) {
 			[]string{"-4 route unreachable default table 1000"},
 		},
 		{
-			"a foreign IPv6 route in our table stays, which the kernel would remove for ours",
+			"a foreign IPv6 route in Sluice's table remains, which the kernel would remove instead of Sluice's",
 			nothing,
 			[]string{
 				"-6 rule add pref 133 fwmark 99 lookup 1000",
@@ -103,7 +103,7 @@ func TestPrune(t *testing.T) {
 			[]string{"-6 route unreachable default dev lo table 1000"},
 		},
 		{
-			"a rule of another form at our priority stays", onlyIPv4,
+			"a rule with other conditions at Sluice's priority remains", onlyIPv4,
 			[]string{"-4 rule add pref 133 from 10.0.0.1 fwmark 99 lookup 1000"},
 			onlyIPv4, 0,
 			[]string{
@@ -111,12 +111,12 @@ func TestPrune(t *testing.T) {
 			},
 		},
 		{
-			"an extra rule with a mask goes", onlyIPv4,
+			"an additional rule with a mask is removed", onlyIPv4,
 			[]string{"-4 rule add pref 133 fwmark 99/0xff lookup 1000"},
 			onlyIPv4, 1, state4,
 		},
 		{
-			"an extra rule that is kept stays", nothing,
+			"an additional rule that is kept remains", nothing,
 			[]string{"-4 rule add pref 133 fwmark 99 lookup 1000"},
 			rules.Routing{Policies: []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 99, Table: 1000, Priority: 133,
@@ -163,9 +163,9 @@ func TestPruneIstio(t *testing.T) {
 		left    []string
 	}{
 		{"an empty namespace", nothing, nil, nothing, nil, nil},
-		{"redirect mode leaves ::6", nothing, []string{istioSix}, nothing, []string{addr}, nil},
+		{"::6 of redirect mode is removed", nothing, []string{istioSix}, nothing, []string{addr}, nil},
 		{
-			"three runs leave three rules a family", nothing,
+			"three rules per family of three runs are removed", nothing,
 			[]string{
 				istioRoute4, istioRule4, istioRule4, istioRule4, istioRoute6, istioRule6,
 				istioRule6, istioRule6, istioSix,
@@ -189,33 +189,33 @@ func TestPruneIstio(t *testing.T) {
 			nil,
 		},
 		{
-			"a route with another metric stays", nothing,
+			"a route with another metric remains", nothing,
 			[]string{istioRoute6, "-6 route add local default dev lo metric 5 table 133"},
 			nothing,
 			[]string{route6},
 			state6[1:],
 		},
 		{
-			"ours goes as well when it is not kept", onlyIPv4, nil, nothing,
+			"a rule of Sluice that is not kept is removed too", onlyIPv4, nil, nothing,
 			[]string{route4, `policy rule "ip -4 rule priority 133 fwmark 0x539 lookup 133"`},
 			nil,
 		},
 		{
-			"ours stays, with the route that Istio shares", everything,
+			"a kept rule of Sluice remains, with the route that Istio shares", everything,
 			[]string{istioRule4},
 			everything,
 			[]string{`policy rule "ip -4 rule priority 132 fwmark 0x539 lookup 133"`},
 			join(state4, state6, stateSix),
 		},
 		{
-			"the route stays for a rule with another mark", nothing,
+			"a route that a rule with another mark uses remains", nothing,
 			[]string{istioRoute4, istioRule4, "-4 rule add pref 10 fwmark 99 lookup 133"},
 			nothing,
 			[]string{rule4},
 			[]string{"-4 rule 10 from all fwmark 0x63 lookup 133", state4[1]},
 		},
 		{
-			"other marks, tables and forms stay", nothing,
+			"rules with other marks, tables and conditions remain", nothing,
 			[]string{
 				"-4 rule add pref 1 fwmark 99 lookup 133",
 				"-4 rule add pref 2 fwmark 1337 lookup 134",
@@ -264,7 +264,7 @@ func TestPruneIstioOfAmbientMode(t *testing.T) {
 	}
 }
 
-// istioPolicy is what istio-iptables adds by default.
+// istioPolicy is the policy route that istio-iptables adds by default.
 var istioPolicy = rules.PolicyRoute{Mark: 1337, Table: 133}
 
 func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
@@ -276,9 +276,9 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 		found  []string
 	}{
 		{"an empty namespace", nothing, nil, nothing, nil},
-		{"ours is not Istio's", everything, nil, nothing, nil},
+		{"Sluice's routing is not Istio's", everything, nil, nothing, nil},
 		{
-			"a route that both look up is Istio's", everything,
+			"a route that both rules use is Istio's", everything,
 			[]string{istioRule4},
 			nothing,
 			[]string{
@@ -287,7 +287,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			},
 		},
 		{
-			"also if ours has another mark", nothing,
+			"a route that both rules use with different marks is Istio's", nothing,
 			[]string{istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133", istioRule4},
 			nothing,
 			[]string{
@@ -296,7 +296,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			},
 		},
 		{
-			"what is kept is not found", everything,
+			"kept routing is not found", everything,
 			[]string{istioRule4, istioRule6},
 			everything,
 			[]string{
@@ -305,7 +305,7 @@ func TestFindIstioFindsWhatPruneIstioRemoves(t *testing.T) {
 			},
 		},
 		{
-			"without ours it is all but ::6, which Prune takes", nothing,
+			"without Sluice's routing all except ::6, which Prune removes", nothing,
 			[]string{istioRoute6, istioRule6, istioSix},
 			onlyIPv4,
 			[]string{

@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 			half(),
 		},
 		{
-			"a rule whose table has part of the addresses only",
+			"a rule whose table covers only a part of the addresses",
 			[]string{ourRule4, "-4 route add local 10.0.0.0/8 dev lo table 133"},
 			half("ip -4 route local 10.0.0.0/8 dev lo table 133"),
 		},
@@ -58,7 +58,7 @@ func TestRead(t *testing.T) {
 		}},
 		{"a route without its rule", []string{istioRoute4, istioRoute6}, nothing},
 		{
-			"a rule at our priority with another mark and table beside ours",
+			"an additional rule at Sluice's priority with another mark and table",
 			[]string{
 				ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 1000",
 				"-4 route add local default dev lo table 1000",
@@ -72,41 +72,41 @@ func TestRead(t *testing.T) {
 			nothing,
 		},
 		{
-			"a rule at our priority with a mask",
+			"a rule at Sluice's priority with a mask",
 			[]string{"-4 rule add pref 133 fwmark 1337/0xfff lookup 133", istioRoute4},
 			rules.Routing{Policies: []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 1337, Mask: 0xfff, Table: 133, Priority: 133,
 			}}},
 		},
 		{
-			"a rule at our priority with a source",
+			"a rule at Sluice's priority with a source",
 			[]string{"-4 rule add pref 133 from 10.1.1.1 fwmark 1337 lookup 133", istioRoute4},
 			only("ip -4 rule priority 133 from 10.1.1.1/32 fwmark 0x539 lookup 133"),
 		},
 		{
-			"a rule at our priority that is inverted",
+			"a rule at Sluice's priority that is inverted",
 			[]string{"-4 rule add pref 133 not fwmark 1337 lookup 133", istioRoute4},
 			only("ip -4 rule priority 133 not fwmark 0x539 lookup 133"),
 		},
 		{
-			"a rule at our priority without a mark",
+			"a rule at Sluice's priority without a mark",
 			[]string{"-4 rule add pref 133 lookup 133", istioRoute4},
 			only("ip -4 rule priority 133 lookup 133"),
 		},
 		{
-			"a rule at our priority that looks no table up",
+			"a rule at Sluice's priority without a table",
 			[]string{
 				"-4 rule add pref 133 fwmark 1337 blackhole", "-4 route add local default dev lo",
 			},
 			only("ip -4 rule priority 133 fwmark 0x539 without a table"),
 		},
 		{
-			"a rule at our priority with a destination and interfaces",
+			"a rule at Sluice's priority with a destination and interfaces",
 			[]string{"-4 rule add pref 133 to 10.0.0.0/8 iif lo oif lo lookup 133"},
 			only("ip -4 rule priority 133 to 10.0.0.0/8 iif lo oif lo lookup 133"),
 		},
 		{
-			"other routes beside ours, told once though two rules look them up",
+			"other routes in the table, reported once although two rules use them",
 			[]string{
 				ourRule4, istioRoute4, "-4 rule add pref 133 fwmark 99 lookup 133",
 				"-4 route add blackhole 10.0.0.0/8 table 133",
@@ -119,7 +119,7 @@ func TestRead(t *testing.T) {
 			},
 		},
 		{
-			"a route through a gateway beside ours",
+			"a route through a gateway in the table",
 			join(eth0, []string{
 				"address add 10.9.0.1/24 dev eth0", ourRule4, istioRoute4,
 				"-4 route add 10.0.0.0/8 via 10.9.0.2 dev eth0 table 133",
@@ -130,7 +130,7 @@ func TestRead(t *testing.T) {
 			},
 		},
 		{
-			"routes in table 133 without a rule of ours",
+			"routes in table 133 without a rule of Sluice",
 			[]string{istioRule4, "-4 route add blackhole 10.0.0.0/8 table 133"},
 			nothing,
 		},
@@ -161,14 +161,14 @@ func TestReadAll(t *testing.T) {
 		want   []rules.PolicyRoute
 	}{
 		{"a new namespace", nil, nil},
-		{"ours", []string{ourRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
+		{"a policy route of Sluice", []string{ourRule4, istioRoute4}, []rules.PolicyRoute{policy4}},
 		{
-			"another's, at its priority",
+			"a foreign policy route at its priority",
 			[]string{"-4 rule add pref 32765 fwmark 1337 lookup 133", istioRoute4},
 			[]rules.PolicyRoute{at(policy4, 32765)},
 		},
 		{
-			"the same twice",
+			"a duplicate",
 			[]string{
 				"-4 rule add pref 32765 fwmark 1337 lookup 133",
 				"-4 rule add pref 32764 fwmark 1337 lookup 133", istioRoute4,
@@ -176,7 +176,7 @@ func TestReadAll(t *testing.T) {
 			[]rules.PolicyRoute{at(policy4, 32764)},
 		},
 		{
-			"two of them",
+			"two policy routes",
 			[]string{
 				"-4 rule add pref 7 fwmark 1337 lookup 133", istioRoute4,
 				"-4 rule add pref 8 fwmark 99 lookup 1000",

@@ -110,7 +110,7 @@ func wantState(t testing.TB, n *netns.NS, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), state(t, n),
 		cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("-want +in the namespace:\n%s", diff)
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestConnection(t *testing.T) {
 			}
 			accepted.Abort()
 			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("after an abort the client's read returns %v, want a reset", err)
+				t.Errorf("after Abort the client's read returns %v, want a reset", err)
 			}
 		})
 	}
@@ -133,7 +133,7 @@ func TestWaitConnectedReturnsTheError(t *testing.T) {
 			t.Errorf("%s: %v, want refused", addr, err)
 		}
 	}
-	// A backlog of 0 holds one connection that is not accepted.
+	// A backlog of 0 allows one connection that is not accepted.
 	fd := open(t, ns, netip.AddrPortFrom(loopbacks[0], 0))
 	full := socket.FromFD(fd)
 	defer full.Close()

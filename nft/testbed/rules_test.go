@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// With redirection, client and server communicate through a forwarding proxy.
+// TestProxyForwards checks that with redirection, client and server communicate through a
+// forwarding proxy.
 func TestProxyForwards(t *testing.T) {
 	for _, tc := range []struct {
 		mode  rules.Mode
@@ -57,7 +58,7 @@ func TestProxyForwards(t *testing.T) {
 						for _, h := range append([]testbed.Hop{a.Hop}, a.Upstream...) {
 							path = append(path, h.By)
 							if h.To != c.To {
-								t.Errorf("%s: %s was asked for %s", c, h.By, h.To)
+								t.Errorf("%s: %s received a request for %s", c, h.By, h.To)
 							}
 						}
 						if !slices.Equal(path, way.path) {

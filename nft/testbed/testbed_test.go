@@ -106,7 +106,7 @@ func TestWithoutRulesNothingIsRedirected(t *testing.T) {
 		}
 		if p := b.Packet(new(rules.Ruleset), c,
 			netip.AddrPort{}); p.Source.Addr() != got.Source.Addr() {
-			t.Errorf("%s: guessed source %s, got %s", c, p.Source, got.Source)
+			t.Errorf("%s: predicted source %s, got %s", c, p.Source, got.Source)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestSeveralRequests(t *testing.T) {
 	}
 }
 
-// A direct call to the outbound listener must not be forwarded to the proxy itself.
+// TestProxyDoesNotForwardToItself makes a direct call to the outbound listener.
 func TestProxyDoesNotForwardToItself(t *testing.T) {
 	b := newBed(t, testbed.Options{}, testbed.ProxyOptions{
 		Owner: testbed.ProxyOwner, Forward: true,

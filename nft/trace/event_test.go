@@ -94,8 +94,8 @@ func TestATemplateIsNotAConfirmedConnection(t *testing.T) {
 
 func TestDecodeRejectsMalformedInput(t *testing.T) {
 	for name, message := range map[string][]byte{
-		"no header":          {2, 0},
-		"a number too short": join([]byte{2, 0, 0, 0}, attribute(unix.NFTA_TRACE_ID, 1)),
+		"no header":                  {2, 0},
+		"a number that is too short": join([]byte{2, 0, 0, 0}, attribute(unix.NFTA_TRACE_ID, 1)),
 		"an attribute that is longer than the message": {2, 0, 0, 0, 200, 0, 1, 0},
 	} {
 		if e, err := trace.Decode(message); err == nil {
@@ -134,7 +134,7 @@ func TestCollectorJoinsWhatPassesLoopback(t *testing.T) {
 		t.Errorf("got %+v, want the three events of the first packet", got)
 	}
 	if !c.Waiting() {
-		t.Error("the second packet is not waiting")
+		t.Error("the second packet is not pending")
 	}
 	if got := c.Take(start.Add(time.Hour)); len(got) != 1 || len(got[0].Events) != 2 ||
 		c.Waiting() {

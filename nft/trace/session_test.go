@@ -179,13 +179,13 @@ func TestOneSessionAtATime(t *testing.T) {
 		t.Errorf("a second session: %v, want %v", err, trace.ErrBusy)
 	}
 	if removed, err := trace.Remove(ns); removed || err != nil || !tableExists(t, ns) {
-		t.Errorf("Remove (%v) removed the table of a session that runs", err)
+		t.Errorf("Remove (%v) removed the table of a running session", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if tableExists(t, ns) {
-		t.Error("the table is left after Close")
+		t.Error("the table remains after Close")
 	}
 }
 
@@ -206,7 +206,7 @@ func TestLeftTableWithoutOwnerIsRemoved(t *testing.T) {
 			t.Fatal("there is no table to remove")
 		}
 		if err := remove(); err != nil || tableExists(t, ns) {
-			t.Errorf("the table is left: %v", err)
+			t.Errorf("the table remains: %v", err)
 		}
 	}
 }
@@ -295,10 +295,10 @@ func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 		_ = cmd.Wait()
 		left = tableExists(t, ns)
 		if left && hasOwnerTables {
-			t.Error("the table is left, although the kernel has owner tables")
+			t.Error("the table remains, although the kernel supports owner tables")
 		}
 		if err := open(t, ns, trace.Filter{}).Close(); err != nil || tableExists(t, ns) {
-			t.Fatalf("the next session leaves a table, error %v", err)
+			t.Fatalf("the next session leaves a table behind, error %v", err)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func TestKillLeavesNoTable(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		if tableExists(t, ns) {
-			t.Fatal("the table is left")
+			t.Fatal("the table remains")
 		}
 	}
 	if opened == 0 {
@@ -335,7 +335,8 @@ func must(fd int, err error) int {
 	return fd
 }
 
-// The removal of the rules of a killed session holds the lock for a moment. A new session waits.
+// TestSessionWaitsForTheRemovalOfOthersRules has the removal of the rules of a killed session hold
+// the lock for a moment. A new session waits.
 func TestSessionWaitsForTheRemovalOfOthersRules(t *testing.T) {
 	ns := netnstest.New(t)
 	removal, err := trace.Lock(ns)

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/watch"
 )
 
-// If a transaction requests an echo, the kernel does not notify sockets with the port id of the
-// sender.
+// TestAPodCannotGuessAPortThatSuppressesReports covers transactions that request an echo: the
+// kernel does not notify sockets with the port id of the sender.
 func TestAPodCannotGuessAPortThatSuppressesReports(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -80,7 +80,8 @@ func TestMessagesFromProcessesAreIgnored(t *testing.T) {
 	wantNothing(t, w)
 }
 
-// A process in the agent's namespace may send a forged answer before the kernel's.
+// TestMessagesOfOtherProcessesAreIgnored covers a process in the agent's namespace that sends a
+// forged answer before the kernel's.
 func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -109,7 +110,8 @@ func TestMessagesOfOtherProcessesAreIgnored(t *testing.T) {
 	wantReported(t, w, first, pod)
 }
 
-// The answer to an abandoned request may precede the answer to the next request.
+// TestTheAnswerToAnEarlierRequestIsIgnored covers an abandoned request, whose answer may precede
+// the answer to the next request.
 func TestTheAnswerToAnEarlierRequestIsIgnored(t *testing.T) {
 	agent, first, pod := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -119,7 +121,8 @@ func TestTheAnswerToAnEarlierRequestIsIgnored(t *testing.T) {
 	wantReported(t, w, first, pod)
 }
 
-// Add must not use the number of the closed descriptor, which may refer to another file by then.
+// TestAClosedWatcherSendsNoRequest checks that Add does not use the number of the closed
+// descriptor, which may refer to another file by then.
 func TestAClosedWatcherSendsNoRequest(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	var w *watch.Watcher
@@ -167,8 +170,8 @@ func wantReported(t *testing.T, w *watch.Watcher, namespaces ...*netns.NS) {
 	}
 }
 
-// Messages that exceed the buffer are lost. The loss is reported once, and later changes are
-// reported again.
+// TestLostEventsAreReported covers messages that exceed the buffer. The loss is reported once, and
+// later changes are reported again.
 func TestLostEventsAreReported(t *testing.T) {
 	agent, pod, quiet := netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)
@@ -204,7 +207,8 @@ func TestLostEventsAreReported(t *testing.T) {
 	t.Error("no event of the quiet namespace")
 }
 
-// The message about a removed id may arrive when the next namespace already has the id.
+// TestLateRemovalOfAnIDKeepsItsNextNamespace covers a message about a removed id that arrives when
+// the next namespace already has the id.
 func TestLateRemovalOfAnIDKeepsItsNextNamespace(t *testing.T) {
 	agent, pod := netnstest.New(t), netnstest.New(t)
 	w := open(t, agent)

@@ -124,7 +124,7 @@ func TestRouteChanges(t *testing.T) {
 			true,
 		},
 		{
-			"a route in a table with a big number is added", nil,
+			"a route in a table with a large number is added", nil,
 			"route add local default dev lo table 70000", true,
 		},
 		{"a route of IPv6 is added", nil, "-6 route add local default dev lo table 133", true},
@@ -176,7 +176,7 @@ func TestAnAddedNamespaceIsNotKeptAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch.WaitNamespaceCount(t, w, 1)
-	// The next namespace gets the id of the one that ended.
+	// The next namespace gets the id of the destroyed one.
 	again := netnstest.New(t)
 	add(t, w, again)
 	nft(t, again, "add table inet x")

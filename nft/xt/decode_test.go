@@ -115,7 +115,7 @@ func TestDecodeMatch(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name     string
-		protocol rules.Match // what the rule compares already
+		protocol rules.Match // the rule's protocol match
 		match    string
 		revision uint32
 		info     []byte
@@ -129,8 +129,8 @@ func TestDecodeMatch(t *testing.T) {
 			"! --mark 0x1/0xf", nil, "mark", 1, packed(numbers(1, 15), []byte{1, 0, 0, 0}),
 			[]rules.Match{rules.MatchMark{Not: true, Value: 1, Mask: 15}},
 		},
-		{"an older mark", nil, "mark", 0, packed(numbers(1, 15), zeros(4)), nil},
-		{"a mark cut short", nil, "mark", 1, numbers(1, 15), nil},
+		{"an older revision of mark", nil, "mark", 0, packed(numbers(1, 15), zeros(4)), nil},
+		{"a truncated mark", nil, "mark", 1, numbers(1, 15), nil},
 		{
 			"connmark", nil, "connmark", 1, packed(numbers(1, all), zeros(4)),
 			[]rules.Match{rules.MatchMark{Conntrack: true, Value: 1, Mask: all}},
@@ -143,7 +143,7 @@ func TestDecodeMatch(t *testing.T) {
 		{"! --gid-owner 1338-1339", nil, "owner", 1, owner(someone, group, 2, 2), []rules.Match{
 			rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: ids(1338, 1339)},
 		}},
-		{"user and not group", nil, "owner", 1, owner(someone, group, 3, 2), []rules.Match{
+		{"a user and a negated group", nil, "owner", 1, owner(someone, group, 3, 2), []rules.Match{
 			rules.MatchOwner{IDs: ids(1337, 1337)},
 			rules.MatchOwner{Group: true, Not: true, Socketless: true, IDs: ids(1338, 1339)},
 		}},
@@ -158,7 +158,7 @@ func TestDecodeMatch(t *testing.T) {
 			"--socket-exists ! --uid-owner", nil, "owner", 1, owner(someone, someone, 5, 1),
 			[]rules.Match{rules.MatchOwner{Not: true, IDs: ids(1337, 1337)}},
 		},
-		{"no socket, but a user", nil, "owner", 1, owner(someone, someone, 5, 4), nil},
+		{"no socket and a user", nil, "owner", 1, owner(someone, someone, 5, 4), nil},
 		{"--suppl-groups", nil, "owner", 1, owner(someone, someone, 10, 0), nil},
 		{"an owner without a condition", nil, "owner", 1, owner(someone, someone, 0, 0), nil},
 		{
@@ -166,10 +166,10 @@ func TestDecodeMatch(t *testing.T) {
 			owner(someone, group, 1, 2), nil,
 		},
 		{
-			"an owner whose range is reversed", nil, "owner", 1,
+			"an owner with a reversed range", nil, "owner", 1,
 			owner([2]uint32{2, 1}, group, 1, 0), nil,
 		},
-		{"an owner cut short", nil, "owner", 1, owner(someone, group, 1, 0)[:19], nil},
+		{"a truncated owner", nil, "owner", 1, owner(someone, group, 1, 0)[:19], nil},
 
 		{
 			"--dport 80", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0),
@@ -187,16 +187,16 @@ func TestDecodeMatch(t *testing.T) {
 		}},
 		{"-m tcp alone", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 0), []rules.Match{}},
 		{
-			"no port at all", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 2),
+			"no ports", tcp, "tcp", 0, tcpInfo(whole, whole, 0, 0, 0, 2),
 			[]rules.Match{port(rules.Destination, true, rules.PortRange{Last: 65535})},
 		},
 		{"tcp of a rule for UDP", udp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0), nil},
 		{"tcp of a rule for any protocol", nil, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 0), nil},
 		{"--tcp-option", tcp, "tcp", 0, tcpInfo(whole, web, 2, 0, 0, 0), nil},
 		{"! --tcp-option", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0, 8), nil},
-		{"flags that the model has not", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0x40, 0, 0), nil},
-		{"ports that are reversed", tcp, "tcp", 0, tcpInfo([2]uint16{9, 8}, web, 0, 0, 0, 0), nil},
-		{"tcp cut short", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0), nil},
+		{"flags that the model does not support", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0x40, 0, 0), nil},
+		{"reversed ports", tcp, "tcp", 0, tcpInfo([2]uint16{9, 8}, web, 0, 0, 0, 0), nil},
+		{"a truncated tcp", tcp, "tcp", 0, tcpInfo(whole, web, 0, 0, 0), nil},
 		{
 			"-p udp --sport 53", udp, "udp", 0, packed([]uint16{53, 53, 0, 65535}, zeros(2)),
 			[]rules.Match{port(rules.Source, false, rules.Single[uint16](53))},
@@ -249,13 +249,13 @@ func TestDecodeMatch(t *testing.T) {
 				Side: rules.Destination, Ports: rules.Singles[uint16](80),
 			}},
 		},
-		{"multiport of none", tcp, "multiport", 1, multi(1, 0, nil, nil, 0), nil},
+		{"multiport without ports", tcp, "multiport", 1, multi(1, 0, nil, nil, 0), nil},
 		{
 			"a range without an end", tcp, "multiport", 1, multi(1, 1, []uint16{80}, []byte{1}, 0),
 			nil,
 		},
 		{
-			"a range that is reversed", tcp, "multiport", 1,
+			"a reversed range", tcp, "multiport", 1,
 			multi(1, 2, []uint16{80, 79}, []byte{1}, 0), nil,
 		},
 		{"too many ports", tcp, "multiport", 1, multi(1, 16, []uint16{80}, nil, 0), nil},
@@ -292,7 +292,7 @@ func TestDecodeMatch(t *testing.T) {
 			"--ctstatus NONE", nil, "conntrack", 3, status(3, 0, 0),
 			[]rules.Match{rules.MatchStatus{}},
 		},
-		{"a status of the kernel's own", nil, "conntrack", 3, status(3, 0, 0x80), nil},
+		{"an internal status of the kernel", nil, "conntrack", 3, status(3, 0, 0x80), nil},
 		{
 			"--ctdir ORIGINAL", nil, "conntrack", 3, state(3, 0x1000, 0, 0),
 			[]rules.Match{rules.MatchDirection{}},
@@ -305,9 +305,9 @@ func TestDecodeMatch(t *testing.T) {
 		{"--ctstatus with --ctdir", nil, "conntrack", 3, state(3, 0x1040, 0, 0), nil},
 		{"--ctproto", nil, "conntrack", 3, state(3, 3, 0, 6), nil},
 		{"--ctorigdst", nil, "conntrack", 3, state(3, 8, 0, 0), nil},
-		{"conntrack that asks for nothing", nil, "conntrack", 3, state(3, 0, 0, 0), nil},
+		{"conntrack without conditions", nil, "conntrack", 3, state(3, 0, 0, 0), nil},
 		{
-			"a negation of a state that is not asked for", nil, "conntrack", 3,
+			"a negation of a state that is not compared", nil, "conntrack", 3,
 			state(3, 0x40, 1, 0), nil,
 		},
 		{"a newer conntrack", nil, "conntrack", 4, numbers(6), []rules.Match{
@@ -320,7 +320,7 @@ func TestDecodeMatch(t *testing.T) {
 		}},
 		{"an old state that does not exist", nil, "state", 0, numbers(0x80), nil},
 		{"an old state beyond 16 bits", nil, "state", 0, numbers(0x10001), nil},
-		{"an old state cut short", nil, "state", 0, zeros(3), nil},
+		{"a truncated old state", nil, "state", 0, zeros(3), nil},
 
 		{"--icmp-type echo-request", icmp, "icmp", 0, []byte{8, 0, 255, 0}, []rules.Match{
 			rules.MatchICMP{Values: []rules.Range[uint16]{{First: 0x800, Last: 0x8ff}}},
@@ -337,9 +337,9 @@ func TestDecodeMatch(t *testing.T) {
 		}},
 		{"icmp6 of a rule for ICMP", icmp, "icmp6", 0, []byte{1, 0, 255, 0}, nil},
 		{"icmp of any protocol", nil, "icmp", 0, []byte{8, 0, 255, 0}, nil},
-		{"codes that are reversed", icmp, "icmp", 0, []byte{8, 2, 1, 0}, nil},
+		{"reversed codes", icmp, "icmp", 0, []byte{8, 2, 1, 0}, nil},
 		{"icmp with an unknown flag", icmp, "icmp", 0, []byte{8, 0, 255, 2}, nil},
-		{"icmp cut short", icmp, "icmp", 0, []byte{8, 0, 255}, nil},
+		{"a truncated icmp", icmp, "icmp", 0, []byte{8, 0, 255}, nil},
 
 		{"--src-type LOCAL,BROADCAST", nil, "addrtype", 1, packed([]uint16{0xc, 0},
 			numbers(0)), []rules.Match{
@@ -363,10 +363,10 @@ func TestDecodeMatch(t *testing.T) {
 			packed([]uint16{0, 0x1000}, numbers(0)), nil,
 		},
 		{
-			"a negation of another number", nil, "addrtype", 0,
+			"a negation with another number", nil, "addrtype", 0,
 			packed([]uint16{4, 0}, numbers(2, 0)), nil,
 		},
-		{"addrtype cut short", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(0)), nil},
+		{"a truncated addrtype", nil, "addrtype", 0, packed([]uint16{4, 0}, numbers(0)), nil},
 
 		{"--transparent", nil, "socket", 1, []byte{1}, []rules.Match{rules.MatchSocket{}}},
 		{
@@ -375,9 +375,9 @@ func TestDecodeMatch(t *testing.T) {
 			[]rules.Match{rules.MatchSocket{Kind: "nowildcard"}},
 		},
 		{"a socket that need not be transparent", nil, "socket", 3, []byte{2}, nil},
-		{"a socket of the oldest revision", nil, "socket", 0, nil, nil},
+		{"a socket match of the oldest revision", nil, "socket", 0, nil, nil},
 		{
-			"a socket cut short", nil, "socket", 2, nil,
+			"a truncated socket match", nil, "socket", 2, nil,
 			[]rules.Match{rules.Unknown{Text: "match socket revision 2"}},
 		},
 		{"--transparent --restore-skmark", nil, "socket", 3, []byte{5}, []rules.Match{
@@ -396,7 +396,7 @@ func TestDecodeMatch(t *testing.T) {
 			[]rules.Match{rules.MatchReversePath{Kind: "accept-local"}},
 		},
 		{"rpfilter with an unknown flag", nil, "rpfilter", 0, []byte{16}, nil},
-		{"conntrack cut short", nil, "conntrack", 3, state(3, 1, 0, 6)[:163], nil},
+		{"a truncated conntrack", nil, "conntrack", 3, state(3, 1, 0, 6)[:163], nil},
 
 		{"--src-range", nil, "iprange", 1, packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32),
 			[]byte{1, 0, 0, 0}), []rules.Match{
@@ -411,7 +411,7 @@ func TestDecodeMatch(t *testing.T) {
 			"a reversed range", nil, "iprange", 1,
 			packed(addr("10.0.0.9"), addr("10.0.0.1"), zeros(32), []byte{1, 0, 0, 0}), nil,
 		},
-		{"a range of nothing", nil, "iprange", 1, packed(zeros(68)), nil},
+		{"an iprange without a condition", nil, "iprange", 1, packed(zeros(68)), nil},
 		{
 			"a range with an unknown bit", nil, "iprange", 1,
 			packed(addr("10.0.0.1"), addr("10.0.0.9"), zeros(32), []byte{5, 0, 0, 0}), nil,
@@ -494,8 +494,8 @@ func TestDecodeTarget(t *testing.T) {
 			rules.SetMark{Value: 1, Mask: 15},
 		},
 		{"--xor-mark 1", rules.IPv4, "MARK", 2, numbers(1, 0), rules.SetMark{Value: 1}},
-		{"a mark cut short", rules.IPv4, "MARK", 2, numbers(1), nil},
-		{"an older mark", rules.IPv4, "MARK", 1, numbers(1, 15), nil},
+		{"a truncated mark", rules.IPv4, "MARK", 2, numbers(1), nil},
+		{"an older revision of MARK", rules.IPv4, "MARK", 1, numbers(1, 15), nil},
 
 		{
 			"--save-mark", rules.IPv4, "CONNMARK", 1,
@@ -551,7 +551,7 @@ func TestDecodeTarget(t *testing.T) {
 			"a connmark in an unknown mode", rules.IPv4, "CONNMARK", 1,
 			packed(numbers(0, all, all), []byte{3, 0, 0, 0}), nil,
 		},
-		{"a connmark cut short", rules.IPv4, "CONNMARK", 2, numbers(0, all, all), nil},
+		{"a truncated CONNMARK", rules.IPv4, "CONNMARK", 2, numbers(0, all, all), nil},
 
 		{
 			"--to-ports 15001", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 15001, 15001),
@@ -570,7 +570,7 @@ func TestDecodeTarget(t *testing.T) {
 			nil,
 		},
 		{"--random", rules.IPv4, "REDIRECT", 0, nat4(1, 4, 0, 0), nil},
-		{"ports that are reversed", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 2, 1), nil},
+		{"reversed ports", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 2, 1), nil},
 		{"ports from 0 on", rules.IPv4, "REDIRECT", 0, nat4(1, 2, 0, 9), nil},
 		{
 			"REDIRECT to the same port", rules.IPv4, "REDIRECT", 0, nat4(1, 0, 0, 0),
@@ -587,7 +587,7 @@ func TestDecodeTarget(t *testing.T) {
 			rules.RedirectTo{},
 		},
 		{"the other family's structure", rules.IPv6, "REDIRECT", 0, nat4(1, 2, 15001, 15001), nil},
-		{"a REDIRECT of no family", rules.Inet, "REDIRECT", 0, nat6(2, 15001, 15001), nil},
+		{"a REDIRECT without a family", rules.Inet, "REDIRECT", 0, nat6(2, 15001, 15001), nil},
 
 		{
 			"--to-destination :8080", rules.IPv4, "DNAT", 0, nat4(1, 2, 8080, 8080),
@@ -622,11 +622,11 @@ func TestDecodeTarget(t *testing.T) {
 				zeros(8)), nil,
 		},
 		{
-			"addresses that are reversed", rules.IPv6, "DNAT", 2,
+			"reversed addresses", rules.IPv6, "DNAT", 2,
 			packed(numbers(1), []byte{0xfd}, zeros(14), []byte{2, 0xfd}, zeros(14), []byte{1},
 				zeros(8)), nil,
 		},
-		{"DNAT to the same", rules.IPv4, "DNAT", 0, nat4(1, 0, 0, 0), nil},
+		{"DNAT without a change", rules.IPv4, "DNAT", 0, nat4(1, 0, 0, 0), nil},
 		{
 			"--to-destination :8080 of IPv6", rules.IPv6, "DNAT", 1, nat6(2, 8080, 8080),
 			rules.DNATPort{Port: 8080},
@@ -645,7 +645,7 @@ func TestDecodeTarget(t *testing.T) {
 			nat6(10, 8080, 8080, zeros(4)...),
 			rules.DNATPort{Port: 8080},
 		},
-		{"the old DNAT in IPv6", rules.IPv6, "DNAT", 0, nat4(1, 2, 8080, 8080), nil},
+		{"the old DNAT of IPv6", rules.IPv6, "DNAT", 0, nat4(1, 2, 8080, 8080), nil},
 
 		{
 			"--reject-with icmp-port-unreachable", rules.IPv4, "REJECT", 0, numbers(3, 0),
@@ -660,8 +660,8 @@ func TestDecodeTarget(t *testing.T) {
 			rules.Reject{With: "icmp admin-prohibited"},
 		},
 		{"an echo", rules.IPv4, "REJECT", 0, numbers(4), nil},
-		{"an answer that does not exist", rules.IPv4, "REJECT", 0, numbers(9), nil},
-		{"REJECT cut short", rules.IPv4, "REJECT", 0, nil, nil},
+		{"a reject type that does not exist", rules.IPv4, "REJECT", 0, numbers(9), nil},
+		{"a truncated REJECT", rules.IPv4, "REJECT", 0, nil, nil},
 		{
 			"--reject-with icmp6-adm-prohibited", rules.IPv6, "REJECT", 0, numbers(1),
 			rules.Reject{With: "icmpv6 admin-prohibited"},
@@ -671,18 +671,18 @@ func TestDecodeTarget(t *testing.T) {
 			rules.Reject{With: "tcp reset"},
 		},
 		{"not a neighbour", rules.IPv6, "REJECT", 0, numbers(2), nil},
-		{"a REJECT of no family", rules.Inet, "REJECT", 0, numbers(3), nil},
+		{"a REJECT without a family", rules.Inet, "REJECT", 0, numbers(3), nil},
 
 		{
 			"--on-port 15006", rules.IPv4, "TPROXY", 1, tproxy(all, 0x539, zeros(16), 15006),
 			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
 		},
 		{
-			"an older TPROXY", rules.IPv4, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
+			"an older revision of TPROXY", rules.IPv4, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
 			rules.TProxyDrop{Port: 15006, Value: 0x539, Mask: all},
 		},
 		{
-			"an older TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
+			"an older revision of TPROXY of IPv6", rules.IPv6, "TPROXY", 0, tproxy(all, 0x539, zeros(4), 15006),
 			nil,
 		},
 		{
@@ -715,7 +715,7 @@ func TestDecodeTarget(t *testing.T) {
 			rules.SetZone{Zone: 65535},
 		},
 		{
-			"the kernel's pointer", rules.IPv4, "CT", 0, packed(zone(0, 1, 32), numbers(7, 7)),
+			"a pointer of the kernel", rules.IPv4, "CT", 0, packed(zone(0, 1, 32), numbers(7, 7)),
 			rules.SetZone{Zone: 1},
 		},
 		{"--notrack", rules.IPv4, "CT", 1, zone(1, 0, 72), rules.Notrack{}},
@@ -730,11 +730,11 @@ func TestDecodeTarget(t *testing.T) {
 		},
 		{"--zone 1 --ctevents new", rules.IPv4, "CT", 2, zone(0, 1, 72, 1), nil},
 		{
-			"a helper and the kernel's pointer", rules.IPv4, "CT", 0,
+			"a helper and a pointer of the kernel", rules.IPv4, "CT", 0,
 			packed(zone(0, 0, 32, append(zeros(8), "ftp"...)...), numbers(7, 7)),
 			rules.SetZone{Helper: "ftp"},
 		},
-		{"CT cut short", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
+		{"a truncated CT", rules.IPv4, "CT", 2, zone(0, 1, 64), nil},
 
 		{"LOG", rules.IPv4, "LOG", 0, zeros(32), rules.Count{}},
 		{"NFLOG", rules.IPv4, "NFLOG", 0, zeros(80), rules.Count{}},
@@ -765,8 +765,8 @@ func TestDecodeTarget(t *testing.T) {
 	}
 }
 
-// The decoder must not read outside of a structure, and returns a match for each, possibly an
-// unknown one. The encoding of a supported match must be equivalent.
+// FuzzDecode checks that the decoder does not read outside of a structure, and returns a match for
+// each, possibly an unknown one. The encoding of a supported match must be equivalent.
 func FuzzDecode(f *testing.F) {
 	for _, x := range samples() {
 		f.Add(x.Name, x.Revision, x.Data, true)
@@ -800,7 +800,7 @@ func reencode(
 	for _, m := range matches {
 		switch m.(type) {
 		case rules.Unknown, rules.MatchAddrType, rules.MatchReversePath, rules.MatchSocket, rules.MatchTuple:
-			return // only read
+			return // encoding it is not supported
 		}
 	}
 	list, err := xt.EncodeMatches(protocol.Protocols[0], matches)

@@ -19,7 +19,7 @@ import (
 // that iptables 1.8.9 writes, except for the revisions.
 var encodable = []struct {
 	match rules.Match
-	want  string // of name, revision and bytes, without zeros at the end
+	want  string // name, revision and bytes, without zeros at the end
 }{
 	{
 		rules.MatchPort{Side: rules.Destination, Ports: rules.Singles[uint16](443)},
@@ -180,7 +180,7 @@ var sizes = map[string]int{
 	"CT 0": 40,
 }
 
-// written is the form of an extension in the lists above.
+// written formats an extension as in the lists above.
 func written(x xt.Extension) string {
 	key := x.Name + " " + string('0'+rune(x.Revision))
 	return strings.TrimRight(key+" "+hex.EncodeToString([]byte(strings.TrimRight(string(x.Data),
@@ -243,7 +243,7 @@ func TestNewerRevisionsMeanTheSame(t *testing.T) {
 			got = append(got, newer.Revision)
 			size := sizes[newer.Name+" "+string('0'+rune(newer.Revision))]
 			if a := xt.DecodeTarget(tc.family, newer); a != tc.action || len(newer.Data) != size {
-				t.Errorf("%s in revision %d is %s, with %d bytes", tc.action, newer.Revision, a,
+				t.Errorf("%s in revision %d is decoded as %s, with %d bytes", tc.action, newer.Revision, a,
 					len(newer.Data))
 			}
 		}
@@ -328,7 +328,7 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 			"meta nfproto ipv4: xtables has no such match",
 		},
 		{
-			"what is only read", 0,
+			"a match that can only be decoded", 0,
 			[]rules.Match{rules.MatchSocket{}},
 			"encoding it as an xtables match is not supported",
 		},
@@ -376,8 +376,8 @@ func TestEncodeRejectsWhatXtablesLacks(t *testing.T) {
 	}
 }
 
-// Any list of matches in canonical order must be equal, and in the same order, after encoding and
-// decoding.
+// TestEncodedMatchesDecodeToTheSame checks that any list of matches in canonical order is equal,
+// and in the same order, after encoding and decoding.
 func TestEncodedMatchesDecodeToTheSame(t *testing.T) {
 	ports := []rules.PortRange{
 		{First: 0, Last: 0}, {First: 53, Last: 53}, {First: 80, Last: 90}, {First: 0, Last: 65535},

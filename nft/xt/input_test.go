@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestIgnoredInputs: a match that reads something that rules change does not ignore it, and a match
-// that is not known ignores nothing.
+// TestIgnoredInputs checks that a match that reads data that rules change does not ignore it, and
+// that an unknown match ignores nothing.
 func TestIgnoredInputs(t *testing.T) {
 	for name, reads := range map[string]rules.Inputs{
 		"fancy": rules.AllInputs, "bpf": rules.AllInputs, "policy": rules.AllInputs,

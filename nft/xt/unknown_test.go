@@ -27,8 +27,8 @@ func TestIdentity(t *testing.T) {
 		{"the same bytes", "length", 0, numbers(1, 0), numbers(1, 0), true},
 		{"other bytes", "length", 0, numbers(1, 0), numbers(2, 0), false},
 		{"padding", "length", 0, numbers(1), numbers(1, 0), true},
-		{"nothing but zeros", "length", 0, nil, numbers(0, 0), true},
-		{"the kernel's state", "limit", 0, limit(3, 0), limit(3, 17), true},
+		{"only zeros", "length", 0, nil, numbers(0, 0), true},
+		{"different state of the kernel", "limit", 0, limit(3, 0), limit(3, 17), true},
 		{"another limit", "limit", 0, limit(3, 0), limit(4, 0), false},
 		{
 			"another revision, which may have another layout", "limit", 1, limit(3, 0),
@@ -40,7 +40,7 @@ func TestIdentity(t *testing.T) {
 		{"a program", "bpf", 1, bpf(0, 1, 2), bpf(0, 1, 2), true},
 		{"another program", "bpf", 1, bpf(0, 1, 2), bpf(0, 1, 3), false},
 		{"a pinned program", "bpf", 1, bpf(1, pinned...), bpf(1, pinned...), false},
-		{"a program by its descriptor", "bpf", 1, bpf(2), bpf(2), false},
+		{"a program referenced by its descriptor", "bpf", 1, bpf(2), bpf(2), false},
 	} {
 		unknown := func(data []byte) rules.Unknown {
 			matches := xt.DecodeMatch(&rules.Rule{}, rules.IPv4, xt.Extension{
@@ -68,7 +68,7 @@ func TestMatchEffect(t *testing.T) {
 		want     rules.Effect
 	}{
 		{"length", 0, numbers(1), rules.Reads},
-		{"length", 1, numbers(1), rules.AnyEffect}, // which Linux 6.18 does not have
+		{"length", 1, numbers(1), rules.AnyEffect}, // Linux 6.18 does not have this revision
 		{"limit", 0, numbers(1), rules.ReadsVarying},
 		{"quota", 0, numbers(0, 0, 0, 0), rules.ReadsHistory},
 		{"recent", 1, zeros(228), rules.ReadsHistory},
@@ -82,7 +82,7 @@ func TestMatchEffect(t *testing.T) {
 		{"statistic", 0, numbers(0), rules.Reads},
 		{"bpf", 1, numbers(1), rules.Reads},
 		{"cluster", 0, numbers(1), rules.AnyEffect},
-		{"geoip", 0, numbers(1), rules.AnyEffect}, // which no kernel of kernel.org has
+		{"geoip", 0, numbers(1), rules.AnyEffect}, // no kernel of kernel.org has this match
 		{"socket", 0, nil, rules.Reads},
 		{"socket", 2, []byte{2}, rules.Reads},
 		{"socket", 3, []byte{4}, rules.AnyEffect},

@@ -78,7 +78,7 @@ func TestThreadEndsUnlessLeaveSucceeds(t *testing.T) {
 			}
 			if !tc.ends {
 				if !alive() {
-					t.Error("the thread is gone")
+					t.Error("the thread has ended")
 				}
 				return
 			}

@@ -81,14 +81,15 @@ func Cases(t testing.TB, v Variant) []Case {
 	return cases
 }
 
-// Before and After return foreign rules from before and after the run of Istio. They include rules
-// that resemble Istio's, and all matches and targets whose restoration is error-prone.
+// Before and After return foreign rules that are loaded before and after the run of Istio. They
+// include rules that resemble Istio's, and all matches and targets whose restoration is
+// error-prone.
 func Before(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "before-"+fileName(f))
 }
 
-// After is described at [Before].
+// After: see [Before].
 func After(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "after-"+fileName(f))

@@ -27,9 +27,9 @@ func New(t testing.TB) *netns.NS {
 	return adopt(t, n)
 }
 
-// NewInUserNS returns a new namespace whose lo is up, owned by a child user
-// namespace, as for a pod with hostUsers: false. Ids 0 to 65535 inside map to
-// [UserNSBase] and up on the host. Root of the test has all capabilities in both.
+// NewInUserNS returns a new namespace whose lo is up, owned by a child user namespace, as for a pod
+// with hostUsers: false. Ids 0 to 65535 inside map to [UserNSBase] and up on the host. Root in the
+// test has all capabilities in both.
 func NewInUserNS(t testing.TB) *netns.NS {
 	t.Helper()
 	RequireIDs(t, UserNSBase, UserNSBase)

@@ -26,7 +26,7 @@ func TestLoopbackIsUp(t *testing.T) {
 			for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 				l := listen(t, tc.ns, "tcp", addr)
 				if got := reachedAddr(t, tc.ns, l.Addr().String()); got != l.Addr().String() {
-					t.Errorf("asked %v, answered by %s", l.Addr(), got)
+					t.Errorf("request to %v, answered by %s", l.Addr(), got)
 				}
 			}
 		})

@@ -21,7 +21,7 @@ func TestNeighbourAnswersForEveryAddress(t *testing.T) {
 		"[2001:db8::1]:80", "[fd00:10:244:2::1]:80", "[2606:4700::1111]:80",
 	} {
 		if got := reachedAddr(t, p.Pod, addr); got != addr {
-			t.Errorf("asked %s, answered by %s", addr, got)
+			t.Errorf("request to %s, answered by %s", addr, got)
 		}
 	}
 }
@@ -81,7 +81,8 @@ func TestAPortWithoutListenerRefusesConnections(t *testing.T) {
 	}
 }
 
-// Every address can be bound immediately, including link-local addresses.
+// TestNoAddressIsTentative checks that every address can be bound immediately, including link-local
+// addresses.
 func TestNoAddressIsTentative(t *testing.T) {
 	p := netnstest.NewPair(t)
 	for _, n := range []*netns.NS{p.Pod, p.Neighbour} {
