@@ -57,8 +57,8 @@ func TestABatchIsNumberedAndAcknowledgedOnce(t *testing.T) {
 		if int(m.Header.Seq) != i {
 			t.Errorf("message %d has sequence number %d", i, m.Header.Seq)
 		}
-		if asks := m.Header.Flags&unix.NLM_F_ACK != 0; asks != (i == len(msgs)-2) {
-			t.Errorf("message %d of %d requests an acknowledgement: %v", i, len(msgs), asks)
+		if ack := m.Header.Flags&unix.NLM_F_ACK != 0; ack != (i == len(msgs)-2) {
+			t.Errorf("message %d of %d requests an acknowledgement: %v", i, len(msgs), ack)
 		}
 		if len(m.Data) > 1<<16 {
 			t.Errorf("message %d (%s) is too long for one attribute: %d bytes", i,

@@ -202,7 +202,7 @@ func TestTheGenerationIsGuessedRight(t *testing.T) {
 	applied(t, ns, example("sidecar-ipv4"), Created)
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 		if messageOf(request) == messageType(unix.NFT_MSG_GETGEN) {
-			t.Error("asked for")
+			t.Error("the generation was requested")
 		}
 		return kernel(request)
 	})

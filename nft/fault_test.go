@@ -174,7 +174,7 @@ func TestAnInterruptedDumpIsRepeated(t *testing.T) {
 	for _, msg := range []int{
 		unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETRULE, unix.NFT_MSG_GETSET, unix.NFT_MSG_GETSETELEM,
 	} {
-		if _, asked := seen.Load(messageType(msg)); !asked {
+		if _, requested := seen.Load(messageType(msg)); !requested {
 			t.Errorf("never requested %s", dumpNames[msg])
 		}
 	}

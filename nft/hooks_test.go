@@ -142,7 +142,7 @@ func TestHooksAreListedInTheKernelsOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lists != nil {
-			t.Errorf("%v beside %v", lists, err)
+			t.Errorf("%v in addition to the error %v", lists, err)
 		}
 		return
 	}
@@ -263,19 +263,19 @@ func recordedHooks(t testing.TB, file string) map[string][]byte {
 // TestHooksAreReadAgainWhenTheyChangeMeanwhile has the kernel mark a list as inconsistent.
 func TestHooksAreReadAgainWhenTheyChangeMeanwhile(t *testing.T) {
 	answers := recordedHooks(t, "testdata/hooks-linux-6.12.hex")
-	var asked atomic.Int32
+	var requested atomic.Int32
 	c := scripted(t, nil, func(request []byte, _ func([]byte) [][]byte) [][]byte {
 		answer := reply(request, unix.NLMSG_DONE, 0, 0, 0, 0, 0)
 		if recorded, ok := answers[placeOf(request)]; ok {
 			answer = answering(request, recorded)
 		}
-		if asked.Add(1) == 1 {
+		if requested.Add(1) == 1 {
 			native.PutUint16(answer[6:], native.Uint16(answer[6:])|unix.NLM_F_DUMP_INTR)
 		}
 		return [][]byte{answer}
 	})
-	if _, err := c.hooks(); err != nil || asked.Load() != 7 {
-		t.Errorf("%d requests for 6 lists, %v", asked.Load(), err)
+	if _, err := c.hooks(); err != nil || requested.Load() != 7 {
+		t.Errorf("%d requests for 6 lists, %v", requested.Load(), err)
 	}
 }
 

@@ -24,10 +24,10 @@ func reading(t *testing.T, ns *netns.NS) Snapshot {
 func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 	prefixes := excluding(prefixList("10.0.0.0/24", "10.0.2.0/24")...)
 	for _, row := range []struct {
-		name    string
-		is      rules.Ruleset
-		outcome Outcome
-		asks    bool
+		name     string
+		is       rules.Ruleset
+		outcome  Outcome
+		requests bool
 	}{
 		{
 			"a prefix differs", excluding(prefixList("10.0.0.0/24", "10.0.4.0/24")...), Updated,
@@ -40,10 +40,10 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 			t.Parallel()
 			ns := netnstest.New(t)
 			applied(t, ns, row.is, Created)
-			var asked atomic.Int32
+			var requested atomic.Int32
 			c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
 				if !isBatch(request) {
-					asked.Add(1)
+					requested.Add(1)
 				}
 				return kernel(request)
 			})
@@ -51,8 +51,8 @@ func TestFreshSnapshotIsNotReadAgain(t *testing.T) {
 			a.snapshot = reading(t, ns)
 			err := ns.Do(a.run)
 			if got := a.outcome(err); err != nil || got.Outcome != row.outcome ||
-				(asked.Load() > 0) != row.asks {
-				t.Errorf("%s, %v, with %d questions", got.Outcome, err, asked.Load())
+				(requested.Load() > 0) != row.requests {
+				t.Errorf("%s, %v, with %d requests", got.Outcome, err, requested.Load())
 			}
 			holds(t, ns, prefixes)
 		})

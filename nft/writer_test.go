@@ -12,7 +12,7 @@ import (
 
 // writeWithoutPause adds chains to its own table until stop is called.
 func writeWithoutPause(t *testing.T, ns *netns.NS) (stop func()) {
-	table := rules.Table{Name: "somebody-else"}
+	table := rules.Table{Name: "foreign"}
 	return withoutPause(t, ns, func(i int) *Transaction {
 		e := newEncoder(0)
 		e.table = &table

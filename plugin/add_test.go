@@ -26,8 +26,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// The pods of these files are left alone: nothing is in their namespace, the result is the previous
-// one, and the reason is kept.
+// TestADDDoesNotRedirectOtherPods checks pods that are not redirected: their namespace has no
+// rules, the result is the previous one, and the record contains the reason.
 func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 	for file, reason := range map[string]decide.Reason{
 		"plain": decide.NoProxyContainer, "istio-init": decide.IstioInit,
@@ -36,9 +36,9 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 		"none": decide.InterceptionNone, "gateway": decide.ProxyType,
 	} {
 		t.Run(file, func(t *testing.T) {
-			w, ns := newWorld(t, file), netnstest.New(t)
+			env, ns := newTestEnv(t, file), netnstest.New(t)
 			c := newCall(t, ns)
-			if got := w.add(t, c); got != c.prevResult {
+			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
 			holdsNothing(t, ns)
@@ -46,83 +46,84 @@ func TestADDDoesNotRedirectOtherPods(t *testing.T) {
 				r.Redirect != nil {
 				t.Errorf("record: %+v, want reason %s", r, reason)
 			}
-			line := w.logged(t)[0]
+			line := env.logged(t)[0]
 			if line["msg"] != "ADD" || line["decision"] != "skip" ||
 				line["reason"] != string(reason) || line["why"] == "" {
 				t.Errorf("log: %v", line)
 			}
-			if e := w.call("CHECK", c); e != nil {
+			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
 			}
 		})
 	}
 }
 
-// Where the runtime's own words are enough, nobody is asked for the pod.
+// TestADDWithoutRequests checks that the pod is not requested if the runtime's arguments suffice
+// for the decision.
 func TestADDWithoutRequests(t *testing.T) {
 	for name, change := range map[string]func(c *sandboxCall){
-		"for no pod": func(c *sandboxCall) { c.args = "" },
-		"for a pod without a name": func(c *sandboxCall) {
+		"without a pod": func(c *sandboxCall) { c.args = "" },
+		"with a pod without a name": func(c *sandboxCall) {
 			c.args = "K8S_POD_NAMESPACE=shop"
 		},
-		"in a namespace that is excluded": func(c *sandboxCall) {
+		"in an excluded namespace": func(c *sandboxCall) {
 			c.stdin = c.with(`"exclude_namespaces":["kube-system","shop"]`)
 		},
-		"for the node agent": func(c *sandboxCall) {
+		"of a pod of the node agent": func(c *sandboxCall) {
 			c.stdin = c.with(`"pod_namespace":"shop"`)
 			c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
 		},
-		"for a pod whose annotations say that it was not injected": func(c *sandboxCall) {
+		"of a pod whose annotations show that it was not injected": func(c *sandboxCall) {
 			c.stdin = c.with(`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, "sidecar")
+			env := newTestEnv(t, "sidecar")
 			c := newCall(t, nil)
 			change(&c)
-			if got := w.add(t, c); got != c.prevResult {
+			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			if len(w.source.asked) > 0 {
-				t.Errorf("asked: %v", w.source.asked)
+			if len(env.source.requested) > 0 {
+				t.Errorf("requests: %v", env.source.requested)
 			}
 		})
 	}
 }
 
-// The pod is asked for by the names and the UID that the runtime gives, and the namespace only if a
-// selector needs it.
+// TestADDRequestsThePod checks that the pod is requested by the names and the UID that the runtime
+// passes, and the namespace only if a selector needs it.
 func TestADDRequestsThePod(t *testing.T) {
 	question := "pod shop/" + podName + " " + podUID
 	selecting := `"enablement_selectors":[{"namespaceSelector":{"matchLabels":{"mesh":"on"}}}]`
 	for _, tc := range []struct {
 		name, field string
 		labels      map[string]string
-		asked       []string
+		requested   []string
 		outcome     string
 	}{
 		{"without selectors", `"backend":"auto"`, nil, []string{question}, "redirect"},
 		{
-			"in a namespace that is selected", selecting,
+			"in a selected namespace", selecting,
 			map[string]string{"mesh": "on"},
 			[]string{question, "namespace shop"},
 			"redirect",
 		},
 		{
-			"in a namespace that is not", selecting, nil,
+			"in a namespace that is not selected", selecting, nil,
 			[]string{question, "namespace shop"},
 			"skip",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-			w.source.namespace = &decide.Namespace{Metadata: decide.Metadata{
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+			env.source.namespace = &decide.Namespace{Metadata: decide.Metadata{
 				Name: "shop", Labels: tc.labels,
 			}}
 			c := newCall(t, ns)
 			c.stdin = c.with(tc.field)
-			w.add(t, c)
-			if diff := cmp.Diff(tc.asked, w.source.asked); diff != "" {
+			env.add(t, c)
+			if diff := cmp.Diff(tc.requested, env.source.requested); diff != "" {
 				t.Error(diff)
 			}
 			if r := c.record(t); r.Outcome != tc.outcome {
@@ -132,14 +133,14 @@ func TestADDRequestsThePod(t *testing.T) {
 	}
 }
 
-// What ADD keeps about a pod is enough to know its rules.
+// TestADDKeepsARecord checks that the record of a pod is sufficient to compile its rules.
 func TestADDKeepsARecord(t *testing.T) {
-	w, ns := newWorld(t, "tproxy"), netnstest.New(t)
+	env, ns := newTestEnv(t, "tproxy"), netnstest.New(t)
 	c := newCall(t, ns)
 	now := time.Date(2026, 11, 20, 9, 30, 0, 0, time.UTC)
-	w.Now = func() time.Time { return now }
-	w.add(t, c)
-	redirect, _, err := decide.Parameters(w.source.pod,
+	env.Now = func() time.Time { return now }
+	env.add(t, c)
+	redirect, _, err := decide.Parameters(env.source.pod,
 		[]netip.Addr{netip.MustParseAddr("10.244.1.5")}, &decide.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -157,27 +158,27 @@ func TestADDKeepsARecord(t *testing.T) {
 	}
 }
 
-// A pod that cannot be read does not start, and the error says what to do; or it starts without
-// redirection, and the log says it loudly.
+// TestUnreadablePods checks both policies for a pod that cannot be read: it does not start and the
+// error describes the remedy, or it starts without redirection and the log contains an error.
 func TestUnreadablePods(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		kind source.Kind
 		code uint
 	}{
-		{"the API server is not there", source.Unavailable, types.ErrTryAgainLater},
-		{"another pod has the name as yet", source.Replaced, types.ErrTryAgainLater},
-		{"there is no such pod", source.NotFound, 100},
-		{"the credentials are wrong", source.Unauthorized, 100},
-		{"the credentials do not suffice", source.Forbidden, 100},
+		{"the API server is unavailable", source.Unavailable, types.ErrTryAgainLater},
+		{"another pod still has the name", source.Replaced, types.ErrTryAgainLater},
+		{"the pod does not exist", source.NotFound, 100},
+		{"the credentials are invalid", source.Unauthorized, 100},
+		{"the credentials lack permissions", source.Forbidden, 100},
 		{"there is no kubeconfig", source.Misconfigured, 100},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, ns := newWorld(t, ""), netnstest.New(t)
-			w.source.err = source.WithKind(tc.kind,
+			env, ns := newTestEnv(t, ""), netnstest.New(t)
+			env.source.err = source.WithKind(tc.kind,
 				errors.New("API server 10.0.0.1:443: it is\nso"))
 			c := newCall(t, ns)
-			e := w.call("ADD", c)
+			e := env.call("ADD", c)
 			want := types.Error{
 				Code: tc.code,
 				Msg: fmt.Sprintf(
@@ -188,11 +189,11 @@ func TestUnreadablePods(t *testing.T) {
 			if e == nil || *e != want {
 				t.Fatalf("got %+v\nwant %+v", e, want)
 			}
-			if w.stdout.Len() > 0 {
-				t.Errorf("standard output: %q", w.stdout.String())
+			if env.stdout.Len() > 0 {
+				t.Errorf("standard output: %q", env.stdout.String())
 			}
 			c.wantNoRecord(t)
-			line := w.logged(t)[0]
+			line := env.logged(t)[0]
 			if line["level"] != "error" || line["code"] != float64(tc.code) ||
 				line["error"] != want.Msg || line["details"] != want.Details ||
 				line["decision"] != "unreadable" || line["reason"] != "pod-unreadable" {
@@ -200,89 +201,90 @@ func TestUnreadablePods(t *testing.T) {
 			}
 
 			c.stdin = c.with(`"unreadable_pods":"skip"`)
-			w.stderr.Reset()
-			if got := w.add(t, c); got != c.prevResult {
+			env.stderr.Reset()
+			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
-			if line := w.logged(t)[0]; line["level"] != "error" ||
+			if line := env.logged(t)[0]; line["level"] != "error" ||
 				line["reason"] != "pod-unreadable" || line["unreadable"] == nil {
 				t.Errorf("log: %v", line)
 			}
 			holdsNothing(t, ns)
-			// CHECK looks again: a pod of the mesh that was let pass is not as it should be.
-			w.source.err, w.source.pod = nil, readPod(t, "sidecar")
-			if e := w.call("CHECK", c); e == nil || e.Code != 104 {
+			// CHECK requests the pod again. A pod of the mesh that was skipped is not in its
+			// desired state.
+			env.source.err, env.source.pod = nil, readPod(t, "sidecar")
+			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
 				t.Errorf("CHECK: %+v", e)
 			}
 		})
 	}
 }
 
-// The longest name leaves room for what is said of the pod.
+// TestAMessageAboutALongName checks that the longest name leaves room for the rest of the message.
 func TestAMessageAboutALongName(t *testing.T) {
-	w := newWorld(t, "")
-	w.source.err = source.WithKind(source.Misconfigured, errors.New("no kubeconfig"))
+	env := newTestEnv(t, "")
+	env.source.err = source.WithKind(source.Misconfigured, errors.New("no kubeconfig"))
 	c := newCall(t, netnstest.New(t))
 	c.args = "K8S_POD_NAMESPACE=" + strings.Repeat("n", 63) + ";K8S_POD_NAME=" +
 		strings.Repeat("p", 253)
-	e := w.call("ADD", c)
+	e := env.call("ADD", c)
 	const end = "… cannot be read, so it is not known whether it is in the mesh (misconfigured)"
 	if e == nil || !strings.HasPrefix(e.Msg, "pod nnn") || !strings.HasSuffix(e.Msg, end) ||
 		len(e.Msg) > 160 {
 		t.Errorf("%+v", e)
 	}
-	w.Source = plugin.System().Source
-	if e := w.call("ADD", c); e == nil ||
+	env.Source = plugin.System().Source
+	if e := env.call("ADD", c); e == nil ||
 		!strings.HasSuffix(e.Details, "/sluice-cni-kubeconfig: no such file or directory") {
-		t.Errorf("the details do not come to the point: %+v", e)
+		t.Errorf("the details do not contain the cause: %+v", e)
 	}
 }
 
-// A namespace whose labels a selector asks for is part of what must be read.
+// TestUnreadableNamespace covers a namespace whose labels a selector needs.
 func TestUnreadableNamespace(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-	w.source.namespaceErr = source.WithKind(source.Forbidden,
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+	env.source.namespaceErr = source.WithKind(source.Forbidden,
 		errors.New("namespace shop: not allowed"))
 	c := newCall(t, ns)
 	c.stdin = c.with(`"enablement_selectors":[{"namespaceSelector":{}}]`)
-	if e := w.call("ADD", c); e == nil || e.Code != 100 ||
+	if e := env.call("ADD", c); e == nil || e.Code != 100 ||
 		e.Details != "namespace shop: not allowed" {
 		t.Errorf("%+v", e)
 	}
 	holdsNothing(t, ns)
 }
 
-// The configuration may be wrong for as long as the node agent needs to start: this is said loudly,
-// and applies to no other pod.
+// TestADDOfTheNodeAgentWithAWrongConfiguration checks that the node agent's pod starts with an
+// invalid configuration, and that the log contains an error. Other pods do not start.
 func TestADDOfTheNodeAgentWithAWrongConfiguration(t *testing.T) {
-	w := newWorld(t, "sidecar")
+	env := newTestEnv(t, "sidecar")
 	c := newCall(t, netnstest.New(t))
 	c.stdin = c.with(`"pod_namespace":"shop","exclude_namespace":[]`)
-	if e := w.call("ADD", c); e == nil || e.Code != types.ErrInvalidNetworkConfig {
+	if e := env.call("ADD", c); e == nil || e.Code != types.ErrInvalidNetworkConfig {
 		t.Errorf("another pod: %+v", e)
 	}
-	w.stderr.Reset()
+	env.stderr.Reset()
 	c.args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=sluice-node-x7k2p"
-	w.add(t, c)
-	line := w.logged(t)[0]
+	env.add(t, c)
+	line := env.logged(t)[0]
 	if text, _ := line["configuration"].(string); line["level"] != "error" ||
 		!strings.Contains(text, "want exclude_namespaces") {
 		t.Errorf("log: %v", line)
 	}
-	if e := w.call("CHECK", c); e != nil {
+	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
 	}
 }
 
-// An ADD that fails leaves what an earlier one has left, rules and record, so that the rules go
-// when the pod is to be left alone.
+// TestADDThatFailsAfterASuccessfulOne checks that a failed ADD keeps the rules and the record of an
+// earlier ADD, so that the rules are removed when the pod is no longer redirected.
 func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	w.add(t, c)
+	env.add(t, c)
 	before := c.record(t)
-	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
-	if e := w.call("ADD", c); e == nil {
+	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
+	if e := env.call("ADD", c); e == nil {
 		t.Error("ADD succeeds")
 	}
 	holds(t, ns)
@@ -290,28 +292,30 @@ func TestADDThatFailsAfterASuccessfulOne(t *testing.T) {
 		cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 		t.Error(diff)
 	}
-	w.source.err, w.source.pod = nil, readPod(t, "not-injected")
-	w.add(t, c)
+	env.source.err, env.source.pod = nil, readPod(t, "not-injected")
+	env.add(t, c)
 	holdsNothing(t, ns)
 }
 
-// Of a pod that was left alone nothing is known any more after an ADD that fails.
+// TestADDThatFailsAfterOneWithoutEffect checks that a failed ADD removes the record of a pod that
+// was not redirected.
 func TestADDThatFailsAfterOneWithoutEffect(t *testing.T) {
-	w := newWorld(t, "plain")
+	env := newTestEnv(t, "plain")
 	c := newCall(t, netnstest.New(t))
-	w.add(t, c)
-	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
-	if e := w.call("ADD", c); e == nil {
+	env.add(t, c)
+	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
+	if e := env.call("ADD", c); e == nil {
 		t.Error("ADD succeeds")
 	}
 	c.wantNoRecord(t)
 }
 
-// All that is wrong with a pod is in one error of bounded length, and nothing is done for it.
+// TestADDOfAPodWithWrongSettings checks that all invalid settings of a pod are in one error of
+// bounded length, and that the pod gets no rules.
 func TestADDOfAPodWithWrongSettings(t *testing.T) {
-	w, ns := newWorld(t, "wrong"), netnstest.New(t)
+	env, ns := newTestEnv(t, "wrong"), netnstest.New(t)
 	c := newCall(t, ns)
-	e := w.call("ADD", c)
+	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 || !strings.HasPrefix(e.Msg, "pod shop/"+podName+" has ") ||
 		!strings.HasSuffix(e.Msg, " invalid settings") {
 		t.Fatalf("%+v", e)
@@ -320,29 +324,30 @@ func TestADDOfAPodWithWrongSettings(t *testing.T) {
 		"annotation sidecar.istio.io/interceptionMode", `"tproxy" is not allowed`, "want REDIRECT",
 	} {
 		if !strings.Contains(e.Details, part) {
-			t.Errorf("details do not say %s: %s", part, e.Details)
+			t.Errorf("details do not contain %s: %s", part, e.Details)
 		}
 	}
 	if len(e.Msg) > 160 || len(e.Details) > 768 || strings.Contains(e.Msg+e.Details, "\n") {
 		t.Errorf("too long: %+v", e)
 	}
-	if all, _ := w.logged(t)[0]["error_full"].(string); !strings.Contains(all,
+	if all, _ := env.logged(t)[0]["error_full"].(string); !strings.Contains(all,
 		"variable ISTIO_DUAL_STACK of container istio-proxy") {
-		t.Errorf("the log does not list all that is wrong: %s", all)
+		t.Errorf("the log does not list all invalid settings: %s", all)
 	}
 	holdsNothing(t, ns)
 	c.wantNoRecord(t)
 }
 
-// Whatever a pod says, the line about it is short enough for the node agent's socket.
+// TestALineAboutAHostilePod checks that the log line about any pod is short enough for the node
+// agent's socket.
 func TestALineAboutAHostilePod(t *testing.T) {
-	w := newWorld(t, "annotations")
-	// of all characters these take the most room
+	env := newTestEnv(t, "annotations")
+	// these characters have the longest encoding
 	longest := strings.Repeat(strings.Repeat(`"`, 64)+",", 20)
-	for name := range w.source.pod.Metadata.Annotations {
-		w.source.pod.Metadata.Annotations[name] = longest
+	for name := range env.source.pod.Metadata.Annotations {
+		env.source.pod.Metadata.Annotations[name] = longest
 	}
-	validation, proxy := &w.source.pod.Spec.InitContainers[0], &w.source.pod.Spec.InitContainers[1]
+	validation, proxy := &env.source.pod.Spec.InitContainers[0], &env.source.pod.Spec.InitContainers[1]
 	validation.Args, proxy.SecurityContext = nil, nil
 	for _, name := range []string{
 		"INBOUND_CAPTURE_PORT", "INBOUND_TUNNEL_PORT", "PROXY_UID", "PROXY_GID",
@@ -354,10 +359,10 @@ func TestALineAboutAHostilePod(t *testing.T) {
 	} {
 		proxy.Env = append(proxy.Env, decide.EnvVar{Name: name, Value: longest})
 	}
-	if e := w.call("ADD", newCall(t, netnstest.New(t))); e == nil || e.Code != 101 {
+	if e := env.call("ADD", newCall(t, netnstest.New(t))); e == nil || e.Code != 101 {
 		t.Errorf("%+v", e)
 	}
-	line := strings.TrimRight(w.agent.lines[0], "\n")
+	line := strings.TrimRight(env.agent.lines[0], "\n")
 	if _, err := agent.AppendJSON(nil,
 		agent.Request{Version: agent.Version, Verb: agent.NotifyLog, Line: line},
 		agent.MaxRequest); err != nil {
@@ -365,7 +370,7 @@ func TestALineAboutAHostilePod(t *testing.T) {
 	}
 }
 
-// What the runtime or the configuration got wrong has an error of its own.
+// TestADDRejects checks that invalid input of the runtime or the configuration has its own error.
 func TestADDRejects(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -374,14 +379,14 @@ func TestADDRejects(t *testing.T) {
 		text   string
 	}{
 		{
-			"a configuration with wrong fields", func(c *sandboxCall) {
+			"a configuration with invalid fields", func(c *sandboxCall) {
 				c.stdin = c.with(`"backend":"ebpf"`, `"api_budget":"1h"`)
 			},
 			types.ErrInvalidNetworkConfig,
 			`the plugin's configuration has 2 invalid fields; api_budget: "1h" is not allowed: want a duration`,
 		},
 		{
-			"what is no configuration", func(c *sandboxCall) { c.stdin = `[]` },
+			"input that is not a configuration", func(c *sandboxCall) { c.stdin = `[]` },
 			types.ErrDecodingFailure, "the plugin's configuration cannot be read",
 		},
 		{
@@ -394,7 +399,7 @@ func TestADDRejects(t *testing.T) {
 			types.ErrInvalidEnvironmentVariables, "CNI_CONTAINERID or CNI_IFNAME is invalid",
 		},
 		{
-			"a namespace that is gone", func(c *sandboxCall) { c.netns = "/run/netns/gone" },
+			"a namespace that does not exist", func(c *sandboxCall) { c.netns = "/run/netns/gone" },
 			types.ErrInvalidNetNS, "the network namespace of the pod cannot be opened",
 		},
 		{
@@ -402,14 +407,14 @@ func TestADDRejects(t *testing.T) {
 			types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host",
 		},
 		{
-			"a result that is none", func(c *sandboxCall) {
+			"an invalid result", func(c *sandboxCall) {
 				c.prevResult = `"none"`
 				c.stdin = c.with()
 			},
 			types.ErrInvalidNetworkConfig, "the previous plugin's result is invalid",
 		},
 		{
-			"an address that is none", func(c *sandboxCall) {
+			"an invalid address", func(c *sandboxCall) {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.1"}]}`
 				c.stdin = c.with()
 			},
@@ -417,24 +422,24 @@ func TestADDRejects(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-			w.Backend = func(compat.BackendName) (compat.Backend, error) {
-				panic("a backend was asked for")
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+			env.Backend = func(compat.BackendName) (compat.Backend, error) {
+				panic("a backend was requested")
 			}
 			c := newCall(t, ns)
 			tc.change(&c)
-			e := w.call("ADD", c)
+			e := env.call("ADD", c)
 			if e == nil || e.Code != tc.code || !strings.Contains(e.Error(), tc.text) {
 				t.Errorf("%+v, want code %d and %q", e, tc.code, tc.text)
 			}
-			if w.stdout.Len() > 0 {
-				t.Errorf("standard output: %q", w.stdout.String())
+			if env.stdout.Len() > 0 {
+				t.Errorf("standard output: %q", env.stdout.String())
 			}
-			// Without a configuration the runtime's log has to do.
+			// Without a configuration only the runtime's log has the error.
 			if strings.Contains(tc.name, "configuration") {
 				return
 			}
-			if lines := w.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" ||
+			if lines := env.logged(t); len(lines) != 1 || lines[0]["msg"] != "ADD" ||
 				lines[0]["code"] != float64(tc.code) || lines[0]["decision"] == nil {
 				t.Errorf("log: %v", lines)
 			}
@@ -442,10 +447,10 @@ func TestADDRejects(t *testing.T) {
 	}
 }
 
-// Neither the log nor the record can keep a pod from starting, and the log says why they are
-// missing.
+// TestADDWithoutAWritableDirectory checks that pods start without a log and a record, and that
+// standard error contains the reason.
 func TestADDWithoutAWritableDirectory(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -454,18 +459,18 @@ func TestADDWithoutAWritableDirectory(t *testing.T) {
 	for _, dir := range []string{file, "/proc/nowhere"} {
 		c.runDir = dir
 		c.stdin = c.with()
-		w.stderr.Reset()
-		if got := w.add(t, c); got != c.prevResult {
+		env.stderr.Reset()
+		if got := env.add(t, c); got != c.prevResult {
 			t.Errorf("result: %s", got)
 		}
 		holds(t, ns)
-		if text := w.stderr.String(); !strings.Contains(text, "record_error") {
+		if text := env.stderr.String(); !strings.Contains(text, "record_error") {
 			t.Errorf("log: %s", text)
 		}
 	}
 }
 
-// Pods start side by side, each with a result, a record and rules of its own.
+// TestManyADDsAtOnce checks that concurrent ADDs have separate results, records and rules.
 func TestManyADDsAtOnce(t *testing.T) {
 	const many = 20
 	runDir := t.TempDir()
@@ -475,15 +480,15 @@ func TestManyADDsAtOnce(t *testing.T) {
 		c := newCall(t, ns)
 		c.id, c.runDir = fmt.Sprintf("%064x", i+1), runDir
 		c.stdin = c.with()
-		w := newWorld(t, "sidecar")
+		env := newTestEnv(t, "sidecar")
 		group.Go(func() {
-			if e := w.call("ADD", c); e != nil {
+			if e := env.call("ADD", c); e != nil {
 				t.Errorf("ADD %d: %v", i, e)
 			}
-			if got := w.stdout.String(); got != c.prevResult {
+			if got := env.stdout.String(); got != c.prevResult {
 				t.Errorf("ADD %d: result %s", i, got)
 			}
-			if e := w.call("CHECK", c); e != nil {
+			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK %d: %v", i, e)
 			}
 		})

@@ -21,25 +21,26 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// newAmbientWorld has a pod in ambient mode, and an agent that installs the rules in it.
-func newAmbientWorld(t testing.TB) (*world, *netns.NS, sandboxCall) {
+// newAmbientTestEnv returns an environment with a pod in ambient mode, and an agent that installs
+// its rules.
+func newAmbientTestEnv(t testing.TB) (*testEnv, *netns.NS, sandboxCall) {
 	t.Helper()
-	w, ns := newWorld(t, "not-injected"), netnstest.New(t)
-	w.source.pod.Metadata.Labels = map[string]string{"istio.io/dataplane-mode": "ambient"}
+	env, ns := newTestEnv(t, "not-injected"), netnstest.New(t)
+	env.source.pod.Metadata.Labels = map[string]string{"istio.io/dataplane-mode": "ambient"}
 	c := newCall(t, ns)
 	c.stdin = c.with(`"ambient_enabled":true`)
-	w.agent.enrol = func(
+	env.agent.enrol = func(
 		ref source.Ref, addresses []netip.Addr, fd int,
 	) (*agent.Enrolment, error) {
 		if ref.UID != podUID || !slices.Equal(addresses, []netip.Addr{netip.MustParseAddr("10.244.1.5")}) {
-			t.Errorf("asked for %v with %v", ref, addresses)
+			t.Errorf("request for %v with %v", ref, addresses)
 		}
 		return install(fd)
 	}
-	return w, ns, c
+	return env, ns, c
 }
 
-// install installs the rules of ambient mode as the agent does.
+// install installs the rules of ambient mode like the agent.
 func install(fd int) (*agent.Enrolment, error) {
 	ns, err := netns.FromHandle(vishnetns.NsHandle(fd))
 	if err != nil {
@@ -63,8 +64,8 @@ func install(fd int) (*agent.Enrolment, error) {
 }
 
 func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
-	w, ns, c := newAmbientWorld(t)
-	if got := w.add(t, c); got != c.prevResult {
+	env, ns, c := newAmbientTestEnv(t)
+	if got := env.add(t, c); got != c.prevResult {
 		t.Errorf("result: %s", got)
 	}
 	r := c.record(t)
@@ -72,21 +73,21 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 		r.Backend != compat.BackendNFT {
 		t.Errorf("record: %+v", r)
 	}
-	line := w.logged(t)[0]
+	line := env.logged(t)[0]
 	if line["decision"] != "ambient" || line["backend"] != "nft" || line["outcome"] != "created" ||
 		line["notes"] != "annotation-ignored: x" {
 		t.Errorf("log: %v", line)
 	}
-	if a := w.agent.last(t); a.Decision != "ambient" || a.Result != "success" || a.Backend != "nft" {
+	if a := env.agent.last(t); a.Decision != "ambient" || a.Result != "success" || a.Backend != "nft" {
 		t.Errorf("report: %+v", a)
 	}
-	if e := w.call("CHECK", c); e != nil {
+	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
 	}
-	// Without the record CHECK decides as ADD does.
+	// Without the record CHECK decides like ADD.
 	c.runDir = t.TempDir()
 	c.stdin = c.with(`"ambient_enabled":true`)
-	if e := w.call("CHECK", c); e != nil {
+	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK without a record: %+v", e)
 	}
 	b, err := compat.Choose(compat.BackendNFT)
@@ -96,12 +97,13 @@ func TestPodInAmbientModeIsEnrolledByTheAgent(t *testing.T) {
 	if _, err := b.Remove(ns); err != nil {
 		t.Fatal(err)
 	}
-	if e := w.call("CHECK", c); e == nil || e.Code != plugin.CodeDrift {
+	if e := env.call("CHECK", c); e == nil || e.Code != plugin.CodeDrift {
 		t.Errorf("CHECK without rules: %+v", e)
 	}
 }
 
-// Without the agent, and for each refusal of it, the pod does not start, and the error says why.
+// TestPodInAmbientModeFailsClosed checks that without the agent, and for each of its errors, the
+// pod does not start, and the error contains the cause.
 func TestPodInAmbientModeFailsClosed(t *testing.T) {
 	for _, test := range []struct {
 		kind source.Kind
@@ -115,65 +117,65 @@ func TestPodInAmbientModeFailsClosed(t *testing.T) {
 		{agent.KindHost, plugin.CodeApply},
 	} {
 		t.Run(string(test.kind), func(t *testing.T) {
-			w, ns, c := newAmbientWorld(t)
+			env, ns, c := newAmbientTestEnv(t)
 			want := "it is not running"
-			if w.agent.enrol = nil; test.kind != "" {
+			if env.agent.enrol = nil; test.kind != "" {
 				want = "because of " + string(test.kind)
-				w.agent.enrol = func(source.Ref, []netip.Addr, int) (*agent.Enrolment, error) {
+				env.agent.enrol = func(source.Ref, []netip.Addr, int) (*agent.Enrolment, error) {
 					return nil, source.WithKind(test.kind, errors.New(want))
 				}
 			}
-			e := w.call("ADD", c)
+			e := env.call("ADD", c)
 			if e == nil || e.Code != test.code || !strings.Contains(e.Details, want) ||
 				!strings.Contains(e.Msg, "is in ambient mode and cannot be enrolled") {
 				t.Errorf("%+v", e)
 			}
 			c.wantNoRecord(t)
 			holdsNothing(t, ns)
-			if a := w.agent.last(t); a.Decision != "ambient" || a.Result != "error" {
+			if a := env.agent.last(t); a.Decision != "ambient" || a.Result != "error" {
 				t.Errorf("report: %+v", a)
 			}
 		})
 	}
 }
 
-// The label of the namespace decides too. If the plugin has no ambient mode, nothing has changed.
+// TestNamespaceInAmbientMode checks the label of the namespace, with and without ambient mode.
 func TestNamespaceInAmbientMode(t *testing.T) {
-	w, _, c := newAmbientWorld(t)
-	w.source.pod.Metadata.Labels = nil
-	w.source.namespace = &decide.Namespace{Metadata: decide.Metadata{
+	env, _, c := newAmbientTestEnv(t)
+	env.source.pod.Metadata.Labels = nil
+	env.source.namespace = &decide.Namespace{Metadata: decide.Metadata{
 		Name: "shop", Labels: map[string]string{"istio.io/dataplane-mode": "ambient"},
 	}}
-	w.add(t, c)
+	env.add(t, c)
 	if r := c.record(t); r.Outcome != "ambient" {
 		t.Errorf("record: %+v", r)
 	}
-	w.source.asked = nil
+	env.source.requested = nil
 	c.stdin = c.with()
-	w.add(t, c)
-	if r := c.record(t); r.Outcome != "skip" || strings.Contains(fmt.Sprint(w.source.asked), "namespace") {
-		t.Errorf("without ambient mode: %+v, asked %v", r, w.source.asked)
+	env.add(t, c)
+	if r := c.record(t); r.Outcome != "skip" || strings.Contains(fmt.Sprint(env.source.requested), "namespace") {
+		t.Errorf("without ambient mode: %+v, requests %v", r, env.source.requested)
 	}
 }
 
-// A repeated ADD of a pod that has left ambient mode removes the rules, and one of a pod with a sidecar
-// replaces them.
+// TestRepeatedADDOfAPodThatLeavesAmbientMode checks that a repeated ADD removes the rules of a pod
+// that has left ambient mode, and replaces those of a pod with a sidecar.
 func TestRepeatedADDOfAPodThatLeavesAmbientMode(t *testing.T) {
-	w, ns, c := newAmbientWorld(t)
-	w.add(t, c)
+	env, ns, c := newAmbientTestEnv(t)
+	env.add(t, c)
 	holds(t, ns)
-	w.source.pod = readPod(t, "sidecar")
-	w.add(t, c)
+	env.source.pod = readPod(t, "sidecar")
+	env.add(t, c)
 	if r := c.record(t); r.Redirect == nil || r.Ambient != nil {
 		t.Errorf("record: %+v", r)
 	}
-	if e := w.call("CHECK", c); e != nil {
+	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
 	}
-	w, ns, c = newAmbientWorld(t)
-	w.add(t, c)
-	w.source.pod.Metadata.Labels = nil
-	w.source.namespace = &decide.Namespace{}
-	w.add(t, c)
+	env, ns, c = newAmbientTestEnv(t)
+	env.add(t, c)
+	env.source.pod.Metadata.Labels = nil
+	env.source.namespace = &decide.Namespace{}
+	env.add(t, c)
 	holdsNothing(t, ns)
 }

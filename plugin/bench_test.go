@@ -6,16 +6,16 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkAdd is an ADD of a pod of the mesh, from its decision to the record, and one that finds
-// all in place. It does not include the start of the program.
+// BenchmarkAdd measures an ADD of a pod of the mesh, from the decision to the record, and a
+// repeated ADD. It does not include the start of the program.
 func BenchmarkAdd(b *testing.B) {
 	ns := netnstest.New(b)
-	w, c := newWorld(b, "sidecar"), newCall(b, ns)
+	env, c := newTestEnv(b, "sidecar"), newCall(b, ns)
 	b.Run("first", func(b *testing.B) {
 		for b.Loop() {
-			w.add(b, c)
+			env.add(b, c)
 			b.StopTimer()
-			if e := w.call("DEL", c); e != nil {
+			if e := env.call("DEL", c); e != nil {
 				b.Fatal(e)
 			}
 			b.StartTimer()
@@ -23,7 +23,7 @@ func BenchmarkAdd(b *testing.B) {
 	})
 	b.Run("unchanged", func(b *testing.B) {
 		for b.Loop() {
-			w.add(b, c)
+			env.add(b, c)
 		}
 	})
 }

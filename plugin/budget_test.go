@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// slow is a source that takes some time for the pod, and never has the namespace.
+// slow is a source that takes some time to return the pod, and never returns the namespace.
 type slow struct {
 	*pods
 	podTakes time.Duration
@@ -35,28 +35,28 @@ func (s slow) Namespace(ctx context.Context, _ string) (*decide.Namespace, error
 	return nil, source.WithKind(source.Unavailable, context.Cause(ctx))
 }
 
-// All questions about a pod together take no longer than the budget of the API server, and a second
-// for the node agent.
+// TestBudgetOfAllRequests checks that all requests for a pod together take at most the budget of
+// the API server, and one second for the node agent.
 func TestBudgetOfAllRequests(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		podTakes time.Duration
 	}{
-		{"no answer about the namespace", 0},
-		{"a late answer about the pod, and none about the namespace", 4 * time.Second},
-		{"no answer about the pod", time.Hour},
+		{"no answer for the namespace", 0},
+		{"a late answer for the pod, none for the namespace", 4 * time.Second},
+		{"no answer for the pod", time.Hour},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, "sidecar")
-				w.Source = func(*config.Config) source.Source { return slow{w.source, tc.podTakes} }
+				env := newTestEnv(t, "sidecar")
+				env.Source = func(*config.Config) source.Source { return slow{env.source, tc.podTakes} }
 				c := newCall(t, ns)
 				c.stdin = c.with(`"api_budget":"5s"`,
 					`"enablement_selectors":[{"namespaceSelector":{}}]`)
 				for _, verb := range []string{"ADD", "CHECK"} {
 					start := time.Now()
-					e := w.call(verb, c)
+					e := env.call(verb, c)
 					if e == nil || e.Code != 11 ||
 						!strings.Contains(e.Details, "timeout after 6s") {
 						t.Errorf("%s: %+v", verb, e)

@@ -16,15 +16,16 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// DEL succeeds whatever it is given, but for the names of no attachment.
+// TestDELWithoutState checks that DEL succeeds with any input, except for invalid names of an
+// attachment.
 func TestDELWithoutState(t *testing.T) {
 	host := netnstest.New(t)
 	for name, stdin := range map[string]string{
-		"no standard input": "", "no JSON": "{", "no name": `{"cniVersion":"1.0.0"}`,
-		"no version":                  `{"name":"e2e"}`,
-		"a version that there is not": `{"cniVersion":"7.0.0","name":"e2e"}`,
-		"a wrong field":               `{"cniVersion":"1.0.0","name":"e2e","backend":"ebpf"}`,
-		"a namespace that is gone":    `{"cniVersion":"1.0.0","name":"e2e"}`,
+		"no standard input": "", "invalid JSON": "{", "no name": `{"cniVersion":"1.0.0"}`,
+		"no version":                      `{"name":"e2e"}`,
+		"an unknown version":              `{"cniVersion":"7.0.0","name":"e2e"}`,
+		"a wrong field":                   `{"cniVersion":"1.0.0","name":"e2e","backend":"ebpf"}`,
+		"a namespace that does not exist": `{"cniVersion":"1.0.0","name":"e2e"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCall(t, nil)
@@ -37,28 +38,27 @@ func TestDELWithoutState(t *testing.T) {
 	c := newCall(t, nil)
 	c.id = "../../etc/passwd"
 	if e := execute(t, host, "DEL", c).failed(t); e.Code != types.ErrInvalidEnvironmentVariables {
-		t.Errorf("DEL of what is no container: %+v", e)
+		t.Errorf("DEL of an invalid container id: %+v", e)
 	}
 }
 
-// refused are the ways in which package skel refuses a DEL whose configuration names a run
-// directory.
+// refused contains changes to a valid configuration because of which package skel rejects DEL.
 var refused = map[string]struct{ was, is string }{
-	"a version that there is not": {`"cniVersion":"1.1.0","name"`, `"cniVersion":"7.0.0","name"`},
-	"no name":                     {`"name":"e2e"`, `"name":""`},
-	"a name that is not allowed":  {`"name":"e2e"`, `"name":"../e2e"`},
-	"a version that is no text":   {`"cniVersion":"1.1.0","name"`, `"cniVersion":7,"name"`},
+	"an unknown version":             {`"cniVersion":"1.1.0","name"`, `"cniVersion":"7.0.0","name"`},
+	"no name":                        {`"name":"e2e"`, `"name":""`},
+	"a name that is not allowed":     {`"name":"e2e"`, `"name":"../e2e"`},
+	"a version that is not a string": {`"cniVersion":"1.1.0","name"`, `"cniVersion":7,"name"`},
 }
 
-// Whatever is wrong with its configuration, DEL forgets the attachment where ADD has kept it, and
-// removes its rules.
+// TestRejectedDELRemovesTheRecord checks that DEL removes the record and the rules of ADD despite
+// an invalid configuration.
 func TestRejectedDELRemovesTheRecord(t *testing.T) {
 	host := netnstest.New(t)
 	for name, change := range refused {
 		t.Run(name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
-			w.add(t, c)
+			env.add(t, c)
 			c.stdin = strings.Replace(c.stdin, change.was, change.is, 1)
 			out := execute(t, host, "DEL", c)
 			out.silent(t)
@@ -71,17 +71,18 @@ func TestRejectedDELRemovesTheRecord(t *testing.T) {
 	}
 }
 
-// A DEL that is refused leaves what any other would leave: rules that the pod's other attachment
-// needs, and that one's record, or those of a sandbox that the runtime takes away.
+// TestRejectedDELKeepsRules checks that a rejected DEL keeps what any other DEL keeps: rules that
+// another attachment of the pod needs and its record, or the rules of a sandbox that the runtime
+// deletes.
 func TestRejectedDELKeepsRules(t *testing.T) {
 	host := netnstest.New(t)
 	t.Run("of the pod's other attachment", func(t *testing.T) {
-		w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+		env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 		c := newCall(t, ns)
 		other := c
 		other.ifname = "net1"
-		w.add(t, c)
-		w.add(t, other)
+		env.add(t, c)
+		env.add(t, other)
 		other.stdin = strings.Replace(c.stdin, `"name":"e2e"`, `"name":""`, 1)
 		execute(t, host, "DEL", other).silent(t)
 		holds(t, ns)
@@ -92,9 +93,9 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 		}
 	})
 	t.Run("of a Kubernetes sandbox", func(t *testing.T) {
-		w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+		env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 		c := newCall(t, ns)
-		w.add(t, c)
+		env.add(t, c)
 		c.args += ";K8S_POD_INFRA_CONTAINER_ID=" + c.id
 		c.stdin = strings.Replace(c.stdin, `"name":"e2e"`, `"name":""`, 1)
 		execute(t, host, "DEL", c).silent(t)
@@ -103,12 +104,12 @@ func TestRejectedDELKeepsRules(t *testing.T) {
 	})
 }
 
-// A DEL that is refused leaves the host's own namespace alone, too, unless the caller vouches for
-// it.
+// TestRejectedDELInTheHostNamespace checks that a rejected DEL does not change the host's namespace
+// either, unless the caller sets the override.
 func TestRejectedDELInTheHostNamespace(t *testing.T) {
-	w, host := newWorld(t, "sidecar"), netnstest.New(t)
+	env, host := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, host)
-	w.add(t, c)
+	env.add(t, c)
 	c.stdin = strings.Replace(c.stdin, `"name":"e2e"`, `"name":""`, 1)
 	execute(t, host, "DEL", c).silent(t)
 	holds(t, host)
@@ -118,8 +119,8 @@ func TestRejectedDELInTheHostNamespace(t *testing.T) {
 	holdsNothing(t, host)
 }
 
-// An environment that is not complete is refused before anybody has read standard input. DEL reads
-// it nevertheless, and does not wait for ever for its end.
+// TestDELWithoutCompleteEnvironment covers an incomplete environment, which is rejected before
+// standard input is read. DEL reads it nevertheless, with a timeout.
 func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	host := netnstest.New(t)
 	without := func(environment []string) []string {
@@ -127,10 +128,10 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 			return strings.HasPrefix(pair, "CNI_PATH=")
 		})
 	}
-	t.Run("all is there", func(t *testing.T) {
-		w := newWorld(t, "plain")
+	t.Run("complete standard input", func(t *testing.T) {
+		env := newTestEnv(t, "plain")
 		c := newCall(t, nil)
-		w.add(t, c)
+		env.add(t, c)
 		cmd := command(t, "DEL", c)
 		cmd.Env = without(cmd.Env)
 		run(t, host, cmd).silent(t)
@@ -154,22 +155,22 @@ func TestDELWithoutCompleteEnvironment(t *testing.T) {
 	})
 }
 
-// DEL reads as much as a runtime could have to say, without a word on standard error, and no more
-// of what does not end.
+// TestDELWithALongConfiguration checks that DEL reads every configuration that a runtime could
+// pass, without a message on standard error, and limits endless input.
 func TestDELWithALongConfiguration(t *testing.T) {
-	w, host := newWorld(t, "plain"), netnstest.New(t)
+	env, host := newTestEnv(t, "plain"), netnstest.New(t)
 	for _, tc := range []struct {
 		name   string
 		spaces int
 		stderr string
 		kept   bool
 	}{
-		{"15 MiB are read", 15 << 20, "", false},
-		{"17 MiB are not", 17 << 20, "read standard input: more than 16 MiB", true},
+		{"15 MiB", 15 << 20, "", false},
+		{"17 MiB", 17 << 20, "read standard input: more than 16 MiB", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCall(t, nil)
-			w.add(t, c)
+			env.add(t, c)
 			out, in, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
@@ -184,7 +185,7 @@ func TestDELWithALongConfiguration(t *testing.T) {
 				}
 			})
 			ended := run(t, host, cmd)
-			_ = errors.Join(out.Close(), in.Close()) // the writer ends too
+			_ = errors.Join(out.Close(), in.Close()) // also ends the writer
 			writer.Wait()
 			ended.silent(t)
 			if (ended.stderr == "") != (tc.stderr == "") ||

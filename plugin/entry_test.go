@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// wantKeysOnce fails the test if an object has a key twice, of which most readers would keep one
-// value.
+// wantKeysOnce fails the test if an object has a duplicate key, of which most readers would keep
+// one value.
 func wantKeysOnce(t testing.TB, object string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -25,29 +25,29 @@ func wantKeysOnce(t testing.TB, object string) {
 		var value json.RawMessage
 		name, isText := key.(string)
 		if err != nil || !isText || d.Decode(&value) != nil {
-			t.Fatalf("%q is no object: %v", object, err)
+			t.Fatalf("%q is not an object: %v", object, err)
 		}
 		if seen[name] {
-			t.Errorf("key %s is there twice: %s", name, object)
+			t.Errorf("duplicate key %s: %s", name, object)
 		}
 		seen[name] = true
 	}
 }
 
-// Several notes of one kind are one text.
+// TestNotesOfOneKind checks that several notes of one kind are one field.
 func TestNotesOfOneKind(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-	for i := range w.source.pod.Spec.Containers {
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+	for i := range env.source.pod.Spec.Containers {
 		for _, name := range []string{"ISTIO_META_DNS_CAPTURE", "ISTIO_DUAL_STACK"} {
-			c := &w.source.pod.Spec.Containers[i]
+			c := &env.source.pod.Spec.Containers[i]
 			c.Env = append(c.Env, decide.EnvVar{Name: name, ValueFrom: &decide.ValueSource{}})
 		}
 	}
 	c := newCall(t, ns)
 	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
 	c.stdin = c.with()
-	w.add(t, c)
-	line := w.logged(t)[0]
+	env.add(t, c)
+	line := env.logged(t)[0]
 	text, _ := line["variable-unread"].(string)
 	if line["ipv6-uncaptured"] == nil {
 		t.Errorf("a note of another kind is missing: %v", line)
@@ -59,15 +59,15 @@ func TestNotesOfOneKind(t *testing.T) {
 	}
 }
 
-// What cannot be kept of several other attachments is one text.
+// TestRecordsThatCannotBeShared checks that the errors for several other attachments are one field.
 func TestRecordsThatCannotBeShared(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	w.add(t, c)
+	env.add(t, c)
 	others := []string{"anInterfaceWithALongName1", "anInterfaceWithALongName2"}
 	for _, name := range others {
 		other := c.record(t)
-		other.IfName = name // which no interface can have
+		other.IfName = name // no interface can have this name
 		data, err := json.Marshal(other)
 		if err != nil {
 			t.Fatal(err)
@@ -77,9 +77,9 @@ func TestRecordsThatCannotBeShared(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.stderr.Reset()
-	w.add(t, c)
-	text, _ := w.logged(t)[0]["other_records_error"].(string)
+	env.stderr.Reset()
+	env.add(t, c)
+	text, _ := env.logged(t)[0]["other_records_error"].(string)
 	for _, name := range others {
 		if !strings.Contains(text, name) {
 			t.Errorf("nothing of %s: %s", name, text)

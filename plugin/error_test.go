@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// specified are the codes of the specification by their names in Go.
+// specified contains the codes of the specification by their names in Go.
 var specified = map[string]uint{
 	"ErrIncompatibleCNIVersion":      types.ErrIncompatibleCNIVersion,
 	"ErrUnsupportedField":            types.ErrUnsupportedField,
@@ -33,7 +33,8 @@ var specified = map[string]uint{
 	"ErrInternal":                    types.ErrInternal,
 }
 
-// The package's documentation has the codes of all errors that the program returns, and no others.
+// TestDocumentedCodes checks that the package's documentation lists exactly the codes of all errors
+// that the program returns.
 func TestDocumentedCodes(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -64,7 +65,7 @@ func TestDocumentedCodes(t *testing.T) {
 					returned[code] = true
 				} else if of, _ := n.X.(*ast.Ident); of != nil && of.Name == "types" &&
 					strings.HasPrefix(n.Sel.Name, "Err") && n.Sel.Name != "Error" {
-					t.Errorf("%s: the code of %s is not known here", name, n.Sel.Name)
+					t.Errorf("%s: the code of %s is unknown", name, n.Sel.Name)
 				}
 			case *ast.ValueSpec:
 				if value, isCode := codeOf(n); isCode {
@@ -80,7 +81,7 @@ func TestDocumentedCodes(t *testing.T) {
 	}
 }
 
-// codeOf is the value of a constant that is one of our codes.
+// codeOf returns the value of a constant that is one of the plugin's codes.
 func codeOf(spec *ast.ValueSpec) (string, bool) {
 	if !strings.HasPrefix(spec.Names[0].Name, "Code") || len(spec.Values) != 1 {
 		return "", false

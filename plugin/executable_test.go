@@ -21,19 +21,19 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// An output is what the executable has written, and how it ended.
+// An output contains the output of the executable and its exit status.
 type output struct {
 	stdout, stderr string
 	status         int
 }
 
-// execute runs the plugin as a runtime does, in the namespace that stands for the host's.
+// execute runs the plugin like a runtime, in the namespace that represents the host's.
 func execute(t *testing.T, host *netns.NS, verb string, c sandboxCall) output {
 	t.Helper()
 	return run(t, host, command(t, verb, c))
 }
 
-// command is the plugin as a runtime calls it. It is killed if it does not end.
+// command returns the plugin's process as a runtime starts it. It is killed if it does not end.
 func command(t *testing.T, verb string, c sandboxCall) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
@@ -47,15 +47,15 @@ func command(t *testing.T, verb string, c sandboxCall) *exec.Cmd {
 		"CNI_COMMAND=" + verb, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + c.id,
 		"CNI_IFNAME=" + cmp.Or(c.ifname, "eth0"),
 		"CNI_NETNS=" + c.netns, "CNI_ARGS=" + c.args,
-		// Under the race detector a program sleeps a second at its end, and one that counts
-		// coverage asks where to write it.
+		// With the race detector a program sleeps for a second at its end, and with coverage it
+		// needs a directory for the counters.
 		"GORACE=atexit_sleep_ms=0", "GOCOVERDIR=" + t.TempDir(),
 	}
 	cmd.Stdin = strings.NewReader(c.stdin)
 	return cmd
 }
 
-// run executes a command in the namespace that stands for the host's.
+// run executes a command in the namespace that represents the host's.
 func run(t *testing.T, host *netns.NS, cmd *exec.Cmd) output {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -78,7 +78,7 @@ func (o output) failed(t *testing.T) types.Error {
 	return e
 }
 
-// silent fails the test unless the executable has succeeded without a word on standard output.
+// silent fails the test unless the executable has succeeded without standard output.
 func (o output) silent(t *testing.T) {
 	t.Helper()
 	if o.status != 0 || o.stdout != "" {
@@ -87,10 +87,11 @@ func (o output) silent(t *testing.T) {
 	}
 }
 
-// pathOf is a path of the namespace for other processes.
+// pathOf returns a path of the namespace for other processes.
 func pathOf(ns *netns.NS) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()) }
 
-// The executable reads the pod from an API server by a kubeconfig, and programs the sandbox.
+// TestTheExecutable checks that the executable reads the pod from an API server with a kubeconfig,
+// and installs rules in the sandbox.
 func TestTheExecutable(t *testing.T) {
 	host, pod := netnstest.New(t), netnstest.New(t)
 	var server *apiservertest.Server
@@ -149,6 +150,6 @@ func TestTheExecutable(t *testing.T) {
 	}
 	if file, err := os.ReadFile(filepath.Join(c.runDir, "sluice-cni.log")); err != nil ||
 		strings.Contains(string(file), token) {
-		t.Errorf("the log has the token, or cannot be read: %v", err)
+		t.Errorf("the log contains the token, or cannot be read: %v", err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// While the disk of the run directory is full, pods are redirected, checked and removed all the
-// same, nothing is left half written, and what could not be kept is in the log. Once there is
-// space, an ADD keeps its record.
+// TestAFullDisk checks that pods are redirected, checked and removed while the disk of the run
+// directory is full, that no file is incomplete, and that the log reports what could not be
+// written. Once there is space, ADD writes its record.
 func TestAFullDisk(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -23,28 +23,28 @@ func TestAFullDisk(t *testing.T) {
 	c := newCall(t, ns)
 	c.runDir = filetest.Disk(t, "256k")
 	c.stdin = c.with()
-	w := newWorld(t, "sidecar")
+	env := newTestEnv(t, "sidecar")
 	free := filetest.Fill(t, c.runDir)
-	w.add(t, c)
-	if log := w.stderr.String(); !strings.Contains(log, "no space left on device") {
-		t.Errorf("the log does not say what was not kept: %s", log)
+	env.add(t, c)
+	if log := env.stderr.String(); !strings.Contains(log, "no space left on device") {
+		t.Errorf("the log does not report what was not written: %s", log)
 	}
 	c.wantNoRecord(t)
 	for _, verb := range []string{"CHECK", "STATUS", "STATUS"} {
-		if e := w.call(verb, c); e != nil {
+		if e := env.call(verb, c); e != nil {
 			t.Errorf("%s: %+v", verb, e)
 		}
 	}
 	wantWhole(t, c.runDir)
 	free()
-	if e := w.call("STATUS", c); e != nil {
+	if e := env.call("STATUS", c); e != nil {
 		t.Errorf("STATUS: %+v", e)
 	}
-	w.add(t, c)
+	env.add(t, c)
 	c.record(t)
 
 	free = filetest.Fill(t, c.runDir)
-	if e := w.call("DEL", c); e != nil {
+	if e := env.call("DEL", c); e != nil {
 		t.Errorf("DEL: %+v", e)
 	}
 	c.wantNoRecord(t)
@@ -52,7 +52,7 @@ func TestAFullDisk(t *testing.T) {
 	free()
 }
 
-// wantWhole fails the test if a file was left half written.
+// wantWhole fails the test if a file is incomplete.
 func wantWhole(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -60,8 +60,8 @@ func wantWhole(t *testing.T, dir string) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		ours := filepath.Ext(path) == ".json"
-		if ours && !json.Valid(text) || strings.Contains(path, ".tmp") {
+		isRecord := filepath.Ext(path) == ".json"
+		if isRecord && !json.Valid(text) || strings.Contains(path, ".tmp") {
 			t.Errorf("%s has %d bytes", path, len(text))
 		}
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// idle is a backend that does nothing, and finds all as it should be.
+// idle is a backend that does nothing, and reports no difference.
 type idle struct{ compat.Backend }
 
 func (idle) Name() compat.BackendName { return compat.BackendNFT }
@@ -27,9 +27,9 @@ func (idle) Check(*netns.NS, rules.Ruleset, compat.Snapshot) (compat.Comparison,
 }
 func (idle) Remove(*netns.NS) (bool, error) { return false, nil }
 
-// FuzzVerbs gives the verbs what a runtime would never write. No verb panics; standard output has
-// JSON or nothing; errors are printable lines of bounded length. Nothing is written to disk, so
-// that it is fast: what can become of a file name is tested with the records.
+// FuzzVerbs passes arbitrary input to the verbs. No verb panics; standard output is empty or JSON;
+// errors are printable lines of bounded length. For speed nothing is written to disk: the tests of
+// package record cover file names.
 func FuzzVerbs(f *testing.F) {
 	c := newCall(f, nil)
 	f.Add([]byte(c.stdin), c.args, c.id)
@@ -40,23 +40,23 @@ func FuzzVerbs(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"1.2.3.4/5"}}}`), "=;=;=", "a:b")
 	f.Add([]byte(
 		`{"cniVersion":"0.4.0","name":"n","prevResult":{"ips":[{"address":"::1%lo/128"}]}}`), "K8S_POD_NAME=a=b", "a\x00b")
-	w := newWorld(f, "sidecar")
-	w.Backend = func(compat.BackendName) (compat.Backend, error) { return idle{}, nil }
-	w.Now = func() time.Time { return time.Unix(0, 0) }
+	env := newTestEnv(f, "sidecar")
+	env.Backend = func(compat.BackendName) (compat.Backend, error) { return idle{}, nil }
+	env.Now = func() time.Time { return time.Unix(0, 0) }
 	f.Fuzz(func(t *testing.T, stdin []byte, args, id string) {
-		w.source.asked = nil
+		env.source.requested = nil
 		call := sandboxCall{
 			id: id, netns: "/proc/self/ns/net", override: "1", args: args, stdin: confined(stdin),
 		}
 		for _, verb := range []string{"ADD", "CHECK", "DEL", "GC", "STATUS"} {
-			w.stdout.Reset()
-			w.stderr.Reset()
-			e := w.call(verb, call)
+			env.stdout.Reset()
+			env.stderr.Reset()
+			e := env.call(verb, call)
 			switch {
-			case e == nil && verb == "ADD" && !json.Valid(w.stdout.Bytes()):
-				t.Errorf("%s prints %q", verb, w.stdout.String())
-			case (e != nil || verb != "ADD") && w.stdout.Len() > 0:
-				t.Errorf("%s prints %q and returns %v", verb, w.stdout.String(), e)
+			case e == nil && verb == "ADD" && !json.Valid(env.stdout.Bytes()):
+				t.Errorf("%s prints %q", verb, env.stdout.String())
+			case (e != nil || verb != "ADD") && env.stdout.Len() > 0:
+				t.Errorf("%s prints %q and returns %v", verb, env.stdout.String(), e)
 			case e != nil && (e.Code == 0 || e.Code == 999 || verb == "DEL"):
 				t.Errorf("%s: %+v", verb, e)
 			case e != nil && (len(e.Msg) > 160 || len(e.Details) > 768 ||
@@ -69,7 +69,8 @@ func FuzzVerbs(f *testing.F) {
 
 func isControl(c rune) bool { return !unicode.IsPrint(c) }
 
-// confined is a configuration whose files cannot be written; what is no JSON object stays as it is.
+// confined returns a configuration whose files cannot be written. Input that is not a JSON object
+// is unchanged.
 func confined(stdin []byte) string {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(stdin, &fields) != nil || fields == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// descriptors counts the open files of this process.
+// descriptors returns the number of open files of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
@@ -17,10 +17,10 @@ func descriptors(t *testing.T) int {
 	return len(files)
 }
 
-// A verb that has ended holds no file, socket or namespace, whether it has succeeded or not.
-// Goroutines are looked at when all tests have ended.
+// TestVerbsLeakNothing checks that a verb leaves no open file, socket or namespace, whether it
+// succeeds or fails. TestMain checks goroutines.
 func TestVerbsLeakNothing(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
 	wrong := c
 	wrong.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"x"}]}`
@@ -43,12 +43,12 @@ func TestVerbsLeakNothing(t *testing.T) {
 			{"GC", valid, true},
 			{"GC", c, false},
 		} {
-			if e := w.call(call.verb, call.call); (e == nil) != call.ok {
+			if e := env.call(call.verb, call.call); (e == nil) != call.ok {
 				t.Fatalf("%s: %v", call.verb, e)
 			}
 		}
 	}
-	round() // the first one starts the runtime's poller
+	round() // the first round starts the runtime's poller
 	before := descriptors(t)
 	for range 20 {
 		round()

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// newPod is a running pod with an application and a proxy, and a neighbour.
+// newPod returns a running pod with an application and a proxy, and a neighbour.
 func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -40,7 +40,7 @@ func newPod(t *testing.T, proxy testbed.ProxyOptions) *testbed.Network {
 	return network
 }
 
-// answers fails the test unless calls out of the pod and into it are answered by these.
+// answers fails the test unless these servers answer outbound and inbound connections of the pod.
 func answers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
 	t.Helper()
 	for _, tc := range []struct {
@@ -62,14 +62,14 @@ func answers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
 			in,
 		},
 	} {
-		tc.call.Timeout = 20 * time.Second // on a busy machine
+		tc.call.Timeout = 20 * time.Second // for a busy machine
 		if got, err := network.Dial(tc.call); err != nil || got.By != tc.want {
 			t.Errorf("%s: %s, %v; want %s", tc.call, got, err, tc.want)
 		}
 	}
 }
 
-// A pod of the mesh from ADD to DEL, in both modes and with both backends.
+// TestLifeOfAPod covers a pod of the mesh from ADD to DEL, in both modes and with both backends.
 func TestLifeOfAPod(t *testing.T) {
 	for _, tc := range []struct {
 		name, file, backend string
@@ -87,50 +87,50 @@ func TestLifeOfAPod(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			network := newPod(t, tc.proxy)
-			w := newWorld(t, tc.file)
+			env := newTestEnv(t, tc.file)
 			c := newCall(t, network.Pod)
 			c.stdin = c.with(`"backend":"` + tc.backend + `"`)
 			answers(t, network, testbed.Outside, testbed.Application)
 
-			if got := w.add(t, c); got != c.prevResult {
+			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
 			if err := network.Settle(rules.MustCompile(*c.record(t).Redirect).Routing); err != nil {
 				t.Fatal(err)
 			}
 			answers(t, network, testbed.Outbound, testbed.Inbound)
-			w.source.pod = nil // nobody is asked again
-			if e := w.call("CHECK", c); e != nil {
+			env.source.pod = nil // the pod must not be requested again
+			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
 			}
 
 			tamper(t, network.Pod)
-			e := w.call("CHECK", c)
+			e := env.call("CHECK", c)
 			if e == nil || e.Code != 104 ||
 				!strings.Contains(e.Msg, "is incorrect") ||
 				!strings.Contains(e.Details, "missing") {
-				t.Errorf("CHECK of a pod whose rules are gone: %+v", e)
+				t.Errorf("CHECK of a pod without its rules: %+v", e)
 			}
-			w.source.pod = readPod(t, tc.file)
-			w.add(t, c)
+			env.source.pod = readPod(t, tc.file)
+			env.add(t, c)
 			answers(t, network, testbed.Outbound, testbed.Inbound)
-			w.stderr.Reset()
-			w.add(t, c)
-			if line := w.logged(t)[0]; line["outcome"] != "unchanged" ||
+			env.stderr.Reset()
+			env.add(t, c)
+			if line := env.logged(t)[0]; line["outcome"] != "unchanged" ||
 				line["backend"] != string(c.record(t).Backend) {
-				t.Errorf("log of an ADD that finds all as it should be: %v", line)
+				t.Errorf("log of an ADD without a change: %v", line)
 			}
 
-			if e := w.call("DEL", c); e != nil {
+			if e := env.call("DEL", c); e != nil {
 				t.Errorf("DEL: %v", e)
 			}
 			holdsNothing(t, network.Pod)
 			c.wantNoRecord(t)
 			answers(t, network, testbed.Outside, testbed.Application)
-			if e := w.call("CHECK", c); e == nil || e.Code != 104 {
+			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
 				t.Errorf("CHECK after DEL: %+v", e)
 			}
-			if e := w.call("DEL", c); e != nil {
+			if e := env.call("DEL", c); e != nil {
 				t.Errorf("DEL again: %v", e)
 			}
 		})
@@ -149,15 +149,15 @@ func tamper(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// A plugin that stands alone has no previous result: it takes the addresses of the namespace, and
-// prints an empty result.
+// TestADDWithoutPreviousResult covers a plugin without a previous result: it uses the addresses of
+// the namespace, and prints an empty result.
 func TestADDWithoutPreviousResult(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
-	w := newWorld(t, "dual-stack")
+	env := newTestEnv(t, "dual-stack")
 	c := newCall(t, network.Pod)
 	c.prevResult = "null"
 	c.stdin = c.with()
-	if got := w.add(t, c); got != `{"cniVersion":"1.1.0"}` {
+	if got := env.add(t, c); got != `{"cniVersion":"1.1.0"}` {
 		t.Errorf("result: %s", got)
 	}
 	if r := c.record(t); r.Redirect == nil || !r.Redirect.IPv6 {
@@ -166,22 +166,23 @@ func TestADDWithoutPreviousResult(t *testing.T) {
 	answers(t, network, testbed.Outbound, testbed.Inbound)
 }
 
-// The addresses of a further attachment may say nothing about the pod's families: those of the
-// namespace count then, as without a result. A pod that has none fails.
+// TestADDOfAnAttachmentWithALinkLocalAddress covers an attachment whose addresses do not determine
+// the pod's families: then the addresses of the namespace are used, as without a result. A pod
+// without addresses fails.
 func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 	network := newPod(t, testbed.ProxyOptions{Owner: testbed.ProxyOwner})
 	for _, row := range []struct {
 		name, file string
-		beside     bool // another attachment
+		additional bool // in addition to another attachment
 		ipv6       bool
 	}{
-		{"beside another", "sidecar", true, false},
+		{"an additional attachment", "sidecar", true, false},
 		{"alone", "sidecar", false, false},
-		{"beside another, dual-stack", "dual-stack", true, true},
+		{"an additional attachment, dual-stack", "dual-stack", true, true},
 		{"alone, dual-stack", "dual-stack", false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newWorld(t, row.file)
+			env := newTestEnv(t, row.file)
 			first := newCall(t, network.Pod)
 			first.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
 			first.stdin = first.with()
@@ -189,10 +190,10 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 			second.ifname = "net1"
 			second.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"},{"address":"fe80::4/64"}]}`
 			second.stdin = second.with()
-			if row.beside {
-				w.add(t, first)
+			if row.additional {
+				env.add(t, first)
 			}
-			w.add(t, second)
+			env.add(t, second)
 			all, err := record.In(first.runDir).Of(first.id)
 			if err != nil {
 				t.Fatal(err)
@@ -202,23 +203,23 @@ func TestADDOfAnAttachmentWithALinkLocalAddress(t *testing.T) {
 					t.Errorf("record of %s: %+v, want IPv6 %v", r.IfName, r.Redirect, row.ipv6)
 				}
 			}
-			if e := w.call("CHECK", second); e != nil {
+			if e := env.call("CHECK", second); e != nil {
 				t.Errorf("CHECK: %+v", e)
 			}
 		})
 	}
-	w, c := newWorld(t, "sidecar"), newCall(t, netnstest.New(t))
+	env, c := newTestEnv(t, "sidecar"), newCall(t, netnstest.New(t))
 	c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"169.254.3.4/16"}]}`
 	c.stdin = c.with()
-	e := w.call("ADD", c)
+	e := env.call("ADD", c)
 	if e == nil || e.Code != 101 ||
 		!strings.Contains(e.Details, "want one that is neither loopback nor link-local") {
 		t.Errorf("%+v", e)
 	}
 }
 
-// DEL leaves rules alone that somebody needs, or that the runtime takes away with the namespace in
-// a moment.
+// TestDELKeepsRules checks that DEL keeps rules that are still needed, or that the runtime removes
+// with the namespace.
 func TestDELKeepsRules(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, c *sandboxCall){
 		"of a Kubernetes sandbox": func(_ *testing.T, c *sandboxCall) {
@@ -231,7 +232,7 @@ func TestDELKeepsRules(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"of a pod that it has left alone": func(t *testing.T, c *sandboxCall) {
+		"of a pod that is not redirected": func(t *testing.T, c *sandboxCall) {
 			r := c.record(t)
 			r.Redirect = nil
 			if err := record.In(c.runDir).Put(r); err != nil {
@@ -240,116 +241,117 @@ func TestDELKeepsRules(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
-			w.add(t, c)
+			env.add(t, c)
 			change(t, &c)
-			if e := w.call("DEL", c); e != nil {
+			if e := env.call("DEL", c); e != nil {
 				t.Errorf("DEL: %v", e)
 			}
 			holds(t, ns)
 			if _, err := record.In(c.runDir).Get(record.Key{
 				ContainerID: c.id, IfName: "eth0",
 			}); err == nil {
-				t.Error("the record is still there")
+				t.Error("the record was not removed")
 			}
 		})
 	}
 }
 
-// CHECK does without a record, or with one that is damaged or another pod's: then it asks for the
-// pod.
+// TestCHECKWithoutRecord checks that CHECK requests the pod if the record is missing, damaged, or
+// of another pod.
 func TestCHECKWithoutRecord(t *testing.T) {
 	for name, spoil := range map[string]func(*sandboxCall){
 		"none":          func(c *sandboxCall) { c.runDir = c.runDir + "/other" },
 		"another pod's": func(c *sandboxCall) { c.args += "9" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
-			w.add(t, c)
+			env.add(t, c)
 			spoil(&c)
 			c.stdin = c.with()
-			w.source.asked = nil
-			if e := w.call("CHECK", c); e != nil {
+			env.source.requested = nil
+			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %v", e)
 			}
-			if len(w.source.asked) != 1 {
-				t.Errorf("asked: %v", w.source.asked)
+			if len(env.source.requested) != 1 {
+				t.Errorf("requests: %v", env.source.requested)
 			}
 			tamper(t, ns)
-			if e := w.call("CHECK", c); e == nil || e.Code != 104 {
-				t.Errorf("CHECK of a pod whose rules are gone: %+v", e)
+			if e := env.call("CHECK", c); e == nil || e.Code != 104 {
+				t.Errorf("CHECK of a pod without its rules: %+v", e)
 			}
-			w.source.pod = readPod(t, "plain")
-			if e := w.call("CHECK", c); e != nil {
-				t.Errorf("CHECK of a pod that is left alone: %v", e)
+			env.source.pod = readPod(t, "plain")
+			if e := env.call("CHECK", c); e != nil {
+				t.Errorf("CHECK of a pod that is not redirected: %v", e)
 			}
 		})
 	}
 }
 
-// CHECK fails, too, where it cannot find out.
+// TestCHECKWithUnknownResult checks that CHECK also fails if it cannot determine the state.
 func TestCHECKWithUnknownResult(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		change func(w *world, c *sandboxCall)
+		change func(env *testEnv, c *sandboxCall)
 		code   uint
 	}{
-		{"the namespace is gone", func(_ *world, c *sandboxCall) {
+		{"the namespace does not exist", func(_ *testEnv, c *sandboxCall) {
 			c.netns = "/run/netns/gone"
 		}, types.ErrInvalidNetNS},
 		{
-			"the pod cannot be read", func(w *world, _ *sandboxCall) {
-				w.source.err = errors.New("no answer")
+			"the pod cannot be read", func(env *testEnv, _ *sandboxCall) {
+				env.source.err = errors.New("no answer")
 			},
 			types.ErrTryAgainLater,
 		},
 		{
-			"the result is wrong", func(_ *world, c *sandboxCall) {
+			"the result is invalid", func(_ *testEnv, c *sandboxCall) {
 				c.prevResult = "7"
 				c.stdin = c.with()
 			},
 			types.ErrInvalidNetworkConfig,
 		},
-		{"the configuration is wrong", func(_ *world, c *sandboxCall) {
+		{"the configuration is invalid", func(_ *testEnv, c *sandboxCall) {
 			c.stdin = c.with(`"backend":"x"`)
 		}, types.ErrInvalidNetworkConfig},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
-			tc.change(w, &c)
-			if e := w.call("CHECK", c); e == nil || e.Code != tc.code {
+			tc.change(env, &c)
+			if e := env.call("CHECK", c); e == nil || e.Code != tc.code {
 				t.Errorf("%+v, want code %d", e, tc.code)
 			}
 		})
 	}
 }
 
-// The host's own namespace is left alone by DEL, unless the caller vouches for it.
+// TestDELInTheHostNamespace checks that DEL does not change the host's namespace, unless the caller
+// sets the override.
 func TestDELInTheHostNamespace(t *testing.T) {
-	for override, asked := range map[string]bool{"": false, "0": false, "1": true, "True": true} {
-		w := newWorld(t, "")
+	for override, want := range map[string]bool{"": false, "0": false, "1": true, "True": true} {
+		env := newTestEnv(t, "")
 		c := newCall(t, nil)
 		c.netns, c.override = "/proc/self/ns/net", override
 		found := false
-		w.Backend = func(compat.BackendName) (compat.Backend, error) {
+		env.Backend = func(compat.BackendName) (compat.Backend, error) {
 			found = true
 			return idle{}, nil
 		}
-		if e := w.call("DEL", c); e != nil || found != asked {
-			t.Errorf("override %q: %v, a backend was asked for: %t, want %t", override, e, found,
-				asked)
+		if e := env.call("DEL", c); e != nil || found != want {
+			t.Errorf("override %q: %v, backend requested: %t, want %t", override, e, found,
+				want)
 		}
 	}
 }
 
-// A runtime that does not read the result has an error.
+// TestADDWhoseResultIsNotRead checks that ADD fails if the runtime does not read the result.
 func TestADDWhoseResultIsNotRead(t *testing.T) {
-	w := newWorld(t, "plain")
-	w.Stdout = failingWriter{}
-	if e := w.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {
+	env := newTestEnv(t, "plain")
+	env.Stdout = failingWriter{}
+	if e := env.call("ADD", newCall(t, nil)); e == nil || e.Code != types.ErrIOFailure {
 		t.Errorf("%+v", e)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin"
 )
 
-// TestMain is the plugin itself where a runtime calls it: tests execute their own program.
+// TestMain runs the plugin if a runtime calls it: tests execute their own executable.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		os.Exit(plugin.Main("test"))

@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Whatever becomes of an ADD, the node agent is told in words that it counts.
+// TestAgentIsNotifiedOfEveryADD checks that every outcome of an ADD is reported to the node agent
+// in the terms that it counts.
 func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New("no nf_tables")
@@ -25,18 +26,18 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 	pod := agent.Add{Namespace: "shop", Name: podName, UID: podUID}
 	for _, row := range []struct {
 		name, file string
-		change     func(w *world, c *sandboxCall)
+		change     func(env *testEnv, c *sandboxCall)
 		want       func(*agent.Add)
 	}{
 		{
-			"a pod of the mesh", "sidecar", func(*world, *sandboxCall) {},
+			"a pod of the mesh", "sidecar", func(*testEnv, *sandboxCall) {},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "success", "redirect", "mesh-pod", "nft"
 			},
 		},
 		{
-			"IPv6 beside IPv4 that is left uncaptured", "sidecar",
-			func(_ *world, c *sandboxCall) {
+			"IPv6 in addition to IPv4 that is not captured", "sidecar",
+			func(_ *testEnv, c *sandboxCall) {
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
 				c.stdin = c.with()
 			},
@@ -46,9 +47,9 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"one that does not start, so that nothing of it passes the proxy", "sidecar",
-			func(w *world, c *sandboxCall) {
-				w.use(t, refusing)
+			"a pod that does not start, so that none of its traffic bypasses the proxy", "sidecar",
+			func(env *testEnv, c *sandboxCall) {
+				env.use(t, refusing)
 				c.prevResult = `{"cniVersion":"1.1.0","ips":[{"address":"10.244.1.5/24"},{"address":"fd00::5/64"}]}`
 				c.stdin = c.with()
 			},
@@ -57,13 +58,13 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"a pod that is left alone", "istio-init", func(*world, *sandboxCall) {},
+			"a pod that is not redirected", "istio-init", func(*testEnv, *sandboxCall) {},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "success", "skip", "istio-init", "none"
 			},
 		},
 		{
-			"no pod of Kubernetes", "", func(_ *world, c *sandboxCall) { c.args = "" },
+			"not a Kubernetes pod", "", func(_ *testEnv, c *sandboxCall) { c.args = "" },
 			func(a *agent.Add) {
 				*a = agent.Add{
 					Result: "success", Decision: "skip", Reason: "not-kubernetes", Backend: "none",
@@ -72,8 +73,8 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 		},
 		{
 			"a pod that cannot be read", "",
-			func(w *world, _ *sandboxCall) {
-				w.source.err = source.WithKind(source.Unavailable, errors.New("no"))
+			func(env *testEnv, _ *sandboxCall) {
+				env.source.err = source.WithKind(source.Unavailable, errors.New("no"))
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "unreadable", "pod-unreadable",
@@ -81,9 +82,9 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"a pod that cannot be read, and starts nevertheless", "",
-			func(w *world, c *sandboxCall) {
-				w.source.err = source.WithKind(source.Unavailable, errors.New("no"))
+			"a pod that cannot be read and starts nevertheless", "",
+			func(env *testEnv, c *sandboxCall) {
+				env.source.err = source.WithKind(source.Unavailable, errors.New("no"))
 				c.stdin = c.with(`"unreadable_pods":"skip"`)
 			},
 			func(a *agent.Add) {
@@ -92,21 +93,21 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 			},
 		},
 		{
-			"a pod with wrong settings", "wrong", func(*world, *sandboxCall) {},
+			"a pod with invalid settings", "wrong", func(*testEnv, *sandboxCall) {},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "redirect", "mesh-pod", "none"
 			},
 		},
 		{
-			"rules that the kernel refuses", "sidecar", func(w *world, _ *sandboxCall) {
-				w.use(t, refusing)
+			"rules that the kernel rejects", "sidecar", func(env *testEnv, _ *sandboxCall) {
+				env.use(t, refusing)
 			},
 			func(a *agent.Add) {
 				a.Result, a.Decision, a.Reason, a.Backend = "error", "redirect", "mesh-pod", "none"
 			},
 		},
 		{
-			"a wrong configuration", "sidecar", func(_ *world, c *sandboxCall) {
+			"a wrong configuration", "sidecar", func(_ *testEnv, c *sandboxCall) {
 				c.stdin = c.with(`"backend":"ebpf"`)
 			},
 			func(a *agent.Add) {
@@ -116,45 +117,45 @@ func TestAgentIsNotifiedOfEveryADD(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, ns := newWorld(t, row.file), netnstest.New(t)
+			env, ns := newTestEnv(t, row.file), netnstest.New(t)
 			times := []time.Time{time.Unix(0, 0), time.Unix(7, 0)}
-			w.Now = func() time.Time { // the first is the start
+			env.Now = func() time.Time { // the first call is the start
 				defer func() { times = times[max(0, len(times)-1):] }()
 				return times[0]
 			}
 			c := newCall(t, ns)
-			row.change(w, &c)
-			e := w.call("ADD", c)
+			row.change(env, &c)
+			e := env.call("ADD", c)
 			want := pod
 			row.want(&want)
-			if took := w.agent.adds[0].Duration; took != 7*time.Second {
+			if took := env.agent.adds[0].Duration; took != 7*time.Second {
 				t.Errorf("duration %v", took)
 			}
-			got := w.agent.last(t)
-			if (got.Bytes > 0) != (got.Backend != "none") || len(w.agent.adds) != 1 {
-				t.Errorf("%+v", w.agent.adds)
+			got := env.agent.last(t)
+			if (got.Bytes > 0) != (got.Backend != "none") || len(env.agent.adds) != 1 {
+				t.Errorf("%+v", env.agent.adds)
 			}
 			got.Bytes = 0
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("%+v (-want +got)\n%s", e, d)
 			}
-			// The log's lines are those on standard error, word for word.
-			if d := cmp.Diff(slices.Collect(strings.Lines(w.stderr.String())),
-				w.agent.lines); d != "" {
+			// The log lines equal those on standard error.
+			if d := cmp.Diff(slices.Collect(strings.Lines(env.stderr.String())),
+				env.agent.lines); d != "" {
 				t.Errorf("(-stderr +agent)\n%s", d)
 			}
 		})
 	}
 }
 
-// Of the other verbs only the log tells.
+// TestOtherVerbsAreNotCounted checks that other verbs send only log lines.
 func TestOtherVerbsAreNotCounted(t *testing.T) {
-	w := newWorld(t, "istio-init")
+	env := newTestEnv(t, "istio-init")
 	c := newCall(t, netnstest.New(t))
 	for _, verb := range []string{"CHECK", "DEL", "STATUS", "GC"} {
-		_ = w.call(verb, c)
+		_ = env.call(verb, c)
 	}
-	if len(w.agent.adds) > 0 || len(w.agent.lines) == 0 {
-		t.Errorf("%+v, %q", w.agent.adds, w.agent.lines)
+	if len(env.agent.adds) > 0 || len(env.agent.lines) == 0 {
+		t.Errorf("%+v, %q", env.agent.adds, env.agent.lines)
 	}
 }

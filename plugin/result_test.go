@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/config"
 )
 
-// results are previous results, in the form of their version.
+// results contains previous results in the format of their version.
 var results = map[string]string{
 	"0.3.0": `{"cniVersion":"0.3.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/x"}],` +
 		`"ips":[{"version":"4","interface":0,"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}],"dns":{}}`,
@@ -17,7 +17,7 @@ var results = map[string]string{
 		`"ips":[{"interface":0,"address":"10.1.2.3/24","gateway":"10.1.2.1"}],"routes":[{"dst":"0.0.0.0/0"}]}`,
 }
 
-// form names the form that results of a version have.
+// form returns the format that results of a version have.
 func form(version string) string {
 	if version[0] == '0' {
 		return "0.3.0"
@@ -25,19 +25,19 @@ func form(version string) string {
 	return "1.0.0"
 }
 
-// A result of any version is printed in the configuration's.
+// TestResultsAreConverted checks that a result of any version is printed in the version of the
+// configuration.
 func TestResultsAreConverted(t *testing.T) {
 	for _, to := range config.Versions() {
 		for _, from := range config.Versions() {
 			t.Run(from+" to "+to, func(t *testing.T) {
-				w := newWorld(t, "plain")
+				env := newTestEnv(t, "plain")
 				c := newCall(t, nil)
 				c.prevResult = withField(t, results[form(from)], "cniVersion", from)
 				c.stdin = withField(t, c.with(), "cniVersion", to)
-				got, want := decoded(t, w.add(t, c)),
+				got, want := decoded(t, env.add(t, c)),
 					decoded(t, withField(t, results[form(to)], "cniVersion", to))
-				// What a result says of DNS when there is nothing to say depends on who converts
-				// it.
+				// The empty DNS settings of a result depend on the conversion.
 				delete(got, "dns")
 				delete(want, "dns")
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -48,31 +48,31 @@ func TestResultsAreConverted(t *testing.T) {
 	}
 }
 
-// A result of the configuration's version is printed as it was written, whatever else is in it;
-// without a version it gets that.
+// TestResultsStayUntouched checks that a result with the version of the configuration is printed
+// unchanged, with unknown fields. A result without a version gets that version.
 func TestResultsStayUntouched(t *testing.T) {
 	for _, tc := range []struct{ name, previous, want string }{
 		{
-			"with blanks and fields that nobody knows",
+			"with spaces and unknown fields",
 			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
 			`{ "future": {"b":1, "a":[2]},  "cniVersion":"1.1.0","ips":[ ] }`,
 		},
 		{
-			"with big numbers", `{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
+			"with large numbers", `{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
 			`{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
 		},
 		{
 			"without a version", `{"x":12345678901234567890.10}`,
 			`{"cniVersion":"1.1.0","x":12345678901234567890.10}`,
 		},
-		{"that is null", `null`, `{"cniVersion":"1.1.0"}`},
+		{"null", `null`, `{"cniVersion":"1.1.0"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, "plain")
+			env := newTestEnv(t, "plain")
 			c := newCall(t, nil)
 			c.prevResult = tc.previous
 			c.stdin = c.with()
-			if got := w.add(t, c); got != tc.want {
+			if got := env.add(t, c); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
 			}
 		})
@@ -88,7 +88,7 @@ func decoded(t *testing.T, text string) map[string]any {
 	return value
 }
 
-// withField is an object with another value of a field. All else stays as it was written.
+// withField returns an object with another value of a field. The rest of the text is unchanged.
 func withField(t *testing.T, text, field, value string) string {
 	t.Helper()
 	fields := map[string]json.RawMessage{}

@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// STATUS tells what would keep all pods of the mesh from starting, and nothing else.
+// TestStatus checks that STATUS reports exactly the problems that would keep all pods of the mesh
+// from starting.
 func TestStatus(t *testing.T) {
 	refusing := backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		return compat.Result{}, errors.New("no nf_tables")
@@ -29,8 +30,8 @@ func TestStatus(t *testing.T) {
 		field   string
 		want    []string // in the error; empty for success
 	}{
-		{"all is well", "", backend{}, `"backend":"auto"`, nil},
-		{"the kernel refuses rules", "", refusing, `"backend":"auto"`, []string{"no nf_tables"}},
+		{"no problem", "", backend{}, `"backend":"auto"`, nil},
+		{"the kernel rejects rules", "", refusing, `"backend":"auto"`, []string{"no nf_tables"}},
 		{
 			"there is no kubeconfig", source.Misconfigured,
 			backend{},
@@ -38,62 +39,62 @@ func TestStatus(t *testing.T) {
 			[]string{"API"},
 		},
 		{
-			"the credentials are wrong", source.Unauthorized,
+			"the credentials are invalid", source.Unauthorized,
 			backend{},
 			`"backend":"auto"`,
 			[]string{"API"},
 		},
 		{
-			"the API server forbids to ask for a pod that cannot exist", source.Forbidden,
+			"the API server forbids a request for a pod that cannot exist", source.Forbidden,
 			backend{},
 			`"backend":"auto"`, nil,
 		},
-		{"the API server is not there", source.Unavailable, backend{}, `"backend":"auto"`, nil},
+		{"the API server is unavailable", source.Unavailable, backend{}, `"backend":"auto"`, nil},
 		{
-			"kernel and credentials", source.Unauthorized, refusing, `"backend":"auto"`,
+			"the kernel rejects rules, and the credentials are invalid", source.Unauthorized, refusing, `"backend":"auto"`,
 			[]string{"no nf_tables; API"},
 		},
 		{
-			"the credentials are wrong, and pods start anyway", source.Unauthorized,
+			"the credentials are invalid, and pods start nevertheless", source.Unauthorized,
 			backend{},
 			`"unreadable_pods":"skip"`, nil,
 		},
 		{
-			"the configuration is wrong", "",
+			"the configuration is invalid", "",
 			backend{},
 			`"exclude_namespace":[]`,
 			[]string{"exclude_namespaces"},
 		},
 		{
-			"there is no kubeconfig as yet: the node agent will write it", source.Misconfigured,
+			"no kubeconfig, which the node agent writes", source.Misconfigured,
 			backend{},
 			agent, nil,
 		},
 		{
-			"the credentials are wrong, and the node agent will renew them", source.Unauthorized,
+			"the credentials are invalid, and the node agent renews them", source.Unauthorized,
 			backend{},
 			agent, nil,
 		},
 		{
-			"the configuration is wrong, and the node agent will write another", "",
+			"the configuration is invalid, and the node agent replaces it", "",
 			backend{},
 			agent + `,"exclude_namespace":[]`, nil,
 		},
 		{
-			"the kernel refuses rules, to which the node agent can do nothing", "", refusing, agent,
+			"the kernel rejects rules, which the node agent cannot repair", "", refusing, agent,
 			[]string{"no nf_tables"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			netnstest.RequireRoot(t)
-			w := newWorld(t, "")
-			w.use(t, tc.backend)
+			env := newTestEnv(t, "")
+			env.use(t, tc.backend)
 			if tc.kind != "" {
-				w.source.err = source.WithKind(tc.kind, errors.New("API"))
+				env.source.err = source.WithKind(tc.kind, errors.New("API"))
 			}
 			c := newCall(t, nil)
 			c.stdin = c.with(tc.field)
-			e := w.call("STATUS", c)
+			e := env.call("STATUS", c)
 			if len(tc.want) == 0 && e != nil {
 				t.Fatalf("%+v, want success", e)
 			}
@@ -103,17 +104,17 @@ func TestStatus(t *testing.T) {
 					t.Errorf("%+v, want code 50 and %q", e, text)
 				}
 			}
-			if tc.kind != "" && w.stderr.Len() == 0 {
-				t.Error("the log says nothing")
+			if tc.kind != "" && env.stderr.Len() == 0 {
+				t.Error("the log is empty")
 			}
-			if w.stdout.Len() > 0 {
-				t.Errorf("standard output: %q", w.stdout.String())
+			if env.stdout.Len() > 0 {
+				t.Errorf("standard output: %q", env.stdout.String())
 			}
 		})
 	}
 }
 
-// GC forgets what the runtime does not list, of its network only.
+// TestGC checks that GC removes the records that the runtime does not list, of its network only.
 func TestGC(t *testing.T) {
 	key := func(id string) record.Key { return record.Key{ContainerID: id, IfName: "eth0"} }
 	kept := []record.Record{
@@ -127,7 +128,7 @@ func TestGC(t *testing.T) {
 		code       uint
 	}{
 		{
-			"some are valid",
+			"some attachments are valid",
 			`"cni.dev/valid-attachments":[{"containerID":"b","ifname":"eth0"},{"containerID":"z","ifname":"eth0"}]`,
 			"b c", 0,
 		},
@@ -135,13 +136,13 @@ func TestGC(t *testing.T) {
 			"another interface is valid",
 			`"cni.dev/valid-attachments":[{"containerID":"b","ifname":"net1"}]`, "c", 0,
 		},
-		{"none is valid", `"cni.dev/valid-attachments":[]`, "c", 0},
-		{"none is valid, as libcni writes it", `"cni.dev/valid-attachments":null`, "c", 0},
-		{"there is no list", `"type":"x"`, "a b c", types.ErrInvalidNetworkConfig},
-		{"the list is none", `"cni.dev/valid-attachments":{}`, "a b c", types.ErrDecodingFailure},
+		{"no attachment is valid", `"cni.dev/valid-attachments":[]`, "c", 0},
+		{"no attachment is valid, as libcni writes it", `"cni.dev/valid-attachments":null`, "c", 0},
+		{"the list is missing", `"type":"x"`, "a b c", types.ErrInvalidNetworkConfig},
+		{"the list has another type", `"cni.dev/valid-attachments":{}`, "a b c", types.ErrDecodingFailure},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, "")
+			env := newTestEnv(t, "")
 			c := newCall(t, nil)
 			store := record.In(c.runDir)
 			for _, r := range kept {
@@ -150,7 +151,7 @@ func TestGC(t *testing.T) {
 				}
 			}
 			c.stdin = c.with(tc.list)
-			if e := w.call("GC", c); (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
+			if e := env.call("GC", c); (e == nil) != (tc.code == 0) || e != nil && e.Code != tc.code {
 				t.Errorf("%+v, want code %d", e, tc.code)
 			}
 			all, err := recordtest.List(store)

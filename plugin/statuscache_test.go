@@ -15,25 +15,25 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// STATUS finds out again only what may have changed: each row is a call after others, and what it
-// looks at.
+// TestStatusCachesSuccess checks that STATUS checks again only what may have changed. Each row is a
+// call after the previous ones, with the expected checks.
 func TestStatusCachesSuccess(t *testing.T) {
 	netnstest.RequireRoot(t)
-	w := newWorld(t, "")
+	env := newTestEnv(t, "")
 	kernel, refused := 0, error(nil)
-	w.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
+	env.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		kernel++
 		return compat.Result{}, refused
 	}})
 	now := time.Unix(1e9, 0)
-	w.Now = func() time.Time { return now }
+	env.Now = func() time.Time { return now }
 	c := newCall(t, nil)
 	kubeconfig := filepath.Join(c.runDir, "sluice-cni-kubeconfig")
 	file := filepath.Join(c.runDir, "sluice-cni-status.json")
 	for _, row := range []struct {
 		name           string
 		change         func()
-		kernel, source int // how often they are asked
+		kernel, source int // expected numbers of requests
 		fails          bool
 	}{
 		{"the first call", func() {}, 1, 1, false},
@@ -41,46 +41,46 @@ func TestStatusCachesSuccess(t *testing.T) {
 		{"a minute later", func() { now = now.Add(time.Minute) }, 0, 1, false},
 		{"five minutes later", func() { now = now.Add(5 * time.Minute) }, 1, 1, false},
 		{"the clock was set back", func() { now = now.Add(-time.Hour) }, 1, 1, false},
-		{"there is another kubeconfig", func() { write(t, kubeconfig, "a") }, 0, 1, false},
-		{"it is another one again", func() { write(t, kubeconfig, "ab") }, 0, 1, false},
-		{"another backend is configured", func() {
+		{"a changed kubeconfig", func() { write(t, kubeconfig, "a") }, 0, 1, false},
+		{"the kubeconfig changes again", func() { write(t, kubeconfig, "ab") }, 0, 1, false},
+		{"another backend", func() {
 			c.stdin = c.with(`"backend":"nft"`)
 		}, 1, 0, false},
 		{"another boot", func() { replace(t, file, `"boot":"`, `"boot":"x`) }, 1, 1, false},
 		{"another program", func() {
 			replace(t, file, `"program":"`, `"program":"x`)
 		}, 1, 1, false},
-		{"what is remembered is damaged", func() { write(t, file, "{") }, 1, 1, false},
-		{"it holds nothing", func() { write(t, file, "null") }, 1, 1, false},
+		{"a damaged cache", func() { write(t, file, "{") }, 1, 1, false},
+		{"an empty cache", func() { write(t, file, "null") }, 1, 1, false},
 		{
-			"an ADD has failed", func() {
+			"after a failed ADD", func() {
 				wrong := c
 				wrong.args = "no pairs"
-				if e := w.call("ADD", wrong); e == nil {
+				if e := env.call("ADD", wrong); e == nil {
 					t.Error("ADD succeeds")
 				}
 			}, 1, 1, false,
 		},
-		{"the kernel refuses, which is not remembered", func() {
+		{"the kernel rejects rules, which is not cached", func() {
 			now, refused = now.Add(time.Hour), errors.New("no")
 		}, 1, 1, true},
-		{"it still does", func() {}, 1, 0, true},
-		{"it does no more", func() { refused = nil }, 1, 0, false},
+		{"the kernel still rejects rules", func() {}, 1, 0, true},
+		{"the kernel accepts rules again", func() { refused = nil }, 1, 0, false},
 		{
-			"the credentials are refused", func() {
+			"the credentials are rejected", func() {
 				now = now.Add(time.Minute)
-				w.source.err = source.WithKind(source.Unauthorized, errors.New("no"))
+				env.source.err = source.WithKind(source.Unauthorized, errors.New("no"))
 			}, 0, 1, true,
 		},
-		{"they still are", func() {}, 0, 1, true},
-		{"they are good again", func() { w.source.err = nil }, 0, 1, false},
+		{"the credentials are still rejected", func() {}, 0, 1, true},
+		{"the credentials are valid again", func() { env.source.err = nil }, 0, 1, false},
 	} {
 		row.change()
-		kernel, w.source.asked = 0, nil
-		e := w.call("STATUS", c)
-		if kernel != row.kernel || len(w.source.asked) != row.source || (e != nil) != row.fails {
-			t.Errorf("%s: the kernel is asked %d times, the source %d times: %v", row.name, kernel,
-				len(w.source.asked), e)
+		kernel, env.source.requested = 0, nil
+		e := env.call("STATUS", c)
+		if kernel != row.kernel || len(env.source.requested) != row.source || (e != nil) != row.fails {
+			t.Errorf("%s: %d requests to the kernel, %d to the source: %v", row.name, kernel,
+				len(env.source.requested), e)
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
@@ -89,56 +89,57 @@ func TestStatusCachesSuccess(t *testing.T) {
 	}
 }
 
-// What fails while STATUS looks at one thing puts in doubt what it knows of another.
+// TestStatusDuringAFailingADD checks that a failure during STATUS invalidates all of its cached
+// results.
 func TestStatusDuringAFailingADD(t *testing.T) {
 	netnstest.RequireRoot(t)
-	w := newWorld(t, "")
+	env := newTestEnv(t, "")
 	kernel := 0
-	w.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
+	env.use(t, backend{apply: func(*netns.NS, rules.Ruleset) (compat.Result, error) {
 		kernel++
 		return compat.Result{}, nil
 	}})
 	now := time.Unix(1e9, 0)
-	w.Now = func() time.Time { return now }
+	env.Now = func() time.Time { return now }
 	c := newCall(t, nil)
 	status := func() {
 		t.Helper()
-		if e := w.call("STATUS", c); e != nil {
+		if e := env.call("STATUS", c); e != nil {
 			t.Error(e)
 		}
 	}
 	status()
 	now = now.Add(time.Minute)
-	w.source.during = func() {
+	env.source.during = func() {
 		wrong := c
 		wrong.args = "no pairs"
-		if e := w.call("ADD", wrong); e == nil {
+		if e := env.call("ADD", wrong); e == nil {
 			t.Error("ADD succeeds")
 		}
 	}
 	status()
 	if kernel != 1 {
-		t.Errorf("the kernel is asked %d times", kernel)
+		t.Errorf("%d requests to the kernel", kernel)
 	}
-	w.source.during = nil
+	env.source.during = nil
 	status()
 	if kernel != 2 {
-		t.Error("the kernel is not asked after an ADD has failed")
+		t.Error("no request to the kernel after a failed ADD")
 	}
 }
 
-// What is remembered stays small, however often credentials are renewed.
+// TestStatusCacheExpires checks that the cache stays small if credentials are renewed often.
 func TestStatusCacheExpires(t *testing.T) {
 	netnstest.RequireRoot(t)
-	w := newWorld(t, "")
-	w.use(t, backend{})
+	env := newTestEnv(t, "")
+	env.use(t, backend{})
 	now := time.Unix(1e9, 0)
-	w.Now = func() time.Time { return now }
+	env.Now = func() time.Time { return now }
 	c := newCall(t, nil)
 	for i := range 50 {
 		now = now.Add(time.Minute)
 		write(t, filepath.Join(c.runDir, "sluice-cni-kubeconfig"), strings.Repeat("x", i))
-		if e := w.call("STATUS", c); e != nil {
+		if e := env.call("STATUS", c); e != nil {
 			t.Fatal(e)
 		}
 	}
@@ -148,19 +149,19 @@ func TestStatusCacheExpires(t *testing.T) {
 	}
 }
 
-// Where nothing can be kept everything is looked at each time.
+// TestStatusWithoutACacheDirectory checks that everything is checked each time.
 func TestStatusWithoutACacheDirectory(t *testing.T) {
-	w := newWorld(t, "")
+	env := newTestEnv(t, "")
 	c := newCall(t, nil)
 	c.runDir = "/proc/nowhere"
 	c.stdin = c.with()
 	for range 2 {
-		if e := w.call("STATUS", c); e != nil {
+		if e := env.call("STATUS", c); e != nil {
 			t.Error(e)
 		}
 	}
-	if len(w.source.asked) != 2 {
-		t.Errorf("asked %q", w.source.asked)
+	if len(env.source.requested) != 2 {
+		t.Errorf("requested %q", env.source.requested)
 	}
 }
 

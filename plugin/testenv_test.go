@@ -30,13 +30,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// The pod of most tests, in the files of package decide.
+// The pod of most tests, from the files of package decide.
 const (
 	podName = "orders-6d5f8c7b9-x2k4n"
 	podUID  = "7d1e6c2a-4b0f-4a57-9f63-3b5d0a0005d9"
 )
 
-// podFile is the text of a pod, with the name and the UID of these tests.
+// podFile returns the text of a pod, with the name and the UID of these tests.
 func podFile(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("decide", "testdata", name+".yaml"))
@@ -46,7 +46,7 @@ func podFile(t testing.TB, name string) string {
 	return string(text)
 }
 
-// readPod is the pod of a file.
+// readPod returns the pod of a file.
 func readPod(t testing.TB, name string) *decide.Pod {
 	t.Helper()
 	pod, err := podfile.Read(strings.NewReader(podFile(t, name)))
@@ -56,34 +56,35 @@ func readPod(t testing.TB, name string) *decide.Pod {
 	return pod
 }
 
-// A world is a plugin whose effects are a test's.
-type world struct {
+// A testEnv is a plugin whose dependencies a test controls.
+type testEnv struct {
 	*plugin.Plugin
 	source         *pods
 	agent          *agentRecorder
 	stdout, stderr lockedBuffer
 }
 
-// newWorld has the kernel of this machine, and one pod: that of a file, or none.
-func newWorld(t testing.TB, file string) *world {
+// newTestEnv returns an environment with the kernel of this machine, and the pod of a file, or
+// none.
+func newTestEnv(t testing.TB, file string) *testEnv {
 	t.Helper()
-	w := &world{source: &pods{}, agent: &agentRecorder{}}
+	env := &testEnv{source: &pods{}, agent: &agentRecorder{}}
 	if file != "" {
-		w.source.pod = readPod(t, file)
+		env.source.pod = readPod(t, file)
 	}
-	w.Plugin = &plugin.Plugin{
-		Source:  func(*config.Config) source.Source { return w.source },
-		Agent:   func(*config.Config) plugin.Agent { return w.agent },
+	env.Plugin = &plugin.Plugin{
+		Source:  func(*config.Config) source.Source { return env.source },
+		Agent:   func(*config.Config) plugin.Agent { return env.agent },
 		Backend: compat.Choose,
-		Stdout:  &w.stdout, Stderr: &w.stderr,
+		Stdout:  &env.stdout, Stderr: &env.stderr,
 		Now: time.Now,
 	}
-	return w
+	return env
 }
 
-// call calls a verb as package skel does.
-func (w *world) call(verb string, c sandboxCall) *types.Error {
-	funcs := w.Funcs()
+// call calls a verb like package skel.
+func (env *testEnv) call(verb string, c sandboxCall) *types.Error {
+	funcs := env.Funcs()
 	verbs := map[string]func(*skel.CmdArgs) error{
 		"ADD": funcs.Add, "CHECK": funcs.Check, "DEL": funcs.Del, "GC": funcs.GC,
 		"STATUS": funcs.Status,
@@ -102,24 +103,24 @@ func (w *world) call(verb string, c sandboxCall) *types.Error {
 	return e
 }
 
-// add calls ADD, which must succeed, and returns what it has printed.
-func (w *world) add(t testing.TB, c sandboxCall) string {
+// add calls ADD, which must succeed, and returns its output.
+func (env *testEnv) add(t testing.TB, c sandboxCall) string {
 	t.Helper()
-	w.stdout.Reset()
-	if e := w.call("ADD", c); e != nil {
+	env.stdout.Reset()
+	if e := env.call("ADD", c); e != nil {
 		t.Fatalf("ADD: %+v", e)
 	}
-	return w.stdout.String()
+	return env.stdout.String()
 }
 
-// A sandboxCall is what a runtime says in a call.
+// A sandboxCall contains the input of a call of the runtime.
 type sandboxCall struct {
 	id, netns, args, override string
 	ifname                    string // eth0 if empty
 	stdin, prevResult, runDir string
 }
 
-// newCall is about the pod of these tests in a namespace of this process, or in none.
+// newCall returns a call for the pod of these tests in a namespace of this process, or in none.
 func newCall(t testing.TB, ns *netns.NS) sandboxCall {
 	c := sandboxCall{
 		id: strings.Repeat("e", 64), runDir: t.TempDir(),
@@ -135,7 +136,7 @@ func newCall(t testing.TB, ns *netns.NS) sandboxCall {
 	return c
 }
 
-// with is the configuration with more fields.
+// with returns the configuration with additional fields.
 func (c sandboxCall) with(fields ...string) string {
 	text := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"e2e","type":"sluice-cni","cni_agent_run_dir":%q,"prevResult":%s`, c.runDir, c.prevResult)
 	for _, f := range fields {
@@ -144,7 +145,7 @@ func (c sandboxCall) with(fields ...string) string {
 	return text + "}"
 }
 
-// record returns what is kept of the attachment.
+// record returns the record of the attachment.
 func (c sandboxCall) record(t testing.TB) record.Record {
 	t.Helper()
 	r, err := record.In(c.runDir).Get(record.Key{ContainerID: c.id, IfName: "eth0"})
@@ -154,7 +155,7 @@ func (c sandboxCall) record(t testing.TB) record.Record {
 	return r
 }
 
-// wantNoRecord fails the test if something is kept.
+// wantNoRecord fails the test if there is a record.
 func (c sandboxCall) wantNoRecord(t testing.TB) {
 	t.Helper()
 	if all, err := recordtest.List(record.In(c.runDir)); err != nil || len(all) > 0 {
@@ -168,11 +169,11 @@ type pods struct {
 	pod       *decide.Pod
 	namespace *decide.Namespace
 	err       error
-	// namespaceErr is for questions about the namespace only.
+	// namespaceErr is the error of requests for the namespace.
 	namespaceErr error
-	// during is called while the source is asked, if it is not nil.
-	during func()
-	asked  []string
+	// during is called during a request, if it is not nil.
+	during    func()
+	requested []string
 }
 
 func (p *pods) Pod(_ context.Context, ref source.Ref) (*decide.Pod, error) {
@@ -193,7 +194,7 @@ func (p *pods) note(question string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = append(p.asked, question)
+	p.requested = append(p.requested, question)
 	return p.err
 }
 
@@ -202,7 +203,7 @@ type agentRecorder struct {
 	mu    sync.Mutex
 	lines []string
 	adds  []agent.Add
-	// enrol enrols a pod in ambient mode; nil for an agent that is away.
+	// enrol enrols a pod in ambient mode; nil means an agent that is not running.
 	enrol func(ref source.Ref, addresses []netip.Addr, netns int) (*agent.Enrolment, error)
 }
 
@@ -229,11 +230,11 @@ func (a *agentRecorder) Report(add agent.Add) error {
 	return add.Validate()
 }
 
-// last is the latest outcome without its duration, which must be valid.
+// last returns the latest outcome, which must be valid, without its duration.
 func (a *agentRecorder) last(t testing.TB) agent.Add {
 	t.Helper()
 	if len(a.adds) == 0 {
-		t.Fatal("the agent got no report of an ADD")
+		t.Fatal("the agent received no report of an ADD")
 	}
 	add := a.adds[len(a.adds)-1]
 	if err := add.Validate(); err != nil {
@@ -243,7 +244,7 @@ func (a *agentRecorder) last(t testing.TB) agent.Add {
 	return add
 }
 
-// rulesIn are those that a namespace holds.
+// rulesIn returns the number of rules in a namespace.
 func rulesIn(t testing.TB, ns *netns.NS) int {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
@@ -279,7 +280,7 @@ func holdsNothing(t testing.TB, ns *netns.NS) {
 	}
 }
 
-// lockedBuffer is a buffer for several writers.
+// lockedBuffer is a buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -291,11 +292,11 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// logged are the lines of the log, each as it was written.
-func (w *world) logged(t testing.TB) []map[string]any {
+// logged returns the decoded lines of the log.
+func (env *testEnv) logged(t testing.TB) []map[string]any {
 	t.Helper()
 	var lines []map[string]any
-	for text := range strings.Lines(w.stderr.String()) {
+	for text := range strings.Lines(env.stderr.String()) {
 		var line map[string]any
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%q is not JSON: %v", text, err)

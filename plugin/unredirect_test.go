@@ -11,39 +11,39 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A pod that was redirected, and is to be left alone when ADD is called again, has no rules of
-// Sluice then.
+// TestRepeatedADDOfAPodThatIsNoLongerRedirected checks that a repeated ADD removes the rules of a
+// pod that was redirected and is now skipped.
 func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 	for _, row := range []struct {
 		name, backend string
-		change        func(w *world, c *sandboxCall)
+		change        func(env *testEnv, c *sandboxCall)
 		reason        string
 	}{
-		{"its injection is taken back", "nft", func(w *world, _ *sandboxCall) {
-			w.source.pod = readPod(t, "not-injected")
+		{"its injection is reverted", "nft", func(env *testEnv, _ *sandboxCall) {
+			env.source.pod = readPod(t, "not-injected")
 		}, "not-injected"},
-		{"the same by legacy", "legacy", func(w *world, _ *sandboxCall) {
-			w.source.pod = readPod(t, "not-injected")
+		{"its injection is reverted, with the legacy backend", "legacy", func(env *testEnv, _ *sandboxCall) {
+			env.source.pod = readPod(t, "not-injected")
 		}, "not-injected"},
 		{
 			"its namespace is excluded", "nft",
-			func(_ *world, c *sandboxCall) {
+			func(_ *testEnv, c *sandboxCall) {
 				c.stdin = c.with(`"exclude_namespaces":["shop"]`)
 			}, "namespace-excluded",
 		},
-		{"it is no pod of Kubernetes", "nft", func(_ *world, c *sandboxCall) {
+		{"it is not a Kubernetes pod", "nft", func(_ *testEnv, c *sandboxCall) {
 			c.args = ""
 		}, "not-kubernetes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+			env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 			c := newCall(t, ns)
 			c.stdin = c.with(`"backend":"` + row.backend + `"`)
-			w.add(t, c)
+			env.add(t, c)
 			holds(t, ns)
-			row.change(w, &c)
-			w.stderr.Reset()
-			if got := w.add(t, c); got != c.prevResult {
+			row.change(env, &c)
+			env.stderr.Reset()
+			if got := env.add(t, c); got != c.prevResult {
 				t.Errorf("result: %s", got)
 			}
 			holdsNothing(t, ns)
@@ -51,82 +51,85 @@ func TestRepeatedADDOfAPodThatIsNoLongerRedirected(t *testing.T) {
 				r.Redirect != nil || r.Backend != "" {
 				t.Errorf("record: %+v", r)
 			}
-			if line := w.logged(t)[0]; line["outcome"] != "removed" {
+			if line := env.logged(t)[0]; line["outcome"] != "removed" {
 				t.Errorf("log: %v", line)
 			}
-			if e := w.call("CHECK", c); e != nil {
+			if e := env.call("CHECK", c); e != nil {
 				t.Errorf("CHECK: %+v", e)
 			}
 		})
 	}
 }
 
-// As long as it is not known whether the pod still belongs to the mesh, it stays redirected.
+// TestRepeatedADDOfAPodThatCannotBeRead checks that the pod stays redirected if it is unknown
+// whether it still belongs to the mesh.
 func TestRepeatedADDOfAPodThatCannotBeRead(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	w.add(t, c)
-	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
+	env.add(t, c)
+	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
 	c.stdin = c.with(`"unreadable_pods":"skip"`)
-	w.add(t, c)
+	env.add(t, c)
 	holds(t, ns)
 	if r := c.record(t); r.Redirect == nil || r.Reason != "mesh-pod" {
 		t.Errorf("record: %+v", r)
 	}
-	if e := w.call("CHECK", c); e != nil {
+	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("CHECK: %+v", e)
 	}
 }
 
-// Neither does CHECK say that such a pod should have no rules, whose record is lost or says
-// nothing: the agent may have repaired it.
+// TestCHECKOfAPodThatCannotBeRead checks that CHECK does not report the rules of such a pod as
+// unexpected if its record is missing or inconclusive: the agent may have repaired it.
 func TestCHECKOfAPodThatCannotBeRead(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
-	w.add(t, newCall(t, ns))
-	w.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
-	c := newCall(t, ns) // another run directory, which has no record
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
+	env.add(t, newCall(t, ns))
+	env.source.err = source.WithKind(source.Unavailable, errors.New("no answer"))
+	c := newCall(t, ns) // another run directory without a record
 	c.stdin = c.with(`"unreadable_pods":"skip"`)
-	if e := w.call("CHECK", c); e != nil {
+	if e := env.call("CHECK", c); e != nil {
 		t.Errorf("without a record: %+v", e)
 	}
-	w.add(t, c)
-	if e := w.call("CHECK", c); e != nil {
-		t.Errorf("with one that says nothing: %+v", e)
+	env.add(t, c)
+	if e := env.call("CHECK", c); e != nil {
+		t.Errorf("with an inconclusive record: %+v", e)
 	}
 }
 
-// Rules that cannot be removed would go on redirecting the pod, to a proxy that it may not have.
+// TestRepeatedADDFailsIfRulesCannotBeRemoved covers rules that cannot be removed: they would
+// continue to redirect the pod to a proxy that it may not have.
 func TestRepeatedADDFailsIfRulesCannotBeRemoved(t *testing.T) {
-	w, ns := newWorld(t, "sidecar"), netnstest.New(t)
+	env, ns := newTestEnv(t, "sidecar"), netnstest.New(t)
 	c := newCall(t, ns)
-	w.add(t, c)
-	w.source.pod = readPod(t, "not-injected")
-	w.Backend = func(compat.BackendName) (compat.Backend, error) {
-		return nil, errors.New("the kernel refuses")
+	env.add(t, c)
+	env.source.pod = readPod(t, "not-injected")
+	env.Backend = func(compat.BackendName) (compat.Backend, error) {
+		return nil, errors.New("the kernel rejects it")
 	}
-	e := w.call("ADD", c)
+	e := env.call("ADD", c)
 	if e == nil || e.Code != 102 || !strings.HasSuffix(e.Msg, " cannot be removed") ||
-		e.Details != "the kernel refuses" {
+		e.Details != "the kernel rejects it" {
 		t.Errorf("%+v", e)
 	}
-	if w.stdout.Len() != len(c.prevResult) {
-		t.Errorf("standard output: %q", w.stdout.String())
+	if env.stdout.Len() != len(c.prevResult) {
+		t.Errorf("standard output: %q", env.stdout.String())
 	}
-	w.Backend = compat.Choose
-	w.add(t, c)
+	env.Backend = compat.Choose
+	env.add(t, c)
 	holdsNothing(t, ns)
 }
 
-// CHECK finds rules in a pod that is left alone, but for one that may make them itself: by its
-// istio-init, which nobody looks for where the runtime's annotations say enough.
+// TestCHECKOfAPodThatIsNotRedirected checks that CHECK reports rules in such a pod, except if its
+// own istio-init may have installed them. istio-init is unknown if the runtime's annotations
+// decide.
 func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 	const annotations = `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"}}`
-	injectedByHand := func(w *world) {
-		delete(w.source.pod.Metadata.Annotations, "sidecar.istio.io/status")
+	injectedByHand := func(env *testEnv) {
+		delete(env.source.pod.Metadata.Annotations, "sidecar.istio.io/status")
 	}
 	for _, row := range []struct {
 		name, file string
-		change     func(*world)
+		change     func(*testEnv)
 		field      string
 		reason     decide.Reason
 		want       string // in the error; empty for none
@@ -141,11 +144,11 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 		},
 		{"it has istio-init", "istio-init", nil, `"backend":"auto"`, decide.IstioInit, ""},
 		{
-			"it has istio-init by hand", "istio-init", injectedByHand, `"backend":"auto"`,
+			"it has istio-init, injected by hand", "istio-init", injectedByHand, `"backend":"auto"`,
 			decide.IstioInit, "",
 		},
 		{
-			"it has istio-init by hand, and annotations decide before", "istio-init",
+			"it has istio-init, injected by hand, and annotations decide", "istio-init",
 			injectedByHand, annotations, decide.NotInjected, "",
 		},
 		{"it is not injected", "not-injected", nil, `"backend":"auto"`, decide.NotInjected, ""},
@@ -155,20 +158,20 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w, ns := newWorld(t, row.file), netnstest.New(t)
+			env, ns := newTestEnv(t, row.file), netnstest.New(t)
 			if row.change != nil {
-				row.change(w)
+				row.change(env)
 			}
 			c := newCall(t, ns)
 			c.stdin = c.with(row.field)
-			w.add(t, c)
+			env.add(t, c)
 			if r := c.record(t); r.Reason != string(row.reason) {
 				t.Errorf("record: %+v, want %s", r, row.reason)
 			}
-			other := newWorld(t, "sidecar")
-			elsewhere := newCall(t, ns) // another run directory, of which nobody knows
+			other := newTestEnv(t, "sidecar")
+			elsewhere := newCall(t, ns) // another run directory without a record
 			other.add(t, elsewhere)
-			e := w.call("CHECK", c)
+			e := env.call("CHECK", c)
 			switch {
 			case row.want == "" && e != nil:
 				t.Errorf("%+v", e)
@@ -179,13 +182,13 @@ func TestCHECKOfAPodThatIsNotRedirected(t *testing.T) {
 	}
 }
 
-// CHECK of a pod that is left alone fails, too, where it cannot see whether there are rules: here
-// for lack of a capability.
+// TestCHECKOfAnUnreadablePodThatIsNotRedirected checks that CHECK also fails if it cannot read the
+// rules, here for lack of a capability.
 func TestCHECKOfAnUnreadablePodThatIsNotRedirected(t *testing.T) {
 	host := netnstest.New(t)
-	w, ns := newWorld(t, "plain"), netnstest.New(t)
+	env, ns := newTestEnv(t, "plain"), netnstest.New(t)
 	c := newCall(t, ns)
-	w.add(t, c)
+	env.add(t, c)
 	execute(t, host, "CHECK", c).silent(t)
 	cmd := command(t, "CHECK", c)
 	cmd.Args = []string{"setpriv", "--bounding-set=-net_admin", cmd.Path}

@@ -87,8 +87,8 @@ func TestDecodeMatch(t *testing.T) {
 			append(flags, zeros(15-len(flags))...)
 		return packed([]byte{direction, count}, ports, flags, []byte{invert})
 	}
-	state := func(revision uint32, asked, negated, mask uint16) []byte {
-		b := packed(zeros(146), asked, negated)
+	state := func(revision uint32, requested, negated, mask uint16) []byte {
+		b := packed(zeros(146), requested, negated)
 		if revision == 1 {
 			return packed(b, []byte{byte(mask), 0})
 		}

@@ -26,11 +26,11 @@ func TestAddNotification(t *testing.T) {
 		{"a call that failed before the decision", func(a *agent.Add) {
 			a.Result, a.Decision, a.Reason = "error", "undecided", "undecided"
 		}, ""},
-		{"IPv6 that is left uncaptured", func(a *agent.Add) {
+		{"IPv6 that is not captured", func(a *agent.Add) {
 			a.Uncaptured = []string{"ipv6"}
 		}, ""},
 		{"an unknown reason", func(a *agent.Add) { a.Reason = "hm" }, `reason: "hm" is not one of`},
-		{"a reason to go on asking", func(a *agent.Add) {
+		{"a reason that is not final", func(a *agent.Add) {
 			a.Reason = "pod-unknown"
 		}, `reason: "pod-unknown" is not one of`},
 		{"a family that is always captured", func(a *agent.Add) {
@@ -65,7 +65,7 @@ func TestAddNotification(t *testing.T) {
 	}
 }
 
-// Every outcome of a decision can be told.
+// TestAllReasonsOfDecisionsAreKnown checks that every outcome of a decision can be reported.
 func TestAllReasonsOfDecisionsAreKnown(t *testing.T) {
 	for _, r := range decide.Reasons() {
 		if open := r == decide.PodUnknown ||

@@ -35,7 +35,7 @@ func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
 	})
 }
 
-// What somebody claims to send takes no memory.
+// TestAnnouncedLengthIsNotTrusted checks that the announced length alone allocates no memory.
 func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	claim := []byte{0, 0x7f, 0xff, 0xff, 'x'}
 	n := testing.Benchmark(func(b *testing.B) {
@@ -52,7 +52,7 @@ func TestAnnouncedLengthIsNotTrusted(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame reads any stream: a frame is what stands there, and no longer than allowed.
+// FuzzReadFrame reads arbitrary streams: a frame equals the input, and is not longer than allowed.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, located), 100)
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, 1<<20)
@@ -69,8 +69,8 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzLocation answers the question for a location by anything: it is about the pod that was asked
-// for and makes sense, or there is an error on one line.
+// FuzzLocation returns arbitrary answers to a request for a location: the result is valid and about
+// the requested pod, or a one-line error.
 func FuzzLocation(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, located))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none\n"}`))
@@ -98,8 +98,8 @@ func FuzzLocation(f *testing.F) {
 	})
 }
 
-// FuzzRequest reads any request as the agent does: what is supported has a version and a verb of
-// ours.
+// FuzzRequest decodes arbitrary requests like the agent: a supported request has a known version
+// and verb.
 func FuzzRequest(f *testing.F) {
 	f.Add(1, "pod")
 	f.Add(2, "pod")

@@ -17,13 +17,13 @@ import (
 )
 
 func TestAPodIsLocated(t *testing.T) {
-	var asked string
+	var requested string
 	c := agent.Caller{Socket: agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
 		if err != nil {
 			t.Error(err)
 		}
-		asked = string(text)
+		requested = string(text)
 		_, _ = c.Write(agenttest.Frames(`{"version":1}`, located))
 	})}
 	got, err := c.Locate(within(t), "default", "web")
@@ -37,8 +37,8 @@ func TestAPodIsLocated(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if want := `{"version":1,"verb":"locate","namespace":"default","name":"web"}`; asked != want {
-		t.Errorf("asked %s", asked)
+	if want := `{"version":1,"verb":"locate","namespace":"default","name":"web"}`; requested != want {
+		t.Errorf("requested %s", requested)
 	}
 }
 
@@ -49,11 +49,11 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 		notFound   bool
 	}{
 		{
-			"the node has no such pod", "there is none",
-			agenttest.Frames(`{"version":1,"kind":"not-found","error":"there is none"}`), true,
+			"the node has no such pod", "no such pod",
+			agenttest.Frames(`{"version":1,"kind":"not-found","error":"no such pod"}`), true,
 		},
 		{
-			"the agent cannot tell", "hm",
+			"an error of the agent", "hm",
 			agenttest.Frames(`{"version":1,"kind":"unavailable","error":"hm"}`), false,
 		},
 		{
@@ -65,10 +65,10 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 			false,
 		},
 		{
-			"a location that makes no sense", "decision: \"x\" is neither",
+			"an invalid location", "decision: \"x\" is neither",
 			agenttest.Frames(`{"version":1}`, strings.Replace(located, "skip", "x", 1)), false,
 		},
-		{"nothing", "no answer: unexpected EOF", nil, false},
+		{"an empty answer", "no answer: unexpected EOF", nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := agent.Caller{Socket: agenttest.Listen(t, agenttest.Reply(t, row.answer))}
@@ -79,7 +79,7 @@ func TestAPodThatIsNotLocated(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody is there", func(t *testing.T) {
+	t.Run("no agent", func(t *testing.T) {
 		if _, err := (agent.Caller{
 			Socket: "/nonexistent",
 		}).Locate(within(t), "default", "web"); !agent.IsNotRunning(err) {
@@ -95,7 +95,7 @@ func TestLocationDescription(t *testing.T) {
 		change func(*agent.Location)
 		text   string
 	}{
-		{"a pod that is left alone", func(*agent.Location) {}, ""},
+		{"a pod that is not redirected", func(*agent.Location) {}, ""},
 		{"a pod of the mesh", func(l *agent.Location) {
 			l.Decision, l.Redirect, l.Backend = "redirect", &redirect, "nft"
 		}, ""},
@@ -106,10 +106,10 @@ func TestLocationDescription(t *testing.T) {
 		{"a redirection without its parameters", func(l *agent.Location) {
 			l.Decision = "redirect"
 		}, "does not fit the redirection"},
-		{"parameters of a pod that is left alone", func(l *agent.Location) {
+		{"parameters of a pod that is not redirected", func(l *agent.Location) {
 			l.Redirect = &redirect
 		}, "does not fit the redirection"},
-		{"parameters that are wrong", func(l *agent.Location) {
+		{"invalid parameters", func(l *agent.Location) {
 			l.Decision, l.Redirect = "redirect", &rules.Redirect{}
 		}, "redirect: "},
 		{"another backend", func(l *agent.Location) {
@@ -139,16 +139,16 @@ func TestLateChangesAreReported(t *testing.T) {
 		err  error
 		late bool
 	}{
-		"an answer in time":                      {t.Context(), nil, false},
-		"an answer when the time has just ended": {over, nil, false},
-		"the agent is away": {
+		"an answer before the deadline": {t.Context(), nil, false},
+		"an answer at the deadline":     {over, nil, false},
+		"no agent": {
 			t.Context(), errors.New("connection refused"), false,
 		},
 		"no answer": {t.Context(), fmt.Errorf("no answer: %w", os.ErrDeadlineExceeded), true},
-		"no connection, which says so before the context": {
+		"no connection, with a timeout before the context's deadline": {
 			t.Context(), fmt.Errorf("dial: %w", context.DeadlineExceeded), true,
 		},
-		"any error when the time has ended or is not left": {
+		"any error at the deadline": {
 			over, errors.New("use of closed connection"), true,
 		},
 	} {

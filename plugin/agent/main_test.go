@@ -11,10 +11,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// located is the body of an answer that says where a pod is.
+// located is the body of an answer with the location of a pod.
 const located = `{"namespace":"default","name":"web","uid":"556740d7","netns":"/proc/7/ns/net","decision":"skip","reason":"not-injected"}`
 
-// within is a context for one question.
+// within returns a context for one request.
 func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const webPath = "/api/v1/namespaces/default/pods/web"
 
-// client speaks to a server whose authority it trusts.
+// client returns a client that trusts the authority of the server.
 func client(
 	t *testing.T, s *apiservertest.Server, dial func(
 		context.Context, string, string,
@@ -43,7 +43,7 @@ func client(
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a request and returns status and body.
+// ask makes a request and returns the status and the body.
 func ask(
 	t *testing.T, c *http.Client, s *apiservertest.Server, method, path, token string,
 ) (int, map[string]any) {
@@ -83,11 +83,11 @@ func TestServerAnswersAsAnAPIServer(t *testing.T) {
 			"Namespace", "",
 		},
 		{
-			"a pod that is deleted", http.MethodGet, webPath + "2", "sluice.test.token", 404,
+			"a deleted pod", http.MethodGet, webPath + "2", "sluice.test.token", 404,
 			"Status", `pods "web2" not found`,
 		},
 		{
-			"a path that is not there", http.MethodGet, "/", "sluice.test.token", 404, "Status",
+			"a path that does not exist", http.MethodGet, "/", "sluice.test.token", 404, "Status",
 			`/ "/" not found`,
 		},
 		{"no token", http.MethodGet, webPath, "", 401, "Status", "Unauthorized"},
@@ -135,8 +135,8 @@ func TestBehavioursApplyInTurn(t *testing.T) {
 	}
 }
 
-// TestBehavioursOfConnections meets those on connections that are open already: they are about the
-// request then.
+// TestBehavioursOfConnections applies behaviours of connections to open connections, where they
+// apply to requests.
 func TestBehavioursOfConnections(t *testing.T) {
 	for _, row := range []struct {
 		name        string
@@ -145,7 +145,7 @@ func TestBehavioursOfConnections(t *testing.T) {
 		connections int
 	}{
 		{"silent", apiservertest.NoHandshake(), false, 1},
-		{"reset, after which net/http takes another connection", apiservertest.Reset(), true, 2},
+		{"reset, after which net/http opens another connection", apiservertest.Reset(), true, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

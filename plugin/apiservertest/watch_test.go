@@ -34,11 +34,11 @@ func TestListsAndTokensAreAnsweredAsAnAPIServerDoes(t *testing.T) {
 	}
 	const path = "/api/v1/namespaces/ns/serviceaccounts/a/token"
 	if code, _ := ask(t, c, s, http.MethodPost, path, s.Token()); code != 403 {
-		t.Errorf("a token is issued to everybody: %d", code)
+		t.Errorf("a token is issued by default: %d", code)
 	}
 	s.Issue(func(int64) (string, time.Time) { return "new", time.Now() })
 	if code, _ := ask(t, c, s, http.MethodPost, path, s.Token()); code != 400 {
-		t.Errorf("a token is issued without a request: %d", code)
+		t.Errorf("a token is issued without a TokenRequest: %d", code)
 	}
 	s.AddToken("new")
 	for token, want := range map[string]int{"new": 200, s.Token(): 200, "other": 401} {

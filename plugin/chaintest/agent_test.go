@@ -17,13 +17,13 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// A nodeAgent is the node agent's side of the socket, with all that it receives.
+// A nodeAgent is the node agent's side of the socket. It keeps all received messages.
 type nodeAgent struct {
 	mu      sync.Mutex
 	adds    []agent.Add
 	logs    []string
-	reports chan struct{} // gets one with each ADD
-	lines   chan struct{} // gets one with each line of the log
+	reports chan struct{} // receives a value for each ADD
+	lines   chan struct{} // receives a value for each line of the log
 }
 
 // serveAgent starts the agent's server for the node.
@@ -56,14 +56,14 @@ func (n *node) serveAgent(t testing.TB, o *nodeAgent) {
 		cancel()
 		<-done
 	})
-	for deadline := time.Now().Add(patience); !server.Listening(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(timeout); !server.Listening(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the agent does not listen")
 		}
 	}
 }
 
-// Pod answers with the injected pod of the name, which no API server has.
+// Pod returns an injected pod with the name. The API server does not have it.
 func (o *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error) {
 	return []byte(`{"metadata":{"namespace":"` + ref.Namespace + `","name":"` + ref.Name +
 		`","uid":"` + ref.UID +
@@ -71,12 +71,12 @@ func (o *nodeAgent) Pod(_ context.Context, ref source.Ref) ([]byte, bool, error)
 }
 
 func (o *nodeAgent) Namespace(context.Context, string) ([]byte, bool, error) {
-	panic("no selector asks")
+	panic("no selector needs the namespace")
 }
 
 func (o *nodeAgent) Ready(context.Context) error { return nil }
 
-// last waits for the next outcome, and returns it.
+// last waits for the next outcome and returns it.
 func (o *nodeAgent) last(t testing.TB) agent.Add {
 	t.Helper()
 	receive(t, o.reports, "report of an ADD")
@@ -98,12 +98,12 @@ func receive(t testing.TB, from <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-from:
-	case <-time.After(patience):
-		t.Fatalf("the agent got no %s", what)
+	case <-time.After(timeout):
+		t.Fatalf("the agent received no %s", what)
 	}
 }
 
-// TestPodsComeFromTheAgent starts pods of which only the agent knows, and reads its reports.
+// TestPodsComeFromTheAgent starts pods that only the agent knows, and reads its reports.
 func TestPodsComeFromTheAgent(t *testing.T) {
 	t.Parallel()
 	n, o := newNode(t), &nodeAgent{}
@@ -133,7 +133,7 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 		t.Errorf("STATUS: %v", err)
 	}
 
-	// A pod that is not known is reported too.
+	// A pod that does not exist is reported too.
 	q := n.newSandbox(t)
 	if _, err := q.add(t, chain{
 		version: latest, fields: map[string]any{"exclude_namespaces": []string{namespace}},
@@ -153,23 +153,23 @@ func TestPodsComeFromTheAgent(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatFails starts pods besides an agent that is dead or hangs: they cost its timeout
-// once, and what time they have for the API server is left whole.
+// TestAnAgentThatFails starts pods on a node whose agent has ended or hangs: they lose its timeout
+// once, and keep the whole budget of the API server.
 func TestAnAgentThatFails(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
 		make func(t testing.TB, path string)
-		more time.Duration // beyond what an ADD takes
+		more time.Duration // in addition to the time of an ADD
 	}{
-		{"no agent was there ever", func(testing.TB, string) {}, 0},
-		{"its socket is left", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
-		{"it takes no connection", func(t testing.TB, path string) {
+		{"the agent never ran", func(testing.TB, string) {}, 0},
+		{"only its socket exists", func(t testing.TB, path string) { listenOn(t, path).Close() }, 0},
+		{"it accepts no connections", func(t testing.TB, path string) {
 			listenOn(t, path)
 		}, time.Second},
-		{"it takes connections and does not answer", func(t testing.TB, path string) {
+		{"it accepts connections and does not answer", func(t testing.TB, path string) {
 			l := listenOn(t, path)
-			var held []net.Conn // one that nobody refers to would be closed with the next garbage
+			var held []net.Conn // the garbage collector would close connections without a reference
 			go func() {
 				for {
 					conn, err := l.AcceptUnix()
@@ -196,12 +196,12 @@ func TestAnAgentThatFails(t *testing.T) {
 				err = x.run(n)
 				return time.Since(start), err
 			}
-			took, err := add(p, patience)
+			took, err := add(p, timeout)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("ADD took %v", took)
-			if took < row.more || took > row.more+patience { // a busy machine takes seconds itself
+			if took < row.more || took > row.more+timeout { // on a busy machine an ADD itself takes seconds
 				t.Errorf("ADD took %v", took)
 			}
 			if p.rules(t) == "" {
@@ -213,14 +213,14 @@ func TestAnAgentThatFails(t *testing.T) {
 			const budget = time.Second
 			if took, err := add(n.newPod(t, "sidecar"), budget); err == nil ||
 				took < row.more+budget {
-				t.Errorf("beside an API server that does not answer, ADD took %v of %v: %v", took,
+				t.Errorf("with an API server that does not answer, ADD took %v of %v: %v", took,
 					row.more+budget, err)
 			}
 		})
 	}
 }
 
-// listenOn makes a socket whose file stays when it is closed.
+// listenOn creates a socket whose file remains after Close.
 func listenOn(t testing.TB, path string) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

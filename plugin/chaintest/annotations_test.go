@@ -2,7 +2,7 @@ package chaintest_test
 
 import "testing"
 
-// TestSkippedPodCausesNoRequest counts what the API server is asked where the runtime passes the
+// TestSkippedPodCausesNoRequest counts the requests to the API server if the runtime passes the
 // pod's annotations.
 func TestSkippedPodCausesNoRequest(t *testing.T) {
 	t.Parallel()
@@ -16,7 +16,7 @@ func TestSkippedPodCausesNoRequest(t *testing.T) {
 			chain{version: latest, annotations: true},
 			0,
 		},
-		{"one without annotations from the runtime", "not-injected", chain{version: latest}, 1},
+		{"a pod without annotations from the runtime", "not-injected", chain{version: latest}, 1},
 		{"a mesh pod", "sidecar", chain{version: latest, annotations: true}, 1},
 		{
 			"a pod of an excluded namespace", "sidecar",
@@ -34,7 +34,7 @@ func TestSkippedPodCausesNoRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := len(n.api.Requests()); got != c.questions {
-				t.Errorf("the API server was asked %d times, want %d", got, c.questions)
+				t.Errorf("%d requests to the API server, want %d", got, c.questions)
 			}
 		})
 	}

@@ -14,18 +14,18 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A misbehaviour is a way in which a pod cannot be read.
+// A misbehaviour is a fault because of which a pod cannot be read.
 type misbehaviour struct {
 	name string
-	// make changes the node, or its API server.
+	// make applies the fault to the node or its API server.
 	make func(t testing.TB, n *node)
-	// hangs reports that a try takes all of its time, and long that there is only one, which may
-	// take its time on a busy machine.
+	// hangs reports that each attempt takes all of its time, and long that there is only one
+	// attempt, which may take its time on a busy machine.
 	hangs, long bool
 }
 
-// misbehaviours are those of every run, and rarer those of long ones: their tries are repeated
-// until the budget is used up. What users see is in testdata/unreadable.txt.
+// misbehaviours contains the faults of every run, and rarer those of long runs: their attempts are
+// repeated until the budget is used up. testdata/unreadable.txt contains the errors that users see.
 var misbehaviours, rarer = []misbehaviour{
 	{"401", always(apiservertest.Unauthorized()), false, true},
 	{"403", always(apiservertest.Forbidden()), false, true},
@@ -33,13 +33,13 @@ var misbehaviours, rarer = []misbehaviour{
 	{"429", always(apiservertest.TooManyRequests("1")), false, false},
 	{"500", always(apiservertest.InternalError()), false, false},
 	{"connections are reset", always(apiservertest.Reset()), false, false},
-	{"no byte after the connection", always(apiservertest.NoHandshake()), true, false},
+	{"no TLS handshake", always(apiservertest.NoHandshake()), true, false},
 	{
 		"a huge answer",
 		always(apiservertest.Reply(200, "application/json", strings.Repeat(" ", 9<<20))), false,
 		true,
 	},
-	{"a stranger's certificate", func(_ testing.TB, n *node) {
+	{"an unknown certificate authority", func(_ testing.TB, n *node) {
 		n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
 			cluster["certificate-authority-data"] = apiservertest.OtherCA()
 		})
@@ -47,7 +47,7 @@ var misbehaviours, rarer = []misbehaviour{
 	{"no kubeconfig", func(t testing.TB, n *node) {
 		must(t, os.Remove(n.kubeconfig()))
 	}, false, false},
-	{"a kubeconfig that is none", func(t testing.TB, n *node) {
+	{"an invalid kubeconfig", func(t testing.TB, n *node) {
 		must(t, os.WriteFile(n.kubeconfig(), []byte("token: [secret"), 0o600))
 	}, false, false},
 }, []misbehaviour{
@@ -55,17 +55,17 @@ var misbehaviours, rarer = []misbehaviour{
 		"404 of a load balancer",
 		always(apiservertest.Reply(404, "text/plain", "404 page not found\n")), false, false,
 	},
-	{"answers are reset half-way", always(apiservertest.ResetAnswer()), false, false},
-	{"answers end half-way", always(apiservertest.Truncated()), false, false},
+	{"answers are reset", always(apiservertest.ResetAnswer()), false, false},
+	{"answers are truncated", always(apiservertest.Truncated()), false, false},
 	{"no answer to the request", always(apiservertest.NoReply()), true, false},
-	{"an answer without end", always(apiservertest.Trickle(time.Millisecond)), true, false},
+	{"an endless answer", always(apiservertest.Trickle(time.Millisecond)), true, false},
 	{"no connection", func(t testing.TB, n *node) {
 		n.in(t, func() error {
 			n.point(t, apiservertest.NeverAccepting(t))
 			return nil
 		})
 	}, true, false},
-	{"nobody listens", func(t testing.TB, n *node) {
+	{"no listener", func(t testing.TB, n *node) {
 		n.point(t, "https://127.0.0.1:1")
 	}, false, false},
 	{
@@ -74,7 +74,7 @@ var misbehaviours, rarer = []misbehaviour{
 		false, false,
 	},
 	{
-		"another pod of the name",
+		"another pod with the name",
 		always(apiservertest.OtherUID("11111111-1111-1111-1111-111111111111")), false, false,
 	},
 }
@@ -83,7 +83,7 @@ func always(b apiservertest.Behaviour) func(testing.TB, *node) {
 	return func(_ testing.TB, n *node) { n.api.Always(b) }
 }
 
-// point makes the kubeconfig name another server.
+// point changes the server in the kubeconfig.
 func (n *node) point(_ testing.TB, server string) {
 	n.api.WriteKubeconfig(n.kubeconfig(), func(cluster, _ map[string]any) {
 		cluster["server"] = server
@@ -97,8 +97,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestAnUnreadablePod tells what becomes of a pod that cannot be read, by either policy, and what
-// STATUS says of the node.
+// TestAnUnreadablePod checks ADD of a pod that cannot be read, with both policies, and STATUS of
+// the node.
 func TestAnUnreadablePod(t *testing.T) {
 	t.Parallel()
 	rows := misbehaviours
@@ -112,7 +112,8 @@ func TestAnUnreadablePod(t *testing.T) {
 			n := newNode(t)
 			c.make(t, n)
 			fails, skips := n.unreadablePod(t), n.unreadablePod(t)
-			// A try that the end of the budget cuts short is not told of if there was one before.
+			// An attempt that the end of the budget interrupts is not reported if there was an
+			// earlier one.
 			failing := chain{
 				version: latest,
 				fields:  map[string]any{"api_budget": "3s", "api_try_timeout": "3s"},
@@ -138,7 +139,7 @@ func TestAnUnreadablePod(t *testing.T) {
 			}
 			must(t, fails.del(t, failing))
 			if skipErr != nil {
-				t.Fatalf("ADD by the policy skip: %v", skipErr)
+				t.Fatalf("ADD with the policy skip: %v", skipErr)
 			}
 			skips.start(t)
 			skips.wantTraffic(t, false)
@@ -156,7 +157,7 @@ func (n *node) unreadablePod(t testing.TB) *pod {
 	return n.newPod(t, "sidecar")
 }
 
-// TestASlowAPIServer is patient with a server that answers late, or not every time.
+// TestASlowAPIServer covers a server that answers late, or not every time.
 func TestASlowAPIServer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -171,11 +172,12 @@ func TestASlowAPIServer(t *testing.T) {
 	}
 }
 
-// varying is what differs between runs: where a connection broke, addresses, numbers of tries,
-// times, ids.
+// varying matches the parts that differ between runs: addresses, ids, times, numbers of attempts,
+// and the operation during which a connection broke.
 var varying = regexp.MustCompile(`dial tcp \S+ connect: connection reset|(read|write) tcp \S+ (read|write): |127\.0\.0\.1:\d{2,5}| \(\d+ attempts in [^)]+\)|orders-\d+|7d1e6c2a-[-0-9a-f]+| within [0-9.]+m?s`)
 
-// shown is an error as the kubelet puts it into an event, with words for what varies.
+// shown formats an error as the kubelet puts it into an event, with placeholders for the parts that
+// differ between runs.
 func (n *node) shown(err error) string {
 	if err == nil {
 		return "no error"
@@ -198,7 +200,8 @@ func (n *node) shown(err error) string {
 	})
 }
 
-// wantLogged fails the test unless the log file has a line about the pod with all the words.
+// wantLogged fails the test unless the log file has a line about the pod that contains all the
+// words.
 func (n *node) wantLogged(t testing.TB, p *pod, words ...string) {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(n.run, "sluice-cni.log"))

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestArgsInAnyForm adds a mesh pod by CNI_ARGS as runtimes write them, and as nobody should.
+// TestArgsInAnyForm adds a mesh pod with valid and invalid CNI_ARGS.
 func TestArgsInAnyForm(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	for _, c := range []struct {
 		name, args string
-		// captured reports that the pod is found and gets its rules; failure is wrapped by the
-		// error if it cannot start.
+		// captured reports whether the pod is found and gets its rules. The error of a pod that
+		// cannot start contains failure.
 		captured bool
 		failure  string
 	}{
@@ -28,7 +28,7 @@ func TestArgsInAnyForm(t *testing.T) {
 			"",
 		},
 		{
-			"unknown keys, IgnoreUnknown or not",
+			"unknown keys, with and without IgnoreUnknown",
 			"K8S_POD_NAME={name};K8S_POD_NAMESPACE=shop;VENDOR_KEY=x;VENDOR_KEY=y", true, "",
 		},
 		{
@@ -37,18 +37,18 @@ func TestArgsInAnyForm(t *testing.T) {
 		},
 		{"semicolons at the ends", ";K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};", true, ""},
 		{"no pod", "", false, ""},
-		{"no key of Kubernetes", "IgnoreUnknown=1;FOO=BAR", false, ""},
+		{"no keys of Kubernetes", "IgnoreUnknown=1;FOO=BAR", false, ""},
 		{
 			"the UID of another pod",
 			"K8S_POD_NAMESPACE=shop;K8S_POD_NAME={name};K8S_POD_UID=other", false, "replaced",
 		},
 		{
-			"a name that leaves the path",
+			"a name with ..",
 			"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=../../../namespaces/kube-system", false,
 			"not-found",
 		},
 		{
-			"a namespace that leaves the path", "K8S_POD_NAMESPACE=../secrets;K8S_POD_NAME={name}",
+			"a namespace with ..", "K8S_POD_NAMESPACE=../secrets;K8S_POD_NAME={name}",
 			false, "not-found",
 		},
 		{
@@ -83,7 +83,7 @@ func TestArgsInAnyForm(t *testing.T) {
 			case c.failure != "" && (err == nil || !strings.Contains(err.Error(), c.failure)):
 				t.Errorf("ADD: %v; want an error with %q", err, c.failure)
 			case err != nil && strings.ContainsAny(err.Error(), "\n\r"):
-				t.Errorf("the error is no line: %q", err)
+				t.Errorf("the error has several lines: %q", err)
 			}
 			if got := p.rules(t) != ""; got != c.captured {
 				t.Errorf("rules: %v, want %v", got, c.captured)
@@ -94,7 +94,7 @@ func TestArgsInAnyForm(t *testing.T) {
 		for _, r := range n.api.Requests() {
 			if !strings.HasPrefix(r.Path,
 				fmt.Sprintf("/api/v1/namespaces/%s/pods/orders-", namespace)) {
-				t.Errorf("the API server was asked for %q", r.Path)
+				t.Errorf("the API server received a request for %q", r.Path)
 			}
 		}
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestChain is the life of a mesh pod in a real chain, by every version of the specification and
-// with every plugin before ours.
+// TestChain adds, checks and deletes a mesh pod in a real chain, with every version of the
+// specification and every plugin before sluice-cni.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -52,7 +52,7 @@ func TestChain(t *testing.T) {
 				t.Fatalf("ADD again: %v", err)
 			}
 			if diff := cmp.Diff(result, again); diff != "" {
-				t.Errorf("ADD again, result (-before +after):\n%s", diff)
+				t.Errorf("second ADD, result (-before +after):\n%s", diff)
 			}
 			p.wantCheck(t, c.chain, "")
 			p.wantTraffic(t, true)
@@ -72,8 +72,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestADeletedAttachmentIsNoLongerCaptured deletes one whose namespace stays, as cnitool does: it
-// names no sandbox of Kubernetes.
+// TestADeletedAttachmentIsNoLongerCaptured deletes an attachment whose namespace remains, like
+// cnitool, which passes no Kubernetes sandbox.
 func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	t.Parallel()
 	p := newNode(t).newPod(t, "tproxy")
@@ -92,20 +92,20 @@ func TestADeletedAttachmentIsNoLongerCaptured(t *testing.T) {
 	p.wantTraffic(t, false)
 }
 
-// TestAWrongPod shows what users see of a pod whose annotations are wrong.
+// TestAWrongPod checks the error that users see of a pod with invalid annotations.
 func TestAWrongPod(t *testing.T) {
 	t.Parallel()
 	p := newNode(t).newPod(t, "wrong")
 	_, err := p.add(t, chain{version: latest})
-	golden(t, "wrong.txt").want(t, "wrong annotations", p.node.shown(err))
+	golden(t, "wrong.txt").want(t, "invalid annotations", p.node.shown(err))
 	if left := p.rules(t); err == nil || left != "" {
 		t.Errorf("ADD: %v; rules: %q", err, left)
 	}
 	p.node.wantKept(t)
 }
 
-// wantCheck runs CHECK. Where the version has it, its error must name the drift; no drift, no
-// error.
+// wantCheck runs CHECK. If the version supports CHECK, its error must name the drift; an empty
+// drift means no error.
 func (p *pod) wantCheck(t testing.TB, c chain, drift string) {
 	t.Helper()
 	err := p.check(t, c)
@@ -125,7 +125,7 @@ func (p *pod) wantCheck(t testing.TB, c chain, drift string) {
 	}
 }
 
-// tamper lets the application's connections pass the proxy, as somebody in the pod could who has
+// tamper lets the application's connections bypass the proxy, like a process in the pod with
 // CAP_NET_ADMIN.
 func (p *pod) tamper(t testing.TB, c chain) {
 	t.Helper()
@@ -151,7 +151,8 @@ func (p *pod) run(t testing.TB, command ...string) string {
 	return string(out)
 }
 
-// leave ends the namespace. Its servers' sockets are closed with the test, so only the path goes.
+// leave removes the path of the namespace. The sockets of its servers are closed at the end of the
+// test.
 func (p *pod) leave(t testing.TB) {
 	t.Helper()
 	if err := os.Remove(p.path); err != nil {

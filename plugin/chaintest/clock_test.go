@@ -13,12 +13,12 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 )
 
-// A clock executes plugins, and remembers how long each took.
+// A clock executes plugins and records the duration of each.
 type clock struct {
 	invoke.Exec
 
 	mu   sync.Mutex
-	took map[string][]time.Duration // by the name of the plugin
+	took map[string][]time.Duration // by plugin name
 }
 
 // ExecPlugin implements [invoke.Exec].

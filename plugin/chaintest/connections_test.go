@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestManyConnections adds many pods at once, as a node does when it starts, and tells what part of
-// that time is each plugin's.
+// TestManyConnections adds many pods at once, like a node that starts, and logs the time that each
+// plugin takes.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	pods := make([]*pod, times(12, 100))
@@ -30,7 +30,7 @@ func TestManyConnections(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d ADDs at once: all done after %v; of an ADD, at the median: %v", len(pods),
+	t.Logf("%d concurrent ADDs: all complete after %v; medians per ADD: %v", len(pods),
 		time.Since(begin), n.clock)
 	n.wantLines(t, "ADD", len(pods))
 	n.wantKept(t, pods...)
@@ -43,8 +43,8 @@ func TestManyConnections(t *testing.T) {
 	n.wantKept(t)
 }
 
-// wantLines fails the test unless the log file has so many lines of the verb, and nothing but whole
-// lines.
+// wantLines fails the test unless the log file has the given number of lines of the verb, and all
+// lines are complete.
 func (n *node) wantLines(t testing.TB, verb string, want int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.run, "sluice-cni*.log"))

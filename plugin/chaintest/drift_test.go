@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat"
 )
 
-// TestCheckNamesTheDrift changes what ADD has left, in one way at a time. CHECK says how, and the
-// next ADD mends it.
+// TestCheckNamesTheDrift makes one change after ADD. CHECK names it, and the next ADD repairs it.
 func TestCheckNamesTheDrift(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -22,32 +21,32 @@ func TestCheckNamesTheDrift(t *testing.T) {
 		drift   string // in the error of CHECK
 	}{
 		{
-			"a rule before ours", compat.BackendNFT, "sidecar",
+			"a rule before those of Sluice", compat.BackendNFT, "sidecar",
 			"nft insert rule inet sluice nat-output accept",
 			"extra in chain inet sluice nat-output: accept",
 		},
 		{
-			"the table is gone", compat.BackendNFT, "sidecar", "nft delete table inet sluice",
+			"the table is missing", compat.BackendNFT, "sidecar", "nft delete table inet sluice",
 			"missing in the ruleset: table inet sluice",
 		},
 		{
-			"a chain is empty", compat.BackendNFT, "sidecar",
+			"an empty chain", compat.BackendNFT, "sidecar",
 			"nft flush chain inet sluice nat-output", "missing",
 		},
 		{
-			"the policy route is gone", compat.BackendNFT, "tproxy", "ip route flush table 133",
+			"the route is missing", compat.BackendNFT, "tproxy", "ip route flush table 133",
 			"133",
 		},
 		{
-			"the rule of policy routing is gone", compat.BackendNFT, "tproxy",
+			"the policy rule is missing", compat.BackendNFT, "tproxy",
 			"ip rule del lookup 133", "133",
 		},
 		{
-			"the jump to our chain is gone", compat.BackendLegacy, "sidecar",
+			"the jump to Sluice's chain is missing", compat.BackendLegacy, "sidecar",
 			"iptables-legacy -t nat -F OUTPUT", "OUTPUT",
 		},
 		{
-			"all of mangle is gone", compat.BackendLegacy, "tproxy", "iptables-legacy -t mangle -F",
+			"the mangle table is empty", compat.BackendLegacy, "tproxy", "iptables-legacy -t mangle -F",
 			"mangle",
 		},
 		{
@@ -78,7 +77,7 @@ func TestCheckNamesTheDrift(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(before, p.rules(t)); diff != "" {
-				t.Errorf("rules after ADD again (-before +after):\n%s", diff)
+				t.Errorf("rules after the second ADD (-before +after):\n%s", diff)
 			}
 		})
 	}

@@ -17,17 +17,17 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// An execution is our plugin executed alone, as a runtime does it.
+// An execution is one execution of sluice-cni alone, like that of a runtime.
 type execution struct {
 	command string
-	// environment has the variables of CNI, stdin the configuration.
+	// environment contains the variables of CNI, stdin the configuration.
 	environment map[string]string
 	stdin       []byte
 
 	stdout, stderr bytes.Buffer
 }
 
-// execution returns one of the verb for the pod. The previous result is in the form of the chain's
+// execution returns an execution of the verb for the pod. previous is encoded in the chain's
 // version; nil for none.
 func (p *pod) execution(t testing.TB, verb string, c chain, previous *types100.Result) *execution {
 	t.Helper()
@@ -65,7 +65,7 @@ func (p *pod) execution(t testing.TB, verb string, c chain, previous *types100.R
 	}
 }
 
-// cmd returns the process, not started.
+// cmd returns the process without starting it.
 func (x *execution) cmd() *exec.Cmd {
 	cmd := exec.Command(x.command)
 	cmd.Env = os.Environ()
@@ -76,7 +76,7 @@ func (x *execution) cmd() *exec.Cmd {
 	return cmd
 }
 
-// run executes the plugin in the node's namespace. The error is the plugin's own, if it answers by
+// run executes the plugin in the node's namespace. The returned error is the plugin's, if it prints
 // one.
 func (x *execution) run(n *node) error {
 	err := n.ns.Do(func() error { return x.cmd().Run() })
@@ -91,7 +91,7 @@ func (x *execution) run(n *node) error {
 	return &answer
 }
 
-// execute runs the verb of our plugin alone, and returns its result if it has one.
+// execute runs the verb of sluice-cni alone, and returns its result, if any.
 func (p *pod) execute(
 	t testing.TB, verb string, c chain, previous *types100.Result,
 ) (*types100.Result, error) {
@@ -103,7 +103,7 @@ func (p *pod) execute(
 	return x.result(t)
 }
 
-// result is what the plugin has printed: one JSON text and nothing else.
+// result decodes the output of the plugin, which must be one JSON object and nothing else.
 func (x *execution) result(t testing.TB) (*types100.Result, error) {
 	t.Helper()
 	if x.stdout.Len() == 0 {

@@ -31,7 +31,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// hostile are the values of a pod with which somebody may try something.
+// hostile contains values of an attacker's pod.
 var hostile = []string{
 	"", "*", "80,443", "10.0.0.0/8", "::/0", "eth0", "TPROXY", "true", "65536", "-1", "\x00",
 	"a\nb", "\x1b[31m", "日本",
@@ -43,8 +43,8 @@ var hostile = []string{
 	strings.Repeat("x", 256<<10), everySecond(40_000),
 }
 
-// everySecond returns a list of so many ports, no two of which are neighbours; as long as
-// annotations may be together.
+// everySecond returns a list of n ports, no two of which are adjacent. The maximum size of a pod's
+// annotations limits n.
 func everySecond(n int) string {
 	var list []byte
 	for i := range n {
@@ -53,13 +53,13 @@ func everySecond(n int) string {
 	return string(list[:len(list)-1])
 }
 
-// FuzzHostilePod gives ADD a pod whose annotations, labels, names, arguments and variables somebody
-// has made up. Whatever becomes of it: the only files are the log, in lines of JSON, and the record
-// of the attachment; rules go into the pod's namespace only, and all words in them are ours but for
-// harmless names of interfaces; an error is a short printable line. That no program is executed,
-// TestNothingIsExecuted says.
+// FuzzHostilePod passes ADD a pod with arbitrary annotations, labels, names, arguments and
+// variables. The only created files are the log, with lines of JSON, and the record of the
+// attachment. Rules are installed only in the pod's namespace, and contain only words of Sluice and
+// harmless interface names. An error is a short printable line. TestNothingIsExecuted checks that
+// no program is executed.
 func FuzzHostilePod(f *testing.F) {
-	ns, ours := netnstest.New(f), wordsOfRules(f)
+	ns, allowed := netnstest.New(f), wordsOfRules(f)
 	sidecar, err := json.Marshal(podObject(f, "sidecar"))
 	if err != nil {
 		f.Fatal(err)
@@ -68,7 +68,7 @@ func FuzzHostilePod(f *testing.F) {
 		"annotations")["metadata"])["annotations"])))
 	for i, value := range hostile {
 		f.Add(uint8(i), value, hostile[(i*7+3)%len(hostile)], hostile[(i*5+1)%len(hostile)])
-		for key := range keys { // of some it is right, so that there are rules
+		for key := range keys { // some values are valid, so that there are rules
 			f.Add(uint8(key), value, hostile[(i+key)%len(hostile)], "")
 		}
 	}
@@ -114,21 +114,21 @@ func FuzzHostilePod(f *testing.F) {
 		}
 		if redirected := strings.Contains(stderr.String(),
 			`"outcome":"created"`); redirected != (len(backend.rulesets) > 0) {
-			t.Errorf("%d rulesets, and the log says %q", len(backend.rulesets), &stderr)
+			t.Errorf("%d rulesets, and the log contains %q", len(backend.rulesets), &stderr)
 		}
 		for _, entered := range backend.entered {
 			if entered != ns.ID() {
-				t.Errorf("rules went into %v, not the pod's %v", entered, ns.ID())
+				t.Errorf("rules were installed in %v instead of the pod's %v", entered, ns.ID())
 			}
 		}
 		for _, rs := range backend.rulesets {
-			wantOurWords(t, rs, ours)
+			wantAllowedWords(t, rs, allowed)
 		}
 		wantPrintable(t, failed)
 	})
 }
 
-// hostilePod is the mesh pod with a value in an annotation and wherever there is room for others.
+// hostilePod returns the mesh pod with a value in an annotation and in all other places.
 func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable string) *decide.Pod {
 	t.Helper()
 	var pod decide.Pod
@@ -153,7 +153,7 @@ func hostilePod(t testing.TB, sidecar []byte, key, value, argument, variable str
 	return &pod
 }
 
-// wantPrintable fails the test unless the error, if there is one, fits into an event.
+// wantPrintable fails the test unless the error, if not nil, fits into an event.
 func wantPrintable(t testing.TB, failed error) {
 	t.Helper()
 	if failed == nil {
@@ -167,7 +167,7 @@ func wantPrintable(t testing.TB, failed error) {
 	}
 }
 
-// filesIn returns the paths of all files below a folder.
+// filesIn returns the paths of all files below a directory.
 func filesIn(t testing.TB, dir string) []string {
 	t.Helper()
 	var files []string
@@ -184,7 +184,7 @@ func filesIn(t testing.TB, dir string) []string {
 	return files
 }
 
-// only is a source that has one pod, whatever it is asked for.
+// only is a source that returns one pod for every request.
 type only struct{ pod *decide.Pod }
 
 func (o only) Pod(_ context.Context, _ source.Ref) (*decide.Pod, error) { return o.pod, nil }
@@ -195,7 +195,7 @@ func (o only) Namespace(_ context.Context, name string) (*decide.Namespace, erro
 func (only) Ready(context.Context) error { return nil }
 func (only) Close()                      {}
 
-// TestNothingIsExecuted looks for what the executable would need to execute anything.
+// TestNothingIsExecuted checks that the executable links no function that executes programs.
 func TestNothingIsExecuted(t *testing.T) {
 	t.Parallel()
 	list := exec.Command("go", "list", "-deps", "../cmd/sluice-cni")

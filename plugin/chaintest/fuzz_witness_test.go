@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// witness is a backend that remembers what it was to do, and in which namespaces.
+// witness is a backend that records the desired rulesets and their namespaces.
 type witness struct {
 	compat.Backend
 	entered  []netns.ID
@@ -37,8 +37,8 @@ func (w *witness) Check(
 	return compat.Comparison{}, nil
 }
 
-// wordsOfRules are the texts in the source of package rules: what its compiler can write into rules
-// on its own.
+// wordsOfRules returns the string literals in the source of package rules: the texts that its
+// compiler itself can write into rules.
 func wordsOfRules(t testing.TB) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("../../rules/*.go")
@@ -66,13 +66,13 @@ func wordsOfRules(t testing.TB) map[string]bool {
 	return words
 }
 
-// wantOurWords fails the test unless all comments and names in the rules are ours, and those of
-// interfaces are harmless.
-func wantOurWords(t testing.TB, rs rules.Ruleset, ours map[string]bool) {
+// wantAllowedWords fails the test unless all comments and names in the rules are Sluice's, or harmless
+// interface names.
+func wantAllowedWords(t testing.TB, rs rules.Ruleset, allowed map[string]bool) {
 	t.Helper()
 	want := func(what, word string) {
-		if !ours[word] {
-			t.Errorf("%s %q is not ours", what, word)
+		if !allowed[word] {
+			t.Errorf("%s %q is not one of Sluice's", what, word)
 		}
 	}
 	for _, table := range rs.Tables {
@@ -82,13 +82,13 @@ func wantOurWords(t testing.TB, rs rules.Ruleset, ours map[string]bool) {
 			want("chain", chain.Name)
 			for _, rule := range chain.Rules {
 				want("comment", rule.Comment)
-				wantOurWordsInRule(t, rule, want)
+				wantAllowedWordsInRule(t, rule, want)
 			}
 		}
 	}
 }
 
-func wantOurWordsInRule(t testing.TB, rule rules.Rule, want func(what, word string)) {
+func wantAllowedWordsInRule(t testing.TB, rule rules.Rule, want func(what, word string)) {
 	t.Helper()
 	for _, action := range rule.Actions {
 		switch a := action.(type) {
@@ -114,8 +114,8 @@ func wantOurWordsInRule(t testing.TB, rule rules.Rule, want func(what, word stri
 	}
 }
 
-// wantInterface fails the test unless the name has nothing in it that means something elsewhere,
-// such as in a ruleset as text.
+// wantInterface fails the test if the name contains characters with a special meaning, for example
+// in the text of a ruleset.
 func wantInterface(t testing.TB, name string) {
 	t.Helper()
 	if !harmless.MatchString(name) {

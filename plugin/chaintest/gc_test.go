@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGCRemovesStaleRecords collects by libcni, and by a runtime that has forgotten an attachment.
+// TestGCRemovesStaleRecords runs GC by libcni, and by a runtime that has forgotten an attachment.
 func TestGCRemovesStaleRecords(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

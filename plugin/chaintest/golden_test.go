@@ -14,16 +14,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the texts of testdata that differ anew")
+var update = flag.Bool("update", false, "rewrite the texts in testdata that differ")
 
-// texts is a file of testdata with texts, each after a line "# NAME", in the order of their names.
+// texts is a file in testdata with texts, each after a line "# NAME", in the order of their names.
 type texts struct {
 	mu     sync.Mutex
 	file   string
 	byName map[string]string
 }
 
-// golden reads the file. With -update it is written at the end of the test.
+// golden reads the file. With -update the file is written at the end of the test.
 func golden(t testing.TB, name string) *texts {
 	t.Helper()
 	g := &texts{file: filepath.Join("testdata", name), byName: map[string]string{}}
@@ -42,7 +42,7 @@ func golden(t testing.TB, name string) *texts {
 	return g
 }
 
-// want compares the text of the name with what the file has.
+// want compares the text with the one that the file has for the name.
 func (g *texts) want(t testing.TB, name, got string) {
 	t.Helper()
 	g.mu.Lock()
@@ -52,7 +52,7 @@ func (g *texts) want(t testing.TB, name, got string) {
 		return
 	}
 	if diff := cmp.Diff(strings.TrimSpace(g.byName[name]), strings.TrimSpace(got)); diff != "" {
-		t.Errorf("%s, %q (-want +got; -update writes it anew):\n%s", g.file, name, diff)
+		t.Errorf("%s, %q (-want +got; -update rewrites it):\n%s", g.file, name, diff)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // TestAKilledADDLeavesAllRulesOrNone kills the plugin with SIGKILL at random moments of an ADD.
-// With nft a pod has its whole ruleset then or nothing of it; with either backend the next ADD
-// completes it, and DEL leaves nothing.
+// With nft a pod then has its complete ruleset or no part of it. With both backends the next ADD
+// completes the rules, and DEL leaves nothing.
 func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
@@ -37,7 +37,7 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 				case left == whole:
 					found["whole"]++
 				case backend == compat.BackendNFT:
-					t.Fatalf("seed %d: neither the whole ruleset nor none of it (-whole +found):\n%s", seed, cmp.Diff(whole, left))
+					t.Fatalf("seed %d: an incomplete ruleset (-complete +found):\n%s", seed, cmp.Diff(whole, left))
 				default:
 					found["some of the tables"]++
 				}
@@ -60,7 +60,7 @@ func TestAKilledADDLeavesAllRulesOrNone(t *testing.T) {
 	}
 }
 
-// undisturbed adds a pod, and returns its rules and how long that took.
+// undisturbed adds a pod, and returns its rules and the duration.
 func (n *node) undisturbed(t testing.TB, c chain) (whole string, took time.Duration) {
 	t.Helper()
 	p := n.newPod(t, "tproxy")
@@ -79,7 +79,7 @@ func (n *node) undisturbed(t testing.TB, c chain) (whole string, took time.Durat
 	return whole, took
 }
 
-// killedADD starts ADD, and kills it after a while unless it has ended.
+// killedADD starts ADD, and kills it after the given time unless it has ended.
 func (p *pod) killedADD(t testing.TB, c chain, previous *types100.Result, after time.Duration) {
 	t.Helper()
 	cmd := p.execution(t, "ADD", c, previous).cmd()
@@ -89,7 +89,7 @@ func (p *pod) killedADD(t testing.TB, c chain, previous *types100.Result, after 
 	_ = cmd.Wait()
 }
 
-// rules returns ours in the pod, of either backend, as text; empty if there are none.
+// rules returns the rules of Sluice in the pod, of both backends, as text; empty if there are none.
 func (p *pod) rules(t testing.TB) string {
 	t.Helper()
 	var found rules.Ruleset

@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-mesh/sluice/plugin"
 )
 
-// TestMain is the plugin where the executable is run by the plugin's name: what these tests execute
-// is what they are built with.
+// TestMain runs the plugin if the executable has the plugin's name: the tests execute the code that
+// they are built with.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == pluginName {
 		os.Exit(plugin.Main("test"))
 	}
-	// With the race detector every execution of the plugin would wait a second at its end.
+	// With the race detector every execution of the plugin would sleep for a second at its end.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// times is how often a test repeats what chance decides.
+// times returns the number of repetitions of a randomized test.
 func times(short, inLong int) int {
 	if os.Getenv("SLUICE_LONG") == "1" {
 		return inLong

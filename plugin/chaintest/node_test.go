@@ -18,29 +18,29 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// referencePlugins are those of the chain that are not ours; "make bin/cni/bridge" builds them.
+// referencePlugins contains the other plugins of the chain; "make bin/cni/bridge" builds them.
 var referencePlugins = []string{"bridge", "ptp", "host-local", "portmap"}
 
-// outsideIPs are addresses beyond the pods' network, one of each family. The node has them, and a
-// server there answers as [outside].
+// outsideIPs contains an address of each family outside the pods' network. The node has them, and a
+// server on them answers as [outside].
 var outsideIPs = []string{"10.9.9.9", "fd00:9::9"}
 
-// A node is the namespace of a host, with the folders of its container runtime and its API server.
-// What the plugins change of a host's network they change there.
+// A node is the namespace of a host, with the directories of its container runtime and its API
+// server. The plugins change the host's network only in this namespace.
 type node struct {
 	ns  *netns.NS
 	api *apiservertest.Server
 	cni *libcni.CNIConfig
 	// clock executes the plugins for cni.
 	clock *clock
-	// bin has the executables, run is the run directory of our plugin, and state is the other
-	// plugins'.
+	// bin contains the executables, run is the run directory of sluice-cni, and state is that of
+	// the other plugins.
 	bin, run, state string
-	// unknownPods are those that the API server does not have.
+	// unknownPods means that newPod does not add pods to the API server.
 	unknownPods bool
 }
 
-// newNode returns a node whose API server knows no pods yet.
+// newNode returns a node whose API server has no pods.
 func newNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{ns: netnstest.New(t), bin: t.TempDir(), run: t.TempDir(), state: t.TempDir()}
@@ -52,8 +52,8 @@ func newNode(t testing.TB) *node {
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.bin}, filepath.Join(n.state, "cache"),
 		n.clock)
 	n.in(t, func() error {
-		// The bridge has its IPv6 address at once, and not after a second in which a duplicate
-		// could answer.
+		// Make the IPv6 address of the bridge usable immediately, instead of after a second of
+		// duplicate address detection.
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"),
 			0o644); err != nil {
 			return err
@@ -83,10 +83,10 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// kubeconfig is the path where our plugin looks for the API server's address and its credentials.
+// kubeconfig returns the path of the plugin's kubeconfig.
 func (n *node) kubeconfig() string { return filepath.Join(n.run, "sluice-cni-kubeconfig") }
 
-// in runs fn in the node's namespace, where the processes that it starts belong to then.
+// in runs fn in the node's namespace, to which the processes that fn starts belong.
 func (n *node) in(t testing.TB, fn func() error) {
 	t.Helper()
 	if err := n.ns.Do(fn); err != nil {
@@ -94,18 +94,18 @@ func (n *node) in(t testing.TB, fn func() error) {
 	}
 }
 
-// linkExecutables makes the folder of plugins. Ours is this test's executable, unless SLUICE_CNI
-// names another one.
+// linkExecutables creates the directory of plugins. sluice-cni is this test's executable, unless
+// SLUICE_CNI names another one.
 func linkExecutables(t testing.TB, dir string) {
 	t.Helper()
-	ours := os.Getenv("SLUICE_CNI")
-	if ours == "" {
+	executable := os.Getenv("SLUICE_CNI")
+	if executable == "" {
 		var err error
-		if ours, err = os.Executable(); err != nil {
+		if executable, err = os.Executable(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	links := map[string]string{pluginName: ours}
+	links := map[string]string{pluginName: executable}
 	for _, name := range referencePlugins {
 		path, err := filepath.Abs(filepath.Join("..", "..", "bin", "cni", name))
 		if err == nil {
@@ -123,7 +123,8 @@ func linkExecutables(t testing.TB, dir string) {
 	}
 }
 
-// absent skips the test for what it lacks, or fails it where nothing may be left out.
+// absent skips the test because of a missing prerequisite, or fails it if tests must not be
+// skipped.
 func absent(t testing.TB, what string) {
 	t.Helper()
 	if netnstest.MustNotSkip() {

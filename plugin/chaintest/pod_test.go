@@ -14,26 +14,26 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// namespace is that of all pods of these tests.
+// namespace is the namespace of all pods of these tests.
 const namespace = "shop"
 
-// A pod is a sandbox on a node, and the pod that the API server has for it.
+// A pod is a sandbox on a node, with its object in the API server.
 type pod struct {
 	node *node
 	ns   *netns.NS
-	// path is that of the namespace file.
+	// path is the path of the namespace file.
 	path          string
 	id, name, uid string
 	hostPort      int
-	// annotations are what the runtime passes, if the chain asks for them.
+	// annotations are passed by the runtime if the chain requests them.
 	annotations map[string]string
-	ips         []string // known after ADD
+	ips         []string // set by ADD
 }
 
-// podNumber makes pods different from each other.
+// podNumber makes the names of pods unique.
 var podNumber atomic.Int64
 
-// newPod makes a sandbox, and the pod of the file of package decide at the API server.
+// newPod creates a sandbox, and adds the pod of a file of package decide to the API server.
 func (n *node) newPod(t testing.TB, file string) *pod {
 	t.Helper()
 	p := n.newSandbox(t)
@@ -52,7 +52,7 @@ func (n *node) newPod(t testing.TB, file string) *pod {
 	return p
 }
 
-// newSandbox makes the sandbox of a pod that the API server does not know.
+// newSandbox creates the sandbox of a pod that the API server does not have.
 func (n *node) newSandbox(t testing.TB) *pod {
 	t.Helper()
 	number := podNumber.Add(1)
@@ -63,8 +63,8 @@ func (n *node) newSandbox(t testing.TB) *pod {
 		uid:      fmt.Sprintf("7d1e6c2a-4b0f-4a57-9f63-%012x", number),
 		hostPort: 20000 + int(number), annotations: map[string]string{},
 	}
-	// No mount, which a killed test would leave behind. Without the link the namespace is as good
-	// as gone, and before it is.
+	// Use a link instead of a mount, which a killed test would leave behind. A sandbox without the
+	// link is like a deleted one.
 	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), p.ns.FD()),
 		p.path); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func (n *node) newSandbox(t testing.TB) *pod {
 	return p
 }
 
-// podObject reads a pod as the API server has it.
+// podObject reads a pod in the form of the API server.
 func podObject(t testing.TB, file string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "decide", "testdata", file+".yaml"))
@@ -91,7 +91,7 @@ func asMap(value any) map[string]any {
 	return m
 }
 
-// start starts the pod's containers: the application and the proxy.
+// start starts the application and the proxy of the pod.
 func (p *pod) start(t testing.TB) {
 	t.Helper()
 	p.node.serve(t, p.ns, application, ":8080")

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 )
 
-// TestTheResultIsThePreviousPlugins compares what our plugin prints with what it was given, in
+// TestTheResultIsThePreviousPlugins compares the result of sluice-cni with the previous result, in
 // every version.
 func TestTheResultIsThePreviousPlugins(t *testing.T) {
 	t.Parallel()
@@ -57,8 +57,8 @@ func TestTheResultIsThePreviousPlugins(t *testing.T) {
 	}
 }
 
-// TestTheHostsNamespaceIsRefusedByOneAnswer gives ADD the node's own namespace, for pods of the
-// mesh and others.
+// TestTheHostsNamespaceIsRefusedByOneAnswer runs ADD with the node's namespace, for pods of the
+// mesh and other pods.
 func TestTheHostsNamespaceIsRefusedByOneAnswer(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -75,7 +75,7 @@ func TestTheHostsNamespaceIsRefusedByOneAnswer(t *testing.T) {
 	n.wantKept(t)
 }
 
-// someResult is what a plugin before ours could say of the pod.
+// someResult returns a result that a previous plugin could return for the pod.
 func someResult(p *pod) *types100.Result {
 	inSandbox := 1
 	return &types100.Result{
@@ -92,7 +92,7 @@ func someResult(p *pod) *types100.Result {
 	}
 }
 
-// decodeResult reads a result of the version.
+// decodeResult decodes a result of the version.
 func decodeResult(version string, text []byte) (*types100.Result, error) {
 	result, err := create.Create(version, text)
 	if err != nil {
@@ -101,7 +101,7 @@ func decodeResult(version string, text []byte) (*types100.Result, error) {
 	return types100.NewResultFromResult(result)
 }
 
-// wantKept fails the test unless the plugin keeps records of just the pods.
+// wantKept fails the test unless the plugin has records of exactly these pods.
 func (n *node) wantKept(t testing.TB, pods ...*pod) {
 	t.Helper()
 	var want, got []string
@@ -116,6 +116,6 @@ func (n *node) wantKept(t testing.TB, pods ...*pod) {
 		got = append(got, r.ContainerID)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("attachments that are kept (-want +got):\n%s", diff)
+		t.Errorf("attachments with a record (-want +got):\n%s", diff)
 	}
 }

@@ -10,20 +10,20 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// pluginName is the type of our plugin, and the name of its executable.
+// pluginName is the type of the plugin, and the name of its executable.
 const pluginName = "sluice-cni"
 
-// A chain says how a network configuration list is made.
+// A chain describes a network configuration list.
 type chain struct {
-	// version is that of the CNI specification.
+	// version is the version of the CNI specification.
 	version string
-	// first is the plugin that makes the interface: bridge or ptp; bridge if empty.
+	// first is the plugin that creates the interface: bridge or ptp; bridge if empty.
 	first string
 	// dual gives pods an address of each family.
 	dual bool
-	// fields are those of our plugin.
+	// fields contains the plugin's own fields.
 	fields map[string]any
-	// annotations lets the runtime pass the pod's annotations.
+	// annotations makes the runtime pass the pod's annotations.
 	annotations bool
 }
 
@@ -77,7 +77,7 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 	return list
 }
 
-// runtimeConf is what containerd says of the pod.
+// runtimeConf returns the arguments that containerd passes for the pod.
 func (p *pod) runtimeConf() *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: p.id, NetNS: p.path, IfName: "eth0",
@@ -97,7 +97,7 @@ func (p *pod) runtimeConf() *libcni.RuntimeConf {
 	}
 }
 
-// add executes ADD of the whole chain, and remembers the pod's addresses.
+// add executes ADD of the whole chain, and sets the pod's addresses.
 func (p *pod) add(t testing.TB, c chain) (*types100.Result, error) {
 	t.Helper()
 	var result types.Result
@@ -123,7 +123,7 @@ func (p *pod) add(t testing.TB, c chain) (*types100.Result, error) {
 	return converted, nil
 }
 
-// mustAdd is add of a pod that starts.
+// mustAdd is add, which must succeed.
 func (p *pod) mustAdd(t testing.TB, c chain) *types100.Result {
 	t.Helper()
 	result, err := p.add(t, c)
@@ -151,7 +151,7 @@ func (p *pod) del(t testing.TB, c chain) error {
 	})
 }
 
-// gc executes GC: the pods are those that there are.
+// gc executes GC, with the given pods as the valid ones.
 func (n *node) gc(t testing.TB, c chain, pods ...*pod) error {
 	t.Helper()
 	list := c.list(t, n)

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns"
 )
 
-// Who answers a connection. Inbound and outbound are the proxy's listeners.
+// Names of the servers. Inbound and outbound are the proxy's listeners.
 const (
 	outside     = "outside"
 	application = "application"
@@ -26,7 +26,7 @@ const (
 // proxyUID is the user of the proxy in the pods of these tests.
 const proxyUID = 1337
 
-// serve answers all connections to the address in the namespace by the name, until the test ends.
+// serve answers all connections to the address in the namespace with the name, until the test ends.
 func (n *node) serve(t testing.TB, ns *netns.NS, name, address string) {
 	t.Helper()
 	var listener net.Listener
@@ -56,7 +56,7 @@ func (n *node) serve(t testing.TB, ns *netns.NS, name, address string) {
 	})
 }
 
-// transparent lets a listener accept what tproxy gives it.
+// transparent sets IP_TRANSPARENT, which allows a listener to accept connections of tproxy.
 func transparent(_, _ string, conn syscall.RawConn) error {
 	var failed error
 	err := conn.Control(func(fd uintptr) {
@@ -67,19 +67,19 @@ func transparent(_, _ string, conn syscall.RawConn) error {
 	return errors.Join(failed, err)
 }
 
-// patience ends a test that waits in vain.
-const patience = 30 * time.Second
+// timeout ends a test whose condition does not become true.
+const timeout = 30 * time.Second
 
-// dial connects from the namespace as the user, and tells who answered.
+// dial connects from the namespace as the user, and returns the name of the server that answers.
 func dial(ns *netns.NS, uid int, address string) (name string, err error) {
 	err = ns.Do(func() error {
 		return as(uid, func() error {
-			conn, err := net.DialTimeout("tcp", address, patience)
+			conn, err := net.DialTimeout("tcp", address, timeout)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(patience))
+			_ = conn.SetDeadline(time.Now().Add(timeout))
 			answer, err := io.ReadAll(conn)
 			name = string(answer)
 			return err
@@ -88,7 +88,7 @@ func dial(ns *netns.NS, uid int, address string) (name string, err error) {
 	return name, err
 }
 
-// as runs fn, on this thread, as the user as far as files and sockets are concerned.
+// as runs fn on this thread with the effective uid for files and sockets.
 func as(uid int, fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -99,8 +99,8 @@ func as(uid int, fn func() error) error {
 	return fn()
 }
 
-// wantTraffic fails the test unless the pod's connections are all captured, or, for a pod that is
-// left alone, none.
+// wantTraffic fails the test unless all connections of the pod are captured, or none of a pod that
+// is not redirected.
 func (p *pod) wantTraffic(t testing.TB, captured bool) {
 	t.Helper()
 	out, in := outside, application
@@ -116,17 +116,17 @@ func (p *pod) wantTraffic(t testing.TB, captured bool) {
 	}
 	connections := []connection{
 		{
-			"the node calls the mapped port", p.node.ns, 0,
+			"from the node to the mapped port", p.node.ns, 0,
 			net.JoinHostPort(outsideIPs[0], fmt.Sprint(p.hostPort)), in,
 		},
 	}
 	for i, ip := range p.ips {
 		beyond := net.JoinHostPort(outsideIPs[i], "80")
 		connections = append(connections,
-			connection{"the application calls out", p.ns, 0, beyond, out},
-			connection{"the proxy calls out", p.ns, proxyUID, beyond, outside},
+			connection{"from the application to an outside address", p.ns, 0, beyond, out},
+			connection{"from the proxy to an outside address", p.ns, proxyUID, beyond, outside},
 			connection{
-				"the node calls the application", p.node.ns, 0, net.JoinHostPort(ip, "8080"), in,
+				"from the node to the application", p.node.ns, 0, net.JoinHostPort(ip, "8080"), in,
 			})
 	}
 	for _, c := range connections {

@@ -25,13 +25,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// with is a configuration with more fields.
+// with returns a configuration with additional fields.
 func with(fields ...string) []byte {
 	return []byte(`{"cniVersion":"1.0.0","name":"e2e","type":"sluice-cni"` +
 		strings.Join(append([]string{""}, fields...), ",") + "}")
 }
 
-// defaults are what counts without any field of ours.
+// defaults returns the configuration without any field of the plugin.
 func defaults() *config.Config {
 	return &config.Config{
 		CNIVersion: "1.0.0", Network: "e2e",
@@ -56,11 +56,11 @@ func TestParse(t *testing.T) {
 		change       func(c *config.Config)
 	}{
 		{
-			"nothing of ours", `"capabilities":{"portMappings":true},"ipam":{},"dns":{}`,
+			"no fields of the plugin", `"capabilities":{"portMappings":true},"ipam":{},"dns":{}`,
 			func(*config.Config) {},
 		},
 		{
-			"fields of others",
+			"foreign fields",
 			`"args":{"x":1},"deviceID":"0","delegates":[],"native_nftables":true,"ambient_enabled":false`,
 			func(*config.Config) {},
 		},
@@ -86,20 +86,20 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			"settings of ambient mode while it is off", `"ambient_ipv6":false`, func(*config.Config) {},
+			"settings of ambient mode while it is disabled", `"ambient_ipv6":false`, func(*config.Config) {},
 		},
 		{
-			"null is as good as nothing",
+			"null is like a missing field",
 			`"log_file":null,"backend":null,"exclude_namespaces":null,"kubernetes":null,"prevResult":null`,
 			func(*config.Config) {},
 		},
 		{
-			"empty words are as good as nothing",
+			"an empty string is like a missing field",
 			`"backend":"","plugin_log_level":"","kubeconfig":"","pod_namespace":"","unreadable_pods":""`,
 			func(*config.Config) {},
 		},
 		{
-			"what the runtime adds",
+			"fields that the runtime adds",
 			`"prevResult":{"a": 1},"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"a":"b"},"portMappings":[]},` +
 				`"cni.dev/valid-attachments":[{"containerID":"x","ifname":"eth0"}]`,
 			func(c *config.Config) {
@@ -109,7 +109,7 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			"annotations of another form",
+			"annotations of another type",
 			`"runtimeConfig":{"io.kubernetes.cri.pod-annotations":["a"]}`, func(*config.Config) {},
 		},
 		{
@@ -131,7 +131,7 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			"today's fields outrank the early ones",
+			"current fields take precedence over the early ones",
 			`"log_level":"debug","plugin_log_level":"WARN","kubeconfig":"/new","exclude_namespaces":["b"],` +
 				`"kubernetes":{"kubeconfig":"/k","exclude_namespaces":["a"]}`,
 			func(c *config.Config) {
@@ -140,7 +140,7 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			"the names of things",
+			"names of objects",
 			`"pod_namespace":"sluice-system","agent_daemonset":"node.agent","proxy_container":"envoy","validation_container":"check"`,
 			func(c *config.Config) {
 				c.Decide.AgentNamespace, c.Decide.AgentDaemonSet = "sluice-system", "node.agent"
@@ -156,7 +156,7 @@ func TestParse(t *testing.T) {
 			},
 		},
 		{
-			"pods that cannot be read", `"unreadable_pods":"skip","api_budget":"2s"`,
+			"the policy for unreadable pods", `"unreadable_pods":"skip","api_budget":"2s"`,
 			func(c *config.Config) {
 				c.UnreadablePods, c.APIBudget, c.APITryTimeout = config.Skip, 2*time.Second,
 					2*time.Second
@@ -166,12 +166,12 @@ func TestParse(t *testing.T) {
 			c.Backend = compat.BackendLegacy
 		}},
 		{"strict Istio", `"strict_istio":true`, func(c *config.Config) { c.Decide.Without = all }},
-		{"some deviations off", `"deviations_off":["nat-first"]`, func(c *config.Config) {
+		{"some deviations disabled", `"deviations_off":["nat-first"]`, func(c *config.Config) {
 			c.Decide.Without = []rules.DeviationID{"nat-first"}
 		}},
 		{"counters", `"counters":true`, func(c *config.Config) { c.Decide.Counters = true }},
 		{
-			"strict Istio with some off", `"strict_istio":true,"deviations_off":["nat-first"]`,
+			"strict Istio with some deviations disabled", `"strict_istio":true,"deviations_off":["nat-first"]`,
 			func(c *config.Config) { c.Decide.Without = all },
 		},
 		{
@@ -195,7 +195,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A wrong value is refused with the field, the value and what is allowed.
+// TestWrongValues checks that the error of an invalid value names the field, the value and the
+// allowed values.
 func TestWrongValues(t *testing.T) {
 	const name = "a Kubernetes name"
 	for _, tc := range []struct{ field, value, want string }{
@@ -271,7 +272,7 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// All that is wrong is in one error.
+// TestAllErrorsAreReported checks that one error contains all invalid fields.
 func TestAllErrorsAreReported(t *testing.T) {
 	_, err := config.Parse([]byte(`{"cniVersion":"0.2.0","name":"e2e","backend":"x","log_file_max_mb":0,"exclude_namespace":[]}`))
 	want := `cniVersion: "0.2.0" is not allowed: want 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0
@@ -283,7 +284,8 @@ log_file_max_mb: 0 is not allowed: want 1 to 1024
 	}
 }
 
-// A field that looks like one of ours is one with a slip.
+// TestMisspeltFields checks that a field whose name resembles one of the plugin's is rejected as a
+// misspelling.
 func TestMisspeltFields(t *testing.T) {
 	for unknown, meant := range map[string]string{
 		"exclude_namespace": "exclude_namespaces", "excludeNamespaces": "exclude_namespaces",
@@ -307,8 +309,8 @@ func TestMisspeltFields(t *testing.T) {
 	}
 }
 
-// No two fields are so alike that one could be a slip of the other, and none is like what CNI,
-// Istio and runtimes have.
+// TestNamesAreFarApart checks that no field of the plugin is similar to another one, or to a field
+// of CNI, Istio or a runtime.
 func TestNamesAreFarApart(t *testing.T) {
 	others := []string{
 		"args", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "disableCheck",
@@ -327,8 +329,8 @@ func TestNamesAreFarApart(t *testing.T) {
 	}
 }
 
-// Every call of the plugin reads its configuration in a new process, where memory that is used for
-// the first time is what takes longest.
+// TestReadingTakesLittleMemory limits the memory: every call of the plugin reads its configuration
+// in a new process, where the first use of memory takes most of the time.
 func TestReadingTakesLittleMemory(t *testing.T) {
 	data := with(
 		`"prevResult":{"ips":[]},"capabilities":{},"runtimeConfig":{},"cni_agent_run_dir":"/run/s"`)
@@ -351,7 +353,7 @@ func nested(name string) string {
 	return fmt.Sprintf("%q:null", name)
 }
 
-// What is none of a CNI configuration is another error than wrong fields.
+// TestFilesThatAreNotConfigurations checks that such a file has another error than invalid fields.
 func TestFilesThatAreNotConfigurations(t *testing.T) {
 	for _, data := range []string{
 		"", "{", "[]", `"x"`, `{"cniVersion":1}`, `{"runtimeConfig":[]}`,
@@ -370,7 +372,8 @@ func TestFilesThatAreNotConfigurations(t *testing.T) {
 	}
 }
 
-// DEL finds its directory, and a pod of the node agent is known, whatever else is wrong.
+// TestParseLenient checks that DEL finds its directory, and that a pod of the node agent is
+// recognized, despite other errors.
 func TestParseLenient(t *testing.T) {
 	for data, want := range map[string]string{
 		"": config.DefaultRunDir, "[]": config.DefaultRunDir, "{}": config.DefaultRunDir,
@@ -392,7 +395,7 @@ func TestParseLenient(t *testing.T) {
 	}
 }
 
-// The values that the table calls allowed and default are.
+// TestTableOfFields checks the allowed values and the defaults in the table.
 func TestTableOfFields(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range config.Fields() {
@@ -413,7 +416,7 @@ func TestTableOfFields(t *testing.T) {
 			t.Errorf("default of %s: %v", f.Name, err)
 			continue
 		}
-		// An empty name stands for the default one.
+		// An empty name means the default.
 		got.Decide.ProxyContainer, got.Decide.ValidationContainer = "", ""
 		if diff := cmp.Diff(defaults(), got); diff != "" {
 			t.Errorf("default of %s: %s", f.Name, diff)
@@ -421,7 +424,7 @@ func TestTableOfFields(t *testing.T) {
 	}
 }
 
-// FuzzParse reads anything. What it accepts keeps its promises.
+// FuzzParse parses arbitrary input. An accepted configuration is valid.
 func FuzzParse(f *testing.F) {
 	f.Add(with(`"kubernetes":{"kubeconfig":"/k"},"enablement_selectors":[{}],"api_budget":"1s","log_level":"debug"`))
 	f.Add(with(`"excludenamespaces":0,"log_file_max_mb":1e3,"deviations_off":["nat-first"],"strict_istio":true`))
@@ -446,7 +449,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// All fields, with what counts without them.
+// The example lists all fields with their defaults.
 func ExampleFields() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, f := range config.Fields() {

@@ -9,19 +9,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-const ours = `{"type":"sluice-cni","exclude_namespaces":["kube-system"]}`
+const own = `{"type":"sluice-cni","exclude_namespaces":["kube-system"]}`
 
 func TestParseList(t *testing.T) {
 	for _, row := range []struct{ name, text, version, network string }{
 		{
 			"a list",
-			`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + ours + `]}`,
+			`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + own + `]}`,
 			"1.0.0", "pods",
 		},
-		{"the plugin alone", ours, "1.1.0", ""},
+		{"only the plugin", own, "1.1.0", ""},
 		{
 			"the plugin with its own version",
-			strings.Replace(ours, "{", `{"cniVersion":"0.3.1",`, 1), "0.3.1", "",
+			strings.Replace(own, "{", `{"cniVersion":"0.3.1",`, 1), "0.3.1", "",
 		},
 	} {
 		c, err := config.ParseList([]byte(row.text))
@@ -38,18 +38,18 @@ func TestParseList(t *testing.T) {
 
 func TestWrongLists(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
-		{"no JSON", `plugins:`, "decode the network configuration"},
+		{"input that is not JSON", `plugins:`, "decode the network configuration"},
 		{
-			"a list without our plugin", `{"plugins":[{"type":"bridge"},{"type":7}]}`,
+			"a list without the plugin", `{"plugins":[{"type":"bridge"},{"type":7}]}`,
 			"no entry of type sluice-cni",
 		},
 		{
-			"a list with two of it", `{"plugins":[` + ours + "," + ours + `]}`,
+			"a list with two entries of the plugin", `{"plugins":[` + own + "," + own + `]}`,
 			"more than one entry of type sluice-cni; remove all but one",
 		},
-		{"plugins that are no list", `{"plugins":7}`, "plugins: 7 is not a list of objects"},
+		{"plugins that are not a list", `{"plugins":7}`, "plugins: 7 is not a list of objects"},
 		{
-			"a version that is not spoken", `{"cniVersion":"9.0.0","plugins":[` + ours + `]}`,
+			"an unsupported version", `{"cniVersion":"9.0.0","plugins":[` + own + `]}`,
 			`cniVersion: "9.0.0" is not allowed`,
 		},
 		{
@@ -64,10 +64,10 @@ func TestWrongLists(t *testing.T) {
 	}
 }
 
-// FuzzParseList reads any file: there is a configuration that is right, or an error.
+// FuzzParseList parses arbitrary files: the result is a valid configuration or an error.
 func FuzzParseList(f *testing.F) {
-	f.Add([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + ours + `]}`))
-	f.Add([]byte(ours))
+	f.Add([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"bridge"},` + own + `]}`))
+	f.Add([]byte(own))
 	f.Add([]byte(`{"plugins":[null]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -77,7 +77,7 @@ func FuzzParseList(f *testing.F) {
 		case (c == nil) != (err != nil):
 			t.Errorf("%+v, %v", c, err)
 		case errors.As(err, &faults) && len(faults) == 0:
-			t.Error("no fault in the error")
+			t.Error("the error contains no faults")
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of fields into plugin/README.md")
 
-// The manual lists every field as the table in Go has it.
+// TestManualListsEveryField checks that the manual lists every field of the table in Go.
 func TestManualListsEveryField(t *testing.T) {
 	const file, begin, end = "../README.md", "<!-- fields: begin -->\n", "<!-- fields: end -->\n"
 	text, err := os.ReadFile(file)
@@ -36,6 +36,6 @@ func TestManualListsEveryField(t *testing.T) {
 		return
 	}
 	if want != string(text) {
-		t.Errorf("%s does not list the fields as they are: go test ./plugin/config -update writes them", file)
+		t.Errorf("%s does not list the current fields: go test ./plugin/config -update writes them", file)
 	}
 }

@@ -17,7 +17,7 @@ const (
 	reroute    = "istio.io/reroute-virtual-interfaces"
 )
 
-// ambientSettings are the settings of a node with Istio's default selectors.
+// ambientSettings returns the settings of a node with Istio's default selectors.
 func ambientSettings() *decide.Settings {
 	ambient := decide.DefaultAmbientSettings()
 	return &decide.Settings{
@@ -36,8 +36,8 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 	sidecar := map[string]string{"sidecar.istio.io/status": ""}
 	for _, test := range []struct {
 		name      string
-		pod       string // its label; empty for none
-		namespace string // its label
+		pod       string // the pod's label; empty for none
+		namespace string // the namespace's label; empty for none
 		change    func(*decide.Pod, *decide.Settings)
 		outcome   decide.Outcome
 		reason    decide.Reason
@@ -54,15 +54,15 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 			"any other value in an ambient namespace", "sidecar", "ambient", nil, decide.Ambient,
 			decide.AmbientPod,
 		},
-		{"any other value elsewhere", "sidecar", "", nil, decide.Skip, decide.NoProxyContainer},
-		{"values differ by case", "", "Ambient", nil, decide.Skip, decide.NoProxyContainer},
+		{"any other value in another namespace", "sidecar", "", nil, decide.Skip, decide.NoProxyContainer},
+		{"values are case-sensitive", "", "Ambient", nil, decide.Skip, decide.NoProxyContainer},
 		{
 			"the host's network", "ambient", "ambient",
 			func(p *decide.Pod, _ *decide.Settings) { p.Spec.HostNetwork = true }, decide.Skip,
 			decide.HostNetwork,
 		},
 		{
-			"a sidecar, whatever its status says", "ambient", "ambient",
+			"a sidecar with any status", "ambient", "ambient",
 			func(p *decide.Pod, _ *decide.Settings) { p.Metadata.Annotations = sidecar }, decide.Skip,
 			decide.NoProxyContainer,
 		},
@@ -85,12 +85,12 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 			}, decide.Skip, decide.NodeAgent,
 		},
 		{
-			"ambient mode is off", "ambient", "ambient",
+			"ambient mode is disabled", "ambient", "ambient",
 			func(_ *decide.Pod, s *decide.Settings) { s.Ambient = nil }, decide.Skip,
 			decide.NoProxyContainer,
 		},
 		{
-			"without selectors no pod", "ambient", "ambient",
+			"without selectors no pod is selected", "ambient", "ambient",
 			func(_ *decide.Pod, s *decide.Settings) { s.Ambient.Selectors = nil }, decide.Skip,
 			decide.NoProxyContainer,
 		},
@@ -101,7 +101,7 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 			}, decide.Ambient, decide.AmbientPod,
 		},
 		{
-			"selectors of sidecars do not matter", "ambient", "",
+			"selectors of sidecars have no effect", "ambient", "",
 			func(_ *decide.Pod, s *decide.Settings) {
 				s.Selectors = []decide.Selector{{Pods: &decide.LabelSelector{
 					MatchLabels: map[string]string{"no": "pod"},
@@ -148,12 +148,12 @@ func TestAmbientModeNeedsLabels(t *testing.T) {
 	}
 	pod.Metadata.Labels = map[string]string{modeLabel: "ambient"}
 	if d := decide.Decide(in, s); d.Outcome != decide.Ambient {
-		t.Errorf("the pod's label suffices: %v", d)
+		t.Errorf("with the pod's label: %v", d)
 	}
 	pod.Metadata.Labels = nil
 	pod.Metadata.Annotations = map[string]string{"sidecar.istio.io/status": "{}"}
 	if d := decide.Decide(in, s); d.Reason == decide.NamespaceUnknown {
-		t.Errorf("the namespace of a pod with a sidecar does not matter: %v", d)
+		t.Errorf("a pod with a sidecar: %v", d)
 	}
 }
 
@@ -168,18 +168,18 @@ func TestAmbientParameters(t *testing.T) {
 	}{
 		{name: "the node's settings"},
 		{
-			name: "of a node without DNS and IPv6",
+			name: "the settings of a node without DNS and IPv6",
 			change: func(s *decide.AmbientSettings) {
 				s.DNS, s.IPv6 = false, false
 			},
 			want: func(a *rules.Ambient) { a.DNS, a.IPv6 = false, false },
 		},
 		{
-			name: "DNS off for the pod", annotations: map[string]string{dnsCapture: "f"},
+			name: "DNS disabled for the pod", annotations: map[string]string{dnsCapture: "f"},
 			want: func(a *rules.Ambient) { a.DNS = false },
 		},
 		{
-			name: "DNS on for the pod", annotations: map[string]string{dnsCapture: "TRUE"},
+			name: "DNS enabled for the pod", annotations: map[string]string{dnsCapture: "TRUE"},
 			change: func(s *decide.AmbientSettings) { s.DNS = false },
 		},
 		{
@@ -187,7 +187,7 @@ func TestAmbientParameters(t *testing.T) {
 			note: `annotation ambient.istio.io/dns-capture is ignored: "off" is not true or false`,
 		},
 		{
-			name: "an empty truth value", annotations: map[string]string{bypass: ""},
+			name: "an empty Boolean", annotations: map[string]string{bypass: ""},
 			note: `annotation ambient.istio.io/bypass-inbound-capture is ignored: "" is not true or false`,
 		},
 		{
@@ -205,7 +205,7 @@ func TestAmbientParameters(t *testing.T) {
 			fault: `annotation istio.io/reroute-virtual-interfaces: "virt*" is not allowed`,
 		},
 		{
-			name:        "a line feed does not add rules",
+			name:        "a line feed cannot add rules",
 			annotations: map[string]string{reroute: "virt0,a\n-A X"},
 			fault:       `annotation istio.io/reroute-virtual-interfaces: "a\n-A X" is not allowed`,
 		},
@@ -214,12 +214,12 @@ func TestAmbientParameters(t *testing.T) {
 			fault: `"abcdefghijklmnop" is not allowed`,
 		},
 		{
-			name:        "many wrong names",
+			name:        "many invalid names",
 			annotations: map[string]string{reroute: strings.Repeat("a/b,", 20)},
 			fault:       "each of 12 more elements is not allowed",
 		},
 		{
-			name:        "annotations of sidecars do not matter",
+			name:        "annotations of sidecars have no effect",
 			annotations: map[string]string{"traffic.sidecar.istio.io/excludeInboundPorts": "x"},
 		},
 		{
@@ -262,7 +262,7 @@ func TestAmbientParameters(t *testing.T) {
 	}
 }
 
-// FuzzAmbient states hostile annotations: the parameters compile, and say nothing on several lines.
+// FuzzAmbient sets hostile annotations: the parameters compile, and errors and notes have one line.
 func FuzzAmbient(f *testing.F) {
 	for _, value := range []string{
 		"", "true", "F", "virt0", "virt+", "virt*", "a,b", "a\n-A", "\x00", "\u202e", ",,",
@@ -300,7 +300,7 @@ func FuzzAmbient(f *testing.F) {
 			return
 		}
 		if _, err := rules.CompileAmbient(a); err != nil {
-			t.Fatalf("parameters without an error do not compile: %v", err)
+			t.Fatalf("valid parameters do not compile: %v", err)
 		}
 	})
 }

@@ -7,34 +7,33 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// TestArguments reads the proxy's port, 15001 unless the arguments say otherwise, and the inbound
-// port, 15006.
+// TestArguments parses the proxy's port (default 15001) and the inbound port (default 15006).
 func TestArguments(t *testing.T) {
 	for _, test := range []struct {
 		name, args       string
 		outbound, inward uint16
-		unknown          string // what the note ends in
+		unknown          string // the end of the note
 	}{
 		{name: "none", args: "", outbound: 15001, inward: 15006},
 		{name: "a letter", args: "istio-iptables -p 1 -z 2", outbound: 1, inward: 2},
-		{name: "a letter and its value in one", args: "-p1 -z=2", outbound: 1, inward: 2},
-		{name: "a name", args: "--envoy-port 1 --inbound-capture-port=2", outbound: 1, inward: 2},
-		{name: "the last counts", args: "-p 1 --envoy-port=3 -p 4 -z 2", outbound: 4, inward: 2},
+		{name: "a letter with its value", args: "-p1 -z=2", outbound: 1, inward: 2},
+		{name: "a long name", args: "--envoy-port 1 --inbound-capture-port=2", outbound: 1, inward: 2},
+		{name: "the last value applies", args: "-p 1 --envoy-port=3 -p 4 -z 2", outbound: 4, inward: 2},
 		{
-			name: "a truth value takes no argument",
+			name: "a Boolean flag takes no argument",
 			args: "--run-validation -p 1 --skip-rule-apply -z 2", outbound: 1, inward: 2,
 		},
-		{name: "a truth value before letters", args: "-np1 -nz 2", outbound: 1, inward: 2},
+		{name: "a Boolean flag before other letters", args: "-np1 -nz 2", outbound: 1, inward: 2},
 		{
-			name: "a truth value that is set", args: "-n=false -p 1 --dry-run=true -z 2",
+			name: "a Boolean flag with a value", args: "-n=false -p 1 --dry-run=true -z 2",
 			outbound: 1, inward: 2,
 		},
 		{
-			name: "a flag of no effect takes its argument",
+			name: "a flag without effect takes its argument",
 			args: "--probe-timeout -p --log_target=x -z 2", outbound: 15001, inward: 2,
 		},
 		{
-			name: "words are passed over", args: "pilot-agent istio-iptables word -p 1 word - -z 2",
+			name: "other words are ignored", args: "pilot-agent istio-iptables word -p 1 word - -z 2",
 			outbound: 1, inward: 2,
 		},
 		{name: "two dashes end the flags", args: "-p 1 -- -z 2", outbound: 1, inward: 15006},
@@ -51,7 +50,7 @@ func TestArguments(t *testing.T) {
 			inward: 2, unknown: `"-y", "-y"`,
 		},
 		{
-			name: "an unknown letter that is none", args: "-é 7 -p 1", outbound: 1, inward: 15006,
+			name: "a character that is not a letter", args: "-é 7 -p 1", outbound: 1, inward: 15006,
 			unknown: `"-é"`,
 		},
 		{
@@ -59,12 +58,12 @@ func TestArguments(t *testing.T) {
 			unknown: `"--future"`,
 		},
 		{
-			name: "no letter at all", args: "-\xdd 7 -p 1", outbound: 1, inward: 15006,
+			name: "an invalid character", args: "-\xdd 7 -p 1", outbound: 1, inward: 15006,
 			unknown: `"-\xdd"`,
 		},
-		{name: "a name of nothing", args: "--= -p 1", outbound: 1, inward: 15006, unknown: `"--"`},
+		{name: "an empty name", args: "--= -p 1", outbound: 1, inward: 15006, unknown: `"--"`},
 		{
-			name: "very many unknown ones", args: strings.Repeat("--x ", 1000), outbound: 15001,
+			name: "very many unknown flags", args: strings.Repeat("--x ", 1000), outbound: 15001,
 			inward: 15006, unknown: "and 992 more",
 		},
 	} {
@@ -84,14 +83,14 @@ func TestArguments(t *testing.T) {
 			}
 			if len(notes) != 1 || notes[0].Kind != decide.ArgumentUnknown ||
 				!strings.HasSuffix(notes[0].Message, test.unknown) {
-				t.Errorf("notes %v, want one on %s", notes, test.unknown)
+				t.Errorf("notes %v, want one about %s", notes, test.unknown)
 			}
 		})
 	}
 }
 
-// TestFlagsWithoutEffect puts each before one that has an effect: it must take its own value, and
-// no more.
+// TestFlagsWithoutEffect puts each of these flags before a flag with an effect: it must take its
+// own value, and nothing else.
 func TestFlagsWithoutEffect(t *testing.T) {
 	read := func(args ...string) uint16 {
 		pod := meshPod()

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/decide"
 )
 
-// BenchmarkPod goes from the API server's answer to the parameters. The pod is padded to 20 kB, as
-// one with more containers, volumes and managed fields would be.
+// BenchmarkPod measures the way from the API server's answer to the parameters. The pod is padded
+// to 20 kB, like a pod with more containers, volumes and managed fields.
 func BenchmarkPod(b *testing.B) {
 	data := podJSON(b, "annotations")
 	padding, err := json.Marshal(map[string]any{
@@ -41,7 +41,7 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-// BenchmarkDecision is the same without reading the pod.
+// BenchmarkDecision measures the same without decoding the pod.
 func BenchmarkDecision(b *testing.B) {
 	pod := readPod(b, "annotations")
 	b.ReportAllocs()

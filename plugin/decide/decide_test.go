@@ -28,13 +28,13 @@ func TestRuntimeStatusDecides(t *testing.T) {
 		reason     decide.Reason
 	}{
 		{
-			"a sandbox without namespace is no pod",
+			"a sandbox without a namespace is not a pod",
 			decide.Attachment{Name: "web"},
 			decide.Skip,
 			decide.NotKubernetes,
 		},
 		{
-			"a sandbox without name is no pod",
+			"a sandbox without a name is not a pod",
 			decide.Attachment{Namespace: "shop"},
 			decide.Skip,
 			decide.NotKubernetes,
@@ -46,17 +46,17 @@ func TestRuntimeStatusDecides(t *testing.T) {
 			decide.NodeAgent,
 		},
 		{
-			"a pod of another DaemonSet whose name begins alike",
+			"a pod of another DaemonSet with the same prefix",
 			decide.Attachment{"sluice-system", "sluice-node-probe-x7k2p", nil},
 			decide.Undecided, decide.PodUnknown,
 		},
 		{
-			"a pod of the same name",
+			"a pod with the name of the DaemonSet",
 			decide.Attachment{"sluice-system", "sluice-node", nil},
 			decide.Undecided, decide.PodUnknown,
 		},
 		{
-			"its name in another namespace",
+			"the name of the agent's pod in another namespace",
 			decide.Attachment{"shop", "sluice-node-x7k2p", nil},
 			decide.Undecided, decide.PodUnknown,
 		},
@@ -71,7 +71,7 @@ func TestRuntimeStatusDecides(t *testing.T) {
 			decide.Undecided, decide.PodUnknown,
 		},
 		{
-			"the agent's annotation in another namespace is a stranger's",
+			"the agent's annotation in another namespace",
 			decide.Attachment{"shop", "x", with(decide.AgentAnnotation, "true")},
 			decide.Undecided, decide.PodUnknown,
 		},
@@ -81,7 +81,7 @@ func TestRuntimeStatusDecides(t *testing.T) {
 			decide.Skip, decide.NamespaceExcluded,
 		},
 		{
-			"a namespace whose name begins an excluded one",
+			"a namespace whose name is a prefix of an excluded one",
 			decide.Attachment{"monitoring", "x", nil},
 			decide.Undecided, decide.PodUnknown,
 		},
@@ -98,7 +98,7 @@ func TestRuntimeStatusDecides(t *testing.T) {
 			decide.Skip, decide.NotInjected,
 		},
 		{
-			"annotations with it",
+			"annotations with the injector's status",
 			decide.Attachment{"shop", "web", status},
 			decide.Undecided,
 			decide.PodUnknown,
@@ -109,7 +109,7 @@ func TestRuntimeStatusDecides(t *testing.T) {
 			decide.Skip, decide.InterceptionNone,
 		},
 		{
-			"an annotation that opts out may be outranked by a label",
+			"a label may take precedence over an annotation that opts out",
 			decide.Attachment{"shop", "web", with("sidecar.istio.io/inject", "false")},
 			decide.Undecided, decide.PodUnknown,
 		},
@@ -138,9 +138,9 @@ func TestAgentIsNotRecognisedWithoutItsNamespace(t *testing.T) {
 
 func TestThePodDecides(t *testing.T) {
 	for _, test := range []struct {
-		pod    string
-		reason decide.Reason
-		says   string
+		pod     string
+		reason  decide.Reason
+		message string
 	}{
 		{"plain", decide.NoProxyContainer, "no container istio-proxy"},
 		{"sidecar", decide.MeshPod, "container istio-proxy is its proxy"},
@@ -175,15 +175,15 @@ func TestThePodDecides(t *testing.T) {
 				want = decide.Redirect
 			}
 			if got.Outcome != want || got.Reason != test.reason ||
-				!strings.Contains(got.Message, test.says) {
-				t.Errorf("%v, want %s (%s) saying %q", got, want, test.reason, test.says)
+				!strings.Contains(got.Message, test.message) {
+				t.Errorf("%v, want %s (%s) with message %q", got, want, test.reason, test.message)
 			}
 		})
 	}
 }
 
-// TestFirstReasonCounts begins with a mesh pod and gives it one reason to be skipped after the
-// other, from the last that is looked for to the first: each must outrank those before.
+// TestFirstReasonCounts adds reasons to skip a mesh pod one after another, from the one that is
+// checked last to the one that is checked first: each must take precedence over the earlier ones.
 func TestFirstReasonCounts(t *testing.T) {
 	pod := readPod(t, "native-sidecar")
 	in := decide.Input{Attachment: attachment(pod), Pod: pod}
@@ -237,31 +237,31 @@ func TestDetailsOfTheDecision(t *testing.T) {
 		{"a proxy without arguments is a sidecar", func(_ *decide.Pod, c *decide.Container) {
 			c.Args = nil
 		}, decide.MeshPod},
-		{"a proxy without type is a sidecar", func(_ *decide.Pod, c *decide.Container) {
+		{"a proxy without a type is a sidecar", func(_ *decide.Pod, c *decide.Container) {
 			c.Args = []string{"proxy"}
 		}, decide.MeshPod},
 		{
-			"an option in the place of the type is none", func(_ *decide.Pod, c *decide.Container) {
+			"an option in place of the type is not a type", func(_ *decide.Pod, c *decide.Container) {
 				c.Args = []string{"proxy", "--domain", "x"}
 			}, decide.MeshPod,
 		},
 		{
-			"a type and nothing else", func(_ *decide.Pod, c *decide.Container) {
+			"only a type", func(_ *decide.Pod, c *decide.Container) {
 				c.Args = []string{"proxy", "router"}
 			},
 			decide.ProxyType,
 		},
-		{"another command has no type", func(_ *decide.Pod, c *decide.Container) {
+		{"another command without a type", func(_ *decide.Pod, c *decide.Container) {
 			c.Args = []string{"wait", "router"}
 		}, decide.MeshPod},
 		{"DISABLE_ENVOY is false", func(_ *decide.Pod, c *decide.Container) {
 			setVariable(c, "DISABLE_ENVOY", "false")
 		}, decide.MeshPod},
-		{"DISABLE_ENVOY is a word", func(_ *decide.Pod, c *decide.Container) {
+		{"DISABLE_ENVOY is not a Boolean", func(_ *decide.Pod, c *decide.Container) {
 			setVariable(c, "DISABLE_ENVOY", "yes")
 		}, decide.MeshPod},
 		{
-			"of several DISABLE_ENVOY the last counts", func(_ *decide.Pod, c *decide.Container) {
+			"the last of several DISABLE_ENVOY applies", func(_ *decide.Pod, c *decide.Container) {
 				setVariable(c, "DISABLE_ENVOY", "true")
 				setVariable(c, "DISABLE_ENVOY", "false")
 			}, decide.MeshPod,
@@ -272,7 +272,7 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.MeshPod,
 		},
 		{
-			"a label that is no truth value still outranks the annotation", func(
+			"a label that is not a Boolean takes precedence over the annotation", func(
 				pod *decide.Pod, _ *decide.Container,
 			) {
 				pod.Metadata.Labels["sidecar.istio.io/inject"] = "off"
@@ -302,12 +302,12 @@ func TestDetailsOfTheDecision(t *testing.T) {
 			}, decide.InterceptionNone,
 		},
 		{
-			"the annotation outranks both", func(_ *decide.Pod, proxy *decide.Container) {
+			"the annotation takes precedence over both", func(_ *decide.Pod, proxy *decide.Container) {
 				setVariable(proxy, "ISTIO_META_INTERCEPTION_MODE", "NONE")
 			}, decide.MeshPod,
 		},
 		{
-			"a pod of the agent by the annotation of the pod", func(
+			"a pod of the agent, recognized by the pod's annotation", func(
 				pod *decide.Pod, _ *decide.Container,
 			) {
 				pod.Metadata.Namespace = "sluice-system"
@@ -353,8 +353,8 @@ func TestWithoutThePodADDFails(t *testing.T) {
 	}
 }
 
-// TestEarlyAgreesWithThePod wants that whatever is skipped for its annotations would be skipped for
-// the pod too.
+// TestEarlyAgreesWithThePod checks that a pod that is skipped because of its annotations would be
+// skipped after reading the pod too.
 func TestEarlyAgreesWithThePod(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)
@@ -363,7 +363,7 @@ func TestEarlyAgreesWithThePod(t *testing.T) {
 		early := decide.Early(a, &settings)
 		late := decide.Decide(decide.Input{Attachment: a, Pod: pod}, &settings)
 		if early.Outcome == decide.Skip && late.Outcome != decide.Skip {
-			t.Errorf("%s: early %v, but then %v", name, early, late)
+			t.Errorf("%s: early decision %v, final decision %v", name, early, late)
 		}
 	}
 }
@@ -376,8 +376,8 @@ func TestReasonsAreAllThereOnce(t *testing.T) {
 	}
 }
 
-// TestReasonsThatRuleOutIstioInit gives every pod an istio-init: no decision, early or late, then
-// has a reason that says there is none.
+// TestReasonsThatRuleOutIstioInit adds istio-init to every pod: then no early or final decision has
+// a reason that excludes istio-init.
 func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 	for _, name := range podNames(t) {
 		pod := readPod(t, name)
@@ -388,7 +388,7 @@ func TestReasonsThatRuleOutIstioInit(t *testing.T) {
 		a.Annotations = pod.Metadata.Annotations
 		for _, d := range []decide.Decision{decide.Early(a, &settings), late} {
 			if d.Reason.RulesOutIstioInit() {
-				t.Errorf("%s: %v, and yet it has one", name, d)
+				t.Errorf("%s: %v, although the pod has istio-init", name, d)
 			}
 		}
 	}

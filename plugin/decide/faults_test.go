@@ -18,7 +18,7 @@ const (
 	wantInterfaces = "want a list of interface names, separated by commas: a letter, and up to 14 letters, digits, _ . and -"
 )
 
-// TestAllErrorsAreListed is the whole error of a pod in which all is wrong.
+// TestAllErrorsAreListed checks the complete error of a pod with many invalid values.
 func TestAllErrorsAreListed(t *testing.T) {
 	_, _, err := decide.Parameters(readPod(t, "wrong"), ipv4, &settings)
 	if err == nil {
@@ -56,8 +56,8 @@ func TestAllErrorsAreListed(t *testing.T) {
 	}
 }
 
-// TestValuesTheInjectorRejects holds the values that the injector's validation refuses, one in each
-// place.
+// TestValuesTheInjectorRejects contains the values that the injector's validation rejects, one for
+// each place.
 func TestValuesTheInjectorRejects(t *testing.T) {
 	const (
 		ports    = traffic + "includeInboundPorts"
@@ -72,23 +72,23 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 		{"an empty element", ports, "80,,90", `""`},
 		{"a last comma", ports, "80,", `""`},
 		{"all ports among others", ports, "*,80", `"*"`},
-		{"all ports with a blank", ports, "* ", `"*"`},
-		{"another script's digits", ports, "８０", `"８０"`},
-		{"an address without length", prefixes, "10.0.0.1", `"10.0.0.1"`},
-		{"a blank between prefixes", prefixes, "10.0.0.0/8, 192.168.0.0/16", `" 192.168.0.0/16"`},
-		{"a length that is too great", prefixes, "10.0.0.0/33", `"10.0.0.0/33"`},
+		{"all ports with a space", ports, "* ", `"*"`},
+		{"digits of another script", ports, "８０", `"８０"`},
+		{"an address without a prefix length", prefixes, "10.0.0.1", `"10.0.0.1"`},
+		{"a space between prefixes", prefixes, "10.0.0.0/8, 192.168.0.0/16", `" 192.168.0.0/16"`},
+		{"a prefix length that is too large", prefixes, "10.0.0.0/33", `"10.0.0.0/33"`},
 		{"a zone", prefixes, "fe80::%eth0/64", `"fe80::%eth0/64"`},
 		{"a name instead of a prefix", prefixes, "localhost", `"localhost"`},
 		{"an interface of 16 bytes", links, "abcdefghijklmnop", `"abcdefghijklmnop"`},
 		{"an interface that begins with a digit", links, "0eth", `"0eth"`},
 		{"an interface with a wildcard", links, "eth+", `"eth+"`},
-		{"an interface with a sign", links, "eth@1", `"eth@1"`},
+		{"an interface with an at sign", links, "eth@1", `"eth@1"`},
 		{"an interface with a slash", links, "a/../../b", `"a/../../b"`},
 		{"an interface with a line break", links, "eth0\nx", `"eth0\nx"`},
 		{"an empty interface", links, ",", `""`},
 		{"no mode", "sidecar.istio.io/interceptionMode", "", `""`},
-		{"a mode in small letters", "sidecar.istio.io/interceptionMode", "redirect", `"redirect"`},
-		{"NONE, which is decided before", "sidecar.istio.io/interceptionMode", "NONE", `"NONE"`},
+		{"a mode in lower case", "sidecar.istio.io/interceptionMode", "redirect", `"redirect"`},
+		{"NONE, which an earlier decision handles", "sidecar.istio.io/interceptionMode", "NONE", `"NONE"`},
 		{"an empty status port", "status.sidecar.istio.io/port", "", `""`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -101,13 +101,13 @@ func TestValuesTheInjectorRejects(t *testing.T) {
 				t.Errorf("%v, want %s", err, want)
 			}
 			if d := diff(rules.Redirect{}, r); d != "" {
-				t.Errorf("a redirection besides the error:\n%s", d)
+				t.Errorf("a redirection in addition to the error:\n%s", d)
 			}
 		})
 	}
 }
 
-// TestCombinedErrorsAreNamedAfterInputs has values that are well formed, and still cannot be.
+// TestCombinedErrorsAreNamedAfterInputs covers values that are well-formed but not allowed.
 func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 	groups := make([]string, 65)
 	for i := range groups {
@@ -117,10 +117,10 @@ func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 		name  string
 		state place
 		text  string
-		says  string
+		want  string
 	}{
 		{
-			"the mark of the proxy's calls to itself",
+			"the mark of the proxy's connections to itself",
 			place{"letter", "t"},
 			"1338",
 			`argument --istio-inbound-tproxy-mark (-t) of container istio-validation: "1338" is not allowed`,
@@ -132,7 +132,7 @@ func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 			`variable ISTIO_INBOUND_TPROXY_ROUTE_TABLE of container istio-proxy: "254" is not allowed`,
 		},
 		{
-			"more groups than Istio takes",
+			"more groups than Istio allows",
 			place{"variable", "ISTIO_OUTBOUND_OWNER_GROUPS"},
 			strings.Join(groups, ","),
 			`variable ISTIO_OUTBOUND_OWNER_GROUPS of container istio-proxy: "65 groups" is not allowed`,
@@ -143,9 +143,9 @@ func TestCombinedErrorsAreNamedAfterInputs(t *testing.T) {
 			pod.Metadata.Annotations["sidecar.istio.io/interceptionMode"] = "TPROXY"
 			test.state.state(pod, test.text)
 			_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
-			if err == nil || !strings.HasPrefix(err.Error(), test.says) ||
+			if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
 				strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, want %s", err, test.says)
+				t.Errorf("%v, want %s", err, test.want)
 			}
 		})
 	}
@@ -199,7 +199,7 @@ func TestErrorsAreBounded(t *testing.T) {
 	_, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	var faults rules.Faults
 	if !errors.As(err, &faults) || len(faults) != 10 {
-		t.Fatalf("%d faults, want 8 elements, the number of the others, and one value: %v",
+		t.Fatalf("%d faults, want 8 elements, the number of other elements, and one value: %v",
 			len(faults), err)
 	}
 	if got, want := faults[9].Value, "each of 99993 more elements"; got != want {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// checkPod decides on a pod and makes its parameters: without an error they are valid, compile, and
-// are the same again; what an error or a note says is short, and on one line each.
+// checkPod decides on a pod and computes its parameters. Without an error they are valid, compile,
+// and are reproducible. Each error and note is a short line.
 func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	s := decide.Settings{
 		AgentNamespace: "sluice-system", AgentDaemonSet: "sluice-node",
@@ -26,7 +26,7 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	in.Annotations = pod.Metadata.Annotations
 	if early := decide.Early(in.Attachment, &s); early.Outcome == decide.Skip &&
 		decide.Decide(in, &s).Outcome != decide.Skip {
-		t.Fatalf("early %v, but then %v", early, decision)
+		t.Fatalf("early decision %v, final decision %v", early, decision)
 	}
 	r, notes, err := decide.Parameters(pod, addresses, &s)
 	for _, n := range notes {
@@ -47,7 +47,7 @@ func checkPod(t rapid.TB, pod *decide.Pod, addresses []netip.Addr) {
 	}
 	again, _, err := decide.Parameters(pod, addresses, &s)
 	if d := diff(r, again); d != "" || err != nil {
-		t.Fatalf("not the same again: %v\n%s", err, d)
+		t.Fatalf("not reproducible: %v\n%s", err, d)
 	}
 	if !rules.Equal(rules.MustCompile(r), rules.MustCompile(again)) {
 		t.Fatal("equal parameters give different rulesets")
@@ -58,13 +58,13 @@ func checkLine(t rapid.TB, line string) {
 	if len(line) > 4096 || strings.ContainsFunc(line, func(c rune) bool {
 		return c < ' ' || c == 0x7f
 	}) {
-		t.Fatalf("no short line of text: %d bytes: %.500q", len(line), line)
+		t.Fatalf("not a short line of text: %d bytes: %.500q", len(line), line)
 	}
 }
 
 func FuzzPod(f *testing.F) {
 	for _, name := range podNames(f) {
-		// Only the fields that are read: a long input takes the fuzzer minutes to make smaller.
+		// Use only the fields that are read: the fuzzer takes minutes to minimize a long input.
 		data, err := json.Marshal(readPod(f, name))
 		if err != nil {
 			f.Fatal(err)
@@ -87,8 +87,8 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// FuzzValue puts one hostile value into a place that is read, which a mutation of a whole pod
-// seldom hits.
+// FuzzValue puts one hostile value into a place that is read, which mutations of a whole pod rarely
+// reach.
 func FuzzValue(f *testing.F) {
 	for _, value := range []string{
 		"*", "", "80", "80,443", "80-90", "0x539", "1337", "10.0.0.0/8", "::ffff:10.0.0.0/104",
@@ -118,7 +118,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// TestAnyMixtureOfValues states any number of parameters at once, in any place.
+// TestAnyMixtureOfValues sets any number of parameters at once, in any place.
 func TestAnyMixtureOfValues(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.SampledFrom([]string{

@@ -10,8 +10,8 @@ import (
 
 var ipv4 = addresses("10.244.1.7")
 
-// usual is what istio-cni makes of a pod that the injector has left at its defaults.
-func usual() rules.Redirect {
+// cniDefaults returns the parameters of istio-cni for a pod with the injector's defaults.
+func cniDefaults() rules.Redirect {
 	return rules.Redirect{
 		Mode:      rules.ModeRedirect,
 		ProxyPort: 15001, InboundCapturePort: 15006, TunnelPort: 15008,
@@ -39,33 +39,33 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			func(*rules.Redirect) {}, nil,
 		},
 		{
-			"so has an ordinary sidecar, whose init containers talk to nobody", "sidecar", ipv4,
+			"an ordinary sidecar, whose init containers do not use the network, has them too", "sidecar", ipv4,
 			func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.InitContainersCaptured},
 		},
-		{"TPROXY: the user 0 stands for 1337", "tproxy", ipv4, func(r *rules.Redirect) {
+		{"TPROXY: the user 0 means 1337", "tproxy", ipv4, func(r *rules.Redirect) {
 			r.Mode = rules.ModeTProxy
 		}, nil},
 		{
-			"OpenShift: the proxy has ids of the namespace's range", "openshift",
+			"OpenShift: the proxy's ids are from the namespace's range", "openshift",
 			ipv4, func(r *rules.Redirect) {
 				r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](1000669999),
 					rules.Singles[uint32](1000669999)
 			}, nil,
 		},
-		{"a revision changes nothing", "revisioned", ipv4, func(*rules.Redirect) {}, nil},
-		{"dual stack: IPv6 beside IPv4", "dual-stack", both, func(r *rules.Redirect) {
+		{"a revision has no effect", "revisioned", ipv4, func(*rules.Redirect) {}, nil},
+		{"dual stack: IPv6 in addition to IPv4", "dual-stack", both, func(r *rules.Redirect) {
 			r.IPv6 = true
 		}, nil},
 		{"dual stack in a pod without IPv6", "dual-stack", ipv4, func(*rules.Redirect) {}, nil},
 		{
-			"two addresses without dual stack: IPv6 is left alone, and this is said",
+			"two addresses without dual stack: IPv6 is not captured, with a note",
 			"native-sidecar", both, func(*rules.Redirect) {},
 			[]decide.NoteKind{decide.IPv6Uncaptured},
 		},
 		{"a label that opts in", "opt-in-label", ipv4, func(*rules.Redirect) {}, nil},
 		{
-			"a control plane one minor version before, with the former name of rerouted interfaces",
+			"a control plane of the previous minor version, with the former name of rerouted interfaces",
 			"control-plane-before", ipv4,
 			func(r *rules.Redirect) {
 				r.InboundExcludePorts = rules.Singles[uint16](9090, 9091, 15020, 15021, 15090)
@@ -73,7 +73,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			}, nil,
 		},
 		{
-			"a control plane one minor version after: what is not known has no effect, and this is said", "control-plane-after", ipv4,
+			"a control plane of the next minor version: unknown settings have no effect, with a note", "control-plane-after", ipv4,
 			func(r *rules.Redirect) {
 				r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-eth0"}}
 			},
@@ -89,7 +89,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 			r.ExcludeInterfaces = []rules.InterfaceName{{Name: "net1"}, {Name: "lxc.0"}}
 			r.RerouteInterfaces = []rules.InterfaceName{{Name: "k6t-a"}}
 		}, nil},
-		{"mesh-wide settings that no annotation carries", "mesh-settings", ipv4, func(r *rules.Redirect) {
+		{"mesh-wide settings without an annotation", "mesh-settings", ipv4, func(r *rules.Redirect) {
 			r.ProxyPort, r.InboundCapturePort, r.TunnelPort = 16001, 16006, 16008
 			r.TProxyMark, r.TProxyRouteTable = 0x53b, 134
 			r.OutboundCIDRs = rules.PrefixSelection{}
@@ -104,7 +104,7 @@ func TestParametersOfInjectedPods(t *testing.T) {
 		}, []decide.NoteKind{decide.AllDNSCaptured}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			want := usual()
+			want := cniDefaults()
 			test.change(&want)
 			got, notes, err := decide.Parameters(readPod(t, test.pod), test.addresses, &settings)
 			if err != nil {
@@ -137,8 +137,8 @@ func kinds(notes []decide.Note) []decide.NoteKind {
 	return kinds
 }
 
-// meshPod is a pod with no more than a decision wants: no annotation and no argument states any
-// parameter.
+// meshPod returns a pod with only the fields that a decision needs: no annotation or argument sets
+// a parameter.
 func meshPod() *decide.Pod {
 	return &decide.Pod{
 		Metadata: decide.Metadata{
@@ -158,7 +158,7 @@ func TestDefaultsAreThoseOfIstioCNI(t *testing.T) {
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%v, notes %v", err, notes)
 	}
-	if d := diff(usual(), got); d != "" {
+	if d := diff(cniDefaults(), got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	pod.Spec.InitContainers = nil
@@ -171,7 +171,7 @@ func TestDefaultsAreThoseOfIstioCNI(t *testing.T) {
 func TestDeviationsThatAreTurnedOff(t *testing.T) {
 	s := decide.Settings{Without: []rules.DeviationID{rules.NATFirst}}
 	got, _, err := decide.Parameters(meshPod(), ipv4, &s)
-	want := usual()
+	want := cniDefaults()
 	want.Without = []rules.DeviationID{rules.NATFirst}
 	if d := diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
@@ -188,18 +188,18 @@ func TestIdentityOfTheProxy(t *testing.T) {
 		args       []string
 		uid, gid   uint32
 	}{
-		{"nothing is said", nil, nil, nil, 1337, 1337},
+		{"no ids", nil, nil, nil, 1337, 1337},
 		{
 			"the container's", context(pointer[int64](1400), pointer[int64](1401)), nil, nil, 1400,
 			1401,
 		},
 		{"0 is 1337", context(pointer[int64](0), pointer[int64](0)), nil, nil, 1337, 1337},
 		{
-			"the container's 0 outranks the pod's", context(pointer[int64](0), nil),
+			"the container's 0 takes precedence over the pod's id", context(pointer[int64](0), nil),
 			context(pointer[int64](1000), nil), nil, 1337, 1337,
 		},
 		{
-			"the pod's as fall-back", nil, context(pointer[int64](2000), pointer[int64](2001)), nil,
+			"the pod's ids are the fallback", nil, context(pointer[int64](2000), pointer[int64](2001)), nil,
 			2000, 2001,
 		},
 		{
@@ -207,28 +207,28 @@ func TestIdentityOfTheProxy(t *testing.T) {
 			1337,
 		},
 		{
-			"user and group fall back each for itself",
+			"user and group have independent fallbacks",
 			context(pointer[int64](1400), nil), context(pointer[int64](2000), pointer[int64](2001)),
 			nil, 1400, 2001,
 		},
 		{
-			"where nobody says, the arguments do", nil, nil,
+			"without ids the arguments apply", nil, nil,
 			[]string{"-u", "1500", "-g", "1501"},
 			1500, 1501,
 		},
 		{
-			"the container's outranks the arguments", context(pointer[int64](1400), nil), nil,
+			"the container's id takes precedence over the arguments", context(pointer[int64](1400), nil), nil,
 			[]string{"-u", "1500"},
 			1400, 1337,
 		},
-		{"empty arguments say nothing", nil, nil, []string{"-u", "", "-g="}, 1337, 1337},
+		{"empty arguments are ignored", nil, nil, []string{"-u", "", "-g="}, 1337, 1337},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()
 			pod.Spec.Containers[1].SecurityContext = test.proxy
 			pod.Spec.SecurityContext = test.pod
 			pod.Spec.InitContainers[0].Args = test.args
-			want := usual()
+			want := cniDefaults()
 			want.ProxyUIDs, want.ProxyGIDs = rules.Singles(test.uid), rules.Singles(test.gid)
 			got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 			if d := diff(want, got); d != "" || err != nil {
@@ -250,11 +250,11 @@ func TestFamilies(t *testing.T) {
 		{name: "IPv4 only", addresses: ipv4},
 		{name: "IPv6 only", addresses: addresses("fd00::5"), ipv6: true},
 		{
-			name:      "IPv6 first decides, and IPv4 is always captured",
+			name:      "IPv6 first is captured, and IPv4 always",
 			addresses: addresses("fd00::5", "10.0.0.5"), ipv6: true,
 		},
 		{
-			name:      "IPv4 first leaves IPv6 alone",
+			name:      "IPv4 first excludes IPv6",
 			addresses: addresses("10.0.0.5", "fd00::5", "fd00::6"),
 			note:      "the pod's IPv6 is not captured: fd00::5 comes after an IPv4 address, and ISTIO_DUAL_STACK is not set",
 		},
@@ -263,22 +263,22 @@ func TestFamilies(t *testing.T) {
 			ipv6: true,
 		},
 		{
-			name:      "dual stack, IPv6 last of several",
+			name:      "dual stack, IPv6 as the last of several addresses",
 			addresses: addresses("10.0.0.5", "10.0.0.6", "fd00::5"), dualStack: true, ipv6: true,
 		},
 		{name: "dual stack without IPv6", addresses: ipv4, dualStack: true},
 		{
-			name: "loopback and link-local addresses do not count", ipv6: true,
+			name: "loopback and link-local addresses are ignored", ipv6: true,
 			addresses: addresses("127.0.0.1", "169.254.3.4", "::1", "fe80::1", "ff02::1", "0.0.0.0",
 				"fd00::5"),
 		},
 		{name: "an IPv4-mapped address is IPv4", addresses: addresses("::ffff:10.0.0.5")},
 		{
-			name:      "an invalid address does not count",
+			name:      "an invalid address is ignored",
 			addresses: []netip.Addr{{}, netip.MustParseAddr("fd00::5")}, ipv6: true,
 		},
 		{name: "no address", err: true},
-		{name: "none that counts", addresses: addresses("127.0.0.1", "fe80::1%eth0"), err: true},
+		{name: "only ignored addresses", addresses: addresses("127.0.0.1", "fe80::1%eth0"), err: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := meshPod()

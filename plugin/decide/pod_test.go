@@ -15,17 +15,17 @@ func TestPodIsTheOneThatTheKubeletKnows(t *testing.T) {
 		name, uid string
 		want      bool
 	}{
-		{"by the UID", "a", true},
-		{"a static pod by the hash of its configuration", "b", true},
-		{"another pod of the same name", "c", false},
-		{"no UID is none's", "", false},
+		{"with the UID", "a", true},
+		{"a static pod with the hash of its configuration", "b", true},
+		{"another pod with the same name", "c", false},
+		{"an empty UID", "", false},
 	} {
 		if got := pod.HasUID(test.uid); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
 	if none := (&decide.Pod{}); none.HasUID("") {
-		t.Error("a pod without UID has the empty one")
+		t.Error("a pod without a UID matches the empty one")
 	}
 }
 
@@ -35,12 +35,12 @@ func TestAddressesOfTheStatus(t *testing.T) {
 		{"one", `{"podIP":"10.0.0.5","podIPs":[{"ip":"10.0.0.5"}]}`, `["10.0.0.5"]`},
 		{"of an old API server", `{"podIP":"10.0.0.5"}`, `["10.0.0.5"]`},
 		{
-			"of both families, in order",
+			"of both families in order",
 			`{"podIP":"fd00::5","podIPs":[{"ip":"fd00::5"},{"ip":"10.0.0.5"}]}`,
 			`["fd00::5","10.0.0.5"]`,
 		},
 		{
-			"what is no address is left out", `{"podIP":"x","podIPs":[{"ip":"10.0.0.5"},{}]}`,
+			"invalid addresses are omitted", `{"podIP":"x","podIPs":[{"ip":"10.0.0.5"},{}]}`,
 			`["10.0.0.5"]`,
 		},
 	} {

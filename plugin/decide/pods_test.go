@@ -30,7 +30,7 @@ func readPod(t testing.TB, name string) *decide.Pod {
 	return pod
 }
 
-// podNames are the names of all pods of testdata.
+// podNames returns the names of all pods in testdata.
 func podNames(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("testdata", "*.yaml"))
@@ -43,7 +43,7 @@ func podNames(t testing.TB) []string {
 	return files
 }
 
-// podJSON is a pod of testdata as an API server sends it.
+// podJSON returns a pod of testdata in the form of the API server.
 func podJSON(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
@@ -56,7 +56,7 @@ func podJSON(t testing.TB, name string) []byte {
 	return data
 }
 
-// attachment is what a runtime that passes no annotations says of the pod.
+// attachment returns the attachment that a runtime passes for the pod without annotations.
 func attachment(pod *decide.Pod) decide.Attachment {
 	return decide.Attachment{Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name}
 }
@@ -77,7 +77,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// diff compares values with addresses in them.
+// diff compares values that may contain addresses.
 func diff(want, got any) string {
 	return cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}))
 }

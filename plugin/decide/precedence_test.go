@@ -12,7 +12,7 @@ import (
 
 const traffic = "traffic.sidecar.istio.io/"
 
-// A place is one in which a parameter is stated.
+// A place is an input that can set a parameter.
 type place struct{ kind, name string }
 
 func (p place) state(pod *decide.Pod, text string) {
@@ -46,14 +46,14 @@ func places(annotations, argument, letter, variables string) []place {
 	return all
 }
 
-// stated has, for each parameter, the places in which it can be stated, the first of which outranks
-// those after it; and two values.
+// stated contains, for each parameter, the places that can set it, in order of precedence, and two
+// values.
 var stated = []struct {
 	name   string
 	places []place
 	text   string
 	change func(r *rules.Redirect)
-	other  string // a value that must not count when it is outranked
+	other  string // a value that must have no effect at a place of lower precedence
 }{
 	{
 		"the proxy's port", places("", "envoy-port", "p", ""), "16001",
@@ -110,7 +110,7 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.InboundPorts = rules.PortSelection{} }, "1",
 	},
 	{
-		"inbound ports left out",
+		"excluded inbound ports",
 		places(traffic+"excludeInboundPorts", "istio-local-exclude-ports", "d",
 			"ISTIO_LOCAL_EXCLUDE_PORTS"), "22,0",
 		func(r *rules.Redirect) {
@@ -142,7 +142,7 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.OutboundCIDRs = rules.PrefixSelection{} }, "*",
 	},
 	{
-		"destinations left out",
+		"excluded destinations",
 		places(traffic+"excludeOutboundIPRanges", "istio-service-exclude-cidr", "x",
 			"ISTIO_SERVICE_EXCLUDE_CIDR"), "10.9.8.7/16",
 		func(r *rules.Redirect) { r.OutboundExcludeCIDRs = prefixes("10.9.8.7/16") }, "1.0.0.0/8",
@@ -154,17 +154,17 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.OutboundPorts = rules.Singles[uint16](9200) }, "1",
 	},
 	{
-		"outbound ports left out by the pod", places(traffic+"excludeOutboundPorts", "", "", ""),
+		"outbound ports that the pod excludes", places(traffic+"excludeOutboundPorts", "", "", ""),
 		"3306",
 		func(r *rules.Redirect) { r.OutboundExcludePorts = rules.Singles[uint16](3306) }, "",
 	},
 	{
-		"no outbound ports left out by the pod, not even 15020",
+		"no outbound ports excluded by the pod, not even 15020",
 		places(traffic+"excludeOutboundPorts", "", "", ""), "",
 		func(r *rules.Redirect) { r.OutboundExcludePorts = nil }, "",
 	},
 	{
-		"outbound ports left out by the mesh, beside 15020",
+		"outbound ports that the mesh excludes, in addition to 15020",
 		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"),
 		"3306",
 		func(r *rules.Redirect) {
@@ -172,7 +172,7 @@ var stated = []struct {
 		}, "1",
 	},
 	{
-		"no outbound ports left out by the mesh, but 15020",
+		"no outbound ports excluded by the mesh except 15020",
 		places("", "istio-local-outbound-ports-exclude", "o", "ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"),
 		"", func(*rules.Redirect) {}, "1",
 	},
@@ -193,7 +193,7 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.OwnerGroups = rules.GroupSelection{} }, "",
 	},
 	{
-		"owner groups left out", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"), "3000",
+		"excluded owner groups", places("", "", "", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"), "3000",
 		func(r *rules.Redirect) { r.OwnerGroupsExclude = rules.Singles[uint32](3000) }, "",
 	},
 	{
@@ -202,7 +202,7 @@ var stated = []struct {
 		func(r *rules.Redirect) { r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.0/8") }, "",
 	},
 	{
-		"interfaces left alone",
+		"excluded interfaces",
 		places(traffic+"excludeInterfaces", "istio-exclude-interfaces", "c",
 			"ISTIO_EXCLUDE_INTERFACES"), "a, Zz_.-09bcdefgh9",
 		func(r *rules.Redirect) {
@@ -224,7 +224,7 @@ var stated = []struct {
 		"", func(*rules.Redirect) {}, "x",
 	},
 	{
-		"DNS capture, which is of all servers",
+		"DNS capture, which covers all servers",
 		places("", "redirect-dns", "", "ISTIO_META_DNS_CAPTURE REDIRECT_DNS"), "true",
 		func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }, "false",
 	},
@@ -245,7 +245,7 @@ var stated = []struct {
 
 func TestEachPlaceOfEachParameter(t *testing.T) {
 	for _, test := range stated {
-		want := usual()
+		want := cniDefaults()
 		test.change(&want)
 		for _, p := range test.places {
 			t.Run(test.name+" by "+p.kind+" "+p.name, func(t *testing.T) {
@@ -261,15 +261,15 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 	}
 }
 
-// TestEarlierPlacesOutrankLaterOnes states a parameter in two places, with a value and with another
-// one or a wrong one.
+// TestEarlierPlacesOutrankLaterOnes sets a parameter in two places: a value in the first, and
+// another or an invalid value in the later one.
 func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 	for _, test := range stated {
-		want := usual()
+		want := cniDefaults()
 		test.change(&want)
 		for i, first := range test.places {
 			for _, later := range test.places[i+1:] {
-				// A letter and a name are the same flag, of which the last counts.
+				// A letter and a name are the same flag, whose last value applies.
 				if first.kind == "argument" && later.kind == "letter" {
 					continue
 				}
@@ -289,7 +289,8 @@ func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 	}
 }
 
-// What the pod says of its outbound ports takes the place of all that the mesh says.
+// TestThePodsOutboundPortsOutrankTheMeshs checks that the pod's outbound ports replace all of the
+// mesh's.
 func TestThePodsOutboundPortsOutrankTheMeshs(t *testing.T) {
 	for text, want := range map[string][]rules.PortRange{
 		"3306": rules.Singles[uint16](3306), "": nil,
@@ -312,7 +313,7 @@ func TestTheValidationContainersEnvironmentIsReadToo(t *testing.T) {
 	setVariable(&pod.Spec.InitContainers[0], "INBOUND_TUNNEL_PORT", "16008")
 	setVariable(&pod.Spec.InitContainers[0], "ISTIO_OUTBOUND_PORTS", "9200")
 	setVariable(&pod.Spec.Containers[1], "ISTIO_OUTBOUND_PORTS", "9201")
-	want := usual()
+	want := cniDefaults()
 	want.TunnelPort, want.OutboundPorts = 16008, rules.Singles[uint16](9201)
 	got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if d := diff(want, got); d != "" || err != nil {
@@ -329,7 +330,7 @@ func TestEmptyVariablesAreNotSet(t *testing.T) {
 		setVariable(&pod.Spec.Containers[1], name, "")
 	}
 	got, _, err := decide.Parameters(pod, ipv4, &decide.Settings{})
-	if d := diff(usual(), got); d != "" || err != nil {
+	if d := diff(cniDefaults(), got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 }
@@ -344,11 +345,11 @@ func TestVariablesFromElsewhereAreNamed(t *testing.T) {
 	proxy.Env = append(proxy.Env, decide.EnvVar{Name: "POD_NAME", ValueFrom: &decide.ValueSource{}})
 	got, notes, err := decide.Parameters(pod, ipv4, &decide.Settings{})
 	if err != nil || !got.DNS.Capture {
-		t.Errorf("%v, DNS %+v: the other spelling does not count", err, got.DNS)
+		t.Errorf("%v, DNS %+v: the other spelling is ignored", err, got.DNS)
 	}
 	if len(notes) != 1 || notes[0].Kind != decide.VariableUnread ||
 		!strings.Contains(notes[0].String(), "ISTIO_META_DNS_CAPTURE") {
-		t.Errorf("notes %v, want one on ISTIO_META_DNS_CAPTURE", notes)
+		t.Errorf("notes %v, want one about ISTIO_META_DNS_CAPTURE", notes)
 	}
 }
 
@@ -375,11 +376,11 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		init []decide.Container
-		says string
+		want string
 	}{
 		{"none", []decide.Container{validation}, ""},
 		{
-			"one beside an ordinary sidecar",
+			"one with an ordinary sidecar",
 			[]decide.Container{validation, migrate},
 			`user: "migrate"`,
 		},
@@ -391,7 +392,7 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 		},
 		{"one that runs as the proxy's user", []decide.Container{validation, asProxy}, ""},
 		{
-			"an init container named like the proxy that does not stay",
+			"an init container with the proxy's name that ends",
 			[]decide.Container{validation, {Name: "istio-proxy"}, migrate},
 			`user: "migrate"`,
 		},
@@ -404,15 +405,15 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if test.says == "" {
+			if test.want == "" {
 				if len(notes) > 0 {
 					t.Errorf("notes %v, want none", notes)
 				}
 				return
 			}
 			if len(notes) != 1 || notes[0].Kind != decide.InitContainersCaptured ||
-				!strings.HasSuffix(notes[0].Message, test.says) {
-				t.Errorf("notes %v, want one that ends in %q", notes, test.says)
+				!strings.HasSuffix(notes[0].Message, test.want) {
+				t.Errorf("notes %v, want one that ends in %q", notes, test.want)
 			}
 		})
 	}
@@ -423,7 +424,7 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 		RunAsUser: pointer[int64](1337),
 	}
 	if _, notes, _ := decide.Parameters(pod, ipv4, &decide.Settings{}); len(notes) != 1 {
-		t.Errorf("the pod's user is not the proxy's: notes %v", notes)
+		t.Errorf("the pod's user differs from the proxy's: notes %v", notes)
 	}
 }
 
@@ -434,10 +435,10 @@ func TestAPodsAnnotationOutranksTheSettingOfCounters(t *testing.T) {
 		annotation string
 		want       bool
 	}{
-		{"off by default", false, "", false},
-		{"on by the configuration", true, "", true},
-		{"on by the pod", false, "true", true},
-		{"off by the pod", true, "false", false},
+		{"disabled by default", false, "", false},
+		{"enabled by the configuration", true, "", true},
+		{"enabled by the pod", false, "true", true},
+		{"disabled by the pod", true, "false", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pod := readPod(t, "native-sidecar")

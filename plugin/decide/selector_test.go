@@ -14,39 +14,39 @@ func TestLabelSelectors(t *testing.T) {
 		name, selector string
 		want           bool
 	}{
-		{"one without conditions matches everything", `{}`, true},
+		{"a selector without conditions matches everything", `{}`, true},
 		{"a label with the value", `{"matchLabels":{"app":"web"}}`, true},
 		{"a label with another value", `{"matchLabels":{"app":"api"}}`, false},
-		{"a label that is not there is not the empty one", `{"matchLabels":{"missing":""}}`, false},
+		{"a missing label is not an empty one", `{"matchLabels":{"missing":""}}`, false},
 		{"an empty label", `{"matchLabels":{"empty":""}}`, true},
 		{"all labels must match", `{"matchLabels":{"app":"web","tier":"back"}}`, false},
 		{
-			"In holds for one of the values",
+			"In matches one of the values",
 			`{"matchExpressions":[{"key":"app","operator":"In","values":["api","web"]}]}`, true,
 		},
 		{
-			"In does not hold for others",
+			"In does not match other values",
 			`{"matchExpressions":[{"key":"app","operator":"In","values":["api"]}]}`, false,
 		},
 		{
-			"In does not hold without the label",
+			"In does not match without the label",
 			`{"matchExpressions":[{"key":"missing","operator":"In","values":[""]}]}`, false,
 		},
 		{
-			"NotIn holds for other values",
+			"NotIn matches other values",
 			`{"matchExpressions":[{"key":"app","operator":"NotIn","values":["api"]}]}`, true,
 		},
 		{
-			"NotIn does not hold for one of them",
+			"NotIn does not match one of the values",
 			`{"matchExpressions":[{"key":"app","operator":"NotIn","values":["web"]}]}`, false,
 		},
 		{
-			"NotIn holds without the label",
+			"NotIn matches without the label",
 			`{"matchExpressions":[{"key":"missing","operator":"NotIn","values":["x"]}]}`, true,
 		},
 		{"Exists", `{"matchExpressions":[{"key":"empty","operator":"Exists"}]}`, true},
 		{
-			"Exists does not hold without the label",
+			"Exists does not match without the label",
 			`{"matchExpressions":[{"key":"missing","operator":"Exists"}]}`, false,
 		},
 		{
@@ -54,11 +54,11 @@ func TestLabelSelectors(t *testing.T) {
 			true,
 		},
 		{
-			"DoesNotExist does not hold with the label",
+			"DoesNotExist does not match with the label",
 			`{"matchExpressions":[{"key":"empty","operator":"DoesNotExist"}]}`, false,
 		},
 		{
-			"expressions and labels must all hold",
+			"all expressions and labels must match",
 			`{"matchLabels":{"app":"web"},"matchExpressions":[{"key":"tier","operator":"In","values":["back"]}]}`, false,
 		},
 	} {
@@ -76,7 +76,7 @@ func TestLabelSelectors(t *testing.T) {
 		})
 	}
 	if none := (*decide.LabelSelector)(nil); !none.Matches(labels) {
-		t.Error("no selector must match everything")
+		t.Error("a missing selector must match everything")
 	}
 }
 
@@ -140,8 +140,8 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 		namespace *decide.Namespace
 		reason    decide.Reason
 	}{
-		{"without selectors all", nil, nil, decide.MeshPod},
-		{"an empty selector all", []decide.Selector{{}}, nil, decide.MeshPod},
+		{"without selectors every pod", nil, nil, decide.MeshPod},
+		{"an empty selector selects every pod", []decide.Selector{{}}, nil, decide.MeshPod},
 		{"the pod's labels match", []decide.Selector{{Pods: app("cart")}}, nil, decide.MeshPod},
 		{
 			"the pod's labels do not match",
@@ -171,19 +171,19 @@ func TestSelectorsChooseAmongMeshPods(t *testing.T) {
 			shop, decide.NotSelected,
 		},
 		{
-			"the namespace is asked for",
+			"the namespace is needed",
 			[]decide.Selector{{Namespaces: team("shop")}},
 			nil,
 			decide.NamespaceUnknown,
 		},
 		{
-			"but not if the pod's labels decide",
+			"the namespace is not needed if the pod's labels decide",
 			[]decide.Selector{{Pods: app("web"), Namespaces: team("shop")}},
 			nil,
 			decide.NotSelected,
 		},
 		{
-			"nor if another selector does",
+			"the namespace is not needed if another selector decides",
 			[]decide.Selector{{Namespaces: team("shop")}, {Pods: app("cart")}},
 			nil, decide.MeshPod,
 		},

@@ -18,7 +18,7 @@ func TestOneProcessor(t *testing.T) {
 	}
 }
 
-// programs are those that import the package, by their names.
+// programs contains the programs that import the package.
 var programs = map[string]string{
 	"sluice-cni": "../cmd/sluice-cni", "rules": "../../rules/cmd/rules",
 }
@@ -32,42 +32,42 @@ func TestProcessorLimitIsNotFollowed(t *testing.T) {
 	}
 }
 
-// What is initialised before has the disadvantages of a second processor, and of a stack that
-// grows.
+// checkPlace checks that the package is initialized early. Packages that are initialized before it
+// run with a second processor and a growing stack.
 func checkPlace(t *testing.T, order []string) {
 	t.Helper()
 	at := slices.Index(order, itself)
 	if at < 0 || at > len(order)/2 {
-		t.Errorf("it is number %d of %d:\n%s", at+1, len(order), order)
+		t.Errorf("the package is number %d of %d:\n%s", at+1, len(order), order)
 	}
 	for _, later := range []string{"os", "net", "go.yaml.in/yaml/v2"} {
 		if i := slices.Index(order, later); i < at {
-			t.Errorf("%s is number %d, and this one %d", later, i+1, at+1)
+			t.Errorf("%s is number %d, and this package is number %d", later, i+1, at+1)
 		}
 	}
 }
 
-// Each package that initialises anything costs a page of the program's code, 3 microseconds or
-// more, whatever it is that it makes; and most of it would be for commands other than the one that
-// runs. What is made of constants is in the file as it is.
+// checkOthers checks that no other package of Sluice is initialized. Each initialization costs a
+// page of the program's code and at least 3 microseconds, mostly for other commands than the one
+// that runs. Constants are stored in the executable.
 func checkOthers(t *testing.T, order []string) {
 	t.Helper()
 	for _, name := range order {
 		if name != itself && (strings.HasPrefix(name, "github.com/sluice-mesh/") ||
 			name == "main") {
-			t.Errorf("%s does something before main: it has a variable that is a map, or that a function makes", name)
+			t.Errorf("%s is initialized before main: it has a variable that is a map, or that a function call sets", name)
 		}
 	}
 }
 
-// A program is built once for both tests.
+// TestOrderOfInitialisation builds each program once for both subtests.
 func TestOrderOfInitialisation(t *testing.T) {
 	for program := range programs {
 		order := initialised(t, program)
 		t.Run(program+"/most packages are initialised after it", func(t *testing.T) {
 			checkPlace(t, order)
 		})
-		t.Run(program+"/no other package of ours is initialised", func(t *testing.T) {
+		t.Run(program+"/no other package of Sluice is initialised", func(t *testing.T) {
 			checkOthers(t, order)
 		})
 	}
@@ -75,7 +75,7 @@ func TestOrderOfInitialisation(t *testing.T) {
 
 const itself = "github.com/sluice-mesh/sluice/plugin/faststart"
 
-// initialised are the packages that a program initialises, in their order.
+// initialised returns the packages that a program initializes, in order.
 func initialised(t *testing.T, program string) []string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), program)

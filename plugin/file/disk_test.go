@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// Istio's installer installed truncated plugins without an error for exactly the sizes that miss
-// the end of the disk by one buffer.
+// TestAFullDiskNeverTruncates uses the file sizes for which Istio's installer installed truncated
+// plugins without an error: those that exceed the disk by less than one buffer.
 func TestAFullDiskNeverTruncates(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -52,7 +52,7 @@ func TestAFullDiskNeverTruncates(t *testing.T) {
 			clean(t, dir)
 		}
 		if size > 1<<20 && read(t, path) != string(old) {
-			t.Errorf("%d bytes went onto a disk of one mebibyte", size)
+			t.Errorf("%d bytes were written to a disk of one mebibyte", size)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestAReadOnlyDirectory(t *testing.T) {
 		}
 	}
 	if got := read(t, path); got != "old" {
-		t.Errorf("the file holds %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	writable()
 	if err := write(path); err != nil || read(t, path) != "new" {

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// put makes a file, and read returns what one holds.
+// put creates a file, and read returns the content of one.
 func put(t *testing.T, path, content string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -29,7 +29,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// clean fails if there is a temporary file in dir.
+// clean fails the test if dir contains a temporary file.
 func clean(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -21,7 +21,7 @@ func TestReplace(t *testing.T) {
 	replaceRows(t)
 }
 
-// As on a file system, or under a kernel, that cannot exchange files.
+// TestReplaceWithoutExchange covers file systems and kernels that cannot exchange files.
 func TestReplaceWithoutExchange(t *testing.T) {
 	if filetest.Private(t) {
 		filetest.Deny(t, unix.SYS_RENAMEAT2, unix.EINVAL)
@@ -38,12 +38,12 @@ func replaceRows(t *testing.T) {
 		want          string
 		changedByThem bool
 	}{
-		{"what is expected is replaced", p("old"), []byte("old"), "new", false},
-		{"what somebody else wrote stays", p("theirs"), []byte("old"), "theirs", true},
-		{"a file is made where none is expected", nil, nil, "new", false},
-		{"a file that came in the meantime stays", p("theirs"), nil, "theirs", true},
-		{"a file that went in the meantime stays away", nil, []byte("old"), "", true},
-		{"an empty file is not no file", p(""), nil, "", true},
+		{"the expected content is replaced", p("old"), []byte("old"), "new", false},
+		{"foreign content is kept", p("theirs"), []byte("old"), "theirs", true},
+		{"a missing file is created", nil, nil, "new", false},
+		{"a file created in the meantime is kept", p("theirs"), nil, "theirs", true},
+		{"a file removed in the meantime is not created", nil, []byte("old"), "", true},
+		{"an empty file is not a missing file", p(""), nil, "", true},
 		{"an empty file is replaced", p(""), []byte{}, "new", false},
 	} {
 		t.Run(row.why, func(t *testing.T) {
@@ -72,9 +72,9 @@ func replaceRow(t *testing.T, there *string, was []byte, want string, changedByT
 	clean(t, dir)
 }
 
-// A conflicting writer writes versions of its file one after another, in both ways that programs
-// write files, and each must be found by us or be there: none may be lost because we wrote at the
-// same moment.
+// TestReplaceKeepsConcurrentWrites has a conflicting writer that writes versions of its file one
+// after another, in both ways that programs write files. Each version must be detected or remain:
+// none may be lost because of a concurrent Replace.
 func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 	versions := rulestest.Trials(200, os.Getenv)
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 			if err := os.Rename(tmp, path); err != nil {
 				t.Error(err)
 			}
-			for found := false; !found; { // until it has been taken up
+			for found := false; !found; { // until the version is accepted
 				mu.Lock()
 				found = seen[content]
 				mu.Unlock()
@@ -100,8 +100,8 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 			}
 		}
 	})
-	const patience = 30 * time.Second // for each version: a disk may be slow
-	deadline := time.Now().Add(patience)
+	const timeout = 30 * time.Second // for each version: a disk may be slow
+	deadline := time.Now().Add(timeout)
 	for done := false; !done; {
 		if time.Now().After(deadline) {
 			t.Fatal("a version was lost")
@@ -111,19 +111,19 @@ func TestReplaceKeepsConcurrentWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := string(data)
-		base, ours := now, false
-		if len(now) > 5 && now[:5] == "ours " {
-			base, ours = now[5:], true
+		base, own := now, false
+		if len(now) > 5 && now[:5] == "own " {
+			base, own = now[5:], true
 		}
 		mu.Lock()
 		if !seen[base] {
-			deadline = time.Now().Add(patience)
+			deadline = time.Now().Add(timeout)
 		}
 		seen[base] = true
 		done = base == fmt.Sprint(versions)
 		mu.Unlock()
-		next := "ours " + base
-		if ours {
+		next := "own " + base
+		if own {
 			next = base
 		}
 		if err := file.Replace(path, data, []byte(next), 0o600); err != nil &&
@@ -170,7 +170,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("%v, %v", swept, err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
-		t.Errorf("%d files are left of the 3 of others", len(entries))
+		t.Errorf("%d of 3 foreign files remain", len(entries))
 	}
 	if swept, err := file.Sweep(filepath.Join(dir, "absent")); err != nil || swept != nil {
 		t.Errorf("no directory: %v, %v", swept, err)

@@ -20,7 +20,7 @@ func TestWrite(t *testing.T) {
 		mode    fs.FileMode
 		changed bool
 	}{
-		"a new file is made":              {func(*testing.T, string) {}, 0o600, true},
+		"a new file is created":           {func(*testing.T, string) {}, 0o600, true},
 		"a new file has exactly the mode": {func(*testing.T, string) {}, 0o666, true},
 		"other content is replaced": {func(t *testing.T, p string) {
 			put(t, p, "old")
@@ -28,13 +28,13 @@ func TestWrite(t *testing.T) {
 		"longer content is replaced": {func(t *testing.T, p string) {
 			put(t, p, "new and more")
 		}, 0o600, true},
-		"the same content and mode are left alone": {func(t *testing.T, p string) {
+		"a file with equal content and mode is not changed": {func(t *testing.T, p string) {
 			put(t, p, "new")
 		}, 0o600, false},
-		"the same content gets another mode": {func(t *testing.T, p string) {
+		"equal content gets another mode": {func(t *testing.T, p string) {
 			put(t, p, "new")
 		}, 0o644, true},
-		"a link is followed, and what it names written": {func(t *testing.T, p string) {
+		"the target of a link is written": {func(t *testing.T, p string) {
 			link(t, put(t, p+".target", "old"), p)
 		}, 0o600, true},
 	} {
@@ -53,11 +53,11 @@ func TestWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := read(t, path); got != "new" || info.Mode() != row.mode {
-				t.Errorf("holds %q with mode %v, want %q with %v", got, info.Mode(), "new",
+				t.Errorf("contains %q with mode %v, want %q with %v", got, info.Mode(), "new",
 					row.mode)
 			}
 			if now, _ := os.Readlink(path); now != linked {
-				t.Errorf("was a link to %q and is one to %q", linked, now)
+				t.Errorf("the link to %q was changed to %q", linked, now)
 			}
 			clean(t, dir)
 		})
@@ -84,7 +84,7 @@ func TestAnEqualFileKeepsItsInode(t *testing.T) {
 		}
 	}
 	if after, _ := os.Stat(path); !os.SameFile(before, after) {
-		t.Error("the file was written anew")
+		t.Error("the file was rewritten")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestTheOwnerStays(t *testing.T) {
 	path := put(t, filepath.Join(t.TempDir(), "file"), "old")
 	if err := os.Chown(path, 4711, 4712); err != nil {
 		if errors.Is(err, fs.ErrPermission) {
-			return // then no other process's file can be there either
+			return // another process cannot have created a file either
 		}
 		t.Fatal(err)
 	}
@@ -122,10 +122,10 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 				"write " + dir + "/no/file: ", "no such file or directory", "still no such file",
 			},
 		},
-		{"a directory of that name", dir, write, []string{"write " + dir +
+		{"a directory with that name", dir, write, []string{"write " + dir +
 			": not a regular file (the old file is untouched)"}},
 		{
-			"a link that leads nowhere", dir + "/dangling", write,
+			"a dangling link", dir + "/dangling", write,
 			[]string{"nowhere", "no such file or directory"},
 		},
 		{
@@ -145,7 +145,7 @@ func TestErrorsReportTheStateOfTheFile(t *testing.T) {
 			}
 			for _, want := range row.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
+					t.Errorf("%q does not contain %q", err, want)
 				}
 			}
 		})
@@ -188,7 +188,7 @@ func TestAProgramIsReplacedWhileItRuns(t *testing.T) {
 		t.Errorf("same %t, %v", same, err)
 	}
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the old program does not run any more: %v", err)
+		t.Errorf("the old program is no longer running: %v", err)
 	}
 }
 

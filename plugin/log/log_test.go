@@ -26,13 +26,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// open makes a logger as the plugin does.
+// open returns a logger like the plugin's.
 func open(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, func()) {
 	core, closeFile := log.Open(o, stderr, others...)
 	return zap.New(core, zap.ErrorOutput(zapcore.AddSync(stderr))), closeFile
 }
 
-// Others get the lines too, one by one.
+// TestOthers checks that other writers get every line too, one by one.
 func TestOthers(t *testing.T) {
 	var stderr bytes.Buffer
 	var told lines
@@ -46,7 +46,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// lines keeps what each call of Write gets.
+// lines keeps the argument of each call of Write.
 type lines []string
 
 func (l *lines) Write(line []byte) (int, error) {
@@ -54,7 +54,7 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Every line is one JSON object, in the file as on standard error.
+// TestLines checks that every line is one JSON object, in the file and on standard error.
 func TestLines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "sluice.log")
 	var stderr bytes.Buffer
@@ -83,19 +83,19 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// The file is rotated at its size. Of the old ones those are kept that are neither too many nor too
-// old.
+// TestRotation checks that the file is rotated at its maximum size, and that old files beyond the
+// maximum number or age are removed.
 func TestRotation(t *testing.T) {
 	now := time.Now()
 	const first, second, third = "sluice-2026-01-01T00-00-00.000000.log", "sluice-2026-01-02T03-04-05.678901.log", "sluice-2026-01-02T13-04-05.678901.log"
 	for _, tc := range []struct {
 		name          string
 		backups, days int
-		want          []string // of the older ones
+		want          []string // the expected older files
 	}{
 		{"all are kept", 0, 0, []string{first, second, third}},
 		{"two are kept", 2, 0, []string{third}},
-		{"those of a day are kept", 0, 1, []string{second}},
+		{"the files of a day are kept", 0, 1, []string{second}},
 		{"two of a day are kept", 2, 1, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestRotation(t *testing.T) {
 				}
 				switch name := e.Name(); {
 				case name == "sluice.log" && info.Size() == int64(stderr.Len()):
-				case strings.HasPrefix(name, "sluice-2") && info.Size() == 1<<20: // the year
+				case strings.HasPrefix(name, "sluice-2") && info.Size() == 1<<20: // 2 is the first digit of the year
 					rotated = true
 				default:
 					old = append(old, name)
@@ -150,7 +150,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// However old they are, files of others stay whose names begin and end as those of rotated ones.
+// TestRotationKeepsOtherFiles checks that foreign files of any age are kept, even with names that
+// begin and end like those of rotated files.
 func TestRotationKeepsOtherFiles(t *testing.T) {
 	for name, others := range map[string][]string{
 		"sluice-cni": {
@@ -178,7 +179,7 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 				File: filepath.Join(dir, name), MaxMegabytes: 1, Backups: 1, MaxDays: 1,
 			}
 			logger, closeFile := open(o, io.Discard)
-			for range 3 { // rotated twice
+			for range 3 { // the file is rotated twice
 				logger.Info("ADD", zap.String("long", strings.Repeat("x", 600<<10)))
 			}
 			closeFile()
@@ -194,8 +195,8 @@ func TestRotationKeepsOtherFiles(t *testing.T) {
 	}
 }
 
-// Whoever writes and rotates besides others, each line is in one of the files, whole. A file is
-// rotated when it is full; what others write at that moment comes on top of it.
+// TestConcurrentWriters checks that with concurrent writes and rotations each line is complete and
+// in exactly one file. A full file is rotated; other processes may write to it at that moment.
 func TestConcurrentWriters(t *testing.T) {
 	dir := t.TempDir()
 	o := options.Log{File: filepath.Join(dir, "sluice.log"), MaxMegabytes: 1}
@@ -235,8 +236,8 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 }
 
-// A file that cannot be written, or that would make the plugin wait, is left out, and standard
-// error says so.
+// TestFilesThatCannotBeUsed checks that a file that cannot be written, or whose writes would block,
+// is skipped, with a message on standard error.
 func TestFilesThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	pipe, plain := filepath.Join(dir, "pipe"), filepath.Join(dir, "plain")
@@ -263,7 +264,8 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// What reads a configuration does without zap, and so has numbers of its own.
+// TestLevelsAreThoseOfZap compares the levels with zap's: the parser of the configuration does not
+// import zap.
 func TestLevelsAreThoseOfZap(t *testing.T) {
 	for level, want := range map[options.Level]zapcore.Level{
 		options.Debug: zapcore.DebugLevel, options.Info: zapcore.InfoLevel,
@@ -277,7 +279,7 @@ func TestLevelsAreThoseOfZap(t *testing.T) {
 	}
 }
 
-// The words for levels are Istio's.
+// TestLevels checks that the names of levels are Istio's.
 func TestLevels(t *testing.T) {
 	for word, lines := range map[string]int{
 		"debug": 4, "INFO": 3, "warn": 2, "error": 1, "fatal": 0, "none": 0,

@@ -20,7 +20,8 @@ func refresh(t *testing.T, x *record.Index) {
 	}
 }
 
-// An index has what the store has, as of the last refresh, and reads only what has changed.
+// TestIndex checks that an index has the contents of the store as of the last refresh, and reads
+// only changed records.
 func TestIndex(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -46,7 +47,7 @@ func TestIndex(t *testing.T) {
 	refresh(t, x)
 	if got := x.Of("7d1e"); got[0] != first[0] || got[1] == first[1] ||
 		got[1].Netns != changed.Netns {
-		t.Errorf("after a change of one: %+v", got)
+		t.Errorf("after a change of one record: %+v", got)
 	}
 	if err := s.Remove(key("a", "eth0")); err != nil {
 		t.Fatal(err)
@@ -64,14 +65,15 @@ func TestIndex(t *testing.T) {
 	}
 	refresh(t, x)
 	if got := x.Newest(); !got.Equal(late.Time) {
-		t.Errorf("the newest is of %s, want %s", got, late.Time)
+		t.Errorf("the newest record is from %s, want %s", got, late.Time)
 	}
 	if got := x.Of("7d1e"); len(got) > 0 {
-		t.Errorf("after the end: %v", got)
+		t.Errorf("after the removal of all records: %v", got)
 	}
 }
 
-// A change is seen also if it comes within the same tick of the kernel's clock as the last reading.
+// TestIndexMissesNothing covers a change within the same tick of the kernel's clock as the last
+// reading.
 func TestIndexMissesNothing(t *testing.T) {
 	s := record.In(t.TempDir())
 	x := s.Index()
@@ -86,9 +88,9 @@ func TestIndexMissesNothing(t *testing.T) {
 	}
 }
 
-// So is one that comes while a long reading lasts, and leaves the directory with the time that it
-// had before. The time counts for a few milliseconds, which a busy machine may let pass before the
-// reading begins: one round of many is enough.
+// TestIndexMissesNothingOfALongReading covers a change during a long reading that does not change
+// the time of the directory. The time is ambiguous only for a few milliseconds, which may pass on a
+// busy machine before the reading begins: one round of many is sufficient.
 func TestIndexMissesNothingOfALongReading(t *testing.T) {
 	root := t.TempDir()
 	s := record.In(root)
@@ -124,10 +126,10 @@ func TestIndexMissesNothingOfALongReading(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Error("what was written last is not seen")
+	t.Error("the last written record is missing")
 }
 
-// watchListing returns a function that waits until somebody has listed the directory.
+// watchListing returns a function that waits until a process has listed the directory.
 func watchListing(t *testing.T, dir string) func() {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
@@ -165,7 +167,7 @@ func TestIndexWithConcurrentWriters(t *testing.T) {
 					t.Error(err)
 				}
 				if got := x.Of("7d1e"); len(got) == 0 {
-					t.Error("the other record is not there")
+					t.Error("the other record is missing")
 				}
 			}
 		})
@@ -173,7 +175,8 @@ func TestIndexWithConcurrentWriters(t *testing.T) {
 	group.Wait()
 }
 
-// BenchmarkRefreshUnchanged is what each visit of the audit pays.
+// BenchmarkRefreshUnchanged measures a refresh without a change, which every audit of a pod
+// includes.
 func BenchmarkRefreshUnchanged(b *testing.B) {
 	s := record.In(b.TempDir())
 	for i := range 250 {

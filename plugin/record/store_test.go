@@ -27,7 +27,7 @@ func key(id, ifname string) record.Key { return record.Key{ContainerID: id, IfNa
 
 var equate = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
-// sample is a record with something in every field.
+// sample returns a record with a value in every field.
 func sample(k record.Key) record.Record {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -53,12 +53,13 @@ func put(t testing.TB, s record.Store, r record.Record) {
 	}
 }
 
-// What is kept comes back, in files that only the owner reads, until it is removed.
+// TestRecordsAreKept checks that a stored record is returned until it is removed, and that only the
+// owner can read its file.
 func TestRecordsAreKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	s := record.In(dir)
 	if _, err := s.Get(key("a", "eth0")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before anything is kept: %v", err)
+		t.Errorf("before the first record: %v", err)
 	}
 	want := sample(key("a", "eth0"))
 	put(t, s, record.Record{Key: want.Key, Outcome: "skip"})
@@ -69,7 +70,7 @@ func TestRecordsAreKept(t *testing.T) {
 		t.Errorf("%s%v", diff, err)
 	}
 	if !rules.Equal(rules.MustCompile(*want.Redirect), rules.MustCompile(*got.Redirect)) {
-		t.Error("the rules of what is kept are others")
+		t.Error("the stored record results in other rules")
 	}
 	if info, err := os.Stat(filepath.Join(dir, "attachments", "a:eth0.json")); err != nil ||
 		info.Mode() != 0o600 {
@@ -83,7 +84,7 @@ func TestRecordsAreKept(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].Key != want.Key || list[1].IfName != "net1" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	// What is no record's file by its name has no key.
+	// A file whose name is not that of a record has no key.
 	for _, name := range []string{".a:eth0.json.1", "a:eth0", "a.json", "a:.json", ":eth0.json"} {
 		if err := os.WriteFile(filepath.Join(dir, "attachments", name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -106,7 +107,7 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 }
 
-// Whatever rules are compiled from is the same after it was kept.
+// TestEveryRedirectIsKept checks that all parameters of rules are equal after storing them.
 func TestEveryRedirectIsKept(t *testing.T) {
 	s := record.In(t.TempDir())
 	rapid.Check(t, func(t *rapid.T) {
@@ -145,11 +146,12 @@ func TestEveryRedirectIsKept(t *testing.T) {
 	})
 }
 
-// A file that is no record, or another's, is said to be damaged, and does not hide the others.
+// TestDamagedRecords checks that an invalid file, or one of another attachment, is reported as
+// damaged, and does not hide the other records.
 func TestDamagedRecords(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "no JSON": "{", "another attachment's": `{"containerID":"b","ifname":"eth0"}`,
-		"with what are no parameters": `{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT"}}`,
+		"with invalid parameters": `{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -176,8 +178,8 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// A record has the version of its format. One without a version is of the first; one of a newer
-// program counts as damaged, whatever else it says, and GC keeps it.
+// TestVersionsOfRecords checks the version of the format. A record without a version has the first
+// one. A record of a newer program is reported as damaged, and GC keeps it.
 func TestVersionsOfRecords(t *testing.T) {
 	dir := t.TempDir()
 	s, k := record.In(dir), key("a", "eth0")
@@ -228,8 +230,8 @@ func TestVersionsOfRecords(t *testing.T) {
 	}
 }
 
-// Whoever asks what is besides an attachment does not depend on its own record, not even on whether
-// it is whole.
+// TestSecondAttachmentOfAPod checks that the list of a pod's other attachments does not depend on
+// the attachment's own record, which may be damaged.
 func TestSecondAttachmentOfAPod(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -242,15 +244,15 @@ func TestSecondAttachmentOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list, err := s.Others(own); len(list) != 1 || err != nil || list[0].Key != other {
-		t.Errorf("beside %s: %+v, %v", own, list, err)
+		t.Errorf("other attachments than %s: %+v, %v", own, list, err)
 	}
 	if list, err := s.Others(other); len(list) != 0 || !record.IsDamaged(err) {
-		t.Errorf("beside %s: %+v, %v", other, list, err)
+		t.Errorf("other attachments than %s: %+v, %v", other, list, err)
 	}
 }
 
-// What a process leaves that is killed before the record is complete is no record, and goes with
-// the next Remove or Prune.
+// TestLeftoversOfAKilledProcess checks that the incomplete file of a killed process is not a
+// record, and that the next Remove or Prune deletes it.
 func TestLeftoversOfAKilledProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -271,7 +273,7 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("it is still there: %v", err)
+			t.Errorf("the file was not removed: %v", err)
 		}
 	}
 	if _, err := s.Get(key("b", "eth0")); err != nil {
@@ -279,7 +281,8 @@ func TestLeftoversOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// What is no regular file was not put there by us: it stays, and is in nobody's way.
+// TestNonFilesAreSkipped checks that directory entries that are not regular files are kept and
+// ignored.
 func TestNonFilesAreSkipped(t *testing.T) {
 	dir := t.TempDir()
 	s := record.In(dir)
@@ -303,7 +306,7 @@ func TestNonFilesAreSkipped(t *testing.T) {
 	}
 }
 
-// A reader finds a whole record or none, whoever writes and removes meanwhile.
+// TestConcurrentReadersAndWriters checks that a reader finds a complete record or none.
 func TestConcurrentReadersAndWriters(t *testing.T) {
 	s := record.In(t.TempDir())
 	k := key("a", "eth0")
@@ -316,7 +319,7 @@ func TestConcurrentReadersAndWriters(t *testing.T) {
 						t.Error(err)
 					}
 				} else if err := s.Put(sample(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Error(err) // a remover may take what is not complete yet
+					t.Error(err) // Remove may delete an incomplete file
 				}
 			}
 		})
@@ -334,7 +337,7 @@ func TestConcurrentReadersAndWriters(t *testing.T) {
 	group.Wait()
 }
 
-// No place to write is an error that names the attachment, and leaves nothing behind.
+// TestPutFails checks that the error names the attachment, and that no file remains.
 func TestPutFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -346,12 +349,12 @@ func TestPutFails(t *testing.T) {
 	}
 	long := key(strings.Repeat("a", 300), "eth0")
 	if err := record.In(t.TempDir()).Put(sample(long)); err == nil {
-		t.Error("a name that is too long for a file is kept")
+		t.Error("a record was stored although its name is too long for a file")
 	}
 }
 
-// FuzzKey gives names of attachments that nobody should have: whatever they are, there is one file
-// below the folder, or an error and none.
+// FuzzKey stores records with arbitrary names of attachments: there is one file in the directory,
+// or an error and no file.
 func FuzzKey(f *testing.F) {
 	for _, id := range []string{
 		"a", "..", "../x", "/etc/passwd", "a/b", "a:b", "a\x00", "", strings.Repeat("a", 300), "ä",
@@ -379,12 +382,12 @@ func FuzzKey(f *testing.F) {
 			t.Errorf("Remove: %v", err)
 		}
 		if others, err := os.ReadDir(top); err != nil || len(others) > 1 {
-			t.Errorf("outside of the folder: %v, %v", others, err)
+			t.Errorf("files outside of the directory: %v, %v", others, err)
 		}
 	})
 }
 
-// FuzzGet reads files that anybody may have written.
+// FuzzGet reads arbitrary files.
 func FuzzGet(f *testing.F) {
 	f.Add([]byte(`{"containerID":"a","ifname":"eth0","redirect":{"Mode":"REDIRECT","ProxyUIDs":[{"First":2,"Last":1}]},"time":"x"}`))
 	f.Add([]byte(`[1e400]`))

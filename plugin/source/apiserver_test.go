@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// paths returns what was asked for.
+// paths returns the paths of the received requests.
 func paths(s *apiservertest.Server) []string {
 	var paths []string
 	for _, r := range s.Requests() {
@@ -63,21 +63,21 @@ func TestWhichPodCounts(t *testing.T) {
 		kind source.Kind
 		text string
 	}{
-		{"one with the UID", web, "", ""},
+		{"the pod with the UID", web, "", ""},
 		{
-			"any, where the runtime passes no UID",
+			"any pod, if the runtime passes no UID",
 			source.Ref{Namespace: "default", Name: "web"},
 			"", "",
 		},
 		{
-			"a static pod by the hash of its configuration",
+			"a static pod with the hash of its configuration",
 			source.Ref{
 				Namespace: "default", Name: "static", UID: "8d6bd6a9cd1d7a9f4b3a5e0f6f2a3c4d",
 			},
 			"", "",
 		},
 		{
-			"a static pod by the UID of its copy",
+			"a static pod with the UID of its mirror pod",
 			source.Ref{
 				Namespace: "default", Name: "static", UID: "0e1b6c52-6a7c-4a3f-9a53-3a2f6a7b9a10",
 			},
@@ -89,13 +89,13 @@ func TestWhichPodCounts(t *testing.T) {
 			source.Replaced, "it replaced the requested pod",
 		},
 		{
-			"not one that is gone",
+			"not a deleted pod",
 			source.Ref{Namespace: "default", Name: "gone", UID: "00"},
 			source.NotFound,
 			"pod default/gone: API server memory.test:443: it answers 404: not found",
 		},
 		{
-			"not one of another namespace",
+			"not a pod of another namespace",
 			source.Ref{Namespace: "other", Name: "web", UID: web.UID},
 			source.NotFound,
 			"pod other/web",
@@ -134,8 +134,8 @@ func TestNamesThatKubernetesDoesNotAllowAreNotAskedFor(t *testing.T) {
 		ask(t.Context(), api, source.Ref{
 			Namespace: long[:64], Name: "web",
 		}).check(t, source.NotFound, "not names that Kubernetes allows")
-		if asked := paths(server); len(asked) > 0 {
-			t.Errorf("asked for %q", asked)
+		if requested := paths(server); len(requested) > 0 {
+			t.Errorf("requests: %q", requested)
 		}
 		ask(t.Context(), api, source.Ref{
 			Namespace: long[:63], Name: long[:253],
@@ -159,7 +159,7 @@ func TestNamespace(t *testing.T) {
 			t.Errorf("(-want +got)\n%s", d)
 		}
 		if _, err := api.Namespace(t.Context(), "gone"); !source.IsNotFound(err) {
-			t.Errorf("a namespace that is gone: %v", err)
+			t.Errorf("a namespace that does not exist: %v", err)
 		}
 		if d := cmp.Diff([]string{
 			"/api/v1/namespaces/default", "/api/v1/namespaces/default", "/api/v1/namespaces/gone",
@@ -199,18 +199,18 @@ func TestReady(t *testing.T) {
 		kind      source.Kind
 		text      string
 	}{
-		{"when pods can be read", apiservertest.Normal(), "", ""},
+		{"if pods can be read", apiservertest.Normal(), "", ""},
 		{
-			"not with credentials that are refused", apiservertest.Unauthorized(),
+			"not with rejected credentials", apiservertest.Unauthorized(),
 			source.Unauthorized, "does not accept the token",
 		},
-		{"not when pods may not be read", apiservertest.Forbidden(), source.Forbidden, "403"},
+		{"not without permission to read pods", apiservertest.Forbidden(), source.Forbidden, "403"},
 		{
-			"not when nothing answers", apiservertest.NoReply(), source.Unavailable,
+			"not without an answer", apiservertest.NoReply(), source.Unavailable,
 			"API server memory.test:443: no answer within 4s",
 		},
 		{
-			"not when something fails, which is not tried again", apiservertest.InternalError(),
+			"not after an error, without a retry", apiservertest.InternalError(),
 			source.Unavailable, "500",
 		},
 	} {

@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestMisbehaviour asks an API server that misbehaves once and then answers well, in virtual time.
+// TestMisbehaviour covers an API server that misbehaves once and then answers normally, in virtual
+// time.
 func TestMisbehaviour(t *testing.T) {
 	object := func(code int, format string, arguments ...any) apiservertest.Behaviour {
 		return apiservertest.Reply(code, "application/json", fmt.Sprintf(format, arguments...))
@@ -23,45 +24,45 @@ func TestMisbehaviour(t *testing.T) {
 		name      string
 		behaviour apiservertest.Behaviour
 		tries     int
-		least     time.Duration // and at most 100 ms more
+		least     time.Duration // the maximum is 100 ms more
 		kind      source.Kind
 		text      string
 	}{
-		{"an API server that is well is asked once", apiservertest.Normal(), 1, 0, "", ""},
+		{"a normal answer needs one request", apiservertest.Normal(), 1, 0, "", ""},
 		{
-			"one that is slow is waited for", apiservertest.Slow(3 * time.Second), 1,
+			"a slow answer is awaited", apiservertest.Slow(3 * time.Second), 1,
 			3 * time.Second, "", "",
 		},
 		{
-			"one that is too slow is asked again", apiservertest.Slow(time.Hour), 2,
+			"an answer that is too slow is retried", apiservertest.Slow(time.Hour), 2,
 			4050 * time.Millisecond, "", "",
 		},
 		{
-			"one that takes the request and never answers is asked again", apiservertest.NoReply(), 2,
+			"a missing answer is retried", apiservertest.NoReply(), 2,
 			4050 * time.Millisecond, "", "",
 		},
 		{
-			"one that never says hello is left after half the time", apiservertest.NoHandshake(), 1,
+			"a missing TLS handshake is abandoned after half the time", apiservertest.NoHandshake(), 1,
 			2050 * time.Millisecond, "", "",
 		},
 		{
-			"one that resets the connection is asked again", apiservertest.Reset(), 1,
+			"a reset before the request is retried", apiservertest.Reset(), 1,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"one that hangs up is asked again", apiservertest.HangUp(), 2, 50 * time.Millisecond,
+			"a closed connection is retried", apiservertest.HangUp(), 2, 50 * time.Millisecond,
 			"", "",
 		},
 		{
-			"one that resets within the answer is asked again", apiservertest.ResetAnswer(), 2,
+			"a reset within the answer is retried", apiservertest.ResetAnswer(), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"one that answers half of the JSON is asked again", apiservertest.Truncated(), 2,
+			"incomplete JSON is retried", apiservertest.Truncated(), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"one whose answer drips without end is asked again", apiservertest.Trickle(time.Second), 2,
+			"an endless answer is retried", apiservertest.Trickle(time.Second), 2,
 			4050 * time.Millisecond, "", "",
 		},
 		{
@@ -69,7 +70,7 @@ func TestMisbehaviour(t *testing.T) {
 			"does not accept the token of kubeconfig",
 		},
 		{
-			"403 is final, and has the server's words",
+			"403 is final, with the server's message",
 			apiservertest.Forbidden(), 1, 0, source.Forbidden,
 			`it answers 403: "pods \"web\" is forbidden: User`,
 		},
@@ -78,15 +79,15 @@ func TestMisbehaviour(t *testing.T) {
 			"it answers 404: not found",
 		},
 		{
-			"404 of another pod is not", object(404, notFound, "pods", "other"), 2,
+			"404 of another pod is retried", object(404, notFound, "pods", "other"), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"404 of something else is not", object(404, notFound, "nodes", "web"), 2,
+			"404 of another resource is retried", object(404, notFound, "nodes", "web"), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"404 of a load balancer is not", apiservertest.Reply(404, "text/html", "<h1>404</h1>"),
+			"404 of a load balancer is retried", apiservertest.Reply(404, "text/html", "<h1>404</h1>"),
 			2, 50 * time.Millisecond, "", "",
 		},
 		{
@@ -98,25 +99,25 @@ func TestMisbehaviour(t *testing.T) {
 			apiservertest.ReplyWith(307, http.Header{"Location": {"/"}}, ""), 1, 0,
 			source.Unavailable, "it answers 307",
 		},
-		{"500 is tried again", apiservertest.InternalError(), 2, 50 * time.Millisecond, "", ""},
+		{"500 is retried", apiservertest.InternalError(), 2, 50 * time.Millisecond, "", ""},
 		{
-			"408 is tried again", apiservertest.Status(408, "too late"), 2, 50 * time.Millisecond,
+			"408 is retried", apiservertest.Status(408, "too late"), 2, 50 * time.Millisecond,
 			"", "",
 		},
 		{
-			"429 is tried again", apiservertest.Status(429, "slowly"), 2, 50 * time.Millisecond, "",
+			"429 is retried", apiservertest.Status(429, "slowly"), 2, 50 * time.Millisecond, "",
 			"",
 		},
 		{
-			"429 with seconds is tried again after them", apiservertest.TooManyRequests("3"), 2,
+			"429 with seconds is retried after them", apiservertest.TooManyRequests("3"), 2,
 			3050 * time.Millisecond, "", "",
 		},
 		{
-			"so is a date", apiservertest.TooManyRequests("Sat, 01 Jan 2000 00:00:03 GMT"), 2,
+			"429 with a date is retried at that date", apiservertest.TooManyRequests("Sat, 01 Jan 2000 00:00:03 GMT"), 2,
 			3050 * time.Millisecond, "", "",
 		},
 		{
-			"one that is past is passed over",
+			"429 with a date in the past is retried without it",
 			apiservertest.TooManyRequests("Sat, 01 Jan 1999 00:00:03 GMT"), 2,
 			50 * time.Millisecond, "", "",
 		},
@@ -126,12 +127,12 @@ func TestMisbehaviour(t *testing.T) {
 			"requests a retry after 10s",
 		},
 		{
-			"seconds beyond all numbers too",
+			"seconds that overflow are final",
 			apiservertest.TooManyRequests("9223372036854775808"), 1, 0, source.Unavailable,
 			"requests a retry after",
 		},
 		{
-			"a date beyond all durations too",
+			"a date that overflows is final",
 			apiservertest.TooManyRequests("Fri, 31 Dec 2999 23:59:59 GMT"), 1, 0,
 			source.Unavailable, "requests a retry after",
 		},
@@ -139,30 +140,30 @@ func TestMisbehaviour(t *testing.T) {
 			"an answer larger than a pod can be is final",
 			apiservertest.Huge(8 << 20), 1, 0, source.Unavailable, "its answer is larger than 8 MiB",
 		},
-		{"one of the size of the largest pod is not", apiservertest.Huge(3 << 20), 1, 0, "", ""},
+		{"an answer of the size of the largest pod is accepted", apiservertest.Huge(3 << 20), 1, 0, "", ""},
 		{
-			"what is not JSON is tried again", apiservertest.Reply(200, "text/html", "welcome"), 2,
+			"an answer that is not JSON is retried", apiservertest.Reply(200, "text/html", "welcome"), 2,
 			50 * time.Millisecond, "", "",
 		},
-		{"a pod is an answer", object(200, pod, "Pod", "v1", "web", "default"), 1, 0, "", ""},
+		{"a pod is the answer", object(200, pod, "Pod", "v1", "web", "default"), 1, 0, "", ""},
 		{
-			"what is no pod is tried again", object(200, pod, "PodList", "v1", "web", "default"), 2,
+			"an answer of another kind is retried", object(200, pod, "PodList", "v1", "web", "default"), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"a pod of another version is tried again",
+			"a pod of another version is retried",
 			object(200, pod, "Pod", "v2", "web", "default"), 2, 50 * time.Millisecond, "", "",
 		},
 		{
-			"what is another pod is tried again", object(200, pod, "Pod", "v1", "other", "default"),
+			"another pod is retried", object(200, pod, "Pod", "v1", "other", "default"),
 			2, 50 * time.Millisecond, "", "",
 		},
 		{
-			"one of another namespace too", object(200, pod, "Pod", "v1", "web", "other"), 2,
+			"a pod of another namespace is retried", object(200, pod, "Pod", "v1", "web", "other"), 2,
 			50 * time.Millisecond, "", "",
 		},
 		{
-			"a pod with another UID is tried again", apiservertest.OtherUID("old"), 2,
+			"a pod with another UID is retried", apiservertest.OtherUID("old"), 2,
 			50 * time.Millisecond, "", "",
 		},
 	} {
@@ -183,13 +184,13 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// TestLastingMisbehaviour asks an API server that does not become well, in virtual time: the budget
-// is kept.
+// TestLastingMisbehaviour covers an API server that always misbehaves, in virtual time: the budget
+// limits the attempts.
 func TestLastingMisbehaviour(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		behaviour apiservertest.Behaviour
-		least     time.Duration // of the budget of 10 s
+		least     time.Duration // at most the budget of 10 s
 		kind      source.Kind
 		text      string
 	}{

@@ -17,23 +17,23 @@ func TestServerBelowAPath(t *testing.T) {
 		path := server.KubeconfigWith(func(cluster, _ fields) {
 			cluster["server"] = server.URL() + "/k8s/clusters/c-1/?x=y"
 		})
-		// The double has nothing there, and so has nothing to say about the pod that is asked for.
+		// The server has no object at this path.
 		got := newSource(t, source.Options{
 			Kubeconfig: path, Dial: server.Dial, Timeout: time.Millisecond,
 		})
 		ask(t.Context(), got, web).check(t, source.NotFound, "404")
 		if want := "/k8s/clusters/c-1/api/v1/namespaces/default/pods/web"; len(server.Requests()) != 1 || server.Requests()[0].Path != want {
-			t.Errorf("asked for %q", paths(server))
+			t.Errorf("requests: %q", paths(server))
 		}
 	})
 }
 
 func TestWhichProxyCounts(t *testing.T) {
 	for _, row := range []struct{ name, proxy, dialed string }{
-		{"none, whatever the environment says", "", "memory.test:443"},
-		{"that of the kubeconfig", "http://proxy.test:3128", "proxy.test:3128"},
-		{"that of the kubeconfig, in TLS", "https://proxy.test", "proxy.test:443"},
-		{"that of the kubeconfig, by SOCKS", "socks5://proxy.test:1080", "proxy.test:1080"},
+		{"none, despite the environment", "", "memory.test:443"},
+		{"the proxy of the kubeconfig", "http://proxy.test:3128", "proxy.test:3128"},
+		{"the proxy of the kubeconfig, with TLS", "https://proxy.test", "proxy.test:443"},
+		{"the proxy of the kubeconfig, with SOCKS", "socks5://proxy.test:1080", "proxy.test:1080"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			server := apiservertest.StartInMemory(t)

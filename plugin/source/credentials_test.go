@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// jwt returns a token that says when it expires, as those of service accounts do.
+// jwt returns a token with an expiry, like those of service accounts.
 func jwt(expiry time.Time) string {
 	claims := fmt.Sprintf(`{"exp":%d,"sub":"system:serviceaccount:sluice-system:sluice-cni"}`,
 		expiry.Unix())
@@ -30,7 +30,7 @@ func TestUser(t *testing.T) {
 		{"an expired token", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = expired
 		}, source.Unauthorized, "it does not accept the token (expired at 1999-12-31T23:00:00Z) of kubeconfig"},
-		{"a token that should be good", func(_ *apiservertest.Server, _, user fields) {
+		{"a rejected token that has not expired", func(_ *apiservertest.Server, _, user fields) {
 			user["token"] = jwt(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC))
 		}, source.Unauthorized, "it does not accept the token of kubeconfig"},
 		{"no credentials", func(_ *apiservertest.Server, _, user fields) {
@@ -43,26 +43,26 @@ func TestUser(t *testing.T) {
 			delete(user, "token")
 			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()+"\n"))
 		}, "", ""},
-		{"the token of a file counts more", func(s *apiservertest.Server, _, user fields) {
+		{"the token of a file takes precedence", func(s *apiservertest.Server, _, user fields) {
 			user["token"] = secret
 			user["tokenFile"] = write(t, folder, "token", []byte(s.Token()))
 		}, "", ""},
-		{"the token stands in for a file that is not there", func(
+		{"the token is the fallback for a missing file", func(
 			_ *apiservertest.Server, _, user fields,
 		) {
 			user["tokenFile"] = "/does/not/exist"
 		}, "", ""},
-		{"the file of the token is not there", func(_ *apiservertest.Server, _, user fields) {
+		{"the file of the token is missing", func(_ *apiservertest.Server, _, user fields) {
 			delete(user, "token")
 			user["tokenFile"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's tokenFile: open /does/not/exist"},
-		{"the file of the token has a name of many lines", func(
+		{"the file of the token has a name with many lines", func(
 			_ *apiservertest.Server, _, user fields,
 		) {
 			delete(user, "token")
 			user["tokenFile"] = "/\n" + strings.Repeat("/..", 500)
 		}, source.Misconfigured, "its user's tokenFile: open /"},
-		{"the file of the certificate has one", func(_ *apiservertest.Server, _, user fields) {
+		{"the file of the certificate has a name with many lines", func(_ *apiservertest.Server, _, user fields) {
 			user["client-certificate"] = "/\n" + strings.Repeat("/x", 500)
 		}, source.Misconfigured, "its user's client-certificate: open /"},
 		{"the file of the token is empty", func(_ *apiservertest.Server, _, user fields) {
@@ -86,10 +86,10 @@ func TestUser(t *testing.T) {
 		{"a client certificate without its key", func(s *apiservertest.Server, _, user fields) {
 			user["client-certificate-data"], _ = s.ClientCertificate()
 		}, source.Misconfigured, "its user's client-certificate and client-key: tls: failed to find any PEM data in key input"},
-		{"a client certificate that is not there", func(_ *apiservertest.Server, _, user fields) {
+		{"a missing client certificate", func(_ *apiservertest.Server, _, user fields) {
 			user["client-certificate"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's client-certificate: open /does/not/exist"},
-		{"a client key that is not there", func(s *apiservertest.Server, _, user fields) {
+		{"a missing client key", func(s *apiservertest.Server, _, user fields) {
 			user["client-certificate-data"], _ = s.ClientCertificate()
 			user["client-key"] = "/does/not/exist"
 		}, source.Misconfigured, "its user's client-key: open /does/not/exist"},
@@ -99,7 +99,7 @@ func TestUser(t *testing.T) {
 				"env": []any{secret},
 			}
 		}, source.Misconfigured, "its user has an exec plugin, which the plugin does not execute: give it a token"},
-		{"no exec plugin", func(_ *apiservertest.Server, _, user fields) {
+		{"an empty exec plugin", func(_ *apiservertest.Server, _, user fields) {
 			user["exec"], user["auth-provider"] = nil, nil
 		}, "", ""},
 		{"an auth-provider", func(_ *apiservertest.Server, _, user fields) {
@@ -109,18 +109,18 @@ func TestUser(t *testing.T) {
 			user["username"], user["password"] = "me", secret
 		}, source.Misconfigured, "its user has a password"},
 		{
-			"acting as another user",
+			"impersonation of another user",
 			func(_ *apiservertest.Server, _, user fields) {
 				user["as"] = "admin"
 			}, source.Misconfigured, "its user impersonates another user",
 		},
 		{
-			"acting with another UID",
+			"impersonation of another UID",
 			func(_ *apiservertest.Server, _, user fields) {
 				user["as-uid"] = "1"
 			}, source.Misconfigured, "its user impersonates another user",
 		},
-		{"acting as a group", func(_ *apiservertest.Server, _, user fields) {
+		{"impersonation of a group", func(_ *apiservertest.Server, _, user fields) {
 			user["as-groups"] = []any{"system:masters"}
 		}, source.Misconfigured, "its user impersonates another user"},
 	} {

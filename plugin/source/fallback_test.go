@@ -11,15 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// fixed always answers alike, and counts.
+// fixed is a source that always returns the same answer, and counts the requests.
 type fixed struct {
-	uid   string
-	err   error
-	asked *[]string
+	uid       string
+	err       error
+	requested *[]string
 }
 
 func (f fixed) Pod(context.Context, source.Ref) (*decide.Pod, error) {
-	*f.asked = append(*f.asked, f.uid)
+	*f.requested = append(*f.requested, f.uid)
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -27,7 +27,7 @@ func (f fixed) Pod(context.Context, source.Ref) (*decide.Pod, error) {
 }
 
 func (f fixed) Namespace(context.Context, string) (*decide.Namespace, error) {
-	*f.asked = append(*f.asked, f.uid)
+	*f.requested = append(*f.requested, f.uid)
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -35,91 +35,91 @@ func (f fixed) Namespace(context.Context, string) (*decide.Namespace, error) {
 }
 
 func (f fixed) Ready(context.Context) error {
-	*f.asked = append(*f.asked, f.uid)
+	*f.requested = append(*f.requested, f.uid)
 	return f.err
 }
 
-func (f fixed) Close() { *f.asked = append(*f.asked, f.uid) }
+func (f fixed) Close() { *f.requested = append(*f.requested, f.uid) }
 
 func TestFallback(t *testing.T) {
 	because := func(kind source.Kind) error {
 		return source.WithKind(kind, errors.New(string(kind)))
 	}
 	for _, row := range []struct {
-		name  string
-		a, b  error
-		asked []string
-		kind  source.Kind
-		text  string
+		name      string
+		a, b      error
+		requested []string
+		kind      source.Kind
+		text      string
 	}{
-		{"the first that answers is enough", nil, nil, []string{"a"}, "", ""},
+		{"the first answer is sufficient", nil, nil, []string{"a"}, "", ""},
 		{
-			"that there is no pod is an answer", because(source.NotFound), nil,
+			"not found is an answer", because(source.NotFound), nil,
 			[]string{"a"},
 			source.NotFound, "not-found",
 		},
 		{
-			"that it is another one as yet is not: the next may ask for longer",
+			"replaced is not an answer, because the next source may retry longer",
 			because(source.Replaced), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
 		{
-			"unless it stays another one",
+			"replaced by all sources",
 			because(source.Replaced), because(source.Replaced),
 			[]string{"a", "b"},
 			source.Replaced, "replaced; replaced",
 		},
 		{
-			"one that is not there is not", because(source.Unavailable), nil,
+			"unavailable is not an answer", because(source.Unavailable), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
-		{"one that refuses is not", because(source.Forbidden), nil, []string{"a", "b"}, "", ""},
+		{"forbidden is not an answer", because(source.Forbidden), nil, []string{"a", "b"}, "", ""},
 		{
-			"nor one that does not know us", because(source.Unauthorized), nil,
+			"unauthorized is not an answer", because(source.Unauthorized), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
 		{
-			"nor one that is not set up", because(source.Misconfigured), nil,
+			"misconfigured is not an answer", because(source.Misconfigured), nil,
 			[]string{"a", "b"},
 			"", "",
 		},
-		{"nor one whose error says nothing", errors.New("what?"), nil, []string{"a", "b"}, "", ""},
+		{"an error without a kind is not an answer", errors.New("what?"), nil, []string{"a", "b"}, "", ""},
 		{
-			"a later answer that there is none counts too",
+			"not found of a later source is an answer",
 			because(source.Unavailable), because(source.NotFound),
 			[]string{"a", "b"},
 			source.NotFound, "not-found",
 		},
 		{
-			"without an answer all are heard",
+			"without an answer the errors of all sources are reported",
 			because(source.Unavailable), because(source.Forbidden),
 			[]string{"a", "b"},
 			source.Forbidden, "unavailable; forbidden",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var asked, askedAgain, ready []string
+			var requested, askedAgain, ready []string
 			pod, err := source.Fallback(fixed{
-				"a", row.a, &asked,
-			}, fixed{"b", row.b, &asked}).Pod(t.Context(), web)
+				"a", row.a, &requested,
+			}, fixed{"b", row.b, &requested}).Pod(t.Context(), web)
 			outcome{pod: pod, err: err}.check(t, row.kind, row.text)
-			if d := cmp.Diff(row.asked, asked); d != "" {
+			if d := cmp.Diff(row.requested, requested); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
 			_, err = source.Fallback(fixed{
 				"a", row.a, &askedAgain,
 			}, fixed{"b", row.b, &askedAgain}).Namespace(t.Context(), "default")
-			if source.KindOf(err) != row.kind || !cmp.Equal(row.asked, askedAgain) {
-				t.Errorf("namespaces differ from pods: %v asked %q", err, askedAgain)
+			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, askedAgain) {
+				t.Errorf("namespaces differ from pods: %v from %q", err, askedAgain)
 			}
 			err = source.Fallback(fixed{
 				"a", row.a, &ready,
 			}, fixed{"b", row.b, &ready}).Ready(t.Context())
-			if source.KindOf(err) != row.kind || !cmp.Equal(row.asked, ready) {
-				t.Errorf("ready differs from pods: %v asked %q", err, ready)
+			if source.KindOf(err) != row.kind || !cmp.Equal(row.requested, ready) {
+				t.Errorf("ready differs from pods: %v from %q", err, ready)
 			}
 		})
 	}
@@ -143,10 +143,10 @@ func TestFallbackOfNone(t *testing.T) {
 func TestFallbackStopsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	var asked []string
-	_, err := source.Fallback(fixed{"a", ctx.Err(), &asked}, fixed{"b", nil, &asked}).Pod(ctx, web)
-	if !errors.Is(err, context.Canceled) || len(asked) != 1 {
-		t.Errorf("asked %q: %v", asked, err)
+	var requested []string
+	_, err := source.Fallback(fixed{"a", ctx.Err(), &requested}, fixed{"b", nil, &requested}).Pod(ctx, web)
+	if !errors.Is(err, context.Canceled) || len(requested) != 1 {
+		t.Errorf("requested %q: %v", requested, err)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestKinds(t *testing.T) {
 		source.Unavailable: source.IsUnavailable,
 	}
 	for _, kind := range source.Kinds() {
-		err := errors.Join(errors.New("beside"), source.WithKind(kind, context.Canceled))
+		err := errors.Join(errors.New("another error"), source.WithKind(kind, context.Canceled))
 		if source.KindOf(err) != kind || !questions[kind](err) ||
 			!errors.Is(err, context.Canceled) {
 			t.Errorf("%s is not found again", kind)
@@ -170,6 +170,6 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	if !source.IsUnavailable(errors.New("anything")) {
-		t.Error("an error of no kind is not unavailable")
+		t.Error("an error without a kind is not unavailable")
 	}
 }

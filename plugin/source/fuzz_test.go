@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// FuzzKubeconfig reads any bytes as a kubeconfig. No connection succeeds, so that only the text
-// counts; errors are a short line.
+// FuzzKubeconfig parses arbitrary input as a kubeconfig. No connection succeeds, so that only the
+// text matters. Errors are short lines.
 func FuzzKubeconfig(f *testing.F) {
 	server := apiservertest.StartInMemory(f)
 	for _, edit := range []func(cluster, user fields){
@@ -40,7 +40,7 @@ func FuzzKubeconfig(f *testing.F) {
 	}
 	f.Add([]byte("a: &a [x]\nb: [*a, *a]\ncurrent-context: *a"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		// A fuzzed path may lead anywhere, also to a pipe that nobody writes to.
+		// A fuzzed path may name any file, such as a pipe without a writer.
 		if strings.ContainsAny(string(text), "/") &&
 			!strings.Contains(string(text), "https://memory.test") {
 			return
@@ -61,8 +61,8 @@ func FuzzKubeconfig(f *testing.F) {
 	})
 }
 
-// FuzzAnswer lets an API server answer anything: a pod is the one that was asked for, and an error
-// a short line. The budget suffices for one try.
+// FuzzAnswer returns arbitrary answers of an API server: the result is the requested pod, or an
+// error in a short line. The budget is sufficient for one attempt.
 func FuzzAnswer(f *testing.F) {
 	for _, body := range []string{
 		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","namespace":"default","uid":"556740d7-0403-486a-8758-b92ee8a08100"}}`,
@@ -103,5 +103,5 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// refuse is a network without anybody on it.
+// refuse is a network without servers.
 func refuse(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }

@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// secret must not be found in any error.
+// secret must not appear in any error.
 const secret = "hush-hush"
 
 type fields = map[string]any
 
-// write writes a file besides others of a test, and returns its path.
+// write writes a file into a directory of a test, and returns its path.
 func write(t *testing.T, folder, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(folder, name)
@@ -30,7 +30,7 @@ func write(t *testing.T, folder, name string, text []byte) string {
 	return path
 }
 
-// kubeconfigCase changes a good kubeconfig, and tells what comes of it.
+// kubeconfigCase is a change to a valid kubeconfig, with the expected result.
 type kubeconfigCase struct {
 	name string
 	edit func(s *apiservertest.Server, cluster, user fields)
@@ -38,8 +38,9 @@ type kubeconfigCase struct {
 	text string
 }
 
-// run asks with the changed kubeconfig, in JSON as the node agent writes it, and in YAML as others
-// do. Errors name it, have no secrets, and come at once: to try again brings the same.
+// run makes a request with the changed kubeconfig, in JSON as the node agent writes it, and in
+// YAML. Errors name the file, contain no secrets, and are returned immediately: a retry would have
+// the same result.
 func (c kubeconfigCase) run(t *testing.T) {
 	server, _ := inMemory(t)
 	path := server.KubeconfigWith(func(cluster, user fields) { c.edit(server, cluster, user) })
@@ -55,7 +56,7 @@ func (c kubeconfigCase) run(t *testing.T) {
 	c.ask(t, server, write(t, filepath.Dir(path), "kubeconfig.yaml", inYAML))
 }
 
-// ask asks with the kubeconfig of the path.
+// ask makes a request with the kubeconfig at the path.
 func (c kubeconfigCase) ask(t *testing.T, server *apiservertest.Server, path string) {
 	t.Helper()
 	got := ask(t.Context(), newSource(t, source.Options{Kubeconfig: path, Dial: server.Dial}), web)
@@ -83,22 +84,22 @@ func TestCluster(t *testing.T) {
 			delete(cluster, "certificate-authority-data")
 			cluster["certificate-authority"] = write(t, folder, "ca.crt", s.CA())
 		}, "", ""},
-		{"embedded data count more than a file", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"embedded data take precedence over a file", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority"] = "/does/not/exist"
 		}, "", ""},
-		{"the file of the authority is not there", func(
+		{"the file of the authority is missing", func(
 			_ *apiservertest.Server, cluster, _ fields,
 		) {
 			delete(cluster, "certificate-authority-data")
 			cluster["certificate-authority"] = "/does/not/exist"
 		}, source.Misconfigured, "its cluster's certificate-authority: open /does/not/exist: no such file"},
-		{"the authority is no certificate", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"the authority is not a certificate", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = []byte(secret)
 		}, source.Misconfigured, "its cluster's certificate-authority contains no PEM certificate"},
 		{"the authority is another one", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["certificate-authority-data"] = apiservertest.OtherCA()
 		}, source.Misconfigured, "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"without an authority that of the system counts", func(
+		{"without an authority those of the system apply", func(
 			_ *apiservertest.Server, cluster, _ fields,
 		) {
 			delete(cluster, "certificate-authority-data")
@@ -112,7 +113,7 @@ func TestCluster(t *testing.T) {
 		) {
 			cluster["insecure-skip-tls-verify"] = true
 		}, source.Misconfigured, "remove one of them"},
-		{"the server goes by another name", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"the server name is overridden", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://10.96.0.1"
 			cluster["tls-server-name"] = "localhost"
 		}, "", ""},
@@ -121,28 +122,28 @@ func TestCluster(t *testing.T) {
 		) {
 			cluster["server"] = "https://10.96.0.1"
 		}, source.Misconfigured, "certificate is valid for 127.0.0.1, ::1, not 10.96.0.1"},
-		{"plain text is not spoken", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"plain HTTP is not supported", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "http://10.96.0.1"
 		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
-		{"plain text with a secret in the query", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"plain HTTP with a secret in the query", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "http://10.96.0.1/?token=" + secret
 		}, source.Misconfigured, `its cluster's server "http://10.96.0.1" is not an https URL`},
 		{"a server without a host", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https:///api"
 		}, source.Misconfigured, "is not an https URL"},
-		{"a server that is no URL", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"a server that is not a URL", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://me:" + secret + "@[::1"
 		}, source.Misconfigured, "its cluster's server is not a URL"},
 		{"a password in the URL", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["server"] = "https://me:" + secret + "@memory.test"
 		}, source.Misconfigured, "its cluster's server has a user in its URL"},
-		{"a proxy of a kind that is not known", func(_ *apiservertest.Server, cluster, _ fields) {
+		{"a proxy of an unknown kind", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["proxy-url"] = "ftp://me:" + secret + "@proxy.test"
 		}, source.Misconfigured, "its cluster's proxy-url is not an http, https or socks5 URL"},
 		{"a proxy without a host", func(_ *apiservertest.Server, cluster, _ fields) {
 			cluster["proxy-url"] = "proxy.test"
 		}, source.Misconfigured, "its cluster's proxy-url is not"},
-		{"fields that nobody knows", func(_ *apiservertest.Server, cluster, user fields) {
+		{"unknown fields", func(_ *apiservertest.Server, cluster, user fields) {
 			cluster["extensions"], cluster["disable-compression"], user["comment"] = []any{}, true,
 				"ours"
 		}, "", ""},
@@ -162,24 +163,24 @@ func TestKubeconfigText(t *testing.T) {
 		{"empty", "", "it has no current-context"},
 		{"no current context", "contexts: [{name: a}]", "it has no current-context"},
 		{
-			"a context that is not there", "current-context: b\ncontexts: [{name: a}]",
+			"a missing context", "current-context: b\ncontexts: [{name: a}]",
 			`its current-context "b" is not among its contexts`,
 		},
 		{
-			"a cluster that is not there",
+			"a missing cluster",
 			"current-context: a\ncontexts: [{name: a, context: {cluster: c}}]",
 			`it has no cluster "c"`,
 		},
 		{
-			"a user that is not there",
+			"a missing user",
 			"current-context: a\nclusters: [{name: c}]\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
 			`it has no user "u"`,
 		},
 		{
-			"no YAML", "users:\n- name: a\n  user: {token: [" + secret,
+			"invalid YAML", "users:\n- name: a\n  user: {token: [" + secret,
 			"it is not a kubeconfig: line 3 is not YAML",
 		},
-		{"an anchor that is not there", "token: *" + secret, "it is not a kubeconfig: it is not YAML"},
+		{"a missing anchor", "token: *" + secret, "it is not a kubeconfig: it is not YAML"},
 		{"a number in place of a list", "users: 123", "it is not a kubeconfig: users is a number"},
 		{"a list", "[]", "it is not a kubeconfig:  is a array"},
 	} {
@@ -206,7 +207,8 @@ func TestKubeconfigThatIsNotThere(t *testing.T) {
 		web).check(t, source.Misconfigured, "no kubeconfig is configured")
 }
 
-// What never ends, or never begins, is not read: there would be no answer within the budget.
+// TestNonRegularFiles checks that endless or blocking files are not read: the request would exceed
+// its budget.
 func TestNonRegularFiles(t *testing.T) {
 	folder := t.TempDir()
 	pipe := filepath.Join(folder, "pipe")
@@ -267,8 +269,8 @@ func TestPathsAreRelativeToTheKubeconfig(t *testing.T) {
 	})
 }
 
-// A kubeconfig that somebody has written means the same in JSON and in YAML: names and tokens need
-// no quotes.
+// TestNumbersAreTextsInJSONAsInYAML checks that a kubeconfig has the same meaning in JSON and in
+// YAML: names and tokens need no quotes.
 func TestNumbersAreTextsInJSONAsInYAML(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)

@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// TestNetwork asks over TCP, in real time: what a network in memory cannot show. What never answers
-// is given little time, in which on a busy machine any step may be the one that takes too long: of
-// such an error only the kind is certain. What answers has much.
+// TestNetwork makes requests over TCP in real time, to check what a network in memory cannot show.
+// A server that never answers gets little time, in which any step may be the slow one on a busy
+// machine: only the kind of the error is certain. A server that answers gets much time.
 func TestNetwork(t *testing.T) {
 	silence := apiservertest.NeverAccepting(t)
 	deaf := func(cluster, _ fields) { cluster["server"] = silence }
-	nobody := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }
+	unreachable := func(cluster, _ fields) { cluster["server"] = "https://127.0.0.1:1" }
 	same := func(_, _ fields) {}
-	// What fails is tried again until the long one ends.
+	// Errors are retried until the long budget ends.
 	const short, long = 300 * time.Millisecond, 3 * time.Second
 	for _, row := range []struct {
 		name        string
@@ -27,31 +27,31 @@ func TestNetwork(t *testing.T) {
 		text        string
 	}{
 		{
-			"an API server that is well", same, apiservertest.Normal(), 30 * time.Second,
+			"a normal API server", same, apiservertest.Normal(), 30 * time.Second,
 			30 * time.Second, "", "",
 		},
 		{
-			"one that never accepts", deaf, apiservertest.Normal(), short, short / 3,
+			"a server that never accepts", deaf, apiservertest.Normal(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"one that is not there", nobody, apiservertest.Normal(), long, long, source.Unavailable,
+			"no server", unreachable, apiservertest.Normal(), long, long, source.Unavailable,
 			"connect: connection refused",
 		},
 		{
-			"one that never says hello", same, apiservertest.NoHandshake(), short, short / 3,
+			"a server without a TLS handshake", same, apiservertest.NoHandshake(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"one that never answers", same, apiservertest.NoReply(), short, short / 3,
+			"a server that never answers", same, apiservertest.NoReply(), short, short / 3,
 			source.Unavailable, "",
 		},
 		{
-			"one that resets the connection", same, apiservertest.Reset(), long, long,
+			"a server that resets the connection", same, apiservertest.Reset(), long, long,
 			source.Unavailable, "connection reset by peer",
 		},
 		{
-			"one that resets within the answer", same, apiservertest.ResetAnswer(), long, long,
+			"a server that resets within the answer", same, apiservertest.ResetAnswer(), long, long,
 			source.Unavailable, "its answer is incomplete",
 		},
 	} {
@@ -65,8 +65,8 @@ func TestNetwork(t *testing.T) {
 			})
 			got := ask(t.Context(), api, web)
 			got.check(t, row.kind, row.text)
-			// Less than without a budget of its own; what it takes exactly is for virtual time to
-			// say.
+			// The time must be less than without a budget. Tests in virtual time check the exact
+			// time.
 			if got.took > 9*time.Second {
 				t.Errorf("took %v of a budget of %v", got.took, row.budget)
 			}

@@ -43,7 +43,7 @@ func TestBackoffGrowsAndIsRandom(t *testing.T) {
 			step = min(2*step, time.Second)
 		}
 		if len(requests) < 10 || halves > 1 {
-			t.Errorf("%d requests, %d pauses without chance in them", len(requests), halves)
+			t.Errorf("%d requests, %d pauses that are not random", len(requests), halves)
 		}
 	})
 }
@@ -72,9 +72,9 @@ func TestEndOfTheContextEndsTheRequest(t *testing.T) {
 	}{
 		{"while nothing answers", apiservertest.NoReply(), source.Unavailable},
 		{"within a handshake", apiservertest.NoHandshake(), source.Unavailable},
-		{"within an answer", apiservertest.Trickle(100 * time.Millisecond), source.Unavailable},
+		{"during an answer", apiservertest.Trickle(100 * time.Millisecond), source.Unavailable},
 		{"within a pause", apiservertest.TooManyRequests("5"), source.Unavailable},
-		{"while the pod is another one", apiservertest.OtherUID("new"), source.Replaced},
+		{"while another pod has the name", apiservertest.OtherUID("new"), source.Replaced},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

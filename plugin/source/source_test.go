@@ -15,8 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// As in a container runtime that fetches images through a proxy: it must not count. net/http
-	// reads this once.
+	// Set a proxy like a container runtime that pulls images through one: it must have no effect.
+	// net/http reads the variables once.
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy"} {
 		_ = os.Setenv(name, "http://environment.test:3128")
 	}
@@ -37,7 +37,7 @@ spec:
     securityContext: {runAsUser: 1337}
 `
 
-// staticPod is the API server's copy of a pod that the kubelet took from a file.
+// staticPod is the mirror pod of a static pod.
 const staticPod = `
 metadata:
   name: static
@@ -55,7 +55,7 @@ metadata:
 
 var web = source.Ref{Namespace: "default", Name: "web", UID: "556740d7-0403-486a-8758-b92ee8a08100"}
 
-// inMemory starts a server that knows the pods, and a source that asks it. Both end with the test.
+// inMemory starts a server that has the pods, and a source that uses it. Both end with the test.
 func inMemory(t *testing.T) (*apiservertest.Server, *source.APIServer) {
 	t.Helper()
 	server := apiservertest.StartInMemory(t)
@@ -70,7 +70,7 @@ func newSource(t *testing.T, o source.Options) *source.APIServer {
 	return a
 }
 
-// outcome is what came of a question.
+// outcome is the result of a request.
 type outcome struct {
 	pod  *decide.Pod
 	err  error
@@ -83,7 +83,8 @@ func ask(ctx context.Context, s source.Source, ref source.Ref) outcome {
 	return outcome{pod, err, time.Since(start)}
 }
 
-// check compares the outcome with a kind of error and a piece of its text; no kind wants the pod.
+// check compares the outcome with a kind of error and a part of its text; an empty kind means that
+// the pod is expected.
 func (o outcome) check(t *testing.T, kind source.Kind, text string) {
 	t.Helper()
 	if got := source.KindOf(o.err); got != kind {
@@ -96,13 +97,12 @@ func (o outcome) check(t *testing.T, kind source.Kind, text string) {
 		return
 	}
 	if o.pod != nil {
-		t.Errorf("a pod beside the error %v", o.err)
+		t.Errorf("a pod in addition to the error %v", o.err)
 	}
 	checkText(t, o.err, text)
 }
 
-// checkText looks for a text in an error, and sees to it that the error is a line that fits into an
-// event.
+// checkText checks that the error contains a text and is a line that fits into an event.
 func checkText(t *testing.T, err error, text string) {
 	t.Helper()
 	if !strings.Contains(err.Error(), text) {
@@ -111,6 +111,6 @@ func checkText(t *testing.T, err error, text string) {
 	if len(err.Error()) > 1024 || strings.ContainsFunc(err.Error(), func(c rune) bool {
 		return c < ' ' || c == 0x7f
 	}) {
-		t.Errorf("no short line of text: %q", err)
+		t.Errorf("not a short line of text: %q", err)
 	}
 }

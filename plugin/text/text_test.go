@@ -17,10 +17,10 @@ func TestTruncate(t *testing.T) {
 		most       int
 		want       string
 	}{
-		{"a short text stays", "web", 3, "web"},
-		{"a long one ends in an ellipsis", "orders-api", 9, "orders…"},
-		{"no letter is cut in two", "größer-als", 9, "größ…"},
-		{"an empty text stays", "", 3, ""},
+		{"a short text is unchanged", "web", 3, "web"},
+		{"a long text ends in an ellipsis", "orders-api", 9, "orders…"},
+		{"no character is split", "größer-als", 9, "größ…"},
+		{"an empty text is unchanged", "", 3, ""},
 	} {
 		if got := text.Truncate(row.text, row.most); got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
@@ -51,7 +51,7 @@ func TestEveryMessageFits(t *testing.T) {
 			t.Errorf("%q", cut)
 		}
 		if !strings.HasPrefix(from, strings.TrimSuffix(cut, "…")) {
-			t.Errorf("%q is no beginning of %q", cut, from)
+			t.Errorf("%q is not a prefix of %q", cut, from)
 		}
 		if i := strings.IndexFunc(text.Printable(from), func(c rune) bool {
 			return !unicode.IsPrint(c) && c != utf8.RuneError

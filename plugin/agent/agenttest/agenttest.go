@@ -46,7 +46,7 @@ func Reply(t testing.TB, answer []byte) func(*net.UnixConn) {
 	}
 }
 
-// Frames makes frames of texts.
+// Frames encodes texts as frames.
 func Frames(texts ...string) []byte {
 	var b []byte
 	for _, text := range texts {

@@ -21,19 +21,20 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// patient is a client of an agent that answers, on a busy machine later than within a second.
+// patient returns a client with a long timeout, because an agent on a busy machine may take more
+// than a second to answer.
 func patient(path string) *client.Client {
 	return client.New(client.Options{Socket: path, Timeout: 30 * time.Second})
 }
 
 func TestPodIsRequested(t *testing.T) {
-	var asked string
+	var requested string
 	path := agenttest.Listen(t, func(c *net.UnixConn) {
 		text, err := agent.ReadFrame(c, agent.MaxRequest)
 		if err != nil {
 			t.Error(err)
 		}
-		asked = string(text)
+		requested = string(text)
 		_, _ = c.Write(agenttest.Frames(`{"version":1,"later":"field"}`, webPod))
 	})
 	got, err := patient(path).Pod(t.Context(), web)
@@ -50,8 +51,8 @@ func TestPodIsRequested(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	if want := `{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"556740d7"}`; asked != want {
-		t.Errorf("asked %s", asked)
+	if want := `{"version":1,"verb":"pod","namespace":"default","name":"web","uid":"556740d7"}`; requested != want {
+		t.Errorf("requested %s", requested)
 	}
 }
 
@@ -69,34 +70,34 @@ func TestAnswers(t *testing.T) {
 			source.Unavailable, "about another pod",
 		},
 		{
-			"the pod of another UID",
+			"a pod with another UID",
 			agenttest.Frames(`{"version":1}`, strings.Replace(webPod, `556`, `557`, 1)),
 			source.Unavailable, "about another pod",
 		},
 		{
-			"there is none", agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`),
+			"the pod does not exist", agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`),
 			source.NotFound, "pod default/web: node agent: none",
 		},
 		{
-			"another pod has its name",
+			"another pod has the name",
 			agenttest.Frames(`{"version":1,"kind":"replaced","error":"other"}`), source.Replaced,
 			"other",
 		},
 		{
-			"the agent itself is refused",
+			"the API server denies the agent permission",
 			agenttest.Frames(`{"version":1,"kind":"forbidden","error":"no"}`), source.Forbidden,
 			"no",
 		},
 		{
-			"an error of a kind of later",
+			"an error of an unknown kind",
 			agenttest.Frames(`{"version":2,"kind":"later","error":"hm"}`), source.Unavailable, "hm",
 		},
 		{
-			"an error of no kind", agenttest.Frames(`{"version":1,"error":"hm"}`),
+			"an error without a kind", agenttest.Frames(`{"version":1,"error":"hm"}`),
 			source.Unavailable, "hm",
 		},
 		{
-			"an error that does not fit into a line",
+			"an error with several lines",
 			agenttest.Frames(`{"version":1,"error":"a\nb\u001b"}`), source.Unavailable, "a b\ufffd",
 		},
 		{
@@ -106,26 +107,26 @@ func TestAnswers(t *testing.T) {
 		{"no version", agenttest.Frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
 		{"no JSON", agenttest.Frames(`HTTP`), source.Unavailable, "not understood"},
 		{
-			"a body that is no pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable,
+			"a body that is not a pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable,
 			"its answer is no pod",
 		},
-		{"nothing", nil, source.Unavailable, "no answer: unexpected EOF"},
+		{"an empty answer", nil, source.Unavailable, "no answer: unexpected EOF"},
 		{
-			"half of an answer", agenttest.Frames(`{"version":1}`)[:9], source.Unavailable,
+			"an incomplete answer", agenttest.Frames(`{"version":1}`)[:9], source.Unavailable,
 			"no answer: unexpected EOF",
 		},
 		{
-			"half of a body", agenttest.Frames(`{"version":1}`, webPod)[:60], source.Unavailable,
+			"an incomplete body", agenttest.Frames(`{"version":1}`, webPod)[:60], source.Unavailable,
 			"no complete answer: unexpected EOF",
 		},
 		{
-			"too long an answer",
+			"an answer that is too long",
 			[]byte{0, 1, 0, 0},
 			source.Unavailable,
 			"a frame of 65536 bytes: too long",
 		},
 		{
-			"too long a body", append(agenttest.Frames(`{"version":1}`), 1, 0, 0, 0),
+			"a body that is too long", append(agenttest.Frames(`{"version":1}`), 1, 0, 0, 0),
 			source.Unavailable, "a frame of 16777216 bytes: too long",
 		},
 	} {
@@ -202,14 +203,15 @@ func TestMissingAgent(t *testing.T) {
 	}
 }
 
-// An agent that does not answer costs its timeout once, whatever else is asked.
+// TestUnresponsiveAgent checks that an agent that does not answer costs its timeout only once, for
+// all requests.
 func TestUnresponsiveAgent(t *testing.T) {
 	release, callers := make(chan struct{}), make(chan string, 10)
 	path := agenttest.Listen(t, func(c *net.UnixConn) {
 		callers <- c.RemoteAddr().String()
 		<-release
 	})
-	const timeout = time.Second // enough to connect within, on a busy machine too
+	const timeout = time.Second // long enough to connect on a busy machine
 	c := client.New(client.Options{Socket: path, Timeout: timeout})
 	start := time.Now()
 	_, err := c.Pod(t.Context(), web)
@@ -223,7 +225,7 @@ func TestUnresponsiveAgent(t *testing.T) {
 		t.Errorf("%q", source.KindOf(err))
 	}
 	close(release)
-	// Connections are taken in turn: the last one is the test's, by its name.
+	// Connections are accepted in order: the last one is the test's, identified by its name.
 	name := filepath.Join(t.TempDir(), "test")
 	last, err := net.DialUnix("unix", &net.UnixAddr{Name: name, Net: "unix"},
 		&net.UnixAddr{Name: path, Net: "unix"})
@@ -244,7 +246,7 @@ func TestCancelledRequestEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	release := make(chan struct{})
 	path := agenttest.Listen(t, func(*net.UnixConn) {
-		cancel(errors.New("the runtime is gone"))
+		cancel(errors.New("the runtime has ended"))
 		<-release
 	})
 	_, err := client.New(client.Options{Socket: path, Timeout: time.Hour}).Pod(ctx, web)
@@ -252,10 +254,10 @@ func TestCancelledRequestEnds(t *testing.T) {
 	checkText(t, err, "no answer within ")
 }
 
-// Whoever listens without being root is told nothing.
+// TestUntrustedSocketIsNotUsed checks that nothing is sent to a listener that does not run as root.
 func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to become somebody else")
+		t.Skip("needs root to change the user")
 	}
 	read := make(chan int, 1)
 	path := ""
@@ -270,12 +272,12 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	_, err := c.Pod(t.Context(), web)
 	checkText(t, err, fmt.Sprintf("socket %s belongs to uid 65534 and not to 0", path))
 	if !source.IsUnavailable(err) || <-read != 0 {
-		t.Errorf("it was asked, or %q", source.KindOf(err))
+		t.Errorf("the socket was used, or the kind is %q", source.KindOf(err))
 	}
 	checkText(t, c.Report(added), "belongs to uid 65534")
 }
 
-// asStranger calls f with the effective uid of nobody, on the thread of the caller.
+// asStranger calls f with the effective uid of nobody, on the caller's thread.
 func asStranger(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -292,7 +294,8 @@ func asStranger(t *testing.T, f func()) {
 	<-done
 }
 
-// With First, an agent that is away is no more than a detour.
+// TestAPIServerIsAskedAfterTheAgent checks that the API server is requested if the agent is
+// unavailable.
 func TestAPIServerIsAskedAfterTheAgent(t *testing.T) {
 	behind := patient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
@@ -304,6 +307,6 @@ func TestAPIServerIsAskedAfterTheAgent(t *testing.T) {
 	gone := patient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
 	if _, err := source.Fallback(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
-		t.Errorf("what the agent knows is asked again: %v", err)
+		t.Errorf("the API server is requested although the agent has answered: %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// FuzzAnswer answers a question by anything: there is the pod that was asked for, or an error on
-// one line with a known kind.
+// FuzzAnswer returns arbitrary answers: the result is the requested pod, or a one-line error with a
+// known kind.
 func FuzzAnswer(f *testing.F) {
 	f.Add(agenttest.Frames(`{"version":1}`, webPod))
 	f.Add(agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))

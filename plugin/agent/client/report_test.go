@@ -23,7 +23,7 @@ var added = agent.Add{
 
 func lockThreadForGood() { runtime.LockOSThread() } // the thread ends with its goroutine
 
-// collect makes a socket that keeps its reports.
+// collect creates a socket that keeps the received reports.
 func collect(t *testing.T) (string, <-chan string) {
 	reported := make(chan string, 10)
 	return agenttest.Listen(t, func(c *net.UnixConn) {
@@ -57,7 +57,7 @@ func TestReported(t *testing.T) {
 	}
 }
 
-// A log goes on whatever becomes of its lines here.
+// TestWriteNeverFails checks that logging continues if the agent does not receive the lines.
 func TestWriteNeverFails(t *testing.T) {
 	path, reported := collect(t)
 	for _, c := range []*client.Client{
@@ -74,7 +74,7 @@ func TestWriteNeverFails(t *testing.T) {
 	}
 }
 
-// What is no outcome is not sent.
+// TestOutcomeIsVerified checks that an invalid outcome is not sent.
 func TestOutcomeIsVerified(t *testing.T) {
 	a := added
 	a.Result = "hm"

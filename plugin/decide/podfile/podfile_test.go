@@ -21,11 +21,11 @@ func TestReadTakesYAMLAndJSON(t *testing.T) {
 	for name, text := range map[string]string{
 		"YAML": metadata + spec,
 		"JSON": `{"kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"hostNetwork":true}}`,
-		"YAML between document marks": "# a comment\n\n---\n" + metadata + spec +
+		"YAML between document markers": "# a comment\n\n---\n" + metadata + spec +
 			"---\n# the end\n",
-		"a text with dashes is no mark": metadata +
+		"dashes in a text are not a document marker": metadata +
 			"  annotations:\n    a: |\n      ---\n      b\n" + spec,
-		"a document that begins on its mark": "--- {kind: Pod, metadata: {name: web, namespace: shop}, spec: {hostNetwork: true}}\n",
+		"a document that begins on the line of its marker": "--- {kind: Pod, metadata: {name: web, namespace: shop}, spec: {hostNetwork: true}}\n",
 	} {
 		pod, err := podfile.Read(strings.NewReader(text))
 		if err != nil {
@@ -90,7 +90,7 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 }
 
 func TestInputThatIsNotAPod(t *testing.T) {
-	for _, test := range []struct{ name, text, says string }{
+	for _, test := range []struct{ name, text, want string }{
 		{"nothing", "", `kind ""`},
 		{
 			"another kind", "kind: Deployment\nmetadata: {name: web}\n",
@@ -102,7 +102,7 @@ func TestInputThatIsNotAPod(t *testing.T) {
 			"several YAML documents",
 		},
 		{
-			"two pods that begin on their marks",
+			"two pods that begin on the lines of their markers",
 			"--- {kind: Pod, metadata: {name: a}}\n--- {kind: Pod, metadata: {name: b}}\n",
 			"several YAML documents",
 		},
@@ -116,20 +116,20 @@ func TestInputThatIsNotAPod(t *testing.T) {
 			"a list of lists", "kind: List\nitems: [{kind: List, items: [{kind: Pod}]}]\n",
 			`kind "List"`,
 		},
-		{"a list of what is no object", "kind: List\nitems: [1]\n", "no pod in YAML or JSON: "},
-		{"no YAML", "kind: [", "no pod in YAML or JSON: "},
+		{"a list of other values than objects", "kind: List\nitems: [1]\n", "no pod in YAML or JSON: "},
+		{"invalid YAML", "kind: [", "no pod in YAML or JSON: "},
 		{
 			"fields of another type",
 			"kind: Pod\nmetadata: {name: a}\nspec: {hostNetwork: maybe}\n",
 			"no pod in YAML or JSON: ",
 		},
 		{"no name", "kind: Pod\n", "the pod has no name"},
-		{"too much", strings.Repeat(" ", 4<<20+1), "more than 4194304 bytes"},
+		{"too many bytes", strings.Repeat(" ", 4<<20+1), "more than 4194304 bytes"},
 	} {
 		pod, err := podfile.Read(strings.NewReader(test.text))
-		if err == nil || !strings.Contains(err.Error(), test.says) ||
+		if err == nil || !strings.Contains(err.Error(), test.want) ||
 			strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %+v, %v, want a line with %q", test.name, pod, err, test.says)
+			t.Errorf("%s: %+v, %v, want a line with %q", test.name, pod, err, test.want)
 		}
 	}
 	broken := errors.New("broken")
@@ -139,11 +139,12 @@ func TestInputThatIsNotAPod(t *testing.T) {
 	}
 }
 
-// A pod and its namespace may be in one file, in any order and in the forms that kubectl writes.
+// TestPodAndItsNamespace reads a pod and its namespace from one file, in any order and in the forms
+// that kubectl prints.
 func TestPodAndItsNamespace(t *testing.T) {
 	const pod, namespace = "kind: Pod\nmetadata: {name: web, namespace: shop}\n", "kind: Namespace\nmetadata: {name: shop, labels: {mesh: on1}}\n"
 	for _, row := range []struct{ name, text, label, err string }{
-		{"the pod alone", pod, "", ""},
+		{"only the pod", pod, "", ""},
 		{"the pod first", pod + "---\n" + namespace, "on1", ""},
 		{"the namespace first", namespace + "---\n" + pod, "on1", ""},
 		{
@@ -152,7 +153,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 				"- kind: Namespace\n  metadata: {name: shop, labels: {mesh: on1}}\n", "on1", "",
 		},
 		{
-			"a list of the pod alone",
+			"a list with only the pod",
 			`{"kind":"List","items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop"}}]}`,
 			"", "",
 		},
@@ -165,10 +166,10 @@ func TestPodAndItsNamespace(t *testing.T) {
 			`the pod is in namespace "shop", and the namespace beside it is "other"`,
 		},
 		{
-			"its namespace and another",
+			"its namespace and another one",
 			pod + "---\nkind: Namespace\nmetadata: {name: other}\n---\n" + namespace, "on1", "",
 		},
-		{"the namespace alone", namespace, "", `kind "Namespace": want a Pod, or a Deployment`},
+		{"only the namespace", namespace, "", `kind "Namespace": want a Pod, or a Deployment`},
 		{
 			"two namespaces and no pod", namespace + "---\n" + namespace, "",
 			`kind "Namespace": want a Pod`,
@@ -226,15 +227,15 @@ func TestTemplatesOfWorkloads(t *testing.T) {
 			t.Errorf("%s: %+v, pod %+v", kind, w, w.Pod)
 		}
 	}
-	for text, says := range map[string]string{
+	for text, want := range map[string]string{
 		"kind: Deployment\nmetadata: {name: web}\n":                 "Deployment web: there is no template of a pod",
 		"kind: Deployment\nspec: {template: {}}\n":                  "the Deployment has no name",
 		"kind: Job\nmetadata: {name: web}\nspec: {template: [1]}\n": "no Job in YAML or JSON: ",
 		"kind: Service\nmetadata: {name: web}\n---\nkind: Secret\n": `kind "Service": want a Pod, or a Deployment`,
 	} {
 		if w, err := podfile.ReadWorkload(strings.NewReader(text)); err == nil ||
-			!strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %+v, %v, want %q", text, w, err, says)
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v, want %q", text, w, err, want)
 		}
 	}
 }
@@ -250,22 +251,22 @@ func FuzzRead(f *testing.F) {
 		w, workloadErr := podfile.ReadWorkload(strings.NewReader(text))
 		if workloadErr == nil && (w.Pod == nil || w.Pod.Metadata.Name == "" ||
 			w.Pod.Metadata.Namespace == "") {
-			t.Errorf("no pod, no name or no namespace: %+v", w)
+			t.Errorf("the pod, its name or its namespace is missing: %+v", w)
 		}
 		if workloadErr == nil && w.Namespace != nil &&
 			w.Namespace.Metadata.Name != w.Pod.Metadata.Namespace {
-			t.Errorf("a pod of %q beside namespace %q", w.Pod.Metadata.Namespace,
+			t.Errorf("a pod of %q with namespace %q", w.Pod.Metadata.Namespace,
 				w.Namespace.Metadata.Name)
 		}
 		pod, err := podfile.Read(strings.NewReader(text))
 		if err == nil && (workloadErr != nil || w.Template) {
-			t.Errorf("a pod, or none: %v and %v", err, workloadErr)
+			t.Errorf("pod and workload differ: %v and %v", err, workloadErr)
 		}
 		if err != nil {
 			return
 		}
 		if pod.Metadata.Name == "" || pod.Metadata.Namespace == "" {
-			t.Errorf("no name or no namespace: %+v", pod.Metadata)
+			t.Errorf("the name or the namespace is missing: %+v", pod.Metadata)
 		}
 		in := decide.Input{
 			Attachment: decide.Attachment{
@@ -280,7 +281,7 @@ func FuzzRead(f *testing.F) {
 		}
 		if _, err := podfile.Read(strings.NewReader(`{"kind":"Pod",` +
 			string(data[1:]))); err != nil {
-			t.Errorf("what was read cannot be read again as JSON: %v", err)
+			t.Errorf("the result cannot be read again as JSON: %v", err)
 		}
 	})
 }

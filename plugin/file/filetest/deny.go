@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deny makes a system call fail with an error for the rest of the process, which must be one that
-// [Private] made.
+// Deny makes a system call fail with an error for the rest of the process, which [Private] must
+// have started.
 func Deny(t *testing.T, call uint32, errno unix.Errno) {
 	t.Helper()
 	filter := []unix.SockFilter{

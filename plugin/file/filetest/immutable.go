@@ -12,7 +12,7 @@ import (
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
 const immutable = 0x10
 
-// Immutable sets the immutable flag of a file (chattr +i) until the returned function is called, or
+// Immutable sets the immutable flag of a file (chattr +i) until the returned function is called or
 // the test ends. It needs root.
 func Immutable(t *testing.T, path string) (mutable func()) {
 	t.Helper()
@@ -38,7 +38,7 @@ func flag(t *testing.T, path string, bit int, on bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // only its flags change
+	defer f.Close() //nolint:errcheck // only its flags are changed
 	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,4 @@
-// Package filetest lets tests of files mount what they need: full disks, read-only directories. It
-// is for tests only.
+// Package filetest provides mounts for tests of files: full disks and read-only directories.
 package filetest
 
 import (
@@ -14,13 +13,13 @@ import (
 
 const env = "SLUICE_PRIVATE_MOUNTS"
 
-// Private reports whether the process has mounts of its own. Otherwise it runs the test again in a
-// process that has, fails if that fails, and returns false: then the test has nothing more to do.
-// Only for tests that are no subtests. Root is not needed where user namespaces are permitted.
+// Private reports whether the process has its own mount namespace. Otherwise it runs the test again
+// in a process that has one, fails if that run fails, and returns false: the caller must then
+// return. It does not support subtests. It needs no root where user namespaces are permitted.
 func Private(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(env) == t.Name() {
-		// What is mounted here must not reach the namespace that the process came from.
+		// Mounts must not propagate to the original namespace.
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +45,8 @@ func Private(t *testing.T) bool {
 	return false
 }
 
-// Disk mounts an empty file system of so many bytes on a new directory and returns the directory.
+// Disk mounts an empty file system of the given size in bytes on a new directory, and returns the
+// directory.
 func Disk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func Disk(t *testing.T, size string) string {
 	return dir
 }
 
-// ReadOnly makes dir read-only until the returned function is called, or the test ends.
+// ReadOnly makes dir read-only until the returned function is called or the test ends.
 func ReadOnly(t *testing.T, dir string) (writable func()) {
 	t.Helper()
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
@@ -84,14 +84,14 @@ func unmount(t *testing.T, dir string) {
 	}
 }
 
-// Fill uses up the file system of dir and returns a function that gives the space back.
+// Fill fills the file system of dir, and returns a function that frees the space.
 func Fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	f, err := os.CreateTemp(dir, "ballast")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // what matters is the space
+	defer f.Close() //nolint:errcheck // only the space is needed
 	for _, size := range []int{64 << 10, 4 << 10, 1} {
 		for chunk := make([]byte, size); err == nil; {
 			_, err = f.Write(chunk)
