@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// BenchmarkExplain follows a packet through the rules of a pod.
+// BenchmarkExplain measures Explain for one packet and a pod's rules.
 func BenchmarkExplain(b *testing.B) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DNS.Capture = true, true, true, true
@@ -22,7 +22,8 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// BenchmarkDecide compares the rules of a pod with themselves, and with another port excluded.
+// BenchmarkDecide compares a pod's rules with themselves and with the rules of a pod that excludes
+// another port.
 func BenchmarkDecide(b *testing.B) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DNS.Capture = true, true, true, true

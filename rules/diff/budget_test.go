@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// filterOut is a ruleset of one chain at output.
+// filterOut returns a ruleset of one filter chain at output.
 func filterOut(list ...rules.Rule) rules.Ruleset {
 	base := &rules.Base{Type: rules.Filter, Hook: rules.Output}
 	return rules.Ruleset{Tables: []rules.Table{{
@@ -31,7 +31,8 @@ func interfaceNamed(name string) rules.Match {
 	return rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: name}}}
 }
 
-// The time of a budget begins where the caller says, and the limit is named as it was given.
+// The time of a budget starts at the time that the caller passes. The error prints the limit as it
+// was given.
 func TestBudgetStartsWithTheWork(t *testing.T) {
 	spent := Budget{Time: time.Hour}.From(time.Now().Add(-2 * time.Hour))
 	limit := within(func() { newMeter(spent).charge(stepsPerReading) })
@@ -45,7 +46,7 @@ func TestBudgetStartsWithTheWork(t *testing.T) {
 	}
 }
 
-// A process that does not run spends nothing but what may pass between two looks in which it runs.
+// While the process is suspended, at most maxPerReading is charged for each reading of the clock.
 func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	m := newMeter(Budget{Time: 10 * maxPerReading})
 	clock := m.last
@@ -71,7 +72,7 @@ func TestPauseOfTheProcessIsNotCounted(t *testing.T) {
 	}
 }
 
-// Questions with one budget share it; what passes between them is not theirs.
+// Calls with the same budget share it. The time between the calls is not charged.
 func TestRequestsShareABudget(t *testing.T) {
 	b := Budget{Time: 3*maxPerReading + maxPerReading/2}.From(time.Now())
 	var limits []string
@@ -81,12 +82,12 @@ func TestRequestsShareABudget(t *testing.T) {
 		limits = append(limits, within(func() { m.charge(stepsPerReading) }))
 	}
 	if strings.Join(limits[:3], "") != "" || limits[3] == "" {
-		t.Errorf("got %q: the fourth is to be past the budget", limits)
+		t.Errorf("got %q: want only the fourth to exceed the budget", limits)
 	}
 }
 
-// What is in use counts, and what was released does not.
-func TestAMeterCountsWhatIsInUse(t *testing.T) {
+// The meter counts memory in use, and not memory that was released.
+func TestMeterCountsMemoryInUse(t *testing.T) {
 	m := newMeter(Budget{Memory: 100 << 20})
 	limit := within(func() {
 		for range 1000 {
@@ -101,7 +102,7 @@ func TestAMeterCountsWhatIsInUse(t *testing.T) {
 	}
 }
 
-// The tables of a space take what the meter counts.
+// The meter counts the tables of a space.
 func TestDiagramsCountTheirTables(t *testing.T) {
 	m := newMeter(Budget{Memory: 1 << 30})
 	d := newDiagrams(firstSize, m)
@@ -111,11 +112,11 @@ func TestDiagramsCountTheirTables(t *testing.T) {
 	d.newRound()
 	want := int64(cap(d.nodes)*nodeSize + len(d.numbers)*numberSize + len(d.results)*resultSize + len(d.projected)*forgottenSize)
 	if m.memory < want*99/100 || m.memory > want*101/100 {
-		t.Errorf("%d bytes are counted, the tables take %d", m.memory, want)
+		t.Errorf("the meter counts %d bytes, the tables take %d", m.memory, want)
 	}
 }
 
-func TestAnExhaustedExplanationSaysSo(t *testing.T) {
+func TestExplainReportsAnExhaustedBudget(t *testing.T) {
 	rs := filterOut(dropped(interfaceNamed("eth0")))
 	p, err := rules.ParsePacket("out tcp 10.0.0.1:1 > 10.0.0.2:2")
 	if err != nil {
@@ -128,8 +129,9 @@ func TestAnExhaustedExplanationSaysSo(t *testing.T) {
 	}
 }
 
-// A name in an alternative, or after an action, tells interfaces apart like any other.
-func TestNamesOfInterfacesCountWhereverTheyAre(t *testing.T) {
+// Interface names in an alternative or after an action separate interface classes, like those of an
+// ordinary match.
+func TestInterfaceNamesInEveryPositionSeparateClasses(t *testing.T) {
 	port := rules.MatchPort{
 		Side: rules.Destination, Ports: []rules.PortRange{rules.Single[uint16](80)},
 	}
@@ -138,26 +140,26 @@ func TestNamesOfInterfacesCountWhereverTheyAre(t *testing.T) {
 			{interfaceNamed(name), port}, {interfaceNamed("other"), port},
 		}}
 	}
-	for says, rule := range map[string]rules.Rule{
+	for name, rule := range map[string]rules.Rule{
 		"in an alternative": dropped(tuple("net7")),
-		"behind an action": {Actions: []rules.Action{
+		"after an action": {Actions: []rules.Action{
 			rules.Require{Match: interfaceNamed("net7")}, rules.Drop,
 		}},
-		"in one behind one": {Actions: []rules.Action{
+		"in an alternative after an action": {Actions: []rules.Action{
 			rules.Require{Match: tuple("net7")}, rules.Drop,
 		}},
-		"as a match by itself": dropped(interfaceNamed("net7")),
+		"as an ordinary match": dropped(interfaceNamed("net7")),
 	} {
 		result := Decide(asSide(filterOut(rule)), asSide(filterOut()), Options{})
 		if len(result.Classes) == 0 ||
 			!strings.HasPrefix(result.Classes[0].Witness.OutInterface, "net7") &&
 				result.Classes[0].Witness.OutInterface != "other" {
-			t.Errorf("%s: %s, %v", says, result.Verdict(true), result.Classes)
+			t.Errorf("%s: %s, %v", name, result.Verdict(true), result.Classes)
 		}
 	}
 }
 
-func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
+func TestTooManyInterfaceNamesExhaustTheBudget(t *testing.T) {
 	var names []rules.InterfaceName
 	for i := range maxClasses {
 		names = append(names, rules.InterfaceName{Name: fmt.Sprintf("i%x", i)})
@@ -170,8 +172,9 @@ func TestMoreInterfacesThanTheFieldHasNumbersFor(t *testing.T) {
 	}
 }
 
-// The rest of a prefix has an interface even where all short names with it are taken.
-func TestPrefixRejectsHostBits(t *testing.T) {
+// The remainder of a prefix contains an interface name even if rules name all short names with this
+// prefix.
+func TestRemainderOfAnInterfacePrefixHasAnExample(t *testing.T) {
 	names := []rules.InterfaceName{{Name: "a", Prefix: true}, {Name: "a"}}
 	for _, c := range "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_." {
 		names = append(names, rules.InterfaceName{Name: "a" + string(c)},
@@ -184,13 +187,13 @@ func TestPrefixRejectsHostBits(t *testing.T) {
 	}
 	for _, n := range names[1:] {
 		if n.Contains(d.classes[i].example) {
-			t.Errorf("%s is an example of the rest, but %s has it", d.classes[i].example, n)
+			t.Errorf("%s is the example of the remainder, but %s contains it", d.classes[i].example, n)
 		}
 	}
 }
 
-// Of many things that are not known the first are listed.
-func TestNoMoreUndecidedThanALimit(t *testing.T) {
+// Only the first MostUndecided undecided conditions are listed.
+func TestUndecidedConditionsAreLimited(t *testing.T) {
 	unknown := func(n int) rules.Ruleset {
 		var list []rules.Rule
 		for i := range n {
@@ -204,13 +207,13 @@ func TestNoMoreUndecidedThanALimit(t *testing.T) {
 		result := Decide(asSide(unknown(n)), asSide(filterOut()),
 			Options{Families: []rules.Family{rules.IPv4}})
 		if len(result.Undecided) != MostUndecided || result.MoreUndecided != more {
-			t.Errorf("of %d things %d are listed, and more: %t", n, len(result.Undecided),
+			t.Errorf("%d undecided conditions, %d listed, more: %t", n, len(result.Undecided),
 				result.MoreUndecided)
 		}
 	}
 }
 
-// A rule with a long list is told as if it were several.
+// A rule with a long list counts as several steps.
 func TestLongRulesAreReportedLessOften(t *testing.T) {
 	var ranges []netipx.IPRange
 	for i := range 64 * 100 {

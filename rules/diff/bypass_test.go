@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestBypass has, besides a ruleset that redirects what is sent to port 80, rules of others at raw.
+// TestBypass combines a ruleset that redirects packets to port 80 with foreign rules.
 func TestBypass(t *testing.T) {
 	own := ruleset(base(rules.NAT, rules.Output, -100, when(redirect(15001), tcp, toPort(80))))
 	raw := func(list ...rules.Rule) rules.Chain {
@@ -23,8 +23,8 @@ func TestBypass(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		others rules.Chain
-		want   string // a part of the rule by which packets bypass the proxy; empty if none do
-		// undecided is a part of what is not known.
+		want   string // part of the rule by which packets bypass the proxy, empty for none
+		// undecided is a part of the undecided condition's text.
 		undecided string
 	}{
 		{name: "no rule", others: raw()},
@@ -35,31 +35,38 @@ func TestBypass(t *testing.T) {
 		{name: "other traffic is not tracked", others: raw(when(rules.Notrack{}, tcp, toPort(81)))},
 		{name: "the traffic is dropped", others: raw(when(rules.Drop, tcp, toPort(80)))},
 		{
-			name:   "it is dropped and would not be tracked",
+			name:   "untracked traffic is dropped",
 			others: raw(when(rules.Notrack{}, tcp, toPort(80)), when(rules.Drop, tcp)),
 		},
-		{name: "it is accepted before", others: nat(when(rules.Accept, tcp, toPort(80)))},
-		{name: "more is captured", others: nat(when(redirect(15001), tcp))},
-		{name: "it is redirected to another port", others: nat(when(redirect(9), tcp)), want: ":9"},
 		{
-			name:   "an unknown condition decides about it",
+			name:   "the traffic is accepted in an earlier chain",
+			others: nat(when(rules.Accept, tcp, toPort(80))),
+		},
+		{name: "more is captured", others: nat(when(redirect(15001), tcp))},
+		{
+			name:   "the traffic is redirected to another port",
+			others: nat(when(redirect(9), tcp)),
+			want:   ":9",
+		},
+		{
+			name:   "an unknown condition selects the traffic",
 			others: raw(when(rules.Notrack{}, tcp, toPort(80), unknown)), undecided: "a word",
 		},
 		{
-			name:   "some of it is not tracked, by chance",
+			name:   "random packets are not tracked",
 			others: raw(when(rules.Notrack{}, tcp, toPort(80), chance)), want: "notrack",
 		},
 		{
-			name:      "an expression may do anything to it",
+			name:      "an unknown expression may change the traffic",
 			others:    raw(when(rules.Accept, tcp, toPort(80), rules.Unknown{Text: "anything"})),
 			undecided: "anything",
 		},
 		{
-			name:   "an unknown condition decides about other traffic",
+			name:   "an unknown condition selects other traffic",
 			others: raw(when(rules.Notrack{}, tcp, toPort(81), unknown)),
 		},
 		{
-			name:   "an unknown condition decides whether it is dropped",
+			name:   "an unknown condition determines whether the traffic is dropped",
 			others: raw(when(rules.Drop, tcp, toPort(80), unknown)),
 		},
 	} {

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestMemoryOfAPathIsReleased holds that the meter counts, after a decision, only what the decision
-// still holds: the diagrams that the spaces of each family share.
+// TestMemoryOfAPathIsReleased verifies that after a decision the meter counts only memory that is
+// still in use: the diagrams that the spaces of each family share.
 func TestMemoryOfAPathIsReleased(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All = true, true
@@ -24,11 +24,11 @@ func TestMemoryOfAPathIsReleased(t *testing.T) {
 			want += shared.memory()
 		}
 		if d.meter.memory != want {
-			t.Errorf("diagrams of more than %d nodes are left: the meter counts %d bytes, want %d",
+			t.Errorf("diagrams of more than %d nodes remain: the meter counts %d bytes, want %d",
 				most, d.meter.memory, want)
 		}
 		if most == 0 && len(d.diagrams) > 0 {
-			t.Errorf("%d diagrams are held", len(d.diagrams))
+			t.Errorf("%d diagrams remain", len(d.diagrams))
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The shorthands of the tables below.
+// Abbreviations for the tables below.
 
 func ruleset(chains ...rules.Chain) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Family: rules.IPv4, Name: "t", Chains: chains}}}
@@ -69,17 +69,17 @@ var tcp = protocol(rules.TCP)
 
 const everyBit = ^uint32(0)
 
-// countUp makes mark 1 of none, and 2 of 1.
+// countUp changes mark 0 to 1, and mark 1 to 2.
 var countUp = chain("c",
 	when(setMark(2, everyBit), marked(1, everyBit)), when(rules.Return, marked(2, everyBit)),
 	when(setMark(1, everyBit), marked(0, everyBit)))
 
-// decide compares rules that know nothing of routes.
+// decide compares rulesets without routes.
 func decide(left, right rules.Ruleset) diff.Result {
 	return diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right}, diff.Options{})
 }
 
-// describe writes the conditions of a class in a line.
+// describe returns the conditions of a class as one line.
 func describe(c diff.Class) string {
 	var words []string
 	for _, condition := range c.Packets {
@@ -88,7 +88,7 @@ func describe(c diff.Class) string {
 	return strings.Join(words, "; ")
 }
 
-// classes describes all classes that were found.
+// classes returns the descriptions of all classes of a result.
 func classes(r diff.Result) []string {
 	var texts []string
 	for _, c := range r.Classes {
@@ -97,40 +97,40 @@ func classes(r diff.Result) []string {
 	return texts
 }
 
-func TestRulesetsThatAreTheSame(t *testing.T) {
+func TestEquivalentRulesets(t *testing.T) {
 	drop, accept := rules.Drop, rules.Accept
 	for _, tc := range []struct {
-		says        string
+		name        string
 		left, right rules.Ruleset
 	}{
-		{"nothing and an empty chain", ruleset(), ruleset(natIn())},
+		{"no chain and an empty chain", ruleset(), ruleset(natIn())},
 		{
 			"one rule for each port, and one for all",
 			ruleset(mangleIn(when(drop, tcp, toPort(80)), when(drop, tcp, toPort(443)))),
 			ruleset(mangleIn(when(drop, tcp, toPort(80, 443)))),
 		},
 		{
-			"two prefixes and the one that they make",
+			"two adjacent prefixes and their union",
 			ruleset(mangleIn(when(drop, to("10.0.0.0/9")), when(drop, to("10.128.0.0/9")))),
 			ruleset(mangleIn(when(drop, to("10.0.0.0/8")))),
 		},
 		{
-			"the order of rules that no packet meets both",
+			"the order of rules that match disjoint packets",
 			ruleset(mangleIn(when(drop, tcp, toPort(80)), when(accept, tcp, toPort(443)))),
 			ruleset(mangleIn(when(accept, tcp, toPort(443)), when(drop, tcp, toPort(80)))),
 		},
 		{
-			"a rule behind one that has all its packets",
+			"a rule that is shadowed by an earlier rule",
 			ruleset(mangleIn(when(drop, tcp), when(setMark(1, 1), tcp, toPort(80)))),
 			ruleset(mangleIn(when(drop, tcp))),
 		},
 		{
-			"a mark that is set bit by bit",
+			"a mark that is set in two steps",
 			ruleset(mangleIn(when(setMark(0x500, 0xffffff00)), when(setMark(0x39, 0xff)))),
 			ruleset(mangleIn(when(setMark(0x539, everyBit)))),
 		},
 		{
-			"a mark that is there already",
+			"a mark that the packet already has",
 			ruleset(mangleIn(when(setMark(0x539, everyBit), marked(0x539, everyBit)))), ruleset(),
 		},
 		{
@@ -142,26 +142,26 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 					rules.MatchState{States: rules.States(rules.Invalid, rules.Untracked)}))),
 		},
 		{
-			"the mark of a packet that is dropped",
+			"the mark of a dropped packet",
 			ruleset(mangleIn(when(setMark(1, 1), tcp), when(drop))), ruleset(mangleIn(when(drop))),
 		},
 		{
-			"what NAT would do to established connections",
+			"NAT rules for established connections",
 			ruleset(natIn(when(redirect(1),
 				rules.MatchState{States: rules.States(rules.Established)}))), ruleset(),
 		},
 		{
-			"what NAT at prerouting would do to packets that come by lo",
+			"NAT rules at prerouting for packets from lo",
 			ruleset(natIn(when(redirect(1),
 				rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}))), ruleset(),
 		},
 		{
-			"the user of a packet that arrives",
+			"the socket owner of an arriving packet",
 			ruleset(mangleIn(when(drop, rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}))),
 			ruleset(),
 		},
 		{
-			"before conntrack no state is known",
+			"the conntrack state before conntrack",
 			ruleset(base(rules.Filter, rules.Prerouting, -300,
 				when(drop,
 					rules.MatchInterface{Not: true, Names: []rules.InterfaceName{{Name: "lo"}}},
@@ -169,7 +169,7 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 			ruleset(),
 		},
 		{
-			"what a redirection at output sends to lo is seen there with its new destination",
+			"later chains at output match the new destination of a redirected packet",
 			ruleset(base(rules.NAT, rules.Output, -100, when(redirect(9), tcp)),
 				base(rules.Filter, rules.Output, 0,
 					when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
@@ -177,13 +177,13 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 				base(rules.Filter, rules.Output, 0,
 					when(drop, tcp, rules.MatchState{States: rules.States(rules.New,
 						rules.Related)},
-						// NAT does not decide about later packets
+						// NAT does not translate later packets
 						rules.MatchStatus{Not: true, Status: rules.StatusConfirmed}),
 					when(drop, tcp, rules.MatchState{States: rules.States(rules.Related)}),
 					when(drop, tcp, toPort(9), to("127.0.0.1/32")))),
 		},
 		{
-			"jumps that change the packet are not one: the second finds it changed",
+			"two jumps to a chain that changes the packet: the second jump applies to the changed packet",
 			ruleset(mangleIn(when(rules.Jump{Chain: "c"}, tcp),
 				when(rules.Jump{Chain: "c"}, tcp, toPort(80))), countUp),
 			ruleset(mangleIn(when(setMark(2, everyBit), tcp, toPort(80), marked(0, everyBit)),
@@ -195,17 +195,17 @@ func TestRulesetsThatAreTheSame(t *testing.T) {
 					}, marked(0, everyBit)))),
 		},
 		{
-			"rules that match marks are not one",
+			"rules that match marks are not merged",
 			ruleset(mangleIn(when(drop, marked(1, everyBit)), when(drop, tcp))),
 			ruleset(mangleIn(when(drop, tcp), when(drop, marked(1, everyBit)))),
 		},
 		{
-			"a chain at input, which is not followed",
+			"a chain at input, which is not compared",
 			ruleset(base(rules.Filter, rules.Input, 0, when(drop))), ruleset(),
 		},
 	} {
 		if r := decide(tc.left, tc.right); r.Verdict(true) != diff.Equivalent {
-			t.Errorf("%s: %v, undecided %v", tc.says, classes(r), r.Undecided)
+			t.Errorf("%s: %v, undecided %v", tc.name, classes(r), r.Undecided)
 		}
 	}
 }
@@ -286,18 +286,18 @@ func TestDescriptionsOfDifferences(t *testing.T) {
 	}
 	if got := classes(decide(out(rules.MatchOwner{IDs: []rules.IDRange{{Last: everyBit}}}),
 		out())); !slices.Equal(got, []string{leaves + "user no socket"}) {
-		t.Errorf("packets without a socket are %q", got)
+		t.Errorf("classes of packets without a socket: %q", got)
 	}
 }
 
-// overLoopback reports whether the class is of packets that meet a rule at prerouting only after
-// they were sent over lo.
+// overLoopback reports whether the packets of a class match a rule only at prerouting, after they
+// were sent over lo.
 func overLoopback(class string) bool {
 	return strings.HasPrefix(class, "hook output; family IPv4; ") &&
 		strings.Contains(class, "interface lo")
 }
 
-func TestWitnessesAreOrdinaryPackets(t *testing.T) {
+func TestWitnessesAreTypicalPackets(t *testing.T) {
 	drop := rules.Drop
 	for _, tc := range []struct {
 		rs   rules.Ruleset

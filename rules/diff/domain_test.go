@@ -9,37 +9,54 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-func TestPacketsThatCanExist(t *testing.T) {
+func TestPossible(t *testing.T) {
 	for _, tc := range []struct {
-		says, packet string
+		name, packet string
 		possible     bool
 	}{
-		{"an ordinary packet arrives", "in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0", true},
+		{"a typical arriving packet", "in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0", true},
 		{
-			"what comes by lo was sent before", "in tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo",
+			"a packet that arrives on lo, which is an output packet first",
+			"in tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo",
 			false,
 		},
 		{
-			"and was possible then",
+			"the same packet at output",
 			"out tcp 10.244.1.5:40000 > 10.244.1.5:80 dev lo uid 1000 gid 1000", true,
 		},
 		{
-			"nothing arrives from 127.0.0.0/8", "in tcp 127.1.2.3:40000 > 10.244.1.5:80 dev eth0",
+			"a packet from 127.0.0.0/8 that arrives on eth0",
+			"in tcp 127.1.2.3:40000 > 10.244.1.5:80 dev eth0",
 			false,
 		},
 		{
-			"but for it, since a redirection may save it",
+			"a packet to 127.0.0.1 that arrives on eth0, which a redirection may change",
 			"in tcp 192.0.2.1:40000 > 127.0.0.1:80 dev eth0", true,
 		},
-		{"nothing arrives from ::1", "in tcp [::1]:40000 > [fd00::5]:80 dev eth0", false},
-		{"nor for it", "in tcp [2001:db8::1]:40000 > [::1]:80 dev eth0", false},
-		{"but for ::6", "in tcp [2001:db8::1]:40000 > [::6]:80 dev eth0", true},
 		{
-			"nothing arrives from a multicast address",
+			"a packet from ::1 that arrives on eth0", "in tcp [::1]:40000 > [fd00::5]:80 dev eth0",
+			false,
+		},
+		{
+			"a packet to ::1 that arrives on eth0",
+			"in tcp [2001:db8::1]:40000 > [::1]:80 dev eth0", false,
+		},
+		{
+			"a packet to ::6 that arrives on eth0",
+			"in tcp [2001:db8::1]:40000 > [::6]:80 dev eth0", true,
+		},
+		{
+			"a packet from an IPv4 multicast address",
 			"in udp 224.0.0.1:40000 > 10.244.1.5:80 dev eth0", false,
 		},
-		{"nor in IPv6", "in udp [ff02::1]:40000 > [fd00::5]:80 dev eth0", false},
-		{"but for one", "in udp [fe80::1]:5353 > [ff02::fb]:5353 dev eth0", true},
+		{
+			"a packet from an IPv6 multicast address",
+			"in udp [ff02::1]:40000 > [fd00::5]:80 dev eth0", false,
+		},
+		{
+			"a packet to an IPv6 multicast address",
+			"in udp [fe80::1]:5353 > [ff02::fb]:5353 dev eth0", true,
+		},
 		{
 			"a socket sends from a foreign address",
 			"out tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 uid 0 gid 0", true,
@@ -49,11 +66,12 @@ func TestPacketsThatCanExist(t *testing.T) {
 			"out tcp 10.244.1.5:40000 > 127.0.0.1:80 dev eth0 uid 0 gid 0", true,
 		},
 		{
-			"and to the world by lo", "out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev lo uid 0 gid 0",
+			"a socket sends to a remote address by lo",
+			"out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev lo uid 0 gid 0",
 			true,
 		},
 		{
-			"the kernel begins a connection",
+			"the kernel sends without a socket",
 			"out tcp 10.244.1.5:40000 > 192.0.2.1:80 dev eth0 no-socket", true,
 		},
 		{
@@ -61,7 +79,7 @@ func TestPacketsThatCanExist(t *testing.T) {
 			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 mark 0x1", true,
 		},
 		{
-			"a connection begins without SYN",
+			"a new TCP connection without SYN",
 			"in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0 flags ack", true,
 		},
 		{
@@ -74,36 +92,36 @@ func TestPacketsThatCanExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff.Possible(p) != tc.possible {
-			t.Errorf("%s: %s: possible is %t, want %t", tc.says, p, !tc.possible, tc.possible)
+			t.Errorf("%s: %s: possible is %t, want %t", tc.name, p, !tc.possible, tc.possible)
 		}
 	}
 }
 
-func TestPacketsHaveOnlyWhatTheirKindHas(t *testing.T) {
+func TestFieldsThatDoNotApplyMakeAPacketImpossible(t *testing.T) {
 	ordinary, err := rules.ParsePacket("in tcp 192.0.2.1:40000 > 10.244.1.5:80 dev eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for says, change := range map[string]func(*rules.Packet){
-		"ports without a protocol that has them": func(p *rules.Packet) {
+	for name, change := range map[string]func(*rules.Packet){
+		"ports of a protocol without ports": func(p *rules.Packet) {
 			p.Protocol, p.Flags = rules.ICMP, 0
 		},
 		"flags of UDP": func(p *rules.Packet) { p.Protocol = rules.UDP },
-		"a connection's mark without a connection": func(p *rules.Packet) {
+		"a conntrack mark without a connection": func(p *rules.Packet) {
 			p.State, p.ConntrackMark = rules.Invalid, 1
 		},
-		"the same of an untracked packet": func(p *rules.Packet) {
+		"a conntrack mark of an untracked packet": func(p *rules.Packet) {
 			p.State, p.ConntrackMark = rules.Untracked, 1
 		},
-		"a socket of a packet that arrives": func(p *rules.Packet) { p.Owner = &rules.Owner{} },
+		"a socket owner of an arriving packet": func(p *rules.Packet) { p.Owner = &rules.Owner{} },
 		"addresses of two families": func(p *rules.Packet) {
 			p.Source = must(rules.ParsePacket("in tcp [::2]:1 > [::3]:1")).Source
 		},
-		"a hook at which no packet enters": func(p *rules.Packet) { p.Hook = rules.Input },
+		"a hook other than prerouting and output": func(p *rules.Packet) { p.Hook = rules.Input },
 	} {
 		p := ordinary
 		if change(&p); diff.Possible(p) {
-			t.Errorf("%s is possible: %s", says, p)
+			t.Errorf("%s is possible: %s", name, p)
 		}
 	}
 }
@@ -115,8 +133,8 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// TestTheDomainIsThePossiblePackets compares with dropping everything: what differs is all packets
-// of the domain.
+// TestTheDomainIsThePossiblePackets compares an empty ruleset with one that drops everything. The
+// packets that differ are the whole domain.
 func TestTheDomainIsThePossiblePackets(t *testing.T) {
 	drops := func(h rules.Hook) rules.Chain { return base(rules.Filter, h, -150, when(rules.Drop)) }
 	everything := rules.Ruleset{Tables: []rules.Table{{
@@ -130,6 +148,6 @@ func TestTheDomainIsThePossiblePackets(t *testing.T) {
 		}
 	})
 	if len(result.Classes) != 4 {
-		t.Errorf("the packets of two families and hooks are %v", classes(result))
+		t.Errorf("got the classes %v, want one for each family and hook", classes(result))
 	}
 }

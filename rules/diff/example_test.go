@@ -36,8 +36,8 @@ func ExampleExplain() {
 	//     goes to its destination, not captured
 }
 
-// Two rulesets are compared for all packets at once. The answer is a proof, with an example of each
-// class of packets that they treat differently.
+// Decide compares two rulesets for all packets at once. The result is a proof, with an example of
+// each class of packets that the rulesets treat differently.
 func ExampleDecide() {
 	r := rules.DefaultRedirect()
 	r.OutboundCIDRs.All = true

@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write FACTS.md")
 
-// TestEachFactIsDocumented holds that FACTS.md lists all facts as they are in the source, and that
-// the evaluation names each where it relies on it.
+// TestEachFactIsDocumented verifies that FACTS.md lists all facts of facts.go, and that the code
+// refers to each fact where it relies on it.
 func TestEachFactIsDocumented(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(factsHead)
@@ -27,7 +27,7 @@ func TestEachFactIsDocumented(t *testing.T) {
 		}
 		names[f.Name()] = true
 		if !strings.Contains(source, f.Name()) {
-			t.Errorf("nothing in the evaluation names %s", f.Name())
+			t.Errorf("no code refers to %s", f.Name())
 		}
 		fmt.Fprintf(&page, "| %s | %s | %s |\n", f.Name(), f, f.Source())
 	}
@@ -37,7 +37,8 @@ func TestEachFactIsDocumented(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile("FACTS.md"); err != nil || string(got) != page.String() {
-		t.Errorf("FACTS.md is not of these facts (%v): go test ./rules/diff -run TestEachFactIsDocumented -update", err)
+		t.Errorf("FACTS.md is out of date (%v): run go test ./rules/diff -run TestEachFactIsDocumented -update",
+			err)
 	}
 }
 
@@ -52,7 +53,7 @@ The functions are those of Linux 6.18. This page is made from facts.go by
 |---|---|---|
 `
 
-// sourceWithout returns the source of the package without its tests and one file.
+// sourceWithout returns the source of the package without its tests and the named file.
 func sourceWithout(t *testing.T, file string) string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

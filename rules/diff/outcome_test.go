@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// place names a rule by its chain and number, or is empty.
+// place names a rule by its chain and number. It returns an empty string for nil.
 func place(s *rules.Step) string {
 	if s == nil {
 		return ""
@@ -27,11 +27,11 @@ func TestTheRuleThatDecided(t *testing.T) {
 	}
 	count := when(rules.Count{})
 	for _, tc := range []struct {
-		says, packet, left, right string
+		name, packet, left, right string
 		rulesets                  [2]rules.Ruleset
 	}{
 		{
-			"the redirection on one side, and on the other the rule that returned before its own",
+			"a redirection, and a return before the redirection of the other side",
 			"8080", "nat-prerouting #1", "nat-prerouting #2",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(redirect(15006), tcp))),
@@ -41,14 +41,14 @@ func TestTheRuleThatDecided(t *testing.T) {
 			},
 		},
 		{
-			"nobody, where no rule matches",
+			"no rule where none matches",
 			"8080", "nat-prerouting #1", "",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(redirect(15006), tcp))), ruleset(mangleIn(when(rules.Accept))),
 			},
 		},
 		{
-			"the rule of another chain that was jumped to",
+			"a rule in a chain that is jumped to",
 			"8080", "c #2", "",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(rules.Jump{Chain: "c"})),
@@ -57,7 +57,7 @@ func TestTheRuleThatDecided(t *testing.T) {
 			},
 		},
 		{
-			"the drop, whatever mark was set before",
+			"a drop after a changed mark",
 			"8080", "filter-prerouting #2", "filter-prerouting #1",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(setMark(1, 1)), when(rules.Drop))),
@@ -72,14 +72,14 @@ func TestTheRuleThatDecided(t *testing.T) {
 			},
 		},
 		{
-			"the first rule that chose a zone",
+			"the first rule that set the zone",
 			"8080", "filter-prerouting #2", "filter-prerouting #1",
 			[2]rules.Ruleset{
 				ruleset(raw(count, when(zone(1)), when(zone(2)))), ruleset(raw(when(zone(2)))),
 			},
 		},
 		{
-			"the rule that saved the mark, if only the connection's differs",
+			"the rule that saved the mark, if only the connection's mark differs",
 			"8080", "filter-prerouting #2", "",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(setMark(1, everyBit)), when(rules.SaveMark{}))),
@@ -87,7 +87,7 @@ func TestTheRuleThatDecided(t *testing.T) {
 			},
 		},
 		{
-			"the port at the destination",
+			"a translation of the destination port",
 			"8080", "nat-prerouting #1", "nat-prerouting #1",
 			[2]rules.Ruleset{
 				ruleset(natIn(when(rules.DNATPort{Port: 1}, tcp))),
@@ -95,7 +95,7 @@ func TestTheRuleThatDecided(t *testing.T) {
 			},
 		},
 		{
-			"the transparent listener",
+			"a transparent redirection",
 			"8080", "filter-prerouting #1", "filter-prerouting #2",
 			[2]rules.Ruleset{
 				ruleset(mangleIn(when(rules.TProxy{Port: 1}, tcp))),
@@ -113,12 +113,12 @@ func TestTheRuleThatDecided(t *testing.T) {
 			found = true
 			if left, right := place(c.Outcome.Left.Decided),
 				place(c.Outcome.Right.Decided); left != tc.left || right != tc.right {
-				t.Errorf("%s: decided by %q and %q, want %q and %q", tc.says, left, right, tc.left,
+				t.Errorf("%s: decided by %q and %q, want %q and %q", tc.name, left, right, tc.left,
 					tc.right)
 			}
 		}
 		if !found {
-			t.Errorf("%s: no class has the packet: %v", tc.says, r.Classes)
+			t.Errorf("%s: no class has the packet: %v", tc.name, r.Classes)
 		}
 	}
 }
@@ -128,12 +128,12 @@ func TestUndecidedPackets(t *testing.T) {
 		Text: "xt strange",
 	}, rules.Unknown{Text: "xt string", Effect: rules.Reads}
 	rs := ruleset(mangleIn(
-		when(rules.Accept, protocol(rules.UDP)), // what accepts before is not concerned
+		when(rules.Accept, protocol(rules.UDP)), // packets that an earlier rule accepts are decided
 		when(rules.Drop, condition, tcp, toPort(80)),
 		when(rules.Jump{Chain: "nowhere"}, tcp, toPort(81)),
 		when(unknown, tcp, toPort(82)),
-		when(rules.Count{}, condition, tcp), // does nothing
-		when(unknown, protocol(rules.UDP)),  // never met
+		when(rules.Count{}, condition, tcp), // has no effect
+		when(unknown, protocol(rules.UDP)),  // never reached
 		when(setMark(1, 1), toPort(83)),
 	))
 	r := decide(ruleset(), rs)
@@ -151,22 +151,22 @@ func TestUndecidedPackets(t *testing.T) {
 	}
 	for _, c := range r.Classes {
 		if port := c.Witness.Destination.Port(); port != 83 {
-			t.Errorf("a class of packets that are undecided: %s", c.Witness)
+			t.Errorf("a class contains undecided packets: %s", c.Witness)
 		}
 	}
 	if r.Verdict(false) != diff.Different {
-		t.Error("port 83 differs whatever the unknown rules do")
+		t.Error("port 83 must differ: no unknown rule applies to it")
 	}
 	onlyUnknown := ruleset(mangleIn(when(rules.Drop, rules.Unknown{Text: "xt strange"})))
 	if r := decide(onlyUnknown, onlyUnknown); r.Verdict(false) != diff.Undecidable ||
 		len(r.Classes) > 0 {
-		t.Errorf("a rule that nobody knows is decided: %v", classes(r))
+		t.Errorf("an unknown rule is decided: %v", classes(r))
 	}
 	circle := ruleset(mangleIn(when(rules.Jump{Chain: "a"}, tcp)),
 		chain("a", when(rules.Jump{Chain: "a"}), when(rules.Jump{Chain: "a"})))
 	if r := decide(circle, circle); r.Verdict(true) != diff.Undecidable ||
 		r.Undecided[0].Text != "jump a" {
-		t.Errorf("a circle of jumps is decided: %v", r.Undecided)
+		t.Errorf("a loop of jumps is decided: %v", r.Undecided)
 	}
 }
 
@@ -192,9 +192,9 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 	if len(r.Unreachable.Right) > 0 || r.Verdict(true) != diff.Equivalent {
-		t.Errorf("what no packet reaches matters: %v, %v", r.Unreachable.Right, r.Undecided)
+		t.Errorf("unreachable chains affect the result: %v, %v", r.Unreachable.Right, r.Undecided)
 	}
-	// After a rule that nobody knows, nobody knows what is reached.
+	// After an unknown rule, the reachable chains are not known.
 	strange := ruleset(mangleIn(when(jump("c"), rules.Unknown{Text: "strange"}), when(jump("d"))),
 		chain("c"), chain("d"))
 	if r := decide(rs, strange); len(r.Unreachable.Left) != 4 || len(r.Unreachable.Right) > 0 {
@@ -202,9 +202,9 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestFieldsThatAreNotCompared is about chains at other hooks: they change no answer, but whoever
-// reads it must know of them.
-func TestFieldsThatAreNotCompared(t *testing.T) {
+// TestFieldsThatAreNotCompared has chains at other hooks. They do not affect the verdict, but the
+// result lists them.
+func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),
 		base(rules.Filter, rules.Forward, 0), natIn(when(redirect(1), tcp)),
@@ -257,14 +257,14 @@ func TestRouting(t *testing.T) {
 			Family: rules.IPv4, Mark: mark, Table: 133, Priority: priority,
 		}}}
 	}
-	// What leaves with mark 1 comes back by lo, if it is routed so, and is dropped there.
+	// A packet that leaves with mark 1 is dropped at prerouting if a policy route sends it to lo.
 	marks := func(routing rules.Routing) rules.Ruleset {
 		rs := ruleset(mangleOut(when(setMark(1, everyBit))),
 			mangleIn(when(rules.Drop, marked(1, everyBit))))
 		rs.Routing = routing
 		return rs
 	}
-	// Only a chain of type route routes again, and only if the mark has changed in it.
+	// Only a chain of type route repeats the route lookup, and only if it changes the mark.
 	before := ruleset(base(rules.Filter, rules.Output, -300, when(setMark(1, everyBit))),
 		mangleOut(), mangleIn(when(rules.Drop, marked(1, everyBit))))
 	before.Routing = policy(1, 133)
@@ -281,7 +281,7 @@ func TestRouting(t *testing.T) {
 	known := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 	file := func(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 	for _, tc := range []struct {
-		says              string
+		name              string
 		left, right       diff.Side
 		packets, compared bool
 		routes            int
@@ -291,39 +291,43 @@ func TestRouting(t *testing.T) {
 			true, 0,
 		},
 		{
-			"the priority is no difference, nor is a rule that is there twice",
+			"different priorities, and a duplicate policy",
 			known(marks(policy(1, 133))), known(marks(twice)), false, true, 0,
 		},
 		{
-			"a policy behind that of the main table, which nothing passes",
+			"a policy after the one of the main table, which has no effect",
 			known(marks(policy(1, 133))), known(marks(policy(1, 40000))), false, true, 2,
 		},
 		{
-			"both behind it", known(marks(policy(1, 40000))), known(marks(policy(1, 40001))), false,
+			"both policies after the one of the main table", known(marks(policy(1, 40000))),
+			known(marks(policy(1, 40001))), false,
 			true, 0,
 		},
 		{
-			"another mark: in the routes and to the packets", known(marks(policy(1, 133))),
+			"another mark: the routes and the packets differ", known(marks(policy(1, 133))),
 			known(marks(policy(2, 133))), true, true, 2,
 		},
 		{
-			"none on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})), true,
+			"no policy on one side", known(marks(policy(1, 133))), known(marks(rules.Routing{})),
+			true,
 			true, 1,
 		},
 		{
-			"a file says nothing of routes", known(marks(policy(1, 133))),
+			"a file, which contains no routes, on the right", known(marks(policy(1, 133))),
 			file(marks(rules.Routing{})), false, false, 0,
 		},
 		{
-			"nor does it on the left", file(marks(rules.Routing{})), known(marks(policy(1, 133))),
+			"a file, which contains no routes, on the left", file(marks(rules.Routing{})),
+			known(marks(policy(1, 133))),
 			false, false, 0,
 		},
 		{
-			"a mark that was set before the chain that routes again", known(before),
+			"a mark that was set before the chain of type route", known(before),
 			known(neverBack), false, true, 0,
 		},
 		{
-			"only a chain of type route leads packets back", known(routing), known(filtering), true,
+			"only a chain of type route repeats the route lookup", known(routing), known(filtering),
+			true,
 			true, 0,
 		},
 		{"two files", file(marks(policy(1, 133))), file(marks(rules.Routing{})), false, false, 0},
@@ -331,16 +335,16 @@ func TestRouting(t *testing.T) {
 		r := diff.Decide(tc.left, tc.right, diff.Options{})
 		if (len(r.Classes) > 0) != tc.packets || r.RoutingCompared != tc.compared ||
 			len(r.Routing) != tc.routes {
-			t.Errorf("%s: %v, compared %t, %v", tc.says, classes(r), r.RoutingCompared, r.Routing)
+			t.Errorf("%s: %v, compared %t, %v", tc.name, classes(r), r.RoutingCompared, r.Routing)
 		}
 		if (r.Verdict(true) == diff.Equivalent) != (!tc.packets && tc.routes == 0) {
-			t.Errorf("%s: %s", tc.says, r.Verdict(true))
+			t.Errorf("%s: %s", tc.name, r.Verdict(true))
 		}
 	}
 }
 
-func TestNoMoreClassesThanAskedFor(t *testing.T) {
-	// Each second of many ports, and all of another protocol.
+func TestMaxClasses(t *testing.T) {
+	// The rules mark every second TCP port and drop another protocol.
 	var odd []uint16
 	for port := uint16(1); port < 200; port += 2 {
 		odd = append(odd, port)
@@ -364,13 +368,13 @@ func TestNoMoreClassesThanAskedFor(t *testing.T) {
 	}
 }
 
-// TestMarksThatAreNotKnown explains packets of which one mark or another is possible in outcomes
-// that are told apart on the way only.
-func TestMarksThatAreNotKnown(t *testing.T) {
+// TestMarksThatAreNotKnown explains packets that may have several marks, in outcomes that differ
+// only on the way to the destination.
+func TestPacketsWithUnknownMarks(t *testing.T) {
 	five := rules.SetMark{Value: 5, Mask: ^uint32(0)}
 	toHost := when(rules.DNATTo{Addr: netip.MustParseAddr("10.244.1.5")}, protocol(rules.TCP))
-	for says, rs := range map[string]rules.Ruleset{
-		"of a chain of type route": ruleset(base(rules.Route, rules.Output, -150,
+	for name, rs := range map[string]rules.Ruleset{
+		"set in a chain of type route": ruleset(base(rules.Route, rules.Output, -150,
 			when(five, rules.Unknown{Text: "rt mtu", Effect: rules.Reads}))),
 		"of a packet with a zone that may be sent to this host": ruleset(
 			base(rules.Filter, rules.Output, -300, when(rules.SetZone{Zone: 1})),
@@ -381,14 +385,14 @@ func TestMarksThatAreNotKnown(t *testing.T) {
 		trace := diff.Explain(&rs, p)
 		if outcome := trace.Outcome; outcome.UnknownMarks == "" && outcome.Undecided == "" &&
 			len(trace.Alternatives) == 0 {
-			t.Errorf("%s: %s", says, outcome)
+			t.Errorf("%s: %s", name, outcome)
 		}
 	}
 }
 
-// TestReversePathWithAMark explains a packet of which it is known that its source is reached by its
-// interface, for a condition that asks with the packet's mark: policy routes may lead a mark
-// elsewhere.
+// TestReversePathWithAMark explains a packet whose source is reached by its interface. A reverse
+// path condition that includes the packet's mark is undecided, because policy routes may route the
+// mark elsewhere.
 func TestReversePathWithAMark(t *testing.T) {
 	for kind, decided := range map[string]bool{"": true, "mark": false} {
 		rs := ruleset(mangleIn(when(rules.Drop, rules.MatchReversePath{Not: true, Kind: kind})))
@@ -403,36 +407,36 @@ func TestReversePathWithAMark(t *testing.T) {
 	}
 }
 
-// TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and one at
-// output that drops their packets: what one packet meets does not say what becomes of the
-// connection's later ones.
+// TestMarksOfConnectionsFromOtherHooks has a chain at input that marks connections, and a chain at
+// output that drops the packets of marked connections. Comparing one packet does not determine the
+// outcome of the connection's later packets.
 func TestMarksOfConnectionsFromOtherHooks(t *testing.T) {
 	five := rules.MatchMark{Conntrack: true, Value: 5, Mask: ^uint32(0)}
 	saves := base(rules.Filter, rules.Input, 0, when(rules.MixMark{Conntrack: true, Xor: 5}, tcp))
 	drops := mangleOut(when(rules.Drop, five))
 	for _, tc := range []struct {
-		says        string
+		name        string
 		left, right rules.Ruleset
 		equivalent  bool
 	}{
-		{"only one side writes, both read", ruleset(saves, drops), ruleset(drops), false},
-		{"both write and read", ruleset(saves, drops), ruleset(saves, drops), true},
-		{"only one side writes, nobody reads", ruleset(saves), ruleset(), true},
+		{"one side writes, both sides read", ruleset(saves, drops), ruleset(drops), false},
+		{"both sides write and read", ruleset(saves, drops), ruleset(saves, drops), true},
+		{"one side writes, no side reads", ruleset(saves), ruleset(), true},
 		{
-			"both write, one more packets", ruleset(saves, drops),
+			"both sides write, one for more packets", ruleset(saves, drops),
 			ruleset(base(rules.Filter, rules.Input, 0, when(rules.MixMark{
 				Conntrack: true, Xor: 5,
 			})), drops), false,
 		},
 		{
-			"what may do anything may write",
+			"an unknown expression may write",
 			ruleset(base(rules.Filter, rules.Forward, 0, when(rules.Unknown{Text: "x"})), drops),
 			ruleset(drops), false,
 		},
 	} {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right}, diff.Options{})
 		if got := r.Verdict(true); (got == diff.Equivalent) != tc.equivalent {
-			t.Errorf("%s: %s", tc.says, got)
+			t.Errorf("%s: %s", tc.name, got)
 		}
 	}
 }

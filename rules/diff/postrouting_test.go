@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// Packets that the host sends are compared at postrouting too.
+// Decide compares packets that the host sends at postrouting too.
 func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 	snat := func(to string) rules.Action { return rules.SNATTo{Addr: netip.MustParseAddr(to)} }
 	masquerade := rules.Unknown{Text: "masquerade", Effect: rules.TranslatesSource}
@@ -23,7 +23,7 @@ func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 	bySocket := rules.MatchOwner{IDs: rules.Singles[uint32](0)}
 	byEth0 := rules.MatchInterface{Out: true, Names: []rules.InterfaceName{{Name: "eth0"}}}
 	for _, tc := range []struct {
-		says        string
+		name        string
 		left, right rules.Ruleset
 		want        diff.Verdict
 	}{
@@ -32,7 +32,7 @@ func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 			sourceNAT(when(snat("169.254.7.127"), tcp)), diff.Equivalent,
 		},
 		{
-			"a source and none", sourceNAT(when(snat("169.254.7.127"), tcp)), sourceNAT(),
+			"a source on one side only", sourceNAT(when(snat("169.254.7.127"), tcp)), sourceNAT(),
 			diff.Different,
 		},
 		{
@@ -48,13 +48,14 @@ func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 			sourceNAT(when(snat("169.254.7.127"))), diff.Undecidable,
 		},
 		{
-			"the first translation counts",
+			"the first translation applies",
 			sourceNAT(when(snat("169.254.7.127"), tcp), when(masquerade)),
 			sourceNAT(when(snat("169.254.7.127"), tcp), when(snat("169.254.7.128"), tcp), when(masquerade)),
 			diff.Equivalent,
 		},
 		{
-			"a user and any", sourceNAT(when(snat("169.254.7.127"), bySocket)),
+			"a translation for one user, and for all",
+			sourceNAT(when(snat("169.254.7.127"), bySocket)),
 			sourceNAT(when(snat("169.254.7.127"))), diff.Different,
 		},
 		{"a drop", filter(when(rules.Drop, byEth0)), filter(), diff.Different},
@@ -71,7 +72,7 @@ func TestPostroutingOfPacketsThatLeave(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: tc.left}, diff.Side{Ruleset: tc.right},
 			diff.Options{Families: []rules.Family{rules.IPv4}})
 		if v := r.Verdict(true); v != tc.want {
-			t.Errorf("%s: %s, want %s\n%v", tc.says, v, tc.want, r.Classes)
+			t.Errorf("%s: %s, want %s\n%v", tc.name, v, tc.want, r.Classes)
 		}
 	}
 }

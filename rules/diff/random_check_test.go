@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// assume returns the ruleset with a value for each unknown condition.
+// assume returns the ruleset with each unknown condition replaced by a bit of fulfilled.
 func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 	always := rules.MatchFamily{}
 	never := rules.MatchProtocol{Protocols: []rules.Protocol{0}}
@@ -39,15 +39,15 @@ func assume(rs rules.Ruleset, fulfilled int) rules.Ruleset {
 }
 
 // isOfNoScope reports whether a redirection drops the packet because of its destination. Such
-// packets are compared only if no others differ.
+// packets are compared only if no other packets differ.
 func isOfNoScope(p rules.Packet) bool {
 	to := p.Destination.Addr()
 	return p.Hook == rules.Prerouting && (netip.MustParsePrefix("::/96").Contains(to) ||
 		netip.MustParsePrefix("fec0::/10").Contains(to))
 }
 
-// toItself returns the outcome without a translation that changes nothing, and with a redirection
-// at output of a packet to 127.0.0.1 or ::1 written as a translation of the port.
+// toItself returns the outcome without translations to the same port. A redirection at output of a
+// packet to 127.0.0.1 or ::1 becomes a translation of the port.
 func toItself(p rules.Packet, f rules.Outcome) rules.Outcome {
 	to := p.Destination.Addr()
 	if p.Hook == rules.Output && (to == netip.AddrFrom4([4]byte{127, 0, 0, 1}) ||
@@ -60,18 +60,19 @@ func toItself(p rules.Packet, f rules.Outcome) rules.Outcome {
 	return f
 }
 
-// entersUntracked reports whether the packet entered untracked, and not because conntrack leaves
-// neighbour discovery alone.
+// entersUntracked reports whether the packet is untracked for another reason than being neighbour
+// discovery, which conntrack ignores.
 func entersUntracked(p rules.Packet) bool {
 	isNeighbourDiscovery := p.Protocol == rules.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 ||
 		p.ICMPType == 143)
 	return p.State == rules.Untracked && !isNeighbourDiscovery
 }
 
-// isOpen reports whether an outcome depends on what is not known.
+// isOpen reports whether the outcome depends on unknown conditions.
 func isOpen(f rules.Outcome) bool { return f.Undecided != "" || f.UnknownMarks != "" }
 
-// checkUnknown holds that what is said of a packet is true whatever the unknown conditions are.
+// checkUnknown verifies that the result for a packet is true for all values of the unknown
+// conditions.
 func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
 	if !diff.Possible(p) || isOfNoScope(p) || result.More || result.Exhausted != "" {
@@ -84,16 +85,17 @@ func checkUnknown(t rapid.TB, p rules.Packet, result diff.Result, left, right *r
 		switch {
 		case isOpen(a) || isOpen(b):
 		case in && a.Same(b):
-			t.Fatalf("%s is in a class, but with conditions %b it is treated alike: %s", p,
+			t.Fatalf("%s is in a class, but does not differ with conditions %b: %s", p,
 				fulfilled, a)
 		case entersUntracked(p) && (len(result.Classes) > 0 || result.UntrackedOpen):
 		case len(result.Undecided) == 0 && !in && !a.Same(b):
-			t.Fatalf("%s is in no class and nothing is undecided, but with conditions %b: %s and %s\n%s\n%s", p, fulfilled, a, b, left, right)
+			t.Fatalf("%s is in no class and nothing is undecided, but it differs with conditions %b: %s and %s\n%s\n%s",
+				p, fulfilled, a, b, left, right)
 		}
 	}
 }
 
-// near returns a packet that differs from another in a part or two.
+// near returns a packet that differs from p in one or two fields.
 func (d dice) near(p rules.Packet) rules.Packet {
 	for range d.number("parts", 1) + 1 {
 		other := d.packet()
@@ -123,7 +125,7 @@ func (d dice) near(p rules.Packet) rules.Packet {
 	return p
 }
 
-// change returns the ruleset with a small change, or another one.
+// change returns the ruleset with a small change, or another ruleset.
 func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 	changed := rs
 	changed.Tables = slices.Clone(rs.Tables)
@@ -143,8 +145,8 @@ func (d dice) change(rs rules.Ruleset) rules.Ruleset {
 	return changed
 }
 
-// TestDecisionsAgreeWithExplanations is the proof of the decision: for random rulesets, what it
-// says of packets is what Explain finds for them one by one.
+// TestDecisionsAgreeWithExplanations verifies that, for random rulesets, Decide agrees with Explain
+// about every tested packet.
 func TestDecisionsAgreeWithExplanations(t *testing.T) {
 	for name, dice := range map[string]func(*rapid.T) dice{"drawn": drawn, "fair": fair} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +163,7 @@ func TestDecisionsAgreeWithExplanations(t *testing.T) {
 	}
 }
 
-// checkDecision tries the witnesses, packets near them, and others.
+// checkDecision verifies the witnesses, packets similar to the witnesses, and random packets.
 func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 	result := diff.Decide(known(left), known(right), diff.Options{
 		MaxClasses: 20, Budget: diff.Budget{Memory: 32 << 20},
@@ -184,27 +186,28 @@ func checkDecision(t rapid.TB, d dice, left, right rules.Ruleset) {
 
 func known(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs, RoutingKnown: true} }
 
-// checkClass holds that the witness of a class can exist, lies in it, and has the outcomes that it
-// is said to have.
+// checkClass verifies that the witness of a class is possible, belongs to the class, and has the
+// reported outcomes.
 func checkClass(t rapid.TB, c diff.Class, left, right *rules.Ruleset) {
 	t.Helper()
 	l, r := diff.Explain(left, c.Witness).Outcome, diff.Explain(right, c.Witness).Outcome
 	switch {
 	case isOpen(l) || isOpen(r):
-		// All that it may be differs: see checkUnknown.
+		// checkUnknown verifies undecided packets.
 	case l.Same(r):
 		t.Fatalf("the witness %s of %v does not differ: %s\n%s\n%s", c.Witness, c.Packets, l, left,
 			right)
 	case l != c.Outcome.Left.Outcome || r != c.Outcome.Right.Outcome:
 		t.Fatalf("the witness %s has other outcomes: %s and %s", c.Witness, l, r)
 	case !diff.Possible(c.Witness):
-		t.Fatalf("the witness %s cannot exist", c.Witness)
+		t.Fatalf("the witness %s is not possible", c.Witness)
 	case !c.Contains(c.Witness):
 		t.Fatalf("the witness %s is not in its class %v", c.Witness, c.Packets)
 	}
 }
 
-// checkPacket holds that a packet is in one class if it differs, and in none if it does not.
+// checkPacket verifies that a packet that differs is in one class, and a packet that does not
+// differ is in none.
 func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *rules.Ruleset) {
 	t.Helper()
 	if !diff.Possible(p) || isOfNoScope(p) {
@@ -221,14 +224,14 @@ func checkPacket(t rapid.TB, p rules.Packet, result diff.Result, left, right *ru
 		}
 	}
 	if !p.InAddress.IsValid() {
-		in = min(in, 1) // classes may differ in the address of the interface alone
+		in = min(in, 1) // classes may differ only in the interface's address
 	}
 	if toItself(p, l).Same(toItself(p, r)) && !l.Same(r) {
-		return // one side sends it to where the other lets it go
+		return // one side redirects the packet to its own destination
 	}
 	if in == 0 && entersUntracked(p) && (len(result.Classes) > 0 || len(result.Undecided) > 0 ||
 		result.UntrackedOpen) {
-		return // not compared where others differ
+		return // not compared if other packets differ
 	}
 	if want := map[bool]int{false: 1, true: 0}[l.Same(r)]; in != want && (want == 0 ||
 		!result.More) {

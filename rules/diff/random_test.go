@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The values of random rules and packets are few, so that they often meet.
+// Random rules and packets have few values, so that many packets match.
 var (
 	someAddrs = map[rules.Family][]netip.Addr{
 		rules.IPv4: addrs("10.0.0.1", "10.1.2.3", "10.244.1.5", "127.0.0.1", "127.0.0.6",
@@ -50,15 +50,15 @@ func ranges(texts ...string) []netipx.IPRange {
 	return list
 }
 
-// A dice returns a number below n.
+// A dice returns a number from 0 to n-1.
 type dice func(label string, n int) int
 
-// drawn is a dice of which rapid makes failures small, but which prefers small numbers.
+// drawn returns a dice that prefers small numbers, and whose failures rapid can shrink.
 func drawn(t *rapid.T) dice {
 	return func(label string, n int) int { return rapid.IntRange(0, n-1).Draw(t, label) }
 }
 
-// fair is a dice that prefers no number.
+// fair returns a dice with a uniform distribution.
 func fair(t *rapid.T) dice {
 	random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 	return func(_ string, n int) int { return random.IntN(n) }
@@ -183,8 +183,8 @@ func (d dice) rules(chains int) []rules.Rule {
 	return list
 }
 
-// ruleset draws two tables with base chains at equal and other priorities, and chains that these
-// jump to.
+// ruleset draws two tables with base chains at equal and different priorities, and chains that
+// these jump to.
 func (d dice) ruleset() rules.Ruleset {
 	var rs rules.Ruleset
 	for _, name := range []string{"a", "b"} {
@@ -216,7 +216,7 @@ func (d dice) ruleset() rules.Ruleset {
 	return rs
 }
 
-// packet draws a packet that can exist.
+// packet draws a possible packet.
 func (d dice) packet() rules.Packet {
 	family := pick(d, "family", rules.IPv4, rules.IPv4, rules.IPv6)
 	p := rules.Packet{

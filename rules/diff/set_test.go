@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A tableSet is a set of numbers of four bits, the slow way.
+// A tableSet is a set of four-bit numbers, implemented without diagrams.
 type tableSet [16]bool
 
-// anySet draws a set, as a diagram and as a table.
+// anySet draws a set and returns it as a diagram and as a table.
 func anySet(t *rapid.T, d *diagrams) (set, tableSet) {
 	var table tableSet
 	sets := []set{}
@@ -77,7 +77,7 @@ func TestOperationsOnSets(t *testing.T) {
 				t.Fatalf("%v %s %v is %v, want %v", inA, name, inB, got, want)
 			}
 		}
-		// The two bits in the middle are forgotten.
+		// The projection removes the two bits in the middle.
 		var want tableSet
 		for n := range want {
 			for _, middle := range []int{0, 2, 4, 6} {
@@ -92,7 +92,7 @@ func TestOperationsOnSets(t *testing.T) {
 	})
 }
 
-// TestTablesGrow makes more nodes than fit into the first tables.
+// TestTablesGrow creates more nodes than the initial tables can store.
 func TestTablesGrow(t *testing.T) {
 	s := newSpace(rules.IPv4, rules.Output, interfaceClasses(nil, newMeter(Budget{})),
 		newDiagrams(firstSize, newMeter(Budget{})))
@@ -111,7 +111,7 @@ func TestTablesGrow(t *testing.T) {
 	}
 }
 
-func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
+func TestSpansOfAFieldRoundTrip(t *testing.T) {
 	texts := []string{
 		"0.0.0.0/0", "10.0.0.0/8", "127.0.0.1/32", "255.255.255.255/32", "0.0.0.0/32",
 		"128.0.0.0/1",
@@ -134,7 +134,7 @@ func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
 			}
 			packets := s.within(source, want)
 			if got := s.spans(source, packets); !slices.Equal(got, want) {
-				t.Fatalf("%v came back as %v", want, got)
+				t.Fatalf("%v became %v", want, got)
 			}
 			for _, r := range list {
 				if s.minus(s.is(source, address(r.To())), packets) != none {
@@ -144,14 +144,14 @@ func TestSpansOfAFieldAreASetAndBack(t *testing.T) {
 			width := len(s.bits[source])
 			for _, v := range want {
 				if back := address(v.first.address(width)); back != v.first {
-					t.Fatalf("address %v came back as %v", v.first, back)
+					t.Fatalf("address %v became %v", v.first, back)
 				}
 			}
 		})
 	}
 }
 
-func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
+func TestInterfacesOfAClassMatchTheSameRules(t *testing.T) {
 	name := rapid.Custom(func(t *rapid.T) rules.InterfaceName {
 		return rules.InterfaceName{
 			Name:   rapid.StringMatching("[elo][t0]{0,2}").Draw(t, "name"),
@@ -169,7 +169,7 @@ func TestInterfacesAreTheSameClassOnlyIfNoRuleTellsThemApart(t *testing.T) {
 		}
 		for _, n := range names {
 			if n.Contains(device) != n.Contains(s.devices.classes[class].example) {
-				t.Fatalf("%s and %s are one class, but %s tells them apart", device,
+				t.Fatalf("%s and %s are in one class, but only one of them matches %s", device,
 					s.devices.classes[class].example, n)
 			}
 		}
