@@ -25,13 +25,13 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A cgroup is a cgroup of version 2 that a test has made.
+// A cgroup is a version 2 cgroup that a test creates.
 type cgroup struct {
 	dir string
 	rules.MatchCgroup
 }
 
-// newCgroups makes cgroups below one of this test and removes them afterwards.
+// newCgroups creates cgroups in a parent cgroup of this test, and removes them when the test ends.
 func newCgroups(t testing.TB, names ...string) []cgroup {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -46,7 +46,7 @@ func newCgroups(t testing.TB, names ...string) []cgroup {
 		}
 	}
 	if root == "" {
-		t.Skip("no hierarchy of cgroups of version 2 is mounted")
+		t.Skip("no cgroup2 file system is mounted")
 	}
 	parent := fmt.Sprintf("sluice-test-%d", os.Getpid())
 	var made []cgroup
@@ -54,9 +54,9 @@ func newCgroups(t testing.TB, names ...string) []cgroup {
 		path := filepath.Join(parent, name)
 		dir := filepath.Join(root, path)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Skipf("no cgroup can be made: %v", err)
+			t.Skipf("cannot create a cgroup: %v", err)
 		}
-		t.Cleanup(func() { _ = os.Remove(dir) }) // fails if a process is left, which a test reports
+		t.Cleanup(func() { _ = os.Remove(dir) }) // fails if a process remains, which a test reports
 		var s unix.Stat_t
 		if err := unix.Stat(dir, &s); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func newCgroups(t testing.TB, names ...string) []cgroup {
 	return made[1:]
 }
 
-// dial is the role of a process that connects to the address in its input, and prints who answers.
+// dial is the role of a process that connects to the address on stdin and prints the answer.
 func dial(_ *netns.NS, stdin *bufio.Reader) error {
 	to, err := stdin.ReadString('\n')
 	if err != nil {
@@ -84,7 +84,7 @@ func dial(_ *netns.NS, stdin *bufio.Reader) error {
 	return err
 }
 
-// dialFrom runs dial in a namespace and a cgroup, as a user.
+// dialFrom runs dial in a namespace and a cgroup as a user.
 func dialFrom(t testing.TB, ns *netns.NS, in cgroup, uid uint32, to string) string {
 	t.Helper()
 	dir, err := os.Open(in.dir)
@@ -106,7 +106,7 @@ func dialFrom(t testing.TB, ns *netns.NS, in cgroup, uid uint32, to string) stri
 	return string(out)
 }
 
-// answer serves a port of the namespace: it sends its name and the address of the caller.
+// answer serves a port of the namespace: it sends name and the caller's address.
 func answer(t testing.TB, ns *netns.NS, name, port string) {
 	t.Helper()
 	var l net.Listener
@@ -129,8 +129,8 @@ func answer(t testing.TB, ns *netns.NS, name, port string) {
 	}()
 }
 
-// On a node with a pod in ambient mode, connections of the kubelet reach the application, and those
-// of other processes of the node ztunnel, whatever their user.
+// On a node with an ambient pod, the kubelet's connections reach the application, and the
+// connections of other processes of the node reach ztunnel, for every user.
 func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			applied(t, chosen(t, e), node, compiledHost(t, h), nft.Created)
 			const ipv4, ipv6 = "10.244.1.5:8080", "[fd00:10:244:1::5]:8080"
 			if got := dialFrom(t, node, kubelet, 0, ipv6); got != "ztunnel from fd00:10:244:1::1" {
-				t.Errorf("to an address that is not one of the pods: %s", got)
+				t.Errorf("to an address of no pod: %s", got)
 			}
 			h.Pods = append(h.Pods, testbed.PodIP6)
 			rs := compiledHost(t, h)
@@ -162,10 +162,10 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.Verdict(true); v != diff.Equivalent {
-				t.Errorf("the rules that were read: %s\n%v\n%v", v, r.Classes, r.Undecided)
+				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v", v, r.Classes, r.Undecided)
 			}
 			for _, tc := range []struct {
-				says     string
+				name     string
 				in       cgroup
 				uid      uint32
 				to, want string
@@ -182,7 +182,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 				{"another process of a user", other, 1000, ipv4, "ztunnel from 10.244.1.1"},
 			} {
 				if got := dialFrom(t, node, tc.in, tc.uid, tc.to); got != tc.want {
-					t.Errorf("%s: %s, want %s", tc.says, got, tc.want)
+					t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 				}
 			}
 			if removed, err := chosen(t, e).Remove(node); err != nil || !removed {
@@ -195,7 +195,7 @@ func TestOnlyProbesOfTheKubeletBypassZtunnel(t *testing.T) {
 	}
 }
 
-// Without cgroups of version 2, as on older nodes, the user decides, as with Istio.
+// Without version 2 cgroups, as on older nodes, the rules match the user, as Istio's do.
 func TestProbesByUser(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestProbesByUser(t *testing.T) {
 			r := diff.Decide(diff.Side{Ruleset: rs, RoutingKnown: true},
 				diff.Side{Ruleset: live.Ruleset, RoutingKnown: true}, diff.Options{})
 			if v := r.Verdict(true); v != diff.Equivalent {
-				t.Errorf("the rules that were read: %s\n%v\n%v", v, r.Classes, r.Undecided)
+				t.Errorf("compared with the rules of the kernel: %s\n%v\n%v", v, r.Classes, r.Undecided)
 			}
 		})
 	}

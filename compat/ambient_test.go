@@ -46,7 +46,7 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 	}
 }
 
-// The calls have the marks and transparent sockets that ztunnel uses.
+// The calls use the marks and transparent sockets that ztunnel uses.
 func TestAmbientTraffic(t *testing.T) {
 	const probeSource = "169.254.7.127"
 	call := func(from testbed.Caller, network, to string) testbed.Call {
@@ -83,13 +83,13 @@ func TestAmbientTraffic(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, tc := range []struct {
-				says string
+				name string
 				call testbed.Call
 				want testbed.Name
 			}{
 				{"outbound is captured", call(testbed.FromPod, "tcp", "10.9.9.9:80"), testbed.Outbound},
 				{
-					"so is outbound over IPv6",
+					"outbound over IPv6 is captured",
 					call(testbed.FromPod, "tcp", "[2001:db8::9]:80"), testbed.Outbound,
 				},
 				{
@@ -115,7 +115,7 @@ func TestAmbientTraffic(t *testing.T) {
 					call(testbed.FromNeighbour, "tcp", "10.244.1.5:80"), testbed.Inbound,
 				},
 				{
-					"so is inbound over IPv6",
+					"inbound over IPv6 is captured",
 					call(testbed.FromNeighbour, "tcp", "[fd00:10:244:1::5]:80"), testbed.Inbound,
 				},
 				{
@@ -128,19 +128,19 @@ func TestAmbientTraffic(t *testing.T) {
 					testbed.Application,
 				},
 				{
-					"ztunnel reaches the application with the client's address, and gets the answer",
+					"ztunnel reaches the application with the client's address and receives the answer",
 					as("10.9.9.9", ztunnel(call(testbed.FromPod, "tcp", "10.244.1.5:80"))),
 					testbed.Application,
 				},
 				{
-					"so it does over IPv6",
+					"ztunnel reaches the application over IPv6 with the client's address",
 					as("2001:db8::9", ztunnel(call(testbed.FromPod, "tcp", "[fd00:10:244:1::5]:80"))),
 					testbed.Application,
 				},
 			} {
 				a, err := network.Dial(tc.call)
 				if err != nil || a.By != tc.want {
-					t.Errorf("%s: %s: %s, %v, want %s", tc.says, tc.call, a, err, tc.want)
+					t.Errorf("%s: %s: %s, %v, want %s", tc.name, tc.call, a, err, tc.want)
 				}
 			}
 		})

@@ -24,8 +24,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// refusedLast is a ruleset of which the kernel takes all tables of iptables-legacy but the last,
-// IPv6's nat.
+// refusedLast is a ruleset whose last iptables-legacy table, nat of IPv6, the kernel rejects.
 func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, append(change, dual)...))
@@ -36,7 +35,7 @@ func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 	c := last.Chain("SLUICE_OUTPUT")
 	c.Rules = append(c.Rules, rules.Rule{
 		Matches: []rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}},
-		// a target for mangle only
+		// valid only in mangle
 		Actions: []rules.Action{rules.TProxyDrop{Port: 15006, Value: 1, Mask: 1}},
 	})
 	return l
@@ -45,12 +44,12 @@ func refusedLast(t testing.TB, change ...func(*rules.Redirect)) compat.Legacy {
 func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		before []func(*rules.Redirect) // nil: nothing of ours
+		before []func(*rules.Redirect) // nil: no rules of Sluice
 		change []func(*rules.Redirect)
 	}{
 		{"a first installation", nil, []func(*rules.Redirect){tproxy, allDNS}},
 		{
-			"a change of the mode",
+			"a changed mode",
 			[]func(*rules.Redirect){dual},
 			[]func(*rules.Redirect){tproxy, allDNS},
 		},
@@ -69,11 +68,11 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 			before, routing := istiotest.Dump(t, ns, istiotest.Legacy), routes(t, ns)
 			result, err := compat.ApplyLegacy(ns, refusedLast(t, tc.change...))
 			if result != (compat.Result{}) {
-				t.Errorf("%+v, want that nothing was done", result)
+				t.Errorf("%+v, want no change", result)
 			}
 			if !errors.Is(err, unix.EINVAL) ||
 				!strings.Contains(err.Error(), "iptables-legacy ip6 nat: replace") {
-				t.Errorf("error %v, want that table ip6 nat is refused", err)
+				t.Errorf("error %v, want a rejected table ip6 nat", err)
 			}
 			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
 				t.Errorf("-before +after:\n%s", diff)
@@ -94,8 +93,9 @@ func routes(t testing.TB, ns *netns.NS) string {
 	return (&rules.Ruleset{Routing: found}).String()
 }
 
-// Whoever comes last has all of it, of whichever backend, and nothing is left of the others.
-func TestAppliersAtOnce(t *testing.T) {
+// The last Apply determines all rules, whichever backend it uses. No rules of other backends
+// remain.
+func TestConcurrentApplies(t *testing.T) {
 	ns := netnstest.New(t)
 	rulesets := []rules.Ruleset{compiled(t, tproxy, dual), compiled(t, dual, allDNS)}
 	for range times(6, 100) {
@@ -120,14 +120,14 @@ func TestAppliersAtOnce(t *testing.T) {
 			found, err := installed[0].Check(ns, rs, compat.Snapshot{})
 			return err == nil && len(found.Differences) == 0
 		}) {
-			t.Fatal("a mixture")
+			t.Fatal("the rules match neither ruleset")
 		}
 	}
 }
 
-// Others who write the same tables meanwhile lose no rule, and neither do we. (Counters may be lost
-// between a replacement and the next: the kernel has no other way to keep them.)
-func TestOtherProgramsWriteTheTablesMeanwhile(t *testing.T) {
+// Concurrent writers of the same tables do not lose each other's rules. Counters may be lost
+// between a replacement and the next one, because the kernel cannot preserve them.
+func TestApplyWithConcurrentWriters(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
 		"*nat\n[7:420] -A OUTPUT -o eth3 -j ACCEPT\nCOMMIT\n*mangle\nCOMMIT\n")
@@ -147,9 +147,9 @@ func TestOtherProgramsWriteTheTablesMeanwhile(t *testing.T) {
 				}
 				replaced := (*xtables.ReplacedError)(nil)
 				switch {
-				case errors.As(err, &replaced): // what somebody else has written right after is the next one's business
+				case errors.As(err, &replaced): // another program replaced the table before its counters were set
 				case errors.Is(err, xtables.ErrChanged):
-					i++ // the same again
+					i++ // repeat this step
 				case err != nil:
 					t.Error(err)
 					return
@@ -169,11 +169,11 @@ func TestOtherProgramsWriteTheTablesMeanwhile(t *testing.T) {
 	others.Wait()
 	if dump := istiotest.Dump(t, ns, istiotest.Legacy); !strings.Contains(dump,
 		" -A OUTPUT -o eth3 -j ACCEPT\n") {
-		t.Errorf("the other rule is lost:\n%s", dump)
+		t.Errorf("the foreign rule is lost:\n%s", dump)
 	}
 }
 
-// Routes go in first: where they cannot, no table is touched, and it is no reason to try the other
+// Apply adds the routes first. If this fails, it changes no table and does not try the other
 // backend.
 func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 	for _, e := range append(slices.Clone(backends), compat.BackendAuto) {
@@ -188,7 +188,7 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 			_, err = chosen(t, e).Apply(ns, compiled(t, tproxy, dual), compat.Snapshot{})
 			if !errors.Is(err, route.ErrNoIPv6) ||
 				strings.Contains(err.Error(), "cannot be used") || compat.IsNotSupported(err) {
-				t.Errorf("error %v, want that there is no IPv6", err)
+				t.Errorf("error %v, want an error that IPv6 is disabled", err)
 			}
 			nothingHeld(t, ns)
 			if made, err := xtables.Tables(ns); err != nil || len(made) > 0 {
@@ -198,9 +198,9 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 	}
 }
 
-// Neither comparing thousands of rules with as many others nor writing them takes the square of the
-// time, which would be half a minute.
-func TestLegacyExchangesThousandsOfPrefixesAtOnce(t *testing.T) {
+// Comparing and writing thousands of rules takes linear time. Quadratic time would be half a
+// minute.
+func TestLegacyReplacesThousandsOfPrefixesInLinearTime(t *testing.T) {
 	ns := netnstest.New(t)
 	prefixes := func(last byte) func(*rules.Redirect) {
 		return func(r *rules.Redirect) {

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An error comes with the outcome where the rules are in place, and then no other backend is tried:
-// here nftables has them, and the kernel refuses to take the old ones out of iptables-legacy.
+// If the rules are in place, Apply returns an outcome with the error and tries no other backend.
+// Here nftables has the rules, and the kernel refuses to remove the old ones from iptables-legacy.
 func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -38,8 +38,8 @@ func TestOldRulesThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// Where a gate has to take the place of the old rules first, and cannot, nothing changes.
-func TestOldRulesThatCannotHaveAGate(t *testing.T) {
+// If the gate that must replace the old rules first cannot be written, nothing changes.
+func TestBackendChangeWithoutItsGateChangesNothing(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	old := compiled(t, tproxy)
@@ -70,25 +70,25 @@ func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// When the nft package's Apply fails after its transaction, the move goes on, and the error is
-// told; if the rules are not there, it is undone.
+// If the nft package's Apply fails after its transaction, the backend change completes and returns
+// the error. If the rules are not in place, the change is rolled back.
 func TestBackendChangeWhoseRoutesFail(t *testing.T) {
 	failed := errors.New("the rules are in place, but not all old routes are gone")
 	for _, tc := range []struct {
 		name     string
-		carryOut bool // nftables has the rules
+		carryOut bool // nftables applies the rules
 		outcome  nft.Outcome
 		want     compat.Result
 	}{
 		{
-			"behind the transaction", true, nft.Created,
+			"an error after the transaction", true, nft.Created,
 			compat.Result{
 				Result: nft.Result{Outcome: nft.Replaced}, Backend: compat.BackendNFT, Moved: true,
 			},
 		},
 		{"before it", false, "", compat.Result{}},
 		{
-			"in it, and it has not taken place, as is found out later", false, nft.Created,
+			"an unconfirmed transaction that did not take place", false, nft.Created,
 			compat.Result{},
 		},
 	} {
@@ -117,8 +117,8 @@ func TestBackendChangeWhoseRoutesFail(t *testing.T) {
 	}
 }
 
-// Old rules that are gone when they are looked for again count as found: whoever takes new ones
-// back leaves these, since the pod had some.
+// Old rules that another program removes meanwhile count as existing: a rollback keeps the new
+// rules, because the pod had rules.
 func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -135,8 +135,8 @@ func TestBackendChangeWhileAnotherProgramRemovesTheOldRules(t *testing.T) {
 	equal(t, chosen(t, compat.BackendNFT), ns, rs)
 }
 
-// A move to iptables-legacy that nftables does not let go is undone, and has no outcome: here a
-// process owns our table, which no other can delete then.
+// A change to iptables-legacy is rolled back without an outcome if the nftables rules cannot be
+// deleted. Here a process owns Sluice's table, which no other process can delete.
 func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	ns := netnstest.New(t)
 	own(t, ns,
@@ -148,7 +148,7 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	got, err := chosen(t, compat.BackendLegacy).Apply(ns, compiled(t, tproxy), compat.Snapshot{})
 	if err == nil || !strings.Contains(err.Error(), "remove Sluice's rules from nftables: ") ||
 		got != (compat.Result{}) {
-		t.Errorf("%+v, %v; want that nothing was done", got, err)
+		t.Errorf("%+v, %v; want no change", got, err)
 	}
 	after, err := nft.Read(ns)
 	if err != nil || !rules.Equal(before, after) {
@@ -159,7 +159,7 @@ func TestBackendChangeFromATableThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// own has the nft command carry out a line, and keep its socket until the test ends.
+// own starts nft with a command, and keeps its socket open until the test ends.
 func own(t *testing.T, ns *netns.NS, line string) {
 	t.Helper()
 	cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "--interactive")
@@ -186,17 +186,17 @@ func own(t *testing.T, ns *netns.NS, line string) {
 			return
 		}
 	}
-	t.Fatal("nft has not carried it out")
+	t.Fatal("nft did not execute the command")
 }
 
-// Where something that was written cannot be taken back, the outcome says so.
-func TestAFailureThatCannotBeUndone(t *testing.T) {
+// If a rollback fails, the outcome states what was written.
+func TestOutcomeOfAFailedRollback(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		before []rules.Ruleset
 		want   nft.Outcome
 	}{
-		{"of a first installation", nil, nft.Created},
+		{"first installation", nil, nft.Created},
 		{"of a change", []rules.Ruleset{compiled(t, dual)}, nft.Replaced},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 	}
 }
 
-// When the new backend refuses, the old one's rules are as they were.
+// If the new backend rejects the ruleset, the rules of the old backend remain unchanged.
 func TestFailedBackendChangeChangesNothing(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for _, tc := range []struct {
@@ -83,15 +83,14 @@ func TestFailedBackendChangeChangesNothing(t *testing.T) {
 			result, err := tc.move(ns)
 			if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) ||
 				result != (compat.Result{}) {
-				t.Fatalf("%+v, error %v, want that it is refused", result, err)
+				t.Fatalf("%+v, error %v, want a rejected ruleset", result, err)
 			}
 			equal(t, chosen(t, tc.from), ns, rs)
 		})
 	}
 }
 
-// Rules of ours in a backend where they should not be are a difference, and the routes stay for
-// those that remain.
+// Rules of Sluice in another backend are a difference. The routes remain while any rules need them.
 func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	rs := compiled(t, tproxy, dual)
 	for i, e := range backends {
@@ -113,7 +112,7 @@ func TestOneBackendDoesNotDisturbTheOther(t *testing.T) {
 	}
 }
 
-// refusedByNFT is a ruleset that nf_tables refuse.
+// refusedByNFT is a ruleset that nf_tables rejects.
 func refusedByNFT(t testing.TB) rules.Ruleset {
 	t.Helper()
 	rs := compiled(t, tproxy, dual)

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// backends are those that each test of all backends goes through.
+// backends lists the backends for tests of all backends.
 var backends = []compat.BackendName{compat.BackendNFT, compat.BackendLegacy}
 
 func chosen(t testing.TB, e compat.BackendName) compat.Backend {
@@ -30,7 +30,7 @@ func chosen(t testing.TB, e compat.BackendName) compat.Backend {
 	return b
 }
 
-// sidecar returns the parameters of a usual pod with a sidecar, changed.
+// sidecar returns the parameters of a typical pod with a sidecar, with changes.
 func sidecar(change ...func(*rules.Redirect)) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All = true
@@ -66,7 +66,8 @@ func compiled(t testing.TB, change ...func(*rules.Redirect)) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// applied applies, wants the outcome, and wants that exactly this is what the namespace then holds.
+// applied applies the ruleset, and verifies the outcome and that the namespace has exactly these
+// rules.
 func applied(
 	t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset, want nft.Outcome,
 ) compat.Result {
@@ -101,7 +102,7 @@ func lines(diffs []rules.Difference) string {
 	return strings.Join(text, "\n")
 }
 
-// nothingHeld wants that no backend has rules of Sluice and that there are no routes of ours.
+// nothingHeld verifies that no backend has rules of Sluice, and that no routes of Sluice exist.
 func nothingHeld(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
@@ -110,15 +111,15 @@ func nothingHeld(t testing.TB, ns *netns.NS) {
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
-		t.Fatalf("routing left: %+v, error %v", routing, err)
+		t.Fatalf("remaining routing: %+v, error %v", routing, err)
 	}
 }
 
-// ChainPrefix is how the names of our chains in iptables-legacy begin.
+// ChainPrefix is the prefix of Sluice's chain names in iptables-legacy.
 const ChainPrefix = "SLUICE_"
 
-// dumpWithoutOurs is what iptables-legacy has, with counters, but for our chains and the rules that
-// mention them.
+// dumpWithoutOurs returns the rules in iptables-legacy with counters, without Sluice's chains and
+// the rules that refer to them.
 func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
 	t.Helper()
 	var kept []string
@@ -146,7 +147,7 @@ func TestBackendsReadBackWhatTheyApplied(t *testing.T) {
 				"exclusions of every kind, tproxy",
 				[]func(*rules.Redirect){tproxy, dual, exclusions, allDNS, dropInvalid},
 			},
-			{"on a live pod", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) {
+			{"established connections", []func(*rules.Redirect){tproxy, func(r *rules.Redirect) {
 				r.KeepEstablished = true
 			}}},
 		} {
@@ -158,7 +159,7 @@ func TestBackendsReadBackWhatTheyApplied(t *testing.T) {
 					t.Errorf("result %+v", r)
 				}
 				if r := applied(t, b, ns, rs, nft.Unchanged); r.Bytes+r.Routes > 0 {
-					t.Errorf("unchanged, but %+v", r)
+					t.Errorf("unchanged rules, but result %+v", r)
 				}
 				held, err := b.Read(ns)
 				if err != nil || len(held.Tables) == 0 ||
@@ -177,8 +178,8 @@ func TestBackendsReadBackWhatTheyApplied(t *testing.T) {
 	}
 }
 
-// What an earlier version has written with other comments is the same: an agent that is updated
-// finds no drift and writes nothing.
+// Comments are not compared, so that an updated agent finds no drift in rules that an earlier
+// version wrote.
 func TestCommentsAreNotCompared(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestCommentsAreNotCompared(t *testing.T) {
 				compiled(t, tproxy, allDNS, exclusions)
 			for i := range earlier.Tables[0].Chains {
 				for j := range earlier.Tables[0].Chains[i].Rules {
-					earlier.Tables[0].Chains[i].Rules[j].Comment = "in earlier words"
+					earlier.Tables[0].Chains[i].Rules[j].Comment = "another comment"
 				}
 			}
 			applied(t, chosen(t, e), ns, earlier, nft.Created)
@@ -211,7 +212,7 @@ func TestLegacyWithoutIPv6LeavesNoIPv6Rules(t *testing.T) {
 	}
 }
 
-// A table that the rules do not need does not are created: packets would pass it.
+// Tables that the rules do not need are not created, because packets would traverse them.
 func TestLegacyCreatesOnlyTheTablesThatItNeeds(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
@@ -240,15 +241,15 @@ func TestLegacyKeepsForeignRulesAndCounters(t *testing.T) {
 	}
 }
 
-// The jump to our chains comes before the rules of others.
-func TestLegacyRunsFirst(t *testing.T) {
+// The jump to Sluice's chains precedes foreign rules.
+func TestLegacyJumpsPrecedeForeignRules(t *testing.T) {
 	ns := istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
 	applied(t, chosen(t, compat.BackendLegacy), ns, compiled(t), nft.Created)
 	for line := range strings.Lines(istiotest.Run(t, ns, "", "iptables-legacy", "-t", "nat", "-S",
 		"OUTPUT")) {
 		if strings.HasPrefix(line, "-A") {
 			if line != "-A OUTPUT -j SLUICE_OUTPUT\n" {
-				t.Errorf("first is %s", line)
+				t.Errorf("the first rule is %s", line)
 			}
 			return
 		}
@@ -256,23 +257,23 @@ func TestLegacyRunsFirst(t *testing.T) {
 	t.Error("no rule in OUTPUT")
 }
 
-// What somebody has changed among our rules is found and put right.
+// Changes to Sluice's rules are detected and repaired.
 func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	for _, tc := range []struct{ name, change string }{
-		{"a rule more in our chain", "-t nat -I SLUICE_OUTPUT -j ACCEPT"},
-		{"a rule less", "-t nat -D SLUICE_OUTPUT 1"},
-		{"another rule in place of one", "-t nat -R SLUICE_OUTPUT 1 -o eth9 -j RETURN"},
+		{"an added rule", "-t nat -I SLUICE_OUTPUT -j ACCEPT"},
+		{"a deleted rule", "-t nat -D SLUICE_OUTPUT 1"},
+		{"a replaced rule", "-t nat -R SLUICE_OUTPUT 1 -o eth9 -j RETURN"},
 		{
-			"a rule that nobody knows",
+			"an added unknown rule",
 			"-t nat -A SLUICE_OUTPUT -m statistic --mode random --probability 0.5 -j RETURN",
 		},
-		{"no jump", "-t nat -D OUTPUT -j SLUICE_OUTPUT"},
+		{"a deleted jump", "-t nat -D OUTPUT -j SLUICE_OUTPUT"},
 		{"a second jump", "-t nat -A OUTPUT -j SLUICE_OUTPUT"},
 		{"a jump for some packets only", "-t nat -R OUTPUT 1 -p tcp -j SLUICE_OUTPUT"},
-		{"a jump from a chain of others", "-t nat -N OTHER; -t nat -A OTHER -j SLUICE_OUTPUT"},
-		{"a chain more", "-t nat -N SLUICE_OTHER"},
+		{"a jump from a foreign chain", "-t nat -N OTHER; -t nat -A OTHER -j SLUICE_OUTPUT"},
+		{"an added chain", "-t nat -N SLUICE_OTHER"},
 		{
-			"a rule of others before ours, which may keep packets from the proxy",
+			"a foreign rule before Sluice's, which may make packets bypass the proxy",
 			"-t nat -I OUTPUT -j ACCEPT",
 		},
 	} {
@@ -285,7 +286,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 			}
 			found, err := b.Check(ns, rs, compat.Snapshot{})
 			if err != nil || len(found.Differences) == 0 {
-				t.Errorf("nothing found, error %v", err)
+				t.Errorf("no differences, error %v", err)
 			}
 			if plan, err := b.Plan(ns, rs, compat.Snapshot{}); err != nil ||
 				plan.Outcome != nft.Replaced {
@@ -296,7 +297,7 @@ func TestLegacyFindsAndRepairsDrift(t *testing.T) {
 	}
 }
 
-// Rules of others after ours, and their policies, are no drift.
+// Foreign rules after Sluice's, and foreign policies, are no drift.
 func TestLegacyDoesNotCompareForeignRules(t *testing.T) {
 	ns := netnstest.New(t)
 	b, rs := chosen(t, compat.BackendLegacy), compiled(t, tproxy)

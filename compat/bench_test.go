@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkApply is a first application and its removal, then one that finds everything there.
+// BenchmarkApply measures a first Apply with its removal, and an Apply without changes.
 func BenchmarkApply(b *testing.B) {
 	rs := compiled(b, dual, allDNS)
 	for _, e := range backends {
@@ -49,7 +49,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 		})
 	}
-	b.Run("looking for legacy rules", func(b *testing.B) {
+	b.Run("read legacy tables", func(b *testing.B) {
 		ns := netnstest.New(b)
 		for b.Loop() {
 			if _, err := compat.LegacyTables(ns); err != nil {

@@ -29,7 +29,7 @@ func TestLegacyRulesAreTheSameWithCounters(t *testing.T) {
 
 func sameText(a, b rules.Rule) bool { return a.String() == b.String() && a.Comment == b.Comment }
 
-// TestLegacyKeepsTheCounts repairs rules of which one was deleted, and changes the parameters.
+// TestLegacyKeepsTheCounts repairs rules after one was deleted, and changes the parameters.
 func TestLegacyKeepsTheCounts(t *testing.T) {
 	ns := netnstest.New(t)
 	b := chosen(t, compat.BackendLegacy)
@@ -56,11 +56,11 @@ func TestLegacyKeepsTheCounts(t *testing.T) {
 		}
 	}
 	if kept == 0 {
-		t.Error("a change of the parameters lost all counts")
+		t.Error("changed parameters lost all counters")
 	}
 }
 
-// count gives each rule of Sluice in nat a count of its own.
+// count gives each rule of Sluice in nat a different counter.
 func count(t *testing.T, ns *netns.NS) map[string]rules.Hits {
 	t.Helper()
 	var counted strings.Builder
@@ -76,7 +76,7 @@ func count(t *testing.T, ns *netns.NS) map[string]rules.Hits {
 	return hits(t, ns)
 }
 
-// hits returns the counters of Sluice's rules of IPv4 in nat, by chain and rule.
+// hits returns the counters of Sluice's IPv4 rules in nat, by chain and rule.
 func hits(t *testing.T, ns *netns.NS) map[string]rules.Hits {
 	t.Helper()
 	rs, err := chosen(t, compat.BackendLegacy).Read(ns)
@@ -106,6 +106,6 @@ func TestCheckIgnoresAdditionalCounters(t *testing.T) {
 	applied(t, b, ns, without, nft.Replaced)
 	found, err := b.Check(ns, with, compat.Snapshot{})
 	if err != nil || len(found.Differences) == 0 {
-		t.Errorf("missing counters are no difference: %v", err)
+		t.Errorf("unexpected difference for missing counters: %v", err)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// kernelNames lists the matches or targets that the kernel has in a family.
+// kernelNames lists the matches or targets of a family that the kernel has.
 func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, kind string) []string {
 	t.Helper()
-	// A table makes a modular kernel have the file, and its rules more names.
+	// A table makes a modular kernel create the file, and its rules load more extensions.
 	istiotest.Restore(t, ns, istiotest.Legacy, f,
 		"*mangle\n-A OUTPUT -m comment --comment x -j MARK --set-mark 1\nCOMMIT\n")
 	path := map[rules.Family]string{rules.IPv4: "ip_tables_", rules.IPv6: "ip6_tables_"}[f] + kind
@@ -39,8 +39,8 @@ func kernelNames(t *testing.T, ns *netns.NS, f rules.Family, kind string) []stri
 	return names
 }
 
-// eachExtension calls check with every revision of every match or target that the kernel has, and
-// structures of any bytes.
+// eachExtension calls check with every revision of every match or target of the kernel, and with
+// random structures.
 func eachExtension(
 	t *testing.T, kind string, of xtables.Kind, check func(f rules.Family, x xt.Extension),
 ) {
@@ -70,8 +70,9 @@ func eachExtension(
 	}
 }
 
-// TestEffectsOfAllMatches holds that no match of this kernel is taken for a condition unless
-// somebody has read its source: what is unknown has the effect that is noted for its name, or any.
+// TestEffectsOfAllMatches verifies that a match of this kernel is a condition only if
+// xt.MatchEffect classifies it as one. Unknown matches have the effect of xt.MatchEffect, or any
+// effect.
 func TestEffectsOfAllMatches(t *testing.T) {
 	eachExtension(t, "matches", xtables.KindMatch, func(f rules.Family, x xt.Extension) {
 		noted := xt.MatchEffect(x.Name)
@@ -84,7 +85,7 @@ func TestEffectsOfAllMatches(t *testing.T) {
 				switch {
 				case noted == rules.ReadsAndWrites && unknown && u.Effect == noted:
 				case !noted.IsCondition() && (!unknown || u.Effect != rules.AnyEffect):
-					t.Errorf("%s revision %d is %#v, and MatchEffect does not know it", x.Name,
+					t.Errorf("%s revision %d is %#v, but MatchEffect does not return its effect", x.Name,
 						x.Revision, m)
 				case unknown && noted.IsCondition() && u.State != "" &&
 					(u.Effect == rules.ReadsAndWrites || u.Effect == rules.Writes):
@@ -102,15 +103,15 @@ func TestEffectsOfAllMatches(t *testing.T) {
 	})
 }
 
-// targetWords are the targets that the model has a word for, in some of their uses.
+// targetWords are targets that the model can express for some options.
 var targetWords = []string{
 	"CONNMARK", "CT", "DNAT", "MARK", "NOTRACK", "REDIRECT", "REJECT", "SNAT", "TPROXY",
 }
 
-// observers are targets that change nothing about the packet and let the chain go on.
+// observers are targets that do not change the packet and do not end the chain.
 var observers = []string{"AUDIT", "IDLETIMER", "LED", "LOG", "NFLOG", "TRACE", "ULOG"}
 
-// TestEffectsOfAllTargets is the same for targets: what is no word may do anything.
+// TestEffectsOfAllTargets verifies that a target that the model cannot express may have any effect.
 func TestEffectsOfAllTargets(t *testing.T) {
 	eachExtension(t, "targets", xtables.KindTarget, func(f rules.Family, x xt.Extension) {
 		a := xt.DecodeTarget(f, x)
@@ -119,11 +120,11 @@ func TestEffectsOfAllTargets(t *testing.T) {
 		switch {
 		case counts:
 			if !slices.Contains(observers, x.Name) {
-				t.Errorf("%s revision %d only counts", x.Name, x.Revision)
+				t.Errorf("%s revision %d has no effect but counting", x.Name, x.Revision)
 			}
 		case unknown && u.Effect == rules.TranslatesSource:
 			if x.Name != "SNAT" && x.Name != "MASQUERADE" {
-				t.Errorf("%s revision %d only translates the source", x.Name, x.Revision)
+				t.Errorf("%s revision %d has no effect but source NAT", x.Name, x.Revision)
 			}
 		case unknown && (u.Effect == rules.AnyEffect || u.Effect == rules.Writes ||
 			x.Name == "CONNMARK"):

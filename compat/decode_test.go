@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The rules as people write them, and what they are in the model.
+// TestDecodeRules lists rules in the syntax of iptables with their meaning in the model.
 func TestDecodeRules(t *testing.T) {
 	for _, tc := range []struct {
 		family rules.Family
-		rule   string // with the table, if it is not mangle
+		rule   string // with -t, unless the table is mangle
 		want   string
 	}{
 		{rules.IPv4, "", "counter"},
@@ -200,8 +200,8 @@ func TestDecodeRules(t *testing.T) {
 	}
 }
 
-// What a later kernel may compare, with any effect, is no condition but an action, and what follows
-// it a condition of the rest.
+// Flags of later kernels may match anything and have any effect. They decode to an action, and the
+// matches after them to conditions on the following actions.
 func TestDecodeHeaderOfALaterKernel(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	length := rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}
@@ -277,7 +277,7 @@ func TestDecodeChains(t *testing.T) {
 	}
 }
 
-// Whatever bytes a rule has, nothing of it is left out: what the model cannot say is unknown.
+// Decoding drops nothing: parts that the model cannot express become unknown.
 func FuzzDecodeHeader(f *testing.F) {
 	f.Add(false, []byte("eth1\x00"), []byte("\xff\xff\xff\xff\xff\x00"), []byte{10, 0, 0, 0},
 		[]byte{255, 0, 0, 0}, uint16(6), byte(0), byte(1))
@@ -308,7 +308,8 @@ func FuzzDecodeHeader(f *testing.F) {
 			"if") && !strings.Contains(text, "interface") {
 			t.Errorf("interface %q %q: %s", h.In.Name, h.In.Mask, text)
 		}
-		// Without a mask the kernel compares addresses of IPv4 with 0.0.0.0, and none of IPv6.
+		// Without a mask the kernel compares an IPv4 address with 0.0.0.0, and does not compare an
+		// IPv6 address.
 		if asked := !h.Source.Mask.IsUnspecified() ||
 			!six && !h.Source.Addr.IsUnspecified(); asked != strings.Contains(text, "addr") {
 			t.Errorf("address %s %s: %s", h.Source.Addr, h.Source.Mask, text)
@@ -320,8 +321,8 @@ func FuzzDecodeHeader(f *testing.F) {
 	})
 }
 
-// encodeAgain holds that what the model can say of a header is encoded to a header of which it says
-// the same.
+// encodeAgain verifies that an encoded header decodes to the same matches, if the model can express
+// them.
 func encodeAgain(t *testing.T, family rules.Family, matches []rules.Match) {
 	t.Helper()
 	for _, m := range matches {

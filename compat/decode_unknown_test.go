@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestUnknownRulesAreTheSame compares rules that the model has no words for, as read from two
-// namespaces: each is the same as itself, whatever the kernel keeps with it, and no two are.
+// TestUnknownRulesAreTheSame compares rules that the model cannot express, read from two
+// namespaces. Each rule equals itself, whatever state the kernel adds to it, and differs from all
+// others.
 func TestUnknownRulesAreTheSame(t *testing.T) {
 	list := []string{
 		"-m length --length 100", "-m length --length 101", "-m length ! --length 100",
@@ -66,7 +67,7 @@ func TestUnknownRulesAreTheSame(t *testing.T) {
 	}
 }
 
-// onlyUnknown returns what is unknown of a rule.
+// onlyUnknown returns the only unknown match or action of a rule.
 func onlyUnknown(t *testing.T, text string, r rules.Rule) rules.Unknown {
 	t.Helper()
 	var found []rules.Unknown

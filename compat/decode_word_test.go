@@ -18,21 +18,21 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A word is an option of iptables and what it is in the model.
+// A word is an iptables option and its representation in the model.
 type word struct {
 	table string
-	rule  string // {8} and {6} in it are one of the family's addresses and another
-	// matches are besides that of the protocol, which the rule may compare with -p.
+	rule  string // {8} and {6} stand for two addresses of the family
+	// matches lists the matches, without the match of -p.
 	matches []rules.Match
-	// actions are without the counter.
+	// actions lists the actions without the counter.
 	actions []rules.Action
-	only    rules.Family // that has the option, both if it is empty
-	// notNFT says that iptables-nft does not write xtables' structure for it, but expressions of
-	// nf_tables.
+	only    rules.Family // the only family with the option, empty for both
+	// notNFT reports whether iptables-nft writes nf_tables expressions instead of the xtables
+	// structure.
 	notNFT bool
 }
 
-// words are what the model has a word for, of matches and targets with more than one meaning.
+// words lists the options of matches and targets that the model can express in some uses.
 func words(f rules.Family) []word {
 	addr := func(last byte) netip.Addr {
 		if f == rules.IPv4 {
@@ -313,11 +313,11 @@ func words(f rules.Family) []word {
 			matches: reads("header flags 0x1, inversion flags 0x20"),
 		},
 
-		// What restores a socket's mark has done so where the rule goes no further.
+		// --restore-skmark sets the mark even if a later match fails.
 		{
 			table:   "mangle",
 			rule:    "-i lo -m socket --restore-skmark -m length --length 100 -m socket --transparent -j DROP",
-			notNFT:  true, // package nft has no Require yet
+			notNFT:  true, // package nft does not read Require yet
 			matches: list(rules.MatchInterface{Names: interfaceNames("lo")}),
 			actions: does(
 				rules.Unknown{Text: "match socket revision 3"},
@@ -539,7 +539,7 @@ func words(f rules.Family) []word {
 	}
 }
 
-// withAddresses puts addresses of the family in the places of {8} and {6}.
+// withAddresses replaces {8} and {6} by addresses of the family.
 func (w word) withAddresses(f rules.Family) string {
 	if f == rules.IPv4 {
 		return strings.NewReplacer("[", "", "]", "", "{8}", "10.0.0.8", "{6}",
@@ -548,7 +548,7 @@ func (w word) withAddresses(f rules.Family) string {
 	return strings.NewReplacer("{8}", "fd00::8", "{6}", "fd00::6").Replace(w.rule)
 }
 
-// tableReaders read what each kind of iptables has loaded.
+// tableReaders returns functions that read the tables of each iptables variant.
 func tableReaders() map[istiotest.Variant]func(*netns.NS) []rules.Table {
 	return map[istiotest.Variant]func(*netns.NS) []rules.Table{
 		istiotest.Legacy: func(ns *netns.NS) []rules.Table { return must(compat.ReadTables(ns)) },
@@ -556,7 +556,7 @@ func tableReaders() map[istiotest.Variant]func(*netns.NS) []rules.Table {
 	}
 }
 
-// TestDecodeWords loads rules with the real programs and reads what the kernel has.
+// TestDecodeWords loads rules with the iptables programs and decodes the tables of the kernel.
 func TestDecodeWords(t *testing.T) {
 	for variant, read := range tableReaders() {
 		name := map[istiotest.Variant]string{
@@ -581,7 +581,7 @@ func TestDecodeWords(t *testing.T) {
 	}
 }
 
-// wordTables are tables with a chain for each word.
+// wordTables returns tables with a chain for each word.
 func wordTables(f rules.Family, list []word) string {
 	var b strings.Builder
 	for _, table := range []string{"raw", "mangle", "nat", "filter"} {
@@ -596,7 +596,8 @@ func wordTables(f rules.Family, list []word) string {
 	return b.String()
 }
 
-// check compares a rule that was read. The bytes of what is unknown are only asked to be there.
+// check compares a decoded rule with the word. It does not compare the bytes of unknown matches and
+// actions.
 func (w word) check(t *testing.T, got rules.Rule) {
 	t.Helper()
 	isProtocol := func(m rules.Match) bool {
@@ -607,7 +608,7 @@ func (w word) check(t *testing.T, got rules.Rule) {
 		strings.HasPrefix(w.rule, "-p ") {
 		n := slices.IndexFunc(got.Matches, isProtocol)
 		if n < 0 || got.Matches[n].String() != "meta l4proto "+protocol {
-			t.Errorf("%v does not compare the protocol", got.Matches)
+			t.Errorf("%v does not match the protocol", got.Matches)
 		}
 	}
 	got.Matches = slices.DeleteFunc(got.Matches, isProtocol)

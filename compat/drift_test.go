@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestCheckFindsForeignEntriesInSluicesRouting: with either backend, which have the routing in
-// common.
+// TestCheckFindsForeignEntriesInSluicesRouting runs with both backends, which share the routing
+// code.
 func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -55,31 +55,32 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 			check(append([]string{stale}, foreign...)...)
 			if result, err := b.Apply(ns, want, compat.Snapshot{}); err != nil ||
 				result.Outcome != nft.Updated || result.Routes != 1 {
-				t.Errorf("%+v, %v, want that the rule which is ours is removed", result, err)
+				t.Errorf("%+v, %v, want Sluice's rule to be removed", result, err)
 			}
 			check(foreign...)
 		})
 	}
 }
 
-// TestCheckSinceASnapshotFindsTheSame, whatever has happened since the last comparison.
-func TestCheckSinceASnapshotFindsTheSame(t *testing.T) {
+// TestCheckSinceASnapshotFindsTheSame verifies that Check with a snapshot detects every change
+// since the snapshot.
+func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string][]string{
-		"nothing":               nil,
-		"our table flushed":     {nftables, "flush table inet sluice"},
-		"our table deleted":     {nftables, "delete table inet sluice"},
-		"a chain flushed":       {nftables, "flush chain inet sluice nat-output"},
-		"a rule added to ours":  {nftables, "insert rule inet sluice nat-output accept"},
-		"another's table added": {nftables, "add table ip others"},
-		"a route removed":       {ip, "-4 route flush table 133"},
-		"a policy rule removed": {ip, "-6 rule del pref 133"},
-		"another's route added": {ip, "-6 route add blackhole fd00::/16 table 133"},
+		"nothing":                nil,
+		"Sluice's table flushed": {nftables, "flush table inet sluice"},
+		"Sluice's table deleted": {nftables, "delete table inet sluice"},
+		"a chain flushed":        {nftables, "flush chain inet sluice nat-output"},
+		"a rule added":           {nftables, "insert rule inet sluice nat-output accept"},
+		"a foreign table added":  {nftables, "add table ip others"},
+		"a route removed":        {ip, "-4 route flush table 133"},
+		"a policy rule removed":  {ip, "-6 rule del pref 133"},
+		"a foreign route added":  {ip, "-6 route add blackhole fd00::/16 table 133"},
 	} {
 		for _, e := range backends {
 			t.Run(name+"/"+string(e), func(t *testing.T) {
 				if command != nil && command[0] == nftables && e == compat.BackendLegacy {
-					t.Skip("our table is nft's")
+					t.Skip("the command changes the nftables table")
 				}
 				checkAgainAfter(t, e, compiled(t, tproxy, dual), command)
 			})
@@ -87,18 +88,18 @@ func TestCheckSinceASnapshotFindsTheSame(t *testing.T) {
 	}
 }
 
-// TestCheckSinceASnapshotWithoutPolicyRoutes: of a redirected pod's routing a quick look reports
-// whether it has changed.
-func TestCheckSinceASnapshotWithoutPolicyRoutes(t *testing.T) {
+// TestCheckSinceASnapshotWithoutPolicyRoutes verifies that Check with a snapshot detects changes of
+// the routing of a pod without policy routes.
+func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
 	for name, command := range map[string]string{
-		"nothing":                         "",
-		"::6 removed":                     "-6 address del ::6/128 dev lo",
-		"another's address added":         "-6 address add ::7/128 dev lo",
-		"another's rule, elsewhere":       "-4 rule add pref 100 fwmark 7 lookup 99",
-		"another's rule in our place":     "-4 rule add pref 133 fwmark 7 lookup 99",
-		"a rule like ours, without route": "-6 rule add pref 133 fwmark 1337 lookup 133",
-		"a route in our table":            "-4 route add blackhole 10.0.0.0/8 table 133",
+		"nothing":                 "",
+		"::6 removed":             "-6 address del ::6/128 dev lo",
+		"a foreign address added": "-6 address add ::7/128 dev lo",
+		"a foreign policy rule":   "-4 rule add pref 100 fwmark 7 lookup 99",
+		"a foreign policy rule of Sluice's priority": "-4 rule add pref 133 fwmark 7 lookup 99",
+		"a rule of Sluice without its route":         "-6 rule add pref 133 fwmark 1337 lookup 133",
+		"a route in Sluice's table":                  "-4 route add blackhole 10.0.0.0/8 table 133",
 	} {
 		for _, e := range backends {
 			t.Run(name+"/"+string(e), func(t *testing.T) {
@@ -112,8 +113,8 @@ func TestCheckSinceASnapshotWithoutPolicyRoutes(t *testing.T) {
 	}
 }
 
-// checkAgainAfter wants that after a command, nil for none, a namespace with the ruleset is checked
-// since a snapshot as without one.
+// checkAgainAfter verifies that, after the command (if not nil), Check with a snapshot returns the
+// same result as Check without one.
 func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, command []string) {
 	t.Helper()
 	ns := netnstest.New(t)
@@ -139,24 +140,24 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(checked, again, cmpopts.IgnoreUnexported(compat.Snapshot{})); diff != "" {
-		t.Errorf("-check +check since\n%s", diff)
+		t.Errorf("-check +check with snapshot\n%s", diff)
 	}
 }
 
-// TestApplySinceASnapshotDoesTheSame, after something has been found, and when something more has
-// happened since.
-func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
+// TestApplySinceASnapshotDoesTheSame verifies that Apply with the snapshot of Check has the same
+// result as Apply without it, also if the rules change again after Check.
+func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
 	const add, flush, remove = "insert rule inet sluice nat-output accept", "flush chain inet sluice nat-output", "delete table inet sluice"
 	for _, row := range []struct{ name, found, since string }{
 		{"a rule more", add, ""},
-		{"a rule more, and another one since", add, add},
-		{"a rule more, and no table since", add, remove},
+		{"an added rule, and another one after Check", add, add},
+		{"an added rule, and a deleted table after Check", add, remove},
 		{"no table", remove, ""},
 		{"an empty table", "flush table inet sluice", ""},
-		{"nothing, and a rule more since", "", add},
-		{"a policy rule less", "rule del pref 133", ""},
-		{"a policy rule less, and an empty chain since", "rule del pref 133", flush},
+		{"an added rule after Check", "", add},
+		{"a deleted policy rule", "rule del pref 133", ""},
+		{"a deleted policy rule, and a flushed chain after Check", "rule del pref 133", flush},
 	} {
 		for _, e := range []compat.BackendName{
 			compat.BackendNFT, compat.BackendLegacy, compat.BackendAuto,
@@ -194,11 +195,11 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 					}
 					bare := row.found == remove || strings.HasPrefix(row.found, "flush table")
 					if found.HasRules == bare {
-						t.Errorf("rules of Sluice: %t", found.HasRules)
+						t.Errorf("HasRules is %t", found.HasRules)
 					}
 					if read := e != compat.BackendLegacy && row.found != "" &&
 						row.found != remove; compat.HasReading(found.Snapshot) != read {
-						t.Errorf("what was read is kept: %t", !read)
+						t.Errorf("the snapshot has a reading: %t", !read)
 					}
 					do(ns, row.since)
 					result, err := repair(ns, found)
@@ -228,7 +229,7 @@ func TestApplySinceASnapshotDoesTheSame(t *testing.T) {
 	}
 }
 
-// TestComparisonReportsWhetherRulesExist with either backend.
+// TestComparisonReportsWhetherRulesExist runs with both backends.
 func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -252,7 +253,8 @@ func TestComparisonReportsWhetherRulesExist(t *testing.T) {
 	}
 }
 
-// TestApplyUsesTheSnapshotOfCheck: the count of packets that it returns is that of the reading.
+// TestApplyUsesTheSnapshotOfCheck verifies that the packet count of Apply is the count in the
+// snapshot.
 func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendAuto} {
@@ -280,8 +282,9 @@ func TestApplyUsesTheSnapshotOfCheck(t *testing.T) {
 	}
 }
 
-// TestCheckAfterApplyDoesNotReadLegacyAgain: rules of Sluice there would have removed those of
-// nf_tables first. If those differ, it looks.
+// TestCheckAfterApplyDoesNotReadLegacyAgain verifies that Check does not read iptables-legacy if
+// the nf_tables rules are those of the last Apply, which removes rules from iptables-legacy.
+// Otherwise Check reads it.
 func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	ns := netnstest.New(t)
@@ -299,7 +302,7 @@ func TestCheckAfterApplyDoesNotReadLegacyAgain(t *testing.T) {
 	}
 	const inLegacy = "extra in iptables-legacy"
 	if got := differences(result.Snapshot()); got != "" {
-		t.Errorf("since Apply: %s, want nothing", got)
+		t.Errorf("with the snapshot of Apply: %s, want no difference", got)
 	}
 	if got := differences(compat.Snapshot{}); !strings.Contains(got, inLegacy) {
 		t.Errorf("without a snapshot: %q, want the rules in iptables-legacy", got)

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// installTables puts the tables into the namespace, in front of what is in the built-in chains.
+// installTables writes the tables into the namespace, before the rules in the built-in chains.
 func installTables(t testing.TB, ns *netns.NS, tables []rules.Table) {
 	t.Helper()
 	for _, want := range tables {
@@ -51,7 +51,7 @@ func installTables(t testing.TB, ns *netns.NS, tables []rules.Table) {
 	}
 }
 
-// withCounters has every rule as the kernel has it: with a counter.
+// withCounters returns the rules as the kernel stores them, with counters.
 func withCounters(tables []rules.Table) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, table := range tables {
@@ -71,7 +71,7 @@ func withCounters(tables []rules.Table) rules.Ruleset {
 	return rs
 }
 
-// kernelRules reads back the tables, but for the built-in chains that are empty.
+// kernelRules reads the tables back, without empty built-in chains.
 func kernelRules(t testing.TB, ns *netns.NS) (rs rules.Ruleset, comments []string) {
 	t.Helper()
 	ids, err := xtables.Tables(ns)
@@ -107,7 +107,7 @@ func commentsOf(tables ...rules.Table) []string {
 	return list
 }
 
-// matrix are parameters that need every word.
+// matrix lists parameters that together need every match and action.
 var matrix = map[string][]func(*rules.Redirect){
 	"REDIRECT":    {},
 	"dual stack":  {dual, exclusions},
@@ -145,8 +145,8 @@ var matrix = map[string][]func(*rules.Redirect){
 	}},
 }
 
-// The kernel takes what is encoded, and has then what was translated. What the real programs print
-// of it is, when they load it, the same rules again.
+// The kernel accepts the encoded rules and returns the translated ones. The output of the iptables
+// programs, loaded by the same programs, yields the same rules.
 func TestKernelListsWhatWasEncoded(t *testing.T) {
 	for name, change := range matrix {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestKernelListsWhatWasEncoded(t *testing.T) {
 			installTables(t, ns, legacy.Tables)
 			found, comments := kernelRules(t, ns)
 			if diffs := rules.Compare(withCounters(legacy.Tables), found); len(diffs) > 0 {
-				t.Errorf("the kernel has something else:\n%v", diffs)
+				t.Errorf("the kernel has other rules:\n%v", diffs)
 			}
 			if diff := cmp.Diff(commentsOf(legacy.Tables...), comments); diff != "" {
 				t.Errorf("-want +comments:\n%s", diff)
@@ -171,18 +171,18 @@ func TestKernelListsWhatWasEncoded(t *testing.T) {
 					istiotest.Save(t, ns, istiotest.Legacy, f))
 			}
 			if diff := cmp.Diff(dumpSorted(t, ns), dumpSorted(t, again)); diff != "" {
-				t.Errorf("what iptables has printed and loaded it prints otherwise:\n%s", diff)
+				t.Errorf("the output of iptables differs after loading it:\n%s", diff)
 			}
 			reloaded, _ := kernelRules(t, again)
 			if diffs := rules.Compare(found, reloaded); len(diffs) > 0 {
-				t.Errorf("what iptables has printed and loaded means something else:\n%v", diffs)
+				t.Errorf("the output of iptables has another meaning after loading it:\n%v", diffs)
 			}
 		})
 	}
 }
 
-// dumpSorted is what the real programs print, by tables: these are in the order in which they came
-// into being.
+// dumpSorted returns the output of the iptables programs by table. iptables prints the tables in
+// the order of their creation.
 func dumpSorted(t testing.TB, ns *netns.NS) []string {
 	t.Helper()
 	var list []string
@@ -193,8 +193,8 @@ func dumpSorted(t testing.TB, ns *netns.NS) []string {
 	return list
 }
 
-// What the real program prints, as people read it.
-func TestRealProgramPrints(t *testing.T) {
+// iptables prints the encoded rules as follows.
+func TestIptablesPrintsEncodedRules(t *testing.T) {
 	r := sidecar(tproxy, allDNS)
 	r.ExcludeInterfaces = interfaceNames("eth1,net+")
 	r.InboundExcludePorts, r.OutboundExcludeCIDRs = portRanges("15021,9000-9001"),
@@ -273,7 +273,8 @@ const printed = `
 -A SLUICE_PREROUTING -p udp -m udp --sport 53 -j CT --zone 1
 `
 
-// What the kernel asks for besides the structures, as package xt says.
+// The kernel requires that targets and matches are in certain tables and chains, as package xt
+// documents.
 func TestKernelRejectsRulesInOtherChains(t *testing.T) {
 	redirect, proxied := rules.RedirectTo{Port: 1}, rules.TProxyDrop{Port: 1}
 	owner := []rules.Match{rules.MatchOwner{IDs: idRanges("0")}}
@@ -318,9 +319,8 @@ func TestKernelRejectsRulesInOtherChains(t *testing.T) {
 	}
 }
 
-// Also rules that Compile does not make are such as the kernel takes, in their places. Those of a
-// dozen rulesets are enough to see that.
-func TestKernelAcceptsTheTranslationOfAnyRules(t *testing.T) {
+// The kernel accepts random rules, in the chains where they are valid. A dozen rulesets suffice.
+func TestKernelAcceptsTheTranslationOfRandomRules(t *testing.T) {
 	rulesets := rapid.Custom(func(t *rapid.T) rules.Ruleset { return dice{t}.ruleset() })
 	for seed := range times(20, 500) {
 		rs := rulesets.Example(seed)
@@ -332,12 +332,12 @@ func TestKernelAcceptsTheTranslationOfAnyRules(t *testing.T) {
 		installTables(t, ns, legacy.Tables)
 		found, _ := kernelRules(t, ns)
 		if diffs := rules.Compare(withCounters(legacy.Tables), found); len(diffs) > 0 {
-			t.Fatalf("the kernel has something else:\n%v\n%s", diffs, rs)
+			t.Fatalf("the kernel has other rules:\n%v\n%s", diffs, rs)
 		}
 	}
 }
 
-// The oldest revisions, which older kernels have, are no less good.
+// The oldest revisions of matches and targets, which older kernels have, have the same meaning.
 func TestKernelAcceptsTheOldestRevisions(t *testing.T) {
 	for _, f := range istiotest.Families {
 		ns := netnstest.New(t)

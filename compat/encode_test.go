@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Any rule of a translation is decoded from what it is encoded to.
+// Random translated rules decode to themselves after encoding.
 func TestEncodedRulesDecodeToTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := dice{t}
@@ -34,7 +34,7 @@ func TestEncodedRulesDecodeToTheSame(t *testing.T) {
 	})
 }
 
-// wantSameRule holds that a rule is decoded from what it is encoded to.
+// wantSameRule verifies that a rule decodes to itself after encoding.
 func wantSameRule(t rapid.TB, f rules.Family, r *rules.Rule) {
 	t.Helper()
 	encoded, err := compat.EncodeRule(f, r)
@@ -68,7 +68,7 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 			`iifname { "a", "b" }: an xtables rule can compare it only once`,
 		},
 		{
-			"an interface twice",
+			"two matches of an interface",
 			rule([]rules.Match{
 				rules.MatchInterface{Names: interfaceNames("a+")},
 				rules.MatchInterface{Names: interfaceNames("ab")},
@@ -76,7 +76,7 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 			`iifname "ab": an xtables rule can compare it only once`,
 		},
 		{
-			"a name that is none",
+			"an invalid interface name",
 			rule([]rules.Match{rules.MatchInterface{Names: []rules.InterfaceName{{}}}}),
 			`"" is not an interface name`,
 		},
@@ -85,7 +85,7 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 			"an xtables rule can compare it only once",
 		},
 		{
-			"the other family",
+			"an address of another family",
 			rule([]rules.Match{rules.MatchAddr{Ranges: rules.AddrRanges(prefixList("fd00::/8"))}}),
 			"the address is not of family ip",
 		},
@@ -94,9 +94,12 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{6, 17}}}),
 			"an xtables rule can compare it only once",
 		},
-		{"a protocol twice", rule([]rules.Match{tcp, tcp}), "an xtables rule can compare it only once"},
 		{
-			"the protocol that is none",
+			"two matches of a protocol", rule([]rules.Match{tcp, tcp}),
+			"an xtables rule can compare it only once",
+		},
+		{
+			"a negated protocol",
 			rule([]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{0}}}),
 			"an xtables rule can compare it only once",
 		},
@@ -112,7 +115,7 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 			"ct mark set meta mark and accept: an xtables rule must have exactly one target",
 		},
 		{
-			"tproxy without its drop", rule(nil, rules.TProxy{Port: 1}),
+			"tproxy without a drop", rule(nil, rules.TProxy{Port: 1}),
 			"tproxy to :1: xtables has no such target",
 		},
 		{"a long comment", rules.Rule{Comment: strings.Repeat("x", 256)}, "at most 255 bytes"},
@@ -124,7 +127,7 @@ func TestEncodeRejectsRulesThatNeedSeveralEntries(t *testing.T) {
 	}
 }
 
-// Addresses that are no prefix, or more than one of a side, need a match.
+// Addresses that are not a prefix, or several addresses of one side, need a match.
 func TestEncodeAddressesOutsideTheHeader(t *testing.T) {
 	addr := func(side rules.Side, not bool, text string) rules.MatchAddr {
 		return rules.MatchAddr{

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestKernelAcceptsWords writes what redirection does not need, in the oldest revision and in the
-// newest, and reads back the same.
+// TestKernelAcceptsWords writes matches and actions that redirection does not use, in the oldest
+// and the newest revision, and reads them back.
 func TestKernelAcceptsWords(t *testing.T) {
 	for _, f := range istiotest.Families {
 		first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A backend programs a ruleset by nf_tables, or where the kernel has none by iptables-legacy.
+// Choose returns a backend that programs nf_tables, or iptables-legacy if the kernel has no
+// nf_tables.
 func ExampleChoose() {
 	ns, err := netns.New()
 	if err != nil {
@@ -46,7 +47,7 @@ func ExampleChoose() {
 	// 0 differences
 }
 
-// The rules of a live pod, of every owner, are read into the model, and followed for one packet.
+// ReadLive reads all rules of a running pod into the model, where diff.Explain follows a packet.
 func ExampleReadLive() {
 	ns, err := netns.OpenPID(os.Getpid()) // a process of the pod
 	if err != nil {
@@ -67,8 +68,8 @@ func ExampleReadLive() {
 	fmt.Println(diff.Explain(&live.Ruleset, packet).Outcome)
 }
 
-// The log of an istio-init container has the parameters that it was given, and the rules that it
-// left. diff.Decide compares these with the ruleset that rules.Compile makes of the parameters.
+// The log of an istio-init container contains its parameters and the resulting rules. diff.Decide
+// compares these rules with the ruleset that rules.Compile generates from the parameters.
 func Example_istioLog() {
 	file, err := os.Open("save/testdata/applied.log")
 	if err != nil {

@@ -1,6 +1,6 @@
 package compat
 
-// EncodeRule and DecodeTable are the two directions between the model and the kernel's tables.
+// EncodeRule and DecodeTable convert between the model and the kernel's structures.
 var (
 	EncodeRule      = encodeRule
 	EncodeForKernel = encodeForKernel

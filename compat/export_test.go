@@ -10,11 +10,11 @@ import (
 )
 
 // ApplyLegacy is the legacy backend's Apply without the translation, for tables that the kernel
-// refuses.
+// rejects.
 var ApplyLegacy = applyLegacy
 
-// ApplyLegacyWithoutRollback is ApplyLegacy in which something cannot be rolled back: a table that
-// does not exist seems to have been written first.
+// ApplyLegacyWithoutRollback is ApplyLegacy with a rollback that fails, because it begins with a
+// table that does not exist.
 func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err error) {
 	err = ns.Do(func() (err error) {
 		a := legacyApplier{desired: tablesOf(want.Tables)}
@@ -25,7 +25,7 @@ func ApplyLegacyWithoutRollback(ns *netns.NS, want Legacy) (result Result, err e
 	return result, err
 }
 
-// ApplyNFT is the nft backend's Apply with apply instead of package nft's.
+// ApplyNFT is the nft backend's Apply with apply instead of nft.Apply.
 func ApplyNFT(
 	ns *netns.NS, rs rules.Ruleset, apply func(*netns.NS, rules.Ruleset) (nft.Result, error),
 ) (result Result, err error) {
@@ -41,11 +41,10 @@ func ApplyNFT(
 	return result, err
 }
 
-// HasReading reports whether an Apply since the snapshot need not read the rules of nf_tables
-// again.
+// HasReading reports whether Apply with the snapshot need not read the nf_tables rules again.
 func HasReading(s Snapshot) bool { return len(s.lastRead.Tables) > 0 }
 
-// SetHits sets the counter of the first rule for older connections in the snapshot.
+// SetHits sets the counter of the snapshot's first rule for established connections.
 func SetHits(s Snapshot, packets uint64) {
 	for _, c := range s.lastRead.Tables[0].Chains {
 		if i := slices.IndexFunc(c.Rules, func(r rules.Rule) bool {
@@ -57,14 +56,14 @@ func SetHits(s Snapshot, packets uint64) {
 	}
 }
 
-// LegacyTables is how the nft backend looks for our rules in iptables-legacy.
+// LegacyTables is how the nft backend finds Sluice's rules in iptables-legacy.
 var LegacyTables = legacyTables
 
-// Described says what a feature is to people.
+// Described returns a feature's description in messages.
 var Described = describe
 
-// Steps lists, for tests, what is written in which order: the tables, with "gate" after those in
-// which the gate exists.
+// Steps lists the tables in the order in which they are written, with "gate" for each table with a
+// gate.
 func Steps(want, live []rules.Table) []string {
 	var names []string
 	for _, s := range steps(tablesOf(want), tablesOf(live)) {
@@ -79,11 +78,11 @@ func Steps(want, live []rules.Table) []string {
 	return names
 }
 
-// WithGate is an IPv4 mangle table that a killed process may leave.
+// WithGate is an IPv4 mangle table with the gate that a killed process may leave.
 func WithGate() rules.Table { return *withGate(rules.IPv4, nil, notEstablished()) }
 
-// BeginApply carries out that many of the steps to the tables, as a process that is then killed,
-// and reports whether there are more.
+// BeginApply executes count steps of an Apply, like a process that is then killed, and reports
+// whether there are more.
 func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err error) {
 	err = ns.Do(func() error {
 		live, err := readLegacy(ownRules)
@@ -97,7 +96,8 @@ func BeginApply(ns *netns.NS, want []rules.Table, count int) (more bool, err err
 	return more, err
 }
 
-// Kept is what a Result says of the packets that rules for older connections have let pass.
+// Kept returns the number of packets that the rules for established connections let pass, as
+// reported in Result.
 func Kept(want, live []rules.Table) uint64 {
 	return establishedPackets(tablesOf(want), tablesOf(live))
 }

@@ -32,7 +32,7 @@ func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(before, istiotest.Dump(t, ns, istiotest.Legacy)); diff != "" {
-				t.Errorf("finding has written: -before +after:\n%s", diff)
+				t.Errorf("FindIstio changed the rules: -before +after:\n%s", diff)
 			}
 			removed, err := compat.RemoveIstio(ns)
 			if err != nil {
@@ -53,7 +53,7 @@ func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
 	}
 }
 
-// wantNothing wants that nothing is found.
+// wantNothing verifies that nothing is found.
 func wantNothing(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	if removed, err := compat.RemoveIstio(ns); err != nil || len(removed) > 0 {
@@ -116,7 +116,7 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			// The rules are removed also if another replacement prevents that the counters are set.
+			// The rules are removed even if a concurrent replacement prevents setting the counters.
 			var replaced *xtables.ReplacedError
 			if _, err := compat.RemoveIstio(ns); err != nil && !errors.As(err, &replaced) {
 				t.Error(err)
@@ -135,8 +135,8 @@ func TestRemoveIstioKeepsForeignRules(t *testing.T) {
 	}
 }
 
-// addDespiteOthers adds a rule. iptables itself gives up when the kernel says that the table has
-// changed since it read it.
+// addDespiteOthers adds a rule. It repeats the attempt, because iptables gives up if another
+// process changed the table.
 func addDespiteOthers(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	const resourceProblem = 4 // iptables(8): exit status when resources are busy
@@ -147,8 +147,8 @@ func addDespiteOthers(t *testing.T, ns *netns.NS) {
 			return
 		}
 		if strings.Contains(err.Error(), "Invalid argument") {
-			// the rule is in; the counters that iptables then sets are of a table that has been
-			// replaced since (do_add_counters)
+			// The rule was added, but another process replaced the table before iptables set the
+			// counters (do_add_counters).
 			return
 		}
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) ||
@@ -156,7 +156,7 @@ func addDespiteOthers(t *testing.T, ns *netns.NS) {
 			t.Fatal(err)
 		}
 	}
-	t.Fatal("iptables-legacy was overtaken 100 times")
+	t.Fatal("iptables-legacy failed 100 times because of other writers")
 }
 
 func TestRemoveIstioLeaksNothing(t *testing.T) {
@@ -174,21 +174,21 @@ func TestRemoveIstioLeaksNothing(t *testing.T) {
 			t.Fatalf("removed %q, error %v", removed, err)
 		}
 	}
-	round() // the first one starts the runtime's poller
+	round() // the first round starts the runtime's poller
 	descriptors := count("/proc/self/fd")
 	for range 20 {
 		round()
 	}
-	// Sockets are closed in the background.
+	// The kernel closes the sockets asynchronously.
 	for begin := time.Now(); count("/proc/self/fd") > descriptors; runtime.Gosched() {
-		if time.Since(begin) > patience {
+		if time.Since(begin) > answerTimeout {
 			t.Fatalf("%d descriptors before, %d after", descriptors, count("/proc/self/fd"))
 		}
 	}
 }
 
-// From outside the user namespace of a pod (hostUsers: false), what is left must not have an owner
-// match.
+// From outside the user namespace of a pod (hostUsers: false), rules that remain must not have an
+// owner match.
 func TestRemoveIstioInAnotherUserNamespace(t *testing.T) {
 	tproxy := istiotest.Cases(t, istiotest.Legacy)[1].IPv4
 	for _, others := range []string{
@@ -219,7 +219,7 @@ func restoreInside(t *testing.T, ns *netns.NS, save string) {
 	cmd := exec.Command(netnstest.RequireBinary(t, "nsenter"), "--user=/proc/self/fd/3",
 		netnstest.RequireBinary(t, "iptables-legacy-restore"), "--noflush", "--counters")
 	cmd.ExtraFiles = []*os.File{users}
-	// which root of the user namespace can open
+	// root of the user namespace can open this file
 	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE=/dev/null")
 	cmd.Stdin = strings.NewReader(istiotest.WithCounters(save))
 	err = ns.Do(func() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// alternatives are what the process of this test applies in turn, with the backend.
+// alternatives lists the rulesets and backends that the process applies in turn.
 var alternatives = []struct {
 	backend compat.BackendName
 	rs      func() rules.Ruleset
@@ -35,7 +35,7 @@ var alternatives = []struct {
 	{compat.BackendNFT, func() rules.Ruleset { return rules.MustCompile(sidecar(dual, tproxy)) }},
 }
 
-// alwaysCaptured are packets that all the alternatives capture.
+// alwaysCaptured lists packets that all alternatives capture.
 var alwaysCaptured = []string{
 	"in tcp 10.9.9.9:50000 > 10.244.1.5:8080",
 	"in tcp [2001:db8::9]:50000 > [fd00::5]:8080",
@@ -44,8 +44,8 @@ var alwaysCaptured = []string{
 	"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 dev lo uid 1337",
 }
 
-// TestKilledApplierLetsNoPacketBypass kills it at a random moment: what was captured before is
-// captured or dropped. The next one finishes.
+// TestKilledApplierLetsNoPacketBypass kills a process that applies rules at a random moment.
+// Packets that were captured before must be captured or dropped, and the next Apply must complete.
 func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -62,7 +62,7 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 		for range 1 + random.IntN(len(alternatives)) {
 			p.line(t)
 		}
-		// An Apply takes some milliseconds; this spends the time without giving up the processor.
+		// An Apply takes milliseconds. The loop waits without yielding the processor.
 		for begin, wait := time.Now(),
 			time.Duration(random.IntN(3_000))*time.Microsecond; time.Since(begin) < wait; {
 			continue
@@ -80,7 +80,7 @@ func TestKilledApplierLetsNoPacketBypass(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// letsNothingPass wants that the packets are captured or dropped, and returns their outcomes.
+// letsNothingPass verifies that the packets are captured or dropped, and returns their outcomes.
 func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Outcome {
 	t.Helper()
 	live, err := compat.ReadLive(ns, compat.OriginAll)
@@ -102,12 +102,12 @@ func letsNothingPass(t *testing.T, ns *netns.NS) []rules.Outcome {
 	return outcomes
 }
 
-// TestNoStepLetsPacketsBypass ends a change after each of its steps. The next one finishes.
+// TestNoStepLetsPacketsBypass stops a change after each of its steps. The next Apply completes.
 func TestNoStepLetsPacketsBypass(t *testing.T) {
 	for i := range alternatives {
 		for j := range alternatives {
 			t.Run(fmt.Sprintf("from %d to %d", i, j), func(t *testing.T) {
-				t.Parallel() // it waits for the kernel
+				t.Parallel() // the test mostly waits for the kernel
 				noStepLetsPacketsBypass(t, alternatives[i].rs(), alternatives[j].rs())
 			})
 		}
@@ -136,7 +136,7 @@ func noStepLetsPacketsBypass(t *testing.T, from, to rules.Ruleset) {
 	}
 }
 
-// applyAlternately applies the alternatives in turn and prints a line before each time.
+// applyAlternately applies the alternatives in turn, and prints a line before each Apply.
 func applyAlternately(ns *netns.NS, _ *bufio.Reader) error {
 	for i := 0; ; i++ {
 		a := alternatives[i%len(alternatives)]

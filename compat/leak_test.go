@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestBackendsLeakNothing counts what the process holds, before and after many applications, moves,
-// refusals and removals. It does not run beside other tests.
+// TestBackendsLeakNothing counts the resources of the process before and after many applications,
+// backend changes, errors and removals. It does not run in parallel with other tests.
 func TestBackendsLeakNothing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	rs, refused := compiled(t, tproxy), refusedLast(t, tproxy)
@@ -36,7 +36,7 @@ func TestBackendsLeakNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The first ones start threads, and the runtime's poller, and probe.
+	// The first rounds start threads and the runtime's poller, and probe the kernel.
 	for i := range 10 {
 		round(i)
 	}
@@ -44,7 +44,7 @@ func TestBackendsLeakNothing(t *testing.T) {
 	for i := range times(30, 300) {
 		round(i)
 	}
-	// Sockets are closed in the background, and the kernel takes its time with namespaces.
+	// The kernel closes sockets and destroys namespaces asynchronously.
 	after := holdings(t)
 	for begin := time.Now(); after.descriptors > before.descriptors ||
 		after.namespaces > before.namespaces; after = holdings(t) {
@@ -53,13 +53,13 @@ func TestBackendsLeakNothing(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	// The runtime keeps threads that it has once needed.
+	// The runtime keeps threads that it once created.
 	if after.threads > before.threads+10 {
 		t.Errorf("threads: %d, then %d", before.threads, after.threads)
 	}
 }
 
-// withLoopbackDown makes a namespace that the caller closes. IPv4 can be programmed there.
+// withLoopbackDown creates a namespace that the caller closes. The kernel can program IPv4 there.
 func withLoopbackDown(t *testing.T) *netns.NS {
 	t.Helper()
 	ns, err := netns.New()
@@ -69,10 +69,11 @@ func withLoopbackDown(t *testing.T) *netns.NS {
 	return ns
 }
 
-// held is what a process, and the kernel for it, holds.
+// held counts resources that a process and the kernel hold.
 type held struct{ descriptors, threads, namespaces int }
 
-// holdings counts. Namespaces are those that the process's descriptors and threads keep.
+// holdings counts the resources. Namespaces are those that the process's descriptors and threads
+// refer to.
 func holdings(t *testing.T) held {
 	t.Helper()
 	glob := func(pattern string) []string {

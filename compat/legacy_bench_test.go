@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// manyPrefixes are so many of both families that no two merge.
+// manyPrefixes returns n prefixes for each family, no two of which can be merged.
 func manyPrefixes(n int) []netip.Prefix {
 	var list []netip.Prefix
 	for i := range n {
@@ -30,7 +30,8 @@ func TestTranslateManyPrefixes(t *testing.T) {
 	rs := rules.MustCompile(r)
 	var legacy compat.Legacy
 	var err error
-	// It takes some 20 ms: a second is what a walk through all prefixes for each would take.
+	// Translate takes about 20 ms. Searching all prefixes for each prefix would take more than a
+	// second.
 	budgettest.Bound{Processor: time.Second, Allocated: 1 << 30}.Check(t, "Translate", func() {
 		legacy, err = compat.Translate(rs)
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A dice draws from few values, so that they often meet.
+// A dice draws from few values, so that rules and packets often match.
 type dice struct{ *rapid.T }
 
 func pick[T any](d dice, label string, from ...T) T {
@@ -95,8 +95,7 @@ func (d dice) redirect() rules.Redirect {
 	return r
 }
 
-// anyPacket draws a packet of the values that the rulesets are drawn from, and of some besides
-// them.
+// anyPacket draws a packet from the values of the rulesets and from some other values.
 func anyPacket(r *rand.Rand) rules.Packet {
 	addrs := []string{
 		"10.1.2.3", "10.96.0.10", "11.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.6", "192.0.2.1",
@@ -143,7 +142,7 @@ func anyPacket(r *rand.Rand) rules.Packet {
 	return p
 }
 
-// ruleset draws rules in the words that Compile uses, but in any combination.
+// ruleset draws rules with the matches and actions that Compile uses, in any combination.
 func (d dice) ruleset() rules.Ruleset {
 	t := rules.Table{Family: pick(d, "family", rules.Inet, rules.IPv4, rules.IPv6), Name: "any"}
 	for _, base := range []rules.Base{
@@ -180,7 +179,7 @@ func (d dice) ruleset() rules.Ruleset {
 	return rs
 }
 
-// rules draws the rules of a chain that a base chain calls, and that may call some others.
+// rules draws the rules of a chain that a base chain calls, and which may call others.
 func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 	var list []rules.Rule
 	for range d.number("rules", 5) {
@@ -190,7 +189,7 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 				if _, owner := m.(rules.MatchOwner); !owner || base.Hook == rules.Output {
 					r.Matches = append(r.Matches, m)
 				}
-				// of SCTP and others the backend writes none
+				// the backend does not write rules for other protocols, such as SCTP
 				if _, port := m.(rules.MatchPort); port {
 					r.Matches = append(r.Matches, rules.MatchProtocol{
 						Protocols: pick(d, "protocols with ports", []rules.Protocol{rules.TCP},
@@ -217,7 +216,7 @@ func (d dice) rules(base rules.Base, others []rules.Chain) []rules.Rule {
 	return list
 }
 
-// final draws what a rule does last, and what it must compare for it.
+// final draws the actions at the end of a rule, and the matches that they require.
 func (d dice) final(base rules.Base, others []rules.Chain) ([]rules.Match, []rules.Action) {
 	if len(others) > 0 && d.number("jump", 2) == 0 {
 		return nil, []rules.Action{rules.Jump{

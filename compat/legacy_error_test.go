@@ -28,7 +28,7 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 		want string
 	}{
 		{
-			"a hook of others", based(rules.Base{Hook: rules.Input}),
+			"an unsupported hook", based(rules.Base{Hook: rules.Input}),
 			"chain base: iptables-legacy has no built-in chain for type filter hook input priority 0",
 		},
 		{
@@ -36,11 +36,11 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"chain base: policy drop is not supported, because the policy of a built-in chain also applies",
 		},
 		{
-			"two chains in one", two,
+			"two chains in one built-in chain", two,
 			"chain out: cannot keep its order: a chain that runs before it is also translated to table nat",
 		},
 		{
-			"a filter that changes marks",
+			"a filter chain that changes marks",
 			based(rules.Base{
 				Hook: rules.Output, Priority: -160,
 			}, rule(nil, rules.SetMark{Value: 1, Mask: 1})),
@@ -52,21 +52,21 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"chain out: rule 1: unknown(x) drop" + cannot + "unknown(x) is unknown to the model",
 		},
 		{
-			"an unknown action",
+			"an unreachable unknown action",
 			mangle(rule(nil, rules.Accept), rule(nil, rules.Unknown{Text: "x"})), "",
 		},
 		{
-			"and one that is met", mangle(rule(nil, rules.Unknown{Text: "x"})),
+			"a reachable unknown action", mangle(rule(nil, rules.Unknown{Text: "x"})),
 			"chain out: rule 1: unknown(x)" + cannot + "unknown(x) is unknown",
 		},
 		{
-			"a fault in a chain that is jumped to",
+			"an error in a chain that is jumped to",
 			natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c1"})},
 				[]rules.Rule{rule([]rules.Match{tcp}, rules.Drop)}),
 			"chain c1: rule 1: meta l4proto tcp drop" + cannot +
 				"iptables does not allow DROP in table nat",
 		},
-		{"a jump to nowhere", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c9"})}), cannot +
+		{"a jump to a missing chain", natOf([]rules.Rule{rule(nil, rules.Jump{Chain: "c9"})}), cannot +
 			"chain c9 does not exist"},
 		{
 			"a circle",
@@ -88,21 +88,21 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"ct zone set 1 in table mangle: xtables supports it in table raw only",
 		},
 		{
-			"what follows a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)),
+			"an action after a restored mark", mangle(rule(nil, rules.RestoreMark{}, rules.Accept)),
 			"meta mark set ct mark before accept",
 		},
 		{
-			"what follows a jump", mangle(rule(nil, rules.Jump{Chain: "c1"}, rules.Accept)),
+			"an action after a jump", mangle(rule(nil, rules.Jump{Chain: "c1"}, rules.Accept)),
 			"jump c1 before accept",
 		},
 		{
-			"an owner where there is none",
+			"an owner at prerouting",
 			based(rules.Base{Hook: rules.Prerouting, Priority: -160},
 				rule([]rules.Match{rules.MatchOwner{IDs: idRanges("1")}}, rules.Drop)),
 			"meta skuid 1 at prerouting: xtables supports owners at output and postrouting only",
 		},
 		{
-			"two interfaces at once", mangle(rule([]rules.Match{
+			"two matches of an interface", mangle(rule([]rules.Match{
 				rules.MatchInterface{Out: true, Names: interfaceNames("a+")},
 				rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("ab")},
 			}, rules.Drop)),
@@ -114,32 +114,33 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 				rules.Drop)),
 			"protocol 0 is not supported",
 		},
-		{"a mark with bits to flip", mangle(rule(nil, rules.SetMark{Value: 2, Mask: 1})), ""},
+		{"a mark with flipped bits", mangle(rule(nil, rules.SetMark{Value: 2, Mask: 1})), ""},
 		{
-			"a mark that is mixed",
+			"a mark copied in parts",
 			mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00})), "",
 		},
 		{
-			"a mark that is mixed with a number",
+			"a mark copied in parts and combined with a value",
 			mangle(rule(nil, rules.MixMark{Mark: 0xff, ConntrackMark: 0xff00, Xor: 1})),
 			"CONNMARK can either copy a mark or set a value",
 		},
 		{
-			"a condition behind an action",
+			"a condition after an action",
 			mangle(rule(nil, rules.SetMark{Value: 1, Mask: 1}, rules.Require{Match: tcp},
 				rules.Drop)),
 			"meta l4proto tcp after an action: in an xtables rule all conditions precede the target",
 		},
 		{
-			"an answer", mangle(rule(nil, rules.Reject{With: "icmp port-unreachable"})),
+			"a rejection outside of filter",
+			mangle(rule(nil, rules.Reject{With: "icmp port-unreachable"})),
 			"xtables supports it in table filter only",
 		},
 		{
-			"a packet that is not tracked", mangle(rule(nil, rules.Notrack{})),
+			"notrack outside of raw", mangle(rule(nil, rules.Notrack{})),
 			"xtables supports it in table raw only",
 		},
 		{
-			"an address of one family for both", natOf([]rules.Rule{
+			"an address of one family in an inet table", natOf([]rules.Rule{
 				rule([]rules.Match{
 					tcp,
 				}, rules.DNATTo{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80}),
@@ -147,16 +148,17 @@ func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
 			"address 10.0.0.1 is not of family ip6",
 		},
 		{
-			"ports that are reversed",
+			"a descending port range",
 			natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 2, Last: 1})}),
 			"ports 2-1: the first port must be 1 or more",
 		},
 		{
-			"a range of ports",
+			"a port range",
 			natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 1, Last: 2})}), "",
 		},
 		{
-			"what is only read", mangle(rule([]rules.Match{rules.MatchSocket{}}, rules.Drop)),
+			"a match that the backend only decodes",
+			mangle(rule([]rules.Match{rules.MatchSocket{}}, rules.Drop)),
 			"socket transparent 1: encoding it as an xtables match is not supported",
 		},
 	} {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestManyPortsFillTheirRules has 20,000 ports of which no two are adjacent: each rule takes as
-// many as fit. The search for the ends of the parts must not begin at the whole list: this test
-// would not end.
+// TestManyPortsFillTheirRules translates 20,000 ports, no two of which are adjacent, into rules
+// with as many ports as possible. If the search for the end of each rule's ports began with the
+// whole list, this test would not end.
 func TestManyPortsFillTheirRules(t *testing.T) {
 	const ports = 20000
 	r := rules.DefaultRedirect()
@@ -33,6 +33,6 @@ func TestManyPortsFillTheirRules(t *testing.T) {
 		}
 	}
 	if want := (ports + xt.MaxSlots - 1) / xt.MaxSlots; n != want {
-		t.Errorf("%d rules of several ports in %s, want %d", n, l.Tables[0].Name, want)
+		t.Errorf("%d rules with several ports in %s, want %d", n, l.Tables[0].Name, want)
 	}
 }

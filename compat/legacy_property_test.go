@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// wantEquivalent holds that every packet has the same outcome.
+// wantEquivalent verifies that every packet has the same outcome.
 func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 	t.Helper()
 	translated := rules.Ruleset{Tables: legacy.Tables, Routing: legacy.Routing}
@@ -22,13 +22,13 @@ func wantEquivalent(t *rapid.T, rs rules.Ruleset, legacy compat.Legacy) {
 		return
 	}
 	for _, c := range result.Classes {
-		t.Errorf("%s\n  is     %s\n  but is %s", c.Witness, c.Outcome.Left.Outcome,
+		t.Errorf("%s\n  original   %s\n  translated %s", c.Witness, c.Outcome.Left.Outcome,
 			c.Outcome.Right.Outcome)
 	}
 	t.Fatalf("%v\n%s\n%s", result.Routing, rs, translated)
 }
 
-// wantSameOutcomes tries packets one by one, those that cannot exist too.
+// wantSameOutcomes compares the outcomes of single packets, including impossible ones.
 func wantSameOutcomes(t *rapid.T, rs, translated *rules.Ruleset) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -36,13 +36,13 @@ func wantSameOutcomes(t *rapid.T, rs, translated *rules.Ruleset) {
 		p := anyPacket(random)
 		is, becomes := diff.Explain(rs, p), diff.Explain(translated, p)
 		if is.Outcome != becomes.Outcome {
-			t.Fatalf("%s\n  is     %s\n  but is %s\n%s\n%s", p, is.Outcome, becomes.Outcome, rs,
+			t.Fatalf("%s\n  original   %s\n  translated %s\n%s\n%s", p, is.Outcome, becomes.Outcome, rs,
 				translated)
 		}
 	}
 }
 
-// What is compiled can be translated, and decides about every packet as it does.
+// All compiled rulesets can be translated, and the translation is equivalent.
 func TestTranslationTreatsEveryPacketAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := rules.MustCompile(dice{t}.redirect())
@@ -54,8 +54,8 @@ func TestTranslationTreatsEveryPacketAlike(t *testing.T) {
 	})
 }
 
-// Words that are combined in other ways than Compile does are translated right, or not at all.
-func TestTranslationOfAnyRulesTreatsEveryPacketAlike(t *testing.T) {
+// Random combinations of matches and actions are translated to an equivalent ruleset, or rejected.
+func TestTranslationOfRandomRulesTreatsEveryPacketAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := dice{t}.ruleset()
 		legacy, err := compat.Translate(rs)

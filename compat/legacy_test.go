@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tcp is what most rules compare.
+// tcp is the match of most rules.
 var tcp = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 
-// outputOf is a ruleset with one chain at output, and others that it may jump to: that with index 1
-// has the name "c1".
+// outputOf returns a ruleset with one chain at output, and chains that it may jump to. The chain
+// with index 1 is named "c1".
 func outputOf(t rules.ChainType, priority int, chains ...[]rules.Rule) rules.Ruleset {
 	table := rules.Table{Name: "test"}
 	for i, list := range chains {
@@ -30,18 +30,18 @@ func outputOf(t rules.ChainType, priority int, chains ...[]rules.Rule) rules.Rul
 	return rules.Ruleset{Tables: []rules.Table{table}}
 }
 
-// natOf is such a ruleset in nat.
+// natOf returns such a ruleset with a NAT chain.
 func natOf(chains ...[]rules.Rule) rules.Ruleset {
 	return outputOf(rules.NAT, rules.NATPriority, chains...)
 }
 
-// rule has the actions for packets that match.
+// rule returns a rule with the matches and actions.
 func rule(matches []rules.Match, actions ...rules.Action) rules.Rule {
 	rules.SortMatches(matches)
 	return rules.Rule{Matches: matches, Actions: actions}
 }
 
-// listing writes our chains of the family's tables in one line each.
+// listing returns Sluice's chains in the family's tables, one rule per line.
 func listing(l compat.Legacy, f rules.Family) []string {
 	var list []string
 	for _, table := range l.Tables {
@@ -72,10 +72,10 @@ func TestTranslateRules(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		in   rules.Ruleset
-		want []string // but for the jump of the built-in chain
+		want []string // without the jump in the built-in chain
 	}{
 		{
-			"each prefix, port list and protocol is a rule", natOf([]rules.Rule{
+			"prefixes, port lists and protocols become separate rules", natOf([]rules.Rule{
 				rule([]rules.Match{addrs(false, "10.0.0.0/8,192.0.2.0/24"), rules.MatchPort{
 					Side: rules.Destination, Ports: portRanges("80"),
 				}, rules.MatchProtocol{Protocols: []rules.Protocol{
@@ -90,7 +90,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a range of addresses is its prefixes", natOf([]rules.Rule{
+			"an address range becomes prefixes", natOf([]rules.Rule{
 				rule([]rules.Match{
 					tcp,
 					rules.MatchAddr{
@@ -105,7 +105,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"all addresses are no condition, and those of the other family no rule",
+			"all addresses need no match, and addresses of the other family no rule",
 			natOf([]rules.Rule{
 				rule([]rules.Match{tcp, addrs(false, "::/0")}, redirect),
 				rule([]rules.Match{tcp, addrs(false, "0.0.0.0/0")}, redirect),
@@ -113,7 +113,7 @@ func TestTranslateRules(t *testing.T) {
 			[]string{"nat SLUICE_OUT: meta l4proto tcp redirect to :15001"},
 		},
 		{
-			"ports are as many in a rule as there are places, of which a range takes two",
+			"a rule has up to 15 ports, and a range counts as two",
 			natOf([]rules.Rule{rule([]rules.Match{tcp, manyPorts}, redirect)}),
 			[]string{
 				"nat SLUICE_OUT: tcp dport { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27-28 } redirect to :15001",
@@ -121,14 +121,14 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"ports that must not be are all in one rule",
+			"negated ports become one rule",
 			natOf([]rules.Rule{rule([]rules.Match{tcp, manyNot}, redirect)}),
 			[]string{
 				"nat SLUICE_OUT: tcp dport != { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27-28 } tcp dport != 30 redirect to :15001",
 			},
 		},
 		{
-			"several interfaces are several rules, unless one stands for another",
+			"interfaces become separate rules, unless one includes another",
 			natOf([]rules.Rule{
 				rule([]rules.Match{
 					rules.MatchInterface{Out: true, Names: interfaceNames("eth0,eth+,lo,lo")}, tcp,
@@ -140,7 +140,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"several values that must not be are a chain that goes on behind the rule",
+			"several negated values become a chain that continues after the rule",
 			natOf([]rules.Rule{
 				rule([]rules.Match{
 					rules.MatchInterface{Out: true, Not: true, Names: interfaceNames("eth0,lo")},
@@ -161,7 +161,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"owners are a rule each, but in one rule if they must not be", natOf([]rules.Rule{
+			"owners become separate rules, and negated owners one rule", natOf([]rules.Rule{
 				rule([]rules.Match{rules.MatchOwner{IDs: idRanges("5,7-9")}}, rules.Return),
 				rule([]rules.Match{
 					tcp, rules.MatchOwner{Group: true, Not: true, IDs: idRanges("5,7-9")},
@@ -174,7 +174,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"several actions are several rules",
+			"several actions become several rules",
 			outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
 				rule([]rules.Match{tcp}, rules.SetMark{Value: 1, Mask: 1}, rules.SaveMark{},
 					rules.Accept),
@@ -188,7 +188,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"actions that change what the rule compares are a chain",
+			"actions that change a field that the rule matches become a chain",
 			outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
 				rule([]rules.Match{rules.MatchMark{Conntrack: true, Value: 5, Mask: 15}},
 					rules.SaveMark{}, rules.Accept),
@@ -206,7 +206,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a packet that is not tracked looks otherwise to the next rule",
+			"notrack changes the state that the rule matches",
 			outputOf(rules.Filter, rules.RawPriority, []rules.Rule{
 				rule([]rules.Match{rules.MatchState{States: rules.States(rules.Invalid)}},
 					rules.Notrack{}, rules.Accept),
@@ -217,7 +217,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a rule whose connection's mark is mixed is a chain if it compares it",
+			"a rule that matches and changes the connection mark becomes a chain",
 			outputOf(rules.Route, rules.ManglePriority, []rules.Rule{
 				rule([]rules.Match{rules.MatchMark{Conntrack: true, Value: 5, Mask: 15}},
 					rules.MixMark{Conntrack: true, ConntrackMark: 0xff, Xor: 0x100},
@@ -237,7 +237,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"to return from a chain is to go on behind the jump, and to accept is to leave", natOf(
+			"return continues after the jump, and accept leaves the base chain", natOf(
 				[]rules.Rule{
 					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}),
 					rule([]rules.Match{tcp}, redirect),
@@ -257,7 +257,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a goto leads to where its chain would", natOf(
+			"return after a goto continues after the last jump", natOf(
 				[]rules.Rule{
 					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}),
 					rule([]rules.Match{tcp}, redirect),
@@ -280,7 +280,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"a chain that is jumped to from two places is there twice", natOf(
+			"a chain with two callers is duplicated", natOf(
 				[]rules.Rule{
 					rule([]rules.Match{tcp}, rules.Jump{Chain: "c1"}),
 					rule(nil, rules.Jump{Chain: "c1", Goto: true}),
@@ -298,7 +298,7 @@ func TestTranslateRules(t *testing.T) {
 			},
 		},
 		{
-			"counters stay where they are reported, and nothing that changes nothing",
+			"reported counters remain, and rules without effect are removed",
 			natOf([]rules.Rule{
 				rule([]rules.Match{tcp}, rules.Count{}), rule([]rules.Match{tcp}),
 				rule([]rules.Match{tcp, rules.MatchTCPFlags{
@@ -357,7 +357,7 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 	if _, err := compat.Translate(onAddr); err == nil ||
 		!strings.Contains(err.Error(), "must be of family ip6") {
-		t.Errorf("an address of one family for both: error %v", err)
+		t.Errorf("an address of one family in an inet table: error %v", err)
 	}
 	onAddr.Tables[0].Family = rules.IPv4
 	if legacy, err = compat.Translate(onAddr); err != nil {
@@ -371,10 +371,10 @@ func TestTranslateTProxy(t *testing.T) {
 	const refused = "a tproxy rule must be followed by a rule that drops the same packets"
 	for name, rs := range map[string]rules.Ruleset{
 		"nothing follows": of(),
-		"others are dropped": of(rule(
+		"a drop of other packets": of(rule(
 			[]rules.Match{rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}},
 			rules.Drop)),
-		"something else than drop": of(rule([]rules.Match{tcp}, rules.Accept)),
+		"another verdict": of(rule([]rules.Match{tcp}, rules.Accept)),
 	} {
 		if _, err := compat.Translate(rs); err == nil || !strings.Contains(err.Error(), refused) {
 			t.Errorf("%s: error %v, want %s", name, err, refused)
@@ -382,7 +382,7 @@ func TestTranslateTProxy(t *testing.T) {
 	}
 }
 
-func TestTranslateOfAFamilyThatIsNotCaptured(t *testing.T) {
+func TestTranslateWithoutIPv6(t *testing.T) {
 	r := sidecar(tproxy)
 	legacy, err := compat.Translate(rules.MustCompile(r))
 	if err != nil {
@@ -393,7 +393,7 @@ func TestTranslateOfAFamilyThatIsNotCaptured(t *testing.T) {
 	}
 }
 
-func TestTranslateNamesChainsAsTheKernelCan(t *testing.T) {
+func TestTranslateLimitsTheLengthOfChainNames(t *testing.T) {
 	rs := natOf([]rules.Rule{rule([]rules.Match{tcp}, rules.RedirectTo{Port: 15001})})
 	for name, want := range map[string]string{
 		"nat-output":   "SLUICE_OUTPUT",

@@ -11,9 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt: at equal priority the kernel runs
-// first what was registered last, and conntrack registers when the first rule needs it.
-func TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt(t *testing.T) {
+// TestOrderOfChainsAtConntracksPriority verifies that ReadLive reports whether chains at
+// conntrack's priority run before it. At equal priority the kernel runs the chain that was
+// registered last first, and conntrack registers when the first rule needs it.
+func TestOrderOfChainsAtConntracksPriority(t *testing.T) {
 	ns := netnstest.New(t)
 	if _, err := nft.Hooks(ns); nft.IsNotSupported(err) {
 		t.Skip(err)
@@ -29,7 +30,7 @@ func TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt(t *testing.T) {
 			found[c.Table.Name] = c.Chain.Base.Order
 		}
 		if len(live.Ambiguous) > 0 && found["tracks"] != 0 {
-			t.Errorf("open: %v", live.Ambiguous)
+			t.Errorf("ambiguous: %v", live.Ambiguous)
 		}
 		return found
 	}
@@ -46,8 +47,8 @@ func TestChainsAtConntracksPriorityReportWhetherTheyRunBeforeIt(t *testing.T) {
 	}
 }
 
-// TestChainsElsewhereAreNamed has a chain at a device.
-func TestChainsElsewhereAreNamed(t *testing.T) {
+// TestChainsAtOtherHooksAreReported has a chain at the ingress of a device.
+func TestChainsAtOtherHooksAreReported(t *testing.T) {
 	ns := netnstest.New(t)
 	nftables(t, ns,
 		`table netdev filter { chain ingress { type filter hook ingress device "lo" priority 0; drop; }; }`)

@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// listed makes the kernel's list of output from lines as "ip: FUNCTION, FUNCTION": a function is a
-// chain as "inet a p", a table of iptables-legacy as "legacy raw", "NAT", or something else.
+// listed makes the kernel's hook list of output from lines such as "ip: FUNCTION, FUNCTION". A
+// function is a chain such as "inet a p", an iptables-legacy table such as "legacy raw", "NAT", or
+// another name.
 func listed(lines ...string) []nft.HookList {
 	var lists []nft.HookList
 	for _, line := range lines {
@@ -41,7 +42,8 @@ func listed(lines ...string) []nft.HookList {
 
 var familyNamed = map[string]rules.Family{"inet": rules.Inet, "ip": rules.IPv4, "ip6": rules.IPv6}
 
-// A base chain at output in a table as "inet a" or, of iptables-legacy, "legacy ip raw".
+// An outputChain is a base chain at output in a table such as "inet a" or, of iptables-legacy,
+// "legacy ip raw".
 type outputChain struct {
 	table, name string
 	kind        rules.ChainType
@@ -49,7 +51,7 @@ type outputChain struct {
 	empty, drop bool
 }
 
-// output makes the tables of chains, those of nftables first, in the order of their first chains.
+// output makes the tables of the chains, nftables first, in the order of their first chains.
 func output(chains []outputChain) (rs rules.Ruleset, firstLegacy int) {
 	for _, legacy := range []bool{false, true} {
 		at := map[string]int{}
@@ -81,18 +83,18 @@ func output(chains []outputChain) (rs rules.Ruleset, firstLegacy int) {
 	return rs, firstLegacy
 }
 
-func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
+func TestChainsHaveTheKernelsOrder(t *testing.T) {
 	const filter, nat = rules.Filter, rules.NAT
 	type chains = []outputChain
 	for _, tc := range []struct {
-		says   string
-		hooks  []nft.HookList // nil where the kernel does not list them
+		name   string
+		hooks  []nft.HookList // nil if the kernel does not list them
 		chains chains
 		want   string // the chains in order
-		open   string // those of which the order is not known
+		open   string // the chains of unknown order
 	}{
 		{
-			"different priorities are enough", nil,
+			"different priorities determine the order", nil,
 			chains{
 				{"inet a", "p", filter, -300, false, false},
 				{"legacy ip raw", "OUTPUT", filter, -299, false, false},
@@ -100,7 +102,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p raw/OUTPUT", "",
 		},
 		{
-			"without a list chains of two tables at one priority are open", nil,
+			"without a list the order of two tables at one priority is unknown", nil,
 			chains{
 				{"inet a", "p", filter, -300, false, false},
 				{"inet b", "p", filter, -300, false, false},
@@ -109,7 +111,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p b/p b/q", "a/p b/p",
 		},
 		{
-			"but not if one of them has no rules", nil,
+			"the order of a chain without rules does not matter", nil,
 			chains{
 				{"inet a", "p", filter, -300, true, false},
 				{"inet b", "p", filter, -300, false, false},
@@ -117,7 +119,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p b/p", "",
 		},
 		{
-			"unless its policy drops", nil,
+			"the order of a chain without rules matters if its policy is drop", nil,
 			chains{
 				{"inet a", "p", filter, -300, true, true},
 				{"inet b", "p", filter, -300, false, false},
@@ -125,7 +127,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p b/p", "a/p b/p",
 		},
 		{
-			"nor if no packet passes both", nil,
+			"the order of chains of different families does not matter", nil,
 			chains{
 				{"ip a", "p", filter, -300, false, false},
 				{"legacy ip6 raw", "OUTPUT", filter, -300, false, false},
@@ -133,7 +135,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p raw/OUTPUT", "",
 		},
 		{
-			"of one table the chain made last runs first", nil,
+			"in one table the chain created last runs first", nil,
 			chains{
 				{"inet a", "p", filter, 0, false, false},
 				{"inet a", "q", rules.Route, 0, false, false},
@@ -142,7 +144,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/r a/q a/p", "",
 		},
 		{
-			"the list has the order",
+			"the list determines the order",
 			listed("ip: inet a p, ip raw OUTPUT, legacy raw, inet b p", "ip6: inet a p, inet b p"),
 			chains{
 				{"inet b", "p", filter, -300, false, false},
@@ -153,7 +155,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p raw/OUTPUT raw/OUTPUT b/p", "",
 		},
 		{
-			"the lists of two families make one order",
+			"the lists of two families combine to one order",
 			listed("ip: inet b p, ip c p", "ip6: ip6 a p, inet b p"),
 			chains{
 				{"ip c", "p", filter, -300, false, false},
@@ -163,7 +165,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/p b/p c/p", "",
 		},
 		{
-			"chains of NAT have the order of their priorities", nil,
+			"NAT chains are ordered by priority", nil,
 			chains{
 				{"inet a", "n", nat, -100, false, false},
 				{"inet b", "n", nat, -110, false, false},
@@ -172,7 +174,8 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"b/n a/n nat/OUTPUT", "",
 		},
 		{
-			"at equal priority NAT is open, since the kernel does not list it", listed("ip: NAT"),
+			"the order of NAT chains at equal priority is unknown, because the kernel does not list them",
+			listed("ip: NAT"),
 			chains{
 				{"inet a", "n", nat, -100, false, false},
 				{"legacy ip nat", "OUTPUT", nat, -100, false, false},
@@ -180,7 +183,7 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/n nat/OUTPUT", "a/n nat/OUTPUT",
 		},
 		{
-			"but a later kernel does", listed("ip: legacy nat, inet a n"),
+			"a later kernel lists NAT chains", listed("ip: legacy nat, inet a n"),
 			chains{
 				{"inet a", "n", nat, -100, false, false},
 				{"legacy ip nat", "OUTPUT", nat, -100, false, false},
@@ -188,14 +191,14 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"nat/OUTPUT a/n", "",
 		},
 		{
-			"two chains of NAT in one table are not open", listed("ip: NAT"),
+			"the order of two NAT chains in one table is known", listed("ip: NAT"),
 			chains{
 				{"inet a", "n", nat, -100, false, false}, {"inet a", "m", nat, -100, false, false},
 			},
 			"a/m a/n", "",
 		},
 		{
-			"a filter at the place of NAT runs where the list has it",
+			"the list determines the order of NAT and filter chains at NAT's priority",
 			listed("ip: inet a f, NAT, inet b f", "ip6: inet a f, NAT, inet b f"),
 			chains{
 				{"inet b", "f", filter, -100, false, false},
@@ -205,14 +208,14 @@ func TestTheOrderOfChainsIsThatOfTheKernel(t *testing.T) {
 			"a/f a/n b/f", "",
 		},
 		{
-			"without a list that is open", nil,
+			"without a list the order of NAT and filter chains at NAT's priority is unknown", nil,
 			chains{
 				{"inet a", "n", nat, 50, false, false}, {"inet a", "f", filter, -100, false, false},
 			},
 			"a/f a/n", "a/f a/n",
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			rs, firstLegacy := output(tc.chains)
 			var open []string
 			for _, a := range orderLive(&rs, firstLegacy, newHookOrder(tc.hooks)) {
@@ -235,7 +238,7 @@ func names(chains []rules.ChainRef) string {
 	return strings.Join(list, " ")
 }
 
-// The kernel allows 1024 chains of a hook in each family, and a table any number of other chains.
+// The kernel allows 1024 base chains for a hook and family, and a table any number of other chains.
 func TestOrderOfManyChains(t *testing.T) {
 	const n = 1024
 	var chains []outputChain
@@ -254,7 +257,7 @@ func TestOrderOfManyChains(t *testing.T) {
 	if open := orderLive(&rs, firstLegacy, newHookOrder(nil)); len(open) > 0 {
 		t.Errorf("the order of %d chains is unknown", len(open[0].Chains))
 	}
-	slices.Reverse(names) // the chain made last runs first
+	slices.Reverse(names) // the chain created last runs first
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		var got []string
 		for _, c := range rs.BaseChains(rules.Output) {
@@ -282,9 +285,9 @@ func TestAmbiguousOrderNamesTheOwnersOfTheChains(t *testing.T) {
 	}
 }
 
-// TestForeignHookFunctionsAreNamed: what a program of BPF does is not known, so that it must not be
-// kept back.
-func TestForeignHookFunctionsAreNamed(t *testing.T) {
+// TestForeignHookFunctionsAreReported verifies that hook functions of BPF programs are reported,
+// because their effect is unknown.
+func TestForeignHookFunctionsAreReported(t *testing.T) {
 	s := namespaceState{hooks: listed("ip: nf_hook_run_bpf, NAT, inet a p",
 		"ip6: nf_hook_run_bpf, legacy raw")}
 	want := []nft.HookFunction{{Name: "nf_hook_run_bpf"}}
@@ -293,7 +296,7 @@ func TestForeignHookFunctionsAreNamed(t *testing.T) {
 	}
 }
 
-// TestFastCheckIsRepeatedAfterAChange tells which looks are of the same moment.
+// TestFastCheckIsRepeatedAfterAChange verifies which readings are of the same state.
 func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 	mangle := func(mark uint32) []rules.Table {
 		rule := rules.Rule{Actions: []rules.Action{rules.SetMark{Value: mark, Mask: 0xff}}}
@@ -303,38 +306,38 @@ func TestFastCheckIsRepeatedAfterAChange(t *testing.T) {
 		}}
 	}
 	look := namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}
-	for says, other := range map[string]namespaceState{
-		"another rule of iptables-legacy": {legacy: mangle(2), hooks: look.hooks},
-		"one table less":                  {hooks: look.hooks},
+	for name, other := range map[string]namespaceState{
+		"a changed rule in iptables-legacy": {legacy: mangle(2), hooks: look.hooks},
+		"a missing table":                   {hooks: look.hooks},
 		"another order": {
 			legacy: mangle(1), hooks: listed("ip: inet b p, inet a p"),
 		},
-		"a chain less": {legacy: mangle(1), hooks: listed("ip: inet a p")},
+		"a missing chain": {legacy: mangle(1), hooks: listed("ip: inet a p")},
 	} {
 		if look.equal(other) {
-			t.Errorf("%s is not seen", says)
+			t.Errorf("%s is not detected", name)
 		}
 	}
 	if !look.equal(namespaceState{legacy: mangle(1), hooks: listed("ip: inet a p, inet b p")}) {
-		t.Error("the same differs")
+		t.Error("equal states differ")
 	}
 	a, _ := output([]outputChain{
 		{"inet a", "p", rules.Filter, 0, false, false}, {"inet a", "n", rules.NAT, 0, false, false},
 	})
-	for says, row := range map[string]struct {
+	for name, row := range map[string]struct {
 		hooks []nft.HookList
 		want  bool
 	}{
-		"no list at all":            {nil, true},
-		"a list with the chain":     {listed("ip: inet a p, NAT", "ip6: NAT, inet a p"), true},
-		"a chain made meanwhile":    {listed("ip: NAT", "ip6: NAT"), false},
-		"in one of its families":    {listed("ip: inet a p, NAT", "ip6: NAT"), false},
-		"another table's, by name":  {listed("ip: ip a p", "ip6: ip a p"), false},
-		"iptables-legacy's of it":   {listed("ip: legacy a", "ip6: legacy a"), false},
-		"a list that has all twice": {listed("ip: inet a p, inet a p", "ip6: inet a p"), true},
+		"no list at all":                          {nil, true},
+		"a list with the chain":                   {listed("ip: inet a p, NAT", "ip6: NAT, inet a p"), true},
+		"a list without the chain":                {listed("ip: NAT", "ip6: NAT"), false},
+		"a list of one family without the chain":  {listed("ip: inet a p, NAT", "ip6: NAT"), false},
+		"a chain of another table with this name": {listed("ip: ip a p", "ip6: ip a p"), false},
+		"an iptables-legacy table with this name": {listed("ip: legacy a", "ip6: legacy a"), false},
+		"a list with duplicates":                  {listed("ip: inet a p, inet a p", "ip6: inet a p"), true},
 	} {
 		if got := (namespaceState{hooks: row.hooks}).listAllChains(a); got != row.want {
-			t.Errorf("%s: %t", says, got)
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func nftables(t testing.TB, ns *netns.NS, text string) {
 	istiotest.Run(t, ns, text, "nft", "-f", "-")
 }
 
-// TestLiveTablesAreAttributedToTheirPrograms has each kind of owner in one namespace.
+// TestLiveTablesAreAttributedToTheirPrograms reads tables of all programs in one namespace.
 func TestLiveTablesAreAttributedToTheirPrograms(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, f := range families {
@@ -88,28 +88,29 @@ func sorted(list []string) []string {
 	return list
 }
 
-// TestTableNamedLikeIptablesIsNotIptables tells tables apart that have the names of iptables' own.
+// TestTableNamedLikeIptablesIsNotIptables reads tables with the names of iptables' tables and other
+// properties.
 func TestTableNamedLikeIptablesIsNotIptables(t *testing.T) {
-	for says, text := range map[string]string{
-		"names in small letters":       "table ip nat { chain output { type nat hook output priority -100; }; }",
-		"another priority":             "table ip nat { chain OUTPUT { type nat hook output priority -101; }; }",
-		"another type":                 "table ip mangle { chain OUTPUT { type filter hook output priority -150; }; }",
-		"a chain too many":             "table ip raw { chain OUTPUT { type filter hook output priority -300; }; chain x { type filter hook output priority 0; }; }",
-		"the hook of another chain":    "table ip raw { chain OUTPUT { type filter hook prerouting priority -300; }; }",
-		"a family of which it is none": "table inet raw { chain OUTPUT { type filter hook output priority -300; }; }",
+	for name, text := range map[string]string{
+		"chain names in lower case": "table ip nat { chain output { type nat hook output priority -100; }; }",
+		"another priority":          "table ip nat { chain OUTPUT { type nat hook output priority -101; }; }",
+		"another type":              "table ip mangle { chain OUTPUT { type filter hook output priority -150; }; }",
+		"an additional chain":       "table ip raw { chain OUTPUT { type filter hook output priority -300; }; chain x { type filter hook output priority 0; }; }",
+		"the hook of another chain": "table ip raw { chain OUTPUT { type filter hook prerouting priority -300; }; }",
+		"another family":            "table inet raw { chain OUTPUT { type filter hook output priority -300; }; }",
 	} {
 		ns := netnstest.New(t)
 		nftables(t, ns, text)
 		if live := readLive(t, ns, compat.OriginIPTablesNFT); len(live.Ruleset.Tables) > 0 {
-			t.Errorf("%s: taken for one of iptables-nft", says)
+			t.Errorf("%s: attributed to iptables-nft", name)
 		}
 		if live := readLive(t, ns, compat.OriginNFT); len(live.Ruleset.Tables) != 1 {
-			t.Errorf("%s: lost", says)
+			t.Errorf("%s: missing", name)
 		}
 	}
 }
 
-// TestReadLiveCreatesNothing looks into a namespace that has no tables, and into one that has some.
+// TestReadLiveCreatesNothing reads a namespace without tables, and one with some tables.
 func TestReadLiveCreatesNothing(t *testing.T) {
 	ns := netnstest.New(t)
 	look := func() string {
@@ -142,8 +143,8 @@ func TestReadLiveCreatesNothing(t *testing.T) {
 	}
 }
 
-// TestLiveRulesEqualTheirText loads what istio-iptables writes with both kinds of iptables,
-// and reads the same model from the kernel as from the text.
+// TestLiveRulesEqualTheirText loads the output of istio-iptables with both variants of iptables.
+// The kernel's rules and the text must yield the same model.
 func TestLiveRulesEqualTheirText(t *testing.T) {
 	for variant, part := range map[istiotest.Variant]compat.Origin{
 		istiotest.Legacy: compat.OriginLegacy, istiotest.NFT: compat.OriginIPTablesNFT,
@@ -159,9 +160,9 @@ func TestLiveRulesEqualTheirText(t *testing.T) {
 	}
 }
 
-// TestUsualRulesEqualTheirText does so with each word that the model has, and the usual ones
-// that it lacks.
-func TestUsualRulesEqualTheirText(t *testing.T) {
+// TestTypicalRulesEqualTheirText does the same for every match and action that the model can
+// express, and for common ones that it cannot.
+func TestTypicalRulesEqualTheirText(t *testing.T) {
 	for _, f := range families {
 		name := map[rules.Family]string{rules.IPv4: "live-v4.save", rules.IPv6: "live-v6.save"}[f]
 		text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -178,8 +179,8 @@ func TestUsualRulesEqualTheirText(t *testing.T) {
 	}
 }
 
-// sameAsText loads a text of each family and wants to read what the text says, without anything
-// unknown.
+// sameAsText loads a text for each family. The rules of the kernel must equal the text and contain
+// nothing unknown.
 func sameAsText(
 	t *testing.T, variant istiotest.Variant, part compat.Origin, texts map[rules.Family]string,
 ) {
@@ -211,7 +212,7 @@ func sameAsText(
 	}
 }
 
-// wantKnown wants the model to have a word for everything.
+// wantKnown verifies that the model can express all rules.
 func wantKnown(t testing.TB, rs rules.Ruleset) {
 	t.Helper()
 	for line := range strings.Lines(rs.String()) {
@@ -221,8 +222,8 @@ func wantKnown(t testing.TB, rs rules.Ruleset) {
 	}
 }
 
-// TestTablesOfIstioNFTablesAreKnown loads what istio-nftables sends to the nft command; recorded
-// runs too, where they are.
+// TestTablesOfIstioNFTablesAreKnown loads the nft commands of istio-nftables, and those of recorded
+// runs if there are any.
 func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 	golden := os.Getenv("SLUICE_GOLDEN")
 	if golden == "" {
@@ -244,22 +245,22 @@ func TestTablesOfIstioNFTablesAreKnown(t *testing.T) {
 				}
 				ns := netnstest.New(t)
 				if out, err := istiotest.TryRun(t, ns, string(text), "nft", "-f", "-"); err != nil {
-					t.Logf("the nft command refuses it: %s", out)
+					t.Logf("the nft command rejects it: %s", out)
 					return
 				}
 				live := readLive(t, ns, compat.OriginNFT)
 				wantKnown(t, live.Ruleset)
 				if strings.Contains(string(text), "add rule") && len(live.Ruleset.Tables) == 0 {
-					t.Error("nothing is read")
+					t.Error("no rules found")
 				}
 			})
 		}
 	}
 }
 
-// TestLiveRulesAreReadAtOneGeneration reads while a program replaces tables of iptables-legacy one after
-// the other, first mangle and then raw: no reading has a raw that is newer than the mangle next to
-// it, though mangle is read first.
+// TestLiveRulesAreReadAtOneGeneration reads while a program replaces iptables-legacy tables, first
+// mangle and then raw. No reading may contain a raw table that is newer than its mangle table,
+// although mangle is read first.
 func TestLiveRulesAreReadAtOneGeneration(t *testing.T) {
 	ns := netnstest.New(t)
 	write := func(n int) error {
@@ -292,12 +293,12 @@ func TestLiveRulesAreReadAtOneGeneration(t *testing.T) {
 			marks[table.Name] = table.Chain("OUTPUT").Rules[0].Matches[0].(rules.MatchMark).Value
 		}
 		if marks["raw"] > marks["mangle"] || marks["mangle"] > marks["raw"]+1 {
-			t.Fatalf("mangle is of writing %d, raw of %d", marks["mangle"], marks["raw"])
+			t.Fatalf("mangle is version %d, raw version %d", marks["mangle"], marks["raw"])
 		}
 	}
 }
 
-// TestReadLiveLeavesNothingOpen counts descriptors.
+// TestReadLiveLeavesNothingOpen compares the number of descriptors.
 func TestReadLiveLeavesNothingOpen(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*nat\n-A OUTPUT -j RETURN\nCOMMIT\n")
@@ -308,7 +309,7 @@ func TestReadLiveLeavesNothingOpen(t *testing.T) {
 		}
 		return len(entries)
 	}
-	readLive(t, ns, compat.OriginAll) // the first one starts the runtime's poller
+	readLive(t, ns, compat.OriginAll) // the first call starts the runtime's poller
 	before := open()
 	for range 20 {
 		readLive(t, ns, compat.OriginAll)

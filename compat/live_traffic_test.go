@@ -24,20 +24,18 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// An owner has one rule at output: of NAT to a port of its own, or one that chooses a zone of its
-// own.
+// An owner has one rule at output: a redirection to its own port, or a rule that sets its own zone.
 type owner struct {
 	name string
-	// add and remove register its chain and take it away again; zone tells which of the two rules
-	// it has.
+	// add and remove register and unregister the owner's chain. zone selects the rule.
 	add    func(t *testing.T, ns *netns.NS, zone bool)
 	remove func(t *testing.T, ns *netns.NS, zone bool)
-	number int // the zone, and the port less 9000
+	number int // the zone, and the port minus 9000
 }
 
 const firstPort = 9000
 
-// save is the owner's rule for iptables.
+// save returns the owner's rule for iptables.
 func (o owner) save(zone bool) string {
 	if zone {
 		return fmt.Sprintf("*raw\n-A OUTPUT -p tcp -m tcp --dport 80 -j CT --zone %d\nCOMMIT\n",
@@ -48,7 +46,7 @@ func (o owner) save(zone bool) string {
 		firstPort+o.number)
 }
 
-// chain is the owner's chain for the nft command.
+// chain returns the owner's chain for the nft command.
 func (o owner) chain(zone bool) string {
 	if zone {
 		return fmt.Sprintf("type filter hook output priority -300; tcp dport 80 ct zone set %d;",
@@ -65,8 +63,8 @@ func tableOf(zone bool) string {
 	return "nat"
 }
 
-// owners are of all kinds. The table of iptables-legacy stays when its rules go, so that its place
-// does too.
+// owners returns an owner of each program. The table of iptables-legacy remains after its rules are
+// removed, and keeps its position.
 func owners() []owner {
 	legacy, variant := owner{name: "legacy", number: 1}, owner{name: "variant", number: 2}
 	legacy.add = func(t *testing.T, ns *netns.NS, zone bool) {
@@ -87,7 +85,7 @@ func owners() []owner {
 		o.add = func(t *testing.T, ns *netns.NS, zone bool) {
 			nftables(t, ns, fmt.Sprintf("table %s { chain c { %s }; }", name, o.chain(zone)))
 		}
-		// The table stays, so that a chain that comes later is in an older table.
+		// The table remains, so that a later chain is in an older table.
 		o.remove = func(t *testing.T, ns *netns.NS, _ bool) {
 			nftables(t, ns, "delete chain "+name+" c")
 		}
@@ -96,9 +94,9 @@ func owners() []owner {
 	return list
 }
 
-// TestPredictedOwnerDecides lets owners come and go in any order, and sends a real connection each
-// time: the rule that decides is the one that the model names, unless the model says that it does
-// not know; then it is one of those that it names.
+// TestPredictedOwnerDecides adds and removes owners in random order, and sends a real connection
+// after each change. The rule that decides must be the one that the model predicts, or one of those
+// that the model reports as ambiguous.
 func TestPredictedOwnerDecides(t *testing.T) {
 	for _, zone := range []bool{false, true} {
 		for seed := range uint64(12) {
@@ -126,7 +124,7 @@ func TestPredictedOwnerDecides(t *testing.T) {
 	}
 }
 
-// witness counts the connections to port 80 in each zone.
+// witness returns a table that counts the connections to port 80 in each zone.
 func witness() string {
 	text := "table ip witness { chain c { type filter hook output priority 5;"
 	for zone := range 6 {
@@ -135,7 +133,7 @@ func witness() string {
 	return text + " }; }"
 }
 
-// wantPrediction compares a connection with what the model says of it.
+// wantPrediction compares a connection with the prediction of the model.
 func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	t.Helper()
 	live := readLive(t, ns, compat.OriginAll)
@@ -149,11 +147,12 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 		got = answeredBy(t, ns, waitFor(predicted))
 	}
 	if _, err := nft.Hooks(ns); zone && err == nil && len(live.Ambiguous) > 0 {
-		t.Errorf("the kernel lists its hooks, but %v", live.Ambiguous)
+		t.Errorf("ambiguous, although the kernel lists its hooks: %v", live.Ambiguous)
 	}
 	if len(live.Ambiguous) == 0 {
 		if got != predicted {
-			t.Errorf("%d decides, the model says %d:\n%s", got, predicted, live.Ruleset.String())
+			t.Errorf("owner %d decides, but the model predicts %d:\n%s", got, predicted,
+				live.Ruleset.String())
 		}
 		return
 	}
@@ -168,7 +167,7 @@ func wantPrediction(t *testing.T, ns *netns.NS, zone bool) {
 	if !slices.ContainsFunc(named, func(rule string) bool {
 		return strings.HasSuffix(rule, fmt.Sprint(got))
 	}) {
-		t.Errorf("%d decides, which is none of %q", got, named)
+		t.Errorf("owner %d decides, want one of %q", got, named)
 	}
 }
 
@@ -182,19 +181,19 @@ func connection() rules.Packet {
 	}
 }
 
-// silence is how long a connection is waited for that is to be dropped.
-const silence = 300 * time.Millisecond
+// dropTimeout is how long to wait for a connection that should be dropped.
+const dropTimeout = 300 * time.Millisecond
 
-// waitFor is how long the answer of a port is waited for; 0 is that of nobody.
+// waitFor returns how long to wait for an answer of the port. Port 0 means no answer.
 func waitFor(port int) time.Duration {
 	if port == 0 {
-		return silence
+		return dropTimeout
 	}
-	return patience
+	return answerTimeout
 }
 
-// answeredBy connects to port 80, and returns the port that answers in time; 0 if it is port 80
-// itself, or nobody.
+// answeredBy connects to port 80 and returns the port that answers. It returns 0 if port 80 or no
+// port answers.
 func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	t.Helper()
 	answered := 0
@@ -209,7 +208,7 @@ func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 		}
 		c, err := net.DialTimeout("tcp4", destination.String(), timeout)
 		if err != nil {
-			return nil // refused or silent
+			return nil // refused or dropped
 		}
 		defer c.Close()
 		var number [1]byte
@@ -225,12 +224,12 @@ func answeredBy(t *testing.T, ns *netns.NS, timeout time.Duration) int {
 	return answered
 }
 
-// listen listens on an address. A process that another test is just starting has copies of earlier
+// listen listens on an address. A process that another test is starting holds copies of earlier
 // listeners until it executes its program.
 func listen(address string) (net.Listener, error) {
 	for begin := time.Now(); ; runtime.Gosched() {
 		l, err := net.Listen("tcp4", address)
-		if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > patience {
+		if !errors.Is(err, unix.EADDRINUSE) || time.Since(begin) > answerTimeout {
 			return l, err
 		}
 	}
@@ -247,12 +246,12 @@ func serve(l net.Listener, number byte) {
 	}
 }
 
-// zoneOf connects to port 80, where nobody listens, and returns the zone in which the witness
-// counts it.
+// zoneOf connects to port 80, which has no listener, and returns the zone in which the witness
+// table counts the connection.
 func zoneOf(t *testing.T, ns *netns.NS) int {
 	t.Helper()
 	before := counted(t, ns)
-	answeredBy(t, ns, silence)
+	answeredBy(t, ns, dropTimeout)
 	after := counted(t, ns)
 	for zone := range after {
 		if after[zone] > before[zone] {
@@ -263,7 +262,7 @@ func zoneOf(t *testing.T, ns *netns.NS) int {
 	return 0
 }
 
-// counted are the counters of the witness.
+// counted returns the counters of the witness table.
 func counted(t *testing.T, ns *netns.NS) []uint64 {
 	t.Helper()
 	live := readLive(t, ns, compat.OriginNFT)
@@ -277,28 +276,28 @@ func counted(t *testing.T, ns *netns.NS) []uint64 {
 	return packets
 }
 
-// TestPrioritiesOfNATOrderOnlyNAT has chains whose order the priorities tell, and those for which
-// they do not mean what they say.
+// TestPrioritiesOfNATOrderOnlyNAT has chains whose priorities determine the order, and NAT chains,
+// which do not run at their own priority.
 func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 	const translate, drop = "tcp dport 80 redirect to :9001;", "tcp dport 80 drop;"
 	for _, tc := range []struct {
-		says   string
+		name   string
 		chains []string
 		want   int // the port that answers, 0 for none
 	}{
-		{"the smaller priority first", []string{
+		{"NAT chains in order of priority", []string{
 			"chain a { type nat hook output priority -100; tcp dport 80 redirect to :9002; }",
 			"chain b { type nat hook output priority -110; " + translate + " }",
 		}, 9001},
-		{"of one table, the chain made last", []string{
+		{"in one table the NAT chain created last", []string{
 			"chain a { type nat hook output priority -100; tcp dport 80 redirect to :9002; }",
 			"chain b { type nat hook output priority -100; " + translate + " }",
 		}, 9001},
-		{"a filter before the place of NAT, though NAT has the smaller priority", []string{
+		{"a filter before NAT, although NAT has the lower priority", []string{
 			"chain a { type nat hook output priority -110; " + translate + " }",
 			"chain b { type filter hook output priority -105; " + drop + " }",
 		}, 0},
-		{"a filter behind the place of NAT, though it has the smaller priority", []string{
+		{"a filter after NAT, although the filter has the lower priority", []string{
 			"chain a { type nat hook output priority 50; " + translate + " }",
 			"chain b { type filter hook output priority -95; " + drop + " }",
 		}, 9001},
@@ -306,13 +305,13 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 			"chain a { type nat hook output priority -100; tcp dport vmap { 79 : accept, 80 : jump c, 81 : drop }; }",
 			"chain c { " + translate + " }",
 		}, 9001},
-		{"a port at the destination", []string{
+		{"a translation of the destination port", []string{
 			"chain a { type nat hook output priority -100; tcp dport 80 dnat to :9003; }",
 		}, 9003},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
-			// chains that are jumped to must be there
+			// targets of jumps must exist
 			for _, c := range slices.Backward(tc.chains) {
 				if !strings.Contains(c, "hook") {
 					nftables(t, ns, "table inet t { "+c+"; }")
@@ -331,7 +330,7 @@ func TestPrioritiesOfNATOrderOnlyNAT(t *testing.T) {
 			}
 			if got := answeredBy(t, ns, waitFor(tc.want)); got != tc.want || predicted != tc.want ||
 				len(live.Ambiguous) > 0 {
-				t.Errorf("%d answers, the model says %d (%s), want %d; ambiguous: %v", got,
+				t.Errorf("port %d answers, the model predicts %d (%s), want %d; ambiguous: %v", got,
 					predicted, outcome, tc.want, live.Ambiguous)
 			}
 		})

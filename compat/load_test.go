@@ -17,15 +17,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// busy are flows that are captured in both modes, by the same party.
+// busy lists flows that the same listener receives in both modes.
 var busy = []flow{
 	{"app", "tcp", "world:80", "outbound", "outbound"},
 	{"in", "tcp", "pod:8080", "inbound", "inbound"},
 	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
 }
 
-// changing are rulesets, each with the backend that is to have it. Between two neighbours, also the
-// last and the first, capture moves from table to table or from backend to backend.
+// changing is a list of rulesets, each with its backend. Between two consecutive rulesets, and the
+// last and the first, capture moves to another table or another backend.
 type changing []struct {
 	backend compat.BackendName
 	change  []func(*rules.Redirect)
@@ -36,36 +36,36 @@ func excluded(r *rules.Redirect) {
 }
 
 var changes = map[string]changing{
-	"of the mode": {
+	"mode": {
 		{compat.BackendLegacy, nil}, {compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
 	},
-	"of the mode with others": {
+	"mode and other parameters": {
 		{compat.BackendLegacy, []func(*rules.Redirect){allDNS}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded}},
 		{compat.BackendLegacy, []func(*rules.Redirect){dropInvalid, excluded}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS, dropInvalid}},
 	},
-	"in the mode": {
+	"other parameters": {
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, excluded, allDNS, dropInvalid}},
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy, allDNS}},
 	},
-	"of the mode, nft": {
+	"mode, nft": {
 		{compat.BackendNFT, nil}, {compat.BackendNFT, []func(*rules.Redirect){tproxy}},
 	},
-	"of the backend, redirect": {
+	"backend, redirect": {
 		{compat.BackendLegacy, nil}, {compat.BackendNFT, nil},
 	},
-	"of the backend, tproxy": {
+	"backend, tproxy": {
 		{compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
 		{compat.BackendNFT, []func(*rules.Redirect){tproxy}},
 	},
 }
 
-// No connection that is captured before and after a change passes the proxy while the rules change,
-// or is refused, or hangs, and those that last go on.
+// While the rules change, no connection that both rulesets capture bypasses the proxy, is refused
+// or hangs, and established connections continue.
 func TestChangesUnderLoad(t *testing.T) {
-	t.Parallel() // but not the changes among themselves: the load of each is all that it can be
+	t.Parallel() // the subtests are not parallel, because each uses the maximum load
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
@@ -74,9 +74,10 @@ func TestChangesUnderLoad(t *testing.T) {
 	}
 }
 
-// The same holds for packets that are in a hook when a change begins, and still there when it ends.
+// The same applies to packets that are in a hook when a change begins, and still there when it
+// ends.
 func TestChangesWhilePacketsAreInAHook(t *testing.T) {
-	t.Parallel() // as above
+	t.Parallel() // see TestChangesUnderLoad
 	for name, list := range changes {
 		t.Run(name, func(t *testing.T) {
 			network := startNetwork(t, testbed.Options{}, testbed.ProxyOwner)
@@ -86,8 +87,8 @@ func TestChangesWhilePacketsAreInAHook(t *testing.T) {
 	}
 }
 
-// slowChains returns a table that holds the first packet of a connection for about ten milliseconds
-// before the chains that capture, and again between those of mangle and nat.
+// slowChains returns a table that delays the first packet of a connection for about ten
+// milliseconds before the capturing chains, and again between the mangle and nat chains.
 func slowChains() string {
 	var b strings.Builder
 	b.WriteString("table inet slow {\nchain lookups {\n")
@@ -105,8 +106,8 @@ func slowChains() string {
 	return b.String() + "}\n"
 }
 
-// underLoad applies the rulesets one after the other, n times and each once at least, while
-// connections are opened.
+// underLoad applies the rulesets in turn, n times and each at least once, while connections are
+// opened.
 func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
 	apply := func(i int) compat.Result {
 		c := list[i%len(list)]
@@ -129,8 +130,8 @@ func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
 	t.Logf("%d connections", load.opened)
 }
 
-// A load opens connections as fast as it can, one after the other of each kind, and uses as many
-// that last.
+// A load opens connections as fast as possible, one after the other for each flow, and uses one
+// lasting connection for each flow.
 type load struct {
 	t       *testing.T
 	stopped atomic.Bool
@@ -138,7 +139,7 @@ type load struct {
 	mutex   sync.Mutex
 	opened  int
 	failed  bool
-	changed *sync.Cond // of the two before
+	changed *sync.Cond // opened or failed has changed
 }
 
 func newLoad(t *testing.T, network *testbed.Network) *load {
@@ -146,7 +147,7 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 	l.changed = sync.NewCond(&l.mutex)
 	for _, f := range busy {
 		for _, c := range f.calls() {
-			c.Timeout = patience
+			c.Timeout = answerTimeout
 			lasting, err := network.Open(c)
 			if err != nil {
 				t.Fatal(err)
@@ -155,7 +156,7 @@ func newLoad(t *testing.T, network *testbed.Network) *load {
 				defer lasting.Close()
 				for !l.stopped.Load() {
 					if answer := lasting.Ask(); string(answer.By) != f.redirect {
-						t.Errorf("%s: a connection from before is now answered by %s, want %s", c,
+						t.Errorf("%s: an established connection is now answered by %s, want %s", c,
 							answer, f.redirect)
 						l.change(func() { l.failed = true })
 						return
@@ -185,7 +186,7 @@ func (l *load) change(change func()) {
 	l.changed.Broadcast()
 }
 
-// wait lets n more connections be made, unless one fails.
+// wait waits for n more connections, or until one fails.
 func (l *load) wait(n int) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

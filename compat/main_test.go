@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// roleVariable names, in the environment of a process that a test starts, the role in which it runs
-// instead of the tests.
+// roleVariable is the environment variable with the role in which a test process runs instead of
+// the tests.
 const roleVariable = "SLUICE_TEST_ROLE"
 
-// roles are what processes that tests start can do, in their own network namespace unless
-// descriptor 3 is another one. What they print is read by the test. An error ends the process.
+// roles lists what test processes can do, in their own network namespace unless descriptor 3 is
+// another one. The test reads their output. An error ends the process.
 var roles = map[string]func(ns *netns.NS, stdin *bufio.Reader) error{
 	"dial":                 dial,
 	"apply alternately":    applyAlternately,
@@ -52,14 +52,14 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// A process is one that a test has started.
+// A process is a process that a test started.
 type process struct {
 	*exec.Cmd
 	stdout *bufio.Reader
 	stderr strings.Builder
 }
 
-// start starts a process in a role, with the namespace as its descriptor 3 if there is one.
+// start starts a process in a role. A namespace, if not nil, becomes its descriptor 3.
 func start(t testing.TB, ns *netns.NS, role string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -93,7 +93,7 @@ func start(t testing.TB, ns *netns.NS, role string, args ...string) *process {
 	return p
 }
 
-// line returns the next line that the process prints.
+// line returns the next line of the process's output.
 func (p *process) line(t testing.TB) string {
 	t.Helper()
 	text, err := p.stdout.ReadString('\n')

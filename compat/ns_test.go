@@ -2,7 +2,7 @@ package compat_test
 
 import "os"
 
-// times is how often a test repeats what chance decides.
+// times returns how often a test repeats what depends on chance.
 func times(short, inLong int) int {
 	if os.Getenv("SLUICE_LONG") == "1" {
 		return inLong

@@ -21,9 +21,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTheCapabilitiesOfAnInitContainerAreEnough runs as istio-init does: uid 0 in the pod's
-// namespace with two capabilities, so that no other namespace can be entered or made.
-func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
+// TestCapabilitiesOfAnInitContainerSuffice runs with the privileges of istio-init: uid 0 in the
+// pod's namespace with two capabilities, which do not allow entering or creating other namespaces.
+func TestCapabilitiesOfAnInitContainerSuffice(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	var p *process
@@ -48,8 +48,8 @@ func TestTheCapabilitiesOfAnInitContainerAreEnough(t *testing.T) {
 	equal(t, chosen(t, compat.BackendLegacy), ns, compiled(t, tproxy, dual))
 }
 
-// giveUpCapabilities becomes a process in the role of a container: what a process of uid 0 has
-// after it executes a program are the capabilities of its bounding set.
+// giveUpCapabilities executes this program in the role of a container. A process of uid 0 has the
+// capabilities of its bounding set after it executes a program.
 func giveUpCapabilities(*netns.NS, *bufio.Reader) error {
 	runtime.LockOSThread()
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
@@ -104,8 +104,8 @@ func applyAsContainer(*netns.NS, *bufio.Reader) error {
 	return nil
 }
 
-// TestANamespaceOfAnotherUserNamespace is that of a pod with hostUsers: false, programmed from the
-// host.
+// TestANamespaceOfAnotherUserNamespace programs the namespace of a pod with hostUsers: false from
+// the host.
 func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	for _, e := range backends {
 		t.Run(string(e), func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 	}
 }
 
-// TestAUserNamespaceThatCannotBeEntered says what would be needed.
+// TestAUserNamespaceThatCannotBeEntered verifies that the error names the missing privilege.
 func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.NewInUserNS(t)
@@ -146,7 +146,7 @@ func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
 	return nil
 }
 
-// TestWithoutNFTAutoIsLegacy runs where the kernel has no netlink interface of netfilter.
+// TestWithoutNFTAutoIsLegacy runs on a kernel without nfnetlink, which a seccomp filter simulates.
 func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -206,19 +206,19 @@ func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {
 		return err
 	}
 	fmt.Println("remove:", removed)
-	// SO_GET_INFO and SO_GET_ENTRIES have the numbers of the options that write.
+	// IPT_SO_GET_INFO and IPT_SO_GET_ENTRIES have the same numbers as the options that write.
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, 64, unix.ENOPROTOOPT)
 	refuse(unix.SYS_GETSOCKOPT, -1, 2, 65, unix.ENOPROTOOPT)
 	_, err = auto.Apply(ns, rs, compat.Snapshot{})
 	if err == nil || !compat.IsNotSupported(err) {
-		return fmt.Errorf("error %w, want that it is not supported", err)
+		return fmt.Errorf("error %w, want an unsupported kernel", err)
 	}
 	fmt.Println(strings.ReplaceAll(err.Error(), "\n", "; "))
 	return nil
 }
 
-// refuse makes the kernel answer calls of this process with the number: those whose first argument
-// is the first value, unless that is negative, and of which another argument is the second.
+// refuse makes a system call of this process fail if its argument with index other is second, and
+// its first argument is first unless first is negative.
 func refuse(call uint32, first int, other, second uint32, errno unix.Errno) {
 	const (
 		number     = 0 // offsets in struct seccomp_data

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestThisKernelHasAllOfIPTablesLegacy(t *testing.T) {
+func TestThisKernelSupportsIPTablesLegacy(t *testing.T) {
 	netnstest.RequireRoot(t)
 	support, err := compat.ProbeLegacy(compiled(t, tproxy, dual, allDNS, exclusions, dropInvalid))
 	if err != nil {
@@ -35,12 +35,13 @@ func TestThisKernelHasAllOfIPTablesLegacy(t *testing.T) {
 		"iptables-legacy's target REDIRECT of ip6, revision 0",
 	} {
 		if !asked[want] {
-			t.Errorf("not asked for %s: %v", want, asked)
+			t.Errorf("not probed: %s; got %v", want, asked)
 		}
 	}
 }
 
-// What the rules do not need is not asked for, so that its lack is no hindrance.
+// ProbeLegacy probes only the features that the rules need, so that other missing features do not
+// matter.
 func TestProbeChecksTheFeaturesThatTheRulesNeed(t *testing.T) {
 	netnstest.RequireRoot(t)
 	support, err := compat.ProbeLegacy(compiled(t))
@@ -50,7 +51,7 @@ func TestProbeChecksTheFeaturesThatTheRulesNeed(t *testing.T) {
 	for _, s := range support {
 		for _, other := range []string{"ip6", "mangle", "raw", "TPROXY"} {
 			if strings.Contains(s.Feature.Name, other) {
-				t.Errorf("asked for %s", s.Feature.Name)
+				t.Errorf("probed %s", s.Feature.Name)
 			}
 		}
 	}
@@ -114,8 +115,7 @@ func TestDescribedNamesOptionModuleAndVersion(t *testing.T) {
 	}
 }
 
-// TestRejectionNamesTheMissingKernelFeature runs where the kernel does not have TPROXY's target, as far
-// as it can be asked.
+// TestRejectionNamesTheMissingKernelFeature runs on a kernel that seems to have no TPROXY target.
 func TestRejectionNamesTheMissingKernelFeature(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -131,7 +131,7 @@ func TestRejectionNamesTheMissingKernelFeature(t *testing.T) {
 	nothingHeld(t, ns)
 }
 
-// applyWithoutATarget has the kernel refuse every table, and answer that it has no match.
+// applyWithoutATarget makes the kernel reject every table, and report that it has no matches.
 func applyWithoutATarget(ns *netns.NS, _ *bufio.Reader) error {
 	const replace, revisionMatch = 64, 66
 	refuse(unix.SYS_SETSOCKOPT, -1, 2, replace, unix.ENOENT)

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A rule that only returns is left out at the end of a chain, and then has no counter.
+// The translation removes a return at the end of a chain, so that it has no counter.
 func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rs := rules.MustCompile(dice{t}.redirect())
@@ -38,7 +38,7 @@ func TestTranslatedRulesHaveTheSameRoles(t *testing.T) {
 	})
 }
 
-// rolesOf returns the roles of the rules that a packet meets.
+// rolesOf returns the roles of the rules that a packet matches.
 func rolesOf(rs *rules.Ruleset, p rules.Packet) []rules.Role {
 	var list []rules.Role
 	for _, pass := range diff.Explain(rs, p).Passes {

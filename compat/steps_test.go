@@ -32,21 +32,24 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 		},
 		{"only nat changes", tables(t, tproxy), tables(t, tproxy, excluded), []string{"ip nat"}},
 		{"only mangle changes", tables(t), tables(t, dropInvalid), []string{"ip mangle"}},
-		{"DNS is captured", tables(t), tables(t, allDNS), []string{"ip raw", "ip nat"}},
-		{"and no more", tables(t, allDNS), tables(t), []string{"ip raw nothing", "ip nat"}},
+		{"DNS capture is enabled", tables(t), tables(t, allDNS), []string{"ip raw", "ip nat"}},
 		{
-			"IPv6 comes: there nothing was captured", tables(t, tproxy), tables(t, tproxy, dual),
+			"DNS capture is disabled", tables(t, allDNS), tables(t),
+			[]string{"ip raw nothing", "ip nat"},
+		},
+		{
+			"IPv6 is added, where nothing was captured", tables(t, tproxy), tables(t, tproxy, dual),
 			[]string{"ip6 mangle", "ip6 nat"},
 		},
 		{
 			"IPv6 goes", tables(t, tproxy, dual), tables(t, tproxy),
 			[]string{"ip6 mangle gate", "ip6 nat nothing", "ip6 mangle nothing"},
 		},
-		{"each family by itself", tables(t, dual), tables(t, dual, tproxy), []string{
+		{"each family separately", tables(t, dual), tables(t, dual, tproxy), []string{
 			"ip mangle gate", "ip nat", "ip mangle", "ip6 mangle gate", "ip6 nat", "ip6 mangle",
 		}},
 		{
-			"a gate that a killed process has left opens last", gate, tables(t, tproxy),
+			"a gate that a killed process left is removed last", gate, tables(t, tproxy),
 			[]string{"ip mangle gate", "ip nat", "ip mangle"},
 		},
 	} {
@@ -58,7 +61,7 @@ func TestStepsLeaveNoGapBetweenTables(t *testing.T) {
 	}
 }
 
-// tables are those of a usual pod with a sidecar, changed.
+// tables returns the tables of a typical pod with a sidecar, with changes.
 func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 	t.Helper()
 	l, err := compat.Translate(compiled(t, change...))
@@ -68,8 +71,8 @@ func tables(t *testing.T, change ...func(*rules.Redirect)) []rules.Table {
 	return l.Tables
 }
 
-// Only the rules for older connections count, though the kernel counts for every rule.
-func TestKeptSumsTheRulesForOlderConnections(t *testing.T) {
+// Kept sums only the rules for established connections, although the kernel counts for every rule.
+func TestKeptSumsTheRulesForEstablishedConnections(t *testing.T) {
 	keep := func(r *rules.Redirect) { r.KeepEstablished = true }
 	want, live := tables(t, tproxy, keep), tables(t, tproxy, keep)
 	older := uint64(0)

@@ -14,17 +14,17 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// patience is how long a call waits for an answer that must come.
-const patience = 20 * time.Second
+// answerTimeout is the timeout of a call that must be answered.
+const answerTimeout = 20 * time.Second
 
-// A flow is a call and who answers it in each mode.
+// A flow is a call and its expected listener in each mode.
 type flow struct {
 	from, network, to, redirect, tproxy string
 }
 
-// verdicts are what becomes of traffic by istio-init's rules, with the deviations. Hosts stand for
-// an address of each family.
-var verdicts = []flow{
+// istioFlows are the listeners that istio-init's rules, with Sluice's deviations, select. A host
+// stands for an address of each family.
+var istioFlows = []flow{
 	{"in", "tcp", "pod:8080", "inbound", "inbound"},
 	{"in", "tcp", "pod:15001", "inbound", "inbound"},
 	{"in", "tcp", "pod:15006", "inbound", "inbound"},
@@ -45,8 +45,8 @@ var verdicts = []flow{
 	{"rootproxy", "tcp", "world:80", "outside", "outside"},
 }
 
-// queries are what becomes of DNS besides, where all of it is captured.
-var queries = []flow{
+// dnsFlows are the additional flows with captured DNS.
+var dnsFlows = []flow{
 	{"app", "udp", "world:53", "dns", "dns"},
 	{"app", "tcp", "world:53", "dns", "dns"},
 	{"root", "udp", "lo:53", "dns", "dns"},
@@ -55,7 +55,7 @@ var queries = []flow{
 	{"in", "udp", "pod:53", "application", "application"},
 }
 
-// uncaptured is the same traffic where no rules are.
+// uncaptured are flows in a pod without rules.
 var uncaptured = []flow{
 	{"in", "tcp", "pod:8080", "application", "application"},
 	{"app", "tcp", "world:80", "outside", "outside"},
@@ -77,7 +77,7 @@ var callers = map[string]testbed.Call{
 	"rootproxy": {Owner: testbed.TProxyOwner},
 }
 
-// calls are the flow's, one for each family.
+// calls returns the calls of the flow, one for each family.
 func (f flow) calls() []testbed.Call {
 	host, text, _ := strings.Cut(f.to, ":")
 	port, err := rules.ParsePort(text)
@@ -100,7 +100,7 @@ func (f flow) want(mode rules.Mode) string {
 	return f.redirect
 }
 
-// startNetwork returns a network with an application and a proxy for both modes.
+// startNetwork returns a network with an application, and a proxy for both modes.
 func startNetwork(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.Network {
 	t.Helper()
 	netnstest.RequireIDs(t, o.IDBase+1337, o.IDBase+1337)
@@ -120,7 +120,7 @@ func startNetwork(t *testing.T, o testbed.Options, proxy rules.Owner) *testbed.N
 	return b
 }
 
-// program applies and returns what decides in the namespace then, of all owners.
+// program applies the rules and returns all rules in the namespace.
 func program(
 	t *testing.T, b compat.Backend, network *testbed.Network, rs rules.Ruleset,
 ) rules.Ruleset {
@@ -138,15 +138,15 @@ func program(
 	return live.Ruleset
 }
 
-// try makes the calls, and compares who answers with what is wanted and with what the model says of
-// the rules in the kernel.
+// try makes the calls, and compares the answering listener with the expected one and with the
+// prediction of the model for the rules in the kernel.
 func try(
 	t *testing.T, network *testbed.Network, live *rules.Ruleset, mode rules.Mode, flows []flow,
 ) {
 	t.Helper()
 	for _, f := range flows {
 		for _, c := range f.calls() {
-			c.Timeout = patience
+			c.Timeout = answerTimeout
 			got, err := network.Dial(c)
 			if err != nil {
 				t.Fatal(err)
@@ -163,7 +163,7 @@ func try(
 	}
 }
 
-// seen checks the address at which the call arrived: its destination unless it was redirected.
+// seen verifies the address at which the call arrived: its destination, unless it was redirected.
 func seen(a testbed.Answer, c testbed.Call, outcome rules.Outcome) error {
 	switch {
 	case a.Outcome != testbed.Answered:
@@ -186,9 +186,9 @@ func TestLegacyTraffic(t *testing.T) {
 			network, b := startNetwork(t, testbed.Options{}, tc.proxy), chosen(t, compat.BackendLegacy)
 			mode := func(r *rules.Redirect) { r.Mode = tc.mode }
 			live := program(t, b, network, compiled(t, mode, dual))
-			try(t, network, &live, tc.mode, verdicts)
+			try(t, network, &live, tc.mode, istioFlows)
 			live = program(t, b, network, compiled(t, mode, dual, allDNS, dropInvalid))
-			try(t, network, &live, tc.mode, append(verdicts, queries...))
+			try(t, network, &live, tc.mode, append(istioFlows, dnsFlows...))
 			if _, err := b.Remove(network.Pod); err != nil {
 				t.Fatal(err)
 			}
@@ -197,11 +197,11 @@ func TestLegacyTraffic(t *testing.T) {
 	}
 }
 
-// The users in the rules are those of the user namespace that owns the pod's.
+// The rules contain users of the user namespace that owns the pod's network namespace.
 func TestLegacyTrafficInAnotherUserNamespace(t *testing.T) {
 	t.Parallel()
 	o := testbed.Options{Pod: netnstest.NewInUserNS(t), IDBase: netnstest.UserNSBase}
 	network, b := startNetwork(t, o, testbed.TProxyOwner), chosen(t, compat.BackendLegacy)
 	live := program(t, b, network, compiled(t, tproxy, dual, allDNS))
-	try(t, network, &live, rules.ModeTProxy, append(verdicts, queries...))
+	try(t, network, &live, rules.ModeTProxy, append(istioFlows, dnsFlows...))
 }

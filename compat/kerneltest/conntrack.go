@@ -103,7 +103,8 @@ func (c *conntrack) createIn(zone uint16, e entry) error {
 	encoder.Uint32(ctaStatus, uint32(e.status|rules.StatusConfirmed))
 	encoder.Uint32(ctaTimeout, 600)
 	encoder.Uint32(ctaMark, e.mark)
-	// Its own destination as a translation: so translation is decided, for nothing.
+	// The entry translates its destination to the same address, so that no later packet traverses
+	// NAT chains.
 	encoder.Nested(ctaNATDst, func(nat *netlink.AttributeEncoder) error {
 		const address4, address6 = 1, 4
 		if to := e.original.to.Addr(); to.Is4() {

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// TestHelpersDecide holds that a connection which a helper has announced, and whose announcing
-// connection was translated, is translated as that one and meets no chain of NAT
-// (diff.ExpectationFollowsMaster), and that without either it meets them.
+// TestHelpersDecide verifies diff.ExpectationFollowsMaster: if a conntrack helper expects a
+// connection, and its master connection was translated, the connection is translated like its
+// master and traverses no NAT chain. Otherwise it traverses the NAT chains.
 func TestHelpersDecide(t *testing.T) {
 	const (
 		assigns    = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\nchain c {\ntype filter hook output priority 0;\nudp dport { 69, 6969 } ct helper set \"tftp\"\n}\n}\n"
@@ -20,21 +20,21 @@ func TestHelpersDecide(t *testing.T) {
 		redirects  = "table ip redirects {\nchain c {\ntype nat hook prerouting priority -100;\nudp dport 40000 redirect to :41000\n}\n}\n"
 	)
 	for _, tc := range []struct {
-		says, rules string
-		server      string // to which the request is sent
-		port        int    // at which the announced connection arrives
+		name, rules string
+		server      string // destination of the request
+		port        int    // at which the expected connection arrives
 	}{
 		{
-			"a helper, and a connection that is translated", assigns + translates + redirects,
+			"a helper and a translated connection", assigns + translates + redirects,
 			"10.244.1.1:6969", 40000,
 		},
 		{
-			"a helper, and a connection that is not translated", assigns + redirects,
+			"a helper and an untranslated connection", assigns + redirects,
 			"10.244.1.1:69", 41000,
 		},
 		{"no helper", translates + redirects, "10.244.1.1:6969", 41000},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			network, err := testbed.New(testbed.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +85,7 @@ func TestHelpersDecide(t *testing.T) {
 	}
 }
 
-// listenUDP opens a socket in a namespace, which is closed with the test.
+// listenUDP opens a socket in a namespace and closes it when the test ends.
 func listenUDP(t *testing.T, ns *netns.NS, address string) net.PacketConn {
 	t.Helper()
 	var c net.PacketConn

@@ -16,10 +16,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// arrivals contains packets and how far they get.
+// arrivals lists packets and how far they get.
 var arrivals = []struct {
 	of               diff.Fact // only for packets that do not arrive
-	says, from, to   string
+	name, from, to   string
 	atRules, arrives bool
 }{
 	{0, "an ordinary packet", "10.244.1.1", "10.244.1.5", true, true},
@@ -63,7 +63,7 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 		atRules, arrives := hits[fmt.Sprint("prerouting ", port)] == 1,
 			hits[fmt.Sprint("input ", port)] == 1
 		if atRules != tc.atRules || arrives != tc.arrives {
-			t.Errorf("%s: at the rules %t, want %t; arrives %t, want %t", tc.says, atRules,
+			t.Errorf("%s: at the rules %t, want %t; arrives %t, want %t", tc.name, atRules,
 				tc.atRules, arrives, tc.arrives)
 		}
 		p := rules.Packet{
@@ -73,11 +73,11 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 		}
 		// Routing drops packets to 127.0.0.1 only if no rule has redirected them.
 		if want := arrives || tc.to == "127.0.0.1"; diff.Possible(p) != want {
-			t.Errorf("%s: possible %t, want %t", tc.says, diff.Possible(p), want)
+			t.Errorf("%s: possible %t, want %t", tc.name, diff.Possible(p), want)
 		}
 	}
 	if hits[fmt.Sprint("input ", savedTo)] != 1 {
-		t.Error("a redirection does not save a packet for 127.0.0.1")
+		t.Error("a redirected packet to 127.0.0.1 does not arrive")
 	}
 }
 
@@ -111,8 +111,7 @@ func onPort(port uint16, a rules.Action) rules.Rule {
 	}}
 }
 
-// waitForHit returns the counters, by chain and port, as soon as a packet to the port has been
-// counted.
+// waitForHit returns the counters, by chain and port, once a packet to the port has been counted.
 func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
@@ -134,7 +133,7 @@ func waitForHit(t *testing.T, pod *netns.NS, port uint16) map[string]uint64 {
 			return hits
 		}
 	}
-	t.Fatal("no packet comes through")
+	t.Fatal("no packet arrives")
 	return nil
 }
 

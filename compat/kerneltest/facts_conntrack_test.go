@@ -29,7 +29,7 @@ func beforeConntrackFacts() (list factList) {
 			),
 			syn, "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5",
 		)
-		list.add(diff.TemplateIsNew, name+": a zone in raw, then the state of an established one",
+		list.add(diff.TemplateIsNew, name+": a zone in raw, then the state of an established connection",
 			one(
 				xtables(p, "raw",
 					"PREROUTING -j CT --zone 5",
@@ -221,7 +221,7 @@ func beforeConntrackFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 5",
 	)
 	list.add(diff.NFTZoneOfUntracked,
-		"nft: notrack, then zone 5 on lo begins a connection, which NAT decides about",
+		"nft: notrack, then zone 5 on lo begins a connection, which NAT translates",
 		one(chains(rules.Inet,
 			[]string{base("filter", "output", "-300"), "notrack"},
 			[]string{rawNFT, "ct zone set 5"},
@@ -286,7 +286,7 @@ func beforeConntrackFacts() (list factList) {
 	)
 	list = append(list, fact{
 		of:   diff.TemplateIsShared,
-		says: "legacy: the mark of the template is that of an earlier packet", listeners: true,
+		name: "legacy: the mark of the template is that of an earlier packet", listeners: true,
 		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},
 		packet: syn,
 		ruleset: one(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",
@@ -294,11 +294,11 @@ func beforeConntrackFacts() (list factList) {
 			"PREROUTING -p udp -j CONNMARK --set-mark 7")),
 	})
 	list.add(diff.MarkNeedsConnection,
-		"nft: without a connection, ct mark is not read in an expression either",
+		"nft: a mark expression with ct mark ends the rule without a connection",
 		one(chains(rules.Inet, []string{rawNFT, "meta mark set ct mark | 0x1 drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TemplateIsNew, "nft: a zone behind conntrack for an invalid packet makes it new",
+	list.add(diff.TemplateIsNew, "nft: a zone after conntrack makes an invalid packet new",
 		one(chains(rules.Inet, []string{
 			mangleNFT, "ct zone set 5",
 			"ct state new meta mark set 9",
@@ -360,26 +360,26 @@ func atConntrackFacts() (list factList) {
 		}),
 		"to 127.0.0.6:80 mark 0x0",
 	)
-	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone behind conntrack is ignored",
+	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone after conntrack is ignored",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.NotrackNeedsNoConnection, "nft: notrack behind conntrack is ignored",
+	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack is ignored",
 		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone behind conntrack for an invalid packet",
+	list.add(diff.ZoneAfterConntrackHasNoEffect, "nft: zone after conntrack for an invalid packet",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",
 	)
-	list.add(diff.NotrackNeedsNoConnection, "nft: notrack behind conntrack for an invalid packet",
+	list.add(diff.NotrackNeedsNoConnection, "nft: notrack after conntrack for an invalid packet",
 		one(chains(rules.Inet, []string{mangleNFT, "notrack"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0 untracked",
 	)
 	list.add(diff.NFTReadsTemplateStateOnly,
-		"nft: mark of the connection behind zone for an invalid packet",
+		"nft: connection mark after zone for an invalid packet",
 		one(chains(rules.Inet, []string{mangleNFT, "ct zone set 5", "ct mark 0 meta mark set 9"})),
 		with(syn, func(p *rules.Packet) { p.Flags, p.State = rules.RST, rules.Invalid }),
 		"to 10.244.1.5:81 mark 0x0",

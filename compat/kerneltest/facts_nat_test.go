@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// redirectionFacts returns facts about where a redirection leads.
+// redirectionFacts returns facts about the destinations of redirections.
 func redirectionFacts() (list factList) {
 	redirect := one(xtables(legacy, "nat", "PREROUTING -p tcp -j REDIRECT --to-ports 15006"))
 	redirect6 := one(chains(rules.Inet, []string{
@@ -19,7 +19,7 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"),
 		"to 10.244.1.5:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectWithoutAddressDrops, "a redirection by an interface without an address",
+	list.add(diff.RedirectWithoutAddressDrops, "a redirection on an interface without an address",
 		redirect,
 		in("eth2", rules.TCP, "10.9.9.9:1000", "10.1.2.3:80"), "dropped",
 	)
@@ -37,7 +37,7 @@ func redirectionFacts() (list factList) {
 		in("eth0", rules.TCP, "[2001:db8::9]:1000", "[fe80::1]:80"),
 		"to [fe80::5]:15006 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.RedirectWithoutAddressDrops, "a redirection of IPv6 by an interface without an address",
+	list.add(diff.RedirectWithoutAddressDrops, "a redirection of IPv6 on an interface without an address",
 		redirect6,
 		in("eth2", rules.TCP, "[2001:db8::9]:1000", "[fd00:10:244:1::5]:80"), "dropped",
 	)
@@ -60,7 +60,7 @@ func redirectionFacts() (list factList) {
 		in("eth0", 253, "10.9.9.9:0", "10.1.2.3:0"),
 		"to 10.244.1.5:0 mark 0x0 connection mark 0x0 zone 0",
 	)
-	for _, c := range []struct{ says, to, want string }{
+	for _, c := range []struct{ name, to, want string }{
 		{
 			"has a port of the range", "127.0.0.1:443",
 			"to 127.0.0.1:443 mark 0x0 connection mark 0x0 zone 0",
@@ -68,7 +68,7 @@ func redirectionFacts() (list factList) {
 		{"has another port", "127.0.0.1:80", "to 127.0.0.1:90 mark 0x9 connection mark 0x0 zone 0"},
 	} {
 		list.add(diff.PortInRangeIsKept,
-			"a redirection to a range of ports, for a packet that "+c.says,
+			"a redirection to a range of ports, for a packet that "+c.name,
 			kerneltest.Ruleset{
 				xtables(legacy, "nat", "OUTPUT -p tcp -j REDIRECT --to-ports 90-443"),
 				chains(rules.Inet, []string{
@@ -177,7 +177,7 @@ func natFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.LoopbackKeepsConnection, "in raw on lo the connection is there",
+	list.add(diff.LoopbackKeepsConnection, "in raw on lo the connection exists",
 		one(chains(rules.Inet, []string{rawNFT, "ct state new meta mark set 9"})),
 		out(0, rules.TCP, "10.244.1.5:1000", "10.1.2.3:80"),
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x0 zone 0",
@@ -188,7 +188,7 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x0 connection mark 0x0 zone 0",
 	)
 	list.add(diff.LoopbackKeepsConnection,
-		"in raw on lo, behind a zone at output, the connection is there",
+		"in raw on lo, after a zone at output, the connection exists",
 		one(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
@@ -200,7 +200,7 @@ func natFacts() (list factList) {
 		"to 10.1.2.3:80 mark 0x9 connection mark 0x7 zone 5",
 	)
 	list.add(diff.LoopbackKeepsConnection,
-		"in raw on lo, behind a zone and a redirection at output, the status is there",
+		"in raw on lo, after a zone and a redirection at output, the status is set",
 		one(
 			xtables(legacy, "raw",
 				"OUTPUT -j CT --zone 5",
@@ -231,7 +231,7 @@ func natFacts() (list factList) {
 
 // natOrderFacts returns facts about several chains of NAT.
 func natOrderFacts() (list factList) {
-	list.add(diff.FirstNATMapping, "the first chain of NAT that maps decides",
+	list.add(diff.FirstNATMapping, "the first NAT chain that translates determines the destination",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
@@ -241,7 +241,7 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.FirstNATMapping, "a chain of NAT behind one that accepts still runs",
+	list.add(diff.FirstNATMapping, "a NAT chain after one that accepts still runs",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta l4proto tcp redirect to :15001"},
@@ -251,7 +251,7 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15001 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.FirstNATMapping, "a chain of NAT behind one that maps does not run",
+	list.add(diff.FirstNATMapping, "a NAT chain after one that translates does not run",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "-90"), "meta mark set 9"},
@@ -261,7 +261,7 @@ func natOrderFacts() (list factList) {
 		out(0, rules.TCP, "10.244.1.5:1000", "10.9.9.9:80"),
 		"to 127.0.0.1:15006 mark 0x0 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.NATRunsTogether, "a chain of NAT at priority 0 runs before a filter at -50",
+	list.add(diff.NATRunsTogether, "a NAT chain at priority 0 runs before a filter at -50",
 		one(
 			chains(rules.Inet,
 				[]string{base("nat", "output", "0"), "meta l4proto tcp redirect to :15001"},

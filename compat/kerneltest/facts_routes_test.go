@@ -55,11 +55,11 @@ func routesFacts() (list factList) {
 		),
 		outward, "to 10.9.9.9:80 mark 0x9 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does not route again",
 		one(xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x539")),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw does, with a mark in mangle",
+	list.add(diff.MarkChangeReroutes, "legacy: a mark in raw routes again with a mark in mangle",
 		one(
 			xtables(legacy, "raw", "OUTPUT -j MARK --set-mark 0x538"),
 			xtables(legacy, "mangle", "OUTPUT -j MARK --or-mark 1"),
@@ -81,7 +81,7 @@ func routesFacts() (list factList) {
 		outward, "to 10.9.9.9:81 mark 0x539 connection mark 0x0 zone 0",
 	)
 	list.add(diff.DNATAtOutputReroutes,
-		"a translation routes by the mark of that moment, not by one that comes later",
+		"a translation routes by the packet's current mark, not by a later one",
 		one(chains(rules.Inet,
 			[]string{base("nat", "output", "-100"), "meta l4proto tcp dnat ip to 10.0.2.2:80"},
 			[]string{base("filter", "output", "0"), "meta mark set 0x539"},
@@ -97,11 +97,11 @@ func routesFacts() (list factList) {
 		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 0x539"})),
 		outward, "to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain does",
+	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain routes again",
 		one(chains(rules.Inet, []string{base("route", "output", "-150"), "meta mark set 0x539"})),
 		outward, "to 10.9.9.9:80 mark 0x539 rerouted connection mark 0x0 zone 0",
 	)
-	list.add(diff.MarkChangeReroutes, "nft: a mark in a route chain, taken back in a filter",
+	list.add(diff.MarkChangeReroutes, "nft: a mark set in a route chain and cleared in a filter chain",
 		one(
 			chains(rules.Inet,
 				[]string{base("route", "output", "-150"), "meta mark set 0x539"},
@@ -229,7 +229,7 @@ func routesFacts() (list factList) {
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
 	list.add(diff.MarkChangeReroutesLoopback,
-		"a packet on lo because of its mark, with another mark of a chain of filters",
+		"a packet on lo because of its mark, with another mark set in a filter chain",
 		one(chains(rules.Inet, []string{base("filter", "output", "-150"), "meta mark set 1"})),
 		marked, "to 10.9.9.9:80 mark 0x1 connection mark 0x0 zone 0",
 	)
@@ -245,7 +245,7 @@ func routesFacts() (list factList) {
 	for _, p := range []kerneltest.Program{legacy, variant} {
 		name := string(p)
 		list.add(diff.LoopbackPassesPostrouting,
-			name+": a mark of postrouting is there at prerouting",
+			name+": a mark set at postrouting is visible at prerouting",
 			one(xtables(p, "mangle",
 				"POSTROUTING -o lo -j MARK --set-mark 1",
 				"POSTROUTING ! -o lo -j DROP",
@@ -257,7 +257,7 @@ func routesFacts() (list factList) {
 	}
 	list = append(list, fact{
 		of:   diff.NATMappingPersists,
-		says: "a packet of a connection that was redirected, and would not be now",
+		name: "a packet of a redirected connection that no longer matches the redirection",
 		ruleset: one(chains(rules.Inet, []string{
 			base("nat", "output", "-100"), "meta mark 1 meta l4proto tcp redirect to :15001",
 		})),

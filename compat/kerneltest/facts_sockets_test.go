@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// onLoopback leaves by lo, from an address to which the host has no route.
+// onLoopback leaves by lo from an address to which the host has no route.
 var onLoopback = with(out(1338, rules.UDP, "11.0.0.1:29565", "10.244.1.5:15006"),
 	func(p *rules.Packet) { p.OutInterface = "lo" })
 
@@ -18,7 +18,7 @@ func socketsFacts() (list factList) {
 		one(chains(rules.Inet, []string{mangleNFT, "meta skuid != 0 meta mark set 9"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "nft: behind tproxy a packet has the user of the listener",
+	list.add(diff.TProxyAssignsSocket, "nft: after tproxy a packet has the user of the listener",
 		one(
 			chains(rules.Inet,
 				[]string{mangleNFT, "meta l4proto tcp tproxy to :15006 accept"},
@@ -27,7 +27,7 @@ func socketsFacts() (list factList) {
 		),
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyAssignsSocket, "nft: behind tproxy in the same chain too",
+	list.add(diff.TProxyAssignsSocket, "nft: after tproxy in the same chain too",
 		one(
 			chains(rules.Inet,
 				[]string{
@@ -39,7 +39,7 @@ func socketsFacts() (list factList) {
 		syn, "to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
 	list.add(diff.TProxyAssignsSocket,
-		"legacy: behind TPROXY a packet has the user of the listener",
+		"legacy: after TPROXY a packet has the user of the listener",
 		one(
 			xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 15006"),
 			chains(rules.Inet,
@@ -110,7 +110,7 @@ func socketsFacts() (list factList) {
 		with(syn, established),
 		"to 10.244.1.5:81 mark 0x9 with the listener of 1337:1337 connection mark 0x0 zone 0",
 	)
-	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 is the packet's own",
+	list.add(diff.TProxyPortZeroIsDestinationPort, "legacy: TPROXY of port 0 means the packet's port",
 		one(xtables(legacy, "mangle", "PREROUTING -p tcp -j TPROXY --on-port 0")),
 		in("eth0", rules.TCP, "10.9.9.9:1000", "10.244.1.5:15006"),
 		"to 10.244.1.5:15006 mark 0x0 with the listener of 1337:1337 connection mark 0x0 zone 0",
@@ -151,7 +151,7 @@ func socketsFacts() (list factList) {
 	)
 	for _, p := range []kerneltest.Program{legacy, variant} {
 		without := fact{
-			of: diff.NoListenerDrops, says: string(p) + ": TPROXY without a listener",
+			of: diff.NoListenerDrops, name: string(p) + ": TPROXY without a listener",
 			ruleset: one(xtables(p,
 				"mangle",
 				"PREROUTING -p tcp -j TPROXY --on-port 15006 --tproxy-mark 9")), packet: syn, want: "dropped",
@@ -159,7 +159,7 @@ func socketsFacts() (list factList) {
 		list = append(list, without)
 	}
 	list = append(list, fact{
-		of: diff.NoListenerEndsRule, says: "nft: tproxy without a listener",
+		of: diff.NoListenerEndsRule, name: "nft: tproxy without a listener",
 		ruleset: one(chains(rules.Inet, []string{
 			mangleNFT,
 			"meta l4proto tcp tproxy to :15006 meta mark set 9 accept", "meta mark set 7",
@@ -169,16 +169,16 @@ func socketsFacts() (list factList) {
 		func(p *rules.Packet) { p.Owner, p.State = nil, rules.Untracked })
 	for _, p := range []kerneltest.Program{legacy, variant} {
 		name := string(p)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": not a user's, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": negated user, without a socket",
 			one(xtables(p, "mangle", "OUTPUT -m owner ! --uid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": not a group's, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": negated group, without a socket",
 			one(xtables(p, "mangle", "OUTPUT -m owner ! --gid-owner 1337 -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": a user's and not a group's, without a socket",
+			name+": user and negated group, without a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
@@ -187,7 +187,7 @@ func socketsFacts() (list factList) {
 			alone, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": neither a user's nor a group's, without a socket",
+			name+": negated user and negated group, without a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --uid-owner 1337 ! --gid-owner 1337 -j MARK --set-mark 9",
@@ -195,20 +195,20 @@ func socketsFacts() (list factList) {
 			),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": a socket exists, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": --socket-exists without a socket",
 			one(xtables(p, "mangle", "OUTPUT -m owner --socket-exists -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x0 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": no socket exists, without a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists without a socket",
 			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			alone, "to 10.9.9.9:80 mark 0x9 untracked",
 		)
-		list.add(diff.XTablesOwnerWithoutSocket, name+": no socket exists, with a socket",
+		list.add(diff.XTablesOwnerWithoutSocket, name+": negated --socket-exists with a socket",
 			one(xtables(p, "mangle", "OUTPUT -m owner ! --socket-exists -j MARK --set-mark 9")),
 			outward, "to 10.9.9.9:80 mark 0x0 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": a socket exists and a user's, with a socket",
+			name+": --socket-exists and user, with a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner --socket-exists --uid-owner 0 -j MARK --set-mark 9",
@@ -217,7 +217,7 @@ func socketsFacts() (list factList) {
 			outward, "to 10.9.9.9:80 mark 0x9 connection mark 0x0 zone 0",
 		)
 		list.add(diff.XTablesOwnerWithoutSocket,
-			name+": no socket exists and not a user's, without a socket",
+			name+": negated --socket-exists and negated user, without a socket",
 			one(
 				xtables(p, "mangle",
 					"OUTPUT -m owner ! --socket-exists ! --uid-owner 0 -j MARK --set-mark 9",
@@ -242,7 +242,7 @@ func socketsFacts() (list factList) {
 		with(outward, func(p *rules.Packet) { p.Mark = kerneltest.LocalMark }),
 		"to 10.9.9.9:80 mark 0x539 connection mark 0x0 zone 0",
 	)
-	list.add(diff.OwnerNeedsSocket, "nft: not a user's, without a socket",
+	list.add(diff.OwnerNeedsSocket, "nft: negated user, without a socket",
 		one(
 			chains(rules.Inet,
 				[]string{base("filter", "output", "-150"), "meta skuid != 1337 meta mark set 9"},

@@ -6,7 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// statementsFacts returns facts about rules of nft whose statements stand before matches, and about
+// statementsFacts returns facts about nft rules with statements before matches, and about side
 // effects of matches.
 func statementsFacts() (list factList) {
 	list.add(diff.EffectsBeforeFailedMatch, "nft: notrack before a match that fails",
@@ -28,7 +28,7 @@ func statementsFacts() (list factList) {
 		})),
 		syn, "to 10.244.1.5:9090 mark 0x0 connection mark 0x0 zone 0",
 	)
-	list.add(diff.MapMissEndsRule, "nft: a mark of a map lookup that finds no element ends the rule",
+	list.add(diff.MapMissEndsRule, "nft: setting a mark from a map without a matching element ends the rule",
 		one(chains(rules.Inet, []string{mangleNFT, "meta mark set tcp dport map { 80 : 7 } drop"})),
 		syn, "to 10.244.1.5:81 mark 0x0 connection mark 0x0 zone 0",
 	)
@@ -77,11 +77,11 @@ func statementsFacts() (list factList) {
 		{"11.0.0.1:1000", "icmp port-unreachable", true, "dropped, answered with icmp 3/3"},
 		{"11.0.0.1:1000", "tcp reset", true, "dropped"},
 	} {
-		says := "a rejection with " + c.with + " of what is redirected at output from " + c.source
+		name := "a rejection with " + c.with + " of a packet redirected at output from " + c.source
 		if c.bound {
-			says += " by a bound socket"
+			name += " by a bound socket"
 		}
-		list.add(diff.RejectFromLoopbackNeedsLocalSource, says,
+		list.add(diff.RejectFromLoopbackNeedsLocalSource, name,
 			one(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{base("filter", "output", "0"), "reject with " + c.with},
@@ -94,24 +94,24 @@ func statementsFacts() (list factList) {
 		"tcp reset": "dropped", "icmp port-unreachable": "dropped, answered with icmp 3/3",
 	} {
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
-			"a rejection with "+with+" of what arrives for a loopback address",
+			"a rejection with "+with+" of a packet that arrives for a loopback address",
 			one(chains(rules.Inet, []string{mangleNFT, "meta l4proto tcp reject with " + with})),
 			in("eth0", rules.TCP, "10.9.9.9:1000", "127.0.0.1:81"), want)
 		list.add(diff.RejectFromLoopbackNeedsLocalSource,
-			"a rejection with "+with+" of what arrives by lo from another source",
+			"a rejection with "+with+" of a packet that arrives by lo from another source",
 			one(chains(rules.Inet,
 				[]string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"},
 				[]string{mangleNFT, "meta l4proto tcp reject with " + with},
 			)),
 			out(0, rules.TCP, "11.0.0.1:1000", "10.9.9.9:80"), "dropped")
 	}
-	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of what a mark leads to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of a packet that a mark routes to this host",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with icmp port-unreachable"},
 		)), outward, "dropped")
 	list.add(diff.ICMPErrorNeedsLocalSource,
-		"a rejection of what a raw socket that is bound to lo sends to the unspecified address",
+		"a rejection of a packet to the unspecified address from a raw socket that is bound to lo",
 		one(chains(rules.Inet, []string{
 			base("filter", "output", "0"), "reject with icmp port-unreachable",
 		})),
@@ -119,12 +119,12 @@ func statementsFacts() (list factList) {
 			p.Bound, p.OutInterface = true, "lo"
 		}),
 		"dropped, answered with icmp 3/3")
-	list.add(diff.ICMPErrorNeedsLocalSource, "a reset to what a mark leads to this host",
+	list.add(diff.ICMPErrorNeedsLocalSource, "a reset for a packet that a mark routes to this host",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{base("filter", "output", "0"), "reject with tcp reset"},
 		)), outward, "dropped, answered with tcp reset")
-	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection of what a mark has led to this host, on lo",
+	list.add(diff.ICMPErrorNeedsLocalSource, "a rejection on lo of a packet that a mark routed to this host",
 		one(chains(rules.Inet,
 			[]string{base("route", "output", "-150"), "meta mark set 0x539"},
 			[]string{mangleNFT, "reject with icmp port-unreachable"},
@@ -139,25 +139,25 @@ func statementsFacts() (list factList) {
 			"dropped, answered with tcp reset",
 		},
 	} {
-		says := "a rejection with " + c.with + " of a packet from " + c.source
+		name := "a rejection with " + c.with + " of a packet from " + c.source
 		packet := out(0, rules.TCP, c.source, "[2001:db9::1]:80")
 		toThisHost := out(0, rules.TCP, c.source, "[fd00:10:244:1::5]:80")
 		reject := []string{base("filter", "output", "0"), "meta l4proto tcp reject with " + c.with}
 		redirect := []string{base("nat", "output", "-100"), "meta l4proto tcp redirect to :15001"}
 		marks := []string{base("route", "output", "-150"), "meta mark set 0x539"}
-		list.add(diff.LinkLocalErrorUsesRouteInterface, says, one(chains(rules.Inet, reject)), packet,
+		list.add(diff.LinkLocalErrorUsesRouteInterface, name, one(chains(rules.Inet, reject)), packet,
 			c.plain)
-		list.add(diff.LinkLocalErrorUsesRouteInterface, says+" to this host",
+		list.add(diff.LinkLocalErrorUsesRouteInterface, name+" to this host",
 			one(chains(rules.Inet, reject)), toThisHost, c.plain)
-		list.add(diff.LinkLocalErrorUsesRouteInterface, says+", redirected",
+		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", redirected",
 			one(chains(rules.Inet, redirect, reject)), packet, c.onLoopback)
-		list.add(diff.LinkLocalErrorUsesRouteInterface, says+", led to this host by a mark",
+		list.add(diff.LinkLocalErrorUsesRouteInterface, name+", routed to this host by a mark",
 			one(chains(rules.Inet, marks, reject)), packet, c.onLoopback)
 	}
 	solicitation := with(in("eth0", rules.ICMPv6, "[fd00:10:244:1::9]:0", "[fd00:10:244:1::5]:0"),
 		func(p *rules.Packet) { p.ICMPType, p.State = 135, rules.Untracked })
 	list.add(diff.NeighbourDiscoveryUntracked,
-		"nft: neighbour discovery is untracked behind conntrack",
+		"nft: neighbour discovery is untracked after conntrack",
 		one(chains(rules.Inet, []string{mangleNFT, "ct state untracked meta mark set 9"})),
 		solicitation, "to [fd00:10:244:1::5]:0 mark 0x9 untracked")
 	list.add(diff.NeighbourDiscoveryUntracked,
@@ -167,7 +167,7 @@ func statementsFacts() (list factList) {
 	return list
 }
 
-// familiesFacts returns facts about rules of inet tables that speak of one family.
+// familiesFacts returns facts about rules of inet tables that match one family.
 func familiesFacts() (list factList) {
 	list.add(diff.OtherFamilyFailsMatch, "nft: contradictory families",
 		one(chains(rules.Inet, []string{mangleNFT, "meta nfproto ipv4 meta nfproto ipv6 drop"})),

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// chains returns a table of the nft command. Each chain is its declaration and its rules.
+// chains returns an nft table. Each list contains the declaration and the rules of a chain.
 func chains(family rules.Family, list ...[]string) kerneltest.Table {
 	t := kerneltest.Table{Program: kerneltest.NFT, Family: family, Name: "a"}
 	for i, c := range list {
@@ -29,7 +29,7 @@ func base(kind, hook, priority string) string {
 	return "type " + kind + " hook " + hook + " priority " + priority + ";"
 }
 
-// xtables returns a table of iptables. Each rule begins with its chain.
+// xtables returns an iptables table. Each rule begins with its chain.
 func xtables(p kerneltest.Program, name string, list ...string) kerneltest.Table {
 	t := kerneltest.Table{Program: p, Family: rules.IPv4, Name: name}
 	builtin := map[string]string{
@@ -48,7 +48,7 @@ func xtables(p kerneltest.Program, name string, list ...string) kerneltest.Table
 	return t
 }
 
-// in returns a new packet that arrives by a device.
+// in returns a new packet that arrives on a device.
 func in(device string, protocol rules.Protocol, from, to string) rules.Packet {
 	p := rules.Packet{
 		Hook: rules.Prerouting, InInterface: device, Protocol: protocol,
@@ -65,14 +65,14 @@ func in(device string, protocol rules.Protocol, from, to string) rules.Packet {
 	return p
 }
 
-// out returns a new packet that a socket of a user sends.
+// out returns a new packet from a socket of a user.
 func out(uid uint32, protocol rules.Protocol, from, to string) rules.Packet {
 	p := in("", protocol, from, to)
 	p.Hook, p.Owner = rules.Output, &rules.Owner{UID: uid, GID: uid}
 	return p
 }
 
-// with changes a packet.
+// with returns the packet with a change.
 func with(p rules.Packet, change func(p *rules.Packet)) rules.Packet {
 	change(&p)
 	return p
@@ -96,12 +96,12 @@ func related(p *rules.Packet) {
 // A fact is the kernel's treatment of a packet that demonstrates a fact of package diff.
 type fact struct {
 	of        diff.Fact
-	says      string
+	name      string
 	ruleset   kerneltest.Ruleset
 	listeners bool
 	before    []rules.Packet // sent first
 	packet    rules.Packet
-	// then describes the packet as it is after the earlier ones, if it differs.
+	// then describes the packet after the previous ones were sent, if it differs.
 	then func(p *rules.Packet)
 	want string // of Effect.String
 }
@@ -111,7 +111,7 @@ var (
 	udp = in("eth0", rules.UDP, "10.9.9.9:1000", "10.244.1.5:81")
 )
 
-// The declarations of nft chains in most facts, the variants of iptables, and a packet that leaves.
+// Declarations of nft chains that most facts use, the variants of iptables, and common packets.
 var (
 	rawNFT    = base("filter", "prerouting", "-300")
 	mangleNFT = base("filter", "prerouting", "-150")
@@ -127,10 +127,10 @@ type factList []fact
 
 // add appends a fact about a packet that is sent while listeners are open.
 func (list *factList) add(
-	of diff.Fact, says string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
+	of diff.Fact, name string, ruleset kerneltest.Ruleset, p rules.Packet, want string,
 ) {
 	*list = append(*list, fact{
-		of: of, says: says, ruleset: ruleset, listeners: true, packet: p, want: want,
+		of: of, name: name, ruleset: ruleset, listeners: true, packet: p, want: want,
 	})
 }
 
@@ -148,12 +148,12 @@ func facts() factList {
 	)
 }
 
-// TestKernelFacts checks the kernel's treatment of single packets, and that the model predicts it
-// or reports that it does not know.
+// TestKernelFacts verifies the kernel's treatment of single packets, and that the model predicts it
+// or reports it as undecided.
 func TestKernelFacts(t *testing.T) {
 	n := network(t)
 	for _, f := range facts() {
-		t.Run(f.says, func(t *testing.T) {
+		t.Run(f.name, func(t *testing.T) {
 			if err := n.Load(f.ruleset); err != nil {
 				t.Fatalf("%v\n%s", err, f.ruleset)
 			}
@@ -206,7 +206,7 @@ func TestKernelFacts(t *testing.T) {
 	}
 }
 
-// TestEachFactHasAKernelTest checks that each fact on which decisions rely is tested with the
+// TestEachFactHasAKernelTest verifies that each fact that decisions rely on is tested with the
 // kernel.
 func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
@@ -224,7 +224,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 	}
 	for _, f := range diff.Facts() {
 		if !asked[f] {
-			t.Errorf("no case asks the kernel about %s: %s", f.Name(), f)
+			t.Errorf("no kernel test for %s: %s", f.Name(), f)
 		}
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestFragments checks that rules see fragments only if nothing makes the kernel reassemble
-// packets, otherwise only in chains before priority -400, and that package diff knows which.
+// TestFragments verifies that rules match fragments only if nothing makes the kernel reassemble
+// packets, or in chains before priority -400, and that package diff predicts this.
 func TestFragments(t *testing.T) {
 	const port = "tcp dport 80 counter\n"
 	for _, tc := range []struct {
-		says, hook, rule string
+		name, hook, rule string
 		meets            bool
 	}{
 		{"nothing reassembles", "prerouting priority -300", port, true},
@@ -34,7 +34,7 @@ func TestFragments(t *testing.T) {
 			port + "ct state new counter\n", false,
 		},
 		{
-			"a chain right behind reassembly", "output priority -399",
+			"a chain right after reassembly", "output priority -399",
 			port + "ct state new counter\n", false,
 		},
 		{
@@ -51,7 +51,7 @@ func TestFragments(t *testing.T) {
 			port + "meta l4proto tcp tproxy to :15001\n", false,
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			const seen = "ip frag-off & 0x1fff != 0 counter\n"
 			hook := "type filter hook " + tc.hook + ";\n"
@@ -66,13 +66,13 @@ func TestFragments(t *testing.T) {
 			}
 			hits := live.Ruleset.Tables[0].Chains[0].Rules[0].Hits.Packets
 			if (hits > 0) != tc.meets {
-				t.Errorf("the kernel: %d fragments at the chain, want some: %t", hits, tc.meets)
+				t.Errorf("the kernel: %d fragments in the chain, want some: %t", hits, tc.meets)
 			}
 			if got := diff.MeetsFragments(&live.Ruleset, rules.IPv4); got != tc.meets {
-				t.Errorf("rules may meet fragments: %t, want %t", got, tc.meets)
+				t.Errorf("rules may match fragments: %t, want %t", got, tc.meets)
 			}
 			if diff.MeetsFragments(&live.Ruleset, rules.IPv6) {
-				t.Error("rules of IPv4 may meet fragments of IPv6")
+				t.Error("IPv4 rules may match IPv6 fragments")
 			}
 		})
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestValuesThatOnlyUnknownConditionsRead loads pairs of rulesets of which one writes what the same
-// condition of both reads, and which the model has no word for. The kernel treats the packet in two
-// ways, and no decision calls the rulesets equivalent; of a ruleset and itself it still does,
-// unless a list of the kernel decides.
+// TestValuesThatOnlyUnknownConditionsRead loads pairs of rulesets with the same condition, which
+// the model cannot express. Only one of them writes the value that the condition reads. The kernel
+// treats a packet differently, so that no decision may call the rulesets equivalent. A ruleset is
+// still equivalent to itself, unless the condition reads a list of the kernel.
 func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 	n := network(t)
 	type pair struct {
-		says         string
+		name         string
 		writes       func() kerneltest.Table
 		reads        func() kerneltest.Table
 		sameAsItself bool
@@ -53,7 +53,7 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 		)
 	}
 	for _, tc := range pairs {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			look := func(table kerneltest.Table) (diff.Side, string) {
 				if err := n.Load(one(table)); err != nil {
 					t.Fatal(err)
@@ -80,11 +80,11 @@ func TestValuesThatOnlyUnknownConditionsRead(t *testing.T) {
 				t.Errorf("the kernel: %s and %s", dropped, passes)
 			}
 			if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
-				t.Error("both are said to be equivalent")
+				t.Error("the decision is equivalent")
 			}
 			if r := diff.Decide(right, right,
 				diff.Options{}); (r.Verdict(true) == diff.Equivalent) != tc.sameAsItself {
-				t.Errorf("of a ruleset and itself: %s, want equivalent %t", r.Verdict(true),
+				t.Errorf("a ruleset and itself: %s, want equivalent %t", r.Verdict(true),
 					tc.sameAsItself)
 			}
 		})

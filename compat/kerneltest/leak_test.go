@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// TestNetworksLeakNothing creates, uses and closes networks, and checks that no descriptors and
+// TestNetworksLeakNothing creates, uses and closes networks, and verifies that no descriptors and
 // namespaces remain. TestMain checks goroutines.
 func TestNetworksLeakNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
@@ -44,7 +44,7 @@ func TestNetworksLeakNothing(t *testing.T) {
 	}
 }
 
-// open counts the descriptors of the process, and the network namespaces that the descriptors and
+// open returns the number of open descriptors, and of the network namespaces that descriptors and
 // threads refer to.
 func open(t *testing.T) (descriptors, namespaces int) {
 	t.Helper()

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 )
 
-// TestTracedPathsAreThoseOfTheModel draws rulesets of all programs and packets, and compares the
-// rules that each traced packet matched in the kernel, in order, with those of the model. This is
-// the comparison that rules trace makes.
-func TestTracedPathsAreThoseOfTheModel(t *testing.T) {
+// TestTracedPathsAreThoseOfTheModel compares, for random rulesets and packets, the rules that each
+// traced packet matched in the kernel, in order, with the prediction of the model. rules trace
+// makes the same comparison.
+func TestModelPredictsTracedPaths(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/5, time.Now()
 	var total kerneltest.PathCounts
 	enough := func() bool { return uint64(total.Traced()) >= want }

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestSourceThatPostroutingTranslates checks that a packet that arrives by lo has the source that
-// postrouting gave it, and that no decision relies on the earlier one.
-func TestSourceThatPostroutingTranslates(t *testing.T) {
+// TestSourceThatPostroutingTranslates verifies that a packet arrives on lo with its translated
+// source, and that no decision relies on the original source.
+func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	const with = `table ip a {
 		chain p { type filter hook prerouting priority -150; ip saddr 127.0.0.9 counter drop
 		}
@@ -50,7 +50,7 @@ func TestSourceThatPostroutingTranslates(t *testing.T) {
 			untranslated)
 	}
 	if r := diff.Decide(left, right, diff.Options{}); r.Verdict(true) == diff.Equivalent {
-		t.Error("with and without the translation are said to be equivalent")
+		t.Error("rulesets with and without the translation are equivalent")
 	}
 	if r := diff.Decide(left, left, diff.Options{}); r.Verdict(true) != diff.Equivalent {
 		t.Errorf("a ruleset and itself: %s", r.Verdict(true))

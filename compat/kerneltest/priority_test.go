@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestChainsAtConntracksPriority checks that a chain at exactly conntrack's priority runs before
-// conntrack if conntrack was registered first, and after it otherwise: the one registered last runs
-// first. The text of the rules therefore does not determine whether such a chain can select a zone.
+// TestChainsAtConntracksPriority verifies that a chain at conntrack's priority runs before
+// conntrack if it was registered last, and after it otherwise. So a list of the rules does not
+// determine whether such a chain can set a zone.
 func TestChainsAtConntracksPriority(t *testing.T) {
 	const (
 		chooses = "table ip a {\nchain c {\ntype filter hook output priority -200;\nct zone set 5\n}\n}\n"
@@ -21,7 +21,7 @@ func TestChainsAtConntracksPriority(t *testing.T) {
 		counts  = "table ip c {\nchain c {\ntype filter hook output priority 10;\nct zone 5 counter\nct zone 0 counter\n}\n}\n"
 	)
 	for _, tc := range []struct {
-		says   string
+		name   string
 		loads  []string
 		zone   int
 		before bool // conntrack
@@ -29,7 +29,7 @@ func TestChainsAtConntracksPriority(t *testing.T) {
 		{"conntrack first", []string{tracks, chooses, counts}, 5, true},
 		{"the chain first", []string{chooses, tracks, counts}, 0, false},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			for _, text := range tc.loads {
 				istiotest.Run(t, ns, text, "nft", "-f", "-")

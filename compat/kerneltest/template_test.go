@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestNFTTemplateIsShared checks that a mark that xtables has written to the template of nft's
-// zones is visible to packets of another namespace, and that no decision relies on its value.
+// TestNFTTemplateIsShared verifies that a mark that xtables writes to the template of nft's zones
+// is visible to packets of another namespace, and that no decision relies on its value.
 func TestNFTTemplateIsShared(t *testing.T) {
 	zone := chains(rules.Inet, []string{base("filter", "prerouting", "-310"), "ct zone set 5"})
 	writes, reads := network(t), network(t)
@@ -43,7 +43,7 @@ func TestNFTTemplateIsShared(t *testing.T) {
 	// Each CPU has its own template. The kernel selects the CPU that handles a packet.
 	for send(writes); send(reads).Mark != 9; send(writes) {
 		if t.Context().Err() != nil {
-			t.Fatal("no packet has found the mark")
+			t.Fatal("no packet has the mark")
 		}
 	}
 	for _, list := range []string{
@@ -53,7 +53,7 @@ func TestNFTTemplateIsShared(t *testing.T) {
 		r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *other},
 			diff.Options{})
 		if r.Verdict(true) == diff.Equivalent {
-			t.Errorf("a condition on the template's mark is said to be equivalent to %q", list)
+			t.Errorf("a condition on the template's mark is equivalent to %q", list)
 		}
 	}
 	r := diff.Decide(diff.Side{Ruleset: *conditional}, diff.Side{Ruleset: *conditional},

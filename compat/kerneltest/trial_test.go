@@ -51,7 +51,7 @@ const (
 	manyPairs    = 5000
 )
 
-// TestModelPredictsKernel draws rulesets and packets and compares the model's outcome of each
+// TestModelPredictsKernel compares, for random rulesets and packets, the model's outcome of each
 // packet with the kernel's.
 func TestModelPredictsKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t), time.Now()
@@ -77,15 +77,15 @@ func TestModelPredictsKernel(t *testing.T) {
 	if len(total.Failures) > 0 {
 		disagree(t, "%d pairs differ", len(total.Failures))
 	}
-	// The pairs of a few rulesets say little about the percentage.
+	// The pairs of a few rulesets do not represent the percentage.
 	if share := total.IPTables(); share.Pairs >= manyPairs && share.Percent() > maxUndecided {
 		disagree(t, "%.1f %% of the pairs of iptables are undecided, more than %d %%",
 			share.Percent(), maxUndecided)
 	}
 }
 
-// TestDecisionsHoldInKernel draws pairs of rulesets, decides whether they treat all packets alike,
-// and sends the witnesses of the decision and other packets through both.
+// TestDecisionsHoldInKernel decides whether random pairs of rulesets treat all packets alike, and
+// sends the witnesses of the decision and other packets through both.
 func TestDecisionsHoldInKernel(t *testing.T) {
 	first, want, begin := seed(t), pairs(t)/10, time.Now()
 	var total kerneltest.PairCounts
@@ -109,9 +109,9 @@ func TestDecisionsHoldInKernel(t *testing.T) {
 	}
 }
 
-// runTrials runs trials with ascending seeds, several at a time, until there are enough, and adds
-// up their results. A trial shrinks its first failure if shrinks returns true, which it does
-// SLUICE_FAILURES times (3).
+// runTrials runs trials with ascending seeds in parallel until there are enough, and sums up their
+// results. shrinks reports whether a trial should shrink its first failure. It returns true
+// SLUICE_FAILURES times, by default 3.
 func runTrials[T any](
 	t *testing.T, first uint64, total interface{ Add(T) }, enough func() bool,
 	trial func(n *kerneltest.Network, seed uint64, shrinks func() bool) (T, error),

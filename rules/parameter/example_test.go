@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// The arguments of an istio-init container and the environment that its pod gives it.
+// Redirect evaluates the arguments and the environment of an istio-init container.
 func ExampleInvocation_Redirect() {
 	environment := map[string]string{"ISTIO_META_DNS_CAPTURE": "true", "CAPTURE_ALL_DNS": "true"}
 	redirect, err := parameter.Invocation{

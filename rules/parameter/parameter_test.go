@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// sample is a valid value of a kind that differs from every default.
+// sample returns a valid value of the kind that differs from every default.
 func sample(k parameter.Kind) string {
 	switch k {
 	case parameter.Port, parameter.OptionalPort, parameter.Mark, parameter.IDs, parameter.GroupSelection:
@@ -33,7 +33,7 @@ func sample(k parameter.Kind) string {
 	return "somebody"
 }
 
-// A wrong value of each kind, and of a list its wrong elements.
+// faulty returns an invalid value of the kind and, for a list, its invalid elements.
 func faulty(k parameter.Kind) (text string, wrong []string) {
 	switch k {
 	case parameter.Ports, parameter.PortSelection:
@@ -62,12 +62,14 @@ func TestEachParameterSetsItsOwnValue(t *testing.T) {
 		}
 		if wrong := p.SetOfPod(&pod, sample(p.Kind)); wrong != nil ||
 			!reflect.DeepEqual(line, pod) {
-			t.Errorf("%s: a pod's value is %v, wrong %q, want %v", p.Help, pod, wrong, line)
+			t.Errorf("%s: the value of a pod is %v with the invalid elements %q, want %v", p.Help, pod,
+				wrong, line)
 		}
 	}
 }
 
-// Each parameter of ambient mode changes what is compiled, and so does a parameter that it shares.
+// Each parameter of ambient mode changes the compiled rules. So does each parameter that ambient
+// mode shares.
 func TestAmbientParameters(t *testing.T) {
 	samples := map[string]string{
 		"ambient-dns-capture": "false", "ambient-ipv6": "false", "bypass-inbound-capture": "true",
@@ -89,17 +91,17 @@ func TestAmbientParameters(t *testing.T) {
 		delete(samples, p.Flag)
 		if p.Kind == parameter.IPv4Address || p.Kind == parameter.IPv6Address {
 			if err := p.Set(&v, "10.0.0", parameter.Names{}); err == nil {
-				t.Errorf("--%s takes what is not an address", p.Flag)
+				t.Errorf("--%s accepts a value that is not an address", p.Flag)
 			}
 		}
 	}
 	if len(samples) > 0 {
-		t.Errorf("no parameters: %v", samples)
+		t.Errorf("missing parameters: %v", samples)
 	}
 }
 
-// A parameter with words takes each of them and no other text. Where a configuration states it, the
-// agent and the chart do too.
+// A parameter with a fixed set of values accepts each of them, and no other text. If the CNI
+// configuration has the parameter, so do the agent and the chart.
 func TestOwnParameters(t *testing.T) {
 	own := parameter.SluiceOnly()
 	for i := range own {
@@ -112,7 +114,7 @@ func TestOwnParameters(t *testing.T) {
 		var v parameter.Values
 		if err := p.Set(&v, "none of the words", parameter.Names{}); err == nil ||
 			!reflect.DeepEqual(v, parameter.Values{}) {
-			t.Errorf("--%s: %v, %+v for a wrong value", p.Flag, err, v)
+			t.Errorf("--%s: %v, %+v for an invalid value", p.Flag, err, v)
 		}
 		if (p.Config == "") != (p.AgentVariable == "") || (p.Config == "") != (p.Helm == "") {
 			t.Errorf("--%s: the plugin, the agent and the chart have %q, %q, %q", p.Flag, p.Config,
@@ -124,7 +126,7 @@ func TestOwnParameters(t *testing.T) {
 	}
 }
 
-func TestWrongElementsOfPods(t *testing.T) {
+func TestInvalidElementsInAnnotations(t *testing.T) {
 	for _, p := range parameter.All() {
 		text, want := faulty(p.Kind)
 		got := parameter.Defaults()
@@ -133,13 +135,13 @@ func TestWrongElementsOfPods(t *testing.T) {
 		}
 		if wrong := p.SetOfPod(&got, text); !slices.Equal(wrong, want) ||
 			!reflect.DeepEqual(got, parameter.Defaults()) {
-			t.Errorf("%s: %q has the wrong elements %q, want %q; the values must not change",
+			t.Errorf("%s: %q has the invalid elements %q, want %q; the values must not change",
 				p.Help, text, wrong, want)
 		}
 	}
 }
 
-// Names are unique, and a fault of a field finds its parameter.
+// Names are unique, and a fault of a field leads to the field's parameter.
 func TestNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(parameter.All(), parameter.Ambient(), parameter.SluiceOnly()) {
@@ -150,7 +152,7 @@ func TestNamesAreUnique(t *testing.T) {
 			})
 		for _, name := range names {
 			if seen[name] && strings.Trim(name, "-") != "" && !strings.HasSuffix(name, ":") {
-				t.Errorf("%s is the name of several parameters", name)
+				t.Errorf("several parameters are named %s", name)
 			}
 			seen[name] = true
 		}
@@ -158,12 +160,12 @@ func TestNamesAreUnique(t *testing.T) {
 		_, found := reflect.TypeFor[rules.Redirect]().FieldByName(field)
 		_, foundAmbient := reflect.TypeFor[rules.Ambient]().FieldByName(field)
 		if p.Field != "" && !found && !foundAmbient {
-			t.Errorf("%s is a field neither of rules.Redirect nor of rules.Ambient", p.Field)
+			t.Errorf("neither rules.Redirect nor rules.Ambient has a field %s", p.Field)
 		}
 	}
 }
 
-// The reference of the package's users is the catalogue.
+// rules/README.md lists exactly the parameters of this package.
 func TestManualListsEveryParameter(t *testing.T) {
 	const begin, end = "<!-- parameters: begin -->\n", "<!-- parameters: end -->\n"
 	text, err := os.ReadFile("../README.md")
@@ -177,7 +179,7 @@ func TestManualListsEveryParameter(t *testing.T) {
 	for _, p := range parameter.All() {
 		flag := ""
 		if p.Flag != "" {
-			flag = "`" + p.FlagName() + "`" + starOf(&p)
+			flag = "`" + p.FlagName() + "`" + sharedMark(&p)
 		}
 		row := []string{
 			flag, quoted(slices.Concat(p.Variables, p.PodVariables)),
@@ -202,19 +204,20 @@ func TestManualListsEveryParameter(t *testing.T) {
 	for i := range own {
 		p := &own[i]
 		row := []string{
-			quoted(append([]string{p.FlagName()}, p.Variables...)) + starOf(p), quoted([]string{p.Config}),
+			quoted(append([]string{p.FlagName()}, p.Variables...)) + sharedMark(p), quoted([]string{p.Config}),
 			quoted([]string{p.AgentVariable}),
 			quoted([]string{p.Helm}), quoted(p.Annotations), p.DefaultText(), p.Kind.Allowed(), p.Help,
 		}
 		want.WriteString("| " + strings.Join(row, " | ") + " |\n")
 	}
 	if !found || got != want.String() {
-		t.Errorf("rules/README.md does not list the parameters. Between %q and %q it must have:\n%s", begin, end, want.String())
+		t.Errorf("rules/README.md is out of date. Between %q and %q it must contain:\n%s", begin, end,
+			want.String())
 	}
 }
 
-// starOf returns the mark of parameters that ambient mode shares.
-func starOf(p *parameter.Parameter) string {
+// sharedMark returns the mark of a parameter that ambient mode shares.
+func sharedMark(p *parameter.Parameter) string {
 	if p.Ambient {
 		return " *"
 	}
@@ -242,23 +245,23 @@ func TestInvocation(t *testing.T) {
 		in     parameter.Invocation
 		change func(r *rules.Redirect)
 	}{
-		{"nothing is the default", parameter.Invocation{}, func(*rules.Redirect) {}},
-		{"a flag outranks its variable", parameter.Invocation{
+		{"no input means the defaults", parameter.Invocation{}, func(*rules.Redirect) {}},
+		{"a flag takes precedence over its variable", parameter.Invocation{
 			Args:     []string{"-z", "1"},
 			Variable: environment("INBOUND_CAPTURE_PORT=2", "INBOUND_TUNNEL_PORT=3"),
 		}, func(r *rules.Redirect) { r.InboundCapturePort, r.TunnelPort = 1, 3 }},
-		{"the last variable counts", parameter.Invocation{
+		{"the last variable takes precedence", parameter.Invocation{
 			Variable: environment("DROP_INVALID=false", "INVALID_DROP=true"),
 		}, func(r *rules.Redirect) { r.DropInvalid = true }},
 		{
-			"the first address decides on IPv6",
+			"the first address determines IPv6",
 			parameter.Invocation{Addresses: both},
 			func(*rules.Redirect) {},
 		},
 		{"dual stack captures IPv6 too", parameter.Invocation{
 			Args: []string{"--dual-stack"}, Addresses: both,
 		}, func(r *rules.Redirect) { r.IPv6 = true }},
-		{"groups follow users", parameter.Invocation{Args: []string{
+		{"groups default to the users", parameter.Invocation{Args: []string{
 			"-u", "7",
 		}}, func(r *rules.Redirect) {
 			r.ProxyUIDs, r.ProxyGIDs = rules.Singles[uint32](7), rules.Singles[uint32](7)
@@ -273,7 +276,7 @@ func TestInvocation(t *testing.T) {
 			parameter.Invocation{Args: []string{"--redirect-dns"}},
 			func(*rules.Redirect) {},
 		},
-		{"DNS is captured to the servers of the pod", parameter.Invocation{
+		{"DNS is captured for the servers of the pod", parameter.Invocation{
 			Args:        []string{"--redirect-dns"},
 			Nameservers: []netip.Addr{netip.MustParseAddr("fe80::a%eth0")},
 		}, func(r *rules.Redirect) {
@@ -301,7 +304,7 @@ func environment(variables ...string) func(string) (string, bool) {
 	}
 }
 
-// Every wrong input is in the error, by its own name.
+// The error names every invalid input.
 func TestInvocationReportsAllErrors(t *testing.T) {
 	_, err := parameter.Invocation{
 		Args: []string{
@@ -321,7 +324,7 @@ environment variable ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR: "10.0.0.0/8" is not an I
 	}
 }
 
-// What is accepted is valid, and the same again.
+// An accepted invocation is valid, and gives the same result again.
 func FuzzInvocation(f *testing.F) {
 	f.Add("istio-iptables -p 15001 -z 15006 -u 1337 -m TPROXY -i * -x 10.0.0.0/8 -b * -d 15090,15021", "ISTIO_META_DNS_CAPTURE=true")
 	f.Add("--dual-stack -np1 -c eth+,net* --new=7 -- -z 3", "PROXY_UID=root,7-9 INVALID_DROP=1")
@@ -332,7 +335,7 @@ func FuzzInvocation(f *testing.F) {
 		r, err := in.Redirect()
 		if err != nil {
 			if !reflect.DeepEqual(r, rules.Redirect{}) {
-				t.Fatalf("%+v beside the error %v", r, err)
+				t.Fatalf("%+v together with the error %v", r, err)
 			}
 			return
 		}

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// The number of random inputs of a test by default in the short form, and in the long form, which is
-// that of package rapid.
+// The default number of random inputs of a test in the short form and in the long form. The latter
+// is the default of package rapid.
 const shortChecks, longChecks = 25, 100
 
 // SetChecks sets the number of random inputs of rapid.Check to $SLUICE_CHECKS, by default 25. It
-// has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, when rapid.Check tries
-// 100. It parses the flags, and is called by TestMain of packages with expensive inputs. It panics
-// if SLUICE_CHECKS is not a number.
+// has no effect if the flag -rapid.checks is given, or with SLUICE_LONG=1, which leaves the default
+// of rapid, 100. SetChecks parses the flags. TestMain of packages with expensive inputs calls it.
+// It panics if SLUICE_CHECKS is not a number.
 func SetChecks(getenv func(string) string) {
 	flag.Parse()
 	given := getenv("SLUICE_LONG") == "1"
@@ -26,9 +26,9 @@ func SetChecks(getenv func(string) string) {
 	}
 }
 
-// Trials returns how often a test tries what chance decides and rapid.Check does not: longTrials in
-// the long form, else in proportion to the number of random inputs, as above, and at least once. It
-// panics as SetChecks does.
+// Trials returns the number of trials of a test with random inputs that does not use rapid.Check:
+// longTrials in the long form, else a number proportional to that of SetChecks, and at least 1. It
+// panics if SLUICE_CHECKS is not a number.
 func Trials(longTrials int, getenv func(string) string) int {
 	if getenv("SLUICE_LONG") == "1" {
 		return longTrials
@@ -36,7 +36,7 @@ func Trials(longTrials int, getenv func(string) string) int {
 	return max(1, longTrials*checks(getenv)/longChecks)
 }
 
-// checks is the number of random inputs in the short form.
+// checks returns the number of random inputs in the short form.
 func checks(getenv func(string) string) int {
 	text := getenv("SLUICE_CHECKS")
 	if text == "" {

@@ -14,32 +14,32 @@ func TestSetChecks(t *testing.T) {
 	const name = "rapid.checks"
 	f := flag.Lookup(name)
 	initial := f.Value.String()
-	for _, c := range []struct{ says, long, number, want string }{
+	for _, c := range []struct{ name, long, number, want string }{
 		{"the long form", "1", "7", initial},
 		{"a number", "", "7", "7"},
 		{"the short form", "", "", "25"},
-		{"the flag", "", "7", "25"}, // which is set by now
+		{"a flag given before", "", "7", "25"}, // SetChecks gave it
 	} {
-		if c.says == "a number" || c.says == "the short form" {
+		if c.name == "a number" || c.name == "the short form" {
 			flag.CommandLine = unset(t)
 		}
 		t.Setenv("SLUICE_LONG", c.long)
 		t.Setenv("SLUICE_CHECKS", c.number)
 		rulestest.SetChecks(os.Getenv)
 		if got := flag.Lookup(name).Value.String(); got != c.want {
-			t.Errorf("%s: %s, want %s", c.says, got, c.want)
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
 }
 
 func TestTrials(t *testing.T) {
 	for _, c := range []struct {
-		says, long, number string
+		name, long, number string
 		trials, want       int
 	}{
 		{"the long form", "1", "7", 200, 200},
 		{"the short form", "", "", 200, 50},
-		{"of few trials one is left", "", "", 3, 1},
+		{"at least one trial", "", "", 3, 1},
 		{"all", "", "100", 200, 200},
 		{"more", "", "300", 200, 600},
 	} {
@@ -47,7 +47,7 @@ func TestTrials(t *testing.T) {
 			return map[string]string{"SLUICE_LONG": c.long, "SLUICE_CHECKS": c.number}[name]
 		}
 		if got := rulestest.Trials(c.trials, getenv); got != c.want {
-			t.Errorf("%s: %d of %d, want %d", c.says, got, c.trials, c.want)
+			t.Errorf("%s: %d of %d, want %d", c.name, got, c.trials, c.want)
 		}
 	}
 	for _, number := range []string{"0", "-1", "many"} {
@@ -65,7 +65,7 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// unset returns the flags, none of them given, until the test ends.
+// unset replaces the flags by unset ones until the test ends, and returns them.
 func unset(t *testing.T) *flag.FlagSet {
 	t.Helper()
 	before, flags := flag.CommandLine, flag.NewFlagSet("test", flag.ContinueOnError)

@@ -1,4 +1,4 @@
-// Package rulestest contains helpers for tests of readers of rules.
+// Package rulestest provides helpers for tests of packages that read rules.
 package rulestest
 
 import (
@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Unknowns lists the unsupported expressions in foreign rules, each text once: those that packets
-// at the hooks prerouting and output can reach, and those in chains without a known caller. Each
-// list begins with the number of rules with such an expression, and of all rules.
+// Unknowns lists the unsupported expressions in foreign rules, each text once: first the
+// expressions that packets at prerouting and output can reach, then the ones in chains without a
+// known caller. Each list begins with the number of rules with such an expression, and the number
+// of all rules.
 func Unknowns(tables []rules.Table) string {
 	text := new(strings.Builder)
 	for _, hook := range []rules.Hook{rules.Prerouting, rules.Output} {
@@ -31,7 +32,7 @@ func Unknowns(tables []rules.Table) string {
 	return text.String()
 }
 
-// chainsOf returns the initial chains and the chains that their rules call.
+// chainsOf returns the chains that begin selects, and the chains that they call.
 func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain {
 	var found []*rules.Chain
 	for i := range tables {
@@ -59,7 +60,7 @@ func chainsOf(tables []rules.Table, begin func(rules.Chain) bool) []*rules.Chain
 	return found
 }
 
-// list writes the texts of the chains, if they have rules.
+// list writes the texts of the chains, unless they have no rules.
 func list(w *strings.Builder, what string, chains []*rules.Chain) {
 	var texts []string
 	total, with := 0, 0

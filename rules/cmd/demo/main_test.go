@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// asDemo in the environment makes the test binary the command.
+// asDemo is the environment variable that makes the test binary run the command.
 const asDemo = "SLUICE_RUN_DEMO"
 
 func TestMain(m *testing.M) {
@@ -40,8 +40,8 @@ func demo(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// host is a namespace for the demonstration to be at home in, so that no other process changes what
-// it may leave behind there.
+// host is a network namespace in which the demo runs, so that no other process changes the files
+// and interfaces that the test compares.
 type host struct{ *netns.NS }
 
 func newHost(t *testing.T) host { return host{netnstest.New(t)} }
@@ -104,19 +104,20 @@ func TestDemo(t *testing.T) {
 		"every packet has the same outcome: equivalent", "out tcp 10.244.1.5:40000 > 192.0.2.10:3306",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the account lacks %q", want)
+			t.Errorf("the output does not contain %q", want)
 		}
 	}
 	if lines := strings.Count(text, "\n"); lines > 110 || strings.Contains(text, "\x1b") ||
 		strings.Contains(text, "!!") {
-		t.Errorf("%d lines, want at most 110, without colour in a pipe and without anything unexpected:\n%s", lines, text)
+		t.Errorf("%d lines, want at most 110 without colours and without unexpected results:\n%s", lines,
+			text)
 	}
 	if after := home.traces(t); !slices.Equal(after, before) {
 		t.Errorf("left behind: before %q, after %q", before, after)
 	}
 }
 
-// The moments are lines of the account, at which the demonstration is interrupted.
+// The test interrupts the demo when it prints the given line.
 func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	netnstest.RequireIDs(t, 1337, 1337)
 	home := newHost(t)
@@ -149,7 +150,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			var exit *exec.ExitError
 			switch {
 			case tc.after == "" && errors.As(err, &exit) && !exit.Exited():
-				// Before the command listens to signals they end it as they end every process.
+				// Until the command handles signals, their default action ends it.
 			case !errors.As(err, &exit) || exit.ExitCode() != exitSignal+int(tc.signal):
 				t.Errorf("ended with %v, want exit code %d; stderr: %s", err,
 					exitSignal+int(tc.signal), stderr.String())
@@ -159,15 +160,15 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			if after := home.traces(t); !slices.Equal(after, before) {
 				t.Errorf("left behind: before %q, after %q", before, after)
 			}
-			// Without a process, a file or an interface nothing keeps a namespace alive.
+			// A namespace without a process, file or interface does not persist.
 			if err := unix.Kill(-cmd.Process.Pid, 0); !errors.Is(err, unix.ESRCH) {
-				t.Errorf("processes are left: %v, want %v", err, unix.ESRCH)
+				t.Errorf("processes remain: %v, want %v", err, unix.ESRCH)
 			}
 		})
 	}
 }
 
-// interruptAfter sends the signal when a line of the account begins so.
+// interruptAfter sends the signal when a line of the output has the given prefix.
 func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, line string, s syscall.Signal) {
 	t.Helper()
 	lines := bufio.NewScanner(out)
@@ -175,7 +176,7 @@ func interruptAfter(t *testing.T, cmd *exec.Cmd, out io.Reader, line string, s s
 		reached = strings.HasPrefix(lines.Text(), line)
 	}
 	if err := cmd.Process.Signal(s); err != nil {
-		t.Errorf("the demonstration ended before line %q: %v", line, err)
+		t.Errorf("the demo ended before line %q: %v", line, err)
 	}
 	_, _ = io.Copy(io.Discard, out)
 }
@@ -223,7 +224,7 @@ func TestWithoutRoot(t *testing.T) {
 			}
 			if text := stderr.String(); strings.Count(text, "\n") != 1 ||
 				!strings.Contains(text, "needs root") || stdout.Len() > 0 {
-				t.Errorf("want one line that says what is needed:\n%s%s", stdout.String(), text)
+				t.Errorf("want one line with the requirement:\n%s%s", stdout.String(), text)
 			}
 		})
 	}

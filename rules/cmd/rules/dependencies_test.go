@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The command starts in milliseconds, and is copied into other people's images: what is big or slow
-// to start is not linked.
-func TestTheCommandStaysLight(t *testing.T) {
+// The command must start within milliseconds and is copied into other images, so it must not link
+// large packages and packages with a slow start.
+func TestCommandLinksNoLargePackages(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// flagsOf reads a command line, of which blanks separate the words.
+// flagsOf parses a command line, whose words are separated by blanks.
 func flagsOf(line string) (*inputs, error) {
 	in := &inputs{sections: ofCapture(sectionDryRun)}
 	in.load()
@@ -16,7 +16,7 @@ func flagsOf(line string) (*inputs, error) {
 	return in, err
 }
 
-// Only flags that the command line mentions are declared, in whatever way it does.
+// Only the flags of the command line are declared, in every notation.
 func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 	want := map[string][]string{
 		"istio-inbound-ports": {"80"}, "istio-service-cidr": {"*"},
@@ -26,7 +26,7 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 		"-b 80 -i * -m TPROXY -n", "-b=80 -i=* -m=TPROXY -n=true", "-b80 -i* -mTPROXY -n",
 		"-nb 80 -ni* -nm TPROXY",
 		"--istio-inbound-ports 80 --istio-service-cidr=* --istio-inbound-interception-mode TPROXY --dry-run",
-		// a value like a flag
+		// a value that looks like a flag
 		"--istio-inbound-ports=80 -i * -m --proxy-uid --istio-inbound-interception-mode=TPROXY --dry-run=true",
 	} {
 		in, err := flagsOf(line)
@@ -40,9 +40,9 @@ func TestFlagsAreFoundInAllSpellings(t *testing.T) {
 	}
 }
 
-// Each flag costs the same, however many there are: to collect the letters must not copy those
-// before.
-func TestThousandsOfFlagsWithTheirValues(t *testing.T) {
+// Finding the flags takes linear time: collecting the shorthand letters must not copy the previous
+// ones.
+func TestFlagsAreFoundInLinearTime(t *testing.T) {
 	args := slices.Repeat([]string{"-x10.96.0.1/32"}, 20_000)
 	if n := testing.AllocsPerRun(1, func() { mentioned(args) }); n > 100 {
 		t.Errorf("%v allocations for 20000 flags", n)

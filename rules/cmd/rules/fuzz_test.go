@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// FuzzInputs reads lines as arguments, and lines that begin with $ as variables. What is accepted
+// FuzzInputs reads lines as arguments, and lines that begin with $ as variables. Accepted inputs
 // must compile.
 func FuzzInputs(f *testing.F) {
 	for _, lines := range []string{
@@ -49,7 +49,7 @@ func FuzzInputs(f *testing.F) {
 		p, err := in.parse(s, rest)
 		if err != nil {
 			if strings.Contains(err.Error(), "\n\n") || strings.HasPrefix(err.Error(), ":") {
-				t.Errorf("an error without text or source: %q", err)
+				t.Errorf("an error without text or position: %q", err)
 			}
 			return
 		}
@@ -67,7 +67,7 @@ func FuzzInputs(f *testing.F) {
 	})
 }
 
-// FuzzListFile reads a file of list elements, which must be the same list as their text.
+// FuzzListFile reads a file of list elements. The result must equal the list given as text.
 func FuzzListFile(f *testing.F) {
 	f.Add("10.0.0.0/8, 10.1.0.0/16\n# a comment\n10.2.0.0/16 10.3.0.0/16 # another\n")
 	f.Add(",\n,@x,\x00")
@@ -94,7 +94,7 @@ func FuzzListFile(f *testing.F) {
 	})
 }
 
-// FuzzPacketWords splits the text of packets into words, which must state the same packets.
+// FuzzPacketWords splits the text of packets into words. The words must describe the same packets.
 func FuzzPacketWords(f *testing.F) {
 	f.Add("out tcp 10.244.1.5:40000 > 10.96.0.1:443 uid 1000",
 		"in icmp 10.1.1.1 -> 10.244.1.5 dev out")

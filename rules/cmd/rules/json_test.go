@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestEveryMatchHasJSON holds a rule of every match and action that the model has against its JSON.
+// TestEveryMatchHasJSON compares a rule for every match and action of the model with its JSON.
 func TestEveryMatchHasJSON(t *testing.T) {
 	one := []netipx.IPRange{netipx.RangeOfPrefix(netip.MustParsePrefix("10.0.0.0/8"))}
 	odd := []netipx.IPRange{netipx.MustParseIPRange("10.0.0.1-10.0.0.6")}
@@ -100,11 +100,11 @@ func wantJSON(t *testing.T, value any, want string) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(b.String(), want) {
-		t.Errorf("got %s, want %s in it", b, want)
+		t.Errorf("got %s, want it to contain %s", b, want)
 	}
 }
 
-// TestCompiledRulesAreKnown wants no rule that we compile to be unknown in JSON.
+// TestCompiledRulesAreKnown verifies that no rule of Compile is unknown in JSON.
 func TestCompiledRulesAreKnown(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.Mode, r.InboundPorts.All, r.OutboundCIDRs.All, r.IPv6, r.DropInvalid, r.KeepEstablished = rules.ModeTProxy, true, true, true, true, true
@@ -115,7 +115,7 @@ func TestCompiledRulesAreKnown(t *testing.T) {
 	}
 }
 
-// TestJSONHelpNamesEveryField holds that the topic json names each field of explain and diff.
+// TestJSONHelpNamesEveryField verifies that the topic json names each field of explain and diff.
 func TestJSONHelpNamesEveryField(t *testing.T) {
 	var fields func(of reflect.Type)
 	seen := map[reflect.Type]bool{}
@@ -130,7 +130,7 @@ func TestJSONHelpNamesEveryField(t *testing.T) {
 		for i := range of.NumField() {
 			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
 			if name != "" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(jsonHelp) {
-				t.Errorf("%s of %s is not in the topic", name, of)
+				t.Errorf("the topic does not name %s of %s", name, of)
 			}
 			fields(of.Field(i).Type)
 		}

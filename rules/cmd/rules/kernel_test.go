@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withoutNetfilter makes the kernel answer this process as one does that has no netlink interface
-// of netfilter, and thus no nf_tables: by a filter on socket(2).
+// withoutNetfilter makes the kernel respond to this process like a kernel without nfnetlink, and
+// thus without nf_tables. It installs a seccomp filter for socket(2).
 func withoutNetfilter() {
 	const (
 		number     = 0           // offsets in struct seccomp_data

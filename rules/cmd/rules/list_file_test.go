@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// More prefixes than fit into an argument are read from a file.
+// A list that is too long for an argument is read from a file.
 func TestTenThousandPrefixesFromAFile(t *testing.T) {
 	var text strings.Builder
 	for i := range 10_000 {

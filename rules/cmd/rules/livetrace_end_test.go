@@ -31,7 +31,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-func TestTraceIsNoDrift(t *testing.T) {
+func TestCheckIgnoresARunningTrace(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())
 	said := new(bytes.Buffer)
@@ -49,7 +49,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 	}
 }
 
-// TestTraceReportsLostEvents has a batch of a socket whose buffer overflowed.
+// TestTraceReportsLostEvents uses a batch from a socket whose buffer overflowed.
 func TestTraceReportsLostEvents(t *testing.T) {
 	said, printed := new(bytes.Buffer), new(bytes.Buffer)
 	s := thisSystem()
@@ -91,15 +91,15 @@ func TestTraceEndsWithItsProcess(t *testing.T) {
 	_ = child.Wait()
 	text, err := io.ReadAll(said)
 	if err != nil || !strings.Contains(string(text), "has ended") {
-		t.Errorf("got %q, %v, want that the process has ended", text, err)
+		t.Errorf("got %q, %v, want a message that the process has ended", text, err)
 	}
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
 }
 
-// TestKilledTraceLeavesNothing kills the command at random moments. The kernel removes its table,
-// and the next command may trace at once.
+// TestKilledTraceLeavesNothing kills the command at random moments. The kernel removes the
+// command's table, and the next command can trace immediately.
 func TestKilledTraceLeavesNothing(t *testing.T) {
 	ns := netnstest.New(t)
 	program := filepath.Join(t.TempDir(), "rules")
@@ -134,11 +134,11 @@ func TestKilledTraceLeavesNothing(t *testing.T) {
 		_ = cmd.Wait()
 		rs, err := nft.ReadAll(ns)
 		if err != nil || len(rs.Tables) > 0 {
-			t.Fatalf("left: %v, %v", rs, err)
+			t.Fatalf("rules remain: %v, %v", rs, err)
 		}
 	}
 	if traced == 0 {
-		t.Error("no command has traced")
+		t.Error("no command started a trace")
 	}
 }
 
@@ -149,8 +149,8 @@ func must(fd int, err error) int {
 	return fd
 }
 
-// TestTraceOfAPod traces the namespace that the node agent names, and ends with it or with standard
-// input.
+// TestTraceOfAPod traces the namespace that the node agent reports. The trace ends when the
+// namespace or standard input does.
 func TestTraceOfAPod(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -258,7 +258,7 @@ func TestTraceWritesOneObjectALineAndEndsByCount(t *testing.T) {
 	if err := lines.Decode(&answer); err != nil || answer.Kind != "TracedAnswer" ||
 		answer.From != packet.From || answer.To != packet.To || answer.Protocol != "tcp" ||
 		answer.Answer != "refused" || answer.By != packet.To {
-		t.Errorf("got %+v, %v, want that the connection is refused", answer, err)
+		t.Errorf("got %+v, %v, want a refused connection", answer, err)
 	}
 	var summary struct {
 		head
@@ -330,13 +330,13 @@ func TestTraceWritesAFileThatReproducesADifference(t *testing.T) {
 	}
 }
 
-// A SYN that is sent again is no connection, and NAT does not decide about it. The socket of a
-// datagram is found though it is not connected.
+// A retransmitted SYN is not a new connection, and NAT does not translate it. The socket of a
+// datagram is found although it is not connected.
 func TestTraceOfRepeatedSegments(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	within(t, pair.Neighbour, "nft",
 		"table ip silent { chain c { type filter hook prerouting priority 0; tcp dport 5432 drop; }; }")
-	// Of a chain that is not of NAT there are events for each packet.
+	// The kernel reports events of a chain of another type than nat for each packet.
 	within(t, pair.Pod, "nft",
 		"table ip other { chain c { type filter hook output priority 0; }; }")
 	s := thisSystem()
@@ -364,7 +364,8 @@ func TestTraceOfRepeatedSegments(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			// The kernel counts a segment before it sends it: then the first one is on its way.
+			// The kernel increments the counter before it sends a segment. Once the counter is 2,
+			// the first retransmission was sent.
 			if retransmitted(string(segments)) > 1 {
 				break
 			}
@@ -392,7 +393,7 @@ func TestTraceOfRepeatedSegments(t *testing.T) {
 	}
 }
 
-// retransmitted reads the number of segments that TCP has sent again.
+// retransmitted returns the number of retransmitted TCP segments.
 func retransmitted(snmp string) int {
 	var names []string
 	for line := range strings.Lines(snmp) {
@@ -409,7 +410,7 @@ func retransmitted(snmp string) int {
 	return 0
 }
 
-func TestTraceSummaryListsWhatIsNotCapturedFirst(t *testing.T) {
+func TestTraceSummaryListsUncapturedTrafficFirst(t *testing.T) {
 	observation := func(outcome livetrace.Outcome, message, packet string) livetrace.Observation {
 		p, err := rules.ParsePacket(packet)
 		if err != nil {

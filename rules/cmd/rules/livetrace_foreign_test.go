@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// exchange opens a TCP connection from the namespace, which is closed when the test ends, and reads
-// a byte.
+// exchange opens a TCP connection from the namespace and reads a byte. The connection is closed
+// when the test ends.
 func exchange(t *testing.T, ns *netns.NS, address string) {
 	t.Helper()
 	if err := ns.Do(func() error {
@@ -28,7 +28,7 @@ func exchange(t *testing.T, ns *netns.NS, address string) {
 	}
 }
 
-// answerAt accepts connections in the namespace until the test ends, and writes a byte to each.
+// answerAt accepts connections in the namespace until the test ends, and writes one byte to each.
 func answerAt(t *testing.T, ns *netns.NS, address string) {
 	t.Helper()
 	if err := ns.Do(func() error {
@@ -53,8 +53,8 @@ func answerAt(t *testing.T, ns *netns.NS, address string) {
 	}
 }
 
-// TestTraceSelectsConnectionsItself traces two connections in namespaces without rules, and with
-// rules that set nftrace.
+// TestTraceSelectsConnectionsItself traces two connections in namespaces without rules, and in
+// namespaces with rules that set nftrace.
 func TestTraceSelectsConnectionsItself(t *testing.T) {
 	for _, tc := range []struct{ name, rules, want string }{
 		{"no rules", "", "not captured: no rule captures it"},

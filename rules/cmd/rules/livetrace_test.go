@@ -50,7 +50,8 @@ func listenAt(t *testing.T, ns *netns.NS, address string) {
 	}
 }
 
-// startTrace runs rules trace, and returns its lines, and a function that ends it as Ctrl-C does.
+// startTrace starts rules trace and returns its lines. end interrupts the command as Ctrl-C does,
+// and returns the exit code.
 func startTrace(t *testing.T, ns *netns.NS, args ...string) (lines *bufio.Scanner, end func() int) {
 	t.Helper()
 	out, in := io.Pipe()
@@ -142,7 +143,7 @@ func TestTraceOfRealConnections(t *testing.T) {
 				break
 			}
 		}
-		// A wrong prediction or an unknown owner is a line of its own.
+		// A wrong prediction and an unknown owner are separate lines.
 		for lines.Scan() {
 			first += "\n" + lines.Text()
 			if strings.Contains(lines.Text(), " answer tcp ") || strings.Contains(first, "dropped") {
@@ -169,12 +170,12 @@ func TestTraceOfRealConnections(t *testing.T) {
 	}
 	for _, x := range rs.Tables {
 		if x.Name == trace.Table {
-			t.Error("the table is left")
+			t.Error("the table remains")
 		}
 	}
 }
 
-// TestTraceOfLegacyRules traces a pod whose rules are of iptables-legacy, ours and foreign ones.
+// TestTraceOfLegacyRules traces a pod with rules of Sluice and foreign rules in iptables-legacy.
 func TestTraceOfLegacyRules(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	path := fmt.Sprintf("/proc/self/fd/%d", pair.Pod.FD())

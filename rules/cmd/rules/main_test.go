@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// scriptSystem is the real one, but for what RESOLV_CONF, NO_NF_TABLES and VALIDATION say.
+// scriptSystem returns the real system, changed by the variables RESOLV_CONF, NO_NF_TABLES and
+// VALIDATION.
 func scriptSystem() *system {
 	s := thisSystem()
 	if path := os.Getenv("RESOLV_CONF"); path != "" {
@@ -75,18 +76,19 @@ func runScripts(t *testing.T, dir string) {
 		Cmds:               scriptCommands,
 		Condition:          scriptCondition,
 		Setup: func(env *testscript.Env) error {
-			// else each command of a test with -race takes a second
+			// by default a command with -race takes a second to exit
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
-			// as netnstest looks for programs
+			// where netnstest searches programs
 			env.Setenv("PATH", env.Getenv("PATH")+":"+netnstest.SystemPath)
-			env.Setenv("XTABLES_LOCKFILE", filepath.Join(env.WorkDir, "lock")) // of iptables-legacy
+			env.Setenv("XTABLES_LOCKFILE", filepath.Join(env.WorkDir, "lock")) // used by iptables-legacy
 			return nil
 		},
 	})
 }
 
-// scriptCondition is [program:NAME]: whether the program is installed. Where no test may be left
-// out, a missing one is an error, which testscript's own [exec:NAME] is not.
+// scriptCondition implements the condition [program:NAME], which is true if the program is
+// installed. If no test may be skipped, a missing program is an error, unlike with testscript's own
+// [exec:NAME].
 func scriptCondition(condition string) (bool, error) {
 	name, ok := strings.CutPrefix(condition, "program:")
 	if !ok {
@@ -99,7 +101,7 @@ func scriptCondition(condition string) (bool, error) {
 	return err == nil, nil
 }
 
-func TestMissingProgramIsAnErrorWhereNothingMayBeSkipped(t *testing.T) {
+func TestMissingProgramIsAnErrorIfNoTestMayBeSkipped(t *testing.T) {
 	for _, tc := range []struct {
 		condition, require string
 		holds, fails       bool
@@ -130,7 +132,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"agent":     scriptAgent,
 }
 
-// scriptStatus runs a command and wants an exit code: status CODE COMMAND ARGUMENT...
+// scriptStatus runs a command and requires an exit code: status CODE COMMAND ARGUMENT...
 func scriptStatus(ts *testscript.TestScript, _ bool, args []string) {
 	wantStatus(ts, args[0], ts.Exec(args[1], args[2:]...))
 }
@@ -145,7 +147,7 @@ func wantStatus(ts *testscript.TestScript, want string, err error) {
 	}
 }
 
-// scriptAgent starts a node agent that has a status: agent RUNDIR FILE.
+// scriptAgent starts a node agent that returns a status: agent RUNDIR FILE.
 func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 	status := json.RawMessage(ts.ReadFile(args[1]))
 	server := serve.New(serve.Options{
@@ -169,8 +171,8 @@ func scriptAgent(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptNamespace makes a namespace with the addresses: namespace NAME ADDRESS/LENGTH... It can be
-// opened by its name.
+// scriptNamespace creates a network namespace with the addresses: namespace NAME ADDRESS/LENGTH...
+// Its name is the path to open it.
 func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ns, err := netns.New()
 	ts.Check(err)
@@ -179,7 +181,7 @@ func scriptNamespace(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()), ts.MkAbs(args[0])))
 }
 
-// scriptNetns makes a namespace that ip-netns(8) knows by the name: netns NAME.
+// scriptNetns creates a namespace in the directory of ip-netns(8): netns NAME.
 func scriptNetns(ts *testscript.TestScript, _ bool, args []string) {
 	ns, err := netns.New()
 	ts.Check(err)
@@ -212,7 +214,7 @@ func addresses(prefixes []string) error {
 	return nil
 }
 
-// opened opens the namespace that a script has made.
+// opened opens a namespace that the script created.
 func opened(ts *testscript.TestScript, name string) *netns.NS {
 	ns, err := netns.Open(ts.MkAbs(name))
 	ts.Check(err)
@@ -229,8 +231,8 @@ func scriptWithin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptUntouched wants no table of nftables, no rules of Sluice in iptables-legacy, and no route
-// of ours: untouched NAME
+// scriptUntouched requires that the namespace has no nftables table, no rules of Sluice in
+// iptables-legacy, and no route of Sluice: untouched NAME
 func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()
@@ -245,8 +247,7 @@ func scriptUntouched(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// Thousands of prefixes make garbage collection less frequent. A short command line does not change
-// its frequency.
+// Thousands of prefixes make garbage collection less frequent. A short command line does not.
 func TestManyPrefixesRaiseTheGCPercent(t *testing.T) {
 	for size, want := range map[int]int{100: 100, 100_000: 400} {
 		before := debug.SetGCPercent(100)

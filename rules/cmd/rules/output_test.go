@@ -55,14 +55,14 @@ func TestExitCodes(t *testing.T) {
 		err  error
 		want int
 	}{
-		{"nothing is wrong", nil, 0},
+		{"no error", nil, 0},
 		{"a difference", failure{code: exitDifferent}, 1},
 		{"an error of cobra or of parsing", errors.New("x"), 2},
-		{"an error of the kernel", refused(errors.New("x")), 3},
-		{"no error of the kernel", refused(nil), 0},
+		{"an error from the kernel", refused(errors.New("x")), 3},
+		{"no error from the kernel", refused(nil), 0},
 		{"a failed validation", failure{exitInvalid, errors.New("x")}, 126},
 		{
-			"a failed validation among others",
+			"a failed validation joined with other errors",
 			errors.Join(errors.New("y"), failure{exitInvalid, errors.New("x")}), 126,
 		},
 	} {

@@ -11,8 +11,7 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// istioFlags are the flags of istio-iptables, as its source has them: name, letter, variables,
-// default.
+// istioFlags are the flags in the source code of istio-iptables: name, letter, variables, default.
 var istioFlags = []struct {
 	flag, short, variables, fallback string
 }{
@@ -60,7 +59,7 @@ func TestTableHasTheFlagsOfIstio(t *testing.T) {
 			return p.flag == want.flag && (p.flag != "" || p.variables[0] == want.variables)
 		})
 		if i < 0 {
-			t.Errorf("%v: not in the table", want)
+			t.Errorf("%v: missing in the table", want)
 			continue
 		}
 		p := table()[i]
@@ -83,9 +82,9 @@ func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
 	}
 }
 
-// TestDefaultsInHelpHold sets each parameter to the default that help shows, which must change
+// TestDefaultsInHelpHold sets each parameter to the default that the help shows. This must change
 // nothing.
-func TestDefaultsInHelpHold(t *testing.T) {
+func TestDefaultsInHelpAreTrue(t *testing.T) {
 	for _, p := range table() {
 		if p.fallback == "" {
 			continue
@@ -104,7 +103,7 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	seen := map[string]section{}
 	for _, p := range table() {
 		for _, name := range append(slices.Clone(p.variables), "--"+p.flag) {
-			// The packets of explain and the filters of trace have the same words. No command has
+			// The packets of explain and the filters of trace use the same words. No command has
 			// both.
 			other, found := seen[name]
 			if found && name != "--" && (other != sectionExplain || p.section != sectionTrace) {
@@ -118,8 +117,8 @@ func TestEveryParameterIsDescribed(t *testing.T) {
 	}
 }
 
-// TestErrorsAreNamedAfterInputs wants a parameter for every field of which rules.Validate reports
-// faults.
+// TestErrorsAreNamedAfterInputs verifies that every field that rules.Validate checks has a
+// parameter.
 func TestErrorsAreNamedAfterInputs(t *testing.T) {
 	fields := map[string]bool{}
 	for _, p := range table() {
@@ -127,7 +126,7 @@ func TestErrorsAreNamedAfterInputs(t *testing.T) {
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[rules.Redirect]()) {
 		switch field.Name {
-		case "IPv6", "DropInvalid", "KeepEstablished", "Counters": // truth values have no faults
+		case "IPv6", "DropInvalid", "KeepEstablished", "Counters": // booleans are always valid
 		case "DNS":
 			if !fields["DNS.Servers"] {
 				t.Error("DNS.Servers: no parameter has this field")
@@ -140,8 +139,8 @@ func TestErrorsAreNamedAfterInputs(t *testing.T) {
 	}
 }
 
-// TestListsAddUp gives more prefixes than one argument can hold.
-func TestListsAddUp(t *testing.T) {
+// TestListsAddUp passes more prefixes than one argument can hold.
+func TestRepeatedListFlagsAreAppended(t *testing.T) {
 	args := []string{
 		"show", "-i", "*", "-o", "80", "-p", "1", "-o", "90", "-c", "eth0", "-c", "", "-c", "eth1",
 		"-p", "15009",
@@ -165,7 +164,7 @@ func TestListsAddUp(t *testing.T) {
 	}
 	for _, want := range []string{"{ 80, 90 }", `"eth0", "eth1"`, ":15009"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%s: not in the ruleset", want)
+			t.Errorf("%s: missing in the ruleset", want)
 		}
 	}
 }

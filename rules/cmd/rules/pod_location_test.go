@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// node is a node agent that has these pods, by their names in the namespace default. It returns its
-// run directory.
+// node starts a node agent with pods of the namespace default, by name. It returns the agent's run
+// directory.
 func node(t *testing.T, pods map[string]agent.Location) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,13 +51,13 @@ func node(t *testing.T, pods map[string]agent.Location) string {
 	})
 	for deadline := time.Now().Add(10 * time.Second); !server.Listening(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the agent does not listen")
+			t.Fatal("the agent is not listening")
 		}
 	}
 	return dir
 }
 
-// command runs the command line besides an agent.
+// command runs the command line next to an agent.
 func command(t *testing.T, runDir, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return commandOn(thisSystem(), runDir, stdin, args...)
@@ -71,7 +71,7 @@ func commandOn(s *system, runDir, stdin string, args ...string) (code int, stdou
 	return code, out.String(), problems.String()
 }
 
-// meshPod is the location of a pod of the mesh, whose namespace has what it should have.
+// meshPod returns the location of a pod in the mesh, whose namespace has the desired rules.
 func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 	t.Helper()
 	r := rules.DefaultRedirect()
@@ -91,9 +91,8 @@ func meshPod(t *testing.T, ns *netns.NS) agent.Location {
 	}
 }
 
-// A pod of the node is all that a command need be told: what it should have, and where it is, says
-// the agent.
-func TestCommandsAboutAPodOfTheNode(t *testing.T) {
+// A command needs only the pod's name. The node agent provides the desired rules and the namespace.
+func TestCommandsForAPodOfTheNode(t *testing.T) {
 	ns := netnstest.New(t)
 	good := meshPod(t, ns)
 	drifted := good
@@ -115,79 +114,88 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 		name           string
 		args           []string
 		code           int
-		stdout, stderr string // parts
+		stdout, stderr string // substrings
 	}{
 		{
-			"what it should have",
+			"show the desired rules",
 			[]string{"show", "--pod", "default/web"},
 			0,
 			"tcp dport 5432 return", "",
 		},
 		{
-			"it has that",
+			"check a pod with the desired rules",
 			[]string{"check", "--pod", "default/web"},
 			0,
 			"holds exactly this ruleset, by nft", "",
 		},
 		{
-			"it has not",
+			"check a pod with other rules",
 			[]string{"check", "--pod", "default/drifted"},
 			1,
 			"1 difference in /proc/", "",
 		},
 		{
-			"a packet in what it should have",
+			"explain a packet with the desired rules",
 			[]string{"explain", "--pod", "default/drifted", packet},
 			0, "redirected to port 15001",
 			"",
 		},
 		{
-			"a packet in what the kernel has",
+			"explain a packet with the rules of the kernel",
 			[]string{"explain", "--live", "--pod", "default/drifted", packet},
 			0, "not captured",
 			"",
 		},
 		{
-			"why it is redirected",
+			"explain the decision for a redirected pod",
 			[]string{"explain", "--pod", "default/web"},
 			0,
 			"default/web: redirect (mesh-pod)\n\ntable inet sluice", "",
 		},
 		{
-			"why it is not",
+			"explain the decision for another pod",
 			[]string{"explain", "--pod", "default/plain"},
 			0,
 			"default/plain: skip (not-injected): there is no annotation sidecar.istio.io/status\n",
 			"",
 		},
 		{
-			"what comes in its way",
+			"diagnose a pod",
 			[]string{"doctor", "--pod", "default/web"},
 			0,
 			"table inet sluice exists", "",
 		},
 		{
-			"every packet, in what it should have and what it has",
+			"compare equal rules of the pod and the kernel",
 			[]string{"diff", "--pod", "default/web"},
 			0, "equivalent", "",
 		},
 		{
-			"the same where they differ",
+			"compare different rules of the pod and the kernel",
 			[]string{"diff", "--pod", "default/drifted"},
 			1,
 			"what pod default/drifted should have", "",
 		},
 		{
-			"no rules of a pod that is left alone",
+			"show a pod that is not redirected",
 			[]string{"show", "--pod", "default/plain"},
 			2,
 			"", notRedirected,
 		},
-		{"no check of one", []string{"check", "--pod", "default/plain"}, 2, "", notRedirected},
-		{"no diff of one", []string{"diff", "--pod", "default/plain"}, 2, "", notRedirected},
-		{"no doctor for one", []string{"doctor", "--pod", "default/plain"}, 2, "", notRedirected},
 		{
-			"a pod that is not here",
+			"check a pod that is not redirected", []string{"check", "--pod", "default/plain"}, 2,
+			"", notRedirected,
+		},
+		{
+			"diff of a pod that is not redirected", []string{"diff", "--pod", "default/plain"}, 2,
+			"", notRedirected,
+		},
+		{
+			"doctor for a pod that is not redirected", []string{"doctor", "--pod", "default/plain"},
+			2, "", notRedirected,
+		},
+		{
+			"a pod of another node",
 			[]string{"check", "--pod", "default/db"},
 			2, "",
 			"rules: pod default/db is not on this node: there is no such pod\n",
@@ -199,7 +207,7 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 			"pod default/away: no network namespace of it was found on this node",
 		},
 		{
-			"its rules are known nevertheless",
+			"show a pod without a namespace",
 			[]string{"show", "--pod", "default/away"},
 			0,
 			"table inet sluice", "",
@@ -211,19 +219,19 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 			`rules: --pod: "web" names no pod: want NAMESPACE/NAME, such as default/web`,
 		},
 		{
-			"no name, but a path",
+			"a path as a name",
 			[]string{"show", "--pod", "../../web"},
 			2, "",
 			`"../../web" names no pod`,
 		},
 		{
-			"a parameter beside it",
+			"a parameter with --pod",
 			[]string{"check", "--pod", "default/web", "-b", "80"},
 			2, "",
 			"--istio-inbound-ports cannot be combined with --pod",
 		},
 		{
-			"a namespace beside it",
+			"a namespace with --pod",
 			[]string{"check", "--pod", "default/web", "--pid", "1"},
 			2, "",
 			"--pod and --pid: give only one of them",
@@ -235,13 +243,13 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 			"", "--live: no packet to explain",
 		},
 		{
-			"two sides besides",
+			"two sides with --pod",
 			[]string{"diff", "--pod", "default/web", "--left", "save:a", "--right", "save:b"},
 			2,
 			"", "name both sides",
 		},
 		{
-			"a directory that is none",
+			"a relative directory",
 			[]string{"check", "--pod", "default/web", "--cni-agent-run-dir", "run"},
 			2, "",
 			`"run" is no absolute path`,
@@ -258,7 +266,7 @@ func TestCommandsAboutAPodOfTheNode(t *testing.T) {
 	}
 }
 
-// The addresses of a running pod report whether a family of it passes the proxy.
+// explain reports a note if one of a running pod's address families is not captured.
 func TestExplainNamesTheUncapturedFamily(t *testing.T) {
 	single := meshPod(t, netnstest.New(t))
 	dual := single
@@ -293,7 +301,7 @@ func TestExplainNamesTheUncapturedFamily(t *testing.T) {
 	}
 }
 
-// istioLog is the log of an istio-init container.
+// istioLog returns the log of an istio-init container.
 func istioLog(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join("testdata", "script", "diff.txtar"))
@@ -305,9 +313,9 @@ func istioLog(t *testing.T) string {
 	return log
 }
 
-// The log of a pod's own init container is compared with what the kernel holds for the pod: for
-// Sluice it is one to be left alone.
-func TestTheLogOfAnInitContainerAgainstItsPod(t *testing.T) {
+// The log of a pod's own init container can be compared with the rules of the kernel, although
+// Sluice does not redirect the pod.
+func TestDiffOfAnInitContainerLogAndTheKernel(t *testing.T) {
 	ns := netnstest.New(t)
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD())
 	dir := node(t, map[string]agent.Location{"web": {
@@ -331,8 +339,8 @@ func TestTheLogOfAnInitContainerAgainstItsPod(t *testing.T) {
 	diff(0)
 }
 
-// The log of an init container is compared with what a pod should have now, in one command.
-func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
+// One command compares the log of an init container with the rules that Sluice makes for a pod.
+func TestDiffOfAnInitContainerLogAndADesiredRuleset(t *testing.T) {
 	log := istioLog(t)
 	dir := node(t, map[string]agent.Location{"web": meshPod(t, netnstest.New(t))})
 	code, stdout, stderr := command(t, dir, log, "diff", "--pod", "default/web", "--istio-log", "-",
@@ -350,13 +358,13 @@ func TestTheLogOfAnInitContainerAgainstAPod(t *testing.T) {
 	}
 }
 
-// Without an agent that answers the error says so, and what it is about.
+// If no agent answers, the error says so and names the pod.
 func TestCommandsWithoutAnAgent(t *testing.T) {
 	code, _, stderr := command(t, t.TempDir(), "", "check", "--pod", "default/web")
 	if code != 3 || !strings.Contains(stderr,
 		"rules: pod default/web: there is no node agent here to ask: socket /") ||
 		!strings.HasSuffix(stderr, "it is not running; --pod is for the agent's container\n") {
-		t.Errorf("nobody is there: exit code %d: %s", code, stderr)
+		t.Errorf("no agent: exit code %d: %s", code, stderr)
 	}
 	dir := t.TempDir()
 	path := agent.SocketIn(dir)
@@ -371,12 +379,13 @@ func TestCommandsWithoutAnAgent(t *testing.T) {
 	start := time.Now()
 	code, _, stderr = command(t, dir, "", "check", "--pod", "default/web")
 	if code != 3 || stderr != "rules: pod default/web: the node agent does not answer within 3s\n" || time.Since(start) > 30*time.Second {
-		t.Errorf("it hangs: exit code %d after %v: %s", code, time.Since(start), stderr)
+		t.Errorf("an agent that does not answer: exit code %d after %v: %s", code, time.Since(start),
+			stderr)
 	}
 }
 
-// FuzzPodName reads any name: what is one has two parts that could be in a path, and is written as
-// it was read.
+// FuzzPodName parses any text. A valid name has two parts that are safe in a path, and prints as it
+// was read.
 func FuzzPodName(f *testing.F) {
 	for _, text := range []string{
 		"default/web", "a/b.c", "", "/", "../..", "a/b/c", "A/b", "a/b..c",

@@ -15,7 +15,7 @@ import (
 	params "github.com/sluice-mesh/sluice/rules/parameter"
 )
 
-// testSystem is one in which nothing is found, and its stderr.
+// testSystem returns a system without a pod's files and users, and its stderr.
 func testSystem() (*system, *bytes.Buffer) {
 	stderr := new(bytes.Buffer)
 	unknown := func(string) (uint32, error) { return 0, errors.New("unknown") }
@@ -46,20 +46,24 @@ func TestFamiliesOfThePod(t *testing.T) {
 	}{
 		{name: "IPv4 only", found: addrs("10.0.0.5")},
 		{name: "IPv6 only", found: addrs("fd00::5"), ipv6: true},
-		{name: "the first address decides", found: addrs("fd00::5", "10.0.0.5"), ipv6: true},
 		{
-			name: "IPv6 besides, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"),
+			name:  "the first address determines the family",
+			found: addrs("fd00::5", "10.0.0.5"),
+			ipv6:  true,
+		},
+		{
+			name: "an IPv6 address, but not dual-stack", found: addrs("10.0.0.5", "fd00::5"),
 			warning: "IPv6 is not captured: fd00::5",
 		},
 		{name: "dual-stack", found: addrs("10.0.0.5", "fd00::5"), dualStack: true, ipv6: true},
 		{
-			name:  "dual-stack with several of IPv4",
+			name:  "dual-stack with several IPv4 addresses",
 			found: addrs("10.0.0.5", "10.1.0.5", "fd00::5", "10.2.0.5"), dualStack: true,
 			ipv6: true,
 		},
 		{name: "dual-stack without IPv6", found: addrs("10.0.0.5"), dualStack: true},
 		{
-			name:  "loopback and link-local do not count",
+			name:  "loopback and link-local addresses are ignored",
 			found: addrs("127.0.0.1", "::1", "fe80::1", "ff02::1", "169.254.1.1", "fd00::5"),
 			ipv6:  true,
 		},
@@ -106,7 +110,7 @@ func TestNameservers(t *testing.T) {
 			addrs("10.96.0.10", "fd00::a"),
 		},
 		{
-			"more than the three of libc",
+			"more than the three servers of libc",
 			"nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n",
 			addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
 		},
@@ -116,12 +120,12 @@ func TestNameservers(t *testing.T) {
 		},
 		{"a zone is dropped", "nameserver fe80::1%eth0\n", addrs("fe80::1")},
 		{
-			"blanks, comments, other words",
+			"blanks, comments, other keywords",
 			"# nameserver 10.0.0.9\n; nameserver 10.0.0.8\nsearch a b\n\tnameserver\t 10.0.0.1  # x\n",
 			addrs("10.0.0.1"),
 		},
 		{
-			"what is not an address is passed over",
+			"invalid addresses are ignored",
 			"nameserver dns.example\nnameserver\nnameserver 10.0.0.1\n", addrs("10.0.0.1"),
 		},
 		{"none", "search a\n", nil},
@@ -139,7 +143,7 @@ func TestNameservers(t *testing.T) {
 	}
 }
 
-func TestIdentityOfTheProxy(t *testing.T) {
+func TestProxyUsersAndGroups(t *testing.T) {
 	users := func(name string) (uint32, error) {
 		if name == "istio-proxy" {
 			return 1400, nil
@@ -161,7 +165,7 @@ func TestIdentityOfTheProxy(t *testing.T) {
 			rules.Singles[uint32](1337), rules.Singles[uint32](1337),
 		},
 		{
-			"the well-known user exists", nil, nil, "istio-proxy", users,
+			"the default user exists", nil, nil, "istio-proxy", users,
 			rules.Singles[uint32](1400), rules.Singles[uint32](1400),
 		},
 		{

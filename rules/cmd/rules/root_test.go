@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Only the command that is called is made, and the names by which that is found are its own.
+// Only the called command is constructed. The names that select it are the names and aliases of the
+// command.
 func TestCommandsAreFoundByTheirNames(t *testing.T) {
 	s, _ := testSystem()
 	for _, c := range commands {

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// documents lists a document of every kind, with what the schema says about it.
+// documents lists a document of every kind, with its description in the schema.
 func documents() map[document]string {
 	return map[document]string{
 		new(rulesetDocument):  "rules show: a ruleset",
@@ -44,7 +44,7 @@ func documents() map[document]string {
 	}
 }
 
-// enumerations lists the values of types that have a fixed set of them.
+// enumerations lists the values of types with a fixed set of values.
 func enumerations() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[rules.DifferenceKind](): schematest.Enum(rules.Missing, rules.Extra, rules.Changed,
@@ -62,7 +62,7 @@ func enumerations() map[reflect.Type]*jsonschema.Schema {
 	}
 }
 
-// definitions are the types that the schema defines once, because several objects have them.
+// definitions are the types that the schema defines once, because several objects use them.
 func definitions() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"ruleset":    reflect.TypeFor[jsonRuleset](),
@@ -113,7 +113,7 @@ func TestSchemaRejectsOtherOutput(t *testing.T) {
 	}
 }
 
-// recorder keeps what a command writes, to validate it.
+// recorder keeps the output of a command for validation.
 type recorder struct {
 	io.Writer
 	text bytes.Buffer
@@ -124,8 +124,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Writer.Write(p)
 }
 
-// runRecorded is run, and holds all JSON against the schema: one object on stdout, and any number
-// on stderr. A script that a command fails in this way sees exit code 99.
+// runRecorded wraps run and validates all JSON output: one object on stdout, and any number on
+// stderr. A violation makes the command exit with code 99.
 func runRecorded(s *system, args []string) int {
 	out, errs := &recorder{Writer: s.stdout}, &recorder{Writer: s.stderr}
 	s.stdout, s.stderr = out, errs
@@ -138,7 +138,7 @@ func runRecorded(s *system, args []string) int {
 		err = errors.Join(err, errors.New("more than one object on stdout"))
 	}
 	if err != nil {
-		fmt.Fprintf(errs.Writer, "the output is not as the schema says: %v\n", err)
+		fmt.Fprintf(errs.Writer, "the output does not match the schema: %v\n", err)
 		return 99
 	}
 	return code

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestNumbersOfCountersAreThoseOfIptables(t *testing.T) {
+func TestCountersAreFormattedAsByIptables(t *testing.T) {
 	for n, want := range map[uint64]string{
 		0: "0", 99999: "99999", 100000: "100K", 9999499: "9999K", 9999500: "10M",
 		9999499499: "9999M", 9999500000: "10G", 9999500000000: "10T",
@@ -23,7 +23,7 @@ func TestNumbersOfCountersAreThoseOfIptables(t *testing.T) {
 	}
 }
 
-// TestWatchPrintsRates reads twice, five seconds apart.
+// TestWatchPrintsRates reads the counters twice, with five seconds in between.
 func TestWatchPrintsRates(t *testing.T) {
 	reading := func(hits ...uint64) rules.Ruleset {
 		c := rules.Chain{Name: "c"}

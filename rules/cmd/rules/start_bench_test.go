@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkProcess compares whole processes: an empty Go program is the floor of rules apply into a
-// fresh namespace, with the arguments of istio-init. The aim is three times the floor.
+// BenchmarkProcess compares whole processes: an empty Go program, and rules apply with the
+// arguments of istio-init in a new namespace. The target is three times the duration of the empty
+// program.
 func BenchmarkProcess(b *testing.B) {
 	ns := netnstest.New(b)
 	dir := b.TempDir()

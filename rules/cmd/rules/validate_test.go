@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// scriptDevice gives a namespace an interface with a default route: device NAMESPACE INTERFACE
+// scriptDevice adds an interface with a default route to a namespace: device NAMESPACE INTERFACE
 // ADDRESS/LENGTH...
 func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 	ns := opened(ts, args[0])
@@ -47,15 +47,15 @@ func scriptDevice(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// scriptProxy runs a command in a namespace as the proxy's user, without any capability, writes
-// what it says to the files out and err, and wants an exit code: proxy NAMESPACE CODE rules
+// scriptProxy runs a command in a namespace as the proxy's user and without capabilities, writes
+// its output to the files out and err, and requires an exit code: proxy NAMESPACE CODE rules
 // ARGUMENT...
 func scriptProxy(ts *testscript.TestScript, _ bool, args []string) {
 	ns := opened(ts, args[0])
 	defer ns.Close()
 	var stdout, stderr bytes.Buffer
 	cmd := &exec.Cmd{
-		// The script's own executable is in a directory that is root's only.
+		// Only root can read the directory of the script's own executable.
 		Path: "/proc/self/exe", Args: args[2:], Dir: "/",
 		Env:    append(os.Environ(), "GORACE=atexit_sleep_ms=0"),
 		Stdout: &stdout, Stderr: &stderr,

@@ -13,17 +13,16 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// A Schema describes the objects that a command prints. Objects may have other fields than those of
-// their types.
+// A Schema describes the objects that a command prints. Objects may have additional fields.
 type Schema struct {
 	ID, Title string
 	// Version is the value of the field "version" of every object.
 	Version int
-	// Objects are the objects by the value of the field "kind".
+	// Objects maps the values of the field "kind" to the objects.
 	Objects map[string]Object
-	// Definitions are types that the schema defines once, because several objects have them.
+	// Definitions are types that the schema defines once, because several objects use them.
 	Definitions map[string]reflect.Type
-	// Enumerations are the values of types that have a fixed set of them.
+	// Enumerations are the allowed values of types with a fixed set of values.
 	Enumerations map[reflect.Type]*jsonschema.Schema
 }
 
@@ -33,7 +32,7 @@ type Object struct {
 	Description string
 }
 
-// Enum returns the schema of the values of a string type.
+// Enum returns the schema of a string type with the given values.
 func Enum[T ~string](values ...T) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "string"}
 	for _, v := range values {
@@ -42,8 +41,7 @@ func Enum[T ~string](values ...T) *jsonschema.Schema {
 	return s
 }
 
-// Check compares the published text in a file with the schema, or writes the file if update is
-// true.
+// Check compares the published file with the schema, or writes the file if update is true.
 func (s Schema) Check(tb testing.TB, file, published string, update bool) {
 	tb.Helper()
 	generated, err := s.generate()
@@ -61,7 +59,7 @@ func (s Schema) Check(tb testing.TB, file, published string, update bool) {
 			tb.Fatal(err)
 		}
 	case string(text) != published:
-		tb.Errorf("%s is not what the types say: go test -run %s -update writes it", file, tb.Name())
+		tb.Errorf("%s does not match the types: run go test -run %s -update", file, tb.Name())
 	}
 }
 
@@ -120,7 +118,7 @@ func (s Schema) infer(of reflect.Type) (*jsonschema.Schema, error) {
 
 func constant(value any) *jsonschema.Schema { return &jsonschema.Schema{Const: &value} }
 
-// loosen allows other fields. It takes null away, because the programs print no null.
+// loosen allows additional fields. It disallows null, because the programs never print it.
 func loosen(s *jsonschema.Schema) {
 	if s == nil {
 		return

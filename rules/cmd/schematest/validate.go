@@ -9,8 +9,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Validate returns an error if an object of a stream is not as a published schema says, or has a
-// field of which that says nothing.
+// Validate returns an error if an object of a stream does not match a published schema, or has a
+// field that the schema does not define.
 func Validate(published string, stream io.Reader) error {
 	schema := new(jsonschema.Schema)
 	if err := json.Unmarshal([]byte(published), schema); err != nil {
@@ -37,7 +37,7 @@ func Validate(published string, stream io.Reader) error {
 	}
 }
 
-// closeObjects allows no field that the schema does not have.
+// closeObjects disallows fields that the schema does not define.
 func closeObjects(s *jsonschema.Schema) {
 	if s == nil {
 		return

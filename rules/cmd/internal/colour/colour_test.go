@@ -33,8 +33,8 @@ func TestFor(t *testing.T) {
 	}{
 		{"a terminal", terminal, "", "xterm", true},
 		{"a file", file, "", "xterm", false},
-		{"a terminal whose user wants no colours", terminal, "1", "xterm", false},
-		{"a terminal that knows none", terminal, "", "dumb", false},
+		{"NO_COLOR is set", terminal, "1", "xterm", false},
+		{"a terminal without colours", terminal, "", "dumb", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", row.noColor)
@@ -46,12 +46,12 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// openTerminal opens the end of a pseudoterminal that a command writes to, see pty(7).
+// openTerminal opens the slave of a pseudoterminal, see pty(7).
 func openTerminal(t *testing.T) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("no pseudoterminals here: %v", err)
+		t.Skipf("no pseudoterminals available: %v", err)
 	}
 	t.Cleanup(func() { _ = master.Close() })
 	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
