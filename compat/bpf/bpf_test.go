@@ -95,7 +95,7 @@ func (p pod) attachCgroup(t *testing.T, path string, program *ebpf.Program, a eb
 	t.Cleanup(func() { l.Close() })
 }
 
-// inside runs do in the namespace with its only other interface.
+// inside calls do in the namespace with its only interface besides lo.
 func (p pod) inside(t *testing.T, do func(i netlink.Link) error) {
 	t.Helper()
 	err := p.ns.Do(func() error {
@@ -108,7 +108,7 @@ func (p pod) inside(t *testing.T, do func(i netlink.Link) error) {
 				return do(i)
 			}
 		}
-		return fmt.Errorf("no interface among %d", len(links))
+		return fmt.Errorf("no interface besides lo among %d", len(links))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestProgramsOfAPod(t *testing.T) {
 	}
 	for _, program := range l.Programs {
 		if strings.HasPrefix(program.At, "cgroup /") && !strings.HasPrefix(program.At, "cgroup "+p.parent) {
-			continue // of this machine
+			continue // a program of the test machine
 		}
 		got := fmt.Sprintf("%s at %s", program.Hook, program.At)
 		if program.SocketMap != "" {
@@ -203,7 +203,7 @@ func TestProgramsOfAPod(t *testing.T) {
 	}
 }
 
-// usingMap loads a program of sockets that looks up in the map.
+// usingMap loads a socket program that looks up a key in the map.
 func usingMap(t *testing.T, m *ebpf.Map) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -228,7 +228,7 @@ func usingMap(t *testing.T, m *ebpf.Map) *ebpf.Program {
 	return p
 }
 
-// tc attaches a program to the interface with the classifier of tc.
+// tc attaches a program to the interface with tc's classifier.
 func tc(i netlink.Link, program *ebpf.Program) error {
 	defer runtime.KeepAlive(program)
 	qdisc := &netlink.GenericQdisc{QdiscType: "clsact", QdiscAttrs: netlink.QdiscAttrs{

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// costlyTables are tables that an owner of a pod could make to keep the node's agent busy.
+// costlyTables are tables with which the owner of a pod could keep the node agent busy.
 func costlyTables() map[string]rules.Table {
 	base := func(list ...rules.Rule) rules.Chain {
 		return rules.Chain{
@@ -44,24 +44,24 @@ func costlyTables() map[string]rules.Table {
 	for i := range 20_000 {
 		chance.Chains[0].Rules = append(chance.Chains[0].Rules, drawn(i))
 	}
-	return map[string]rules.Table{"chains that jump twice": nested, "marks by chance": chance}
+	return map[string]rules.Table{"nested jumps": nested, "random marks": chance}
 }
 
 func TestDiagnoseEndsWithinTheBudgetOfAnAgent(t *testing.T) {
 	bound := budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
-	for says, table := range costlyTables() {
+	for name, table := range costlyTables() {
 		f := healthy()
 		f.Tables = []rules.Table{table}
-		bound.Check(t, says, func() { Diagnose(f, usual(rules.ModeRedirect)) })
+		bound.Check(t, name, func() { Diagnose(f, typical(rules.ModeRedirect)) })
 	}
 }
 
-// All samples together have one budget, and that it is spent is said once.
+// All tested packets share one budget. Only one finding reports that it is exhausted.
 func TestDiagnoseReportsAnExhaustedBudget(t *testing.T) {
 	f := healthy()
-	f.Tables = []rules.Table{costlyTables()["marks by chance"]}
+	f.Tables = []rules.Table{costlyTables()["random marks"]}
 	var told []string
-	for _, finding := range Diagnose(f, usual(rules.ModeRedirect)) {
+	for _, finding := range Diagnose(f, typical(rules.ModeRedirect)) {
 		if strings.Contains(finding.Verdict, "cannot be decided: more than") {
 			told = append(told, finding.Verdict)
 		}

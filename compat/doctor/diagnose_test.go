@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// healthy are the facts of a pod of both families on a node where nothing is the matter.
+// healthy returns the facts of a dual-stack pod without problems.
 func healthy() Facts {
 	return Facts{
 		Kernel: "6.1.0-test",
@@ -57,7 +57,7 @@ func healthy() Facts {
 	}
 }
 
-func usual(mode rules.Mode) rules.Redirect {
+func typical(mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
 	r.InboundPorts.All = true
@@ -67,7 +67,7 @@ func usual(mode rules.Mode) rules.Redirect {
 	return r
 }
 
-// natTable is another owner's table with one rule of NAT at output.
+// natTable returns a foreign table with one NAT rule at output.
 func natTable(name string, priority int, rule rules.Rule) rules.Table {
 	return rules.Table{Family: rules.IPv4, Name: name, Chains: []rules.Chain{{
 		Name: "out", Base: &rules.Base{Type: rules.NAT, Hook: rules.Output, Priority: priority},
@@ -83,7 +83,7 @@ var web = rules.Rule{
 	Actions: []rules.Action{rules.RedirectTo{Port: 7777}},
 }
 
-// istioMangle is what of istio-iptables saves TPROXY's mark.
+// istioMangle contains the rules of istio-iptables that save TPROXY's mark.
 var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rules.Chain{
 	{
 		Name: "PREROUTING",
@@ -102,7 +102,7 @@ var istioMangle = rules.Table{Family: rules.IPv4, Name: "mangle", Chains: []rule
 
 func TestHealthy(t *testing.T) {
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-		for _, f := range Diagnose(healthy(), usual(mode)) {
+		for _, f := range Diagnose(healthy(), typical(mode)) {
 			if f.Severity == Problem || f.Severity == Warning {
 				t.Errorf("%s: %+v", mode, f)
 			}
@@ -122,7 +122,7 @@ func TestDiagnose(t *testing.T) {
 	}
 	tables := func(list ...rules.Table) func(*Facts) { return func(f *Facts) { f.Tables = list } }
 	compiled := func(mode rules.Mode, change func(*rules.Redirect)) rules.Table {
-		r := usual(mode)
+		r := typical(mode)
 		if change != nil {
 			change(&r)
 		}
@@ -153,33 +153,33 @@ func TestDiagnose(t *testing.T) {
 		params   func(*rules.Redirect)
 		facts    func(*Facts)
 		severity Severity
-		says     string
+		contains string
 		sum      Verdict
 	}{
-		"the kernel lacks what is needed": {
+		"the kernel lacks a needed feature": {
 			tproxy, nil, lacks(nft.FeatureTProxy), Problem, "lacks transparent proxying", Prevented,
 		},
-		"the kernel lacks what is not": {
+		"the kernel lacks another feature": {
 			redirect, nil, lacks(nft.FeatureTProxy), Note, "do not need it", Works,
 		},
-		"the kernel could not be determined": {
+		"features could not be determined": {
 			redirect, nil, func(f *Facts) { f.FeaturesErr = unix.EPERM }, Note,
 			"its version is recent enough", Works,
 		},
-		"an old kernel could not be determined": {
+		"features of an old kernel could not be determined": {
 			redirect, nil, func(f *Facts) {
 				f.Kernel, f.FeaturesErr = "4.19.0", unix.EPERM
 			}, Warning,
 			"Linux 4.19.0 is older than 5.2", Works,
 		},
-		"the kernel holds our rules": {redirect, nil, func(f *Facts) {
+		"the kernel has Sluice's rules": {redirect, nil, func(f *Facts) {
 			f.FeaturesErr, f.Tables = unix.EPERM, []rules.Table{compiled(redirect, nil)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, OK, "already holds rules of Sluice", Works},
-		"nothing may be read": {redirect, nil, func(f *Facts) {
+		"rules may not be read": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPERM
 		}, Problem, "may neither read nor write", Prevented},
-		"there is no nf_tables": {redirect, nil, func(f *Facts) {
+		"the kernel has no nf_tables": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPROTONOSUPPORT
 		}, Problem, "no nf_tables", Prevented},
 		"the rules cannot be read": {redirect, nil, func(f *Facts) {
@@ -218,7 +218,7 @@ func TestDiagnose(t *testing.T) {
 			redirect, nil, setting("net.ipv4.conf.all.src_valid_mark", "1"), Note, "not REDIRECT",
 			Works,
 		},
-		"source mark to come": {
+		"source mark for later interfaces": {
 			tproxy, nil, setting("net.ipv4.conf.default.src_valid_mark", "1"), OK, "0 everywhere",
 			Works,
 		},
@@ -237,46 +237,46 @@ func TestDiagnose(t *testing.T) {
 		"conntrack has no limit": {redirect, nil, func(f *Facts) {
 			f.Settings["net.netfilter.nf_conntrack_max"], f.Settings["net.netfilter.nf_conntrack_count"] = "0", "9"
 		}, OK, "src_valid_mark", Works},
-		"the proxy's ports are anybody's": {
+		"the proxy's ports are ephemeral ports": {
 			redirect, nil, setting("net.ipv4.ip_local_port_range", "1024\t65535"), Warning,
 			"contains the proxy's ports 15001,15006,15008,15053", Works,
 		},
-		"but one is reserved": {redirect, nil, func(f *Facts) {
+		"all but one of the proxy's ports are ephemeral ports": {redirect, nil, func(f *Facts) {
 			f.Settings["net.ipv4.ip_local_port_range"] = "15000 15010"
 			f.Settings["net.ipv4.ip_local_reserved_ports"] = "15001-15006"
 		}, Warning, "contains the proxy's ports 15008:", Works},
 
-		"a rule takes all packets first": {
+		"an earlier policy rule matches all packets": {
 			tproxy, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 100, Table: 77, Text: "all to 77"}),
 			Problem, "match another rule first: all to 77", Degraded,
 		},
-		"a rule takes part of the mark": {tproxy, nil, rule(PolicyRule{
+		"an earlier policy rule matches a part of the mark": {tproxy, nil, rule(PolicyRule{
 			Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x500, Mask: 0xf00,
 			Text: "part",
 		}), Problem, "match another rule first: part", Degraded},
-		"a rule takes another mark": {
+		"an earlier policy rule matches another mark": {
 			tproxy, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 9, Table: 7, Mark: 0x600, Mask: 0xf00}),
 			OK, "src_valid_mark", Works,
 		},
-		"a rule comes later": {
+		"a later policy rule": {
 			tproxy, nil, rule(PolicyRule{Family: rules.IPv4, Priority: 500, Table: 7}), OK,
 			"src_valid_mark", Works,
 		},
-		"Istio's rule, twice": {redirect, nil, func(f *Facts) {
+		"Istio's rule twice": {redirect, nil, func(f *Facts) {
 			istio := PolicyRule{
 				Family: rules.IPv4, Priority: 32765, Table: mark.Table, Mark: mark.Mark,
 				Mask: ^uint32(0),
 			}
 			f.Routing.Rules = append(f.Routing.Rules, istio, istio)
 		}, Note, "IPv4 has 2 rules for the mark 0x539", Works},
-		"our priority is taken": {
+		"a foreign rule with Sluice's priority": {
 			redirect, nil,
 			rule(PolicyRule{Family: rules.IPv4, Priority: 133, Table: 7, Text: "theirs"}), Note,
 			"has the priority of Sluice's policy rules, 133: theirs", Works,
 		},
-		"our table is taken": {tproxy, nil, func(f *Facts) {
+		"a foreign route in Sluice's routing table": {tproxy, nil, func(f *Facts) {
 			f.Routing.Routes = []Route{{
 				Family: rules.IPv4, Table: 133, Default: true, Text: "default via 10.0.0.1",
 			}}
@@ -288,36 +288,36 @@ func TestDiagnose(t *testing.T) {
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, Note, "lo has ::6, but there are no rules of Sluice", Works},
 
-		"another's NAT runs first": {
+		"foreign NAT runs first": {
 			redirect, v4, tables(natTable("early", -150, web)), Problem,
 			"with foreign rules it is redirected to port 7777 of this host by ip early out #1", Degraded,
 		},
-		"another's NAT runs later": {
+		"foreign NAT runs later": {
 			redirect, v4, tables(natTable("late", -100, web)), Note,
 			"which run after Sluice's (-110)", Works,
 		},
-		"strict: as early as ours, made before": {redirect, strict, func(f *Facts) {
+		"strict: foreign NAT of equal priority, registered before": {redirect, strict, func(f *Facts) {
 			f.Tables = []rules.Table{compiled(redirect, strict), natTable("same", -100, web)}
 			f.Interfaces[0].Addrs = append(f.Interfaces[0].Addrs, rules.PassthroughIPv6())
 		}, Note, "run after Sluice's (-100)", Works},
-		"strict: as early as ours, made after": {
+		"strict: foreign NAT of equal priority, registered after": {
 			redirect, strict, tables(natTable("same", -100, web), compiled(redirect, strict)),
 			Warning,
 			"(chain out, priority -100), which run before Sluice's (-100)", Degraded,
 		},
-		"strict: as early as ours, which are to come": {
+		"strict: foreign NAT of equal priority, without Sluice's rules": {
 			redirect, strict, tables(natTable("same", -100, web)), Note,
 			"run after Sluice's (-100)", Works,
 		},
-		"the proxy's own connections are taken": {
+		"foreign NAT redirects the proxy's connections": {
 			redirect, v4, tables(natTable("early", -150, web)), Warning,
 			"the proxy's outbound connections", Degraded,
 		},
-		"nobody knows what a rule does": {redirect, v4, tables(natTable("odd", -150, rules.Rule{
+		"an unknown foreign rule": {redirect, v4, tables(natTable("odd", -150, rules.Rule{
 			Matches: []rules.Match{rules.Unknown{Text: "numgen"}},
 			Actions: []rules.Action{rules.Drop},
 		})), Warning, "it is undecided: numgen", Works},
-		"another chooses zones first": {
+		"foreign rules assign zones first": {
 			redirect, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "zones", Chains: []rules.Chain{{
 				Name: "out",
@@ -327,7 +327,7 @@ func TestDiagnose(t *testing.T) {
 				}},
 			}}}), Warning, "which run before Sluice's (-310) and assign conntrack zones", Works,
 		},
-		"another's mangle rules": {
+		"foreign mangle rules": {
 			tproxy, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
 				Name: "out",
@@ -337,7 +337,7 @@ func TestDiagnose(t *testing.T) {
 				}},
 			}}}), Note, "table ip marks has 1 rule at output (chain out, priority -150), which run after Sluice's (-160)", Works,
 		},
-		"another's mangle rules where we have none": {
+		"foreign mangle rules at a hook without Sluice's": {
 			redirect, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "marks", Chains: []rules.Chain{{
 				Name: "in",
@@ -356,26 +356,26 @@ func TestDiagnose(t *testing.T) {
 				},
 			}}}), Problem, "it is dropped by the policy of a foreign chain", Degraded,
 		},
-		"istio-nftables was here": {
+		"rules of istio-nftables": {
 			redirect, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Warning,
 			"has rules of istio-nftables", Works,
 		},
-		"istio-nftables beside TPROXY": {
+		"rules of istio-nftables with TPROXY": {
 			tproxy, v4, tables(rules.Table{Family: rules.Inet, Name: "istio-proxy-nat"}), Problem,
 			"rules apply refuses TPROXY with them", Degraded,
 		},
-		"istio-iptables' marks beside TPROXY": {
+		"marks of istio-iptables with TPROXY": {
 			tproxy, v4, tables(istioMangle), Problem, "that set TPROXY's mark 0x539 on connections",
 			Degraded,
 		},
-		"istio-iptables' marks on a sample": {
+		"marks of istio-iptables on a tested packet": {
 			tproxy, v4, tables(istioMangle), Problem,
 			"it is taken by the transparent listener on port 15006, connection mark 0x539 by ip mangle PREROUTING #1", Degraded,
 		},
-		"istio-iptables' marks beside REDIRECT": {
+		"marks of istio-iptables with REDIRECT": {
 			redirect, v4, tables(istioMangle), Warning, "two programs capture here", Works,
 		},
-		"another's marks on connections": {
+		"foreign connection marks": {
 			tproxy, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "theirs", Chains: []rules.Chain{{
 				Name: "in", Base: istioMangle.Chains[0].Base,
@@ -384,60 +384,60 @@ func TestDiagnose(t *testing.T) {
 				}}},
 			}}}), OK, "do not affect the tested connections", Works,
 		},
-		"istio-iptables was here": {
+		"rules of istio-iptables": {
 			redirect, v4,
 			tables(rules.Table{Family: rules.IPv4, Name: "nat", Chains: []rules.Chain{
 				{Name: "ISTIO_OUTPUT"},
 			}}), Warning, "has rules of istio-iptables", Works,
 		},
 
-		"legacy is all there is": {redirect, nil, func(f *Facts) {
+		"only iptables-legacy is available": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, OK, "supports the iptables-legacy features that these parameters need; the rules are in iptables-legacy", Works},
-		"legacy is all there is, and not wanted": {redirect, nil, func(f *Facts) {
+		"only iptables-legacy is available, with --backend nft": {redirect, nil, func(f *Facts) {
 			lacks(nft.FeatureNAT)(f)
 			f.LegacyFeatures, f.Backend = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}},
 				compat.BackendNFT
 		}, Problem, "lacks NAT in inet tables", Prevented},
-		"legacy is there, too": {redirect, nil, func(f *Facts) {
+		"both backends are available": {redirect, nil, func(f *Facts) {
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, OK, "also supports the iptables-legacy features that these parameters need", Works},
-		"legacy is not there": {
+		"iptables-legacy is not available": {
 			redirect, nil, legacyLacks(""), Note,
 			"lacks table nat: these parameters work only with nf_tables", Works,
 		},
-		"legacy is wanted, and not there": {
+		"iptables-legacy is not available, with --backend legacy": {
 			redirect, nil, legacyLacks(compat.BackendLegacy), Problem,
 			"lacks table nat, which these parameters need", Prevented,
 		},
-		"neither is there": {redirect, nil, func(f *Facts) {
+		"no backend is available": {redirect, nil, func(f *Facts) {
 			legacyLacks("")(f)
 			lacks(nft.FeatureNAT)(f)
 		}, Problem, "lacks table nat, which these parameters need", Prevented},
-		"legacy without nf_tables": {redirect, nil, func(f *Facts) {
+		"only iptables-legacy, without nf_tables": {redirect, nil, func(f *Facts) {
 			f.TablesErr = unix.EPROTONOSUPPORT
 			f.LegacyFeatures = []nft.Support{{Feature: nft.Feature{Name: "table nat"}}}
 		}, Note, "no nf_tables", Works},
-		"legacy is wanted, and could not be determined": {
+		"iptables-legacy could not be determined, with --backend legacy": {
 			redirect, nil, func(f *Facts) {
 				f.FeaturesErr, f.Backend = unix.EPERM, compat.BackendLegacy
 			}, Note, "could not be determined", Works,
 		},
-		"legacy: ours": {
+		"legacy: Sluice's rules": {
 			redirect, v4,
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
 			}), OK,
 			"rules of Sluice are in iptables-legacy's tables nat (IPv4)", Works,
 		},
-		"legacy: ours, beside another's NAT that runs between nft's priority and legacy's": {redirect, v4, func(f *Facts) {
+		"legacy: Sluice's rules, and foreign NAT at a priority between both backends": {redirect, v4, func(f *Facts) {
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
 			})(f)
 			tables(natTable("between", -105, web))(f)
 		}, Problem, "redirected to port 7777 of this host by ip between out #1", Degraded},
-		"ours in both": {redirect, v4, func(f *Facts) {
+		"Sluice's rules in both backends": {redirect, v4, func(f *Facts) {
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"SLUICE_OUTPUT"}, Rules: 9,
 			})(f)
@@ -464,14 +464,14 @@ func TestDiagnose(t *testing.T) {
 			}),
 			Warning, "including rules of istio-iptables", Works,
 		},
-		"legacy: Istio's marks beside TPROXY": {
+		"legacy: Istio's marks with TPROXY": {
 			tproxy, nil,
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "mangle", Chains: []string{"ISTIO_TPROXY"}, Rules: 3,
 			}),
 			Problem, "set TPROXY's mark 0x539 on connections", Degraded,
 		},
-		"legacy: Istio's NAT beside TPROXY": {
+		"legacy: Istio's NAT with TPROXY": {
 			tproxy, nil,
 			legacy(LegacyTable{
 				Family: rules.IPv4, Name: "nat", Chains: []string{"ISTIO_OUTPUT"}, Rules: 3,
@@ -491,7 +491,7 @@ func TestDiagnose(t *testing.T) {
 		}, Note, "cannot list the iptables-legacy tables", Works},
 	} {
 		t.Run(name, func(t *testing.T) {
-			facts, params := healthy(), usual(row.mode)
+			facts, params := healthy(), typical(row.mode)
 			if row.facts != nil {
 				row.facts(&facts)
 			}
@@ -501,13 +501,13 @@ func TestDiagnose(t *testing.T) {
 			findings := Diagnose(facts, params)
 			found := false
 			for _, f := range findings {
-				found = found || f.Severity == row.severity && strings.Contains(f.Verdict, row.says)
+				found = found || f.Severity == row.severity && strings.Contains(f.Verdict, row.contains)
 				if f.Severity == Problem && f.Next == "" {
-					t.Errorf("a problem without a way out: %+v", f)
+					t.Errorf("a problem without a next step: %+v", f)
 				}
 			}
 			if !found || Sum(findings) != row.sum {
-				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.says, row.sum,
+				t.Errorf("want %s: …%s…, sum %q; got %q\n%s", row.severity, row.contains, row.sum,
 					Sum(findings), list(findings))
 			}
 		})
@@ -575,7 +575,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 			},
 		},
 		{
-			"what is not known",
+			"unread programs",
 			Facts{Programs: bpf.Listing{Unread: []string{"a", "b"}}},
 			Finding{
 				Topic: "programs", Severity: Note,
@@ -606,7 +606,7 @@ func TestProgramsOutsideNetfilter(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			findings := Diagnose(test.facts, rules.DefaultRedirect())
 			if !slices.Contains(findings, test.want) {
-				t.Errorf("%+v\nis not among %+v", test.want, findings)
+				t.Errorf("want %+v among %+v", test.want, findings)
 			}
 		})
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestForeignEffect has what rules of other owners do to captured traffic, and what the sum of the
-// findings is.
+// TestForeignEffect verifies the reported effect of foreign rules on captured traffic, and the sum
+// of the findings.
 func TestForeignEffect(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -23,7 +23,7 @@ func TestForeignEffect(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			facts := healthy()
 			facts.Foreign = row.effect
-			findings := Diagnose(facts, usual(rules.ModeRedirect))
+			findings := Diagnose(facts, typical(rules.ModeRedirect))
 			var severity Severity
 			for _, f := range findings {
 				if f.Verdict == "the effect" ||

@@ -38,7 +38,7 @@ func shell(t *testing.T, ns *netns.NS, script string) {
 	}
 }
 
-// legacyNames are the names of iptables-legacy's tables that exist.
+// legacyNames returns the names of the iptables-legacy tables that exist.
 func legacyNames(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	ids, err := xtables.Tables(ns)
@@ -68,23 +68,23 @@ func TestGatherHealthyPod(t *testing.T) {
 		t.Errorf("interfaces %v", f.Interfaces)
 	}
 	if names := legacyNames(t, pair.Pod); names != "" {
-		t.Errorf("tables of iptables-legacy have come into being: %s", names)
+		t.Errorf("iptables-legacy tables were created: %s", names)
 	}
 	for _, mode := range []rules.Mode{rules.ModeRedirect, rules.ModeTProxy} {
-		findings := Diagnose(f, usual(mode))
+		findings := Diagnose(f, typical(mode))
 		if Sum(findings) != Works || findings[0].Severity == Warning {
 			t.Errorf("%s:\n%s", mode, list(findings))
 		}
 	}
-	if _, err := nft.Apply(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))); err != nil {
+	if _, err := nft.Apply(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy))); err != nil {
 		t.Fatal(err)
 	}
-	findings := Diagnose(Gather(pair.Pod, rules.MustCompile(usual(rules.ModeTProxy))),
-		usual(rules.ModeTProxy))
-	// Programs at the root of the cgroups belong to the machine of the test.
+	findings := Diagnose(Gather(pair.Pod, rules.MustCompile(typical(rules.ModeTProxy))),
+		typical(rules.ModeTProxy))
+	// Programs at the cgroup root belong to the test machine.
 	findings = slices.DeleteFunc(findings, func(f Finding) bool { return f.Topic == "programs" })
 	if findings[0].Severity != OK {
-		t.Errorf("with our rules:\n%s", list(findings))
+		t.Errorf("with Sluice's rules:\n%s", list(findings))
 	}
 }
 
@@ -152,34 +152,35 @@ func TestGatherRouting(t *testing.T) {
 	if !local || !other {
 		t.Errorf("routes %+v", f.Routing.Routes)
 	}
-	r := usual(rules.ModeTProxy)
+	r := typical(rules.ModeTProxy)
 	findings := list(Diagnose(f, r))
 	for _, want := range []string{
 		"IPv4 has 2 rules for the mark 0x539", "match another rule first: ip -6 rule priority 50",
 		"lo has ::6, but there are no rules",
 	} {
 		if !strings.Contains(findings, want) {
-			t.Errorf("nothing about %q in\n%s", want, findings)
+			t.Errorf("missing %q in\n%s", want, findings)
 		}
 	}
 }
 
-// Who came last captures, where priorities are equal: what the verdict says is what happens.
-func TestOrderOfOwnersIsAsTheKernelRunsThem(t *testing.T) {
+// At equal priority, the chain registered last captures. The verdict must agree with a real
+// connection.
+func TestVerdictFollowsTheKernelsOrderOfChains(t *testing.T) {
 	nftables := netnstest.RequireBinary(t, "nft")
 	netnstest.RequireIDs(t, 1337, 1337)
-	strict := usual(rules.ModeRedirect)
+	strict := typical(rules.ModeRedirect)
 	strict.StrictIstio()
 	for name, row := range map[string]struct {
 		params   rules.Redirect
 		priority string
-		after    bool // the other owner comes after us
+		after    bool // the foreign chain is registered after Sluice's
 		captured bool
 	}{
-		"equal priority, before us": {strict, "-100", false, true},
-		"equal priority, after us":  {strict, "-100", true, false},
-		"later, after us":           {usual(rules.ModeRedirect), "-100", true, true},
-		"earlier, before us":        {usual(rules.ModeRedirect), "-120", false, false},
+		"equal priority, registered before":   {strict, "-100", false, true},
+		"equal priority, registered after":    {strict, "-100", true, false},
+		"later priority, registered after":    {typical(rules.ModeRedirect), "-100", true, true},
+		"earlier priority, registered before": {typical(rules.ModeRedirect), "-120", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			network, err := testbed.New(testbed.Options{})
@@ -214,7 +215,7 @@ END`)
 				To: netip.MustParseAddrPort("198.51.100.1:80"),
 			}
 			if row.captured {
-				// the answer must come; where it need not, it is not waited for
+				// Only wait long for an answer that must arrive.
 				call.Timeout = 20 * time.Second
 			}
 			answer, err := network.Dial(call)
@@ -223,14 +224,14 @@ END`)
 			}
 			findings := Diagnose(Gather(network.Pod, rules.MustCompile(row.params)), row.params)
 			if (Sum(findings) == Works) != row.captured {
-				t.Errorf("captured is %t, but the verdict %q:\n%s", row.captured, Sum(findings),
+				t.Errorf("captured is %t, but the verdict is %q:\n%s", row.captured, Sum(findings),
 					list(findings))
 			}
 		})
 	}
 }
 
-// A kernel to come may have more types of routes.
+// Later kernels may have more route types.
 func TestRouteOfAnUnknownType(t *testing.T) {
 	got := routeText(netlink.Route{Family: netlink.FAMILY_V4, Type: 200, LinkIndex: 7}, nil)
 	if want := "ip -4 route type 200 default dev if7"; !strings.HasPrefix(got, want) {
@@ -238,7 +239,7 @@ func TestRouteOfAnUnknownType(t *testing.T) {
 	}
 }
 
-// TestPacketAndRawSocketsAreFound opens one of each kind in a namespace.
+// TestPacketAndRawSocketsAreFound opens a packet socket and a raw socket in a namespace.
 func TestPacketAndRawSocketsAreFound(t *testing.T) {
 	ns := netnstest.New(t)
 	err := ns.Do(func() error {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// BenchmarkDecide measures the decision about rules that a process of the pod has added.
+// BenchmarkDecide measures the decision about rules that a process of the pod added.
 func BenchmarkDecide(b *testing.B) {
 	for name, text := range map[string]string{
 		"notrack":  "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A program gives rules to one of the kernel's backends.
+// A program loads rules with one of the kernel's backends.
 type program func(t *testing.T, network *testbed.Network, rules string)
 
 func legacy(t *testing.T, network *testbed.Network, text string) {
@@ -29,15 +29,15 @@ func nftables(t *testing.T, network *testbed.Network, text string) {
 	istiotest.Run(t, network.Pod, text, "nft", "-f", "-")
 }
 
-// The call that a test makes, whose packets its rules name: to a port of another machine, which the
-// ruleset captures.
+// call is the tested connection, to a port of another machine that the ruleset captures. The
+// foreign rules match its packets.
 var call = testbed.Call{
 	Network: "tcp", Owner: testbed.ApplicationOwner, To: netip.MustParseAddrPort("10.9.9.9:8080"),
 	Timeout: time.Second,
 }
 
-// TestEffect has, for rules of each backend, what a real connection does with them and what is
-// decided.
+// TestEffect compares, for rules of each backend, the destination of a real connection with the
+// decision.
 func TestEffect(t *testing.T) {
 	const redirected = testbed.Outbound
 	for _, row := range []struct {
@@ -45,10 +45,10 @@ func TestEffect(t *testing.T) {
 		make    program
 		rules   string
 		verdict foreign.Verdict
-		// says is a part of the answer. owner is that of the rule.
-		says  string
-		owner foreign.Owner
-		by    testbed.Name // who answers the call; empty for nobody
+		// contains is a part of the printed effect. owner is the owner of the rule.
+		contains string
+		owner    foreign.Owner
+		by       testbed.Name // the listener that answers the call, empty for none
 	}{
 		{
 			name: "nothing", make: nftables, verdict: foreign.None, by: redirected,
@@ -56,7 +56,7 @@ func TestEffect(t *testing.T) {
 		{
 			name: "legacy NOTRACK", make: legacy,
 			rules:   "*raw\n-A OUTPUT -p tcp --dport 8080 -j NOTRACK\n-A PREROUTING -p tcp --sport 8080 -j NOTRACK\nCOMMIT\n",
-			verdict: foreign.Bypassed, says: "8080", owner: foreign.OwnerLegacy,
+			verdict: foreign.Bypassed, contains: "8080", owner: foreign.OwnerLegacy,
 			by: testbed.Outside,
 		},
 		{
@@ -77,20 +77,20 @@ func TestEffect(t *testing.T) {
 			verdict: foreign.Bypassed, owner: foreign.OwnerNFT, by: testbed.Outside,
 		},
 		{
-			name: "a translation that runs before ours", make: nftables, rules: `table ip own {
+			name: "a translation before Sluice's rules", make: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 dnat to 10.9.9.8; }
 			}`,
-			verdict: foreign.Bypassed, says: "10.9.9.8", owner: foreign.OwnerNFT,
+			verdict: foreign.Bypassed, contains: "10.9.9.8", owner: foreign.OwnerNFT,
 			by: testbed.Outside,
 		},
 		{
-			name: "an accept that runs before ours ends only its own chain", make: nftables, rules: `table ip own {
+			name: "an accept before Sluice's rules ends only its own chain", make: nftables, rules: `table ip own {
 				chain out { type nat hook output priority -150; tcp dport 8080 accept; }
 			}`,
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "NAT of iptables-legacy, which runs behind ours", make: legacy,
+			name: "NAT of iptables-legacy after Sluice's rules", make: legacy,
 			rules:   "*nat\n-A OUTPUT -p tcp -j REDIRECT --to-ports 9\n-A PREROUTING -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
@@ -100,7 +100,7 @@ func TestEffect(t *testing.T) {
 			verdict: foreign.None,
 		},
 		{
-			name: "a firewall that accepts what it knows", make: iptablesNFT,
+			name: "a firewall that accepts known connections", make: iptablesNFT,
 			rules:   "*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n",
 			verdict: foreign.None, by: redirected,
 		},
@@ -110,22 +110,22 @@ func TestEffect(t *testing.T) {
 			verdict: foreign.None, by: redirected,
 		},
 		{
-			name: "a set that the model has no word for", make: nftables, rules: `table ip own {
+			name: "a set that the model cannot express", make: nftables, rules: `table ip own {
 				chain out { type filter hook output priority -300; tcp dport 8080 ip dscp 5 notrack; }
 			}`,
-			verdict: foreign.Unknown, says: "depends on", by: redirected,
+			verdict: foreign.Unknown, contains: "depends on", by: redirected,
 		},
 		{
-			name: "a chain at a device", make: nftables, rules: `table netdev own {
+			name: "a chain at ingress of a device", make: nftables, rules: `table netdev own {
 				chain in { type filter hook ingress device "lo" priority 0; meta mark set 7; }
 			}`,
-			verdict: foreign.Unknown, says: "table netdev own chain in", by: redirected,
+			verdict: foreign.Unknown, contains: "table netdev own chain in", by: redirected,
 		},
 	} {
 		for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 			t.Run(row.name+"/"+string(e), func(t *testing.T) {
 				if e == compat.BackendLegacy && strings.Contains(row.rules, "type nat hook") {
-					return // the kernel lets only one of the two backends translate
+					return // only one of the two backends can translate
 				}
 				network, desired := redirectedPod(t, e)
 				if row.rules != "" {
@@ -143,8 +143,8 @@ func TestEffect(t *testing.T) {
 				found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 				text := strings.Join(found.Messages(), "\n")
 				t.Log(text)
-				if found.Verdict() != row.verdict || !strings.Contains(text, row.says) {
-					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.says,
+				if found.Verdict() != row.verdict || !strings.Contains(text, row.contains) {
+					t.Errorf("%s, want %s with %q: %s", found.Verdict(), row.verdict, row.contains,
 						text)
 				}
 				if row.verdict == foreign.Bypassed && found.Bypasses[0].Owner != row.owner {
@@ -155,7 +155,7 @@ func TestEffect(t *testing.T) {
 	}
 }
 
-// redirectedPod returns a pod that has its redirection, with the proxy that serves it.
+// redirectedPod returns a redirected pod with its proxy.
 func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Network, rules.Ruleset) {
 	t.Helper()
 	network, err := testbed.New(testbed.Options{})
@@ -177,7 +177,7 @@ func redirectedPod(t testing.TB, e compat.BackendName) (*testbed.Network, rules.
 	return network, desired
 }
 
-// compiled returns a ruleset that captures all that can be captured.
+// compiled returns a ruleset that captures all traffic that can be captured.
 func compiled() rules.Ruleset {
 	r := rules.DefaultRedirect()
 	r.IPv6 = true
@@ -185,8 +185,8 @@ func compiled() rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestSnapshotIsValidUntilALegacyTableChanges has changes of which the kernel tells nothing: of a
-// rule's content, at the same size.
+// TestSnapshotIsValidUntilALegacyTableChanges includes changes that the kernel does not report:
+// other content of a rule with the same size.
 func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
@@ -211,11 +211,11 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 				if step.rules != "" {
 					istiotest.Run(t, network.Pod, step.rules, "iptables-legacy-restore", "--noflush")
 				}
-				if _, err := network.Dial(call); err != nil { // the rules count
+				if _, err := network.Dial(call); err != nil { // this changes the counters
 					t.Fatal(err)
 				}
 				if holds := found.IsValid(network.Pod); holds != step.holds {
-					t.Fatalf("after %q: holds %t, want %t", step.rules, holds, step.holds)
+					t.Fatalf("after %q: valid %t, want %t", step.rules, holds, step.holds)
 				}
 				found = foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			}
@@ -223,16 +223,15 @@ func TestSnapshotIsValidUntilALegacyTableChanges(t *testing.T) {
 	}
 }
 
-// BenchmarkHolds measures what each audit of a pod costs in addition to the comparison of its own
-// rules.
-func BenchmarkHolds(b *testing.B) {
+// BenchmarkIsValid measures the additional cost of a pod audit beyond comparing Sluice's own rules.
+func BenchmarkIsValid(b *testing.B) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		b.Run(string(e), func(b *testing.B) {
 			network, desired := redirectedPod(b, e)
 			found := foreign.Inspect(network.Pod, desired, diff.DefaultBudget)
 			for b.Loop() {
 				if !found.IsValid(network.Pod) {
-					b.Fatal("it does not hold")
+					b.Fatal("the snapshot is not valid")
 				}
 			}
 		})

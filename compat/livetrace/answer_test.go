@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An answering is a pair of namespaces in which conntrack tracks the connections of the pod.
+// An answering is a pair of namespaces. conntrack tracks the connections of the pod.
 type answering struct {
 	netnstest.Pair
 	answers *livetrace.Answers
-	later   time.Duration // how far the clock of the test is ahead
+	later   time.Duration // offset of the test's clock
 }
 
 func newAnswering(t *testing.T) *answering {
@@ -41,7 +41,7 @@ func newAnswering(t *testing.T) *answering {
 	return a
 }
 
-// socket returns a socket of the pod that is bound to a new port, and its address.
+// socket returns a socket of the pod that is bound to an unused port, and its address.
 func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 	t.Helper()
 	var fd int
@@ -66,7 +66,7 @@ func (a *answering) socket(t *testing.T, kind int) (int, netip.AddrPort) {
 	return fd, netip.AddrPortFrom(a.PodIP4, port)
 }
 
-// open watches a connection to a port of the neighbour, and sends its first packet.
+// open watches a connection to a port of the neighbour and sends its first packet.
 func (a *answering) open(t *testing.T, kind, port int) livetrace.Connection {
 	t.Helper()
 	return a.connect(t, kind, port, func(c livetrace.Connection) {
@@ -99,7 +99,7 @@ func (a *answering) connect(
 	return c
 }
 
-// until reads answers until there are as many.
+// until reads answers until it has the given number.
 func (a *answering) until(t *testing.T, many int) []livetrace.Answer {
 	t.Helper()
 	var got []livetrace.Answer
@@ -114,7 +114,7 @@ func (a *answering) until(t *testing.T, many int) []livetrace.Answer {
 	return got
 }
 
-// listen accepts TCP connections of the neighbour, and does something with each.
+// listen accepts TCP connections at the neighbour and calls then for each.
 func (a *answering) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
 	t.Helper()
 	err := a.Neighbour.Do(func() error {
@@ -139,7 +139,7 @@ func (a *answering) listen(t *testing.T, port int, then func(c *net.TCPConn)) {
 	}
 }
 
-// deleteEntries deletes the entries of conntrack, as the kernel does when they expire.
+// deleteEntries deletes the conntrack entries, as the kernel does when they expire.
 func (a *answering) deleteEntries(t *testing.T) {
 	t.Helper()
 	if err := a.Pod.Do(func() error {
@@ -165,7 +165,7 @@ func TestAnswers(t *testing.T) {
 		kind    int
 		port    int
 		want    []livetrace.Result
-		by      string // "" means the destination
+		by      string // the answering address, "" for the destination
 	}{
 		{
 			name: "a listener accepts",
@@ -196,7 +196,7 @@ func TestAnswers(t *testing.T) {
 			kind: unix.SOCK_STREAM, port: 81, want: []livetrace.Result{livetrace.Refused},
 		},
 		{
-			name: "the listener resets what it accepted",
+			name: "the listener resets the connection",
 			prepare: func(t *testing.T) {
 				a.listen(t, 82, func(c *net.TCPConn) {
 					_ = c.SetLinger(0)
@@ -242,15 +242,15 @@ func TestAnswers(t *testing.T) {
 			}
 			for _, answer := range got {
 				if answer.Connection != connection || answer.By.String() != c.by {
-					t.Errorf("got %+v, want it of %+v by %s", answer, connection, c.by)
+					t.Errorf("got %+v, want an answer to %+v by %s", answer, connection, c.by)
 				}
 			}
 		})
 	}
 }
 
-// The events of a connection are kept, however long the caller takes, until its first packet can be
-// complete.
+// The events of a connection are kept until its first packet can be complete, even if the caller
+// reads late.
 func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 	a := newAnswering(t)
 	read := func(now time.Time) []livetrace.Answer {
@@ -265,7 +265,7 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 	kept, forgotten := a.connect(t, unix.SOCK_STREAM, 85, noWatch),
 		a.connect(t, unix.SOCK_STREAM, 86, noWatch)
 	now := time.Now()
-	for range 2 { // the second is an hour late
+	for range 2 { // the second read is an hour later
 		if got := read(now); len(got) > 0 {
 			t.Errorf("got %+v for connections that are not watched", got)
 		}
@@ -276,16 +276,16 @@ func TestAnswerBeforeItsConnectionIsWatched(t *testing.T) {
 	got := read(now)
 	if !slices.Equal(results(got), []livetrace.Result{livetrace.Refused}) ||
 		got[0].Connection != kept || !got[0].Time.Equal(packet) {
-		t.Errorf("got %+v, want that %+v is refused at %v", got, kept, packet)
+		t.Errorf("got %+v, want a refusal of %+v at %v", got, kept, packet)
 	}
 	a.answers.Watch(forgotten, time.Time{})
 	if got := read(now); len(got) > 0 {
-		t.Errorf("got %+v, want that the events are forgotten", got)
+		t.Errorf("got %+v, want no events", got)
 	}
 }
 
-// The entry of a connection without an answer is deleted when it expires; one that is deleted
-// before had a reset as its first answer.
+// The entry of a connection without an answer is deleted when it expires. If it is deleted earlier,
+// the first answer was a reset.
 func TestAnswerToAnExpiredConnection(t *testing.T) {
 	a := newAnswering(t)
 	within(t, a.Neighbour, "nft", "table ip silent { chain input { type filter hook input "+
@@ -299,7 +299,7 @@ func TestAnswerToAnExpiredConnection(t *testing.T) {
 		}
 	}
 	if !a.answers.Waiting() {
-		t.Error("no answer is waited for")
+		t.Error("Waiting reports no pending answer")
 	}
 	a.later = 10 * time.Minute
 	a.deleteEntries(t)
@@ -308,6 +308,6 @@ func TestAnswerToAnExpiredConnection(t *testing.T) {
 		t.Errorf("got %v, want both timed out", got)
 	}
 	if a.answers.Waiting() {
-		t.Error("an answer is waited for after the connections have ended")
+		t.Error("Waiting reports a pending answer after the connections ended")
 	}
 }

@@ -74,7 +74,7 @@ func hasMarks(t *testing.T, ns *netns.NS) bool {
 		})
 }
 
-// TestTraceByLegacyMarks traces without nf_tables: the target TRACE marks the packets.
+// TestTraceByLegacyMarks traces without nf_tables. The target TRACE marks the packets.
 func TestTraceByLegacyMarks(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, args := range []string{
@@ -149,7 +149,7 @@ func TestTraceByLegacyMarks(t *testing.T) {
 		t.Errorf("the rules of a running session are removed (%v)", err)
 	}
 	if err := errors.Join(marks.Close(), log.Close()); err != nil || hasMarks(t, ns) {
-		t.Errorf("the rules are left after Close: %v", err)
+		t.Errorf("rules remain after Close: %v", err)
 	}
 	if l, err := trace.OpenLog(ns, 0); err != nil {
 		t.Errorf("the log is still in use: %v", err)
@@ -158,8 +158,8 @@ func TestTraceByLegacyMarks(t *testing.T) {
 	}
 }
 
-// The log of iptables-legacy has no id of the packet. After NAT, the events of nf_tables for a
-// packet other than TCP may be collected as another packet.
+// The log of iptables-legacy contains no packet id. After NAT, the nf_tables events of a packet
+// other than TCP may be assigned to another packet.
 func TestPathThatMayLackEventsIsNotCompared(t *testing.T) {
 	ns := netnstest.New(t)
 	legacy(t, ns, "-t nat -A PREROUTING -j REDIRECT")

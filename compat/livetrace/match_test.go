@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ruleset is a chain with two rules that match every packet.
+// ruleset returns a chain with two rules that match every packet.
 func ruleset() rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{{
 		Name: "out", Base: &rules.Base{Hook: rules.Output},
@@ -38,7 +38,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		events      []trace.Event
-		difference  string // of the only one; empty for none
+		difference  string // the only difference, empty for none
 		wantMessage string
 	}{
 		"the same path": {
@@ -51,7 +51,7 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 			"the model predicted inet x out handle 6, the kernel ran no further rule",
 			"not captured: no rule captures it",
 		},
-		"a rule that has gone": {
+		"a deleted rule": {
 			[]trace.Event{first, unknown},
 			"the model predicted inet x out handle 6, the kernel ran inet x out handle 7",
 			"dropped by nft chain inet x out rule with handle 7, which is not in the ruleset now",
@@ -77,12 +77,11 @@ func TestMatchComparesRuleByRule(t *testing.T) {
 	}
 	if _, ok := livetrace.Match(&rules.Ruleset{}, trace.Packet{Events: []trace.Event{second}},
 		rules.Packet{}, true); ok {
-		t.Error("a packet without its first event is matched")
+		t.Error("matched a packet without its first event")
 	}
 }
 
-// A packet whose connection is new according to the kernel is not taken for a repeated one, which
-// would meet no chain of NAT.
+// A packet with conntrack state new is not a retransmission, which would not traverse NAT chains.
 func TestMatchTrustsTheReportedState(t *testing.T) {
 	rs := rules.Ruleset{Tables: []rules.Table{{Name: "x", Chains: []rules.Chain{
 		{

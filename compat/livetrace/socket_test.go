@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The sender of a packet is found by its socket, in the /proc that contains the process.
+// The process of a packet is found by the packet's socket in /proc.
 func TestProcess(t *testing.T) {
 	ns := netnstest.New(t)
 	var socket *net.UDPConn
@@ -51,7 +51,7 @@ func TestProcess(t *testing.T) {
 	if err := os.Symlink(link, filepath.Join(process, "fd", "3")); err != nil {
 		t.Fatal(err)
 	}
-	// A process of another namespace, which has the socket too, is searched later.
+	// A process of another namespace with the same socket is searched last.
 	outside := filepath.Join(proc, "1")
 	for path, target := range map[string]string{
 		filepath.Join(outside, "fd", "3"):   link,

@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// What reading a text may take, and what a question within diff.AgentBudget may take of a
-// processor, with what the meter does not count: twenty times as much as was seen.
+// The bounds for reading a text, and for one decision within diff.AgentBudget including resources
+// that the meter does not count. They are twenty times the measured values.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
 	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// Reading a text takes time in proportion to its length.
+// Reading a text takes linear time.
 func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 	const many = 20_000
 	chains := func(text string) string {
@@ -31,7 +31,7 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		}
 		return "table inet t {\n" + all.String() + "}\n"
 	}
-	for says, text := range map[string]string{
+	for name, text := range map[string]string{
 		"many chains":      chains("\tchain c%d {\n\t\tdrop\n\t}\n"),
 		"many sets":        chains("\tset s%d {\n\t\ttype ipv4_addr\n\t\telements = { 1.1.1.1 }\n\t}\n"),
 		"many base chains": chains("\tchain c%d {\n\t\ttype filter hook output priority 0; policy drop;\n\t}\n"),
@@ -50,10 +50,10 @@ func TestCostlyTextsAreReadWithinTheirBudget(t *testing.T) {
 		"families":         chainOf(strings.Repeat("meta l4proto icmp ", many)),
 		"concatenations":   chainOf("fib " + strings.Repeat("daddr . ", many) + "oif type local"),
 	} {
-		t.Run(says, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			boundOfReading.Check(t, "reading", func() {
 				_, err := nftlist.Parse("file", strings.NewReader(text))
-				if tooMany := says == "many base chains"; tooMany != (err != nil) {
+				if tooMany := name == "many base chains"; tooMany != (err != nil) {
 					t.Error(err)
 				}
 			})
@@ -71,8 +71,8 @@ func mapsOf(many int, rule string) string {
 		elements.String() + "}\n\t}\n\tchain c {\n" + strings.Repeat(rule, many) + "\t}\n}\n"
 }
 
-// FuzzTextWithinBudget wants no panic, errors with a place, and questions that end within their
-// budget.
+// FuzzTextWithinBudget verifies that there is no panic, that errors contain a position, and that
+// decisions end within their budget.
 func FuzzTextWithinBudget(f *testing.F) {
 	files, err := filepath.Glob("../../nft/testdata/programs/*.nft")
 	if err != nil || len(files) == 0 {
@@ -95,7 +95,7 @@ func FuzzTextWithinBudget(f *testing.F) {
 		})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "file:") {
-				t.Errorf("no place: %v", err)
+				t.Errorf("no position: %v", err)
 			}
 			return
 		}

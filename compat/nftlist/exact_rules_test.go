@@ -1,6 +1,6 @@
 package nftlist_test
 
-// exactRules are rules whose listings are read as exactly what is read from the kernel. Those of
+// exactRules are rules for which the listing and the kernel yield exactly the same rule. Rules of
 // NAT and with reject need a chain of the type or at the hook.
 var exactRules = []string{
 	// Verdict maps.
@@ -146,8 +146,8 @@ var exactRules = []string{
 	`log prefix "x" level warn limit rate 1/second drop`,
 }
 
-// exactRulesOf are such rules of a family. %[1]s is ip or ip6, %[2]s and %[3]s are addresses of it,
-// and %[4]s is a prefix.
+// exactRulesOf are such rules of one family. %[1]s is ip or ip6, %[2]s and %[3]s are addresses of
+// the family, and %[4]s is a prefix.
 var exactRulesOf = []string{
 	"%[1]s daddr . tcp dport { %[2]s . 80, %[3]s . 90 } drop",
 	"%[1]s saddr . tcp dport vmap { %[4]s . 5-6 : drop, * : accept }",
@@ -182,7 +182,7 @@ var exactRulesOf = []string{
 	"ct state new %[1]s saddr %[2]s tcp dport { 80, 90 } counter limit rate 3/hour drop",
 }
 
-// exactTranslations are such rules in a chain of the type nat. In inet tables they need a family.
+// exactTranslations are such rules in a chain of type nat. In inet tables they need a family.
 var exactTranslations = []string{
 	"tcp dport 80 dnat %[1]s to %[2]s",
 	"tcp dport 80 dnat %[1]s to %[5]s:80",
@@ -207,14 +207,14 @@ var exactTranslations = []string{
 	"tcp dport 5 redirect to :80-90",
 	"meta l4proto tcp redirect to :80",
 	"meta l4proto tcp redirect to :tcp dport map { 80 : 90, 100 : 110 }",
-	"masquerade", // at postrouting
+	"masquerade", // at postrouting only
 	"masquerade fully-random",
 	"meta l4proto tcp masquerade to :1024-2048 random",
 	"snat %[1]s to %[2]s",
 	"snat %[1]s to %[2]s-%[3]s fully-random",
 }
 
-// exactAtPrerouting are such rules at prerouting, of the type filter.
+// exactAtPrerouting are such rules in a filter chain at prerouting.
 var exactAtPrerouting = []string{
 	"meta l4proto tcp tproxy %[1]s to %[5]s:80",
 	"meta l4proto tcp tproxy %[1]s to :80",
@@ -233,7 +233,7 @@ var exactAtPrerouting = []string{
 	"%[6]s type vmap { 8 : drop }",
 }
 
-// exactNotInet are such rules of other tables than inet tables.
+// exactNotInet are such rules that inet tables cannot contain.
 var exactNotInet = []string{"ct protocol tcp ct original proto-dst 80 drop"}
 
 // exactInet are such rules of inet tables.
@@ -252,7 +252,7 @@ var exactInet = []string{
 	"ip6 hoplimit 5 drop",
 }
 
-// setsOf are the sets that the rules use.
+// setsOf declares the sets that the rules use.
 const setsOf = `
 	counter every { }
 	limit slow { rate 5/minute; }
@@ -277,7 +277,7 @@ const setsOfFamily = `
 	map targets-%[1]s { type %[7]s . inet_service : %[7]s . inet_service; elements = { %[2]s . 80 : %[3]s . 8080 }; }
 `
 
-// addressesOf returns the arguments of a rule of a family.
+// addressesOf returns the format arguments for rules of a family.
 func addressesOf(family string) []any {
 	if family == "ip6" {
 		return []any{"ip6", "fd00::1", "fd00::9", "fd01::/32", "[fd00::1]", "icmpv6", "ipv6_addr"}

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A draft is a table with each rule in a chain of its own.
+// A draft is a table with a separate chain for each rule.
 type draft struct {
 	text strings.Builder
-	// rules are the texts of the rules by chain.
+	// rules maps chains to the texts of their rules.
 	rules map[string]string
 }
 
-// add adds a chain with a rule. base is the declaration of a base chain, or empty.
+// add adds a chain with one rule. base is the declaration of a base chain, or empty.
 func (d *draft) add(base, rule string) {
 	name := fmt.Sprintf("c%d", len(d.rules))
 	d.rules[name] = rule
@@ -71,7 +71,7 @@ func draftOf(family string) *draft {
 	return d
 }
 
-// TestListingsAreReadExactly loads each rule and compares what is read from listings with what is
+// TestListingsAreReadExactly loads each rule and compares the rule read from listings with the rule
 // read from the kernel.
 func TestListingsAreReadExactly(t *testing.T) {
 	ns := newNamespace(t)
@@ -96,8 +96,8 @@ func isOmitted(family, form, rule string) bool {
 			(strings.Contains(rule, "with tcp reset") || rule == "meta l4proto icmp drop")
 }
 
-// eachChain calls do with each chain of the kernel and the same chain as read from listings. A
-// chain that is missing there is an error.
+// eachChain calls do with each chain of the kernel and the same chain read from listings. A missing
+// chain is an error.
 func (ns namespace) eachChain(
 	t *testing.T, forms [][]string, do func(form string, want, got *rules.Chain),
 ) {
@@ -134,7 +134,7 @@ func (ns namespace) eachChain(
 	}
 }
 
-// differenceOf describes the differences of the rules of two chains, except those that do not
+// differenceOf describes the differences of two chains' rules, without differences that do not
 // affect packets.
 func differenceOf(want, got *rules.Chain) string {
 	return cmp.Diff(want.Rules, got.Rules,

@@ -19,13 +19,14 @@ func inputsTable(family, hook string, priority int, elements string, list ...str
 		family, elements, hook, priority, strings.Join(list, "\n\t\t"))
 }
 
-// translating is a table in which NAT changes destinations, and which uses conntrack.
+// translating is a table with NAT of destinations, which uses conntrack.
 const translating = "table ip n {\n\tchain c {\n\t\ttype nat hook prerouting priority -100;\n\t\t" +
 	"tcp dport 80 dnat to 10.0.0.3:443\n\t}\n\tchain o {\n\t\ttype nat hook output priority -100;\n\t\t" +
 	"tcp dport 80 dnat to 10.0.0.3:443\n\t}\n}\n"
 
-// TestUnsupportedConditionsDependOnTheirInputs: an unsupported condition has the same result on both
-// sides only if earlier rules, conntrack and NAT have left what it reads the same.
+// TestUnsupportedConditionsDependOnTheirInputs verifies that an unsupported condition has the same
+// result on both sides only if earlier rules, conntrack and NAT do not change the fields that it
+// reads.
 func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 	ns := newNamespace(t)
 	verdict := func(left, right string) diff.Verdict {
@@ -43,14 +44,14 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		})
 		return result.Verdict(true)
 	}
-	check := func(says, left, right string, equivalent bool) {
+	check := func(name, left, right string, equivalent bool) {
 		t.Helper()
 		if got := verdict(left, right); (got == diff.Equivalent) != equivalent {
-			t.Errorf("%s: %v", says, got)
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 
-	// One priority against another, with the same rule.
+	// The same rule at two priorities.
 	const raw, mangle, afterNAT = -300, -150, -90
 	for _, tc := range []struct {
 		rule       string
@@ -86,7 +87,7 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		}
 	}
 
-	// A rule that changes something before, and after.
+	// A rule that changes a field, before and after the condition.
 	for _, tc := range []struct {
 		change, rule string
 		equivalent   bool
@@ -105,7 +106,7 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.change), tc.equivalent)
 	}
 
-	// Elements that time out are in the set until then.
+	// Elements with a timeout are in the set until they expire.
 	for _, tc := range []struct {
 		left, right string
 		equivalent  bool

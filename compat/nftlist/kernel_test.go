@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A namespace is one whose rules are listed.
+// A namespace is a network namespace whose rules are listed.
 type namespace struct {
 	*netns.NS
 	nft string
@@ -51,14 +51,14 @@ func (ns namespace) load(t *testing.T, text string) {
 	}
 }
 
-// Flags of nft for the forms of a listing.
+// nft flags for the listing forms.
 var (
 	everyForm = [][]string{{}, {"-j"}, {"-a"}, {"-s"}, {"-n"}}
 	mainForms = [][]string{{}, {"-j"}, {"-n"}}
 )
 
-// compare compares forms of the listing with what the kernel holds, and returns the verdicts by
-// form. The test fails if one is "different".
+// compare compares listing forms with the rules of the kernel, and returns the verdicts by form.
+// The test fails if a verdict is "different".
 func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Verdict {
 	t.Helper()
 	held, err := nft.ReadAll(ns.NS)
@@ -86,7 +86,7 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 			verdict = diff.Undecidable
 		}
 		if verdict == diff.Different {
-			t.Errorf("nft %s: different; the kernel holds\n%sand listed is\n%s\n%s", name, held,
+			t.Errorf("nft %s: different; the kernel has\n%sand the listing is\n%s\n%s", name, held,
 				listed, text)
 		}
 		verdicts[name] = verdict
@@ -94,7 +94,7 @@ func (ns namespace) compare(t *testing.T, forms ...[]string) map[string]diff.Ver
 	return verdicts
 }
 
-// TestListingsOfPrograms: what programs have made of rules is read from text completely.
+// TestListingsOfPrograms verifies that the rules of real programs are read from text completely.
 func TestListingsOfPrograms(t *testing.T) {
 	ns := newNamespace(t)
 	files, err := filepath.Glob("../../nft/testdata/*.nft")
@@ -126,8 +126,8 @@ func TestListingsOfPrograms(t *testing.T) {
 	}
 }
 
-// TestListingsOfGeneratedRulesets: no listing of a generated ruleset is read as another ruleset.
-// Text of iptables-nft is not complete, and never decided.
+// TestListingsOfGeneratedRulesets verifies that no listing of a generated ruleset is read as
+// another ruleset. The text of iptables-nft is incomplete, so that it is never decided.
 func TestListingsOfGeneratedRulesets(t *testing.T) {
 	ns := newNamespace(t)
 	netnstest.RequireBinary(t, "iptables-nft-restore")
@@ -140,7 +140,7 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 				rs := firstRules(g.RulesetOf(program))
 				ns.load(t, "")
 				if err := ns.loadGenerated(t, rs.String()); err != nil {
-					continue // programs refuse some
+					continue // programs reject some
 				}
 				count++
 				for form, verdict := range ns.compare(t, mainForms...) {
@@ -164,8 +164,8 @@ func TestListingsOfGeneratedRulesets(t *testing.T) {
 	}
 }
 
-// TestGeneratedRulesAreReadExactly: a rule of nft that a listing does not state like the kernel is
-// unknown, and such rules are few.
+// TestGeneratedRulesAreReadExactly verifies that a generated nft rule is either read exactly from a
+// listing or unknown, and that few rules are unknown.
 func TestGeneratedRulesAreReadExactly(t *testing.T) {
 	ns := newNamespace(t)
 	total, exact := 0, 0
@@ -175,7 +175,7 @@ func TestGeneratedRulesAreReadExactly(t *testing.T) {
 		rs := g.RulesetOf(kerneltest.NFT)
 		ns.load(t, "")
 		if err := ns.loadGenerated(t, rs.String()); err != nil {
-			continue // nft refuses some
+			continue // nft rejects some
 		}
 		ns.eachChain(t, mainForms, func(form string, want, got *rules.Chain) {
 			total++
@@ -195,8 +195,8 @@ func TestGeneratedRulesAreReadExactly(t *testing.T) {
 	}
 }
 
-// firstRules returns the ruleset with the first rule of each chain, so that fewer depend on what is
-// not supported.
+// firstRules returns the ruleset with only the first rule of each chain, so that fewer rulesets
+// contain unsupported rules.
 func firstRules(rs kerneltest.Ruleset) kerneltest.Ruleset {
 	for i := range rs {
 		for j := range rs[i].Chains {
@@ -207,8 +207,8 @@ func firstRules(rs kerneltest.Ruleset) kerneltest.Ruleset {
 	return rs
 }
 
-// loadGenerated runs the programs of a generated ruleset: each input follows a comment with the
-// command.
+// loadGenerated runs the programs of a generated ruleset. Each program's input follows a comment
+// with the command.
 func (ns namespace) loadGenerated(t *testing.T, text string) error {
 	t.Helper()
 	for part := range strings.SplitSeq("\n"+text, "\n# ") {

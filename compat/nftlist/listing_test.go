@@ -89,7 +89,8 @@ var knownRules = []string{
 	"ct original ip daddr 10.0.0.1 drop",
 }
 
-// unknownRules are rules of which the listing or the package leaves something open.
+// unknownRules are rules that the listing states incompletely, or that the package does not
+// support.
 var unknownRules = []string{
 	"ip dscp cs1 drop",
 	`oifname { "a", "b*", "c" } drop`,
@@ -117,9 +118,8 @@ const ruleset = `table inet t {
 	chain out { type filter hook %s priority %d; policy accept; %s; }
 }`
 
-// TestListingEqualsWhatTheKernelReports compares what nft lists with what the kernel holds, packet
-// by packet.
-func TestListingEqualsWhatTheKernelReports(t *testing.T) {
+// TestListingEqualsWhatTheKernelReports compares listings of nft with the rules of the kernel.
+func TestListingEqualsTheKernelsRules(t *testing.T) {
 	ns := newNamespace(t)
 	check := func(hook, rule string, want diff.Verdict, forms ...[]string) {
 		ns.load(t, fmt.Sprintf(ruleset, hook, -150, rule))
@@ -157,7 +157,7 @@ func TestListingOfManyRules(t *testing.T) {
 
 func TestTextThatIsNotAListing(t *testing.T) {
 	const table = `{"table":{"family":"ip","name":"t"}},`
-	for text, says := range map[string]string{
+	for text, message := range map[string]string{
 		`{"nftables": 5}`: `field "nftables" is number: want the output of nft -j list ruleset`,
 		`{"apiVersion": "v1"}`: `there is no list "nftables": want the output of nft -j list ruleset; ` +
 			"this looks like the output of kubectl with -o json",
@@ -181,24 +181,24 @@ func TestTextThatIsNotAListing(t *testing.T) {
 			`{"rule":{"family":"ip","table":"t","chain":"c","expr":[{"jump":{"target":"c"}}]}}]}`: "a loop",
 	} {
 		l, err := nftlist.Parse("file", strings.NewReader(text))
-		if err == nil || !strings.Contains(err.Error(), says) ||
+		if err == nil || !strings.Contains(err.Error(), message) ||
 			!strings.HasPrefix(err.Error(), "file: ") {
-			t.Errorf("%s: %+v, %v, want %q", text, l, err, says)
+			t.Errorf("%s: %+v, %v, want %q", text, l, err, message)
 		}
 	}
 }
 
 func TestJSONErrorsHaveALineAndColumn(t *testing.T) {
 	const want = ": want the output of nft -j list ruleset, which is JSON: "
-	for text, says := range map[string]string{
+	for text, message := range map[string]string{
 		`{"nftables":`: "file:1:13: the line ends" + want + "unexpected end of JSON input",
 		"{\n \"nftables\": [nothing, 1]}": `file:2:16: "othing"` + want +
 			"invalid character 'o' in literal null (expecting 'u')",
 		"{\"a\":1}\nx": `file:2:1: "x"` + want + "invalid character 'x' after top-level value",
 	} {
 		_, err := nftlist.Parse("file", strings.NewReader(text))
-		if e := (*save.SyntaxError)(nil); err == nil || err.Error() != says || !errors.As(err, &e) {
-			t.Errorf("%s:\n got %v\nwant %s", text, err, says)
+		if e := (*save.SyntaxError)(nil); err == nil || err.Error() != message || !errors.As(err, &e) {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, message)
 		}
 	}
 }
@@ -222,7 +222,8 @@ func TestDormantTablesAndOtherHooks(t *testing.T) {
 	}
 }
 
-// A statement that nft cannot write is null, and one of iptables-nft is xt: both may do anything.
+// nft prints statements that it cannot express as null, and xtables extensions as xt. Both may have
+// any effect.
 func TestUnknownStatements(t *testing.T) {
 	for _, statement := range []string{
 		"null", `{"xt":{"type":"match","name":"owner"}}`, `{"xt":null}`,
@@ -251,7 +252,7 @@ func TestUnknownStatements(t *testing.T) {
 	}
 }
 
-// FuzzParse wants no panic, and a ruleset that can be followed.
+// FuzzParse verifies that there is no panic, and that packets can be followed through the ruleset.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"op":"==","left":{"payload":{"protocol":"ip","field":"daddr"}},"right":{"set":["1.1.1.1",{"prefix":{"addr":"2.0.0.0","len":8}}]}}`)
 	f.Add(`{"op":"!=","left":{"&":[{"meta":{"key":"mark"}},255]},"right":1}`)

@@ -29,8 +29,8 @@ func parsed(t *testing.T, text string) []rules.Rule {
 	return l.Tables[0].Chains[0].Rules
 }
 
-// From the first statement that is not supported, the rest of a rule is unknown; so is the
-// statement before it, unless the unknown one begins with a word that only begins statements.
+// The rest of a rule is unknown from the first unsupported statement on. So is the statement before
+// it, unless the unsupported one begins with a keyword that only begins statements.
 func TestTextOfUnknownStatements(t *testing.T) {
 	for _, tc := range []struct{ rule, want string }{
 		{"tcp dport 80 counter packets 5 bytes 6 drop", "tcp dport 80 counter drop"},
@@ -102,8 +102,7 @@ func TestTextOfChangedSets(t *testing.T) {
 	}
 }
 
-// Elements are values, ranges and prefixes over several lines; a set with anything else is not
-// known.
+// Elements are values, ranges and prefixes on several lines. A set with other elements is unknown.
 func TestTextOfSets(t *testing.T) {
 	for _, tc := range []struct{ set, rule, want string }{
 		{
@@ -220,7 +219,7 @@ table inet t { # handle 7
 	}
 }
 
-// A table of iptables-nft is not listed completely.
+// The listing of an iptables-nft table is incomplete.
 func TestTextOfIPTablesNFT(t *testing.T) {
 	text := strings.NewReplacer("inet t", "ip nat", "chain c", "chain OUTPUT").Replace(chainOf("drop"))
 	l, err := nftlist.Parse("file", strings.NewReader(text))
@@ -278,7 +277,7 @@ func TestTextWithErrors(t *testing.T) {
 	}
 }
 
-// The flags of a table are the name of the table in JSON of nft 1.0.6.
+// nft 1.0.6 prints the table name as its flags in JSON.
 func TestTableFlagsThatAreUnknown(t *testing.T) {
 	l, err := nftlist.Parse("file", strings.NewReader(
 		`{"nftables":[{"table":{"family":"ip","name":"a","flags":"a"}}]}`))

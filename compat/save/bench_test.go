@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// manyRules is a text with as many rules as a mesh with so many excluded prefixes has.
+// manyRules returns a text with n rules, like those of a mesh with n excluded prefixes.
 func manyRules(n int) string {
 	var b strings.Builder
 	b.WriteString("*nat\n:ISTIO_OUTPUT - [0:0]\n")
@@ -39,7 +39,7 @@ func BenchmarkPrint10000Rules(b *testing.B) {
 	}
 }
 
-// BenchmarkParseCommands reads texts of a megabyte that change chains back and forth.
+// BenchmarkParseCommands reads texts of a megabyte whose commands add and remove chains and rules.
 func BenchmarkParseCommands(b *testing.B) {
 	const size = 1 << 19
 	repeat := func(format string) string {

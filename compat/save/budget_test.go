@@ -11,27 +11,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// What reading a text may take, and what a question within diff.AgentBudget may take of a
-// processor, with what the meter does not count: twenty times as much as was seen.
+// The bounds for reading a text, and for one decision within diff.AgentBudget including resources
+// that the meter does not count. They are twenty times the measured values.
 var (
 	boundOfReading  = budgettest.Bound{Processor: 10 * time.Second, Allocated: 1 << 30}
 	boundOfQuestion = budgettest.Bound{Processor: 2 * time.Second, Allocated: 256 << 20}
 )
 
-// askedPackets are explained.
+// askedPackets are the explained packets.
 var askedPackets = []string{
 	"out tcp 10.244.1.5:40000 > 10.1.0.7:80 uid 7", "in tcp 10.1.0.7:40000 > 10.244.1.5:80",
 	"out tcp 127.0.0.1:4000 > 127.0.0.1:80",
 }
 
-// checkBudget holds that questions about rulesets end within their budget.
+// checkBudget verifies that decisions about rulesets end within their budget.
 func checkBudget(t testing.TB, left, right rules.Ruleset) {
 	t.Helper()
 	boundOfQuestion.Check(t, "deciding", func() {
 		result := diff.Decide(diff.Side{Ruleset: left}, diff.Side{Ruleset: right},
 			diff.Options{Budget: diff.AgentBudget})
 		if len(result.Undecided) > diff.MostUndecided {
-			t.Errorf("%d things are undecided", len(result.Undecided))
+			t.Errorf("%d undecided conditions", len(result.Undecided))
 		}
 	})
 	for _, text := range askedPackets {
@@ -52,7 +52,7 @@ func checkBudget(t testing.TB, left, right rules.Ruleset) {
 func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 	const many = 4000
 	for _, c := range costlyTexts {
-		t.Run(c.says, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			var tables []rules.Table
 			boundOfReading.Check(t, "reading", func() {
 				tables = parse(t, rules.IPv4, c.text(many))
@@ -65,13 +65,13 @@ func TestCostlyTextsEndWithinTheirBudget(t *testing.T) {
 	}
 }
 
-// Sizes at which the answer used to take minutes, or gigabytes.
+// At these sizes, decisions used to take minutes or gigabytes.
 func TestCostlyTextsAreDecided(t *testing.T) {
 	for _, c := range costlyTexts {
 		if c.atLeast == 0 {
 			continue
 		}
-		t.Run(c.says, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			read := func() diff.Side {
 				return diff.Side{Ruleset: rules.Ruleset{Tables: parse(t, rules.IPv4,
 					c.text(c.atLeast))}}
@@ -86,8 +86,8 @@ func TestCostlyTextsAreDecided(t *testing.T) {
 	}
 }
 
-// FuzzDecideWithinBudget holds that whatever the text is, reading it, deciding about it and about
-// it without a line, and explaining packets end within their budget.
+// FuzzDecideWithinBudget verifies that parsing any text, comparing it with the same text without
+// one line, and explaining packets end within their budget.
 func FuzzDecideWithinBudget(f *testing.F) {
 	for _, c := range costlyTexts {
 		f.Add(c.text(20), 5)
@@ -110,7 +110,8 @@ func FuzzDecideWithinBudget(f *testing.F) {
 	})
 }
 
-// withoutLine is what the text means without a line, or the same ruleset if it means nothing then.
+// withoutLine returns the ruleset of the text without one line, or the same ruleset if the
+// remaining text is invalid.
 func withoutLine(rs rules.Ruleset, text string, line int) rules.Ruleset {
 	lines := strings.Split(text, "\n")
 	at := int(uint(line) % uint(len(lines)))
@@ -122,7 +123,7 @@ func withoutLine(rs rules.Ruleset, text string, line int) rules.Ruleset {
 	return rules.Ruleset{Tables: tables}
 }
 
-// FuzzDecideIstioLogWithinBudget holds the same of logs.
+// FuzzDecideIstioLogWithinBudget verifies the same for logs.
 func FuzzDecideIstioLogWithinBudget(f *testing.F) {
 	for _, c := range costlyTexts {
 		text := strings.ReplaceAll(strings.TrimSpace(c.text(20)), "\n", `\n`)

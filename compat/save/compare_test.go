@@ -10,7 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// exportAll lets cmp compare addresses. Package xt tests the inputs of unknown matches.
+// exportAll makes cmp compare unexported fields of addresses. Package xt tests the inputs of
+// unknown matches.
 var exportAll = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.Comparer(func(a, b netipx.IPRange) bool { return a == b }),

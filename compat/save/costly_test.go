@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// A costlyText is a text that is made to be costly to read, to decide about, or to explain.
+// A costlyText is a text that is expensive to read, to decide about, or to explain.
 type costlyText struct {
-	says string
-	// lines writes the rules of a table that has so many of something.
+	name string
+	// lines writes the rules of a table of size n.
 	table string
 	lines func(w *costlyWriter, n int)
-	// atLeast is a size with which the answer is known within the default budget; 0 if that is not
-	// asked.
+	// atLeast is a size that must be decided within the default budget, 0 for none.
 	atLeast int
 }
 
-// costlyWriter writes commands. What is random is the same each time.
+// costlyWriter writes commands. Its random values are reproducible.
 type costlyWriter struct {
 	strings.Builder
 	*rand.Rand
@@ -36,7 +35,7 @@ func (w *costlyWriter) portRange() string {
 	return fmt.Sprintf("%d:%d", first, first+w.IntN(1<<15))
 }
 
-// nested writes n chains of which each jumps to the next, twice with something in between.
+// nested writes n chains, each of which jumps to the next one twice with a rule in between.
 func (w *costlyWriter) nested(n int, between, last string) {
 	for i := range n {
 		w.line(":C%d - [0:0]", i)
@@ -52,34 +51,33 @@ func (w *costlyWriter) nested(n int, between, last string) {
 	w.line("-A C%d %s", n-1, last)
 }
 
-// costlyTexts are inputs that were found to take time or memory out of proportion, and others of
-// their kind.
+// costlyTexts are inputs that once took disproportionate time or memory, and similar ones.
 var costlyTexts = []costlyText{
-	{"chains that jump twice", "nat", func(w *costlyWriter, n int) {
+	{"nested jumps", "nat", func(w *costlyWriter, n int) {
 		w.nested(n, "", "-p tcp --dport 80 -j REDIRECT --to-ports 15001")
 	}, 14},
-	{"a mark that changes nothing between two jumps", "mangle", func(w *costlyWriter, n int) {
+	{"nested jumps with an unchanged mark", "mangle", func(w *costlyWriter, n int) {
 		w.nested(n, "-j MARK --set-xmark 0x0/0x0", "-j DROP")
 	}, 20},
-	{"a mark that changes between two jumps", "mangle", func(w *costlyWriter, n int) {
+	{"nested jumps with a changed mark", "mangle", func(w *costlyWriter, n int) {
 		w.nested(n, "-p tcp --dport 5 -j MARK --xor-mark 0x1", "-j DROP")
 	}, 20},
-	{"chance in chains that jump twice", "nat", func(w *costlyWriter, n int) {
+	{"nested jumps with random rules", "nat", func(w *costlyWriter, n int) {
 		w.nested(min(n, 64), "",
 			"-m statistic --mode random --probability 0.5 -j REDIRECT --to-ports 15001")
 	}, 0},
-	{"independent matches that each set a bit", "mangle", func(w *costlyWriter, n int) {
+	{"independent matches that set one bit each", "mangle", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -m owner --uid-owner %d -j MARK --or-mark 0x%x", i, uint32(1)<<(i%32))
 		}
 	}, 18},
-	{"matches of all kinds that each set bits", "mangle", func(w *costlyWriter, n int) {
+	{"matches of all kinds that set bits", "mangle", func(w *costlyWriter, n int) {
 		for range n {
 			w.line("-A OUTPUT -s %s -d %s -p tcp --dport %s -j MARK --xor-mark 0x%x", w.prefix(),
 				w.prefix(), w.portRange(), w.Uint32())
 		}
 	}, 0},
-	{"rules that each set another mark", "mangle", func(w *costlyWriter, n int) {
+	{"rules that set different marks", "mangle", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -d %s -j MARK --set-mark %d", w.address(), i+1)
 		}
@@ -91,7 +89,7 @@ var costlyTexts = []costlyText{
 				mask, w.Uint32())
 		}
 	}, 0},
-	{"marks that are saved and restored", "mangle", func(w *costlyWriter, n int) {
+	{"saved and restored marks", "mangle", func(w *costlyWriter, n int) {
 		for range n {
 			w.line("-A OUTPUT -d %s -j CONNMARK --restore-mark", w.prefix())
 			w.line("-A OUTPUT -s %s -j CONNMARK --save-mark --nfmask 0x%x --ctmask 0x%x",
@@ -101,7 +99,7 @@ var costlyTexts = []costlyText{
 	{"lists of sources and destinations", "nat", func(w *costlyWriter, n int) {
 		w.line("-A OUTPUT -s %s -d %s -j ACCEPT", addresses(n, 10), addresses(n, 20))
 	}, 1500},
-	{"chains that come and go", "nat", func(w *costlyWriter, n int) {
+	{"added and deleted chains", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-N c%d", i)
 		}
@@ -109,7 +107,7 @@ var costlyTexts = []costlyText{
 			w.line("-X c%d", i)
 		}
 	}, 20_000},
-	{"rules that come and go", "nat", func(w *costlyWriter, n int) {
+	{"added and deleted rules", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -p tcp --dport %d -j ACCEPT", i%65000)
 		}
@@ -133,7 +131,7 @@ var costlyTexts = []costlyText{
 				i&0xff, w.address(), i%65000+1)
 		}
 	}, 500},
-	{"destinations that are ranges", "nat", func(w *costlyWriter, n int) {
+	{"translations to ranges", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line("-A OUTPUT -p tcp -d 10.1.%d.%d -j DNAT --to-destination 10.0.0.1-10.0.1.%d:%d-%d", i>>8&0xff, i&0xff, i%250, i%60000+1, i%60000+2)
 		}
@@ -165,7 +163,7 @@ var costlyTexts = []costlyText{
 			w.line("-A OUTPUT -m limit --limit %d/s -j MARK --xor-mark 0x%x", i%900+1, w.Uint32())
 		}
 	}, 0},
-	{"chance in a chain that is jumped to", "mangle", func(w *costlyWriter, n int) {
+	{"random rules in a chain with many callers", "mangle", func(w *costlyWriter, n int) {
 		w.line(":C - [0:0]\n-A C -m statistic --mode random --probability 0.5 -j MARK --xor-mark 0x1")
 		for range n {
 			w.line("-A OUTPUT -p tcp -j C")
@@ -181,13 +179,13 @@ var costlyTexts = []costlyText{
 				w.IntN(1<<16), target)
 		}
 	}, 0},
-	{"a long rule that is met again and again", "mangle", func(w *costlyWriter, n int) {
+	{"a long rule in a chain with many callers", "mangle", func(w *costlyWriter, n int) {
 		w.line(":C - [0:0]\n-A C -s %s -j MARK --xor-mark 0x1", addresses(5000, 10))
 		for range n {
 			w.line("-A OUTPUT -p tcp -j C")
 		}
 	}, 0},
-	{"a circle of jumps", "nat", func(w *costlyWriter, n int) {
+	{"a loop of jumps", "nat", func(w *costlyWriter, n int) {
 		for i := range n {
 			w.line(":c%d - [0:0]", i)
 		}
@@ -198,7 +196,7 @@ var costlyTexts = []costlyText{
 	}, 0},
 }
 
-// text is the text with so many of what makes it costly.
+// text returns the text of size n.
 func (c costlyText) text(n int) string {
 	w := &costlyWriter{Rand: rand.New(rand.NewPCG(1, 2))}
 	w.line("*%s", c.table)

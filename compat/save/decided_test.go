@@ -43,9 +43,9 @@ func familyOfFile(name string) rules.Family {
 	return rules.IPv4
 }
 
-// TestRulesOfProgramsAreDecided counts what cannot be decided of the rules of programs: nothing may
-// be unknown that decides about a packet where they are compared with themselves, with a ruleset
-// that has ours in addition to them, or with one that drops a port before them.
+// TestRulesOfProgramsAreDecided compares the rules of programs with themselves, with a ruleset that
+// also has Sluice's rules, and with one that drops a port first. No unknown condition may make a
+// packet undecided.
 func TestRulesOfProgramsAreDecided(t *testing.T) {
 	parameters := rules.DefaultRedirect()
 	parameters.IPv6, parameters.InboundPorts = true, rules.PortSelection{All: true}
@@ -66,15 +66,15 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 			return rules.Ruleset{Tables: append(append([]rules.Table{}, tables...), rs.Tables...)}
 		}
 		for _, tc := range []struct {
-			says  string
+			name  string
 			other rules.Ruleset
 			want  diff.Verdict
 		}{
 			{"itself", rs, diff.Equivalent},
 			{"itself and a drop", with(dropped), diff.Different},
-			{"itself and ours", with(redirect.Tables...), diff.Different},
+			{"itself and Sluice's rules", with(redirect.Tables...), diff.Different},
 		} {
-			t.Run(name+" and "+tc.says, func(t *testing.T) {
+			t.Run(name+" and "+tc.name, func(t *testing.T) {
 				r := diff.Decide(diff.Side{Ruleset: rs}, diff.Side{Ruleset: tc.other}, diff.Options{
 					MaxClasses: 3, Families: []rules.Family{familyOfFile(name)},
 				})
@@ -89,7 +89,7 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 						goes := o.Outcome.Dropped || o.Outcome.Captured() || o.Outcome.DNATAddr.IsValid()
 						if o.Decided == nil && (o.Reason == "" ||
 							goes && strings.HasPrefix(o.Reason, "no ")) {
-							t.Errorf("%s: %q is named for what decided: %s", c.Witness, o.Reason,
+							t.Errorf("%s: the reason is %q for the outcome %s", c.Witness, o.Reason,
 								o.Outcome)
 						}
 					}
@@ -99,9 +99,8 @@ func TestRulesOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// TestPacketsOfProgramsAreDecided explains packets of each protocol from and to the addresses and
-// ports that the rules name, with what a packet would have at a node: the types of its addresses
-// and the address of its interface.
+// TestPacketsOfProgramsAreDecided explains packets of each protocol with the addresses and ports in
+// the rules. Their address types and the interface's address are known, as on a node.
 func TestPacketsOfProgramsAreDecided(t *testing.T) {
 	for name, rs := range dumps(t) {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +124,7 @@ func TestPacketsOfProgramsAreDecided(t *testing.T) {
 	}
 }
 
-// boundaryPackets makes packets of the first addresses and ports that the rules compare with.
+// boundaryPackets returns packets with the first addresses and ports that the rules match.
 func boundaryPackets(rs rules.Ruleset, f rules.Family) []rules.Packet {
 	const most = 40
 	own, other := netip.MustParseAddr("10.244.1.5"), netip.MustParseAddr("192.0.2.10")

@@ -2,8 +2,7 @@ package save
 
 import "github.com/sluice-mesh/sluice/rules"
 
-// BlocksOf returns the sizes of the blocks of a list after rules have been inserted at those
-// indexes.
+// BlocksOf returns the sizes of a list's blocks after rules were inserted at the indexes.
 func BlocksOf(indexes []int) []int {
 	var l ruleList
 	for _, at := range indexes {

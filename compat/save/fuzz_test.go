@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Whatever the text is: an error says where, and tables that can be printed are parsed as the same
+// For any text, an error contains a position, and printable tables are parsed to the same tables
 // again.
 func FuzzParse(f *testing.F) {
 	for _, tc := range ruleCases {
@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 		}
 		var printed strings.Builder
 		if save.Print(&printed, tables) != nil {
-			return // something unknown, or too long
+			return // unknown matches, or too long
 		}
 		again, err := save.Parse(family, "f", strings.NewReader(printed.String()))
 		if err != nil {
@@ -66,7 +66,7 @@ func FuzzParseIstioLog(f *testing.F) {
 			return
 		}
 		if (l.Redirect == nil) == (l.NoRedirect == nil) {
-			t.Errorf("parameters %v, and why there are none: %v", l.Redirect, l.NoRedirect)
+			t.Errorf("parameters %v and the reason for missing ones: %v", l.Redirect, l.NoRedirect)
 		}
 		for _, table := range l.Tables {
 			for _, c := range table.Chains {
@@ -80,11 +80,11 @@ func FuzzParseIstioLog(f *testing.F) {
 	})
 }
 
-// wantPlaces wants that the first error is a place in the text.
+// wantPlaces verifies that the first error contains a position in the text.
 func wantPlaces(t *testing.T, err error, text string) {
 	e := (*save.SyntaxError)(nil)
 	if !errors.As(err, &e) {
-		t.Fatalf("not an error of the syntax: %v", err)
+		t.Fatalf("not a syntax error: %v", err)
 	}
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) || e.Want == "" {

@@ -12,11 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// anyTables draws tables of one family as xtables can have them, with rules that the kernel accepts
-// in the chains where they are.
+// anyTables draws xtables tables of one family, whose rules the kernel accepts in their chains.
 var anyTables = tablesWith(false)
 
-// richTables draws tables that have all words of the printer.
+// richTables draws tables with all matches and targets that Print supports.
 var richTables = tablesWith(true)
 
 func tablesWith(rich bool) *rapid.Generator[[]rules.Table] {
@@ -42,10 +41,10 @@ func drawTables(t *rapid.T, rich bool) []rules.Table {
 type generator struct {
 	family rules.Family
 	table  string
-	rich   bool // with all words
+	rich   bool // with all matches and targets
 }
 
-// builtIn are the chains of each table.
+// builtIn lists the built-in chains of each table.
 var builtIn = map[string][]rules.Hook{
 	"raw":      {rules.Prerouting, rules.Output},
 	"mangle":   {rules.Prerouting, rules.Input, rules.Forward, rules.Output, rules.Postrouting},
@@ -59,7 +58,7 @@ var builtInNames = [...]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POST
 func (g *generator) draw(t *rapid.T) rules.Table {
 	table := rules.Table{Family: g.family, Name: g.table}
 	for _, hook := range builtIn[g.table] {
-		// nat's chains cannot drop.
+		// The chains of nat cannot have the policy DROP.
 		drop := g.table != "nat" && rapid.Bool().Draw(t, "drop")
 		table.Chains = append(table.Chains, rules.Chain{
 			Name: builtInNames[hook], Base: save.Base(g.table, hook, drop),
@@ -72,7 +71,7 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	}
 	for i := range table.Chains {
 		c := &table.Chains[i]
-		// Jumps lead forward, or the kernel would find a loop.
+		// Jumps lead to later chains only, to avoid loops.
 		var targets []rules.Chain
 		if i < hooks {
 			targets = table.Chains[hooks:]
@@ -86,8 +85,8 @@ func (g *generator) draw(t *rapid.T) rules.Table {
 	return table
 }
 
-// rule draws a rule. What the kernel allows at some hooks only is in chains of users that nothing
-// jumps to: those of odd number.
+// rule draws a rule. Rules that the kernel allows at some hooks only are in user-defined chains
+// that have no callers, the ones with odd numbers.
 func (g *generator) rule(t *rapid.T, c *rules.Chain, targets []rules.Chain) rules.Rule {
 	free := c.Base == nil && c.Name[len(c.Name)-1]%2 == 1
 	var r rules.Rule
@@ -193,7 +192,7 @@ func (g *generator) addresses(t *rapid.T, side rules.Side) rules.Match {
 	}
 }
 
-// anyPorts is a range of ports, but not of all.
+// anyPorts draws a port range, but not all ports.
 var anyPorts = rapid.Custom(func(t *rapid.T) rules.PortRange {
 	a := rapid.Uint16Range(1, 65535).Draw(t, "port")
 	if rapid.Bool().Draw(t, "single") {
@@ -233,7 +232,7 @@ func mark(t *rapid.T, conntrack bool) rules.Match {
 	}
 }
 
-// target draws what the rule does, or nothing.
+// target draws the action of a rule, or none.
 func (g *generator) target(
 	t *rapid.T, c *rules.Chain, targets []rules.Chain, hasPorts, free bool,
 ) []rules.Action {
@@ -248,7 +247,7 @@ func (g *generator) target(
 		nil,
 	}
 	if g.table == "nat" {
-		list = list[:2] // a verdict DROP is refused there
+		list = list[:2] // the verdict DROP is rejected there
 	}
 	for _, to := range targets {
 		if odd := to.Name[len(to.Name)-1]%2 == 1; !odd {
@@ -274,8 +273,8 @@ func (g *generator) target(
 	return []rules.Action{a}
 }
 
-// icmp is the protocol of that name in the family; without all words it is one that the generator
-// has anyway.
+// icmp returns the family's ICMP protocol. Without rich matches it returns a protocol that the
+// generator draws anyway.
 func (g *generator) icmp() rules.Protocol {
 	switch {
 	case !g.rich:
@@ -286,7 +285,7 @@ func (g *generator) icmp() rules.Protocol {
 	return rules.ICMP
 }
 
-// addRich draws conditions besides those that every table has.
+// addRich draws additional matches for rich tables.
 func (g *generator) addRich(t *rapid.T, r *rules.Rule, protocol rules.Protocol, free bool) {
 	not := rapid.Bool().Draw(t, "not")
 	list := []rules.Match{
@@ -340,7 +339,7 @@ func (g *generator) addrType(t *rapid.T, not bool) rules.Match {
 	return m
 }
 
-// richTargets draws what a rule may do besides what every table has.
+// richTargets draws additional actions for rich tables.
 func (g *generator) richTargets(t *rapid.T, port uint16, hasPorts, free bool) []rules.Action {
 	bits := rapid.OneOf(rapid.Just(^uint32(0)), rapid.Uint32Range(1, 1<<32-2))
 	a, b, value := bits.Draw(t, "bits"), bits.Draw(t, "other bits"), rapid.Uint32().Draw(t, "value")

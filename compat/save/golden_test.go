@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// goldenRuns are the folders of recorded runs of istio-iptables. They are not part of the
+// goldenRuns returns the directories of recorded runs of istio-iptables, which are not part of the
 // repository.
 func goldenRuns(t testing.TB) []string {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "..", "shared", "golden"))
@@ -22,7 +22,7 @@ func goldenRuns(t testing.TB) []string {
 		t.Fatal(err)
 	}
 	if len(runs) == 0 {
-		t.Skipf("no recorded runs of istio-iptables in %s: set SLUICE_GOLDEN to the folder that holds them", dir)
+		t.Skipf("no recorded runs of istio-iptables in %s: set SLUICE_GOLDEN to their directory", dir)
 	}
 	for i := range runs {
 		runs[i] = filepath.Dir(runs[i])
@@ -30,7 +30,7 @@ func goldenRuns(t testing.TB) []string {
 	return runs
 }
 
-// savedTables reads what iptables-save and its twin of a variant printed after a run.
+// savedTables reads the output of iptables-save and ip6tables-save of a variant after a run.
 func savedTables(t testing.TB, run, variant string) []rules.Table {
 	t.Helper()
 	var tables []rules.Table
@@ -42,14 +42,14 @@ func savedTables(t testing.TB, run, variant string) []rules.Table {
 			t.Fatal(err)
 		}
 		if len(data) == 0 {
-			continue // the run failed before there was any table
+			continue // the run failed before it created a table
 		}
 		tables = append(tables, parse(t, family, string(data))...)
 	}
 	return tables
 }
 
-// onlyRules leaves out chains and tables without rules.
+// onlyRules removes chains and tables without rules.
 func onlyRules(tables []rules.Table) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range tables {
@@ -63,7 +63,7 @@ func onlyRules(tables []rules.Table) rules.Ruleset {
 	return filled
 }
 
-// wantSame wants the same rules in the same chains.
+// wantSame requires the same rules in the same chains.
 func wantSame(t *testing.T, what string, want, got rules.Ruleset) {
 	t.Helper()
 	for _, d := range rules.Compare(want, got) {
@@ -71,20 +71,20 @@ func wantSame(t *testing.T, what string, want, got rules.Ruleset) {
 	}
 }
 
-// Of each recorded run, the two variants of iptables saved the same rules, none of them unknown,
-// and the log says what was saved.
+// In each recorded run, both variants of iptables saved the same rules, all of them known, and the
+// log contains the same rules.
 func TestParseRecordedRuns(t *testing.T) {
 	for _, run := range goldenRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
 			want := onlyRules(savedTables(t, run, "legacy"))
 			if text := want.String(); strings.Contains(text, "unknown(") {
-				t.Errorf("not all is known:\n%s", text)
+				t.Errorf("unknown matches or actions:\n%s", text)
 			}
 			wantSame(t, "iptables-nft", want, onlyRules(savedTables(t, run, "iptnft")))
 			for _, name := range []string{"log-legacy.txt", "log-iptnft.txt"} {
 				text := recorded(t, run, name)
 				if !strings.Contains(text, "Final iptables state") {
-					// it was refused before there were rules, or went without a log being kept
+					// it was rejected before there were rules, or its log was not recorded
 					continue
 				}
 				wantSame(t, name, want, onlyRules(parseLog(t, text).Tables))
@@ -93,8 +93,8 @@ func TestParseRecordedRuns(t *testing.T) {
 	}
 }
 
-// A dry run says the rules that the real one then made, unless that failed, or met rules of a run
-// before, or looked up names.
+// A dry run logs the rules that the real run then adds, unless the real run failed, found rules of
+// an earlier run, or looked up names.
 func TestParseRecordedDryRuns(t *testing.T) {
 	for _, run := range goldenRuns(t) {
 		t.Run(filepath.Base(run), func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestParseRecordedDryRuns(t *testing.T) {
 	}
 }
 
-// recorded is a file of a run, empty if it was not kept.
+// recorded returns a file of a run, or an empty string if it was not recorded.
 func recorded(t *testing.T, run, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(run, name))

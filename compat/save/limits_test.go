@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// addresses lists n addresses that have gaps between them.
+// addresses lists n addresses with gaps in between.
 func addresses(n, first int) string {
 	var list []string
 	for i := range n {
@@ -23,16 +23,16 @@ func addresses(n, first int) string {
 	return strings.Join(list, ",")
 }
 
-// What lists of addresses make of one rule. Where they make too many, one rule with the same effect
-// stands for all, if there is one.
+// A rule with lists of addresses becomes a rule for each combination. If there are too many, they
+// become one equivalent rule, if possible.
 func TestParseLongListsOfAddresses(t *testing.T) {
 	const tooMany = "want lists of addresses that are disjoint, or shorter ones: the lists of a text make up to 1048576 rules and matches"
 	for _, tc := range []struct {
-		says, text   string
+		name, text   string
 		rules        int
-		sources      int // ranges of the first rule
+		sources      int // source ranges of the first rule
 		destinations int
-		want         string // the end of the error
+		want         string // suffix of the error
 	}{
 		{
 			"64 times 64", "-A OUTPUT -s " + addresses(64, 10) + " -d " + addresses(64, 20), 4096,
@@ -48,34 +48,36 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 		},
 		{"5000", "-A OUTPUT -s " + addresses(5000, 10), 1, 5000, 0, ""},
 		{
-			"5000 with one twice", "-A OUTPUT -s " + addresses(5000, 10) + ",10.0.0.1", 5001, 1, 0,
+			"5000 with a duplicate", "-A OUTPUT -s " + addresses(5000, 10) + ",10.0.0.1", 5001, 1,
+			0,
 			"",
 		},
 		{
-			"adjacent ones", "-A OUTPUT -s 10.0.0.0/9,10.128.0.0/9 -d " + addresses(4096, 20), 1, 1,
+			"adjacent prefixes", "-A OUTPUT -s 10.0.0.0/9,10.128.0.0/9 -d " + addresses(4096, 20),
+			1, 1,
 			4096, "",
 		},
 		{
-			"any address is none that could be disjoint",
+			"a list that includes all addresses is not disjoint",
 			"-A OUTPUT -s 0.0.0.0/0,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, "",
 		},
 		{
-			"a host may have any address",
+			"a host name may have any address",
 			"-A OUTPUT -s example.com,10.0.0.1 -d " + addresses(4096, 20), 8192, 0, 1, "",
 		},
 		{
-			"1500 times 1500 with one twice",
+			"1500 times 1500 with overlaps",
 			"-A OUTPUT -s " + addresses(1499, 10) + ",10.0.0.0/24 -d " + addresses(1500, 20), 0, 0,
 			0, tooMany,
 		},
 		{
-			"many small ones",
+			"many short lists",
 			strings.Repeat("-A OUTPUT -s "+addresses(64, 10)+" -d "+addresses(64, 20)+"\n", 70), 0,
 			0, 0,
 			"more errors",
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			tables, err := save.Parse(rules.IPv4, "f", strings.NewReader("*nat\n"+tc.text+
 				"\nCOMMIT\n"))
 			if tc.want != "" {
@@ -105,8 +107,8 @@ func TestParseLongListsOfAddresses(t *testing.T) {
 	}
 }
 
-// Once a rule stands for several, nothing says which one a number means. By its words it can be
-// deleted.
+// The number of a rule is ambiguous after rules were merged. Deleting the rule by its content is
+// possible.
 func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 	many := "-s " + addresses(5000, 10) + " -j DROP\n"
 	for _, command := range []string{"-D OUTPUT 1", "-I OUTPUT 2 -j DROP"} {
@@ -125,7 +127,7 @@ func TestParseRejectsNumbersOfMergedRules(t *testing.T) {
 	}
 }
 
-func TestParseBoundsTheWordsOfARule(t *testing.T) {
+func TestParseLimitsTheWordsOfARule(t *testing.T) {
 	_, err := save.Parse(rules.IPv4, "f",
 		strings.NewReader(rule(strings.Repeat("-m mark --mark 1 ", 257))))
 	if want := `f:2:4363: "-m": want at most 1024 words in a rule`; err == nil ||
@@ -134,7 +136,7 @@ func TestParseBoundsTheWordsOfARule(t *testing.T) {
 	}
 }
 
-// A long token is not shown whole.
+// A long token is truncated in the error.
 func TestSyntaxErrorIsShort(t *testing.T) {
 	_, err := save.Parse(rules.IPv4, "f", strings.NewReader(rule("-s "+strings.Repeat("1/", 5000))))
 	if err == nil || len(err.Error()) > 300 {
@@ -142,7 +144,7 @@ func TestSyntaxErrorIsShort(t *testing.T) {
 	}
 }
 
-// Commands in any order leave in the chain what they leave in a plain list.
+// Commands in any order have the same result as the same commands on a plain list.
 func TestParseCommandsAsListed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := "*filter\n:A - [0:0]\n"
@@ -187,11 +189,11 @@ func TestParseCommandsAsListed(t *testing.T) {
 	})
 }
 
-// A list of n rules has about n/512 blocks of at most 512 rules, so that no command looks at more
-// than some n/256 blocks and 512 rules.
+// A list of n rules has about n/512 blocks of at most 512 rules, so that a command visits about
+// n/256 blocks and 512 rules.
 func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 	const n = 20000
-	for says, at := range map[string]func(i int) int{
+	for name, at := range map[string]func(i int) int{
 		"at the end":    func(i int) int { return i },
 		"at the head":   func(int) int { return 0 },
 		"in the middle": func(i int) int { return i / 2 },
@@ -207,13 +209,13 @@ func TestListsOfRulesHaveFewSmallBlocks(t *testing.T) {
 			total += size
 		}
 		if total != n || len(sizes) > n/200 || slices.Max(sizes) > 512 {
-			t.Errorf("%s: %d rules in %d blocks of up to %d", says, total, len(sizes),
+			t.Errorf("%s: %d rules in %d blocks of up to %d", name, total, len(sizes),
 				slices.Max(sizes))
 		}
 	}
 }
 
-// A chain may go, come back and be referred to again.
+// A chain may be deleted, created again and referred to again.
 func TestParseChainsThatAreCreatedAndDeleted(t *testing.T) {
 	tables := parse(t, rules.IPv4,
 		"*filter\n-N A\n-N B\n-A A -j B\n-A INPUT -j A\n-D A 1\n-X B\n-F\n-X A\n-N B\n-A INPUT -g B\n-N A\n-X A\nCOMMIT\n")

@@ -47,7 +47,7 @@ func placedRules(tables []rules.Table) []string {
 	return list
 }
 
-// What the run of testdata/applied.log left.
+// The rules that the run of testdata/applied.log added.
 var appliedRules = []string{
 	`63: ip nat OUTPUT oifname "net1" counter return`,
 	"64: ip nat OUTPUT counter jump ISTIO_REDIRECT",
@@ -108,7 +108,7 @@ func TestParseLogOfARunThatFailed(t *testing.T) {
 	}
 }
 
-// What the input of testdata/dry-run.log makes of empty tables.
+// The rules that the input of testdata/dry-run.log adds to empty tables.
 var dryRunRules = []string{
 	`12: ip nat OUTPUT oifname "net1" counter return`,
 	"11: ip nat OUTPUT counter jump ISTIO_REDIRECT",
@@ -121,7 +121,7 @@ func TestParseLogOfADryRun(t *testing.T) {
 	beheaded := text[strings.Index(text, "info\tIstio"):]
 	for name, text := range map[string]string{
 		"whole": text,
-		// The last entry says that it is one too.
+		// The last entry also reports a dry run.
 		"without its beginning": "\n" + beheaded,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestParseLogOfADryRun(t *testing.T) {
 	}
 }
 
-// kubectl puts something before each line, and Istio's log has more forms than one.
+// kubectl adds a prefix to each line, and Istio's log has several formats.
 func TestParseLogInAllForms(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	eachLine := func(change func(string) string) string {
@@ -149,16 +149,16 @@ func TestParseLogInAllForms(t *testing.T) {
 		return b.String()
 	}
 	for name, text := range map[string]string{
-		"as a file of Windows": strings.ReplaceAll(applied, "\n", "\r\n"),
-		"with the place in the source": strings.ReplaceAll(applied, "\tinfo\t",
+		"with Windows line endings": strings.ReplaceAll(applied, "\n", "\r\n"),
+		"with source positions": strings.ReplaceAll(applied, "\tinfo\t",
 			"\tinfo\tinstall\tcapture/run.go:210\t"),
-		"with kubectl's time": eachLine(func(l string) string {
+		"with kubectl's timestamp": eachLine(func(l string) string {
 			return "2026-01-01T00:00:00.123456789+02:00 " + l
 		}),
 		"with kubectl's prefix": eachLine(func(l string) string {
 			return "[pod/web-0/istio-init] " + l
 		}),
-		"with kubectl's prefix and time": eachLine(func(l string) string {
+		"with kubectl's prefix and timestamp": eachLine(func(l string) string {
 			return "[pod/web-0/istio-init] 2026-01-01T00:00:00Z " + l
 		}),
 		"without its beginning": eachLineFrom(applied, 41),
@@ -174,13 +174,13 @@ func TestParseLogInAllForms(t *testing.T) {
 	}
 }
 
-// eachLineFrom leaves only blank lines before a line.
+// eachLineFrom replaces the lines before a line by blank lines.
 func eachLineFrom(text string, line int) string {
 	lines := strings.Split(text, "\n")
 	return strings.Repeat("\n", line-1) + strings.Join(lines[line-1:], "\n")
 }
 
-// asJSON writes each entry as Istio does with --log_as_json.
+// asJSON converts each entry to the format of Istio's --log_as_json.
 func asJSON(t *testing.T, text string, level, message string) string {
 	var entries []map[string]string
 	for line := range strings.Lines(text) {
@@ -205,7 +205,7 @@ func asJSON(t *testing.T, text string, level, message string) string {
 	return b.String()
 }
 
-// In JSON a message is one line, and all its rules are there.
+// In JSON a message is one line, which contains all rules.
 func TestParseLogInJSON(t *testing.T) {
 	var want []string
 	for _, r := range appliedRules {
@@ -243,7 +243,7 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 	const notCommand = "error\tinvalid FORCE_IPTABLES_BINARY value \"foo\"\n"
 	const early = "info\tFinal iptables state (IPv4):\n*nat\nCOMMIT\n\nerror\tnetip.ParsePrefix(\"10.0.0.0\"): no '/'\n"
 	for _, tc := range []struct {
-		says, text string
+		name, text string
 		rules      int
 		dry        bool
 		failure    string
@@ -251,7 +251,7 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 	}{
 		{"the last applied", failed + dry + native + applied, len(appliedRules), false, "", true},
 		{
-			"the last applied, behind one that native nftables failed early",
+			"the last applied, after a failed run with native nftables",
 			upTo(native, "info\tIstio nft") + applied, len(appliedRules), false, "", true,
 		},
 		{
@@ -260,15 +260,15 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 		},
 		{"the last was dry", applied + dry, len(dryRunRules), true, "", false},
 		{
-			"the last came no further than its options", applied + notCommand, len(appliedRules),
+			"the last failed while parsing its options", applied + notCommand, len(appliedRules),
 			false, `invalid FORCE_IPTABLES_BINARY value "foo"`, true,
 		},
 		{
-			"the last came no further than its prefixes", applied + early, 0, false,
+			"the last failed while parsing its prefixes", applied + early, 0, false,
 			`netip.ParsePrefix("10.0.0.0"): no '/'`, false,
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			l := parseLog(t, tc.text)
 			if n := len(placedRules(l.Tables)); n != tc.rules || l.DryRun != tc.dry ||
 				l.Failure != tc.failure || (l.Redirect != nil) != tc.redirect {
@@ -279,7 +279,7 @@ func TestParseLogOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// Without a final state the input is what counts, as long as nothing failed.
+// Without a final state the input applies, unless a command failed.
 func TestParseLogThatEndsEarly(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	l := parseLog(t, upTo(applied, "2026-01-01T00:00:00.000007Z"))
@@ -304,7 +304,7 @@ func TestParseLogOfARunThatRemoved(t *testing.T) {
 	}
 }
 
-// What the log says of the parameters may be of no use; its rules still are.
+// The rules of a log are usable even if its parameters are not.
 func TestParseLogWithoutUsableParameters(t *testing.T) {
 	applied := fixture(t, "applied.log")
 	for _, tc := range []struct{ from, to, want string }{
@@ -334,8 +334,8 @@ func TestParseLogErrors(t *testing.T) {
 		fixture(t, "native.log")
 	const anEntry = "an entry of the log of istio-init, as kubectl logs POD -c istio-init prints it"
 	const useNFT = "want a run with iptables; of one with native nftables the log shows no rules that can be read: read those in the namespace"
-	for _, tc := range []struct{ says, text, want string }{
-		{"nothing", "", "f:1:1: the line ends: want " + anEntry +
+	for _, tc := range []struct{ name, text, want string }{
+		{"an empty text", "", "f:1:1: the line ends: want " + anEntry +
 			"; this looks like an empty text, which iptables-save prints only where there are no tables"},
 		{"rules without a log", "*nat\nCOMMIT\n", `f:1:1: "*nat": want ` + anEntry +
 			"; this looks like the output of iptables-save"},
@@ -367,20 +367,20 @@ func TestParseLogErrors(t *testing.T) {
 		{
 			"a failure without the final state",
 			upTo(failed, "info\tFinal") + "error\texit status 1\n",
-			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else says what it left`,
+			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else name what it left`,
 		},
 		{
 			"a state cut short", upTo(failed, "COMMIT\n# Comp"),
 			`f:27:54: the line ends: want COMMIT of table nat`,
 		},
 		{
-			"wrong text behind kubectl's time",
+			"an error after kubectl's timestamp",
 			"2026-01-01T00:00:00Z info\tFinal iptables state (IPv4):\n2026-01-01T00:00:00Z *nat\n" +
 				"2026-01-01T00:00:00Z -A OUTPUT -j\n2026-01-01T00:00:00Z COMMIT",
 			"f:3:34: the line ends: want a target or a chain",
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			_, err := save.ParseIstioLog("f", strings.NewReader(tc.text))
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("\n got %v\nwant %s", err, tc.want)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// oldRules are those of the logs of older versions, of one family.
+// oldRules returns the rules of one family from the logs of older versions.
 func oldRules(tables []rules.Table, family rules.Family) []string {
 	var list []string
 	for _, r := range placedRules(tables) {
@@ -24,7 +24,7 @@ func oldRules(tables []rules.Table, family rules.Family) []string {
 	return list
 }
 
-// Logs in the formats of older versions of Istio, each with what that version does not state.
+// Logs in the formats of older Istio versions, with the parameters that each version does not log.
 func TestParseLogOfOlderVersions(t *testing.T) {
 	defaults := rules.DefaultRedirect()
 	defaults.InboundPorts.All, defaults.OutboundCIDRs.All = true, true
@@ -38,8 +38,8 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 		version  string
 		want     rules.Redirect
 		unstated string
-		tunnel   bool // a rule for the tunnel's port is there
-		ipv6     int  // rules of IPv6
+		tunnel   bool // has a rule for the tunnel's port
+		ipv6     int  // number of IPv6 rules
 	}{
 		{
 			"1.4", with(func(r *rules.Redirect) {
@@ -104,7 +104,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 	}
 }
 
-// The newest version states all but one.
+// The latest version logs all parameters but one.
 func TestParseLogSaysWhatItDoesNotState(t *testing.T) {
 	l := parseLog(t, fixture(t, "applied.log"))
 	if diff := cmp.Diff([]string{"HOST_IPV4_LOOPBACK_CIDR"}, l.Unstated); diff != "" {
@@ -115,7 +115,7 @@ func TestParseLogSaysWhatItDoesNotState(t *testing.T) {
 	}
 }
 
-// A line of such a log may be as a runtime keeps it, or as a terminal shows it.
+// Lines of such a log may be in the format of a container runtime or a terminal.
 func TestParseOlderLogsInAllForms(t *testing.T) {
 	docker := func(line string) string {
 		text, err := json.Marshal(line)
@@ -126,24 +126,24 @@ func TestParseOlderLogsInAllForms(t *testing.T) {
 			"{\"log\":%s,\"stream\":\"stdout\",\"time\":\"2020-04-30T20:14:58.42361283Z\"}\n", text)
 	}
 	for name, change := range map[string]func(string) string{
-		"as containerd keeps it": func(l string) string {
+		"in containerd's format": func(l string) string {
 			return "2020-04-30T20:14:58.42361283Z stdout F " + l
 		},
-		"as Docker keeps it":  docker,
-		"with kubectl's time": func(l string) string { return "2020-04-30T20:14:58Z " + l },
-		"as a file of Windows": func(l string) string {
+		"in Docker's format":       docker,
+		"with kubectl's timestamp": func(l string) string { return "2020-04-30T20:14:58Z " + l },
+		"with Windows line endings": func(l string) string {
 			return strings.TrimSuffix(l, "\n") + "\r\n"
 		},
-		"as a terminal has it": func(l string) string {
+		"copied from a terminal": func(l string) string {
 			return strings.ReplaceAll(l, "\t", "     ")
 		},
-		"indented as in an issue": func(l string) string {
+		"indented as in a GitHub issue": func(l string) string {
 			return "  " + strings.ReplaceAll(l, "\t", "     ")
 		},
 	} {
 		for _, version := range []string{"1.4", "1.9", "1.13", "1.20"} {
 			if strings.HasPrefix(name, "indented") && (version == "1.4" || version == "1.9") {
-				continue // nothing tells where an entry of the plain format begins
+				continue // entries of the plain format have no recognisable beginning
 			}
 			text := fixture(t, "istio-"+version+".log")
 			want := parseLog(t, text)
@@ -171,14 +171,14 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 	const stop = "panic: exit status 1\n\ngoroutine 1 [running]:\nmain.main()\n"
 	const killed = "Failed to execute: iptables-restore --noflush /tmp/x, exit status 1\n"
 	for _, tc := range []struct {
-		says, text string
+		name, text string
 		rules      int
 		fromInput  bool
 		failure    string
-		want       string // the end of the error
+		want       string // suffix of the error
 	}{
 		{
-			"a failure after which the state is shown", v9 + stop, 8, false, "panic: exit status 1",
+			"a failure with a final state", v9 + stop, 8, false, "panic: exit status 1",
 			"",
 		},
 		{"no state at the end", restored, 8, true, "", ""},
@@ -187,7 +187,7 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 			"want the final state before it: of a run that failed, nothing else says what it left",
 		},
 		{
-			"a state of before the rules",
+			"a state before the rules were added",
 			upTo(v9, "Writing") + saved + restored[strings.Index(restored, "Writing"):], 8, true,
 			"", "",
 		},
@@ -197,16 +197,16 @@ func TestParseOlderLogsOfOtherRuns(t *testing.T) {
 			len(appliedRules), false, "", "",
 		},
 		{
-			"a state that another command asked for",
+			"a state printed by another command",
 			v13 + "info\tRunning command: ip6tables -t nat -L\ninfo\tCommand output: \nnonsense\n",
 			8, false, "", "",
 		},
 		{
-			"only an environment", upTo(v9, "Variables"), 0, false, "",
+			"only the environment", upTo(v9, "Variables"), 0, false, "",
 			"want rules after it: the log ends before it shows any",
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			l, err := save.ParseIstioLog("f", strings.NewReader(tc.text))
 			if tc.want != "" {
 				if err == nil || !strings.HasSuffix(err.Error(), tc.want) {

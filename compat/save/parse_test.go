@@ -75,46 +75,52 @@ ip6 security OUTPUT type filter hook output priority 50; policy accept;
 
 func TestParseCommands(t *testing.T) {
 	for _, tc := range []struct {
-		says, text, want string // want is of chain A
+		name, text, want string // want is the content of chain A
 	}{
 		{"-A appends", "-A A -j ACCEPT\n-A A -j DROP", "accept drop"},
 		{"-I inserts at the head", "-A A -j ACCEPT\n-I A -j DROP", "drop accept"},
 		{
-			"-I inserts before a rule of a number",
+			"-I inserts before a numbered rule",
 			"-A A -j ACCEPT\n-A A -j RETURN\n-I A 2 -j DROP", "accept drop return",
 		},
-		{"-I inserts behind the last rule", "-A A -j ACCEPT\n--insert A 2 -j DROP", "accept drop"},
+		{"-I inserts after the last rule", "-A A -j ACCEPT\n--insert A 2 -j DROP", "accept drop"},
 		{
-			"-I takes an inverted option for none of a number",
+			"-I accepts a negated option instead of a number",
 			"-A A -j ACCEPT\n-I A ! -i lo -j DROP", "drop accept",
 		},
 		{"-D deletes by number", "-A A -j ACCEPT\n-A A -j DROP\n-D A 1", "drop"},
 		{
-			"-D deletes the first rule that is the same",
+			"-D deletes the first equal rule",
 			"-A A -p tcp -j DROP\n-A A -j ACCEPT\n-A A -p 6 -j DROP\n--delete A -p tcp -j DROP",
 			"accept drop",
 		},
-		{"-F takes out all rules of a chain", "-A A -j ACCEPT\n-F A\n-A A -j DROP", "drop"},
-		{"-F takes out all rules of all chains", "-A A -j ACCEPT\n-F\n-A A -j DROP", "drop"},
+		{"-F removes all rules of a chain", "-A A -j ACCEPT\n-F A\n-A A -j DROP", "drop"},
+		{"-F removes all rules of all chains", "-A A -j ACCEPT\n-F\n-A A -j DROP", "drop"},
 		{
 			"-X deletes a chain, and its name may be used again",
 			"-N C\n-X C\n-N C\n-A C -j RETURN\n-A A -j C", "jump C",
 		},
 		{
-			"commands have long names",
+			"long names of commands",
 			"--new-chain C\n--delete-chain C\n--new-chain C\n--append C -j RETURN\n--append A -j C",
 			"jump C",
 		},
-		{"-X deletes all chains of users", "-X\n-N A\n-A A -j ACCEPT", "accept"},
+		{"-X deletes all user-defined chains", "-X\n-N A\n-A A -j ACCEPT", "accept"},
 		{
-			"a list of addresses makes a rule of each",
+			"a list of addresses becomes a rule for each address",
 			"-A A -s 10.0.0.1,10.0.0.2 -d 10.1.0.0/16,10.2.0.0/16 -j DROP",
 			"drop drop drop drop",
 		},
-		{"a rule for the other family is none", "-A A -6 -j DROP\n-A A --ipv4 -j ACCEPT", "accept"},
-		{"a counter is where iptables-save of old has it", "-A A -c 3 99 -j DROP", "drop"},
+		{
+			"a rule for the other family is ignored", "-A A -6 -j DROP\n-A A --ipv4 -j ACCEPT",
+			"accept",
+		},
+		{
+			"a counter at the position of early iptables-save versions", "-A A -c 3 99 -j DROP",
+			"drop",
+		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			text := "* filter\n-N A\n" + tc.text + "\nCOMMIT\n"
 			var got []string
 			for _, r := range parse(t, rules.IPv4, text)[0].Chain("A").Rules {
@@ -150,7 +156,7 @@ func TestParseKeepsLinesCountersAndComments(t *testing.T) {
 	}
 }
 
-// Negation as iptables of old wrote it.
+// Early iptables versions printed negation after the option.
 func TestParseOldNegation(t *testing.T) {
 	tables := parse(t, rules.IPv4,
 		"*nat\n-A OUTPUT -d ! 10.0.0.0/8 -o ! lo -p tcp --dport ! 80 -m owner --uid-owner ! 5\nCOMMIT\n")
@@ -160,7 +166,7 @@ func TestParseOldNegation(t *testing.T) {
 	}
 }
 
-// Names are not looked up: who loads the rules may have others than who reads them.
+// Names are not resolved, because the system that loads the rules may resolve them differently.
 func TestParseDoesNotChangeNames(t *testing.T) {
 	for rule, want := range map[string]string{
 		"-m owner ! --gid-owner daemon -j RETURN":  "unknown(-m owner ! --gid-owner daemon) counter return",
@@ -401,7 +407,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// rule is a text with one rule in it.
+// rule returns a text with one rule.
 func rule(text string) string { return "*nat\n-A OUTPUT " + text + "\nCOMMIT\n" }
 
 func TestParseIPv6HasNoFragments(t *testing.T) {
@@ -440,8 +446,7 @@ func TestParseReportsThatItCannotRead(t *testing.T) {
 	}
 }
 
-// The rules of a pod as they were when istio-init was new: what of them capture a packet, today's
-// rules are compared with elsewhere.
+// The rules of an early istio-init are parsed and capture the same packets as the current ones.
 func TestParseEarlyListing(t *testing.T) {
 	rs := rules.Ruleset{Tables: parse(t, rules.IPv4, fixture(t, "early-listing.save"))}
 	for text, want := range map[string]rules.Outcome{

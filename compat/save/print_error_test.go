@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// tableOf is a table with one chain of users, which has these rules.
+// tableOf returns a table with one user-defined chain with the rules.
 func tableOf(name string, list ...rules.Rule) rules.Table {
 	return rules.Table{Family: rules.IPv4, Name: name, Chains: []rules.Chain{
 		{Name: "OUTPUT", Base: save.Base(name, rules.Output, false)},
@@ -22,7 +22,7 @@ func tableOf(name string, list ...rules.Rule) rules.Table {
 	}}
 }
 
-// ruleOf is a rule of matches and perhaps an action.
+// ruleOf returns a rule with the matches and actions.
 func ruleOf(parts ...any) rules.Rule {
 	var r rules.Rule
 	for _, p := range parts {
@@ -40,7 +40,7 @@ func ruleOf(parts ...any) rules.Rule {
 
 var icmpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.ICMP}}
 
-// unknownAction is text of an action; rules.Unknown may be either.
+// unknownAction is the text of an unknown action. rules.Unknown may be a match or an action.
 type unknownAction string
 
 func TestPrintNamesInexpressibleRules(t *testing.T) {
@@ -70,7 +70,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 	for _, tc := range []struct {
 		table string
 		rule  rules.Rule
-		want  string // after the place
+		want  string // after the position
 	}{
 		{
 			"nat", ruleOf(rules.Accept, rules.Drop),
@@ -266,7 +266,7 @@ func TestPrintNamesInexpressibleRules(t *testing.T) {
 			t.Errorf("\n got %v\nwant %s", err, want)
 		}
 		if b.Len() > 0 {
-			t.Errorf("written beside an error:\n%s", b.String())
+			t.Errorf("output in spite of an error:\n%s", b.String())
 		}
 	}
 }
@@ -331,7 +331,7 @@ func TestPrintWritesOneFamily(t *testing.T) {
 	}
 }
 
-// A chain that was read in a namespace knows its order among others.
+// A chain that was read from a namespace has an order relative to other chains.
 func TestPrintIgnoresTheOrderOfChains(t *testing.T) {
 	table := tableOf("nat")
 	want := printed(t, []rules.Table{table})
@@ -365,8 +365,8 @@ func TestPrintReturnsTheErrorOfTheWriter(t *testing.T) {
 	}
 }
 
-// iptables-restore takes a rule up to a length only. What Print writes it takes, and what Print
-// refuses for its length it does not.
+// iptables-restore limits the length of a rule. It accepts what Print writes, and rejects what
+// Print rejects for its length.
 func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 	ports := rules.MatchPort{}
 	for i := range 7 {
@@ -387,9 +387,9 @@ func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 	mark := rules.MatchMark{Value: 1, Mask: ^uint32(0)}
 	ns := netnstest.New(t)
 	for _, tc := range []struct {
-		says string
+		name string
 		rule rules.Rule
-		want string // empty if it can be written
+		want string // empty if the rule can be printed
 	}{
 		{"61 matches", many(61, mark), ""},
 		{"62 matches", many(62, mark), "254 words: iptables-restore takes 251"},
@@ -400,7 +400,7 @@ func TestPrintKeepsRulesShortEnoughToLoad(t *testing.T) {
 		},
 		{"60 matches of many ports", many(60, ports), ""},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			tables := []rules.Table{tableOf("nat", tc.rule)}
 			var b strings.Builder
 			err := save.Print(&b, tables)

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// printed writes tables that must be writable.
+// printed prints tables without an error.
 func printed(t rapid.TB, tables []rules.Table) string {
 	t.Helper()
 	var b strings.Builder
@@ -25,7 +25,7 @@ func printed(t rapid.TB, tables []rules.Table) string {
 	return b.String()
 }
 
-func TestPrintedTablesAreParsedAsTheyWere(t *testing.T) {
+func TestPrintedTablesParseToTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := richTables.Draw(t, "tables")
 		text := printed(t, want)
@@ -39,9 +39,9 @@ func TestPrintedTablesAreParsedAsTheyWere(t *testing.T) {
 	})
 }
 
-// TestPrintedTablesAreLoadedAsTheyWere takes tables through the kernel: printed, loaded by
-// iptables-legacy-restore, saved and parsed.
-func TestPrintedTablesAreLoadedAsTheyWere(t *testing.T) {
+// TestPrintedTablesLoadToTheSame prints tables, loads them with iptables-legacy-restore, saves and
+// parses them.
+func TestPrintedTablesLoadToTheSame(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {
 		want := anyTables.Example(seed)
@@ -66,9 +66,9 @@ func TestPrintedTablesAreLoadedAsTheyWere(t *testing.T) {
 	}
 }
 
-// TestPrintedWordsAreLoadedAsTheyWere does so with all words, of which the reader of the kernel's
-// tables may not have all.
-func TestPrintedWordsAreLoadedAsTheyWere(t *testing.T) {
+// TestPrintedMatchesLoadToTheSame does the same with all matches and targets, some of which the
+// decoder of the kernel's tables may not support.
+func TestPrintedMatchesLoadToTheSame(t *testing.T) {
 	ns := netnstest.New(t)
 	for seed := range 60 {
 		want := richTables.Example(seed)
@@ -88,7 +88,7 @@ func TestPrintedWordsAreLoadedAsTheyWere(t *testing.T) {
 	}
 }
 
-// wantLoaded wants the table among others, with its counters and comments.
+// wantLoaded requires the table, with its counters and comments, among the tables.
 func wantLoaded(t *testing.T, want rules.Table, among []rules.Table) {
 	t.Helper()
 	i := slices.IndexFunc(among, func(t rules.Table) bool {

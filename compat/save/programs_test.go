@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// TestParseRulesOfPrograms reads what programs have made of which testdata/programs/README.md
-// tells, and lists what of it the model has no word for.
+// TestParseRulesOfPrograms parses the rules of the programs in testdata/programs/README.md, and
+// lists the unknown parts.
 func TestParseRulesOfPrograms(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.save"))
 	if err != nil {
@@ -51,6 +51,6 @@ func TestParseRulesOfPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("%s, to be written with -update (-want +got):\n%s", golden, diff)
+		t.Errorf("%s, rewrite it with -update (-want +got):\n%s", golden, diff)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A text of another kind is one error, which says where it is, what was expected and what the text
-// looks like.
+// For a text of another kind there is one error, with the position, what was expected, and what the
+// text looks like.
 func TestParseRecognisesOtherTexts(t *testing.T) {
 	const want = ": want a table to begin, such as *nat, in text that iptables-save or ip6tables-save prints"
 	for _, tc := range []struct{ text, at, kind string }{
@@ -93,7 +93,7 @@ func TestParseRecognisesOtherTexts(t *testing.T) {
 	}
 }
 
-// The log has its own way to say so.
+// ParseIstioLog recognises other texts in the same way.
 func TestParseIstioLogRecognisesOtherTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		"table ip nat {\n}\n": "; this looks like the output of nft list ruleset",

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A ruleCase is a rule as people write it, and what it is in the model.
+// A ruleCase is a rule in iptables syntax and its meaning in the model.
 type ruleCase struct {
-	table string // of IPv4, or "6 " and one of IPv6
+	table string // an IPv4 table, or "6 " and an IPv6 table
 	rule  string
 	want  string
 }
 
-// ruleCases are rules that iptables-restore loads.
+// ruleCases are rules that iptables-restore accepts.
 var ruleCases = []ruleCase{
 	{"filter", "", "counter"},
 	{"filter", "-j ACCEPT", "counter accept"},
@@ -420,7 +420,7 @@ var ruleCases = []ruleCase{
 	{"6 raw", "-p udp --sport 53 -j CT --zone 1", "udp sport 53 counter ct zone set 1"},
 }
 
-// save is the text around the rule.
+// save returns a text with the rule.
 func (c ruleCase) save() (rules.Family, string) {
 	family, table := rules.IPv4, c.table
 	if six, ok := strings.CutPrefix(table, "6 "); ok {
@@ -442,8 +442,8 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
-// What Print writes of a known rule, Parse reads as the same rule.
-func TestPrintRuleAsItWasParsed(t *testing.T) {
+// Print writes a known rule so that Parse reads the same rule.
+func TestPrintedRulesParseToTheSame(t *testing.T) {
 	for _, tc := range ruleCases {
 		t.Run(tc.table+" "+tc.rule, func(t *testing.T) {
 			family, text := tc.save()
@@ -463,13 +463,14 @@ func TestPrintRuleAsItWasParsed(t *testing.T) {
 	}
 }
 
-// An unknown match says what it may do. One that may do anything comes after what the rule asks for
-// before it, and what the rule asks for after it is required after it.
+// An unknown match has the effect of its name. A match that may have any effect becomes an action.
+// The rule's earlier matches precede it, and its later matches become conditions on the following
+// actions.
 func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 	for _, tc := range []struct {
 		table, rule string
 		matches     []rules.Match
-		actions     []rules.Action // before the counter
+		actions     []rules.Action // without the counter
 	}{
 		{
 			"filter", "-m string --string a --algo bm",
@@ -576,7 +577,7 @@ var tcpOnly = rules.MatchProtocol{Protocols: []rules.Protocol{rules.TCP}}
 func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 	for rule, want := range map[string]rules.Effect{
 		"-j NFQUEUE --queue-num 3": rules.AnyEffect,
-		// the end of the name is missing
+		// incomplete name of a type
 		"-j REJECT --reject-with icmp-admin":              rules.AnyEffect,
 		"-j FANCY":                                        rules.AnyEffect,
 		"-j CONNMARK --save-mark --left-shift-mark 3":     rules.WritesConntrackMark,
@@ -611,8 +612,8 @@ func TestParseReportsPossibleEffectsOfUnknownTargets(t *testing.T) {
 	}
 }
 
-// /etc/protocols of other distributions has these names, which iptables takes there.
-func TestParseProtocolsThatFewSystemsKnow(t *testing.T) {
+// /etc/protocols of other distributions contains these names, which iptables accepts there.
+func TestParseRareProtocolNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"ipv6-crypt": "meta l4proto 50 counter", "ipv6-auth": "meta l4proto 51 counter",
 	} {
@@ -629,7 +630,7 @@ func parsedRule(t *testing.T, c ruleCase) rules.Rule {
 	return parse(t, family, text)[0].Chain("RULES").Rules[0]
 }
 
-// parse reads a text that must be right.
+// parse parses a valid text.
 func parse(t testing.TB, family rules.Family, text string) []rules.Table {
 	t.Helper()
 	tables, err := save.Parse(family, "test.save", strings.NewReader(text))
@@ -639,8 +640,8 @@ func parse(t testing.TB, family rules.Family, text string) []rules.Table {
 	return tables
 }
 
-// TestParseRuleAsTheKernelStoresIt loads each rule. What iptables-legacy-save prints of it, and what
-// is in the kernel, are the same.
+// TestParseRuleAsTheKernelStoresIt loads each rule, and compares it with the output of
+// iptables-legacy-save and the rule in the kernel.
 func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, tc := range ruleCases {
@@ -661,7 +662,7 @@ func TestParseRuleAsTheKernelStoresIt(t *testing.T) {
 				})]
 				got := table.Chain("RULES").Rules[0]
 				if from == "in the kernel" && strings.Contains(got.String(), "unknown(") {
-					// the text has words that the reader of the kernel's tables may not have
+					// the decoder of the kernel's tables may not support all matches of the text
 					continue
 				}
 				if strings.Contains(tc.want, "unknown") {

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestHistoriesAreCompared says what rules for later packets leave, and which conditions on it are
-// the same in two rulesets.
+// TestHistoriesAreCompared verifies how rules that write state for later packets affect conditions
+// on that state.
 func TestHistoriesAreCompared(t *testing.T) {
 	const (
 		listed  = "-A PREROUTING -p tcp -m recent --rcheck --name a -j DROP"
@@ -18,12 +18,12 @@ func TestHistoriesAreCompared(t *testing.T) {
 		blocked = "-A PREROUTING -m set --match-set bad src -j DROP"
 	)
 	for _, tc := range []struct {
-		says, left, right string
+		name, left, right string
 		want              diff.Verdict
 	}{
-		{"a list that nothing writes to", listed, listed, diff.Equivalent},
-		{"a list that both write to", set + "\n" + listed, set + "\n" + listed, diff.Equivalent},
-		{"a list that one side writes to", set + "\n" + listed, listed, diff.Undecidable},
+		{"a list without writers", listed, listed, diff.Equivalent},
+		{"a list that both sides write", set + "\n" + listed, set + "\n" + listed, diff.Equivalent},
+		{"a list that one side writes", set + "\n" + listed, listed, diff.Undecidable},
 		{
 			"a write for other packets", set + " -s 10.0.0.0/8\n" + listed, set + "\n" + listed,
 			diff.Undecidable,
@@ -38,7 +38,7 @@ func TestHistoriesAreCompared(t *testing.T) {
 			diff.Equivalent,
 		},
 		{
-			"a write behind a rule that ends the chain",
+			"a write after a rule that ends the chain",
 			"-A PREROUTING -p udp -j ACCEPT\n" + set + "\n" + listed, set + "\n" + listed,
 			diff.Undecidable,
 		},
@@ -50,21 +50,21 @@ func TestHistoriesAreCompared(t *testing.T) {
 			"an update", "-A PREROUTING -m recent --update --name a\n" + listed, listed,
 			diff.Undecidable,
 		},
-		{"--set is always fulfilled", set + " -j DROP", "-A PREROUTING -j DROP", diff.Equivalent},
+		{"--set always matches", set + " -j DROP", "-A PREROUTING -j DROP", diff.Equivalent},
 		{
-			"counts that rules share by a name",
+			"a hashlimit name that two rules share",
 			"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h\n" +
 				"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP",
 			"-A PREROUTING -m hashlimit --hashlimit-upto 1/s --hashlimit-name h -j DROP",
 			diff.Undecidable,
 		},
 		{
-			"labels of a connection",
+			"connection labels that one side sets",
 			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
 			"-A PREROUTING -m connlabel --label 1 -j DROP", diff.Undecidable,
 		},
 		{
-			"labels that both set",
+			"connection labels that both sides set",
 			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP",
 			"-A PREROUTING -m connlabel --label 1 --set\n-A PREROUTING -m connlabel --label 1 -j DROP", diff.Equivalent,
 		},
@@ -75,29 +75,34 @@ func TestHistoriesAreCompared(t *testing.T) {
 			"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
 			diff.Undecidable,
 		},
-		{"a set, in both", blocked, blocked, diff.Equivalent},
+		{"a set on both sides", blocked, blocked, diff.Equivalent},
 		{
-			"a set, in another place", blocked + "\n-A PREROUTING -p tcp -j MARK --set-mark 1",
+			"a set in a rule at another position",
+			blocked + "\n-A PREROUTING -p tcp -j MARK --set-mark 1",
 			"-A PREROUTING -p tcp -j MARK --set-mark 1\n" + blocked, diff.Equivalent,
 		},
-		{"a set, on one side", blocked, "", diff.Different},
+		{"a set on one side", blocked, "", diff.Different},
 		{"another set", blocked, strings.ReplaceAll(blocked, "bad", "worse"), diff.Different},
-		{"the other end", blocked, strings.ReplaceAll(blocked, "src", "dst"), diff.Different},
 		{
-			"a set, negated and reversed", blocked,
+			"a set with the other direction", blocked, strings.ReplaceAll(blocked, "src", "dst"),
+			diff.Different,
+		},
+		{
+			"a set, negated with exchanged verdicts", blocked,
 			"-A PREROUTING -m set ! --match-set bad src -j ACCEPT\n-A PREROUTING -j DROP",
 			diff.Equivalent,
 		},
 		{
-			"a set that a rule adds to",
+			"a set that a rule of one side adds to",
 			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, blocked, diff.Undecidable,
 		},
 		{
-			"a set that both add to", "-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked,
+			"a set that rules of both sides add to",
+			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked,
 			"-A PREROUTING -p udp -j SET --add-set bad src\n" + blocked, diff.Equivalent,
 		},
 		{
-			"a set that may hold one that a rule adds to",
+			"a set that may contain the set that a rule adds to",
 			"-A PREROUTING -p udp -j SET --add-set other src\n" + blocked, blocked,
 			diff.Undecidable,
 		},
@@ -115,7 +120,7 @@ func TestHistoriesAreCompared(t *testing.T) {
 			"-A PREROUTING -p tcp -m tcp --dport 80 -j DROP", diff.Different,
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			r := diff.Decide(mangled(t, tc.left), mangled(t, tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.Verdict(true); got != tc.want {
@@ -125,7 +130,7 @@ func TestHistoriesAreCompared(t *testing.T) {
 	}
 }
 
-// TestExplainNamesWhatAlternativesDependOn explains packets that a list decides about.
+// TestExplainNamesWhatAlternativesDependOn explains packets whose outcome depends on a list.
 func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 	rs := mangled(t, "-A PREROUTING -m set --match-set bad src -j DROP").Ruleset
 	p, err := rules.ParsePacket("in tcp 192.0.2.10:40000 > 10.244.1.5:8080")
@@ -141,8 +146,8 @@ func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 	}
 }
 
-// TestReasonIsThatOfTheOutcome holds that a redirection besides a drop is explained by the rule
-// that redirects.
+// TestReasonIsThatOfTheOutcome verifies that the reason of a redirection on one side is the
+// redirecting rule, if the other side drops the packet.
 func TestReasonIsThatOfTheOutcome(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)
@@ -161,10 +166,10 @@ func TestReasonIsThatOfTheOutcome(t *testing.T) {
 	}
 }
 
-// mangled reads rules of the table mangle.
+// mangled parses rules of the mangle table.
 func mangled(t *testing.T, text string) diff.Side { return sideOf(t, "mangle", text) }
 
-// sideOf reads rules of a table.
+// sideOf parses rules of a table.
 func sideOf(t *testing.T, table, text string) diff.Side {
 	t.Helper()
 	chains := ":PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
@@ -179,27 +184,27 @@ func sideOf(t *testing.T, table, text string) diff.Side {
 	return diff.Side{Ruleset: rules.Ruleset{Tables: tables}}
 }
 
-// TestHelpersAreCompared says what a helper of conntrack decides.
+// TestHelpersAreCompared verifies comparisons of rules that assign conntrack helpers.
 func TestHelpersAreCompared(t *testing.T) {
 	const helper = "-A PREROUTING -p tcp -m tcp --dport 21 -j CT --helper ftp"
 	for _, tc := range []struct {
-		says, left, right string
+		name, left, right string
 		want              diff.Verdict
 	}{
 		{"a helper", helper, helper, diff.Equivalent},
 		{"no helper", helper, "", diff.Different},
 		{"another helper", helper, strings.ReplaceAll(helper, "ftp", "sip"), diff.Different},
 		{
-			"a helper behind a zone", "-A PREROUTING -j CT --zone 5\n" + helper,
+			"a helper after a zone", "-A PREROUTING -j CT --zone 5\n" + helper,
 			"-A PREROUTING -j CT --zone 5", diff.Equivalent,
 		},
 		{
-			"a helper is a template",
+			"notrack after a helper",
 			helper + "\n-A PREROUTING -p tcp -m tcp --dport 21 -j CT --notrack", helper,
 			diff.Equivalent,
 		},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			r := diff.Decide(sideOf(t, "raw", tc.left), sideOf(t, "raw", tc.right),
 				diff.Options{Families: []rules.Family{rules.IPv4}})
 			if got := r.Verdict(true); got != tc.want {

@@ -13,7 +13,7 @@ import (
 
 func TestJudge(t *testing.T) {
 	own := netip.MustParseAddrPort("10.244.1.5:41000")
-	r := usual(rules.ModeRedirect)
+	r := typical(rules.ModeRedirect)
 	outbound := planned(t, Options{Redirect: r}, ordinary(), "outbound, IPv4")
 	inbound := planned(t, Options{Redirect: r}, ordinary(), "inbound, IPv4")
 	dns := planned(t, Options{Redirect: r}, ordinary(), "DNS over UDP, IPv4")
@@ -61,7 +61,7 @@ func TestJudge(t *testing.T) {
 			Failed,
 			"it was dropped, or has left the pod",
 		},
-		"answered by a stranger": {
+		"answered outside of the pod": {
 			outbound, observation{outcome: receivedOutside, source: own}, Failed, "not captured",
 		},
 		"not sent": {
@@ -70,20 +70,20 @@ func TestJudge(t *testing.T) {
 			Failed,
 			"could not be sent: operation not permitted",
 		},
-		"taken by nobody knows whom": {
+		"accepted by an unknown socket": {
 			outbound, observation{outcome: unknown, err: unix.ENOENT}, NotChecked, "the accepting socket is unknown",
 		},
 		"not captured, as expected": {
 			uncaptured, at(15002, "127.0.0.6:15002"), OK,
 			"arrived at 127.0.0.6:15002 itself, not captured",
 		},
-		"nobody at the destination": {
+		"no listener at the destination": {
 			uncaptured, observation{outcome: refused}, OK, "refused",
 		},
-		"somebody at the destination": {
+		"an expected listener at the destination": {
 			awaited, observation{outcome: refused}, Failed, "refused",
 		},
-		"captured, but not to be": {
+		"captured unexpectedly": {
 			uncaptured, at(15006, "127.0.0.6:15002"), Failed, "arrived at port 15006",
 		},
 		"inbound arrived": {
@@ -92,16 +92,16 @@ func TestJudge(t *testing.T) {
 		"inbound uncaptured": {
 			inbound, at(15002, "10.244.1.5:15002"), Failed, "itself, not captured",
 		},
-		"inbound refused, by whomever": {
+		"inbound refused, not known where": {
 			inbound, observation{outcome: refused}, NotChecked, "refused",
 		},
-		"inbound refused, by the pod": {
+		"inbound refused in the pod": {
 			inbound, observation{outcome: refused, reached: true}, Failed, "refused",
 		},
-		"inbound dropped, by the pod": {
+		"inbound dropped in the pod": {
 			inbound, observation{outcome: unanswered, reached: true}, Failed, "no answer",
 		},
-		"inbound never came": {
+		"inbound did not arrive": {
 			inbound, observation{outcome: unanswered}, NotChecked, "no answer",
 		},
 		"a query answered": {
@@ -110,7 +110,7 @@ func TestJudge(t *testing.T) {
 			OK,
 			"answered in the name of 198.51.100.1:53",
 		},
-		"a query of which the answer is lost": {
+		"a query with a lost answer": {
 			dns, at(15053, ""), Failed, "the answer did not come back",
 		},
 	} {
@@ -122,10 +122,10 @@ func TestJudge(t *testing.T) {
 			equal := row.probe.result(row.seen, true)
 			if equal.Status != c.Status || strings.Contains(equal.Next, "differ") ||
 				c.Status == Failed && !strings.Contains(equal.Next, "rules doctor") {
-				t.Errorf("although the rules are equal: %+v", equal)
+				t.Errorf("with the desired rules: %+v", equal)
 			}
 			if c.Status == Failed && c.Next == "" || c.Status == NotChecked && c.Reason == "" {
-				t.Errorf("nothing to go on with: %+v", c)
+				t.Errorf("no reason or next step: %+v", c)
 			}
 		})
 	}
@@ -151,12 +151,12 @@ func TestOutcome(t *testing.T) {
 	}{
 		{checks(OK, OK), Works},
 		{checks(OK, NotChecked), WorksInPart},
-		// nothing outbound is captured
+		// no outbound connection is captured
 		{beside(checks(OK), Check{Kind: Outbound, Status: NotChecked}), Works},
 		{beside(checks(OK), Check{Kind: Outbound, Proves: true, Status: NotChecked}), WorksInPart},
 		{beside(checks(OK), setting), Works},
 		{beside(checks(NotChecked, NotChecked), setting), NotDecided},
-		// not captured, as it would be without rules
+		// not captured, as without rules
 		{beside(checks(NotChecked), Check{Kind: SelfCalls, Status: OK}), NotDecided},
 		{beside(checks(OK), sourceCheckResult(3, []string{"all"})), Fails},
 		{checks(OK, Failed), Fails},

@@ -14,19 +14,20 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestValidationLeaksNothing(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	o := Options{Redirect: usual(rules.ModeTProxy)}
+	o := Options{Redirect: typical(rules.ModeTProxy)}
 	mustApply(t, pair, rules.MustCompile(o.Redirect))
-	validate(t, pair, o) // starts what the runtime keeps
+	validate(t, pair, o) // starts threads and the poller of the runtime
 	files, goroutines, dumpable := openFiles(t), runtime.NumGoroutine(), isDumpable(t)
 	for range 20 {
-		// On a busy machine the neighbour may not reach the pod in time: that is not checked then.
+		// On a busy machine the neighbour may not reach the pod in time, so that a check is not
+		// done.
 		if r := validate(t, pair, o); r.Outcome() == Fails {
 			t.Fatal(describe(r))
 		}
 	}
-	// A goroutine whose socket was just closed may still be about to end.
+	// A goroutine may end shortly after its socket is closed.
 	for start := time.Now(); runtime.NumGoroutine() > goroutines ||
 		openFiles(t) > files; runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
@@ -38,14 +39,14 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A thread that was given other ids may still be about to end.
+	// A thread with other ids may end shortly after its work.
 	for start := time.Now(); ; runtime.Gosched() {
 		changed := changedThreads(t, home)
 		if len(changed) == 0 {
 			break
 		}
 		if time.Since(start) > 10*time.Second {
-			t.Fatalf("threads that are not as before: %q; home is %s", changed, home)
+			t.Fatalf("changed threads: %q; the original namespace is %s", changed, home)
 		}
 	}
 	if got := isDumpable(t); got != dumpable {
@@ -53,7 +54,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// changedThreads are those in another network namespace, or with other ids than root's.
+// changedThreads returns the threads in another network namespace, or with other ids than root's.
 func changedThreads(t *testing.T, home string) (changed []string) {
 	t.Helper()
 	threads, err := filepath.Glob("/proc/self/task/*")
@@ -76,8 +77,8 @@ func changedThreads(t *testing.T, home string) (changed []string) {
 	return changed
 }
 
-// isDumpable is 0 already where this process has started another user's: until that runs its
-// program both share their memory.
+// isDumpable returns the flag of PR_GET_DUMPABLE. It may be 0 after this process started a process
+// of another user, because both share their memory until the program executes.
 func isDumpable(t *testing.T) int {
 	t.Helper()
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)

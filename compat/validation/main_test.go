@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// asProcess holds the options with which this binary, run again, validates the namespace that it is
-// in.
+// asProcess is the environment variable with the options with which this binary validates its own
+// namespace.
 const asProcess = "SLUICE_VALIDATE"
 
 func TestMain(m *testing.M) {
@@ -40,24 +40,24 @@ func runAsProcess(text string) int {
 	return 0
 }
 
-// A person is who a process is.
-type person struct {
+// An identity is the identity and the capabilities of a process.
+type identity struct {
 	uid, gid uint32
-	// caps are the capabilities of root, in the words of setpriv(1); empty for none.
+	// caps are the capabilities of root in the syntax of setpriv(1), empty for none.
 	caps string
 }
 
 var (
-	// istio-validation has no capability, istio-init these.
-	validationContainer = person{uid: 1337, gid: 1337}
-	initContainer       = person{caps: "-all,+net_admin,+net_raw"}
+	// istio-validation has no capabilities, istio-init has these.
+	validationContainer = identity{uid: 1337, gid: 1337}
+	initContainer       = identity{caps: "-all,+net_admin,+net_raw"}
 )
 
-// validateAs runs the validation in a process of its own, inside the namespace.
-func validateAs(t *testing.T, ns *netns.NS, who person, o Options) (r Result) {
+// validateAs runs the validation in a separate process in the namespace.
+func validateAs(t *testing.T, ns *netns.NS, who identity, o Options) (r Result) {
 	t.Helper()
 	netnstest.RequireIDs(t, int(who.uid), int(who.gid))
-	o.Timeout = cmp.Or(o.Timeout, patience)
+	o.Timeout = cmp.Or(o.Timeout, repeatTime)
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func validateAs(t *testing.T, ns *netns.NS, who person, o Options) (r Result) {
 		cmd = exec.Command(netnstest.RequireBinary(t, "setpriv"), "--bounding-set="+who.caps,
 			"--inh-caps=-all", exe)
 	}
-	// The race detector would let the process wait a second for its end.
+	// By default a process with the race detector takes a second to exit.
 	cmd.Env = append(os.Environ(), asProcess+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
 		Uid: who.uid, Gid: who.gid,
@@ -84,7 +84,7 @@ func validateAs(t *testing.T, ns *netns.NS, who person, o Options) (r Result) {
 	return r
 }
 
-// copyOfThisBinary is one that every user may run.
+// copyOfThisBinary returns a copy that every user may execute.
 func copyOfThisBinary(t *testing.T) string {
 	t.Helper()
 	content, err := os.ReadFile("/proc/self/exe")

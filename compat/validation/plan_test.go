@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// ordinary is a pod of both families, seen by root on its node.
+// ordinary returns the inputs for a dual-stack pod, seen by root on its node.
 func ordinary() planInputs {
 	return planInputs{
 		self: rules.Owner{}, can: func(rules.Owner) bool { return true },
@@ -51,10 +51,10 @@ func planned(t *testing.T, o Options, s planInputs, name string) probe {
 	return probes[i]
 }
 
-// What the parameters capture decides where a probe goes, and what is expected of it.
+// The captured traffic determines the destination of a probe and its expected result.
 func TestPlanFollowsTheParameters(t *testing.T) {
 	redirect := func(change func(*rules.Redirect)) rules.Redirect {
-		r := usual(rules.ModeRedirect)
+		r := typical(rules.ModeRedirect)
 		change(&r)
 		return r
 	}
@@ -70,17 +70,17 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 		redirect                 rules.Redirect
 		to, owner, expected, why string
 	}{
-		"all destinations are included: one that nobody has": {
+		"all destinations are included: an unused address": {
 			"outbound, IPv4", redirect(func(*rules.Redirect) {}),
 			"198.51.100.1:15002", "uid 0 gid 0", "redirected to port 15001", "",
 		},
-		"the documentation's prefixes are excluded: the next one": {
+		"the first documentation prefixes are excluded: the next one": {
 			"outbound, IPv4", redirect(func(r *rules.Redirect) {
 				r.OutboundExcludeCIDRs = prefixes("198.51.100.0/24")
 			}),
 			"203.0.113.1:15002", "uid 0 gid 0", "redirected to port 15001", "",
 		},
-		"half of the addresses are excluded: a private one of the other half": {
+		"half of the addresses are excluded: a private address of the other half": {
 			"outbound, IPv4", redirect(func(r *rules.Redirect) {
 				r.OutboundExcludeCIDRs = prefixes("128.0.0.0/1")
 			}),
@@ -98,7 +98,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			}),
 			"10.111.255.254:15002", "uid 0 gid 0", "redirected to port 15001", "",
 		},
-		"the included prefix has none of the family": {
+		"the included prefix has no address of the family": {
 			"outbound, IPv6", redirect(func(r *rules.Redirect) {
 				r.OutboundCIDRs = rules.PrefixSelection{Prefixes: prefixes("10.96.0.0/12")}
 			}),
@@ -112,7 +112,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			}),
 			"[2001:db8::1]:27017", "uid 0 gid 0", "redirected to port 15001", "",
 		},
-		"the probe's port is excluded: another": {
+		"the probe's port is excluded: another port": {
 			"outbound, IPv4", redirect(func(r *rules.Redirect) {
 				r.OutboundExcludePorts = rules.Singles[uint16](15002, 80)
 			}),
@@ -124,7 +124,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			}),
 			"198.51.100.1:15002", "uid 1000 gid 3003", "redirected to port 15001", "",
 		},
-		"root's group is left alone: another": {
+		"root's group is excluded: another group": {
 			"outbound, IPv4", redirect(func(r *rules.Redirect) {
 				r.OwnerGroupsExclude = rules.Singles[uint32](0, 1000)
 			}),
@@ -178,7 +178,7 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 			"127.0.0.6:15002", "uid 1337 gid 1337",
 			"arrives at 127.0.0.6:15002 itself, not captured", "",
 		},
-		"several proxies: the first": {
+		"several proxy users: the first user": {
 			"the proxy calls ::6", redirect(func(r *rules.Redirect) {
 				r.ProxyUIDs = rules.Singles[uint32](1400, 1500)
 			}),
@@ -203,9 +203,9 @@ func TestPlanFollowsTheParameters(t *testing.T) {
 	}
 }
 
-// What cannot be done is listed, with the reason.
-func TestPlanDependsOnForeignRules(t *testing.T) {
-	nobodyElse := func(rules.Owner) bool { return false }
+// Probes that cannot be sent are listed with the reason.
+func TestPlanGivesReasonsForMissingProbes(t *testing.T) {
+	onlySelf := func(rules.Owner) bool { return false }
 	for name, row := range map[string]struct {
 		probe  string
 		mode   rules.Mode
@@ -213,10 +213,10 @@ func TestPlanDependsOnForeignRules(t *testing.T) {
 		reason string
 	}{
 		"another user's connection": {"outbound, IPv4", rules.ModeRedirect, func(s *planInputs) {
-			s.self, s.can = rules.Owner{UID: 1337, GID: 1337}, nobodyElse
+			s.self, s.can = rules.Owner{UID: 1337, GID: 1337}, onlySelf
 		}, "it is made by uid 1000 gid 1000; this process has uid 1337 gid 1337"},
 		"the proxy's connection": {
-			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.can = nobodyElse },
+			"the proxy calls ::6", rules.ModeRedirect, func(s *planInputs) { s.can = onlySelf },
 			"it is made by uid 1337 gid 1337; this process has uid 0 gid 0",
 		},
 		"a transparent listener": {
@@ -229,7 +229,7 @@ func TestPlanDependsOnForeignRules(t *testing.T) {
 		"a place outside": {"inbound, IPv6", rules.ModeRedirect, func(s *planInputs) {
 			s.reach = func(netip.Addr) netip.Addr { return netip.Addr{} }
 		}, "from here no route leads straight to fd00::5"},
-		"a place outside, from within": {
+		"a place outside, from the pod": {
 			"inbound, IPv6",
 			rules.ModeRedirect, func(s *planInputs) {
 				s.reach, s.apart = func(netip.Addr) netip.Addr { return netip.Addr{} }, false
@@ -244,12 +244,12 @@ func TestPlanDependsOnForeignRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := ordinary()
 			row.change(&s)
-			got := planned(t, Options{Redirect: usual(row.mode)}, s, row.probe)
+			got := planned(t, Options{Redirect: typical(row.mode)}, s, row.probe)
 			if got.Status != NotChecked || !strings.Contains(got.Reason, row.reason) {
 				t.Errorf("status %q, reason %q, want %q", got.Status, got.Reason, row.reason)
 			}
 			if s.apart && got.outside && s.transparent && got.Next == onTheNode {
-				t.Errorf("already done: %s", got.Next)
+				t.Errorf("the next step is already done: %s", got.Next)
 			}
 		})
 	}
@@ -275,13 +275,13 @@ func TestFirstOutside(t *testing.T) {
 	}
 }
 
-func TestPlanReportsThatNothingIsCaptured(t *testing.T) {
+func TestCapturesNothing(t *testing.T) {
 	o := Options{Redirect: rules.DefaultRedirect(), Port: DefaultPort, PodIPs: podIPs}
 	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); captures {
-		t.Error("the parameters without any argument capture nothing")
+		t.Error("the default parameters must capture nothing")
 	}
 	o.Redirect.OutboundPorts = rules.Singles[uint16](27017)
 	if _, captures := plan(o, rules.MustCompile(o.Redirect), ordinary()); !captures {
-		t.Error("an outbound port is something")
+		t.Error("parameters with an outbound port must capture something")
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestWhatEachContainerCanCheck(t *testing.T) {
+func TestChecksOfEachContainer(t *testing.T) {
 	const (
 		call4, call6   = "the proxy calls 127.0.0.6", "the proxy calls ::6"
 		pod4, pod6     = "the proxy calls its pod, 10.244.1.5", "the proxy calls its pod, fd00:10:244:1::5"
 		group4, group6 = "the proxy's group calls its pod, 10.244.1.5", "the proxy's group calls its pod, fd00:10:244:1::5"
 	)
 	for name, row := range map[string]struct {
-		who     person
+		who     identity
 		mode    rules.Mode
 		checked []string
 	}{
@@ -38,34 +38,34 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 			"outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6", "policy route, IPv6",
 			"source check", "rules and routes",
 		}},
-		"the proxy's container, TPROXY": {person{
+		"the proxy's container, TPROXY": {identity{
 			gid: 1337, caps: "-all,+net_admin",
 		}, rules.ModeTProxy, []string{
 			group4, "policy route, IPv4", group6, "policy route, IPv6", "source check",
 			"rules and routes",
 		}},
-		"a runtime's default, which may become anybody": {
-			person{caps: "-all,+setuid,+setgid,+net_raw"}, rules.ModeRedirect, []string{
+		"a runtime's default with setuid and setgid": {
+			identity{caps: "-all,+setuid,+setgid,+net_raw"}, rules.ModeRedirect, []string{
 				call4, pod4, "outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4",
 				call6, pod6, "outbound, IPv6", "DNS over UDP, IPv6", "DNS over TCP, IPv6",
 			},
 		},
-		"any user's": {person{uid: 1000, gid: 1000}, rules.ModeRedirect, []string{
+		"another user": {identity{uid: 1000, gid: 1000}, rules.ModeRedirect, []string{
 			"outbound, IPv4", "DNS over UDP, IPv4", "DNS over TCP, IPv4", "outbound, IPv6",
 			"DNS over UDP, IPv6", "DNS over TCP, IPv6",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pair := netnstest.NewPair(t)
-			o := Options{Redirect: usual(row.mode)}
+			o := Options{Redirect: typical(row.mode)}
 			mustApply(t, pair, rules.MustCompile(o.Redirect))
 			r := validateAs(t, pair.Pod, row.who, o)
 			if got := named(r, OK); !slices.Equal(got, row.checked) || r.Outcome() != WorksInPart {
-				t.Errorf("ok are %q,\nwant %q of\n%s", got, row.checked, describe(r))
+				t.Errorf("successful checks %q,\nwant %q of\n%s", got, row.checked, describe(r))
 			}
 			for _, c := range r.Checks {
 				if c.Status == NotChecked && (c.Reason == "" || c.Next == "") {
-					t.Errorf("%s does not say why it is not checked, and what could be done:\n%+v",
+					t.Errorf("%s has no reason or no next step:\n%+v",
 						c.Name, c)
 				}
 			}
@@ -81,25 +81,25 @@ func TestWhatEachContainerCanCheck(t *testing.T) {
 				return name == "source check"
 			})
 			if got := named(r, Failed); !slices.Equal(got, want) || r.Outcome() != Fails {
-				t.Errorf("without rules failed are %q,\nwant %q of\n%s", got, want, describe(r))
+				t.Errorf("failed checks without rules %q,\nwant %q of\n%s", got, want, describe(r))
 			}
 		})
 	}
 }
 
-// Root of the proxy's group without a capability can try nothing in TPROXY mode. That no setting
-// does harm is no proof of rules.
+// Root with the proxy's group and without capabilities can send no probe in TPROXY mode. Correct
+// settings do not prove that the rules are correct.
 func TestSettingsProveNothing(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	who := person{gid: 1337, caps: "-all"}
-	o := Options{Redirect: usual(rules.ModeTProxy)}
+	who := identity{gid: 1337, caps: "-all"}
+	o := Options{Redirect: typical(rules.ModeTProxy)}
 	r := validateAs(t, pair.Pod, who, o)
 	if got := named(r, OK); !slices.Equal(got, []string{"source check"}) ||
 		r.Outcome() != NotDecided {
 		t.Error(describe(r))
 	}
-	// Nor is that of a connection that is not to be captured.
-	o.Redirect = usual(rules.ModeRedirect)
+	// A probe that must not be captured does not prove it either.
+	o.Redirect = typical(rules.ModeRedirect)
 	o.Redirect.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	o.Redirect.IPv6 = false
 	r = validateAs(t, netnstest.New(t), validationContainer, o)
@@ -108,12 +108,12 @@ func TestSettingsProveNothing(t *testing.T) {
 		t.Error(describe(r))
 	}
 	if !slices.Contains(r.Unchecked(), "inbound") {
-		t.Errorf("a namespace without addresses has no inbound connections: %q", r.Unchecked())
+		t.Errorf("inbound must be unchecked in a namespace without addresses: %q", r.Unchecked())
 	}
 }
 
-// Istio's own validation accepts whatever redirects the proxy's call. Ours is by the parameters,
-// and says when they ask for nothing.
+// Istio's own validation accepts any redirection of the proxy's call. Sluice's validation depends
+// on the parameters, and reports if they capture nothing.
 func TestNothingToCapture(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	r := rules.DefaultRedirect()
@@ -122,12 +122,12 @@ func TestNothingToCapture(t *testing.T) {
 	if got := validateAs(t, pair.Pod, validationContainer, o); got.Outcome() != CapturesNothing {
 		t.Error(describe(got))
 	}
-	// The same rules, although inbound connections were to be captured.
-	o.Redirect = usual(rules.ModeRedirect)
+	// The same rules, with parameters that capture inbound connections.
+	o.Redirect = typical(rules.ModeRedirect)
 	fails := func(got Result) bool {
 		return got.Outcome() == Fails && slices.Contains(named(got, Failed), "inbound, IPv4")
 	}
-	got := patiently(func(timeout time.Duration) Result {
+	got := validateRepeatedly(func(timeout time.Duration) Result {
 		o.Timeout = timeout
 		return validate(t, pair, o)
 	}, fails)
@@ -136,10 +136,10 @@ func TestNothingToCapture(t *testing.T) {
 	}
 }
 
-// With this loopback CIDR Istio's validation always fails, although the rules are right.
+// With this loopback CIDR Istio's validation always fails, although the rules are correct.
 func TestWideLoopbackCIDR(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	r := usual(rules.ModeRedirect)
+	r := typical(rules.ModeRedirect)
 	r.LoopbackCIDR, _ = rules.ParseLoopbackCIDR("127.0.0.0/8")
 	mustApply(t, pair, rules.MustCompile(r))
 	got := validateAs(t, pair.Pod, validationContainer, Options{Redirect: r})

@@ -34,7 +34,7 @@ func newNetwork(t *testing.T, o testbed.Options) *testbed.Network {
 
 func runFromNeighbour(t *testing.T, network *testbed.Network, o Options) (r Result) {
 	t.Helper()
-	o.Timeout = cmp.Or(o.Timeout, patience)
+	o.Timeout = cmp.Or(o.Timeout, repeatTime)
 	err := network.Neighbour.Do(func() (err error) {
 		r, err = Run(network.Pod, o)
 		return err
@@ -45,8 +45,8 @@ func runFromNeighbour(t *testing.T, network *testbed.Network, o Options) (r Resu
 	return r
 }
 
-// Besides a running proxy everything is proved too, and the proxy gets each connection that is its
-// own.
+// The validation also succeeds next to a running proxy, and the proxy receives all of its
+// connections.
 func TestRunningProxyIsNotDisturbed(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -60,13 +60,13 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			o := Options{Redirect: usual(mode)}
+			o := Options{Redirect: typical(mode)}
 			if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 				t.Fatal(err)
 			}
 			stop := callAll(t, network)
 			for range 5 {
-				r := patiently(func(timeout time.Duration) Result {
+				r := validateRepeatedly(func(timeout time.Duration) Result {
 					o.Timeout = timeout
 					return runFromNeighbour(t, network, o)
 				}, works)
@@ -75,14 +75,14 @@ func TestRunningProxyIsNotDisturbed(t *testing.T) {
 				}
 			}
 			if n := len(stop()); n == 0 {
-				t.Error("no call was made meanwhile")
+				t.Error("no calls during the validation")
 			}
 		})
 	}
 }
 
-// callAll calls the proxy without pause, in and out, until the returned function is called, which
-// returns the answers. Each call must be answered by the proxy.
+// callAll continuously makes inbound and outbound calls, which the proxy must answer, until the
+// returned function is called. That function returns the answers.
 func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 	calls := []testbed.Call{
 		{From: testbed.FromNeighbour, Network: "tcp", To: netip.AddrPortFrom(testbed.PodIP4, 8080)},
@@ -97,7 +97,7 @@ func callAll(t *testing.T, network *testbed.Network) (stop func() []string) {
 	var answers []string
 	ended := make(chan struct{})
 	for _, call := range calls {
-		call.Timeout = 10 * time.Second // whatever else the host does
+		call.Timeout = 10 * time.Second // enough for a busy host
 		wg.Go(func() {
 			for {
 				select {
@@ -129,20 +129,20 @@ func TestRunningProxyWithBrokenRules(t *testing.T) {
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Redirect: usual(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
+	o := Options{Redirect: typical(rules.ModeRedirect), Timeout: 200 * time.Millisecond}
 	r := runFromNeighbour(t, network, o)
 	if ok := named(r, OK); len(ok) > 0 || !r.Running || r.Outcome() != Fails {
-		t.Errorf("ok are %q of\n%s", ok, describe(r))
+		t.Errorf("successful checks %q of\n%s", ok, describe(r))
 	}
 }
 
-// Without privilege the kernel still tells which socket has taken a connection.
+// Without privileges the kernel still reports which socket accepted a connection.
 func TestRunningProxyUnprivileged(t *testing.T) {
 	network := newNetwork(t, testbed.Options{})
 	if err := network.StartProxy(testbed.ProxyOptions{Owner: testbed.ProxyOwner}); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Redirect: usual(rules.ModeRedirect)}
+	o := Options{Redirect: typical(rules.ModeRedirect)}
 	if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +150,8 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 	if !r.Running || r.Outcome() != WorksInPart || r.Count(OK) != 4 {
 		t.Error(describe(r))
 	}
-	// Where a datagram went, only conntrack knows, which answers root.
-	r = validateAs(t, network.Pod, person{uid: 1000, gid: 1000}, o)
+	// Only conntrack, which answers root, reports the destination of a datagram.
+	r = validateAs(t, network.Pod, identity{uid: 1000, gid: 1000}, o)
 	if !r.Running || !slices.Equal(named(r,
 		OK), []string{
 		"outbound, IPv4", "DNS over TCP, IPv4", "outbound, IPv6", "DNS over TCP, IPv6",
@@ -160,10 +160,10 @@ func TestRunningProxyUnprivileged(t *testing.T) {
 	}
 }
 
-// Rules that come while the validation waits for them are in time.
+// Rules that are applied while the validation repeats its checks are recognised.
 func TestRulesAreAppliedLate(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	r := usual(rules.ModeRedirect)
+	r := typical(rules.ModeRedirect)
 	applied := make(chan error, 1)
 	go func() {
 		err := untilListener(pair.Pod, true)
@@ -184,7 +184,7 @@ func TestRulesAreAppliedLate(t *testing.T) {
 	}
 }
 
-// untilListener waits until somebody listens on the proxy's port, or nobody does.
+// untilListener waits until the proxy's port has a listener, or has none.
 func untilListener(ns *netns.NS, want bool) error {
 	for start := time.Now(); time.Since(start) < 10*time.Second; {
 		list, err := sockets(ns)
@@ -198,23 +198,23 @@ func untilListener(ns *netns.NS, want bool) error {
 	return fmt.Errorf("waited 10 s for a listener: %t", want)
 }
 
-// In the namespace of a pod with hostUsers: false rules mean the ids inside.
+// In the namespace of a pod with hostUsers: false, rules refer to the ids of the user namespace.
 func TestOtherUserNamespace(t *testing.T) {
 	ns := netnstest.NewInUserNS(t)
 	network := newNetwork(t, testbed.Options{Pod: ns, IDBase: netnstest.UserNSBase})
-	o := Options{Redirect: usual(rules.ModeRedirect)}
+	o := Options{Redirect: typical(rules.ModeRedirect)}
 	if _, err := nft.Apply(network.Pod, rules.MustCompile(o.Redirect)); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody is left in the user namespace, so that its ids are not known; but this process is not
-	// the proxy.
+	// The user namespace has no process, so that its ids are not known. This process is not the
+	// proxy.
 	r := runFromNeighbour(t, network, o)
 	if r.Outcome() != WorksInPart || !slices.Contains(named(r, OK), "outbound, IPv6") ||
 		slices.Contains(named(r, OK), "the proxy calls 127.0.0.6") {
 		t.Error(describe(r))
 	}
 	startIn(t, ns)
-	r = patiently(func(timeout time.Duration) Result {
+	r = validateRepeatedly(func(timeout time.Duration) Result {
 		o.Timeout = timeout
 		return runFromNeighbour(t, network, o)
 	}, works)

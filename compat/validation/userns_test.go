@@ -40,7 +40,7 @@ func startIn(t *testing.T, ns *netns.NS) {
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	})
-	// Its first word says that it is there.
+	// The process writes a line when it is running.
 	if _, err := io.ReadFull(stdout, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +72,13 @@ func TestIDMap(t *testing.T) {
 		}
 	}
 	if got := m.inside(0); got != overflowID {
-		t.Errorf("an id without a number inside is %d there", got)
+		t.Errorf("an unmapped id is mapped to %d", got)
 	}
 	var same idMap
 	if got, ok := same.outside(7); got != 7 || !ok || same.inside(7) != 7 {
-		t.Errorf("without a map 7 is %d", got)
+		t.Errorf("without a map, 7 is mapped to %d", got)
 	}
 	if _, err := parseIDMap(strings.NewReader("0 x 1\n")); err == nil {
-		t.Error("no error for a line that is none")
+		t.Error("no error for an invalid line")
 	}
 }

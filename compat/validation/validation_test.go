@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// usual is what the injector asks for by default, for both families and with DNS.
-func usual(mode rules.Mode) rules.Redirect {
+// typical returns the injector's default parameters, with both families and DNS.
+func typical(mode rules.Mode) rules.Redirect {
 	r := rules.DefaultRedirect()
 	r.Mode = mode
 	r.InboundPorts.All = true
@@ -35,14 +35,14 @@ func mustApply(t testing.TB, pair netnstest.Pair, rs rules.Ruleset) {
 	}
 }
 
-// patience is how long the validation repeats checks that must not fail, unless a test says: it ends
-// at once when none fails, and each attempt waits longer for its probes.
-const patience = 2 * time.Minute
+// repeatTime is the default time for which the validation repeats failing checks. It ends as soon as
+// none fails, and each attempt waits longer for its probes.
+const repeatTime = 2 * time.Minute
 
-// validate runs the validation from outside of the pod, as the node's agent would.
+// validate runs the validation from outside of the pod, like the node agent.
 func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	t.Helper()
-	o.Timeout = cmp.Or(o.Timeout, patience)
+	o.Timeout = cmp.Or(o.Timeout, repeatTime)
 	err := pair.Neighbour.Do(func() (err error) {
 		r, err = Run(pair.Pod, o)
 		return err
@@ -53,10 +53,10 @@ func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	return r
 }
 
-// patiently validates until the result is as it should be, with more time each time: where a machine
-// stands still for a tenth of a second, a probe does not arrive in time.
-func patiently(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
-	for timeout := 300 * time.Millisecond; timeout < patience; timeout *= 4 {
+// validateRepeatedly repeats the validation with increasing timeouts until ok returns true. On a machine
+// that stops for a tenth of a second, a probe does not arrive in time.
+func validateRepeatedly(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
+	for timeout := 300 * time.Millisecond; timeout < repeatTime; timeout *= 4 {
 		if r = validate(timeout); ok(r) {
 			break
 		}
@@ -92,7 +92,7 @@ func describe(r Result) string {
 
 var bothModes = []rules.Mode{rules.ModeRedirect, rules.ModeTProxy}
 
-// What is checked of one family and mode.
+// checksOf lists the checks of one family and mode.
 func checksOf(mode rules.Mode, pod, passthrough netip.Addr) []string {
 	f := familyName(rules.FamilyOf(pod))
 	names := []string{
@@ -110,9 +110,9 @@ func TestEverythingWorks(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(string(mode), func(t *testing.T) {
 			pair := netnstest.NewPair(t)
-			mustApply(t, pair, rules.MustCompile(usual(mode)))
-			r := patiently(func(timeout time.Duration) Result {
-				return validate(t, pair, Options{Redirect: usual(mode), Timeout: timeout})
+			mustApply(t, pair, rules.MustCompile(typical(mode)))
+			r := validateRepeatedly(func(timeout time.Duration) Result {
+				return validate(t, pair, Options{Redirect: typical(mode), Timeout: timeout})
 			}, works)
 			want := append(checksOf(mode, pair.PodIP4, rules.PassthroughIPv4()),
 				checksOf(mode, pair.PodIP6, rules.PassthroughIPv6())...)
@@ -122,17 +122,17 @@ func TestEverythingWorks(t *testing.T) {
 			want = append(want, "rules and routes")
 			if got := named(r, OK); !slices.Equal(got, want) || len(r.Checks) != len(want) ||
 				r.Outcome() != Works {
-				t.Errorf("ok are %q,\nwant %q of\n%s", got, want, describe(r))
+				t.Errorf("successful checks %q,\nwant %q of\n%s", got, want, describe(r))
 			}
 			list, err := sockets(pair.Pod)
 			if len(list) > 0 || err != nil {
-				t.Errorf("sockets that stay in the pod: %v, %v", list, err)
+				t.Errorf("sockets remain in the pod: %v, %v", list, err)
 			}
 		})
 	}
 }
 
-// Each way to break a namespace, and the checks that find it.
+// TestBroken breaks a namespace in different ways, and lists the checks that fail.
 func TestBroken(t *testing.T) {
 	without := func(chains ...string) func(*rules.Redirect, *rules.Ruleset) {
 		return func(_ *rules.Redirect, rs *rules.Ruleset) {
@@ -245,7 +245,7 @@ func TestBroken(t *testing.T) {
 			if mode == "" {
 				mode = rules.ModeRedirect
 			}
-			r := usual(mode)
+			r := typical(mode)
 			rs := rules.MustCompile(r)
 			if row.change != nil {
 				row.change(&r, &rs)
@@ -259,16 +259,16 @@ func TestBroken(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := patiently(func(timeout time.Duration) Result {
+			got := validateRepeatedly(func(timeout time.Duration) Result {
 				return validate(t, pair, Options{Redirect: r, Timeout: timeout})
 			}, func(got Result) bool { return slices.Equal(named(got, Failed), row.failed) })
 			if !slices.Equal(named(got, Failed), row.failed) || got.Outcome() != Fails {
-				t.Errorf("failed are %q,\nwant %q of\n%s", named(got, Failed), row.failed,
+				t.Errorf("failed checks %q,\nwant %q of\n%s", named(got, Failed), row.failed,
 					describe(got))
 			}
 			for _, c := range got.Checks {
 				if c.Status == Failed && (c.Expected == "" || c.Found == "" || c.Next == "") {
-					t.Errorf("%s does not say what was expected, what was found and what to do:\n%+v", c.Name, c)
+					t.Errorf("%s lacks the expectation, the finding or the next step:\n%+v", c.Name, c)
 				}
 			}
 			if testing.Verbose() {
@@ -278,12 +278,12 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// At equal priority the chain that came last runs first. The reason of what fails names the rule
-// that really decides, and since our own rules are in order, applying them is no advice.
+// At equal priority the chain registered last runs first. The reason of a failed check names the
+// rule that decides. Because Sluice's own rules are correct, applying them is not suggested.
 func TestForeignChainDecides(t *testing.T) {
 	nftBinary := netnstest.RequireBinary(t, "nft")
 	pair := netnstest.NewPair(t)
-	r := usual(rules.ModeRedirect)
+	r := typical(rules.ModeRedirect)
 	r.StrictIstio()
 	mustApply(t, pair, rules.MustCompile(r))
 	cmd := exec.Command(nftBinary, "-f", "-")
@@ -304,11 +304,11 @@ func TestForeignChainDecides(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"outbound, IPv4", "outbound, IPv6"}
-	got := patiently(func(timeout time.Duration) Result {
+	got := validateRepeatedly(func(timeout time.Duration) Result {
 		return validate(t, pair, Options{Redirect: r, Timeout: timeout})
 	}, func(got Result) bool { return slices.Equal(named(got, Failed), want) })
 	if failed := named(got, Failed); !slices.Equal(failed, want) {
-		t.Fatalf("failed are %q of\n%s", failed, describe(got))
+		t.Fatalf("failed checks %q of\n%s", failed, describe(got))
 	}
 	for _, c := range got.Checks {
 		if c.Status == Failed &&
@@ -322,11 +322,11 @@ func TestForeignChainDecides(t *testing.T) {
 
 func TestNoRulesAtAll(t *testing.T) {
 	pair := netnstest.NewPair(t)
-	got := validate(t, pair, Options{Redirect: usual(rules.ModeRedirect), Timeout: 2 * time.Second})
+	got := validate(t, pair, Options{Redirect: typical(rules.ModeRedirect), Timeout: 2 * time.Second})
 	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {
-		t.Errorf("ok are %q of\n%s", ok, describe(got))
+		t.Errorf("successful checks %q of\n%s", ok, describe(got))
 	}
 	if got.Duration < time.Second || got.Duration > 30*time.Second || got.Attempts < 2 {
-		t.Errorf("given up after %d attempts, %s", got.Attempts, got.Duration)
+		t.Errorf("ended after %d attempts, %s", got.Attempts, got.Duration)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// extension writes a match or target.
+// extension encodes a match or target.
 func extension(name string, data []byte) []byte {
 	size := (extensionSize + len(data) + alignment - 1) / alignment * alignment
 	b := make([]byte, size)
@@ -21,15 +21,15 @@ func extension(name string, data []byte) []byte {
 	return b
 }
 
-// verdict writes the target that all rules with a verdict or a jump have, to an offset.
+// verdict encodes the standard target with a verdict or the offset of a jump.
 func verdict(v int) []byte { return extension("", native.AppendUint32(nil, uint32(int32(v)))) }
 
-// begin writes the target of the entry that begins a chain.
+// begin encodes the target of the entry that begins a chain.
 func begin(chain string) []byte {
 	return extension(errorTarget, append([]byte(chain), make([]byte, 30-len(chain))...))
 }
 
-// entryOf writes an entry.
+// entryOf encodes an entry.
 func (l *layout) entryOf(target []byte, matches ...[]byte) []byte {
 	m := slices.Concat(matches...)
 	b := slices.Concat(make([]byte, l.size), m, target)
@@ -38,7 +38,7 @@ func (l *layout) entryOf(target []byte, matches ...[]byte) []byte {
 	return b
 }
 
-// small is a table with PREROUTING, OUTPUT and two chains of users, of which one is empty.
+// small is a table with PREROUTING, OUTPUT and two user-defined chains, one of them empty.
 func small(l *layout) *blob {
 	b := &blob{offsets: offsets{validHooks: 1 | 1<<3}}
 	add := func(target []byte, matches ...[]byte) uint32 {
@@ -95,11 +95,11 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestDecodeRejectsWhatIptablesDoesNotWrite(t *testing.T) {
+func TestDecodeRejectsInvalidTables(t *testing.T) {
 	l := &layouts[0]
 	policySize := l.size + standardSize
 	for _, tc := range []struct {
-		want  string // of the error
+		want  string // part of the error
 		spoil func(*blob)
 	}{
 		{"bytes remain", func(b *blob) { b.entries = b.entries[:len(b.entries)-1] }},
@@ -155,12 +155,12 @@ func TestDecodeRejectsWhatIptablesDoesNotWrite(t *testing.T) {
 	}
 }
 
-// What is decoded is encoded to the same bytes, and nothing is read outside of them.
+// A decoded table encodes to the same bytes, and decoding reads no bytes outside of the table.
 func FuzzDecode(f *testing.F) {
 	for i := range layouts {
 		l := &layouts[i]
 		f.Add(i == 1, small(l).validHooks, offsetBytes(small(l)), small(l).entries)
-		if os.Geteuid() == 0 { // what this machine has, if it has any
+		if os.Geteuid() == 0 { // the tables of this machine
 			for _, name := range []string{"filter", "nat"} {
 				if table, err := Read(nil, l.family, name); err == nil {
 					f.Add(i == 1, table.origin.validHooks, offsetBytes(table.origin),
@@ -190,7 +190,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if table.Family != l.family || l.family != rules.IPv4 && l.family != rules.IPv6 {
-			t.Error("another family")
+			t.Error("the family has changed")
 		}
 		for _, c := range table.Chains {
 			_ = c.Policy()

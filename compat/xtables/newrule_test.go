@@ -24,7 +24,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// someRules are rules of all shapes, and the same for iptables.
+// someRules returns rules of all shapes, and the same rules for iptables.
 func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 	t.Helper()
 	addr := func(four, six string) Address {
@@ -79,8 +79,8 @@ func someRules(t testing.TB, f rules.Family) (made []Rule, text string) {
 	return made, text
 }
 
-// A table that is made here and one that iptables makes of the same rules are the same bytes.
-func TestNewRulesAreWhatIptablesMakes(t *testing.T) {
+// New rules have the same bytes as iptables' rules.
+func TestNewRulesEqualThoseOfIptables(t *testing.T) {
 	for _, f := range istiotest.Families {
 		t.Run(f.String(), func(t *testing.T) {
 			ours, theirs := netnstest.New(t), netnstest.New(t)
@@ -110,7 +110,7 @@ func TestNewRulesAreWhatIptablesMakes(t *testing.T) {
 	}
 }
 
-// The bytes of a rule of IPv4, without those that are zero.
+// TestNewRuleBytes lists the bytes of an IPv4 rule that are not zero.
 func TestNewRuleBytes(t *testing.T) {
 	h := Header{
 		Protocol: 6, Invert: InvertOut, In: must(NamedInterface("lo", false)),
@@ -121,13 +121,13 @@ func TestNewRuleBytes(t *testing.T) {
 		[]Extension{{Name: "mark", Revision: 1, Data: []byte{1, 2, 3}}},
 		Target{Chain: "X", Goto: true}))
 	at := map[int]string{
-		// addresses, their masks, names, theirs
+		// addresses, address masks, interface names, interface masks
 		4: "0a000000", 12: "ff000000", 16: "6c6f", 32: "657468", 48: "ffffff", 64: "ffffff",
-		80: "0600", 82: "02", 83: "02", // protocol, goto, what is inverted
-		88: "9800", 90: "c000", // the target's offset, the end
-		// the match: its size, its name, its revision
+		80: "0600", 82: "02", 83: "02", // protocol, flags (goto), inversion flags
+		88: "9800", 90: "c000", // offset of the target, size
+		// the match: size, name, revision
 		112: "28006d61726b", 143: "01", 144: "010203",
-		152: "2800", // the target: a verdict that is to be an offset
+		152: "2800", // the target: a jump, whose offset is not known yet
 	}
 	want := make([]byte, 192)
 	for n, text := range at {
@@ -150,7 +150,7 @@ func TestNewRuleRefuses(t *testing.T) {
 	}{
 		{"no family", rules.Inet, Header{}, nil, Target{}, "iptables has no tables of family inet"},
 		{
-			"a name without room for its end", rules.IPv4,
+			"a name without space for the terminating zero", rules.IPv4,
 			Header{},
 			[]Extension{{Name: strings.Repeat("x", 29)}},
 			Target{},
@@ -171,14 +171,14 @@ func TestNewRuleRefuses(t *testing.T) {
 			"a rule must have exactly one target",
 		},
 		{
-			"more than a size can say", rules.IPv4,
+			"an entry larger than the size field allows", rules.IPv4,
 			Header{},
 			[]Extension{long, long},
 			Target{},
 			"bytes, more than the maximum of 65535",
 		},
 		{
-			"an address of the other family", rules.IPv6,
+			"an address of another family", rules.IPv6,
 			Header{Source: Address{Addr: netip.MustParseAddr("10.0.0.1")}},
 			nil,
 			Target{},
@@ -220,8 +220,7 @@ func TestAddChainRefuses(t *testing.T) {
 	}
 }
 
-// A table that nobody has asked for yet is created as the kernel makes it, and can be edited
-// at once.
+// Open creates a missing table as the kernel does. It can be edited immediately.
 func TestOpenCreatesTheTable(t *testing.T) {
 	chains := map[string]string{
 		"raw": "PREROUTING OUTPUT", "mangle": "PREROUTING INPUT FORWARD OUTPUT POSTROUTING",
@@ -253,7 +252,7 @@ func TestOpenCreatesTheTable(t *testing.T) {
 	}
 }
 
-// addReturn writes the table with one rule more.
+// addReturn adds a rule to the table and writes it.
 func addReturn(t *testing.T, ns *netns.NS, table *Table) {
 	t.Helper()
 	c := table.Chain("OUTPUT")
@@ -263,8 +262,8 @@ func addReturn(t *testing.T, ns *netns.NS, table *Table) {
 	}
 }
 
-// What was counted stays with the rules that were there, wherever new ones come between them.
-func TestNewRulesLeaveTheCountersOfOthers(t *testing.T) {
+// The counters of existing rules remain if rules are added before and after them.
+func TestNewRulesKeepTheCountersOfOtherRules(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
 		"*mangle\n:OUTPUT ACCEPT [7:70]\n:OTHERS - [0:0]\n"+
@@ -280,6 +279,6 @@ func TestNewRulesLeaveTheCountersOfOthers(t *testing.T) {
 	want := ":OUTPUT ACCEPT [7:70]\n:POSTROUTING ACCEPT [0:0]\n:OTHERS - [0:0]\n:OURS - [0:0]\n" +
 		"[1:10] -A OUTPUT -o eth1\n[0:0] -A OUTPUT -j OURS\n[2:20] -A OUTPUT -j OTHERS\n[3:30] -A OTHERS -o eth2\n"
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
-		t.Errorf("want the part\n%s\ngot:\n%s", want, got)
+		t.Errorf("want a part\n%s\ngot:\n%s", want, got)
 	}
 }

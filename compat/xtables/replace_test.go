@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The kernel compares the number of entries at the replacement itself.
+// The kernel compares the number of entries when it replaces a table.
 func TestKernelRejectsAnotherNumberOfEntries(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4, "*raw\nCOMMIT\n")
@@ -30,7 +30,7 @@ func TestKernelRejectsAnotherNumberOfEntries(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhereAndWhat(t *testing.T) {
+func TestErrorsNameNamespaceAndTable(t *testing.T) {
 	ns := netnstest.New(t)
 	for _, tc := range []struct {
 		id   ID
@@ -60,14 +60,14 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 	}
 }
 
-// Each packet is counted once, in the old table or in the new one, whatever comes between.
+// Each packet is counted once, in the old or the new table, also during replacements.
 func TestNoPacketIsLostFromCounters(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv4,
 		"*mangle\n[0:0] -A OUTPUT -p udp -m udp --dport 9 -j ACCEPT\nCOMMIT\n")
-	const replacements, packets = 20, 20000 // at least
+	const replacements, packets = 20, 20000 // minimum numbers
 	var sent, replaced atomic.Int64
-	defer replaced.Add(replacements) // the sender ends in any case
+	defer replaced.Add(replacements) // makes the sender stop if the test fails
 	done := make(chan error, 1)
 	go func() {
 		done <- ns.Do(func() error {
@@ -99,7 +99,7 @@ func TestNoPacketIsLostFromCounters(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	// 20 bytes of IP, 8 of UDP
+	// 20 bytes of the IP header, 8 of the UDP header, 1 of data
 	want := fmt.Sprintf("[%d:%d] -A OUTPUT", sent.Load(), sent.Load()*29)
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
 		t.Errorf("after %d replacements and %d packets want %s, got:\n%s", replaced.Load(),

@@ -19,7 +19,7 @@ import (
 
 const legacy = "iptables-legacy ip "
 
-// foreign makes a namespace with rules of every kind.
+// foreign returns a namespace with rules of every kind.
 func foreign(t testing.TB) *netns.NS {
 	t.Helper()
 	return istiotest.Load(t, istiotest.Legacy, istiotest.Case{})
@@ -55,7 +55,7 @@ func TestReadingCreatesNoTable(t *testing.T) {
 		}
 		_, err := xtables.Read(ns, rules.IPv4, "nat")
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), legacy+"nat: read") {
-			t.Errorf("error %v, want that there is no table", err)
+			t.Errorf("error %v, want a missing table", err)
 		}
 	}
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, "*raw\nCOMMIT\n*mangle\nCOMMIT\n")
@@ -74,7 +74,7 @@ func TestReplaceWithoutEditChangesNothing(t *testing.T) {
 	}
 	for _, id := range ids {
 		table := read(t, ns, id.Family, id.Name)
-		for range 3 { // what Replace leaves is as if read anew
+		for range 3 { // a table is valid again after Replace
 			if err := xtables.Replace(ns, table); err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestDeleteChainAndRules(t *testing.T) {
 		"[24:124] -A istio_output -j RETURN\n" +
 		"COMMIT\n"
 	if got := istiotest.Save(t, ns, istiotest.Legacy, rules.IPv4); !strings.Contains(got, want) {
-		t.Errorf("want the part:\n%s\ngot:\n%s", want, got)
+		t.Errorf("want a part:\n%s\ngot:\n%s", want, got)
 	}
 	for name, want := range map[string]string{
 		"PORTMAP": legacy + "nat: chain PORTMAP does not exist",
@@ -138,9 +138,9 @@ func TestDeleteChainAndRules(t *testing.T) {
 
 func TestReplaceRejectsATableThatHasChanged(t *testing.T) {
 	for _, tc := range []struct{ name, change string }{
-		{"a rule more", "*nat\n[0:0] -A OUTPUT -j RETURN\nCOMMIT\n"},
-		{"a rule less", "*nat\n-D OUTPUT 1\nCOMMIT\n"},
-		{"another rule in the place of one", "*nat\n[0:0] -R OUTPUT 1 -o eth5 -j RETURN\nCOMMIT\n"},
+		{"an added rule", "*nat\n[0:0] -A OUTPUT -j RETURN\nCOMMIT\n"},
+		{"a deleted rule", "*nat\n-D OUTPUT 1\nCOMMIT\n"},
+		{"a replaced rule", "*nat\n[0:0] -R OUTPUT 1 -o eth5 -j RETURN\nCOMMIT\n"},
 		{"another policy", "*nat\n:OUTPUT DROP [0:0]\nCOMMIT\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestReplaceRejectsATableThatHasChanged(t *testing.T) {
 	}
 }
 
-func TestRuleEqualsThatOfTheKernel(t *testing.T) {
+func TestAccessorsOfARule(t *testing.T) {
 	ns := foreign(t)
 	table := read(t, ns, rules.IPv4, "filter")
 	if got := table.Chain("INPUT").Policy(); got != xtables.Drop {

@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/cilium/pkg/datapath/linux/sysctl"
 )
 
-// TestDump makes the rules of an agent with two proxies and a pod whose DNS is not tracked. It
-// belongs into pkg/datapath/iptables of github.com/cilium/cilium.
+// TestDump writes the rules of an agent with two proxies and a pod with untracked DNS. It must be
+// placed in pkg/datapath/iptables of github.com/cilium/cilium.
 func TestDump(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ip4tables.initLogger(log)

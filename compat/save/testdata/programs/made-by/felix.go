@@ -1,5 +1,5 @@
-// Command felix programs chains for one workload and one host endpoint with felix' own packages
-// rules and iptables, as felix' data plane (felix/dataplane/linux) would.
+// Command felix programs chains for one workload endpoint and one host endpoint with felix's
+// packages rules and iptables, as its data plane (felix/dataplane/linux) does.
 package main
 
 import (
@@ -57,7 +57,7 @@ func main() {
 		return []iptables.Rule{{Action: iptables.JumpAction{Target: chain}}}
 	}
 
-	// As setUpIptablesNormal in felix/dataplane/linux/int_dataplane.go.
+	// Like setUpIptablesNormal in felix/dataplane/linux/int_dataplane.go.
 	raw.UpdateChains(r.StaticRawTableChains(4))
 	raw.InsertOrAppendRules("PREROUTING", jump(rules.ChainRawPrerouting))
 	raw.InsertOrAppendRules("OUTPUT", jump(rules.ChainRawOutput))
@@ -74,13 +74,13 @@ func main() {
 	mangle.InsertOrAppendRules("PREROUTING", jump(rules.ChainManglePrerouting))
 	mangle.InsertOrAppendRules("POSTROUTING", jump(rules.ChainManglePostrouting))
 
-	// As masq_mgr.go, floating_ip_mgr.go and service_loop_mgr.go.
+	// Like masq_mgr.go, floating_ip_mgr.go and service_loop_mgr.go.
 	nat.UpdateChain(r.NATOutgoingChain(true, 4))
 	nat.UpdateChains(r.DNATsToIptablesChains(map[string]string{"203.0.113.30": "10.244.0.2"}))
 	nat.UpdateChains(r.SNATsToIptablesChains(map[string]string{"10.244.0.2": "203.0.113.30"}))
 	filter.UpdateChains(r.BlockedCIDRsToIptablesChains([]string{"10.96.0.0/16"}, 4))
 
-	// As policy_mgr.go, for a policy of each sort.
+	// Like policy_mgr.go, for a policy of each kind.
 	policy := func(name string, p *proto.Policy) {
 		chains := r.PolicyToIptablesChains(&proto.PolicyID{Tier: "default", Name: name}, p, 4)
 		raw.UpdateChains(chains)
@@ -130,7 +130,7 @@ func main() {
 	filter.UpdateChains([]*iptables.Chain{inbound, outbound})
 	mangle.UpdateChains([]*iptables.Chain{outbound})
 
-	// As endpoint_mgr.go.
+	// Like endpoint_mgr.go.
 	group := func(name string, d rules.PolicyDirection) []*rules.PolicyGroup {
 		return []*rules.PolicyGroup{{Tier: "default", Direction: d, PolicyNames: []string{name}, Selector: "all()"}}
 	}

@@ -1,9 +1,9 @@
-// Command api answers the lists and watches of a kube-proxy from a file of objects, which never
+// Command api serves a kube-proxy's list and watch requests from a file of objects that never
 // change.
 //
 //	api -listen 127.0.0.1:8001 objects.json
 //
-// The file is a List of Kubernetes, in JSON.
+// The file is a Kubernetes List in JSON.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"path"
 )
 
-// An object is one of Kubernetes.
+// An object is a Kubernetes object.
 type object map[string]any
 
 func main() {
@@ -33,12 +33,12 @@ func main() {
 	log.Fatal(http.ListenAndServe(*listen, server(all.Items)))
 }
 
-// kinds are the kinds of the objects that a kube-proxy asks for, by the last part of the path.
+// kinds maps the last part of a request's path to the kind of the objects.
 var kinds = map[string]string{
 	"nodes": "Node", "services": "Service", "endpointslices": "EndpointSlice", "servicecidrs": "ServiceCIDR",
 }
 
-// server answers requests for all objects of a kind; any other is one that it does not know.
+// server serves all objects of a kind, and not found for other requests.
 func server(objects []object) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		log.Print(r.Method, " ", r.URL)
