@@ -183,15 +183,20 @@ func TestCommandsForAPodOfTheNode(t *testing.T) {
 			"", notRedirected,
 		},
 		{
-			"check a pod that is not redirected", []string{"check", "--pod", "default/plain"}, 2,
+			"check a pod that is not redirected",
+			[]string{"check", "--pod", "default/plain"},
+			2,
 			"", notRedirected,
 		},
 		{
-			"diff of a pod that is not redirected", []string{"diff", "--pod", "default/plain"}, 2,
+			"diff of a pod that is not redirected",
+			[]string{"diff", "--pod", "default/plain"},
+			2,
 			"", notRedirected,
 		},
 		{
-			"doctor for a pod that is not redirected", []string{"doctor", "--pod", "default/plain"},
+			"doctor for a pod that is not redirected",
+			[]string{"doctor", "--pod", "default/plain"},
 			2, "", notRedirected,
 		},
 		{
