@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ambientDir returns the folder with the recorded runs of Istio's node agent,
-// $SLUICE_GOLDEN_AMBIENT or else one next to the repository. Without it the test is skipped.
+// ambientDir returns the directory with the recorded runs of Istio's node agent:
+// $SLUICE_GOLDEN_AMBIENT, or a directory next to the repository. Without it the test is skipped.
 func ambientDir(t testing.TB) string {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN_AMBIENT"),
 		filepath.Join("..", "..", "shared", "golden-ambient"))
@@ -27,14 +27,14 @@ func ambientDir(t testing.TB) string {
 	return dir
 }
 
-// ambientMatrix returns the folders of the runs with all combinations of parameters.
+// ambientMatrix returns the directories of the runs with all combinations of parameters.
 func ambientMatrix(t testing.TB) []string {
 	runs, err := filepath.Glob(filepath.Join(ambientDir(t), "0[0-2]*-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(runs) == 0 {
-		t.Skip("the folder of recorded runs has no run in a pod")
+		t.Skip("the directory of recorded runs has no run in a pod")
 	}
 	return runs
 }
@@ -51,8 +51,8 @@ func TestAmbientReferenceIsIstio(t *testing.T) {
 	}
 }
 
-// recordedLegacy returns what Istio's iptables backend left in the pod. A recorded text is empty
-// where no rule was written.
+// recordedLegacy returns the rules that Istio's iptables backend left in the pod. A recorded text
+// is empty if no rule was written.
 func recordedLegacy(t testing.TB, run string) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -70,7 +70,7 @@ func recordedLegacy(t testing.TB, run string) rules.Ruleset {
 	return rs
 }
 
-// recordedNFT returns what Istio's nftables backend left in the pod.
+// recordedNFT returns the rules that Istio's nftables backend left in the pod.
 func recordedNFT(t testing.TB, run string) rules.Ruleset {
 	file := filepath.Join(run, "nft.txt")
 	text := readText(t, file)
@@ -117,8 +117,8 @@ func recordedAmbient(t testing.TB, run string) rules.Ambient {
 	return a
 }
 
-// ambientDeviation contains the families in which a backend of Istio treats packets differently,
-// and why.
+// ambientDeviation lists the families in which a backend of Istio treats packets differently, with
+// the reason.
 type ambientDeviation struct {
 	legacy, nft []rules.Family
 	why         string
@@ -129,24 +129,24 @@ var (
 	bothFamilies = []rules.Family{rules.IPv4, rules.IPv6}
 )
 
-// ambientDeviations contains the runs outside of the matrix whose packets differ.
+// ambientDeviations lists the runs outside of the matrix with different packets.
 var ambientDeviations = map[string]ambientDeviation{
 	"037-virt-plus-suffix": {nft: bothFamilies, why: "its nftables backend fails at the +"},
-	"038-virt-star-suffix": {legacy: bothFamilies, why: "in its iptables backend * is a character of the name"},
+	"038-virt-star-suffix": {legacy: bothFamilies, why: "its iptables backend treats * as a character of the name"},
 	"053-seq-dns-to-nodns-reconcile": {
-		nft: bothFamilies, why: "its nftables backend leaves the zones of DNS",
+		nft: bothFamilies, why: "its nftables backend leaves the DNS zones in place",
 	},
 	"054-seq-dns-to-nodns-noreconcile": {
-		legacy: bothFamilies, nft: bothFamilies, why: "its iptables backend fails and leaves the former rules",
+		legacy: bothFamilies, nft: bothFamilies, why: "its iptables backend fails and leaves the previous rules",
 	},
 	"060-foreign-rules-present": {
-		legacy: []rules.Family{rules.IPv4}, why: "a rule of another owner precedes its jump",
+		legacy: []rules.Family{rules.IPv4}, why: "a foreign rule precedes its jump",
 	},
 }
 
-// Every recorded configuration has the same outcome for every packet in both backends of Istio, but
-// for [ambientDeviations], and for its nftables backend without IPv6: that marks IPv6 packets, and
-// captures those of DNS over UDP and of virtual interfaces.
+// In every recorded configuration, every packet has the same outcome as in both backends of Istio,
+// except for [ambientDeviations], and for Istio's nftables backend without IPv6: it marks IPv6
+// packets, and captures IPv6 DNS over UDP and IPv6 packets of virtual interfaces.
 func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	runs := ambientMatrix(t)
 	for _, name := range []string{
@@ -172,8 +172,9 @@ func TestAmbientRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	}
 }
 
-// What Istio's nftables backend does to IPv6 packets without IPv6 is a known deviation.
-func TestRecordedRulesForIPv6WithoutIPv6AreAKnownDeviation(t *testing.T) {
+// Without IPv6, Istio's nftables backend still treats IPv6 packets differently. This is a known
+// deviation.
+func TestNFTablesWithoutIPv6IsAKnownDeviation(t *testing.T) {
 	for _, run := range ambientMatrix(t) {
 		a := recordedAmbient(t, run)
 		if a.IPv6 {
@@ -210,9 +211,9 @@ func wantDifferentOnlyIn(
 	}
 }
 
-// Istio's agent writes the text of an annotation into its rules. A name that no interface can have
-// is refused here.
-func TestAmbientRefusesRecordedNamesOfNoInterface(t *testing.T) {
+// Istio's agent copies an annotation's text into its rules. Sluice rejects names that no interface
+// can have.
+func TestAmbientRejectsRecordedInvalidInterfaceNames(t *testing.T) {
 	for _, name := range []string{
 		"039-virt-16-chars", "040-virt-with-blank", "041-virt-newline", "042-virt-newline-nft",
 	} {

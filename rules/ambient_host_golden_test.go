@@ -42,8 +42,8 @@ func recordedHost(t testing.TB, run string) rules.AmbientHost {
 	return h
 }
 
-// withMembers returns the ruleset with the members of an ipset, as ipset-save prints them, instead of
-// its name.
+// withMembers returns the ruleset with the name of an ipset replaced by its members, as printed by
+// ipset-save.
 func withMembers(t testing.TB, rs rules.Ruleset, ipset string) rules.Ruleset {
 	members := map[string][]netipx.IPRange{}
 	for line := range strings.Lines(ipset) {
@@ -75,8 +75,8 @@ func withMembers(t testing.TB, rs rules.Ruleset, ipset string) rules.Ruleset {
 	return rs
 }
 
-// On the recorded nodes, Istio's backends give the source of probes to other packets than ours, by the
-// deviation of the backend, and to no others: without the deviation, every packet is treated alike.
+// On the recorded nodes, the packets whose source Istio's backends translate differ from Sluice's
+// only by the backend's deviation. Without the deviation, every packet is treated alike.
 func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 	for _, name := range []string{
 		"101-host-v4", "102-host-dual", "103-host-dual-kubelet-uid-1000", "104-host-other-snat",
@@ -109,7 +109,7 @@ func TestAmbientHostRulesTreatPacketsAsRecordedRulesDo(t *testing.T) {
 					t.Errorf("%s, strictly %s\n%v\n%v", r.Verdict(false), r.Verdict(true), r.Classes,
 						r.Undecided)
 				}
-				// Packets of the user of the kubelet are probes without either deviation.
+				// Packets of the kubelet's user are probes without either deviation.
 				if !slices.ContainsFunc(r.Classes, func(c diff.Class) bool {
 					return slices.Equal(c.Deviations, []rules.DeviationID{backend.deviation})
 				}) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ambientHost returns the parameters of a node with two pods, of both families.
+// ambientHost returns the parameters of a node with two dual-stack pods.
 func ambientHost() rules.AmbientHost {
 	h := rules.DefaultAmbientHost()
 	for _, a := range []string{
@@ -91,11 +91,11 @@ func TestEachAmbientHostParameterMatters(t *testing.T) {
 	other := byUser
 	other.KubeletUID = 1000
 	if rules.Equal(compileHost(t, byUser), compileHost(t, other)) {
-		t.Error("without a cgroup the user of the kubelet does not matter")
+		t.Error("without a cgroup the rules must depend on the kubelet's user")
 	}
 	plain.Pods = nil
 	if rs := compileHost(t, plain); len(rs.Tables[0].Chains) > 0 {
-		t.Errorf("without pods there are rules: %s", rs)
+		t.Errorf("unexpected rules without pods: %s", rs)
 	}
 }
 

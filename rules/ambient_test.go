@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ambientReference returns the rules that Istio's node agent installs in a pod with its iptables
+// ambientReference returns the rules that Istio's node agent adds to a pod with its iptables
 // backend. TestAmbientReferenceIsIstio compares it with the recorded runs.
 func ambientReference(t testing.TB, a rules.Ambient) rules.Ruleset {
 	var rs rules.Ruleset
@@ -83,7 +83,7 @@ func ambientSave(a rules.Ambient, f rules.Family) string {
 	return b.String()
 }
 
-// wantEqualPackets fails unless the two rulesets handle every packet identically.
+// wantEqualPackets fails unless both rulesets treat every packet alike.
 func wantEqualPackets(t testing.TB, ours, istio rules.Ruleset) {
 	t.Helper()
 	r := diff.Decide(diff.Side{Ruleset: ours, RoutingKnown: true},

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// many is n rules in a chain, as iptables-legacy has them: one for each excluded address.
+// many returns n rules in a chain, as iptables-legacy has them: one rule for each excluded address.
 func many(n int, port uint16) rules.Ruleset {
 	list := make([]rules.Rule, n)
 	for i := range list {
@@ -32,17 +32,17 @@ func TestCompareManyRules(t *testing.T) {
 	const n = 10_000
 	list := func(rs rules.Ruleset) *[]rules.Rule { return &rs.Tables[0].Chains[0].Rules }
 	for _, tc := range []struct {
-		says   string
+		name   string
 		change func(list []rules.Rule) []rules.Rule
 		// kinds counts the differences.
 		kinds map[rules.DifferenceKind]int
 	}{
-		{"all of them changed", func([]rules.Rule) []rules.Rule {
+		{"all rules changed", func([]rules.Rule) []rules.Rule {
 			return *list(many(n, 2))
 		}, map[rules.DifferenceKind]int{
 			rules.Missing: n, rules.Extra: n,
 		}},
-		{"every second one changed", func(l []rules.Rule) []rules.Rule {
+		{"every second rule changed", func(l []rules.Rule) []rules.Rule {
 			for i, other := range *list(many(n, 2)) {
 				if i%2 == 0 {
 					l[i] = other
@@ -50,20 +50,20 @@ func TestCompareManyRules(t *testing.T) {
 			}
 			return l
 		}, map[rules.DifferenceKind]int{rules.Missing: n / 2, rules.Extra: n / 2}},
-		{"the first one at the end", func(l []rules.Rule) []rules.Rule {
+		{"the first rule moved to the end", func(l []rules.Rule) []rules.Rule {
 			return append(l[1:], l[0])
 		}, map[rules.DifferenceKind]int{rules.Reordered: 1}},
-		{"the first and the last one gone, and one more in between", func(l []rules.Rule) []rules.Rule {
+		{"the first and last rule deleted, and one inserted", func(l []rules.Rule) []rules.Rule {
 			return slices.Insert(l[1:n-1], n/2, rules.Rule{Actions: []rules.Action{rules.Drop}})
 		}, map[rules.DifferenceKind]int{rules.Missing: 2, rules.Extra: 1}},
 		{"the reverse", func(l []rules.Rule) []rules.Rule {
 			slices.Reverse(l)
 			return l
 		}, map[rules.DifferenceKind]int{rules.Reordered: n - 1}},
-		{"each of them twice", func(l []rules.Rule) []rules.Rule {
+		{"all rules duplicated", func(l []rules.Rule) []rules.Rule {
 			return append(l, l...)
 		}, map[rules.DifferenceKind]int{rules.Extra: n}},
-		{"the same again and again", func(l []rules.Rule) []rules.Rule {
+		{"the same rule repeated", func(l []rules.Rule) []rules.Rule {
 			return slices.Repeat(l[1:2], n)
 		}, map[rules.DifferenceKind]int{rules.Missing: n - 1, rules.Extra: n - 1}},
 	} {
@@ -74,14 +74,14 @@ func TestCompareManyRules(t *testing.T) {
 			kinds[d.Kind]++
 		}
 		if fmt.Sprint(kinds) != fmt.Sprint(tc.kinds) {
-			t.Errorf("%s: %v, want %v", tc.says, kinds, tc.kinds)
+			t.Errorf("%s: %v, want %v", tc.name, kinds, tc.kinds)
 		}
 	}
 }
 
-// TestCompareTakesStepsInProportion counts what is allocated, which each text, each pair of rules
-// and each cell of a table is.
-func TestCompareTakesStepsInProportion(t *testing.T) {
+// TestCompareTakesLinearSpace counts allocations, because each text, pair of rules and table cell
+// is allocated.
+func TestCompareTakesLinearSpace(t *testing.T) {
 	perRule := func(n int) (objects, bytes float64) {
 		want, got := many(n, 1), many(n, 2)
 		var before, after runtime.MemStats
@@ -94,7 +94,7 @@ func TestCompareTakesStepsInProportion(t *testing.T) {
 	objects, bytes := perRule(2_000)
 	manyObjects, manyBytes := perRule(10_000)
 	if manyObjects > 1.5*objects || manyBytes > 1.5*bytes {
-		t.Errorf("%.0f objects and %.0f bytes for each rule of 10,000, %.0f and %.0f of 2,000",
+		t.Errorf("%.0f objects and %.0f bytes per rule of 10,000 rules, %.0f and %.0f of 2,000",
 			manyObjects, manyBytes, objects, bytes)
 	}
 }

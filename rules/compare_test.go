@@ -11,10 +11,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// comparedRedirect has sets, several actions in a rule, and routes.
+// comparedRedirect has sets, rules with several actions, and routes.
 func comparedRedirect() rules.Redirect { return typical(everyParameter, tproxyMode) }
 
-// inChain returns a change of one chain.
+// inChain returns a change of the named chain.
 func inChain(name string, change func(*rules.Chain)) func(*rules.Ruleset) {
 	return func(rs *rules.Ruleset) { change(rs.Tables[0].Chain(name)) }
 }
@@ -23,7 +23,7 @@ func TestCompareNamesEachDifference(t *testing.T) {
 	const groups = "nat-output-groups"
 	rule := rules.Rule{Actions: []rules.Action{rules.Drop}, Comment: "added"}
 	for _, tc := range []struct {
-		says   string
+		name   string
 		change func(*rules.Ruleset)
 		want   []string
 	}{
@@ -47,13 +47,13 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			[]string{"extra in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
 		},
 		{
-			"a rule at another place", inChain(groups, func(c *rules.Chain) {
+			"a moved rule", inChain(groups, func(c *rules.Chain) {
 				moved := c.Rules[4]
 				c.Rules = append(slices.Delete(c.Rules, 4, 5), moved)
 			}),
 			[]string{"reordered in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return"},
 		},
-		{"two rules in each other's place", inChain(groups, func(c *rules.Chain) {
+		{"two exchanged rules", inChain(groups, func(c *rules.Chain) {
 			c.Rules[4], c.Rules[8] = c.Rules[8], c.Rules[4]
 		}), []string{
 			"reordered in chain inet sluice nat-output-groups: ip daddr 127.0.0.1 return",
@@ -117,13 +117,13 @@ func TestCompareNamesEachDifference(t *testing.T) {
 			"extra in routing: ip -4 rule priority 32765 fwmark 0x539 lookup 133; local default dev lo table 133",
 		}},
 		{
-			"a set that no rule uses", func(rs *rules.Ruleset) {
+			"an unused set", func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{"spare"}
 			},
 			[]string{"extra in table inet sluice: set spare, which no rule uses"},
 		},
 		{
-			"a set that is wanted, without a rule: that the rule is missing says it",
+			"a missing set is not reported in addition to its missing rule",
 			func(rs *rules.Ruleset) {
 				rs.Tables[0].UnusedSets = []string{rs.Tables[0].Sets()[0].Set}
 			}, nil,
@@ -134,7 +134,7 @@ func TestCompareNamesEachDifference(t *testing.T) {
 		}, []string{
 			"missing in routing: ip -4 rule priority 133 fwmark 0x539 lookup 133; local default dev lo table 133",
 		}},
-		{"a policy rule that is not wanted, without its route", func(rs *rules.Ruleset) {
+		{"an unexpected policy rule without its route", func(rs *rules.Ruleset) {
 			rs.Routing.Unrouted = []rules.PolicyRoute{{
 				Family: rules.IPv4, Mark: 7, Table: 100, Priority: 133,
 			}}
@@ -162,19 +162,19 @@ func TestCompareNamesEachDifference(t *testing.T) {
 	} {
 		got := rules.MustCompile(comparedRedirect())
 		tc.change(&got)
-		checkDifferences(t, tc.says, rules.Compare(rules.MustCompile(comparedRedirect()), got),
+		checkDifferences(t, tc.name, rules.Compare(rules.MustCompile(comparedRedirect()), got),
 			tc.want)
 	}
 }
 
-func checkDifferences(t *testing.T, says string, got []rules.Difference, want []string) {
+func checkDifferences(t *testing.T, name string, got []rules.Difference, want []string) {
 	t.Helper()
 	var texts []string
 	for _, d := range got {
 		texts = append(texts, d.String())
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", says, diff)
+		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 
@@ -190,15 +190,15 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 		extra   = "extra in " + set
 	)
 	for _, tc := range []struct {
-		says, want, got string
+		name, want, got string
 		differences     []string
 	}{
 		{
-			"an element less", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.5.0.0/16",
+			"a missing element", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.5.0.0/16",
 			[]string{missing + "10.3.0.0/16"},
 		},
 		{
-			"an element more", "10.1.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16",
+			"an extra element", "10.1.0.0/16,10.5.0.0/16", "10.1.0.0/16,10.3.0.0/16,10.5.0.0/16",
 			[]string{extra + "10.3.0.0/16"},
 		},
 		{
@@ -214,10 +214,10 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 			},
 		},
 	} {
-		checkDifferences(t, tc.says, rules.Compare(compiled(tc.want), compiled(tc.got)),
+		checkDifferences(t, tc.name, rules.Compare(compiled(tc.want), compiled(tc.got)),
 			tc.differences)
 	}
-	checkDifferences(t, "a set that becomes one value", rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")), []string{
+	checkDifferences(t, "a set that becomes a single value", rules.Compare(compiled("10.1.0.0/16,10.3.0.0/16"), compiled("10.1.0.0/16")), []string{
 		"missing in chain inet sluice nat-output: ip daddr @outbound-exclude-ipv4 return",
 		"extra in chain inet sluice nat-output: ip daddr 10.1.0.0/16 return",
 	})
@@ -226,15 +226,15 @@ func TestCompareNamesChangedElementsOfSets(t *testing.T) {
 			r.OutboundCIDRs, r.KeepEstablished = prefixSelection(cidrs), true
 		}))
 	}
-	checkDifferences(t, "a set that two rules use is named once", rules.Compare(included("10.1.0.0/16,10.3.0.0/16"), included("10.1.0.0/16,10.4.0.0/16")),
+	checkDifferences(t, "a set that two rules use is reported once", rules.Compare(included("10.1.0.0/16,10.3.0.0/16"), included("10.1.0.0/16,10.4.0.0/16")),
 		[]string{
 			"missing in chain inet sluice nat-output, set outbound-include-ipv4: 10.3.0.0/16",
 			"extra in chain inet sluice nat-output, set outbound-include-ipv4: 10.4.0.0/16",
 		})
 }
 
-func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
-	for says, change := range map[string]func(*rules.Ruleset){
+func TestCompareIgnoresPropertiesWithoutEffect(t *testing.T) {
+	for name, change := range map[string]func(*rules.Ruleset){
 		"the order of tables": func(rs *rules.Ruleset) { slices.Reverse(rs.Tables) },
 		"the order of chains": func(rs *rules.Ruleset) { slices.Reverse(rs.Tables[0].Chains) },
 		"the order of policy routes": func(rs *rules.Ruleset) {
@@ -264,16 +264,16 @@ func TestCompareIgnoresWhatDoesNothing(t *testing.T) {
 			rs.Tables = append(rs.Tables, rules.Table{Family: rules.IPv4, Name: "other"})
 		}
 		change(&got)
-		checkDifferences(t, says, rules.Compare(want, got), nil)
+		checkDifferences(t, name, rules.Compare(want, got), nil)
 		if !rules.Equal(want, got) {
-			t.Errorf("%s: not equal", says)
+			t.Errorf("%s: not equal", name)
 		}
 	}
 }
 
-// TestEqualTellsAllKindsOfMatchesAndActionsApart holds that each of them differs from each other,
-// also those that read alike.
-func TestEqualTellsAllKindsOfMatchesAndActionsApart(t *testing.T) {
+// TestEqualDistinguishesAllMatchesAndActions verifies that all kinds of matches and actions differ
+// from each other, even if they are printed alike.
+func TestEqualDistinguishesAllMatchesAndActions(t *testing.T) {
 	all := ^uint32(0)
 	addrs := rules.AddrRanges(prefixSelection("10.0.0.0/8").Prefixes)
 	matches := []rules.Match{

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-var update = flag.Bool("update", false, "write the files in testdata anew")
+var update = flag.Bool("update", false, "rewrite the files in testdata")
 
-// cniDefaults is what the plugin passes for a pod without annotations.
+// cniDefaults sets the parameters that the plugin passes for a pod without annotations.
 func cniDefaults(r *rules.Redirect) {
 	r.InboundExcludePorts = ports("15020,15021,15090")
 	r.OutboundExcludePorts = ports("15020")
@@ -26,7 +26,7 @@ func cniDefaults(r *rules.Redirect) {
 	r.IPv6 = true
 }
 
-// everyParameter uses each parameter that others do not switch off.
+// everyParameter sets all parameters that can be combined.
 func everyParameter(r *rules.Redirect) {
 	r.IPv6, r.DropInvalid = true, true
 	r.OutboundCIDRs = prefixSelection("10.0.0.0/8,172.16.0.0/12,fd00:10:96::/112")
@@ -60,7 +60,7 @@ func TestCompiledText(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(readText(t, path), got); diff != "" {
-				t.Errorf("%s, to be written with -update (-want +got):\n%s", path, diff)
+				t.Errorf("%s, rewrite it with -update (-want +got):\n%s", path, diff)
 			}
 		})
 	}
@@ -68,12 +68,12 @@ func TestCompiledText(t *testing.T) {
 
 func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 	for _, tc := range []struct {
-		says   string
+		name   string
 		r      rules.Redirect
 		chains string
 	}{
 		{
-			"nothing captured: only the proxy's calls to its own pod", rules.DefaultRedirect(),
+			"no capture: only the proxy's calls to its own pod", rules.DefaultRedirect(),
 			"nat-output nat-output-lo",
 		},
 		{"no inbound", typical(func(r *rules.Redirect) {
@@ -81,7 +81,7 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 		}), "nat-output nat-output-lo"},
 		{"REDIRECT", typical(), "nat-prerouting nat-output nat-output-lo"},
 		{
-			"REDIRECT with a family that is left alone: the guard alone is no reason for a chain",
+			"REDIRECT without IPv6: a chain with only the IPv6 guard is omitted",
 			typical(func(r *rules.Redirect) {
 				r.InboundPorts.All = false
 			}), "nat-output nat-output-lo",
@@ -135,11 +135,11 @@ func TestDisabledFeaturesLeaveNoChains(t *testing.T) {
 		for _, c := range compile(t, tc.r).Tables[0].Chains {
 			names = append(names, c.Name)
 			if len(c.Rules) == 0 {
-				t.Errorf("%s: chain %s is empty", tc.says, c.Name)
+				t.Errorf("%s: chain %s is empty", tc.name, c.Name)
 			}
 		}
 		if got := strings.Join(names, " "); got != tc.chains {
-			t.Errorf("%s: chains %s, want %s", tc.says, got, tc.chains)
+			t.Errorf("%s: chains %s, want %s", tc.name, got, tc.chains)
 		}
 	}
 }
@@ -153,18 +153,18 @@ func TestDisabledFeaturesLeaveNoRules(t *testing.T) {
 		r.OutboundExcludePorts = ports("53")
 	})
 	if rule(withoutDNS, "udp") || !rule(withDNS, "udp dport 53 return") {
-		t.Error("excluded ports have a rule for UDP only where DNS is captured and port 53 is excluded")
+		t.Error("the UDP rule of excluded ports requires captured DNS and the excluded port 53")
 	}
 	if rule(typical(servers("10.96.0.10"), func(r *rules.Redirect) {
 		r.OutboundExcludePorts = ports("54")
 	}), "udp dport 54") {
-		t.Error("no UDP but DNS is captured, so other excluded ports have no rule for UDP")
+		t.Error("excluded ports other than 53 must have no UDP rule")
 	}
 	if rule(typical(), "nat-output-groups") || rule(typical(), "skgid 202") {
-		t.Error("without owner groups there is no rule for any")
+		t.Error("rules for owner groups without any group")
 	}
 	if rule(typical(ipv6), "nfproto") {
-		t.Error("with both families there is no guard")
+		t.Error("an IPv6 guard with both families")
 	}
 }
 
@@ -174,13 +174,13 @@ func TestRouting(t *testing.T) {
 	}
 	six := []netip.Addr{rules.PassthroughIPv6()}
 	for _, tc := range []struct {
-		says string
+		name string
 		r    rules.Redirect
 		want rules.Routing
 	}{
-		{"REDIRECT in IPv4 needs nothing", typical(), rules.Routing{}},
+		{"REDIRECT in IPv4 needs no routing", typical(), rules.Routing{}},
 		{
-			"IPv6 needs the address that the proxy calls from", typical(ipv6),
+			"IPv6 needs the address from which the proxy calls the application", typical(ipv6),
 			rules.Routing{LoopbackAddrs: six},
 		},
 		{
@@ -188,13 +188,13 @@ func TestRouting(t *testing.T) {
 			rules.Routing{Policies: []rules.PolicyRoute{policy(rules.IPv4)}},
 		},
 		{
-			"TPROXY in both families needs two", typical(tproxyMode, ipv6),
+			"TPROXY in both families needs two policy routes", typical(tproxyMode, ipv6),
 			rules.Routing{
 				Policies:      []rules.PolicyRoute{policy(rules.IPv4), policy(rules.IPv6)},
 				LoopbackAddrs: six,
 			},
 		},
-		{"TPROXY without inbound needs none", typical(tproxyMode, func(r *rules.Redirect) {
+		{"TPROXY without inbound capture needs no policy route", typical(tproxyMode, func(r *rules.Redirect) {
 			r.InboundPorts.All = false
 		}), rules.Routing{}},
 	} {
@@ -202,15 +202,15 @@ func TestRouting(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got, cmp.Comparer(func(a, b netip.Addr) bool {
 			return a == b
 		})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tc.says, diff)
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 		if got.IsZero() != (len(tc.want.Policies)+len(tc.want.LoopbackAddrs) == 0) {
-			t.Errorf("%s: IsZero is %t", tc.says, got.IsZero())
+			t.Errorf("%s: IsZero is %t", tc.name, got.IsZero())
 		}
 	}
 }
 
-func TestPrioritiesAreTenEarlierThanIstiosButStrict(t *testing.T) {
+func TestPrioritiesAreTenLowerThanIstiosUnlessStrict(t *testing.T) {
 	base := func(strict bool) string {
 		r := typical(everyParameter, tproxyMode)
 		if strict {
@@ -235,8 +235,8 @@ func TestPrioritiesAreTenEarlierThanIstiosButStrict(t *testing.T) {
 	}
 }
 
-// TestRulesAreInTheFormThatBackendsExpect holds for every rule: canonical matches, a comment that
-// fits, and chains that exist.
+// TestRulesAreInTheFormThatBackendsExpect verifies for every rule that matches are canonical, the
+// comment is short enough, and jump targets exist.
 func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 	for _, r := range []rules.Redirect{
 		typical(everyParameter), typical(everyParameter, tproxyMode), typical(cniDefaults),
@@ -261,18 +261,18 @@ func TestRulesAreInTheFormThatBackendsExpect(t *testing.T) {
 				}
 				for _, a := range rule.Actions {
 					if jump, ok := a.(rules.Jump); ok && table.Chain(jump.Chain) == nil {
-						t.Errorf("%s: %s: there is no such chain", c.Name, &rule)
+						t.Errorf("%s: %s: the chain does not exist", c.Name, &rule)
 					}
 				}
 			}
 		}
 		if got := len(table.Sets()); got == 0 && len(r.OutboundExcludeCIDRs) > 1 {
-			t.Error("many prefixes make no set")
+			t.Error("many prefixes must become a set")
 		}
 	}
 }
 
-// TestRulesShareNothing: whoever appends to what one rule has changes no other.
+// TestRulesShareNothing verifies that appending to a slice of one rule changes no other rule.
 func TestRulesShareNothing(t *testing.T) {
 	r := typical(everyParameter)
 	changed, want := compile(t, r), compile(t, r)
@@ -287,7 +287,8 @@ func TestRulesShareNothing(t *testing.T) {
 	}
 }
 
-// TestInvalidParametersDoNotCompile returns what Validate says, and MustCompile panics with it.
+// TestInvalidParametersDoNotCompile verifies that Compile returns the error of Validate, and that
+// MustCompile panics with it.
 func TestInvalidParametersDoNotCompile(t *testing.T) {
 	noPort := rules.DefaultRedirect()
 	noPort.ProxyPort = 0
@@ -299,7 +300,7 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 				t.Errorf("error %v, want %v", err, r.Validate())
 			}
 			if len(rs.Tables) > 0 {
-				t.Errorf("a ruleset beside the error:\n%s", rs)
+				t.Errorf("a ruleset together with the error:\n%s", rs)
 			}
 			defer func() {
 				if err, ok := recover().(error); !ok ||
@@ -312,7 +313,7 @@ func TestInvalidParametersDoNotCompile(t *testing.T) {
 	}
 }
 
-// one is a ruleset of the rules.
+// one returns a ruleset with the rules in one chain.
 func one(list ...rules.Rule) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{
 		Name: "t", Chains: []rules.Chain{{Name: "c", Rules: list}},
@@ -336,7 +337,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// manyPrefixes returns prefixes that neither overlap nor touch, in no order.
+// manyPrefixes returns unsorted prefixes that are neither overlapping nor adjacent.
 func manyPrefixes(ipv4, ipv6 int) []netip.Prefix {
 	var prefixes []netip.Prefix
 	for i := range ipv4 {

@@ -19,15 +19,15 @@ func TestCountersAreInEachRuleAndChangeNothingElse(t *testing.T) {
 		for _, c := range with.Tables[0].Chains {
 			for i := range c.Rules {
 				if actions := c.Rules[i].Actions; actions[0] != rules.Action(rules.Count{}) {
-					t.Fatalf("%s: does not count first", &c.Rules[i])
+					t.Fatalf("%s: the counter is not the first action", &c.Rules[i])
 				}
 			}
 		}
 		if !rules.Equal(with.WithoutCounters(), without) {
-			t.Fatalf("%s\nwithout its counters is not\n%s", with, without)
+			t.Fatalf("%s\nwithout its counters differs from\n%s", with, without)
 		}
 		if without.Counters() || with.Counters() != (len(with.Tables[0].Chains) > 0) {
-			t.Fatalf("counters %v without and %v with them", without.Counters(), with.Counters())
+			t.Fatalf("Counters is %v without and %v with counters", without.Counters(), with.Counters())
 		}
 	})
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// The decision procedure is tested here with the rules of Istio, which this package knows.
+// These tests compare Sluice's rules with Istio's, which this package implements as a reference.
 
 func side(rs rules.Ruleset) diff.Side { return diff.Side{Ruleset: rs} }
 
-// describe lists what a decision found.
+// describe returns the classes and undecided conditions of a result.
 func describe(r diff.Result) string {
 	b := new(strings.Builder)
 	for _, c := range r.Classes {
@@ -50,7 +50,7 @@ func TestOnlyNamedDeviationsAreDecidedToDiffer(t *testing.T) {
 			left.Redirect = &c.redirect
 			result := diff.Decide(left, side(c.ruleset), diff.Options{})
 			if result.Verdict(false) != diff.Equivalent {
-				t.Errorf("a difference without a name:\n%s", describe(result))
+				t.Errorf("a difference without a deviation:\n%s", describe(result))
 			}
 		})
 	}
@@ -61,11 +61,11 @@ func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
 		if !long() && rapid.IntRange(0, 4).Draw(t, "one of five") > 0 {
-			return // the decision about TPROXY with all its deviations takes half a second
+			return // a TPROXY decision with all deviations takes half a second
 		}
 		result := diff.Decide(named(r), side(istioReference(r)), diff.Options{})
 		if result.Verdict(false) != diff.Equivalent {
-			t.Fatalf("a difference without a name:\n%s", describe(result))
+			t.Fatalf("a difference without a deviation:\n%s", describe(result))
 		}
 		r.StrictIstio()
 		if result := diff.Decide(named(r), side(istioReference(r)),
@@ -75,9 +75,9 @@ func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
 	})
 }
 
-// TestChangedRulesAreFound changes one rule of what was compiled. The packets that the rules can
-// tell apart are tried one by one: if one of them differs, the decision must say so, and if the
-// decision says so, its witness must differ.
+// TestChangedRulesAreFound changes one compiled rule and compares the decision with the outcome of
+// all packets that the rules distinguish: a packet differs if and only if it is in a class, and the
+// witness of each class differs.
 func TestChangedRulesAreFound(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -94,7 +94,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 		for _, c := range result.Classes {
 			if l, r := diff.Explain(&left, c.Witness).Outcome,
 				diff.Explain(&right, c.Witness).Outcome; l.Same(r) || !diff.Possible(c.Witness) {
-				t.Fatalf("the witness %s does not differ, or cannot exist: %s", c.Witness, l)
+				t.Fatalf("the witness %s does not differ, or is not possible: %s", c.Witness, l)
 			}
 		}
 		for _, p := range populations(left, right) {
@@ -108,7 +108,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 				})
 				if packet.State == rules.Untracked && (len(result.Classes) > 0 ||
 					result.UntrackedOpen) {
-					return true // compared only where no other packets differ
+					return true // compared only if no other packets differ
 				}
 				if in && !differs || differs && !in && !result.More {
 					t.Fatalf("%s differs: %t, found: %t\n%s", packet, differs, in, right)
@@ -119,7 +119,7 @@ func TestChangedRulesAreFound(t *testing.T) {
 	})
 }
 
-// changeRule takes a rule away, or moves it, or negates a match, or lets it accept.
+// changeRule removes or moves a rule, negates a match, or makes a rule accept.
 func changeRule(t *rapid.T, rs rules.Ruleset) (changed rules.Ruleset, done bool) {
 	changed = rules.Ruleset{Tables: slices.Clone(rs.Tables), Routing: rs.Routing}
 	table := &changed.Tables[0]
@@ -168,16 +168,16 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 	strictRerouted := rerouted
 	strictRerouted.StrictIstio()
 	for _, tc := range []struct {
-		says        string
+		name        string
 		left, right rules.Redirect
 		want        string
 	}{
-		{"the left deviates", r, strict, "[tproxy-tunnel-port]"},
-		{"the right deviates", strict, r, "[tproxy-tunnel-port]"},
+		{"the left side deviates", r, strict, "[tproxy-tunnel-port]"},
+		{"the right side deviates", strict, r, "[tproxy-tunnel-port]"},
 		{"both do", r, r, ""},
 		{"another deviation", mapped, strictMapped, "[mapped-cidr]"},
 		{
-			"one each for its packets, and both for those that both concern",
+			"separate deviations, and both for packets that both affect",
 			rerouted, strictRerouted,
 			"[tproxy-reroute] [tproxy-tunnel-port tproxy-reroute] [tproxy-tunnel-port]",
 		},
@@ -189,11 +189,11 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 		}
 		slices.Sort(got)
 		if names := strings.Join(slices.Compact(got), " "); names != tc.want {
-			t.Errorf("%s: %q, want %q\n%s", tc.says, names, tc.want, describe(result))
+			t.Errorf("%s: %q, want %q\n%s", tc.name, names, tc.want, describe(result))
 		}
 		if result.Verdict(false) != diff.Equivalent ||
 			(result.Verdict(true) == diff.Equivalent) != (tc.want == "") {
-			t.Errorf("%s: %s, strictly %s", tc.says, result.Verdict(false), result.Verdict(true))
+			t.Errorf("%s: %s, strictly %s", tc.name, result.Verdict(false), result.Verdict(true))
 		}
 	}
 	plain := strict
@@ -206,16 +206,16 @@ func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
 	}
 	if result.Verdict(false) == diff.Equivalent || len(result.Classes[0].Deviations) > 0 ||
 		len(result.Classes[len(result.Classes)-1].Deviations) == 0 {
-		t.Errorf("named deviations do not come last:\n%s", describe(result))
+		t.Errorf("classes with deviations are not the last ones:\n%s", describe(result))
 	}
 }
 
-// named compiles the parameters, which it keeps.
+// named compiles the parameters and returns the ruleset with them.
 func named(r rules.Redirect) diff.Side {
 	return diff.Side{Ruleset: rules.MustCompile(r), RoutingKnown: true, Redirect: &r}
 }
 
-// apartPrefixes are as many that do not touch each other.
+// apartPrefixes returns n prefixes that are not adjacent.
 func apartPrefixes(n int, f rules.Family) []netip.Prefix {
 	prefixes := make([]netip.Prefix, n)
 	for i := range prefixes {
@@ -229,7 +229,7 @@ func apartPrefixes(n int, f rules.Family) []netip.Prefix {
 	return prefixes
 }
 
-// BenchmarkDecide compares the compiled rules with Istio's, of which there is one for each prefix.
+// BenchmarkDecide compares Sluice's rules with Istio's, which have one rule for each prefix.
 func BenchmarkDecide(b *testing.B) {
 	excluding := func(n int, f rules.Family) func(*rules.Redirect) {
 		return func(r *rules.Redirect) {
@@ -250,7 +250,7 @@ func BenchmarkDecide(b *testing.B) {
 		{"10000 prefixes", typical(excluding(10_000, rules.IPv4)), false},
 		{"10000 IPv6 prefixes", typical(excluding(10_000, rules.IPv6)), false},
 		{"10000 included prefixes", typical(including), false},
-		{"10000 prefixes, and one more", typical(excluding(10_000, rules.IPv4)), true},
+		{"10000 prefixes, and another one", typical(excluding(10_000, rules.IPv4)), true},
 	} {
 		r := bench.redirect
 		r.StrictIstio()

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// ruleset builds one table of each family that the chains are given for.
+// ruleset returns a table of the family with the chains.
 func ruleset(f rules.Family, chains ...rules.Chain) rules.Ruleset {
 	return rules.Ruleset{Tables: []rules.Table{{Family: f, Name: "t", Chains: chains}}}
 }
@@ -28,10 +28,10 @@ func chain(name string, list ...rules.Rule) rules.Chain {
 	return rules.Chain{Name: name, Rules: list}
 }
 
-// do is a rule for every packet.
+// do returns a rule for every packet.
 func do(actions ...rules.Action) rules.Rule { return rules.Rule{Actions: actions} }
 
-// when is a rule with matches.
+// when returns a rule with matches.
 func when(action rules.Action, matches ...rules.Match) rules.Rule {
 	return rules.Rule{Matches: matches, Actions: []rules.Action{action}}
 }
@@ -52,13 +52,13 @@ func TestEvaluationOfChains(t *testing.T) {
 	filter, drop := rules.Filter, rules.Drop
 	pre, output := rules.Prerouting, rules.Output
 	for _, tc := range []struct {
-		says   string
+		name   string
 		rs     rules.Ruleset
 		packet string
 		want   rules.Outcome
 	}{
 		{
-			"chains run in the order of their priority, not of the text",
+			"chains run in the order of their priority",
 			ruleset(rules.Inet, base(filter, pre, 10, do(mark(2))),
 				base(filter, pre, -10, do(mark(1)))), in,
 			rules.Outcome{Mark: 2},
@@ -84,7 +84,7 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{},
 		},
 		{
-			"a chain that nobody jumps to does not run",
+			"a chain without callers does not run",
 			ruleset(rules.Inet, base(filter, pre, 0), chain("c", do(drop))), in,
 			rules.Outcome{},
 		},
@@ -96,7 +96,7 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{Mark: 5},
 		},
 		{
-			"accept in a chain that was jumped to ends the base chain",
+			"accept in a called chain ends the base chain",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(mark(2))),
 				chain("c", do(rules.Accept))),
 			in,
@@ -110,21 +110,21 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{Dropped: true, Mark: 1},
 		},
 		{
-			"return goes back behind the jump",
+			"return continues after the jump",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))),
 				chain("c", do(bits(1, 1)), do(rules.Return), do(drop))),
 			in,
 			rules.Outcome{Mark: 3},
 		},
 		{
-			"the end of a chain goes back, too",
+			"the end of a chain continues after the jump",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "c"}), do(bits(2, 2))),
 				chain("c", do(bits(1, 1)))),
 			in,
 			rules.Outcome{Mark: 3},
 		},
 		{
-			"goto does not come back",
+			"the end of a chain does not continue after a goto",
 			ruleset(rules.Inet,
 				base(filter, pre, 0, do(rules.Jump{Chain: "c", Goto: true}), do(drop)),
 				chain("c", do(mark(1)))),
@@ -132,7 +132,7 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{Mark: 1},
 		},
 		{
-			"goto goes back to where its chain was called from",
+			"the end of a chain after a goto continues after the last jump",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Jump{Chain: "a"}), do(bits(2, 2))),
 				chain("a", do(rules.Jump{Chain: "b", Goto: true}), do(drop)),
 				chain("b", do(bits(1, 1)), do(rules.Return), do(drop))),
@@ -140,27 +140,27 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{Mark: 3},
 		},
 		{
-			"return in a base chain is its policy",
+			"return in a base chain applies its policy",
 			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Return), do(rules.Accept)))),
 			in,
 			rules.Outcome{Dropped: true},
 		},
 		{
-			"the end of a base chain is its policy",
+			"the end of a base chain applies its policy",
 			ruleset(rules.Inet, dropping(base(filter, pre, 0))), in,
 			rules.Outcome{Dropped: true},
 		},
 		{
-			"accept outranks the policy",
+			"accept takes precedence over the policy",
 			ruleset(rules.Inet, dropping(base(filter, pre, 0, do(rules.Accept)))), in,
 			rules.Outcome{},
 		},
 		{
-			"a rule without verdict goes on with the next",
+			"a rule without a verdict continues with the next rule",
 			ruleset(rules.Inet, base(filter, pre, 0, do(rules.Count{}), do(drop))), in, droppedHere,
 		},
 		{
-			"a mark that a rule sets is seen by the next",
+			"the next rule matches the changed mark",
 			ruleset(rules.Inet,
 				base(filter, pre, 0, do(mark(6)), when(drop, rules.MatchMark{
 					Value: 4, Mask: 4,
@@ -173,11 +173,11 @@ func TestEvaluationOfChains(t *testing.T) {
 			rules.Outcome{Mark: 0x1f},
 		},
 	} {
-		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
+		checkRows(t, tc.rs, []row{{tc.name, tc.packet, tc.want}})
 	}
 }
 
-// dropping sets the policy.
+// dropping returns the chain with the policy drop.
 func dropping(c rules.Chain) rules.Chain {
 	c.Base.Drop = true
 	return c
@@ -193,22 +193,24 @@ func TestEvaluationOfNAT(t *testing.T) {
 	journey := ruleset(rules.Inet, base(rules.NAT, rules.Output, -100),
 		base(rules.NAT, rules.Prerouting, -100, do(redirect(1))))
 	checkRows(t, two, []row{
-		{"a new connection is mapped by the first chain only", in, rules.Outcome{Redirect: 1}},
-		{"a related one is, too", in + " state related", rules.Outcome{Redirect: 1}},
-		{"an established one is not", in + " state established", leftAlone},
-		{"an invalid packet is not", in + " state invalid", leftAlone},
-		{"an untracked packet is not", in + " state untracked", leftAlone},
+		{"only the first chain translates a new connection", in, rules.Outcome{Redirect: 1}},
+		{"a related connection is translated", in + " state related", rules.Outcome{Redirect: 1}},
+		{"an established connection is not translated", in + " state established", uncaptured},
+		{"an invalid packet is not translated", in + " state invalid", uncaptured},
+		{"an untracked packet is not translated", in + " state untracked", uncaptured},
 	})
 	checkRows(t, secondOnly, []row{{
-		"the next chain maps what the first has not", in, rules.Outcome{Redirect: 2},
+		"the next chain translates a connection that the first did not", in,
+		rules.Outcome{Redirect: 2},
 	}})
 	checkRows(t, dropsLater, []row{{
-		"a mapped packet still passes the other chains", in, rules.Outcome{Redirect: 1, Dropped: true},
+		"a translated packet still traverses the other chains", in,
+		rules.Outcome{Redirect: 1, Dropped: true},
 	}})
 	checkRows(t, journey, []row{
 		{
-			"what the host sends to itself is not mapped a second time",
-			"out tcp 10.244.1.5:1 > 10.244.1.5:80", leftAlone,
+			"a packet that the host sends to itself is not translated twice",
+			"out tcp 10.244.1.5:1 > 10.244.1.5:80", uncaptured,
 		},
 	})
 }
@@ -221,25 +223,31 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 	first := ruleset(rules.Inet, base(rules.NAT, pre, -100, do(dnat(9)), do(rules.Drop)),
 		base(rules.NAT, pre, -90, do(redirect(8))))
 	checkRows(t, first, []row{
-		{"a new connection goes to another port, and NAT is decided", in, rules.Outcome{DNATPort: 9}},
-		{"an established one does not", in + " state established", leftAlone},
+		{
+			"a new connection goes to another port, and later NAT chains do not run", in,
+			rules.Outcome{DNATPort: 9},
+		},
+		{"an established connection does not", in + " state established", uncaptured},
 	})
 	sent := ruleset(rules.Inet, base(rules.NAT, output, -100, do(dnat(9))),
 		base(rules.Filter, pre, -150, toPort(rules.Drop, "9")))
 	checkRows(t, sent, []row{
-		{"what leaves by eth0 is gone", out, rules.Outcome{DNATPort: 9}},
+		{"a packet on eth0 does not return", out, rules.Outcome{DNATPort: 9}},
 		{
-			"over lo it arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			"a packet on lo arrives at the new port", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Outcome{Dropped: true, DNATPort: 9},
 		},
 	})
-	// No kernel accepts a redirection in a filter chain, but text from elsewhere may hold one.
+	// The kernel rejects a redirection in a filter chain, but a text may contain one.
 	misplaced := ruleset(rules.Inet, base(rules.Filter, pre, -150, do(redirect(1))),
 		base(rules.Filter, pre, 0, do(dnat(2))),
 		base(rules.NAT, output, -100, do(dnat(9))))
 	checkRows(t, misplaced, []row{
-		{"a connection is mapped once", in, rules.Outcome{Redirect: 1}},
-		{"also on its way back", "out tcp 127.0.0.1:1 > 127.0.0.1:80", rules.Outcome{DNATPort: 9}},
+		{"a connection is translated once", in, rules.Outcome{Redirect: 1}},
+		{
+			"a connection on lo is translated once", "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			rules.Outcome{DNATPort: 9},
+		},
 	})
 	trace := diff.Explain(&sent, packet("out tcp 127.0.0.1:1 > 127.0.0.2:80"))
 	if got, want := trace.Passes[1].Packet.Destination.String(), "127.0.0.2:9"; got != want {
@@ -247,7 +255,7 @@ func TestEvaluationOfDNATToAPort(t *testing.T) {
 	}
 }
 
-func TestLaterChainsSeeTheNewDestination(t *testing.T) {
+func TestLaterChainsMatchTheNewDestination(t *testing.T) {
 	after := func(h rules.Hook, action rules.Action, port, address string) rules.Ruleset {
 		prefix := must(rules.ParsePrefixes(address))
 		return ruleset(rules.Inet, base(rules.NAT, h, -100, do(action)),
@@ -257,32 +265,34 @@ func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 	}
 	pre, output := rules.Prerouting, rules.Output
 	for _, tc := range []struct {
-		says   string
+		name   string
 		rs     rules.Ruleset
 		packet string
 		want   rules.Outcome
 	}{
 		{
-			"a redirection at output leads to the loopback address",
+			"a redirection at output changes the destination to the loopback address",
 			after(output, redirect(9), "9", "127.0.0.1/32"), out,
 			rules.Outcome{Dropped: true, Redirect: 9},
 		},
 		{
-			"in IPv6, too",
+			"a redirection at output in IPv6",
 			after(output, redirect(9), "9", "::1/128"), "out tcp [fd00::5]:1 > [fd00::9]:80",
 			rules.Outcome{Dropped: true, Redirect: 9},
 		},
 		{
-			"the old destination is not seen", after(output, redirect(9), "80", "10.9.9.9/32"), out,
+			"the old destination does not match", after(output, redirect(9), "80", "10.9.9.9/32"),
+			out,
 			rules.Outcome{Redirect: 9},
 		},
 		{
-			"one at prerouting to the port", after(pre, redirect(9), "9", "10.244.1.5/32"),
+			"a redirection at prerouting changes the port",
+			after(pre, redirect(9), "9", "10.244.1.5/32"),
 			in + " in-address 10.244.1.5",
 			rules.Outcome{Dropped: true, Redirect: 9},
 		},
 		{
-			"which is the interface's, not the old one",
+			"a redirection at prerouting changes the destination to the interface's address",
 			after(pre, redirect(9), "9", "10.244.1.5/32"), in + " in-address 10.244.1.4",
 			rules.Outcome{Redirect: 9},
 		},
@@ -292,21 +302,22 @@ func TestLaterChainsSeeTheNewDestination(t *testing.T) {
 			rules.Outcome{Dropped: true},
 		},
 		{
-			"a port at the destination", after(output, dnat(9), "9", "10.9.9.9/32"), out,
+			"a translation of the destination port", after(output, dnat(9), "9", "10.9.9.9/32"),
+			out,
 			rules.Outcome{Dropped: true, DNATPort: 9},
 		},
 	} {
-		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
+		checkRows(t, tc.rs, []row{{tc.name, tc.packet, tc.want}})
 	}
-	// The packet of the trace is the one that entered.
+	// The trace contains the packet as it entered.
 	rs := after(output, redirect(9), "80", "10.9.9.9/32")
 	if got, want := diff.Explain(&rs, packet(out)).Passes[0].Packet,
 		packet(out); got.String() != want.String() {
-		t.Errorf("the packet that enters is %s, want %s", got, want)
+		t.Errorf("the entering packet is %s, want %s", got, want)
 	}
 }
 
-func TestStepsKnowTheirBaseChain(t *testing.T) {
+func TestStepsContainTheirBaseChain(t *testing.T) {
 	rs := ruleset(rules.Inet,
 		base(rules.Filter, rules.Prerouting, -150, do(rules.Jump{Chain: "c"})),
 		base(rules.NAT, rules.Prerouting, -100, do(rules.Jump{Chain: "c"})),
@@ -318,7 +329,7 @@ func TestStepsKnowTheirBaseChain(t *testing.T) {
 	}
 	if got, want := strings.Join(types, " "),
 		"filter -150 filter -150 nat -100 nat -100 filter 0"; got != want {
-		t.Errorf("the steps were reached from %q, want %q", got, want)
+		t.Errorf("the base chains of the steps are %q, want %q", got, want)
 	}
 }
 
@@ -333,61 +344,69 @@ func TestEvaluationBeforeConntrack(t *testing.T) {
 	}
 	early, late := -300, -150
 	checkRows(t, at(early,
-		when(mark(1), state(rules.New))), []row{{"no state is known: not new", in, leftAlone}})
+		when(mark(1), state(rules.New))), []row{{"before conntrack a packet is not new", in, uncaptured}})
 	checkRows(t, at(early,
 		when(mark(1),
 			state(rules.Invalid))), []row{{
-		"no state is known: it reads as invalid", in, rules.Outcome{Mark: 1},
+		"before conntrack a packet is invalid", in, rules.Outcome{Mark: 1},
 	}})
 	checkRows(t, at(early,
 		when(mark(1),
 			state(rules.Untracked))), []row{{
-		"what is untracked already", in + " state untracked", rules.Outcome{Mark: 1},
+		"an untracked packet is untracked before conntrack", in + " state untracked",
+		rules.Outcome{Mark: 1},
 	}})
 	checkRows(t, at(late,
 		when(mark(1),
-			state(rules.New))), []row{{"afterwards the state is known", in, rules.Outcome{Mark: 1}}})
+			state(rules.New))), []row{{"after conntrack the state is known", in, rules.Outcome{Mark: 1}}})
 	checkRows(t, at(early,
 		when(mark(1),
-			connection)), []row{{"no connection has a mark, nor another mark", in, leftAlone}})
+			connection)), []row{{"before conntrack neither a mark nor its negation matches", in, uncaptured}})
 	checkRows(t, at(late, when(mark(1), connection)), []row{
-		{"a new connection has no mark", in, rules.Outcome{Mark: 1}},
-		{"an invalid packet has no connection", in + " state invalid", leftAlone},
-		{"an untracked packet has none", in + " state untracked", leftAlone},
+		{"a new connection has the mark 0", in, rules.Outcome{Mark: 1}},
+		{"an invalid packet has no connection", in + " state invalid", uncaptured},
+		{"an untracked packet has no connection", in + " state untracked", uncaptured},
 	})
 	checkRows(t, at(early, zone(1),
-		zone(2)), []row{{"the first zone counts", in, rules.Outcome{Zone: 1}}})
-	checkRows(t, at(early, zone(0), zone(2)), []row{{"also if it is the default", in, leftAlone}})
-	checkRows(t, at(late, zone(1)), []row{{"afterwards it is too late", in, leftAlone}})
+		zone(2)), []row{{"the first zone applies", in, rules.Outcome{Zone: 1}}})
+	checkRows(t, at(early, zone(0), zone(2)), []row{{"the first zone applies even if it is the default", in, uncaptured}})
+	checkRows(t, at(late, zone(1)), []row{{"a zone after conntrack has no effect", in, uncaptured}})
 	checkRows(t, at(early,
-		do(rules.SaveMark{})), []row{{"no mark can be saved", in + " mark 7", rules.Outcome{Mark: 7}}})
+		do(rules.SaveMark{})), []row{{"a mark cannot be saved before conntrack", in + " mark 7", rules.Outcome{Mark: 7}}})
 	checkRows(t, at(late, do(rules.SaveMark{})), []row{
-		{"afterwards it can", in + " mark 7", rules.Outcome{Mark: 7, ConntrackMark: 7}},
-		{"but not of an invalid packet", in + " mark 7 state invalid", rules.Outcome{Mark: 7}},
+		{
+			"a mark can be saved after conntrack", in + " mark 7",
+			rules.Outcome{Mark: 7, ConntrackMark: 7},
+		},
+		{
+			"the mark of an invalid packet cannot be saved", in + " mark 7 state invalid",
+			rules.Outcome{Mark: 7},
+		},
 	})
 	checkRows(t, at(early, do(rules.RestoreMark{}, rules.Drop)), []row{
 		{
-			"no mark can be restored, and the rule ends", in + " ctmark 7 state established",
+			"a mark cannot be restored before conntrack, and the rule ends",
+			in + " ctmark 7 state established",
 			rules.Outcome{ConntrackMark: 7},
 		},
 	})
 	checkRows(t, at(late, do(rules.RestoreMark{})), []row{
 		{
-			"afterwards it can", in + " ctmark 7 state established",
+			"a mark can be restored after conntrack", in + " ctmark 7 state established",
 			rules.Outcome{Mark: 7, ConntrackMark: 7},
 		},
 	})
 	nat := ruleset(rules.Inet,
 		base(rules.NAT, rules.Prerouting, early, when(redirect(9), state(rules.New))))
 	checkRows(t, nat, []row{{
-		"NAT comes behind conntrack, whatever its priority", in, rules.Outcome{Redirect: 9},
+		"NAT runs after conntrack at every priority", in, rules.Outcome{Redirect: 9},
 	}})
 	both := ruleset(rules.Inet,
 		base(rules.Filter, rules.Output, early, zone(1)),
 		base(rules.Filter, rules.Prerouting, early, zone(2), when(mark(1), state(rules.New))))
 	checkRows(t, both, []row{
 		{
-			"over lo the packet keeps zone and connection, so that its state is known early",
+			"on lo a packet keeps its zone and connection, so that its state is known before conntrack",
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Outcome{Zone: 1, Mark: 1},
 		},
@@ -403,34 +422,35 @@ func TestEvaluationOfTProxy(t *testing.T) {
 			do(rules.TProxyDrop{Port: 9, Value: 1, Mask: 0xf}), do(mark(2))))
 	checkRows(t, nft, []row{
 		{
-			"nft's listener takes the packet, and the rule goes on", in,
+			"nft assigns the packet to the listener, and the rule continues", in,
 			rules.Outcome{TProxy: 9, Mark: 1},
 		},
 		{
-			"where none listens, nft's rule ends and the next is tried", in + " no-listener",
+			"without a listener, nft's rule ends and the next rule runs", in + " no-listener",
 			rules.Outcome{Mark: 2},
 		},
 	})
 	checkRows(t, xtables, []row{
 		{
-			"xtables' listener takes the packet with the mark, and the chain ends",
+			"xtables assigns the packet to the listener with the mark, and the chain ends",
 			in + " mark 0x20",
 			rules.Outcome{TProxy: 9, Mark: 0x21},
 		},
 		{
-			"where none listens, xtables drops the packet as it is", in + " mark 0x20 no-listener",
+			"without a listener, xtables drops the packet without the mark",
+			in + " mark 0x20 no-listener",
 			rules.Outcome{Dropped: true, Mark: 0x20},
 		},
 	})
 	trace := diff.Explain(&nft, packet(in+" no-listener"))
 	steps := trace.Passes[0].Steps
 	if len(steps) != 2 || steps[0].Stopped != port || steps[1].Stopped != nil {
-		t.Errorf("the step that found no listener does not say so:\n%s", decisions(trace))
+		t.Errorf("the step without a listener does not report it:\n%s", decisions(trace))
 	}
 }
 
-// TestStepsOfRulesThatEndEarly is about rules whose actions are followed by conditions. The kernel
-// does not report them as matches.
+// TestStepsOfRulesThatEndEarly has rules with conditions after actions. The kernel does not report
+// these rules as matches.
 func TestStepsOfRulesThatEndEarly(t *testing.T) {
 	later := rules.Require{Match: rules.MatchPort{Side: rules.Destination, Ports: ports("443")}}
 	rs := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,
@@ -442,13 +462,13 @@ func TestStepsOfRulesThatEndEarly(t *testing.T) {
 		trace := diff.Explain(&rs, packet(text))
 		steps := trace.Passes[0].Steps
 		if len(steps) == 0 || !cmp.Equal(steps[0].Stopped, want) || trace.Outcome.Mark != 2 {
-			t.Errorf("%s: want the mark 2 and that the rule ends at %v:\n%s", text, want,
+			t.Errorf("%s: want the mark 2 and the end of the rule at %v:\n%s", text, want,
 				decisions(trace))
 		}
 	}
 }
 
-// TestUncertainSteps is about conditions that the outcome does not depend on.
+// TestUncertainSteps has conditions that do not affect the outcome.
 func TestUncertainSteps(t *testing.T) {
 	condition := rules.Unknown{Text: "ct status other", Effect: rules.Reads}
 	for name, tc := range map[string]struct {
@@ -473,17 +493,17 @@ func TestUncertainSteps(t *testing.T) {
 	}
 }
 
-func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
+func TestUnknownConditionsMatterOnlyIfReached(t *testing.T) {
 	undecided := rules.Outcome{Undecided: "xt string"}
 	before := ruleset(rules.Inet, base(rules.Filter, rules.Prerouting, 0,
 		when(rules.Accept, rules.MatchProtocol{Protocols: []rules.Protocol{rules.UDP}}),
 		when(rules.Drop, unknown, rules.MatchPort{Side: rules.Destination, Ports: ports("80")})))
 	checkRows(t, before, []row{
-		{"the rule is reached and all else fulfilled", in, undecided},
-		{"the rule is not reached", "in udp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
+		{"the rule is reached and all other conditions match", in, undecided},
+		{"the rule is not reached", "in udp 10.1.1.1:1 > 10.244.1.5:80", uncaptured},
 		{
-			"another condition is not fulfilled, though it stands behind",
-			"in tcp 10.1.1.1:1 > 10.244.1.5:81", leftAlone,
+			"a later condition does not match",
+			"in tcp 10.1.1.1:1 > 10.244.1.5:81", uncaptured,
 		},
 	})
 	anything := rules.Unknown{Text: "xt string"}
@@ -497,9 +517,9 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 	later := ruleset(rules.Inet, base(rules.Filter, rules.Output, 0, when(rules.Drop, anything)))
 	if trace := diff.Explain(&later,
 		packet("out tcp 127.0.0.1:1 > 127.0.0.1:80")); len(trace.Passes) != 1 {
-		t.Errorf("an undecided packet goes on to another hook:\n%s", decisions(trace))
+		t.Errorf("an undecided packet continues to another hook:\n%s", decisions(trace))
 	}
-	for says, chains := range map[string][]rules.Chain{
+	for name, chains := range map[string][]rules.Chain{
 		"jump nowhere": {base(rules.Filter, rules.Prerouting, 0, do(rules.Jump{Chain: "nowhere"}))},
 		"jump a": {
 			base(rules.Filter, rules.Prerouting, 0, do(rules.Jump{Chain: "a"})),
@@ -508,8 +528,8 @@ func TestUnknownConditionsDecideOnlyWhereTheyAreReached(t *testing.T) {
 	} {
 		rs := ruleset(rules.Inet, chains...)
 		checkRows(t, rs, []row{{
-			"text from elsewhere may jump to nowhere or in a circle", in,
-			rules.Outcome{Undecided: says},
+			"a text may contain jumps to missing chains, or a loop", in,
+			rules.Outcome{Undecided: name},
 		}})
 	}
 }
@@ -527,66 +547,68 @@ func TestJourneysOverLoopback(t *testing.T) {
 	}
 	route, filter := rules.Route, rules.Filter
 	for _, tc := range []struct {
-		says   string
+		name   string
 		rs     rules.Ruleset
 		packet string
 		want   rules.Outcome
 	}{
-		{"what leaves by eth0 does not come back", with(), out, rules.Outcome{}},
+		{"a packet on eth0 does not return", with(), out, rules.Outcome{}},
 		{
-			"what leaves by lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80",
+			"a packet on lo arrives", with(), "out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Outcome{Mark: 0x100},
 		},
 		{
-			"a redirected connection goes to this host",
+			"a redirected connection arrives at this host",
 			with(base(rules.NAT, rules.Output, -100, do(redirect(9)))), out,
 			rules.Outcome{Redirect: 9, Mark: 0x100},
 		},
 		{
-			"a mark with a local route leads back to this host",
+			"a mark with a local route routes a packet to this host",
 			with(base(route, rules.Output, -150, do(mark(1)))), out,
 			rules.Outcome{Mark: 0x101, Rerouted: true},
 		},
 		{
-			"which is nothing to what leaves by lo anyway",
+			"a mark with a local route does not change a packet on lo",
 			with(base(route, rules.Output, -150, do(mark(1)))),
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80",
 			rules.Outcome{Mark: 0x101},
 		},
 		{
-			"nor to a redirected connection",
+			"a mark with a local route does not change a redirected connection",
 			with(base(route, rules.Output, -150, do(mark(1))),
 				base(rules.NAT, rules.Output, -100, do(redirect(9)))),
 			out,
 			rules.Outcome{Redirect: 9, Mark: 0x101},
 		},
 		{
-			"a mark without one does not", with(base(route, rules.Output, -150, do(mark(2)))), out,
+			"a mark without a local route does not",
+			with(base(route, rules.Output, -150, do(mark(2)))), out,
 			rules.Outcome{Mark: 2},
 		},
 		{
-			"nor does it for the other family", with(base(route, rules.Output, -150, do(mark(1)))),
+			"a mark without a local route of the family does not",
+			with(base(route, rules.Output, -150, do(mark(1)))),
 			"out tcp [fd00::5]:1 > [fd00::9]:80",
 			rules.Outcome{Mark: 1},
 		},
 		{
-			"nor the mark that the socket has: routing has seen it already", with(),
+			"the mark of the socket does not, because it was already routed", with(),
 			out + " mark 1",
 			rules.Outcome{Mark: 1},
 		},
 		{
-			"nor a chain of type filter: only route chains route again",
+			"a mark set in a filter chain does not: only route chains route again",
 			with(base(filter, rules.Output, -150, do(mark(1)))), out,
 			rules.Outcome{Mark: 1},
 		},
 		{
-			"a later filter chain does not undo it",
+			"a later filter chain does not change the route",
 			with(base(route, rules.Output, -150, do(mark(1))),
 				base(filter, rules.Output, 0, do(mark(2)))), out,
 			rules.Outcome{Mark: 0x102, Rerouted: true},
 		},
 		{
-			"a later route chain does",
+			"a later route chain changes the route",
 			with(base(route, rules.Output, -150, do(mark(1))),
 				base(route, rules.Output, 0, do(mark(2)))), out,
 			rules.Outcome{Mark: 2},
@@ -596,12 +618,12 @@ func TestJourneysOverLoopback(t *testing.T) {
 			"out tcp 127.0.0.1:1 > 127.0.0.1:80", droppedHere,
 		},
 		{
-			"nor does it by its mark",
+			"a dropped packet with a mark does not arrive",
 			with(base(route, rules.Output, -150, do(mark(1), rules.Drop))), out,
 			rules.Outcome{Dropped: true, Mark: 1},
 		},
 	} {
-		checkRows(t, tc.rs, []row{{tc.says, tc.packet, tc.want}})
+		checkRows(t, tc.rs, []row{{tc.name, tc.packet, tc.want}})
 	}
 }
 
@@ -629,7 +651,7 @@ func TestTraceOfAJourney(t *testing.T) {
 
 func TestOutcomesInWords(t *testing.T) {
 	for want, f := range map[string]rules.Outcome{
-		"goes to its destination, not captured": leftAlone,
+		"goes to its destination, not captured": uncaptured,
 		"dropped":                               droppedHere,
 		"redirected to port 15053 of this host, conntrack zone 2":     toAgentInZone,
 		"taken by the transparent listener on port 15006, mark 0x539": toTransparent,
@@ -663,30 +685,30 @@ func TestOutcomesInWords(t *testing.T) {
 func TestEqualOutcomes(t *testing.T) {
 	redirected, unknown := rules.Outcome{Redirect: 1}, rules.Outcome{Undecided: "xt string"}
 	for _, tc := range []struct {
-		says string
+		name string
 		a, b rules.Outcome
 		same bool
 	}{
-		{"nothing is done", leftAlone, leftAlone, true},
+		{"both not captured", uncaptured, uncaptured, true},
 		{"another port", redirected, rules.Outcome{Redirect: 2}, false},
-		{"another mark", leftAlone, rules.Outcome{Mark: 1}, false},
-		{"another zone", leftAlone, rules.Outcome{Zone: 1}, false},
-		{"dropped or not", droppedHere, leftAlone, false},
+		{"another mark", uncaptured, rules.Outcome{Mark: 1}, false},
+		{"another zone", uncaptured, rules.Outcome{Zone: 1}, false},
+		{"dropped or not", droppedHere, uncaptured, false},
 		{
-			"what was done to a packet before it was dropped", droppedHere,
+			"changes of a packet before it was dropped", droppedHere,
 			rules.Outcome{Dropped: true, Mark: 1, Redirect: 1, Zone: 1},
 			true,
 		},
 		{
-			"but its connection stays", droppedHere,
+			"changes of the connection before the packet was dropped", droppedHere,
 			rules.Outcome{Dropped: true, ConntrackMark: 1},
 			false,
 		},
-		{"nothing is known of what is undecided", unknown, unknown, false},
-		{"nor beside another outcome", redirected, unknown, false},
+		{"two undecided outcomes", unknown, unknown, false},
+		{"an undecided and another outcome", redirected, unknown, false},
 	} {
 		if tc.a.Same(tc.b) != tc.same || tc.b.Same(tc.a) != tc.same {
-			t.Errorf("%s: the same is %t, want %t", tc.says, !tc.same, tc.same)
+			t.Errorf("%s: Same is %t, want %t", tc.name, !tc.same, tc.same)
 		}
 	}
 }

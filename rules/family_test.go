@@ -13,11 +13,11 @@ func TestCapturesIPv6(t *testing.T) {
 		name, addresses   string
 		single, dualStack bool
 	}{
-		{"a pod of IPv4", "10.0.0.1", false, false},
-		{"a pod of IPv6", "fd00::1", true, true},
+		{"an IPv4 pod", "10.0.0.1", false, false},
+		{"an IPv6 pod", "fd00::1", true, true},
 		{"IPv4 first", "10.0.0.1 fd00::1", false, true},
 		{"IPv6 first", "fd00::1 10.0.0.1", true, true},
-		{"IPv4 in the form of IPv6", "::ffff:10.0.0.1", false, false},
+		{"an IPv4-mapped address", "::ffff:10.0.0.1", false, false},
 		{"none", "", false, false},
 	} {
 		var addresses []netip.Addr

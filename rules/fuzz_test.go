@@ -12,8 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// checkList holds what is so of every list: it is read exactly if each of its elements is, the
-// error names those that are not, and what was read is read again from what is printed of it.
+// checkList verifies properties of every list parser: a list is valid if and only if each element
+// is, the error names the invalid elements, and a parsed list prints as a text that parses to the
+// same list.
 func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), text string) []T {
 	t.Helper()
 	got, err := parse(text)
@@ -23,16 +24,16 @@ func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), te
 		if _, wrong := parse(element); wrong != nil {
 			anyWrong = true
 			if err == nil || !strings.Contains(err.Error(), strconv.Quote(element)) {
-				t.Fatalf("%q: error %v does not name %q", text, err, element)
+				t.Fatalf("%q: the error %v does not name %q", text, err, element)
 			}
 		}
 	}
 	if (err != nil) != anyWrong {
-		t.Fatalf("%q: error %v though an element is wrong: %t", text, err, anyWrong)
+		t.Fatalf("%q: error %v, but an element is invalid: %t", text, err, anyWrong)
 	}
 	if err != nil {
 		if got != nil {
-			t.Fatalf("%q: %v beside error %v", text, got, err)
+			t.Fatalf("%q: %v together with the error %v", text, got, err)
 		}
 		return nil
 	}
@@ -44,7 +45,7 @@ func checkList[T fmt.Stringer](t *testing.T, parse func(string) ([]T, error), te
 	if err != nil || !slices.EqualFunc(again, got, func(a, b T) bool {
 		return reflect.DeepEqual(a, b)
 	}) {
-		t.Fatalf("%q: read as %v, and that as %v (%v)", text, got, again, err)
+		t.Fatalf("%q: parsed as %v, which is parsed as %v (%v)", text, got, again, err)
 	}
 	return got
 }
@@ -117,7 +118,7 @@ func FuzzParseInterfaces(f *testing.F) {
 		r := rules.DefaultRedirect()
 		r.ExcludeInterfaces = checkList(t, rules.ParseInterfaces, text)
 		if err := r.Validate(); err != nil {
-			t.Fatalf("%q is read, but not valid: %v", text, err)
+			t.Fatalf("%q is accepted, but not valid: %v", text, err)
 		}
 	})
 }
@@ -131,14 +132,14 @@ func FuzzParseMark(f *testing.F) {
 		}
 		for _, format := range []string{"%d", "0x%x", "0X%X"} {
 			if again, err := rules.ParseMark(fmt.Sprintf(format, n)); err != nil || again != n {
-				t.Fatalf("%q: %d in %s is read as %d (%v)", text, n, format, again, err)
+				t.Fatalf("%q: %d in %s is parsed as %d (%v)", text, n, format, again, err)
 			}
 		}
 	})
 }
 
-// FuzzParseWords is about what is one word: reading must not panic, and an error must name the
-// word.
+// FuzzParseWords fuzzes the parsers of single values: they must not panic, and an error must name
+// the value.
 func FuzzParseWords(f *testing.F) {
 	addSeeds(f, "", "REDIRECT", "TPROXY", "tproxy", "true", "banana", "1", "127.0.0.1/8", "::1/128",
 		"10.96.0.10", "fe80::1%eth0", "15001", "*")
@@ -174,7 +175,7 @@ func FuzzParsePacket(f *testing.F) {
 		}
 		again, err := rules.ParsePacket(p.String())
 		if err != nil || !reflect.DeepEqual(again, p) {
-			t.Fatalf("%q\n\tis written as %q\n\tand read as   %q (%v)", text, p, again, err)
+			t.Fatalf("%q\n\tis printed as %q\n\tand parsed as %q (%v)", text, p, again, err)
 		}
 		if outcome := diff.Explain(&compiled, p).Outcome; outcome.Undecided != "" {
 			t.Fatalf("%q: %s", p, outcome)

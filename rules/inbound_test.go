@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A parameterTest shows the effect of parameters on packets.
+// A parameterTest is a change of the parameters and its effect on packets.
 type parameterTest struct {
-	says   string
+	name   string
 	change func(*rules.Redirect)
 	rows   []row
 }
@@ -16,7 +16,7 @@ type parameterTest struct {
 // runParameterTests applies each change to the typical parameters.
 func runParameterTests(t *testing.T, tests []parameterTest, common ...func(*rules.Redirect)) {
 	for _, tc := range tests {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			checkRows(t, compile(t, typical(append(common, tc.change)...)), tc.rows)
 		})
 	}
@@ -28,32 +28,36 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			r.InboundCapturePort, r.TunnelPort = 12346, 12347
 		}, []row{
 			{
-				"the capture port is the one given", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+				"the given capture port is used", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
 				rules.Outcome{Redirect: 12346},
 			},
-			{"the tunnel port is the one given", "in tcp 10.1.1.1:1 > 10.244.1.5:12347", leftAlone},
 			{
-				"the default tunnel port is no longer special",
+				"the given tunnel port is not captured", "in tcp 10.1.1.1:1 > 10.244.1.5:12347",
+				uncaptured,
+			},
+			{
+				"the default tunnel port is captured",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:15008",
 				rules.Outcome{Redirect: 12346},
 			},
 		}},
-		{"only new connections are mapped", func(*rules.Redirect) {}, []row{
+		{"only new connections are redirected", func(*rules.Redirect) {}, []row{
 			{"a new one", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 			{
-				"a related one", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state related flags syn",
+				"a related connection", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state related flags syn",
 				toInbound,
 			},
 			{
-				"an established one keeps what it has",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established", leftAlone,
+				"an established connection is not redirected",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established", uncaptured,
 			},
 			{
-				"an invalid packet has none", "in tcp 10.1.1.1:1 > 10.244.1.5:80 state invalid",
-				leftAlone,
+				"an invalid packet is not redirected",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state invalid",
+				uncaptured,
 			},
 			{
-				"a new one need not begin with a SYN: none passes the proxy after a flush",
+				"a new connection without SYN, such as after a flush of conntrack, is redirected",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack", toInbound,
 			},
 		}},
@@ -64,49 +68,57 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 			{"a listed port", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 			{"a port within a listed range", "in tcp 10.1.1.1:1 > 10.244.1.5:8500", toInbound},
 			{
-				"a listed port that is also excluded: exclusions count only with all ports",
+				"a listed port that is also excluded: exclusions apply only to all ports",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:443", toInbound,
 			},
-			{"a port that is not listed", "in tcp 10.1.1.1:1 > 10.244.1.5:81", leftAlone},
-			{"the tunnel port, though listed", "in tcp 10.1.1.1:1 > 10.244.1.5:15008", leftAlone},
+			{"a port that is not listed", "in tcp 10.1.1.1:1 > 10.244.1.5:81", uncaptured},
+			{"the listed tunnel port", "in tcp 10.1.1.1:1 > 10.244.1.5:15008", uncaptured},
 		}},
 		{"no ports", func(r *rules.Redirect) { r.InboundPorts.All = false }, []row{
-			{"nothing is captured", "in tcp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
 			{
-				"except what the proxy sends to its own pod",
+				"an inbound connection is not captured", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+				uncaptured,
+			},
+			{
+				"the proxy's call to its own pod is captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337", toInbound,
 			},
 		}},
 		{"excluded ports", func(r *rules.Redirect) {
 			r.InboundExcludePorts = ports("8000-9000,80")
 		}, []row{
-			{"an excluded port", "in tcp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
-			{"the first of an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:8000", leftAlone},
-			{"the last of an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9000", leftAlone},
-			{"the port behind it", "in tcp 10.1.1.1:1 > 10.244.1.5:9001", toInbound},
+			{"an excluded port", "in tcp 10.1.1.1:1 > 10.244.1.5:80", uncaptured},
+			{"the first of an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:8000", uncaptured},
+			{"the last of an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9000", uncaptured},
+			{"the port after an excluded range", "in tcp 10.1.1.1:1 > 10.244.1.5:9001", toInbound},
 			{
-				"the health port, which the caller has to exclude",
+				"the health port, which the caller must exclude",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:15021", toInbound,
 			},
 		}},
 		{"excluded interfaces", func(r *rules.Redirect) {
 			r.ExcludeInterfaces = interfaceNames("net1,veth+")
 		}, []row{
-			{"what arrives there", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1", leftAlone},
 			{
-				"what arrives at one of a prefix", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth7",
-				leftAlone,
+				"a packet that arrives there", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
+				uncaptured,
 			},
 			{
-				"what leaves there", "out tcp 10.244.1.5:1 > 10.9.9.9:80 dev net1 uid 1000",
-				leftAlone,
+				"a packet that arrives at an interface of a prefix",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth7",
+				uncaptured,
 			},
 			{
-				"what leaves by one of a prefix",
-				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev veth7 uid 1000", leftAlone,
+				"a packet that leaves there",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev net1 uid 1000",
+				uncaptured,
 			},
 			{
-				"a name that only begins so", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net10",
+				"a packet that leaves by an interface of a prefix",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 dev veth7 uid 1000", uncaptured,
+			},
+			{
+				"a longer interface name", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net10",
 				toInbound,
 			},
 			{"another interface", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000", toOutbound},
@@ -122,22 +134,31 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				"an included destination is outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:443 dev eth1",
 				toOutbound,
 			},
-			{"also from one of a prefix", "in tcp 10.1.1.1:1 > 10.2.2.2:443 dev tap0", toOutbound},
-			{"also in IPv6", "in tcp [fd00::9]:1 > [fd00::1]:443 dev eth1", toOutbound},
 			{
-				"also an excluded destination: exclusions are not for this traffic",
+				"an included destination from an interface of a prefix",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev tap0", toOutbound,
+			},
+			{
+				"an included IPv6 destination", "in tcp [fd00::9]:1 > [fd00::1]:443 dev eth1",
+				toOutbound,
+			},
+			{
+				"an excluded destination is outbound, because exclusions do not apply to this traffic",
 				"in tcp 10.1.1.1:1 > 10.9.2.2:443 dev eth1", toOutbound,
 			},
-			{"also an excluded port", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound},
 			{
-				"also if the interface is excluded too",
+				"an excluded port is outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1",
+				toOutbound,
+			},
+			{
+				"an excluded interface is outbound",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev net1", toOutbound,
 			},
 			{
-				"other destinations are left alone", "in tcp 10.1.1.1:1 > 192.0.2.1:443 dev eth1",
-				leftAlone,
+				"other destinations are not captured", "in tcp 10.1.1.1:1 > 192.0.2.1:443 dev eth1",
+				uncaptured,
 			},
-			{"UDP is left alone", "in udp 10.1.1.1:1 > 10.2.2.2:443 dev eth1", leftAlone},
+			{"UDP is not captured", "in udp 10.1.1.1:1 > 10.2.2.2:443 dev eth1", uncaptured},
 			{
 				"other interfaces are inbound", "in tcp 10.1.1.1:1 > 10.2.2.2:443 dev eth0",
 				toInbound,
@@ -150,15 +171,15 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				"every destination is outbound", "in tcp 10.1.1.1:1 > 192.0.2.1:443 dev eth1",
 				toOutbound,
 			},
-			{"UDP is left alone", "in udp 10.1.1.1:1 > 192.0.2.1:443 dev eth1", leftAlone},
+			{"UDP is not captured", "in udp 10.1.1.1:1 > 192.0.2.1:443 dev eth1", uncaptured},
 		}},
 		{"rerouted interfaces, no destination", func(r *rules.Redirect) {
 			r.RerouteInterfaces = interfaceNames("eth1")
 			r.OutboundCIDRs.All = false
 		}, []row{
 			{
-				"nothing is captured, nor is it inbound",
-				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev eth1", leftAlone,
+				"a connection is neither outbound nor inbound",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:443 dev eth1", uncaptured,
 			},
 		}},
 		{"dropping invalid packets", func(r *rules.Redirect) {
@@ -178,42 +199,43 @@ func TestInboundParametersInRedirectMode(t *testing.T) {
 				droppedHere,
 			},
 			{
-				"also where the interface is excluded",
+				"an invalid packet on an excluded interface",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 state invalid", droppedHere,
 			},
 			{
-				"also on the way to itself",
+				"an invalid packet to the pod itself",
 				"out tcp 127.0.0.1:1 > 127.0.0.1:80 uid 1000 state invalid", droppedHere,
 			},
 			{
-				"not what leaves", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 state invalid",
-				leftAlone,
+				"an outgoing invalid packet is not dropped",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 state invalid",
+				uncaptured,
 			},
 			{
-				"not what conntrack does not track",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state untracked", leftAlone,
+				"an untracked packet is not dropped",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state untracked", uncaptured,
 			},
-			{"not new connections", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
+			{"a new connection is not dropped", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 		}},
 		{"keeping established connections", func(r *rules.Redirect) {
 			r.KeepEstablished = true
 			r.RerouteInterfaces = interfaceNames("eth1")
 		}, []row{
-			{"a connection that begins", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
+			{"a new connection", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 			{
-				"a connection that conntrack learns of only now",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack", leftAlone,
+				"an existing connection without a conntrack entry",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack", uncaptured,
 			},
 			{
-				"an answer that conntrack learns of only now",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags syn,ack", leftAlone,
+				"an answer without a conntrack entry",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags syn,ack", uncaptured,
 			},
 			{
-				"the same from a rerouted interface",
-				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 flags ack", leftAlone,
+				"an existing connection from a rerouted interface",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 flags ack", uncaptured,
 			},
 			{
-				"a connection that begins at a rerouted interface",
+				"a new connection from a rerouted interface",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound,
 			},
 		}},
@@ -226,88 +248,90 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 		return f
 	}
 	runParameterTests(t, []parameterTest{
-		{"the way of connections", func(*rules.Redirect) {}, []row{
+		{"states of connections", func(*rules.Redirect) {}, []row{
 			{
-				"one that begins goes to the listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+				"a new connection goes to the listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
 				toTransparent,
 			},
 			{
-				"where none listens it is dropped, as istio-init's",
+				"a new connection without a listener is dropped, as with istio-init",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener", droppedHere,
 			},
 			{
-				"where none listens an excluded port is reached",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:15021 no-listener", leftAlone,
+				"an excluded port is reachable without a listener",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:15021 no-listener", uncaptured,
 			},
 			{
-				"an established one goes to its socket",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established", marked(leftAlone, 0x539, 0),
+				"an established connection goes to its socket",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established", marked(uncaptured, 0x539, 0),
 			},
 			{
-				"a related one goes to its socket",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state related", marked(leftAlone, 0x539, 0),
+				"a related connection goes to its socket",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state related", marked(uncaptured, 0x539, 0),
 			},
 			{
 				"an invalid packet goes to the listener",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state invalid", toTransparent,
 			},
-			{"UDP is left alone", "in udp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
+			{"UDP is not captured", "in udp 10.1.1.1:1 > 10.244.1.5:80", uncaptured},
 			{
-				"to the loopback address there is no listener",
-				"in tcp 127.0.0.1:1 > 127.0.0.1:80 dev lo mark 0x53a", marked(leftAlone, 0x53a, 0),
+				"a packet to the loopback address does not go to the listener",
+				"in tcp 127.0.0.1:1 > 127.0.0.1:80 dev lo mark 0x53a", marked(uncaptured, 0x53a, 0),
 			},
 			{
-				"an established excluded port is left alone",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:15021 state established", leftAlone,
+				"an established connection to an excluded port is not captured",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:15021 state established", uncaptured,
 			},
 		}},
-		{"the proxy's connections in the client's name", func(*rules.Redirect) {}, []row{
+		{"the proxy's connections from the client's address", func(*rules.Redirect) {}, []row{
 			{
-				"the connection remembers the mark",
+				"the mark is saved in the connection",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev lo mark 0x539",
-				marked(leftAlone, 0x539, 0x539),
+				marked(uncaptured, 0x539, 0x539),
 			},
 			{
 				"the proxy's packet goes to the application",
 				"out tcp 10.1.1.1:1 > 10.244.1.5:80 dev lo uid 0 gid 1337 mark 0x539",
-				marked(leftAlone, 0x539, 0x539),
+				marked(uncaptured, 0x539, 0x539),
 			},
 			{
-				"the application's answer comes back to the proxy instead of the client",
+				"the application's answer returns to the proxy instead of the client",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 uid 1000 ctmark 0x539 state established",
 				marked(ledBack, 0x539, 0x539),
 			},
 			{
-				"another connection's mark means nothing",
+				"another connection mark has no effect",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 uid 1000 ctmark 0x538 state established",
-				marked(leftAlone, 0, 0x538),
+				marked(uncaptured, 0, 0x538),
 			},
 			{
-				"nor does it in UDP",
+				"a connection mark has no effect for UDP",
 				"out udp 10.244.1.5:80 > 10.1.1.1:1 uid 1000 ctmark 0x539 state established",
-				marked(leftAlone, 0, 0x539),
+				marked(uncaptured, 0, 0x539),
 			},
 			{
-				"an invalid packet has no connection to remember it",
+				"the mark of an invalid packet is not saved",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev lo mark 0x539 state invalid",
-				marked(leftAlone, 0x539, 0),
+				marked(uncaptured, 0x539, 0),
 			},
 		}},
 		{"within the pod", func(*rules.Redirect) {}, []row{
 			{
 				"the application calls itself", "in tcp 10.244.1.5:1 > 10.244.1.5:80 dev lo",
-				leftAlone,
+				uncaptured,
 			},
 			{
-				"the proxy calls the application in its own name",
-				"in tcp 127.0.0.6:1 > 10.244.1.5:80 dev lo mark 0x53a", marked(leftAlone, 0x53a, 0),
+				"the proxy calls the application from its own address",
+				"in tcp 127.0.0.6:1 > 10.244.1.5:80 dev lo mark 0x53a", marked(uncaptured, 0x53a, 0),
 			},
 			{
-				"the same in IPv6", "in tcp [::6]:1 > [fd00::5]:80 dev lo mark 0x53a",
-				marked(leftAlone, 0x53a, 0),
+				"the proxy calls the application from its own IPv6 address",
+				"in tcp [::6]:1 > [fd00::5]:80 dev lo mark 0x53a",
+				marked(uncaptured, 0x53a, 0),
 			},
 			{
-				"only over lo", "in tcp 127.0.0.6:1 > 10.244.1.5:80 dev eth0 mark 0x53a",
+				"a packet from that address on another interface",
+				"in tcp 127.0.0.6:1 > 10.244.1.5:80 dev eth0 mark 0x53a",
 				toTransparent,
 			},
 			{
@@ -334,28 +358,33 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 		}, []row{
 			{"a listed port, excluded or not", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toTransparent},
 			{
-				"a listed port where none listens", "in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener",
+				"a listed port without a listener", "in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener",
 				droppedHere,
 			},
-			{"another port", "in tcp 10.1.1.1:1 > 10.244.1.5:81", leftAlone},
+			{"another port", "in tcp 10.1.1.1:1 > 10.244.1.5:81", uncaptured},
 			{
-				"another port where none listens", "in tcp 10.1.1.1:1 > 10.244.1.5:81 no-listener",
-				leftAlone,
+				"another port without a listener", "in tcp 10.1.1.1:1 > 10.244.1.5:81 no-listener",
+				uncaptured,
 			},
 			{
-				"another port, established", "in tcp 10.1.1.1:1 > 10.244.1.5:81 state established",
-				leftAlone,
+				"an established connection to another port",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:81 state established",
+				uncaptured,
 			},
-			{"the tunnel port, though listed", "in tcp 10.1.1.1:1 > 10.244.1.5:15008", leftAlone},
+			{"the listed tunnel port", "in tcp 10.1.1.1:1 > 10.244.1.5:15008", uncaptured},
 		}},
 		{"no ports", func(r *rules.Redirect) { r.InboundPorts.All = false }, []row{
-			{"nothing is captured", "in tcp 10.1.1.1:1 > 10.244.1.5:80", leftAlone},
 			{
-				"but marks are kept", "in tcp 10.1.1.1:1 > 10.244.1.5:80 mark 0x539",
-				marked(leftAlone, 0x539, 0x539),
+				"an inbound connection is not captured", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+				uncaptured,
 			},
 			{
-				"and self-calls are redirected", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337",
+				"marks are saved", "in tcp 10.1.1.1:1 > 10.244.1.5:80 mark 0x539",
+				marked(uncaptured, 0x539, 0x539),
+			},
+			{
+				"the proxy's calls to its own pod are redirected",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337",
 				selfCallToInbound,
 			},
 		}},
@@ -363,76 +392,88 @@ func TestInboundParametersInTProxyMode(t *testing.T) {
 			r.ExcludeInterfaces = interfaceNames("net1,veth+")
 			r.DropInvalid = true
 		}, []row{
-			{"what arrives there", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1", leftAlone},
 			{
-				"established, too", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth1 state established",
-				leftAlone,
+				"a packet that arrives there", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1",
+				uncaptured,
 			},
 			{
-				"its marks are not kept", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 mark 0x539",
-				marked(leftAlone, 0x539, 0),
+				"an established connection",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev veth1 state established",
+				uncaptured,
+			},
+			{
+				"marks are not saved", "in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 mark 0x539",
+				marked(uncaptured, 0x539, 0),
 			},
 			{
 				"nor restored",
 				"out tcp 10.244.1.5:80 > 10.1.1.1:1 dev net1 ctmark 0x539 state established",
-				marked(leftAlone, 0, 0x539),
+				marked(uncaptured, 0, 0x539),
 			},
 			{
-				"unlike in REDIRECT mode, nothing invalid is dropped there",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 state invalid", leftAlone,
+				"an invalid packet is not dropped, unlike in REDIRECT mode",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev net1 state invalid", uncaptured,
 			},
-			{"elsewhere it is", "in udp 10.1.1.1:1 > 10.244.1.5:80 state invalid", droppedHere},
+			{
+				"an invalid packet on another interface is dropped",
+				"in udp 10.1.1.1:1 > 10.244.1.5:80 state invalid", droppedHere,
+			},
 		}},
 		{"rerouted interfaces", func(r *rules.Redirect) {
 			r.RerouteInterfaces = interfaceNames("eth1")
 		}, []row{
 			{"are outbound only", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1", toOutbound},
 			{
-				"whether or not a proxy listens for inbound",
+				"are outbound without an inbound listener",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 no-listener", toOutbound,
 			},
-			{"also the tunnel port", "in tcp 10.1.1.1:1 > 10.2.2.2:15008 dev eth1", toOutbound},
 			{
-				"established, too", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 state established",
-				leftAlone,
+				"the tunnel port is outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:15008 dev eth1",
+				toOutbound,
+			},
+			{
+				"an established connection",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 state established",
+				uncaptured,
 			},
 		}},
-		{"rerouted interfaces as istio-init has them", func(r *rules.Redirect) {
+		{"rerouted interfaces as with istio-init", func(r *rules.Redirect) {
 			r.RerouteInterfaces = interfaceNames("eth1")
 			r.Without = []rules.DeviationID{rules.RerouteTProxy}
 		}, []row{
 			{
-				"are inbound and mapped to outbound", "in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1",
+				"are inbound, and redirected to outbound",
+				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1",
 				rules.Outcome{Redirect: 15001, TProxy: 15006, Mark: 0x539},
 			},
 			{
-				"dropped where none listens for inbound",
+				"are dropped without an inbound listener",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:80 dev eth1 no-listener", droppedHere,
 			},
 			{
-				"the tunnel port is a deviation of its own",
+				"the tunnel port is a separate deviation",
 				"in tcp 10.1.1.1:1 > 10.2.2.2:15008 dev eth1", toOutbound,
 			},
 		}},
 		{"keeping established connections", func(r *rules.Redirect) {
 			r.KeepEstablished = true
 		}, []row{
-			{"a connection that begins", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toTransparent},
+			{"a new connection", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toTransparent},
 			{
-				"a connection that begins where none listens",
+				"a new connection without a listener",
 				"in tcp 10.1.1.1:1 > 10.244.1.5:80 no-listener", droppedHere,
 			},
 			{
-				"a connection that conntrack learns of only now",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack", leftAlone,
+				"an existing connection without a conntrack entry",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack", uncaptured,
 			},
 			{
-				"the same where none listens",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack no-listener", leftAlone,
+				"an existing connection without a conntrack entry or listener",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 flags ack no-listener", uncaptured,
 			},
 			{
-				"an established one goes to its socket",
-				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established", marked(leftAlone, 0x539, 0),
+				"an established connection goes to its socket",
+				"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established", marked(uncaptured, 0x539, 0),
 			},
 		}},
 	}, ipv6, tproxyMode)

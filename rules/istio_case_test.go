@@ -15,26 +15,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An istioCase is one run of istio-iptables: its arguments, and the rules that it left in the
+// An istioCase is one run of istio-iptables: its arguments, and the resulting rules in the
 // namespace.
 type istioCase struct {
 	name string
-	// flags by name, environment variables in upper case, notes with a leading _
+	// args are flags by name, environment variables in upper case, and notes with a leading _.
 	args     map[string]string
 	redirect rules.Redirect
 	ruleset  rules.Ruleset
 }
 
-// goldenDir is where the recorded runs are, one folder each. They are not part of the repository.
+// goldenDir returns the directory of the recorded runs, which have one subdirectory each. They are
+// not part of the repository.
 func goldenDir(t testing.TB) string {
 	dir := cmp.Or(os.Getenv("SLUICE_GOLDEN"), filepath.Join("..", "..", "shared", "golden"))
 	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no recorded runs of istio-iptables: set SLUICE_GOLDEN to the folder that holds them (%v)", err)
+		t.Skipf("no recorded runs of istio-iptables: set SLUICE_GOLDEN to their directory (%v)", err)
 	}
 	return dir
 }
 
-// istioCases reads the runs that went well.
+// istioCases reads the successful runs.
 func istioCases(t testing.TB) []istioCase {
 	dir := goldenDir(t)
 	entries, err := os.ReadDir(dir)
@@ -84,12 +85,11 @@ func readCase(t testing.TB, dir string) istioCase {
 	return c
 }
 
-// parameters derives from the arguments what istio-iptables makes of them.
+// parameters derives the parameters from the arguments as istio-iptables does.
 func (c istioCase) parameters() rules.Redirect {
 	r := rules.DefaultRedirect()
 	lookup := func(name string) (uint32, error) { return map[string]uint32{"daemon": 1}[name], nil }
-	// Any mode but TPROXY is REDIRECT, whatever it says; the outbound port has no environment
-	// variable.
+	// Every mode but TPROXY means REDIRECT. The outbound port has no environment variable.
 	if c.setting("istio-inbound-interception-mode", "") == "TPROXY" {
 		r.Mode = rules.ModeTProxy
 	}
@@ -123,13 +123,14 @@ func (c istioCase) parameters() rules.Redirect {
 			r.DNS.Servers = append(r.DNS.Servers, must(rules.ParseServer(server)))
 		}
 	}
-	// Without --dual-stack the first address decides, and that of a pod with both is IPv4.
+	// Without --dual-stack the first address determines the family. A dual-stack pod's first
+	// address is IPv4.
 	r.IPv6 = c.args["_family"] == "v6" || c.args["_family"] == "dual" && (c.enabled("dual-stack") ||
 		c.enabled("istio-dual-stack"))
 	return r
 }
 
-// portsAsGiven keeps the order and the duplicates, as Istio does.
+// portsAsGiven keeps the order and duplicates, as Istio does.
 func portsAsGiven(text string) []rules.PortRange {
 	var given []rules.PortRange
 	for element := range strings.SplitSeq(text, ",") {
@@ -138,7 +139,7 @@ func portsAsGiven(text string) []rules.PortRange {
 	return given
 }
 
-// setting returns a flag, or the environment variable named like it, or the default.
+// setting returns a flag, the environment variable with the flag's name, or the default.
 func (c istioCase) setting(flag, byDefault string) string {
 	if v, ok := c.args[flag]; ok {
 		return v
@@ -149,14 +150,14 @@ func (c istioCase) setting(flag, byDefault string) string {
 	return byDefault
 }
 
-// enabled reads a truth value; one that is not readable counts as false, as in Istio.
+// enabled parses a boolean. An invalid value is false, as in Istio.
 func (c istioCase) enabled(flag string) bool {
 	b, err := rules.ParseBool(c.setting(flag, "false"))
 	return err == nil && b
 }
 
-// readRouting reads the policy rules and the addresses of lo from the output of the ip command. The
-// kernel has chosen the priority; a rule that is there twice does what one does.
+// readRouting parses the policy rules and the addresses of lo from the output of the ip command.
+// The kernel chose the priorities. Duplicate rules are merged.
 func readRouting(text string) rules.Routing {
 	var r rules.Routing
 	family := rules.IPv4
@@ -186,7 +187,7 @@ func readText(t testing.TB, path string) string {
 	return string(data)
 }
 
-// readJSON reads the file into the value, and reports whether there is such a file.
+// readJSON reads the file into the value, and reports whether the file exists.
 func readJSON(t testing.TB, path string, value any) bool {
 	data, err := os.ReadFile(path)
 	if os.IsNotExist(err) {

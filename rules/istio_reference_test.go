@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// istioReference returns the rules that istio-iptables makes of the parameters: one rule for each
-// port, prefix and owner, in the order of its program. TestReferenceIsIstio holds it to the
-// recorded runs.
+// istioReference returns the rules that istio-iptables generates from the parameters: one rule for
+// each port, prefix and owner, in its order. TestReferenceIsIstio compares it with the recorded
+// runs.
 func istioReference(r rules.Redirect) rules.Ruleset {
 	var rs rules.Ruleset
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -88,7 +88,7 @@ func (w *istioWriter) insert(chain, format string, args ...any) {
 	w.lines[chain] = append([]string{fmt.Sprintf(format, args...)}, w.lines[chain]...)
 }
 
-// text writes the rules as iptables-save does.
+// text returns the rules in the format of iptables-save.
 func (w *istioWriter) text() string {
 	w.interfaces()
 	if w.DropInvalid {
@@ -220,7 +220,7 @@ func (w *istioWriter) output() {
 	}
 }
 
-// owner writes the three rules of one user or group of the proxy.
+// owner adds the three rules of one user or group of the proxy.
 func (w *istioWriter) owner(match string, exemptDNS bool) {
 	exempt := fmt.Sprintf("! --dport %d", w.TunnelPort)
 	if exemptDNS {
@@ -330,7 +330,7 @@ func TestReferenceIsIstio(t *testing.T) {
 	}
 }
 
-// onlyRules leaves out chains and tables without rules, and the routing.
+// onlyRules removes chains and tables without rules, and the routing.
 func onlyRules(rs rules.Ruleset) rules.Ruleset {
 	var filled rules.Ruleset
 	for _, table := range rs.Tables {

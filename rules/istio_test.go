@@ -10,15 +10,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// leftovers are the runs that leave rules of the run before in place: what they leave is not what
-// they were told.
+// leftovers lists runs that leave rules of an earlier run in place, so that the result does not
+// match their parameters.
 var leftovers = map[string]string{
-	"126-reconcile-from-tproxy":        "the rules of TPROXY and of DNS stay when the new run has none",
-	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS stay when the new run captures none",
+	"126-reconcile-from-tproxy":        "the rules of TPROXY and DNS remain although the new run has none",
+	"12a-rerun-dns-to-nodns-reconcile": "the conntrack zones of DNS remain although the new run captures no DNS",
 }
 
-// TestStrictRulesTreatEveryPacketAsIstiosDo is the proof of Compile: without deviations, and for
-// every recorded run of istio-iptables, no packet can tell its rules from ours.
+// TestStrictRulesTreatEveryPacketAsIstiosDo proves that, without deviations, Compile's rules are
+// equivalent to the rules of every recorded run of istio-iptables.
 func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
@@ -39,14 +39,14 @@ func TestStrictRulesTreatEveryPacketAsIstiosDo(t *testing.T) {
 				}
 			}
 			if isLeftover && !different {
-				t.Errorf("no packet shows what this run is known for: %s", leftovers[c.name])
+				t.Errorf("no packet shows the known difference of this run: %s", leftovers[c.name])
 			}
 		})
 	}
 }
 
-// TestStrictRulesTreatRandomPacketsAsIstiosDo takes values of all sizes together with those in the
-// rules, since the other test compares one packet of each class.
+// TestStrictRulesTreatRandomPacketsAsIstiosDo compares random values and the values in the rules.
+// The previous test compares one packet of each class.
 func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" {
@@ -68,7 +68,7 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	}
 }
 
-// TestOnlyNamedDeviationsDifferFromIstio compares the rules as they are by default.
+// TestOnlyNamedDeviationsDifferFromIstio compares the default rules.
 func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" || c.cleaned() {
@@ -109,8 +109,8 @@ func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
 	}
 }
 
-// strict compiles the parameters of the run without deviations. A run that only cleans up leaves
-// nothing.
+// strict compiles the parameters of the run without deviations. A run that only cleans up has no
+// rules.
 func (c istioCase) strict(t testing.TB) rules.Ruleset {
 	if c.cleaned() {
 		return rules.Ruleset{}
@@ -122,19 +122,19 @@ func (c istioCase) strict(t testing.TB) rules.Ruleset {
 
 func (c istioCase) cleaned() bool { return c.enabled("cleanup-only") }
 
-// deviation names the deviation for which a packet has another outcome, or none.
+// deviation returns the deviation that explains a packet's different outcome, or an empty string.
 func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) rules.DeviationID {
 	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
 	last := got.Passes[len(got.Passes)-1].Packet
 	if r.Mode != rules.ModeTProxy || last.Hook != rules.Prerouting || last.Protocol != rules.TCP {
 		return ""
 	}
-	// Either deviation leaves the packet to what REDIRECT mode would do with it: its mark stays,
-	// and no listener takes it.
+	// With either deviation a packet is treated as in REDIRECT mode: its mark is unchanged, and it
+	// goes to no listener.
 	expected := want.Outcome
 	expected.Dropped, expected.TProxy, expected.Mark = false, 0, last.Mark
 	if len(want.Passes) == 1 && want.Outcome.Dropped {
-		expected.Redirect = got.Outcome.Redirect // the drop has hidden what the nat table does
+		expected.Redirect = got.Outcome.Redirect // the drop hides the effect of the nat table
 	}
 	if got.Outcome != expected {
 		return ""
@@ -149,7 +149,7 @@ func deviation(r rules.Redirect, p rules.Packet, ours, theirs *rules.Ruleset) ru
 	return ""
 }
 
-// populations are the packets of both families in both directions.
+// populations returns the packets of both families and directions.
 func populations(rulesets ...rules.Ruleset) []*population {
 	var all []*population
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
@@ -162,12 +162,12 @@ func populations(rulesets ...rules.Ruleset) []*population {
 
 func sameOutcome(p rules.Packet, ours, theirs *rules.Ruleset) bool {
 	if p.State == rules.Untracked && p.Protocol != rules.ICMPv6 {
-		return true // none such enters: see diff.Possible
+		return true // not a possible packet, see diff.Possible
 	}
 	return diff.Explain(ours, p).Outcome.Same(diff.Explain(theirs, p).Outcome)
 }
 
-// reportDifference fails with the packet and its way through both rulesets.
+// reportDifference fails with the packet and the matching rules of both rulesets.
 func reportDifference(t rapid.TB, p rules.Packet, ours, theirs *rules.Ruleset) {
 	t.Helper()
 	got, want := diff.Explain(ours, p), diff.Explain(theirs, p)
@@ -175,7 +175,7 @@ func reportDifference(t rapid.TB, p rules.Packet, ours, theirs *rules.Ruleset) {
 		want.Outcome, decisions(want))
 }
 
-// anyPacket draws packets of ordinary and of odd values, and of those that the rules mention.
+// anyPacket draws packets with typical and unusual values, and with values of the rules.
 func anyPacket(v vocabulary) *rapid.Generator[rules.Packet] {
 	addrs := map[rules.Family]*rapid.Generator[rules.Packet]{}
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {

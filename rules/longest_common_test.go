@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kept returns the numbers of a list that are kept.
+// kept returns the elements of a list that are kept.
 func kept(list []int, keep []bool) []int {
 	var numbers []int
 	for i, n := range list {
@@ -18,18 +18,18 @@ func kept(list []int, keep []bool) []int {
 	return numbers
 }
 
-// TestLongListsHaveAsMuchInCommon compares the way of long lists with that of short ones, which
-// tries everything.
+// TestLongListsHaveAsMuchInCommon compares the algorithm for long lists with the exhaustive one for
+// short lists.
 func TestLongListsHaveAsMuchInCommon(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		// alphabet is how many numbers there are, and longest how long a list is at most.
+		// alphabet is the number of different values, and longest the maximum length of a list.
 		alphabet, longest int
 		exact             bool
 	}{
-		{"hardly a number twice", 60, 20, true},
-		{"no number more often than is tried", 3, maxCandidates + 1, true},
-		{"the same all over again", 3, 60, false},
+		{"few repeated values", 60, 20, true},
+		{"no value more frequent than the number of tried candidates", 3, maxCandidates + 1, true},
+		{"many repetitions", 3, 60, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

@@ -18,7 +18,7 @@ func TestMatches(t *testing.T) {
 	eight := rules.AddrRanges(prefixSelection("10.0.0.0/8,12.0.0.0/8").Prefixes)
 	syn := rules.MatchTCPFlags{Mask: rules.SYN | rules.ACK, Value: rules.SYN}
 	for _, tc := range []struct {
-		says    string
+		name    string
 		match   rules.Match
 		packet  string
 		want    bool
@@ -31,7 +31,7 @@ func TestMatches(t *testing.T) {
 			true, `iifname { "eth0", "eth1" }`,
 		},
 		{
-			"the beginning of a name",
+			"an interface prefix",
 			rules.MatchInterface{Names: interfaceNames("et+")},
 			in, true,
 			`iifname "et*"`,
@@ -43,31 +43,31 @@ func TestMatches(t *testing.T) {
 			`iifname "et"`,
 		},
 		{
-			"not another name",
+			"a negated name",
 			rules.MatchInterface{Not: true, Names: interfaceNames("eth1")},
 			in,
 			true, `iifname != "eth1"`,
 		},
 		{
-			"the interface it leaves by",
+			"the output interface",
 			rules.MatchInterface{Out: true, Names: interfaceNames("eth0")},
 			out, true,
 			`oifname "eth0"`,
 		},
 		{
-			"the interface it came by, where there is none",
+			"the input interface of an outgoing packet",
 			rules.MatchInterface{Names: interfaceNames("eth0")},
 			out, false, `iifname "eth0"`,
 		},
 		{
-			"not that interface, where there is none: it has no name, and so another one",
+			"a negated input interface of an outgoing packet matches, because its name is empty",
 			rules.MatchInterface{Not: true, Names: interfaceNames("eth0")},
 			out, true, `iifname != "eth0"`,
 		},
 
 		{"the family", rules.MatchFamily{Family: rules.IPv6}, ipv6, true, "meta nfproto ipv6"},
 		{
-			"the other family",
+			"another family",
 			rules.MatchFamily{Family: rules.IPv4},
 			ipv6, false,
 			"meta nfproto ipv4",
@@ -86,30 +86,30 @@ func TestMatches(t *testing.T) {
 			"ip saddr @s",
 		},
 		{
-			"an address not in a range",
+			"a negated range",
 			rules.MatchAddr{Not: true, Ranges: eight},
 			"in icmp 11.0.0.0 > 10.0.0.0", true, "ip saddr != { 10.0.0.0/8, 12.0.0.0/8 }",
 		},
 		{
-			"an address in a range that is no prefix",
+			"a range that is not a prefix",
 			rules.MatchAddr{Ranges: []netipx.IPRange{netipx.MustParseIPRange("10.1.1.0-10.1.1.9")}},
 			in, true,
 			"ip saddr 10.1.1.0-10.1.1.9",
 		},
 		{
-			"no address is in no range, nor out of it",
+			"a list without ranges matches no address, even if negated",
 			rules.MatchAddr{Not: true},
 			in, false,
 			"inet saddr != {  }",
 		},
 		{
-			"the other family is not in a range",
+			"an address of another family does not match a range",
 			rules.MatchAddr{Ranges: eight},
 			ipv6, false,
 			"ip saddr { 10.0.0.0/8, 12.0.0.0/8 }",
 		},
 		{
-			"nor is it out of it",
+			"an address of another family does not match a negated range",
 			rules.MatchAddr{Not: true, Ranges: eight, Set: "s"},
 			ipv6, false,
 			"ip saddr != @s",
@@ -136,7 +136,7 @@ func TestMatches(t *testing.T) {
 		},
 		{"not a port", rules.MatchPort{Not: true, Ports: ports("80")}, in, true, "th sport != 80"},
 		{
-			"a protocol without ports has not even another one",
+			"a protocol without ports does not match a negated port",
 			rules.MatchPort{Not: true, Ports: ports("80")},
 			ping, false, "th sport != 80",
 		},
@@ -150,7 +150,7 @@ func TestMatches(t *testing.T) {
 			"tcp flags & (syn | ack) != syn",
 		},
 		{
-			"flags of a protocol without",
+			"flags of a protocol without flags",
 			rules.MatchTCPFlags{Not: true, Mask: rules.RST},
 			ping,
 			false, "tcp flags & (rst) != 0x0",
@@ -170,30 +170,30 @@ func TestMatches(t *testing.T) {
 			"meta skuid != 1337",
 		},
 		{
-			"without socket there is no user",
+			"without a socket, a user does not match",
 			rules.MatchOwner{IDs: ids("0")},
 			noSocket, false,
 			"meta skuid 0",
 		},
 		{
-			"nor another one, to nftables",
+			"without a socket, a negated user does not match in nftables",
 			rules.MatchOwner{Not: true, IDs: ids("1337")},
 			noSocket,
 			false, "meta skuid != 1337",
 		},
 		{
-			"but to xtables",
+			"without a socket, a negated user matches in xtables",
 			rules.MatchOwner{Not: true, Socketless: true, IDs: ids("1337")},
 			noSocket, true, "meta skuid != 1337",
 		},
 		{
-			"which tells a user all the same",
+			"with a socket, a user matches in xtables",
 			rules.MatchOwner{Not: true, Socketless: true, IDs: ids("0")},
 			fromRoot, false,
 			"meta skuid != 0",
 		},
 		{
-			"and finds none where there is none",
+			"without a socket, a user does not match in xtables",
 			rules.MatchOwner{Socketless: true, IDs: ids("0")},
 			noSocket, false, "meta skuid 0",
 		},
@@ -211,7 +211,7 @@ func TestMatches(t *testing.T) {
 			true, "meta mark & 0xf0 == 0x30",
 		},
 		{
-			"not some bits",
+			"negated bits of a mark",
 			rules.MatchMark{Not: true, Value: 0x30, Mask: 0xf0},
 			in + " mark 0x539", false, "meta mark & 0xf0 != 0x30",
 		},
@@ -221,13 +221,13 @@ func TestMatches(t *testing.T) {
 			in + " ctmark 1", true, "ct mark 0x1",
 		},
 		{
-			"not the connection's mark",
+			"a negated connection mark",
 			rules.MatchMark{Conntrack: true, Not: true, Value: 1, Mask: ^uint32(0)},
 			in, true,
 			"ct mark != 0x1",
 		},
 		{
-			"without connection there is not even another mark",
+			"without a connection, a negated connection mark does not match",
 			rules.MatchMark{Conntrack: true, Not: true, Value: 1, Mask: ^uint32(0)},
 			in + " state invalid", false, "ct mark != 0x1",
 		},
@@ -239,20 +239,20 @@ func TestMatches(t *testing.T) {
 			"ct state established,related",
 		},
 		{
-			"none of several states",
+			"several negated states",
 			rules.MatchState{Not: true, States: rules.States(rules.New, rules.Untracked)},
 			in,
 			false, "ct state != new,untracked",
 		},
 
-		{"what the model does not know", unknown, in, false, "unknown(xt string)"},
+		{"an unknown match", unknown, in, false, "unknown(xt string)"},
 	} {
 		p := packet(tc.packet)
 		if got := isFulfilled(tc.match, p); got != tc.want {
-			t.Errorf("%s: %s matches %s: %t, want %t", tc.says, tc.match, p, got, tc.want)
+			t.Errorf("%s: %s matches %s: %t, want %t", tc.name, tc.match, p, got, tc.want)
 		}
 		if tc.match.String() != tc.nftText {
-			t.Errorf("%s: text %q, want %q", tc.says, tc.match, tc.nftText)
+			t.Errorf("%s: text %q, want %q", tc.name, tc.match, tc.nftText)
 		}
 	}
 }
@@ -278,7 +278,7 @@ func TestActionsInWords(t *testing.T) {
 	}
 }
 
-func TestSortMatchesPutsCheapAndTellingConditionsFirst(t *testing.T) {
+func TestSortMatchesPutsCheapAndSelectiveMatchesFirst(t *testing.T) {
 	matches := []rules.Match{
 		unknown,
 		rules.MatchState{States: rules.States(rules.New)},

@@ -12,7 +12,7 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 	const filter, nat, route = rules.Filter, rules.NAT, rules.Route
 	const pre, post, out = rules.Prerouting, rules.Postrouting, rules.Output
 	for _, tc := range []struct {
-		says   string
+		name   string
 		hook   rules.Hook
 		chains bases // named a, b, c and so on
 		want   string
@@ -22,9 +22,12 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 			bases{{Type: route, Hook: out, Priority: 7}, {Hook: out, Priority: -300}, {Hook: pre}},
 			"b a",
 		},
-		{"at equal priority as the ruleset has them", out, bases{{Hook: out}, {Hook: out}}, "a b"},
 		{
-			"at equal priority in the order that was read", out,
+			"at equal priority in the order of the ruleset", out, bases{{Hook: out}, {Hook: out}},
+			"a b",
+		},
+		{
+			"at equal priority in the kernel's order", out,
 			bases{{Hook: out, Order: 1}, {Hook: out}, {Hook: out, Order: -1}},
 			"c b a",
 		},
@@ -33,36 +36,36 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 			bases{{Hook: out, Priority: -1, Order: 5}, {Hook: out}},
 			"a b",
 		},
-		{"NAT where the kernel translates, whatever its priority", out, bases{
+		{"NAT at the kernel's NAT priority", out, bases{
 			{Hook: out, Priority: 0},
 			{Type: nat, Hook: out, Priority: 5},
 			{Hook: out, Priority: -105},
 			{Type: nat, Hook: out, Priority: -199},
 		}, "c d b a"},
 		{
-			"NAT of sources after the filter", post,
+			"source NAT after the filter", post,
 			bases{{Type: nat, Hook: post, Priority: -100}, {Hook: post, Priority: 99}},
 			"b a",
 		},
 		{
-			"NAT in the order of its priorities", pre,
+			"NAT chains in the order of their priorities", pre,
 			bases{{Type: nat, Hook: pre, Priority: -100}, {Type: nat, Hook: pre, Priority: -110}},
 			"b a",
 		},
-		{"NAT of equal priority in the order that was read", pre, bases{
+		{"NAT chains of equal priority in the kernel's order", pre, bases{
 			{Type: nat, Hook: pre, Priority: -100, Order: 1},
 			{Type: nat, Hook: pre, Priority: -100},
 		}, "b a"},
 		{
-			"a filter at NAT's place before it, if nothing was read", pre,
+			"a filter at NAT's priority before NAT, if the kernel's order is unknown", pre,
 			bases{{Type: nat, Hook: pre, Priority: -110}, {Hook: pre, Priority: -100}},
 			"b a",
 		},
-		{"a filter at NAT's place behind it, if that was read", pre, bases{
+		{"a filter at NAT's priority after NAT, in the kernel's order", pre, bases{
 			{Type: nat, Hook: pre, Priority: -110}, {Hook: pre, Priority: -100, Order: 1},
 		}, "a b"},
 	} {
-		t.Run(tc.says, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			rs := rules.Ruleset{Tables: []rules.Table{{}}}
 			for i := range tc.chains {
 				rs.Tables[0].Chains = append(rs.Tables[0].Chains, rules.Chain{
@@ -80,17 +83,17 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 	}
 }
 
-// What others have at the same place is not what a chain is.
+// The order relative to other chains is not a property of a chain.
 func TestTheOrderOfChainsIsNotCompared(t *testing.T) {
 	with := func(b *rules.Base) rules.Ruleset {
 		return rules.Ruleset{Tables: []rules.Table{{Chains: []rules.Chain{{Base: b}}}}}
 	}
 	if !rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Order: 2})) {
-		t.Error("two chains differ by their order")
+		t.Error("chains differ because of their order")
 	}
 	if rules.Equal(with(&rules.Base{Order: 1}), with(&rules.Base{Priority: 1})) ||
 		rules.Equal(with(nil), with(&rules.Base{})) ||
 		rules.Equal(with(&rules.Base{}), with(nil)) || !rules.Equal(with(nil), with(nil)) {
-		t.Error("what a chain is, is not compared")
+		t.Error("other properties are not compared")
 	}
 }

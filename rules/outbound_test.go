@@ -13,20 +13,20 @@ func TestOutboundParameters(t *testing.T) {
 			r.ProxyPort, r.TunnelPort = 12345, 12347
 		}, []row{
 			{
-				"the capture port is the one given", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000",
+				"the given capture port is used", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000",
 				rules.Outcome{Redirect: 12345},
 			},
 			{
-				"to the tunnel port of another pod, too",
+				"a connection to the tunnel port of another pod is captured",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:12347 uid 1000",
 				rules.Outcome{Redirect: 12345},
 			},
 			{
-				"the proxy calls its own tunnel port",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:12347 uid 1337", leftAlone,
+				"the proxy's call to its own tunnel port is not captured",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:12347 uid 1337", uncaptured,
 			},
 			{
-				"the default tunnel port is no longer special",
+				"the proxy's call to its own default tunnel port is captured",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:15008 uid 1337", toInbound,
 			},
 		}},
@@ -34,17 +34,23 @@ func TestOutboundParameters(t *testing.T) {
 			r.OutboundCIDRs = prefixSelection("10.1.2.3/8,fd00:9::/64,10.0.0.0/9,11.0.0.0/8")
 		}, []row{
 			{
-				"the first address of one with host bits",
+				"the first address of a prefix with host bits",
 				"out tcp 10.244.1.5:1 > 10.0.0.0:80 uid 1000", toOutbound,
 			},
 			{
-				"the last address of two side by side",
+				"the last address of two adjacent prefixes",
 				"out tcp 10.244.1.5:1 > 11.255.255.255:80 uid 1000", toOutbound,
 			},
-			{"the address before", "out tcp 10.244.1.5:1 > 9.255.255.255:80 uid 1000", leftAlone},
-			{"the address behind", "out tcp 10.244.1.5:1 > 12.0.0.0:80 uid 1000", leftAlone},
+			{
+				"the address before a prefix", "out tcp 10.244.1.5:1 > 9.255.255.255:80 uid 1000",
+				uncaptured,
+			},
+			{
+				"the address after a prefix", "out tcp 10.244.1.5:1 > 12.0.0.0:80 uid 1000",
+				uncaptured,
+			},
 			{"an IPv6 address", "out tcp [fd00::5]:1 > [fd00:9::9]:80 uid 1000", toOutbound},
-			{"another IPv6 address", "out tcp [fd00::5]:1 > [fd00:9:0:1::]:80 uid 1000", leftAlone},
+			{"another IPv6 address", "out tcp [fd00::5]:1 > [fd00:9:0:1::]:80 uid 1000", uncaptured},
 		}},
 		{"no prefix, but ports", func(r *rules.Redirect) {
 			r.OutboundCIDRs.All = false
@@ -55,11 +61,11 @@ func TestOutboundParameters(t *testing.T) {
 				"a port of an included range, in IPv6",
 				"out tcp [fd00::5]:1 > [fd00:9::9]:8500 uid 1000", toOutbound,
 			},
-			{"another port", "out tcp 10.244.1.5:1 > 192.0.2.1:81 uid 1000", leftAlone},
-			{"UDP is not included", "out udp 10.244.1.5:1 > 192.0.2.1:80 uid 1000", leftAlone},
+			{"another port", "out tcp 10.244.1.5:1 > 192.0.2.1:81 uid 1000", uncaptured},
+			{"UDP is not included", "out udp 10.244.1.5:1 > 192.0.2.1:80 uid 1000", uncaptured},
 			{
 				"the loopback address is not included",
-				"out tcp 10.244.1.5:1 > 127.0.0.1:80 dev eth0 uid 1000", leftAlone,
+				"out tcp 10.244.1.5:1 > 127.0.0.1:80 dev eth0 uid 1000", uncaptured,
 			},
 		}},
 		{"excluded prefixes", func(r *rules.Redirect) {
@@ -69,19 +75,20 @@ func TestOutboundParameters(t *testing.T) {
 		}, []row{
 			{
 				"an excluded address", "out tcp 10.244.1.5:1 > 169.254.169.254:80 uid 1000",
-				leftAlone,
+				uncaptured,
 			},
 			{
-				"exclusion outranks included ports",
-				"out tcp 10.244.1.5:1 > 10.10.1.1:443 uid 1000", leftAlone,
+				"exclusion takes precedence over included ports",
+				"out tcp 10.244.1.5:1 > 10.10.1.1:443 uid 1000", uncaptured,
 			},
 			{
-				"the address beside it", "out tcp 10.244.1.5:1 > 169.254.169.253:80 uid 1000",
+				"the address next to an excluded one",
+				"out tcp 10.244.1.5:1 > 169.254.169.253:80 uid 1000",
 				toOutbound,
 			},
 			{
 				"an excluded IPv6 address", "out tcp [fd00::5]:1 > [fd00:ec2::254]:80 uid 1000",
-				leftAlone,
+				uncaptured,
 			},
 			{
 				"another IPv6 address", "out tcp [fd00::5]:1 > [fd00:ec2::255]:80 uid 1000",
@@ -92,14 +99,15 @@ func TestOutboundParameters(t *testing.T) {
 			r.OutboundExcludePorts = ports("5432,443")
 			r.OutboundPorts = ports("443")
 		}, []row{
-			{"an excluded port", "out tcp 10.244.1.5:1 > 10.9.9.9:5432 uid 1000", leftAlone},
+			{"an excluded port", "out tcp 10.244.1.5:1 > 10.9.9.9:5432 uid 1000", uncaptured},
 			{
-				"exclusion outranks inclusion", "out tcp 10.244.1.5:1 > 10.9.9.9:443 uid 1000",
-				leftAlone,
+				"exclusion takes precedence over inclusion",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:443 uid 1000",
+				uncaptured,
 			},
 			{
-				"even the proxy's call to its own pod",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:5432 uid 1337", leftAlone,
+				"the proxy's call to an excluded port of its own pod",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:5432 uid 1337", uncaptured,
 			},
 			{"another port", "out tcp 10.244.1.5:1 > 10.9.9.9:5433 uid 1000", toOutbound},
 		}},
@@ -107,24 +115,27 @@ func TestOutboundParameters(t *testing.T) {
 			r.ProxyUIDs, r.ProxyGIDs = ids("1338,1337"), ids("1400,1401-1409")
 		}, []row{
 			{
-				"each user's connections are left alone",
-				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1337 gid 5", leftAlone,
+				"a connection of each user is not captured",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1337 gid 5", uncaptured,
 			},
-			{"each group's, too", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 5 gid 1405", leftAlone},
 			{
-				"the first user's calls to the own pod are inbound",
+				"a connection of each group is not captured",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 5 gid 1405", uncaptured,
+			},
+			{
+				"the first user's calls to its own pod are inbound",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1338 gid 5", toInbound,
 			},
 			{
-				"those of the other users are not, in Istio neither",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337 gid 5", leftAlone,
+				"calls of other users to the pod are not captured, as in Istio",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337 gid 5", uncaptured,
 			},
 			{
-				"nor are those of the groups",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 5 gid 1400", leftAlone,
+				"calls of the groups to the pod are not captured",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 5 gid 1400", uncaptured,
 			},
 			{
-				"the default group means nothing",
+				"the default group has no effect",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 5 gid 1337", toOutbound,
 			},
 		}},
@@ -137,47 +148,57 @@ func TestOutboundParameters(t *testing.T) {
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000", toOutbound,
 			},
 			{
-				"also to a loopback address", "out tcp 127.0.0.1:1 > 127.0.0.2:80 uid 1000",
+				"the application's calls to a loopback address are outbound",
+				"out tcp 127.0.0.1:1 > 127.0.0.2:80 uid 1000",
 				toOutbound,
 			},
-			{"but to the one", "out tcp 127.0.0.1:1 > 127.0.0.1:80 uid 1000", leftAlone},
 			{
-				"every user of the proxy reaches its pod as inbound",
+				"the application's calls to 127.0.0.1 are not captured",
+				"out tcp 127.0.0.1:1 > 127.0.0.1:80 uid 1000", uncaptured,
+			},
+			{
+				"calls of every proxy user to the pod are inbound",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1338 gid 5", toInbound,
 			},
-			{"every group, too", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 5 gid 1337", toInbound},
 			{
-				"but not at the tunnel port",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:15008 uid 5 gid 1337", leftAlone,
+				"calls of every group to the pod are inbound",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 5 gid 1337", toInbound,
 			},
 			{
-				"IPv6 follows, though no IPv6 prefix is included",
+				"calls to the tunnel port are not captured",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:15008 uid 5 gid 1337", uncaptured,
+			},
+			{
+				"the same applies to IPv6 without an included IPv6 prefix",
 				"out tcp [fd00::5]:1 > [fd00::5]:80 uid 1338 gid 5", toInbound,
 			},
 		}},
 		{"an included IPv6 loopback address", func(r *rules.Redirect) {
 			r.OutboundCIDRs = prefixSelection("::1/128,10.0.0.0/8")
 		}, []row{
-			{"IPv4 follows", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000", toOutbound},
 			{
-				"the address itself is loopback all the same",
-				"out tcp [::1]:1 > [::1]:80 uid 1000", leftAlone,
+				"the same applies to IPv4", "out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1000",
+				toOutbound,
+			},
+			{
+				"the address itself is still a loopback address",
+				"out tcp [::1]:1 > [::1]:80 uid 1000", uncaptured,
 			},
 		}},
 		{"a wide loopback prefix", func(r *rules.Redirect) {
 			r.LoopbackCIDR = netip.MustParsePrefix("127.0.0.1/8")
 		}, []row{
 			{
-				"the proxy's calls to any loopback address are left alone",
-				"out tcp 127.0.0.1:1 > 127.0.0.2:80 uid 1337", leftAlone,
+				"the proxy's calls to any loopback address are not captured",
+				"out tcp 127.0.0.1:1 > 127.0.0.2:80 uid 1337", uncaptured,
 			},
 			{
-				"its calls to the pod's address are inbound",
+				"the proxy's calls to the pod's address are inbound",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337", toInbound,
 			},
 			{
 				"a loopback address by another interface",
-				"out tcp 10.244.1.5:1 > 127.9.9.9:80 dev eth0 uid 1000", leftAlone,
+				"out tcp 10.244.1.5:1 > 127.9.9.9:80 dev eth0 uid 1000", uncaptured,
 			},
 		}},
 		{"included owner groups", func(r *rules.Redirect) {
@@ -185,31 +206,34 @@ func TestOutboundParameters(t *testing.T) {
 			r.OwnerGroupsExclude = ids("202")
 		}, []row{
 			{
-				"an included group, though excluded too: exclusions count only with all groups",
+				"an included group that is also excluded: exclusions apply only to all groups",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 202", toOutbound,
 			},
 			{
 				"a group of an included range",
 				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 305", toOutbound,
 			},
-			{"another group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 203", leftAlone},
+			{"another group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 203", uncaptured},
 			{
 				"a packet without socket has no group",
-				"out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", leftAlone,
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", uncaptured,
 			},
 			{
-				"the proxy's calls to its own pod do not depend on it",
+				"the proxy's calls to its own pod do not depend on groups",
 				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337", toInbound,
 			},
-			{"nor does inbound", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
+			{
+				"inbound connections do not depend on groups", "in tcp 10.1.1.1:1 > 10.244.1.5:80",
+				toInbound,
+			},
 		}},
 		{"excluded owner groups", func(r *rules.Redirect) {
 			r.OwnerGroupsExclude = ids("202,300-309")
 		}, []row{
-			{"an excluded group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 202", leftAlone},
+			{"an excluded group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 202", uncaptured},
 			{
 				"a group of an excluded range",
-				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 309", leftAlone,
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 309", uncaptured,
 			},
 			{"another group", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 gid 310", toOutbound},
 			{"a packet without socket", "out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", toOutbound},
@@ -218,8 +242,8 @@ func TestOutboundParameters(t *testing.T) {
 			r.OwnerGroups = rules.GroupSelection{}
 		}, []row{
 			{
-				"nothing outbound is captured", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000",
-				leftAlone,
+				"no outbound connection is captured", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000",
+				uncaptured,
 			},
 			{"inbound is", "in tcp 10.1.1.1:1 > 10.244.1.5:80", toInbound},
 		}},
@@ -228,115 +252,133 @@ func TestOutboundParameters(t *testing.T) {
 			r.OutboundExcludeCIDRs = prefixSelection("::ffff:10.9.0.0/112").Prefixes
 		}, []row{
 			{
-				"an included one means the IPv4 prefix",
+				"an included prefix means the IPv4 prefix",
 				"out tcp 10.244.1.5:1 > 10.1.1.1:80 uid 1000", toOutbound,
 			},
-			{"an excluded one, too", "out tcp 10.244.1.5:1 > 10.9.1.1:80 uid 1000", leftAlone},
-			{"a wider one remains IPv6", "out tcp 10.244.1.5:1 > 192.0.2.1:80 uid 1000", leftAlone},
+			{
+				"an excluded prefix means the IPv4 prefix",
+				"out tcp 10.244.1.5:1 > 10.9.1.1:80 uid 1000", uncaptured,
+			},
+			{
+				"a wider prefix remains IPv6", "out tcp 10.244.1.5:1 > 192.0.2.1:80 uid 1000",
+				uncaptured,
+			},
 		}},
 		{"the widest mapped prefix", func(r *rules.Redirect) {
 			r.OutboundCIDRs = prefixSelection("::ffff:0:0/96")
 		}, []row{
-			{"means all of IPv4", "out tcp 10.244.1.5:1 > 192.0.2.1:80 uid 1000", toOutbound},
-			{"and nothing of IPv6", "out tcp [fd00::5]:1 > [fd00:9::9]:80 uid 1000", leftAlone},
+			{
+				"means all IPv4 addresses", "out tcp 10.244.1.5:1 > 192.0.2.1:80 uid 1000",
+				toOutbound,
+			},
+			{
+				"means no other IPv6 address", "out tcp [fd00::5]:1 > [fd00:9::9]:80 uid 1000",
+				uncaptured,
+			},
 		}},
-		{"mapped prefixes as istio-init has them", func(r *rules.Redirect) {
+		{"mapped prefixes as with istio-init", func(r *rules.Redirect) {
 			r.OutboundCIDRs = prefixSelection("::ffff:10.0.0.0/104")
 			r.Without = []rules.DeviationID{rules.MappedCIDR}
 		}, []row{
-			{"do not mean IPv4", "out tcp 10.244.1.5:1 > 10.1.1.1:80 uid 1000", leftAlone},
+			{"do not mean IPv4", "out tcp 10.244.1.5:1 > 10.1.1.1:80 uid 1000", uncaptured},
 			{
-				"but packets that no host sends",
+				"mean IPv6 packets that no host sends",
 				"out tcp [::ffff:10.244.1.5]:1 > [::ffff:10.1.1.1]:80 uid 1000", toOutbound,
 			},
 			{
-				"and only within the prefix",
-				"out tcp [::ffff:10.244.1.5]:1 > [::ffff:11.1.1.1]:80 uid 1000", leftAlone,
+				"mean only addresses in the prefix",
+				"out tcp [::ffff:10.244.1.5]:1 > [::ffff:11.1.1.1]:80 uid 1000", uncaptured,
 			},
 		}},
 		{"a packet without socket", func(*rules.Redirect) {}, []row{
 			{
-				"over lo is left alone, as with xtables",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:80 no-socket", leftAlone,
+				"is not captured on lo, as with xtables",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 no-socket", uncaptured,
 			},
-			{"elsewhere is captured", "out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket", toOutbound},
+			{
+				"is captured on other interfaces", "out tcp 10.244.1.5:1 > 10.9.9.9:80 no-socket",
+				toOutbound,
+			},
 		}},
 		{"keeping established connections", func(r *rules.Redirect) {
 			r.KeepEstablished = true
 			r.OutboundPorts = ports("443")
 			r.DNS = rules.DNS{Capture: true, All: true}
 		}, []row{
-			{"a connection that begins", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000", toOutbound},
+			{"a new connection", "out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000", toOutbound},
 			{
-				"one that conntrack learns of only now",
-				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 flags ack", leftAlone,
+				"an existing connection without a conntrack entry",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:80 uid 1000 flags ack", uncaptured,
 			},
 			{
-				"the same to an included port",
-				"out tcp 10.244.1.5:1 > 10.9.9.9:443 uid 1000 flags ack", leftAlone,
+				"an existing connection to an included port",
+				"out tcp 10.244.1.5:1 > 10.9.9.9:443 uid 1000 flags ack", uncaptured,
 			},
 			{
-				"the same to a DNS server",
-				"out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 flags ack", leftAlone,
+				"an existing connection to a DNS server",
+				"out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 flags ack", uncaptured,
 			},
 			{
-				"the proxy's old connection to its own pod",
-				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337 flags ack", leftAlone,
+				"the proxy's existing connection to its own pod",
+				"out tcp 10.244.1.5:1 > 10.244.1.5:80 uid 1337 flags ack", uncaptured,
 			},
 			{
-				"a query by TCP that begins", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",
+				"a new TCP query", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",
 				toAgent,
 			},
 			{
-				"a query by UDP has no beginning", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",
+				"a UDP query", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",
 				toAgentInZone,
 			},
 		}},
 	}, ipv6)
 }
 
-func TestExclusionsAndDNSOutrankEachOtherInIstiosOrder(t *testing.T) {
+func TestPrecedenceOfExclusionsAndDNSIsIstios(t *testing.T) {
 	dns := func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }
 	runParameterTests(t, []parameterTest{
-		{"an excluded port outranks DNS", func(r *rules.Redirect) {
+		{"an excluded port takes precedence over DNS", func(r *rules.Redirect) {
 			r.OutboundExcludePorts = ports("53")
 		}, []row{
-			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", leftAlone},
+			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", uncaptured},
 			{
-				"over UDP, though its zone is set", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",
-				aloneAppZone,
+				"over UDP, in the zone", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000",
+				appZoneOnly,
 			},
 		}},
-		{"other excluded ports do not", func(r *rules.Redirect) {
+		{"other excluded ports do not take precedence over DNS", func(r *rules.Redirect) {
 			r.OutboundExcludePorts = ports("52,54-100")
 		}, []row{
 			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", toAgent},
 			{"over UDP", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", toAgentInZone},
 		}},
-		{"an excluded interface outranks DNS", func(r *rules.Redirect) {
+		{"an excluded interface takes precedence over DNS", func(r *rules.Redirect) {
 			r.ExcludeInterfaces = interfaceNames("net1")
 		}, []row{
-			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 dev net1 uid 1000", leftAlone},
+			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 dev net1 uid 1000", uncaptured},
 			{
-				"over UDP, though its zone is set",
-				"out udp 10.244.1.5:1 > 10.96.0.10:53 dev net1 uid 1000", aloneAppZone,
+				"over UDP, in the zone",
+				"out udp 10.244.1.5:1 > 10.96.0.10:53 dev net1 uid 1000", appZoneOnly,
 			},
 		}},
-		{"an owner group outranks DNS", func(r *rules.Redirect) {
+		{"an owner group takes precedence over DNS", func(r *rules.Redirect) {
 			r.OwnerGroupsExclude = ids("202")
 		}, []row{
-			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 gid 202", leftAlone},
+			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 gid 202", uncaptured},
 			{
-				"over UDP, though its zone is set",
-				"out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 gid 202", aloneAppZone,
+				"over UDP, in the zone",
+				"out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000 gid 202", appZoneOnly,
 			},
 		}},
-		{"DNS outranks an excluded prefix", func(r *rules.Redirect) {
+		{"DNS takes precedence over an excluded prefix", func(r *rules.Redirect) {
 			r.OutboundExcludeCIDRs = prefixSelection("10.96.0.0/16").Prefixes
 		}, []row{
 			{"over TCP", "out tcp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", toAgent},
 			{"over UDP", "out udp 10.244.1.5:1 > 10.96.0.10:53 uid 1000", toAgentInZone},
-			{"not for other ports", "out tcp 10.244.1.5:1 > 10.96.0.10:80 uid 1000", leftAlone},
+			{
+				"at other ports the exclusion applies",
+				"out tcp 10.244.1.5:1 > 10.96.0.10:80 uid 1000", uncaptured,
+			},
 		}},
 	}, dns)
 }

@@ -11,29 +11,31 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
-	for _, tc := range []struct{ says, text, want string }{
+func TestParsePacketDefaults(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
 		{
-			"an outgoing packet leaves by eth0, from root, with a SYN",
+			"an outgoing packet leaves by eth0 with root as owner and SYN",
 			"out tcp 10.244.1.5:40000 > 10.96.0.1:443",
 			"out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev eth0 uid 0 gid 0 state new flags syn",
 		},
 		{
-			"the group is that of the same number as the user",
+			"the group defaults to the user's number",
 			"out udp 10.244.1.5:40000 > 10.96.0.10:53 uid 1000",
 			"out udp 10.244.1.5:40000 > 10.96.0.10:53 dev eth0 uid 1000 gid 1000",
 		},
 		{
-			"the user is root where only a group is given",
+			"the user defaults to root if a group is given",
 			"out udp 10.244.1.5:1 > 10.96.0.10:53 gid 7",
 			"out udp 10.244.1.5:1 > 10.96.0.10:53 dev eth0 uid 0 gid 7",
 		},
 		{
-			"to a loopback address it leaves by lo", "out tcp 127.0.0.1:1 > 127.0.0.2:2 uid 1",
+			"a packet to a loopback address leaves by lo",
+			"out tcp 127.0.0.1:1 > 127.0.0.2:2 uid 1",
 			"out tcp 127.0.0.1:1 > 127.0.0.2:2 dev lo uid 1 gid 1",
 		},
 		{
-			"to its own address it leaves by lo", "out tcp [fd00::5]:1 > [fd00::5]:2 uid 1",
+			"a packet to its source address leaves by lo",
+			"out tcp [fd00::5]:1 > [fd00::5]:2 uid 1",
 			"out tcp [fd00::5]:1 > [fd00::5]:2 dev lo uid 1 gid 1",
 		},
 		{
@@ -41,16 +43,16 @@ func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 dev eth0",
 		},
 		{
-			"a packet of a connection has an ACK",
+			"a packet of an established connection has ACK",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established",
 			"in tcp 10.1.1.1:1 > 10.244.1.5:80 state established flags ack",
 		},
 		{
-			"an arrow of two bytes", "in icmp 10.1.1.1 -> 10.244.1.5",
+			"an arrow ->", "in icmp 10.1.1.1 -> 10.244.1.5",
 			"in icmp 10.1.1.1 > 10.244.1.5",
 		},
 		{
-			"blanks do not matter", "  in   icmp 10.1.1.1  >\t10.244.1.5 ",
+			"additional blanks", "  in   icmp 10.1.1.1  >\t10.244.1.5 ",
 			"in icmp 10.1.1.1 > 10.244.1.5",
 		},
 		{
@@ -68,7 +70,7 @@ func TestParsePacketFillsInWhatIsLeftOut(t *testing.T) {
 	} {
 		got, want := packet(tc.text), packet(tc.want)
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %q:\n\tgot  %s\n\twant %s", tc.says, tc.text, got, want)
+			t.Errorf("%s: %q:\n\tgot  %s\n\twant %s", tc.name, tc.text, got, want)
 		}
 	}
 }
@@ -78,7 +80,7 @@ func TestEveryFlagHasAName(t *testing.T) {
 	for flags := range 256 {
 		p.Flags = rules.TCPFlags(flags)
 		if got := packet(p.String()); got.Flags != p.Flags {
-			t.Errorf("flags 0x%x: %s comes back as 0x%x", flags, p, got.Flags)
+			t.Errorf("flags 0x%x: %s is parsed as 0x%x", flags, p, got.Flags)
 		}
 	}
 }
@@ -108,8 +110,8 @@ func TestParsePacketReadsEveryWord(t *testing.T) {
 
 func TestParsePacketRejects(t *testing.T) {
 	const good = "in tcp 10.1.1.1:1 > 10.244.1.5:80"
-	for _, tc := range []struct{ says, text, want string }{
-		{"nothing", "", "want {in|out} PROTOCOL"},
+	for _, tc := range []struct{ name, text, want string }{
+		{"an empty text", "", "want {in|out} PROTOCOL"},
 		{"no destination", "in tcp 10.1.1.1:1 >", "want {in|out} PROTOCOL"},
 		{"no arrow", "in tcp 10.1.1.1:1 to 10.244.1.5:80", "want {in|out} PROTOCOL"},
 		{
@@ -122,7 +124,7 @@ func TestParsePacketRejects(t *testing.T) {
 		},
 		{"another protocol", "in tpc 10.1.1.1:1 > 10.244.1.5:80", `protocol "tpc" is not tcp`},
 		{
-			"a protocol's number too high", "in 256 10.1.1.1:1 > 10.244.1.5:80",
+			"a protocol number that is too high", "in 256 10.1.1.1:1 > 10.244.1.5:80",
 			`protocol "256" is not`,
 		},
 		{
@@ -130,7 +132,7 @@ func TestParsePacketRejects(t *testing.T) {
 			`source "10.1.1.1" is not an address and port`,
 		},
 		{
-			"a port that ICMP has not", "in icmp 10.1.1.1 > 10.244.1.5:80",
+			"a port of ICMP", "in icmp 10.1.1.1 > 10.244.1.5:80",
 			`destination "10.244.1.5:80" is not an address`,
 		},
 		{"a zone", "in tcp [fe80::1%eth0]:1 > [fe80::2]:2", `source "[fe80::1%eth0]:1" is not`},
@@ -141,25 +143,25 @@ func TestParsePacketRejects(t *testing.T) {
 		{"an unknown option", good + " iface eth0", `"iface" is not an option`},
 		{"an option without value", good + " dev", "dev has no value"},
 		{"an impossible device", good + " dev a/b", `dev "a/b" is not the name of an interface`},
-		{"an owner of a packet that comes in", good + " uid 0", "are of outgoing packets"},
-		{"a socket of a packet that comes in", good + " no-socket", "are of outgoing packets"},
+		{"an owner of an incoming packet", good + " uid 0", "are of outgoing packets"},
+		{"a socket of an incoming packet", good + " no-socket", "are of outgoing packets"},
 		{"an unknown state", good + " state NEW", `state "NEW" is not one of new, established`},
 		{"an unknown flag", good + " flags syn,xyz", `flag "xyz" is not one of fin, syn`},
 		{"flags of UDP", "in udp 10.1.1.1:1 > 10.244.1.5:80 flags syn", "flags are of tcp only"},
 		{
-			"a mark that is no number", good + " mark x",
+			"a mark that is not a number", good + " mark x",
 			`mark "x" is not a number from 0 to 4294967295`,
 		},
 		{"an octal mark", good + " mark 0o17", `mark "0o17" is not`},
 	} {
 		_, err := rules.ParsePacket(tc.text)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %q: error %v, want one that says %q", tc.says, tc.text, err, tc.want)
+			t.Errorf("%s: %q: error %v, want one that contains %q", tc.name, tc.text, err, tc.want)
 		}
 	}
 }
 
-func TestParsePacketNamesEveryWrongWordAtOnceAndNoOther(t *testing.T) {
+func TestParsePacketReportsAllErrors(t *testing.T) {
 	_, err := rules.ParsePacket("inn tpc 10.1.1.1:99999 > 10.244.1.5:80 dev a/b uid x state old")
 	if err == nil {
 		t.Fatal("no error")
@@ -171,18 +173,18 @@ func TestParsePacketNamesEveryWrongWordAtOnceAndNoOther(t *testing.T) {
 	}
 	_, err = rules.ParsePacket("in tpc 10.1.1.1:1 > 10.244.1.5:80")
 	if strings.Contains(err.Error(), "source") || strings.Contains(err.Error(), "destination") {
-		t.Errorf("only the protocol is wrong, but the error says:\n%v", err)
+		t.Errorf("only the protocol is invalid, but the error is:\n%v", err)
 	}
 }
 
-func TestPacketsAreReadAsTheyAreWritten(t *testing.T) {
+func TestPrintedPacketsParseToTheSame(t *testing.T) {
 	packets := anyPacket(newVocabulary([]rules.Ruleset{rules.MustCompile(typical(tproxyMode,
 		ipv6))}))
 	rapid.Check(t, func(t *rapid.T) {
 		want := packets.Draw(t, "packet")
 		got, err := rules.ParsePacket(want.String())
 		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s\n\tis read as %s (%v)", want, got, err)
+			t.Fatalf("%s\n\tis parsed as %s (%v)", want, got, err)
 		}
 	})
 }

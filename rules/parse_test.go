@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// The parsers under one signature, by the name of what they read.
+// parsers maps the names of values to their parsers.
 var parsers = map[string]func(string) (any, error){
 	"mode":             func(text string) (any, error) { return rules.ParseMode(text) },
 	"port":             func(text string) (any, error) { return rules.ParsePort(text) },
@@ -30,7 +30,7 @@ var parsers = map[string]func(string) (any, error){
 	"server":     func(text string) (any, error) { return rules.ParseServer(text) },
 }
 
-// lookup knows two names.
+// lookup resolves two names.
 func lookup(name string) (uint32, error) {
 	if id, ok := map[string]uint32{"daemon": 1, "istio-proxy": 1337}[name]; ok {
 		return id, nil
@@ -39,13 +39,13 @@ func lookup(name string) (uint32, error) {
 }
 
 func TestParsersAccept(t *testing.T) {
-	for _, tc := range []struct{ says, parser, text, want string }{
-		{"no mode is REDIRECT", "mode", "", "REDIRECT"},
+	for _, tc := range []struct{ name, parser, text, want string }{
+		{"an empty mode is REDIRECT", "mode", "", "REDIRECT"},
 		{"a mode by name", "mode", "TPROXY", "TPROXY"},
 
 		{"the first port", "port", "1", "1"},
 		{"the last port", "port", "65535", "65535"},
-		{"no port is 0", "optional port", "0", "0"},
+		{"an empty port is 0", "optional port", "0", "0"},
 		{"the last optional port", "optional port", "65535", "65535"},
 		{"no ports", "ports", "", "[]"},
 		{"a list of ports, in ascending order", "ports", "443,80", "[80 443]"},
@@ -53,15 +53,15 @@ func TestParsersAccept(t *testing.T) {
 		{"blanks and tabs around elements", "ports", " 80\t,\n443 ", "[80 443]"},
 		{"empty elements, as Istio does", "ports", ",80,,443,", "[80 443]"},
 		{"only commas and blanks", "ports", " , ,", "[]"},
-		{"a range as iptables writes it", "ports", "8000:9000", "[8000-9000]"},
-		{"a range as nft writes it", "ports", "8000-9000", "[8000-9000]"},
+		{"a range in iptables syntax", "ports", "8000:9000", "[8000-9000]"},
+		{"a range in nft syntax", "ports", "8000-9000", "[8000-9000]"},
 		{"a range of one port", "ports", "80-80", "[80]"},
 		{"all ports as a range", "ports", "0-65535", "[0-65535]"},
 		{"a port twice", "ports", "80,80", "[80]"},
 		{"a port within a range", "ports", "8000-9000,8080", "[8000-9000]"},
 		{"overlapping ranges", "ports", "8500-9500,8000-9000", "[8000-9500]"},
-		{"ranges side by side", "ports", "8001-9000,7000-8000", "[7000-9000]"},
-		{"single ports side by side stay single", "ports", "81,80", "[80 81]"},
+		{"adjacent ranges are merged", "ports", "8001-9000,7000-8000", "[7000-9000]"},
+		{"adjacent single ports are not merged", "ports", "81,80", "[80 81]"},
 		{"port 0, as Istio does", "ports", "0", "[0]"},
 		{"leading zeros are decimal", "ports", "0080", "[80]"},
 		{"all ports", "port selection", "*", "{true []}"},
@@ -72,35 +72,41 @@ func TestParsersAccept(t *testing.T) {
 			"prefixes of both families in the order given", "prefixes", "fd00::/8,10.0.0.0/8",
 			"[fd00::/8 10.0.0.0/8]",
 		},
-		{"host bits stay, as Istio does", "prefixes", "10.1.2.3/8", "[10.1.2.3/8]"},
+		{"host bits remain, as in Istio", "prefixes", "10.1.2.3/8", "[10.1.2.3/8]"},
 		{
-			"blanks, which Istio refuses", "prefixes", "10.0.0.0/8, 11.0.0.0/8",
+			"blanks, which Istio rejects", "prefixes", "10.0.0.0/8, 11.0.0.0/8",
 			"[10.0.0.0/8 11.0.0.0/8]",
 		},
 		{"every address of a family", "prefixes", "0.0.0.0/0,::/0", "[0.0.0.0/0 ::/0]"},
-		{"a mapped prefix as it is", "prefixes", "::ffff:10.0.0.0/104", "[::ffff:10.0.0.0/104]"},
+		{
+			"a mapped prefix is unchanged", "prefixes", "::ffff:10.0.0.0/104",
+			"[::ffff:10.0.0.0/104]",
+		},
 		{"all addresses", "prefix selection", "*", "{true []}"},
 		{"some addresses", "prefix selection", "10.0.0.0/8", "{false [10.0.0.0/8]}"},
 		{"the widest loopback prefix", "loopback", "127.0.0.1/8", "127.0.0.1/8"},
 		{"the narrowest loopback prefix", "loopback", "127.0.0.2/32", "127.0.0.2/32"},
 
-		{"ids in the order given: the first is special", "ids", "1338, 1337", "[1338 1337]"},
+		{"ids in the given order", "ids", "1338, 1337", "[1338 1337]"},
 		{"a range of ids", "ids", "2000-2999", "[2000-2999]"},
 		{"the first and the last id", "ids", "0,4294967294", "[0 4294967294]"},
-		{"names, where they can be looked up", "names", "daemon,202", "[1 202]"},
-		{"a name with a hyphen is no range", "names", "istio-proxy", "[1337]"},
+		{"names with a lookup function", "names", "daemon,202", "[1 202]"},
+		{"a name with a hyphen is not a range", "names", "istio-proxy", "[1337]"},
 		{"numbers are not looked up", "names", "5-7", "[5-7]"},
 		{"all groups", "groups", "*", "{true []}"},
 		{"no groups", "groups", "", "{false []}"},
 
 		{"interfaces", "interfaces", "not-istio-nic, eth1", "[not-istio-nic eth1]"},
-		{"a prefix as iptables writes it", "interfaces", "eth+", "[eth*]"},
-		{"a prefix as nft writes it", "interfaces", "eth*", "[eth*]"},
+		{"a prefix in iptables syntax", "interfaces", "eth+", "[eth*]"},
+		{"a prefix in nft syntax", "interfaces", "eth*", "[eth*]"},
 		{"a name of 15 bytes", "interfaces", "abcdefghijklmno", "[abcdefghijklmno]"},
-		{"a name with other signs", "interfaces", "eth0.100,veth@x,br_1", "[eth0.100 veth@x br_1]"},
+		{
+			"a name with special characters", "interfaces", "eth0.100,veth@x,br_1",
+			"[eth0.100 veth@x br_1]",
+		},
 
 		{"a decimal mark", "mark", "1337", "1337"},
-		{"a hexadecimal mark, which Istio's routes refuse", "mark", "0x539", "1337"},
+		{"a hexadecimal mark, which Istio's routes reject", "mark", "0x539", "1337"},
 		{"a hexadecimal mark in capitals", "mark", "0X53A", "1338"},
 		{"no mark", "mark", "0", "0"},
 		{"the last mark", "mark", "0xffffffff", "4294967295"},
@@ -116,7 +122,7 @@ func TestParsersAccept(t *testing.T) {
 	} {
 		got, err := parsers[tc.parser](tc.text)
 		if err != nil || fmt.Sprint(got) != tc.want {
-			t.Errorf("%s: %s %q: got %v (%v), want %s", tc.says, tc.parser, tc.text, got, err,
+			t.Errorf("%s: %s %q: got %v (%v), want %s", tc.name, tc.parser, tc.text, got, err,
 				tc.want)
 		}
 	}
@@ -132,16 +138,16 @@ func TestParsersReject(t *testing.T) {
 		mark     = "a number from 0 to 4294967295"
 		beside   = "want \"*\" alone, or a list without it"
 	)
-	for _, tc := range []struct{ says, parser, text, allowed string }{
+	for _, tc := range []struct{ name, parser, text, allowed string }{
 		{
-			"a mode in lower case, which Istio takes for REDIRECT", "mode", "tproxy",
+			"a mode in lower case, which means REDIRECT in Istio", "mode", "tproxy",
 			"REDIRECT or TPROXY",
 		},
 		{"the mode of pods that are not captured", "mode", "NONE", "REDIRECT or TPROXY"},
 
 		{"port 0", "port", "0", "a port (1-65535)"},
 		{"an optional port too high", "optional port", "65536", "a port from 0 to 65535"},
-		{"an optional port that is no number", "optional port", "x", "a port from 0 to 65535"},
+		{"an optional port that is not a number", "optional port", "x", "a port from 0 to 65535"},
 		{"a port too high", "port", "65536", "a port (1-65535)"},
 		{"no port", "port", "", "a port (1-65535)"},
 		{"a word", "ports", "80a", ports},
@@ -152,29 +158,29 @@ func TestParsersReject(t *testing.T) {
 		{"a descending range", "ports", "9000-8000", ports},
 		{"half a range", "ports", "8000-", ports},
 		{"three ends", "ports", "1-2-3", ports},
-		{"two kinds of range", "ports", "1:2-3", ports},
+		{"two range separators", "ports", "1:2-3", ports},
 		{"a hexadecimal port", "ports", "0x50", ports},
 		{"two ports without comma", "ports", "80 443", ports},
-		{"a wildcard where only a list may be", "ports", "*", ports},
-		{"a wildcard beside ports", "port selection", "80,*", beside},
+		{"a wildcard in a list without wildcards", "ports", "*", ports},
+		{"a wildcard with ports", "port selection", "80,*", beside},
 
-		{"an address without length, as Istio does", "prefixes", "10.0.0.0", prefix},
+		{"an address without a length, as in Istio", "prefixes", "10.0.0.0", prefix},
 		{"a length too long", "prefixes", "10.0.0.0/33", prefix},
-		{"a wildcard where only a list may be", "prefixes", "*", prefix},
+		{"a wildcard in a list without wildcards", "prefixes", "*", prefix},
 		{"a zone", "prefixes", "fe80::1%eth0/64", prefix},
 		{"a mask", "prefixes", "10.0.0.0/255.0.0.0", prefix},
-		{"a wildcard beside prefixes", "prefix selection", "10.0.0.0/8,*", beside},
+		{"a wildcard with prefixes", "prefix selection", "10.0.0.0/8,*", beside},
 		{"not a loopback address", "loopback", "10.0.0.1/32", loopback},
-		{"more than loopback addresses", "loopback", "127.0.0.0/7", loopback},
+		{"a prefix wider than loopback", "loopback", "127.0.0.0/7", loopback},
 		{"IPv6", "loopback", "::1/128", loopback},
 		{"a mapped loopback address", "loopback", "::ffff:127.0.0.1/128", loopback},
 		{"nothing", "loopback", "", loopback},
 
-		{"a name where none can be looked up", "ids", "istio-proxy", id},
-		{"the id that means none", "ids", "4294967295", id},
+		{"a name without a lookup function", "ids", "istio-proxy", id},
+		{"the id that means no id", "ids", "4294967295", id},
 		{"a negative id", "ids", "-1", id},
 		{"a descending range", "ids", "5-3", id},
-		{"a range as iptables writes those of ports", "ids", "5:7", id},
+		{"a range in the syntax of iptables ports", "ids", "5:7", id},
 		{
 			"an unknown name", "names", "nobody",
 			"neither a numeric id (0-4294967294) nor a known name: no such name",
@@ -192,7 +198,7 @@ func TestParsersReject(t *testing.T) {
 		{"a dot", "interfaces", ".", name},
 		{"two dots", "interfaces", "..", name},
 		{"every interface, which no backend can match by name", "interfaces", "*", name},
-		{"every interface, as iptables writes it", "interfaces", "+", name},
+		{"every interface in iptables syntax", "interfaces", "+", name},
 		{"two endings", "interfaces", "eth++", name},
 
 		{"a mark too high", "mark", "4294967296", mark},
@@ -202,15 +208,15 @@ func TestParsersReject(t *testing.T) {
 		{"a mask", "mark", "0x539/0xff", mark},
 		{"no mark", "mark", "", mark},
 
-		{"a word that is no truth value", "bool", "banana", "true or false"},
-		{"nothing", "bool", "", "true or false"},
+		{"a word that is not a boolean", "bool", "banana", "true or false"},
+		{"an empty text", "bool", "", "true or false"},
 
 		{"a name", "server", "dns.example.com", "an IP address"},
 		{"a port", "server", "10.96.0.10:53", "an IP address"},
 	} {
 		got, err := parsers[tc.parser](tc.text)
 		if err == nil {
-			t.Errorf("%s: %s %q: got %v, want an error", tc.says, tc.parser, tc.text, got)
+			t.Errorf("%s: %s %q: got %v, want an error", tc.name, tc.parser, tc.text, got)
 			continue
 		}
 		element := tc.text
@@ -223,14 +229,14 @@ func TestParsersReject(t *testing.T) {
 		}
 		for _, part := range []string{said, tc.allowed} {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %s %q: error %q does not say %q", tc.says, tc.parser, tc.text, err,
+				t.Errorf("%s: %s %q: the error %q does not contain %q", tc.name, tc.parser, tc.text, err,
 					part)
 			}
 		}
 	}
 }
 
-func TestListErrorsNameEveryWrongElementAndNoOther(t *testing.T) {
+func TestListErrorsNameEveryInvalidElement(t *testing.T) {
 	for _, tc := range []struct{ parser, text string }{
 		{"ports", "80, x, 443, 70000, 9-8"},
 		{"prefixes", "10.0.0.0/8, x, fd00::/8, 10.0.0.0, ::/129"},
@@ -244,9 +250,9 @@ func TestListErrorsNameEveryWrongElementAndNoOther(t *testing.T) {
 			continue
 		}
 		for i, element := range strings.Split(tc.text, ", ") {
-			wrong := i == 1 || i > 2 // the first and the third of each list are right
+			wrong := i == 1 || i > 2 // the first and the third element of each list are valid
 			if strings.Contains(err.Error(), fmt.Sprintf("%q", element)) != wrong {
-				t.Errorf("%s %q: element %q is wrong: %t; the error says:\n%v", tc.parser, tc.text,
+				t.Errorf("%s %q: element %q is invalid: %t; the error is:\n%v", tc.parser, tc.text,
 					element, wrong, err)
 			}
 		}

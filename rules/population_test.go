@@ -11,19 +11,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A population is packets that differ in all that some rulesets can tell apart: for each part of a
-// packet, the values at and besides every boundary that occurs in a rule. Values that no rule tells
-// apart count as one, so that all combinations stand for all packets.
+// A population contains packets that differ in every field that the rulesets distinguish: for each
+// field, the values at and next to every boundary of a rule. Values that no rule distinguishes
+// count as one, so that the combinations represent all packets.
 type population struct {
 	family     rules.Family
 	hook       rules.Hook
 	dimensions [][]change
 }
 
-// A change sets one part of a packet.
+// A change sets one field of a packet.
 type change func(*rules.Packet)
 
-// newPopulation collects the values that the rulesets mention.
+// newPopulation collects the values that the rulesets contain.
 func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *population {
 	v := newVocabulary(rulesets)
 	p := &population{family: f, hook: h, dimensions: [][]change{
@@ -38,12 +38,12 @@ func newPopulation(f rules.Family, h rules.Hook, rulesets ...rules.Ruleset) *pop
 	return p
 }
 
-// long is whether every combination is compared with the recorded runs, and ten times as many with
-// the reference.
+// long reports whether every combination is compared with the recorded runs, and ten times as many
+// with the reference.
 func long() bool { return os.Getenv("SLUICE_LONG") == "1" }
 
-// sampleLimit is how many packets of a population are compared with a recorded run where there are
-// more combinations.
+// sampleLimit is the number of packets of a population that are compared with a recorded run, if
+// there are more combinations.
 func sampleLimit() int {
 	if long() {
 		return math.MaxInt
@@ -51,7 +51,7 @@ func sampleLimit() int {
 	return 2_000
 }
 
-// size is the number of combinations.
+// size returns the number of combinations.
 func (p *population) size() int {
 	n := 1
 	for _, d := range p.dimensions {
@@ -60,8 +60,8 @@ func (p *population) size() int {
 	return n
 }
 
-// each calls do with every combination, or with a sample of them if there are more than the limit.
-// The sample is always the same. It ends when do returns false.
+// each calls do with every combination, or with the same sample of them if there are more than
+// limit. It ends when do returns false.
 func (p *population) each(limit int, do func(rules.Packet) bool) {
 	size := p.size()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -75,7 +75,7 @@ func (p *population) each(limit int, do func(rules.Packet) bool) {
 	}
 }
 
-// packet returns one combination, and whether there can be such a packet.
+// packet returns one combination, and reports whether such a packet is possible.
 func (p *population) packet(index int) (packet rules.Packet, exists bool) {
 	packet.Hook = p.hook
 	for _, d := range p.dimensions {
@@ -85,8 +85,8 @@ func (p *population) packet(index int) (packet rules.Packet, exists bool) {
 	return normal(packet)
 }
 
-// normal takes away what a packet of its kind cannot have, and reports whether the packet can
-// exist.
+// normal clears the fields that a packet of its kind cannot have, and reports whether the packet is
+// possible.
 func normal(p rules.Packet) (rules.Packet, bool) {
 	if p.Protocol != rules.TCP && p.Protocol != rules.UDP {
 		p.Source = netip.AddrPortFrom(p.Source.Addr(), 0)
@@ -95,12 +95,12 @@ func normal(p rules.Packet) (rules.Packet, bool) {
 	if p.Protocol != rules.TCP {
 		p.Flags = 0
 	}
-	// Conntrack keeps a mark only for the connections that it knows.
+	// Conntrack stores a mark only for known connections.
 	unknown := p.State == rules.Invalid || p.State == rules.Untracked
 	return p, !unknown || p.ConntrackMark == 0
 }
 
-// vocabulary is what the rules of some rulesets are made of.
+// vocabulary contains the matches and actions of rulesets.
 type vocabulary struct {
 	matches  []rules.Match
 	actions  []rules.Action
@@ -134,7 +134,8 @@ func of[M rules.Match](v vocabulary) []M {
 	return found
 }
 
-// classes returns one of each class of values at a hook: those that fulfil the same matches.
+// classes returns one value of each class of values at a hook. Values of a class satisfy the same
+// matches.
 func classes[T any, M rules.Match](
 	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
 ) []T {
@@ -151,14 +152,14 @@ func classes[T any, M rules.Match](
 	return distinct
 }
 
-// oneOfEach returns the changes for one of each class of values.
+// oneOfEach returns the changes for one value of each class.
 func oneOfEach[T any, M rules.Match](
 	h rules.Hook, matches []M, values []T, set func(*rules.Packet, T),
 ) []change {
 	return every(classes(h, matches, values, set), set)
 }
 
-// every returns the changes for all the values.
+// every returns the changes for all values.
 func every[T any](values []T, set func(*rules.Packet, T)) []change {
 	changes := make([]change, len(values))
 	for i, value := range values {
@@ -179,7 +180,7 @@ func (v vocabulary) protocols(f rules.Family) []change {
 	})
 }
 
-// addressValues are ordinary addresses, and those at both ends of each range.
+// addressValues returns typical addresses, and the addresses at both ends of each range.
 func (v vocabulary) addressValues(f rules.Family, side rules.Side) []netip.Addr {
 	texts := []string{"10.244.1.5", "192.0.2.1", "127.0.0.1", "127.0.0.2"}
 	if f == rules.IPv6 {
@@ -216,7 +217,7 @@ func setAddr(p *rules.Packet, side rules.Side, a netip.Addr) {
 	*end = netip.AddrPortFrom(a, end.Port())
 }
 
-// portValues are ordinary ports, and those at and besides both ends of each range.
+// portValues returns typical ports, and the ports at and next to both ends of each range.
 func (v vocabulary) portValues(side rules.Side) []uint16 {
 	values := []uint16{8080, 40000}
 	for _, m := range of[rules.MatchPort](v) {
@@ -245,7 +246,7 @@ func setPort(p *rules.Packet, side rules.Side, port uint16) {
 	*end = netip.AddrPortFrom(end.Addr(), port)
 }
 
-// interfaceValues are two ordinary ones, a foreign one, and those that a rule names.
+// interfaceValues returns two typical interfaces, a foreign one, and those in the rules.
 func (v vocabulary) interfaceValues() []string {
 	values := []string{"lo", "eth0", "foreign"}
 	for _, m := range of[rules.MatchInterface](v) {
@@ -256,7 +257,7 @@ func (v vocabulary) interfaceValues() []string {
 	return values
 }
 
-// interfaces always has lo apart: a packet that leaves by it comes back.
+// interfaces has a separate class for lo, because a packet that leaves by lo returns.
 func (v vocabulary) interfaces(h rules.Hook) []change {
 	set := func(p *rules.Packet, name string) { setInterface(p, h, name) }
 	lo, others := v.interfaceValues()[:1], v.interfaceValues()[1:]
@@ -271,7 +272,7 @@ func setInterface(p *rules.Packet, h rules.Hook, name string) {
 	}
 }
 
-// idValues are root, an ordinary one, and those at and besides both ends of each range.
+// idValues returns root, a typical id, and the ids at and next to both ends of each range.
 func (v vocabulary) idValues(group bool) []uint32 {
 	values := []uint32{0, 5000}
 	for _, m := range of[rules.MatchOwner](v) {
@@ -306,8 +307,8 @@ func (v vocabulary) owners() []change {
 	return every(owners, func(p *rules.Packet, o *rules.Owner) { p.Owner = o })
 }
 
-// markValues are the marks that a rule compares with or sets, or that a policy route matches. Where
-// there are none, no mark is told from another.
+// markValues returns the marks that a rule matches or sets, or that a policy route matches. Without
+// such marks, all marks are in one class.
 func (v vocabulary) markValues() []uint32 {
 	values := []uint32{0}
 	for _, m := range of[rules.MatchMark](v) {
@@ -341,7 +342,7 @@ func (v vocabulary) marks(conntrack bool) []change {
 	})
 }
 
-// states are all of them, or only the two that NAT treats differently.
+// states returns all states, or only the two that NAT treats differently.
 func (v vocabulary) states() []change {
 	values := []rules.State{rules.New, rules.Established}
 	if len(of[rules.MatchState](v)) > 0 || len(of[rules.MatchMark](v)) > 0 {

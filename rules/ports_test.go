@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// excludedPorts returns the list in the rule that excludes ports.
+// excludedPorts returns the ports of the rule for excluded ports.
 func excludedPorts(t testing.TB, rs rules.Ruleset) []rules.PortRange {
 	for _, table := range rs.Tables {
 		for _, c := range table.Chains {
@@ -32,8 +32,8 @@ func excludingPorts(ports []rules.PortRange) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestManyAdjacentPortsAreRanges has lists that a reader recognises, and those that only the kernel
-// reads.
+// TestManyAdjacentPortsAreRanges has short lists, which remain readable, and long ones, which
+// become ranges.
 func TestManyAdjacentPortsAreRanges(t *testing.T) {
 	for _, row := range []struct{ from, ports, want int }{
 		{15020, 2, 2},
@@ -53,8 +53,8 @@ func TestManyAdjacentPortsAreRanges(t *testing.T) {
 	}
 }
 
-// TestManyPortsAreTheSamePorts draws lists that are joined, and compares the rulesets with those of
-// the same ports one by one.
+// TestManyPortsAreTheSamePorts draws lists that are merged, and compares the rulesets with rulesets
+// of the unmerged ports.
 func TestManyPortsAreTheSamePorts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts,

@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// randomSample is how many packets of each family and direction are tried for each of the random
-// parameters, of which
-// -rapid.checks says how many.
+// randomSample is the number of packets of each family and direction for each random set of
+// parameters. The flag -rapid.checks sets the number of parameter sets.
 func randomSample() int {
 	if long() {
 		return 3000
@@ -22,8 +21,8 @@ func randomSample() int {
 	return 12
 }
 
-// anyRedirect draws valid parameters from few values, so that they often meet: a tunnel port that
-// is DNS's or excluded, an interface that is rerouted and excluded, a user that is listed twice.
+// anyRedirect draws valid parameters from few values, so that they often interact: an excluded
+// tunnel port, an interface that is rerouted and excluded, or a duplicate user.
 func anyRedirect() *rapid.Generator[rules.Redirect] {
 	portRange := rapid.SampledFrom(ports("0,1,53,80,443,15001,15006,15008,15053,80-8080,65535"))
 	idRange := rapid.SampledFrom(ids("0,1,1337,1338,202,1337-1339,0-5000"))
@@ -73,8 +72,8 @@ func anyRedirect() *rapid.Generator[rules.Redirect] {
 	})
 }
 
-// TestStrictRulesTreatEveryPacketAsTheReferenceDoes goes beyond the recorded runs, to combinations
-// of parameters that nobody has recorded.
+// TestStrictRulesTreatEveryPacketAsTheReferenceDoes compares combinations of parameters beyond the
+// recorded runs.
 func TestStrictRulesTreatEveryPacketAsTheReferenceDoes(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -92,7 +91,7 @@ func TestStrictRulesTreatEveryPacketAsTheReferenceDoes(t *testing.T) {
 	})
 }
 
-func TestDeviationsChangeWhatTheyNameAndNoMore(t *testing.T) {
+func TestDeviationsChangeOnlyTheirPackets(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
@@ -108,10 +107,10 @@ func TestDeviationsChangeWhatTheyNameAndNoMore(t *testing.T) {
 	})
 }
 
-// TestKeepEstablishedIsAboutOldConnectionsOnly holds that a connection that begins has the same
-// outcome with and without it, and that of the others no TCP packet is redirected, nor offered to a
-// listener.
-func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
+// TestKeepEstablishedAffectsOnlyExistingConnections verifies that a new connection has the same
+// outcome with and without KeepEstablished, and that TCP packets of other connections are neither
+// redirected nor assigned to a listener.
+func TestKeepEstablishedAffectsOnlyExistingConnections(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
@@ -126,8 +125,8 @@ func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
 					reportDifference(t, packet, &with, &without)
 				}
 				if trace := diff.Explain(&with, packet); !begins && trace.Outcome.Captured() {
-					t.Fatalf("an old connection is captured\n%s",
-						mismatch(packet.String(), leftAlone, trace))
+					t.Fatalf("an existing connection is captured\n%s",
+						mismatch(packet.String(), uncaptured, trace))
 				}
 				return true
 			})
@@ -135,7 +134,7 @@ func TestKeepEstablishedIsAboutOldConnectionsOnly(t *testing.T) {
 	})
 }
 
-func TestCompileIsDeterministicAndLeavesItsInputAlone(t *testing.T) {
+func TestCompileIsDeterministicAndDoesNotChangeItsInput(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
@@ -151,9 +150,9 @@ func TestCompileIsDeterministicAndLeavesItsInputAlone(t *testing.T) {
 	})
 }
 
-// TestOrderAndDuplicatesOfListsMeanNothing leaves out the users of the proxy, of which the first is
-// special.
-func TestOrderAndDuplicatesOfListsMeanNothing(t *testing.T) {
+// TestOrderAndDuplicatesOfListsHaveNoEffect omits the proxy's users, because the first one differs
+// from the others.
+func TestOrderAndDuplicatesOfListsHaveNoEffect(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
@@ -177,7 +176,7 @@ func TestOrderAndDuplicatesOfListsMeanNothing(t *testing.T) {
 	})
 }
 
-// shuffle returns the values in another order, the first of them twice.
+// shuffle returns the values in another order, with the first one duplicated.
 func shuffle[T any](t *rapid.T, values []T) []T {
 	if len(values) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 func TestNormalise(t *testing.T) {
 	for _, tc := range []struct {
-		says  string
+		name  string
 		given []rules.PortRange
 		want  string
 	}{
@@ -24,22 +24,25 @@ func TestNormalise(t *testing.T) {
 		{"a number within a range", []rules.PortRange{{80, 90}, {85, 85}}, "[80-90]"},
 		{"ranges within a range", []rules.PortRange{{80, 90}, {80, 85}, {70, 100}}, "[70-100]"},
 		{"overlap", []rules.PortRange{{80, 90}, {90, 100}}, "[80-100]"},
-		{"ranges side by side", []rules.PortRange{{91, 100}, {80, 90}}, "[80-100]"},
-		{"numbers side by side stay", []rules.PortRange{{81, 81}, {80, 80}}, "[80 81]"},
-		{"a number beside a range stays", []rules.PortRange{{80, 90}, {91, 91}}, "[80-90 91]"},
+		{"adjacent ranges", []rules.PortRange{{91, 100}, {80, 90}}, "[80-100]"},
+		{"adjacent numbers are not merged", []rules.PortRange{{81, 81}, {80, 80}}, "[80 81]"},
+		{
+			"a number next to a range is not merged", []rules.PortRange{{80, 90}, {91, 91}},
+			"[80-90 91]",
+		},
 		{"all", []rules.PortRange{{0, 65535}, {0, 0}, {65535, 65535}}, "[0-65535]"},
 	} {
 		before := fmt.Sprint(tc.given)
 		if got := fmt.Sprint(rules.Normalise(tc.given)); got != tc.want {
-			t.Errorf("%s: %s becomes %s, want %s", tc.says, before, got, tc.want)
+			t.Errorf("%s: %s becomes %s, want %s", tc.name, before, got, tc.want)
 		}
 		if after := fmt.Sprint(tc.given); after != before {
-			t.Errorf("%s: the argument %s is now %s", tc.says, before, after)
+			t.Errorf("%s: the argument %s is now %s", tc.name, before, after)
 		}
 	}
 }
 
-func TestNormaliseKeepsEveryNumberAndNoOther(t *testing.T) {
+func TestNormaliseKeepsTheNumbers(t *testing.T) {
 	edge := rapid.OneOf(rapid.Uint32Range(0, 20),
 		rapid.Uint32Range(math.MaxUint32-5, math.MaxUint32))
 	rapid.Check(t, func(t *rapid.T) {
@@ -64,15 +67,15 @@ func TestNormaliseKeepsEveryNumberAndNoOther(t *testing.T) {
 }
 
 func TestAddrRanges(t *testing.T) {
-	for _, tc := range []struct{ says, prefixes, want string }{
+	for _, tc := range []struct{ name, prefixes, want string }{
 		{"nothing", "", "[]"},
 		{"host bits are ignored", "10.1.2.3/8", "[10.0.0.0-10.255.255.255]"},
 		{
 			"order and duplicates", "11.0.0.0/8,9.0.0.0/8,11.0.0.0/8",
 			"[9.0.0.0-9.255.255.255 11.0.0.0-11.255.255.255]",
 		},
-		{"one within another", "10.0.0.0/8,10.1.0.0/16", "[10.0.0.0-10.255.255.255]"},
-		{"side by side", "10.1.0.0/16,10.0.0.0/16", "[10.0.0.0-10.1.255.255]"},
+		{"a prefix within another", "10.0.0.0/8,10.1.0.0/16", "[10.0.0.0-10.255.255.255]"},
+		{"adjacent prefixes", "10.1.0.0/16,10.0.0.0/16", "[10.0.0.0-10.1.255.255]"},
 		{"up to the last address", "255.0.0.0/8,255.255.255.255/32", "[255.0.0.0-255.255.255.255]"},
 		{
 			"all of both families", "::/0,0.0.0.0/0,ffff::/16",
@@ -89,12 +92,12 @@ func TestAddrRanges(t *testing.T) {
 	} {
 		if got := fmt.Sprint(
 			rules.AddrRanges(must(rules.ParsePrefixes(tc.prefixes)))); got != tc.want {
-			t.Errorf("%s: %s becomes %s, want %s", tc.says, tc.prefixes, got, tc.want)
+			t.Errorf("%s: %s becomes %s, want %s", tc.name, tc.prefixes, got, tc.want)
 		}
 	}
 }
 
-func TestNormaliseAddrsMergesWhatTouches(t *testing.T) {
+func TestNormaliseAddrsMergesAdjacentRanges(t *testing.T) {
 	got := rules.NormaliseAddrs([]netipx.IPRange{
 		netipx.MustParseIPRange("10.0.0.5-10.0.0.9"), netipx.MustParseIPRange("10.0.0.1-10.0.0.4"),
 		netipx.MustParseIPRange("10.0.0.11-10.0.0.12"),
@@ -104,7 +107,7 @@ func TestNormaliseAddrsMergesWhatTouches(t *testing.T) {
 	}
 }
 
-func TestAddrRangesHoldEveryAddressAndNoOther(t *testing.T) {
+func TestAddrRangesContainExactlyThePrefixes(t *testing.T) {
 	prefix := rapid.Custom(func(t *rapid.T) netip.Prefix {
 		if rapid.Bool().Draw(t, "IPv6") {
 			a := [16]byte{0: rapid.Byte().Draw(t, "first"), 15: rapid.Byte().Draw(t, "last")}

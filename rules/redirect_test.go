@@ -8,7 +8,7 @@ import (
 
 func TestCapturesNothing(t *testing.T) {
 	for _, tc := range []struct {
-		says string
+		name string
 		with func(*rules.Redirect)
 		want bool
 	}{
@@ -20,7 +20,7 @@ func TestCapturesNothing(t *testing.T) {
 			r.OutboundCIDRs.Prefixes = must(rules.ParsePrefixes("10.0.0.0/8"))
 		}, false},
 		{"an outbound port", func(r *rules.Redirect) { r.OutboundPorts = ports("80") }, false},
-		{"all destinations of no group", func(r *rules.Redirect) {
+		{"all destinations, but no group", func(r *rules.Redirect) {
 			r.OutboundCIDRs.All, r.OwnerGroups = true, rules.GroupSelection{}
 		}, true},
 		{"all DNS", func(r *rules.Redirect) { r.DNS = rules.DNS{Capture: true, All: true} }, false},
@@ -29,7 +29,7 @@ func TestCapturesNothing(t *testing.T) {
 		r := rules.DefaultRedirect()
 		tc.with(&r)
 		if got := r.CapturesNothing(); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.says, got, tc.want)
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
 }

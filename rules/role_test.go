@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// roleOf returns the direction and the outcome of the only rule with a role that a packet meets.
+// roleOf returns the direction and outcome of the only rule with a role that a packet matches.
 func roleOf(t *testing.T, rs rules.Ruleset, packet string) string {
 	t.Helper()
 	role := ""
@@ -71,7 +71,7 @@ func TestEachRoleHasItsOwnName(t *testing.T) {
 	for _, r := range rules.Roles() {
 		name := r.Direction() + " " + r.Outcome()
 		if other, taken := names[name]; taken || r.Direction() == "" || r.Outcome() == "" {
-			t.Errorf("role %d: %q, which role %d has too", r, name, other)
+			t.Errorf("role %d: %q, like role %d", r, name, other)
 		}
 		names[name] = r
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// A row is one sentence of a specification: what happens to a packet.
+// A row specifies the outcome of a packet.
 type row struct {
-	says   string
-	packet string // as rules.ParsePacket reads it
+	name   string
+	packet string // in the syntax of rules.ParsePacket
 	want   rules.Outcome
 }
 
-// The outcomes under Istio's default ports.
+// Outcomes with Istio's default ports.
 var (
-	leftAlone     = rules.Outcome{}
+	uncaptured    = rules.Outcome{}
 	ledBack       = rules.Outcome{Rerouted: true}
 	droppedHere   = rules.Outcome{Dropped: true}
 	toOutbound    = rules.Outcome{Redirect: rules.DefaultProxyPort}
@@ -30,11 +30,11 @@ var (
 	toAgent = rules.Outcome{Redirect: rules.DNSPort}
 	// DNS over UDP also gets a conntrack zone.
 	toAgentInZone = rules.Outcome{Redirect: rules.DNSPort, Zone: rules.AppDNSZone}
-	aloneAppZone  = rules.Outcome{Zone: rules.AppDNSZone}
-	aloneProxy    = rules.Outcome{Zone: rules.ProxyDNSZone}
+	appZoneOnly   = rules.Outcome{Zone: rules.AppDNSZone}
+	proxyZoneOnly = rules.Outcome{Zone: rules.ProxyDNSZone}
 )
 
-// typical returns what istio-init is told by default: capture everything, but the proxy's own
+// typical returns istio-init's default parameters: capture all traffic except the proxy's own
 // ports.
 func typical(changes ...func(*rules.Redirect)) rules.Redirect {
 	r := rules.DefaultRedirect()
@@ -52,7 +52,7 @@ func tproxyMode(r *rules.Redirect) { r.Mode = rules.ModeTProxy }
 
 func ipv6(r *rules.Redirect) { r.IPv6 = true }
 
-// must returns the value, and panics where the text of a test is wrong.
+// must returns the value, and panics if there is an error.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
@@ -72,7 +72,7 @@ func interfaceNames(text string) []rules.InterfaceName { return must(rules.Parse
 
 func packet(text string) rules.Packet { return must(rules.ParsePacket(text)) }
 
-// compile validates before.
+// compile compiles valid parameters.
 func compile(t testing.TB, r rules.Redirect) rules.Ruleset {
 	t.Helper()
 	if err := r.Validate(); err != nil {
@@ -81,24 +81,24 @@ func compile(t testing.TB, r rules.Redirect) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// checkRows fails for each row of which the packet has another outcome.
+// checkRows fails for each row whose packet has another outcome.
 func checkRows(t *testing.T, rs rules.Ruleset, rows []row) {
 	t.Helper()
 	for _, r := range rows {
 		trace := diff.Explain(&rs, packet(r.packet))
 		if trace.Outcome != r.want {
-			t.Errorf("%s\n%s", r.says, mismatch(r.packet, r.want, trace))
+			t.Errorf("%s\n%s", r.name, mismatch(r.packet, r.want, trace))
 		}
 	}
 }
 
-// mismatch describes a packet that has another outcome than wanted, and why.
+// mismatch describes the outcome of a packet, and the reason.
 func mismatch(packet string, want rules.Outcome, got rules.Trace) string {
 	return fmt.Sprintf("\tpacket %s\n\twant   %s\n\tgot    %s\n%s", packet, want, got.Outcome,
 		decisions(got))
 }
 
-// decisions lists the rules that matched a packet.
+// decisions lists the rules that a packet matched.
 func decisions(t rules.Trace) string {
 	b := new(strings.Builder)
 	for _, pass := range t.Passes {
@@ -113,12 +113,12 @@ func decisions(t rules.Trace) string {
 	return b.String()
 }
 
-// isFulfilled reports whether a packet fulfils a match, after conntrack.
+// isFulfilled reports whether a packet satisfies a match after conntrack.
 func isFulfilled(m rules.Match, p rules.Packet) bool {
 	return len(fulfilled([]rules.Match{m}, p)) > 0
 }
 
-// fulfilled returns the indices of the matches that a packet fulfils, after conntrack.
+// fulfilled returns the indices of the matches that a packet satisfies after conntrack.
 func fulfilled[M rules.Match](matches []M, p rules.Packet) []int {
 	zero := func(a netip.AddrPort, beside netip.AddrPort) netip.AddrPort {
 		switch {

@@ -12,34 +12,34 @@ import (
 )
 
 func TestDefaultAndTypicalParametersAreValid(t *testing.T) {
-	for says, r := range map[string]rules.Redirect{
-		"what istio-iptables does without arguments": rules.DefaultRedirect(),
-		"what istio-init passes":                     typical(),
-		"the same in TPROXY mode, both families":     typical(tproxyMode, ipv6),
-		"a mark that no rule uses in REDIRECT mode": typical(func(r *rules.Redirect) {
+	for name, r := range map[string]rules.Redirect{
+		"istio-iptables without arguments": rules.DefaultRedirect(),
+		"istio-init's default arguments":   typical(),
+		"TPROXY mode with both families":   typical(tproxyMode, ipv6),
+		"an unused mark in REDIRECT mode": typical(func(r *rules.Redirect) {
 			r.TProxyMark = 0
 		}),
 		"nothing captured": typical(func(r *rules.Redirect) {
 			r.InboundPorts.All, r.OutboundCIDRs.All = false, false
 		}),
-		"as many groups as Istio allows": typical(func(r *rules.Redirect) {
+		"the maximum number of groups in Istio": typical(func(r *rules.Redirect) {
 			r.OwnerGroups = rules.GroupSelection{IDs: make([]rules.IDRange, rules.MaxOwnerGroups)}
 		}),
 		"no deviations": typical((*rules.Redirect).StrictIstio),
 	} {
 		if err := r.Validate(); err != nil {
-			t.Errorf("%s is not valid: %v", says, err)
+			t.Errorf("%s is not valid: %v", name, err)
 		}
 	}
 }
 
-// faultyRedirects are parameters with one fault each.
+// faultyRedirects are parameters with one error each.
 var faultyRedirects = []struct {
-	says    string
+	name    string
 	fault   func(*rules.Redirect)
 	field   string
 	value   string
-	allowed string // a part of it
+	allowed string // substring of the allowed values
 }{
 	{"no mode", func(r *rules.Redirect) { r.Mode = "" }, "Mode", "", "REDIRECT or TPROXY"},
 	{"a mode in lower case", func(r *rules.Redirect) {
@@ -123,11 +123,11 @@ var faultyRedirects = []struct {
 	{"more groups than Istio allows", func(r *rules.Redirect) {
 		r.OwnerGroups = rules.GroupSelection{IDs: make([]rules.IDRange, rules.MaxOwnerGroups+1)}
 	}, "OwnerGroups", "65 groups", "at most 64"},
-	{"an included prefix that is none", func(r *rules.Redirect) {
+	{"an invalid included prefix", func(r *rules.Redirect) {
 		r.OutboundCIDRs = rules.PrefixSelection{Prefixes: make([]netip.Prefix, 1)}
 	}, "OutboundCIDRs", "invalid Prefix", "a valid prefix"},
 	{
-		"an excluded prefix that is none", func(r *rules.Redirect) {
+		"an invalid excluded prefix", func(r *rules.Redirect) {
 			r.OutboundExcludeCIDRs = make([]netip.Prefix, 1)
 		},
 		"OutboundExcludeCIDRs", "invalid Prefix", "a valid prefix",
@@ -138,14 +138,14 @@ var faultyRedirects = []struct {
 		},
 		"ExcludeInterfaces", "", "the name of an interface",
 	},
-	{"a rerouted interface with an impossible name", func(r *rules.Redirect) {
+	{"a rerouted interface with an invalid name", func(r *rules.Redirect) {
 		r.RerouteInterfaces = []rules.InterfaceName{{Name: "a/b"}}
 	}, "RerouteInterfaces", "a/b", "the name of an interface"},
 	{"no loopback prefix", func(r *rules.Redirect) {
 		r.LoopbackCIDR = netip.Prefix{}
 	}, "LoopbackCIDR", "invalid Prefix", "IPv4 loopback prefix"},
 	{
-		"a loopback prefix that is none", func(r *rules.Redirect) {
+		"a prefix that is not a loopback prefix", func(r *rules.Redirect) {
 			r.LoopbackCIDR = netip.MustParsePrefix("10.0.0.0/8")
 		},
 		"LoopbackCIDR", "10.0.0.0/8", "IPv4 loopback prefix",
@@ -159,36 +159,36 @@ var faultyRedirects = []struct {
 		},
 		"DNS.Servers", "fe80::1%eth0", "without zone",
 	},
-	{"a deviation that is none", func(r *rules.Redirect) {
+	{"an unknown deviation", func(r *rules.Redirect) {
 		r.Without = []rules.DeviationID{"nat-last"}
 	}, "Without", "nat-last", "the id of a deviation"},
 }
 
 var descending = []rules.PortRange{{First: 9, Last: 8}}
 
-func TestValidateNamesTheFieldItsValueAndWhatIsAllowed(t *testing.T) {
+func TestValidateNamesFieldValueAndAllowedValues(t *testing.T) {
 	for _, tc := range faultyRedirects {
 		r := typical(tproxyMode)
 		tc.fault(&r)
 		var faults rules.Faults
 		if err := r.Validate(); !errors.As(err, &faults) || len(faults) != 1 {
-			t.Errorf("%s: got %v, want one fault", tc.says, err)
+			t.Errorf("%s: got %v, want one error", tc.name, err)
 			continue
 		}
 		want := rules.Fault{
 			Field: tc.field, Value: `"` + tc.value + `"`, Allowed: faults[0].Allowed,
 		}
 		if diff := cmp.Diff(want, faults[0]); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tc.says, diff)
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 		if !strings.Contains(faults[0].Allowed, tc.allowed) {
-			t.Errorf("%s: allowed is %q, which does not say %q", tc.says, faults[0].Allowed,
+			t.Errorf("%s: allowed is %q, want it to contain %q", tc.name, faults[0].Allowed,
 				tc.allowed)
 		}
 	}
 }
 
-func TestValidateNamesAllFaultsAtOnce(t *testing.T) {
+func TestValidateReportsAllErrors(t *testing.T) {
 	r := rules.Redirect{
 		Mode: rules.ModeTProxy, OutboundPorts: descending,
 		OutboundExcludePorts: append(descending, descending...),
@@ -198,7 +198,7 @@ func TestValidateNamesAllFaultsAtOnce(t *testing.T) {
 	err := r.Validate()
 	var faults rules.Faults
 	if !errors.As(err, &faults) {
-		t.Fatalf("got %v, want faults", err)
+		t.Fatalf("got %v, want errors", err)
 	}
 	var fields []string
 	for _, f := range faults {
@@ -211,22 +211,22 @@ func TestValidateNamesAllFaultsAtOnce(t *testing.T) {
 		"DNS.Servers", "Without", "Without",
 	}
 	if diff := cmp.Diff(want, fields); diff != "" {
-		t.Errorf("faulty fields (-want +got):\n%s", diff)
+		t.Errorf("invalid fields (-want +got):\n%s", diff)
 	}
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != len(want) {
-		t.Fatalf("%d lines for %d faults:\n%v", len(lines), len(want), err)
+		t.Fatalf("%d lines for %d errors:\n%v", len(lines), len(want), err)
 	}
 	if line := `ProxyPort: "0" is not allowed: want a port (1-65535)`; lines[0] != line {
 		t.Errorf("first line %q, want %q", lines[0], line)
 	}
 }
 
-func TestDeviationsAreDescribedAndReadByTheirIDs(t *testing.T) {
+func TestDeviationsHaveReasonsAndParse(t *testing.T) {
 	for _, d := range rules.Deviations {
 		if got, err := rules.ParseDeviationID(string(d.ID)); err != nil || got != d.ID ||
 			d.Reason == "" {
-			t.Errorf("deviation %q (reason %q) is read as %q (%v)", d.ID, d.Reason, got, err)
+			t.Errorf("deviation %q (reason %q) is parsed as %q (%v)", d.ID, d.Reason, got, err)
 		}
 	}
 	_, err := rules.ParseDeviationID("nat-last")

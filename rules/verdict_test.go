@@ -6,8 +6,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Marked outcomes of TPROXY mode: the proxy's calls to its own pod are marked before anything else
-// happens to them.
+// Outcomes of TPROXY mode with marks: the proxy's calls to its own pod are marked first.
 var (
 	selfCallAlone     = rules.Outcome{Mark: rules.SelfCallMark}
 	selfCallToInbound = rules.Outcome{
@@ -15,10 +14,10 @@ var (
 	}
 )
 
-// verdicts is what istio-init's default arguments do to each kind of connection. The strict column
-// is TPROXY without deviations, which is what istio-init does.
+// verdicts lists the outcomes of istio-init's default arguments for each kind of connection. The
+// strict column is TPROXY without deviations, as with istio-init.
 var verdicts = []struct {
-	says, ipv4, ipv6         string
+	name, ipv4, ipv6         string
 	redirect, tproxy, strict rules.Outcome
 }{
 	{
@@ -27,14 +26,14 @@ var verdicts = []struct {
 		toInbound, toTransparent, toTransparent,
 	},
 	{
-		"another proxy calls the tunnel port: its listener answers, except in istio-init's TPROXY mode",
+		"another proxy calls the tunnel port, whose listener answers except in istio-init's TPROXY mode",
 		"in tcp 10.1.1.1:40000 > 10.244.1.5:15008", "in tcp [2001:db8::1]:40000 > [fd00::5]:15008",
-		leftAlone, leftAlone, toTransparent,
+		uncaptured, uncaptured, toTransparent,
 	},
 	{
 		"the kubelet calls the health port",
 		"in tcp 10.1.1.1:40000 > 10.244.1.5:15021", "in tcp [2001:db8::1]:40000 > [fd00::5]:15021",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"a client calls the outbound capture port",
@@ -49,12 +48,12 @@ var verdicts = []struct {
 	{
 		"a client calls by UDP",
 		"in udp 10.1.1.1:40000 > 10.244.1.5:8080", "in udp [2001:db8::1]:40000 > [fd00::5]:8080",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"a client pings the pod",
 		"in icmp 10.1.1.1 > 10.244.1.5", "in ipv6-icmp 2001:db8::1 > fd00::5",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"the application calls a service",
@@ -66,19 +65,19 @@ var verdicts = []struct {
 		"the application calls by UDP",
 		"out udp 10.244.1.5:40000 > 10.9.9.9:80 uid 1000",
 		"out udp [fd00::5]:40000 > [fd00:9::9]:80 uid 1000",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"the application calls itself by the pod's address",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 1000",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1000",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"the application calls itself by the loopback address",
 		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1000",
 		"out tcp [::1]:40000 > [::1]:8080 uid 1000",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"the proxy calls the application by the pod's address",
@@ -87,46 +86,46 @@ var verdicts = []struct {
 		toInbound, selfCallToInbound, selfCallToInbound,
 	},
 	{
-		"a proxy that runs as root calls the application by the pod's address: in REDIRECT mode it passes itself by",
+		"a proxy that runs as root calls the application by the pod's address, bypassing itself in REDIRECT mode",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:8080 uid 0 gid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 0 gid 1337",
-		leftAlone, toTransparent, toTransparent,
+		uncaptured, toTransparent, toTransparent,
 	},
 	{
 		"the proxy calls the tunnel port of its own pod",
 		"out tcp 10.244.1.5:40000 > 10.244.1.5:15008 uid 1337",
 		"out tcp [fd00::5]:40000 > [fd00::5]:15008 uid 1337",
-		leftAlone, selfCallAlone, toTransparent,
+		uncaptured, selfCallAlone, toTransparent,
 	},
 	{
 		"the proxy calls the application by the loopback address",
 		"out tcp 127.0.0.1:40000 > 127.0.0.1:8080 uid 1337",
 		"out tcp [::1]:40000 > [::1]:8080 uid 1337",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
-		"the proxy calls the application in its own name",
+		"the proxy calls the application from its own address",
 		"out tcp 127.0.0.6:40000 > 10.244.1.5:8080 dev lo uid 1337",
 		"out tcp [::6]:40000 > [fd00::5]:8080 dev lo uid 1337",
-		leftAlone, selfCallAlone, selfCallAlone,
+		uncaptured, selfCallAlone, selfCallAlone,
 	},
 	{
 		"the proxy calls a service",
 		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 1337",
 		"out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 1337",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"a proxy that runs as root calls a service",
 		"out tcp 10.244.1.5:40000 > 10.9.9.9:80 uid 0 gid 1337",
 		"out tcp [fd00::5]:40000 > [fd00:9::9]:80 uid 0 gid 1337",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 	{
 		"the kernel answers without a socket",
 		"out tcp 10.244.1.5:8080 > 10.9.9.9:40000 no-socket state established flags rst",
 		"out tcp [fd00::5]:8080 > [fd00:9::9]:40000 no-socket state established flags rst",
-		leftAlone, leftAlone, leftAlone,
+		uncaptured, uncaptured, uncaptured,
 	},
 }
 
@@ -137,13 +136,13 @@ func TestVerdicts(t *testing.T) {
 	ipv4Only := compile(t, typical())
 	for _, v := range verdicts {
 		for _, text := range []string{v.ipv4, v.ipv6} {
-			checkRows(t, redirect, []row{{"REDIRECT: " + v.says, text, v.redirect}})
-			checkRows(t, tproxy, []row{{"TPROXY: " + v.says, text, v.tproxy}})
-			checkRows(t, strict, []row{{"TPROXY as istio-init has it: " + v.says, text, v.strict}})
+			checkRows(t, redirect, []row{{"REDIRECT: " + v.name, text, v.redirect}})
+			checkRows(t, tproxy, []row{{"TPROXY: " + v.name, text, v.tproxy}})
+			checkRows(t, strict, []row{{"TPROXY as with istio-init: " + v.name, text, v.strict}})
 		}
 		checkRows(t, ipv4Only, []row{
-			{"a pod that has IPv4 only: " + v.says, v.ipv4, v.redirect},
-			{"IPv6 is left alone in a pod that has IPv4 only: " + v.says, v.ipv6, leftAlone},
+			{"an IPv4-only pod: " + v.name, v.ipv4, v.redirect},
+			{"IPv6 is not captured in an IPv4-only pod: " + v.name, v.ipv6, uncaptured},
 		})
 	}
 	checkRows(t, redirect, []row{{
@@ -151,33 +150,33 @@ func TestVerdicts(t *testing.T) {
 		"out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337", toInbound,
 	}})
 	checkRows(t, tproxy, []row{{
-		"the same in TPROXY mode", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
+		"the same call in TPROXY mode", "out tcp 127.0.0.1:40000 > 127.0.0.2:8080 uid 1337",
 		selfCallToInbound,
 	}})
 }
 
-// TestWithoutIPv6NoChainSeesIPv6 covers the chains that name no family by themselves.
-func TestWithoutIPv6NoChainSeesIPv6(t *testing.T) {
+// TestWithoutIPv6NoChainAffectsIPv6 covers the chains without a match of the family.
+func TestWithoutIPv6NoChainAffectsIPv6(t *testing.T) {
 	everything := func(r *rules.Redirect) {
 		r.DNS, r.DropInvalid = rules.DNS{Capture: true, All: true}, true
 		r.RerouteInterfaces = interfaceNames("eth1")
 		r.OwnerGroups = rules.GroupSelection{IDs: ids("202")}
 	}
 	rows := []row{
-		{"DNS", "out udp [fd00::5]:40000 > [fd00::a]:53 uid 1000 gid 202", leftAlone},
-		{"DNS of the proxy", "out udp [fd00::5]:40000 > [fd00::a]:53 uid 1337", leftAlone},
-		{"answers to the proxy", "in udp [fd00::a]:53 > [fd00::5]:40000", leftAlone},
-		{"invalid packets", "in tcp [fd00::9]:1 > [fd00::5]:80 state invalid", leftAlone},
-		{"connections to the pod", "in tcp [fd00::9]:1 > [fd00::5]:80", leftAlone},
+		{"DNS", "out udp [fd00::5]:40000 > [fd00::a]:53 uid 1000 gid 202", uncaptured},
+		{"DNS of the proxy", "out udp [fd00::5]:40000 > [fd00::a]:53 uid 1337", uncaptured},
+		{"answers to the proxy", "in udp [fd00::a]:53 > [fd00::5]:40000", uncaptured},
+		{"invalid packets", "in tcp [fd00::9]:1 > [fd00::5]:80 state invalid", uncaptured},
+		{"connections to the pod", "in tcp [fd00::9]:1 > [fd00::5]:80", uncaptured},
 		{
 			"connections from a rerouted interface", "in tcp [fd00::9]:1 > [fd00::6]:80 dev eth1",
-			leftAlone,
+			uncaptured,
 		},
 		{
 			"connections of a captured group",
-			"out tcp [fd00::5]:1 > [fd00::9]:80 uid 1000 gid 202", leftAlone,
+			"out tcp [fd00::5]:1 > [fd00::9]:80 uid 1000 gid 202", uncaptured,
 		},
-		{"calls to the own pod", "out tcp [fd00::5]:1 > [fd00::5]:80 uid 1337", leftAlone},
+		{"calls to its own pod", "out tcp [fd00::5]:1 > [fd00::5]:80 uid 1337", uncaptured},
 		{
 			"marked connections",
 			"out tcp [fd00::5]:1 > [fd00::9]:80 ctmark 0x539 state established",
