@@ -62,7 +62,7 @@ func TestCheckFindsForeignEntriesInSluicesRouting(t *testing.T) {
 	}
 }
 
-// TestCheckSinceASnapshotFindsTheSame verifies that Check with a snapshot detects every change
+// TestCheckWithASnapshotFindsTheSame verifies that Check with a snapshot detects every change
 // since the snapshot.
 func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")
@@ -88,7 +88,7 @@ func TestCheckWithASnapshotFindsTheSame(t *testing.T) {
 	}
 }
 
-// TestCheckSinceASnapshotWithoutPolicyRoutes verifies that Check with a snapshot detects changes of
+// TestCheckWithASnapshotWithoutPolicyRoutes verifies that Check with a snapshot detects changes of
 // the routing of a pod without policy routes.
 func TestCheckWithASnapshotWithoutPolicyRoutes(t *testing.T) {
 	ip := netnstest.RequireBinary(t, "ip")
@@ -144,7 +144,7 @@ func checkAgainAfter(t *testing.T, e compat.BackendName, want rules.Ruleset, com
 	}
 }
 
-// TestApplySinceASnapshotDoesTheSame verifies that Apply with the snapshot of Check has the same
+// TestApplyWithASnapshotDoesTheSame verifies that Apply with the snapshot of Check has the same
 // result as Apply without it, also if the rules change again after Check.
 func TestApplyWithASnapshotDoesTheSame(t *testing.T) {
 	nftables, ip := netnstest.RequireBinary(t, "nft"), netnstest.RequireBinary(t, "ip")

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/compat/kerneltest"
 )
 
-// TestTracedPathsAreThoseOfTheModel compares, for random rulesets and packets, the rules that each
+// TestModelPredictsTracedPaths compares, for random rulesets and packets, the rules that each
 // traced packet matched in the kernel, in order, with the prediction of the model. rules trace
 // makes the same comparison.
 func TestModelPredictsTracedPaths(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestSourceThatPostroutingTranslates verifies that a packet arrives on lo with its translated
+// TestPacketsArriveOnLoopbackWithTheTranslatedSource verifies that a packet arrives on lo with its translated
 // source, and that no decision relies on the original source.
 func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	const with = `table ip a {

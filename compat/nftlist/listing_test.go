@@ -118,7 +118,7 @@ const ruleset = `table inet t {
 	chain out { type filter hook %s priority %d; policy accept; %s; }
 }`
 
-// TestListingEqualsWhatTheKernelReports compares listings of nft with the rules of the kernel.
+// TestListingEqualsTheKernelsRules compares listings of nft with the rules of the kernel.
 func TestListingEqualsTheKernelsRules(t *testing.T) {
 	ns := newNamespace(t)
 	check := func(hook, rule string, want diff.Verdict, forms ...[]string) {

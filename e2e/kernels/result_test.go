@@ -104,7 +104,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 		{"a test fails", all, func(r *record) {
 			lines := r.lines[stepTests+"compat"]
 			lines[0] = strings.Replace(lines[0], "PASS", "FAIL", 1)
-		}, "compat: TestThisKernelHasAllOfIPTablesLegacy has not passed"},
+		}, "compat: TestThisKernelSupportsIPTablesLegacy has not passed"},
 		{"a test is not there", all, func(r *record) {
 			r.lines[stepTests+"nft"] = r.lines[stepTests+"nft"][1:]
 		}, "nft: TestThisKernelSupportsEverything has not passed"},

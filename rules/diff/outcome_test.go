@@ -202,7 +202,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestFieldsThatAreNotCompared has chains at other hooks. They do not affect the verdict, but the
+// TestChainsAtOtherHooksAreListed has chains at other hooks. They do not affect the verdict, but the
 // result lists them.
 func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
@@ -368,7 +368,7 @@ func TestMaxClasses(t *testing.T) {
 	}
 }
 
-// TestMarksThatAreNotKnown explains packets that may have several marks, in outcomes that differ
+// TestPacketsWithUnknownMarks explains packets that may have several marks, in outcomes that differ
 // only on the way to the destination.
 func TestPacketsWithUnknownMarks(t *testing.T) {
 	five := rules.SetMark{Value: 5, Mask: ^uint32(0)}

@@ -82,7 +82,7 @@ func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
 	}
 }
 
-// TestDefaultsInHelpHold sets each parameter to the default that the help shows. This must change
+// TestDefaultsInHelpAreTrue sets each parameter to the default that the help shows. This must change
 // nothing.
 func TestDefaultsInHelpAreTrue(t *testing.T) {
 	for _, p := range table() {
@@ -139,7 +139,7 @@ func TestErrorsAreNamedAfterInputs(t *testing.T) {
 	}
 }
 
-// TestListsAddUp passes more prefixes than one argument can hold.
+// TestRepeatedListFlagsAreAppended passes more prefixes than one argument can hold.
 func TestRepeatedListFlagsAreAppended(t *testing.T) {
 	args := []string{
 		"show", "-i", "*", "-o", "80", "-p", "1", "-o", "90", "-c", "eth0", "-c", "", "-c", "eth1",
