@@ -220,6 +220,7 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 // A plugin that could not read pods would keep them from starting: it is inserted once it can.
 func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
+	t.Parallel() // failed requests are repeated after seconds
 	b := newTestNode(t)
 	good := b.Token()
 	config := b.config() // has the good token

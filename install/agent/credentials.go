@@ -37,6 +37,7 @@ func (a *Agent) credentialsChanged(s credential.Status) {
 				last.Problem, last.Since.UTC().Format(time.RFC3339),
 				time.Now().UTC().Format(time.RFC3339)),
 		})
+		a.events.retry()
 	case !last.Accepted:
 		if n, why := a.identity.Exits(); n > 0 {
 			a.options.Log.Warn("agents of this node exited because the API server rejected their credentials",

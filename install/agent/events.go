@@ -35,7 +35,9 @@ type nodeEvents struct {
 	send func(context.Context, cluster.Event) error
 	node string
 	log  *zap.Logger
-	wake chan struct{}
+	wake chan struct{} // something may be due
+	// answered ends the pause after a failure.
+	answered chan struct{}
 
 	mu       sync.Mutex
 	now      []problemEvent
@@ -61,6 +63,7 @@ func newNodeEvents(
 ) *nodeEvents {
 	return &nodeEvents{
 		send: send, node: nodeName, log: log, wake: make(chan struct{}, 1),
+		answered: make(chan struct{}, 1),
 		reported: map[string]reportedProblem{},
 	}
 }
@@ -70,8 +73,16 @@ func (ne *nodeEvents) set(now []problemEvent) {
 	ne.mu.Lock()
 	ne.now = now
 	ne.mu.Unlock()
+	notify(ne.wake)
+}
+
+// retry sends pending events without waiting for the end of the pause, because the API server
+// accepts requests again.
+func (ne *nodeEvents) retry() { notify(ne.answered) }
+
+func notify(c chan<- struct{}) {
 	select {
-	case ne.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -82,10 +93,7 @@ func (ne *nodeEvents) notePast(n problemEvent) {
 	ne.mu.Lock()
 	ne.past = append(ne.past, n)
 	ne.mu.Unlock()
-	select {
-	case ne.wake <- struct{}{}:
-	default:
-	}
+	notify(ne.wake)
 }
 
 // run reports events until ctx is done.
@@ -102,6 +110,7 @@ func (ne *nodeEvents) run(ctx context.Context) {
 			retry.Stop()
 			return
 		case <-wake:
+		case <-ne.answered:
 		case <-retry.C:
 		}
 		retry.Stop()

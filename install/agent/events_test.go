@@ -121,8 +121,14 @@ func TestNodeEventsWaits(t *testing.T) {
 		}
 		time.Sleep(eventRetry + time.Second) // the longest time, in which three retries fit
 		synctest.Wait()
-		if n := asked.Load(); n < 2 || n > 4 {
-			t.Errorf("asked %d times after one to three retries", n)
+		before := asked.Load()
+		if before < 2 || before > 4 {
+			t.Errorf("asked %d times after one to three retries", before)
+		}
+		a.retry()
+		synctest.Wait()
+		if n := asked.Load(); n != before+1 {
+			t.Errorf("asked %d times after the API server accepted another request", n-before)
 		}
 		cancel()
 		synctest.Wait()
