@@ -71,6 +71,7 @@ func TestAddEnrolsInOrder(t *testing.T) {
 
 func TestAddWaitsForZtunnel(t *testing.T) {
 	w := newWorld(t)
+	w.options.ReportWait = 20 * time.Millisecond
 	ns := netnstest.New(t)
 	w.put("web")
 	w.start()
@@ -80,6 +81,11 @@ func TestAddWaitsForZtunnel(t *testing.T) {
 		done <- err
 	}()
 	rulestest.Eventually(t, "the rules precede ztunnel", func() bool { return w.has(ns) })
+	rulestest.Eventually(t, "an event says what the pod waits for", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.events) == 1 && strings.Contains(w.events[0].Message, "waits for ztunnel: no ztunnel is connected")
+	})
 	ztunneltest.Start(t, w.socket, nil)
 	if err := <-done; err != nil {
 		t.Error(err)

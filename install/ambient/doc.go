@@ -18,7 +18,15 @@
 //
 // The plugin asks for a pod in ADD and passes its network namespace ([Node.Add]). ADD waits for
 // ztunnel for up to 30 s, because pods and ztunnel start at the same time after a reboot, and fails
-// closed: a pod of the mesh does not start without ztunnel. The annotation follows after the answer.
+// closed: a pod of the mesh does not start without ztunnel. After 2 s an event on the pod says what it
+// waits for. The annotation follows after the answer.
+//
+// # Migration from istio-cni
+//
+// As long as ztunnel is connected to istio-cni, it serves the pods that istio-cni's plugin has enrolled
+// in the same ADD. Its listeners in a pod's network namespace prove that ([ztunnel.Serves]): they count
+// as its acknowledgement while no ztunnel is connected. When istio-cni ends, ztunnel connects to this
+// agent and receives all pods.
 //
 // # Pods that run
 //

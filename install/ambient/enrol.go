@@ -267,12 +267,23 @@ func (n *Node) verify(p *pod, rs rules.Ruleset, applied compat.Result) error {
 // connectInterval is the time between two attempts while no ztunnel is connected.
 const connectInterval = 50 * time.Millisecond
 
-// tell tells ztunnel about a pod, and returns when it has acknowledged it.
+// tell tells ztunnel about a pod, and returns when it has acknowledged it. A ztunnel that serves the pod
+// and is not connected, because the agent was restarted or because it is still connected to istio-cni,
+// is told when it connects.
 func (n *Node) tell(ctx context.Context, p ztunnel.Pod, waits bool) error {
 	start := time.Now()
+	if waits {
+		defer n.reportWait(ctx, p)()
+	}
 	for {
 		err := n.Ztunnel.Add(ctx, p)
-		if err == nil || !waits || !errors.Is(err, ztunnel.ErrNotConnected) {
+		if err == nil || !errors.Is(err, ztunnel.ErrNotConnected) {
+			return err
+		}
+		if served, serveErr := ztunnel.Serves(p.Netns); served || serveErr != nil {
+			return serveErr
+		}
+		if !waits {
 			return err
 		}
 		timer := time.NewTimer(connectInterval)

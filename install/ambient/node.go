@@ -40,6 +40,9 @@ type Options struct {
 	Log      *zap.Logger
 	// AddTime limits the wait of an ADD; by default 30 s.
 	AddTime time.Duration
+	// ReportWait is the time after which an ADD that waits for ztunnel is reported in an event; by
+	// default 2 s.
+	ReportWait time.Duration
 	// Interval is the time between two looks at a pod without a change; by default 30 s.
 	Interval time.Duration
 }
@@ -65,6 +68,8 @@ type Ztunnel interface {
 	Restore([]ztunnel.Pod)
 	Add(context.Context, ztunnel.Pod) error
 	Remove(ctx context.Context, uid string) error
+	// IsConnected reports whether a ztunnel is connected.
+	IsConnected() bool
 }
 
 // Host keeps the node's rules for probes; implemented by the guard of package hostrules.
@@ -75,8 +80,9 @@ type Host interface {
 }
 
 const (
-	defaultAddTime  = 30 * time.Second
-	defaultInterval = 30 * time.Second
+	defaultAddTime    = 30 * time.Second
+	defaultReportWait = 2 * time.Second
+	defaultInterval   = 30 * time.Second
 	// workTime limits the work on a running pod. Other pods are worked on meanwhile.
 	workTime = 10 * time.Second
 	// workers is the number of running pods that are worked on at a time. A ztunnel that does not
@@ -109,6 +115,9 @@ type podName struct{ namespace, name string }
 func New(o Options) *Node {
 	if o.AddTime == 0 {
 		o.AddTime = defaultAddTime
+	}
+	if o.ReportWait == 0 {
+		o.ReportWait = defaultReportWait
 	}
 	if o.Interval == 0 {
 		o.Interval = defaultInterval

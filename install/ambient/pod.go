@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-mesh/sluice/compat"
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
+	"github.com/sluice-mesh/sluice/install/ztunnel"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/plugin/source"
 	"github.com/sluice-mesh/sluice/rules"
@@ -188,16 +189,48 @@ func (n *Node) report(ctx context.Context, p *pod, err error) {
 		return
 	}
 	n.Log.Warn("a pod in ambient mode is not enrolled", pointer(p.ref), reason(err))
+	n.sendEvent(ctx, p.ref, "the pod is in ambient mode and not enrolled: "+err.Error())
+}
+
+// sendEvent sends an event about a pod.
+func (n *Node) sendEvent(ctx context.Context, ref source.Ref, message string) {
 	ctx, cancel := context.WithTimeout(ctx, eventTime)
 	defer cancel()
-	eventErr := n.Cluster.SendEvent(ctx, cluster.Event{
+	err := n.Cluster.SendEvent(ctx, cluster.Event{
 		About: cluster.Object{
-			Kind: "Pod", APIVersion: "v1", Namespace: p.ref.Namespace, Name: p.ref.Name, UID: p.ref.UID,
+			Kind: "Pod", APIVersion: "v1", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID,
 		},
 		Warning: true, Reason: eventReason, Node: n.NodeName, Time: time.Now(), Count: 1,
-		Message: "the pod is in ambient mode and not enrolled: " + err.Error(),
+		Message: message,
 	})
-	if eventErr != nil {
-		n.Log.Debug("no event for a pod", pointer(p.ref), reason(eventErr))
+	if err != nil {
+		n.Log.Debug("no event for a pod", pointer(ref), reason(err))
+	}
+}
+
+// reportWait sends an event if the ADD of a pod waits for ztunnel for a while. The caller calls done
+// after the wait.
+func (n *Node) reportWait(ctx context.Context, p ztunnel.Pod) (done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		timer := time.NewTimer(n.ReportWait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		why := "ztunnel has not acknowledged it yet"
+		if !n.Ztunnel.IsConnected() {
+			why = ztunnel.ErrNotConnected.Error()
+		}
+		n.sendEvent(ctx, source.Ref{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+			"the pod is in ambient mode and waits for ztunnel: "+why)
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
 }

@@ -53,6 +53,13 @@ type PodState struct {
 	Refused string
 }
 
+// IsConnected reports whether a ztunnel is connected, and has sent its hello.
+func (s *Server) IsConnected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.connections) > 0
+}
+
 // State returns the current state.
 func (s *Server) State() State {
 	l := s.listener.Load()

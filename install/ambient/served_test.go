@@ -1,0 +1,61 @@
+package ambient_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/install/ambient"
+	"github.com/sluice-mesh/sluice/install/ztunnel/ztunneltest"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+// A ztunnel that is still connected to istio-cni serves the pod: it receives it when it connects.
+func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
+	w := newWorld(t)
+	ns := netnstest.New(t)
+	w.put("web", running("10.0.0.7"))
+	w.home("web", ns)
+	w.start()
+	rulestest.Eventually(t, "without ztunnel it is pending", func() bool {
+		return w.annotation("web") == "pending"
+	})
+	serve(t, ns)
+	if _, err := w.add("web", ns); err != nil {
+		t.Fatal(err)
+	}
+	rulestest.Eventually(t, "the annotation", func() bool { return w.annotation("web") == "enabled" })
+	ztunneltest.Start(t, w.socket, nil).Wait(t, "add uid-web")
+}
+
+// A pod that istio-cni has enrolled stays enrolled while ztunnel changes over.
+func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
+	w := newWorld(t)
+	ns := netnstest.New(t)
+	serve(t, ns)
+	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
+	w.home("web", ns)
+	w.start()
+	rulestest.Eventually(t, "it is enrolled", func() bool { return w.Count()[ambient.Enrolled] == 1 })
+	ztunneltest.Start(t, w.socket, nil).Wait(t, "snapshot")
+	if got := w.patched(); got != "" {
+		t.Errorf("patches: %s", got)
+	}
+}
+
+// serve opens the listeners of a ztunnel.
+func serve(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	for _, port := range []string{":15001", ":15006", ":15008"} {
+		if err := ns.Do(func() error {
+			l, err := net.Listen("tcp", port)
+			if err == nil {
+				t.Cleanup(func() { _ = l.Close() })
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

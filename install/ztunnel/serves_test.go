@@ -1,0 +1,48 @@
+package ztunnel_test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/install/ztunnel"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+)
+
+func listenIn(t *testing.T, ns *netns.NS, network string, port int) net.Listener {
+	t.Helper()
+	var l net.Listener
+	if err := ns.Do(func() (err error) {
+		l, err = net.Listen(network, fmt.Sprintf(":%d", port))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// ztunnel serves a namespace as long as it has all of its listeners there.
+func TestServes(t *testing.T) {
+	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			ns, other := netnstest.New(t), netnstest.New(t)
+			serves := func(ns *netns.NS, want bool, why string) {
+				t.Helper()
+				if got, err := ztunnel.Serves(ns); got != want || err != nil {
+					t.Errorf("%s: %v, %v", why, got, err)
+				}
+			}
+			serves(ns, false, "an empty namespace")
+			listenIn(t, ns, network, 15001)
+			listenIn(t, ns, network, 15006)
+			serves(ns, false, "a sidecar has no listener for HBONE")
+			l := listenIn(t, ns, network, 15008)
+			serves(ns, true, "all listeners")
+			serves(other, false, "another namespace")
+			_ = l.Close()
+			serves(ns, false, "one listener was closed")
+		})
+	}
+}
