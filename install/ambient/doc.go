@@ -26,7 +26,12 @@
 // As long as ztunnel is connected to istio-cni, it serves the pods that istio-cni's plugin has enrolled
 // in the same ADD. Its listeners in a pod's network namespace prove that ([ztunnel.Serves]): they count
 // as its acknowledgement while no ztunnel is connected. When istio-cni ends, ztunnel connects to this
-// agent and receives all pods.
+// agent and receives all pods. istio-cni leaves its rules in the pods; they are removed when a pod leaves
+// ambient mode.
+//
+// In the other direction, istio-cni replaces the socket of ztunnel when it starts, and installs its
+// rules in the enrolled pods. An agent that is uninstalled then leaves these pods to istio-cni: it only
+// removes its own rules.
 //
 // # Pods that run
 //

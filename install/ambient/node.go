@@ -70,6 +70,8 @@ type Ztunnel interface {
 	Remove(ctx context.Context, uid string) error
 	// IsConnected reports whether a ztunnel is connected.
 	IsConnected() bool
+	// IsReplaced reports whether another agent listens at ztunnel's socket.
+	IsReplaced() bool
 }
 
 // Host keeps the node's rules for probes; implemented by the guard of package hostrules.

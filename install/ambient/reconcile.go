@@ -180,6 +180,11 @@ func (n *Node) leave(ctx context.Context, p *pod, ended bool) error {
 		}
 		p.backend, p.enrolled = "", false
 	}
+	if !ended {
+		if err := n.removeIstio(p); err != nil {
+			return err
+		}
+	}
 	if err := n.Ztunnel.Remove(ctx, p.ref.UID); err != nil {
 		return err
 	}

@@ -11,7 +11,8 @@ import (
 const uninstallTime = 2 * time.Second
 
 // Uninstall makes all pods of the node leave ambient mode, because no agent follows. Run must have
-// ended. A failure does not end it; the error names all pods that are not complete.
+// ended. A failure does not end it; the error names all pods that are not complete. A pod that istio-cni
+// has taken over only loses the rules of Sluice: it stays in ambient mode, and ztunnel serves it.
 func (n *Node) Uninstall(ctx context.Context) error {
 	n.mu.Lock()
 	all := make([]*pod, 0, len(n.pods))
@@ -53,6 +54,10 @@ func (n *Node) uninstallPod(ctx context.Context, p *pod) error {
 		return err
 	}
 	defer p.lock.release()
+	if n.takenOver(p) {
+		n.forget(p)
+		return nil
+	}
 	err := n.leave(ctx, p, false)
 	item, ok := n.Pods.Item(p.ref.Namespace, p.ref.Name)
 	if !ok || item.UID != p.ref.UID {

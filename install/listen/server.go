@@ -47,6 +47,7 @@ type Server struct {
 	slots     chan struct{}
 	handlers  sync.WaitGroup
 	listening atomic.Bool
+	replaced  atomic.Bool
 }
 
 // New returns a server that is not listening yet.
@@ -57,6 +58,10 @@ func New(o Options) *Server {
 // Listening reports whether the socket exists and belongs to this server or to another running one.
 // It is false before and after Run.
 func (s *Server) Listening() bool { return s.listening.Load() }
+
+// Replaced reports whether the socket at the path belongs to another running process, which has replaced
+// the socket of this server.
+func (s *Server) Replaced() bool { return s.replaced.Load() }
 
 // Run serves until the context ends, and returns when the last call of Options.Serve has. The
 // socket remains, because the next agent replaces it. Errors are passed to Options.Failed, and the
@@ -82,7 +87,9 @@ func (s *Server) Run(ctx context.Context) {
 			listeners.Go(func() { s.accept(next) })
 			watcher.renew() // its directory may have been created
 		}
-		if !watcher.wait(ctx, err == nil && current.owned()) {
+		owned := current.owned()
+		s.replaced.Store(err == nil && !owned)
+		if !watcher.wait(ctx, err == nil && owned) {
 			break
 		}
 	}

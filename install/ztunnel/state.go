@@ -60,6 +60,12 @@ func (s *Server) IsConnected() bool {
 	return len(s.connections) > 0
 }
 
+// IsReplaced reports whether another agent, Sluice's or istio-cni's, listens at the socket now.
+func (s *Server) IsReplaced() bool {
+	l := s.listener.Load()
+	return l != nil && l.Replaced()
+}
+
 // State returns the current state.
 func (s *Server) State() State {
 	l := s.listener.Load()

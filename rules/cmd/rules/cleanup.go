@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-mesh/sluice/compat"
-	"github.com/sluice-mesh/sluice/nft"
 	"github.com/sluice-mesh/sluice/nft/netns"
 	"github.com/sluice-mesh/sluice/nft/route"
 	"github.com/sluice-mesh/sluice/rules"
@@ -53,9 +52,9 @@ type cleaned struct {
 func (cleaned) kind() string { return "Cleanup" }
 
 func cleanup(s *system, ns *netns.NS, p *parameters) error {
-	ours, istios := s.removeOurs, removeIstio
+	ours, istios := s.removeOurs, compat.RemoveIstioObjects
 	if p.dryRun {
-		ours, istios = s.findOurs, findIstio
+		ours, istios = s.findOurs, compat.FindIstioObjects
 	} else {
 		s.removeLeftTrace(ns)
 	}
@@ -140,45 +139,9 @@ func (s *system) removeOurs(ns *netns.NS, backends []compat.Backend) ([]string, 
 // istioPolicy returns the policy route of Istio's programs.
 func (p *parameters) istioPolicy() rules.PolicyRoute {
 	if p.AmbientMode {
-		return rules.PolicyRoute{
-			Mark: rules.AmbientMark, Mask: rules.AmbientMarkMask, Table: rules.AmbientRouteTable,
-		}
+		return rules.IstioAmbientPolicy()
 	}
 	return rules.PolicyRoute{Mark: p.Redirect.TProxyMark, Table: p.Redirect.TProxyRouteTable}
-}
-
-// findIstio lists what removeIstio would remove after Sluice's rules are removed.
-func findIstio(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
-	tables, err := nft.FindIstio(ns)
-	if noTables(err) {
-		err = nil
-	}
-	legacy, legacyErr := compat.FindIstio(ns)
-	routes, routesErr := route.FindIstio(ns, policy, rules.Routing{})
-	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
-}
-
-// removeIstio removes the rules and routes of Istio's own programs, and lists what it has removed,
-// also with an error. It removes the rules first, because they need the routes.
-func removeIstio(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
-	tables, err := nft.RemoveIstio(ns)
-	if noTables(err) {
-		err = nil
-	}
-	legacy, legacyErr := compat.RemoveIstio(ns)
-	removed := slices.Concat(tables, legacy)
-	if err = errors.Join(err, legacyErr); err != nil {
-		return removed, err
-	}
-	routes, err := route.PruneIstio(ns, policy, rules.Routing{})
-	return append(removed, routes...), err
-}
-
-// noTables reports whether the error means that the kernel has no nf_tables, so that there is
-// nothing to remove. For package compat, a kernel without iptables-legacy is not an error.
-func noTables(err error) bool {
-	var unsupported *nft.UnsupportedError
-	return errors.As(err, &unsupported)
 }
 
 // contents returns the names of the tables with Sluice's rules in a backend.

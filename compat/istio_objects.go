@@ -1,0 +1,48 @@
+package compat
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/sluice-mesh/sluice/nft"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/route"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// FindIstioObjects returns one line for each object that RemoveIstioObjects would delete after the
+// rules and routes of Sluice are deleted, even with an error. policy is the policy route of Istio's
+// program.
+func FindIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
+	tables, err := nft.FindIstio(ns)
+	if noTables(err) {
+		err = nil
+	}
+	legacy, legacyErr := FindIstio(ns)
+	routes, routesErr := route.FindIstio(ns, policy, rules.Routing{})
+	return slices.Concat(tables, legacy, routes), errors.Join(err, legacyErr, routesErr)
+}
+
+// RemoveIstioObjects deletes the rules of Istio's programs in nf_tables and in iptables-legacy, and their
+// routes, in the namespace (nil: the current one). It returns one line for each deleted object, even
+// with an error. The rules come first, because they need the routes.
+func RemoveIstioObjects(ns *netns.NS, policy rules.PolicyRoute) ([]string, error) {
+	tables, err := nft.RemoveIstio(ns)
+	if noTables(err) {
+		err = nil
+	}
+	legacy, legacyErr := RemoveIstio(ns)
+	removed := slices.Concat(tables, legacy)
+	if err = errors.Join(err, legacyErr); err != nil {
+		return removed, err
+	}
+	routes, err := route.PruneIstio(ns, policy, rules.Routing{})
+	return append(removed, routes...), err
+}
+
+// noTables reports whether the error means that the kernel has no nf_tables, so that there is nothing
+// to delete. For iptables-legacy that is not an error.
+func noTables(err error) bool {
+	var unsupported *nft.UnsupportedError
+	return errors.As(err, &unsupported)
+}

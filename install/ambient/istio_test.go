@@ -1,0 +1,148 @@
+package ambient_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sluice-mesh/sluice/compat"
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/rules"
+	"github.com/sluice-mesh/sluice/rules/rulestest"
+)
+
+// likeIstio are the objects of istio-cni in a pod, in its two backends, with fewer rules.
+var likeIstio = map[string][]string{
+	"nftables": {
+		`nft add table inet istio-ambient-nat`,
+		`nft add chain inet istio-ambient-nat output { type nat hook output priority -100; }`,
+		`nft add chain inet istio-ambient-nat istio-output`,
+		`nft add rule inet istio-ambient-nat output jump istio-output`,
+		`nft add rule inet istio-ambient-nat istio-output meta l4proto tcp meta mark & 0xfff != 0x539 counter redirect to :15001`,
+	},
+	"iptables-legacy": {
+		`iptables-legacy -t nat -N ISTIO_OUTPUT`,
+		`iptables-legacy -t nat -A OUTPUT -j ISTIO_OUTPUT`,
+		`iptables-legacy -t nat -A ISTIO_OUTPUT -p tcp -m mark ! --mark 0x539/0xfff -j REDIRECT --to-ports 15001`,
+	},
+}
+
+// enrolByIstio makes a namespace have rules and routes of istio-cni.
+func enrolByIstio(t *testing.T, ns *netns.NS, backend string) {
+	t.Helper()
+	for _, line := range slices.Concat(likeIstio[backend], []string{
+		"ip rule add fwmark 0x111/0xfff lookup 100 priority 32764",
+		"ip route replace local default dev lo table 100",
+	}) {
+		inside(t, ns, strings.Fields(line)...)
+	}
+}
+
+func inside(t *testing.T, ns *netns.NS, argv ...string) string {
+	t.Helper()
+	var out []byte
+	if err := ns.Do(func() (err error) {
+		out, err = exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		return err
+	}); err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(argv, " "), err, out)
+	}
+	return string(out)
+}
+
+func istioObjects(t *testing.T, ns *netns.NS) []string {
+	t.Helper()
+	found, err := compat.FindIstioObjects(ns, rules.IstioAmbientPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// istio-cni is gone, and does not remove its rules from a pod that leaves ambient mode.
+func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
+	for backend := range likeIstio {
+		t.Run(backend, func(t *testing.T) {
+			w, ns, _ := enrolled(t, nil)
+			enrolByIstio(t, ns, backend)
+			w.put("web", labelled(modeLabel, "none"))
+			rulestest.Eventually(t, "the pod leaves", func() bool { return w.annotation("web") == "" })
+			if left := istioObjects(t, ns); len(left) > 0 || !bare(t, ns) {
+				t.Errorf("left: %q", left)
+			}
+		})
+	}
+}
+
+func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
+	w, ns, _ := enrolled(t, nil)
+	enrolByIstio(t, ns, "nftables")
+	stop := w.halt()
+	if err := w.Uninstall(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := istioObjects(t, ns); len(left) > 0 || !bare(t, ns) || w.annotation("web") != "" {
+		t.Errorf("left: %q", left)
+	}
+	stop()
+}
+
+// istio-cni runs beside the agent that is uninstalled: its pods stay in ambient mode without a gap.
+func TestIstioCNITakesPodsOver(t *testing.T) {
+	for backend := range likeIstio {
+		t.Run(backend, func(t *testing.T) {
+			w, ns, z := enrolled(t, nil)
+			enrolByIstio(t, ns, backend)
+			listenAsIstio(t, w)
+			before := istioObjects(t, ns)
+			stop := w.halt()
+			if err := w.Uninstall(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if !bare(t, ns) {
+				t.Error("the pod has rules of Sluice")
+			}
+			if got := istioObjects(t, ns); !slices.Equal(got, before) {
+				t.Errorf("istio-cni has %q in the pod, of %q", got, before)
+			}
+			if routes := inside(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(routes, "local default") {
+				t.Errorf("the routes of istio-cni: %s", routes)
+			}
+			if got := w.patched(); got != "" || len(z.Pods()) != 1 {
+				t.Errorf("patches %s; ztunnel has %v", got, z.Pods())
+			}
+			stop()
+		})
+	}
+}
+
+// A pod without rules of istio-cni leaves, whoever else runs.
+func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
+	w, ns, _ := enrolled(t, nil)
+	listenAsIstio(t, w)
+	stop := w.halt()
+	if err := w.Uninstall(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !bare(t, ns) || w.annotation("web") != "" {
+		t.Error("the pod is still in ambient mode")
+	}
+	stop()
+}
+
+// listenAsIstio replaces the agent's socket, as istio-cni does when it starts.
+func listenAsIstio(t *testing.T, w *world) {
+	t.Helper()
+	l, err := net.Listen("unixpacket", w.socket+".istio")
+	if err == nil {
+		err = os.Rename(w.socket+".istio", w.socket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	rulestest.Eventually(t, "the agent has lost its socket", w.ztunnels.IsReplaced)
+}
