@@ -143,7 +143,7 @@ type headerDecoder struct {
 func (d *headerDecoder) unknown(effect rules.Effect, format string, args ...any) {
 	d.matches = append(d.matches, rules.Unknown{
 		Text: fmt.Sprintf(format, args...), Effect: effect,
-		Ignores: rules.AllInputs &^ rules.HeaderInput,
+		Ignores: rules.AllInputs &^ (rules.HeaderInput | rules.InterfaceInput),
 	})
 }
 

@@ -93,8 +93,13 @@ func (d *ruleDecoder) identityWith(a attributes) string {
 func (d *ruleDecoder) objref(a attributes) error {
 	name := a.Text(unix.NFTA_OBJREF_IMM_NAME)
 	switch a.Number(unix.NFTA_OBJREF_IMM_TYPE) {
-	case nftObjectCounter, nftObjectCTTimeout:
+	case nftObjectCounter:
 		d.count()
+	case nftObjectCTTimeout: // determines when the connection expires
+		d.add(rules.Unknown{
+			Text: "ct timeout set " + name, Effect: rules.Writes, Data: rules.NoData,
+			State: "ct timeout",
+		})
 	case nftObjectSecmark:
 		d.add(rules.Unknown{
 			Text: "meta secmark set " + name, Effect: rules.Writes, Data: rules.NoData,

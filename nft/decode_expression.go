@@ -16,9 +16,11 @@ type expressionKind struct {
 	// The following fields describe the expressions that decode rejects.
 	//
 	// destination is the attribute of the register that the expression loads, 0 if it loads none.
-	// sources contains the attributes of the registers that the loaded value depends on.
+	// sources contains the attributes of the registers that the loaded value depends on, and written
+	// is the attribute of the register that the expression writes to the packet instead.
 	destination uint16
 	sources     [2]uint16
+	written     uint16
 	// effect is the effect of expressions that load no register, in addition to ending the rule.
 	effect rules.Effect
 }
@@ -32,12 +34,18 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 	case "immediate":
 		return expressionKind{decode: (*ruleDecoder).immediate}, true
 	case "meta":
-		return expressionKind{decode: (*ruleDecoder).meta, destination: unix.NFTA_META_DREG}, true
+		return expressionKind{
+			decode: (*ruleDecoder).meta, destination: unix.NFTA_META_DREG,
+			written: unix.NFTA_META_SREG,
+		}, true
 	case "ct":
-		return expressionKind{decode: (*ruleDecoder).ct, destination: unix.NFTA_CT_DREG}, true
+		return expressionKind{
+			decode: (*ruleDecoder).ct, destination: unix.NFTA_CT_DREG, written: unix.NFTA_CT_SREG,
+		}, true
 	case "payload":
 		return expressionKind{
 			decode: (*ruleDecoder).payload, destination: unix.NFTA_PAYLOAD_DREG,
+			written: unix.NFTA_PAYLOAD_SREG,
 		}, true
 	case "fib":
 		return expressionKind{decode: (*ruleDecoder).fib, destination: unix.NFTA_FIB_DREG}, true
@@ -61,7 +69,9 @@ func expressionNamed(name string) (kind expressionKind, known bool) {
 			sources: [2]uint16{unix.NFTA_BYTEORDER_SREG},
 		}, true
 	case "exthdr": // also sets and removes TCP options
-		return expressionKind{destination: unix.NFTA_EXTHDR_DREG}, true
+		return expressionKind{
+			destination: unix.NFTA_EXTHDR_DREG, written: unix.NFTA_EXTHDR_SREG,
+		}, true
 	case "rt":
 		return expressionKind{destination: unix.NFTA_RT_DREG}, true
 	case "osf":
@@ -150,7 +160,8 @@ func (d *ruleDecoder) expression(name string, a attributes) {
 	if err == nil {
 		return
 	}
-	if kind.destination != 0 && a.Get(kind.destination) != nil {
+	loads := kind.destination != 0 && a.Get(kind.destination) != nil
+	if loads && (kind.written == 0 || a.Get(kind.written) == nil) {
 		if d.loadUnknown(name, kind, a) == nil {
 			return
 		}

@@ -7,74 +7,166 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
+// This file says on which inputs the value of an expression may depend, other than its registers.
+// Everything that is not listed may depend on all inputs. The functions and files in the comments
+// are those of Linux 6.18.
+
 // inputsOf returns the inputs on which an expression may depend, other than its registers.
 func (d *ruleDecoder) inputsOf(name string, a attributes) rules.Inputs {
 	switch name {
-	case "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "dynset", "numgen", "limit",
-		"quota", "counter", "log", "last", "exthdr", "osf", "objref":
-		return 0
+	case "immediate", "bitwise", "byteorder", "cmp", "range", "lookup", "dynset":
+		return 0 // registers, constants and sets
+	case "numgen":
+		return 0 // a random number, or a count of the evaluations
+	case "counter", "log", "last":
+		return 0 // no condition
+	case "objref":
+		return 0 // an object that was not read: see objref in decode_condition.go
+	case "limit":
+		if a.Number(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKTS {
+			return 0 // the time, and a count
+		}
+		return rules.ContentsInput // the length of the packet
+	case "quota":
+		return rules.ContentsInput
 	case "meta":
 		return metaInputs(a.Number(unix.NFTA_META_KEY))
 	case "ct":
-		if a.Number(unix.NFTA_CT_KEY) == unix.NFT_CT_MARK {
-			return rules.ConnectionInput | rules.ConntrackMarkInput
-		}
-		return rules.ConnectionInput
+		return ctInputs(a.Number(unix.NFTA_CT_KEY))
 	case "payload":
 		return d.payloadInputs(payload{
 			a.Number(unix.NFTA_PAYLOAD_BASE), a.Number(unix.NFTA_PAYLOAD_OFFSET),
 			a.Number(unix.NFTA_PAYLOAD_LEN),
 		})
+	case "exthdr": // extension headers, options of TCP and IPv4, and parts of SCTP and DCCP
+		return rules.ContentsInput
 	case "fib":
-		reads, flags := rules.HeaderInput, a.Number(unix.NFTA_FIB_FLAGS)
-		if flags&unix.NFTA_FIB_F_MARK != 0 {
-			reads |= rules.MarkInput
-		}
-		if flags&unix.NFTA_FIB_F_OIF != 0 {
-			reads |= rules.InterfaceInput
-		}
-		return reads
-	case "socket", "hash": // symhash reads addresses and ports
+		return fibInputs(a.Number(unix.NFTA_FIB_FLAGS))
+	case "socket":
+		return socketInputs(a.Number(nftaSocketKey))
+	case "hash":
+		return hashInputs(a)
+	case "osf":
+		// Options and window of a SYN; the source decides whether its TTL is compared exactly
+		// (nf_osf_ttl in net/netfilter/nfnetlink_osf.c).
 		return rules.HeaderInput
 	case "match":
 		return rules.AllInputs &^ xt.MatchIgnores(a.Text(unix.NFTA_MATCH_NAME))
 	}
-	return rules.AllInputs // the route among others, which the mark selects
+	return rules.AllInputs // rt, tunnel, xfrm and inner among others
 }
 
-// metaInputs returns the inputs on which a meta expression with the key depends.
+// metaInputs returns the inputs on which a meta expression with the key depends: nft_meta_get_eval
+// in net/netfilter/nft_meta.c.
 func metaInputs(key uint32) rules.Inputs {
 	switch key {
+	case unix.NFT_META_LEN:
+		return rules.ContentsInput
+	case unix.NFT_META_PROTOCOL, unix.NFT_META_NFPROTO, unix.NFT_META_L4PROTO:
+		return 0 // NAT keeps the protocols
+	case unix.NFT_META_IIF, unix.NFT_META_IIFNAME, unix.NFT_META_IIFGROUP, nftMetaIIFKind:
+		return 0 // of the hook (nft_in), which rules do not change
+	case unix.NFT_META_CPU, unix.NFT_META_PRANDOM, nftMetaTimeNs, nftMetaTimeDay, nftMetaTimeHour:
+		return 0 // not of the packet
 	case unix.NFT_META_MARK:
 		return rules.MarkInput
+	case unix.NFT_META_PRIORITY, unix.NFT_META_SECMARK:
+		return rules.StateInput // which rules write
+	case unix.NFT_META_PKTTYPE:
+		// The type of a multicast packet that the host sends to itself depends on the destination
+		// (nft_meta_get_eval_pkttype_lo).
+		return rules.HeaderInput
 	case unix.NFT_META_SKUID, unix.NFT_META_SKGID, unix.NFT_META_CGROUP:
 		return rules.HeaderInput // tproxy assigns a socket
 	case unix.NFT_META_OIF, unix.NFT_META_OIFNAME, unix.NFT_META_OIFTYPE, unix.NFT_META_OIFGROUP,
-		nftMetaOIFKind:
+		nftMetaOIFKind,
+		unix.NFT_META_IIFTYPE: // of the packet's device, at postrouting the outgoing one
 		return rules.InterfaceInput
-	case unix.NFT_META_RTCLASSID, nftMetaSecpath:
-		return rules.AllInputs // of the route
 	}
-	return 0
+	return rules.AllInputs // rtclassid and ipsec, which are of the route, among others
 }
 
-// payloadInputs returns the inputs on which a part of the packet depends: NAT changes addresses,
-// ports, identifiers of ICMP, and checksums, at these offsets in some protocol.
+// ctInputs returns the inputs on which a ct expression with the key depends: nft_ct_get_eval in
+// net/netfilter/nft_ct.c.
+func ctInputs(key uint32) rules.Inputs {
+	switch key {
+	case unix.NFT_CT_STATE, unix.NFT_CT_DIRECTION, unix.NFT_CT_STATUS, unix.NFT_CT_L3PROTOCOL,
+		unix.NFT_CT_PROTOCOL, unix.NFT_CT_SRC, unix.NFT_CT_DST, unix.NFT_CT_PROTO_SRC,
+		unix.NFT_CT_PROTO_DST, unix.NFT_CT_SRC_IP, unix.NFT_CT_DST_IP, unix.NFT_CT_SRC_IP6,
+		unix.NFT_CT_DST_IP6, unix.NFT_CT_ZONE, unix.NFT_CT_HELPER, unix.NFT_CT_ID,
+		unix.NFT_CT_PKTS, unix.NFT_CT_BYTES, unix.NFT_CT_AVGPKT:
+		return rules.ConnectionInput
+	case unix.NFT_CT_MARK:
+		return rules.ConnectionInput | rules.ConntrackMarkInput
+	case unix.NFT_CT_LABELS, unix.NFT_CT_SECMARK, unix.NFT_CT_EXPIRATION:
+		return rules.ConnectionInput | rules.StateInput // which rules write
+	}
+	return rules.AllInputs
+}
+
+// fibInputs returns the inputs on which a lookup of a route depends: nft_fib4_eval in
+// net/ipv4/netfilter/nft_fib_ipv4.c, and the same in IPv6.
+func fibInputs(flags uint32) rules.Inputs {
+	const known = unix.NFTA_FIB_F_SADDR | unix.NFTA_FIB_F_DADDR | unix.NFTA_FIB_F_MARK |
+		unix.NFTA_FIB_F_IIF | unix.NFTA_FIB_F_OIF | unix.NFTA_FIB_F_PRESENT
+	if flags&^known != 0 {
+		return rules.AllInputs
+	}
+	reads := rules.HeaderInput // addresses, and whether the packet has a socket
+	if flags&unix.NFTA_FIB_F_MARK != 0 {
+		reads |= rules.MarkInput
+	}
+	if flags&unix.NFTA_FIB_F_OIF != 0 {
+		reads |= rules.InterfaceInput
+	}
+	return reads
+}
+
+// socketInputs returns the inputs on which a socket expression with the key depends: the socket
+// that tproxy assigned, or the one found for the addresses, which are those of the connection for
+// replies (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
+func socketInputs(key uint32) rules.Inputs {
+	switch key {
+	case nftSocketTransparent, nftSocketMark, nftSocketWildcard, nftSocketCgroup:
+		return rules.HeaderInput | rules.ConnectionInput
+	}
+	return rules.AllInputs
+}
+
+// hashInputs returns the inputs on which a hash depends, other than its registers.
+func hashInputs(a attributes) rules.Inputs {
+	switch a.Number(unix.NFTA_HASH_TYPE) {
+	case unix.NFT_HASH_JENKINS:
+		return 0
+	case unix.NFT_HASH_SYM:
+		return rules.HeaderInput // addresses and ports
+	}
+	return rules.AllInputs
+}
+
+// payloadInputs returns the inputs on which a part of the packet depends. NAT changes addresses,
+// ports, identifiers of ICMP, and checksums, at different offsets of the protocols.
 func (d *ruleDecoder) payloadInputs(p payload) rules.Inputs {
-	var unchanged [2]uint32 // the first offset, and the one after the last
-	switch p.base {
-	case unix.NFT_PAYLOAD_LL_HEADER:
-		return 0
-	case unix.NFT_PAYLOAD_NETWORK_HEADER:
-		unchanged[1] = 8 // the source of IPv6
-		if d.family == rules.IPv4 {
-			unchanged[1] = 10 // the checksum
-		}
-	case unix.NFT_PAYLOAD_TRANSPORT_HEADER:
-		unchanged = [2]uint32{12, 16} // after the checksum of SCTP, before that of TCP
+	within := func(first, end uint64) bool {
+		return uint64(p.offset) >= first && uint64(p.offset)+uint64(p.length) <= end
 	}
-	if p.offset >= unchanged[0] && uint64(p.offset)+uint64(p.length) <= uint64(unchanged[1]) {
-		return 0
+	beforeNAT, length := uint64(8), [2]uint64{2, 6} // the source of IPv6; both lengths
+	switch d.family {
+	case rules.IPv4:
+		beforeNAT, length = 10, [2]uint64{2, 4} // the checksum
+	case rules.IPv6:
+		length = [2]uint64{4, 6}
 	}
-	return rules.HeaderInput
+	switch {
+	case p.base == unix.NFT_PAYLOAD_LL_HEADER:
+		return 0
+	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && (within(0, length[0]) ||
+		within(length[1], beforeNAT)):
+		return 0
+	case p.base == unix.NFT_PAYLOAD_NETWORK_HEADER && within(0, beforeNAT):
+		return rules.ContentsInput
+	case p.base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && d.limitedTo(rules.TCP) && within(12, 16):
+		return 0 // data offset, flags and window, after the sequence numbers
+	}
+	return rules.HeaderInput | rules.ContentsInput
 }

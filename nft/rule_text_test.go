@@ -34,6 +34,7 @@ func shapeOf(part interface{ String() string }) string {
 		rules.ReadsHistory:        "reads history",
 		rules.WritesMark:          "writes mark",
 		rules.WritesConntrackMark: "writes ct mark",
+		rules.TranslatesSource:    "translates source",
 	}
 	text := names[u.Effect] + "(" + u.Text + ")"
 	if u.Data == rules.NoData {

@@ -37,8 +37,16 @@ const (
 	nftaSocketKey  = 1
 	nftaSocketDreg = 2
 
-	nftMetaSecpath = 25
-	nftMetaOIFKind = 27 // NFT_META_OIFKIND
+	nftSocketTransparent = 0
+	nftSocketMark        = 1
+	nftSocketWildcard    = 2
+	nftSocketCgroup      = 3
+
+	nftMetaIIFKind  = 26
+	nftMetaOIFKind  = 27
+	nftMetaTimeNs   = 30
+	nftMetaTimeDay  = 31
+	nftMetaTimeHour = 32
 
 	nftaSocketLevel = 3
 	nftaOsfDreg     = 1

@@ -23,7 +23,8 @@ type Unknown struct {
 	// State names the state that the expression reads, or that it changes if Effect is
 	// ReadsAndWrites or Writes, for example an address list or labels. A condition on a state
 	// depends on all earlier writes to it. If State is empty, ReadsVarying and ReadsHistory
-	// use state private to the rule (for example a limit), and Reads may depend on any state.
+	// use state private to the rule (for example a limit), and Reads may depend on any state, unless
+	// Ignores contains StateInput.
 	State string
 	// Ignores contains the inputs on which the condition, or the value that is written, does not
 	// depend. Two evaluations with different inputs may have different results.
@@ -37,7 +38,7 @@ type Inputs uint8
 // The inputs.
 const (
 	// ConnectionInput is the conntrack entry of the packet: whether there is one, its addresses, its
-	// state, its zone and its labels.
+	// state, its zone and its helper.
 	ConnectionInput Inputs = 1 << iota
 	// MarkInput and ConntrackMarkInput are the marks of the packet and of its connection.
 	MarkInput
@@ -47,7 +48,12 @@ const (
 	HeaderInput
 	// InterfaceInput is the outgoing interface, which NAT and a changed mark can change.
 	InterfaceInput
-	AllInputs = ConnectionInput | MarkInput | ConntrackMarkInput | HeaderInput | InterfaceInput
+	// ContentsInput is what conntrack helpers and SYNPROXY change in packets that the host sends, for
+	// connections that NAT translates: length, payload, sequence numbers and TCP options.
+	ContentsInput
+	// StateInput is the states that rules write (see [Unknown.State]), except the condition's own.
+	StateInput
+	AllInputs Inputs = 1<<iota - 1
 )
 
 // NoData is the Data of an [Unknown] that depends on something that was not read, such as the

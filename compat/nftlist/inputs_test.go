@@ -79,6 +79,10 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		{"meta oiftype 772", mangle, afterNAT, false},
 		{`meta oifkind "vrf"`, mangle, afterNAT, false},
 		{"meta iifgroup 5", mangle, afterNAT, true},
+		{"meta iiftype 772", mangle, afterNAT, false},
+		{"meta pkttype multicast", mangle, afterNAT, false},
+		{"meta cgroup 5", raw, mangle, true},
+		{"tcp option maxseg size 5", mangle, afterNAT, true},
 	} {
 		for _, hook := range []string{"prerouting", "output"} {
 			check(fmt.Sprintf("%s at %s %d and %d", tc.rule, hook, tc.from, tc.to),
@@ -104,6 +108,27 @@ func TestUnsupportedConditionsDependOnTheirInputs(t *testing.T) {
 		check(fmt.Sprintf("%s before and after %s", tc.change, tc.rule),
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.change, tc.rule),
 			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.change), tc.equivalent)
+	}
+
+	// A rule that writes a state before, and after, a condition on it. Neither drops the packet, so
+	// that both rulesets write the state for the same packets.
+	const marks = " meta mark set 1"
+	for _, tc := range []struct {
+		write, rule string
+		equivalent  bool
+	}{
+		{"meta priority set 1:2", "meta priority 1:2" + marks, false},
+		{"meta priority set 1:2", "ip ttl 64" + marks, true},
+		{"ct label set 1", "ct label 1" + marks, false},
+		{"ct label set 1", "meta priority set 1:2", true},
+		{"update @s { ip saddr timeout 1h }", "ip saddr @s" + marks, false},
+	} {
+		check(fmt.Sprintf("%s before and after %s", tc.write, tc.rule),
+			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule),
+			inputsTable("ip", "output", mangle, "10.0.0.1", tc.rule, tc.write), tc.equivalent)
+		check(tc.write+" and "+tc.rule+" in one order",
+			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule),
+			inputsTable("ip", "output", mangle, "10.0.0.1", tc.write, tc.rule), true)
 	}
 
 	// Elements with a timeout are in the set until they expire.

@@ -15,6 +15,8 @@ func TestHistoriesAreCompared(t *testing.T) {
 	const (
 		listed  = "-A PREROUTING -p tcp -m recent --rcheck --name a -j DROP"
 		set     = "-A PREROUTING -m recent --set --name a"
+		marked  = "-A PREROUTING -m recent --rcheck --name a -j MARK --set-mark 5"
+		inX     = "-A x -m recent --rcheck --name a -j MARK --set-mark 5"
 		blocked = "-A PREROUTING -m set --match-set bad src -j DROP"
 	)
 	for _, tc := range []struct {
@@ -73,6 +75,36 @@ func TestHistoriesAreCompared(t *testing.T) {
 			"-A PREROUTING -j RATEEST --rateest-name r --rateest-interval 250ms --rateest-ewmalog 0.5s\n" +
 				"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
 			"-A PREROUTING -m rateest --rateest r --rateest-gt --rateest-pps 5 -j DROP",
+			diff.Undecidable,
+		},
+		{
+			"a write before the condition, and after it", set + "\n" + marked, marked + "\n" + set,
+			diff.Undecidable,
+		},
+		{
+			"a write before the condition of some packets",
+			"-A PREROUTING -p tcp -j x\n" + set + "\n-A PREROUTING -p udp -j x\n" + inX,
+			set + "\n-A PREROUTING -p tcp -j x\n-A PREROUTING -p udp -j x\n" + inX,
+			diff.Undecidable,
+		},
+		{
+			"a write for packets for which the condition is not evaluated",
+			set + " -p icmp\n-A PREROUTING -p tcp -j x\n" + inX,
+			"-A PREROUTING -p tcp -j x\n" + set + " -p icmp\n" + inX,
+			diff.Equivalent,
+		},
+		{
+			"writes in another order for some packets",
+			"-A PREROUTING -p tcp -j x\n-A PREROUTING -j y\n-A PREROUTING -p udp -j x\n" + marked +
+				"\n-A x -m recent --set --name a\n-A y -m recent --remove --name a",
+			"-A PREROUTING -j x\n-A PREROUTING -j y\n" + marked +
+				"\n-A x -m recent --set --name a\n-A y -m recent --remove --name a",
+			diff.Undecidable,
+		},
+		{
+			"a write twice",
+			"-A PREROUTING -j x\n-A PREROUTING -j x\n" + marked + "\n-A x -m recent --update --name a",
+			"-A PREROUTING -j x\n" + marked + "\n-A x -m recent --update --name a",
 			diff.Undecidable,
 		},
 		{"a set on both sides", blocked, blocked, diff.Equivalent},
@@ -175,6 +207,11 @@ func sideOf(t *testing.T, table, text string) diff.Side {
 	chains := ":PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 	if table == "mangle" {
 		chains += ":INPUT ACCEPT [0:0]\n"
+	}
+	for _, chain := range []string{"x", "y"} {
+		if strings.Contains(text, "-A "+chain+" ") {
+			chains += ":" + chain + " - [0:0]\n"
+		}
 	}
 	text = "*" + table + "\n" + chains + text + "\nCOMMIT\n"
 	tables, err := save.Parse(rules.IPv4, "text", strings.NewReader(text))

@@ -3,32 +3,56 @@ package xt
 import "github.com/sluice-mesh/sluice/rules"
 
 // MatchIgnores returns the inputs on which a match does not depend, by its name. A match that is
-// not known may depend on all of them.
+// not listed may depend on all of them: bpf, cluster, connlimit, ipvs, nfacct, policy and realm of
+// Linux 6.18, and those of others.
 func MatchIgnores(name string) rules.Inputs {
-	const headers = rules.ConnectionInput | rules.MarkInput | rules.ConntrackMarkInput |
-		rules.InterfaceInput
+	return rules.AllInputs &^ matchInputs(name)
+}
+
+// matchInputs returns the inputs on which a match may depend: its function in net/netfilter/xt_*.c,
+// net/ipv4/netfilter/ipt_*.c and net/ipv6/netfilter/ip6t_*.c of Linux 6.18.
+func matchInputs(name string) rules.Inputs {
 	switch name {
-	case "ah", "comment", "cpu", "dscp", "dst", "ecn", "esp", "frag", "hbh", "hl", "icmp",
-		"icmp6", "icmpv6", "ipcomp", "ipv6header", "length", "limit", "mac", "mh", "osf", "physdev", "pkttype",
-		"quota", "rateest", "rt", "srh", "statistic", "tcpmss", "time", "tos", "ttl":
-		return rules.AllInputs
-	case "devgroup":
-		return rules.AllInputs &^ rules.InterfaceInput
+	case "ah", "comment", "cpu", "dscp", "dst", "ecn", "esp", "frag", "hbh", "hl", "icmp", "icmp6",
+		"icmpv6", "ipcomp", "ipv6header", "limit", "mac", "mh", "rt", "srh", "statistic", "tcpmss",
+		"time", "tos", "ttl":
+		// Fields that nothing changes: NAT keeps headers of IPv6 extensions, types of ICMP, and the
+		// options of a SYN. The others depend on no packet.
+		return 0
+	case "length", "quota":
+		return rules.ContentsInput // the length
+	case "rateest":
+		return 0 // a rate, which is the match's own state
+	case "cgroup", "dccp", "eui64", "iprange", "multiport", "owner", "recent", "sctp", "tcp", "udp",
+		"udplite":
+		return rules.HeaderInput
+	case "hashlimit", "l2tp", "string", "u32":
+		return rules.HeaderInput | rules.ContentsInput
+	case "osf":
+		return rules.HeaderInput // see "osf" in package nft
+	case "pkttype":
+		// The type of a multicast packet that the host sends to itself depends on the destination.
+		return rules.HeaderInput
+	case "socket":
+		// The socket is looked up by the addresses, for replies by those of the connection
+		// (nf_sk_lookup_slow_v4 in net/ipv4/netfilter/nf_socket_ipv4.c).
+		return rules.HeaderInput | rules.ConnectionInput
+	case "devgroup", "physdev":
+		return rules.InterfaceInput
 	case "addrtype":
-		return headers &^ rules.InterfaceInput
-	case "cgroup", "dccp", "eui64", "hashlimit", "iprange", "l2tp", "multiport", "owner",
-		"recent", "sctp", "socket", "string", "tcp", "u32", "udp", "udplite":
-		return headers
+		return rules.HeaderInput | rules.InterfaceInput
 	case "set": // a set may compare the mark (hash:ip,mark) and the interface (hash:net,iface)
-		return headers &^ (rules.MarkInput | rules.InterfaceInput)
+		return rules.HeaderInput | rules.MarkInput | rules.InterfaceInput
 	case "rpfilter":
-		return headers &^ rules.MarkInput
+		return rules.HeaderInput | rules.MarkInput
 	case "mark":
-		return rules.AllInputs &^ rules.MarkInput
+		return rules.MarkInput
 	case "connmark":
-		return rules.AllInputs &^ (rules.ConnectionInput | rules.ConntrackMarkInput)
-	case "connbytes", "connlabel", "conntrack", "helper", "state":
-		return rules.AllInputs &^ rules.ConnectionInput
+		return rules.ConnectionInput | rules.ConntrackMarkInput
+	case "connbytes", "connlabel", "helper", "state":
+		return rules.ConnectionInput
+	case "conntrack": // also compares when the connection expires, which a timeout policy determines
+		return rules.ConnectionInput | rules.StateInput
 	}
-	return 0
+	return rules.AllInputs
 }

@@ -2,8 +2,8 @@ package diff
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-mesh/sluice/rules"
@@ -64,82 +64,20 @@ func writtenIn(c *rules.Chain) map[string]bool {
 	return written
 }
 
-// isApart reports whether the state of a condition differs between the sides.
+// isApart reports whether a state on which a condition depends differs between the sides.
 func (h sharedState) isApart(u rules.Unknown) bool {
-	if u.State == "" && u.Effect == rules.Reads {
-		return len(h.apart) > 0
-	}
-	return h.apart[u.State]
+	return h.apart[u.State] || u.Ignores&rules.StateInput == 0 && len(h.apart) > 0
 }
 
-// An update is a set of packets for which a rule writes a state.
-type update struct {
-	state   string
-	packets set
-}
-
-// updates contains the updates of a walk or a chain, by the key of the rule, and their order.
-type updates struct {
-	byRule map[string]update
-	order  []string
-}
-
-func (s *space) addUpdate(to *updates, key string, u update) {
-	if u.packets == none {
-		return
+// statesOf returns the states on which a condition depends and that rules write.
+func (h sharedState) statesOf(u rules.Unknown) []string {
+	if u.Ignores&rules.StateInput == 0 {
+		return slices.Sorted(maps.Keys(h.written))
 	}
-	if to.byRule == nil {
-		to.byRule = map[string]update{}
+	if h.written[u.State] {
+		return []string{u.State}
 	}
-	known, ok := to.byRule[key]
-	if !ok {
-		to.order = append(to.order, key)
-		s.meter.alloc(int64(len(key)) + 64)
-	}
-	u.packets = s.or(known.packets, u.packets)
-	to.byRule[key] = u
-}
-
-// addUpdates adds the updates of a chain for some of its packets.
-func (s *space) addUpdates(to, from *updates, packets set) {
-	for _, key := range from.order {
-		u := from.byRule[key]
-		u.packets = s.and(u.packets, packets)
-		s.addUpdate(to, key, u)
-	}
-}
-
-// record adds an update of the current rule.
-func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
-	rule := strings.Join([]string{
-		v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data,
-	}, "\x01")
-	for _, f := range packets {
-		key := rule + "\x01" + v.inputs(u, f)
-		v.addUpdate(&v.summary.updates, key, update{u.State, f.packets})
-	}
-}
-
-// compareUpdates finds the states that two walks write differently.
-func (h sharedState) compareUpdates(s *space, left, right *updates) {
-	ofState := func(u *updates, state string) []string {
-		return slices.DeleteFunc(slices.Clone(u.order), func(key string) bool {
-			s.meter.step()
-			return u.byRule[key].state != state
-		})
-	}
-	for state := range h.written {
-		keys := ofState(left, state)
-		apart := !slices.Equal(keys, ofState(right, state))
-		for _, key := range keys {
-			if !apart {
-				apart = s.exist(s.differ(left.byRule[key].packets, right.byRule[key].packets))
-			}
-		}
-		if apart && !h.apart[state] {
-			h.found[state] = true
-		}
-	}
+	return nil
 }
 
 // part marks the found states as apart, and reports whether there are any.

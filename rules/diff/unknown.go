@@ -26,6 +26,7 @@ func unknownIn(r *rules.Rule) string {
 func (v *visit) evaluateUnknown(u rules.Unknown, f flow, packets set, part rulePart) set {
 	asked := v.unknownVariable(u, f, part)
 	v.draw(asked.key, v.or(v.summary.drawn[asked.key], packets))
+	v.recordCondition(u, asked.key, packets)
 	return v.variable(asked)
 }
 
@@ -57,19 +58,26 @@ func (v *visit) inputs(u rules.Unknown, f flow) string {
 	if u.Effect == rules.ReadsVarying {
 		return "" // a random number, or a state of its own
 	}
-	reads := func(input rules.Inputs) bool { return u.Ignores&input == 0 }
+	reads := func(inputs rules.Inputs) bool { return u.Ignores&inputs != inputs }
 	seen := v.view(&f.progress)
 	var parts []any
-	if reads(rules.ConnectionInput) && (seen.before || f.tracking != tracked || f.zone != 0) {
-		parts = append(parts, "connection", seen.before, f.tracking, f.zone)
+	if reads(rules.ConnectionInput) && (seen.before || f.tracking != tracked || f.zone != 0 ||
+		f.helper != "") {
+		parts = append(parts, "connection", seen.before, f.tracking, f.zone, f.helper)
 	}
-	if reads(rules.ConnectionInput) || reads(rules.HeaderInput) || reads(rules.InterfaceInput) {
+	translated := f.target != (target{}) || f.source != "" || f.tproxy.taken
+	if reads(rules.ConnectionInput | rules.HeaderInput | rules.InterfaceInput) {
 		if seen.translated != (v.hookHere() == rules.Postrouting || seen.second) {
 			parts = append(parts, "translated")
 		}
-		if f.target != (target{}) || f.source != "" || f.tproxy.taken {
+		if translated {
 			parts = append(parts, "header", f.target, f.source, f.snat, f.tproxy)
 		}
+	}
+	// Conntrack helpers run at the end of postrouting, before packets arrive on lo.
+	if reads(rules.ContentsInput) && (seen.second || seen.leaving) &&
+		(translated || f.tracking != tracked || f.helper != "") {
+		parts = append(parts, "contents", f.target, f.source, f.snat, f.tracking, f.helper)
 	}
 	if reads(rules.InterfaceInput) && (f.toLoopback || f.leavesLoopback) {
 		parts = append(parts, "interface", f.toLoopback)
@@ -182,7 +190,9 @@ func (v *visit) unknownAction(a rules.Unknown, packets []flow, at int, part rule
 			Text: a.Text, Data: a.Data, Effect: rules.Reads, Ignores: a.Ignores,
 		})
 		for i := range on {
-			written := v.marks.unknown(v.unknownVariable(a, on[i], writtenPart(part)))
+			value := v.unknownVariable(a, on[i], writtenPart(part))
+			v.recordCondition(a, value.key, on[i].packets)
+			written := v.marks.unknown(value)
 			seen := v.view(&on[i].progress)
 			if a.Effect == rules.WritesMark {
 				on[i].mark = written

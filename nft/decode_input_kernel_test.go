@@ -1,0 +1,259 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/nft/netns"
+	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// A value is an expression of nft that loads something, and the inputs on which the decoder says it
+// depends.
+type value struct {
+	text string
+	// own reports that its value is not of the packet, and may differ whatever rules do.
+	own bool
+}
+
+// loadedValues returns expressions that load all keys of meta and ct, and all bytes of the headers.
+func loadedValues() []value {
+	var list []value
+	for key, name := range metaKeys {
+		switch {
+		case strings.Contains(name, "br"):
+			continue // of bridges
+		case key == unix.NFT_META_CPU || key == unix.NFT_META_PRANDOM || name == "time" ||
+			name == "day" || name == "hour":
+			list = append(list, value{"meta " + name, true})
+		default:
+			list = append(list, value{text: "meta " + name})
+		}
+	}
+	for _, name := range []string{
+		"state", "direction", "status", "mark", "l3proto", "protocol", "label", "zone", "id",
+	} {
+		list = append(list, value{"ct " + name, name == "id"})
+	}
+	for _, name := range []string{
+		"ip saddr", "ip daddr", "packets", "bytes", "avgpkt", "zone",
+	} {
+		list = append(list, value{text: "ct original " + name}, value{text: "ct reply " + name})
+	}
+	for at := range 20 {
+		list = append(list, value{text: fmt.Sprintf("@nh,%d,8", 8*at)})
+	}
+	for at := range 8 {
+		list = append(list, value{text: fmt.Sprintf("@th,%d,8", 8*at)})
+	}
+	for _, name := range []string{
+		"socket transparent", "socket mark", "socket wildcard", "fib daddr type", "fib saddr type",
+		"fib daddr . mark type", "fib daddr . oif type", "rt classid", "rt ip nexthop",
+		"rt ip tcp mss", "symhash mod 65536",
+	} {
+		list = append(list, value{text: name})
+	}
+	return list
+}
+
+// TestRulesChangeOnlyTheInputs compares what the kernel loads with and without a rule that changes
+// something of the packet. Every value that differs depends on an input that the rule changes. Some
+// differences must be found, which shows that the packets meet the rules.
+func TestRulesChangeOnlyTheInputs(t *testing.T) {
+	const translated = rules.HeaderInput | rules.ConnectionInput | rules.ContentsInput
+	const output, prerouting = "output", "prerouting"
+	for _, tc := range []struct {
+		name, hook, change string
+		inputs             rules.Inputs
+		differ             []string
+	}{
+		{
+			"DNAT at output", output,
+			"type nat hook output priority -100; udp dport 9 dnat to 10.244.1.5:10",
+			translated | rules.InterfaceInput,
+			[]string{
+				"@nh,152,8", "@th,24,8", "ct reply ip saddr", "ct status", "meta oifname",
+				"fib daddr type",
+			},
+		},
+		{
+			"DNAT at prerouting", prerouting,
+			"type nat hook prerouting priority -100; udp dport 9 dnat to 10.244.1.99:10",
+			translated, []string{"@nh,152,8", "@th,24,8", "ct reply ip saddr"},
+		},
+		{
+			"a mark and another route", output,
+			"type route hook output priority 0; udp dport 9 meta mark set 7 meta priority set 1:2",
+			rules.MarkInput | rules.InterfaceInput | rules.StateInput,
+			[]string{"meta mark", "meta priority", "meta oifname", "rt ip nexthop"},
+		},
+		{
+			"marks and a label at prerouting", prerouting,
+			"type filter hook prerouting priority 0; udp dport 9 meta mark set 7 ct mark set 8 ct label set 3",
+			rules.MarkInput | rules.ConntrackMarkInput | rules.StateInput,
+			[]string{"meta mark", "ct mark", "ct label"},
+		},
+		{
+			"tproxy", prerouting,
+			"type filter hook prerouting priority 0; udp dport 9 tproxy to 127.0.0.1:5000",
+			rules.HeaderInput, []string{"meta skuid", "socket transparent"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			values := loadable(t, tc.hook)
+			without := loads(t, values, tc.hook, "")
+			with := loads(t, values, tc.hook, tc.change)
+			var differs []string
+			for i, v := range values {
+				if without[i] == with[i] || v.own {
+					continue
+				}
+				differs = append(differs, v.text)
+				if inputs := inputsOfValue(t, tc.hook, v.text); inputs&tc.inputs == 0 {
+					t.Errorf("%s: %s, and %s with the rule; inputs %b", v.text, without[i], with[i],
+						inputs)
+				}
+			}
+			t.Logf("%d values, of which the rule changes %v", len(values), differs)
+			for _, text := range tc.differ {
+				if !slices.Contains(differs, text) {
+					t.Errorf("%s: equal with and without the rule", text)
+				}
+			}
+		})
+	}
+}
+
+// recording returns a table that adds the values of the packet to sets after a change.
+func recording(values []value, hook, change string) string {
+	after := map[string]string{"output": "postrouting"}[hook]
+	if after == "" {
+		after = hook
+	}
+	text := "table ip t {\n"
+	if change != "" {
+		text += "chain change { " + change + "\n}\n"
+	}
+	list := ""
+	for i, v := range slices.Backward(values) {
+		text += fmt.Sprintf("set s%d { typeof %s; flags dynamic; size 9; }\n", i, v.text)
+		list += fmt.Sprintf("udp sport 4000 add @s%d { %s }\n", i, v.text)
+	}
+	return text + fmt.Sprintf("chain c { type filter hook %s priority 200;\n%s}\n}\n", after, list)
+}
+
+// loadable returns the values that nft and the kernel accept after the hook.
+func loadable(t *testing.T, hook string) []value {
+	t.Helper()
+	ns := netnstest.New(t)
+	var list []value
+	var refused []string
+	for _, v := range loadedValues() {
+		cmd := exec.Command(netnstest.RequireBinary(t, "nft"), "-f", "-")
+		cmd.Stdin = strings.NewReader("table ip t\ndelete table ip t\n" +
+			recording([]value{v}, hook, ""))
+		if err := ns.Do(cmd.Run); err != nil {
+			refused = append(refused, v.text)
+			continue
+		}
+		list = append(list, v)
+	}
+	t.Logf("not loadable: %v", refused)
+	return list
+}
+
+// loads sends a packet, and returns what the kernel loads after the change.
+func loads(t *testing.T, values []value, hook, change string) []string {
+	t.Helper()
+	pair := netnstest.NewPair(t)
+	command(t, pair.Pod, "rule add fwmark 7 lookup 100\nroute add local default dev lo table 100\n",
+		"ip", "-batch", "-")
+	load(t, pair.Pod, recording(values, hook, change))
+	sender, local, remote := pair.Pod, "10.244.1.5:4000", "192.0.2.1:9"
+	if hook == "prerouting" {
+		sender, local, remote = pair.Neighbour, "10.244.1.1:4000", "10.244.1.5:9"
+	}
+	// Without fragmentation the kernel sets no random identification.
+	options := func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_TRANSPARENT, 1)
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		})
+	}
+	open := func(ns *netns.NS, address string) (c net.PacketConn) {
+		err := ns.Do(func() (err error) {
+			config := net.ListenConfig{Control: options}
+			c, err = config.ListenPacket(t.Context(), "udp4", address)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	defer open(pair.Pod, "127.0.0.1:5000").Close()
+	c := open(sender, local)
+	defer c.Close()
+	to := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(remote))
+	if _, err := c.WriteTo([]byte("x"), to); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		found := elementsOf(t, pair.Pod, len(values))
+		if found[0] != "" {
+			return found
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no packet met the rules")
+		}
+	}
+}
+
+// elementsOf returns the keys of the elements of each set.
+func elementsOf(t *testing.T, ns *netns.NS, sets int) []string {
+	t.Helper()
+	found := make([]string, sets)
+	within(t, ns, func(c *conn) (err error) {
+		for i := len(found) - 1; i >= 0; i-- { // a packet adds to the first set last
+			_, listed := c.dump(unix.NFT_MSG_GETSETELEM, rules.IPv4, func(m *messages) {
+				m.text(unix.NFTA_SET_ELEM_LIST_TABLE, "t")
+				m.text(unix.NFTA_SET_ELEM_LIST_SET, fmt.Sprintf("s%d", i))
+			}, func(_ uint8, a attributes) {
+				attributes(a.Get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)).Each(func(_ uint16, el []byte) {
+					found[i] += fmt.Sprintf("%x ", constant(el, unix.NFTA_SET_ELEM_KEY))
+				})
+			})
+			err = errors.Join(err, listed)
+		}
+		return err
+	})
+	return found
+}
+
+// inputsOfValue returns the inputs of a condition that compares the value.
+func inputsOfValue(t *testing.T, hook, text string) rules.Inputs {
+	t.Helper()
+	ns := netnstest.New(t)
+	load(t, ns, fmt.Sprintf("table ip t {\nset s { typeof %s; flags dynamic; size 9; }\n"+
+		"chain c { type filter hook %s priority 0;\nadd @s { %s }\n}\n}\n", text, hook, text))
+	rs, err := ReadAll(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, ok := unknownOf(rs.Tables[0].Chain("c").Rules[0])
+	if !ok {
+		t.Fatalf("%s: read as %s", text, rs)
+	}
+	return rules.AllInputs &^ u.Ignores
+}

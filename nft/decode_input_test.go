@@ -1,0 +1,168 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+const (
+	connection = rules.ConnectionInput
+	header     = rules.HeaderInput
+	length     = rules.ContentsInput
+	iface      = rules.InterfaceInput
+	state      = rules.StateInput
+	everything = rules.AllInputs
+)
+
+// TestEveryKeyIsClassified walks all expressions of the kernel, and all their keys. What does not
+// depend on everything is listed here, so that an expression or a key that is added to the decoder
+// without a decision about its inputs fails.
+func TestEveryKeyIsClassified(t *testing.T) {
+	check := func(name string, key uint32, a attributes, listed map[uint32]rules.Inputs) {
+		t.Helper()
+		want, ok := listed[key]
+		if !ok {
+			want = everything
+		}
+		d := ruleDecoder{family: rules.IPv4}
+		if got := d.inputsOf(name, a); got != want {
+			t.Errorf("%s %d: inputs %b, want %b", name, key, got, want)
+		}
+	}
+	const maxKey = 300 // beyond the keys of any kernel
+	byKey := map[string]struct {
+		attribute uint16
+		listed    map[uint32]rules.Inputs
+	}{
+		"meta": {unix.NFTA_META_KEY, map[uint32]rules.Inputs{
+			unix.NFT_META_LEN: length, unix.NFT_META_PROTOCOL: 0, unix.NFT_META_PRIORITY: state,
+			unix.NFT_META_MARK: rules.MarkInput, unix.NFT_META_IIF: 0, unix.NFT_META_OIF: iface,
+			unix.NFT_META_IIFNAME: 0, unix.NFT_META_OIFNAME: iface, unix.NFT_META_IIFTYPE: iface,
+			unix.NFT_META_OIFTYPE: iface, unix.NFT_META_SKUID: header,
+			unix.NFT_META_SKGID: header, unix.NFT_META_SECMARK: state,
+			unix.NFT_META_NFPROTO: 0, unix.NFT_META_L4PROTO: 0, unix.NFT_META_PKTTYPE: header,
+			unix.NFT_META_CPU: 0, unix.NFT_META_IIFGROUP: 0, unix.NFT_META_OIFGROUP: iface,
+			unix.NFT_META_CGROUP: header, unix.NFT_META_PRANDOM: 0, nftMetaIIFKind: 0,
+			nftMetaOIFKind: iface, nftMetaTimeNs: 0, nftMetaTimeDay: 0, nftMetaTimeHour: 0,
+		}},
+		"ct": {unix.NFTA_CT_KEY, map[uint32]rules.Inputs{
+			unix.NFT_CT_STATE: connection, unix.NFT_CT_DIRECTION: connection,
+			unix.NFT_CT_STATUS: connection, unix.NFT_CT_L3PROTOCOL: connection,
+			unix.NFT_CT_SRC: connection, unix.NFT_CT_DST: connection,
+			unix.NFT_CT_PROTOCOL: connection, unix.NFT_CT_PROTO_SRC: connection,
+			unix.NFT_CT_PROTO_DST: connection, unix.NFT_CT_SRC_IP: connection,
+			unix.NFT_CT_DST_IP: connection, unix.NFT_CT_SRC_IP6: connection,
+			unix.NFT_CT_DST_IP6: connection, unix.NFT_CT_ZONE: connection,
+			unix.NFT_CT_HELPER: connection, unix.NFT_CT_ID: connection,
+			unix.NFT_CT_PKTS: connection, unix.NFT_CT_BYTES: connection,
+			unix.NFT_CT_AVGPKT: connection,
+			unix.NFT_CT_MARK:   connection | rules.ConntrackMarkInput,
+			unix.NFT_CT_LABELS: connection | state, unix.NFT_CT_SECMARK: connection | state,
+			unix.NFT_CT_EXPIRATION: connection | state,
+		}},
+		"socket": {nftaSocketKey, map[uint32]rules.Inputs{
+			nftSocketTransparent: header | connection, nftSocketMark: header | connection,
+			nftSocketWildcard: header | connection, nftSocketCgroup: header | connection,
+		}},
+		"hash": {unix.NFTA_HASH_TYPE, map[uint32]rules.Inputs{
+			unix.NFT_HASH_JENKINS: 0, unix.NFT_HASH_SYM: header,
+		}},
+		"limit": {unix.NFTA_LIMIT_TYPE, func() map[uint32]rules.Inputs {
+			all := map[uint32]rules.Inputs{}
+			for key := range uint32(maxKey) {
+				all[key] = length
+			}
+			all[unix.NFT_LIMIT_PKTS] = 0
+			return all
+		}()},
+		"fib": {unix.NFTA_FIB_FLAGS, func() map[uint32]rules.Inputs {
+			all := map[uint32]rules.Inputs{}
+			for flags := range uint32(1 << 6) {
+				all[flags] = header
+				if flags&unix.NFTA_FIB_F_MARK != 0 {
+					all[flags] |= rules.MarkInput
+				}
+				if flags&unix.NFTA_FIB_F_OIF != 0 {
+					all[flags] |= iface
+				}
+			}
+			return all
+		}()},
+	}
+	// The inputs of the other expressions, which have no keys. Extensions have their own test, and
+	// the parts of the packet that payload loads too.
+	whole := map[string]rules.Inputs{
+		"bitwise": 0, "byteorder": 0, "cmp": 0, "counter": 0, "dynset": 0, "exthdr": length,
+		"immediate": 0, "last": 0, "log": 0, "lookup": 0, "numgen": 0, "objref": 0, "osf": header,
+		"payload": 0, "quota": length, "range": 0, "match": everything,
+	}
+	for _, name := range append(slices.Clone(kernelExpressions), "sluice") {
+		if kind, ok := byKey[name]; ok {
+			for key := range uint32(maxKey) {
+				e := &encoder{}
+				e.number(kind.attribute, key)
+				check(name, key, e.buf, kind.listed)
+			}
+			continue
+		}
+		want, ok := whole[name]
+		if !ok {
+			want = everything
+		}
+		check(name, 0, nil, map[uint32]rules.Inputs{0: want})
+	}
+}
+
+// TestEveryExpressionOfTheKernelMayHaveAnyEffect: an expression whose attributes the decoder cannot
+// read is a condition only if it is listed here, because no expression with its name writes
+// anything.
+func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
+	harmless := map[string]string{
+		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "counter",
+		"log": "counter", "notrack": "notrack", "inner": "reads(inner)?", "redir": "redirect",
+		"quota": "reads history(quota 0 bytes)", "lookup": "reads(register . register {})?",
+		"limit":  "draws(limit rate 0/0 seconds burst 0 packets)",
+		"dynset": "(dynset @)?", "masq": "translates source(masq)?",
+		"nat":    "translates source(nat: source)?",
+		"reject": "reject with icmp net-unreachable",
+	}
+	for _, name := range append(slices.Clone(kernelExpressions), "sluice") {
+		d := ruleDecoder{family: rules.IPv4}
+		d.expression(name, nil)
+		r := d.rule
+		want, ok := harmless[name]
+		if !ok {
+			want = "anything"
+		}
+		var got string
+		switch {
+		case name == "tproxy": // without a port, it takes the packet's own
+			continue
+		case len(r.Matches) == 1 && len(r.Actions) == 0:
+			got = shapeOf(r.Matches[0])
+		case len(r.Matches) == 0 && len(r.Actions) == 1:
+			got = shapeOf(r.Actions[0])
+		default:
+			got = fmt.Sprint(r)
+		}
+		if u, isUnknown := unknownOf(r); !ok && isUnknown && u.Effect == rules.AnyEffect {
+			continue
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func unknownOf(r rules.Rule) (rules.Unknown, bool) {
+	if len(r.Actions) != 1 {
+		return rules.Unknown{}, false
+	}
+	u, ok := r.Actions[0].(rules.Unknown)
+	return u, ok
+}

@@ -1,0 +1,166 @@
+package diff
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// updates contains what the rules of a walk or of a chain do with the states that packets share.
+//
+// Two walks leave equal states, and conditions in the same rule have equal results, if each packet
+// makes the same writes in the same order, and has made the same ones before each condition.
+type updates struct {
+	states []string
+	of     map[string]*stateUpdates
+}
+
+// A stateUpdates contains the writes to a state and the conditions on it.
+type stateUpdates struct {
+	// writes contains the packets that write the state, by the key of the rule, in the order of
+	// evaluation.
+	writes setsBy[string]
+	// conditions contains the packets for which a condition is evaluated, by its key. earlier
+	// contains the packets that make a write before a condition: the keys are of the condition and of
+	// the write.
+	conditions setsBy[string]
+	earlier    setsBy[[2]string]
+	// unordered reports that a packet makes the writes in another order than writes, or one of them
+	// repeatedly.
+	unordered bool
+}
+
+// A setsBy contains sets of packets by key, and the keys in the order in which they were added.
+type setsBy[K comparable] struct {
+	keys []K
+	sets map[K]set
+}
+
+// addSet adds packets to those of a key.
+func addSet[K comparable](s *space, to *setsBy[K], key K, packets set) {
+	if packets == none {
+		return
+	}
+	known, ok := to.sets[key]
+	if !ok {
+		lazySet(&to.sets, key, none)
+		to.keys = append(to.keys, key)
+		s.meter.alloc(128)
+	}
+	to.sets[key] = s.or(known, packets)
+}
+
+func (u *updates) ofState(s *space, state string) *stateUpdates {
+	found := u.of[state]
+	if found == nil {
+		found = &stateUpdates{}
+		lazySet(&u.of, state, found)
+		u.states = append(u.states, state)
+		s.meter.alloc(256)
+	}
+	return found
+}
+
+// addWrite adds packets that write the state after all packets that were added before.
+func (s *space) addWrite(to *stateUpdates, key string, packets set) {
+	if known, ok := to.writes.sets[key]; ok && !to.unordered {
+		// The packets must not have made this write, or one that follows it in the order.
+		to.unordered = s.and(known, packets) != none
+		for i := len(to.writes.keys) - 1; to.writes.keys[i] != key && !to.unordered; i-- {
+			s.meter.step()
+			to.unordered = s.and(to.writes.sets[to.writes.keys[i]], packets) != none
+		}
+	}
+	addSet(s, &to.writes, key, packets)
+}
+
+// addCondition adds packets for which a condition is evaluated after all writes that were added
+// before.
+func (s *space) addCondition(to *stateUpdates, key string, packets set) {
+	for _, write := range to.writes.keys {
+		s.meter.step()
+		addSet(s, &to.earlier, [2]string{key, write}, s.and(to.writes.sets[write], packets))
+	}
+	addSet(s, &to.conditions, key, packets)
+}
+
+// addUpdates adds the updates of a chain for some of its packets.
+func (s *space) addUpdates(to, from *updates, packets set) {
+	for _, state := range from.states {
+		before, after := to.ofState(s, state), from.of[state]
+		for _, key := range after.conditions.keys {
+			s.addCondition(before, key, s.and(after.conditions.sets[key], packets))
+		}
+		for _, key := range after.earlier.keys {
+			s.meter.step()
+			addSet(s, &before.earlier, key, s.and(after.earlier.sets[key], packets))
+		}
+		for _, key := range after.writes.keys {
+			s.meter.step()
+			s.addWrite(before, key, s.and(after.writes.sets[key], packets))
+		}
+		before.unordered = before.unordered || after.unordered
+	}
+}
+
+// record adds a write by the current rule.
+func (v *visit) record(u rules.Unknown, packets []flow, part rulePart) {
+	of := ""
+	if u.Data == rules.NoData || v.history.isApart(u) {
+		of = v.side // each side may write something else
+	}
+	rule := strings.Join([]string{
+		v.place.key(), v.ruleKey(), strconv.Itoa(int(part)), u.Text, u.Data, of,
+	}, "\x01")
+	for _, f := range packets {
+		key := rule + "\x01" + v.inputs(u, f)
+		v.recordCondition(u, key, f.packets)
+		v.addWrite(v.summary.updates.ofState(v.space, u.State), key, f.packets)
+	}
+}
+
+// recordCondition adds the evaluation of a condition, or of a value, that may depend on states.
+func (v *visit) recordCondition(u rules.Unknown, key string, packets set) {
+	if len(v.history.written) == 0 || packets == none {
+		return
+	}
+	for _, state := range v.history.statesOf(u) {
+		v.addCondition(v.summary.updates.ofState(v.space, state), key, packets)
+	}
+}
+
+// compareUpdates finds the states that two walks write differently, or on which conditions depend
+// after different writes.
+func (h sharedState) compareUpdates(s *space, left, right *updates) {
+	for state := range h.written {
+		l, r := left.ofState(s, state), right.ofState(s, state)
+		if !h.apart[state] && !s.sameUpdates(l, r) {
+			h.found[state] = true
+		}
+	}
+}
+
+// sameUpdates reports whether packets make the same writes before the same conditions.
+func (s *space) sameUpdates(left, right *stateUpdates) bool {
+	if left.unordered || right.unordered || !slices.Equal(left.writes.keys, right.writes.keys) {
+		return false
+	}
+	for _, key := range left.writes.keys {
+		s.meter.step()
+		if s.exist(s.differ(left.writes.sets[key], right.writes.sets[key])) {
+			return false
+		}
+	}
+	for _, keys := range [...][][2]string{left.earlier.keys, right.earlier.keys} {
+		for _, key := range keys {
+			s.meter.step()
+			both := s.and(left.conditions.sets[key[0]], right.conditions.sets[key[0]])
+			if s.exist(s.and(both, s.differ(left.earlier.sets[key], right.earlier.sets[key]))) {
+				return false
+			}
+		}
+	}
+	return true
+}

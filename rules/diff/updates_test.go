@@ -1,0 +1,75 @@
+package diff
+
+import (
+	"testing"
+
+	"github.com/sluice-mesh/sluice/rules"
+)
+
+// TestValuesDependOnStates compares rulesets that write a mark that depends on a state.
+func TestValuesDependOnStates(t *testing.T) {
+	const others = rules.AllInputs &^ rules.StateInput
+	priority := rules.Unknown{
+		Text: "meta priority set", Effect: rules.Writes, Data: "1", State: "meta priority",
+		Ignores: rules.AllInputs,
+	}
+	unread := priority
+	unread.Data = rules.NoData
+	mark := rules.Unknown{
+		Text: "meta mark set priority", Effect: rules.WritesMark, Data: "2", Ignores: others,
+	}
+	independent := mark
+	independent.Ignores = rules.AllInputs
+	label := rules.Unknown{
+		Text: "ct label set priority", Effect: rules.Writes, Data: "3", State: "ct label",
+		Ignores: others,
+	}
+	labelled := rules.Unknown{
+		Text: "ct label", Effect: rules.Reads, Data: "4", State: "ct label", Ignores: rules.AllInputs,
+	}
+	drops := []rules.Action{rules.Require{Match: labelled}, rules.Drop}
+	type list []rules.Action
+	for _, tc := range []struct {
+		says        string
+		left, right []rules.Action
+		want        Verdict
+	}{
+		{"a mark of a state", list{priority, mark}, list{priority, mark}, Equivalent},
+		{"a mark of a state that is written later", list{priority, mark}, list{mark, priority}, Undecidable},
+		{"a mark of a state that one side writes", list{priority, mark}, list{mark}, Undecidable},
+		{"a mark of no state", list{priority, independent}, list{independent, priority}, Equivalent},
+		{"a state of another state", append(list{priority, label}, drops...), append(list{priority, label}, drops...), Equivalent},
+		{"a state of another state that is written later", append(list{priority, label}, drops...), append(list{label, priority}, drops...), Undecidable},
+		{"a state of another state that one side writes", append(list{priority, label}, drops...), append(list{label}, drops...), Undecidable},
+		{"a value that was not read", list{unread, mark}, list{unread, mark}, Undecidable},
+		{"a value that was not read and does not matter", list{unread, independent}, list{unread, independent}, Equivalent},
+	} {
+		t.Run(tc.says, func(t *testing.T) {
+			side := func(actions []rules.Action) Side {
+				return Side{Ruleset: rules.Ruleset{Tables: []rules.Table{{
+					Family: rules.IPv4, Name: "t", Chains: []rules.Chain{{
+						Name:  "c",
+						Base:  &rules.Base{Type: rules.Filter, Hook: rules.Prerouting},
+						Rules: separate(actions),
+					}},
+				}}}}
+			}
+			r := Decide(side(tc.left), side(tc.right), Options{Families: []rules.Family{rules.IPv4}})
+			if got := r.Verdict(true); got != tc.want {
+				t.Errorf("%s, want %s: %+v %+v", got, tc.want, r.Undecided, r.Classes)
+			}
+		})
+	}
+}
+
+// separate returns a rule for each action, and one for a condition and what follows it.
+func separate(actions []rules.Action) []rules.Rule {
+	var list []rules.Rule
+	for i, a := range actions {
+		if _, ok := a.(rules.Require); ok {
+			return append(list, rules.Rule{Actions: actions[i:]})
+		}
+		list = append(list, rules.Rule{Actions: []rules.Action{a}})
+	}
+	return list
+}
