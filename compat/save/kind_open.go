@@ -41,7 +41,7 @@ func openKindOf(list []openKind, name string) *kind {
 var openMatches = [...]openKind{
 	{name: "recent", match: (*moduleReader).recent, options: `--set --rcheck --update --remove --reap --rttl --rsource --rdest
 		--seconds= --hitcount= --name= --mask=`},
-	{name: "limit", options: "--limit= --limit-burst="},
+	{name: "limit", match: (*moduleReader).limit, options: "--limit= --limit-burst="},
 	{name: "statistic", match: (*moduleReader).statistic, options: "--mode= --probability= --every= --packet="},
 	{name: "hashlimit", match: (*moduleReader).hashLimit, options: `--hashlimit= --hashlimit-upto= --hashlimit-above= --hashlimit-mode=
 		--hashlimit-srcmask= --hashlimit-dstmask= --hashlimit-name= --hashlimit-burst=

@@ -60,11 +60,27 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	found := m.match(&mr)
 	if mr.unknown {
 		return []rules.Match{rules.Unknown{
-			Text: rawText(m.words), Effect: mr.effect, State: mr.state,
+			Text: mr.unknownText(), Effect: mr.effect, State: mr.state,
 			Ignores: xt.MatchIgnores(m.called),
 		}}
 	}
 	return found
+}
+
+// unknownText returns the text of an unknown match: its words, if one of them is not an option of
+// the match.
+func (r *moduleReader) unknownText() string {
+	words := 2 // -m and the name
+	for _, o := range r.options {
+		words += 1 + r.kind.spelled(o.name).values
+		if o.not {
+			words++
+		}
+	}
+	if r.text == "" || words != len(r.module.words) {
+		return rawText(r.module.words)
+	}
+	return r.text
 }
 
 // needs reports an error unless the rule matches a protocol of the list.

@@ -1,6 +1,7 @@
 package save
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,14 +54,59 @@ func (r *moduleReader) rate() []rules.Match {
 	return nil
 }
 
+// limit parses the match limit.
+func (r *moduleReader) limit() []rules.Match {
+	r.unknown = true
+	average, ok := limitRate(r.valueOf("--limit", "3/hour"))
+	burst, isNumber := number(r.valueOf("--limit-burst", "5"), 32)
+	if negated := slices.ContainsFunc(r.options, func(o option) bool { return o.not }); ok &&
+		isNumber && !negated {
+		r.text = xt.Limit{Average: average, Burst: uint32(burst)}.String()
+	}
+	return nil
+}
+
+// limitRate returns the time between two packets of a rate, in units of 100 µs: parse_rate in
+// extensions/libxt_limit.c of iptables. A unit may be abbreviated.
+func limitRate(text string) (average uint32, ok bool) {
+	rate, unit, hasUnit := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(rate, 10, 31)
+	if err != nil || n == 0 || hasUnit && unit == "" {
+		return 0, false
+	}
+	for _, u := range [...]struct {
+		name   string
+		length uint64
+	}{{"second", 10000}, {"minute", 600000}, {"hour", 36000000}, {"day", 864000000}} {
+		if strings.HasPrefix(u.name, strings.ToLower(unit)) {
+			return uint32(u.length / n), u.length >= n
+		}
+	}
+	return 0, false
+}
+
 // statistic parses the match statistic. A probability of 0 or 1, or every packet, does not vary.
 func (r *moduleReader) statistic() []rules.Match {
-	r.unknown = true
-	probability, err := strconv.ParseFloat(r.valueOf("--probability", "0.5"), 64)
-	every, notNumber := strconv.ParseUint(r.valueOf("--every", "2"), 0, 32)
-	const least = 1.0 / (1 << 31) // the unit in which the kernel has a probability
-	if err != nil || probability < least || probability > 1-least || notNumber != nil || every < 2 {
-		r.effect = rules.Reads
+	r.unknown, r.effect = true, rules.Reads
+	var s xt.Statistic
+	ok := false
+	switch probability, every := r.option("--probability"), r.option("--every"); {
+	case r.valueOf("--mode", "") == "random" && probability != nil && every == nil:
+		p, err := strconv.ParseFloat(probability.values[0].text, 64)
+		if ok = err == nil && p >= 0 && p <= 1; ok {
+			s = xt.NewProbability(probability.not, p)
+		}
+	case r.valueOf("--mode", "") == "nth" && every != nil && probability == nil:
+		n, isNumber := number(every.values[0].text, 32)
+		first, isPacket := number(r.valueOf("--packet", "0"), 32)
+		ok = isNumber && isPacket && n > 0
+		s = xt.Statistic{Not: every.not, Nth: true, Every: uint32(n), Packet: uint32(first)}
+	}
+	if ok {
+		r.text = s.String()
+		if s.Varies() {
+			r.effect = rules.ReadsVarying
+		}
 	}
 	return nil
 }

@@ -42,6 +42,8 @@ type moduleReader struct {
 	effect rules.Effect
 	// state is the state that it reads or changes if it is unknown.
 	state string
+	// text is its text if it is unknown; empty for the words of the rule.
+	text string
 }
 
 // option returns an option, or nil if it was not given.

@@ -60,26 +60,8 @@ func matchEffect(x Extension) rules.Effect {
 		(len(x.Data) < 1 || x.Data[0]&^(socketTransparent|socketNoWildcard) != 0) {
 		return rules.AnyEffect
 	}
-	if x.Name == "statistic" && !statisticVaries(x) {
+	if s, ok := decodeStatistic(x.Data); x.Name == "statistic" && (!ok || !s.Varies()) {
 		return rules.Reads
 	}
 	return MatchEffect(x.Name)
-}
-
-// statisticVaries reports whether the match statistic matches some packets and not others (see
-// statistic_mt in net/netfilter/xt_statistic.c). The structure xt_statistic_info contains the mode,
-// and then the probability, or the interval minus one.
-func statisticVaries(x Extension) bool {
-	const modeRandom, modeNth, certain = 0, 1, 1 << 31
-	if len(x.Data) < 8 {
-		return false
-	}
-	value := native.Uint32(x.Data[4:])
-	switch native.Uint16(x.Data) {
-	case modeRandom:
-		return value > 0 && value < certain
-	case modeNth:
-		return value > 0
-	}
-	return false
 }

@@ -9,10 +9,12 @@ import (
 
 // unknownMatch returns a match that the model cannot represent.
 func unknownMatch(x Extension) rules.Unknown {
-	return withState(rules.Unknown{
-		Text:   fmt.Sprintf("match %s revision %d", x.Name, x.Revision),
-		Effect: matchEffect(x), Data: identity(x), Ignores: MatchIgnores(x.Name),
-	}, x)
+	u := rules.Unknown{Effect: matchEffect(x), Ignores: MatchIgnores(x.Name)}
+	var complete bool
+	if u.Text, complete = statefulText(x); !complete {
+		u.Text, u.Data = fmt.Sprintf("match %s revision %d", x.Name, x.Revision), identity(x)
+	}
+	return withState(u, x)
 }
 
 // unknownTarget returns a target that the model cannot represent.

@@ -1,0 +1,128 @@
+package xt
+
+import (
+	"fmt"
+	"math"
+)
+
+// This file describes matches that depend on earlier packets or on chance. A rule has one text for
+// them, whether it was read from the kernel or from the output of iptables-save, so that both are
+// recognised as the same rule.
+
+// A Limit is the match limit (struct xt_rateinfo).
+type Limit struct {
+	Average uint32 // the time between two packets in units of 100 µs
+	Burst   uint32
+}
+
+// limitUnits are the units of a rate that iptables prints, with their length in units of 100 µs.
+var limitUnits = [...]struct {
+	name   string
+	length uint32
+}{{"day", 864000000}, {"hour", 36000000}, {"min", 600000}, {"sec", 10000}}
+
+// String returns the text of iptables-save.
+func (l Limit) String() string {
+	return fmt.Sprintf("-m limit --limit %s --limit-burst %d", rateText(l.Average), l.Burst)
+}
+
+// rateText returns a rate as iptables-save prints it (print_rate in extensions/libxt_limit.c). If
+// another average has the same text, the average is added.
+func rateText(average uint32) string {
+	if average == 0 {
+		return "0"
+	}
+	used := limitUnits[0]
+	for _, unit := range limitUnits[1:] {
+		if average > unit.length || unit.length/average < unit.length%average {
+			break
+		}
+		used = unit
+	}
+	rate := used.length / average
+	text := fmt.Sprintf("%d/%s", rate, used.name)
+	if rate == 0 || used.length/rate != average {
+		text += fmt.Sprintf(" (%d)", average)
+	}
+	return text
+}
+
+func decodeLimit(data []byte) (l Limit, ok bool) {
+	if len(data) < 8 {
+		return l, false
+	}
+	return Limit{native.Uint32(data), native.Uint32(data[4:])}, true
+}
+
+// A Statistic is the match statistic (struct xt_statistic_info).
+type Statistic struct {
+	Not bool
+	// Probability is in units of 2^-31; with Every, the match is of every nth packet, and Packet is
+	// the first one.
+	Probability   uint32
+	Nth           bool
+	Every, Packet uint32
+}
+
+// certain is the probability of 1.
+const certain = 1 << 31
+
+// NewProbability returns the match with a probability.
+func NewProbability(not bool, probability float64) Statistic {
+	return Statistic{Not: not, Probability: uint32(math.Round(certain * probability))}
+}
+
+// Varies reports whether the match matches some packets and not others (statistic_mt in
+// net/netfilter/xt_statistic.c).
+func (s Statistic) Varies() bool {
+	if s.Nth {
+		return s.Every > 1
+	}
+	return s.Probability > 0 && s.Probability < certain
+}
+
+// String returns a text like the one of iptables-save, with the exact probability.
+func (s Statistic) String() string {
+	not := map[bool]string{true: "! "}[s.Not]
+	if s.Nth {
+		return fmt.Sprintf("-m statistic --mode nth %s--every %d --packet %d", not, s.Every, s.Packet)
+	}
+	return fmt.Sprintf("-m statistic --mode random %s--probability %.11f", not,
+		float64(s.Probability)/certain)
+}
+
+// decodeStatistic decodes the mode, the flags, and the probability or the interval minus one.
+func decodeStatistic(data []byte) (s Statistic, ok bool) {
+	const modeRandom, modeNth, inverted = 0, 1, 1
+	if len(data) < 16 {
+		return s, false
+	}
+	value, flags := native.Uint32(data[4:]), native.Uint16(data[2:])
+	s.Not = flags&inverted != 0
+	switch native.Uint16(data) {
+	case modeRandom:
+		s.Probability = value
+		return s, flags&^inverted == 0
+	case modeNth:
+		s.Nth, s.Every, s.Packet = true, value+1, native.Uint32(data[8:])
+		return s, flags&^inverted == 0 && value < math.MaxUint32
+	}
+	return s, false
+}
+
+// statefulText returns the text of a match of this file.
+func statefulText(x Extension) (string, bool) {
+	switch (key{x.Name, x.Revision}) {
+	case key{"limit", 0}:
+		l, ok := decodeLimit(x.Data)
+		if ok {
+			return l.String(), true
+		}
+	case key{"statistic", 0}:
+		s, ok := decodeStatistic(x.Data)
+		if ok {
+			return s.String(), true
+		}
+	}
+	return "", false
+}
