@@ -122,7 +122,7 @@ func TestDecodeRules(t *testing.T) {
 			rules.IPv6, "-m iprange ! --dst-range fd00::1-fd00::9",
 			"ip6 daddr != fd00::1-fd00::9 counter",
 		},
-		{rules.IPv4, "-m limit --limit 5/sec", "unknown(match limit revision 0) counter"},
+		{rules.IPv4, "-m limit --limit 5/sec", "unknown(-m limit --limit 5/sec --limit-burst 5) counter"},
 		{
 			rules.IPv4, "-p tcp -j TPROXY --on-port 15006 --tproxy-mark 0x539",
 			"meta l4proto tcp counter TPROXY redirect 0.0.0.0:15006 mark 0x539/0xffffffff",
@@ -218,7 +218,10 @@ func TestDecodeHeaderOfALaterKernel(t *testing.T) {
 		want := rules.Rule{
 			Matches: []rules.Match{lo},
 			Actions: []rules.Action{
-				rules.Unknown{Text: name, Ignores: rules.AllInputs &^ rules.HeaderInput},
+				rules.Unknown{
+					Text:    name,
+					Ignores: rules.AllInputs &^ (rules.HeaderInput | rules.InterfaceInput),
+				},
 				rules.Require{Match: length},
 			},
 		}

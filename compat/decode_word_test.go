@@ -243,12 +243,12 @@ func words(f rules.Family) []word {
 
 		{
 			table: "mangle", rule: "-m statistic --mode random --probability 0.5",
-			matches: draws("match statistic revision 0"),
+			matches: draws("-m statistic --mode random --probability 0.50000000000"),
 		},
 		{
 			table: "mangle", rule: "-m limit --limit 5/sec",
 			notNFT:  true,
-			matches: draws("match limit revision 0"),
+			matches: draws("-m limit --limit 5/sec --limit-burst 5"),
 		},
 		{
 			table: "mangle", rule: "-m recent --name x --set",

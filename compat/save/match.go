@@ -59,17 +59,22 @@ func (r *ruleReader) matchesOf(m *module) []rules.Match {
 	mr := moduleReader{ruleReader: r, module: m, effect: xt.MatchEffect(m.called)}
 	found := m.match(&mr)
 	if mr.unknown {
+		text, complete := mr.unknownText()
+		if mr.effect == rules.ReadsVarying && !complete {
+			mr.effect = rules.ReadsHistory // it may match all packets or none
+		}
 		return []rules.Match{rules.Unknown{
-			Text: mr.unknownText(), Effect: mr.effect, State: mr.state,
+			Text: text, Effect: mr.effect, State: mr.state,
 			Ignores: xt.MatchIgnores(m.called),
 		}}
 	}
 	return found
 }
 
-// unknownText returns the text of an unknown match: its words, if one of them is not an option of
-// the match.
-func (r *moduleReader) unknownText() string {
+// unknownText returns the text of an unknown match, and whether it is one that identifies the match
+// in the kernel too. Otherwise it consists of the words, for example if one of them is not a known
+// option.
+func (r *moduleReader) unknownText() (text string, complete bool) {
 	words := 2 // -m and the name
 	for _, o := range r.options {
 		words += 1 + r.kind.spelled(o.name).values
@@ -78,9 +83,9 @@ func (r *moduleReader) unknownText() string {
 		}
 	}
 	if r.text == "" || words != len(r.module.words) {
-		return rawText(r.module.words)
+		return rawText(r.module.words), false
 	}
-	return r.text
+	return r.text, true
 }
 
 // needs reports an error unless the rule matches a protocol of the list.

@@ -218,7 +218,7 @@ var ruleCases = []ruleCase{
 	},
 	{
 		"filter", "-p tcp -m limit --limit 5/min -m tcp --dport 80",
-		"tcp dport 80 unknown(-m limit --limit 5/min) counter",
+		"tcp dport 80 unknown(-m limit --limit 5/min --limit-burst 5) counter",
 	},
 
 	{"mangle", "-j MARK --set-mark 0x53a", "counter meta mark set 0x53a"},
@@ -370,7 +370,7 @@ var ruleCases = []ruleCase{
 	{
 		"filter",
 		"-m limit --limit 5/min -p tcp --dport 80 -m hashlimit --hashlimit-upto 1/sec --hashlimit-name -s -j DROP",
-		"tcp dport 80 unknown(-m limit --limit 5/min) unknown(-m hashlimit --hashlimit-upto 1/sec --hashlimit-name -s) counter drop",
+		"tcp dport 80 unknown(-m limit --limit 5/min --limit-burst 5) unknown(-m hashlimit --hashlimit-upto 1/sec --hashlimit-name -s) counter drop",
 	},
 	{
 		"filter", "-m policy --dir in --pol ipsec --proto esp",
@@ -481,7 +481,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 		},
 		{
 			"filter", "-m limit --limit 5/min",
-			[]rules.Match{rules.Unknown{Text: "-m limit --limit 5/min", Effect: rules.ReadsVarying}},
+			[]rules.Match{rules.Unknown{Text: "-m limit --limit 5/min --limit-burst 5", Effect: rules.ReadsVarying}},
 			nil,
 		},
 		{"filter", "-p sctp --dport 80 -s 10.0.0.1", []rules.Match{
@@ -504,7 +504,7 @@ func TestParseReportsPossibleEffectsOfUnknownOptions(t *testing.T) {
 		},
 		{
 			"filter", "-m limit --new 3",
-			[]rules.Match{rules.Unknown{Text: "-m limit --new 3", Effect: rules.ReadsVarying}},
+			[]rules.Match{rules.Unknown{Text: "-m limit --new 3", Effect: rules.ReadsHistory}},
 			nil,
 		},
 		{
