@@ -72,7 +72,7 @@ func applyWithoutWritingLegacy(ns *netns.NS, _ *bufio.Reader) error {
 
 // If the nft package's Apply fails after its transaction, the backend change completes and returns
 // the error. If the rules are not in place, the change is rolled back.
-func TestBackendChangeWhoseRoutesFail(t *testing.T) {
+func TestBackendChangeWithFailingRoutes(t *testing.T) {
 	failed := errors.New("the rules are in place, but not all old routes are gone")
 	for _, tc := range []struct {
 		name     string

@@ -131,7 +131,7 @@ func dumpWithoutOurs(t testing.TB, ns *netns.NS) string {
 	return strings.Join(kept, "")
 }
 
-func TestBackendsReadBackWhatTheyApplied(t *testing.T) {
+func TestBackendsReadBackAppliedRules(t *testing.T) {
 	for _, e := range backends {
 		for _, tc := range []struct {
 			name   string

@@ -202,7 +202,7 @@ func TestDecodeRules(t *testing.T) {
 
 // Flags of later kernels may match anything and have any effect. They decode to an action, and the
 // matches after them to conditions on the following actions.
-func TestDecodeHeaderOfALaterKernel(t *testing.T) {
+func TestDecodeUnknownHeaderFlags(t *testing.T) {
 	lo := rules.MatchInterface{Names: []rules.InterfaceName{{Name: "lo"}}}
 	length := rules.Unknown{Text: "match length revision 0", Effect: rules.Reads}
 	for name, h := range map[string]xtables.Header{

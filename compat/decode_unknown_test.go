@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestUnknownRulesAreTheSame compares rules that the model cannot express, read from two
+// TestUnknownRulesEqualOnlyThemselves compares rules that the model cannot express, read from two
 // namespaces. Each rule equals itself, whatever state the kernel adds to it, and differs from all
 // others.
-func TestUnknownRulesAreTheSame(t *testing.T) {
+func TestUnknownRulesEqualOnlyThemselves(t *testing.T) {
 	list := []string{
 		"-m length --length 100", "-m length --length 101", "-m length ! --length 100",
 		"-m statistic --mode nth --every 3 --packet 0",

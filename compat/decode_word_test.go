@@ -556,8 +556,8 @@ func tableReaders() map[istiotest.Variant]func(*netns.NS) []rules.Table {
 	}
 }
 
-// TestDecodeWords loads rules with the iptables programs and decodes the tables of the kernel.
-func TestDecodeWords(t *testing.T) {
+// TestDecodeOptions loads rules with the iptables programs and decodes the tables of the kernel.
+func TestDecodeOptions(t *testing.T) {
 	for variant, read := range tableReaders() {
 		name := map[istiotest.Variant]string{
 			istiotest.Legacy: "legacy", istiotest.NFT: "nft",

@@ -147,7 +147,7 @@ var matrix = map[string][]func(*rules.Redirect){
 
 // The kernel accepts the encoded rules and returns the translated ones. The output of the iptables
 // programs, loaded by the same programs, yields the same rules.
-func TestKernelListsWhatWasEncoded(t *testing.T) {
+func TestKernelListsEncodedRules(t *testing.T) {
 	for name, change := range matrix {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

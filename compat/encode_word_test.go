@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestKernelAcceptsWords writes matches and actions that redirection does not use, in the oldest
-// and the newest revision, and reads them back.
-func TestKernelAcceptsWords(t *testing.T) {
+// TestKernelAcceptsOtherMatchesAndActions writes matches and actions that redirection does not use,
+// in the oldest and the newest revision, and reads them back.
+func TestKernelAcceptsOtherMatchesAndActions(t *testing.T) {
 	for _, f := range istiotest.Families {
 		first, last := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.9")
 		reject := rules.Reject{With: "icmp host-prohibited"}

@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
+func TestRemoveIstioKeepsRulesOfOtherPrograms(t *testing.T) {
 	for _, c := range istiotest.Cases(t, istiotest.Legacy) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ const reference = `*nat
 COMMIT
 `
 
-func TestRemoveIstioReportsWhatItRemoved(t *testing.T) {
+func TestRemoveIstioReportsRemovedRules(t *testing.T) {
 	ns := netnstest.New(t)
 	istiotest.Restore(t, ns, istiotest.Legacy, rules.IPv6, reference)
 	removed, err := compat.RemoveIstio(ns)

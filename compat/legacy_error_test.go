@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestTranslateRefusesWhatXtablesCannotDo(t *testing.T) {
+func TestTranslateRejectsUnsupportedRules(t *testing.T) {
 	redirect := rules.RedirectTo{Port: 15001}
 	mangle := func(list ...rules.Rule) rules.Ruleset {
 		return outputOf(rules.Route, rules.ManglePriority, list)

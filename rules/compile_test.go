@@ -353,7 +353,7 @@ func manyPrefixes(ipv4, ipv6 int) []netip.Prefix {
 	return prefixes
 }
 
-func TestManyPrefixesAreOneSetPerFamily(t *testing.T) {
+func TestManyPrefixesBecomeOneSetPerFamily(t *testing.T) {
 	r := typical(ipv6, func(r *rules.Redirect) {
 		r.OutboundExcludeCIDRs = manyPrefixes(5000, 5000)
 	})

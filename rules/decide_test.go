@@ -29,7 +29,7 @@ func describe(r diff.Result) string {
 	return b.String()
 }
 
-func TestStrictRulesAreDecidedToBeIstios(t *testing.T) {
+func TestStrictRulesAreEquivalentToIstios(t *testing.T) {
 	for _, c := range istioCases(t) {
 		t.Run(c.name, func(t *testing.T) {
 			result := diff.Decide(side(c.strict(t)), side(c.ruleset), diff.Options{})
@@ -40,7 +40,7 @@ func TestStrictRulesAreDecidedToBeIstios(t *testing.T) {
 	}
 }
 
-func TestOnlyNamedDeviationsAreDecidedToDiffer(t *testing.T) {
+func TestDefaultRulesDifferOnlyByDeviations(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" || c.cleaned() {
 			continue
@@ -56,7 +56,7 @@ func TestOnlyNamedDeviationsAreDecidedToDiffer(t *testing.T) {
 	}
 }
 
-func TestRandomStrictRulesAreDecidedToBeTheReference(t *testing.T) {
+func TestRandomStrictRulesAreEquivalentToTheReference(t *testing.T) {
 	redirects := anyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
 		r := redirects.Draw(t, "redirect")
@@ -155,7 +155,7 @@ func changeRule(t *rapid.T, rs rules.Ruleset) (changed rules.Ruleset, done bool)
 	return changed, true
 }
 
-func TestDeviationsAreNamedOnEitherSide(t *testing.T) {
+func TestDeviationsOfEitherSideAreReported(t *testing.T) {
 	r := typical(tproxyMode)
 	strict := r
 	strict.StrictIstio()

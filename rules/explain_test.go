@@ -534,7 +534,7 @@ func TestUnknownConditionsMatterOnlyIfReached(t *testing.T) {
 	}
 }
 
-func TestJourneysOverLoopback(t *testing.T) {
+func TestPathsOverLoopback(t *testing.T) {
 	routes := rules.Routing{Policies: []rules.PolicyRoute{{
 		Family: rules.IPv4, Mark: 1, Table: 133, Priority: 133,
 	}}}
@@ -627,7 +627,7 @@ func TestJourneysOverLoopback(t *testing.T) {
 	}
 }
 
-func TestTraceOfAJourney(t *testing.T) {
+func TestTraceOverLoopback(t *testing.T) {
 	rs := compile(t, typical(tproxyMode, ipv6))
 	trace := diff.Explain(&rs, packet("out tcp [fd00::5]:40000 > [fd00::5]:8080 uid 1337"))
 	if len(trace.Passes) != 2 {
@@ -649,7 +649,7 @@ func TestTraceOfAJourney(t *testing.T) {
 	}
 }
 
-func TestOutcomesInWords(t *testing.T) {
+func TestOutcomeText(t *testing.T) {
 	for want, f := range map[string]rules.Outcome{
 		"goes to its destination, not captured": uncaptured,
 		"dropped":                               droppedHere,

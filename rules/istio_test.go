@@ -68,8 +68,8 @@ func TestStrictRulesTreatRandomPacketsAsIstiosDo(t *testing.T) {
 	}
 }
 
-// TestOnlyNamedDeviationsDifferFromIstio compares the default rules.
-func TestOnlyNamedDeviationsDifferFromIstio(t *testing.T) {
+// TestPacketsDifferFromIstioOnlyByDeviations compares the default rules.
+func TestPacketsDifferFromIstioOnlyByDeviations(t *testing.T) {
 	for _, c := range istioCases(t) {
 		if leftovers[c.name] != "" || c.cleaned() {
 			continue

@@ -18,9 +18,9 @@ func kept(list []int, keep []bool) []int {
 	return numbers
 }
 
-// TestLongListsHaveAsMuchInCommon compares the algorithm for long lists with the exhaustive one for
+// TestLongestCommonOfLongLists compares the algorithm for long lists with the exhaustive one for
 // short lists.
-func TestLongListsHaveAsMuchInCommon(t *testing.T) {
+func TestLongestCommonOfLongLists(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		// alphabet is the number of different values, and longest the maximum length of a list.

@@ -257,7 +257,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-func TestActionsInWords(t *testing.T) {
+func TestActionText(t *testing.T) {
 	for want, a := range map[string]rules.Action{
 		"accept": rules.Accept, "drop": rules.Drop, "return": rules.Return,
 		"jump c": rules.Jump{Chain: "c"}, "goto c": rules.Jump{Chain: "c", Goto: true},

@@ -84,7 +84,7 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 }
 
 // The order relative to other chains is not a property of a chain.
-func TestTheOrderOfChainsIsNotCompared(t *testing.T) {
+func TestOrderOfChainsIsNotCompared(t *testing.T) {
 	with := func(b *rules.Base) rules.Ruleset {
 		return rules.Ruleset{Tables: []rules.Table{{Chains: []rules.Chain{{Base: b}}}}}
 	}

@@ -85,7 +85,7 @@ func TestEveryFlagHasAName(t *testing.T) {
 	}
 }
 
-func TestParsePacketReadsEveryWord(t *testing.T) {
+func TestParsePacketReadsAllOptions(t *testing.T) {
 	got := packet("out tcp 10.244.1.5:40000 > 10.96.0.1:443 dev net1 uid 1000 gid 2000 mark 1 ctmark 2 state related flags syn,ack no-listener")
 	want := rules.Packet{
 		Hook: rules.Output, OutInterface: "net1", Protocol: rules.TCP,

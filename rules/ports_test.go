@@ -32,9 +32,9 @@ func excludingPorts(ports []rules.PortRange) rules.Ruleset {
 	return rules.MustCompile(r)
 }
 
-// TestManyAdjacentPortsAreRanges has short lists, which remain readable, and long ones, which
+// TestManyAdjacentPortsBecomeRanges has short lists, which remain readable, and long ones, which
 // become ranges.
-func TestManyAdjacentPortsAreRanges(t *testing.T) {
+func TestManyAdjacentPortsBecomeRanges(t *testing.T) {
 	for _, row := range []struct{ from, ports, want int }{
 		{15020, 2, 2},
 		{1, rules.ManyPorts - 1, rules.ManyPorts - 1},
@@ -53,9 +53,9 @@ func TestManyAdjacentPortsAreRanges(t *testing.T) {
 	}
 }
 
-// TestManyPortsAreTheSamePorts draws lists that are merged, and compares the rulesets with rulesets
+// TestMergedPortsAreEquivalent draws lists that are merged, and compares the rulesets with rulesets
 // of the unmerged ports.
-func TestManyPortsAreTheSamePorts(t *testing.T) {
+func TestMergedPortsAreEquivalent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfNDistinct(rapid.Uint16Range(1, 2000), rules.ManyPorts,
 			rules.ManyPorts+100, rapid.ID[uint16]).Draw(t, "ports")

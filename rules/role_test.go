@@ -25,7 +25,7 @@ func roleOf(t *testing.T, rs rules.Ruleset, packet string) string {
 	return role
 }
 
-func TestRolesOfTheRulesThatDecide(t *testing.T) {
+func TestRolesOfDecidingRules(t *testing.T) {
 	r := rules.DefaultRedirect()
 	r.InboundPorts.All, r.OutboundCIDRs.All, r.DropInvalid = true, true, true
 	r.DNS = rules.DNS{Capture: true, All: true}

@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-mesh/sluice/nft/testbed"
 )
 
-// TestHelpersDecide verifies diff.ExpectationFollowsMaster: if a conntrack helper expects a
+// TestHelpersAffectNAT verifies diff.ExpectationFollowsMaster: if a conntrack helper expects a
 // connection, and its master connection was translated, the connection is translated like its
 // master and traverses no NAT chain. Otherwise it traverses the NAT chains.
-func TestHelpersDecide(t *testing.T) {
+func TestHelpersAffectNAT(t *testing.T) {
 	const (
 		assigns    = "table ip helper {\nct helper tftp {\ntype \"tftp\" protocol udp\n}\nchain c {\ntype filter hook output priority 0;\nudp dport { 69, 6969 } ct helper set \"tftp\"\n}\n}\n"
 		translates = "table ip translates {\nchain c {\ntype nat hook output priority -100;\nudp dport 6969 dnat to 10.244.1.1:69\n}\n}\n"

@@ -28,7 +28,7 @@ type note struct {
 }
 
 // notes contains the fields and their positions. The last two are the original destination of the
-// connection: that of its first packet when conntrack saw it.
+// connection: the destination of its first packet when conntrack saw it.
 var notes = []note{
 	{expr.CtKeyMARK, 0, 4},
 	{expr.CtKeySTATUS, 4, 4},

@@ -286,7 +286,7 @@ func beforeConntrackFacts() (list factList) {
 	)
 	list = append(list, fact{
 		of:   diff.TemplateIsShared,
-		name: "legacy: the mark of the template is that of an earlier packet", listeners: true,
+		name: "legacy: an earlier packet saved its mark on the template", listeners: true,
 		want: "to 10.244.1.5:81 mark 0x9 connection mark 0x0 zone 5", before: []rules.Packet{udp},
 		packet: syn,
 		ruleset: one(xtables(legacy, "raw", "PREROUTING -j CT --zone 5",

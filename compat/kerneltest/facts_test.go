@@ -211,7 +211,7 @@ func TestKernelFacts(t *testing.T) {
 func TestEachFactHasAKernelTest(t *testing.T) {
 	asked := map[diff.Fact]bool{
 		diff.ConntrackPriorityTies:    true, // TestChainsAtConntracksPriority
-		diff.ExpectationFollowsMaster: true, // TestHelpersDecide
+		diff.ExpectationFollowsMaster: true, // TestHelpersAffectNAT
 		diff.ConntrackReassembles:     true, // TestFragments
 	}
 	for _, f := range facts() {

@@ -273,7 +273,7 @@ func (g *Generator) packet() rules.Packet {
 	return p
 }
 
-// The values of packets: those of rules, and values next to them.
+// The values of packets: the values of rules, and values next to them.
 var (
 	packetAddrs = map[rules.Family][]string{
 		rules.IPv4: append([]string{"10.0.2.0", "11.0.0.1", "192.0.2.129"},

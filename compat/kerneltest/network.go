@@ -361,7 +361,7 @@ func (n *Network) Complete(p *rules.Packet) {
 // redirectsTo returns the destination after a redirection, as nf_nat_redirect_ipv4 and
 // nf_nat_redirect_ipv6 in net/netfilter/nf_nat_redirect.c select it: the first address of the
 // interface, and for an IPv6 destination with a scope the first of that scope. The unspecified
-// address means that there is none.
+// address means that the interface has no such address.
 func (d *device) redirectsTo(to netip.Addr) netip.Addr {
 	for _, a := range d.addrs {
 		if a.Is4() == to.Is4() && (to.Is4() || scopeOf(to) == 0 || scopeOf(to)&scopeOf(a) != 0) {

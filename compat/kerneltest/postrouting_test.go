@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestPacketsArriveOnLoopbackWithTheTranslatedSource verifies that a packet arrives on lo with its translated
-// source, and that no decision relies on the original source.
+// TestPacketsArriveOnLoopbackWithTheTranslatedSource verifies that a packet arrives on lo with its
+// translated source, and that no decision relies on the original source.
 func TestPacketsArriveOnLoopbackWithTheTranslatedSource(t *testing.T) {
 	const with = `table ip a {
 		chain p { type filter hook prerouting priority -150; ip saddr 127.0.0.9 counter drop

@@ -13,7 +13,7 @@ import (
 type Counts struct {
 	Rulesets, Refused int
 	Agree             int
-	// UnknownMarks counts those of Agree whose marks the model does not know.
+	// UnknownMarks counts the pairs in Agree whose marks the model does not know.
 	UnknownMarks int
 	Undecided    map[string]int // by cause
 	Unsendable   map[string]int // by cause
@@ -162,8 +162,8 @@ type comparison struct {
 	failure      Failure
 }
 
-// try loads the ruleset and compares the packets. The error is that of a rejected ruleset, or
-// fatal.
+// try loads the ruleset and compares the packets. It returns an error if the ruleset was rejected,
+// or a fatal error.
 func (n *Network) try(
 	rs Ruleset, packets []rules.Packet, listeners bool,
 ) (list []comparison, ambiguous bool, err error) {

@@ -105,7 +105,7 @@ func TestParseLogOfOlderVersions(t *testing.T) {
 }
 
 // The latest version logs all parameters but one.
-func TestParseLogSaysWhatItDoesNotState(t *testing.T) {
+func TestParseLogReportsUnstatedParameters(t *testing.T) {
 	l := parseLog(t, fixture(t, "applied.log"))
 	if diff := cmp.Diff([]string{"HOST_IPV4_LOOPBACK_CIDR"}, l.Unstated); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -434,7 +434,7 @@ func TestParseReportsAllErrorsOfAText(t *testing.T) {
 	}
 }
 
-func TestParseReportsThatItCannotRead(t *testing.T) {
+func TestParseReturnsReadErrors(t *testing.T) {
 	cause := errors.New("gone")
 	if _, err := save.Parse(rules.IPv4, "f", iotest.ErrReader(cause)); !errors.Is(err, cause) ||
 		err.Error() != "read f: gone" {

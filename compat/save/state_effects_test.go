@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// TestHistoriesAreCompared verifies how rules that write state for later packets affect conditions
-// on that state.
-func TestHistoriesAreCompared(t *testing.T) {
+// TestStateOfEarlierPacketsIsCompared verifies how rules that write state for later packets affect
+// conditions on that state.
+func TestStateOfEarlierPacketsIsCompared(t *testing.T) {
 	const (
 		listed  = "-A PREROUTING -p tcp -m recent --rcheck --name a -j DROP"
 		set     = "-A PREROUTING -m recent --set --name a"
@@ -147,7 +147,7 @@ func TestHistoriesAreCompared(t *testing.T) {
 			"-A PREROUTING -p sctp -m sctp --dport 81 -j DROP", diff.Different,
 		},
 		{
-			"ports of SCTP are not those of TCP",
+			"the same port of SCTP and TCP",
 			"-A PREROUTING -p sctp -m sctp --dport 80 -j DROP",
 			"-A PREROUTING -p tcp -m tcp --dport 80 -j DROP", diff.Different,
 		},
@@ -162,8 +162,8 @@ func TestHistoriesAreCompared(t *testing.T) {
 	}
 }
 
-// TestExplainNamesWhatAlternativesDependOn explains packets whose outcome depends on a list.
-func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
+// TestExplainReportsDependencies explains packets whose outcome depends on a list.
+func TestExplainReportsDependencies(t *testing.T) {
 	rs := mangled(t, "-A PREROUTING -m set --match-set bad src -j DROP").Ruleset
 	p, err := rules.ParsePacket("in tcp 192.0.2.10:40000 > 10.244.1.5:8080")
 	if err != nil {
@@ -178,9 +178,9 @@ func TestExplainNamesWhatAlternativesDependOn(t *testing.T) {
 	}
 }
 
-// TestReasonIsThatOfTheOutcome verifies that the reason of a redirection on one side is the
+// TestReasonExplainsTheOutcome verifies that the reason of a redirection on one side is the
 // redirecting rule, if the other side drops the packet.
-func TestReasonIsThatOfTheOutcome(t *testing.T) {
+func TestReasonExplainsTheOutcome(t *testing.T) {
 	const redirect = "-A PREROUTING -p tcp -j REDIRECT --to-ports 9"
 	left := sideOf(t, "nat", redirect)
 	right := sideOf(t, "nat", redirect)

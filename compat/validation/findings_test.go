@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-func TestJudge(t *testing.T) {
+func TestProbeResults(t *testing.T) {
 	own := netip.MustParseAddrPort("10.244.1.5:41000")
 	r := typical(rules.ModeRedirect)
 	outbound := planned(t, Options{Redirect: r}, ordinary(), "outbound, IPv4")

@@ -35,8 +35,8 @@ func mustApply(t testing.TB, pair netnstest.Pair, rs rules.Ruleset) {
 	}
 }
 
-// repeatTime is the default time for which the validation repeats failing checks. It ends as soon as
-// none fails, and each attempt waits longer for its probes.
+// repeatTime is the default time for which the validation repeats failing checks. It ends as soon
+// as none fails, and each attempt waits longer for its probes.
 const repeatTime = 2 * time.Minute
 
 // validate runs the validation from outside of the pod, like the node agent.
@@ -53,8 +53,8 @@ func validate(t testing.TB, pair netnstest.Pair, o Options) (r Result) {
 	return r
 }
 
-// validateRepeatedly repeats the validation with increasing timeouts until ok returns true. On a machine
-// that stops for a tenth of a second, a probe does not arrive in time.
+// validateRepeatedly repeats the validation with increasing timeouts until ok returns true. On a
+// machine that stops for a tenth of a second, a probe does not arrive in time.
 func validateRepeatedly(validate func(timeout time.Duration) Result, ok func(Result) bool) (r Result) {
 	for timeout := 300 * time.Millisecond; timeout < repeatTime; timeout *= 4 {
 		if r = validate(timeout); ok(r) {
@@ -132,8 +132,8 @@ func TestEverythingWorks(t *testing.T) {
 	}
 }
 
-// TestBroken breaks a namespace in different ways, and lists the checks that fail.
-func TestBroken(t *testing.T) {
+// TestBrokenNamespaces breaks a namespace in different ways, and lists the checks that fail.
+func TestBrokenNamespaces(t *testing.T) {
 	without := func(chains ...string) func(*rules.Redirect, *rules.Ruleset) {
 		return func(_ *rules.Redirect, rs *rules.Ruleset) {
 			table := &rs.Tables[0]
@@ -320,7 +320,7 @@ func TestForeignChainDecides(t *testing.T) {
 	}
 }
 
-func TestNoRulesAtAll(t *testing.T) {
+func TestWithoutRules(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	got := validate(t, pair, Options{Redirect: typical(rules.ModeRedirect), Timeout: 2 * time.Second})
 	if ok := named(got, OK); len(ok) > 0 || got.Outcome() != Fails {

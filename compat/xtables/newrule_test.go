@@ -138,7 +138,7 @@ func TestNewRuleBytes(t *testing.T) {
 	}
 }
 
-func TestNewRuleRefuses(t *testing.T) {
+func TestNewRuleRejects(t *testing.T) {
 	long := Extension{Name: "comment", Data: make([]byte, 40000)}
 	for _, tc := range []struct {
 		name    string
@@ -197,7 +197,7 @@ func TestNewRuleRefuses(t *testing.T) {
 	}
 }
 
-func TestAddChainRefuses(t *testing.T) {
+func TestAddChainRejects(t *testing.T) {
 	table := must(decode(&layouts[0], "nat", small(&layouts[0])))
 	for name, want := range map[string]string{
 		"FULL":                  "iptables-legacy ip nat: chain FULL already exists",

@@ -56,7 +56,7 @@ var testSets = []testSet{
 	{pkg: "compat", legacy: true, tests: []string{
 		"TestThisKernelSupportsIPTablesLegacy",
 		"TestProbeNamesMissingKernelFeatures",
-		"TestKernelListsWhatWasEncoded",
+		"TestKernelListsEncodedRules",
 		"TestIptablesPrintsEncodedRules",
 		"TestKernelAcceptsTheOldestRevisions",
 		"TestLegacyWithoutIPv6LeavesNoIPv6Rules",
@@ -75,7 +75,7 @@ var testSets = []testSet{
 	}},
 	{pkg: "compat", nft: true, legacy: true, tests: []string{
 		"TestNothingIsAppliedWithoutItsRoutes",
-		"TestBackendsReadBackWhatTheyApplied",
+		"TestBackendsReadBackAppliedRules",
 		"TestRulesChangeTheirBackend",
 		"TestFailedBackendChangeChangesNothing",
 		"TestOneBackendDoesNotDisturbTheOther",

@@ -214,7 +214,7 @@ func TestUndecidedConditionsAreLimited(t *testing.T) {
 }
 
 // A rule with a long list counts as several steps.
-func TestLongRulesAreReportedLessOften(t *testing.T) {
+func TestLongRulesCountAsSeveralSteps(t *testing.T) {
 	var ranges []netipx.IPRange
 	for i := range 64 * 100 {
 		a := netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 0})

@@ -133,9 +133,9 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// TestTheDomainIsThePossiblePackets compares an empty ruleset with one that drops everything. The
+// TestDomainIsThePossiblePackets compares an empty ruleset with one that drops everything. The
 // packets that differ are the whole domain.
-func TestTheDomainIsThePossiblePackets(t *testing.T) {
+func TestDomainIsThePossiblePackets(t *testing.T) {
 	drops := func(h rules.Hook) rules.Chain { return base(rules.Filter, h, -150, when(rules.Drop)) }
 	everything := rules.Ruleset{Tables: []rules.Table{{
 		Name: "t", Chains: []rules.Chain{drops(rules.Prerouting), drops(rules.Output)},

@@ -20,7 +20,7 @@ func place(s *rules.Step) string {
 	return fmt.Sprintf("%s #%d", s.Chain.Name, s.Index+1)
 }
 
-func TestTheRuleThatDecided(t *testing.T) {
+func TestDecidingRule(t *testing.T) {
 	zone := func(n uint16) rules.Action { return rules.SetZone{Zone: n} }
 	raw := func(list ...rules.Rule) rules.Chain {
 		return base(rules.Filter, rules.Prerouting, -300, list...)
@@ -173,13 +173,13 @@ func TestUndecidedPackets(t *testing.T) {
 func TestChainsThatNoPacketReaches(t *testing.T) {
 	jump := func(name string) rules.Action { return rules.Jump{Chain: name} }
 	rs := ruleset(
-		natIn(when(jump("from nat"), tcp), when(rules.Accept), when(jump("behind an accept"))),
-		mangleIn(when(jump("of impossible packets"), rules.MatchFamily{Family: rules.IPv6})),
+		natIn(when(jump("from nat"), tcp), when(rules.Accept), when(jump("after an accept"))),
+		mangleIn(when(jump("for impossible packets"), rules.MatchFamily{Family: rules.IPv6})),
 		base(rules.Filter, rules.Input, 0, when(jump("from input"))),
-		chain("from nat"), chain("behind an accept"), chain("from input", when(jump("from there"))),
+		chain("from nat"), chain("after an accept"), chain("from input", when(jump("from there"))),
 		chain("from there"),
-		chain("of impossible packets", when(rules.Unknown{Text: "strange"})),
-		chain("alone", when(jump("of a lone one"))), chain("of a lone one"),
+		chain("for impossible packets", when(rules.Unknown{Text: "strange"})),
+		chain("unused", when(jump("from an unused chain"))), chain("from an unused chain"),
 	)
 	r := decide(rs, ruleset())
 	var got []string
@@ -187,7 +187,7 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 		got = append(got, c.Table.Name+" "+c.Chain.Name)
 	}
 	if d := cmp.Diff([]string{
-		"t behind an accept", "t of impossible packets", "t alone", "t of a lone one",
+		"t after an accept", "t for impossible packets", "t unused", "t from an unused chain",
 	}, got); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
@@ -202,8 +202,8 @@ func TestChainsThatNoPacketReaches(t *testing.T) {
 	}
 }
 
-// TestChainsAtOtherHooksAreListed has chains at other hooks. They do not affect the verdict, but the
-// result lists them.
+// TestChainsAtOtherHooksAreListed has chains at other hooks. They do not affect the verdict, but
+// the result lists them.
 func TestChainsAtOtherHooksAreListed(t *testing.T) {
 	rs := ruleset(
 		base(rules.Filter, rules.Input, 0, when(rules.Drop, tcp)),

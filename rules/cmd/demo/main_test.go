@@ -113,7 +113,7 @@ func TestDemo(t *testing.T) {
 			text)
 	}
 	if after := home.traces(t); !slices.Equal(after, before) {
-		t.Errorf("left behind: before %q, after %q", before, after)
+		t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 				t.Errorf("stderr: %s", stderr.String())
 			}
 			if after := home.traces(t); !slices.Equal(after, before) {
-				t.Errorf("left behind: before %q, after %q", before, after)
+				t.Errorf("interfaces and namespaces: before %q, after %q", before, after)
 			}
 			// A namespace without a process, file or interface does not persist.
 			if err := unix.Kill(-cmd.Process.Pid, 0); !errors.Is(err, unix.ESRCH) {

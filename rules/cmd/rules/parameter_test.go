@@ -82,8 +82,8 @@ func TestVariablesAreNamedAfterTheFlag(t *testing.T) {
 	}
 }
 
-// TestDefaultsInHelpAreTrue sets each parameter to the default that the help shows. This must change
-// nothing.
+// TestDefaultsInHelpAreTrue sets each parameter to the default that the help shows. This must
+// change nothing.
 func TestDefaultsInHelpAreTrue(t *testing.T) {
 	for _, p := range table() {
 		if p.fallback == "" {
