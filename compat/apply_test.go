@@ -54,7 +54,7 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 			[]func(*rules.Redirect){tproxy, allDNS},
 		},
 		{
-			"and back",
+			"a changed mode with DNS",
 			[]func(*rules.Redirect){dual, tproxy, allDNS, exclusions},
 			[]func(*rules.Redirect){dropInvalid},
 		},

@@ -197,7 +197,7 @@ func TestOutcomeOfAFailedRollback(t *testing.T) {
 		want   nft.Outcome
 	}{
 		{"first installation", nil, nft.Created},
-		{"of a change", []rules.Ruleset{compiled(t, dual)}, nft.Replaced},
+		{"change", []rules.Ruleset{compiled(t, dual)}, nft.Replaced},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)

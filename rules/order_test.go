@@ -23,7 +23,8 @@ func TestBaseChainsRunInTheKernelsOrder(t *testing.T) {
 			"b a",
 		},
 		{
-			"at equal priority in the order of the ruleset", out, bases{{Hook: out}, {Hook: out}},
+			"at equal priority in the order of the ruleset", out,
+			bases{{Hook: out}, {Hook: out}},
 			"a b",
 		},
 		{

@@ -27,7 +27,8 @@ func TestNormalise(t *testing.T) {
 		{"adjacent ranges", []rules.PortRange{{91, 100}, {80, 90}}, "[80-100]"},
 		{"adjacent numbers are not merged", []rules.PortRange{{81, 81}, {80, 80}}, "[80 81]"},
 		{
-			"a number next to a range is not merged", []rules.PortRange{{80, 90}, {91, 91}},
+			"a number next to a range is not merged",
+			[]rules.PortRange{{80, 90}, {91, 91}},
 			"[80-90 91]",
 		},
 		{"all", []rules.PortRange{{0, 65535}, {0, 0}, {65535, 65535}}, "[0-65535]"},
