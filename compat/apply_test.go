@@ -49,12 +49,12 @@ func TestLegacyUndoesAllTablesWhenTheLastOneIsRejected(t *testing.T) {
 	}{
 		{"a first installation", nil, []func(*rules.Redirect){tproxy, allDNS}},
 		{
-			"a changed mode",
+			"a change to TPROXY",
 			[]func(*rules.Redirect){dual},
 			[]func(*rules.Redirect){tproxy, allDNS},
 		},
 		{
-			"a changed mode with DNS",
+			"a change to REDIRECT",
 			[]func(*rules.Redirect){dual, tproxy, allDNS, exclusions},
 			[]func(*rules.Redirect){dropInvalid},
 		},

@@ -25,7 +25,7 @@ func TestUnknowns(t *testing.T) {
 		{Name: "DNAT", Rules: []rules.Rule{
 			rule([]rules.Match{tuple}),
 			rule(nil, rules.Jump{Chain: "DNAT"}),
-			rule(nil, unknown("an action"), rules.Require{Match: unknown("after an action")}),
+			rule(nil, unknown("an action"), rules.Require{Match: unknown("following an action")}),
 			rule(nil, unknown("an action")),
 		}},
 		{Name: "SNAT", Rules: []rules.Rule{rule(nil, unknown("at another hook"))}},
@@ -34,7 +34,7 @@ func TestUnknowns(t *testing.T) {
 	want := `prerouting: 4 of 5 rules
 	an action
 	before a jump
-	after an action
+	following an action
 	in a tuple
 not reached: 1 of 1 rules
 	in a map's chain
