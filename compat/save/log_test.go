@@ -367,7 +367,7 @@ func TestParseLogErrors(t *testing.T) {
 		{
 			"a failure without the final state",
 			upTo(failed, "info\tFinal") + "error\texit status 1\n",
-			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else name what it left`,
+			`f:19:7: "exit status 1": want the final state before it: of a run that failed, nothing else says what it left`,
 		},
 		{
 			"a state cut short", upTo(failed, "COMMIT\n# Comp"),
