@@ -39,8 +39,7 @@ var arrivals = []struct {
 }
 
 // TestTheKernelKeepsTheConstraints sends packets that violate the decision's constraints to a real
-// pod, each to its own port. They must reach no rule, or at least no socket, whatever the rules
-// are.
+// pod, each to its own port. With all rules, they must reach no rule, or at least no socket.
 func TestTheKernelKeepsTheConstraints(t *testing.T) {
 	pair := netnstest.NewPair(t)
 	const control, saved, savedTo = 1, 2, 3
@@ -71,7 +70,7 @@ func TestTheKernelKeepsTheConstraints(t *testing.T) {
 			Source:      netip.AddrPortFrom(netip.MustParseAddr(tc.from), 40000),
 			Destination: netip.AddrPortFrom(netip.MustParseAddr(tc.to), port),
 		}
-		// Routing drops packets to 127.0.0.1 only if no rule has redirected them.
+		// Routing drops packets to 127.0.0.1 unless a rule has redirected them.
 		if want := arrives || tc.to == "127.0.0.1"; diff.Possible(p) != want {
 			t.Errorf("%s: possible %t, want %t", tc.name, diff.Possible(p), want)
 		}
