@@ -41,7 +41,7 @@ func TestBackendsReadBackAmbientRules(t *testing.T) {
 			if removed, err := b.Remove(ns); err != nil || !removed {
 				t.Fatal(removed, err)
 			}
-			nothingHeld(t, ns)
+			wantNoRules(t, ns)
 		})
 	}
 }

@@ -114,7 +114,7 @@ func TestConcurrentApplies(t *testing.T) {
 		appliers.Wait()
 		installed, err := compat.InstalledBackends(ns)
 		if err != nil || len(installed) != 1 {
-			t.Fatalf("held by %v, error %v", installed, err)
+			t.Fatalf("installed backends %v, error %v", installed, err)
 		}
 		if !slices.ContainsFunc(rulesets, func(rs rules.Ruleset) bool {
 			found, err := installed[0].Check(ns, rs, compat.Snapshot{})
@@ -190,7 +190,7 @@ func TestNothingIsAppliedWithoutItsRoutes(t *testing.T) {
 				strings.Contains(err.Error(), "cannot be used") || compat.IsNotSupported(err) {
 				t.Errorf("error %v, want an error that IPv6 is disabled", err)
 			}
-			nothingHeld(t, ns)
+			wantNoRules(t, ns)
 			if made, err := xtables.Tables(ns); err != nil || len(made) > 0 {
 				t.Errorf("tables %v, error %v", made, err)
 			}

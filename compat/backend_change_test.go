@@ -48,7 +48,7 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 				}
 				installed, err := compat.InstalledBackends(ns)
 				if err != nil || len(installed) != 1 || installed[0].Name() != to {
-					t.Errorf("held by %v, error %v", installed, err)
+					t.Errorf("installed backends %v, error %v", installed, err)
 				}
 				applied(t, chosen(t, to), ns, rs, nft.Unchanged)
 				// The automatic backend finds them wherever they are.
@@ -57,7 +57,7 @@ func TestRulesChangeTheirBackend(t *testing.T) {
 					!removed {
 					t.Error(removed, err)
 				}
-				nothingHeld(t, ns)
+				wantNoRules(t, ns)
 			})
 		}
 	}

@@ -102,12 +102,12 @@ func lines(diffs []rules.Difference) string {
 	return strings.Join(text, "\n")
 }
 
-// nothingHeld verifies that no backend has rules of Sluice, and that no routes of Sluice exist.
-func nothingHeld(t testing.TB, ns *netns.NS) {
+// wantNoRules verifies that no backend has rules of Sluice, and that no routes of Sluice exist.
+func wantNoRules(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	installed, err := compat.InstalledBackends(ns)
 	if err != nil || len(installed) > 0 {
-		t.Fatalf("held by %v, error %v", installed, err)
+		t.Fatalf("installed backends %v, error %v", installed, err)
 	}
 	routing, err := route.Read(ns)
 	if err != nil || !routing.IsZero() {
@@ -169,7 +169,7 @@ func TestBackendsReadBackAppliedRules(t *testing.T) {
 				if removed, err := b.Remove(ns); err != nil || !removed {
 					t.Fatal(removed, err)
 				}
-				nothingHeld(t, ns)
+				wantNoRules(t, ns)
 				if removed, err := b.Remove(ns); err != nil || removed {
 					t.Fatal(removed, err)
 				}

@@ -40,14 +40,14 @@ func TestBackendsLeakNothing(t *testing.T) {
 	for i := range 10 {
 		round(i)
 	}
-	before := holdings(t)
+	before := countResources(t)
 	for i := range times(30, 300) {
 		round(i)
 	}
 	// The kernel closes sockets and destroys namespaces asynchronously.
-	after := holdings(t)
+	after := countResources(t)
 	for begin := time.Now(); after.descriptors > before.descriptors ||
-		after.namespaces > before.namespaces; after = holdings(t) {
+		after.namespaces > before.namespaces; after = countResources(t) {
 		if time.Since(begin) > 10*time.Second {
 			t.Fatalf("%+v, then %+v", before, after)
 		}
@@ -69,12 +69,12 @@ func withLoopbackDown(t *testing.T) *netns.NS {
 	return ns
 }
 
-// held counts resources that a process and the kernel hold.
-type held struct{ descriptors, threads, namespaces int }
+// resources counts what a process uses, also in the kernel.
+type resources struct{ descriptors, threads, namespaces int }
 
-// holdings counts the resources. Namespaces are those that the process's descriptors and threads
-// refer to.
-func holdings(t *testing.T) held {
+// countResources counts the resources. Namespaces are those that the process's descriptors and
+// threads refer to.
+func countResources(t *testing.T) resources {
 	t.Helper()
 	glob := func(pattern string) []string {
 		files, err := filepath.Glob(pattern)
@@ -90,5 +90,5 @@ func holdings(t *testing.T) held {
 			seen[target] = true
 		}
 	}
-	return held{len(glob("/proc/self/fd/*")), len(glob("/proc/self/task/*")), len(seen)}
+	return resources{len(glob("/proc/self/fd/*")), len(glob("/proc/self/task/*")), len(seen)}
 }

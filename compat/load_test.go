@@ -17,16 +17,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// busy lists flows that the same listener receives in both modes.
-var busy = []flow{
+// loadFlows lists flows that the same listener receives in both modes.
+var loadFlows = []flow{
 	{"app", "tcp", "world:80", "outbound", "outbound"},
 	{"in", "tcp", "pod:8080", "inbound", "inbound"},
 	{"proxy", "tcp", "pod:8080", "inbound", "inbound"},
 }
 
-// changing is a list of rulesets, each with its backend. Between two consecutive rulesets, and the
-// last and the first, capture moves to another table or another backend.
-type changing []struct {
+// rulesetSequence is a list of rulesets, each with its backend. Between two consecutive rulesets,
+// and the last and the first, capture moves to another table or another backend.
+type rulesetSequence []struct {
 	backend compat.BackendName
 	change  []func(*rules.Redirect)
 }
@@ -35,7 +35,7 @@ func excluded(r *rules.Redirect) {
 	r.OutboundExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 }
 
-var changes = map[string]changing{
+var changes = map[string]rulesetSequence{
 	"mode": {
 		{compat.BackendLegacy, nil}, {compat.BackendLegacy, []func(*rules.Redirect){tproxy}},
 	},
@@ -108,7 +108,7 @@ func slowChains() string {
 
 // underLoad applies the rulesets in turn, n times and each at least once, while connections are
 // opened.
-func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
+func (list rulesetSequence) underLoad(t *testing.T, network *testbed.Network, n int) {
 	apply := func(i int) compat.Result {
 		c := list[i%len(list)]
 		result, err := chosen(t,
@@ -121,7 +121,7 @@ func (list changing) underLoad(t *testing.T, network *testbed.Network, n int) {
 	apply(0)
 	load := newLoad(t, network)
 	for i := range max(n, len(list)) {
-		load.wait(len(busy) * 2)
+		load.wait(len(loadFlows) * 2)
 		if result := apply(i + 1); result.Outcome != nft.Replaced {
 			t.Errorf("change %d: %s", i+1, result.Outcome)
 		}
@@ -145,7 +145,7 @@ type load struct {
 func newLoad(t *testing.T, network *testbed.Network) *load {
 	l := &load{t: t}
 	l.changed = sync.NewCond(&l.mutex)
-	for _, f := range busy {
+	for _, f := range loadFlows {
 		for _, c := range f.calls() {
 			c.Timeout = answerTimeout
 			lasting, err := network.Open(c)

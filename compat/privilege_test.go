@@ -117,7 +117,7 @@ func TestANamespaceOfAnotherUserNamespace(t *testing.T) {
 			if removed, err := b.Remove(ns); err != nil || !removed {
 				t.Error(removed, err)
 			}
-			nothingHeld(t, ns)
+			wantNoRules(t, ns)
 		})
 	}
 }
@@ -136,7 +136,7 @@ func TestAUserNamespaceThatCannotBeEntered(t *testing.T) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
-	nothingHeld(t, ns)
+	wantNoRules(t, ns)
 }
 
 func applyWithoutEntering(ns *netns.NS, _ *bufio.Reader) error {
@@ -173,7 +173,7 @@ func TestWithoutNFTAutoIsLegacy(t *testing.T) {
 	if err := p.Wait(); err != nil {
 		t.Error(err, p.stderr.String())
 	}
-	nothingHeld(t, ns)
+	wantNoRules(t, ns)
 }
 
 func applyWithoutNFT(ns *netns.NS, _ *bufio.Reader) error {

@@ -128,7 +128,7 @@ func TestRejectionNamesTheMissingKernelFeature(t *testing.T) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
-	nothingHeld(t, ns)
+	wantNoRules(t, ns)
 }
 
 // applyWithoutATarget makes the kernel reject every table, and report that it has no matches.
