@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestAReaderNeverSeesAMixture reads while another process continuously replaces one ruleset by the
-// other.
-func TestAReaderNeverSeesAMixture(t *testing.T) {
+// TestReaderNeverReturnsAMixture reads while another process continuously replaces one ruleset by
+// the other.
+func TestReaderNeverReturnsAMixture(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	applied(t, ns, example(alternatives[1]), Created)
@@ -28,9 +28,9 @@ func TestAReaderNeverSeesAMixture(t *testing.T) {
 	}
 }
 
-// TestAReaderNeverSeesAMixtureOfSets reads while the elements of two sets are changed in place,
+// TestReaderNeverReturnsAMixtureOfSets reads while the elements of two sets are changed in place,
 // each time in one transaction, at the maximum rate.
-func TestAReaderNeverSeesAMixtureOfSets(t *testing.T) {
+func TestReaderNeverReturnsAMixtureOfSets(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	versions := []rules.Ruleset{manyPrefixes(0, 40), manyPrefixes(40, 40)}

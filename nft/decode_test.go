@@ -149,7 +149,7 @@ func TestElementsThatAreNotAddressesAreNotReadAsAddresses(t *testing.T) {
 		elements []element
 		change   func(*decodedSet)
 	}{
-		{"nothing", nil, nil},
+		{"no elements", nil, nil},
 		{"single addresses", []element{start, end}, func(s *decodedSet) { s.interval = false }},
 		{"an unsupported set", []element{start, end}, func(s *decodedSet) {
 			s.unknown = "set with flags 0x10"
@@ -249,10 +249,10 @@ func TestACommentIsFoundAmongOtherUserData(t *testing.T) {
 		{"alone", plain, "why"},
 		{"after another entry", append([]byte{9, 3, 1, 2, 3}, plain...), "why"},
 		{"before another", append(slices.Clone(plain), 9, 1, 1), "why"},
-		{"none", []byte{9, 1, 1}, ""},
+		{"no comment", []byte{9, 1, 1}, ""},
 		{"cut short", plain[:3], ""},
 		{"without its terminating zero", []byte{kind, 3, 'w', 'h', 'y'}, "why"},
-		{"nothing", nil, ""},
+		{"no user data", nil, ""},
 	} {
 		if diff := cmp.Diff(row.want, comment(row.data)); diff != "" {
 			t.Errorf("%s, -want +got\n%s", row.name, diff)
@@ -311,9 +311,9 @@ func TestRegistersOverlap(t *testing.T) {
 	}
 }
 
-// TestPlainElementsAreReadLikeOthers compares the fast decoder with the general decoder, which
-// decodes all other elements.
-func TestPlainElementsAreReadLikeOthers(t *testing.T) {
+// TestFastElementDecoderEqualsTheGeneralOne compares the fast decoder with the general decoder,
+// which decodes all other elements.
+func TestFastElementDecoderEqualsTheGeneralOne(t *testing.T) {
 	write := func(key []byte, rest func(*messages)) attributes {
 		m := messages{asDumped: true}
 		m.data(unix.NFTA_SET_ELEM_KEY, key)
@@ -351,7 +351,7 @@ func TestPlainElementsAreReadLikeOthers(t *testing.T) {
 		}), false},
 		{"bytes after the key", append(write(four, nil), 0, 0), false},
 		{"cut short", write(four, nil)[:10], false},
-		{"nothing", nil, false},
+		{"no data", nil, false},
 	} {
 		got, ok := newPlain(4).read(row.a)
 		if ok != row.plain {

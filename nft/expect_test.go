@@ -35,8 +35,8 @@ func expecting(
 	return x, met, got
 }
 
-// TestAppliedRulesAreRecognised checks that the kernel dumps every rule as it was sent.
-func TestAppliedRulesAreRecognised(t *testing.T) {
+// TestAppliedRulesAreRecognized checks that the kernel dumps every rule as it was sent.
+func TestAppliedRulesAreRecognized(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,9 +85,9 @@ func TestDriftFromTheExpectedRulesetIsRead(t *testing.T) {
 	}
 }
 
-// TestExpectedRulesetDoesNotChangeWhatIsRead passes an expected ruleset that differs from the
+// TestExpectedRulesetDoesNotAffectTheReading passes an expected ruleset that differs from the
 // actual one.
-func TestExpectedRulesetDoesNotChangeWhatIsRead(t *testing.T) {
+func TestExpectedRulesetDoesNotAffectTheReading(t *testing.T) {
 	ns := netnstest.New(t)
 	redirects := AnyRedirect()
 	rapid.Check(t, func(t *rapid.T) {
@@ -135,10 +135,10 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 		of   rules.Match
 		want bool
 	}{
-		{"the same", like(web, func(*decodedSet) {}), web, true},
+		{"an equal set", like(web, func(*decodedSet) {}), web, true},
 		{"another order of elements", like(web, swap), web, true},
-		{"not there", nil, web, false},
-		{"not understood", like(web, func(s *decodedSet) {
+		{"a missing set", nil, web, false},
+		{"an unsupported set", like(web, func(s *decodedSet) {
 			s.unknown = "set with flags 0x10"
 		}), web, false},
 		{"with a name", like(web, func(s *decodedSet) { s.anonymous = false }), web, false},
@@ -195,9 +195,9 @@ func TestSetThatDiffersFromTheDesiredOne(t *testing.T) {
 	}
 }
 
-// TestTheGenerationIsGuessedRight checks that the generation is not requested again if there was no
-// change since the last answer.
-func TestTheGenerationIsGuessedRight(t *testing.T) {
+// TestGenerationIsNotRequestedTwice checks that the generation is not requested again if there was
+// no change since the last answer.
+func TestGenerationIsNotRequestedTwice(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)
 	c := scripted(t, ns, func(request []byte, kernel func([]byte) [][]byte) [][]byte {
@@ -211,9 +211,9 @@ func TestTheGenerationIsGuessedRight(t *testing.T) {
 	}
 }
 
-// TestAWrongGuessOfTheGenerationIsCorrected needs a real kernel, which answers before the send of
+// TestWrongGenerationIsCorrected needs a real kernel, which answers before the send of
 // the request returns.
-func TestAWrongGuessOfTheGenerationIsCorrected(t *testing.T) {
+func TestWrongGenerationIsCorrected(t *testing.T) {
 	ns := netnstest.New(t)
 	applied(t, ns, example("sidecar-ipv4"), Created)
 	var c *conn

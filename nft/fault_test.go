@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestLostAcknowledgementIsResolvedByReadingBack loses the answer to the first transaction, after its execution or
-// without it.
+// TestLostAcknowledgementIsResolvedByReadingBack loses the answer to the first transaction, after
+// its execution or without it.
 func TestLostAcknowledgementIsResolvedByReadingBack(t *testing.T) {
 	ignore := func([]byte) [][]byte { return nil }
 	for _, row := range []struct {
@@ -208,9 +208,9 @@ func TestDumpThatIsAlwaysInterruptedFails(t *testing.T) {
 	}
 }
 
-// TestUnresponsiveKernelIsNotAskedForever covers missing answers from the first request on, and
+// TestUnresponsiveKernelIsAnError covers missing answers from the first request on, and
 // from the transaction on.
-func TestUnresponsiveKernelIsNotAskedForever(t *testing.T) {
+func TestUnresponsiveKernelIsAnError(t *testing.T) {
 	for _, answered := range []int32{0, 1} {
 		t.Run(fmt.Sprintf("after %d answers", answered), func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-func TestRemoveIstioKeepsWhatOtherProgramsWrote(t *testing.T) {
+func TestRemoveIstioKeepsForeignObjects(t *testing.T) {
 	for _, c := range istiotest.Cases(t, istiotest.NFT) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ func TestApplyLeaksNothing(t *testing.T) {
 		applied(t, ns, want, Created)
 		applied(t, ns, want, Unchanged)
 		if _, err := Apply(ns, refused()); err == nil {
-			t.Fatal("not refused")
+			t.Fatal("the ruleset was accepted")
 		}
 		if _, err := Remove(ns); err != nil {
 			t.Fatal(err)

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// TestTheNftCommandListsOurTable compares the output of the nft command with golden files, which
+// TestNftCommandListsTheTable compares the output of the nft command with golden files, which
 // administrators should be able to read.
-func TestTheNftCommandListsOurTable(t *testing.T) {
+func TestNftCommandListsTheTable(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -22,8 +22,8 @@ func TestTheNftCommandListsOurTable(t *testing.T) {
 	}
 }
 
-// TestTheNftCommandLoadsItsOwnListing checks that a saved listing restores the rules.
-func TestTheNftCommandLoadsItsOwnListing(t *testing.T) {
+// TestNftCommandLoadsItsOwnListing checks that a saved listing restores the rules.
+func TestNftCommandLoadsItsOwnListing(t *testing.T) {
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()

@@ -78,7 +78,7 @@ func TestAMissingFeatureIsNamed(t *testing.T) {
 		errno   unix.Errno
 		missing []Feature
 	}{
-		{"nothing", func(uint16, string) bool { return false }, 0, nil},
+		{"all features", func(uint16, string) bool { return false }, 0, nil},
 		{
 			"no nf_tables", func(msg uint16, _ string) bool {
 				return msg == unix.NFNL_MSG_BATCH_BEGIN

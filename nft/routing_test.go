@@ -99,9 +99,9 @@ func TestNoChangeNeedsNoLock(t *testing.T) {
 	t.Errorf("waited %s", shortest)
 }
 
-// TestRoutesThatTheRulesThatStayMayUseStay has a replacement fail after it has added routes that
+// TestRoutesOfRemainingRulesAreKept has a replacement fail after it has added routes that
 // the old rules lacked. A concurrent Apply of the old rules may depend on these routes.
-func TestRoutesThatTheRulesThatStayMayUseStay(t *testing.T) {
+func TestRoutesOfRemainingRulesAreKept(t *testing.T) {
 	for _, row := range []struct {
 		present string
 		stay    bool

@@ -220,14 +220,14 @@ func TestSetThatAnotherProgramChangedIsRepaired(t *testing.T) {
 					excluding(prefixList("10.0.0.0/24", "10.0.2.0/24", "10.0.9.0/24")...), Created)
 				load(t, ns, row.commands)
 				want := excluding(next.prefixes...)
-				mended(t, ns, want)
+				wantRepaired(t, ns, want)
 			})
 		}
 	}
 }
 
-// mended checks that the namespace has the ruleset after one Apply.
-func mended(t *testing.T, ns *netns.NS, want rules.Ruleset) {
+// wantRepaired checks that the namespace has the ruleset after one Apply.
+func wantRepaired(t *testing.T, ns *netns.NS, want rules.Ruleset) {
 	t.Helper()
 	if _, err := Apply(ns, want); err != nil {
 		t.Fatal(err)

@@ -69,8 +69,8 @@ func answers(t *testing.T, network *testbed.Network, out, in testbed.Name) {
 	}
 }
 
-// TestLifeOfAPod covers a pod of the mesh from ADD to DEL, in both modes and with both backends.
-func TestLifeOfAPod(t *testing.T) {
+// TestPodLifecycle covers a pod of the mesh from ADD to DEL, in both modes and with both backends.
+func TestPodLifecycle(t *testing.T) {
 	for _, tc := range []struct {
 		name, file, backend string
 		proxy               testbed.ProxyOptions

@@ -85,7 +85,7 @@ func TestStatusCachesSuccess(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(c.runDir, ".sluice-cni-status*")); err != nil ||
 		len(left) > 0 {
-		t.Errorf("left behind: %q, %v", left, err)
+		t.Errorf("remaining: %q, %v", left, err)
 	}
 }
 

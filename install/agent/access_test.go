@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// A kubeconfig is a way to pods as long as the API server would answer it with pods, and it says
-// why it is none.
+// TestKubeconfigPart checks that the kubeconfig gives access to pods as long as the API server
+// would answer requests with it, and that the part contains the reason otherwise.
 func TestKubeconfigPart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -41,8 +41,8 @@ func TestKubeconfigPart(t *testing.T) {
 		ready  bool
 		reason string
 	}{
-		{"a good one", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
-		{"none yet", path, token.Status{}, false, "no token was written yet"},
+		{"a valid kubeconfig", path, good, true, "the token expires at 2026-11-20T13:00:00Z"},
+		{"no kubeconfig yet", path, token.Status{}, false, "no token was written yet"},
 		{"revoked", path, but(func(s *token.Status) {
 			s.Revoked = true
 		}), false, "no longer accepts the token"},
@@ -53,17 +53,17 @@ func TestKubeconfigPart(t *testing.T) {
 			s.Forbidden = errors.New("403")
 		}), false, "a permission is missing"},
 		{
-			"the API server is away for a moment", path, away(10 * time.Second), true,
+			"a short outage of the API server", path, away(10 * time.Second), true,
 			"the API server has not replied since 2026-11-20T11:59:50Z: connection refused",
 		},
 		{
-			"the API server is away", path, away(time.Minute), false,
+			"an outage of the API server", path, away(time.Minute), false,
 			"the API server has not replied since 2026-11-20T11:59:00Z: connection refused",
 		},
-		{"the next one is no good", path, but(func(s *token.Status) {
+		{"an invalid next token", path, but(func(s *token.Status) {
 			s.Problem = errors.New("full")
 		}), true, "full"},
-		{"the file is gone", path + "x", good, false, "no such file"},
+		{"a missing file", path + "x", good, false, "no such file"},
 	} {
 		p := kubeconfigPart(row.path, row.status, now)
 		if text := strings.Join(p.Reasons, "; "); p.Ready != row.ready ||
@@ -74,8 +74,8 @@ func TestKubeconfigPart(t *testing.T) {
 	}
 }
 
-// Where the kubeconfig is the only way to pods, it is tried often enough that readiness notices an
-// outage; and it is tried for what the plugin needs.
+// TestTokenOptions checks that a kubeconfig that is the only access to pods is tested often enough
+// for readiness to notice an outage, and with the requests that the plugin needs.
 func TestTokenOptions(t *testing.T) {
 	const authority = "/service/account/ca.crt"
 	for _, row := range []struct {

@@ -59,9 +59,10 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// An agent installs, serves and tells; stopped for an upgrade it leaves all in place, and the next
-// one takes over; stopped because it is deleted it leaves nothing.
-func TestLifeOfANode(t *testing.T) {
+// TestNodeLifecycle covers an agent that installs, serves and reports. If it is stopped for an
+// upgrade, it keeps everything in place, and the next agent takes over. If it is stopped because it
+// is deleted, it leaves nothing.
+func TestNodeLifecycle(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
 	b.Put(`{"metadata": {"name": "web", "uid": "1"}, "spec": {"nodeName": "node-1", "containers": [{"name": "istio-proxy"}]}}`)
@@ -79,7 +80,7 @@ func TestLifeOfANode(t *testing.T) {
 	if pod, err := client.Pod(t.Context(), source.Ref{
 		Namespace: "default", Name: "web", UID: "1",
 	}); err != nil || !pod.HasUID("1") {
-		t.Errorf("a pod by the socket: %v, %v", pod, err)
+		t.Errorf("a pod from the socket: %v, %v", pod, err)
 	}
 	add := protocol.Add{
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
@@ -105,7 +106,7 @@ func TestLifeOfANode(t *testing.T) {
 	}
 	first.end()
 	if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
-		t.Errorf("chain after an upgrade's stop (-want +got):\n%s", diff)
+		t.Errorf("chain after the stop for an upgrade (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(b.path("run/sluice-cni-kubeconfig")); err != nil {
 		t.Error(err)
@@ -118,12 +119,12 @@ func TestLifeOfANode(t *testing.T) {
 	left := b.files("conf", "bin", "run", "state")
 	if data, err := os.ReadFile(b.path("conf/10-net.conflist")); err != nil ||
 		string(data) != primary {
-		t.Errorf("the configuration is not as it was: %v\n%s", err, data)
+		t.Errorf("the configuration was not restored: %v\n%s", err, data)
 	}
 	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, left); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
+		t.Errorf("remaining files (-want +got):\n%s", diff)
 	}
-	// The test's own server keeps connections for a moment.
+	// The test server keeps connections open for a moment.
 	for start := time.Now(); descriptors(t) > before+2; runtime.Gosched() {
 		if time.Since(start) > 10*time.Second {
 			t.Fatalf("%d descriptors, %d before", descriptors(t), before)
@@ -131,7 +132,7 @@ func TestLifeOfANode(t *testing.T) {
 	}
 }
 
-// add calls ADD of the plugin for the pod web with the configuration that the agent has written.
+// add calls the plugin's ADD for the pod web with the configuration that the agent has written.
 func (b *testNode) add(pod *netns.NS) {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path("conf/10-net.conflist"))
@@ -171,8 +172,8 @@ func (b *testNode) add(pod *netns.NS) {
 	}
 }
 
-// When the agent is ready, the plugin redirects a pod by the configuration that the agent has
-// written.
+// TestReadyMeansThatADDWorks checks that the plugin redirects a pod with the agent's configuration
+// once the agent is ready.
 func TestReadyMeansThatADDWorks(t *testing.T) {
 	pod := netnstest.New(t)
 	b := newTestNode(t)
@@ -184,13 +185,13 @@ spec: {nodeName: node-1, containers: [{name: app}, {name: istio-proxy, args: [pr
 	r.ready()
 	b.add(pod)
 	if holders, err := compat.InstalledBackends(pod); err != nil || len(holders) != 1 {
-		t.Errorf("%d engines have rules in the pod, %v", len(holders), err)
+		t.Errorf("%d backends have rules in the pod, %v", len(holders), err)
 	}
 	r.end()
 }
 
-// A node whose kernel cannot do it gets nothing installed, and says why: to the probe, and to its
-// events.
+// TestKernelIsCheckedFirst checks that nothing is installed on a node whose kernel lacks support,
+// and that the readiness probe and an event report the reason.
 func TestKernelIsCheckedFirst(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
@@ -213,17 +214,18 @@ func TestKernelIsCheckedFirst(t *testing.T) {
 	}
 	r.end()
 	if diff := cmp.Diff([]string{"conf/10-net.conflist"}, b.files("conf", "bin")); diff != "" {
-		t.Errorf("installed nevertheless (-want +got):\n%s", diff)
+		t.Errorf("installed files (-want +got):\n%s", diff)
 	}
 }
 
-// A plugin that could not read pods would keep them from starting: it is inserted once it can.
+// TestPluginIsInsertedWhenItCanWork checks that the plugin is inserted only once it can read pods:
+// otherwise it would keep them from starting.
 func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	netnstest.RequireRoot(t)
 	t.Parallel() // failed requests are repeated after seconds
 	b := newTestNode(t)
 	good := b.Token()
-	config := b.config() // has the good token
+	config := b.config() // has the valid token
 	b.SetToken("another")
 	r := b.start(config, nil)
 	r.until("refused", func() bool {
@@ -244,8 +246,8 @@ func TestPluginIsInsertedWhenItCanWork(t *testing.T) {
 	r.end()
 }
 
-// What is broken by others is mended, and a node that cannot be kept is not ready, in the node's
-// own paths.
+// TestReadinessFollowsTheNode checks that foreign changes are repaired, that a node that cannot be
+// repaired is not ready, and that the reasons contain the node's own paths.
 func TestReadinessFollowsTheNode(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
@@ -262,7 +264,7 @@ func TestReadinessFollowsTheNode(t *testing.T) {
 	r.until("an event", func() bool { return b.lastEvent() == "NoNetworkConfiguration" })
 	b.put("conf/20-other.conflist", strings.Replace(primary, "cluster", "other", 1))
 	r.ready()
-	r.until("it is over", func() bool { return b.lastEvent() == "Installed" })
+	r.until("the node is ready again", func() bool { return b.lastEvent() == "Installed" })
 	r.end()
 }
 
@@ -283,7 +285,8 @@ func TestRunnables(t *testing.T) {
 	<-ended
 }
 
-// The taint goes when an ADD would succeed, and not before; other taints stay as they are.
+// TestStartupTaint checks that the taint is removed as soon as an ADD would succeed, and that other
+// taints are kept.
 func TestStartupTaint(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)

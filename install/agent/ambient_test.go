@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// machine starts a process that is the first one of the node, and its kubelet, in a network namespace,
+// machine starts a process as the first one of the node, and its kubelet, in a network namespace,
 // and returns the node's /proc.
 func (b *testNode) machine(ns *netns.NS) string {
 	b.t.Helper()
@@ -63,7 +63,8 @@ func holders(t testing.TB, ns *netns.NS) int {
 	return len(list)
 }
 
-// The plugin's ADD of a pod in ambient mode, the node's rules, and the end of both.
+// TestAmbientMode covers the plugin's ADD of a pod in ambient mode, the node's rules, and the
+// removal of both.
 func TestAmbientMode(t *testing.T) {
 	pod, host := netnstest.New(t), netnstest.New(t)
 	b := newTestNode(t)
@@ -112,8 +113,8 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	if err := host.Do(func() error { return exec.Command("nft", "flush", "ruleset").Run() }); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the node's rules are back", func() bool { return holders(t, host) == 1 })
-	r.until("an event about them", func() bool {
+	r.until("the node's rules are restored", func() bool { return holders(t, host) == 1 })
+	r.until("an event about the node's rules", func() bool {
 		for _, e := range b.Events() {
 			if e.Reason == "HostRulesChanged" && strings.Contains(e.Message, "are restored") {
 				return true
@@ -130,7 +131,8 @@ status: {phase: Running, podIP: 10.1.0.7}`
 	}
 }
 
-// An agent that does not serve cannot enrol pods.
+// TestAmbientModeNeedsTheSocket checks that ambient mode without the plugin's socket is an error:
+// the agent could not enrol pods.
 func TestAmbientModeNeedsTheSocket(t *testing.T) {
 	b := newTestNode(t)
 	b.env["AMBIENT_ENABLED"], b.env["SLUICE_SERVE"] = "true", "false"
@@ -148,7 +150,8 @@ func TestAmbientModeNeedsTheSocket(t *testing.T) {
 	}
 }
 
-// After an agent with ambient mode one without it does not leave the node's rules for probes behind.
+// TestHostRulesOfAnEarlierAgentAreRemoved checks that an agent without ambient mode removes the
+// node's rules for probes of an earlier agent with it.
 func TestHostRulesOfAnEarlierAgentAreRemoved(t *testing.T) {
 	host := netnstest.New(t)
 	b := newTestNode(t)

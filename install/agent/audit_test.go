@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// added makes the node have a pod that ADD has redirected, whose sandbox is not to be found.
+// added adds a pod to the node that ADD has redirected, and whose sandbox does not exist.
 func (b *testNode) added() rules.Redirect {
 	b.t.Helper()
 	b.Put(`
@@ -38,7 +38,7 @@ status: {phase: Running, podIP: 10.1.0.7}`)
 	return r
 }
 
-// locate asks the agent's socket where the pod is.
+// locate requests the location of the pod from the agent's socket.
 func (b *testNode) locate() (l protocol.Location) {
 	b.t.Helper()
 	conn, err := new(net.Dialer).DialContext(b.t.Context(), "unix",
@@ -69,7 +69,8 @@ func (b *testNode) locate() (l protocol.Location) {
 	return l
 }
 
-// The agent audits its node's pods, shows how they stand, and tells where they are.
+// TestTheAgentAudits checks that the agent audits the pods of its node, shows their states, and
+// returns their locations.
 func TestTheAgentAudits(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
@@ -83,7 +84,7 @@ func TestTheAgentAudits(t *testing.T) {
 	for _, part := range []string{
 		"kernel", "binary", "configuration", "rights", "runtime", "kubeconfig", "socket",
 	} {
-		r.until(part+" is shown as ready", func() bool { // of two ways to pods one may come later
+		r.until(part+" is shown as ready", func() bool { // with two kinds of access to pods, one may be ready later
 			_, text := r.get("MONITORING_PORT", "/metrics")
 			return strings.Contains(text, "\nsluice_install_part_ready{part=\""+part+"\"} 1\n")
 		})
@@ -96,7 +97,8 @@ func TestTheAgentAudits(t *testing.T) {
 	r.end()
 }
 
-// Pods are audited also where none are served, and followed for nobody where nothing needs them.
+// TestAuditWithoutServing checks that pods are audited without the socket too, and that pods are
+// watched only if a feature needs them.
 func TestAuditWithoutServing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for audited, line := range map[string]string{
@@ -109,7 +111,7 @@ func TestAuditWithoutServing(t *testing.T) {
 		r := b.run(nil)
 		r.ready()
 		text := ""
-		r.until("it is counted", func() bool {
+		r.until("the pod is counted", func() bool {
 			_, text = r.get("MONITORING_PORT", "/metrics")
 			return strings.Contains(text, line)
 		})
@@ -119,7 +121,7 @@ func TestAuditWithoutServing(t *testing.T) {
 		r.end()
 		for _, request := range b.Requests() {
 			if audited == "false" && request.Path == "/api/v1/pods" {
-				t.Error("pods are listed for nobody")
+				t.Error("pods are listed although no feature needs them")
 			}
 		}
 	}

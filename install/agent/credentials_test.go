@@ -15,15 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// answers waits until the plugin gets a pod that came just now, by the socket and by its
-// kubeconfig.
+// answers waits until the plugin can read a new pod from the socket and with its kubeconfig.
 func (r *running) answers(name string) {
 	r.t.Helper()
 	r.Put(`{"metadata": {"name": "` + name + `", "uid": "` + name +
 		`"}, "spec": {"nodeName": "node-1", "containers": [{"name": "app"}]}}`)
 	ref := source.Ref{Namespace: "default", Name: name, UID: name}
-	r.until("the kubeconfig is of use", func() bool {
-		// Each process of the plugin reads the kubeconfig anew.
+	r.until("the kubeconfig works", func() bool {
+		// Each process of the plugin reads the kubeconfig again.
 		api := source.NewAPIServer(source.Options{Kubeconfig: r.path("run/sluice-cni-kubeconfig")})
 		defer api.Close()
 		_, err := api.Pod(r.t.Context(), ref)
@@ -38,7 +37,7 @@ func (r *running) answers(name string) {
 	})
 }
 
-// eventOf returns the message of the last event of a reason; empty if there is none.
+// eventOf returns the message of the last event with the reason; empty if there is none.
 func (b *testNode) eventOf(reason string) string {
 	events := b.Events()
 	slices.Reverse(events)
@@ -50,12 +49,12 @@ func (b *testNode) eventOf(reason string) string {
 	return ""
 }
 
-// When the cluster's certificate authority is rotated, the node is not ready as soon as the API
-// server shows the new certificate, and is ready again once the kubelet has projected the new
-// authority, without a new start.
+// TestRotatedAuthority checks that, when the cluster's certificate authority is rotated, the node
+// is not ready from the API server's new certificate on until the kubelet has projected the new
+// authority, without a restart.
 func TestRotatedAuthority(t *testing.T) {
 	netnstest.RequireRoot(t)
-	t.Parallel() // what fails is tried again after seconds
+	t.Parallel() // errors are retried after seconds
 	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
@@ -65,7 +64,7 @@ func TestRotatedAuthority(t *testing.T) {
 			"does not verify the API server's certificate")
 	})
 	if r.readiness().Ready {
-		t.Error("ready without a way to the API server")
+		t.Error("ready without access to the API server")
 	}
 	b.Project()
 	r.ready()
@@ -79,12 +78,12 @@ func TestRotatedAuthority(t *testing.T) {
 	r.end()
 }
 
-// When the ServiceAccount is deleted and created again, the node is not ready as soon as the API
-// server rejects the token, and is ready again once the kubelet has projected another token, with a
-// new kubeconfig of the plugin.
+// TestRecreatedServiceAccount checks that, when the ServiceAccount is deleted and created again,
+// the node is not ready from the rejection of the token on until the kubelet has projected another
+// token, with a new kubeconfig of the plugin.
 func TestRecreatedServiceAccount(t *testing.T) {
 	netnstest.RequireRoot(t)
-	t.Parallel() // what fails is tried again after seconds
+	t.Parallel() // errors are retried after seconds
 	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
@@ -108,15 +107,16 @@ func TestRecreatedServiceAccount(t *testing.T) {
 	r.end()
 }
 
-// An agent whose token the kubelet should have replaced and did not exits with a reason and leaves
-// the plugin where it is. The next one says so once it has a token that is accepted.
+// TestTokenThatIsNotReplaced checks that an agent whose token the kubelet should have replaced
+// exits with a reason and keeps the plugin installed. The next agent reports this once its token is
+// accepted.
 func TestTokenThatIsNotReplaced(t *testing.T) {
 	netnstest.RequireRoot(t)
-	t.Parallel() // what fails is tried again after seconds
+	t.Parallel() // issued 50 minutes ago, valid for an hour
 	b := newTestNode(t)
 	b.RecreateAccount(time.Now().Add(-50 * time.Minute)) // of the hour that it lives
 	config := b.config()
-	b.patience = time.Nanosecond
+	b.replacementTime = time.Nanosecond
 	r := b.start(config, nil)
 	r.ready()
 	b.RecreateAccount(time.Now().Add(-time.Minute))
@@ -127,7 +127,7 @@ func TestTokenThatIsNotReplaced(t *testing.T) {
 		t.Errorf("the agent ends with %v", err)
 	}
 	if !slices.Contains(b.chain(), "sluice-cni") {
-		t.Error("the plugin is gone")
+		t.Error("the plugin was removed")
 	}
 	if _, err := os.Stat(b.path("run/agent-exits.json")); err != nil {
 		t.Error(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// Each trouble is told once, its end too, and each time that it comes back or happens again; an API
-// server that was away hears what is wrong then.
+// TestNodeEvents checks that each problem is reported once, as is its end and each recurrence, and
+// that current problems are reported after an outage of the API server.
 func TestNodeEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
@@ -44,38 +44,38 @@ func TestNodeEvents(t *testing.T) {
 			wrong []problemEvent
 			want  string // the events so far
 		}{
-			{"nothing was ever wrong", false, 0, nil, ""},
-			{"a disk is full", false, 0, []problemEvent{disk}, "DiskFull the disk"},
-			{"it still is", false, time.Hour, []problemEvent{disk}, "DiskFull the disk"},
+			{"no problem", false, 0, nil, ""},
+			{"a full disk", false, 0, []problemEvent{disk}, "DiskFull the disk"},
+			{"the disk is still full", false, time.Hour, []problemEvent{disk}, "DiskFull the disk"},
 			{
-				"a conflicting writer comes", false, 0,
+				"a conflicting writer", false, 0,
 				[]problemEvent{disk, writer},
 				"DiskFull the disk, ConflictingWriter cilium 3",
 			},
 			{
-				"all is over", false, time.Second, nil,
+				"all problems are resolved", false, time.Second, nil,
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage,
 			},
 			{
-				"the writer is back at once", false, time.Second,
+				"the writer continues immediately", false, time.Second,
 				[]problemEvent{writer},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
 					", ConflictingWriter cilium 3",
 			},
 			{
-				"and has written twice more", false, time.Hour,
+				"the writer has written twice more", false, time.Hour,
 				[]problemEvent{{"ConflictingWriter", "cilium", 5}},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
 					", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
-				"a trouble that nobody can be told", true, time.Minute,
+				"a problem while the API server is unavailable", true, time.Minute,
 				[]problemEvent{disk, {"ConflictingWriter", "cilium", 5}},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
 					", ConflictingWriter cilium 3, ConflictingWriter cilium 2",
 			},
 			{
-				"and now can, while the writer is counted anew", false, time.Minute,
+				"the API server is available, and the writer's count was reset", false, time.Minute,
 				[]problemEvent{disk, writer},
 				"DiskFull the disk, ConflictingWriter cilium 3, Installed " + recoveredMessage +
 					", ConflictingWriter cilium 3, ConflictingWriter cilium 2, DiskFull the disk, ConflictingWriter cilium 3",
@@ -95,8 +95,8 @@ func TestNodeEvents(t *testing.T) {
 	})
 }
 
-// Each pass over the node says again what is wrong, and an API server that is away is not asked
-// each time.
+// TestNodeEventsWaits checks that an unavailable API server is not requested in each pass, although
+// each pass reports the problem.
 func TestNodeEventsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -112,23 +112,23 @@ func TestNodeEventsWaits(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := asked.Load(); n != 1 {
-			t.Errorf("asked %d times at once", n)
+			t.Errorf("%d requests in the first passes", n)
 		}
 		time.Sleep(eventRetry/2 - time.Second)
 		synctest.Wait()
 		if n := asked.Load(); n != 1 {
-			t.Errorf("asked %d times before the shortest time between retries", n)
+			t.Errorf("%d requests before the minimum retry interval", n)
 		}
-		time.Sleep(eventRetry + time.Second) // the longest time, in which three retries fit
+		time.Sleep(eventRetry + time.Second) // the longest interval, in which three retries fit
 		synctest.Wait()
 		before := asked.Load()
 		if before < 2 || before > 4 {
-			t.Errorf("asked %d times after one to three retries", before)
+			t.Errorf("%d requests after one to three retries", before)
 		}
 		a.retry()
 		synctest.Wait()
 		if n := asked.Load(); n != before+1 {
-			t.Errorf("asked %d times after the API server accepted another request", n-before)
+			t.Errorf("%d more requests after the API server accepted another request", n-before)
 		}
 		cancel()
 		synctest.Wait()

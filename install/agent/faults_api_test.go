@@ -10,40 +10,39 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// apiFaults are what an API server may do to a node agent, and what readiness says of the rights
-// then: an answer that refuses makes the node unready, since it does not pass by itself, an outage
-// does not.
+// apiFaults contains faults of an API server, with the readiness of the part "rights" during the
+// fault: a rejection makes the node unready, because it does not end by itself; an outage does not.
 var apiFaults = map[string]struct {
 	fault  apiservertest.Behaviour
 	rights string
-	// Questions hang for longer than a test waits. Package podcache has the tests of what comes of
-	// that.
+	// Requests hang for longer than a test waits. The tests of package podcache cover the
+	// consequences.
 	hangs bool
 }{
-	// The agent's rights or the plugin's: what is asked first.
+	// The missing permission is the agent's or the plugin's, depending on the first request.
 	"403":     {apiservertest.Forbidden(), "false the ", false},
 	"429":     {apiservertest.TooManyRequests("1"), "true ", false},
 	"500":     {apiservertest.InternalError(), "true ", false},
 	"trickle": {apiservertest.Trickle(time.Second), "true ", true},
 }
 
-// maxRequests returns the maximum number of requests of an agent while the API server is faulty:
-// its parts a few at once, and then with pauses.
+// maxRequests returns the maximum number of requests of an agent while the API server is faulty: a
+// few of its components at once, and then with pauses.
 func maxRequests(d time.Duration) int { return 30 + 5*int(d/time.Second) }
 
-// While the API server is faulty the agent says so, asks with pauses, keeps the plugin, and serves
-// the pods that it has. It recovers without a new start.
+// TestFaultsOfTheAPIServer checks that during a fault the agent reports it, retries with pauses,
+// keeps the plugin, and serves its cached pods. It recovers without a restart.
 func TestFaultsOfTheAPIServer(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // what fails is tried again after seconds
+			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
 			r := b.run(nil)
 			r.ready()
 			begin, before := time.Now(), len(b.Requests())
 			b.Fault(f.fault)
-			r.until("it is noticed", func() bool {
+			r.until("the fault is reported", func() bool {
 				_, text := r.get("MONITORING_PORT", "/metrics")
 				lost := strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
 				rights := r.reasons(observe.Rights)
@@ -51,7 +50,7 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 					(strings.HasPrefix(rights, "true ") ||
 						strings.Contains(rights, " lacks a permission: "))
 			})
-			r.until("it is asked again", func() bool {
+			r.until("another request", func() bool {
 				return f.hangs || len(b.Requests()) >= before+4
 			})
 			asked := len(b.Requests()) - before
@@ -73,13 +72,14 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// An agent that starts while the API server is away or faulty is not ready, says why, keeps the
-// plugin that its predecessor has put there, and is ready once the API server answers.
+// TestAStartDuringAFault checks that an agent that starts during a fault is not ready, reports the
+// reason, keeps the plugin that its predecessor has installed, and is ready once the API server
+// answers.
 func TestAStartDuringAFault(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for name, f := range apiFaults {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // what fails is tried again after seconds
+			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
 			config := b.config()
 			first := b.start(config, nil)
@@ -88,17 +88,17 @@ func TestAStartDuringAFault(t *testing.T) {
 			first.end()
 			begin, before := time.Now(), len(b.Requests())
 			r := b.start(config, nil)
-			r.until("it says what is missing", func() bool {
+			r.until("the missing access is reported", func() bool {
 				return strings.HasPrefix(r.reasons(observe.Rights), "false ") &&
 					strings.HasPrefix(r.reasons(observe.Socket), "false ")
 			})
-			r.until("it is asked", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
+			r.until("several requests", func() bool { return f.hangs || len(b.Requests()) >= before+4 })
 			asked := len(b.Requests()) - before
 			if most := maxRequests(time.Since(begin)); asked > most {
 				t.Errorf("%d requests, more than %d", asked, most)
 			}
 			if !strings.Contains(strings.Join(b.chain(), " "), "sluice-cni") {
-				t.Errorf("the plugin is gone: %v", b.chain())
+				t.Errorf("the plugin was removed: %v", b.chain())
 			}
 			b.Recover()
 			r.ready()

@@ -11,18 +11,18 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// An agent whose directories are full says which file it cannot write, leaves no half of one, and
-// is ready by itself once there is space. What was written before stays: a token that cannot be
-// renewed in time does not take the one that is there.
+// TestFullDisks checks that an agent whose directories are full names the file that it cannot
+// write, leaves no incomplete file, and becomes ready once there is space. Existing files are kept:
+// a token that cannot be renewed in time does not delete the existing one.
 func TestFullDisks(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
 	for _, row := range []struct {
 		dir, part, file string
-		ready           bool // before there is space
+		ready           bool // while the disk is full
 	}{
-		// the plugin asks the agent by its socket
+		// the plugin uses the agent's socket
 		{"run", observe.Kubeconfig, "sluice-cni-kubeconfig", true},
 		{"conf", observe.Configuration, "conf", false},
 		{"bin", observe.Configuration, "sluice-cni", false},
@@ -47,7 +47,7 @@ func TestFullDisks(t *testing.T) {
 			}
 			free := filetest.Fill(t, disk)
 			r := b.run(nil)
-			r.until("the full disk is named", func() bool {
+			r.until("the full disk is reported", func() bool {
 				text := r.reasons(row.part)
 				return strings.HasPrefix(text, "false ") &&
 					strings.Contains(text, "no space left on device") &&
@@ -60,7 +60,7 @@ func TestFullDisks(t *testing.T) {
 			}
 			for _, file := range b.files(row.dir) {
 				if strings.Contains(file, ".tmp") {
-					t.Errorf("%s was left behind", file)
+					t.Errorf("%s remains", file)
 				}
 			}
 			free()

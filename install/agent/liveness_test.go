@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/agent/agenttest"
 )
 
-// A socket that listens and does not answer fails liveness; one that is not there, or answers, does
-// not.
+// TestSocketThatDoesNotAnswer checks that liveness fails if the socket listens and does not answer,
+// and not if it is missing or answers.
 func TestSocketThatDoesNotAnswer(t *testing.T) {
 	for _, row := range []struct {
 		name             string
@@ -21,8 +21,8 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 		stuck            bool
 	}{
 		{"it answers", true, true, false},
-		{"it cannot be made", false, false, false},
-		{"it listens and does not answer", true, false, true},
+		{"the socket cannot be created", false, false, false},
+		{"the socket listens and does not answer", true, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &caller{listening: func() bool {
@@ -50,7 +50,7 @@ func TestSocketThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// The agent's own question is one that a server which lives answers from memory.
+// TestRequestToItself checks that the agent's own request needs no other component of the server.
 func TestRequestToItself(t *testing.T) {
 	alive := agenttest.Listen(t, agenttest.Reply(t, agenttest.Frames(`{"version":1}`, `{}`)))
 	mute := agenttest.Listen(t, func(c *net.UnixConn) { _, _ = c.Read(make([]byte, 1<<10)) })

@@ -27,7 +27,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// TestMain is the plugin too: a runtime says what it wants in the environment.
+// TestMain runs the plugin if a runtime's environment variables are set.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		os.Exit(plugin.Main("test"))
@@ -50,8 +50,8 @@ type testNode struct {
 	t   *testing.T
 	dir string
 	env map[string]string
-	// patience is how long the kubelet has to replace a token.
-	patience time.Duration
+	// replacementTime is the time that the kubelet has to replace a token.
+	replacementTime time.Duration
 }
 
 func newTestNode(t *testing.T) *testNode {
@@ -115,26 +115,26 @@ func (b *testNode) files(dirs ...string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// A running is an agent that runs.
+// running is a running agent.
 type running struct {
 	*testNode
 	stop context.CancelFunc
 	done chan error
 }
 
-// run starts an agent, after a change to it.
+// run starts an agent after changing it.
 func (b *testNode) run(change func(*agent.Agent), runnables ...agent.Runnable) *running {
 	b.t.Helper()
 	return b.start(b.config(), change, runnables...)
 }
 
-// config returns how the API server is reached.
+// config returns the options for a client of the API server.
 func (b *testNode) config() apiclient.Options {
 	b.t.Helper()
 	return apiclient.Options{Server: b.URL(), TokenFile: b.TokenFile(), CAFile: b.CAFile()}
 }
 
-// start starts an agent with an API server of the caller's choice.
+// start starts an agent with the given options for the API server.
 func (b *testNode) start(
 	api apiclient.Options, change func(*agent.Agent), runnables ...agent.Runnable,
 ) *running {
@@ -153,7 +153,7 @@ func (b *testNode) start(
 	a, err := agent.New(agent.Options{
 		Settings: v, Version: "test", API: api, Noop: b.path("image/noop"), Log: log,
 		Runnables: runnables,
-		Patience:  b.patience,
+		Patience:  b.replacementTime,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -168,7 +168,7 @@ func (b *testNode) start(
 	return r
 }
 
-// end stops the agent as SIGTERM does.
+// end stops the agent like SIGTERM.
 func (r *running) end() {
 	r.t.Helper()
 	r.stop()
@@ -177,7 +177,7 @@ func (r *running) end() {
 	}
 }
 
-// get asks a port of the agent.
+// get sends a request to a port of the agent.
 func (r *running) get(port, path string) (code int, text string) {
 	r.t.Helper()
 	client := http.Client{
@@ -201,7 +201,7 @@ func (r *running) get(port, path string) (code int, text string) {
 }
 
 // readiness returns the readiness; the zero value if the port is not open. The port closes
-// connections that are too many in a second, as polling may open: then it asks again.
+// connections above its rate limit, which polling may exceed: then readiness retries.
 func (r *running) readiness() observe.Readiness {
 	r.t.Helper()
 	code, text := 0, ""
@@ -217,7 +217,7 @@ func (r *running) readiness() observe.Readiness {
 	return readiness
 }
 
-// maxWait is far more than any condition needs: a rejected event is sent again after up to 45 s.
+// maxWait is much longer than any condition needs: a rejected event is sent again after up to 45 s.
 const maxWait = 3 * time.Minute
 
 // until waits for a condition.
@@ -242,7 +242,7 @@ func (r *running) ready() {
 	r.until("ready", func() bool { return r.readiness().Ready })
 }
 
-// reasons returns the reasons of a part as one text.
+// reasons returns the readiness and the reasons of a part as one text.
 func (r *running) reasons(part string) string {
 	r.t.Helper()
 	for _, p := range r.readiness().Parts {

@@ -30,7 +30,7 @@ func read(t *testing.T, env map[string]string) settings.Values {
 	return v
 }
 
-// The plugin understands the configuration as the settings mean it.
+// TestElement checks that the plugin's configuration corresponds to the settings.
 func TestElement(t *testing.T) {
 	text, c, err := agent.Element(read(t, map[string]string{
 		"EXCLUDE_NAMESPACES": "kube-system,backup", "SLUICE_BACKEND": "legacy",
@@ -98,6 +98,6 @@ func TestNodeSettings(t *testing.T) {
 		t.Errorf("settings: %+v", s)
 	}
 	if !s.OwnPod("istio-system", "sluice-node-x7k2p") || s.OwnPod("shop", "sluice-node-x7k2p") {
-		t.Error("uninstalling would wait for the agent's own sandbox, or not for another's")
+		t.Error("uninstallation would wait for the agent's own sandbox, or not wait for another one")
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// The agent ends when the runtime reads another directory than the one that is mounted for it, says
-// so first, and the next one, which gets new mounts, finds the plugin's place in that. The parent
-// of this process has other mounts, as a runtime has.
+// TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady checks that the agent reports that the
+// runtime reads another directory than the mounted one, and ends. The next agent, which gets new
+// mounts, installs the plugin in that directory. The parent of this process has other mounts, like
+// a runtime.
 func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -44,11 +45,11 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 	r := b.run(nil)
 	r.ready()
 	if text := r.reasons("configuration"); strings.Contains(text, "not known") {
-		t.Errorf("the node's directory is not seen: %s", text)
+		t.Errorf("the node's directory was not found: %s", text)
 	}
 	if _, text := r.get("MONITORING_PORT", "/metrics"); !strings.Contains(text,
 		`sluice_node_directory{directory="configuration",state="same"} 1`) {
-		t.Error("the metric does not say that the directory is the same")
+		t.Error("the metric does not report that the directory is the same")
 	}
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
@@ -64,15 +65,15 @@ func TestAnAgentWhoseMountIsStaleEndsAndTheNextOneIsReady(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("it goes on with a mount that the runtime does not read")
+		t.Fatal("the agent continues with a mount that the runtime does not read")
 	}
 	if !slices.ContainsFunc(b.Events(), func(e apiservertest.Event) bool {
 		return e.Reason == "DirectoryReplaced"
 	}) {
-		t.Errorf("the node's events do not say why: %v", b.Events())
+		t.Errorf("the events of the node do not contain the reason: %v", b.Events())
 	}
 	if !slices.Contains(b.chain(), "sluice-cni") {
-		t.Error("the plugin was taken off the node")
+		t.Error("the plugin was removed from the node")
 	}
 	unmount()
 	mount()

@@ -21,7 +21,7 @@ import (
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// A desk is a reporter with what it has reported.
+// A desk is a reporter with its reports.
 type desk struct {
 	*reporter
 	t    *testing.T
@@ -42,7 +42,7 @@ func newDesk(t *testing.T) *desk {
 	return &desk{newReporter(v, zap.New(core), observe.NewMetrics("test")), t, logs}
 }
 
-// shows fails unless the metrics have all lines.
+// shows fails the test unless the metrics contain all lines.
 func (d *desk) shows(lines ...string) {
 	d.t.Helper()
 	w := httptest.NewRecorder()
@@ -54,7 +54,8 @@ func (d *desk) shows(lines ...string) {
 	}
 }
 
-// said fails unless these lines were logged since the last time, as level and message.
+// said fails the test unless exactly these lines, as level and message, were logged since the last
+// call.
 func (d *desk) said(want ...string) {
 	d.t.Helper()
 	var got []string
@@ -66,7 +67,7 @@ func (d *desk) said(want ...string) {
 	}
 }
 
-// What a pass found is told when it changes, in the node's own paths.
+// TestSync checks that the result of a pass is reported when it changes, with the node's own paths.
 func TestSync(t *testing.T) {
 	d := newDesk(t)
 	full := node.Problem{
@@ -86,7 +87,7 @@ func TestSync(t *testing.T) {
 	d.sync(s)
 	d.said("error DiskFull: write /opt/cni/bin/sluice-cni: no space",
 		"error ConflictingWriter: cilium-agent writes 05-cilium.conflist")
-	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // it is tried again each second
+	s.Totals.FailedWrites = map[string]uint64{"binary": 3} // the write is retried each second
 	d.sync(s)
 	d.said()
 	d.shows(
@@ -95,14 +96,14 @@ func TestSync(t *testing.T) {
 		`istio_cni_installs_total{result="COPY_BINARIES_FAILURE"} 3`,
 	)
 	if !d.bypassed() {
-		t.Error("that the runtime uses another configuration is not told")
+		t.Error("the configuration that the runtime uses is not reported")
 	}
 	d.sync(node.Status{
 		At: now, Primary: "05-cilium.conflist", Plugins: []string{"cilium-cni"}, Totals: s.Totals,
 		Changes: []string{"/host/opt/cni/bin/sluice-cni", "/host/etc/cni/net.d/05-cilium.conflist"},
 	})
 	if d.bypassed() {
-		t.Error("bypassed after all is well")
+		t.Error("bypassed after all problems were resolved")
 	}
 	d.said(
 		"info written", "info written",
@@ -136,7 +137,7 @@ func TestTokenReports(t *testing.T) {
 	)
 }
 
-// A try every few seconds does not say every few seconds what it found.
+// TestTokenLifecycle checks that repeated attempts report a result only when it changes.
 func TestTokenLifecycle(t *testing.T) {
 	d := newDesk(t)
 	s := token.Status{Published: 1, Origin: token.Projected}
@@ -158,7 +159,8 @@ func TestTokenLifecycle(t *testing.T) {
 	d.said("info resolved: the API server does not reply to requests with the plugin's kubeconfig")
 }
 
-// Every outcome of an ADD is counted, by its result, its reason and what it leaves uncaptured.
+// TestAdded checks that every outcome of an ADD is counted by its result, its reason and the
+// families that are not captured.
 func TestAdded(t *testing.T) {
 	d := newDesk(t)
 	d.added(protocol.Add{
@@ -179,7 +181,7 @@ func TestAdded(t *testing.T) {
 	)
 }
 
-// The plugin's lines keep their level, but cannot end the agent.
+// TestPluginLine checks that log lines of the plugin keep their level, but cannot end the agent.
 func TestPluginLine(t *testing.T) {
 	d := newDesk(t)
 	for _, line := range []string{
@@ -192,8 +194,8 @@ func TestPluginLine(t *testing.T) {
 		"info plugin: a b")
 }
 
-// An agent without the rights of the plugin cannot know what the kernel can, does not hold that
-// against it, and says so.
+// TestKernelThatMayNotBeChecked checks that an agent without the plugin's capabilities reports that
+// it cannot check the kernel, and treats the kernel as supported.
 func TestKernelThatMayNotBeChecked(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, tc := range []struct {

@@ -16,52 +16,53 @@ const (
 	otherTaint   = `{"effect":"NoSchedule","key":"dedicated","value":"gpu"}`
 )
 
-// tainted gives the node a start-up taint that the agent is to remove, and another one.
+// tainted adds a start-up taint that the agent is to remove, and another one.
 func (b *testNode) tainted() {
 	b.SetTaints("["+startupTaint+","+otherTaint+"]", 0)
 	b.env["SLUICE_STARTUP_TAINT"] = "cni.istio.io/not-ready"
 }
 
-// Without a right to pods the plugin stays away where each pod would fail because of it, and the
-// node is not ready and keeps its taint in any case. Which right is missing is said in the API
-// server's own words, and that it has come is noticed soon.
+// TestRightsThatAreMissing checks that the plugin is not inserted without a permission for pods
+// that would make every pod fail, and that the node is not ready and keeps its taint in any case.
+// Readiness contains the API server's message about the missing permission, and notices soon when
+// it is granted.
 func TestRightsThatAreMissing(t *testing.T) {
 	netnstest.RequireRoot(t)
 	for _, row := range []struct {
 		name, serve string
 		forbidden   []string
-		missing     []string // the verbs that readiness names
+		missing     []string // the verbs in the readiness reasons
 		inserted    bool
 	}{
-		{"all of them", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
+		{"all permissions", "true", []string{"get", "list", "watch"}, []string{"get", "list"}, false},
 		{
-			"all of them, and nothing is served", "false",
+			"all permissions, without the socket", "false",
 			[]string{"get", "list", "watch"},
 			[]string{"get"},
 			false,
 		},
 		{
-			"to follow pods, so that each is fetched", "true",
+			"list and watch, so that every pod is fetched", "true",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
 		{
-			"to follow pods, for the audit alone", "false",
+			"list and watch, only for the audit", "false",
 			[]string{"list", "watch"},
 			[]string{"list"},
 			true,
 		},
-		{"to watch pods", "true", []string{"watch"}, []string{"watch"}, true},
+		{"watch", "true", []string{"watch"}, []string{"watch"}, true},
 		{
-			"to get pods, so that only those are known that are followed", "true",
+			"get, so that only watched pods are known", "true",
 			[]string{"get"},
 			[]string{"get"},
 			true,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel() // what fails is tried again after seconds
+			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
 			b.tainted()
 			b.env["SLUICE_SERVE"] = row.serve
@@ -71,7 +72,7 @@ func TestRightsThatAreMissing(t *testing.T) {
 			if row.inserted {
 				want = append(want, "sluice-cni")
 			}
-			r.until("the rights are named", func() bool {
+			r.until("the missing permissions are reported", func() bool {
 				text := r.reasons(observe.Rights)
 				unnamed := func(verb string) bool {
 					return !strings.Contains(text, "cannot "+verb+" resource ")
@@ -95,14 +96,14 @@ func TestRightsThatAreMissing(t *testing.T) {
 			if diff := cmp.Diff([]string{"bridge", "sluice-cni"}, b.chain()); diff != "" {
 				t.Errorf("chain (-want +got):\n%s", diff)
 			}
-			r.until("it is over", func() bool { return b.lastEvent() == "Installed" })
+			r.until("the node is ready", func() bool { return b.lastEvent() == "Installed" })
 			r.end()
 		})
 	}
 }
 
-// The kubeconfig is there a moment before it is known whether pods may be followed, and a taint
-// that is gone does not come back.
+// TestReadyOnceAllRightsAreKnown checks that the node is not ready when the kubeconfig exists and
+// it is unknown whether pods may be watched: a removed taint is not restored.
 func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
@@ -123,8 +124,8 @@ func TestReadyOnceAllRightsAreKnown(t *testing.T) {
 	r.end()
 }
 
-// The node's pods may be listed before the API server has said whether the plugin may read pods,
-// and a taint that is gone does not come back.
+// TestTaintStaysUntilThePluginsRightIsKnown checks that the taint is kept when the pods of the node
+// are listed and it is unknown whether the plugin may read pods: a removed taint is not restored.
 func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)
@@ -142,7 +143,7 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	}
 	b.ForbidPods("get")
 	release()
-	r.until("the right is named", func() bool {
+	r.until("the missing permission is reported", func() bool {
 		return strings.Contains(r.reasons(observe.Rights), "cannot get resource ")
 	})
 	if got := b.Taints(); got != "["+startupTaint+","+otherTaint+"]" {
@@ -151,18 +152,18 @@ func TestTaintStaysUntilThePluginsRightIsKnown(t *testing.T) {
 	r.end()
 }
 
-// A right that is taken away closes the way that the agent had, though it still has the pods of
-// before.
+// TestRightsThatAreTakenAway checks that the socket is no longer ready after a permission was
+// revoked, although the agent still has the earlier pods.
 func TestRightsThatAreTakenAway(t *testing.T) {
 	netnstest.RequireRoot(t)
-	t.Parallel() // it waits for seconds
+	t.Parallel() // the test waits for seconds
 	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	b.ForbidPods("get", "list", "watch")
-	b.ForgetHistory() // ends the watch, as time does
+	b.ForgetHistory() // ends the watch, like its timeout
 	r.until("not ready", func() bool { return !r.readiness().Ready })
-	r.until("the socket is no way", func() bool {
+	r.until("the socket is not ready", func() bool {
 		return strings.HasPrefix(r.reasons(observe.Socket),
 			"false cannot watch the node's pods: ")
 	})
@@ -171,15 +172,16 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	r.end()
 }
 
-// An API server that is away does not make a node unready that has its pods: none comes without it.
+// TestServedPodsOutlastAnOutage checks that an unavailable API server does not make a node unready
+// that has its pods: no new pods start without it.
 func TestServedPodsOutlastAnOutage(t *testing.T) {
 	netnstest.RequireRoot(t)
-	t.Parallel() // it waits for seconds
+	t.Parallel() // the test waits for seconds
 	b := newTestNode(t)
 	r := b.run(nil)
 	r.ready()
 	b.Stop()
-	r.until("it is noticed", func() bool {
+	r.until("the outage is reported", func() bool {
 		_, text := r.get("MONITORING_PORT", "/metrics")
 		return strings.Contains(text, "\nsluice_events_lost_total{source=\"pods\"} 1\n")
 	})

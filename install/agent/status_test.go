@@ -11,7 +11,7 @@ import (
 	protocol "github.com/sluice-mesh/sluice/plugin/agent"
 )
 
-// status asks the agent how the node is, as rules status does.
+// status requests the status of the node from the agent, like rules status.
 func (r *running) status() *protocol.Status {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
@@ -23,7 +23,7 @@ func (r *running) status() *protocol.Status {
 	return s
 }
 
-// topic returns a topic as one text: state, facts and what to do.
+// topic formats a topic as one text: state, facts and remedy.
 func topic(s *protocol.Status, name string) string {
 	for _, t := range s.Topics {
 		if t.Name == name {
@@ -33,8 +33,8 @@ func topic(s *protocol.Status, name string) string {
 	return ""
 }
 
-// The page shows chain, plugin, API server, socket, pods, drift and conflicts, what is wrong with
-// them, what to do, and the latest errors.
+// TestStatus checks that the status contains chain, plugin, API server, socket, pods, drift and
+// conflicts with their problems and remedies, and the latest errors.
 func TestStatus(t *testing.T) {
 	netnstest.RequireRoot(t)
 	b := newTestNode(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/token"
 )
 
-// What keeps the plugin away is told once, by what it waits for; the start of the agent is nothing
-// wrong.
+// TestConditions checks that the reason why the plugin is not inserted is reported once, and that
+// the start of the agent is not a problem.
 func TestConditions(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	heldBack := []node.Problem{{Reason: node.NotReadyToInsert, Message: "held back", Blocking: true}}
@@ -28,27 +28,27 @@ func TestConditions(t *testing.T) {
 		token   token.Status
 		missing []string
 		serves  bool
-		want    string // the reasons
+		want    string // the expected reasons
 	}{
 		{"the agent starts", token.Status{}, nil, false, ""},
 		{
-			"no token can be had",
+			"no token can be requested",
 			token.Status{Problem: errors.New("refused")},
 			nil, false,
 			"NotReadyToInsert TokenNotPublished",
 		},
 		{
-			"a right is missing",
+			"a permission is missing",
 			token.Status{Origin: token.Requested, Forbidden: errors.New("403")},
 			[]string{"get"},
 			false, "RightsMissing",
 		},
-		{"the API server is away for a moment", away(time.Second), nil, false, "NotReadyToInsert"},
+		{"a short outage of the API server", away(time.Second), nil, false, "NotReadyToInsert"},
 		{
-			"the API server is away", away(time.Minute), nil, false,
+			"an outage of the API server", away(time.Minute), nil, false,
 			"NotReadyToInsert APIServerUnavailable",
 		},
-		{"and the node's pods are served", away(time.Minute), nil, true, "NotReadyToInsert"},
+		{"an outage while the node's pods are served", away(time.Minute), nil, true, "NotReadyToInsert"},
 	} {
 		var got []string
 		for _, n := range conditions(heldBack, row.token, row.missing, row.serves, now) {

@@ -46,7 +46,8 @@ func get(t *testing.T, c *apiclient.Client) (int, error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// A new token and a new certificate authority are used by the next request.
+// TestCredentialsAreRenewed checks that the next request uses a new token and a new certificate
+// authority.
 func TestCredentialsAreRenewed(t *testing.T) {
 	s := apiservertest.Start(t)
 	var outcomes []string
@@ -82,7 +83,8 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	}
 }
 
-// A CA file that is half written, or missing, leaves the authority of before.
+// TestCertificateAuthorityStaysWithoutANewOne checks that an incomplete or missing CA file does not
+// replace the previous authority.
 func TestCertificateAuthorityStaysWithoutANewOne(t *testing.T) {
 	s := apiservertest.Start(t)
 	c := newClient(t, optionsFor(s))
@@ -100,7 +102,7 @@ func TestCertificateAuthorityStaysWithoutANewOne(t *testing.T) {
 	}
 }
 
-// The token goes to no other server.
+// TestRedirectsAreNotFollowed checks that the token is not sent to another server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other, s := apiservertest.Start(t), apiservertest.Start(t)
 	location := http.Header{"Location": {other.URL() + "/api/v1/namespaces"}}
@@ -117,7 +119,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Get().Resource("namespaces").DoRaw(t.Context()); err == nil {
-		t.Error("a client of client-go takes the redirect for an answer")
+		t.Error("a client of client-go treats the redirect as an answer")
 	}
 	if n := len(other.Requests()); n > 0 || len(s.Requests()) != 2 {
 		t.Errorf("%d requests, %d followed a redirect", len(s.Requests()), n)

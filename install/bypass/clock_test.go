@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/bypass"
 )
 
-// The chain is complete from 0 s to 7200 s of real time; after 3600 s the clock is set.
+// TestSetClock sets the clock after 3600 s. The chain is complete from 0 s to 7200 s of real time.
 func TestSetClock(t *testing.T) {
 	const hour = 3600
 	for _, row := range []struct {
@@ -18,10 +18,10 @@ func TestSetClock(t *testing.T) {
 		kind    bypass.Kind
 	}{
 		{"back: before the chain", -hour / 2, -10, bypass.Early},
-		{"back: shown only once, before the step", -hour / 2, 1000, bypass.Bypassed},
-		{"back: shown twice", -hour / 2, 2000, bypass.Unknown},
-		{"back: shown only once, after the step", -hour / 2, 4000, bypass.Bypassed},
-		{"back to before the chain: shown twice", -2 * hour, -1000, bypass.Unknown},
+		{"back: a time that occurs once, before the step", -hour / 2, 1000, bypass.Bypassed},
+		{"back: a time that occurs twice", -hour / 2, 2000, bypass.Unknown},
+		{"back: a time that occurs once, after the step", -hour / 2, 4000, bypass.Bypassed},
+		{"back to before the chain: a time that occurs twice", -2 * hour, -1000, bypass.Unknown},
 		{"forward: before the step", 2 * hour, 1000, bypass.Bypassed},
 		{"forward: a time that was skipped", 2 * hour, 2 * hour, bypass.Gap},
 		{"forward: after the step", 2 * hour, 3*hour + 100, bypass.Bypassed},
@@ -45,7 +45,8 @@ func TestSetClock(t *testing.T) {
 	}
 }
 
-// Otherwise the node would not be ready until the clock shows the time of the bypass again.
+// TestADDEndsABypassAfterTheClockWasSetBack checks the node's readiness, which otherwise would wait
+// until the clock reaches the time of the bypass again.
 func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	var run time.Duration
 	d := newDetector(t, bypass.Options{Elapsed: func() time.Duration { return run }})
@@ -65,7 +66,8 @@ func TestADDEndsABypassAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// The clock was set back while no agent was running.
+// TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture covers a clock that was set back while no
+// agent was running.
 func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bypass.json")
 	earlier := newDetector(t, bypass.Options{File: file})
@@ -75,7 +77,7 @@ func TestADDEndsABypassOfAnEarlierAgentThatIsInTheFuture(t *testing.T) {
 	}
 	d := newDetector(t, bypass.Options{File: file})
 	if _, stands := d.Current(); !stands {
-		t.Fatal("the bypass is not read")
+		t.Fatal("the bypass was not read")
 	}
 	d.Note(at(100), true, false, "")
 	if err := d.Added(at(110)); err != nil {

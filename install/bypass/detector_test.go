@@ -23,8 +23,8 @@ func newDetector(t *testing.T, o bypass.Options) *bypass.Detector {
 	return d
 }
 
-// The chain is right from 100 s to 200 s, wrong until 300 s, and right from then on; at 400 s a
-// conflicting writer's work was put right.
+// TestCauseIsDecidedByTimes covers a chain that is complete from 100 s to 200 s, incomplete until
+// 300 s, and complete from then on; at 400 s the change of a conflicting writer was corrected.
 func TestCauseIsDecidedByTimes(t *testing.T) {
 	d := newDetector(t, bypass.Options{})
 	for s := 100; s <= 200; s += 10 {
@@ -90,7 +90,8 @@ func TestBeforeTheChainWasSeenNothingIsABypass(t *testing.T) {
 	}
 }
 
-// Without a chain pods may start without the plugin.
+// TestWithoutAChainNothingIsABypass checks that pods may start without the plugin if it is not
+// chained.
 func TestWithoutAChainNothingIsABypass(t *testing.T) {
 	d := newDetector(t, bypass.Options{Optional: true})
 	d.Note(at(0), true, true, "")
@@ -101,7 +102,8 @@ func TestWithoutAChainNothingIsABypass(t *testing.T) {
 	}
 }
 
-// A pod that is younger than the last look at the chain is explained after another one.
+// TestChainIsReadBeforeABypassIsReported checks that the chain is read again to explain a pod that
+// is younger than the last reading.
 func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 	for _, ok := range []bool{true, false} {
 		var d *bypass.Detector
@@ -111,7 +113,7 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 			d.Note(at(20), ok, false, "removed")
 		}})
 		if d.Explain(at(5)); looks != 0 {
-			t.Error("looked at before the agent did so itself")
+			t.Error("the chain was read before the agent's own reading")
 		}
 		d.Note(at(0), true, true, "")
 		want := bypass.Gap
@@ -119,12 +121,13 @@ func TestChainIsReadBeforeABypassIsReported(t *testing.T) {
 			want = bypass.Bypassed
 		}
 		if c := d.Explain(at(15)); c.Kind != want || looks != 1 {
-			t.Errorf("found %t: %v after %d looks", ok, c, looks)
+			t.Errorf("found %t: %v after %d readings", ok, c, looks)
 		}
 	}
 }
 
-// A bypass stands, for the next agent too, until the plugin was called for a pod that came later.
+// TestBypassIsReportedUntilAnADD checks that a bypass is reported, by the next agent too, until the
+// plugin is called for a later pod.
 func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bypass.json")
 	changes := 0
@@ -149,25 +152,25 @@ func TestBypassIsReportedUntilAnADD(t *testing.T) {
 	d = newDetector(t, o)
 	b, stands := d.Current()
 	if !stands || b.Pods != 2 || !strings.Contains(b.String(), "restart the container runtime") {
-		t.Errorf("the next agent knows: %t, %v", stands, b)
+		t.Errorf("the next agent reports: %t, %v", stands, b)
 	}
-	// that ADD may have begun with the chain before
+	// these ADDs may have begun with the earlier chain
 	for _, early := range []time.Time{at(10), at(59), at(64)} {
 		if err := d.Added(early); err != nil {
 			t.Error(err)
 		}
 		if _, stands := d.Current(); !stands {
-			t.Errorf("over because of an ADD at %s", early)
+			t.Errorf("resolved by an ADD at %s", early)
 		}
 	}
 	if err := d.Added(at(66)); err != nil {
 		t.Error(err)
 	}
 	if _, stands := d.Current(); stands || changes != 3 {
-		t.Errorf("it stands %t after %d changes", stands, changes)
+		t.Errorf("bypassed: %t after %d changes", stands, changes)
 	}
 	if _, stands := newDetector(t, o).Current(); stands {
-		t.Error("the next agent does not know that it is over")
+		t.Error("the next agent still reports the bypass")
 	}
 }
 

@@ -29,7 +29,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs, err := libcni.ConfListFromConf(conf) //nolint:staticcheck // runtimes call it
+		theirs, err := libcni.ConfListFromConf(conf) //nolint:staticcheck // runtimes call this function
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,10 +37,10 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 			t.Errorf("%+v, want %+v", list, theirs)
 		}
 		if got := string(list.Plugins[0].Raw); got != strings.TrimSpace(row.plain) {
-			t.Errorf("the plugin is %q, not what was written", got)
+			t.Errorf("the plugin is %q, which differs from the configuration", got)
 		}
 		if !chain.Equal(list.Plugins[0].Raw, theirs.Plugins[0].Bytes) {
-			t.Errorf("%s is not what libcni makes of it: %s", list.Plugins[0].Raw,
+			t.Errorf("%s differs from libcni's conversion: %s", list.Plugins[0].Raw,
 				theirs.Plugins[0].Bytes)
 		}
 		with, err := list.Insert(json.RawMessage(element))
@@ -52,7 +52,7 @@ func TestAPlainConfigurationBecomesAList(t *testing.T) {
 		}
 	}
 	if _, err := chain.FromSinglePlugin([]byte(lists["one line"])); err == nil {
-		t.Error("a list was taken for a plain configuration")
+		t.Error("a list was treated as a plain configuration")
 	}
 }
 
@@ -79,7 +79,7 @@ func TestListName(t *testing.T) {
 		}
 		for _, taken := range row.taken {
 			if got >= taken {
-				t.Errorf("%s comes behind %s, which would be used", got, taken)
+				t.Errorf("%s sorts after %s, which would be used", got, taken)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func TestStandalone(t *testing.T) {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
 		}
 		if chain.TypeOf(got) != "sluice-cni" {
-			t.Errorf("libcni does not take %s", got)
+			t.Errorf("libcni rejects %s", got)
 		}
 	}
 	for _, bad := range []string{``, `[]`, `{}`, `{"type":1}`} {
@@ -114,6 +114,6 @@ func TestStandalone(t *testing.T) {
 		}
 	}
 	if _, err := chain.Standalone(json.RawMessage(`{"type":"a"}`), "0.3.1", ""); err == nil {
-		t.Error("a network without a name")
+		t.Error("a network without a name was accepted")
 	}
 }

@@ -15,40 +15,40 @@ func TestDiscover(t *testing.T) {
 	for name, row := range map[string]struct {
 		files   map[string]string
 		named   string
-		want    string // nothing: there is none
+		want    string // empty if there is none
 		plain   bool
 		skipped []string
 	}{
-		"the first name is taken": {
+		"the first file in order of names is used": {
 			files: map[string]string{
 				"10-b.conflist": list, "05-a.conflist": list, "99.conflist": list,
 			}, want: "05-a.conflist",
 		},
-		"plain ones count": {
+		"plain configurations are used": {
 			files: map[string]string{"10-a.conf": plain, "20-b.conflist": list}, want: "10-a.conf",
 			plain: true,
 		},
-		"so do those that end in json": {
+		"files with the extension json are used": {
 			files: map[string]string{"10-a.json": plain, "20-b.conflist": list}, want: "10-a.json",
 			plain: true,
 		},
-		"a plain one comes before the list named so": {
+		"a plain configuration takes precedence over a list of the same name": {
 			files: map[string]string{"10-a.conflist": list, "10-a.conf": plain}, want: "10-a.conf",
 			plain: true,
 		},
-		"other files do not count": {
+		"other files are ignored": {
 			files: map[string]string{
 				"00-a.conflist.cilium_bak": list, "01-a.txt": list, ".sluice-1.tmp": list,
 				"02": plain, "x.conf": plain,
 			}, want: "x.conf", plain: true,
 		},
-		"what is not valid is passed over": {
+		"an invalid file is skipped": {
 			files: map[string]string{
 				"01.conflist": `{`, "02.conf": list, "03.conflist": plain, "04.conflist": list,
 			}, want: "04.conflist",
 			skipped: []string{"01.conflist", "02.conf", "03.conflist"},
 		},
-		"what cannot be read is passed over": {
+		"an unreadable file is skipped": {
 			files: map[string]string{"01.conflist": "unreadable", "04.conflist": list},
 			want:  "04.conflist", skipped: []string{"01.conflist"},
 		},
@@ -56,22 +56,22 @@ func TestDiscover(t *testing.T) {
 		"nothing valid": {
 			files: map[string]string{"01.conflist": ``}, skipped: []string{"01.conflist"},
 		},
-		"the named one is taken": {
+		"the configured file is used": {
 			files: map[string]string{"01.conflist": list, "10-b.conflist": list},
 			named: "10-b.conflist", want: "10-b.conflist",
 		},
-		"a named one that is missing is waited for": {
+		"a configured file that is missing is awaited": {
 			files: map[string]string{"01.conflist": list}, named: "10-b.conflist",
 		},
-		"a plain one that became a list": {
+		"a plain configuration that was converted to a list": {
 			files: map[string]string{"10-b.conflist": list}, named: "10-b.conf",
 			want: "10-b.conflist",
 		},
-		"a list that is a plain one still": {
+		"a list that is still a plain configuration": {
 			files: map[string]string{"10-b.conf": plain}, named: "10-b.conflist", want: "10-b.conf",
 			plain: true,
 		},
-		"the name itself comes before its sibling": {
+		"the configured name takes precedence over its other form": {
 			files: map[string]string{"10-b.conf": plain, "10-b.conflist": list},
 			named: "10-b.conflist", want: "10-b.conflist",
 		},
@@ -96,7 +96,7 @@ func TestDiscover(t *testing.T) {
 				names = append(names, s.Name)
 			}
 			if diff := cmp.Diff(row.skipped, names); diff != "" {
-				t.Errorf("passed over (-want +got):\n%s", diff)
+				t.Errorf("skipped (-want +got):\n%s", diff)
 			}
 		})
 	}

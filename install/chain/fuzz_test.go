@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// Whatever valid list there is: after insertion it is valid for libcni with the same other plugins,
-// and after removal it has the bytes that it had.
+// FuzzInsertRemove checks any valid list: after insertion it is valid for libcni with the same
+// other plugins, and after removal it has its original bytes.
 func FuzzInsertRemove(f *testing.F) {
 	for _, text := range lists {
 		f.Add([]byte(text), []byte(element))
@@ -65,8 +65,8 @@ func FuzzInsertRemove(f *testing.F) {
 	})
 }
 
-// Any directory has an answer, a plain configuration that is chosen can become a list, and what
-// Multus delegates to is judged.
+// FuzzDiscover checks that every directory has a result, that a chosen plain configuration can be
+// converted to a list, and that Multus delegates are classified.
 func FuzzDiscover(f *testing.F) {
 	f.Add("10-a.conf", []byte(`{"name":"n","type":"a"}`), "20-b.conflist",
 		[]byte(lists["one line"]), "")
@@ -95,7 +95,8 @@ func FuzzDiscover(f *testing.F) {
 	})
 }
 
-// A stand-alone configuration is valid, and has all that the element had.
+// FuzzStandalone checks that a stand-alone configuration is valid, and contains all fields of the
+// element.
 func FuzzStandalone(f *testing.F) {
 	f.Add([]byte(element), "0.3.1", "istio-cni")
 	f.Add([]byte(` {"type":"a","NAME":"b"}`), "", "")
@@ -119,7 +120,8 @@ func FuzzStandalone(f *testing.F) {
 	})
 }
 
-// Whatever the configuration is, each plugin that a runtime would call by it is mentioned in it.
+// FuzzMentions checks that every plugin that a runtime would call because of a configuration is
+// mentioned in it.
 func FuzzMentions(f *testing.F) {
 	for _, text := range lists {
 		f.Add([]byte(text))

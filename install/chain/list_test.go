@@ -14,7 +14,7 @@ import (
 
 const element = `{"type": "sluice-cni", "exclude_namespaces": ["kube-system"], "plugin_log_level": "info"}`
 
-// Lists as installers write them.
+// lists contains lists in the formats of several installers.
 var lists = map[string]string{
 	"Calico's": `{
   "name": "k8s-pod-network",
@@ -51,7 +51,7 @@ var lists = map[string]string{
   ]
 }`,
 	"one line":    `{"cniVersion":"1.0.0","name":"e2e","plugins":[{"type":"bridge","isGateway":true},{"type":"portmap"}],"unknown":1.50}`,
-	"airy line":   `{ "name": "n", "cniVersion": "1.0.0", "plugins": [ { "type": "a" }, { "type": "b" } ] }`,
+	"spaced line": `{ "name": "n", "cniVersion": "1.0.0", "plugins": [ { "type": "a" }, { "type": "b" } ] }`,
 	"tabs":        "{\n\t\"name\": \"n\",\n\t\"plugins\": [\n\t\t{\n\t\t\t\"type\": \"a\"\n\t\t}\n\t],\n\t\"cniVersion\": \"0.4.0\"\n}\n",
 	"DOS":         "{\r\n  \"name\": \"n\",\r\n  \"plugins\": [\r\n    {\r\n      \"type\": \"a\"\r\n    }\r\n  ]\r\n}\r\n",
 	"a line each": "{\n  \"name\": \"n\",\n  \"plugins\": [\n    {\"type\": \"a\"},\n    {\"type\": \"b\"}\n  ]\n}\n",
@@ -132,7 +132,7 @@ func TestTheElementLooksLikeItsNeighbours(t *testing.T) {
   ]
 }`,
 		"one line":    `},{"type":"sluice-cni","exclude_namespaces":["kube-system"],"plugin_log_level":"info"}],"unknown":1.50}`,
-		"airy line":   `}, {"type":"sluice-cni","exclude_namespaces":["kube-system"],"plugin_log_level":"info"} ] }`,
+		"spaced line": `}, {"type":"sluice-cni","exclude_namespaces":["kube-system"],"plugin_log_level":"info"} ] }`,
 		"a line each": "},\n    {\"type\":\"sluice-cni\",\"exclude_namespaces\":[\"kube-system\"],\"plugin_log_level\":\"info\"}\n  ]\n}\n",
 		"tabs":        "},\n\t\t{\n\t\t\t\"type\": \"sluice-cni\",\n\t\t\t\"exclude_namespaces\": [\n\t\t\t\t\"kube-system\"\n\t\t\t],\n\t\t\t\"plugin_log_level\": \"info\"\n\t\t}\n\t],\n\t\"cniVersion\": \"0.4.0\"\n}\n",
 		"DOS":         "},\r\n    {\r\n      \"type\": \"sluice-cni\",\r\n      \"exclude_namespaces\": [\r\n        \"kube-system\"\r\n      ],\r\n      \"plugin_log_level\": \"info\"\r\n    }\r\n  ]\r\n}\r\n",
@@ -201,7 +201,7 @@ func TestInsertRefuses(t *testing.T) {
 	}
 	if _, err := parse(t,
 		`{"name":"n","plugins":[{"type":"x"}]}`).Insert(json.RawMessage(element), "x"); err == nil {
-		t.Error("a chain of ours alone was made")
+		t.Error("a chain with only Sluice's plugin was created")
 	}
 }
 

@@ -13,24 +13,24 @@ func TestTheTypesThatAConfigurationMentions(t *testing.T) {
 		data string
 		want []string
 	}{
-		"those of a chain, each once": {
+		"the types of a chain, each once": {
 			`{"name":"a","plugins":[{"type":"b"},{"type":"a"},{"type":"b"}]}`, []string{"a", "b"},
 		},
-		"that of a plain one, and of what it calls": {
+		"the type of a plain configuration, and of its delegate": {
 			`{"name":"a","type":"bridge","ipam":{"type":"host-local"}}`,
 			[]string{"bridge", "host-local"},
 		},
-		"those of a copy to which Multus delegates": {
+		"the types of a copy to which Multus delegates": {
 			`{"type":"multus","delegates":[{"plugins":[{"type":"a"}]}]}`, []string{"a", "multus"},
 		},
-		"that of a key in capitals": {
+		"the type of a key in upper case": {
 			`{"Type":"bridge"}`, []string{"bridge"},
 		},
-		"none in what is no name": {
+		"no type in a value that is not a name": {
 			`{"name":"a","type":{"to":"a"},"plugins":[{"type":1},{"type":""}]}`, nil,
 		},
-		"none in what is not JSON":                        {`type: bridge`, nil},
-		"none in a value that is neither object nor list": {`"type"`, nil},
+		"no type in invalid JSON":                                 {`type: bridge`, nil},
+		"no type in a value that is neither an object nor a list": {`"type"`, nil},
 	} {
 		if diff := cmp.Diff(row.want, chain.Mentions([]byte(row.data))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

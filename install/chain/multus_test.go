@@ -14,17 +14,17 @@ func TestMultusDelegates(t *testing.T) {
 		first string
 		want  chain.Delegation
 	}{
-		"another plugin delegates to nobody": {
+		"another plugin has no delegate": {
 			`"type":"cilium-cni","clusterNetwork":"k8s-pod-network"`, chain.NoDelegation,
 		},
-		"the file by its path on the node": {
+		"the file, named by its path on the node": {
 			`"type":"multus-shim","clusterNetwork":"/host/etc/cni/net.d/10-calico.conflist"`,
 			chain.Followed,
 		},
-		"the file by its stem": {
+		"the file, named without its extension": {
 			`"type":"multus","clusterNetwork":"10-calico"`, chain.Followed,
 		},
-		"the network by its name": {
+		"the network, named by its name": {
 			`"type":"multus","clusterNetwork":"k8s-pod-network"`, chain.Followed,
 		},
 		"another file": {
@@ -37,12 +37,12 @@ func TestMultusDelegates(t *testing.T) {
 		"a definition in a namespace": {
 			`"type":"multus","clusterNetwork":"kube-system/10-calico"`, chain.Unclear,
 		},
-		"another name, perhaps a definition's": {
+		"another name, possibly of a definition": {
 			`"type":"multus","clusterNetwork":"macvlan"`, chain.Unclear,
 		},
-		"nothing":                   {`"type":"multus"`, chain.Unclear},
-		"something that is no name": {`"type":"multus","clusterNetwork":1`, chain.Unclear},
-		"a copy from before the plugin was there": {
+		"no delegate":                {`"type":"multus"`, chain.Unclear},
+		"a value that is not a name": {`"type":"multus","clusterNetwork":1`, chain.Unclear},
+		"a copy without the plugin": {
 			`"type":"multus","delegates":[` + calico + `]`, chain.Copied,
 		},
 		"a copy with the plugin": {
@@ -51,17 +51,17 @@ func TestMultusDelegates(t *testing.T) {
 		"a copy of a plain configuration": {
 			`"type":"multus","delegates":[{"type":"flannel"}]`, chain.Copied,
 		},
-		"only further networks have the plugin": {
+		"only additional networks have the plugin": {
 			`"type":"multus","delegates":[` + calico + `,` + with + `]`, chain.Copied,
 		},
-		"a copy that does not count beside a name": {
+		"a copy that is ignored because of a name": {
 			`"type":"multus","clusterNetwork":"10-calico","delegates":[` + calico + `]`,
 			chain.Followed,
 		},
-		"a copy that nobody can read": {
+		"an invalid copy": {
 			`"type":"multus","delegates":[1]`, chain.Copied,
 		},
-		"a list that has more plugins after Multus": {
+		"a list with plugins after Multus": {
 			`"type":"multus-shim","clusterNetwork":"/x/10-calico.conflist"},{"type":"tuning"`,
 			chain.Followed,
 		},

@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-mesh/sluice/install/chain"
 )
 
-// space is any white space that JSON has.
+// space draws white space as JSON allows it.
 func space(t *rapid.T) string {
 	return rapid.StringOfN(rapid.SampledFrom([]rune(" \t\r\n")), 0, 4, -1).Draw(t, "space")
 }
 
-// object and object write JSON as somebody might.
+// object writes a JSON object with random white space.
 func object(t *rapid.T, members ...string) string {
 	var b strings.Builder
 	b.WriteString("{" + space(t))
@@ -41,7 +41,7 @@ func quoted(t *rapid.T, s string) string {
 	return string(text)
 }
 
-// plugin writes an element with fields that look like the structure around it.
+// plugin writes an element with fields that resemble the surrounding structure.
 func plugin(t *rapid.T, name string) string {
 	members := []string{member(t, "type", quoted(t, name))}
 	for range rapid.IntRange(0, 3).Draw(t, "fields") {
@@ -95,7 +95,7 @@ func TestInsertAndRemoveRestoreAnyList(t *testing.T) {
 	})
 }
 
-// Taking any types out leaves the others as they were, wherever they stand.
+// TestAnyPluginCanBeTakenOut checks that removing any types does not change the other plugins.
 func TestAnyPluginCanBeTakenOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		types := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 6).Draw(t, "types")

@@ -1,5 +1,5 @@
-// Package chart_test keeps what the chart says of the agent's settings in step with their table.
-// What the chart renders is tested in the module e2e/deploy.
+// Package chart_test checks that the chart's files match the table of the agent's settings. The
+// module e2e/deploy tests the rendered chart.
 package chart_test
 
 import (
@@ -18,8 +18,8 @@ import (
 var update = flag.Bool("update", false,
 	"write files/settings.yaml and the tables of README.md from the tables in Go")
 
-// The chart refuses variables under the key env that have a key of their own, are not to be
-// changed, or mean nothing here.
+// TestRejectionsFollowTheTable checks that the chart rejects variables under the key env that have
+// their own key, must not be changed, or have no effect.
 func TestRejectionsFollowTheTable(t *testing.T) {
 	var want strings.Builder
 	fmt.Fprintln(&want, "# Generated from the table of settings; see settings_test.go.\nkeys:")
@@ -76,7 +76,7 @@ func TestReadmeHasTheTable(t *testing.T) {
 		fmt.Appendf(nil, "%s%s%s%s%s", before, begin, table.String(), end, after))
 }
 
-// compare compares a file with what it should be, or writes it.
+// compare compares a file with its expected content, or writes it.
 func compare(t *testing.T, name string, want []byte) {
 	t.Helper()
 	if *update {
@@ -90,7 +90,7 @@ func compare(t *testing.T, name string, want []byte) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not what the table says; go test ./install/chart -update writes it:\n%s",
+		t.Errorf("%s differs from the table; go test ./install/chart -update rewrites it:\n%s",
 			name, diff)
 	}
 }

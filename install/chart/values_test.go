@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// deployment are the keys of values.yaml that shape objects and set nothing of the agent.
+// deployment contains the keys of values.yaml that affect objects and set no setting of the agent.
 const deployment = `platform profile compatibilityVersion hub tag image digest variant pullPolicy provider repair.hub repair.tag
 	mountNetns dacOverride uninstallHook.enabled uninstallHook.timeoutSeconds uninstallHook.tolerations affinity
 	tolerations priorityClassName updateStrategy.type updateStrategy.rollingUpdate.maxUnavailable terminationGracePeriodSeconds
@@ -28,8 +28,8 @@ const deployment = `platform profile compatibilityVersion hub tag image digest v
 	global.platform global.hub global.tag global.variant global.imagePullPolicy global.imagePullSecrets global.logging.level
 	global.networkPolicy.enabled global.nativeNftables global.resourceScope`
 
-// accepted are the keys of the schema that values.yaml leaves out: keys of Kubernetes' own objects,
-// and keys of Istio's charts that change nothing here.
+// accepted contains the keys of the schema that values.yaml omits: keys of Kubernetes objects, and
+// keys of Istio's charts without effect.
 const accepted = `ambient.configDir ambient.reconcileIptablesOnStartup ambient.shareHostNetworkNamespace
 	ambient.enableAmbientDetectionRetry seccompProfile.type seccompProfile.localhostProfile seLinuxOptions.user
 	seLinuxOptions.role seLinuxOptions.type seLinuxOptions.level cni enabled global.profile global.defaultResources pilot ztunnel meshConfig gateways base istiodRemote
@@ -70,7 +70,7 @@ func defaults(t *testing.T) map[string]any {
 	return leaves(values)
 }
 
-// text returns a value as the agent's variable has it.
+// text formats a value like the agent's variable.
 func text(value any) string {
 	switch value := value.(type) {
 	case nil:
@@ -88,7 +88,8 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// Every key sets the agent or is one of the deployment, and every setting with a key is there.
+// TestValuesAreTheSettings checks that every key belongs to a setting or to the deployment, and
+// that every setting with a key is in values.yaml.
 func TestValuesAreTheSettings(t *testing.T) {
 	values := defaults(t)
 	want := strings.Fields(deployment)
@@ -118,7 +119,7 @@ func TestValuesAreTheSettings(t *testing.T) {
 		if s.Chart != "" {
 			want = s.Chart
 		}
-		// What is empty is not rendered, and has the default of the agent.
+		// Empty values are not rendered, and mean the agent's default.
 		if got != want && (got != "" || s.Chart != "") {
 			t.Errorf("%s is %q in values.yaml; %s is %q", s.Helm, got, s.Env, want)
 		}
@@ -148,7 +149,8 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return &root
 }
 
-// Every property is described, and those of settings as the settings are.
+// TestSchemaDescribesEveryProperty checks that every property has a description, and that those of
+// settings equal the help of the settings.
 func TestSchemaDescribesEveryProperty(t *testing.T) {
 	root := schema(t)
 	values := slices.Sorted(maps.Keys(defaults(t)))
@@ -192,7 +194,7 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 	}
 }
 
-// ofKind returns a text as a value of the type that the schema of a setting has.
+// ofKind converts a text to the type that the schema of a setting has.
 func ofKind(s *jsonschema.Schema, text string) any {
 	var value any
 	switch {
@@ -211,14 +213,15 @@ func ofKind(s *jsonschema.Schema, text string) any {
 	return text
 }
 
-// wrong are values, of which the schema must refuse those that the agent refuses.
+// wrong contains values. The schema must reject those that the agent rejects.
 var wrong = []string{
 	"none of the words", "-1", "65536", "a/b", "relative/path", "10-calico.yaml", "Upper_Case",
 	"nat-last", "10", "yes", "{}",
 	"cni.istio.io/not-ready:NoSchedule",
 }
 
-// The schema allows what the agent allows. Bounds of durations are in the templates.
+// TestSchemaAllowsWhatTheAgentDoes compares the values that the schema and the agent allow. The
+// templates check bounds of durations.
 func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 	root := schema(t)
 	for _, s := range settings.All() {
@@ -239,7 +242,7 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 		}
 		for _, word := range slices.Concat(words, []string{s.Example, s.Default, s.Chart}) {
 			if word != "" && !accepts(word) {
-				t.Errorf("%s: the schema refuses %q, which %s allows", s.Helm, word, s.Env)
+				t.Errorf("%s: the schema rejects %q, which %s allows", s.Helm, word, s.Env)
 			}
 		}
 		list := property.Enum
@@ -248,20 +251,21 @@ func TestSchemaAllowsWhatTheAgentDoes(t *testing.T) {
 		}
 		for _, word := range list {
 			if !s.Kind.Allows(fmt.Sprint(word)) {
-				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, word, s.Env,
+				t.Errorf("%s: the schema allows %q, which %s rejects: want %s", s.Helm, word, s.Env,
 					s.Kind.Want)
 			}
 		}
 		for _, text := range wrong {
 			if !s.Kind.Allows(text) && s.Helm != "logging.level" && accepts(text) {
-				t.Errorf("%s: the schema allows %q, which %s refuses: want %s", s.Helm, text, s.Env,
+				t.Errorf("%s: the schema allows %q, which %s rejects: want %s", s.Helm, text, s.Env,
 					s.Kind.Want)
 			}
 		}
 	}
 }
 
-// A rendered ConfigMap and the containers set what the settings know, and nothing that they refuse.
+// TestRenderedVariablesAreSettings checks that a rendered ConfigMap and its containers set the
+// variables of the settings to allowed values.
 func TestRenderedVariablesAreSettings(t *testing.T) {
 	files, err := filepath.Glob("../manifests/*.yaml")
 	if err != nil || len(files) < 2 {
@@ -272,9 +276,9 @@ func TestRenderedVariablesAreSettings(t *testing.T) {
 		for name, value := range rendered {
 			s, known := settings.Find(name)
 			switch {
-			case name == "GOMEMLIMIT" || name == "GOMAXPROCS": // of Go's runtime
+			case name == "GOMEMLIMIT" || name == "GOMAXPROCS": // of the Go runtime
 			case !known:
-				t.Errorf("%s sets %s, which is no setting", file, name)
+				t.Errorf("%s sets %s, which is not a setting", file, name)
 			case value != "" && !s.Kind.Allows(value):
 				t.Errorf("%s sets %s to %q: want %s", file, name, value, s.Kind.Want)
 			}
@@ -295,8 +299,8 @@ func TestRenderedVariablesAreSettings(t *testing.T) {
 	}
 }
 
-// variables returns the variables that the ConfigMap and the DaemonSet of a file set. A variable
-// from the pod is empty.
+// variables returns the variables that the ConfigMap and the DaemonSet in a file set. A variable
+// from a field of the pod is empty.
 func variables(t *testing.T, file string) map[string]string {
 	t.Helper()
 	data, err := os.ReadFile(file)

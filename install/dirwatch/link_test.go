@@ -14,10 +14,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// Each row changes what the file after dir/link is, without a change in dir.
+// TestChangeBehindALinkIsNoticed changes the file to which dir/link leads, without a change in dir.
 func TestChangeBehindALinkIsNoticed(t *testing.T) {
 	for name, row := range map[string]struct {
-		links  map[string]string // from, to
+		links  map[string]string // target by link
 		change func(root string) error
 	}{
 		"the file is written": {
@@ -33,25 +33,25 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 					filepath.Join(root, "real/file"))
 			},
 		},
-		"a link on the way is turned": {
+		"a link on the path is changed": {
 			map[string]string{"dir/link": "../hops/next", "hops/next": "../real/file"},
 			func(root string) error {
 				return turn(filepath.Join(root, "hops/next"), "../other/file")
 			},
 		},
-		"a link to a directory on the way is turned": {
+		"a link to a directory on the path is changed": {
 			map[string]string{"dir/link": "../hops/./current/file", "hops/current": "../real"},
 			func(root string) error {
 				return turn(filepath.Join(root, "hops/current"), "../other")
 			},
 		},
-		"the file is made where a link led to none": {
+		"the missing target of a link is created": {
 			map[string]string{"dir/link": "../real/none"},
 			func(root string) error {
 				return os.WriteFile(filepath.Join(root, "real/none"), nil, 0o600)
 			},
 		},
-		"the directory is made that a link led through": {
+		"a missing directory on the path is created": {
 			map[string]string{"dir/link": "../real/none/file"},
 			func(root string) error { return os.Mkdir(filepath.Join(root, "real/none"), 0o700) },
 		},
@@ -60,7 +60,7 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 			root := linked(t, row.links)
 			w, woken := watched(filepath.Join(root, "dir"))
 			defer w.Close()
-			for range 2 { // what is watched already stays so
+			for range 2 { // the second iteration renews the watch without a change
 				if err := w.Renew(filepath.Join(root, "dir/link")); err != nil {
 					t.Fatal(err)
 				}
@@ -73,8 +73,8 @@ func TestChangeBehindALinkIsNoticed(t *testing.T) {
 	}
 }
 
-// Where a link led before is not watched any more, even if it was a directory that is watched under
-// another name.
+// TestOldLinkTargetIsNotWatched checks that the previous target of a link is no longer watched,
+// even if it was a directory that is watched under another name.
 func TestOldLinkTargetIsNotWatched(t *testing.T) {
 	root := linked(t, map[string]string{"dir/link": "../real/file", "alias": "dir"})
 	w := dirwatch.New(func() {}, filepath.Join(root, "alias"))
@@ -103,7 +103,7 @@ func inode(t *testing.T, parts ...string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-// watchedInodes are what this process watches (proc_pid_fdinfo(5)).
+// watchedInodes returns the inodes that this process watches (proc_pid_fdinfo(5)).
 func watchedInodes(t *testing.T) []uint64 {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/fdinfo/*")
@@ -112,7 +112,7 @@ func watchedInodes(t *testing.T) []uint64 {
 	}
 	var inodes []uint64
 	for _, file := range files {
-		data, _ := os.ReadFile(file) // the one of the listing is gone
+		data, _ := os.ReadFile(file) // the descriptor of the listing is already closed
 		for line := range strings.Lines(string(data)) {
 			var wd, ino uint64
 			if n, _ := fmt.Sscanf(line, "inotify wd:%x ino:%x", &wd, &ino); n == 2 {
@@ -134,8 +134,8 @@ func TestLinkToItselfIsAnError(t *testing.T) {
 	}
 }
 
-// linked is a directory with three others, of which two have a file, and with links; ROOT in what
-// they name is the directory.
+// linked returns a directory with three subdirectories, two of which contain a file, and with
+// links. ROOT in their targets means the directory.
 func linked(t *testing.T, links map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -158,7 +158,7 @@ func linked(t *testing.T, links map[string]string) string {
 	return root
 }
 
-// turn makes a link lead elsewhere, as others do: under another name first.
+// turn changes the target of a link atomically: it creates the link under another name first.
 func turn(link, to string) error {
 	if err := os.Symlink(to, link+".new"); err != nil {
 		return err

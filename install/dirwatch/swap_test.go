@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/dirwatch"
 )
 
-// Whatever directories do with their names, those are watched that have them when the watch is
-// renewed, and no other.
-func TestDirectoriesTakeEachOthersNames(t *testing.T) {
+// TestDirectoriesSwapNames checks that after any renames exactly the directories are
+// watched that have the names when the watch is renewed.
+func TestDirectoriesSwapNames(t *testing.T) {
 	root := linked(t, map[string]string{
 		"dir/a": "../real/file", "dir/b": "../other/file", "dir/c": "../hops/old",
 	})
@@ -46,7 +46,7 @@ func TestDirectoriesTakeEachOthersNames(t *testing.T) {
 		}
 	})
 	if left := watchedInodes(t); len(left) != 0 {
-		t.Errorf("closed, %v are still watched", left)
+		t.Errorf("after Close %v are still watched", left)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestChangesAreNoticed(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
-		"a file is made": func(dir string) error {
+		"a file is created": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "new"), nil, 0o600)
 		},
 		"a file is written": func(dir string) error {
@@ -56,7 +56,7 @@ func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 	w, woken := watched(dir)
 	defer w.Close()
 	if err := w.Renew(); err == nil {
-		t.Error("what is not there is watched")
+		t.Error("a missing directory is watched")
 	}
 	for range 2 {
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -65,7 +65,7 @@ func TestDirectoryThatIsCreatedLateOrReplaced(t *testing.T) {
 		if err := w.Renew(); err != nil {
 			t.Fatal(err)
 		}
-		for len(woken) > 0 { // of the directory before
+		for len(woken) > 0 { // notifications of the previous directory
 			<-woken
 		}
 		if err := os.WriteFile(filepath.Join(dir, "new"), nil, 0o600); err != nil {
@@ -84,7 +84,7 @@ func TestNothingIsWatchedBeforeItIsRenewed(t *testing.T) {
 	w.Close()
 }
 
-// made is a directory with a file.
+// made returns a directory with a file.
 func made(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dir")
@@ -97,7 +97,7 @@ func made(t *testing.T) string {
 	return dir
 }
 
-// watched is a watch, and how often it woke.
+// watched returns a watch, and a channel with its notifications.
 func watched(dir string) (*dirwatch.Watch, chan struct{}) {
 	woken := make(chan struct{}, 100)
 	return dirwatch.New(func() { woken <- struct{}{} }, dir), woken

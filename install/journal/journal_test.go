@@ -49,7 +49,7 @@ func TestJournalEntriesAreOnDisk(t *testing.T) {
 	j := open(t, dir)
 	got, ok := j.Entry("conf/b")
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
-		t.Errorf("there %t; -want +got:\n%s", ok, diff)
+		t.Errorf("found %t; -want +got:\n%s", ok, diff)
 	}
 	if diff := cmp.Diff([]string{"conf/a", "conf/b"}, j.Paths()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -119,23 +119,23 @@ func TestDamagedJournalIsRenamed(t *testing.T) {
 }
 
 func TestWriteProgress(t *testing.T) {
-	old, now, next := []byte("original"), []byte("ours"), []byte("ours, newer")
+	old, now, next := []byte("original"), []byte("written"), []byte("newer")
 	e := journal.Entry{Kind: journal.Edited, Original: old}.WithChange(old, now)
 	if e.WrittenByAgent(old) || !e.WrittenByAgent(now) || e.WrittenByAgent(nil) {
 		t.Errorf("%+v", e)
 	}
 	if e = e.WithChange(now, next); !e.WrittenByAgent(now) || !e.WrittenByAgent(next) {
-		t.Errorf("during a change the file may be as before or after: %+v", e)
+		t.Errorf("during a change the file may have the old or the new content: %+v", e)
 	}
 	if e = e.WithChange(next, next); e.WrittenByAgent(now) || len(e.Written) != 1 {
 		t.Errorf("%+v", e)
 	}
-	if e = e.WithChange([]byte("theirs"), now); len(e.Written) != 1 {
-		t.Errorf("what others wrote is not ours: %+v", e)
+	if e = e.WithChange([]byte("foreign"), now); len(e.Written) != 1 {
+		t.Errorf("foreign content is not Sluice's: %+v", e)
 	}
 }
 
-func TestTheLockKeepsOthersAway(t *testing.T) {
+func TestLockExcludesOtherProcesses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	first, err := journal.Acquire(t.Context(), dir)
 	must(t, err)
@@ -146,7 +146,7 @@ func TestTheLockKeepsOthersAway(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	got := make(chan error, 1)
-	go func() { // waits until the first is gone, together with the file that it waits for
+	go func() { // waits for the first holder, with the file that the holder removes
 		second, err := journal.Acquire(t.Context(), dir)
 		if err == nil {
 			if users(t, filepath.Join(dir, "lock")) != 1 {
@@ -163,7 +163,7 @@ func TestTheLockKeepsOthersAway(t *testing.T) {
 	must(t, <-got)
 }
 
-// users counts the descriptors of this process that lead to a file.
+// users returns the number of descriptors of this process that refer to a file.
 func users(t *testing.T, path string) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
@@ -177,8 +177,8 @@ func users(t *testing.T, path string) int {
 	return n
 }
 
-// A state directory that has become read-only: what is there can be read and locked, and what is
-// recorded may be recorded again.
+// TestAReadOnlyStateDirectory checks a state directory that has become read-only: its contents can
+// be read and locked, and recording the existing content again succeeds.
 func TestAReadOnlyStateDirectory(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -201,7 +201,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	lock, err = journal.Acquire(t.Context(), dir)
 	must(t, err)
 	if err := lock.ReadOnly(); !file.IsReadOnly(err) {
-		t.Errorf("told: %v", err)
+		t.Errorf("reported: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -225,7 +225,7 @@ func TestAReadOnlyStateDirectory(t *testing.T) {
 	empty := t.TempDir()
 	filetest.ReadOnly(t, empty)
 	if _, err := journal.Acquire(t.Context(), empty); !file.IsReadOnly(err) {
-		t.Errorf("without a lock of earlier: %v", err)
+		t.Errorf("without an earlier lock: %v", err)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestPresence(t *testing.T) {
 	must(t, journal.CheckNoAgent(dir))
 	one, err := journal.RegisterAgent(dir)
 	must(t, err)
-	two, err := journal.RegisterAgent(dir) // a rolling update
+	two, err := journal.RegisterAgent(dir) // as during a rolling update
 	must(t, err)
 	must(t, one.Unregister())
 	if err := journal.CheckNoAgent(dir); !errors.Is(err, journal.ErrAgentRunning) {

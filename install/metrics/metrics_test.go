@@ -20,9 +20,9 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	for _, m := range metrics.All() {
 		switch {
 		case seen[m.Name]:
-			t.Errorf("%s: in the table twice", m.Name)
+			t.Errorf("%s: duplicate in the table", m.Name)
 		case !metricName.MatchString(m.Name):
-			t.Errorf("%s: not a name of ours", m.Name)
+			t.Errorf("%s: the name lacks the prefix sluice_", m.Name)
 		case (m.Type == metrics.Counter) != strings.HasSuffix(m.Name, "_total"):
 			t.Errorf("%s: a %s", m.Name, m.Type)
 		case m.Help == "" || strings.HasSuffix(m.Help, "."):
@@ -40,7 +40,8 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	}
 }
 
-// Every combination of label values is a time series on every node.
+// TestSeriesAreFew bounds the combinations of label values, each of which is a time series on every
+// node.
 func TestSeriesAreFew(t *testing.T) {
 	for _, m := range metrics.All() {
 		series := max(1, len(m.Buckets)+3)

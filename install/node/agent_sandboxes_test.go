@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// The sandboxes of the agent and of the job that uninstalls end after the agent: to wait for them
-// is in vain.
+// TestUninstallDoesNotWaitForTheAgentsOwnSandboxes covers the sandboxes of the agent and of the
+// uninstall job, which end after the agent.
 func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -28,12 +28,12 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 		}) {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if said := report.Left[0].String(); !contains(said, "no-op plugin") ||
-		!contains(said, "2 sandboxes") || !contains(said, "the agent's own pods") {
-		t.Errorf("told: %s", said)
+	if message := report.Left[0].String(); !contains(message, "no-op plugin") ||
+		!contains(message, "2 sandboxes") || !contains(message, "the agent's own pods") {
+		t.Errorf("reported: %s", message)
 	}
 	if b.read("bin/sluice-cni") != noop {
-		t.Error("the removal of the agent's pods finds no executable that does nothing")
+		t.Error("the removal of the agent's pods finds no no-op executable")
 	}
 	b.remove("results/net-agent-eth0")
 	b.remove("results/net-hook-eth0")
@@ -41,14 +41,15 @@ func TestUninstallDoesNotWaitForTheAgentsOwnSandboxes(t *testing.T) {
 	b.restored(before)
 }
 
-// Besides the agent's own, sandboxes of others are waited for, whatever their pods are called.
+// TestUninstallWaitsForOtherSandboxes checks that foreign sandboxes are awaited, whatever the names
+// of their pods.
 func TestUninstallWaitsForOtherSandboxes(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	b.installed(b.reconcile())
 	b.cacheArgs("agent", podArgs("istio-system", "sluice-node-x2k4n"), "calico", "sluice-cni")
 	b.cacheArgs("hostile", podArgs("shop", "sluice-node-x2k4n"), "calico", "sluice-cni")
-	b.uninstall() // now nothing is made by the old configuration any more
+	b.uninstall() // from now on no sandbox is created with the old configuration
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
 		<-time.After(300 * time.Millisecond)

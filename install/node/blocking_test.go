@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Whatever is in the directory, under whatever settings: where no problem is blocking, the first
-// file that a runtime comes to is valid and has the plugin, or Multus is there and perhaps
-// delegates to what has it.
-func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
+// TestWithoutABlockingProblemPodsGetThePlugin checks any directory with any settings: if no
+// problem is blocking, the first file that a runtime finds is valid and has the plugin, or is
+// Multus, which may delegate to a configuration with the plugin.
+func TestWithoutABlockingProblemPodsGetThePlugin(t *testing.T) {
 	names := rapid.SampledFrom([]string{
 		"01-a.conflist", "05-b.conf", "05-b.conflist", "10-c.conflist", "20-d.json", "30-e.conf",
 	})
@@ -33,7 +33,7 @@ func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
 		}
 		if rapid.IntRange(0, 3).Draw(t, "hidden") == 0 {
 			h.found.Files[names.Draw(t,
-				"hidden name")] = node.File{Err: errors.New("a link that leads nowhere")}
+				"hidden name")] = node.File{Err: errors.New("a dangling link")}
 		}
 		h.settings.CNIConfFileName = rapid.SampledFrom([]string{
 			"", "", "05-b.conf", "10-c.conflist",
@@ -51,11 +51,11 @@ func TestWithoutABlockingProblemPodsMeetThePlugin(t *testing.T) {
 		h.met(state)
 	})
 	if met == 0 {
-		t.Error("there was always a problem")
+		t.Error("every directory had a problem")
 	}
 }
 
-// met fails unless a pod that starts now meets the plugin.
+// met fails the test unless a pod that starts now gets the plugin.
 func (h *history) met(state node.State) {
 	var files []chain.File
 	for name, f := range h.found.Files {
@@ -65,15 +65,15 @@ func (h *history) met(state node.State) {
 	first, err := chain.Read(files[0])
 	switch {
 	case err != nil:
-		h.t.Fatalf("%s comes first: %v; told: %v", files[0].Name, err, state.Problems)
+		h.t.Fatalf("%s comes first: %v; reported: %v", files[0].Name, err, state.Problems)
 	case first.List.Has("sluice-cni"):
 		return
 	}
 	named, _, err := chain.Discover(files, state.Primary)
 	if err != nil || !named.List.Has("sluice-cni") {
-		h.t.Fatalf("the plugin is not in %s: %v; told: %v", state.Primary, err, state.Problems)
+		h.t.Fatalf("the plugin is not in %s: %v; reported: %v", state.Primary, err, state.Problems)
 	}
 	if d := first.Delegates(named, "sluice-cni"); d != chain.Followed && d != chain.Unclear {
-		h.t.Fatalf("%s comes first, without the plugin; told: %v", first.Name, state.Problems)
+		h.t.Fatalf("%s comes first, without the plugin; reported: %v", first.Name, state.Problems)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// says fails unless a status has the one problem, which keeps the node from being ready, with all
-// these words.
+// says fails the test unless a status has exactly this problem, which keeps the node from being
+// ready, with all these texts.
 func (b *testNode) says(s node.Status, reason node.Reason, words ...string) {
 	b.t.Helper()
 	b.blocked(s, reason, "")
@@ -22,8 +22,8 @@ func (b *testNode) says(s node.Status, reason node.Reason, words ...string) {
 	}
 }
 
-// A named configuration, and a network that comes before it: no pod comes to the plugin, and that
-// is never silent.
+// TestEarlierConfigurationIsNamed covers a configured file with another network before it: no pod
+// gets the plugin, and this is always reported.
 func TestEarlierConfigurationIsNamed(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -36,9 +36,9 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 		"Cilium's agent (cilium-cni, portmap)", "set cniConfFileName to 05-new.conflist",
 		"in order of names", "cni_default_network")
 	if s.Primary != "05-new.conflist" || strings.Join(s.Plugins, " ") != "cilium-cni portmap" {
-		t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
+		t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
 	}
-	// what is written there must not be taken for the other's work
+	// Changes to that file must not be attributed to the other network.
 	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := n.Reconcile(t.Context()); s.Totals.Rewrites["Calico's install-cni"] != 1 {
 		t.Errorf("rewritten by %v", s.Totals.Rewrites)
@@ -54,7 +54,8 @@ func TestEarlierConfigurationIsNamed(t *testing.T) {
 	}
 }
 
-// Who brings the named one back is not who wrote the one before it.
+// TestEarlierConfigurationIsNotReported checks that the writer of the earlier file is not reported
+// for restoring the configured one.
 func TestEarlierConfigurationIsNotReported(t *testing.T) {
 	b := newTestNode(t)
 	b.putAll(map[string]string{
@@ -72,7 +73,8 @@ func TestEarlierConfigurationIsNotReported(t *testing.T) {
 	})
 }
 
-// One that has the plugin from the time before another was named.
+// TestEarlierConfigurationMayContainThePlugin covers a file that got the plugin before another one
+// was configured.
 func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	b := newTestNode(t)
 	b.putAll(map[string]string{
@@ -90,7 +92,8 @@ func TestEarlierConfigurationMayContainThePlugin(t *testing.T) {
 	})
 }
 
-// The runtime follows a link that leads nowhere in the agent's container.
+// TestALinkThatIsSeenOnTheNodeOnly covers a link that is dangling in the agent's container, and
+// that the runtime follows.
 func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -101,19 +104,20 @@ func TestALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 			"new pods have no redirection",
 			"CRI-O skips it")
 		if s.Primary != "05-link.conflist" || len(s.Plugins) != 0 {
-			t.Errorf("the runtime is said to use %s with %v", s.Primary, s.Plugins)
+			t.Errorf("the status reports that the runtime uses %s with %v", s.Primary, s.Plugins)
 		}
 	}
 	if got := b.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
-		t.Errorf("the next one is not prepared: %s", got)
+		t.Errorf("the next configuration is not prepared: %s", got)
 	}
 	b.remove("conf/05-link.conflist")
 	b.installed(b.reconcile())
 }
 
-// A copy of the second network before a first one that cannot be read here would change the network
-// of the node. A runtime that cannot read it either may take the second one, which therefore has
-// the plugin meanwhile.
+// TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly checks that no copy of the second network is
+// installed before a first one that the agent cannot read: it would change the network of the node.
+// A runtime that cannot read the first one either may use the second, which therefore gets the
+// plugin.
 func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -127,25 +131,25 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 		s := b.reconcile()
 		b.says(s, node.Unreadable, "05-link.conflist", "a link to /seen/only/on/the/node.conflist")
 		if s.Primary != "05-link.conflist" {
-			t.Errorf("the runtime is said to use %s", s.Primary)
+			t.Errorf("the status reports that the runtime uses %s", s.Primary)
 		}
 	}
 	if _, err := os.Lstat(b.path("conf/02-istio-cni.conflist")); err == nil {
-		t.Error("another network comes first now")
+		t.Error("another network comes first")
 	}
 	if got := b.read("conf/10-a.conflist"); !strings.Contains(got, "sluice-cni") {
-		t.Errorf("a runtime that passes over the link finds no plugin: %s", got)
+		t.Errorf("a runtime that skips the link finds no plugin: %s", got)
 	}
 	b.remove("conf/05-link.conflist")
 	b.installed(b.reconcile())
 	b.wantChains(map[string]string{
 		"02-istio-cni.conflist": "calico sluice-cni", "10-a.conflist": "calico",
 	})
-	link() // the copy is in use already
+	link() // after the copy was installed
 	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	b.installed(b.reconcile())
 	if got := b.read("conf/02-istio-cni.conflist"); !strings.Contains(got, "tuning") {
-		t.Errorf("the copy is not kept up: %s", got)
+		t.Errorf("the copy was not updated: %s", got)
 	}
 	b.remove("conf/05-link.conflist")
 	b.put("conf/10-a.conflist", list("calico"))
@@ -153,8 +157,8 @@ func TestNoCopyIsPutBeforeALinkThatIsSeenOnTheNodeOnly(t *testing.T) {
 	b.restored(before)
 }
 
-// A file that its owner is writing is not valid for a moment. That is no reason to be not ready,
-// unless it stays so.
+// TestAFileThatIsBeingWritten covers a file that is invalid while its owner writes it. The node is
+// not ready only if the file stays invalid.
 func TestAFileThatIsBeingWritten(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -165,7 +169,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 		return n.Reconcile(t.Context())
 	}
 	b.put("conf/05-b.conflist", "{")
-	b.says(pass(0), node.Unreadable, "05-b.conflist") // so it was found
+	b.says(pass(0), node.Unreadable, "05-b.conflist") // the initial state
 	b.put("conf/05-b.conflist", list("cilium-cni"))
 	b.installed(pass(0))
 	for range 3 {
@@ -174,11 +178,11 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 			s := pass(100 * time.Millisecond)
 			b.installed(s)
 			if len(s.Problems) > 0 {
-				t.Errorf("told: %v", s.Problems)
+				t.Errorf("reported: %v", s.Problems)
 			}
 		}
 		b.put("conf/05-b.conflist", list("cilium-cni"))
-		b.installed(pass(11 * time.Minute)) // now and then is nobody's fight
+		b.installed(pass(11 * time.Minute)) // occasional writes are not a conflict
 	}
 	b.put("conf/05-b.conflist", "{")
 	b.installed(pass(0))
@@ -188,7 +192,7 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	}
 	b.remove("conf/05-b.conflist")
 	b.installed(pass(0))
-	b.put("conf/05-b.conflist", "") // another one of that name
+	b.put("conf/05-b.conflist", "") // another file with that name
 	b.installed(pass(time.Second))
 	b.says(pass(500*time.Millisecond), node.Unreadable, "05-b.conflist")
 }

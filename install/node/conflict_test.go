@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// every calls do each time that the period has passed, until the returned function is called.
+// every calls do each time the period has passed, until the returned function is called.
 func every(period time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var writer sync.WaitGroup
@@ -45,25 +45,25 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 		writer   string
 		advice   string
 	}{
-		"one who rewrites the primary configuration": {
+		"rewrites the primary configuration": {
 			plugin: "cilium-cni", do: func(b *testNode) {
 				b.put("conf/10-a.conflist", list("cilium-cni"))
 			},
 			file: "10-a.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
-		"one who writes it in place": {
+		"writes it in place": {
 			plugin: "calico", do: func(b *testNode) {
 				b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico")), 0o644))
 			},
 			file: "10-a.conflist", writer: "Calico's install-cni", advice: "istioOwnedCNIConfig",
 		},
-		"one who deletes our own configuration": {
+		"deletes the owned configuration": {
 			settings: owned, plugin: "vendor", do: func(b *testNode) {
 				_ = os.Remove(b.path("conf/02-istio-cni.conflist"))
 			},
 			file: "02-istio-cni.conflist", writer: "the installer of vendor",
 		},
-		"one who puts our own configuration aside": {
+		"renames the owned configuration": {
 			settings: owned, plugin: "cilium-cni", do: func(b *testNode) {
 				_ = os.Rename(b.path("conf/02-istio-cni.conflist"),
 					b.path("conf/02-istio-cni.conflist.cilium_bak"))
@@ -71,7 +71,7 @@ func TestConflictingWriterIsNamedAndCorrectedWithinASecond(t *testing.T) {
 			},
 			file: "02-istio-cni.conflist", writer: "Cilium's agent", advice: "cni.exclusive=false",
 		},
-		"one who brings a plain configuration back": {
+		"restores a plain configuration": {
 			plugin: "bridge", do: func(b *testNode) { b.put("conf/05-a.conf", plainBridge) },
 			file: "05-a.conf", writer: "the installer of bridge",
 		},
@@ -128,7 +128,8 @@ func inUse(b *testNode) ([]string, error) {
 	return choice.List.Types(), nil
 }
 
-// Time is the test's here: what one rewrite more or less means does not depend on the machine.
+// TestConflictingWriters uses its own clock, so that the number of rewrites does not depend on the
+// machine.
 func TestConflictingWriters(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -145,21 +146,21 @@ func TestConflictingWriters(t *testing.T) {
 	b.installed(rewrite(time.Second)) // an upgrade of the network may write twice
 	if s := rewrite(time.Second); s.Installed() || len(s.ConflictingWriters) != 1 ||
 		s.ConflictingWriters[0].Rewrites != 3 {
-		t.Errorf("the third time: %+v", s)
+		t.Errorf("the third rewrite: %+v", s)
 	}
 	now = now.Add(11 * time.Second)
-	b.installed(pass()) // calm again
+	b.installed(pass()) // no rewrites for a while
 	if s := n.Status(); len(s.ConflictingWriters) != 0 {
-		t.Errorf("named after it has stopped: %v", s.ConflictingWriters)
+		t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 	}
 	if got := n.Status().Totals.Rewrites["Calico's install-cni"]; got != 3 {
 		t.Errorf("%d rewrites counted, want 3", got)
 	}
 }
 
-// A conflicting writer that leaves a pause is named as well, from its third time on until it has
-// missed two of its turns. Pods nearly always meet the plugin then, so the node is ready; it is not
-// as soon as the writer becomes fast.
+// TestSlowConflictingWriterIsNamed covers a conflicting writer with pauses: it is reported from its
+// third rewrite on until it has missed two of its intervals. Pods almost always get the plugin
+// then, so the node is ready; it is not ready once the writer becomes fast.
 func TestSlowConflictingWriterIsNamed(t *testing.T) {
 	for _, period := range []time.Duration{12 * time.Second, time.Minute, 9 * time.Minute} {
 		t.Run(period.String(), func(t *testing.T) {
@@ -184,25 +185,25 @@ func TestSlowConflictingWriterIsNamed(t *testing.T) {
 			now = now.Add(2 * period)
 			if s := n.Reconcile(t.Context()); len(s.ConflictingWriters) != min(1,
 				int(10*time.Minute/(2*period))) {
-				t.Errorf("within two turns: %v", s.ConflictingWriters)
+				t.Errorf("within two intervals: %v", s.ConflictingWriters)
 			}
 			for range 2 {
 				rewrite(time.Second)
 			}
 			if s := rewrite(time.Second); s.Installed() {
-				t.Errorf("fast now, and the node is ready: %v", s.Problems)
+				t.Errorf("the writer is fast, and the node is ready: %v", s.Problems)
 			}
 			now = now.Add(11 * time.Second)
 			s := n.Reconcile(t.Context())
 			b.installed(s)
 			if len(s.ConflictingWriters) != 0 {
-				t.Errorf("named after it has stopped: %v", s.ConflictingWriters)
+				t.Errorf("reported after it has stopped: %v", s.ConflictingWriters)
 			}
 		})
 	}
 }
 
-// Two upgrades of a network a quarter of an hour apart are no fight.
+// TestRareRewritesAreNotAConflict covers two upgrades of a network a quarter of an hour apart.
 func TestRareRewritesAreNotAConflict(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -218,8 +219,8 @@ func TestRareRewritesAreNotAConflict(t *testing.T) {
 	}
 }
 
-// istio-cni's agent puts its entry back. Both plugins in the chain are harmless, a file that is
-// never at rest is not.
+// TestRunningIstioAgentIsToleratedAfterAWhile covers istio-cni's agent, which restores its entry.
+// Both plugins in one chain are harmless; a file that changes continuously is not.
 func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	b := newTestNode(t)
 	b.executable("istio-cni", "istio's plugin")
@@ -252,7 +253,7 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 		status.ConflictingWriters[0].Writer != "istio-cni's agent" {
 		t.Errorf("%v, %v", status.Problems, status.ConflictingWriters)
 	}
-	// The agent is uninstalled: its entry, and then its executable.
+	// The agent is uninstalled: first its entry, then its executable.
 	b.put("conf/10-a.conflist", list("calico", "sluice-cni"))
 	b.remove("bin/istio-cni")
 	now = now.Add(time.Hour)
@@ -264,7 +265,8 @@ func TestRunningIstioAgentIsToleratedAfterAWhile(t *testing.T) {
 	}
 }
 
-// One node for a whole life: what it was doing before says nothing about others.
+// TestRepeatedInstallationIsNotAConflict checks that the earlier installations of one node are not
+// attributed to other writers.
 func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conf", plainBridge)
@@ -282,7 +284,7 @@ func TestRepeatedInstallationIsNotAConflict(t *testing.T) {
 	}
 }
 
-// append makes a plugin the last of a list.
+// append appends a plugin to a list.
 func (b *testNode) append(file, plugin string) {
 	b.t.Helper()
 	l, err := chain.Parse([]byte(b.read(file)))

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// A mounted testNode has directories of a node that are mounted for the agent as the runtime does
-// that, and the process of a runtime with mounts of its own.
+// A mounted is a testNode with directories that are mounted for the agent like a runtime does, and
+// a process that represents the runtime with its own mounts.
 type mounted struct {
 	*testNode
 	runtime *exec.Cmd
@@ -25,7 +25,7 @@ type mounted struct {
 	n       *node.Node
 }
 
-// newMounted needs a process with private mounts.
+// newMounted requires a process with private mounts.
 func newMounted(t *testing.T) *mounted {
 	t.Helper()
 	m := &mounted{testNode: newTestNode(t), now: time.Unix(1_000_000, 0)}
@@ -77,8 +77,8 @@ func (m *mounted) onNode(argv ...string) {
 	}
 }
 
-// The agent's mount leads to the directory that was there when it was made. The runtime goes by the
-// path.
+// TestADirectoryThatTheRuntimeDoesNotReadIsNotReady covers a mount of the agent that refers to the
+// original directory, while the runtime uses the path.
 func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -87,21 +87,21 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 		do      func(m *mounted, dir string)
 		private bool // only the runtime's mounts change
 	}{
-		"moved, and another one made": {do: func(m *mounted, dir string) {
+		"moved and created again": {do: func(m *mounted, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir, os.DirFS(dir+".old")))
 		}},
-		"moved, and a link to another one made": {do: func(m *mounted, dir string) {
+		"moved and replaced by a link to another one": {do: func(m *mounted, dir string) {
 			m.must(os.Rename(dir, dir+".old"))
 			m.must(os.CopyFS(dir+".new", os.DirFS(dir+".old")))
 			m.must(os.Symlink(dir+".new", dir))
 		}},
-		"moved with the directory above": {do: func(m *mounted, dir string) {
+		"moved with its parent": {do: func(m *mounted, dir string) {
 			above := filepath.Dir(dir)
 			m.must(os.Rename(above, above+".old"))
 			m.must(os.CopyFS(above, os.DirFS(above+".old")))
 		}},
-		"removed, and made anew": {do: func(m *mounted, dir string) {
+		"removed and created again": {do: func(m *mounted, dir string) {
 			m.must(os.RemoveAll(dir))
 			m.must(os.MkdirAll(dir, 0o755))
 		}},
@@ -123,19 +123,19 @@ func TestADirectoryThatTheRuntimeDoesNotReadIsNotReady(t *testing.T) {
 				blocking = blocking || p.Blocking && p.Reason == node.DirectoryGone
 			}
 			if !blocking || s.Remount {
-				t.Errorf("%s %s: %v, mounted anew %t", dir, what, s.Problems, s.Remount)
+				t.Errorf("%s %s: %v, remount %t", dir, what, s.Problems, s.Remount)
 			}
 			if s = m.pass(time.Second); s.Remount {
-				t.Errorf("%s %s: given up after a second", dir, what)
+				t.Errorf("%s %s: the agent ends after a second", dir, what)
 			}
 			if s = m.pass(2 * time.Second); !s.Remount {
-				t.Errorf("%s %s: not given up after three seconds: %+v", dir, what, s.Directories)
+				t.Errorf("%s %s: the agent does not end after three seconds: %+v", dir, what, s.Directories)
 			}
 		}
 	}
 }
 
-// A link instead of the directory which leads to the same one changes nothing.
+// TestADirectoryThatIsReachedByALinkIsTheSame covers a link to the same directory.
 func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -146,16 +146,16 @@ func TestADirectoryThatIsReachedByALinkIsTheSame(t *testing.T) {
 	m.must(os.Rename(dir, dir+".real"))
 	s := m.pass(0)
 	if s.Installed() || s.Directories.Configuration != node.Missing {
-		t.Errorf("while there is none: %+v, %v", s.Directories, s.Problems)
+		t.Errorf("without a directory: %+v, %v", s.Directories, s.Problems)
 	}
 	if s = m.pass(time.Hour); s.Remount {
-		t.Error("a mount of what is not there does not help")
+		t.Error("a restart does not help without a directory")
 	}
 	m.must(os.Symlink("net.d.real", dir))
 	m.installed(m.pass(0))
 }
 
-// What was moved back is the same again.
+// TestDirectoryThatIsCreatedAgain checks that a directory that was moved back is the same one.
 func TestDirectoryThatIsCreatedAgain(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -175,7 +175,8 @@ func TestDirectoryThatIsCreatedAgain(t *testing.T) {
 	}
 }
 
-// A file that is mounted over the configuration, or over the plugin, is what the runtime reads.
+// TestAFileThatIsMountedOverOnTheNode covers a file that is mounted over the configuration or the
+// plugin: the runtime reads it.
 func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -192,15 +193,16 @@ func TestAFileThatIsMountedOverOnTheNode(t *testing.T) {
 			t.Errorf("%s: %v", path, s.Problems)
 		}
 		if s = m.pass(3 * time.Second); !s.Remount {
-			t.Errorf("%s: not mounted anew", path)
+			t.Errorf("%s: the agent does not end to get new mounts", path)
 		}
 		m.onNode("umount", m.path(path))
 		m.installed(m.pass(0))
 	}
 }
 
-// A directory that never was the node's, as by a wrong setting, is not ready, and the agent does
-// not end every few seconds because of it.
+// TestDirectoryThatWasNeverTheNodes covers a directory that never was the node's, for example
+// because of a wrong setting: the node is not ready, and the agent does not restart every few
+// seconds.
 func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -215,18 +217,18 @@ func TestDirectoryThatWasNeverTheNodes(t *testing.T) {
 		}
 	}
 	if s := m.pass(5 * time.Minute); !s.Remount {
-		t.Error("it is never tried anew")
+		t.Error("the agent never restarts")
 	}
 }
 
-// What cannot be compared is unknown, and no reason to refuse pods. A directory that was moved is
-// recognised nevertheless.
+// TestADirectoryOfAHiddenNode checks that a directory that cannot be compared is unknown, which
+// does not make the node unready. A directory that was moved is recognized nevertheless.
 func TestADirectoryOfAHiddenNode(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
 	for why, root := range map[string]func() (string, error){
-		"not asked for": nil,
+		"not compared":  nil,
 		"not permitted": func() (string, error) { return "", unix.EPERM },
 		"no such root":  func() (string, error) { return "/proc/0/root", nil },
 	} {
@@ -248,8 +250,8 @@ func TestADirectoryOfAHiddenNode(t *testing.T) {
 	}
 }
 
-// Events alone tell that a directory was moved.
-func TestThatADirectoryWasMovedIsNoticedAtOnce(t *testing.T) {
+// TestMovedDirectoryIsNoticedImmediately checks that events alone are sufficient.
+func TestMovedDirectoryIsNoticedImmediately(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
@@ -265,7 +267,7 @@ func TestThatADirectoryWasMovedIsNoticedAtOnce(t *testing.T) {
 		return s.Directories.Configuration == node.Replaced
 	})
 	if s.Installed() {
-		t.Error("it counts as in order")
+		t.Error("the directory counts as in order")
 	}
 	await(t, statuses, "given up", func(s node.Status) bool { return s.Remount })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// onDisk makes the testNode's directory of that name a file system of its own.
+// onDisk makes the testNode's directory of that name a separate file system.
 func (b *testNode) onDisk(name, size string) (dir string) {
 	b.t.Helper()
 	dir = filetest.Disk(b.t.(*testing.T), size)
@@ -42,7 +42,7 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 	dir := b.onDisk("bin", "256k")
 	free := filetest.Fill(t, dir)
 	b.blocked(b.reconcile(), node.DiskFull, b.path("bin/sluice-cni"))
-	// no plugin is named that is not there
+	// a missing plugin must not be in the configuration
 	b.wantChains(map[string]string{"10-a.conflist": "calico"})
 	free()
 	b.installed(b.reconcile())
@@ -56,9 +56,9 @@ func TestAFullDiskOfExecutables(t *testing.T) {
 		t.Errorf("%v", s.Problems)
 	}
 	if !b.executableIs(pluginV1) || !b.elementIs(elementV1) {
-		t.Error("the old version was not left alone")
+		t.Error("the old version was changed")
 	}
-	// a conflicting writer comes at the worst time
+	// a conflicting writer while the disk is full
 	b.put("conf/10-a.conflist", list("calico", "tuning"))
 	if s := upgrade(); !s.Installed() {
 		t.Errorf("%v", s.Problems)
@@ -94,13 +94,13 @@ func TestAFullDiskOfConfigurations(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(before, after); diff != "" {
-			t.Errorf("%s: the configuration was changed (-was +is):\n%s", name, diff)
+			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
 		free()
 		b.installed(b.reconcile())
 		b.uninstall()
 		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
-			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
+			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestReadOnlyDirectories(t *testing.T) {
 		writable := filetest.ReadOnly(t, b.path(name))
 		b.blocked(b.reconcile(), node.ReadOnly, b.path(name))
 		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
-			t.Errorf("%s: the configuration was changed (-was +is):\n%s", name, diff)
+			t.Errorf("%s: the configuration was changed (-before +after):\n%s", name, diff)
 		}
 		writable()
 		b.installed(b.reconcile())
@@ -128,13 +128,13 @@ func TestReadOnlyDirectories(t *testing.T) {
 		writable()
 		b.uninstall()
 		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
-			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
+			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
 		}
 	}
 }
 
-// What was recorded before the state directory became read-only, or full, is enough to keep the
-// node right.
+// TestWithoutARecordTheFilesAreMaintained checks that the existing records are sufficient to
+// maintain the node after the state directory has become read-only or full.
 func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -153,23 +153,23 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		s := b.reconcile()
 		b.installed(s)
 		if name == "read-only" && !slices.Contains(reasons(s), node.ReadOnly) {
-			t.Errorf("that the next change cannot be recorded is not told: %v", s.Problems)
+			t.Errorf("the failure to record the next change is not reported: %v", s.Problems)
 		}
-		b.put("conf/10-a.conflist", list("calico")) // what was recorded
+		b.put("conf/10-a.conflist", list("calico")) // the recorded content
 		b.installed(b.reconcile())
 		b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
-		b.put("conf/10-a.conflist", list("calico", "tuning")) // what was not
+		b.put("conf/10-a.conflist", list("calico", "tuning")) // content without a record
 		b.remove("bin/sluice-cni")
 		s = b.reconcile()
 		b.installed(s)
 		if !slices.ContainsFunc(s.Problems, func(p node.Problem) bool {
 			return strings.Contains(p.Message, "write the journal entry of 10-a.conflist")
 		}) {
-			t.Errorf("%s: that it was put right without a record is not told: %v", name, s.Problems)
+			t.Errorf("%s: the correction without a record is not reported: %v", name, s.Problems)
 		}
 		b.wantChains(map[string]string{"10-a.conflist": "calico tuning sluice-cni"})
 
-		b.put("conf/05-b.conflist", list("cilium-cni")) // of which nothing is recorded
+		b.put("conf/05-b.conflist", list("cilium-cni")) // a file without a record
 		if s := b.reconcile(); s.Installed() {
 			t.Errorf("%s: installed: %v", name, s.Problems)
 		}
@@ -191,12 +191,13 @@ func TestWithoutARecordTheFilesAreMaintained(t *testing.T) {
 		b.uninstall()
 		b.put("conf/10-a.conflist", list("calico"))
 		if diff := cmp.Diff(before, b.content("conf")); diff != "" {
-			t.Errorf("%s: not restored (-was +is):\n%s", name, diff)
+			t.Errorf("%s: not restored (-before +after):\n%s", name, diff)
 		}
 	}
 }
 
-// A file of ours that has become theirs would be removed with us if only the old record were there.
+// TestWithoutARecordNoFileIsOwned covers a file of Sluice that has become foreign: with only the
+// old record, uninstallation would remove it.
 func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -218,7 +219,8 @@ func TestWithoutARecordNoFileIsOwned(t *testing.T) {
 	b.wantChains(map[string]string{"02-istio-cni.conflist": "bridge", "10-a.conflist": "calico"})
 }
 
-// Of a plugin in whose place ours comes nothing may be lost: without a record it stays.
+// TestWithoutARecordNoPluginIsReplaced checks that a plugin to be replaced remains if it cannot be
+// recorded, so that it can be restored.
 func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -239,8 +241,9 @@ func TestWithoutARecordNoPluginIsReplaced(t *testing.T) {
 	b.wantChains(map[string]string{"10-a.conflist": "calico istio-cni"})
 }
 
-// A directory of the node is mounted into the agent's container. If it is removed and made anew
-// there, the mount shows the old one.
+// TestADirectoryThatWasReplacedUnderItsMount covers a directory of the node that is mounted into
+// the agent's container: after it is removed and created again on the node, the mount refers to the
+// old one.
 func TestADirectoryThatWasReplacedUnderItsMount(t *testing.T) {
 	if !filetest.Private(t) {
 		return

@@ -11,12 +11,12 @@ import (
 
 func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	for name, do := range map[string]func(b *testNode){
-		"one who removes it":     func(b *testNode) { b.remove("bin/sluice-cni") },
-		"one who writes another": func(b *testNode) { b.executable("sluice-cni", "something else") },
-		"one who keeps it from use": func(b *testNode) {
+		"removes it":          func(b *testNode) { b.remove("bin/sluice-cni") },
+		"writes another file": func(b *testNode) { b.executable("sluice-cni", "something else") },
+		"makes it not executable": func(b *testNode) {
 			b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
 		},
-		"one who puts an older back": func(b *testNode) { b.executable("sluice-cni", pluginV2) },
+		"restores an older version": func(b *testNode) { b.executable("sluice-cni", pluginV2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestNode(t)
@@ -38,7 +38,7 @@ func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 				t.Errorf("%v, %v", s.ConflictingWriters, s.Totals)
 			}
 			if !b.executableIs(pluginV1) {
-				t.Error("it was not put right")
+				t.Error("the executable was not restored")
 			}
 			now = now.Add(11 * time.Second)
 			b.installed(n.Reconcile(t.Context()))
@@ -46,8 +46,8 @@ func TestRemovalOfTheExecutableIsReported(t *testing.T) {
 	}
 }
 
-// A conflicting writer that gets the place in the chain that it wants does not excuse one that
-// removes the executable.
+// TestRemovalOfTheExecutableIsReportedWithAToleratedWriter checks that a tolerated conflict about
+// the order of the chain does not hide the repeated removal of the executable.
 func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -67,7 +67,8 @@ func TestRemovalOfTheExecutableIsReportedWithAToleratedWriter(t *testing.T) {
 	}
 }
 
-// Another version of ours is nobody's doing.
+// TestUpgradeOfTheExecutableIsNotAConflict checks that another version of the plugin is not
+// attributed to another writer.
 func TestUpgradeOfTheExecutableIsNotAConflict(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// A disturbance is something that others do to a node that is being kept, and what becomes of it.
+// A disturbance is a foreign change to a maintained node, with the expected result.
 type disturbance struct {
 	settings func(s *node.Settings)
 	before   func(b *testNode)
@@ -24,18 +24,18 @@ var disturbances = map[string]disturbance{
 			"20-b.conflist": "flannel",
 		},
 	},
-	"a plain one that comes before": {
+	"a plain configuration that comes before": {
 		do: func(b *testNode) { b.put("conf/05-new.conf", plainBridge) },
 		want: map[string]string{
 			"05-new.conflist": "bridge sluice-cni", "10-a.conflist": "calico sluice-cni",
 			"20-b.conflist": "flannel",
 		},
 	},
-	"the primary one is deleted": {
+	"the primary configuration is deleted": {
 		do:   func(b *testNode) { b.remove("conf/10-a.conflist") },
 		want: map[string]string{"20-b.conflist": "flannel sluice-cni"},
 	},
-	"the primary one is renamed": {
+	"the primary configuration is renamed": {
 		do: func(b *testNode) {
 			b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/30-a.conflist")))
 		},
@@ -43,7 +43,7 @@ var disturbances = map[string]disturbance{
 			"20-b.conflist": "flannel sluice-cni", "30-a.conflist": "calico sluice-cni",
 		},
 	},
-	"the primary one is put aside": {
+	"the primary configuration is renamed to a backup": {
 		do: func(b *testNode) {
 			b.must(os.Rename(b.path("conf/10-a.conflist"), b.path("conf/10-a.conflist.cilium_bak")))
 		},
@@ -51,13 +51,13 @@ var disturbances = map[string]disturbance{
 			"10-a.conflist.cilium_bak": "calico sluice-cni", "20-b.conflist": "flannel sluice-cni",
 		},
 	},
-	"the primary one is written anew": {
+	"the primary configuration is rewritten": {
 		do: func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
 		want: map[string]string{
 			"10-a.conflist": "calico bandwidth sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
-	"it is written in place": {
+	"the primary configuration is written in place": {
 		do: func(b *testNode) {
 			b.must(os.WriteFile(b.path("conf/10-a.conflist"), []byte(list("calico", "tuning")),
 				0o644))
@@ -66,20 +66,20 @@ var disturbances = map[string]disturbance{
 			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
-	"a plugin is put behind ours": {
+	"a plugin is appended after Sluice's": {
 		do: func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "sluice-cni", "tuning")) },
 		want: map[string]string{
 			"10-a.conflist": "calico tuning sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
-	"our entry is tampered with": {
+	"Sluice's entry is changed": {
 		do: func(b *testNode) {
 			b.put("conf/10-a.conflist",
 				strings.Replace(b.read("conf/10-a.conflist"), `"info"`, `"error"`, 1))
 		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni", "20-b.conflist": "flannel"},
 	},
-	"our entry is there twice": {
+	"Sluice's entry is duplicated": {
 		do: func(b *testNode) {
 			b.put("conf/10-a.conflist", list("calico", "sluice-cni", "sluice-cni"))
 		},
@@ -91,17 +91,17 @@ var disturbances = map[string]disturbance{
 	"the executable is overwritten": {do: func(b *testNode) {
 		b.executable("sluice-cni", "something else")
 	}, want: asBefore},
-	"the executable cannot be run": {do: func(b *testNode) {
+	"the executable is made not executable": {do: func(b *testNode) {
 		b.must(os.Chmod(b.path("bin/sluice-cni"), 0o644))
 	}, want: asBefore},
-	"the directory is made anew": {
+	"the directory is created again": {
 		do: func(b *testNode) {
 			b.must(os.Rename(b.path("conf"), b.path("old")))
 			b.put("conf/10-a.conflist", list("calico"))
 		},
 		want: map[string]string{"10-a.conflist": "calico sluice-cni"},
 	},
-	"our own configuration is deleted": {
+	"the owned configuration is deleted": {
 		settings: owned,
 		do:       func(b *testNode) { b.remove("conf/02-istio-cni.conflist") },
 		want: map[string]string{
@@ -109,7 +109,7 @@ var disturbances = map[string]disturbance{
 			"20-b.conflist": "flannel",
 		},
 	},
-	"what our own configuration is a copy of changes": {
+	"the original of the owned configuration changes": {
 		settings: owned,
 		do:       func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "bandwidth")) },
 		want: map[string]string{
@@ -117,14 +117,14 @@ var disturbances = map[string]disturbance{
 			"10-a.conflist":         "calico bandwidth", "20-b.conflist": "flannel",
 		},
 	},
-	"what our own configuration is a copy of goes": {
+	"the original of the owned configuration is deleted": {
 		settings: owned,
 		do:       func(b *testNode) { b.remove("conf/10-a.conflist") },
 		want: map[string]string{
 			"02-istio-cni.conflist": "flannel sluice-cni", "20-b.conflist": "flannel",
 		},
 	},
-	"the stand-alone configuration is tampered with": {
+	"the stand-alone configuration is changed": {
 		settings: func(s *node.Settings) { s.Chained = false },
 		do: func(b *testNode) {
 			b.put("conf/YYY-sluice-cni.conf", `{"name":"x","type":"sluice-cni"}`)
@@ -134,7 +134,7 @@ var disturbances = map[string]disturbance{
 			"YYY-sluice-cni.conf": "plain sluice-cni",
 		},
 	},
-	"the file behind a link is written anew": {
+	"the target of a link is rewritten": {
 		before: linked,
 		do:     func(b *testNode) { b.put("elsewhere/calico", list("calico", "bandwidth")) },
 		want: map[string]string{
@@ -142,7 +142,7 @@ var disturbances = map[string]disturbance{
 			"20-b.conflist": "flannel",
 		},
 	},
-	"the directory behind a link is another one": {
+	"the directory on the path of a link is replaced": {
 		before: linked,
 		do: func(b *testNode) {
 			b.put("elsewhere/next/calico", list("cilium-cni"))
@@ -156,13 +156,13 @@ var disturbances = map[string]disturbance{
 	},
 }
 
-// linked puts a link before the other configurations, to a file in another directory.
+// linked adds a link before the other configurations, to a file in another directory.
 func linked(b *testNode) {
 	b.put("elsewhere/calico", list("calico"))
 	b.must(os.Symlink("../elsewhere/calico", b.path("conf/05-link.conflist")))
 }
 
-// disturbed runs a node on which something is going to be done. It is in order and at rest.
+// disturbed runs a node to which the change will be made, and waits until it is installed and idle.
 func (b *testNode) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 	b.t.Helper()
 	b.putAll(map[string]string{
@@ -175,14 +175,14 @@ func (b *testNode) disturbed(d disturbance) (*node.Node, <-chan node.Status) {
 	if d.settings != nil {
 		d.settings(&b.settings)
 	}
-	b.installed(b.reconcile()) // or what the node writes itself would be the event
+	b.installed(b.reconcile()) // otherwise the node's own writes would be the event
 	n := b.node()
 	statuses := b.running(n)
 	await(b.t, statuses, "installed", node.Status.Installed)
 	return n, statuses
 }
 
-// right reports whether what was done is put right.
+// right reports whether the change was corrected.
 func (d disturbance) right(b *testNode) func(node.Status) bool {
 	return func(s node.Status) bool {
 		return s.Installed() && equal(b.chains(), d.want) && b.elementIs(elementV1) &&

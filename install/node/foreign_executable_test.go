@@ -13,7 +13,8 @@ import (
 
 const script = "#!/bin/sh\nexit 0\n"
 
-// An executable of the plugin's name is not the plugin. Only its content shows that.
+// TestAWrongExecutableThatCannotBeReplacedIsNotReady checks that a foreign executable with the
+// plugin's name is detected by its content.
 func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 	for name, keep := range map[string]func(t *testing.T, b *testNode) (release func()){
 		"an immutable file": func(t *testing.T, b *testNode) func() {
@@ -24,7 +25,7 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 			b.executable("sluice-cni", script+strings.Repeat("#", len(pluginV1)-len(script)))
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
-		"an immutable program that does nothing": func(t *testing.T, b *testNode) func() {
+		"an immutable no-op program": func(t *testing.T, b *testNode) func() {
 			b.executable("sluice-cni", noop)
 			return filetest.Immutable(t, b.path("bin/sluice-cni"))
 		},
@@ -51,10 +52,10 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 				}
 				again := n.Reconcile(t.Context())
 				if len(again.Problems) == 0 || again.Problems[0] != s.Problems[0] {
-					t.Errorf("the same fault has other words at each pass, and would be logged at each:\n%v\n%v", s.Problems, again.Problems)
+					t.Errorf("the message differs between passes, and would be logged in each:\n%v\n%v", s.Problems, again.Problems)
 				}
 				if got := again.Totals.FailedWrites["binary"]; got != 2 {
-					t.Errorf("%d failed writes are counted of 2", got)
+					t.Errorf("%d of 2 failed writes are counted", got)
 				}
 				release()
 				now = now.Add(time.Minute)
@@ -68,7 +69,8 @@ func TestAWrongExecutableThatCannotBeReplacedIsNotReady(t *testing.T) {
 	}
 }
 
-// Nothing is put into the chain that would run a program of others.
+// TestAWrongExecutableIsNotPutIntoTheChain checks that the chain does not get an entry that would
+// run a foreign program.
 func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -78,7 +80,8 @@ func TestAWrongExecutableIsNotPutIntoTheChain(t *testing.T) {
 	b.wantChains(map[string]string{"10-a.conflist": "calico"})
 }
 
-// A file that is mounted over the executable cannot be replaced either.
+// TestAWrongExecutableThatIsMounted covers a file that is mounted over the executable, which cannot
+// be replaced either.
 func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	if !filetest.Private(t) {
 		return
@@ -94,8 +97,8 @@ func TestAWrongExecutableThatIsMounted(t *testing.T) {
 	b.installed(b.reconcile())
 }
 
-// An earlier version of ours does its work where it cannot be replaced; by its digest it is known,
-// also to the next agent.
+// TestAnEarlierVersionThatCannotBeReplacedWorks checks that an earlier version of the plugin that
+// cannot be replaced is accepted. The next agent recognizes it too, by its digest.
 func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -119,7 +122,8 @@ func TestAnEarlierVersionThatCannotBeReplacedWorks(t *testing.T) {
 	}
 }
 
-// A file is read again only when its status has changed.
+// TestVerificationReusesTheSnapshot checks that a file is read again only if its status has
+// changed.
 func TestVerificationReusesTheSnapshot(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -130,17 +134,17 @@ func TestVerificationReusesTheSnapshot(t *testing.T) {
 			b.installed(n.Reconcile(t.Context()))
 		}
 	}); read != 0 {
-		t.Errorf("opened %d times in 10 passes", read)
+		t.Errorf("the file was opened %d times in 10 passes", read)
 	}
 	if read := openings(t, b.path("bin/sluice-cni"), func() {
 		b.must(unix.Chmod(b.path("bin/sluice-cni"), 0o755))
 		b.installed(n.Reconcile(t.Context()))
 	}); read == 0 {
-		t.Error("not read after a change")
+		t.Error("the file was not read after a change")
 	}
 }
 
-// openings counts how often a file is opened meanwhile.
+// openings returns how often a file is opened during do.
 func openings(t *testing.T, path string, do func()) (n int) {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -157,5 +161,5 @@ func openings(t *testing.T, path string, do func()) (n int) {
 	if err != nil {
 		return 0
 	}
-	return got / unix.SizeofInotifyEvent // events of a file have no name
+	return got / unix.SizeofInotifyEvent // events of a watched file have no name
 }

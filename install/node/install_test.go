@@ -9,13 +9,13 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// Each row is a node as it may be found, what becomes of it, and by that the promise that
-// uninstalling restores each byte.
+// TestInstall covers initial states of a node with the result of the installation, and checks that
+// uninstallation restores each byte.
 func TestInstall(t *testing.T) {
 	for name, row := range map[string]struct {
 		settings func(s *node.Settings)
 		before   map[string]string
-		after    map[string]string // chains; nil: as before
+		after    map[string]string // expected chains; nil: unchanged
 		reasons  []node.Reason
 		blocked  bool
 	}{
@@ -27,21 +27,21 @@ func TestInstall(t *testing.T) {
 				"10-a.conflist": "calico portmap sluice-cni", "20-b.conflist": "other",
 			},
 		},
-		"a plain configuration becomes a list": {
+		"a plain configuration is converted to a list": {
 			before: map[string]string{"10-a.conf": plainBridge},
 			after:  map[string]string{"10-a.conflist": "bridge sluice-cni"},
 		},
-		"beside a list of the same name too": {
+		"a plain configuration with a list of the same name": {
 			before: map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
 			after: map[string]string{
 				"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "other",
 			},
 		},
-		"one that ends in json too": {
+		"a plain configuration with the extension json": {
 			before: map[string]string{"10-a.json": plainBridge},
 			after:  map[string]string{"10-a.conflist": "bridge sluice-cni"},
 		},
-		"the named list gets the plugin": {
+		"the configured list gets the plugin": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": `{"name":"m","cniVersion":"0.3.1","type":"multus"}`,
@@ -52,7 +52,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotInUse},
 		},
-		"also behind a Multus that delegates to it": {
+		"the configured list after a Multus that delegates to it": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"clusterNetwork":"/host/etc/cni/net.d/20-b.conflist"`),
@@ -62,7 +62,7 @@ func TestInstall(t *testing.T) {
 				"00-multus.conf": "plain multus-shim", "20-b.conflist": "calico sluice-cni",
 			},
 		},
-		"behind a Multus that delegates to another one no pod comes to it": {
+		"no pod uses the configured list after a Multus that delegates to another one": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"clusterNetwork":"30-c.conflist"`),
@@ -73,7 +73,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotInUse}, blocked: true,
 		},
-		"behind a Multus with a copy of what it was no pod comes to it": {
+		"no pod uses the configured list after a Multus with an old copy of it": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"00-multus.conf": multus(`"delegates":[` + list("calico") + `]`),
@@ -84,7 +84,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotInUse}, blocked: true,
 		},
-		"the named list gets the plugin, though another comes before it": {
+		"the configured list gets the plugin, although another one comes before it": {
 			settings: named("20-b.conflist"),
 			before: map[string]string{
 				"10-a.conflist": list("cilium-cni"), "20-b.conflist": list("calico"),
@@ -94,23 +94,23 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotInUse}, blocked: true,
 		},
-		"a named one that is missing is waited for": {
+		"a configured list that is missing is awaited": {
 			settings: named("20-b.conflist"),
 			before:   map[string]string{"10-a.conflist": list("calico")},
 			reasons:  []node.Reason{node.NoConfiguration}, blocked: true,
 		},
-		"without a configuration one is waited for": {
+		"without a configuration one is awaited": {
 			before: map[string]string{}, reasons: []node.Reason{node.NoConfiguration},
 			blocked: true,
 		},
-		"what is not valid stops the runtime, and the next one has the plugin already": {
+		"an invalid file stops the runtime, and the next file has the plugin": {
 			before: map[string]string{"05-x.conflist": "{", "10-a.conflist": list("calico")},
 			after: map[string]string{
 				"05-x.conflist": "not valid", "10-a.conflist": "calico sluice-cni",
 			},
 			reasons: []node.Reason{node.Unreadable}, blocked: true,
 		},
-		"also before the named one": {
+		"an invalid file before the configured one": {
 			settings: named("10-a.conflist"),
 			before:   map[string]string{"05-x.conf": "{}", "10-a.conflist": list("calico")},
 			after: map[string]string{
@@ -118,14 +118,14 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.Unreadable}, blocked: true,
 		},
-		"the named one, though others use the name of its list": {
+		"the configured list with a list name that others use": {
 			settings: named("10-a.conf"),
 			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": list("other")},
 			after: map[string]string{
 				"10-a.conf-sluice.conflist": "bridge sluice-cni", "10-a.conflist": "other",
 			},
 		},
-		"no runtime comes to the other form of the named one": {
+		"no runtime uses the other form of the configured list": {
 			settings: named("10-a.conflist"),
 			before:   map[string]string{"10-a.conf": plainBridge, "10-a.conflist": "{"},
 			after: map[string]string{
@@ -133,13 +133,13 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.Unreadable},
 		},
-		"what comes after the one in use does not matter": {
+		"files after the one in use are ignored": {
 			before: map[string]string{"10-a.conflist": list("calico"), "20-x.conflist": "{"},
 			after: map[string]string{
 				"10-a.conflist": "calico sluice-cni", "20-x.conflist": "not valid",
 			},
 		},
-		"what is not valid after our own configuration is told": {
+		"an invalid file after the owned configuration is reported": {
 			settings: owned,
 			before:   map[string]string{"05-x.conflist": "{", "10-a.conflist": list("calico")},
 			after: map[string]string{
@@ -148,7 +148,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.Unreadable},
 		},
-		"before our own configuration it stops the runtime": {
+		"an invalid file before the owned configuration stops the runtime": {
 			settings: owned,
 			before:   map[string]string{"01-x.conflist": "{", "10-a.conflist": list("calico")},
 			after: map[string]string{
@@ -157,7 +157,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.Unreadable}, blocked: true,
 		},
-		"our own configuration of the named one comes before all": {
+		"the owned configuration of the configured list comes first": {
 			settings: func(s *node.Settings) {
 				s.IstioOwnedCNIConfig, s.CNIConfFileName = true, "20-b.conflist"
 			},
@@ -166,13 +166,13 @@ func TestInstall(t *testing.T) {
 				"02-istio-cni.conflist": "b sluice-cni", "10-a.conflist": "a", "20-b.conflist": "b",
 			},
 		},
-		"a list without chains is left alone": {
+		"a list that disables chaining is not changed": {
 			before: map[string]string{
 				"10-a.conflist": `{"name":"n","plugins":[{"type":"bridge"}]}`,
 			},
 			reasons: []node.Reason{node.NotChainable}, blocked: true,
 		},
-		"a list whose plugins are in a folder cannot be served": {
+		"a list whose plugins are in a directory is not supported": {
 			before: map[string]string{
 				"05-a.conflist": `{"cniVersion":"1.1.0","name":"folder"}`,
 				"10-a.conflist": list("calico"),
@@ -182,14 +182,14 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.NotChainable}, blocked: true,
 		},
-		"plugins of a folder come behind ours": {
+		"plugins of a directory come after Sluice's": {
 			before: map[string]string{
 				"10-a.conflist": list("calico"), "net/50-more.conf": plainBridge,
 			},
 			after:   map[string]string{"10-a.conflist": "calico sluice-cni"},
 			reasons: []node.Reason{node.NotChainable},
 		},
-		"our own configuration comes first": {
+		"the owned configuration comes first": {
 			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
 			before:   map[string]string{"05-cilium.conflist": list("cilium-cni")},
 			after: map[string]string{
@@ -197,16 +197,16 @@ func TestInstall(t *testing.T) {
 				"05-cilium.conflist":    "cilium-cni",
 			},
 		},
-		"our own configuration of a plain one": {
+		"the owned configuration of a plain one": {
 			settings: func(s *node.Settings) {
-				s.IstioOwnedCNIConfig, s.IstioOwnedCNIConfigFileName = true, "00-ours.conflist"
+				s.IstioOwnedCNIConfig, s.IstioOwnedCNIConfigFileName = true, "00-sluice.conflist"
 			},
 			before: map[string]string{"10-a.conf": plainBridge},
 			after: map[string]string{
-				"00-ours.conflist": "bridge sluice-cni", "10-a.conf": "plain bridge",
+				"00-sluice.conflist": "bridge sluice-cni", "10-a.conf": "plain bridge",
 			},
 		},
-		"what comes before our own configuration gets the plugin as well": {
+		"a file before the owned configuration gets the plugin too": {
 			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
 			before:   map[string]string{"01-x.conflist": list("a"), "10-a.conflist": list("b")},
 			after: map[string]string{
@@ -215,7 +215,7 @@ func TestInstall(t *testing.T) {
 			},
 			reasons: []node.Reason{node.Preempted},
 		},
-		"our own name is taken": {
+		"the owned name is in use": {
 			settings: func(s *node.Settings) { s.IstioOwnedCNIConfig = true },
 			before: map[string]string{
 				"02-istio-cni.conflist": list("a"), "10-a.conflist": list("b"),
@@ -232,7 +232,7 @@ func TestInstall(t *testing.T) {
 				"10-a.conflist": "ovn-k8s-cni-overlay", "YYY-sluice-cni.conf": "plain sluice-cni",
 			},
 		},
-		"a configuration for Multus in the place of istio-cni's": {
+		"a configuration for Multus that replaces istio-cni's": {
 			settings: func(s *node.Settings) {
 				s.Chained, s.CNIConfFileName = false, "istio-cni.conf"
 			},
@@ -241,16 +241,16 @@ func TestInstall(t *testing.T) {
 			},
 			after: map[string]string{"istio-cni.conf": "plain sluice-cni"},
 		},
-		"a name for Multus that others use": {
+		"a name for Multus that is in use": {
 			settings: func(s *node.Settings) { s.Chained, s.CNIConfFileName = false, "10-a.conf" },
 			before:   map[string]string{"10-a.conf": plainBridge},
 			reasons:  []node.Reason{node.NameTaken}, blocked: true,
 		},
-		"istio-cni makes room": {
+		"istio-cni is replaced": {
 			before: map[string]string{"10-a.conflist": list("calico", "istio-cni", "portmap")},
 			after:  map[string]string{"10-a.conflist": "calico portmap sluice-cni"},
 		},
-		"istio-cni stays for ambient mode": {
+		"istio-cni is kept for ambient mode": {
 			before: map[string]string{
 				"10-a.conflist": `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a"},{"type":"istio-cni","ambient_enabled":true}]}`,
 			},
@@ -301,7 +301,7 @@ func named(file string) func(s *node.Settings) {
 	return func(s *node.Settings) { s.CNIConfFileName = file }
 }
 
-// multus is a configuration as Multus' daemon writes it.
+// multus returns a configuration like Multus' daemon writes it.
 func multus(network string) string {
 	return `{"name":"multus-cni-network","cniVersion":"0.3.1","type":"multus-shim",` + network + `}`
 }
@@ -311,23 +311,23 @@ func TestSettingsThatCannotBe(t *testing.T) {
 	for why, spoil := range map[string]func(s *node.Settings){
 		"a relative directory": func(s *node.Settings) { s.CNIConfDir = "conf" },
 		"no state directory":   func(s *node.Settings) { s.StateDir = "" },
-		"a path for a name": func(s *node.Settings) {
+		"a path instead of a name": func(s *node.Settings) {
 			s.CNIConfFileName = "../10-a.conflist"
 		},
-		"our own file is not a list": func(s *node.Settings) {
+		"the owned file is not a list": func(s *node.Settings) {
 			s.IstioOwnedCNIConfigFileName = "02-istio-cni.conf"
 		},
-		"a list that stands alone": func(s *node.Settings) {
+		"a stand-alone list": func(s *node.Settings) {
 			s.Chained, s.CNIConfFileName = false, "x.conflist"
 		},
 		"an element of another type": func(s *node.Settings) {
 			s.Element = json.RawMessage(`{"type":"other"}`)
 		},
-		"an element that is no object": func(s *node.Settings) {
+		"an element that is not an object": func(s *node.Settings) {
 			s.Element = json.RawMessage(`[]`)
 		},
 		"no executable for the plugin": func(s *node.Settings) { s.Binaries = nil },
-		"it shall replace itself": func(s *node.Settings) {
+		"the plugin replaces itself": func(s *node.Settings) {
 			s.ReplacedTypes = []string{"sluice-cni"}
 		},
 	} {

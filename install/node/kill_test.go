@@ -18,7 +18,7 @@ import (
 
 const victimEnv = "SLUICE_NODE_VICTIM"
 
-// victim does one thing in the process that is killed. It says when it begins.
+// victim does one job in the process that is killed. It prints a line when it begins.
 func victim(job string) {
 	what, dir, _ := strings.Cut(job, " ")
 	b := testNodeIn(dead{}, dir)
@@ -36,14 +36,14 @@ func victim(job string) {
 	b.installed(n.Reconcile(context.Background()))
 }
 
-// dead stands for the test in a process that has none.
+// dead is the testing.TB of a process without a test.
 type dead struct{ testing.TB }
 
 func (dead) Helper()                           {}
 func (dead) Fatal(args ...any)                 { fmt.Println(args...); os.Exit(1) }
 func (dead) Fatalf(format string, args ...any) { fmt.Printf(format, args...); os.Exit(1) }
 
-// A form is a node as it is found, and how the plugin is installed there.
+// A form is an initial state of a node, with the way of installing the plugin.
 type form string
 
 const (
@@ -99,14 +99,14 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			if want := map[bool]string{
 				true: pluginV1, false: pluginV2,
 			}[s.Binaries["sluice-cni"] == b.path("image", "v1")]; b.read("bin/sluice-cni") != want {
-				t.Error("one more run did not bring the executable")
+				t.Error("another run did not install the executable")
 			}
 			if again := b.nodeOf(s, node.Options{}).Reconcile(t.Context()); len(again.Changes) > 0 {
-				t.Errorf("one more run did not reach the desired state: %v", again.Changes)
+				t.Errorf("another run did not reach the desired state: %v", again.Changes)
 			}
 			for name := range b.everything() {
 				if strings.HasSuffix(name, ".tmp") {
-					t.Errorf("%s was left behind", name)
+					t.Errorf("%s remains", name)
 				}
 			}
 		}
@@ -116,14 +116,14 @@ func TestAKillAtAnyMoment(t *testing.T) {
 			t.Fatalf("round %d: %s", round, f)
 		}
 	}
-	t.Logf("%d processes were killed at work; the others had finished", killed)
+	t.Logf("%d processes were killed while working; the others had finished", killed)
 	if killed < rounds/10 {
-		t.Errorf("only %d of %d processes were killed at work", killed, rounds)
+		t.Errorf("only %d of %d processes were killed while working", killed, rounds)
 	}
 }
 
-// Every moment there is, between each two system calls that change a file; without SLUICE_LONG
-// every seventh.
+// TestAKillBeforeEachChange kills the process between each two system calls that change a file;
+// without SLUICE_LONG before every seventh.
 func TestAKillBeforeEachChange(t *testing.T) {
 	forms, step := []form{takeOver, inPlain}, 7
 	if os.Getenv("SLUICE_LONG") == "1" {
@@ -163,7 +163,7 @@ func TestAKillBeforeEachChange(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// killWhile starts a process, kills it at some moment and reports whether it was still at work.
+// killWhile starts a process, kills it at a random moment and reports whether it was still working.
 func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Duration) bool {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -213,8 +213,8 @@ func killWhile(t *testing.T, b *testNode, job string, longest map[string]time.Du
 	return status.Signaled()
 }
 
-// intact fails unless pods could start at this moment: there is a valid network with all plugins of
-// others, and no plugin is named that is not there in full.
+// intact fails the test unless pods could start at this moment: there is a valid network with all
+// foreign plugins, and no configuration contains a plugin whose executable is incomplete.
 func intact(b *testNode, f form) {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.path("conf"))

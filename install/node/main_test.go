@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A testNode is a node's directories in a temporary one, and what the agent's image has.
+// A testNode is a node's directories in a temporary one, with the files of the agent's image.
 type testNode struct {
 	t        testing.TB
 	dir      string
@@ -54,7 +54,7 @@ func newTestNode(t testing.TB) *testNode {
 	return testNodeIn(t, t.TempDir())
 }
 
-// testNodeIn returns the testNode of a directory, which is filled unless it is one already.
+// testNodeIn returns the testNode of a directory, and creates its files unless they exist.
 func testNodeIn(t testing.TB, dir string) *testNode {
 	b := &testNode{t: t, dir: dir}
 	b.settings = node.Settings{
@@ -68,7 +68,7 @@ func testNodeIn(t testing.TB, dir string) *testNode {
 	if _, err := os.Stat(b.path("image")); errors.Is(err, fs.ErrNotExist) {
 		for name, content := range map[string]string{
 			"image/v1": pluginV1, "image/v2": pluginV2, "image/noop": noop,
-			"bin/bridge": "a plugin of others",
+			"bin/bridge": "a foreign plugin",
 		} {
 			b.put(name, content)
 		}
@@ -90,7 +90,7 @@ func (b *testNode) must(err error) {
 	}
 }
 
-// put writes a file as others do: under another name first.
+// put replaces a file atomically, like other programs.
 func (b *testNode) put(name, content string) {
 	b.t.Helper()
 	b.must(os.MkdirAll(filepath.Dir(b.path(name)), 0o755))
@@ -123,7 +123,7 @@ func (b *testNode) read(name string) string {
 	return string(data)
 }
 
-// upgraded are the settings of the next version.
+// upgraded returns the settings of the next version.
 func (b *testNode) upgraded() node.Settings {
 	s := b.settings
 	s.Element = json.RawMessage(elementV2)
@@ -162,7 +162,7 @@ func (b *testNode) content(dir string) map[string]string {
 	return files
 }
 
-// everything is all that an uninstallation must restore.
+// everything returns the files that an uninstallation must restore.
 func (b *testNode) everything() map[string]string {
 	all := b.content("conf")
 	maps.Copy(all, b.content("bin"))
@@ -170,7 +170,7 @@ func (b *testNode) everything() map[string]string {
 	return all
 }
 
-// chains returns the types in each configuration file.
+// chains returns the plugin types in each configuration file.
 func (b *testNode) chains() map[string]string {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.path("conf"))
@@ -200,7 +200,7 @@ func (b *testNode) wantChains(want map[string]string) {
 	}
 }
 
-// reconcile makes one pass of a new node, as a restarted agent does.
+// reconcile makes one pass of a new node, like a restarted agent.
 func (b *testNode) reconcile() node.Status {
 	b.t.Helper()
 	return b.node().Reconcile(b.t.Context())
@@ -220,11 +220,11 @@ func (b *testNode) uninstall() node.Report {
 	return report
 }
 
-// restored fails unless everything is as it was.
+// restored fails the test unless all files are as before.
 func (b *testNode) restored(before map[string]string) {
 	b.t.Helper()
 	if diff := cmp.Diff(before, b.everything()); diff != "" {
-		b.t.Errorf("uninstalled, the node differs from what it was (-was +is):\n%s", diff)
+		b.t.Errorf("after uninstallation the node differs (-before +after):\n%s", diff)
 	}
 }
 
@@ -238,13 +238,13 @@ func reasons(s node.Status) []node.Reason {
 	return got
 }
 
-// cache writes a cached result of a runtime for a sandbox with these plugins.
+// cache writes the result that a runtime caches for a sandbox with these plugins.
 func (b *testNode) cache(sandbox string, plugins ...string) {
 	b.t.Helper()
 	b.cacheArgs(sandbox, podArgs("shop", sandbox), plugins...)
 }
 
-// cacheArgs writes one with these arguments of the runtime.
+// cacheArgs is like cache with these arguments of the runtime.
 func (b *testNode) cacheArgs(sandbox, args string, plugins ...string) {
 	b.t.Helper()
 	config := base64.StdEncoding.EncodeToString([]byte(list(plugins...)))
@@ -253,12 +253,12 @@ func (b *testNode) cacheArgs(sandbox, args string, plugins ...string) {
 			`","ifName":"eth0","cniArgs":`+args+`}`)
 }
 
-// podArgs are the arguments that a runtime gives for a pod.
+// podArgs returns the arguments that a runtime passes for a pod.
 func podArgs(namespace, pod string) string {
 	return fmt.Sprintf(`[["IgnoreUnknown","1"],["K8S_POD_NAMESPACE",%q],["K8S_POD_NAME",%q],["K8S_POD_UID","7d1e"]]`, namespace, pod)
 }
 
-// list is a configuration list with plugins of these types.
+// list returns a configuration list with plugins of these types.
 func list(plugins ...string) string {
 	var elements []string
 	for _, p := range plugins {
@@ -292,16 +292,16 @@ func (b *testNode) running(n *node.Node) <-chan node.Status {
 	return statuses
 }
 
-// patience ends a test that waits in vain. What is waited for takes some milliseconds on a machine
-// that has nothing else to do.
-const patience = 30 * time.Second
+// conditionTimeout limits the wait for a condition. Conditions take some milliseconds on an idle
+// machine.
+const conditionTimeout = 30 * time.Second
 
-// await reads statuses until one answers ok, and returns it.
+// await reads statuses until ok returns true for one, and returns it.
 func await(
 	t testing.TB, statuses <-chan node.Status, what string, ok func(node.Status) bool,
 ) node.Status {
 	t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(conditionTimeout)
 	defer timer.Stop()
 	var last node.Status
 	for {
@@ -311,7 +311,7 @@ func await(
 				return last
 			}
 		case <-timer.C:
-			t.Fatalf("waited in vain: %s; last: %+v", what, last)
+			t.Fatalf("timeout: %s; last status: %+v", what, last)
 		}
 	}
 }

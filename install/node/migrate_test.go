@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// watched calls look again and again while do works.
+// watched calls look repeatedly while do runs.
 func watched(look, do func()) {
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
@@ -59,8 +59,8 @@ func TestPlainConfigurationIsConvertedWithoutAGap(t *testing.T) {
 	b.put("conf/10-a.conf", plainBridge)
 	before := b.everything()
 	watched(func() {
-		// The names and then the files, as runtimes read: a file that has gone in between is an
-		// error for them, too, and they read again. So is it here.
+		// Read the names and then the files, like runtimes: a file that is removed in between is an
+		// error, and they read again. This function does the same.
 		types, err := inUse(b)
 		for tries := 0; err != nil && tries < 3; tries++ {
 			types, err = inUse(b)
@@ -82,25 +82,25 @@ func TestReleasingMemory(t *testing.T) {
 		do   func(b *testNode) // between installation and uninstallation
 		want string
 	}{
-		"istio-cni gets its place back": {func(*testNode) {}, "calico istio-cni"},
-		"also in a list that others have written": {func(b *testNode) {
+		"istio-cni is restored": {func(*testNode) {}, "calico istio-cni"},
+		"in a list that others have rewritten": {func(b *testNode) {
 			b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 		}, "calico tuning istio-cni"},
-		"also where others wrote over ours": {func(b *testNode) {
+		"where others replaced Sluice's entry": {func(b *testNode) {
 			b.put("conf/10-a.conflist", list("calico", "tuning"))
 			b.reconcile()
 		}, "calico tuning istio-cni"},
-		"not where it is back already": {func(b *testNode) {
+		"not if it exists already": {func(b *testNode) {
 			b.put("conf/10-a.conflist", list("istio-cni", "sluice-cni"))
 		}, "istio-cni"},
-		"not without its executable: all pods would fail": {func(b *testNode) {
+		"not without its executable, because all pods would fail": {func(b *testNode) {
 			b.remove("bin/istio-cni")
 		}, "calico"},
-		"not without its executable in a list others wrote": {func(b *testNode) {
+		"not without its executable in a list that others have rewritten": {func(b *testNode) {
 			b.remove("bin/istio-cni")
 			b.put("conf/10-a.conflist", list("calico", "x", "sluice-cni"))
 		}, "calico x"},
-		"not if what is there in its place does nothing itself": {func(b *testNode) {
+		"not if its executable is the no-op": {func(b *testNode) {
 			b.cache("one", "istio-cni")
 			b.remove("bin/istio-cni")
 			b.reconcile()
@@ -118,8 +118,9 @@ func TestReleasingMemory(t *testing.T) {
 	}
 }
 
-// Pods that istio-cni served are removed by it, too, and may be after it has gone.
-func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
+// TestSandboxesOfIstioCNIAfterItsUninstallation covers pods that istio-cni has redirected: they
+// are removed with its plugin too, possibly after istio-cni was uninstalled.
+func TestSandboxesOfIstioCNIAfterItsUninstallation(t *testing.T) {
 	b := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
 	n := b.nodeOf(b.settings, node.Options{Now: func() time.Time { return now }})
@@ -142,7 +143,7 @@ func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
 	}
 	b.put("image/noop", noop+"of the next version")
 	if pass(); b.read("bin/istio-cni") != noop+"of the next version" {
-		t.Error("it was not upgraded")
+		t.Error("the no-op executable was not upgraded")
 	}
 	b.executable("istio-cni", "istio's plugin, again") // its chart is installed again
 	if s := pass(); len(s.Noops) != 0 || b.read("bin/istio-cni") != "istio's plugin, again" {
@@ -155,11 +156,12 @@ func TestSandboxesOfIstioCNICanBeRemovedAfterItHasGone(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if _, err := os.Stat(b.path("bin/istio-cni")); err == nil {
-		t.Error("the executable that does nothing is still there")
+		t.Error("the no-op executable was not removed")
 	}
 }
 
-// The element of the new version is never there with the executable of the old one.
+// TestUpgradeBringsTheExecutableFirst checks that the configuration of the new version never exists
+// with the executable of the old one.
 func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -181,7 +183,8 @@ func TestUpgradeBringsTheExecutableFirst(t *testing.T) {
 	}
 }
 
-// As long as nothing changes, executables are known by their status, and not read with each pass.
+// TestExecutablesAreReadOnce checks that unchanged executables are recognized by their status, and
+// not read in each pass.
 func TestExecutablesAreReadOnce(t *testing.T) {
 	b := newTestNode(t)
 	now := time.Unix(1_000_000, 0)
@@ -212,10 +215,10 @@ func TestExecutablesAreReadOnce(t *testing.T) {
 		return strings.Contains(string(events[:max(length, 0)]), "noop")
 	}
 	if read() {
-		t.Error("the executable that does nothing is read again")
+		t.Error("the no-op executable is read again")
 	}
 	b.put("image/noop", noop+"of the next version")
 	if !read() {
-		t.Error("what has changed is not read")
+		t.Error("a changed executable is not read")
 	}
 }

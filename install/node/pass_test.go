@@ -44,20 +44,20 @@ func TestModes(t *testing.T) {
 		file string
 		want os.FileMode
 	}{
-		"a list keeps its own": {
+		"a list keeps its mode": {
 			func(*node.Settings) {}, "10-a.conflist", 0o604,
 		},
-		"a list has that of the plain one": {func(s *node.Settings) {
+		"a converted list has the mode of the plain configuration": {func(s *node.Settings) {
 			s.CNIConfFileName = "20-b.conf"
 		}, "20-b.conflist", 0o606},
-		"a copy has that of the original": {owned, "02-istio-cni.conflist", 0o604},
-		"a stand-alone one is for root": {func(s *node.Settings) {
+		"a copy has the mode of the original": {owned, "02-istio-cni.conflist", 0o604},
+		"a stand-alone configuration is readable by root only": {func(s *node.Settings) {
 			s.Chained = false
 		}, "YYY-sluice-cni.conf", 0o600},
-		"a stand-alone one may be for the group": {func(s *node.Settings) {
+		"a stand-alone configuration may be readable by the group": {func(s *node.Settings) {
 			s.Chained, s.CNIConfGroupRead = false, true
 		}, "YYY-sluice-cni.conf", 0o640},
-		"an executable can be run by all, always": {
+		"an executable can always be run by all users": {
 			func(*node.Settings) {}, "../bin/sluice-cni", 0o755,
 		},
 	} {
@@ -89,7 +89,7 @@ func TestDamagedJournalIsReportedAndRenamed(t *testing.T) {
 		t.Errorf("%v", s.Problems)
 	}
 	if s := b.reconcile(); len(s.Problems) != 0 {
-		t.Errorf("told again: %v", s.Problems)
+		t.Errorf("reported again: %v", s.Problems)
 	}
 	b.uninstall()
 	b.wantChains(map[string]string{"10-a.conflist": "calico"})
@@ -122,12 +122,13 @@ func TestPassWithoutDriftWritesNothing(t *testing.T) {
 	}
 }
 
-// Contents are not read again at each pass, and still no change goes unnoticed.
+// TestAnyOtherExecutableIsNoticed checks that changes are noticed although contents are not read in
+// each pass.
 func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	n := b.node()
-	other := strings.ToUpper(pluginV1) // of the same size
+	other := strings.ToUpper(pluginV1) // with the same size
 	for why, do := range map[string]func(){
 		"another file": func() { b.executable("sluice-cni", other) },
 		"the same file, rewritten": func() {
@@ -140,7 +141,7 @@ func TestAnyOtherExecutableIsNoticed(t *testing.T) {
 		}
 		do()
 		if n.Reconcile(t.Context()); !b.executableIs(pluginV1) {
-			t.Errorf("%s: the executable is not what it should be", why)
+			t.Errorf("%s: the executable was not restored", why)
 		}
 	}
 }
@@ -158,7 +159,8 @@ func TestALinkedConfigurationStaysALink(t *testing.T) {
 	}
 }
 
-// An hour of events: what is kept open or in memory must not grow with them.
+// TestAnHourOfEventsLeaksNothing checks that an hour of events does not increase open descriptors
+// and memory.
 func TestAnHourOfEventsLeaksNothing(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -181,7 +183,7 @@ func TestAnHourOfEventsLeaksNothing(t *testing.T) {
 		b.installed(n.Reconcile(t.Context()))
 	}
 	if after := descriptors(t); after > before {
-		t.Errorf("%d descriptors are open, %d were", after, before)
+		t.Errorf("%d descriptors after, %d before", after, before)
 	}
 	b.wantChains(map[string]string{"10-a.conflist": fmt.Sprintf("calico plugin-%d sluice-cni",
 		minutes-1)})
@@ -196,7 +198,7 @@ func descriptors(t *testing.T) int {
 	return len(open)
 }
 
-// Running and ending leaves no goroutine (which TestMain checks) and no descriptor.
+// TestRunningLeaksNothing checks that Run leaves no descriptor open. TestMain checks goroutines.
 func TestRunningLeaksNothing(t *testing.T) {
 	before := descriptors(t)
 	for range 5 {
@@ -207,6 +209,6 @@ func TestRunningLeaksNothing(t *testing.T) {
 		})
 	}
 	if after := descriptors(t); after > before {
-		t.Errorf("%d descriptors are open, %d were", after, before)
+		t.Errorf("%d descriptors after, %d before", after, before)
 	}
 }

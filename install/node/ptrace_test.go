@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changing are the system calls that change files.
+// changing contains the system calls that change files.
 var changing = map[uint64]bool{
 	unix.SYS_WRITE: true, unix.SYS_FSYNC: true, unix.SYS_FCHMOD: true, unix.SYS_FTRUNCATE: true,
 	unix.SYS_MKDIRAT:  true,
@@ -18,11 +18,11 @@ var changing = map[uint64]bool{
 	unix.SYS_LINKAT: true,
 }
 
-// killBefore runs a victim and kills it before it makes the nth system call that changes files,
-// counted from where its work begins. It reports whether there were so many.
+// killBefore runs a victim and kills it before the nth system call that changes files, counted from
+// the start of its job. It reports whether there were that many.
 func killBefore(t *testing.T, b *testNode, job string, nth int) bool {
 	t.Helper()
-	runtime.LockOSThread() // who started the process is who may trace it
+	runtime.LockOSThread() // only the thread that started the process may trace it
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+job+" "+b.dir, "GORACE=atexit_sleep_ms=0")
@@ -31,7 +31,7 @@ func killBefore(t *testing.T, b *testNode, job string, nth int) bool {
 		t.Fatal(err)
 	}
 	trace := tracing{t: t, pid: cmd.Process.Pid, left: nth}
-	defer cmd.Process.Release() //nolint:errcheck // it was waited for
+	defer cmd.Process.Release() //nolint:errcheck // the process was already waited for
 	return trace.run()
 }
 
@@ -40,7 +40,7 @@ type tracing struct {
 	pid   int
 	left  int
 	begun bool
-	seen  map[int]bool // threads that have stopped once
+	seen  map[int]bool // threads that have stopped before
 }
 
 func (tr *tracing) run() (killed bool) {
@@ -69,12 +69,12 @@ func (tr *tracing) run() (killed bool) {
 			_ = unix.Kill(tr.pid, unix.SIGKILL)
 			continue
 		}
-		// A thread that was killed meanwhile cannot go on.
+		// A thread that was killed in the meantime cannot continue.
 		_ = unix.PtraceSyscall(pid, int(signal))
 	}
 }
 
-// stopped returns the signal with which a stopped thread goes on: none, its own, or the end.
+// stopped returns the signal with which a stopped thread continues: none, its own, or SIGKILL.
 func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	first := !tr.seen[pid]
 	if tr.seen[pid] = true; first && pid == tr.pid {
@@ -96,8 +96,7 @@ func (tr *tracing) stopped(pid int, status unix.WaitStatus) unix.Signal {
 	}
 }
 
-// entered reports whether the call that a thread begins is the one before which the process is to
-// be killed.
+// entered reports whether the process is to be killed before the system call that a thread enters.
 func (tr *tracing) entered(pid int) bool {
 	var info struct { // ptrace(2), PTRACE_GET_SYSCALL_INFO
 		op     uint8
@@ -114,7 +113,7 @@ func (tr *tracing) entered(pid int) bool {
 	if errno != 0 || info.op != entry || !changing[info.number] {
 		return false
 	}
-	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // it says that it begins
+	if info.number == unix.SYS_WRITE && info.args[0] == 1 { // the victim prints its line
 		tr.begun = true
 		return false
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/sluice-mesh/sluice/install/node"
 )
 
-// A history is a configuration directory in memory, what others did to it and what we did. It knows
-// what must be left without us.
+// A history is a configuration directory in memory, with the foreign changes and Sluice's changes.
+// It determines what must remain without Sluice.
 type history struct {
 	t        *rapid.T
 	settings node.Settings
 	found    node.Actual
-	theirs   map[string]string // what others have written, as it is to be restored
-	from     map[string]string // lists that stand for a plain configuration of theirs, by name
+	theirs   map[string]string // the foreign files, as they are to be restored
+	from     map[string]string // lists that replace a foreign plain configuration, by name
 }
 
 func newHistory(t *rapid.T) *history {
@@ -43,12 +43,12 @@ func newHistory(t *rapid.T) *history {
 	}
 }
 
-// write is others writing a file, or removing it with nil.
+// write writes a foreign file, or removes it if data is nil.
 func (h *history) write(name string, data []byte) {
 	if plain, ok := h.from[name]; ok {
 		delete(h.from, name)
 		if _, back := h.found.Files[plain]; !back {
-			delete(h.theirs, plain) // they have taken the list over, or removed the network
+			delete(h.theirs, plain) // the foreign program has replaced the list or removed the network
 		}
 	}
 	delete(h.theirs, name)
@@ -59,13 +59,13 @@ func (h *history) write(name string, data []byte) {
 		return
 	}
 	for list, plain := range h.from {
-		if plain == name { // it had come back, and we have not seen it
+		if plain == name { // it was restored before the next pass
 			h.theirs[name] = string(h.found.Entries[list].Original)
 		}
 	}
 }
 
-// without is a list without our element.
+// without returns a list without Sluice's element.
 func without(data string) string {
 	if l, err := chain.Parse([]byte(data)); err == nil {
 		return string(l.Remove("sluice-cni"))
@@ -73,13 +73,13 @@ func without(data string) string {
 	return data
 }
 
-// apply makes targets true as the node does, with a check that they are what the node would refuse
-// otherwise. It is killed after so many of the two steps that each takes.
+// apply applies targets like the node, after the checks that the node makes. Each target has two
+// steps; apply is killed after the given number of steps.
 func (h *history) apply(targets []node.Target, steps int) {
 	for _, t := range targets {
 		if now, ok := h.found.Files[t.Name]; ok != (t.Current != nil) ||
 			string(now.Data) != string(t.Current) {
-			h.t.Fatalf("%s is not as the target says: %q, %q", t.Name, now.Data, t.Current)
+			h.t.Fatalf("%s differs from the target: %q, %q", t.Name, now.Data, t.Current)
 		}
 		if steps--; steps < 0 {
 			return
@@ -108,7 +108,7 @@ func (h *history) apply(targets []node.Target, steps int) {
 
 const all = 1 << 20
 
-// pass is one of ours.
+// pass makes one pass of the node.
 func (h *history) pass() {
 	for range 4 {
 		missing := node.Compare(node.Desired(h.settings, h.found, node.Relaxed{}))
@@ -121,7 +121,8 @@ func (h *history) pass() {
 	h.t.Fatalf("no rest: %v", h.chains())
 }
 
-// check fails unless the configuration that runtimes use has the plugin once, last.
+// check fails the test unless the configuration that runtimes use has the plugin once, as the last
+// one.
 func (h *history) check() {
 	var files []chain.File
 	for name, f := range h.found.Files {
@@ -135,7 +136,7 @@ func (h *history) check() {
 		return // and this is reported
 	}
 	if choice.SinglePlugin || choice.List.Inspect("sluice-cni", h.settings.Element) != chain.None {
-		h.t.Fatalf("%s is used, without the plugin as it should be: %v", choice.Name, h.chains())
+		h.t.Fatalf("%s is used without the expected plugin: %v", choice.Name, h.chains())
 	}
 }
 
@@ -151,8 +152,9 @@ func (h *history) chains() map[string]string {
 	return got
 }
 
-// Whatever others do between our passes, in whatever mode: the plugin is where runtimes look, and
-// without us there is what they wrote.
+// TestAnyHistory checks that after any foreign changes between passes, in any mode, the
+// configuration that runtimes use has the plugin, and that uninstallation restores the foreign
+// files.
 func TestAnyHistory(t *testing.T) {
 	rounds := 3
 	if os.Getenv("SLUICE_LONG") == "1" {
@@ -170,7 +172,7 @@ func lives(t *rapid.T) {
 	})
 	for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
 		switch rapid.IntRange(0, 11).Draw(t, "step") {
-		case 0, 1, 2: // they write a file
+		case 0, 1, 2: // a foreign file is written
 			name := names.Draw(t, "name")
 			if filepath.Ext(name) == ".conflist" {
 				h.write(name, []byte(list("bridge", fmt.Sprint("step-", step))))
@@ -180,13 +182,13 @@ func lives(t *rapid.T) {
 						"{\"cniVersion\": \"1.0.0\", \"name\": \"n%d\", \"type\": \"bridge\"}\n",
 						step))
 			}
-		case 3: // they edit a list that is there, perhaps with ours in it
+		case 3: // an existing list is edited, possibly with Sluice's element
 			h.edit(t, step)
-		case 4: // they remove a file
+		case 4: // a file is removed
 			if name, ok := h.any(t); ok {
 				h.write(name, nil)
 			}
-		case 5: // they rename a file
+		case 5: // a file is renamed
 			if name, ok := h.any(t); ok && filepath.Ext(name) == ".conflist" {
 				data := h.found.Files[name].Data
 				h.write(name, nil)
@@ -194,7 +196,7 @@ func lives(t *rapid.T) {
 			}
 		case 6: // other settings
 			h.settings.IstioOwnedCNIConfig = !h.settings.IstioOwnedCNIConfig
-			h.settings.IstioOwnedCNIConfigFileName = "00-ours.conflist"
+			h.settings.IstioOwnedCNIConfigFileName = "00-sluice.conflist"
 		case 7:
 			h.settings.Chained = !h.settings.Chained
 			h.settings.CNIConfFileName = map[bool]string{
@@ -221,10 +223,10 @@ func lives(t *rapid.T) {
 	}
 }
 
-// any returns one of the files that are others', or stand for theirs.
+// any returns one of the foreign files, or of those that replace them.
 func (h *history) any(t *rapid.T) (string, bool) {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.found.Files)), func(name string) bool {
-		return ours(name)
+		return isOwnFile(name)
 	})
 	if len(names) == 0 {
 		return "", false
@@ -232,8 +234,8 @@ func (h *history) any(t *rapid.T) (string, bool) {
 	return rapid.SampledFrom(names).Draw(t, "file"), true
 }
 
-func ours(name string) bool {
-	return name == "00-ours.conflist" || name == node.DefaultStandaloneFileName
+func isOwnFile(name string) bool {
+	return name == "00-sluice.conflist" || name == node.DefaultStandaloneFileName
 }
 
 func (h *history) edit(t *rapid.T, step int) {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// timeless reports whether this is a process in which a node can run in a bubble of synctest:
-// without inotify, whose reader would keep the bubble's time from passing. There a test wakes the
-// node as an event would. What a pass takes counts for nothing; what it waits does.
+// timeless reports whether this process can run a node in a bubble of synctest: without inotify,
+// whose reader would keep the time of the bubble from advancing. There a test wakes the node like
+// an event. Only the time that a pass waits counts, not the time that it computes.
 func timeless(t *testing.T) bool {
 	t.Helper()
 	if !filetest.Private(t) {
@@ -24,7 +24,7 @@ func timeless(t *testing.T) bool {
 	return true
 }
 
-// awaitWithin is await in a bubble, where no time passes but that for which a node waits.
+// awaitWithin is like await in a bubble, where only the time passes for which a node waits.
 func awaitWithin(
 	t testing.TB, limit time.Duration, statuses <-chan node.Status, what string, ok func(
 		node.Status,
@@ -47,8 +47,8 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 		tell   func(n *node.Node)
 		within time.Duration
 	}{
-		"of an event": {(*node.Node).Wake, time.Second},
-		"of a look, where none are to be": {
+		"after an event": {(*node.Node).Wake, time.Second},
+		"of a timer, without events": {
 			func(*node.Node) {}, time.Second + 100*time.Millisecond,
 		},
 	} {
@@ -66,8 +66,8 @@ func TestForeignChangesAreCorrectedWithinASecond(t *testing.T) {
 	}
 }
 
-// A conflicting writer that writes all the time is named within a second, and has the last word no
-// longer than that.
+// TestConflictingWriterIsNamedAndOvercomeWithinASecond checks that a conflicting writer that writes
+// continuously is reported within a second, and that its version remains for at most that time.
 func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
@@ -91,8 +91,8 @@ func TestConflictingWriterIsNamedAndOvercomeWithinASecond(t *testing.T) {
 	})
 }
 
-// Whoever writes a file may take a moment. A file that stays invalid is told without a further
-// event.
+// TestUnrepairableDriftIsReportedWithinASecond covers a file that stays invalid after a write: it
+// is reported without another event.
 func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 	if !timeless(t) {
 		return
@@ -102,7 +102,7 @@ func TestUnrepairableDriftIsReportedWithinASecond(t *testing.T) {
 		n, statuses := b.disturbed(disturbance{})
 		b.put("conf/05-x.conflist", "{")
 		n.Wake()
-		s := awaitWithin(t, time.Second, statuses, "told", func(s node.Status) bool {
+		s := awaitWithin(t, time.Second, statuses, "reported", func(s node.Status) bool {
 			return !s.Installed()
 		})
 		if !slices.Contains(reasons(s), node.Unreadable) {

@@ -26,21 +26,22 @@ func TestReferences(t *testing.T) {
 		b.put("results/"+name, junk)
 	}
 	b.put("results/folder/x", "")
-	got, err := node.References([]string{b.path("results"), b.path("absent")}, nobody)
+	got, err := node.References([]string{b.path("results"), b.path("absent")}, noPod)
 	if diff := cmp.Diff(map[string]node.Use{
 		"calico": {Sandboxes: 2}, "sluice-cni": {Sandboxes: 1}, "istio-cni": {Sandboxes: 1},
 		"bridge": {Sandboxes: 1},
 	}, got); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
-	if _, err := node.References([]string{b.path("results/empty")}, nobody); err == nil {
+	if _, err := node.References([]string{b.path("results/empty")}, noPod); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
 
-func nobody(string, string) bool { return false }
+func noPod(string, string) bool { return false }
 
-// Of whom a sandbox is counts only when that is clear; that it is there counts always.
+// TestReferencesOfTheAgent checks that the pod of a sandbox is used only if it is unambiguous, and
+// that the sandbox itself always counts.
 func TestReferencesOfTheAgent(t *testing.T) {
 	b := newTestNode(t)
 	for what, row := range map[string]struct {
@@ -49,18 +50,18 @@ func TestReferencesOfTheAgent(t *testing.T) {
 	}{
 		"the agent's":         {podArgs("istio-system", "sluice-node-x2k4n"), 1},
 		"another namespace's": {podArgs("shop", "sluice-node-x2k4n"), 0},
-		"said twice, differently": {
+		"two different values": {
 			`[["K8S_POD_NAMESPACE","shop"],["K8S_POD_NAMESPACE","istio-system"],["K8S_POD_NAME","sluice-node-x2k4n"]]`,
 			0,
 		},
-		"said twice": {
+		"duplicate": {
 			`[["K8S_POD_NAME","sluice-node-a"],["K8S_POD_NAME","sluice-node-a"],["K8S_POD_NAMESPACE","istio-system"]]`,
 			1,
 		},
-		"not said":        {`[]`, 0},
-		"nothing":         {`null`, 0},
+		"no fields":       {`[]`, 0},
+		"null":            {`null`, 0},
 		"no pairs":        {`[["K8S_POD_NAME"]]`, 0},
-		"in another form": {`"K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=sluice-node-a"`, 0},
+		"of another type": {`"K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=sluice-node-a"`, 0},
 		"a number":        {`7`, 0},
 	} {
 		b.cacheArgs("one", row.args, "calico", "sluice-cni")
@@ -79,19 +80,19 @@ func TestOwnPods(t *testing.T) {
 		what, namespace, pod string
 		want                 bool
 	}{
-		{"one of the DaemonSet's or the job's", "istio-system", "sluice-node-x2k4n", true},
-		{"one of the same name in another namespace", "shop", "sluice-node-x2k4n", false},
+		{"a pod of the DaemonSet or the job", "istio-system", "sluice-node-x2k4n", true},
+		{"a pod of the same name in another namespace", "shop", "sluice-node-x2k4n", false},
 		{
-			"one of another DaemonSet whose name begins alike", "istio-system",
+			"a pod of another DaemonSet with the same prefix", "istio-system",
 			"sluice-node-exporter-x2k4n", false,
 		},
 		{
-			"one of another DaemonSet whose name begins alike, without a dash", "istio-system",
+			"a pod of another DaemonSet with the same prefix, without a dash", "istio-system",
 			"sluice-nodes-x2k4n", false,
 		},
-		{"one that was made by hand", "istio-system", "sluice-node", false},
-		{"one without a word", "istio-system", "sluice-node-", false},
-		{"one of whom nothing is known", "", "", false},
+		{"a pod that was created by hand", "istio-system", "sluice-node", false},
+		{"a pod with an empty suffix", "istio-system", "sluice-node-", false},
+		{"an unknown pod", "", "", false},
 	} {
 		if got := s.OwnPod(row.namespace, row.pod); got != row.want {
 			t.Errorf("%s: %v", row.what, got)
@@ -103,7 +104,7 @@ func TestOwnPods(t *testing.T) {
 	}
 }
 
-// What is in the cache may come from any runtime.
+// FuzzReferences parses arbitrary files in the cache.
 func FuzzReferences(f *testing.F) {
 	f.Add([]byte(`{"kind":"cniCacheV1","config":"` +
 		base64.StdEncoding.EncodeToString([]byte(list("a", "b"))) + `"}`))

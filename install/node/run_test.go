@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/file/filetest"
 )
 
-// Events alone must do.
+// TestForeignChangesAreNoticedAndCorrected checks that events alone are sufficient.
 func TestForeignChangesAreNoticedAndCorrected(t *testing.T) {
 	for name, d := range disturbances {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func equal(a, b map[string]string) bool {
 	return len(a) == len(b)
 }
 
-// elementIs reports whether each element of ours in a list is the wanted one.
+// elementIs reports whether each element of Sluice in a list equals the wanted one.
 func (b *testNode) elementIs(want string) bool {
 	for name := range b.chains() {
 		l, err := chain.Parse([]byte(b.read("conf/" + name)))
@@ -65,12 +65,12 @@ func (b *testNode) executableIs(want string) bool {
 	return err == nil && statErr == nil && string(data) == want && info.Mode().Perm() == 0o755
 }
 
-func TestANetworkThatComesLateIsServed(t *testing.T) {
+func TestLateNetworkIsServed(t *testing.T) {
 	b := newTestNode(t)
 	b.settings.Resync = time.Hour
 	b.remove("conf")
 	statuses := b.running(b.node())
-	await(t, statuses, "told", func(s node.Status) bool {
+	await(t, statuses, "reported", func(s node.Status) bool {
 		return !s.Installed() && len(s.Problems) > 0
 	})
 	b.put("conf/10-a.conf", plainBridge)
@@ -82,7 +82,7 @@ func TestWithoutEventsTheTimerSuffices(t *testing.T) {
 	if !filetest.Private(t) {
 		return
 	}
-	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as where all instances are used up
+	filetest.Deny(t, unix.SYS_INOTIFY_INIT1, unix.EMFILE) // as if all instances were used up
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	statuses := b.running(b.node())
@@ -133,7 +133,7 @@ func TestUninstallingIsRefusedWhileAnAgentRuns(t *testing.T) {
 	statuses := b.running(b.node())
 	await(t, statuses, "installed", node.Status.Installed)
 	if _, err := b.node().Uninstall(t.Context(), 0); !errors.Is(err, journal.ErrAgentRunning) {
-		t.Errorf("uninstalled beside a running agent: %v", err)
+		t.Errorf("uninstalled while an agent runs: %v", err)
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico sluice-cni"})
 }

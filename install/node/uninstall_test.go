@@ -19,14 +19,14 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 		do       func(b *testNode) // after the installation
 		want     map[string]string
 	}{
-		"a plugin was put into the list": {
+		"a plugin was added to the list": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
 			do: func(b *testNode) {
 				b.put("conf/10-a.conflist", list("calico", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "calico tuning"},
 		},
-		"ours was taken out": {
+		"Sluice's plugin was removed": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
 			do:     func(b *testNode) { b.put("conf/10-a.conflist", list("calico", "tuning")) },
 			want:   map[string]string{"10-a.conflist": "calico tuning"},
@@ -36,24 +36,24 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 			do:     func(b *testNode) { b.remove("conf/10-a.conflist") },
 			want:   map[string]string{},
 		},
-		"the list made of a plain configuration was changed": {
+		"the list converted from a plain configuration was changed": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
 			do: func(b *testNode) {
 				b.put("conf/10-a.conflist", list("bridge", "tuning", "sluice-cni"))
 			},
 			want: map[string]string{"10-a.conflist": "bridge tuning"},
 		},
-		"the list made of a plain configuration was deleted": {
+		"the list converted from a plain configuration was deleted": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
 			do:     func(b *testNode) { b.remove("conf/10-a.conflist") },
 			want:   map[string]string{},
 		},
-		"the plain configuration came back": {
+		"the plain configuration was restored": {
 			before: map[string]string{"conf/10-a.conf": plainBridge},
 			do:     func(b *testNode) { b.put("conf/10-a.conf", `{"name":"new","type":"ptp"}`) },
 			want:   map[string]string{"10-a.conf": "plain ptp"},
 		},
-		"our own configuration was edited": {
+		"the owned configuration was edited": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
 			do: func(b *testNode) {
@@ -61,7 +61,7 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 			},
 			want: map[string]string{"10-a.conflist": "calico"},
 		},
-		"our own configuration became another's": {
+		"the owned configuration became foreign": {
 			settings: owned,
 			before:   map[string]string{"conf/10-a.conflist": list("calico")},
 			do: func(b *testNode) {
@@ -81,7 +81,7 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 			do:     func(b *testNode) { b.put("state/journal.json", "{") },
 			want:   map[string]string{"10-a.conflist": "calico"},
 		},
-		"the directory is gone": {
+		"the directory was deleted": {
 			before: map[string]string{"conf/10-a.conflist": list("calico")},
 			do:     func(b *testNode) { b.must(os.RemoveAll(b.path("conf"))) },
 		},
@@ -99,16 +99,16 @@ func TestUninstallRemovesOnlyTheEntryOfSluice(t *testing.T) {
 				b.wantChains(row.want)
 			}
 			if _, err := os.Stat(b.path("bin/sluice-cni")); err == nil {
-				t.Error("the executable is still there")
+				t.Error("the executable was not removed")
 			}
 			if again := b.uninstall(); len(again.Changed) != 0 {
-				t.Errorf("uninstalled twice, %v changed", again.Changed)
+				t.Errorf("the second uninstallation changed %v", again.Changed)
 			}
 		})
 	}
 }
 
-func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
+func TestExecutableIsKeptWhileSandboxesNeedIt(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
 	before := b.everything()
@@ -129,21 +129,22 @@ func TestTheExecutableStaysWhileSandboxesNeedIt(t *testing.T) {
 	}
 	b.wantChains(map[string]string{"10-a.conflist": "calico"})
 	if b.read("bin/sluice-cni") != noop {
-		t.Error("it is not the executable that does nothing")
+		t.Error("the executable is not the no-op")
 	}
 	b.remove("results/net-one-eth0")
 	if report := b.uninstall(); len(report.Left) != 1 || len(report.Changed) != 0 {
-		t.Errorf("one is left: %+v", report)
+		t.Errorf("with one remaining sandbox: %+v", report)
 	}
 	b.remove("results/net-two-eth0")
 	if report := b.uninstall(); len(report.Left) != 0 {
-		t.Errorf("none is left: %+v", report)
+		t.Errorf("without sandboxes: %+v", report)
 	}
 	b.restored(before)
 }
 
-// Multus in its thin form copies the network's configuration, with ours in it, into one of its own.
-func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
+// TestExecutableIsKeptWhileAForeignConfigurationNamesIt covers the thin form of Multus, which
+// copies the network's configuration with Sluice's element into its own.
+func TestExecutableIsKeptWhileAForeignConfigurationNamesIt(t *testing.T) {
 	b := newTestNode(t)
 	copying := func(plugins ...string) string {
 		return `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus","delegates":[` +
@@ -165,24 +166,24 @@ func TestTheExecutableStaysWhileAConfigurationOfOthersNamesIt(t *testing.T) {
 		if len(report.Left) != 1 || report.Left[0] != want {
 			t.Fatalf("left: %+v", report.Left)
 		}
-		said := report.Left[0].String()
-		if !contains(said, b.path("conf/00-multus.conf")+" names it") ||
-			contains(said, "sandboxes") || contains(said, "own pods") {
-			t.Errorf("told: %s", said)
+		message := report.Left[0].String()
+		if !contains(message, b.path("conf/00-multus.conf")+" names it") ||
+			contains(message, "sandboxes") || contains(message, "own pods") {
+			t.Errorf("reported: %s", message)
 		}
 		if b.read("bin/sluice-cni") != noop {
-			t.Error("it is not the executable that does nothing")
+			t.Error("the executable is not the no-op")
 		}
 		b.wantChains(map[string]string{"00-multus.conf": "plain multus", "10-a.conflist": "calico"})
 	}
-	b.put("conf/00-multus.conf", copying("calico")) // it has been restarted
+	b.put("conf/00-multus.conf", copying("calico")) // Multus has been restarted
 	if report := b.uninstall(); len(report.Left) != 0 {
-		t.Errorf("none names it: %+v", report)
+		t.Errorf("without a configuration that names it: %+v", report)
 	}
 	b.restored(before)
 }
 
-func TestWithoutANoopThePluginItselfStays(t *testing.T) {
+func TestWithoutANoopThePluginIsKept(t *testing.T) {
 	b := newTestNode(t)
 	b.settings.Noop = ""
 	b.put("conf/10-a.conflist", list("calico"))
@@ -203,7 +204,7 @@ func TestInstalledAgainOverANoop(t *testing.T) {
 	b.uninstall()
 	b.installed(b.reconcile())
 	if b.read("bin/sluice-cni") != pluginV1 {
-		t.Error("the plugin did not come back")
+		t.Error("the plugin was not installed again")
 	}
 	b.remove("results/net-one-eth0")
 	b.uninstall()
@@ -218,9 +219,9 @@ func TestUninstallWaitsForTheLastSandbox(t *testing.T) {
 	b.cache("one", "calico", "sluice-cni")
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
-		for contains(b.read("conf/10-a.conflist"), "sluice-cni") { // the configuration goes first
+		for contains(b.read("conf/10-a.conflist"), "sluice-cni") { // the configuration is restored first
 			if !contains(b.read("bin/sluice-cni"), "plugin") {
-				t.Error("the executable went before the configuration")
+				t.Error("the executable was removed before the configuration")
 			}
 		}
 		b.remove("results/net-one-eth0")
@@ -242,7 +243,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	defer cancel()
 	var runtime sync.WaitGroup
 	runtime.Go(func() {
-		// until then nothing is waited for
+		// the wait starts only after that
 		for contains(b.read("conf/10-a.conflist"), "sluice-cni") {
 			gort.Gosched()
 		}
@@ -258,8 +259,8 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
 
-// A sandbox that was being made when the configuration changed has its result cached only
-// afterwards.
+// TestSandboxThatIsBeingCreatedKeepsItsExecutable covers a sandbox that is being created when the
+// configuration changes: its result is cached only afterwards.
 func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 	b := newTestNode(t)
 	b.put("conf/10-a.conflist", list("calico"))
@@ -269,9 +270,9 @@ func TestSandboxThatIsBeingCreatedKeepsItsExecutable(t *testing.T) {
 		for contains(b.read("conf/10-a.conflist"), "sluice-cni") {
 			gort.Gosched()
 		}
-		<-time.After(50 * time.Millisecond) // the sandbox is being made
+		<-time.After(50 * time.Millisecond) // the sandbox is being created
 		if b.read("bin/sluice-cni") != pluginV1 {
-			t.Error("the executable is not there any more")
+			t.Error("the executable was removed")
 		}
 		b.cache("late", "calico", "sluice-cni")
 	})

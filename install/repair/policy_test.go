@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// policy returns the policy of an environment, given as words name=value; a comma stands for a
-// blank in a value.
+// policy returns the policy of an environment, given as words NAME=value; a comma represents a
+// space in a value.
 func policy(t *testing.T, env string) (repair.Policy, error) {
 	t.Helper()
 	set := map[string]string{"NODE_NAME": "node-1", "POD_NAME": "agent", "POD_NAMESPACE": "system"}
@@ -42,7 +42,7 @@ func must(t *testing.T, env string) repair.Policy {
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// broken is a pod as istio-cni takes for broken by default.
+// broken returns a pod that istio-cni considers broken by default.
 func broken() repair.Pod {
 	return repair.Pod{
 		Item: podcache.Item{
@@ -67,7 +67,7 @@ func broken() repair.Pod {
 	}
 }
 
-// Istio's test of a broken pod, with each of its knobs.
+// TestBroken covers Istio's condition for a broken pod, with each of its settings.
 func TestBroken(t *testing.T) {
 	validation := func(p *repair.Pod) *podcache.InitContainer { return &p.PodStatus.Init[0] }
 	for _, row := range []struct {
@@ -77,20 +77,20 @@ func TestBroken(t *testing.T) {
 		since  time.Time
 		want   bool
 	}{
-		{"its validation has failed", "", nil, time.Time{}, true},
-		{"it has succeeded since", "", func(p *repair.Pod) {
+		{"failed validation", "", nil, time.Time{}, true},
+		{"success after the failure", "", func(p *repair.Pod) {
 			validation(p).Succeeded = true
 		}, time.Time{}, false},
-		{"it has not ended yet", "", func(p *repair.Pod) {
+		{"still running after the failure", "", func(p *repair.Pod) {
 			p.PodStatus.Init = nil
 		}, time.Time{}, false},
-		{"it has ended once, and nothing before", "", func(p *repair.Pod) {
+		{"only the current run has ended", "", func(p *repair.Pod) {
 			validation(p).Last = nil
 		}, time.Time{}, false},
-		{"another container has failed", "", func(p *repair.Pod) {
+		{"failure of another container", "", func(p *repair.Pod) {
 			validation(p).Name = "migrate"
 		}, time.Time{}, false},
-		{"the container of that name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) {
+		{"the container with the configured name", "REPAIR_INIT_CONTAINER_NAME=check", func(p *repair.Pod) {
 			validation(p).Name = "check"
 		}, time.Time{}, true},
 		{"another exit code", "", func(p *repair.Pod) {
@@ -109,8 +109,8 @@ func TestBroken(t *testing.T) {
 			time.Time{},
 			false,
 		},
-		{"in a run that began then", "", nil, noon, true},
-		{"in a run that began before", "", nil, noon.Add(time.Second), false},
+		{"in a run that began at the given time", "", nil, noon, true},
+		{"in a run that began before the given time", "", nil, noon.Add(time.Second), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p, pod := must(t, row.env), broken()
@@ -144,7 +144,7 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-func TestSelectorsThatAreNotUnderstood(t *testing.T) {
+func TestInvalidSelectors(t *testing.T) {
 	_, err := policy(t,
 		"REPAIR_LABEL_SELECTORS=a_b REPAIR_FIELD_SELECTORS=status.nominatedNodeName=x")
 	if err == nil || !strings.Contains(err.Error(), "REPAIR_LABEL_SELECTORS: ") ||
@@ -153,11 +153,12 @@ func TestSelectorsThatAreNotUnderstood(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := policy(t, "REPAIR_FIELD_SELECTORS=a"); err == nil {
-		t.Error("no selector is accepted")
+		t.Error("an invalid selector is accepted")
 	}
 }
 
-// The defaults are those of istio-cni's chart, and delete goes before label, which is done once.
+// TestActions checks the actions: the defaults are those of istio-cni's chart, and deletion takes
+// precedence over labelling, which is done once.
 func TestActions(t *testing.T) {
 	pod, labelled := broken(), broken()
 	labelled.Metadata.Labels = map[string]string{"cni.istio.io/uninitialized": "whatever"}

@@ -26,12 +26,13 @@ func entry(uid string) repair.Entry {
 	}
 }
 
-// What is kept comes back, in files that only the owner reads, until it is removed.
+// TestStore checks that a stored entry is returned until it is removed, and that only the owner can
+// read its file.
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	l := repair.In(dir)
 	if list, err := l.List(); len(list) > 0 || err != nil {
-		t.Errorf("before anything is kept: %v, %v", list, err)
+		t.Errorf("before the first entry: %v, %v", list, err)
 	}
 	for _, uid := range []string{"a", "b", "a"} {
 		if err := l.Put(entry(uid)); err != nil {
@@ -57,8 +58,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// A UID that is no file name leads nowhere else.
-func TestUIDsThatAreNoFileNames(t *testing.T) {
+// TestUIDsThatAreNotFileNames checks that such a UID does not refer to another file.
+func TestUIDsThatAreNotFileNames(t *testing.T) {
 	l := repair.In(t.TempDir())
 	for _, uid := range []string{"", "../a", "a/b", ".a", strings.Repeat("x", 201)} {
 		if err := l.Put(entry(uid)); err == nil {
@@ -70,11 +71,11 @@ func TestUIDsThatAreNoFileNames(t *testing.T) {
 	}
 }
 
-// Files that cannot be used are named, and do not hide the others.
+// TestDamagedEntries checks that invalid files are named, and do not hide the other entries.
 func TestDamagedEntries(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty": "", "no JSON": "{", "another pod's": `{"uid":"b"}`,
-		"with what are no parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
+		"with invalid parameters": `{"uid":"a","redirect":{"Mode":"X"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -96,7 +97,7 @@ func TestDamagedEntries(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is an entry with valid parameters or an error.
+// FuzzList checks that any file is an entry with valid parameters or an error.
 func FuzzList(f *testing.F) {
 	dir := f.TempDir()
 	l := repair.In(dir)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// BenchmarkFind is one call for all pods of a node.
+// BenchmarkFind measures one call for all pods of a node.
 func BenchmarkFind(b *testing.B) {
 	for _, count := range []int{250, 1000} {
 		n := newNode(b)
@@ -22,7 +22,7 @@ func BenchmarkFind(b *testing.B) {
 			n.result(b, p, fmt.Sprintf("c%d", i), n.link(b, ns, fmt.Sprintf("c%d", i)))
 		})
 		running := crowd(b, count, func(p sandbox.Pod, ns *netns.NS, i int) {
-			if i < 100 { // processes cost memory; the others are of no pod
+			if i < 100 { // processes cost memory; the other ones belong to no pod
 				n.start(b, ns, cgroup(b, anyHierarchy(b), group(p)))
 			}
 		})[:100]
@@ -40,7 +40,7 @@ func BenchmarkFind(b *testing.B) {
 		}
 		f := n.finder()
 		f.Find(b.Context(), append(recorded, cached...))
-		b.Run(fmt.Sprintf("1 pod that has none beside %d", count), func(b *testing.B) {
+		b.Run(fmt.Sprintf("1 pod without a sandbox in addition to %d", count), func(b *testing.B) {
 			none, start := []sandbox.Pod{newPod()}, processorTime(b)
 			for b.Loop() {
 				f.Find(b.Context(), none)
@@ -62,7 +62,7 @@ func benchmark(b *testing.B, pods []sandbox.Pod, finder func() *sandbox.Finder) 
 		"cpu-µs/pod")
 }
 
-// processorTime is what the process has used, in ns.
+// processorTime returns the processor time of the process in ns.
 func processorTime(b *testing.B) int64 {
 	b.Helper()
 	var u unix.Rusage
@@ -72,7 +72,7 @@ func processorTime(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// crowd makes pods with a namespace each.
+// crowd creates pods, each with a namespace.
 func crowd(b *testing.B, count int, place func(p sandbox.Pod, ns *netns.NS, i int)) []sandbox.Pod {
 	b.Helper()
 	pods := make([]sandbox.Pod, count)

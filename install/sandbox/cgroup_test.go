@@ -33,8 +33,8 @@ func TestPodOf(t *testing.T) {
 			"0::/kubepods/burstable/pod0123456789abcdef0123456789abcdef/c\n",
 			"0123456789abcdef0123456789abcdef",
 		},
-		{"another pod, from a cgroup namespace", "0::/../../pod" + uid + "/c\n", uid},
-		{"without an end of the line", "0::/kubepods/pod" + uid, uid},
+		{"another pod, seen from a cgroup namespace", "0::/../../pod" + uid + "/c\n", uid},
+		{"without a line feed", "0::/kubepods/pod" + uid, uid},
 		{
 			"version 1, all hierarchies",
 			"9:pids:/kubepods/pod" + uid + "/c\n8:cpu,cpuacct:/kubepods/pod" + uid + "/c\n0::/\n",
@@ -45,7 +45,7 @@ func TestPodOf(t *testing.T) {
 			"9:name=systemd:/\n8:memory:/kubepods/pod" + uid + "/c\n", uid,
 		},
 		{
-			"hierarchies that do not agree",
+			"hierarchies with different pods",
 			"9:pids:/kubepods/pod" + uid + "/c\n8:memory:/kubepods/pod" + other + "/c\n", "",
 		},
 		{
@@ -58,15 +58,15 @@ func TestPodOf(t *testing.T) {
 		},
 		{"no pod", "0::/system.slice/containerd.service\n", ""},
 		{"the node's first process", "0::/init.scope\n", ""},
-		{"a name that begins as a pod's", "0::/pods/podman/pod-" + uid + "\n", ""},
-		{"a UID in capitals", "0::/kubepods/pod" + strings.ToUpper(uid) + "\n", ""},
-		{"a UID with more", "0::/kubepods/pod" + uid + "0\n", ""},
+		{"a name with the prefix of a pod's", "0::/pods/podman/pod-" + uid + "\n", ""},
+		{"a UID in upper case", "0::/kubepods/pod" + strings.ToUpper(uid) + "\n", ""},
+		{"a UID with additional characters", "0::/kubepods/pod" + uid + "0\n", ""},
 		{
 			"a slice that is not the kubelet's",
 			"0::/machine-pod7d1e6c2a_4b0f_4a57_9f63_0123456789ab.slice/c.scope\n", "",
 		},
-		{"a controller's name with colons is none", "0:/kubepods/pod" + uid + "\n", ""},
-		{"nothing", "", ""},
+		{"an invalid line", "0:/kubepods/pod" + uid + "\n", ""},
+		{"an empty file", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := podOf(row.cgroup); got != row.want {
@@ -82,11 +82,11 @@ func TestStartedIn(t *testing.T) {
 		stat string
 		want uint64
 	}{
-		"a process":                    {"7 (cat)" + rest, 4711},
-		"a name of brackets and blank": {"7 (a) S 1 1 1 ()" + rest, 4711},
-		"cut off":                      {"7 (cat) S 1", 0},
-		"no name":                      {"", 0},
-		"no number":                    {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
+		"a process":                        {"7 (cat)" + rest, 4711},
+		"a name with brackets and a space": {"7 (a) S 1 1 1 ()" + rest, 4711},
+		"cut off":                          {"7 (cat) S 1", 0},
+		"no name":                          {"", 0},
+		"no number":                        {strings.Replace("7 (cat)"+rest, "4711", "x", 1), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := startedIn([]byte(row.stat)); got != row.want ||
@@ -103,22 +103,22 @@ func TestWhichNamespaceOfAPodCounts(t *testing.T) {
 		first, then processNetns
 	}{
 		{
-			"of two processes the older one",
+			"the older of two processes",
 			processNetns{started: 1, pid: 9},
 			processNetns{started: 2, pid: 8},
 		},
 		{
-			"of two of the same tick the one of the lower number",
+			"the lower number of two processes of the same tick",
 			processNetns{started: 1, pid: 8},
 			processNetns{started: 1, pid: 9},
 		},
 		{
-			"one that the runtime made, however old",
+			"a namespace that the runtime created, of any age",
 			processNetns{mounted: true, started: 2, pid: 9},
 			processNetns{started: 1, pid: 8},
 		},
 		{
-			"of two that runtimes made the older one",
+			"the older of two that runtimes created",
 			processNetns{mounted: true, started: 1},
 			processNetns{mounted: true, started: 2},
 		},
@@ -131,7 +131,7 @@ func TestWhichNamespaceOfAPodCounts(t *testing.T) {
 	}
 }
 
-// Between two looks at a process its number may have become another one's.
+// TestAProcessThatEndsMeanwhileDoesNotCount covers a process id that is reused between two reads.
 func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	dir := t.TempDir()
 	err := errors.Join(os.MkdirAll(filepath.Join(dir, "7", "ns"), 0o700),
@@ -153,7 +153,7 @@ func TestAProcessThatEndsMeanwhileDoesNotCount(t *testing.T) {
 	}
 }
 
-// FuzzProcess reads what no kernel says of a process.
+// FuzzProcess parses arbitrary files of a process.
 func FuzzProcess(f *testing.F) {
 	f.Add("0::/kubepods/pod"+uid+"/c\n",
 		"7 (a) b) S 1 7 7 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0", "/proc/7/ns/net")
@@ -170,7 +170,7 @@ func FuzzProcess(f *testing.F) {
 	})
 }
 
-// FuzzResult reads what no runtime caches.
+// FuzzResult parses arbitrary files of a runtime's cache.
 func FuzzResult(f *testing.F) {
 	f.Add([]byte(`{"kind":"cniCacheV1","containerId":"c","ifName":"eth0","netns":"/var/run/netns/x","cniArgs":[["K8S_POD_UID","u"]],` +
 		`"result":{"interfaces":[{"name":"eth0","sandbox":"/x"}]}}`))

@@ -1,6 +1,6 @@
 package sandbox
 
-// Remembered is how many sandboxes and records a finder remembers.
+// Remembered returns the numbers of sandboxes and records in a finder's cache.
 func Remembered(f *Finder) (sandboxes, claims int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-func TestWhatADDStoredIsFound(t *testing.T) {
+func TestRecordIsFound(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	f := n.finder()
 	wantMissing(t, f, p, "the pod has no process")
@@ -39,11 +39,11 @@ func TestPathsOfTheNode(t *testing.T) {
 		name, path string
 		found      bool
 	}{
-		{"as the node's directory is named", "/var/run/netns/cni-1", true},
-		{"by where /var/run leads", "/run/netns/cni-1", true},
+		{"in the configured directory", "/var/run/netns/cni-1", true},
+		{"in the target of /var/run", "/run/netns/cni-1", true},
 		{"not in its simplest form", "/var/run//netns/./cni-1", true},
 		{"below the directory", "/var/run/netns/x/cni-1", false},
-		{"out of the directory", "/var/run/netns/../cni-1", false},
+		{"outside of the directory", "/var/run/netns/../cni-1", false},
 		{"the directory", "/var/run/netns/", false},
 		{"another directory", "/var/run/netnsx/cni-1", false},
 		{"a process that is not the pod's", "/proc/1/ns/net", false},
@@ -69,7 +69,7 @@ func TestRuntimeCacheIsRead(t *testing.T) {
 		why  string
 	}{
 		{"as libcni writes it", func(map[string]any) {}, ""},
-		{"as libcni wrote it before it kept the path", func(m map[string]any) {
+		{"as earlier versions of libcni write it, without the path", func(m map[string]any) {
 			delete(m, "netns")
 		}, ""},
 		{"without a path", func(m map[string]any) {
@@ -77,12 +77,12 @@ func TestRuntimeCacheIsRead(t *testing.T) {
 			delete(m, "result")
 		}, "no process"},
 		{"of another kind", func(m map[string]any) { m["kind"] = "other" }, "no process"},
-		{"of the loopback network, which containerd adds before ours", func(m map[string]any) {
+		{"of the loopback network, which containerd adds first", func(m map[string]any) {
 			m["ifName"] = "lo"
 		}, "no process"},
-		{"of no container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
+		{"without a container", func(m map[string]any) { delete(m, "containerId") }, "no process"},
 		{"without arguments", func(m map[string]any) { delete(m, "cniArgs") }, "no process"},
-		{"of another JSON", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},
+		{"with another type of a field", func(m map[string]any) { m["cniArgs"] = 7 }, "no process"},
 		{"with two UIDs", func(m map[string]any) {
 			m["cniArgs"] = append([]any{[]any{"K8S_POD_UID", "x"}}, m["cniArgs"].([]any)...)
 		}, `two values of "K8S_POD_UID"`},
@@ -119,7 +119,7 @@ func edit(t *testing.T, file string, how func(map[string]any)) {
 	}
 }
 
-// A file that is being written when it is read is read again.
+// TestAResultIsReadAgainWhenItHasChanged covers a file that is read while it is written.
 func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	f := n.finder()
@@ -128,7 +128,7 @@ func TestAResultIsReadAgainWhenItHasChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the same tick of the file system's clock.
+	// Write in the same tick of the file system's clock.
 	if err := errors.Join(os.WriteFile(file, text[:len(text)/2], 0o600),
 		os.Chtimes(file, n.now, n.now)); err != nil {
 		t.Fatal(err)
@@ -169,11 +169,11 @@ func TestOnlyTheSameUIDCounts(t *testing.T) {
 	f := n.finder()
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
 	for name, change := range map[string]func(*sandbox.Pod){
-		"another one of the same name": func(p *sandbox.Pod) { p.UID = newPod().UID },
-		"its beginning":                func(p *sandbox.Pod) { p.UID = p.UID[:35] },
-		"none":                         func(p *sandbox.Pod) { p.UID = "" },
-		"that of another name":         func(p *sandbox.Pod) { p.Name = "other" },
-		"that of another namespace":    func(p *sandbox.Pod) { p.Namespace = "other" },
+		"another pod with the same name": func(p *sandbox.Pod) { p.UID = newPod().UID },
+		"its beginning":                  func(p *sandbox.Pod) { p.UID = p.UID[:35] },
+		"no UID":                         func(p *sandbox.Pod) { p.UID = "" },
+		"another name":                   func(p *sandbox.Pod) { p.Name = "other" },
+		"another namespace":              func(p *sandbox.Pod) { p.Namespace = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			other := p
@@ -200,7 +200,7 @@ func TestNextSourceIsAskedAfterNotFound(t *testing.T) {
 	}
 	n.unlink(t, "cni-2")
 	if _, err := s.Open(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v, want that it is gone", err)
+		t.Errorf("%v, want the error of a missing sandbox", err)
 	}
 }
 
@@ -264,7 +264,8 @@ func TestPathOfTwoPodsBelongsToTheLaterOne(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Record)
 }
 
-// The finder has another namespace than the node, as the agent's pod has.
+// TestHostNamespaceBelongsToNoPod has a finder with another network namespace than the node, like
+// the agent's pod.
 func TestHostNamespaceBelongsToNoPod(t *testing.T) {
 	n, own := newNode(t), netnstest.New(t)
 	host, err := netns.OpenPID(os.Getpid())
@@ -293,7 +294,7 @@ func TestHostNamespaceBelongsToNoPod(t *testing.T) {
 	}
 }
 
-// Files that nobody should have made are told, and hide nothing.
+// TestBrokenFiles checks that invalid files are reported, and hide nothing.
 func TestBrokenFiles(t *testing.T) {
 	n, p, q, ns, other := newNode(t), newPod(), newPod(), netnstest.New(t), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
@@ -318,7 +319,8 @@ func TestBrokenFiles(t *testing.T) {
 	wantFound(t, f, q, other, sandbox.Runtime)
 }
 
-// What is mounted as runtimes do it is found, and a file that lost its mount is not.
+// TestARealMount checks that a namespace mounted like by a runtime is found, and a file without its
+// mount is not.
 func TestARealMount(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", "/var/run/netns/cni-1")
@@ -359,7 +361,7 @@ func TestADirectoryThatCannotBeRead(t *testing.T) {
 		"results: not a directory")
 }
 
-// Pods that nobody asks for any more leave nothing.
+// TestEndedPodsAreRemoved checks that the cache keeps nothing of pods that are no longer searched.
 func TestEndedPodsAreRemoved(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	n.record(t, p, "c1", n.link(t, ns, "cni-1"))
@@ -375,7 +377,7 @@ func TestEndedPodsAreRemoved(t *testing.T) {
 		}
 	}
 	if sandboxes, claims := sandbox.Remembered(f); sandboxes > 128 || claims > 2 {
-		t.Errorf("%d sandboxes and %d records are remembered", sandboxes, claims)
+		t.Errorf("%d sandboxes and %d records in the cache", sandboxes, claims)
 	}
 	wantFound(t, f, p, ns, sandbox.Record)
 }
@@ -414,8 +416,9 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// When a sandbox was made is said by the kernel: of a mounted namespace by its file, of one that
-// only a process shows by the process. Its clocks for this have ticks of 10 ms.
+// TestSandboxCreationTime checks the creation time, which the kernel determines: of a mounted
+// namespace by its file, of the namespace of a process by the process. These clocks have ticks of
+// 10 ms.
 func TestSandboxCreationTime(t *testing.T) {
 	const tick = 20 * time.Millisecond
 	n, p, q := newNode(t), newPod(), newPod()
@@ -429,7 +432,7 @@ func TestSandboxCreationTime(t *testing.T) {
 		wantFound(t, f, p, mounted, sandbox.Record),
 	} {
 		if s.Created.Before(before) || s.Created.After(time.Now().Add(tick)) {
-			t.Errorf("%s: made at %s, want between %s and now", s.Source, s.Created, before)
+			t.Errorf("%s: created at %s, want between %s and now", s.Source, s.Created, before)
 		}
 	}
 }

@@ -24,13 +24,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A node has the directories that a finder looks at.
+// A node has the directories that a finder reads.
 type node struct {
 	run, netns, cache string
-	// proc has the processes that a test puts there, and first of all the test as the node's first
+	// proc contains the processes that a test adds, and the test itself as the node's first
 	// process.
 	proc string
-	// now is when the next record is made.
+	// now is the time of the next record.
 	now time.Time
 }
 
@@ -43,7 +43,7 @@ func newNode(t testing.TB) *node {
 	return n
 }
 
-// process puts a process into the node's /proc, by the number that it has there.
+// process adds a process to the node's /proc, with the process id that it has there.
 func (n *node) process(t testing.TB, as, pid int) {
 	t.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d", pid),
@@ -52,8 +52,7 @@ func (n *node) process(t testing.TB, as, pid int) {
 	}
 }
 
-// finder returns a finder that sees the directory of network namespaces at another place than the
-// node.
+// finder returns a finder whose directory of network namespaces is at another path than the node's.
 func (n *node) finder() *sandbox.Finder {
 	return sandbox.New(sandbox.Options{
 		RunDir: n.run,
@@ -66,7 +65,7 @@ func (n *node) finder() *sandbox.Finder {
 
 var number atomic.Int64
 
-// newPod returns a pod with a UID of its own.
+// newPod returns a pod with a new UID.
 func newPod() sandbox.Pod {
 	i := number.Add(1)
 	return sandbox.Pod{
@@ -75,8 +74,8 @@ func newPod() sandbox.Pod {
 	}
 }
 
-// link puts a namespace into the directory, and returns its path on the node. No mount, which a
-// killed test would leave behind.
+// link adds a namespace to the directory, and returns its path on the node. It uses a link instead
+// of a mount, which a killed test would leave behind.
 func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 	t.Helper()
 	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.FD()),
@@ -86,8 +85,8 @@ func (n *node) link(t testing.TB, ns *netns.NS, name string) string {
 	return "/var/run/netns/" + name
 }
 
-// mount is link by a mount, as runtimes do it, which only the calling thread has from then on. The
-// thread is to be thrown away.
+// mount is like link, but with a mount like runtimes use. Only the calling thread has it; the
+// thread must not be reused.
 func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 	t.Helper()
 	path := filepath.Join(n.netns, name)
@@ -99,7 +98,7 @@ func (n *node) mount(t testing.TB, ns *netns.NS, name string) error {
 		unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.FD()), path, "", unix.MS_BIND, ""))
 }
 
-// onThread runs fn on a thread that is thrown away, after preparing it.
+// onThread runs prepare and then fn on a thread that is not reused.
 func onThread(t *testing.T, prepare func() error, fn func()) {
 	t.Helper()
 	done := make(chan error)
@@ -116,7 +115,7 @@ func onThread(t *testing.T, prepare func() error, fn func()) {
 	}
 }
 
-// unlink takes a namespace out of the directory.
+// unlink removes a namespace from the directory.
 func (n *node) unlink(t testing.TB, path string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(n.netns, filepath.Base(path))); err != nil {
@@ -124,7 +123,7 @@ func (n *node) unlink(t testing.TB, path string) {
 	}
 }
 
-// record stores what ADD stores, a second after the one before.
+// record stores a record like ADD, a second after the previous one.
 func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
 	t.Helper()
 	n.now = n.now.Add(time.Second)
@@ -138,7 +137,7 @@ func (n *node) record(t testing.TB, p sandbox.Pod, id, path string) record.Key {
 	return k
 }
 
-// result caches a result as a runtime does, by libcni, and returns the file.
+// result caches a result like a runtime, with libcni, and returns the file.
 func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
 	t.Helper()
 	n.now = n.now.Add(time.Second)
@@ -168,7 +167,7 @@ func (n *node) result(t testing.TB, p sandbox.Pod, id, path string) string {
 	return file
 }
 
-// find looks for one pod.
+// find searches for one pod.
 func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, why string) {
 	t.Helper()
 	found, missing := f.Find(t.Context(), []sandbox.Pod{p})
@@ -181,7 +180,7 @@ func find(t testing.TB, f *sandbox.Finder, p sandbox.Pod) (s sandbox.Sandbox, wh
 	return found[p.UID], ""
 }
 
-// wantFound looks for a pod, which has the namespace by the source.
+// wantFound checks that the pod's namespace is found by the source.
 func wantFound(
 	t testing.TB, f *sandbox.Finder, p sandbox.Pod, ns *netns.NS, source sandbox.Source,
 ) sandbox.Sandbox {
@@ -203,7 +202,7 @@ func wantFound(
 	return s
 }
 
-// wantMissing looks for a pod that has no sandbox, for a reason that has each of the texts.
+// wantMissing checks that the pod has no sandbox, for a reason that contains each of the texts.
 func wantMissing(t testing.TB, f *sandbox.Finder, p sandbox.Pod, texts ...string) {
 	t.Helper()
 	s, why := find(t, f, p)

@@ -20,7 +20,7 @@ import (
 
 const container = "8f2b9d0e1c3a4b5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5"
 
-// group is a pod's control group as the kubelet names it by its driver cgroupfs.
+// group returns a pod's control group like the kubelet's driver cgroupfs.
 func group(p sandbox.Pod) string { return "kubepods/burstable/pod" + p.UID + "/" + container }
 
 func TestAPodIsFoundByItsProcesses(t *testing.T) {
@@ -57,7 +57,8 @@ func TestAPodIsFoundByItsProcesses(t *testing.T) {
 	}
 }
 
-// A pod may name what is below its own group as it likes.
+// TestPodCannotImpersonateAnother checks that control groups below a pod's own, whose names the pod
+// chooses, have no effect.
 func TestPodCannotImpersonateAnother(t *testing.T) {
 	n, hostile, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(hostile)+"/kubepods/pod"+p.UID))
@@ -66,8 +67,8 @@ func TestPodCannotImpersonateAnother(t *testing.T) {
 	wantFound(t, f, hostile, ns, sandbox.Proc)
 }
 
-// CRI-O's conmon is in the pod's group and in the node's namespace, and so is all of a pod with
-// hostNetwork.
+// TestProcessesInTheNodesNamespaceDoNotCount covers CRI-O's conmon, which is in the pod's control
+// group and in the node's namespace, and pods with hostNetwork.
 func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
 	n, p, ns := newNode(t), newPod(), netnstest.New(t)
 	dir := cgroup(t, anyHierarchy(t), group(p))
@@ -75,7 +76,7 @@ func TestProcessesInTheNodesNamespaceDoNotCount(t *testing.T) {
 	f := n.finder()
 	wantMissing(t, f, p, "it is in the namespace of the node or of this process")
 	n.start(t, ns, dir)
-	err := netnstest.New(t).Do(func() error { // where the node's namespace is not the finder's
+	err := netnstest.New(t).Do(func() error { // in a finder's namespace that is not the node's
 		wantFound(t, f, p, ns, sandbox.Proc)
 		return nil
 	})
@@ -90,7 +91,7 @@ func TestOfSeveralNamespacesTheOldestProcessCounts(t *testing.T) {
 	n.start(t, ns, dir)
 	n.start(t, own, dir)
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
-	// Unless the runtime made the other one.
+	// The other namespace takes precedence if the runtime created it.
 	path := n.link(t, own, "cni-1")
 	if s := wantFound(t, n.finder(), p, own, sandbox.Proc); s.Path != filepath.Join(n.netns,
 		"cni-1") {
@@ -107,15 +108,15 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 		name string
 		give func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS)
 	}{
-		{"that has stored it", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+		{"that has a record of it", func(n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
 			n.record(t, other, "c1", n.link(t, ns, "cni-1"))
 		}},
-		{"that the runtime gave it to", func(
+		{"that the runtime has created it for", func(
 			n *node, _ *sandbox.Finder, other sandbox.Pod, ns *netns.NS,
 		) {
 			n.result(t, other, "c1", n.link(t, ns, "cni-1"))
 		}},
-		{"that was found in it", func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
+		{"in which it was found", func(n *node, f *sandbox.Finder, other sandbox.Pod, ns *netns.NS) {
 			n.start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
 			wantFound(t, f, other, ns, sandbox.Proc)
 		}},
@@ -130,7 +131,7 @@ func TestANamespaceOfAnotherPodIsNotTaken(t *testing.T) {
 	}
 }
 
-// Numbers of namespaces are used again.
+// TestANamespaceOfAPodThatHasEndedIsTaken covers reused inode numbers of namespaces.
 func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	n, ended, p, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	f := n.finder()
@@ -141,7 +142,7 @@ func TestANamespaceOfAPodThatHasEndedIsTaken(t *testing.T) {
 	wantFound(t, f, p, ns, sandbox.Proc)
 }
 
-// cri-dockerd has no files of its own for namespaces.
+// TestAPathOfAProcess covers cri-dockerd, which has no files for namespaces.
 func TestAPathOfAProcess(t *testing.T) {
 	n, p, other, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	pid, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
@@ -153,7 +154,7 @@ func TestAPathOfAProcess(t *testing.T) {
 		t.Errorf("found %+v", s)
 	}
 	wantMissing(t, f, other, "/proc/7/ns/net belongs to pod "+p.String()+" with UID "+p.UID)
-	// The number is used again, for a process of another pod that has the namespace too.
+	// The process id is reused by another pod's process in the same namespace.
 	again, _ := start(t, ns, cgroup(t, anyHierarchy(t), group(other)))
 	if err := os.Remove(filepath.Join(n.proc, "7")); err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestNothingIsSearchedWithoutTheNodesProc(t *testing.T) {
 	wantFound(t, n.finder(), p, ns, sandbox.Proc)
 }
 
-func TestWithoutTheRightToLookAtProcesses(t *testing.T) {
+func TestWithoutPermissionToReadProcesses(t *testing.T) {
 	n, p, recorded, ns := newNode(t), newPod(), newPod(), netnstest.New(t)
 	n.start(t, ns, cgroup(t, anyHierarchy(t), group(p)))
 	n.record(t, recorded, "c1", "/var/run/netns/cni-1")
@@ -194,10 +195,10 @@ func TestWithoutTheRightToLookAtProcesses(t *testing.T) {
 	})
 }
 
-// The agent's container may have a cgroup namespace of its own, in which the groups of others begin
-// with /../.
+// TestFromACgroupNamespace covers an agent's container with its own cgroup namespace, in which the
+// control groups of other processes begin with /../.
 func TestFromACgroupNamespace(t *testing.T) {
-	hierarchy, ok := hierarchies(t)["version 1"] // where threads move alone
+	hierarchy, ok := hierarchies(t)["version 1"] // where threads can be moved separately
 	if !ok {
 		t.Skip("no control groups of version 1")
 	}
@@ -211,7 +212,7 @@ func TestFromACgroupNamespace(t *testing.T) {
 	enter := func() error { return errors.Join(move(own), unix.Unshare(unix.CLONE_NEWCGROUP)) }
 	onThread(t, enter, func() {
 		defer func() {
-			// or the group could not be removed until the thread has ended
+			// otherwise the group could not be removed before the end of the thread
 			if err := move(hierarchy); err != nil {
 				t.Error(err)
 			}
@@ -226,7 +227,7 @@ func TestFromACgroupNamespace(t *testing.T) {
 
 const inside = "SLUICE_TEST_INSIDE"
 
-// The test runs itself as the first process of a node, with a /proc that nobody has made.
+// TestARealProc runs itself as the first process of a node, with a real /proc.
 func TestARealProc(t *testing.T) {
 	if os.Getenv(inside) == "" {
 		netnstest.RequireRoot(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// hierarchies are the mounts of control groups that the machine has, of version 2 and of version 1.
+// hierarchies returns the mounts of control groups of the machine, of version 2 and of version 1.
 func hierarchies(t testing.TB) map[string]string {
 	t.Helper()
 	netnstest.RequireRoot(t)
@@ -36,7 +36,7 @@ func hierarchies(t testing.TB) map[string]string {
 	return mounts
 }
 
-// anyHierarchy is one of them.
+// anyHierarchy returns one of them.
 func anyHierarchy(t testing.TB) string {
 	t.Helper()
 	for _, dir := range hierarchies(t) {
@@ -45,8 +45,7 @@ func anyHierarchy(t testing.TB) string {
 	return ""
 }
 
-// cgroup makes a control group, of which the test's name is the first level, and returns its
-// directory.
+// cgroup creates a control group below one with the test's name, and returns its directory.
 func cgroup(t testing.TB, hierarchy, path string) string {
 	t.Helper()
 	top := fmt.Sprintf("sluice-%d", os.Getpid())
@@ -57,7 +56,7 @@ func cgroup(t testing.TB, hierarchy, path string) string {
 			t.Fatal(err)
 		}
 		made := dir
-		t.Cleanup(func() { _ = os.Remove(made) }) // the last one that uses it succeeds
+		t.Cleanup(func() { _ = os.Remove(made) }) // the last user of the group succeeds
 	}
 	return dir
 }
@@ -85,7 +84,7 @@ func start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 	return cmd.Process.Pid, stop
 }
 
-// start starts a process that is in the node's /proc too.
+// start starts a process that the node's /proc contains too.
 func (n *node) start(t testing.TB, ns *netns.NS, dir string) (pid int, stop func()) {
 	t.Helper()
 	pid, stop = start(t, ns, dir)

@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// plugins stands for all plugins of a chain, which give the container an interface in the namespace
-// that it names.
+// plugins represents all plugins of a chain. They add an interface of the container in the
+// namespace whose path it contains.
 type plugins string
 
 var _ invoke.Exec = plugins("")

@@ -20,16 +20,17 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Who is not root gets no answer, even if the mode of the socket let him in.
+// TestOnlyRootIsAnswered checks that other users get no answer, even if the mode of the socket
+// permits them to connect.
 func TestOnlyRootIsAnswered(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to become somebody else")
+		t.Skip("needs root to change the user")
 	}
-	w := start(t, socket(t), serve.Options{Objects: echo})
+	env := start(t, socket(t), serve.Options{Objects: echo})
 	c := make(chan net.Conn)
 	go func() {
 		runtime.LockOSThread() // the thread ends with its goroutine
-		// The file system's uid stays, as that of a process that may pass by all modes.
+		// The uid of the file system remains root's, like that of a process that ignores modes.
 		const nobody = 65534
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), nobody,
 			^uintptr(0)); errno != 0 {
@@ -38,7 +39,7 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
 			t.Errorf("setfsuid: %v", errno)
 		}
-		conn, err := net.Dial("unix", w.path)
+		conn, err := net.Dial("unix", env.path)
 		if err != nil {
 			t.Error(err)
 		}
@@ -54,7 +55,7 @@ func TestOnlyRootIsAnswered(t *testing.T) {
 	if answer, _ := io.ReadAll(conn); len(answer) > 0 {
 		t.Errorf("answer %q", answer)
 	}
-	w.wait(t, "connection from uid 65534 rejected")
+	env.wait(t, "connection from uid 65534 rejected")
 }
 
 func TestOtherUsersCannotReachTheSocket(t *testing.T) {
@@ -72,7 +73,7 @@ func TestOtherUsersCannotReachTheSocket(t *testing.T) {
 	}
 }
 
-// Callers wait for each other beyond a bound, and all are answered.
+// TestConnectionsAreBounded checks that callers wait beyond the limit, and that all are answered.
 func TestConnectionsAreBounded(t *testing.T) {
 	var now, most atomic.Int32
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
@@ -84,11 +85,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 		runtime.Gosched()
 		return echo.Pod(ctx, r)
 	}}
-	w := start(t, socket(t), serve.Options{Objects: o})
+	env := start(t, socket(t), serve.Options{Objects: o})
 	var group sync.WaitGroup
 	for i := range 300 {
 		group.Go(func() {
-			c := client.New(client.Options{Socket: w.path, Timeout: 20 * time.Second})
+			c := client.New(client.Options{Socket: env.path, Timeout: 20 * time.Second})
 			if _, err := c.Pod(t.Context(), source.Ref{
 				Namespace: "default", Name: fmt.Sprint("web-", i),
 			}); err != nil {
@@ -102,33 +103,34 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever connects and says nothing is put out, so that others get in.
+// TestSilentConnectionsAreClosed checks that a connection without a request is closed, so that
+// others are accepted.
 func TestSilentConnectionsAreClosed(t *testing.T) {
-	w := start(t, socket(t), serve.Options{Objects: echo})
+	env := start(t, socket(t), serve.Options{Objects: echo})
 	for range 64 {
-		c, err := net.Dial("unix", w.path)
+		c, err := net.Dial("unix", env.path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 	}
-	c := client.New(client.Options{Socket: w.path, Timeout: 20 * time.Second})
+	c := client.New(client.Options{Socket: env.path, Timeout: 20 * time.Second})
 	if _, err := c.Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
-	w.wait(t, "request: read unix")
+	env.wait(t, "request: read unix")
 }
 
-// FuzzServer sends anything: the server stays, and answers the next question.
+// FuzzServer sends arbitrary data: the server keeps running, and answers the next request.
 func FuzzServer(f *testing.F) {
 	f.Add(agent.AppendFrame(nil,
 		[]byte(`{"version":1,"verb":"pod","namespace":"default","name":"web"}`)))
 	f.Add(agent.AppendFrame(nil,
 		[]byte(`{"version":1,"verb":"add","add":{"result":"success","decision":"skip","reason":"host-network","backend":"none"}}`)))
 	f.Add([]byte{0, 0, 0, 9, '{'})
-	w := start(f, socket(f), serve.Options{Objects: echo})
+	env := start(f, socket(f), serve.Options{Objects: echo})
 	f.Fuzz(func(t *testing.T, request []byte) {
-		c, err := net.Dial("unix", w.path)
+		c, err := net.Dial("unix", env.path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +138,7 @@ func FuzzServer(f *testing.F) {
 		_ = c.(*net.UnixConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, c)
 		c.Close()
-		if _, err := w.client().Pod(t.Context(), web); err != nil {
+		if _, err := env.client().Pod(t.Context(), web); err != nil {
 			t.Error(err)
 		}
 	})

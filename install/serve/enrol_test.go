@@ -27,10 +27,11 @@ func enrolment() agent.Enrolment {
 
 var address = []netip.Addr{netip.MustParseAddr("10.0.0.7")}
 
-// The network namespace arrives as a descriptor, whatever its path is for the agent.
+// TestNetworkNamespaceArrives checks that the network namespace is passed as a descriptor,
+// independent of its path in the agent's container.
 func TestNetworkNamespaceArrives(t *testing.T) {
 	ns := netnstest.New(t)
-	w := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
+	env := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
 		_ context.Context, ref source.Ref, got *netns.NS, addresses []netip.Addr,
 	) (agent.Enrolment, error) {
 		if ref != web || got.ID() != ns.ID() || len(addresses) != 1 || addresses[0] != address[0] {
@@ -40,16 +41,16 @@ func TestNetworkNamespaceArrives(t *testing.T) {
 	}})
 	before := descriptors(t)
 	for range 5 {
-		e, err := w.client().Enrol(t.Context(), web, address, ns.FD())
+		e, err := env.client().Enrol(t.Context(), web, address, ns.FD())
 		if err != nil || e.Backend != "nft" || !e.Ambient.DNS {
 			t.Fatalf("%v, %+v", err, e)
 		}
 	}
-	// Descriptors that come with another request are closed.
-	if _, err := w.client().Pod(t.Context(), web); err != nil {
+	// Descriptors of other requests are closed.
+	if _, err := env.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
-	w.stop()
+	env.stop()
 	if after := descriptors(t); after > before {
 		t.Errorf("%d descriptors, before %d", after, before)
 	}
@@ -87,21 +88,21 @@ func TestRefusedEnrolments(t *testing.T) {
 		{"no namespace", refusing(""), int(file.Fd()), source.Unavailable, "not a namespace"},
 		{"ztunnel", refusing(agent.KindZtunnel), ns.FD(), agent.KindZtunnel, "because"},
 		{"an annotation", refusing(agent.KindParameters), ns.FD(), agent.KindParameters, "because"},
-		{"no such pod", refusing(source.NotFound), ns.FD(), source.NotFound, "because"},
+		{"unknown pod", refusing(source.NotFound), ns.FD(), source.NotFound, "because"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w := start(t, socket(t), serve.Options{Objects: echo, Enrol: test.enrol})
-			_, err := w.client().Enrol(t.Context(), web, address, test.fd)
+			env := start(t, socket(t), serve.Options{Objects: echo, Enrol: test.enrol})
+			_, err := env.client().Enrol(t.Context(), web, address, test.fd)
 			if source.KindOf(err) != test.kind || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("%q: %v, want %q: %s", source.KindOf(err), err, test.kind, test.text)
 			}
 		})
 	}
 	t.Run("no descriptor", func(t *testing.T) {
-		w := start(t, socket(t), serve.Options{Objects: echo, Enrol: refusing("")})
+		env := start(t, socket(t), serve.Options{Objects: echo, Enrol: refusing("")})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		_, err := agent.Caller{Socket: w.path}.Query(ctx, agent.Request{Verb: agent.AskEnrol})
+		_, err := agent.Caller{Socket: env.path}.Query(ctx, agent.Request{Verb: agent.AskEnrol})
 		if err == nil || !strings.Contains(err.Error(), "0 descriptors") {
 			t.Error(err)
 		}
@@ -114,12 +115,13 @@ func TestRefusedEnrolments(t *testing.T) {
 	})
 }
 
-// Enrolments that wait for ztunnel hold up no other question, and end with the server.
+// TestWaitingEnrolments checks that enrolments that wait for ztunnel do not delay other requests,
+// and end with the server.
 func TestWaitingEnrolments(t *testing.T) {
 	ns := netnstest.New(t)
-	const waiting = 200 // more than there may be other connections
+	const waiting = 200 // more than the limit of other connections
 	began := make(chan struct{}, waiting)
-	w := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
+	env := start(t, socket(t), serve.Options{Objects: echo, Enrol: func(
 		ctx context.Context, _ source.Ref, _ *netns.NS, _ []netip.Addr,
 	) (agent.Enrolment, error) {
 		began <- struct{}{}
@@ -129,7 +131,7 @@ func TestWaitingEnrolments(t *testing.T) {
 	var group sync.WaitGroup
 	for range waiting {
 		group.Go(func() {
-			if _, err := w.client().Enrol(context.Background(), web, address, ns.FD()); err == nil ||
+			if _, err := env.client().Enrol(context.Background(), web, address, ns.FD()); err == nil ||
 				!strings.Contains(err.Error(), "the agent ends") {
 				t.Error(err)
 			}
@@ -138,9 +140,9 @@ func TestWaitingEnrolments(t *testing.T) {
 	for range waiting {
 		<-began
 	}
-	if _, err := w.client().Pod(t.Context(), web); err != nil {
+	if _, err := env.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
-	w.stop()
+	env.stop()
 	group.Wait()
 }

@@ -40,29 +40,30 @@ func TestObstructingFilesAreReplaced(t *testing.T) {
 			if err := prepare(path); err != nil {
 				t.Fatal(err)
 			}
-			w := start(t, path, serve.Options{Objects: echo})
-			if _, err := w.client().Pod(t.Context(), web); err != nil {
+			env := start(t, path, serve.Options{Objects: echo})
+			if _, err := env.client().Pod(t.Context(), web); err != nil {
 				t.Error(err)
 			}
 			if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
-				t.Errorf("left behind: %v", entries)
+				t.Errorf("remaining: %v", entries)
 			}
 		})
 	}
 }
 
 func TestSocketThatIsRemovedIsCreatedAgain(t *testing.T) {
-	w := start(t, socket(t), serve.Options{Objects: echo})
-	if err := os.RemoveAll(filepath.Dir(w.path)); err != nil {
+	env := start(t, socket(t), serve.Options{Objects: echo})
+	if err := os.RemoveAll(filepath.Dir(env.path)); err != nil {
 		t.Fatal(err)
 	}
-	w.wait(t, "socket "+w.path+" was removed, and is created again")
-	if _, err := w.client().Pod(t.Context(), web); err != nil {
+	env.wait(t, "socket "+env.path+" was removed, and is created again")
+	if _, err := env.client().Pod(t.Context(), web); err != nil {
 		t.Error(err)
 	}
 }
 
-// Where no socket can be, that is said once, and tried on until one can.
+// TestPathWhereNoSocketCanBeCreated checks that the failure is reported once, and that the server
+// retries until it succeeds.
 func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	path := socket(t)
 	dir := filepath.Dir(path)
@@ -72,39 +73,39 @@ func TestPathWhereNoSocketCanBeCreated(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{path: path, more: make(chan struct{})}
-	w.Server = serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
-		w.tell("failed %v", err)
+	env := &testEnv{path: path, more: make(chan struct{})}
+	env.Server = serve.New(serve.Options{Socket: path, Objects: echo, Failed: func(err error) {
+		env.report("failed %v", err)
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.Run(ctx)
+		env.Run(ctx)
 	}()
-	w.wait(t, "failed listen on socket "+path+": ")
-	if w.Listening() {
-		t.Error("it listens")
+	env.wait(t, "failed listen on socket "+path+": ")
+	if env.Listening() {
+		t.Error("the server listens")
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	for !w.Listening() {
+	for !env.Listening() {
 		time.Sleep(time.Millisecond)
 	}
-	if told := w.all(); len(told) != 1 {
-		t.Errorf("told %q", told)
+	if reports := env.all(); len(reports) != 1 {
+		t.Errorf("reported %q", reports)
 	}
 	cancel()
 	<-done
-	if w.Listening() {
-		t.Error("it listens after its end")
+	if env.Listening() {
+		t.Error("the server listens after its end")
 	}
 }
 
 func TestDirectoryOfAnotherOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to give a directory away")
+		t.Skip("needs root to change the owner of a directory")
 	}
 	path := socket(t)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -142,8 +143,8 @@ func TestAPathThatIsTooLong(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	path := socket(t)
-	w := start(t, path, serve.Options{Objects: echo})
-	w.stop()
+	env := start(t, path, serve.Options{Objects: echo})
+	env.stop()
 	for range 2 {
 		if err := listen.Remove(path); err != nil {
 			t.Error(err)

@@ -15,15 +15,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// locate asks the server of the options for the pod default/web.
-func locate(t *testing.T, o serve.Options) (*agent.Location, *world, error) {
+// locate requests the location of the pod default/web from a server with the options.
+func locate(t *testing.T, o serve.Options) (*agent.Location, *testEnv, error) {
 	t.Helper()
 	o.Objects = echo
-	w := start(t, socket(t), o)
+	env := start(t, socket(t), o)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	found, err := agent.Caller{Socket: w.path}.Locate(ctx, "default", "web")
-	return found, w, err
+	found, err := agent.Caller{Socket: env.path}.Locate(ctx, "default", "web")
+	return found, env, err
 }
 
 func TestPodsAreLocated(t *testing.T) {
@@ -33,7 +33,7 @@ func TestPodsAreLocated(t *testing.T) {
 		Reason: "mesh-pod", Backend: "nft",
 		Redirect: &redirect,
 	}
-	found, w, err := locate(t, serve.Options{Locate: func(
+	found, env, err := locate(t, serve.Options{Locate: func(
 		_ context.Context, namespace, name string,
 	) (agent.Location, error) {
 		l := want
@@ -53,7 +53,7 @@ func TestPodsAreLocated(t *testing.T) {
 	})); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
-	w.wait(t, "answered success true")
+	env.wait(t, "answered success true")
 }
 
 func TestPodsThatAreNotLocated(t *testing.T) {
@@ -69,13 +69,13 @@ func TestPodsThatAreNotLocated(t *testing.T) {
 		notFound bool
 	}{
 		{
-			"there is none", failing(source.WithKind(source.NotFound, errors.New("no such pod"))),
+			"unknown pod", failing(source.WithKind(source.NotFound, errors.New("no such pod"))),
 			"no such pod", true,
 		},
-		{"it cannot be told", failing(errors.New("hm")), "hm", false},
-		{"a location that makes no sense", failing(nil), "the pod has no name", false},
-		{"nobody knows", nil, "this agent does not support locating pods", false},
-		{"it takes too long", func(ctx context.Context, _, _ string) (agent.Location, error) {
+		{"an error", failing(errors.New("hm")), "hm", false},
+		{"an invalid location", failing(nil), "the pod has no name", false},
+		{"no function to locate pods", nil, "this agent does not support locating pods", false},
+		{"a timeout", func(ctx context.Context, _, _ string) (agent.Location, error) {
 			<-ctx.Done()
 			return agent.Location{}, ctx.Err()
 		}, "deadline exceeded", false},

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// node is an API server, and a socket that answers from a cache of its pods.
-func node(t testing.TB, put ...string) (api source.Source, w *world) {
+// node returns an API server, and a socket that answers from a cache of its pods.
+func node(t testing.TB, put ...string) (api source.Source, env *testEnv) {
 	server := apiservertest.Start(t)
 	server.Put(put...)
 	api = source.NewAPIServer(source.Options{Kubeconfig: server.Kubeconfig()})
@@ -54,7 +54,8 @@ func node(t testing.TB, put ...string) (api source.Source, w *world) {
 	return api, start(t, socket(t), serve.Options{Objects: m})
 }
 
-// The agent answers as the API server does, word for word, as far as decisions go.
+// TestAgentAndAPIServerAgree checks that the agent's answers equal those of the API server in all
+// fields that decisions use.
 func TestAgentAndAPIServerAgree(t *testing.T) {
 	files, err := filepath.Glob("../../plugin/decide/testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -70,11 +71,11 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 			if err := yaml.Unmarshal(text, &pod); err != nil {
 				t.Fatal(err)
 			}
-			api, w := node(t, string(text))
+			api, env := node(t, string(text))
 			ref := source.Ref{
 				Namespace: pod.Metadata.Namespace, Name: pod.Metadata.Name, UID: pod.Metadata.UID,
 			}
-			c := client.New(client.Options{Socket: w.path, Timeout: 10 * time.Second})
+			c := client.New(client.Options{Socket: env.path, Timeout: 10 * time.Second})
 			fromAgent, err := c.Pod(t.Context(), ref)
 			if err != nil {
 				t.Fatal(err)
@@ -90,16 +91,16 @@ func TestAgentAndAPIServerAgree(t *testing.T) {
 	}
 }
 
-// BenchmarkPod asks for an injected pod over the socket, and of the API server over a connection
-// that is open already.
+// BenchmarkPod requests an injected pod over the socket, and from the API server over an open
+// connection.
 func BenchmarkPod(b *testing.B) {
 	text, err := os.ReadFile("../../plugin/decide/testdata/sidecar.yaml")
 	if err != nil {
 		b.Fatal(err)
 	}
-	api, w := node(b, string(text))
+	api, env := node(b, string(text))
 	ref := source.Ref{Namespace: "shop", Name: "orders-6d5f8c7b9-x2k4n"}
-	for name, from := range map[string]source.Source{"agent": w.client(), "API server": api} {
+	for name, from := range map[string]source.Source{"agent": env.client(), "API server": api} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := from.Pod(b.Context(), ref); err != nil {
@@ -110,7 +111,7 @@ func BenchmarkPod(b *testing.B) {
 	}
 }
 
-// BenchmarkTell sends what became of an ADD.
+// BenchmarkTell reports the outcome of an ADD.
 func BenchmarkTell(b *testing.B) {
 	c := start(b, socket(b), serve.Options{Objects: echo}).client()
 	for b.Loop() {

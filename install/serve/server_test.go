@@ -19,8 +19,8 @@ import (
 )
 
 func TestRequestsAreAnswered(t *testing.T) {
-	w := start(t, socket(t), serve.Options{Objects: echo, Policy: policy})
-	c := w.client()
+	env := start(t, socket(t), serve.Options{Objects: echo, Policy: policy})
+	c := env.client()
 	pod, err := c.Pod(t.Context(), web)
 	if err != nil || !pod.HasUID(web.UID) {
 		t.Errorf("%v, %v", pod, err)
@@ -39,7 +39,7 @@ func TestRequestsAreAnswered(t *testing.T) {
 		"answered success true", "answered fetched true", "answered success true",
 		"answered success true",
 	}
-	if d := cmp.Diff(want, w.all()); d != "" {
+	if d := cmp.Diff(want, env.all()); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}
 }
@@ -51,7 +51,7 @@ func TestWithoutAPolicyThereIsNone(t *testing.T) {
 	}
 }
 
-// Each kind of error reaches the plugin, and is counted.
+// TestErrorsAreAnswered checks that each kind of error is returned to the plugin, and counted.
 func TestErrorsAreAnswered(t *testing.T) {
 	for kind, result := range map[source.Kind]serve.Result{
 		source.NotFound: serve.NotFound, source.Replaced: serve.NotFound,
@@ -61,19 +61,19 @@ func TestErrorsAreAnswered(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			long := strings.Repeat("\x01long", 1000)
-			w := start(t, socket(t),
+			env := start(t, socket(t),
 				serve.Options{Objects: failing(source.WithKind(kind, errors.New("because "+long)))})
-			_, err := w.client().Pod(t.Context(), web)
+			_, err := env.client().Pod(t.Context(), web)
 			if source.KindOf(err) != kind ||
 				!strings.HasPrefix(err.Error(), "pod default/web: node agent: because ") ||
 				len(err.Error()) > 1000 {
 				t.Errorf("%q: %v", source.KindOf(err), err)
 			}
-			if err := w.client().Ready(t.Context()); source.KindOf(err) != kind {
+			if err := env.client().Ready(t.Context()); source.KindOf(err) != kind {
 				t.Errorf("%q: %v", source.KindOf(err), err)
 			}
 			want := fmt.Sprintf("answered %s true", result)
-			if d := cmp.Diff([]string{want, want}, w.all()); d != "" {
+			if d := cmp.Diff([]string{want, want}, env.all()); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
 		})
@@ -92,7 +92,7 @@ func TestAnAnswerThatIsTooLong(t *testing.T) {
 	}
 }
 
-// The plugin hears why there is no answer before it gives up.
+// TestAnAnswerThatTakesTooLong checks that the plugin receives the reason before its own timeout.
 func TestAnAnswerThatTakesTooLong(t *testing.T) {
 	o := objects{pod: func(ctx context.Context, _ source.Ref) ([]byte, bool, error) {
 		<-ctx.Done()
@@ -106,25 +106,25 @@ func TestAnAnswerThatTakesTooLong(t *testing.T) {
 }
 
 func TestLogLinesAndAddsArePassedOn(t *testing.T) {
-	w := start(t, socket(t), serve.Options{Objects: echo})
-	if _, err := w.client().Write([]byte(`{"msg":"ADD"}` + "\n")); err != nil {
+	env := start(t, socket(t), serve.Options{Objects: echo})
+	if _, err := env.client().Write([]byte(`{"msg":"ADD"}` + "\n")); err != nil {
 		t.Fatal(err)
 	}
-	w.wait(t, `log {"msg":"ADD"}`)
+	env.wait(t, `log {"msg":"ADD"}`)
 	a := agent.Add{
 		Result: "success", Decision: "redirect", Reason: "mesh-pod", Backend: "nft",
 		Duration: time.Millisecond, Bytes: 7, Name: "web",
 	}
-	if err := w.client().Report(a); err != nil {
+	if err := env.client().Report(a); err != nil {
 		t.Fatal(err)
 	}
-	w.wait(t, "add web success redirect nft 1ms 7")
+	env.wait(t, "add web success redirect nft 1ms 7")
 }
 
-// What is not understood is told to nobody but the agent's own log.
-func TestRequestsThatAreNotUnderstood(t *testing.T) {
+// TestInvalidRequests checks that invalid requests are only logged by the agent.
+func TestInvalidRequests(t *testing.T) {
 	for _, row := range []struct{ name, request, failed, answer string }{
-		{"no JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
+		{"invalid JSON", "HTTP", "failed socket PATH: request: invalid character", ""},
 		{
 			"a later version", `{"version":2,"verb":"pod"}`,
 			"protocol version 2 is not supported, only 1 to 1", "protocol version 2",
@@ -135,48 +135,48 @@ func TestRequestsThatAreNotUnderstood(t *testing.T) {
 			`verb \"delete\" is unknown`,
 		},
 		{
-			"a line of the log that is no JSON", `{"version":1,"verb":"log","line":"x"}`,
+			"a log line that is not JSON", `{"version":1,"verb":"log","line":"x"}`,
 			"log: the line is not a JSON object on a single line", "",
 		},
 		{
-			"a line of the log that is no object", `{"version":1,"verb":"log","line":"7"}`,
+			"a log line that is not an object", `{"version":1,"verb":"log","line":"7"}`,
 			"log: the line is not a JSON object on a single line", "",
 		},
 		{
-			"two lines of the log", `{"version":1,"verb":"log","line":"{\n}"}`,
+			"two log lines", `{"version":1,"verb":"log","line":"{\n}"}`,
 			"log: the line is not a JSON object on a single line", "",
 		},
 		{
-			"an ADD without anything", `{"version":1,"verb":"add"}`,
+			"an empty ADD report", `{"version":1,"verb":"add"}`,
 			"add: the request has no result", "",
 		},
 		{
-			"an ADD with a word of its own", `{"version":1,"verb":"add","add":{"result":"x"}}`,
+			"an ADD report with an unknown result", `{"version":1,"verb":"add","add":{"result":"x"}}`,
 			`add: result: "x" is not one of`, "",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := start(t, socket(t), serve.Options{Objects: echo})
-			answer := exchange(t, w.path, agent.AppendFrame(nil, []byte(row.request)))
+			env := start(t, socket(t), serve.Options{Objects: echo})
+			answer := exchange(t, env.path, agent.AppendFrame(nil, []byte(row.request)))
 			if !strings.Contains(answer, row.answer) || row.answer == "" && answer != "" {
 				t.Errorf("answer %q", answer)
 			}
-			w.wait(t, strings.ReplaceAll(row.failed, "PATH", w.path))
-			if told := w.all(); len(told) != 1 {
-				t.Errorf("told %q", told)
+			env.wait(t, strings.ReplaceAll(row.failed, "PATH", env.path))
+			if reports := env.all(); len(reports) != 1 {
+				t.Errorf("reported %q", reports)
 			}
 		})
 	}
-	t.Run("too long a frame", func(t *testing.T) {
-		w := start(t, socket(t), serve.Options{Objects: echo})
-		if answer := exchange(t, w.path, []byte{0xff, 0xff, 0xff, 0xff}); answer != "" {
+	t.Run("a frame that is too long", func(t *testing.T) {
+		env := start(t, socket(t), serve.Options{Objects: echo})
+		if answer := exchange(t, env.path, []byte{0xff, 0xff, 0xff, 0xff}); answer != "" {
 			t.Errorf("answer %q", answer)
 		}
-		w.wait(t, "request: a frame of 4294967295 bytes: too long")
+		env.wait(t, "request: a frame of 4294967295 bytes: too long")
 	})
 }
 
-// exchange sends bytes and returns what comes back.
+// exchange sends bytes and returns the answer.
 func exchange(t testing.TB, path string, request []byte) string {
 	t.Helper()
 	c, err := net.Dial("unix", path)
@@ -188,7 +188,7 @@ func exchange(t testing.TB, path string, request []byte) string {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(c)
-	// what was not read of a request resets the connection
+	// unread bytes of a request reset the connection
 	if err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatal(err)
 	}

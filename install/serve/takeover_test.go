@@ -17,7 +17,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// During a rolling update each question finds an agent, the old one or the new one.
+// TestANewAgentTakesOver checks that each request finds the old or the new agent during a rolling
+// update.
 func TestANewAgentTakesOver(t *testing.T) {
 	path := socket(t)
 	old := start(t, path, serve.Options{Objects: echo})
@@ -49,12 +50,13 @@ func TestANewAgentTakesOver(t *testing.T) {
 	group.Wait()
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("remaining: %v, %v", entries, err)
 	}
 }
 
-// An old agent that still runs leaves the socket to the new one, and has it again when that dies.
-func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
+// TestSocketBelongsToTheRunningAgent checks that an old agent that still runs leaves the socket
+// to the new one, and creates it again when the new one ends.
+func TestSocketBelongsToTheRunningAgent(t *testing.T) {
 	path := socket(t)
 	old := start(t, path, serve.Options{Objects: echo})
 	next := start(t, path, serve.Options{Objects: echo})
@@ -69,44 +71,44 @@ func TestTheSocketBelongsToWhoeverIsAlive(t *testing.T) {
 	}
 	old.wait(t, "answered success")
 	if n := len(next.all()); n != 1 {
-		t.Errorf("the new one has told %q", next.all())
+		t.Errorf("the new agent has reported %q", next.all())
 	}
 }
 
-// Whoever removes the socket, or its directory, is noticed at once, and not only when the timer
-// says to look.
+// TestRemovedSocketIsCreatedAgain checks that the removal of the socket or its directory is noticed
+// immediately, not only by the timer.
 func TestRemovedSocketIsCreatedAgain(t *testing.T) {
 	for name, remove := range map[string]func(path string) error{
 		"the socket":    os.Remove,
 		"its directory": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := start(t, socket(t), serve.Options{Objects: echo})
+			env := start(t, socket(t), serve.Options{Objects: echo})
 			begin := time.Now()
-			if err := remove(w.path); err != nil {
+			if err := remove(env.path); err != nil {
 				t.Fatal(err)
 			}
-			w.wait(t, "was removed, and is created again")
-			if took := time.Since(begin); took > 5*time.Second { // the timer's time is 10 s
+			env.wait(t, "was removed, and is created again")
+			if took := time.Since(begin); took > 5*time.Second { // the timer's interval is 10 s
 				t.Errorf("noticed after %v", took)
 			}
-			if _, err := w.client().Pod(t.Context(), web); err != nil {
+			if _, err := env.client().Pod(t.Context(), web); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// An agent looks whether the one that has taken the socket is alive, and does not take it back as
-// long as it is.
+// TestTwoAgentsShareTheSocketPath checks that an agent whose socket was replaced checks whether the
+// other agent is alive, and does not replace its socket while it is.
 func TestTwoAgentsShareTheSocketPath(t *testing.T) {
-	w := start(t, socket(t), serve.Options{Objects: echo})
-	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: w.path + ".other", Net: "unix"})
+	env := start(t, socket(t), serve.Options{Objects: echo})
+	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: env.path + ".other", Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	other.SetUnlinkOnClose(false)
-	if err := os.Rename(w.path+".other", w.path); err != nil {
+	if err := os.Rename(env.path+".other", env.path); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -115,18 +117,19 @@ func TestTwoAgentsShareTheSocketPath(t *testing.T) {
 		}
 		c, err := other.Accept()
 		if err != nil {
-			t.Fatalf("nobody looks: %v", err)
+			t.Fatalf("the agent does not check the socket: %v", err)
 		}
 		c.Close()
 	}
-	if told := w.all(); len(told) > 0 || !w.Listening() {
-		t.Errorf("told %q, listening %v", told, w.Listening())
+	if reports := env.all(); len(reports) > 0 || !env.Listening() {
+		t.Errorf("reported %q, listening %v", reports, env.Listening())
 	}
 	other.Close()
-	w.wait(t, "was removed, and is created again")
+	env.wait(t, "was removed, and is created again")
 }
 
-// Who has connected before an agent ends is answered, even if it had to wait for its turn.
+// TestWaitingCallersAreAnsweredAtShutdown checks that connections from before the end of an agent
+// are answered, even if they had to wait.
 func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	turn, release := make(chan struct{}), make(chan struct{})
 	o := objects{pod: func(ctx context.Context, r source.Ref) ([]byte, bool, error) {
@@ -134,12 +137,12 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 		<-release
 		return echo.Pod(ctx, r)
 	}}
-	w := start(t, socket(t), serve.Options{Objects: o})
+	env := start(t, socket(t), serve.Options{Objects: o})
 	var group sync.WaitGroup
 	ask := func() {
 		group.Go(func() {
 			if _, err := client.New(client.Options{
-				Socket: w.path, Timeout: 10 * time.Second,
+				Socket: env.path, Timeout: 10 * time.Second,
 			}).Pod(context.Background(), web); err != nil {
 				t.Error(err)
 			}
@@ -149,7 +152,7 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 		ask()
 		<-turn
 	}
-	late, err := net.Dial("unix", w.path)
+	late, err := net.Dial("unix", env.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +163,8 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	group.Go(func() { <-turn })
-	go w.stop()
-	for w.Listening() {
+	go env.stop()
+	for env.Listening() {
 		time.Sleep(time.Millisecond)
 	}
 	close(release)
@@ -172,7 +175,7 @@ func TestWaitingCallersAreAnsweredAtShutdown(t *testing.T) {
 	group.Wait()
 }
 
-// An agent that is killed leaves its socket; the plugin does not wait for it.
+// TestAKilledAgent checks that the plugin does not wait for the leftover socket of a killed agent.
 func TestAKilledAgent(t *testing.T) {
 	path := os.Getenv("SLUICE_TEST_SOCKET")
 	if path != "" {

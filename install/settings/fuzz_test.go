@@ -6,8 +6,9 @@ import (
 	"github.com/sluice-mesh/sluice/install/settings"
 )
 
-// What Read takes, no typed question may choke on.
-func FuzzWhatIsTakenCanBeAskedFor(f *testing.F) {
+// FuzzAcceptedValues checks that the typed accessors support every value that Read
+// accepts.
+func FuzzAcceptedValues(f *testing.F) {
 	for _, s := range settings.All() {
 		f.Add(s.Default)
 		f.Add(s.Example)

@@ -19,7 +19,7 @@ func TestTableIsConsistent(t *testing.T) {
 	for _, s := range settings.All() {
 		switch {
 		case seen[s.Env]:
-			t.Errorf("%s: in the table twice", s.Env)
+			t.Errorf("%s: duplicate in the table", s.Env)
 		case s.Help == "":
 			t.Errorf("%s: no help", s.Env)
 		case s.Default != "" && !s.Kind.Allows(s.Default):
@@ -27,15 +27,15 @@ func TestTableIsConsistent(t *testing.T) {
 		case !s.Kind.Allows(s.Example):
 			t.Errorf("%s: its example %q is not allowed: want %s", s.Env, s.Example, s.Kind.Want)
 		case s.Example == s.Default:
-			t.Errorf("%s: its example is its default", s.Env)
+			t.Errorf("%s: its example equals its default", s.Env)
 		case s.Required && (s.Default != "" || s.Helm != ""):
-			t.Errorf("%s: required, and yet with a default or a key", s.Env)
+			t.Errorf("%s: required, but has a default or a key", s.Env)
 		}
 		seen[s.Env] = true
 	}
 	for _, r := range settings.Refused() {
 		if seen[r.Env] {
-			t.Errorf("%s: refused and in the table", r.Env)
+			t.Errorf("%s: rejected and in the table", r.Env)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 		"REPAIR_INIT_CONTAINER_NAME": "validation_container",
 	} {
 		if s, _ := settings.Find(env); s.Default != config.FieldNamed(field).Default {
-			t.Errorf("%s has the default %q, the plugin's %s %q", env, s.Default, field,
+			t.Errorf("%s has the default %q, the plugin's %s has %q", env, s.Default, field,
 				config.FieldNamed(field).Default)
 		}
 	}
@@ -60,7 +60,7 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 		compat.BackendAuto, compat.BackendNFT, compat.BackendLegacy,
 	} {
 		if !backend.Kind.Allows(string(name)) {
-			t.Errorf("there is the backend %s, the table has not", name)
+			t.Errorf("the table lacks the backend %s", name)
 		}
 	}
 	for _, name := range parameter.Backend.Words() {
@@ -70,7 +70,8 @@ func TestTableAgreesWithThePlugin(t *testing.T) {
 	}
 }
 
-// What the plugin would refuse, the agent refuses at its start, by the name of the variable.
+// TestTimesOfThePlugin checks that the agent rejects at its start what the plugin would reject, and
+// names the variable.
 func TestTimesOfThePlugin(t *testing.T) {
 	for env, name := range map[string]string{
 		"SLUICE_API_BUDGET": "api_budget", "SLUICE_API_TRY_TIMEOUT": "api_try_timeout",
@@ -83,7 +84,7 @@ func TestTimesOfThePlugin(t *testing.T) {
 			_, err := config.Parse(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"n",%q:%q}`, name,
 				value))
 			if taken := err == nil; s.Kind.Allows(value) != taken {
-				t.Errorf("%s=%s is allowed: %t, by the plugin: %t", env, value, !taken, taken)
+				t.Errorf("%s=%s allowed: %t, by the plugin: %t", env, value, !taken, taken)
 			}
 		}
 	}
@@ -133,7 +134,7 @@ func TestReadNamesEveryFault(t *testing.T) {
 		"ENABLE_AMBIENT_DETECTION_RETRY": "true", "NATIVE_NFTABLES": "",
 	}))
 	if err == nil {
-		t.Fatal("nothing is refused")
+		t.Fatal("all values were accepted")
 	}
 	want := []string{
 		"environment variable CNI_CONF_NAME: \"../x.conf\": must be a file name without a directory that ends in .conf or .conflist",
@@ -146,7 +147,8 @@ func TestReadNamesEveryFault(t *testing.T) {
 	}
 }
 
-// The agent refuses at its start what the catalogue or the plugin does not allow.
+// TestParametersOfTheCatalogue checks that the agent rejects at its start values that the catalogue
+// or the plugin does not allow.
 func TestParametersOfTheCatalogue(t *testing.T) {
 	for _, c := range []struct{ env, value, want string }{
 		{"SLUICE_BACKEND", "iptables", `"iptables": must be auto, nft or legacy`},
@@ -180,35 +182,35 @@ func TestKinds(t *testing.T) {
 		value string
 		want  bool
 	}{
-		{"a truth value as Go reads it", settings.Bool, "1", true},
-		{"no truth value", settings.Bool, "yes", false},
+		{"a Boolean in Go's syntax", settings.Bool, "1", true},
+		{"not a Boolean", settings.Bool, "yes", false},
 		{"a duration needs a unit", settings.Duration, "10", false},
-		{"a timer of nanoseconds would spin", settings.Duration, "1ns", false},
+		{"a duration of nanoseconds", settings.Duration, "1ns", false},
 		{"a relative path", settings.Path, "etc/cni", false},
 		{"a file name that no runtime reads", settings.FileName, "10-calico.yaml", false},
-		{"an extension alone", settings.FileName, ".conf", false},
+		{"only an extension", settings.FileName, ".conf", false},
 		{"a plain configuration", settings.FileName, "istio-cni.conf", true},
 		{"a list of plugins", settings.ListName, "02-istio-cni.conflist", true},
 		{
-			"a plain configuration where a list is wanted", settings.ListName, "02-istio-cni.conf",
+			"a plain configuration instead of a list", settings.ListName, "02-istio-cni.conf",
 			false,
 		},
 		{"a list in a directory", settings.ListName, "net.d/02-istio-cni.conflist", false},
-		{"a mode that opens the token to all", settings.Mode, "0644", false},
+		{"a mode that allows all users to read the token", settings.Mode, "0644", false},
 		{"a mode that its owner cannot read", settings.Mode, "0040", false},
 		{"a mode that is not octal", settings.Mode, "0680", false},
 		{"an empty name", settings.Names, "a,,b", false},
-		{"a name in capitals", settings.Names, "Default", false},
+		{"a name in upper case", settings.Names, "Default", false},
 		{
-			"a name as long as the plugin takes it", settings.Names,
+			"a name of the maximum length of the plugin", settings.Names,
 			"kube-system," + strings.Repeat("a", 63), true,
 		},
 		{"a longer name", settings.Names, strings.Repeat("a", 64), false},
-		{"an object is no list", settings.JSONList, "{}", false},
+		{"an object instead of a list", settings.JSONList, "{}", false},
 		{"a key with a prefix", settings.TaintKey, "cni.istio.io/not-ready", true},
 		{"a taint with its effect", settings.TaintKey, "cni.istio.io/not-ready:NoSchedule", false},
-		{"an exit code beyond a byte", settings.Number, "256", false},
-		{"nothing is no text", settings.Text, "", false},
+		{"an exit code above 255", settings.Number, "256", false},
+		{"an empty text", settings.Text, "", false},
 	} {
 		if got := c.kind.Allows(c.value); got != c.want {
 			t.Errorf("%s: %q allowed: %v", c.why, c.value, got)

@@ -26,7 +26,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A node whose clock is a day ahead of the API server's is not without a token.
+// TestLifetimeOfARequestedTokenDoesNotDependOnTheClock covers a node whose clock is a day ahead of
+// the API server's.
 func TestLifetimeOfARequestedTokenDoesNotDependOnTheClock(t *testing.T) {
 	now := time.Now()
 	for _, ahead := range []time.Duration{-48 * time.Hour, 0, 48 * time.Hour} {
@@ -35,12 +36,13 @@ func TestLifetimeOfARequestedTokenDoesNotDependOnTheClock(t *testing.T) {
 			Origin: Requested, PublishedAt: now, IssuedAt: issued, Expiry: issued.Add(24 * time.Hour),
 		}
 		if !s.Usable(now.Add(23*time.Hour)) || s.Usable(now.Add(25*time.Hour)) {
-			t.Errorf("the node's clock is ahead by %s: the lifetime is not 24 h from now on", ahead)
+			t.Errorf("the node's clock is ahead by %s: the lifetime is not 24 h from now", ahead)
 		}
 	}
 }
 
-// FuzzClaims reads anything as a token: names of an account are fit for a path, or there are none.
+// FuzzClaims parses arbitrary tokens: the names of an account are valid in a path, or there are
+// none.
 func FuzzClaims(f *testing.F) {
 	f.Add(apiservertest.JWT("system:serviceaccount:mesh:sluice", time.Unix(1, 0), time.Unix(2, 0)))
 	f.Add(apiservertest.JWT("system:serviceaccount:../x", time.Unix(-1, 0), time.Unix(0, 0)))
@@ -53,8 +55,8 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// FuzzIssued reads any answer to a request for a token: there is a token that fits into a header,
-// or an error on one line without it.
+// FuzzIssued parses arbitrary answers to a request for a token: the result is a token that is valid
+// in a header, or a one-line error that does not contain it.
 func FuzzIssued(f *testing.F) {
 	f.Add(201, `{"status":{"token":"a.b.c"}}`)
 	f.Add(403, `{"message":"no\n"}`)

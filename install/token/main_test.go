@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const account = "system:serviceaccount:sluice-system:sluice"
 
-// world is a publisher in a bubble of synctest, its files and its API server.
-type world struct {
+// testEnv is a publisher in a bubble of synctest, with its files and its API server.
+type testEnv struct {
 	*token.Publisher
 	t       *testing.T
 	server  *apiservertest.Server
@@ -31,66 +31,66 @@ type world struct {
 	stop    func()
 }
 
-// jwt returns a token that is good from now on for some time.
+// jwt returns a token that is valid from now on for some time.
 func jwt(life time.Duration) string {
 	return apiservertest.JWT(account, time.Now(), time.Now().Add(life))
 }
 
-// start starts a publisher for an agent that has a projected token, and waits for its first pass.
-func start(t *testing.T, prepare func(w *world)) *world {
+// start starts a publisher for an agent with a projected token, and waits for its first pass.
+func start(t *testing.T, prepare func(env *testEnv)) *testEnv {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{t: t, server: apiservertest.StartInMemory(t), options: token.Options{
+	env := &testEnv{t: t, server: apiservertest.StartInMemory(t), options: token.Options{
 		Options: apiclient.Options{
 			CAFile: filepath.Join(dir, "ca.crt"), TokenFile: filepath.Join(dir, "token"),
 		},
 		Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		Poll:       true,
 	}}
-	w.options.Dial, w.options.Server = w.server.Dial, w.server.URL()
-	w.project(jwt(time.Hour))
-	w.write(w.options.CAFile, string(w.server.CA()))
+	env.options.Dial, env.options.Server = env.server.Dial, env.server.URL()
+	env.project(jwt(time.Hour))
+	env.write(env.options.CAFile, string(env.server.CA()))
 	if prepare != nil {
-		prepare(w)
+		prepare(env)
 	}
-	w.Publisher = token.New(w.options)
+	env.Publisher = token.New(env.options)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.Run(ctx)
+		env.Run(ctx)
 	}()
-	w.stop = func() {
+	env.stop = func() {
 		cancel()
 		<-done
 	}
-	t.Cleanup(w.stop)
+	t.Cleanup(env.stop)
 	synctest.Wait()
-	return w
+	return env
 }
 
-// project puts a token where the kubelet does, which the API server accepts.
-func (w *world) project(text string) {
-	w.server.AddToken(text)
-	w.write(w.options.TokenFile, text+"\n")
+// project writes a token like the kubelet, and makes the API server accept it.
+func (env *testEnv) project(text string) {
+	env.server.AddToken(text)
+	env.write(env.options.TokenFile, text+"\n")
 }
 
-// issues lets the API server issue tokens of such a life, which it accepts.
-func (w *world) issues(life time.Duration) {
-	w.server.Issue(func(int64) (string, time.Time) {
+// issues makes the API server issue tokens with the lifetime, which it accepts.
+func (env *testEnv) issues(life time.Duration) {
+	env.server.Issue(func(int64) (string, time.Time) {
 		text := jwt(life)
-		w.server.AddToken(text)
+		env.server.AddToken(text)
 		return text, time.Now().Add(life)
 	})
 }
 
-func (w *world) write(path, text string) {
-	w.t.Helper()
+func (env *testEnv) write(path, text string) {
+	env.t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 }
 
@@ -100,10 +100,10 @@ func later(d time.Duration) {
 	synctest.Wait()
 }
 
-// published is what the plugin would use: cluster and token; empty if there is no kubeconfig.
-func (w *world) published() (cluster map[string]any, text string) {
-	w.t.Helper()
-	content, err := os.ReadFile(w.options.Kubeconfig)
+// published returns what the plugin would use: cluster and token; empty if there is no kubeconfig.
+func (env *testEnv) published() (cluster map[string]any, text string) {
+	env.t.Helper()
+	content, err := os.ReadFile(env.options.Kubeconfig)
 	if os.IsNotExist(err) {
 		return nil, ""
 	}
@@ -115,33 +115,33 @@ func (w *world) published() (cluster map[string]any, text string) {
 		err = yaml.Unmarshal(content, &k)
 	}
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return k.Clusters[0].Cluster, k.Users[0].User.Token
 }
 
-// checkProblem fails if the problem has not the text, or has a token.
-func (w *world) checkProblem(text string) {
-	w.t.Helper()
-	err := w.Status().Problem
+// checkProblem fails the test if the problem does not contain the text, or contains a token.
+func (env *testEnv) checkProblem(text string) {
+	env.t.Helper()
+	err := env.Status().Problem
 	if err == nil {
 		if text != "" {
-			w.t.Errorf("no problem, want %q", text)
+			env.t.Errorf("no problem, want %q", text)
 		}
 		return
 	}
 	if text == "" || !strings.Contains(err.Error(), text) {
-		w.t.Errorf("problem %v, want %q", err, text)
+		env.t.Errorf("problem %v, want %q", err, text)
 	}
-	_, now := w.published()
-	projected, _ := os.ReadFile(w.options.TokenFile)
-	for _, secret := range []string{now, strings.TrimSpace(string(projected)), w.server.Token()} {
+	_, now := env.published()
+	projected, _ := os.ReadFile(env.options.TokenFile)
+	for _, secret := range []string{now, strings.TrimSpace(string(projected)), env.server.Token()} {
 		if secret != "" && strings.Contains(err.Error(), secret) {
-			w.t.Errorf("a token in %v", err)
+			env.t.Errorf("a token in %v", err)
 		}
 	}
 	if strings.ContainsAny(err.Error(), "\r\n") {
-		w.t.Errorf("more than a line: %q", err)
+		env.t.Errorf("more than one line: %q", err)
 	}
 }
 

@@ -16,15 +16,15 @@ import (
 
 func TestPublishedKubeconfig(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, nil)
-		cluster, text := w.published()
+		env := start(t, nil)
+		cluster, text := env.published()
 		want := map[string]any{
-			"server": w.server.URL(), "certificate-authority-data": inBase64(w.server.CA()),
+			"server": env.server.URL(), "certificate-authority-data": inBase64(env.server.CA()),
 		}
 		if d := cmp.Diff(want, cluster); d != "" || text != jwt(time.Hour) {
 			t.Errorf("token %q (-want +got)\n%s", text, d)
 		}
-		if info, err := os.Stat(w.options.Kubeconfig); err != nil || info.Mode() != 0o600 {
+		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o600 {
 			t.Errorf("%v, %v", info, err)
 		}
 		want2 := token.Status{
@@ -32,12 +32,12 @@ func TestPublishedKubeconfig(t *testing.T) {
 			Expiry: time.Now().Add(time.Hour), Published: 1,
 			RightsKnown: true,
 		}
-		if d := cmp.Diff(want2, w.Status()); d != "" {
+		if d := cmp.Diff(want2, env.Status()); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
-		// The plugin can use it.
+		// The plugin can use the kubeconfig.
 		api := source.NewAPIServer(source.Options{
-			Kubeconfig: w.options.Kubeconfig, Dial: w.server.Dial,
+			Kubeconfig: env.options.Kubeconfig, Dial: env.server.Dial,
 		})
 		defer api.Close()
 		if err := api.Ready(t.Context()); err != nil {
@@ -48,46 +48,46 @@ func TestPublishedKubeconfig(t *testing.T) {
 
 func TestModeAndUnverifiedServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(w *world) {
-			w.options.Mode, w.options.SkipTLSVerify, w.options.CAFile = 0o640, true, ""
+		env := start(t, func(env *testEnv) {
+			env.options.Mode, env.options.SkipTLSVerify, env.options.CAFile = 0o640, true, ""
 		})
-		cluster, _ := w.published()
-		if d := cmp.Diff(map[string]any{"server": w.server.URL(), "insecure-skip-tls-verify": true},
+		cluster, _ := env.published()
+		if d := cmp.Diff(map[string]any{"server": env.server.URL(), "insecure-skip-tls-verify": true},
 			cluster); d != "" {
 			t.Errorf("(-want +got)\n%s", d)
 		}
-		if info, err := os.Stat(w.options.Kubeconfig); err != nil || info.Mode() != 0o640 {
+		if info, err := os.Stat(env.options.Kubeconfig); err != nil || info.Mode() != 0o640 {
 			t.Errorf("%v, %v", info, err)
 		}
 	})
 }
 
-// A token that is asked for has a life that does not end with the agent's pod, and is renewed before
-// half of it is over.
+// TestRequestedTokensAreRenewed checks that a requested token has a lifetime that does not end with
+// the agent's pod, and is renewed before half of it is over.
 func TestRequestedTokensAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lifetimes []int64
-		w := start(t, func(w *world) {
-			w.options.Lifetime = 10 * time.Hour
-			w.server.Issue(func(seconds int64) (string, time.Time) {
+		env := start(t, func(env *testEnv) {
+			env.options.Lifetime = 10 * time.Hour
+			env.server.Issue(func(seconds int64) (string, time.Time) {
 				lifetimes = append(lifetimes, seconds)
-				text := jwt(4 * time.Hour) // the API server gives less
-				w.server.AddToken(text)
+				text := jwt(4 * time.Hour) // the API server issues a shorter lifetime
+				env.server.AddToken(text)
 				return text, time.Now().Add(4 * time.Hour)
 			})
 		})
 		for range 3 {
-			s := w.Status()
+			s := env.Status()
 			if s.Origin != token.Requested || s.Problem != nil ||
 				s.Expiry.Sub(s.IssuedAt) != 4*time.Hour {
 				t.Fatalf("%+v", s)
 			}
 			later(time.Until(s.IssuedAt.Add(90*time.Minute - time.Second)))
-			if got := w.Status(); got != s || got.Age(time.Now()) != 90*time.Minute-time.Second {
+			if got := env.Status(); got != s || got.Age(time.Now()) != 90*time.Minute-time.Second {
 				t.Fatalf("renewed too early: %+v", got)
 			}
 			later(30*time.Minute + 21*time.Second)
-			if got := w.Status(); got.Published != s.Published+1 || !got.Usable(time.Now()) {
+			if got := env.Status(); got.Published != s.Published+1 || !got.Usable(time.Now()) {
 				t.Fatalf("not renewed: %+v", got)
 			}
 		}
@@ -99,36 +99,38 @@ func TestRequestedTokensAreRenewed(t *testing.T) {
 
 func TestProjectedTokensAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, nil)
-		_, first := w.published()
+		env := start(t, nil)
+		_, first := env.published()
 		later(48 * time.Minute)
-		w.project(jwt(time.Hour))
+		env.project(jwt(time.Hour))
 		later(11 * time.Second)
-		_, second := w.published()
-		if s := w.Status(); first == second || s.Published != 2 || s.Problem != nil ||
+		_, second := env.published()
+		if s := env.Status(); first == second || s.Published != 2 || s.Problem != nil ||
 			!s.Usable(time.Now()) {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-// Rights may come later than the agent.
+// TestTokensAreRequestedOnceThatIsPermitted covers a permission that is granted after the start of
+// the agent.
 func TestTokensAreRequestedOnceThatIsPermitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, nil)
-		w.issues(24 * time.Hour)
+		env := start(t, nil)
+		env.issues(24 * time.Hour)
 		later(11 * time.Minute)
-		if s := w.Status(); s.Origin != token.Requested || s.Problem != nil {
+		if s := env.Status(); s.Origin != token.Requested || s.Problem != nil {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-// Readiness does not flap while tokens come and go.
+// TestUsableStaysTrueOverRotations checks that readiness does not change during rotations of
+// tokens.
 func TestUsableStaysTrueOverRotations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(w *world) {
-			w.options.Changed = func(s token.Status) {
+		env := start(t, func(env *testEnv) {
+			env.options.Changed = func(s token.Status) {
 				if s.Published > 0 && !s.Usable(time.Now()) {
 					t.Errorf("%+v", s)
 				}
@@ -136,10 +138,10 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 		})
 		for range 20 {
 			later(30 * time.Minute)
-			w.project(jwt(time.Hour))
+			env.project(jwt(time.Hour))
 		}
 		later(time.Minute)
-		if s := w.Status(); s.Published != 21 || s.Failed+s.Refused > 0 {
+		if s := env.Status(); s.Published != 21 || s.Failed+s.Refused > 0 {
 			t.Errorf("%+v", s)
 		}
 	})
@@ -147,7 +149,7 @@ func TestUsableStaysTrueOverRotations(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// away is the status when the API server does not answer since a time.
+// away returns the status if the API server has not answered since the given time.
 func away(since time.Time) token.Status {
 	return token.Status{Origin: token.Projected, Unavailable: errAny, UnavailableSince: since}
 }
@@ -159,24 +161,24 @@ func TestUsable(t *testing.T) {
 		status token.Status
 		usable bool
 	}{
-		{"not before anything is published", token.Status{}, false},
+		{"not before the first publication", token.Status{}, false},
 		{
-			"until it expires",
+			"until the token expires",
 			token.Status{Origin: token.Projected, Expiry: now.Add(time.Second)},
 			true,
 		},
-		{"not after that", token.Status{Origin: token.Projected, Expiry: now}, false},
-		{"for ever if it does not expire", token.Status{Origin: token.Projected}, true},
-		{"not when it is revoked", token.Status{Origin: token.Projected, Revoked: true}, false},
+		{"not after the token has expired", token.Status{Origin: token.Projected, Expiry: now}, false},
+		{"always, if the token does not expire", token.Status{Origin: token.Projected}, true},
+		{"not if the token is revoked", token.Status{Origin: token.Projected, Revoked: true}, false},
 		{
-			"not without the right to read pods",
+			"not without permission to read pods",
 			token.Status{Origin: token.Projected, Forbidden: errAny},
 			false,
 		},
-		{"while the API server is away for a moment", away(now.Add(-30*time.Second + 1)), true},
-		{"not when that lasts", away(now.Add(-30 * time.Second)), false},
+		{"during a short outage of the API server", away(now.Add(-30*time.Second + 1)), true},
+		{"not during a longer outage", away(now.Add(-30 * time.Second)), false},
 		{
-			"though the next token is no good",
+			"although the next token is invalid",
 			token.Status{Origin: token.Projected, Problem: errAny},
 			true,
 		},
@@ -188,7 +190,7 @@ func TestUsable(t *testing.T) {
 	if age := (token.Status{
 		Origin: token.Projected, PublishedAt: now,
 	}).Age(now.Add(time.Second)); age != time.Second {
-		t.Errorf("the age of a token that does not tell it is %v", age)
+		t.Errorf("the age of a token without a time of issue is %v", age)
 	}
 }
 
@@ -203,11 +205,11 @@ func TestServerURL(t *testing.T) {
 		{"", "a", "0", "", "KUBERNETES_SERVICE_PORT: \"0\""},
 		{"", "a", "65536", "", "KUBERNETES_SERVICE_PORT: \"65536\""},
 	} {
-		env := map[string]string{
+		variables := map[string]string{
 			"KUBERNETES_SERVICE_PROTOCOL": row.protocol, "KUBERNETES_SERVICE_HOST": row.host,
 			"KUBERNETES_SERVICE_PORT": row.port,
 		}
-		url, err := token.ServerURL(func(name string) string { return env[name] })
+		url, err := token.ServerURL(func(name string) string { return variables[name] })
 		if url != row.url || (err != nil) != (row.text != "") ||
 			err != nil && !strings.Contains(err.Error(), row.text) {
 			t.Errorf("%v: %q, %v", row, url, err)
@@ -215,23 +217,24 @@ func TestServerURL(t *testing.T) {
 	}
 }
 
-// The agents of a cluster may start together, and do not send their requests together for that.
+// TestPublishersThatStartTogetherAreSpread checks that the agents of a cluster that start together
+// do not send their requests at the same time.
 func TestPublishersThatStartTogetherAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 20
-		var worlds []*world
+		var worlds []*testEnv
 		for range many {
-			worlds = append(worlds, start(t, func(w *world) { w.issues(4 * time.Hour) }))
+			worlds = append(worlds, start(t, func(env *testEnv) { env.issues(4 * time.Hour) }))
 		}
 		later(time.Hour)
 		checks, renewals := map[time.Time]bool{}, map[time.Time]bool{}
-		for _, w := range worlds {
-			requests := w.server.Requests()
+		for _, env := range worlds {
+			requests := env.server.Requests()
 			checks[requests[len(requests)-1].Time.Truncate(time.Second)] = true
 		}
 		later(time.Hour + time.Minute)
-		for _, w := range worlds {
-			renewals[w.Status().IssuedAt.Truncate(time.Second)] = true
+		for _, env := range worlds {
+			renewals[env.Status().IssuedAt.Truncate(time.Second)] = true
 		}
 		if len(checks) < many/2 || len(renewals) < many/2 {
 			t.Errorf("%d agents send requests in %d and renew tokens in %d different seconds", many,

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A rotation by the kubelet, which exchanges a link to a directory, is published when it happens;
-// so is a kubeconfig put back.
+// TestFilesAreWatched checks that a rotation by the kubelet, which replaces a link to a directory,
+// is published immediately, and that a changed kubeconfig is restored immediately.
 func TestFilesAreWatched(t *testing.T) {
 	server := apiservertest.Start(t)
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestFilesAreWatched(t *testing.T) {
 		cancel()
 		<-done
 	}()
-	// The timer would take three times as long for all of it.
+	// With only the timer all of this would take three times as long.
 	const soon = 25 * time.Second
 	began := time.Now()
 	next := func(published uint64) {
@@ -75,7 +75,7 @@ func TestFilesAreWatched(t *testing.T) {
 					return
 				}
 			case <-deadline:
-				t.Fatal("nothing is published")
+				t.Fatal("no kubeconfig is published")
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func TestFilesAreWatched(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("it does not come back")
+			t.Fatal("the kubeconfig is not restored")
 		}
 	}
 }

@@ -84,8 +84,8 @@ func TestAHandleOfTheLibraryAndANamespaceAreClosedIndependently(t *testing.T) {
 	}
 }
 
-// The test binds and unmounts the file like ip netns add and ip netns delete, in its own mount
-// namespace.
+// TestOpenMountedFile binds and unmounts the file like ip netns add and ip netns delete, in its own
+// mount namespace.
 func TestOpenMountedFile(t *testing.T) {
 	want := netnstest.New(t)
 	path := filepath.Join(t.TempDir(), "pod")

@@ -109,7 +109,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, message []byte) { _, _ = trace.Decode(message) })
 }
 
-func TestCollectorJoinsWhatPassesLoopback(t *testing.T) {
+func TestCollectorJoinsEventsOfLoopback(t *testing.T) {
 	out := &trace.Header{
 		Protocol: rules.TCP, Source: netip.MustParseAddrPort("10.0.0.1:40000"),
 		Destination: netip.MustParseAddrPort("10.0.0.2:80"),

@@ -251,8 +251,8 @@ func TestLostEventsAreCounted(t *testing.T) {
 	}
 }
 
-// startChild starts a process that opens and closes sessions in the namespace, and writes "open" for
-// each.
+// startChild starts a process that opens and closes sessions in the namespace, and writes "open"
+// for each.
 func startChild(t *testing.T, ns *netns.NS) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -270,8 +270,8 @@ func startChild(t *testing.T, ns *netns.NS) (*exec.Cmd, io.Reader) {
 	return cmd, out
 }
 
-// TestTheNextSessionRemovesTheTableOfAKilledOne also runs on kernels without owner tables, where the
-// table of the killed session remains.
+// TestTheNextSessionRemovesTheTableOfAKilledOne also runs on kernels without owner tables, where
+// the table of the killed session remains.
 func TestTheNextSessionRemovesTheTableOfAKilledOne(t *testing.T) {
 	ns := netnstest.New(t)
 	var name unix.Utsname
@@ -335,9 +335,9 @@ func must(fd int, err error) int {
 	return fd
 }
 
-// TestSessionWaitsForTheRemovalOfOthersRules has the removal of the rules of a killed session hold
-// the lock for a moment. A new session waits.
-func TestSessionWaitsForTheRemovalOfOthersRules(t *testing.T) {
+// TestSessionWaitsForTheRemovalOfAnotherSession has the removal of the rules of a killed session
+// hold the lock for a moment. A new session waits.
+func TestSessionWaitsForTheRemovalOfAnotherSession(t *testing.T) {
 	ns := netnstest.New(t)
 	removal, err := trace.Lock(ns)
 	if err != nil {

@@ -781,7 +781,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		switch a := xt.DecodeTarget(family, x).(type) {
 		case nil:
-			t.Error("nothing")
+			t.Error("no match was decoded")
 		case rules.Unknown, rules.Count:
 		default:
 			again, err := xt.EncodeTarget(family, a)

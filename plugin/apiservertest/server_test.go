@@ -204,6 +204,6 @@ func TestKubeconfigIsReplaced(t *testing.T) {
 		}
 	}
 	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
-		t.Errorf("left behind: %v", files)
+		t.Errorf("remaining: %v", files)
 	}
 }

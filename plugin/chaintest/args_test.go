@@ -67,7 +67,7 @@ func TestArgsInAnyForm(t *testing.T) {
 			"a very long name",
 			"K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + strings.Repeat("a", 100_000), false, "aaa",
 		},
-		{"no pair", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME", false, "not a pair"},
+		{"not a pair", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME", false, "not a pair"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

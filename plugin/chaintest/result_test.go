@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record/recordtest"
 )
 
-// TestTheResultIsThePreviousPlugins compares the result of sluice-cni with the previous result, in
+// TestResultEqualsThePreviousResult compares the result of sluice-cni with the previous result, in
 // every version.
-func TestTheResultIsThePreviousPlugins(t *testing.T) {
+func TestResultEqualsThePreviousResult(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", latest} {
@@ -57,9 +57,9 @@ func TestTheResultIsThePreviousPlugins(t *testing.T) {
 	}
 }
 
-// TestTheHostsNamespaceIsRefusedByOneAnswer runs ADD with the node's namespace, for pods of the
+// TestHostNamespaceIsRejectedWithOneError runs ADD with the node's namespace, for pods of the
 // mesh and other pods.
-func TestTheHostsNamespaceIsRefusedByOneAnswer(t *testing.T) {
+func TestHostNamespaceIsRejectedWithOneError(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	for _, file := range []string{"sidecar", "not-injected"} {

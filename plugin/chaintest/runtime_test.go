@@ -49,12 +49,12 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 	if c.first != "" {
 		first["type"] = c.first
 	}
-	ours := map[string]any{"type": pluginName, "cni_agent_run_dir": n.run}
+	sluice := map[string]any{"type": pluginName, "cni_agent_run_dir": n.run}
 	if c.annotations {
-		ours["capabilities"] = map[string]bool{"io.kubernetes.cri.pod-annotations": true}
+		sluice["capabilities"] = map[string]bool{"io.kubernetes.cri.pod-annotations": true}
 	}
 	for field, value := range c.fields {
-		ours[field] = value
+		sluice[field] = value
 	}
 	plugins := []any{
 		first,
@@ -62,7 +62,7 @@ func (c chain) list(t testing.TB, n *node) *libcni.NetworkConfigList {
 			"type": "portmap", "backend": "nftables",
 			"capabilities": map[string]bool{"portMappings": true},
 		},
-		ours,
+		sluice,
 	}
 	text, err := json.Marshal(map[string]any{
 		"cniVersion": c.version, "name": "e2e", "plugins": plugins,

@@ -49,7 +49,7 @@ func TestWhichPodsAreInAmbientMode(t *testing.T) {
 			"the pod opts out of its namespace", "none", "ambient", nil, decide.Skip,
 			decide.NoProxyContainer,
 		},
-		{"none alone", "none", "", nil, decide.Skip, decide.NoProxyContainer},
+		{"the pod opts out without a label of the namespace", "none", "", nil, decide.Skip, decide.NoProxyContainer},
 		{
 			"any other value in an ambient namespace", "sidecar", "ambient", nil, decide.Ambient,
 			decide.AmbientPod,

@@ -261,9 +261,9 @@ func TestEachPlaceOfEachParameter(t *testing.T) {
 	}
 }
 
-// TestEarlierPlacesOutrankLaterOnes sets a parameter in two places: a value in the first, and
+// TestPrecedenceOfPlaces sets a parameter in two places: a value in the first, and
 // another or an invalid value in the later one.
-func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
+func TestPrecedenceOfPlaces(t *testing.T) {
 	for _, test := range stated {
 		want := cniDefaults()
 		test.change(&want)
@@ -289,9 +289,9 @@ func TestEarlierPlacesOutrankLaterOnes(t *testing.T) {
 	}
 }
 
-// TestThePodsOutboundPortsOutrankTheMeshs checks that the pod's outbound ports replace all of the
+// TestOutboundPortsOfThePodTakePrecedence checks that the pod's outbound ports replace all of the
 // mesh's.
-func TestThePodsOutboundPortsOutrankTheMeshs(t *testing.T) {
+func TestOutboundPortsOfThePodTakePrecedence(t *testing.T) {
 	for text, want := range map[string][]rules.PortRange{
 		"3306": rules.Singles[uint16](3306), "": nil,
 	} {
@@ -366,7 +366,7 @@ func TestTheValidationContainerHasAConfigurableName(t *testing.T) {
 	}
 }
 
-func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
+func TestInitContainersBeforeTheProxy(t *testing.T) {
 	proxy := decide.Container{Name: "istio-proxy", RestartPolicy: "Always"}
 	validation := decide.Container{Name: "istio-validation"}
 	migrate, fetch := decide.Container{Name: "migrate"}, decide.Container{Name: "fetch"}
@@ -380,17 +380,17 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 	}{
 		{"none", []decide.Container{validation}, ""},
 		{
-			"one with an ordinary sidecar",
+			"before an ordinary sidecar",
 			[]decide.Container{validation, migrate},
 			`user: "migrate"`,
 		},
-		{"one after a native sidecar", []decide.Container{validation, proxy, migrate}, ""},
+		{"after a native sidecar", []decide.Container{validation, proxy, migrate}, ""},
 		{
-			"one before and one after a native sidecar",
+			"before and after a native sidecar",
 			[]decide.Container{fetch, validation, proxy, migrate},
 			`user: "fetch"`,
 		},
-		{"one that runs as the proxy's user", []decide.Container{validation, asProxy}, ""},
+		{"with the proxy's user", []decide.Container{validation, asProxy}, ""},
 		{
 			"an init container with the proxy's name that ends",
 			[]decide.Container{validation, {Name: "istio-proxy"}, migrate},
@@ -428,7 +428,7 @@ func TestInitContainersThatTalkBeforeTheProxyRuns(t *testing.T) {
 	}
 }
 
-func TestAPodsAnnotationOutranksTheSettingOfCounters(t *testing.T) {
+func TestCountersAnnotationTakesPrecedence(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		configured bool

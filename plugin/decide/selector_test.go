@@ -80,7 +80,7 @@ func TestLabelSelectors(t *testing.T) {
 	}
 }
 
-func TestSelectorsThatCannotBeUnderstood(t *testing.T) {
+func TestInvalidLabelSelectors(t *testing.T) {
 	for _, test := range []struct{ selector, want string }{
 		{
 			`{"podSelector":{"matchExpressions":[{"key":"a","operator":"in","values":["b"]}]}}`,

@@ -38,7 +38,7 @@ func clean(t *testing.T, dir string) {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
-			t.Errorf("%s was left behind", filepath.Join(dir, e.Name()))
+			t.Errorf("%s remains", filepath.Join(dir, e.Name()))
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestAnEqualFileKeepsItsInode(t *testing.T) {
 	}
 }
 
-func TestTheOwnerStays(t *testing.T) {
+func TestOwnerIsKept(t *testing.T) {
 	path := put(t, filepath.Join(t.TempDir(), "file"), "old")
 	if err := os.Chown(path, 4711, 4712); err != nil {
 		if errors.Is(err, fs.ErrPermission) {

@@ -35,14 +35,14 @@ func open(o options.Log, stderr io.Writer, others ...io.Writer) (*zap.Logger, fu
 // TestOthers checks that other writers get every line too, one by one.
 func TestOthers(t *testing.T) {
 	var stderr bytes.Buffer
-	var told lines
-	logger, closeFile := open(options.Log{}, &stderr, &told)
+	var copied lines
+	logger, closeFile := open(options.Log{}, &stderr, &copied)
 	defer closeFile()
 	logger.Info("ADD")
 	logger.Debug("left out")
 	logger.Info("DEL")
-	if len(told) != 2 || strings.Join(told, "") != stderr.String() {
-		t.Errorf("%q, standard error %q", told, stderr.String())
+	if len(copied) != 2 || strings.Join(copied, "") != stderr.String() {
+		t.Errorf("%q, standard error %q", copied, stderr.String())
 	}
 }
 

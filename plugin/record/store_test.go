@@ -167,9 +167,9 @@ func TestDamagedRecords(t *testing.T) {
 			if list, err := recordtest.List(s); len(list) != 1 || !record.IsDamaged(err) {
 				t.Errorf("List: %+v, %v", list, err)
 			}
-			if gone, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(gone) > 0 ||
+			if pruned, err := s.Prune("e2e", []record.Key{key("c", "eth0")}); len(pruned) > 0 ||
 				err != nil {
-				t.Errorf("Prune: %v, %v", gone, err)
+				t.Errorf("Prune: %v, %v", pruned, err)
 			}
 			if list, err := recordtest.List(s); len(list) != 1 || err != nil {
 				t.Errorf("List after Prune: %+v, %v", list, err)
@@ -215,8 +215,8 @@ func TestVersionsOfRecords(t *testing.T) {
 			!strings.HasSuffix(err.Error(), "version 2 was written by a newer program; this one understands 1") {
 			t.Errorf("%s: %v", newer, err)
 		}
-		if gone, err := s.Prune("e2e", nil); len(gone) > 0 || err != nil {
-			t.Errorf("Prune: %v, %v", gone, err)
+		if pruned, err := s.Prune("e2e", nil); len(pruned) > 0 || err != nil {
+			t.Errorf("Prune: %v, %v", pruned, err)
 		}
 		if _, err := os.Stat(file); err != nil {
 			t.Error(err)
@@ -295,9 +295,9 @@ func TestNonFilesAreSkipped(t *testing.T) {
 	if all, err := recordtest.List(s); err != nil || len(all) != 1 {
 		t.Errorf("List: %v, %v", all, err)
 	}
-	gone, err := s.Prune("e2e", nil)
-	if err != nil || len(gone) != 1 || gone[0] != key("b", "eth0") {
-		t.Errorf("Prune: %v, %v", gone, err)
+	pruned, err := s.Prune("e2e", nil)
+	if err != nil || len(pruned) != 1 || pruned[0] != key("b", "eth0") {
+		t.Errorf("Prune: %v, %v", pruned, err)
 	}
 	for _, name := range []string{folder, link} {
 		if _, err := os.Lstat(name); err != nil {

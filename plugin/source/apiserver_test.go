@@ -23,7 +23,7 @@ func paths(s *apiservertest.Server) []string {
 	return paths
 }
 
-func TestPodIsDecodedIntoWhatDecisionsNeed(t *testing.T) {
+func TestPodIsDecoded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
 		got, err := api.Pod(t.Context(), web)
@@ -110,7 +110,7 @@ func TestWhichPodCounts(t *testing.T) {
 	}
 }
 
-func TestNamesThatKubernetesDoesNotAllowAreNotAskedFor(t *testing.T) {
+func TestInvalidNamesAreNotRequested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, api := inMemory(t)
 		long := strings.Repeat("a", 254)

@@ -199,7 +199,7 @@ func TestKubeconfigText(t *testing.T) {
 	}
 }
 
-func TestKubeconfigThatIsNotThere(t *testing.T) {
+func TestMissingKubeconfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	ask(t.Context(), newSource(t, source.Options{Kubeconfig: path}),
 		web).check(t, source.Misconfigured, "open "+path+": no such file or directory")
@@ -236,7 +236,7 @@ func TestNonRegularFiles(t *testing.T) {
 	}
 }
 
-func TestKubeconfigThatComesLater(t *testing.T) {
+func TestKubeconfigIsCreatedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, _ := inMemory(t)
 		path := filepath.Join(t.TempDir(), "kubeconfig")

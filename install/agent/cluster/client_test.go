@@ -32,7 +32,8 @@ func start(t *testing.T) (*apiservertest.Server, *cluster.Client) {
 
 var name = cluster.Name{Namespace: apiservertest.Namespace, Name: apiservertest.DaemonSet}
 
-// The watch shows what there is, each change, the end, and what comes after an interruption.
+// TestWatchDaemonSet checks that the watch returns the DaemonSet, each change, its deletion, and
+// changes after an interruption.
 func TestWatchDaemonSet(t *testing.T) {
 	server, c := start(t)
 	seen, broken := make(chan string, 10), make(chan error, 10)
@@ -68,7 +69,7 @@ func TestWatchDaemonSet(t *testing.T) {
 	<-done
 }
 
-// expect waits until something is seen. What was seen before may be seen again.
+// expect waits for a value. Earlier values may be repeated.
 func expect(t *testing.T, seen <-chan string, want string) {
 	t.Helper()
 	timeout := time.After(20 * time.Second)
@@ -87,17 +88,17 @@ func expect(t *testing.T, seen <-chan string, want string) {
 func TestErrorsAreAnswers(t *testing.T) {
 	server, c := start(t)
 	if _, err := c.Node(t.Context(), "node-2"); !cluster.IsNotFound(err) || cluster.IsRefused(err) {
-		t.Errorf("a node that is not there: %v", err)
+		t.Errorf("a missing node: %v", err)
 	}
 	server.SetToken("another")
 	if _, err := c.DaemonSet(t.Context(), name); !cluster.IsRefused(err) ||
 		cluster.IsNotFound(err) {
-		t.Errorf("a token that is not accepted: %v", err)
+		t.Errorf("a rejected token: %v", err)
 	}
 	server.Stop()
 	if _, err := c.DaemonSet(t.Context(), name); err == nil || cluster.IsRefused(err) ||
 		cluster.IsNotFound(err) {
-		t.Errorf("a server that is not there: %v", err)
+		t.Errorf("an unavailable server: %v", err)
 	}
 }
 
@@ -122,8 +123,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// Of strangers' words an event has what a terminal can bear, and a pod with the longest of names
-// has events too.
+// TestUntrustedCallers checks that events contain only printable characters of untrusted text, and
+// that a pod with the longest name has events too.
 func TestUntrustedCallers(t *testing.T) {
 	server, c := start(t)
 	long := cluster.Object{
@@ -144,7 +145,8 @@ func TestUntrustedCallers(t *testing.T) {
 	}
 }
 
-// Pods are deleted and labelled under conditions, so that another one of the name is never hit.
+// TestPodsAreChangedUnderConditions checks that pods are deleted and labelled with preconditions,
+// so that another pod with the same name is not affected.
 func TestPodsAreChangedUnderConditions(t *testing.T) {
 	server, c := start(t)
 	pod := cluster.Name{Namespace: "shop", Name: "web"}
@@ -177,6 +179,6 @@ func TestPodsAreChangedUnderConditions(t *testing.T) {
 	server.Stop()
 	if err := c.DeletePod(t.Context(), pod, "1", "7"); err == nil || cluster.IsAnswer(err) ||
 		cluster.IsStatus(err) {
-		t.Errorf("a server that is not there: %v", err)
+		t.Errorf("an unavailable server: %v", err)
 	}
 }

@@ -18,35 +18,35 @@ func TestSelects(t *testing.T) {
 		name, spec string
 		want       bool
 	}{
-		{"a pod that asks for nothing runs everywhere", `{}`, true},
+		{"a pod without constraints runs on every node", `{}`, true},
 		{"the node has the label", `{"nodeSelector":{"role":"worker"}}`, true},
 		{"the node has the label with another value", `{"nodeSelector":{"role":"edge"}}`, false},
 		{"the node lacks the label", `{"nodeSelector":{"gpu":"yes"}}`, false},
 		{
-			"one of the values is the node's",
+			"one of the values is that of the node",
 			affinity(`{"matchExpressions":[{"key":"role","operator":"In","values":["edge","worker"]}]}`),
 			true,
 		},
 		{
-			"the node has a value that is ruled out",
+			"the node has an excluded value",
 			affinity(`{"matchExpressions":[{"key":"role","operator":"NotIn","values":["worker"]}]}`),
 			false,
 		},
 		{
-			"the label must not be there and is not",
+			"a label that must be missing is missing",
 			affinity(`{"matchExpressions":[{"key":"gpu","operator":"DoesNotExist"}]}`), true,
 		},
 		{
-			"numbers are compared as such",
+			"numbers are compared numerically",
 			affinity(`{"matchExpressions":[{"key":"cores","operator":"Gt","values":["16"]}]}`),
 			false,
 		},
 		{
-			"one of two terms is enough",
+			"one of two terms is sufficient",
 			affinity(`{"matchExpressions":[{"key":"gpu","operator":"Exists"}]},{"matchExpressions":[{"key":"role","operator":"Exists"}]}`), true,
 		},
 		{
-			"of a term all requirements count",
+			"all requirements of a term must match",
 			affinity(`{"matchExpressions":[{"key":"gpu","operator":"Exists"},{"key":"role","operator":"Exists"}]}`), false,
 		},
 		{
@@ -71,7 +71,7 @@ func TestSelects(t *testing.T) {
 			}
 		})
 	}
-	t.Run("an operator that is not known is an error, not an answer", func(t *testing.T) {
+	t.Run("an unknown operator is an error", func(t *testing.T) {
 		var spec cluster.PodSpec
 		if err := json.Unmarshal(
 			[]byte(affinity(`{"matchExpressions":[{"key":"a","operator":"Like"}]}`)),

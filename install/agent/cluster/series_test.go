@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// repeat tells the same thing a number of times, each a second later than the one before.
+// repeat sends the same event several times, each a second after the previous one.
 func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) {
 	t.Helper()
 	first = time.Now().Truncate(time.Second)
@@ -27,7 +27,7 @@ func repeat(t *testing.T, c *cluster.Client, times int) (first, last time.Time) 
 	return first, last
 }
 
-// count waits until the last event has a count.
+// count waits until the last event has the count.
 func count(t *testing.T, server *apiservertest.Server, want int) apiservertest.Event {
 	t.Helper()
 	ticker := time.NewTicker(time.Millisecond)
@@ -41,12 +41,13 @@ func count(t *testing.T, server *apiservertest.Server, want int) apiservertest.E
 		select {
 		case <-ticker.C:
 		case <-timeout:
-			t.Fatalf("no count of %d: %+v", want, events)
+			t.Fatalf("no event with count %d: %+v", want, events)
 		}
 	}
 }
 
-// What is repeated is one event, with how often, since when and when last, and few writes.
+// TestARepetitionIsCounted checks that repetitions are one event with a count and the first and
+// last time, and few writes.
 func TestARepetitionIsCounted(t *testing.T) {
 	server, c := start(t)
 	c.SetPauses(50*time.Millisecond, time.Second)
@@ -70,7 +71,8 @@ func TestARepetitionIsCounted(t *testing.T) {
 	}
 }
 
-// Another reason, another kind, or another object is another event.
+// TestEventsOfOtherReportersAreNotAggregated checks that another reason, type or object results in
+// another event.
 func TestEventsOfOtherReportersAreNotAggregated(t *testing.T) {
 	server, c := start(t)
 	pod := cluster.Object{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "1"}
@@ -83,7 +85,7 @@ func TestEventsOfOtherReportersAreNotAggregated(t *testing.T) {
 		{About: anew, Reason: "A"},
 	} {
 		if e.Time = time.Now(); c.SendEvent(t.Context(), e) != nil {
-			t.Error("not told")
+			t.Error("the event was not reported")
 		}
 	}
 	if got := server.Events(); len(got) != 4 {
@@ -91,8 +93,8 @@ func TestEventsOfOtherReportersAreNotAggregated(t *testing.T) {
 	}
 }
 
-// An event that has expired, or that the agent may not change, is written anew with all
-// repetitions.
+// TestARepetitionOfAnEventThatCannotBeChanged checks that an event that has expired, or that the
+// agent must not change, is created again with all repetitions.
 func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 		server, c := start(t)
@@ -105,7 +107,8 @@ func TestARepetitionOfAnEventThatCannotBeChanged(t *testing.T) {
 	}
 }
 
-// While the API server does not answer, repetitions are kept.
+// TestARepetitionDuringAnOutage checks that repetitions are kept while the API server does not
+// answer.
 func TestARepetitionDuringAnOutage(t *testing.T) {
 	server, c := start(t)
 	c.SetPauses(time.Millisecond, 2*time.Millisecond)
@@ -118,7 +121,7 @@ func TestARepetitionDuringAnOutage(t *testing.T) {
 	}
 }
 
-// A first event that is not taken is the caller's to repeat.
+// TestFirstEventThatIsRejected checks that the caller must repeat a first event that is rejected.
 func TestFirstEventThatIsRejected(t *testing.T) {
 	server, c := start(t)
 	e := cluster.Event{About: cluster.NodeObject("node-1"), Reason: "R", Time: time.Now()}
@@ -131,7 +134,7 @@ func TestFirstEventThatIsRejected(t *testing.T) {
 	}
 }
 
-// Close does not wait for an API server that does not answer.
+// TestCloseEndsAWrite checks that Close does not wait for an API server that does not answer.
 func TestCloseEndsAWrite(t *testing.T) {
 	server, c := start(t)
 	c.SetPauses(time.Millisecond, time.Millisecond)
@@ -144,7 +147,7 @@ func TestCloseEndsAWrite(t *testing.T) {
 	}
 	begin := time.Now()
 	c.Close()
-	if took := time.Since(begin); took > 5*time.Second { // a write may take ten
+	if took := time.Since(begin); took > 5*time.Second { // a write may take ten seconds
 		t.Errorf("Close takes %v", took)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// A watch whose answer never begins is given up some time after the API server should have ended
-// it, and so is one whose answer comes byte by byte. Then there is another one.
+// TestEndlessWatch checks that a watch whose answer never begins, or arrives byte by byte, is
+// abandoned some time after the API server should have ended it, and that a new watch follows.
 func TestEndlessWatch(t *testing.T) {
 	for says, behaviour := range map[string]apiservertest.Behaviour{
 		"no answer":    apiservertest.NoReply(),
@@ -59,8 +59,8 @@ func TestEndlessWatch(t *testing.T) {
 	}
 }
 
-// The watches of all agents end together when the API server stops, and agents may start together.
-// Their requests are spread over seconds then.
+// TestAgentsDoNotWatchTogether checks that requests are spread over seconds when the watches of all
+// agents end because the API server stops, and when agents start together.
 func TestAgentsDoNotWatchTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
@@ -82,7 +82,7 @@ func TestAgentsDoNotWatchTogether(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		// different returns the number of tenths of a second with requests that came meanwhile.
+		// different returns the number of tenths of a second in which requests arrived.
 		different := func(during time.Duration) int {
 			before := len(server.Requests())
 			time.Sleep(during)
@@ -93,7 +93,7 @@ func TestAgentsDoNotWatchTogether(t *testing.T) {
 			return len(times)
 		}
 		if n := different(11 * time.Minute); n < many/2 {
-			t.Errorf("watches that ended: requests in %d tenths of a second", n)
+			t.Errorf("after ended watches: requests in %d tenths of a second", n)
 		}
 		server.Fault(apiservertest.Reset())
 		time.Sleep(time.Minute)

@@ -18,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A pod is an agent's pod: what the kubelet projects into it, and the run directory of the node.
+// A pod is the pod of an agent: the files that the kubelet projects, and the run directory of the
+// node.
 type pod struct {
 	t   *testing.T
 	dir string
@@ -38,7 +39,7 @@ func (p *pod) project(name, content string) {
 	}
 }
 
-// start starts a monitor. What it ends with is sent to the channel.
+// start starts a monitor. The result of its Run is sent to the channel.
 func (p *pod) start() (*Monitor, <-chan error) {
 	p.t.Helper()
 	m := New(Options{
@@ -52,12 +53,12 @@ func (p *pod) start() (*Monitor, <-chan error) {
 	return m, done
 }
 
-// answer is what becomes of a request with a token.
+// answer reports the status code of a request with a token.
 func answer(m *Monitor, token string, code int) {
 	m.Outcome(token, code, nil)
 }
 
-// exit returns after what time the monitor ends, while each second a request is answered.
+// exit returns the time after which the monitor ends, while a request is answered each second.
 func exit(
 	m *Monitor, done <-chan error, token string, code int, longest time.Duration,
 ) (time.Duration, error) {
@@ -75,7 +76,8 @@ func exit(
 	return longest, nil
 }
 
-// The kubelet replaces a token after 80 % of its life, and looks at the pod every 60 to 90 s.
+// TestExitsWhenTheKubeletShouldHaveReplacedTheToken covers the kubelet's behavior: it replaces a
+// token after 80 % of its lifetime, and checks the pod every 60 to 90 s.
 func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -84,12 +86,12 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	}{
 		{"a new token of ten minutes", 0, 10 * time.Minute, 10 * time.Minute},
 		{
-			"one that should be replaced in a minute", 7 * time.Minute, 10 * time.Minute,
+			"a token that should be replaced within a minute", 7 * time.Minute, 10 * time.Minute,
 			3 * time.Minute,
 		},
-		{"one that should have been replaced", time.Hour, 10 * time.Minute, 2 * time.Minute},
+		{"a token that should have been replaced", time.Hour, 10 * time.Minute, 2 * time.Minute},
 		{
-			"a token of an hour, which the API server makes valid for a year", 0,
+			"a token of an hour, which the API server extends to a year", 0,
 			365 * 24 * time.Hour, 50 * time.Minute,
 		},
 	} {
@@ -113,8 +115,8 @@ func TestExitsWhenTheKubeletShouldHaveReplacedTheToken(t *testing.T) {
 	}
 }
 
-// The pauses between exits double over restarts, up to an hour, and begin anew when a token was
-// accepted for an hour.
+// TestExitsBackOff checks that the pauses between exits double over restarts, up to an hour, and
+// are reset after a token was accepted for an hour.
 func TestExitsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
@@ -130,7 +132,7 @@ func TestExitsBackOff(t *testing.T) {
 		}
 		m, done := p.start()
 		if took, err := exit(m, done, old, 200, 3*time.Hour); took < 3*time.Hour {
-			t.Errorf("it ends after %v though the token is accepted: %v", took, err)
+			t.Errorf("the monitor ends after %v although the token is accepted: %v", took, err)
 		}
 		if n, _ := m.Exits(); n != 0 {
 			t.Errorf("%d exits are still counted", n)
@@ -138,12 +140,13 @@ func TestExitsBackOff(t *testing.T) {
 	})
 }
 
-// What is rejected is the token that the kubelet has projected now: another one may do.
+// TestTokenThatIsReplacedInTime checks that only the rejection of the currently projected token
+// counts.
 func TestTokenThatIsReplacedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod(t)
 		m, done := p.start()
-		answer(m, "an older one", 401)
+		answer(m, "an older token", 401)
 		if s := m.Status(); s.Problem != nil {
 			t.Errorf("a token that was replaced: %v", s.Problem)
 		}
@@ -156,18 +159,18 @@ func TestTokenThatIsReplacedInTime(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-done:
-			t.Errorf("it ends, though there is another token: %v", err)
+			t.Errorf("the monitor ends although there is another token: %v", err)
 		default:
 		}
-		answer(m, "second", 403) // a right may be missing, but the token is accepted
+		answer(m, "second", 403) // a permission may be missing, but the token is accepted
 		if s := m.Status(); s.Problem != nil || !s.Accepted {
 			t.Errorf("%+v", s)
 		}
 	})
 }
 
-// An API server that is away says nothing of the token, and one with another authority nothing that
-// a new start would mend.
+// TestNoAnswerIsNoRejection checks that an unavailable API server does not count as a rejection of
+// the token, and that one with another authority does not cause a restart, which would not help.
 func TestNoAnswerIsNoRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, done := newPod(t).start()

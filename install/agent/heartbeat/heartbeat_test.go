@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/heartbeat"
 )
 
-// A loop is stuck when it has something to do and its step stays the same for longer than a step
-// may take; it is not when it has nothing to do, or goes on.
+// TestStuck checks that a loop is stuck if it has work and stays in the same step for longer than a
+// step may take, and that it is not stuck if it is idle or makes progress.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var step atomic.Uint64
@@ -34,12 +34,12 @@ func TestStuck(t *testing.T) {
 			wait   time.Duration
 			stuck  bool
 		}{
-			{"the first step has begun", func() {}, 70 * time.Second, false},
-			{"and goes on", func() {}, 15 * time.Second, true},
-			{"it has ended", func() { step.Add(1) }, 15 * time.Second, false},
-			{"there is nothing to do", func() { idle.Store(true) }, time.Hour, false},
-			{"there is again", func() { idle.Store(false) }, time.Minute, false},
-			{"and it hangs", func() {}, 15 * time.Second, true},
+			{"in the first step", func() {}, 70 * time.Second, false},
+			{"still in the first step", func() {}, 15 * time.Second, true},
+			{"after the first step", func() { step.Add(1) }, 15 * time.Second, false},
+			{"idle", func() { idle.Store(true) }, time.Hour, false},
+			{"new work", func() { idle.Store(false) }, time.Minute, false},
+			{"no progress", func() {}, 15 * time.Second, true},
 		} {
 			phase.change()
 			time.Sleep(phase.wait)
@@ -55,8 +55,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// Hours in which the monitor does not run, since the process is stopped, are not the loop's: what
-// counts is how often it was seen.
+// TestTimeWithoutRunning checks that time in which the process is stopped does not count: the
+// number of observations is decisive.
 func TestTimeWithoutRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := heartbeat.New(heartbeat.Loop{
@@ -71,8 +71,8 @@ func TestTimeWithoutRunning(t *testing.T) {
 			cancel()
 			time.Sleep(time.Hour)
 		}
-		if looks != 8 { // the first of which shows the step, and the eighth more than six pauses
-			t.Errorf("stuck after %d looks", looks)
+		if looks != 8 { // the first shows the step, and the eighth follows more than six pauses later
+			t.Errorf("stuck after %d observations", looks)
 		}
 	})
 }

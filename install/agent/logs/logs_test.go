@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/logs"
 )
 
-// TestMain keeps what libraries log by default from the tests' output.
+// TestMain discards what libraries log by default.
 func TestMain(m *testing.M) {
 	defer klog.Flush()
 	os.Exit(m.Run())
@@ -34,7 +34,8 @@ func newLog(t *testing.T, level string) (*logs.Log, *bytes.Buffer) {
 	return l, &out
 }
 
-// A message that is repeated is logged a hundred times in ten seconds, then counted; others go on.
+// TestRepeatedLinesAreSuppressed checks that a repeated message is logged a hundred times in ten
+// seconds and then counted, and that other messages are still logged.
 func TestRepeatedLinesAreSuppressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, out := newLog(t, "info")
@@ -54,12 +55,12 @@ func TestRepeatedLinesAreSuppressed(t *testing.T) {
 		out.Reset()
 		l.Warn("too many open files")
 		if !strings.Contains(out.String(), `"suppressed":1022`) {
-			t.Errorf("the next window begins with %s", out)
+			t.Errorf("the next period begins with %s", out)
 		}
 	})
 }
 
-// Messages that differ are bounded as well.
+// TestLinesOfAllMessagesAreBounded checks that the number of different messages is bounded too.
 func TestLinesOfAllMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, out := newLog(t, "info")
@@ -72,8 +73,8 @@ func TestLinesOfAllMessagesAreBounded(t *testing.T) {
 	})
 }
 
-// The latest warnings and errors are kept whatever the level, one for each message, with the error
-// of the last time.
+// TestRecent checks that the latest warnings and errors are kept at any log level, one for each
+// message, with the latest error.
 func TestRecent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newLog(t, "none")
@@ -107,7 +108,8 @@ func TestRecent(t *testing.T) {
 	})
 }
 
-// What libraries log is in the agent's format, and counts as one message of theirs.
+// TestLibraries checks that log lines of libraries have the agent's format, and count as one
+// message.
 func TestLibraries(t *testing.T) {
 	l, out := newLog(t, "debug")
 	before := log.Writer()
@@ -144,6 +146,6 @@ func TestLibraries(t *testing.T) {
 
 func TestInvalidLevel(t *testing.T) {
 	if _, err := logs.New("loud", true, new(bytes.Buffer)); err == nil {
-		t.Error("it is taken")
+		t.Error("an invalid level was accepted")
 	}
 }

@@ -26,19 +26,19 @@ import (
 	"github.com/sluice-mesh/sluice/nft/netns/netnstest"
 )
 
-// floodEnv makes the test's own program one that floods the port that it names.
+// floodEnv makes the test binary flood the port in its value.
 const floodEnv = "SLUICE_TEST_FLOOD"
 
 const (
-	// flooded is how many connections the flood has made when it says so; it goes on until it is
-	// killed.
+	// flooded is the number of connections after which the flood reports its start; it continues
+	// until it is killed.
 	flooded = 5000
-	// held is how many of them it keeps open at a time.
+	// held is the number of connections that it keeps open.
 	held = 4000
 )
 
-// flood opens connections as fast as it can, and begins a request on every other one that it never
-// ends.
+// flood opens connections at the maximum rate, and begins a request that it never completes on
+// every other one.
 func flood(port string) {
 	var made atomic.Int64
 	var group sync.WaitGroup
@@ -66,8 +66,8 @@ func flood(port string) {
 	group.Wait()
 }
 
-// A network is a pod of the agent with three neighbours, each on a link of its own: the node, from
-// where the kubelet probes, a pod of Prometheus, and a pod that floods.
+// A network is the pod of an agent with three neighbours, each on its own link: the node, from
+// which the kubelet probes, a pod of Prometheus, and a pod that floods.
 type network struct {
 	t                             *testing.T
 	agent, node, prometheus, evil *netns.NS
@@ -122,8 +122,8 @@ func (n *network) address(ns *netns.NS, link, address string) {
 	})
 }
 
-// ask asks the agent from a neighbour on a new connection, as the kubelet does, which waits as long
-// as the chart says.
+// ask sends a request from a neighbour on a new connection, with the kubelet's timeout of the
+// chart.
 func (n *network) ask(from *netns.NS, at string) error {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -148,7 +148,7 @@ func (n *network) ask(from *netns.NS, at string) error {
 	return nil
 }
 
-// attack starts the flood, and returns when it has made its connections and ready reports true.
+// attack starts the flood, and returns when it has opened its connections and ready returns true.
 func (n *network) attack(ready func() bool) {
 	n.t.Helper()
 	self, err := os.Executable()
@@ -166,7 +166,7 @@ func (n *network) attack(ready func() bool) {
 		n.t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "flooded\n" {
-		n.t.Errorf("the flood says %q, %v", line, err)
+		n.t.Errorf("the flood printed %q, %v", line, err)
 	}
 	for !ready() {
 		runtime.Gosched()
@@ -175,8 +175,9 @@ func (n *network) attack(ready func() bool) {
 	_ = cmd.Wait()
 }
 
-// A pod that makes thousands of connections gets no more than its places: probes and scrapes are
-// answered all the while, and the agent needs neither memory nor descriptors for it.
+// TestFlood checks that a pod that opens thousands of connections gets no more than its limit:
+// probes and scrapes are answered during the flood, and the agent needs neither memory nor
+// descriptors for it.
 func TestFlood(t *testing.T) {
 	netnstest.RequireRoot(t)
 	n := newNetwork(t)
@@ -215,9 +216,9 @@ func TestFlood(t *testing.T) {
 	defer stopAsking()
 	var askers sync.WaitGroup
 	var probes, scrapes atomic.Int64
-	var maxFDs, maxMemory int // of the goroutine that probes
+	var maxFDs, maxMemory int // used by the goroutine that probes
 	askers.Go(func() {
-		// fewer in a second than a node address may open
+		// less often than the rate limit of a node address
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for asking.Err() == nil {
@@ -260,7 +261,7 @@ func TestFlood(t *testing.T) {
 		t.Errorf("only %d of %d connections were refused", refused.Load(), flooded)
 	}
 	if n := reports.Load(); n < 1 || n > 3 {
-		t.Errorf("%d reports, want one a minute", n)
+		t.Errorf("%d reports, want one per minute", n)
 	}
 }
 
@@ -272,7 +273,7 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// memory is what the program has of the system for heap and stacks.
+// memory returns the memory that the program has obtained from the system for heap and stacks.
 func memory() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A peer is a connection from an address, which says whether it was closed.
+// A peer is a connection from an address that records whether it was closed.
 type peer struct {
 	net.Conn
 	from   string
@@ -24,7 +24,7 @@ func (p *peer) Close() error {
 	return nil
 }
 
-// A clock is a limiter whose time the test sets.
+// A clock is a limiter whose time the test controls.
 type clock struct {
 	*limiter
 	at      time.Time
@@ -41,7 +41,7 @@ func newClock() *clock {
 	return c
 }
 
-// connect makes connections from addresses, and returns those that were let in.
+// connect opens connections from addresses, and returns the accepted ones.
 func (c *clock) connect(from ...string) (in []*peer) {
 	for _, address := range from {
 		p := &peer{from: address}
@@ -63,17 +63,18 @@ func stillOpen(peers []*peer) (n int) {
 	return n
 }
 
-// One address has eight places, and the oldest connection gives way to the newest.
+// TestPlacesOfAnAddress checks that one address has eight connections, and that the oldest is
+// closed for a new one.
 func TestPlacesOfAnAddress(t *testing.T) {
 	c := newClock()
 	in := c.connect(times(20, "10.1.0.7")...)
 	if len(in) != 20 || stillOpen(in) != 8 || in[11].closed != true || in[12].closed {
-		t.Errorf("%d were let in, %d are open", len(in), stillOpen(in))
+		t.Errorf("%d were accepted, %d are open", len(in), stillOpen(in))
 	}
 }
 
-// When many addresses have taken all places, the one that has the most gives way to one that has
-// none.
+// TestPlacesOfAllAddresses checks that, at the limit of all addresses, the address with the most
+// connections loses one to an address without connections.
 func TestPlacesOfAllAddresses(t *testing.T) {
 	c := newClock()
 	var in []*peer
@@ -87,7 +88,7 @@ func TestPlacesOfAllAddresses(t *testing.T) {
 		t.Fatalf("%d are open", stillOpen(in))
 	}
 	if one := c.connect("10.1.0.9"); len(one) != 1 || one[0].closed || stillOpen(in) != 63 {
-		t.Errorf("the ninth address: %d let in, %d others open", len(one), stillOpen(in))
+		t.Errorf("the ninth address: %d accepted, %d others open", len(one), stillOpen(in))
 	}
 	before := c.connect("10.0.0.1")
 	for i := range 300 {
@@ -95,15 +96,15 @@ func TestPlacesOfAllAddresses(t *testing.T) {
 		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
 	}
 	if before[0].closed {
-		t.Error("a connection of the node gave way to a pod's")
+		t.Error("a connection of the node was closed for a pod's")
 	}
 	if n := len(c.open); n != 65 {
 		t.Errorf("%d connections, want 64 and the node's", n)
 	}
 }
 
-// An address makes twenty new connections a second, all of them a hundred together; the first of
-// each address in a second is let in.
+// TestRates checks that an address may open twenty new connections per second, and all addresses
+// together a hundred; the first of each address in a second is always accepted.
 func TestRates(t *testing.T) {
 	c := newClock()
 	if n := len(c.connect(times(50, "10.1.0.7")...)); n != 20 {
@@ -113,7 +114,7 @@ func TestRates(t *testing.T) {
 		c.connect(times(20, netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}).String())...)
 	}
 	if n := len(c.connect("10.1.0.8", "10.1.0.8")); n != 1 {
-		t.Errorf("%d of an address that comes when all have had their share", n)
+		t.Errorf("%d of a new address after the limit is reached", n)
 	}
 	if n := len(c.connect(times(100, "10.0.0.1")...)); n != 80 {
 		t.Errorf("%d of the node", n)
@@ -124,7 +125,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// What is refused is reported once a minute, with what was refused meanwhile.
+// TestReports checks that rejections are reported once a minute, with their number.
 func TestReports(t *testing.T) {
 	c := newClock()
 	for range 90 {
@@ -137,7 +138,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// Only so many addresses are told apart.
+// TestManyAddresses checks that the number of tracked addresses is bounded.
 func TestManyAddresses(t *testing.T) {
 	c := newClock()
 	for i := range 3 * maxAddresses {
@@ -148,7 +149,7 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// A connection that is closed twice, as net/http does, frees its place once.
+// TestSlotsAreFreed checks that a connection that is closed twice, as by net/http, is counted once.
 func TestSlotsAreFreed(t *testing.T) {
 	c := newClock()
 	conn := c.admit(&peer{from: "10.1.0.7"})

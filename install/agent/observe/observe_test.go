@@ -39,7 +39,7 @@ func TestCombine(t *testing.T) {
 		want  bool
 	}{
 		{
-			"all is as it should be",
+			"all parts are ready",
 			[]observe.Part{
 				kernel, binary, configuration, part(observe.Kubeconfig, true),
 				part(observe.Socket, true),
@@ -47,29 +47,29 @@ func TestCombine(t *testing.T) {
 			true,
 		},
 		{
-			"the API server refuses the token, and the socket answers",
+			"the API server rejects the token, and the socket answers",
 			[]observe.Part{kernel, part(observe.Kubeconfig, false), part(observe.Socket, true)},
 			true,
 		},
 		{
-			"the socket is gone, and the kubeconfig is good",
+			"the socket is missing, and the kubeconfig is valid",
 			[]observe.Part{kernel, part(observe.Kubeconfig, true), part(observe.Socket, false)},
 			true,
 		},
 		{
-			"no way leads to pods",
+			"no access to pods",
 			[]observe.Part{
 				kernel, binary, part(observe.Kubeconfig, false), part(observe.Socket, false),
 			},
 			false,
 		},
 		{
-			"nothing is served, and the kubeconfig is not good",
+			"no socket is configured, and the kubeconfig is invalid",
 			[]observe.Part{kernel, part(observe.Kubeconfig, false)},
 			false,
 		},
 		{
-			"the kernel cannot",
+			"the kernel lacks support",
 			[]observe.Part{part(observe.Kernel, false), binary, part(observe.Kubeconfig, true)},
 			false,
 		},
@@ -79,7 +79,7 @@ func TestCombine(t *testing.T) {
 			false,
 		},
 		{
-			"a right is missing, and both ways are open",
+			"a permission is missing, and socket and kubeconfig are ready",
 			[]observe.Part{
 				kernel, part(observe.Rights, false), part(observe.Kubeconfig, true),
 				part(observe.Socket, true),
@@ -135,7 +135,7 @@ func TestReadyz(t *testing.T) {
 		!strings.HasPrefix(text, "ready:") {
 		t.Errorf("%d %s", code, text)
 	}
-	// What could not be found out is not said to be so.
+	// A state that could not be determined is shown as unknown.
 	readiness = observe.Combine(observe.Part{Name: observe.Kernel, Ready: true, Unknown: true},
 		part(observe.Kubeconfig, true))
 	code, text = ask(h, "GET", "/readyz", there, "")
@@ -164,10 +164,10 @@ func TestLogLevel(t *testing.T) {
 		after            string
 	}{
 		{"from the agent's own namespace", here, "debug\n", 200, "debug"},
-		{"by IPv4 there", "127.0.0.1:1", "none", 200, "none"},
-		{"from elsewhere in the cluster", there, "debug", 403, "info"},
+		{"from the agent's own namespace over IPv4", "127.0.0.1:1", "none", 200, "none"},
+		{"from another address in the cluster", there, "debug", 403, "info"},
 		{"no level", here, "loud", 400, "info"},
-		{"nothing", here, "", 400, "info"},
+		{"an empty level", here, "", 400, "info"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := observe.Health{Level: zap.NewAtomicLevel()}.Handler()
@@ -181,8 +181,8 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-// Every metric of the table can be reported with its labels, and is shown with its help and type.
-// Of others only those of the process and of Go's runtime are.
+// TestMetrics checks that every metric in the table can be reported with its labels, and has its
+// help and type. The only other metrics are those of the process and of the Go runtime.
 func TestMetrics(t *testing.T) {
 	m := observe.NewMetrics("v1")
 	for _, s := range []metrics.CounterSeries{
@@ -229,7 +229,7 @@ func TestMetrics(t *testing.T) {
 		}
 		if !strings.Contains(text, "# HELP "+f.Name+" "+f.Help+"\n# TYPE "+f.Name+" "+
 			string(f.Type)+"\n") {
-			t.Errorf("%s is not shown as in the table", f.Name)
+			t.Errorf("%s differs from the table", f.Name)
 		}
 	}
 	others := strings.Count(text, "# TYPE process_") + strings.Count(text, "# TYPE go_")
@@ -246,7 +246,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A compressor would take a megabyte, and be kept from one scrape to the next.
+// TestMetricsAreNotCompressed checks that responses are not compressed: a compressor would use a
+// megabyte, and be kept from one scrape to the next.
 func TestMetricsAreNotCompressed(t *testing.T) {
 	r := httptest.NewRequest("GET", "/metrics", nil)
 	r.Header.Set("Accept-Encoding", "gzip")
@@ -258,8 +259,8 @@ func TestMetricsAreNotCompressed(t *testing.T) {
 	}
 }
 
-// A counter that appears with its first event has no increase; a gauge that shows 0 without being
-// measured raises alarms.
+// TestMetricsAtFirst checks the initial series: a counter that appears with its first event has no
+// increase, and a gauge that is 0 without a measurement triggers alerts.
 func TestMetricsAtFirst(t *testing.T) {
 	refreshed := false
 	_, text := ask(observe.NewMetrics("v1").Handler(func() {
@@ -283,7 +284,7 @@ func TestMetricsAtFirst(t *testing.T) {
 		}
 	}
 	if !refreshed {
-		t.Error("nothing was refreshed")
+		t.Error("no metric was refreshed")
 	}
 }
 
@@ -320,7 +321,7 @@ func TestReplacedSeriesEnd(t *testing.T) {
 	shown("b")
 }
 
-// Serve answers, and ends with its context.
+// TestServe checks that Serve answers requests, and ends with its context.
 func TestServe(t *testing.T) {
 	l, err := observe.Listen(t.Context(), 0)
 	if err != nil {

@@ -41,21 +41,21 @@ func newTestNode(t *testing.T) *testNode {
 	}
 	b.client = cluster.New(api)
 	t.Cleanup(b.client.Close)
-	b.decider = b.patient(20 * time.Second)
+	b.decider = b.newDecider(20 * time.Second)
 	return b
 }
 
-// brief is for an API server that never says what is asked.
+// brief is the time limit for an API server that never confirms.
 const brief = 2 * time.Second
 
-// patient is a decider that asks for so long.
-func (b *testNode) patient(patience time.Duration) *retire.Decider {
+// newDecider returns a decider with a time limit for its requests.
+func (b *testNode) newDecider(timeout time.Duration) *retire.Decider {
 	return retire.New(retire.Options{
-		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: patience,
+		Client: b.client, DaemonSet: name, NodeName: apiservertest.Node, Patience: timeout,
 	})
 }
 
-// Only what the API server confirms takes the plugin off the node.
+// TestDecide checks that the plugin is removed only if the API server confirms the reason.
 func TestDecide(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -70,27 +70,27 @@ func TestDecide(t *testing.T) {
 			"is being deleted",
 		},
 		{"the DaemonSet is deleted", "", nil, true, "is deleted"},
-		{"the node is not selected any more", elsewhere, nil, true, "no longer selects node node-1"},
+		{"the node is no longer selected", elsewhere, nil, true, "no longer selects node node-1"},
 		{
-			"an affinity that is not understood", `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":
+			"an affinity that is not supported", `{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":
 			{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Like"}]}]}}}}}}}`,
 			nil, false, "not known",
 		},
-		{"the rights are gone", "", func(b *testNode) { b.RefuseDaemonSets(403) }, false, "403"},
-		{"the token is not accepted any more", "", func(b *testNode) {
+		{"the permissions are missing", "", func(b *testNode) { b.RefuseDaemonSets(403) }, false, "403"},
+		{"the token is rejected", "", func(b *testNode) {
 			b.SetToken("another")
 		}, false, "401"},
 		{"the API server fails", "", func(b *testNode) {
 			b.RefuseDaemonSets(500)
-			b.decider = b.patient(brief)
+			b.decider = b.newDecider(brief)
 		}, false, "500"},
-		{"the API server is not reached", "", func(b *testNode) {
+		{"the API server is unavailable", "", func(b *testNode) {
 			b.Stop()
-			b.decider = b.patient(brief)
+			b.decider = b.newDecider(brief)
 		}, false, "does not confirm"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel() // what fails is tried again after seconds
+			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
 			b.SetDaemonSet(tc.set)
 			if tc.then != nil {
@@ -98,28 +98,28 @@ func TestDecide(t *testing.T) {
 			}
 			v := b.decider.Decide(t.Context())
 			if v.Remove != tc.leave || !strings.Contains(v.Reason, tc.why) {
-				t.Errorf("leave: %v, since %s; want %v, since %q", v.Remove, v.Reason, tc.leave,
+				t.Errorf("remove: %v, because %s; want %v, because %q", v.Remove, v.Reason, tc.leave,
 					tc.why)
 			}
 		})
 	}
 }
 
-// Helm takes rights away right after the DaemonSet: what was seen until then counts, and only the
-// last of it.
+// TestObservedPodsCount checks that the last observed state of the DaemonSet is used if Helm
+// removes the permissions directly after it.
 func TestObservedPodsCount(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		seen  []string
 		leave bool
 	}{
-		{"it was deleted", []string{""}, true},
-		{"it was being deleted", []string{beingDeleted}, true},
-		{"it was deleted and made again", []string{"", `{}`}, false},
-		{"it was there", []string{`{"spec":{}}`}, false},
+		{"deleted", []string{""}, true},
+		{"being deleted", []string{beingDeleted}, true},
+		{"deleted and created again", []string{"", `{}`}, false},
+		{"exists", []string{`{"spec":{}}`}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel() // what fails is tried again after seconds
+			t.Parallel() // errors are retried after seconds
 			b := newTestNode(t)
 			broken := make(chan error, 10)
 			decider := retire.New(retire.Options{
@@ -148,7 +148,7 @@ func TestObservedPodsCount(t *testing.T) {
 }
 
 func TestEverywhere(t *testing.T) {
-	t.Run("the DaemonSet is deleted in the foreground, and all agents are waited for", func(t *testing.T) {
+	t.Run("the DaemonSet is deleted in the foreground, after waiting for all agents", func(t *testing.T) {
 		b := newTestNode(t)
 		b.SetAgents("sluice-node-a", "sluice-node-b")
 		var told []string
@@ -169,21 +169,21 @@ func TestEverywhere(t *testing.T) {
 			t.Errorf("deletes: %q", d)
 		}
 	})
-	t.Run("a DaemonSet that is gone is no error", func(t *testing.T) {
+	t.Run("a missing DaemonSet is not an error", func(t *testing.T) {
 		b := newTestNode(t)
 		b.SetDaemonSet("")
 		if err := retire.Everywhere(t.Context(), b.client, name, nil); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Run("without the right it ends at once", func(t *testing.T) {
+	t.Run("without the permission it ends immediately", func(t *testing.T) {
 		b := newTestNode(t)
 		b.RefuseDaemonSets(403)
 		if err := retire.Everywhere(t.Context(), b.client, name, nil); !cluster.IsRefused(err) {
 			t.Error(err)
 		}
 	})
-	t.Run("given up, it says who was waited for", func(t *testing.T) {
+	t.Run("the error of a timeout names the remaining agents", func(t *testing.T) {
 		b := newTestNode(t)
 		b.SetAgents("sluice-node-a")
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestWordsAreCompleted(t *testing.T) {
+func TestCompletion(t *testing.T) {
 	kinds := func(prefix string) []string {
 		var words []string
 		for _, kind := range []string{
@@ -28,7 +28,7 @@ func TestWordsAreCompleted(t *testing.T) {
 		want []string
 	}{
 		{"pods, namespaces and kinds", []string{"check", ""}, all},
-		{"of status too", []string{"status", ""}, all},
+		{"pods, namespaces and kinds for status", []string{"status", ""}, all},
 		{
 			"pods of a namespace",
 			[]string{"check", "shop/"},

@@ -145,7 +145,7 @@ func (f *fakeCluster) workloads(resource string) (all []metav1.Object) {
 	return all
 }
 
-// exec speaks version 5 of the protocol of kubectl exec.
+// exec implements version 5 of the protocol of kubectl exec.
 func (f *fakeCluster) exec(w http.ResponseWriter, r *http.Request, pod string) {
 	args := r.URL.Query()["command"]
 	f.mu.Lock()
@@ -193,7 +193,7 @@ func pod(namespace, name, node string, labels ...string) corev1.Pod {
 	return p
 }
 
-// shop is a cluster of two nodes: b has no node agent.
+// shop returns a cluster with two nodes; node b has no node agent.
 func shop() *fakeCluster {
 	return &fakeCluster{
 		nodes: []string{"a", "b"},
@@ -284,14 +284,14 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			"",
 		},
 		{
-			"flags of kubectl before and behind the pod",
+			"flags of kubectl before and after the pod",
 			[]string{"check", "-n", "shop", "web-1", "-o", "json"},
 			0,
 			[]string{"sluice-node-a: rules check --pod shop/web-1 -o json"},
 			"",
 		},
 		{
-			"namespace behind the pod",
+			"namespace after the pod",
 			[]string{"explain", "web-1", "-n", "shop", "out tcp 10.0.0.1 > 10.0.0.2:80"},
 			0,
 			[]string{
@@ -367,9 +367,9 @@ func TestVerbsRunInTheNodeAgentOfThePod(t *testing.T) {
 			[]string{"sluice-node-a: rules check --pod shop/web-1 --output text"},
 			"",
 		},
-		{"no pod", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
-		{"no such pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
-		{"no such deployment", []string{"check", "deploy/web"}, exitBadInput, nil, "NotFound"},
+		{"missing pod", []string{"check"}, exitBadInput, nil, "POD or --selector is required"},
+		{"unknown pod", []string{"check", "shop/nobody"}, exitBadInput, nil, "NotFound"},
+		{"unknown deployment", []string{"check", "deploy/web"}, exitBadInput, nil, "NotFound"},
 		{
 			"no pod with the labels",
 			[]string{"check", "-l", "app=none"},
@@ -438,7 +438,7 @@ func TestTraceEndsWithTheSignal(t *testing.T) {
 	started.Add(2)
 	f.command = func(_ string, args []string, in io.Reader, out, _ io.Writer) int {
 		started.Done()
-		_, _ = io.Copy(io.Discard, in) // until it ends
+		_, _ = io.Copy(io.Discard, in) // until the end of the input
 		fmt.Fprintf(out, "summary of %s\n", args[3])
 		return 0
 	}

@@ -49,7 +49,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 		error  string
 	}{
 		{
-			"a node that is ready, and one without an agent",
+			"a ready node, and one without an agent",
 			`{"version":1,"kind":"Status","node":"a","agentVersion":"v1","time":"2026-01-02T03:04:05Z","ready":true,"topics":[],` +
 				`"pods":{"redirected":3},"drifts":{"missing":2},"conflictingWriters":{"cilium":1}}`,
 			[]string{"status", "-o", "json"},
@@ -62,7 +62,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 			[]string{"status", "--output=json"},
 			1, true, "",
 		},
-		{"an agent that answers nothing", "", []string{"status", "-o", "json"}, 1, true, ""},
+		{"an agent with an empty answer", "", []string{"status", "-o", "json"}, 1, true, ""},
 		{
 			"a bad flag of status", "",
 			[]string{"status", "-o", "json", "--interval", "1ms"},
@@ -75,7 +75,7 @@ func TestOutputFollowsTheSchema(t *testing.T) {
 			exitBadInput, false, `"unknown flag: --no"`,
 		},
 		{
-			"no such pod", "",
+			"unknown pod", "",
 			[]string{"check", "shop/nobody", "--output", "json"},
 			exitBadInput, false, "NotFound",
 		},

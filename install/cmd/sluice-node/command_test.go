@@ -12,7 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// On SIGTERM the plugin stays, unless the API server confirms that no agent comes back.
+// TestSignal checks that the plugin is kept on SIGTERM, unless the API server confirms that no
+// agent follows.
 func TestSignal(t *testing.T) {
 	b := newTestNode(t)
 	begin := time.Now()
@@ -30,18 +31,18 @@ func TestSignal(t *testing.T) {
 	}
 	if out, err := start(t, b.env, "", "uninstall").wait(); err == nil ||
 		!strings.Contains(out, "an agent is running on this node") {
-		t.Errorf("uninstall beside the agent: %v: %s", err, out)
+		t.Errorf("uninstall while the agent runs: %v: %s", err, out)
 	}
 	b.end(p)
 	if !strings.Contains(b.conflist(), "sluice-cni") {
-		t.Errorf("the plugin is gone after an upgrade's stop:\n%s", p.out.String())
+		t.Errorf("the plugin was removed by the stop for an upgrade:\n%s", p.out.String())
 	}
 	p = b.start("run")
 	b.ready()
 	b.SetDaemonSet(`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
 	b.end(p)
 	if got := b.conflist(); got != primary {
-		t.Errorf("the configuration is not as it was: %s\n%s", got, p.out.String())
+		t.Errorf("the configuration was not restored: %s\n%s", got, p.out.String())
 	}
 	if _, err := os.Stat(b.path("bin/sluice-cni")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the executable: %v", err)
@@ -53,7 +54,8 @@ func (p *process) wait() (string, error) {
 	return p.out.String(), err
 }
 
-// What a killed agent left is taken away by hand, with no more than the directories known.
+// TestUninstallByHand checks that the files of a killed agent can be removed by hand, with only the
+// directories as settings.
 func TestUninstallByHand(t *testing.T) {
 	b := newTestNode(t)
 	p := b.start("run")
@@ -71,7 +73,7 @@ func TestUninstallByHand(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if got := b.conflist(); got != primary {
-		t.Errorf("the configuration is not as it was: %s", got)
+		t.Errorf("the configuration was not restored: %s", got)
 	}
 }
 
@@ -85,7 +87,7 @@ func TestUninstallCluster(t *testing.T) {
 	b.RefuseDaemonSets(403)
 	if out, err := start(t, env, "", "uninstall", "--cluster").wait(); err == nil ||
 		!strings.Contains(out, "403") {
-		t.Errorf("without the right: %v: %s", err, out)
+		t.Errorf("without the permission: %v: %s", err, out)
 	}
 	if out, err := start(t, env[:3], "", "uninstall", "--cluster").wait(); err == nil ||
 		!strings.Contains(out, "POD_NAMESPACE") {
@@ -98,7 +100,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		[]string{identityEnv + "=", "POD_NAME=x", "REPAIR_NODE_NAME=y", "SLUICE_BACKEND=ebpf"}, "",
 		"run").wait()
 	if err == nil {
-		t.Fatal("it runs")
+		t.Fatal("the agent runs with invalid settings")
 	}
 	for _, want := range []string{"NODE_NAME", "REPAIR_NODE_NAME is not supported", `"ebpf"`} {
 		if !strings.Contains(out, want) {
@@ -107,7 +109,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	}
 }
 
-// In the place of a plugin that is gone it does nothing, but lets no pod start.
+// TestNothing checks the no-op plugin in place of a removed plugin: it does nothing, but makes ADD
+// fail.
 func TestNothing(t *testing.T) {
 	call := func(verb string) (string, error) {
 		env := []string{

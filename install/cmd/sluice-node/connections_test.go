@@ -28,8 +28,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Of the program in a crowd: what it is executed as after the mounts are made, and where namespaces
-// that it inherits are mounted.
+// Environment variables of the test binary: the program that it executes after mounting, and the
+// directory in which it mounts the inherited namespaces.
 const (
 	programEnv = "SLUICE_TEST_PROGRAM"
 	netnsEnv   = "SLUICE_TEST_NETNS"
@@ -38,8 +38,8 @@ const (
 // firstInherited is the first descriptor of exec.Cmd.ExtraFiles.
 const firstInherited = 3
 
-// becomeProgram mounts the namespaces that this process was given, and executes the program that is
-// named, if one is, with the capabilities that it has in a cluster.
+// becomeProgram mounts the inherited namespaces, and executes the named program, if any, with the
+// capabilities that it has in a cluster.
 func becomeProgram() error {
 	program := os.Getenv(programEnv)
 	if program == "" {
@@ -62,26 +62,26 @@ func becomeProgram() error {
 	}
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
 		if !slices.Contains(granted, c) {
-			// One that the machine does not have is none to lose.
+			// Ignore the error of a capability that the machine does not have.
 			_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
 	}
 	return unix.Exec(program, os.Args, os.Environ())
 }
 
-// granted are the capabilities that the chart gives an agent that audits, and searches nothing in
-// /proc.
+// granted contains the capabilities that the chart grants to an agent that audits and does not
+// search /proc.
 var granted = []uintptr{
 	unix.CAP_DAC_OVERRIDE, unix.CAP_NET_ADMIN, unix.CAP_NET_BROADCAST, unix.CAP_NET_RAW,
 	unix.CAP_SYS_ADMIN,
 }
 
-// crowd is how many pods a node has, as the kubelet allows with twice its default.
+// crowd is the number of pods of a node, twice the kubelet's default limit.
 const crowd = 250
 
-// The program with its capabilities and as many pods of the mesh as a node has: ready within a
-// second, all pods audited, and in less than 30 MB. The bounds here are wider, since other tests
-// run beside this one; the figures are logged.
+// TestManyConnections runs the program with its capabilities and as many mesh pods as a node has:
+// it should be ready within a second, with all pods audited, in less than 30 MB. The bounds here
+// are wider, because other tests run at the same time; the figures are logged.
 func TestManyConnections(t *testing.T) {
 	b := newTestNode(t)
 	program := b.path("sluice-node")
@@ -120,7 +120,7 @@ func TestManyConnections(t *testing.T) {
 	if _, err := nftBackend(t).Remove(namespaces[7]); err != nil {
 		t.Fatal(err)
 	}
-	await("one is mended", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
+	await("one is repaired", `sluice_repairs_total{action="repair",cause="drift",result="success"} 1`)
 	if found, err := nftBackend(t).Check(namespaces[7], ruleset, compat.Snapshot{}); err != nil ||
 		len(found.Differences) > 0 {
 		t.Errorf("%v, %v", found, err)
@@ -128,13 +128,13 @@ func TestManyConnections(t *testing.T) {
 	t.Logf("ready after %v, all of %d pods audited after %v; resident %d KiB, at most %d KiB",
 		ready, crowd, audited, resident, highest)
 	if highest > 40<<10 || ready > 25*time.Second {
-		t.Error("that is too much")
+		t.Error("the program uses too much time or memory")
 	}
 	b.end(p)
 }
 
-// populate makes pods whose ADD was done, their namespaces with rules, and their records. It
-// returns the namespaces and what they have.
+// populate creates pods after their ADD: their namespaces with rules, and their records. It returns
+// the namespaces and their ruleset.
 func (b *testNode) populate() ([]*netns.NS, rules.Ruleset) {
 	b.t.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
@@ -174,7 +174,7 @@ func (b *testNode) populate() ([]*netns.NS, rules.Ruleset) {
 	return namespaces, ruleset
 }
 
-// redirectOf is what ADD makes of a pod.
+// redirectOf returns the redirection that ADD configures for a pod.
 func redirectOf(t *testing.T, pod *decide.Pod) rules.Redirect {
 	t.Helper()
 	r, _, err := decide.Parameters(pod, []netip.Addr{netip.MustParseAddr("10.244.1.5")},
@@ -219,7 +219,7 @@ func (b *testNode) startIn(namespaces []*netns.NS, args ...string) *process {
 	return p
 }
 
-// scrape returns the metrics; empty as long as nobody answers.
+// scrape returns the metrics; empty while the port does not answer.
 func (b *testNode) scrape(port string) string {
 	was := b.url
 	defer func() { b.url = was }()
@@ -228,7 +228,7 @@ func (b *testNode) scrape(port string) string {
 	return text
 }
 
-// memory returns how much memory of a process is resident, and was at most, in KiB.
+// memory returns the current and the maximum resident memory of a process in KiB.
 func memory(t *testing.T, pid int) (now, highest int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

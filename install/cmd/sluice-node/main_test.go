@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// identityEnv makes the test's own program the agent, in a pod whose service account is in that
-// directory.
+// identityEnv makes the test binary the agent in a pod whose service account is in the directory of
+// its value.
 const identityEnv = "SLUICE_TEST_IDENTITY"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// mountIdentity puts files where the kubelet does, in a mount namespace of this process's own.
+// mountIdentity mounts files where the kubelet does, in the mount namespace of this process.
 func mountIdentity(dir string) error {
 	if dir == "" {
 		return nil
@@ -124,7 +124,7 @@ func (b *testNode) conflist() string {
 	return string(data)
 }
 
-// A process is the command in a process of its own.
+// A process is the command in its own process.
 type process struct {
 	*exec.Cmd
 	out bytes.Buffer
@@ -137,7 +137,7 @@ func start(t *testing.T, env []string, stdin string, args ...string) *process {
 		t.Fatal(err)
 	}
 	p := &process{Cmd: exec.CommandContext(t.Context(), self, args...)}
-	// Under the race detector a program sleeps a second at its end.
+	// With the race detector a program sleeps for a second at its end.
 	p.Env = append(slices.Clone(env), "GORACE=atexit_sleep_ms=0")
 	p.Stdin, p.Stdout, p.Stderr = strings.NewReader(stdin), &p.out, &p.out
 	p.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
@@ -152,7 +152,7 @@ func (b *testNode) start(args ...string) *process {
 	return start(b.t, b.env, "", args...)
 }
 
-// ask asks the health port.
+// ask sends a request to the health port.
 func (b *testNode) ask(method, path, body string) (code int, answer string) {
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(body))
 	if err != nil {
@@ -188,7 +188,7 @@ func (b *testNode) ready() {
 	}
 }
 
-// end sends SIGTERM and waits.
+// end sends SIGTERM and waits for the process.
 func (b *testNode) end(p *process) {
 	b.t.Helper()
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {

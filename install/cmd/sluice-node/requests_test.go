@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/apiservertest"
 )
 
-// The simulation of a large cluster, e2e/scale, sends the same requests. What is new here must be
-// added there.
+// TestRequestsOfAnAgent compares the requests with those of the simulation of a large cluster,
+// e2e/scale. New requests must be added there too.
 func TestRequestsOfAnAgent(t *testing.T) {
 	b := newTestNode(t)
 	b.Issue(func(seconds int64) (string, time.Time) {
@@ -46,6 +46,6 @@ func TestRequestsOfAnAgent(t *testing.T) {
 	all := append(first, "get daemonsets", "get nodes")
 	slices.Sort(all)
 	if d := cmp.Diff(all, kinds()); d != "" {
-		t.Errorf("with the end (-want +got)\n%s", d)
+		t.Errorf("including the end (-want +got)\n%s", d)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The environment may say less than the program, as the chart's does where there is a limit, and
-// not more.
+// TestFrugal checks that the environment may lower the program's limits, like the chart with
+// resource limits, but not raise them.
 func TestFrugal(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(64))

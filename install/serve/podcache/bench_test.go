@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// injected is a pod as the injector makes it, with all that an API server adds, under another name.
+// injected returns a pod like the injector's, with the fields that an API server adds, under
+// another name.
 func injected(tb testing.TB, name string) string {
 	tb.Helper()
 	text, err := os.ReadFile("../../../plugin/decide/testdata/sidecar.yaml")
@@ -24,7 +25,7 @@ func injected(tb testing.TB, name string) string {
 	return strings.NewReplacer("orders-6d5f8c7b9-x2k4n", name).Replace(string(text))
 }
 
-// BenchmarkMemory reports what a cache of so many injected pods keeps on the heap.
+// BenchmarkMemory reports the heap memory of a cache of injected pods.
 func BenchmarkMemory(b *testing.B) {
 	for _, pods := range []int{250, 1000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
@@ -62,7 +63,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// heap returns how many bytes of the heap are in use.
+// heap returns the number of bytes of the heap in use.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// client-go may copy what it is given; a copy that shared memory would be changed by trimming.
+// TestCopiesAreDeep checks copies that client-go may make: trimming would change a copy with shared
+// memory.
 func TestCopiesAreDeep(t *testing.T) {
 	var l list
 	l.ResourceVersion = "7"
@@ -34,8 +35,8 @@ func TestOnlyObjectsAreTrimmed(t *testing.T) {
 	}
 }
 
-// Whatever a status says, what is kept of it is bounded.
-func FuzzLife(f *testing.F) {
+// FuzzPodStatus checks that the size of a cached status is bounded.
+func FuzzPodStatus(f *testing.F) {
 	f.Add([]byte(`{"restartPolicy":"Always"}`), []byte(`{"phase":"Pending","initContainerStatuses":[{"name":"a","state":{"terminated":{"exitCode":0}},
 		"lastState":{"terminated":{"exitCode":126,"message":"x","startedAt":"2026-11-20T12:00:00Z"}}}]}`))
 	f.Add([]byte(`{}`),
@@ -54,7 +55,8 @@ func FuzzLife(f *testing.F) {
 	})
 }
 
-// The annotation by which a static pod is known is a user's text in any other pod.
+// TestALongHashIsNotKept covers the annotation that identifies a static pod, which in any other pod
+// is arbitrary text.
 func TestALongHashIsNotKept(t *testing.T) {
 	for length, want := range map[int]int{32: 32, 200 << 10: 0} {
 		o := object{}
@@ -65,7 +67,7 @@ func TestALongHashIsNotKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := len(trimmed.(*object).cached.hash); got != want {
-			t.Errorf("of %d bytes %d are kept", length, got)
+			t.Errorf("%[2]d of %[1]d bytes are cached", length, got)
 		}
 	}
 }

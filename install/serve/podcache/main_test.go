@@ -19,8 +19,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// client-go's own wait for some time after the last error of the process; a bubble of synctest
-	// begins long before that.
+	// client-go's error handlers wait relative to the last error of the process; the time of a
+	// bubble of synctest is long before that.
 	utilruntime.ErrorHandlers = nil
 	goleak.VerifyTestMain(m)
 }
@@ -34,7 +34,7 @@ const (
 	defaultNamespace = `{kind: Namespace, metadata: {name: default, labels: {istio-injection: enabled}}}`
 )
 
-// optionsFor returns how a cache in a pod would reach the server.
+// optionsFor returns the options with which a cache in a pod connects to the server.
 func optionsFor(server *apiservertest.Server) apiclient.Options {
 	return apiclient.Options{
 		Server: server.URL(), TokenFile: server.TokenFile(), CAFile: server.CAFile(),
@@ -52,8 +52,8 @@ func client(t testing.TB, o apiclient.Options) *apiclient.Client {
 	return c
 }
 
-// world is a cache of a server in memory.
-type world struct {
+// testEnv is a cache of a server in memory.
+type testEnv struct {
 	*podcache.Cache
 	t      *testing.T
 	server *apiservertest.Server
@@ -63,38 +63,38 @@ type world struct {
 	told []error
 }
 
-// start starts a cache, which has everything when this returns, unless the server misbehaves. It
-// must be in a bubble of synctest.
-func start(t *testing.T, prepare ...func(*apiservertest.Server)) *world {
+// start starts a cache, and returns when it is synced, unless the server misbehaves. It must be
+// called in a bubble of synctest.
+func start(t *testing.T, prepare ...func(*apiservertest.Server)) *testEnv {
 	t.Helper()
-	w := &world{t: t, server: apiservertest.StartInMemory(t)}
-	w.server.Put(webPod, elsewhere, defaultNamespace)
+	env := &testEnv{t: t, server: apiservertest.StartInMemory(t)}
+	env.server.Put(webPod, elsewhere, defaultNamespace)
 	for _, f := range prepare {
-		f(w.server)
+		f(env.server)
 	}
 	api := source.NewAPIServer(source.Options{
-		Kubeconfig: w.server.Kubeconfig(), Dial: w.server.Dial,
+		Kubeconfig: env.server.Kubeconfig(), Dial: env.server.Dial,
 	})
 	var err error
-	w.Cache, err = podcache.New(podcache.Options{
-		Client: client(t, optionsFor(w.server)), NodeName: "here", Fetch: api,
+	env.Cache, err = podcache.New(podcache.Options{
+		Client: client(t, optionsFor(env.server)), NodeName: "here", Fetch: api,
 		Broken: func(err error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.told = append(w.told, err)
+			env.mu.Lock()
+			defer env.mu.Unlock()
+			env.told = append(env.told, err)
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := run(t, w.Cache)
-	w.stop = func() {
+	stop := run(t, env.Cache)
+	env.stop = func() {
 		stop()
 		api.Close()
 	}
-	t.Cleanup(w.stop)
+	t.Cleanup(env.stop)
 	synctest.Wait()
-	return w
+	return env
 }
 
 // run runs a cache until it is stopped.
@@ -111,33 +111,33 @@ func run(t *testing.T, m *podcache.Cache) (stop func()) {
 	}
 }
 
-// broken returns the failures that were told since the last call.
-func (w *world) broken() []error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	told := w.told
-	w.told = nil
+// broken returns the failures reported since the last call.
+func (env *testEnv) broken() []error {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	told := env.told
+	env.told = nil
 	return told
 }
 
-// pod asks for a pod, and reports whether it was fetched.
-func (w *world) pod(ref source.Ref) (*decide.Pod, bool) {
-	w.t.Helper()
-	text, fetched, err := w.Pod(w.t.Context(), ref)
+// pod requests a pod, and reports whether it was fetched.
+func (env *testEnv) pod(ref source.Ref) (*decide.Pod, bool) {
+	env.t.Helper()
+	text, fetched, err := env.Pod(env.t.Context(), ref)
 	if err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	pod := new(decide.Pod)
 	if err := json.Unmarshal(text, pod); err != nil {
-		w.t.Fatal(err)
+		env.t.Fatal(err)
 	}
 	return pod, fetched
 }
 
-// asked are the paths of the requests that were no list and no watch.
-func (w *world) asked() []string {
+// asked returns the paths of the requests that are neither lists nor watches.
+func (env *testEnv) asked() []string {
 	var paths []string
-	for _, r := range w.server.Requests() {
+	for _, r := range env.server.Requests() {
 		if r.Path != "/api/v1/pods" && r.Path != "/api/v1/namespaces" {
 			paths = append(paths, r.Path)
 		}

@@ -17,8 +17,8 @@ import (
 
 const newPod = `{metadata: {name: new, uid: c}, spec: {nodeName: here}}`
 
-// However long the API server was away, a pod that was made meanwhile is known soon after it is
-// back.
+// TestAPodIsKnownSoonAfterAnOutage checks that a pod created during an outage of any length is
+// known soon after its end.
 func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 	for name, behaviour := range map[string]apiservertest.Behaviour{
 		"errors": apiservertest.InternalError(), "connections are reset": apiservertest.Reset(),
@@ -27,20 +27,21 @@ func TestAPodIsKnownSoonAfterAnOutage(t *testing.T) {
 		for _, outage := range []time.Duration{time.Second, time.Minute, 10 * time.Minute} {
 			t.Run(name+" for "+outage.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := start(t)
-					w.server.Always(behaviour)
-					w.server.ForgetHistory()
+					env := start(t)
+					env.server.Always(behaviour)
+					env.server.ForgetHistory()
 					time.Sleep(outage)
-					w.server.Put(newPod)
-					w.server.Always(apiservertest.Normal())
-					w.knowsNew()
+					env.server.Put(newPod)
+					env.server.Always(apiservertest.Normal())
+					env.knowsNew()
 				})
 			})
 		}
 	}
 }
 
-// A server that restarts refuses connections for a while.
+// TestAPodIsKnownSoonAfterConnectionsWereRefused covers a server that refuses connections while it
+// restarts.
 func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
@@ -63,28 +64,28 @@ func TestAPodIsKnownSoonAfterConnectionsWereRefused(t *testing.T) {
 		defer stop()
 		synctest.Wait()
 		down.Store(true)
-		server.Always(apiservertest.Reset()) // of the connections that are open
+		server.Always(apiservertest.Reset()) // for the open connections
 		server.ForgetHistory()
 		time.Sleep(10 * time.Minute)
 		server.Put(newPod)
 		server.Always(apiservertest.Normal())
 		down.Store(false)
-		(&world{Cache: m, t: t}).knowsNew()
+		(&testEnv{Cache: m, t: t}).knowsNew()
 	})
 }
 
-// knowsNew fails the test unless the new pod is kept within the longest pause.
-func (w *world) knowsNew() {
-	w.t.Helper()
+// knowsNew fails the test unless the new pod is cached within the longest pause.
+func (env *testEnv) knowsNew() {
+	env.t.Helper()
 	time.Sleep(5 * time.Second)
 	synctest.Wait()
-	if _, ok := w.Item("default", "new"); !ok {
-		w.t.Error("the pod is not known")
+	if _, ok := env.Item("default", "new"); !ok {
+		env.t.Error("the pod is not known")
 	}
 }
 
-// All agents of a cluster lose an API server at the same time. What they ask of the next one is
-// spread from the first try on, since nothing but their pauses keeps them apart.
+// TestAttemptsAreSpread covers an outage that all agents of a cluster notice at the same time.
+// Their requests to the next API server must be spread from the first attempt on.
 func TestAttemptsAreSpread(t *testing.T) {
 	for fault, behaviour := range map[string]apiservertest.Behaviour{
 		"500": apiservertest.InternalError(), "429": apiservertest.TooManyRequests("1"),
@@ -96,14 +97,14 @@ func TestAttemptsAreSpread(t *testing.T) {
 
 func triesAreSpread(t *testing.T, fault apiservertest.Behaviour) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Always(fault)
-		w.server.ForgetHistory()
+		env := start(t)
+		env.server.Always(fault)
+		env.server.ForgetHistory()
 		time.Sleep(time.Hour)
 		var pauses []time.Duration
-		requests := w.server.Requests()
+		requests := env.server.Requests()
 		for i, r := range requests[1:] {
-			// One try has several requests: for a stream, and for a list.
+			// One attempt has several requests: for a stream, and for a list.
 			if pause := r.Time.Sub(requests[i].Time); pause > 0 {
 				pauses = append(pauses, pause)
 			}
@@ -125,20 +126,20 @@ func triesAreSpread(t *testing.T, fault apiservertest.Behaviour) {
 	})
 }
 
-// Namespaces are those of the cluster: each node asking for them every few seconds would be too
-// much.
-func TestNamespacesAreAskedForSeldom(t *testing.T) {
+// TestNamespacesAreRequestedRarely checks that failed requests for the namespaces of the cluster
+// are retried rarely: every node makes them.
+func TestNamespacesAreRequestedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		if _, _, err := w.Namespace(t.Context(), "default"); err != nil {
+		env := start(t)
+		if _, _, err := env.Namespace(t.Context(), "default"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		w.server.Always(apiservertest.InternalError())
-		w.server.ForgetHistory()
+		env.server.Always(apiservertest.InternalError())
+		env.server.ForgetHistory()
 		time.Sleep(time.Hour)
 		tries := 0
-		for _, r := range w.server.Requests() {
+		for _, r := range env.server.Requests() {
 			if r.Path == "/api/v1/namespaces" {
 				tries++
 			}
@@ -149,28 +150,29 @@ func TestNamespacesAreAskedForSeldom(t *testing.T) {
 	})
 }
 
-// What is tried often is told seldom, but at once when it begins.
+// TestLastingProblemIsReportedRarely checks that a problem is reported immediately, and rarely
+// while it lasts.
 func TestLastingProblemIsReportedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
+		env := start(t)
 		for _, outage := range []int{1, 2} {
-			w.server.Always(apiservertest.InternalError())
-			w.server.ForgetHistory()
+			env.server.Always(apiservertest.InternalError())
+			env.server.ForgetHistory()
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
-			if n := len(w.broken()); n != 1 {
-				t.Errorf("outage %d: told %d times when it began", outage, n)
+			if n := len(env.broken()); n != 1 {
+				t.Errorf("outage %d: reported %d times at its start", outage, n)
 			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if n := len(w.broken()); n < 15 || n > 21 {
-				t.Errorf("outage %d: told %d times in ten minutes", outage, n)
+			if n := len(env.broken()); n < 15 || n > 21 {
+				t.Errorf("outage %d: reported %d times in ten minutes", outage, n)
 			}
-			w.server.Always(apiservertest.Normal())
+			env.server.Always(apiservertest.Normal())
 			time.Sleep(6 * time.Second)
 			synctest.Wait()
-			if n := len(w.broken()); n > 0 {
-				t.Errorf("outage %d: told %d times after its end", outage, n)
+			if n := len(env.broken()); n > 0 {
+				t.Errorf("outage %d: reported %d times after its end", outage, n)
 			}
 		}
 	})

@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// lifeOf puts a pod that has these fields besides its name, and returns what is kept of its life.
-func lifeOf(t *testing.T, w *world, fields string) podcache.PodStatus {
+// lifeOf adds a pod with these fields in addition to its name, and returns its cached status.
+func lifeOf(t *testing.T, env *testEnv, fields string) podcache.PodStatus {
 	t.Helper()
-	w.server.Put(`{metadata: {name: new, uid: c}, ` + fields + `}`)
+	env.server.Put(`{metadata: {name: new, uid: c}, ` + fields + `}`)
 	synctest.Wait()
-	item, ok := w.Item("default", "new")
+	item, ok := env.Item("default", "new")
 	if !ok {
-		t.Fatal("the pod is not kept")
+		t.Fatal("the pod is not cached")
 	}
 	return item.PodStatus
 }
@@ -54,7 +54,7 @@ func TestLife(t *testing.T) {
 				},
 			}},
 		},
-		"one that has succeeded after that": {
+		"an init container that succeeds after a failure": {
 			`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: [
 				{name: istio-validation, state: {terminated: {exitCode: 0}}, lastState: {terminated: {exitCode: 126, startedAt: "x"}}}]}`,
 			podcache.PodStatus{Phase: "Running", Init: []podcache.InitContainer{
@@ -64,7 +64,7 @@ func TestLife(t *testing.T) {
 				},
 			}},
 		},
-		"a status that is not understood": {
+		"an invalid status": {
 			`spec: {nodeName: here}, status: {phase: Running, initContainerStatuses: 7}`,
 			podcache.PodStatus{Phase: "Running"},
 		},
@@ -81,20 +81,20 @@ func TestLife(t *testing.T) {
 
 func TestAPodThatIsBeingDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Put(`{metadata: {name: new, uid: c, deletionTimestamp: "2026-11-20T12:00:00Z"}, spec: {nodeName: here}}`)
+		env := start(t)
+		env.server.Put(`{metadata: {name: new, uid: c, deletionTimestamp: "2026-11-20T12:00:00Z"}, spec: {nodeName: here}}`)
 		synctest.Wait()
-		if item, ok := w.Item("default", "new"); !ok || !item.PodStatus.Deleted ||
+		if item, ok := env.Item("default", "new"); !ok || !item.PodStatus.Deleted ||
 			item.PodStatus.Over() {
 			t.Errorf("%+v", item)
 		}
-		if _, ok := w.Item("default", "gone"); ok {
-			t.Error("a pod that is not there is kept")
+		if _, ok := env.Item("default", "gone"); ok {
+			t.Error("a missing pod is cached")
 		}
 	})
 }
 
-// Messages are bounded together, whatever the containers leave.
+// TestLongMessages checks that the total size of messages is bounded.
 func TestLongMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list []string
@@ -115,7 +115,8 @@ func TestLongMessages(t *testing.T) {
 	})
 }
 
-// Whoever wants to know is told which pod has changed, and that all may have after a new list.
+// TestChangesAreReported checks that subscribers are notified of each changed pod, and that all
+// pods may have changed after a new list.
 func TestChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
@@ -157,12 +158,12 @@ func TestChangesAreReported(t *testing.T) {
 	})
 }
 
-// No part of a pod that anybody may choose makes what is kept of it long, though it is not decided
-// by.
+// TestUnusedTexts checks that fields that decisions do not use do not increase the size of a cached
+// pod.
 func TestUnusedTexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, long := start(t), strings.Repeat("x", 200<<10)
-		l := lifeOf(t, w, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
+		env, long := start(t), strings.Repeat("x", 200<<10)
+		l := lifeOf(t, env, `spec: {nodeName: here, schedulerName: `+long+`, serviceAccountName: `+long+`, restartPolicy: `+long+`},
 			status: {phase: `+long+`, initContainerStatuses: [{name: `+long+
 			`, state: {terminated: {exitCode: 0}}}]}`)
 		if diff := cmp.Diff(podcache.PodStatus{Init: []podcache.InitContainer{{Succeeded: true}}},

@@ -14,53 +14,53 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// Without the API server what is kept goes on to be answered, and what is not is said to be
-// unavailable.
+// TestUnavailableAPIServer checks that cached pods are still returned without the API server, and
+// that other requests return unavailable.
 func TestUnavailableAPIServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t)
-		w.server.Always(apiservertest.InternalError())
-		w.server.ForgetHistory()
+		env := start(t)
+		env.server.Always(apiservertest.InternalError())
+		env.server.ForgetHistory()
 		time.Sleep(time.Minute)
-		if _, fetched := w.pod(web); fetched {
+		if _, fetched := env.pod(web); fetched {
 			t.Error("fetched")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := w.Pod(ctx, source.Ref{
+		if _, _, err := env.Pod(ctx, source.Ref{
 			Namespace: "default", Name: "new", UID: "c",
 		}); !source.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
-		if err := w.Ready(t.Context()); !source.IsUnavailable(err) {
+		if err := env.Ready(t.Context()); !source.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
-		if broken := w.broken(); len(broken) == 0 ||
+		if broken := env.broken(); len(broken) == 0 ||
 			!strings.Contains(broken[0].Error(), "watch pods: ") {
 			t.Errorf("broken %v", broken)
 		}
-		w.server.Always(apiservertest.Normal())
+		env.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
-		if err := w.Ready(t.Context()); err != nil {
+		if err := env.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// A list that comes byte by byte is given up, and asked for again.
+// TestEndlessList checks that a list that arrives byte by byte is abandoned and requested again.
 func TestEndlessList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Trickle(time.Second)) })
+		env := start(t, func(s *apiservertest.Server) { s.Always(apiservertest.Trickle(time.Second)) })
 		time.Sleep(3 * time.Minute)
-		if w.Synced() || !w.Requested() {
-			t.Errorf("synced %v, asked %v", w.Synced(), w.Requested())
+		if env.Synced() || !env.Requested() {
+			t.Errorf("synced %v, asked %v", env.Synced(), env.Requested())
 		}
-		if n := len(w.server.Requests()); n < 2 || n > 6 {
+		if n := len(env.server.Requests()); n < 2 || n > 6 {
 			t.Errorf("%d requests in three minutes", n)
 		}
-		w.server.Always(apiservertest.Normal())
+		env.server.Always(apiservertest.Normal())
 		time.Sleep(2 * time.Minute)
-		if !w.Synced() {
+		if !env.Synced() {
 			t.Error("not synced")
 		}
 	})
@@ -68,26 +68,26 @@ func TestEndlessList(t *testing.T) {
 
 func TestBeforeTheFirstList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, func(s *apiservertest.Server) {
+		env := start(t, func(s *apiservertest.Server) {
 			s.Next(apiservertest.Forbidden(), apiservertest.Forbidden())
 		})
-		if w.Synced() || len(w.Pods()) > 0 {
+		if env.Synced() || len(env.Pods()) > 0 {
 			t.Error("synced")
 		}
-		if err := w.Refused(); err == nil || !w.Requested() {
-			t.Errorf("%v, asked %v", err, w.Requested())
+		if err := env.Refused(); err == nil || !env.Requested() {
+			t.Errorf("%v, asked %v", err, env.Requested())
 		}
-		if _, fetched := w.pod(web); !fetched {
+		if _, fetched := env.pod(web); !fetched {
 			t.Error("not fetched")
 		}
-		if err := w.Ready(t.Context()); err != nil {
-			t.Errorf("what can be fetched is not ready: %v", err)
+		if err := env.Ready(t.Context()); err != nil {
+			t.Errorf("not ready although pods can be fetched: %v", err)
 		}
 	})
 }
 
-// An API server that does not let us follow pods has answered. One that is away has not, whatever
-// it said before.
+// TestRejected checks that an API server that forbids the watch counts as answering. An unavailable
+// one does not, whatever its earlier answers.
 func TestRejected(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -95,37 +95,38 @@ func TestRejected(t *testing.T) {
 		refused string
 	}{
 		{"forbidden", apiservertest.Forbidden(), "watch pods: pods \"web\" is forbidden"},
-		{"the token is not accepted", apiservertest.Unauthorized(), "watch pods: Unauthorized"},
+		{"the token is rejected", apiservertest.Unauthorized(), "watch pods: Unauthorized"},
 		{"broken", apiservertest.InternalError(), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t)
+				env := start(t)
 				check := func(when string, after time.Duration, want string) {
 					t.Helper()
 					time.Sleep(after)
 					synctest.Wait()
-					if err := w.Refused(); (err != nil) != (want != "") ||
+					if err := env.Refused(); (err != nil) != (want != "") ||
 						err != nil && !strings.Contains(err.Error(), want) {
 						t.Errorf("%s: %v; want %q", when, err, want)
 					}
 				}
 				check("at first", 6*time.Second, "")
-				w.server.Always(row.answer)
-				w.server.ForgetHistory()
+				env.server.Always(row.answer)
+				env.server.ForgetHistory()
 				check("then", 6*time.Second, row.refused)
-				w.server.Always(apiservertest.Reset())
-				check("away", time.Minute, "") // the client tries for ten seconds before it says so
-				w.server.Always(row.answer)
-				check("back, and the same", time.Minute, row.refused)
-				w.server.Always(apiservertest.Normal())
+				env.server.Always(apiservertest.Reset())
+				check("unavailable", time.Minute, "") // the client retries for ten seconds before it reports an error
+				env.server.Always(row.answer)
+				check("available again, and rejecting", time.Minute, row.refused)
+				env.server.Always(apiservertest.Normal())
 				check("well", 6*time.Second, "")
 			})
 		})
 	}
 }
 
-// Each try lists the pods anew, which is no sign that they may be watched now.
+// TestPodsThatMayBeListedButNotWatched checks that the list of each attempt is not a sign that pods
+// may be watched.
 func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := apiservertest.StartInMemory(t)
@@ -139,7 +140,7 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 				return
 			}
 			if asked := tries > 0; m.Requested() != asked || (m.Refused() != nil) != asked {
-				t.Errorf("at try %d: asked %v, refused %v", tries+1, m.Requested(), m.Refused())
+				t.Errorf("attempt %d: requested %v, rejected %v", tries+1, m.Requested(), m.Refused())
 			}
 			tries++
 		}
@@ -158,7 +159,7 @@ func TestPodsThatMayBeListedButNotWatched(t *testing.T) {
 	})
 }
 
-// Errors are for logs: whatever fails, the token is not in them.
+// TestErrorsHaveNoToken checks that no error contains the token, because errors are logged.
 func TestErrorsHaveNoToken(t *testing.T) {
 	for name, behaviour := range map[string]apiservertest.Behaviour{
 		"refused": apiservertest.Unauthorized(), "reset": apiservertest.Reset(),
@@ -166,12 +167,12 @@ func TestErrorsHaveNoToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := start(t, func(s *apiservertest.Server) { s.Always(behaviour) })
+				env := start(t, func(s *apiservertest.Server) { s.Always(behaviour) })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				_, _, err := w.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
-				if err := errors.Join(append(w.broken(), err)...); err == nil ||
-					strings.Contains(err.Error(), w.server.Token()) {
+				_, _, err := env.Pod(ctx, source.Ref{Namespace: "default", Name: "new"})
+				if err := errors.Join(append(env.broken(), err)...); err == nil ||
+					strings.Contains(err.Error(), env.server.Token()) {
 					t.Errorf("%v", err)
 				}
 			})

@@ -21,9 +21,9 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/source"
 )
 
-// patient returns a client with a long timeout, because an agent on a busy machine may take more
+// newClient returns a client with a long timeout, because an agent on a busy machine may take more
 // than a second to answer.
-func patient(path string) *client.Client {
+func newClient(path string) *client.Client {
 	return client.New(client.Options{Socket: path, Timeout: 30 * time.Second})
 }
 
@@ -37,7 +37,7 @@ func TestPodIsRequested(t *testing.T) {
 		requested = string(text)
 		_, _ = c.Write(agenttest.Frames(`{"version":1,"later":"field"}`, webPod))
 	})
-	got, err := patient(path).Pod(t.Context(), web)
+	got, err := newClient(path).Pod(t.Context(), web)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestAnswers(t *testing.T) {
 			"protocol version 2",
 		},
 		{"no version", agenttest.Frames(`{}`, webPod), source.Unavailable, "protocol version 0"},
-		{"no JSON", agenttest.Frames(`HTTP`), source.Unavailable, "not understood"},
+		{"invalid JSON", agenttest.Frames(`HTTP`), source.Unavailable, "not understood"},
 		{
 			"a body that is not a pod", agenttest.Frames(`{"version":1}`, `[]`), source.Unavailable,
 			"its answer is no pod",
@@ -131,7 +131,7 @@ func TestAnswers(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			pod, err := patient(agenttest.Listen(t,
+			pod, err := newClient(agenttest.Listen(t,
 				agenttest.Reply(t, row.answer))).Pod(t.Context(), web)
 			if source.KindOf(err) != row.kind || (pod == nil) != (err != nil) {
 				t.Fatalf("%v, %q: %v", pod, source.KindOf(err), err)
@@ -145,7 +145,7 @@ func TestAnswers(t *testing.T) {
 
 func TestNamespacePolicyAndReady(t *testing.T) {
 	client := func(answer []byte) *client.Client {
-		return patient(agenttest.Listen(t, agenttest.Reply(t, answer)))
+		return newClient(agenttest.Listen(t, agenttest.Reply(t, answer)))
 	}
 	namespace, err := client(agenttest.Frames(`{"version":1}`,
 		`{"metadata":{"name":"default","labels":{"a":"b"}}}`)).Namespace(t.Context(), "default")
@@ -261,7 +261,7 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	}
 	read := make(chan int, 1)
 	path := ""
-	asStranger(t, func() {
+	asNobody(t, func() {
 		path = agenttest.Listen(t, func(c *net.UnixConn) {
 			b := make([]byte, 1)
 			n, _ := c.Read(b)
@@ -277,8 +277,8 @@ func TestUntrustedSocketIsNotUsed(t *testing.T) {
 	checkText(t, c.Report(added), "belongs to uid 65534")
 }
 
-// asStranger calls f with the effective uid of nobody, on the caller's thread.
-func asStranger(t *testing.T, f func()) {
+// asNobody calls f with the effective uid of nobody, on the caller's thread.
+func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -294,19 +294,19 @@ func asStranger(t *testing.T, f func()) {
 	<-done
 }
 
-// TestAPIServerIsAskedAfterTheAgent checks that the API server is requested if the agent is
+// TestAPIServerIsRequestedAfterTheAgent checks that the API server is requested if the agent is
 // unavailable.
-func TestAPIServerIsAskedAfterTheAgent(t *testing.T) {
-	behind := patient(agenttest.Listen(t,
+func TestAPIServerIsRequestedAfterTheAgent(t *testing.T) {
+	behind := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1}`, webPod))))
 	away := client.New(client.Options{Socket: "/nonexistent"})
 	if pod, err := source.Fallback(away, behind).Pod(t.Context(), web); err != nil ||
 		pod.Metadata.Name != "web" {
 		t.Errorf("%v, %v", pod, err)
 	}
-	gone := patient(agenttest.Listen(t,
+	absent := newClient(agenttest.Listen(t,
 		agenttest.Reply(t, agenttest.Frames(`{"version":1,"kind":"not-found","error":"none"}`))))
-	if _, err := source.Fallback(gone, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
+	if _, err := source.Fallback(absent, behind).Pod(t.Context(), web); !source.IsNotFound(err) {
 		t.Errorf("the API server is requested although the agent has answered: %v", err)
 	}
 }

@@ -91,7 +91,7 @@ func TestEveryFieldOfAnInjectedPodIsRead(t *testing.T) {
 
 func TestInputThatIsNotAPod(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
-		{"nothing", "", `kind ""`},
+		{"empty input", "", `kind ""`},
 		{
 			"another kind", "kind: Deployment\nmetadata: {name: web}\n",
 			`kind "Deployment": want a Pod, as kubectl get pod NAME -o yaml`,
@@ -179,7 +179,7 @@ func TestPodAndItsNamespace(t *testing.T) {
 			pod + "---\nkind: Namespace\nmetadata: {name: shop, labels: [a]}\n", "",
 			"no namespace in YAML or JSON: ",
 		},
-		{"nothing", "", "", `kind ""`},
+		{"empty input", "", "", `kind ""`},
 	} {
 		w, err := podfile.ReadWorkload(strings.NewReader(row.text))
 		if row.err != "" {
