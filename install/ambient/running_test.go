@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// enrolled starts a node with a running pod that is enrolled.
+// enrolled starts a node with an enrolled running pod.
 func enrolled(t *testing.T, reply func(*zds.Request) string) (*world, *netns.NS, *ztunneltest.Ztunnel) {
 	t.Helper()
 	w := newWorld(t)
@@ -38,7 +38,7 @@ func TestRunningPodIsEnrolled(t *testing.T) {
 	w, ns, z := enrolled(t, nil)
 	if !w.has(ns) || z.Pods()["uid-web"] != ns.ID() ||
 		!slices.Equal(w.probed("web"), addresses("10.0.0.7")) {
-		t.Error("it is annotated, and not enrolled")
+		t.Error("the pod is annotated and not enrolled")
 	}
 	if n := w.Count(); n[ambient.Enrolled] != 1 || n[ambient.Pending] != 0 {
 		t.Errorf("counts %v", n)
@@ -63,18 +63,19 @@ func TestLabelOfTheNamespace(t *testing.T) {
 		t.Error("enrolled without a label")
 	}
 	set("ambient")
-	rulestest.Eventually(t, "it is enrolled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.annotation("web") == "enabled" })
 	if !w.has(ns) {
 		t.Error("no rules")
 	}
 	set("none")
-	rulestest.Eventually(t, "it has left", func() bool { return w.annotation("web") == "" })
+	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
 	if !bare(t, ns) || len(z.Pods()) > 0 || w.probed("web") != nil {
-		t.Error("its annotation is removed before the rest")
+		t.Error("the annotation is removed first")
 	}
 }
 
-// A pod that leaves has no rules any more when ztunnel forgets it. What fails is repeated.
+// TestPodLeavesInOrder checks that the rules are removed before ztunnel forgets the pod, and that
+// failed steps are retried.
 func TestPodLeavesInOrder(t *testing.T) {
 	var refused atomic.Int32
 	var ns atomic.Pointer[netns.NS]
@@ -83,7 +84,7 @@ func TestPodLeavesInOrder(t *testing.T) {
 			return ""
 		}
 		if !bare(t, ns.Load()) {
-			t.Error("ztunnel is told before the rules are removed")
+			t.Error("ztunnel removes the pod before its rules are removed")
 		}
 		if refused.Add(1) < 3 {
 			return "not now"
@@ -92,7 +93,7 @@ func TestPodLeavesInOrder(t *testing.T) {
 	})
 	ns.Store(podNS)
 	w.put("web", labelled(modeLabel, "none"))
-	rulestest.Eventually(t, "it has left", func() bool { return w.annotation("web") == "" })
+	rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
 	if refused.Load() < 3 || w.probed("web") != nil {
 		t.Errorf("%d removals, probes of %v", refused.Load(), w.probed("web"))
 	}
@@ -104,9 +105,10 @@ func TestPodLeavesInOrder(t *testing.T) {
 	}
 }
 
-// A deleted pod is known by its UID alone. Its annotation is not touched.
+// TestDeletedPod checks that a deleted pod is identified by its UID, and that its annotation is not
+// changed.
 func TestDeletedPod(t *testing.T) {
-	for _, name := range []string{"deleted", "replaced by another of the name", "ended"} {
+	for _, name := range []string{"deleted", "replaced by another pod with the name", "ended"} {
 		t.Run(name, func(t *testing.T) {
 			w, _, z := enrolled(t, nil)
 			switch name {
@@ -121,7 +123,7 @@ func TestDeletedPod(t *testing.T) {
 				})
 			}
 			z.Wait(t, "del uid-web")
-			rulestest.Eventually(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
+			rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return w.probed("web") == nil })
 			if got := w.patched(); name != "ended" && got != "" {
 				t.Errorf("patches: %s", got)
 			}
@@ -129,7 +131,8 @@ func TestDeletedPod(t *testing.T) {
 	}
 }
 
-// A pod that is deleted before its address is known, or while ztunnel does not answer, does not stay.
+// TestPodIsDeletedWhileZtunnelIsStopped checks that a pod that is deleted before its address is
+// known, or while ztunnel does not answer, is removed.
 func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 	answer := make(chan struct{})
 	w, _, z := enrolled(t, func(r *zds.Request) string {
@@ -139,21 +142,21 @@ func TestPodIsDeletedWhileZtunnelIsStopped(t *testing.T) {
 		return ""
 	})
 	w.delete("web")
-	rulestest.Eventually(t, "ztunnel owes an answer", func() bool {
+	rulestest.Eventually(t, "a message to ztunnel is not acknowledged", func() bool {
 		c := w.ztunnels.State().Connections
 		return len(c) == 1 && c[0].AcksOwed == 1
 	})
 	if n := w.Count(); n[ambient.Enrolled]+n[ambient.Pending] != 1 {
 		t.Errorf("counts %v", n)
 	}
-	// Other pods are not held up.
+	// Other pods are not delayed.
 	other := w.home("db", netnstest.New(t))
 	w.put("db", running("10.0.0.8"))
 	rulestest.Eventually(t, "the rules of another pod", func() bool { return w.has(other) })
 	close(answer)
 	z.Wait(t, "del uid-web")
 	rulestest.Eventually(t, "another pod is enrolled", func() bool { return w.annotation("db") == "enabled" })
-	rulestest.Eventually(t, "its addresses are removed", func() bool { return w.probed("web") == nil })
+	rulestest.Eventually(t, "the pod's addresses are removed", func() bool { return w.probed("web") == nil })
 }
 
 func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
@@ -170,14 +173,14 @@ func TestAnnotationsOfARunningPodChangeItsRules(t *testing.T) {
 		})
 	})
 	if !w.has(ns, withoutDNS) || z.Pods()["uid-web"] != ns.ID() || w.annotation("web") != "enabled" {
-		t.Error("a wrong annotation has changed an enrolled pod")
+		t.Error("an invalid annotation has changed an enrolled pod")
 	}
 }
 
 func TestAddressesOfARunningPodChange(t *testing.T) {
 	w, _, _ := enrolled(t, nil)
 	w.put("web", running("10.0.0.9"))
-	rulestest.Eventually(t, "the node's rules", func() bool {
+	rulestest.Eventually(t, "the node's rules have the new addresses", func() bool {
 		return slices.Equal(w.probed("web"), addresses("10.0.0.9"))
 	})
 	if got := w.patched(); got != "" {
@@ -185,8 +188,8 @@ func TestAddressesOfARunningPodChange(t *testing.T) {
 	}
 }
 
-// After a restart of the agent ztunnel is told of all pods again, with the network namespaces that
-// are found, and nothing changes.
+// TestAgentRestarts checks that ztunnel receives all pods again after a restart of the agent, with
+// the network namespaces that were found, and that nothing changes.
 func TestAgentRestarts(t *testing.T) {
 	w, ns, z := enrolled(t, nil)
 	w.stop()
@@ -206,7 +209,7 @@ func TestAgentRestarts(t *testing.T) {
 		t.Errorf("before the end of the snapshot: %s", got)
 	}
 	if z.Pods()["uid-web"] != ns.ID() || !w.has(ns) {
-		t.Error("the pod is not enrolled any more")
+		t.Error("the pod is no longer enrolled")
 	}
 	w.mu.Lock()
 	if len(w.replaced) != 3 || !slices.Equal(w.replaced["uid-web"], addresses("10.0.0.7")) ||
@@ -214,7 +217,7 @@ func TestAgentRestarts(t *testing.T) {
 		t.Errorf("addresses %v", w.replaced)
 	}
 	w.mu.Unlock()
-	// The lost one is found later.
+	// The lost pod is found later.
 	lost := w.home("lost", netnstest.New(t))
 	w.Changed("shop", "lost")
 	rulestest.Eventually(t, "the lost pod has rules", func() bool { return w.has(lost) })
@@ -224,7 +227,8 @@ func TestAgentRestarts(t *testing.T) {
 	}
 }
 
-// Before the pods are listed, no ztunnel is accepted and no ADD succeeds.
+// TestPodsAreNotListedYet checks that no ztunnel is accepted and no ADD succeeds before the pods
+// are listed.
 func TestPodsAreNotListedYet(t *testing.T) {
 	w := newWorld(t)
 	w.options.AddTime = 50 * time.Millisecond
@@ -235,7 +239,7 @@ func TestPodsAreNotListedYet(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if w.ztunnels.State().Restored {
-		t.Error("ztunnels are accepted")
+		t.Error("a ztunnel was accepted")
 	}
 	w.mu.Lock()
 	w.synced = true
@@ -243,24 +247,25 @@ func TestPodsAreNotListedYet(t *testing.T) {
 	ztunneltest.Start(t, w.socket, nil).Wait(t, "snapshot")
 }
 
-// The annotation of the last boot is no proof: without ztunnel the pod is pending.
+// TestAnnotationOfTheLastBoot checks that an annotation from before a reboot does not mean that the
+// pod is enrolled: without ztunnel it is pending.
 func TestAnnotationOfTheLastBoot(t *testing.T) {
 	w := newWorld(t)
 	ns := w.home("web", netnstest.New(t))
 	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	w.start()
-	rulestest.Eventually(t, "it is pending", func() bool { return w.annotation("web") == "pending" })
+	rulestest.Eventually(t, "the pod is pending", func() bool { return w.annotation("web") == "pending" })
 	if !w.has(ns) {
 		t.Error("no rules")
 	}
 	ztunneltest.Start(t, w.socket, nil)
-	rulestest.Eventually(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation is enabled", func() bool { return w.annotation("web") == "enabled" })
 	if got := w.patched(); got != "web=pending web=enabled" {
 		t.Errorf("patches: %s", got)
 	}
 }
 
-// The pod has another sandbox, which ADD did not tell of.
+// TestSandboxIsReplaced covers a new sandbox of a pod without a request of ADD.
 func TestSandboxIsReplaced(t *testing.T) {
 	w, old, z := enrolled(t, nil)
 	ns := w.home("web", netnstest.New(t))
@@ -268,14 +273,14 @@ func TestSandboxIsReplaced(t *testing.T) {
 	rulestest.Eventually(t, "rules in the new sandbox", func() bool { return w.has(ns) })
 	rulestest.Eventually(t, "ztunnel has it", func() bool { return z.Pods()["uid-web"] == ns.ID() })
 	if old.ID() == ns.ID() {
-		t.Fatal("not another sandbox")
+		t.Fatal("the sandbox was not replaced")
 	}
 }
 
 func TestAnnotationIsRepeated(t *testing.T) {
 	w := newWorld(t)
 	w.home("web", netnstest.New(t))
-	w.refuse = errors.New("the API server is away")
+	w.refuse = errors.New("the API server is unavailable")
 	w.put("web", running("10.0.0.7"))
 	w.start()
 	ztunneltest.Start(t, w.socket, nil)
@@ -287,10 +292,11 @@ func TestAnnotationIsRepeated(t *testing.T) {
 	w.mu.Lock()
 	w.refuse = nil
 	w.mu.Unlock()
-	rulestest.Eventually(t, "it is enabled", func() bool { return w.annotation("web") == "enabled" })
+	rulestest.Eventually(t, "the annotation is set", func() bool { return w.annotation("web") == "enabled" })
 }
 
-// Without an agent a captured pod would have no network: its rules are removed before.
+// TestUninstall checks that the rules of pods are removed first: without an agent a captured pod
+// would have no network.
 func TestUninstall(t *testing.T) {
 	w, ns, z := enrolled(t, nil)
 	stop := w.halt()

@@ -11,15 +11,15 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// Annotations are written by whoever may make pods: a pod whose annotation makes no sense is
-// reported, in a message that is short and printable whatever the annotation is, and is not guessed
-// at. Another pod of the node is repaired meanwhile.
+// TestHostileAnnotations covers annotations of an attacker: a pod with an invalid annotation is
+// reported in a short printable message, and is not repaired. Another pod of the node is repaired
+// at the same time.
 func TestHostileAnnotations(t *testing.T) {
-	const longest = 1024 // of the message of an event, as the API server has it
+	const longest = 1024 // the limit of an event's message in the API server
 	for name, value := range map[string]string{
 		"control characters": "80\n2026-11-20 INFO all is well\x1b[2J\x00",
 		"invalid UTF-8":      "80\xff\xfe,\xc3\x28",
-		"as long as may be":  strings.Repeat("x", 256<<10),
+		"the maximum length": strings.Repeat("x", 256<<10),
 		"40,000 values":      strings.Repeat("80a,", 40_000),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,15 +10,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod that has no ADD says by the time of its sandbox why: the plugin was not there yet, or the
-// runtime passes it by. What is told of a bypass stands until the plugin is called for another pod.
+// TestAPodWithoutAnADDIsExplainedByItsSandbox checks that the time of the sandbox determines the
+// cause: it was created before the plugin was installed, or the runtime does not call the plugin. A
+// bypass is reported until the plugin is called for another pod.
 func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 	for name, row := range map[string]struct {
-		created time.Duration // from when the chain became as it should be
+		created time.Duration // relative to the time when the chain became complete
 		words   string
 		bypass  bool
 	}{
-		"before the plugin was there": {
+		"before the installation": {
 			-time.Minute, "before the agent found the plugin in the node's CNI chain", false,
 		},
 		"minutes after the installation": {
@@ -40,14 +41,14 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					w.put(web, running)
 				})
 				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) {
-					t.Error("it was not repaired")
+					t.Error("the pod was not repaired")
 				}
 				if len(w.events) != 1 || !strings.Contains(w.events[0].Message, row.words) {
 					t.Errorf("told %v, want %q", w.events, row.words)
 				}
 				cause := map[bool]string{true: "bypass", false: "race"}[row.bypass]
 				if got := w.metric("sluice_repairs_total{" + cause + ",repair,success}"); got != 1 {
-					t.Errorf("%v repairs for %s are counted", got, cause)
+					t.Errorf("counted %v repairs for %s", got, cause)
 				}
 				b, stands := w.options.Bypass.Current()
 				if stands != row.bypass || stands && b.Pod != "shop/web" {
@@ -57,9 +58,9 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 					return
 				}
 				if got := w.metric("sluice_bypassed_pods_total{}"); got != 1 {
-					t.Errorf("%v bypassed pods are counted", got)
+					t.Errorf("counted %v bypassed pods", got)
 				}
-				pass(time.Hour) // visits alone do not end it, nor count it again
+				pass(time.Hour) // time and audits alone do not end the bypass, and do not count it again
 				if _, stands := w.options.Bypass.Current(); !stands ||
 					w.metric("sluice_bypassed_pods_total{}") != 1 {
 					t.Errorf("stands %t, counted %v", stands,
@@ -76,7 +77,7 @@ func TestAPodWithoutAnADDIsExplainedByItsSandbox(t *testing.T) {
 				w.put(meshPod("other"), running)
 				pass(time.Minute)
 				if _, stands := w.options.Bypass.Current(); stands {
-					t.Error("it stands although the plugin was called for a later pod")
+					t.Error("the bypass is reported although the plugin was called for a later pod")
 				}
 			})
 		})

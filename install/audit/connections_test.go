@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestConnectionsOfAGapAreEnded has a connection that was opened while rules were missing.
+// TestConnectionsOfAGapAreEnded covers a connection that was opened while rules were missing.
 func TestConnectionsOfAGapAreEnded(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		network := newNetwork(t)
@@ -36,26 +36,26 @@ func TestConnectionsOfAGapAreEnded(t *testing.T) {
 			t.Fatal(answer)
 		}
 		r.start()
-		rulestest.Eventually(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
+		rulestest.Eventually(t, "the pod is repaired", func() bool { return r.states() == "1 redirected" })
 		result, text := "ended", "1 were ended"
 		if keep {
 			result, text = "kept", "1 were kept, because the agent is configured to keep them"
 		}
-		rulestest.Eventually(t, "it is counted", func() bool {
+		rulestest.Eventually(t, "the connection is counted", func() bool {
 			return r.metric("sluice_bypassing_connections_total{"+result+"}") == 1
 		})
-		rulestest.Eventually(t, "it is reported", func() bool {
+		rulestest.Eventually(t, "the connection is reported", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return len(r.events) > 0 && strings.Contains(r.events[0].Message, text)
 		})
 		if answer := conn.Ask(); !keep && answer.By != "" {
-			t.Errorf("the connection goes on: %s", answer)
+			t.Errorf("the connection was not ended: %s", answer)
 		}
 	}
 }
 
-// TestConnectionsAreReportedAfterARepair has all that can become of them.
+// TestConnectionsAreReportedAfterARepair covers all possible results for connections.
 func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -67,14 +67,14 @@ func TestConnectionsAreReportedAfterARepair(t *testing.T) {
 			}
 		})
 		if s.ended != 0 {
-			t.Error("asked for without a repair")
+			t.Error("connections were ended without a repair")
 		}
 		w.flush(s)
 		pass(time.Second)
 		const want = "; of the connections that were opened before and bypass the proxy, 3 were ended, 2 could not be ended, " +
 			"4 were kept, because the agent cannot determine whether they bypass it (for example tcp 10.0.0.7:40000 > 10.9.9.9:80)"
 		if s.ended != 1 || len(w.events) != 1 || !strings.HasSuffix(w.events[0].Message, want) {
-			t.Errorf("asked for %d times, told %+v", s.ended, w.events)
+			t.Errorf("ended connections %d times, events %+v", s.ended, w.events)
 		}
 		for result, n := range map[string]float64{"ended": 3, "failed": 2, "undecided": 4} {
 			if got := w.metric("sluice_bypassing_connections_total{" + result + "}"); got != n {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// withExclusions has a rule of each outcome that a connection in the test network can have.
+// withExclusions adds a rule for each outcome that a connection in the test network can have.
 func withExclusions(r *rules.Redirect) {
 	r.Counters, r.DropInvalid = true, true
 	r.DNS = rules.DNS{Capture: true, All: true}
@@ -57,7 +57,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	r.options.Used = func() time.Duration { return 0 }
 	rs, b := r.add("web", network.Pod, e, withExclusions, func(r *rules.Redirect) { r.Mode = mode })
 	r.start()
-	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 
 	excluded := testbed.ApplicationOwner
 	excluded.GID = 7
@@ -103,7 +103,7 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 				got := r.metric(series)
 				if mode == rules.ModeTProxy && got > n &&
 					series == "sluice_rule_packets_total{shop,web,inbound,excluded_port}" {
-					continue // each packet
+					continue // counted for each packet
 				}
 				if got < n {
 					return false
@@ -123,8 +123,8 @@ func testConnectionsAreCounted(t *testing.T, e compat.BackendName, mode rules.Mo
 	if _, err := b.Remove(network.Pod); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "it is repaired", func() bool { return stands(t, b, network.Pod, rs) })
-	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is repaired", func() bool { return stands(t, b, network.Pod, rs) })
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 	arrive("the connections from before the repair")
 	connectAll()
 	arrive("the connections from after the repair too")

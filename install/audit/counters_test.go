@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// countedPod is a pod of a namespace whose rules have counters.
+// countedPod returns a pod in a namespace whose rules have counters.
 func countedPod(namespace, name string) *decide.Pod {
 	p := meshPod(name)
 	p.Metadata.Namespace = namespace
@@ -20,7 +20,7 @@ func countedPod(namespace, name string) *decide.Pod {
 	return p
 }
 
-// counts sets the packets that the pod's rules with a role have counted.
+// counts sets the packet count of the pod's rules with a role.
 func (s *space) counts(role rules.Role, packets uint64) {
 	s.w.set(func() {
 		for _, c := range s.has.Tables[0].Chains {
@@ -35,7 +35,7 @@ func (s *space) counts(role rules.Role, packets uint64) {
 	})
 }
 
-// wantCounters wants the series of the counters that are not 0.
+// wantCounters checks the series of the counters that are not 0.
 func (w *world) wantCounters(when string, want ...string) {
 	w.t.Helper()
 	pass(time.Minute)
@@ -152,7 +152,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 		s.counts(rules.OutboundCaptured, 12)
 		w.wantCounters("after a repair", "{shop,web,inbound,captured} 20",
 			"{shop,web,outbound,captured} 22")
-		s = w.home(p) // a new sandbox of the same pod, with more packets than the one before
+		s = w.home(p) // a new sandbox of the same pod, with more packets than the previous one
 		r := w.redirect(p)
 		w.set(func() { s.has = rules.MustCompile(r) })
 		s.counts(rules.OutboundCaptured, 30)
@@ -193,7 +193,7 @@ func TestCountersAfterARestartOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for per, want := range map[string][2]string{
 			"pod":       {"{shop,web,outbound,captured} 10", "{shop,web,outbound,captured} 12"},
-			"namespace": {"", "{shop,,outbound,captured} 2"}, // as it forgot pods that ended
+			"namespace": {"", "{shop,,outbound,captured} 2"}, // the namespace's counters of ended pods are lost
 		} {
 			w := newWorld(t, map[string]string{"SLUICE_COUNTER_METRICS": per})
 			s := w.redirected(countedPod("shop", "web"))

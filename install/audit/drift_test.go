@@ -13,18 +13,19 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// What somebody does to the rules of a running pod is undone at once, told and counted.
+// TestDriftIsRepairedImmediately checks that changes to the rules of a running pod are repaired,
+// reported and counted immediately.
 func TestDriftIsRepairedImmediately(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*space)
 		kind   string
-		says   string
+		text   string
 	}{
-		{"all rules are gone", func(s *space) {
+		{"all rules are missing", func(s *space) {
 			s.has = rules.Ruleset{}
 		}, "absent", "no rule is left"},
-		{"a rule is gone", func(s *space) {
+		{"a rule is missing", func(s *space) {
 			first(s).Rules = first(s).Rules[1:]
 		}, "missing", "missing in chain inet sluice"},
 		{"a rule twice", func(s *space) {
@@ -34,7 +35,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 			c := &s.has.Tables[0].Chains[1]
 			c.Rules[0], c.Rules[1] = c.Rules[1], c.Rules[0]
 		}, "reordered", "reordered in chain inet sluice"},
-		{"a route too many", func(s *space) {
+		{"an additional route", func(s *space) {
 			s.has.Routing.Policies = []rules.PolicyRoute{{Family: rules.IPv4, Priority: 1}}
 		}, "routes", "extra in routing"},
 	} {
@@ -47,16 +48,16 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 					t.Fatalf("before: %s, applied %d times", got, s.applied)
 				}
 				w.change(s, func() {
-					s.has = rules.MustCompile(w.redirect(web)) // with slices of its own
+					s.has = rules.MustCompile(w.redirect(web)) // a deep copy
 					row.change(s)
 				})
 				if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) || s.applied != 1 ||
 					w.states() != "1 redirected" {
 					t.Errorf("applied %d times, %s", s.applied, w.states())
 				}
-				// What the audit has found need not be read again: see compat.Backend.
+				// The rules that the audit has found need not be read again: see compat.Backend.
 				if len(s.mended.Differences) == 0 || (s.searched > 0) != (row.kind == "absent") {
-					t.Errorf("mended by %+v, after %d searches for rules", s.mended, s.searched)
+					t.Errorf("repaired with %+v, after %d searches for rules", s.mended, s.searched)
 				}
 				if w.metric("sluice_drifts_total{"+row.kind+"}") < 1 ||
 					w.metric("sluice_repairs_total{drift,repair,success}") != 1 {
@@ -67,10 +68,10 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 					t.Fatalf("told %+v", w.events)
 				}
 				for _, want := range []string{
-					row.says, `process "nft", pid 4711`, "the redirection is restored",
+					row.text, `process "nft", pid 4711`, "the redirection is restored",
 				} {
 					if text := w.events[0].Message; !strings.Contains(text, want) {
-						t.Errorf("%q is not said: %s", want, text)
+						t.Errorf("%q is missing: %s", want, text)
 					}
 				}
 			})
@@ -78,7 +79,7 @@ func TestDriftIsRepairedImmediately(t *testing.T) {
 	}
 }
 
-// first is the first chain with rules.
+// first returns the first chain with rules.
 func first(s *space) *rules.Chain {
 	for i := range s.has.Tables[0].Chains {
 		if c := &s.has.Tables[0].Chains[i]; len(c.Rules) > 0 {
@@ -88,25 +89,25 @@ func first(s *space) *rules.Chain {
 	return nil
 }
 
-// Changes in silence, as of iptables-legacy, are found within the interval; lost events make all
-// pods be visited at once.
+// TestMissedEvents checks that changes without events, like those of iptables-legacy, are found
+// within the interval, and that after lost events all pods are audited immediately.
 func TestMissedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var a, b *space
 		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1m"}, func(w *world) {
 			a, b = w.redirected(meshPod("a")), w.redirected(meshPod("b"))
 		})
-		pass(time.Second) // after the first round, the next one is allowed
+		pass(time.Second) // after the first pass, the next one is allowed
 		w.set(func() { a.has, b.has = rules.Ruleset{}, rules.Ruleset{} })
 		w.heard <- watch.Event{Lost: true}
 		synctest.Wait()
 		if a.applied != 1 || b.applied != 1 {
-			t.Errorf("after a loss: mended %d and %d times", a.applied, b.applied)
+			t.Errorf("after a loss: repaired %d and %d times", a.applied, b.applied)
 		}
 		w.set(func() { a.has = rules.Ruleset{} })
 		pass(time.Minute)
 		if a.applied != 2 || b.applied != 1 {
-			t.Errorf("after the interval: mended %d and %d times", a.applied, b.applied)
+			t.Errorf("after the interval: repaired %d and %d times", a.applied, b.applied)
 		}
 		if w.metric("sluice_events_lost_total{nftables}") != 1 ||
 			w.metric("sluice_repairs_total{drift,repair,success}") != 3 {
@@ -115,7 +116,8 @@ func TestMissedEvents(t *testing.T) {
 	})
 }
 
-// Losses without end, as a pod can cause them, make no more visits than cost 2 % of a core.
+// TestLossesWithoutEnd checks that continuous losses, which a pod can cause, lead to audits that
+// use at most 2 % of a core.
 func TestLossesWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 100
@@ -133,40 +135,40 @@ func TestLossesWithoutEnd(t *testing.T) {
 		for _, s := range list {
 			checked += s.checked
 		}
-		// 10 visits a second, at 2 ms each.
+		// 10 audits per second, 2 ms each.
 		if most := 60*10 + 4*pods; checked > most || checked < 60*10-2*pods {
 			t.Errorf("%d comparisons in a minute, want some %d", checked, most)
 		}
 	})
 }
 
-// A pod whose processes flush its rules on and on is repaired once a second, which costs little,
-// and is told of.
+// TestAHostilePod checks that a pod that flushes its rules continuously is repaired once a second,
+// which costs little, and is reported.
 func TestAHostilePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space
 		w := node(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"}, func(w *world) {
 			s, other = w.redirected(meshPod("hostile")), w.redirected(meshPod("other"))
 		})
-		for range 10 * 60 * 20 { // as often as the watcher tells of a namespace, for ten minutes
+		for range 10 * 60 * 20 { // the maximum rate of the watcher for one namespace, for ten minutes
 			w.flush(s)
 			pass(50 * time.Millisecond)
 		}
 		if s.applied > 10*60+5 || s.applied < 10*60-5 {
-			t.Errorf("mended %d times in ten minutes", s.applied)
+			t.Errorf("repaired %d times in ten minutes", s.applied)
 		}
 		if s.checked > 2*s.applied+20 {
 			t.Errorf("compared %d times in ten minutes", s.checked)
 		}
 		if other.applied > 0 {
-			t.Error("the other pod was mended")
+			t.Error("the other pod was repaired")
 		}
 		told := w.told()
 		if !strings.HasPrefix(told, "RedirectRepaired, RedirectDrifted") ||
 			strings.Count(told, ",") > 6 {
 			t.Errorf("told %s", told)
 		}
-		// As soon as it ends, all is well.
+		// The pod stops flushing.
 		pass(2 * time.Minute)
 		if w.states() != "2 redirected" {
 			t.Error(w.states())
@@ -174,12 +176,12 @@ func TestAHostilePod(t *testing.T) {
 	})
 }
 
-// What a pod's processes remove is there again at once as long as they do so rarely, and within a
-// second if they do it on and on, also while something else cannot be mended.
+// TestRepairWithinASecond checks that removed rules are restored immediately if removals are rare,
+// and within a second if they are frequent, also if another difference cannot be repaired.
 func TestRepairWithinASecond(t *testing.T) {
 	for name, stranger := range map[string]string{
-		"all can be repaired":          "",
-		"a route cannot be taken away": "ip -4 rule priority 133 from all lookup 7",
+		"everything can be repaired": "",
+		"a route cannot be removed":  "ip -4 rule priority 133 from all lookup 7",
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -197,7 +199,7 @@ func TestRepairWithinASecond(t *testing.T) {
 				start, before := time.Now(), s.applied
 				for i := range 3 {
 					if w.flush(s); bare() {
-						t.Errorf("after a rest, removal %d is not repaired at once", i+1)
+						t.Errorf("after a pause, removal %d is not repaired immediately", i+1)
 					}
 				}
 				for i := range 60 {
@@ -218,7 +220,8 @@ func TestRepairWithinASecond(t *testing.T) {
 	}
 }
 
-// What mending does not take away is told once, shown, and tried again at leisure.
+// TestDriftThatCannotBeRepaired checks that differences that cannot be repaired are reported once,
+// shown as a state, and retried rarely.
 func TestDriftThatCannotBeRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -240,7 +243,7 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 		w.flush(s)
 		pass(time.Minute)
 		if s.applied == applied || len(s.has.Tables) == 0 {
-			t.Error("the rules are not mended")
+			t.Error("the rules are not repaired")
 		}
 		w.set(func() { s.stranger = "" })
 		pass(2 * time.Minute)
@@ -250,8 +253,9 @@ func TestDriftThatCannotBeRepaired(t *testing.T) {
 	})
 }
 
-// Rules of others by which traffic bypasses the proxy are reported once and shown, and nothing is
-// written. The decision is made when rules may have changed.
+// TestRulesOfOthersByWhichTrafficBypassesTheProxy checks that foreign rules that let traffic bypass
+// the proxy are reported once and shown as a state, without a change. The decision is made again
+// when rules may have changed.
 func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -268,7 +272,7 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 		pass(3 * time.Minute)
 		if w.states() != "1 drifted" || s.applied > 0 || len(w.events) != 1 ||
 			!strings.Contains(w.events[0].Message, "rule of nft: ip evil out #1") {
-			t.Errorf("%s, applied %d times, told %+v", w.states(), s.applied, w.events)
+			t.Errorf("%s, applied %d times, events %+v", w.states(), s.applied, w.events)
 		}
 		if told := w.told(); told != "RedirectBypassed" ||
 			w.metric("sluice_pods_foreign_rules{bypass}") != 1 {
@@ -282,8 +286,8 @@ func TestRulesOfOthersByWhichTrafficBypassesTheProxy(t *testing.T) {
 	})
 }
 
-// A decision that took more than its budget is made again soon. Only if that fails too an event
-// reports it.
+// TestADecisionOverBudgetIsMadeAgain checks that a decision that exceeded its budget is repeated
+// soon. Only if that fails too, an event reports it.
 func TestADecisionOverBudgetIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -333,7 +337,7 @@ func TestRepairThatFails(t *testing.T) {
 	})
 }
 
-// Without SLUICE_AUDIT_REPAIR drift is reported only.
+// TestReportOnly checks that drift is only reported without SLUICE_AUDIT_REPAIR.
 func TestReportOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -351,7 +355,8 @@ func TestReportOnly(t *testing.T) {
 	})
 }
 
-// Without SLUICE_AUDIT nobody compares what ADD has made, and nobody listens.
+// TestWithoutAudit checks that without SLUICE_AUDIT rules are not compared, and no events are
+// received.
 func TestWithoutAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -366,27 +371,27 @@ func TestWithoutAudit(t *testing.T) {
 	})
 }
 
-// What was as it should be is only asked whether it has changed since; any difference, or another
-// sandbox, makes it be read again.
+// TestEqualRulesAreCheckedAgain checks that rules that were equal are only checked for changes;
+// after a difference, or with another sandbox, they are read again.
 func TestEqualRulesAreCheckedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) { s = w.redirected(meshPod("web")) })
 		pass(10 * time.Minute)
 		if s.checked < 9 || s.rechecked != s.checked-1 {
-			t.Errorf("compared %d times, of which %d by asking for changes", s.checked, s.rechecked)
+			t.Errorf("compared %d times, of which %d by checking for changes", s.checked, s.rechecked)
 		}
 		w.set(func() { s.has = rules.Ruleset{}; s.checked, s.rechecked = 0, 0 })
 		pass(2 * time.Minute)
 		if s.applied != 1 || s.checked-s.rechecked != 2 {
-			t.Errorf("mended %d times, compared %d times, of which %d by asking for changes; want a reading after mending, and one after that",
+			t.Errorf("repaired %d times, compared %d times, of which %d by checking for changes; want a reading after the repair, and one after that",
 				s.applied, s.checked, s.rechecked)
 		}
 	})
 }
 
-// The timer's visits come together, at a few moments of the interval: each pod's at one of them, in
-// each interval.
+// TestReconciliationsAreCombined checks that audits of the timer happen at a few times of the
+// interval: each pod's at one of them, in each interval.
 func TestReconciliationsAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var spaces []*space
@@ -413,12 +418,12 @@ func TestReconciliationsAreCombined(t *testing.T) {
 		}
 		if visited := count() - begin; visited != len(spaces) || moments > 6 ||
 			most > len(spaces)/2 {
-			t.Errorf("%d visits of %d pods at %d moments, at most %d at one", visited, len(spaces),
+			t.Errorf("%d audits of %d pods at %d times, at most %d at one", visited, len(spaces),
 				moments, most)
 		}
 		for i, s := range spaces {
 			if s.checked != spaces[0].checked {
-				t.Errorf("web-%d is visited %d times, web-0 %d times", i, s.checked,
+				t.Errorf("web-%d is audited %d times, web-0 %d times", i, s.checked,
 					spaces[0].checked)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// While the API server is away the oldest events are dropped beyond the bound, and one try is made
-// in half a minute, however many wait.
+// TestTheEventQueueIsBounded checks that during an outage of the API server the oldest events
+// beyond the limit are dropped, and that there is one attempt per half minute for all events.
 func TestTheEventQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
@@ -41,8 +41,8 @@ func TestTheEventQueueIsBounded(t *testing.T) {
 		}()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if tries := tries.Load(); tries != 11 { // the first at once
-			t.Errorf("%d tries in five minutes", tries)
+		if tries := tries.Load(); tries != 11 { // the first attempt is immediate
+			t.Errorf("%d attempts in five minutes", tries)
 		}
 		away.Store(false)
 		time.Sleep(time.Minute)

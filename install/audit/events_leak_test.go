@@ -15,16 +15,16 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// An hour in which thousands of pods come, change and go, with and without ADD, and somebody takes
-// their rules away: at the end all that are left are redirected, and when they are gone too,
-// nothing is kept of any, in memory or on disk.
+// TestAnHourOfEvents simulates an hour in which thousands of pods are created, changed and deleted,
+// with and without ADD, and rules are removed. At the end all remaining pods are redirected. After
+// their deletion nothing of any pod is kept in memory or on disk.
 func TestAnHourOfEvents(t *testing.T) {
 	before := descriptors(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := node(t, nil)
 		draw := rand.New(rand.NewPCG(1, 2))
 		there := map[string]*decide.Pod{}
-		known := map[string]bool{} // all UIDs that ever were
+		known := map[string]bool{} // all UIDs that ever existed
 		one := func() *decide.Pod {
 			for _, p := range there {
 				return p
@@ -55,7 +55,7 @@ func TestAnHourOfEvents(t *testing.T) {
 				switch kind {
 				case 0:
 					w.home(p)
-					w.put(p, podcache.PodStatus{Phase: "Pending"}) // the race
+					w.put(p, podcache.PodStatus{Phase: "Pending"}) // created before the plugin was installed
 				case 1:
 					w.put(p, podcache.PodStatus{Phase: "Pending"})
 					w.redirected(p)
@@ -66,7 +66,7 @@ func TestAnHourOfEvents(t *testing.T) {
 				gone(p)
 			case kind < 7:
 				w.put(p, running)
-			case kind < 9: // another pod of the same name
+			case kind < 9: // another pod with the same name
 				next := *p
 				next.Metadata.UID = fmt.Sprintf("uid-%d", i)
 				gone(p)
@@ -99,11 +99,11 @@ func TestAnHourOfEvents(t *testing.T) {
 		}
 		pass(time.Second)
 		if held := w.Held(); held != 0 {
-			t.Errorf("%d things are kept of pods that are gone", held)
+			t.Errorf("%d entries of deleted pods are kept", held)
 		}
 		for uid := range known {
 			if n := w.Retries(uid); n > 0 {
-				t.Errorf("%d attempts are kept of %s, which is gone", n, uid)
+				t.Errorf("%d attempts of the deleted pod %s are kept", n, uid)
 			}
 		}
 		for path, s := range w.spaces {

@@ -16,11 +16,11 @@ import (
 	"github.com/sluice-mesh/sluice/install/agent/cluster"
 )
 
-// flaky is an API server that takes events only when it is there.
+// flaky is an API server that accepts events only while it is available.
 type flaky struct {
 	*world
 	err error
-	of  string // the pod whose events it does not take; of all if empty
+	of  string // the pod whose events are rejected; all pods if empty
 }
 
 func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
@@ -33,7 +33,8 @@ func (f *flaky) SendEvent(ctx context.Context, e cluster.Event) error {
 	return f.world.SendEvent(ctx, e)
 }
 
-// Events wait for an API server that is away, and are dropped if it does not take them.
+// TestEventsWait checks that events wait for an unavailable API server, and are dropped if it
+// rejects them.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -60,7 +61,8 @@ func TestEventsWait(t *testing.T) {
 	})
 }
 
-// A webhook that breaks for one namespace keeps nobody from hearing of the others.
+// TestEventThatIsAlwaysRejected checks that a webhook that fails for one namespace does not block
+// events of others.
 func TestEventThatIsAlwaysRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -77,7 +79,8 @@ func TestEventThatIsAlwaysRejected(t *testing.T) {
 	})
 }
 
-// Names of tables are chosen by whoever makes them, and a terminal obeys control characters.
+// TestHostileNames covers names of tables, which an attacker chooses, with control characters for a
+// terminal.
 func TestHostileNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, lines := observer.New(zap.DebugLevel)
@@ -98,7 +101,8 @@ func TestHostileNames(t *testing.T) {
 	})
 }
 
-// What happens again and again is told every few minutes, with how often it has happened since.
+// TestRepetitionsAreCounted checks that a repeated event is reported every few minutes, with the
+// number of repetitions.
 func TestRepetitionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)

@@ -1,6 +1,6 @@
 package audit
 
-// Held is how many things the auditor keeps of pods: none of those that are gone.
+// Held returns the number of entries that the auditor keeps for pods. Deleted pods have none.
 func (a *Auditor) Held() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -16,11 +16,12 @@ func (a *Auditor) Held() int {
 	return n
 }
 
-// Retries is how many attempts the rate limiters keep of a pod: none of one that is gone.
+// Retries returns the number of attempts that the rate limiters keep for a pod. A deleted pod has
+// none.
 func (a *Auditor) Retries(uid string) int {
 	return a.queue.NumRequeues(uid) + a.failures.delays.NumRequeues(uid) +
 		a.actions.delays.NumRequeues(uid)
 }
 
-// Visit has a pod visited now.
+// Visit schedules an immediate audit of a pod.
 func (a *Auditor) Visit(uid string) { a.queue.Add(uid) }

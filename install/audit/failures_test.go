@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/plugin/record"
 )
 
-// A namespace that cannot be read is counted, and looked at again without haste.
+// TestANamespaceThatCannotBeRead checks that the failure is counted, and that retries are rare.
 func TestANamespaceThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -35,7 +35,8 @@ func TestANamespaceThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A pod that has no address yet is not told of, and gets its redirection when it has one.
+// TestAddressesThatComeLater checks that a pod without an address is not reported, and is
+// redirected once it has one.
 func TestAddressesThatComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -47,7 +48,7 @@ func TestAddressesThatComeLater(t *testing.T) {
 			w.put(web, podcache.PodStatus{Phase: "Pending"})
 		})
 		if w.told() != "" {
-			t.Error("told too early")
+			t.Error("reported too early")
 		}
 		w.set(func() { s.addresses = []netip.Addr{netip.MustParseAddr("10.0.0.7")} })
 		pass(time.Minute)
@@ -57,7 +58,8 @@ func TestAddressesThatComeLater(t *testing.T) {
 	})
 }
 
-// A pod of which DEL has forgotten the record and taken the addresses is not told of.
+// TestASandboxThatIsTakenDown checks that a pod whose record and addresses DEL has removed is not
+// reported.
 func TestASandboxThatIsTakenDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -72,7 +74,8 @@ func TestASandboxThatIsTakenDown(t *testing.T) {
 	})
 }
 
-// Where nobody knows what pods should have, that is counted: they do not seem to be of no mesh.
+// TestRecordsThatCannotBeRead checks that pods whose desired state is unknown are counted as such,
+// instead of as pods outside of the mesh.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -28,7 +28,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/diff"
 )
 
-// errNowhere is why a sandbox is not found.
+// errNowhere is the reason why a sandbox is not found.
 var errNowhere = errors.New("nowhere")
 
 func (w *world) Synced() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.synced }
@@ -175,7 +175,7 @@ func (s *space) Repair(
 	return compat.Result{Backend: compat.BackendNFT, Result: nft.Result{Outcome: nft.Created}}, nil
 }
 
-// ears hear what the test says.
+// ears receive the events that the test sends.
 type ears struct{ w *world }
 
 func (e ears) Add(*netns.NS) error { e.w.mu.Lock(); defer e.w.mu.Unlock(); e.w.added++; return nil }
@@ -212,7 +212,7 @@ func (w *world) SendEvent(_ context.Context, e cluster.Event) error {
 	return nil
 }
 
-// known fails for a value of a label that the table does not have.
+// known fails the test for a value of a label that the table does not have.
 func (w *world) known(name string, labels []string) {
 	m, _ := metricstest.Find(name)
 	for i, l := range m.Labels {

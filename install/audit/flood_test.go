@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod that somebody annotates on and on costs no more than one whose processes change its rules,
-// and what counts is its last state.
+// TestPodThatKeepsChanging checks that a pod whose annotations change continuously costs no more
+// than one whose rules change, and that its last state is applied.
 func TestPodThatKeepsChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -29,7 +29,7 @@ func TestPodThatKeepsChanging(t *testing.T) {
 		web.Metadata.Annotations = nil
 		w.put(web, running)
 		pass(3 * time.Second)
-		if w.states() != "1 redirected" { // by its record
+		if w.states() != "1 redirected" { // according to its record
 			t.Error(w.states())
 		}
 		w.set(func() { s.has = rules.Ruleset{} })
@@ -41,8 +41,8 @@ func TestPodThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// A pod that makes each look at it long, by ten thousands of rules, is looked at the less often,
-// and keeps nobody waiting.
+// TestPodThatSlowsReconciliation checks that a pod whose audits take long because of ten thousands
+// of rules is audited less often, and does not delay others.
 func TestPodThatSlowsReconciliation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s, other *space
@@ -59,15 +59,15 @@ func TestPodThatSlowsReconciliation(t *testing.T) {
 			pass(time.Second)
 		}
 		if took := time.Duration(s.checked) * s.slow; took > 10*time.Minute*6/100 {
-			t.Errorf("looked at for %v of 10 minutes", took)
+			t.Errorf("audited for %v of 10 minutes", took)
 		}
 		if w.flush(other); other.applied != 1 {
-			t.Error("the other one waits")
+			t.Error("the other pod waits")
 		}
 	})
 }
 
-// The same holds for looking for a sandbox that is not there.
+// TestPodThatKeepsChangingAndIsNotLocated checks the same for searches for a missing sandbox.
 func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -82,7 +82,7 @@ func TestPodThatKeepsChangingAndIsNotLocated(t *testing.T) {
 	})
 }
 
-// Where nothing is audited, the pods that come and go leave nothing behind.
+// TestChangesWithoutAWatcher checks that pods leave nothing behind if no audit is enabled.
 func TestChangesWithoutAWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(t, map[string]string{"SLUICE_AUDIT": "false", "REPAIR_ENABLED": "false"})
@@ -92,13 +92,13 @@ func TestChangesWithoutAWatcher(t *testing.T) {
 			w.delete(p)
 		}
 		if held := w.Held(); held > 0 {
-			t.Errorf("%d things are kept", held)
+			t.Errorf("%d entries are kept", held)
 		}
 	})
 }
 
-// Of a pod that is gone nothing is kept that spaces searches and repairs, also if it goes during a
-// visit.
+// TestAttemptsOfAPodThatIsGone checks that the attempts that limit searches and repairs are removed
+// with a deleted pod, also if it is deleted during an audit.
 func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nowhere, refusing, leaving := meshPod("nowhere"), meshPod("refusing"), meshPod("leaving")
@@ -127,7 +127,7 @@ func TestAttemptsOfAPodThatIsGone(t *testing.T) {
 		synctest.Wait()
 		for _, p := range []*decide.Pod{nowhere, refusing} {
 			if n := w.Retries(p.Metadata.UID); n > 0 {
-				t.Errorf("%s is gone: %d attempts are kept", p.Metadata.Name, n)
+				t.Errorf("%s is deleted: %d attempts are kept", p.Metadata.Name, n)
 			}
 		}
 	})

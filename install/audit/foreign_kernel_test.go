@@ -11,27 +11,27 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// TestLegacyNotrackIsFound has a pod whose process keeps conntrack from connections, by tables of
-// which the kernel reports no changes. The pod does not count as redirected, an event names the
-// rule, and nothing is written.
+// TestLegacyNotrackIsFound covers a pod that prevents connection tracking with tables whose changes
+// the kernel does not report. The pod does not count as redirected, an event names the rule, and
+// nothing is changed.
 func TestLegacyNotrackIsFound(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-			// What this test uses of processors by looking on and on is not the visit's.
+			// The processor time of the test's polling must not count as that of the audit.
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
-			rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 			istiotest.Run(t, network.Pod,
 				"*raw\n-A OUTPUT -p tcp --dport 80 -j NOTRACK\n-A PREROUTING -p tcp --sport 80 -j NOTRACK\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
 			if captured(t, network) {
-				t.Fatal("captured in spite of NOTRACK")
+				t.Fatal("captured despite NOTRACK")
 			}
-			rulestest.Eventually(t, "it is found", func() bool { return r.states() == "1 drifted" })
-			rulestest.Eventually(t, "it is reported", func() bool {
+			rulestest.Eventually(t, "the rule is found", func() bool { return r.states() == "1 drifted" })
+			rulestest.Eventually(t, "the rule is reported", func() bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				for _, event := range r.events {
@@ -46,10 +46,10 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 				t.Errorf("%v pods with a bypass", n)
 			}
 			if !stands(t, b, network.Pod, rs) {
-				t.Error("the pod's own rules are others")
+				t.Error("the pod's own rules have changed")
 			}
 			istiotest.Run(t, network.Pod, "*raw\n-F\nCOMMIT\n", "iptables-legacy-restore", "--noflush")
-			rulestest.Eventually(t, "it is over", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
 			if n := r.metric("sluice_pods_foreign_rules{bypass}"); n != 0 {
 				t.Errorf("%v pods with a bypass", n)
 			}
@@ -57,41 +57,41 @@ func TestLegacyNotrackIsFound(t *testing.T) {
 	}
 }
 
-// TestUnknownForeignRulesAreReported has a rule that the model has no word for: the pod counts as
-// unknown.
+// TestUnknownForeignRulesAreReported covers a rule that the model does not support: the pod counts
+// as unknown.
 func TestUnknownForeignRulesAreReported(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-	// What this test uses of processors by looking on and on is not the visit's.
+	// The processor time of the test's polling must not count as that of the audit.
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
-	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 	istiotest.Run(t, network.Pod,
 		"table ip own { chain out { type filter hook output priority -300; ip dscp 5 notrack; }; }",
 		"nft", "-f", "-")
-	rulestest.Eventually(t, "it is unknown", func() bool { return r.states() == "1 unknown" })
-	rulestest.Eventually(t, "it is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
+	rulestest.Eventually(t, "the pod counts as unknown", func() bool { return r.states() == "1 unknown" })
+	rulestest.Eventually(t, "the rule is reported", func() bool { return strings.Contains(r.told(), "RedirectUnknown") })
 	if n := r.metric("sluice_pods_foreign_rules{unknown}"); n != 1 {
 		t.Errorf("%v pods with unknown rules", n)
 	}
 }
 
-// TestFirewallOfAPodIsNotDrift has rules that change nothing for captured traffic, or drop it.
+// TestFirewallOfAPodIsNotDrift covers rules that do not affect captured traffic, or drop it.
 func TestFirewallOfAPodIsNotDrift(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
-	// What this test uses of processors by looking on and on is not the visit's.
+	// The processor time of the test's polling must not count as that of the audit.
 	r.options.Used = func() time.Duration { return 0 }
 	r.add("web", network.Pod, compat.BackendNFT)
 	r.start()
-	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 	for _, f := range []rules.Family{rules.IPv4, rules.IPv6} {
 		istiotest.Restore(t, network.Pod, istiotest.NFT, f,
 			"*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -p tcp -j ACCEPT\n-A OUTPUT -p udp --dport 53 -j ACCEPT\nCOMMIT\n")
 	}
 	before := r.metric("sluice_audits_total{equal}")
-	rulestest.Eventually(t, "it is audited again", func() bool {
+	rulestest.Eventually(t, "the pod is audited again", func() bool {
 		return r.metric("sluice_audits_total{equal}") >= before+3
 	})
 	if r.states() != "1 redirected" || r.told() != "" {

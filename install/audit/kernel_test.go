@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// kernelWorld is a world whose namespaces are the kernel's.
+// kernelWorld is a world with namespaces of the kernel.
 type kernelWorld struct {
 	*world
 	places map[string]sandbox.Sandbox // by UID
@@ -45,8 +45,8 @@ func newKernelWorld(t testing.TB, env map[string]string) *kernelWorld {
 	return r
 }
 
-// add makes the node have a running pod in a namespace, which ADD has redirected by an engine;
-// empty for one of which ADD knows nothing.
+// add adds a running pod in a namespace to the node. ADD has redirected it with the backend; empty
+// means that ADD was not called.
 func (r *kernelWorld) add(
 	name string, ns *netns.NS, e compat.BackendName, change ...func(*rules.Redirect),
 ) (rules.Ruleset, compat.Backend) {
@@ -83,7 +83,7 @@ func (r *kernelWorld) add(
 	return rs, b
 }
 
-// stands reports whether a namespace has what it should have.
+// stands reports whether a namespace has the desired state.
 func stands(t testing.TB, b compat.Backend, ns *netns.NS, rs rules.Ruleset) bool {
 	t.Helper()
 	found, err := b.Check(ns, rs, compat.Snapshot{})
@@ -106,7 +106,7 @@ func newNetwork(t testing.TB) *testbed.Network {
 	return network
 }
 
-// captured reports whether a connection of the pod's application goes through the proxy.
+// captured reports whether a connection of the pod's application passes through the proxy.
 func captured(t testing.TB, network *testbed.Network) bool {
 	t.Helper()
 	answer, err := network.Dial(testbed.Call{
@@ -119,21 +119,21 @@ func captured(t testing.TB, network *testbed.Network) bool {
 	return answer.By == testbed.Outbound
 }
 
-// Rules that are flushed in a live pod come back, in either engine, and connections are captured
-// again.
+// TestRunningPodIsRepaired checks that flushed rules of a running pod are restored, with both
+// backends, and that connections are captured again.
 func TestRunningPodIsRepaired(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
 			network := newNetwork(t)
 			r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "200ms"})
 			if e == compat.BackendNFT {
-				r.options.Interval = time.Hour // it is the event that wakes
+				r.options.Interval = time.Hour // only events trigger audits
 			}
-			// What this test uses of processors by looking on and on is not the visit's.
+			// The processor time of the test's polling must not count as that of the audit.
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
-			rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 			if !captured(t, network) {
 				t.Fatal("not captured before")
 			}
@@ -142,12 +142,12 @@ func TestRunningPodIsRepaired(t *testing.T) {
 					t.Fatal(err)
 				}
 				begin := time.Now()
-				rulestest.Eventually(t, "it is healed", func() bool { return stands(t, b, network.Pod, rs) })
+				rulestest.Eventually(t, "the rules are restored", func() bool { return stands(t, b, network.Pod, rs) })
 				t.Logf("healed after %v", time.Since(begin))
 				if !captured(t, network) {
 					t.Error("not captured afterwards")
 				}
-				rulestest.Eventually(t, "it is verified", func() bool {
+				rulestest.Eventually(t, "the repair is verified", func() bool {
 					return r.metric("sluice_repairs_total{drift,repair,success}") >= float64(i+1)
 				})
 			}
@@ -155,7 +155,8 @@ func TestRunningPodIsRepaired(t *testing.T) {
 	}
 }
 
-// A pod that has nothing is given its redirection by the addresses of its namespace, and keeps it.
+// TestUnprotectedPodInTheKernel checks that a pod without rules is redirected according to the
+// addresses of its namespace, and stays redirected.
 func TestUnprotectedPodInTheKernel(t *testing.T) {
 	network := newNetwork(t)
 	r := newKernelWorld(t, nil)
@@ -164,7 +165,7 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 		t.Fatal("captured before")
 	}
 	r.start()
-	rulestest.Eventually(t, "it is repaired", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is repaired", func() bool { return r.states() == "1 redirected" })
 	if !captured(t, network) {
 		t.Error("not captured afterwards")
 	}
@@ -174,27 +175,27 @@ func TestUnprotectedPodInTheKernel(t *testing.T) {
 	}
 }
 
-// Routes that are gone come back as rules do.
+// TestRoutesAreRepaired checks that missing routes are restored like rules.
 func TestRoutesAreRepaired(t *testing.T) {
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
-	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 	deleteLoopbackAddresses(t, ns)
-	rulestest.Eventually(t, "it is healed", func() bool { return stands(t, b, ns, rs) })
-	rulestest.Eventually(t, "it is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
+	rulestest.Eventually(t, "the routes are restored", func() bool { return stands(t, b, ns, rs) })
+	rulestest.Eventually(t, "the repair is counted", func() bool { return r.metric("sluice_drifts_total{routes}") > 0 })
 }
 
-// A table of NAT that somebody puts before ours, and that translates, is heard of and told, and is
-// his to take away.
+// TestATableBeforeOurs covers a foreign NAT table before Sluice's that translates addresses: it is
+// noticed and reported, and not removed.
 func TestATableBeforeOurs(t *testing.T) {
 	nft := netnstest.RequireBinary(t, "nft")
 	r := newKernelWorld(t, map[string]string{"SLUICE_AUDIT_INTERVAL": "1h"})
 	ns := netnstest.New(t)
 	rs, b := r.add("web", ns, compat.BackendNFT)
 	r.start()
-	rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 	write := func(text string) {
 		t.Helper()
 		err := ns.Do(func() error { return exec.CommandContext(t.Context(), nft, text).Run() })
@@ -203,16 +204,16 @@ func TestATableBeforeOurs(t *testing.T) {
 		}
 	}
 	write(`table ip evil { chain c { type nat hook output priority -150; tcp dport 80 dnat to 10.9.9.8; }; }`)
-	rulestest.Eventually(t, "it is seen", func() bool { return r.states() == "1 drifted" })
-	rulestest.Eventually(t, "it is told", func() bool { return strings.Contains(r.told(), "RedirectBypassed") })
+	rulestest.Eventually(t, "the table is noticed", func() bool { return r.states() == "1 drifted" })
+	rulestest.Eventually(t, "the table is reported", func() bool { return strings.Contains(r.told(), "RedirectBypassed") })
 	if !stands(t, b, ns, rs) {
-		t.Error("the pod's own rules are others")
+		t.Error("the pod's own rules have changed")
 	}
 	write(`delete table ip evil`)
-	rulestest.Eventually(t, "it is over", func() bool { return r.states() == "1 redirected" })
+	rulestest.Eventually(t, "the pod counts as redirected", func() bool { return r.states() == "1 redirected" })
 }
 
-// What 250 idle pods cost: a round over all of them, in CPU time of the process and for each pod.
+// BenchmarkRound measures the CPU time of a pass over 250 idle pods, of the process and per pod.
 func BenchmarkRound(b *testing.B) {
 	for _, row := range []struct {
 		name     string
@@ -233,7 +234,7 @@ func BenchmarkRound(b *testing.B) {
 			}
 			r.start()
 			compared := func() float64 { return r.metric("sluice_audits_total{equal}") }
-			rulestest.Eventually(b, "all are audited", func() bool { return compared() >= pods })
+			rulestest.Eventually(b, "all pods are audited", func() bool { return compared() >= pods })
 			runtime.GC()
 			begin := spent()
 			for b.Loop() {
@@ -241,7 +242,7 @@ func BenchmarkRound(b *testing.B) {
 				for _, item := range r.Pods() {
 					r.Visit(item.UID)
 				}
-				rulestest.Eventually(b, "all are audited", func() bool { return compared() >= from+pods })
+				rulestest.Eventually(b, "all pods are audited", func() bool { return compared() >= from+pods })
 			}
 			used := spent() - begin
 			b.ReportMetric(float64(used.Microseconds())/float64(b.N*pods), "cpu-µs/pod")
@@ -250,7 +251,7 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// spent is the CPU time of this process.
+// spent returns the CPU time of this process.
 func spent() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -259,7 +260,7 @@ func spent() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// deleteLoopbackAddresses takes ::6 off lo.
+// deleteLoopbackAddresses removes ::6 from lo.
 func deleteLoopbackAddresses(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	err := ns.Do(func() error {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where any pod of the node is, and what it should have, is answered: audited or not, and also when
-// nothing is audited.
+// TestLocate checks that the location and the desired state of every pod of the node are returned,
+// also for pods that are not audited, and without an audit.
 func TestLocate(t *testing.T) {
 	opted := func(p *decide.Pod) {
 		p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
@@ -35,7 +35,7 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"the same while nothing is audited", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
+			"a pod that ADD has redirected, without an audit", "SLUICE_AUDIT=false REPAIR_ENABLED=false", func(
 				w *world, p *decide.Pod,
 			) {
 				w.redirected(p)
@@ -56,7 +56,7 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"a pod that started before the plugin, and is not repaired",
+			"a pod that started before the plugin and is not repaired",
 			"SLUICE_AUDIT=false REPAIR_ENABLED=false",
 			func(w *world, p *decide.Pod) { w.home(p); w.put(p, running) },
 			agent.Location{Decision: "redirect", Reason: "mesh-pod", NetNS: "found"},
@@ -70,7 +70,7 @@ func TestLocate(t *testing.T) {
 			true,
 		},
 		{
-			"a pod that is left alone", "", func(w *world, p *decide.Pod) {
+			"a pod that is not redirected", "", func(w *world, p *decide.Pod) {
 				opted(p)
 				w.home(p)
 				w.put(p, running)
@@ -79,7 +79,7 @@ func TestLocate(t *testing.T) {
 			false,
 		},
 		{
-			"a pod that ADD has left alone", "", func(w *world, p *decide.Pod) {
+			"a pod that ADD has not redirected", "", func(w *world, p *decide.Pod) {
 				w.home(p)
 				w.record(p, nil)
 				w.put(p, running)
@@ -128,18 +128,19 @@ func TestLocateFails(t *testing.T) {
 			w.put(wrong, running)
 		})
 		if _, err := w.Locate(t.Context(), "shop", "gone"); !source.IsNotFound(err) {
-			t.Errorf("a pod that is not there: %v", err)
+			t.Errorf("a missing pod: %v", err)
 		}
 		if _, err := w.Locate(t.Context(), "shop", "web"); !source.IsUnavailable(err) {
 			t.Errorf("a pod without addresses: %v", err)
 		}
 		if _, err := w.Locate(t.Context(), "shop", "wrong"); !source.IsUnavailable(err) {
-			t.Errorf("a pod whose parameters make no sense: %v", err)
+			t.Errorf("a pod with invalid parameters: %v", err)
 		}
 	})
 }
 
-// A pod that claims to be another's copy is not taken for that one.
+// TestAPodThatClaimsAnothersUID covers a pod whose annotation claims to be the mirror pod of
+// another one.
 func TestAPodThatClaimsAnothersUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		victim, thief := meshPod("victim"), meshPod("thief")
@@ -152,7 +153,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 		})
 		settle()
 		if s.applied > 0 || !rules.Equal(rules.MustCompile(w.redirect(victim)), s.has) {
-			t.Error("the victim has other rules")
+			t.Error("the rules of the other pod have changed")
 		}
 		if l, err := w.Locate(t.Context(), "shop", "thief"); err != nil || l.NetNS != "" {
 			t.Errorf("%+v, %v", l, err)
@@ -160,7 +161,7 @@ func TestAPodThatClaimsAnothersUID(t *testing.T) {
 	})
 }
 
-// A static pod is known to ADD by another UID than the API server has.
+// TestAStaticPod covers a static pod, which has different UIDs in ADD and in the API server.
 func TestAStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		static := meshPod("web")

@@ -7,32 +7,33 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// A visit that does not end is seen however many others do; so is one that is due and never made.
+// TestProgress checks that an audit that does not end is detected despite other audits, and so is
+// one that is due and never starts.
 func TestProgress(t *testing.T) {
 	a := &Auditor{}
 	check := func(name string, wantVisit uint64, wantBusy bool) {
 		t.Helper()
 		if visit, busy := a.Progress(); visit != wantVisit || busy != wantBusy {
-			t.Errorf("%s: visit %d, busy %v; want %d, %v", name, visit, busy, wantVisit, wantBusy)
+			t.Errorf("%s: audit %d, busy %v; want %d, %v", name, visit, busy, wantVisit, wantBusy)
 		}
 	}
 	check("not begun", 0, false)
 	a.queue = newQueue(time.Now())
 	defer a.queue.ShutDown()
-	check("nothing is planned", 0, false)
+	check("no audit is scheduled", 0, false)
 	a.plan("later", time.Now().Add(time.Hour))
-	check("nothing is due", 0, false)
+	check("no audit is due", 0, false)
 	a.plan("stuck", time.Now())
-	check("one is due", 0, true)
+	check("an audit is due", 0, true)
 	a.queue.Get()
 	stuck := a.visits.begin()
-	check("it is visited", 1, true)
+	check("the audit has started", 1, true)
 	for range 3 {
 		a.visits.end(a.visits.begin())
 	}
-	check("others go on", 1, true)
+	check("other audits end", 1, true)
 	a.visits.end(stuck)
-	check("it has ended", 4, false)
+	check("the audit has ended", 4, false)
 }
 
 func TestWaiting(t *testing.T) {
@@ -46,6 +47,6 @@ func TestWaiting(t *testing.T) {
 	}
 	a.changes.Get()
 	if _, busy := a.Waiting(); busy {
-		t.Error("busy with a change that was taken")
+		t.Error("busy with a change that was received")
 	}
 }

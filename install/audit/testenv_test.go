@@ -43,18 +43,18 @@ type world struct {
 	items    map[string]podcache.Item
 	objects  map[string][]byte
 	spaces   map[string]*space // by path
-	byNetNS  map[string]string // the path of a pod's namespace, by its UID
+	byNetNS  map[string]string // the path of a pod's namespace by UID
 	version  int
 	searches int
-	inode    uint64 // of the namespace made last
+	inode    uint64 // of the latest namespace
 	source   sandbox.Source
 	created  time.Time // of all sandboxes
 	used     time.Duration
 
 	heard   chan watch.Event
-	added   int      // namespaces that were added to the events
+	added   int      // number of namespaces added to the watcher
 	acts    []string // deletions and labels
-	refuse  error    // what these get
+	refuse  error    // the error of these requests
 	events  []cluster.Event
 	counted map[string]float64
 }
@@ -64,27 +64,27 @@ type space struct {
 	w         *world
 	id        netns.ID
 	addresses []netip.Addr
-	// has are the rules, and stranger a route that nobody takes away. istio are Istio's rules.
+	// has contains the rules, stranger a route that cannot be removed, and istio Istio's rules.
 	has        rules.Ruleset
 	stranger   string
 	istio      []string
-	foreign    foreign.Effect // what rules of others do
-	refuse     error          // what Mend gets
-	during     func()         // what happens meanwhile, if anything
-	slow       time.Duration  // what Check uses of a processor
+	foreign    foreign.Effect // the effect of foreign rules
+	refuse     error          // the error of Mend
+	during     func()         // called during a method, if not nil
+	slow       time.Duration  // processor time of Check
 	applied    int
-	mended     compat.Comparison // what the last Mend was given
-	searched   int               // how often Bare was asked
+	mended     compat.Comparison // the argument of the last Mend
+	searched   int               // calls of Bare
 	checked    int
-	rechecked  int   // of these
-	unreadable error // what Check gets
+	rechecked  int   // subset of checked
+	unreadable error // the error of Check
 	inspected  int
-	bypassing  established.Report // what EndConnections reports
-	ended      int                // how often it was asked to
+	bypassing  established.Report // the result of EndConnections
+	ended      int                // calls of EndConnections
 	open       int
 }
 
-// node starts an auditor over a world that is prepared before.
+// node starts an auditor of a prepared world.
 func node(t *testing.T, env map[string]string, prepare ...func(*world)) *world {
 	t.Helper()
 	w := newWorld(t, env)
@@ -96,7 +96,7 @@ func node(t *testing.T, env map[string]string, prepare ...func(*world)) *world {
 	return w
 }
 
-// newWorld is an empty world. Its auditor is not started.
+// newWorld returns an empty world, whose auditor is not started.
 func newWorld(t testing.TB, env map[string]string) *world {
 	t.Helper()
 	values, err := settings.Read(func(name string) (string, bool) {
@@ -155,14 +155,14 @@ func (w *world) start() {
 	w.t.Cleanup(w.stop)
 }
 
-// again stops the auditor, and starts another one over the same node.
+// again stops the auditor, and starts another one on the same node.
 func (w *world) again() {
 	w.stop()
 	w.start()
 	settle()
 }
 
-// meshPod is a pod that ADD would redirect.
+// meshPod returns a pod that ADD would redirect.
 func meshPod(name string) *decide.Pod {
 	return &decide.Pod{
 		Metadata: decide.Metadata{
@@ -178,14 +178,15 @@ func meshPod(name string) *decide.Pod {
 
 var running = podcache.PodStatus{Phase: "Running"}
 
-// broken is the life of a pod whose validation fails, in a run that began at that time.
+// broken returns the status of a pod whose validation has failed, in a run that began at the given
+// time.
 func broken(began time.Time) podcache.PodStatus {
 	return podcache.PodStatus{Phase: "Pending", Init: []podcache.InitContainer{
 		{Name: "istio-validation", Last: &podcache.Termination{ExitCode: 126, Started: began}},
 	}}
 }
 
-// put makes the API server have a pod.
+// put adds a pod to the API server.
 func (w *world) put(p *decide.Pod, l podcache.PodStatus) {
 	w.t.Helper()
 	text, err := json.Marshal(p)
@@ -214,7 +215,7 @@ func (w *world) delete(p *decide.Pod) {
 	w.Changed(p.Metadata.Namespace, p.Metadata.Name)
 }
 
-// home gives a pod a namespace.
+// home creates the namespace of a pod.
 func (w *world) home(p *decide.Pod) *space {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +229,7 @@ func (w *world) home(p *decide.Pod) *space {
 	return s
 }
 
-// redirect is what ADD would make of a pod with an IPv4 address.
+// redirect returns the redirection of ADD for a pod with an IPv4 address.
 func (w *world) redirect(p *decide.Pod) rules.Redirect {
 	r, _, err := decide.Parameters(p, []netip.Addr{netip.MustParseAddr("10.0.0.7")},
 		w.options.Decide)
@@ -238,7 +239,7 @@ func (w *world) redirect(p *decide.Pod) rules.Redirect {
 	return r
 }
 
-// redirected is a running pod that ADD has redirected.
+// redirected adds a running pod that ADD has redirected.
 func (w *world) redirected(p *decide.Pod) *space {
 	s := w.home(p)
 	r := w.redirect(p)
@@ -264,12 +265,12 @@ func (w *world) record(p *decide.Pod, r *rules.Redirect) {
 	}
 }
 
-// flush takes all rules away, and tells it as the kernel would.
+// flush removes all rules, and reports it like the kernel.
 func (w *world) flush(s *space) {
 	w.change(s, func() { s.has = rules.Ruleset{} })
 }
 
-// set changes something that the auditor may look at meanwhile.
+// set changes state that the auditor may read concurrently.
 func (w *world) set(do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -282,7 +283,7 @@ func (w *world) change(s *space, do func()) {
 	synctest.Wait()
 }
 
-// metric returns a metric as it is now.
+// metric returns the current value of a metric.
 func (w *world) metric(name string) float64 {
 	w.Measure()
 	w.mu.Lock()
@@ -290,7 +291,7 @@ func (w *world) metric(name string) float64 {
 	return w.counted[name]
 }
 
-// states are the pods by their states.
+// states returns the number of pods in each state.
 func (w *world) states() string {
 	w.Measure()
 	w.mu.Lock()
@@ -304,7 +305,7 @@ func (w *world) states() string {
 	return strings.Join(list, ", ")
 }
 
-// told are the events that were told since the last time, by their reasons.
+// told returns the reasons of the events since the last call.
 func (w *world) told() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -316,7 +317,7 @@ func (w *world) told() string {
 	return strings.Join(list, ", ")
 }
 
-// done is what was done to pods by the API server since the last time.
+// done returns the requests that changed pods since the last call.
 func (w *world) done() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -325,11 +326,11 @@ func (w *world) done() string {
 	return text
 }
 
-// settle lets the auditor finish what it can do now: a search for sandboxes waits for others a
-// moment.
+// settle waits for the auditor to finish its current work. A search for sandboxes waits for further
+// ones for a moment.
 func settle() { pass(10 * time.Millisecond) }
 
-// pass lets time pass.
+// pass advances the time.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTraceIsNoDrift traces a pod while it is audited. Nothing is repaired or reported, and the
-// rules of the trace stay until it ends. The rules of a killed trace are removed.
+// rules of the trace remain until it ends. The rules of a killed trace are removed.
 func TestTraceIsNoDrift(t *testing.T) {
 	for _, e := range []compat.BackendName{compat.BackendNFT, compat.BackendLegacy} {
 		t.Run(string(e), func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestTraceIsNoDrift(t *testing.T) {
 			r.options.Used = func() time.Duration { return 0 }
 			rs, b := r.add("web", network.Pod, e)
 			r.start()
-			rulestest.Eventually(t, "it is audited", func() bool { return r.states() == "1 redirected" })
+			rulestest.Eventually(t, "the pod is audited", func() bool { return r.states() == "1 redirected" })
 			traced := func() bool { return foreign.Inspect(network.Pod, rs, diff.AgentBudget).Traced }
 
 			session, err := trace.Open(network.Pod, trace.Options{})
@@ -34,11 +34,11 @@ func TestTraceIsNoDrift(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := r.metric("sluice_audits_total{equal}")
-			rulestest.Eventually(t, "it is audited twice", func() bool {
+			rulestest.Eventually(t, "the pod is audited twice", func() bool {
 				return r.metric("sluice_audits_total{equal}") >= before+2
 			})
 			if !traced() || r.states() != "1 redirected" {
-				t.Errorf("%s during a trace; the rules of the trace are there: %v", r.states(),
+				t.Errorf("%s during a trace; the rules of the trace exist: %v", r.states(),
 					traced())
 			}
 			if err := marks.Close(); err != nil {
@@ -51,12 +51,12 @@ func TestTraceIsNoDrift(t *testing.T) {
 			istiotest.Run(t, network.Pod, "*raw\n:"+trace.Chain+" - [0:0]\n-A OUTPUT -j "+trace.Chain+
 				"\n-A "+trace.Chain+" -p tcp -j TRACE\nCOMMIT\n",
 				"iptables-legacy-restore", "--noflush")
-			rulestest.Eventually(t, "what a killed trace left is removed", func() bool { return !traced() })
+			rulestest.Eventually(t, "the rules of a killed trace are removed", func() bool { return !traced() })
 			if told := r.told(); told != "" {
 				t.Errorf("events: %s", told)
 			}
 			if !stands(t, b, network.Pod, rs) {
-				t.Error("the pod's own rules are others")
+				t.Error("the pod's own rules have changed")
 			}
 		})
 	}

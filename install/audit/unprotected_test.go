@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A pod that started before the plugin was there gets its redirection as soon as it is seen, and no
-// failure is waited for.
+// TestUnprotectedPodIsRepairedInPlace checks that a pod that started before the installation of the
+// plugin is redirected when it is found, without waiting for its failure.
 func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -41,8 +41,8 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 			w.metric("sluice_repair_duration_seconds_count{race}") != 1 {
 			t.Errorf("counted %v", w.counted)
 		}
-		// What it is mended by later is what was applied then, whatever became of its annotations;
-		// also for the next agent.
+		// Later repairs use the parameters that were applied first, also by the next agent,
+		// whatever the annotations are.
 		web.Metadata.Annotations["traffic.sidecar.istio.io/excludeOutboundPorts"] = "81"
 		for _, life := range []func(){w.again, func() {}} {
 			life()
@@ -56,19 +56,19 @@ func TestUnprotectedPodIsRepairedInPlace(t *testing.T) {
 			}
 			delete(web.Metadata.Annotations, "traffic.sidecar.istio.io/excludeOutboundPorts")
 			if !rules.Equal(rules.MustCompile(w.redirect(web)), s.has) {
-				t.Error("the rules are others than before")
+				t.Error("the rules have changed")
 			}
 		}
 		w.delete(web)
 		settle()
 		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil {
-			t.Errorf("kept of a pod that is gone: %v, %v", kept, err)
+			t.Errorf("entries of a deleted pod: %v, %v", kept, err)
 		}
 	})
 }
 
-// A pod of which no sandbox is there yet is sought again, at once when it changes, and is not
-// counted before it has an address.
+// TestAPodThatHasNoSandboxYet checks that the sandbox of such a pod is searched again, immediately
+// when the pod changes, and that the pod is not counted before it has an address.
 func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -88,7 +88,7 @@ func TestAPodThatHasNoSandboxYet(t *testing.T) {
 	})
 }
 
-// What is found nowhere is counted, and sought without haste.
+// TestSandboxThatIsNotFound checks that such a pod is counted, and that searches are rare.
 func TestSandboxThatIsNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -107,7 +107,7 @@ func TestSandboxThatIsNotFound(t *testing.T) {
 	})
 }
 
-// A sandbox that was made anew is found again.
+// TestANewSandbox checks that a new sandbox of a pod is found.
 func TestANewSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -124,12 +124,12 @@ func TestANewSandbox(t *testing.T) {
 		}
 		w.flush(s)
 		if s.applied != 2 {
-			t.Error("the new one is not heard")
+			t.Error("events of the new sandbox are not received")
 		}
 	})
 }
 
-// Who is to be left alone is not even looked at.
+// TestPodsThatAreNotRedirected checks that such pods are not audited.
 func TestPodsThatAreNotRedirected(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *decide.Pod) podcache.PodStatus{
 		"a pod that is being deleted": func(*world, *decide.Pod) podcache.PodStatus {
@@ -157,7 +157,7 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 			p.Metadata.Labels = map[string]string{"sidecar.istio.io/inject": "false"}
 			return running
 		},
-		"a pod that ADD has left alone": func(w *world, p *decide.Pod) podcache.PodStatus {
+		"a pod that ADD has not redirected": func(w *world, p *decide.Pod) podcache.PodStatus {
 			w.record(p, nil)
 			return running
 		},
@@ -180,7 +180,7 @@ func TestPodsThatAreNotRedirected(t *testing.T) {
 	}
 }
 
-// What istio-cni has redirected stays as it is.
+// TestAPodOfIstioCNI checks that a pod that istio-cni has redirected is not changed.
 func TestAPodOfIstioCNI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -197,7 +197,8 @@ func TestAPodOfIstioCNI(t *testing.T) {
 	})
 }
 
-// A pod whose parameters make no sense is told of, and is not guessed at.
+// TestParametersThatMakeNoSense checks that a pod with invalid parameters is reported, and not
+// repaired.
 func TestParametersThatMakeNoSense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -214,24 +215,24 @@ func TestParametersThatMakeNoSense(t *testing.T) {
 	})
 }
 
-// What is done about a late pod says the policy, in istio-cni's order; deleting and labelling only
-// if its validation fails.
+// TestPolicies checks the action for a pod that started before the plugin, in istio-cni's order.
+// Deletion and labelling require a failed validation.
 func TestPolicies(t *testing.T) {
 	const inPlace, deleting, labelling, nothing = "repaired", "delete shop/web uid-web@1",
 		"label shop/web uid-web cni.istio.io/uninitialized=true", ""
 	for _, row := range []struct {
 		name   string
 		env    map[string]string
-		broken string // what is done to a pod that has failed
-		waits  string // and to one that has not
+		broken string // the action for a pod that has failed
+		waits  string // the action for a pod that has not failed
 	}{
-		{"as the chart sets it", nil, inPlace, inPlace},
+		{"the chart's defaults", nil, inPlace, inPlace},
 		{
-			"repair goes before the others", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
+			"repair takes precedence", env("REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
 			inPlace, inPlace,
 		},
 		{
-			"delete goes before label",
+			"deletion takes precedence over labelling",
 			env("REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true REPAIR_LABEL_PODS=true"),
 			deleting, nothing,
 		},
@@ -239,13 +240,13 @@ func TestPolicies(t *testing.T) {
 		{"none", env("REPAIR_REPAIR_PODS=false"), nothing, nothing},
 		{"not enabled", env("REPAIR_ENABLED=false REPAIR_DELETE_PODS=true"), nothing, nothing},
 		{
-			"delete without entering namespaces",
+			"deletion without entering namespaces",
 			env("SLUICE_AUDIT=false REPAIR_REPAIR_PODS=false REPAIR_DELETE_PODS=true"),
 			deleting, nothing,
 		},
 		{"repair without audit", env("SLUICE_AUDIT=false"), inPlace, inPlace},
 		{
-			"another pod is selected",
+			"only another pod is selected",
 			env("REPAIR_LABEL_SELECTORS=tier=web REPAIR_DELETE_PODS=true"), nothing, nothing,
 		},
 	} {
@@ -288,8 +289,8 @@ func env(text string) map[string]string {
 	return m
 }
 
-// Where repair in place does not help, the next thing that is allowed is done: after a run that
-// began later has failed, and once.
+// TestRepairWithoutEffect checks that the next permitted action follows, once, if a later run of
+// the pod fails despite a repair.
 func TestRepairWithoutEffect(t *testing.T) {
 	for name, want := range map[string]string{
 		"REPAIR_DELETE_PODS=true": "delete shop/web uid-web@3",
@@ -305,7 +306,7 @@ func TestRepairWithoutEffect(t *testing.T) {
 				})
 				w.told()
 				pass(10 * time.Second)
-				w.put(web, broken(time.Now().Add(-20*time.Second))) // the run that failed before
+				w.put(web, broken(time.Now().Add(-20*time.Second))) // the earlier failed run
 				settle()
 				if done := w.done(); done != "" {
 					t.Fatalf("too early: %s", done)
@@ -323,7 +324,8 @@ func TestRepairWithoutEffect(t *testing.T) {
 	}
 }
 
-// Where it cannot be repaired, or its sandbox cannot be found, likewise.
+// TestRepairThatIsNotPossible checks the same if the pod cannot be repaired, or its sandbox is not
+// found.
 func TestRepairThatIsNotPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, refused := meshPod("lost"), meshPod("refused")
@@ -344,7 +346,8 @@ func TestRepairThatIsNotPossible(t *testing.T) {
 	})
 }
 
-// An API server that is away, or a pod that has changed meanwhile, is asked again.
+// TestActionsThatFail checks that an action is retried if the API server is unavailable or the pod
+// has changed.
 func TestActionsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -373,8 +376,9 @@ func TestActionsThatFail(t *testing.T) {
 	})
 }
 
-// A process of the pod may be there before the pod's network (cri-dockerd), and before its ADD:
-// neither is taken for a late pod, nor for one with the addresses that it has so far.
+// TestAPodWhoseADDIsUnderWay covers a process of the pod that exists before the pod's network
+// (cri-dockerd), and before its ADD: the pod does not count as unprotected, and its addresses so
+// far are not used.
 func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -404,7 +408,8 @@ func TestAPodWhoseADDIsUnderWay(t *testing.T) {
 	})
 }
 
-// Nothing is kept of a pod that goes while it is repaired.
+// TestPodThatEndsWhileItIsRepaired checks that nothing is kept of a pod that is deleted during its
+// repair.
 func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -417,12 +422,12 @@ func TestPodThatEndsWhileItIsRepaired(t *testing.T) {
 		})
 		pass(time.Second)
 		if kept, err := w.options.Repairs.List(); len(kept) > 0 || err != nil || w.Held() > 0 {
-			t.Errorf("kept %v, %v, and %d things", kept, err, w.Held())
+			t.Errorf("kept %v, %v, and %d entries", kept, err, w.Held())
 		}
 	})
 }
 
-// silent is an API server that takes connections and never answers.
+// silent is an API server that accepts connections and never answers.
 type silent struct{ *world }
 
 func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) error {
@@ -431,7 +436,7 @@ func (s silent) LabelPod(ctx context.Context, pod cluster.Name, _, _, _ string) 
 	return ctx.Err()
 }
 
-// An API server that does not answer keeps nobody from being mended.
+// TestActionsThatHang checks that an API server that does not answer does not delay repairs.
 func TestActionsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
@@ -453,13 +458,13 @@ func TestActionsThatHang(t *testing.T) {
 			t.Errorf("applied %d times", s.applied)
 		}
 		if acts := strings.Count(w.done(), "label"); acts < 2 || acts > 20 {
-			t.Errorf("%d pods were tried", acts)
+			t.Errorf("%d pods were requested", acts)
 		}
 	})
 }
 
-// A pod that ADD let start though it could not read it is repaired too, and is told why it had
-// nothing.
+// TestAPodThatADDCouldNotRead checks that a pod that ADD could not read and let start is repaired
+// too, with an event that contains the reason.
 func TestAPodThatADDCouldNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := meshPod("web")
@@ -478,7 +483,7 @@ func TestAPodThatADDCouldNotRead(t *testing.T) {
 		if s.applied != 1 || len(w.events) != 1 ||
 			!strings.HasPrefix(w.events[0].Message,
 				"the plugin could not read the pod when it started; ") {
-			t.Errorf("applied %d times, told %+v", s.applied, w.events)
+			t.Errorf("applied %d times, events %+v", s.applied, w.events)
 		}
 	})
 }

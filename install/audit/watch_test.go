@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// Where nobody can listen, the timer serves, and it is tried again; pods that were visited before
-// are listened to then.
+// TestListeningThatFails checks that the timer is used if the watcher cannot be opened, that
+// opening is retried, and that audited pods are added to it then.
 func TestListeningThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -33,7 +33,7 @@ func TestListeningThatFails(t *testing.T) {
 		w.set(func() { s.has = rules.Ruleset{} })
 		pass(2 * time.Minute)
 		if s.applied != 1 || tries != 4 || w.added == 0 {
-			t.Errorf("applied %d times, tried %d times, added %d", s.applied, tries, w.added)
+			t.Errorf("applied %d times, %d attempts, added %d", s.applied, tries, w.added)
 		}
 		w.flush(s)
 		if s.applied != 2 || w.metric("sluice_events_lost_total{nftables}") != 3 {
@@ -42,21 +42,21 @@ func TestListeningThatFails(t *testing.T) {
 	})
 }
 
-// Between a loss and the round that makes up for it more may be lost: who was visited meanwhile is
-// visited again.
+// TestLostEventsBeforeAnotherPass checks that a pod that was audited between two losses is audited
+// again.
 func TestLostEventsBeforeAnotherPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *space
 		w := node(t, nil, func(w *world) {
 			s = w.redirected(meshPod("web"))
-			for i := range 30 { // so that a round is 3 s after another
+			for i := range 30 { // so that passes are 3 s apart
 				w.redirected(meshPod(fmt.Sprintf("other-%d", i)))
 			}
 		})
 		pass(10 * time.Second)
 		w.heard <- watch.Event{Lost: true}
 		pass(time.Second)
-		w.heard <- watch.Event{Lost: true} // the round is two seconds from now
+		w.heard <- watch.Event{Lost: true} // the pass follows in two seconds
 		pass(time.Second)
 		w.put(meshPod("web"), running)
 		settle()
@@ -69,7 +69,8 @@ func TestLostEventsBeforeAnotherPass(t *testing.T) {
 	})
 }
 
-// The kernel gives the number of a namespace that has ended to the next one.
+// TestANumberOfANamespaceThatIsUsedAgain covers the inode number of a destroyed namespace, which
+// the kernel reuses.
 func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := meshPod("a"), meshPod("b")
@@ -88,7 +89,7 @@ func TestANumberOfANamespaceThatIsUsedAgain(t *testing.T) {
 		w.redirected(a)
 		settle()
 		if w.flush(s); s.applied != 1 {
-			t.Error("the other pod's namespace is not heard any more")
+			t.Error("events of the other pod's namespace are no longer received")
 		}
 	})
 }

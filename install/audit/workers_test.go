@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is planned and dropped while visits take their time: no pod is visited twice at a time,
-// each one after it was planned and no later than at the earliest of these times, and nothing is
-// kept at the end. A visit that was planned before is not withdrawn, and counts.
+// TestWorkers schedules and cancels audits while others run. No pod is audited twice at a time,
+// each audit starts after it was scheduled and not later than the earliest scheduled time, and
+// nothing is kept at the end. An audit that was scheduled earlier is not postponed.
 func TestWorkers(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 4*8*20), 1, 60).Draw(rt, "steps")
@@ -30,7 +30,7 @@ func TestWorkers(t *testing.T) {
 				a.work(ctx, func(_ context.Context, uid string) {
 					mu.Lock()
 					if busy[uid] {
-						t.Errorf("%s is visited twice at a time", uid)
+						t.Errorf("%s is audited twice at a time", uid)
 					}
 					if !there[uid] {
 						mu.Unlock()
@@ -38,7 +38,7 @@ func TestWorkers(t *testing.T) {
 					}
 					busy[uid] = true
 					if at, planned := due[uid]; planned && time.Since(at) > 20*time.Millisecond {
-						t.Errorf("%s is visited %v too late", uid, time.Since(at))
+						t.Errorf("%s is audited %v too late", uid, time.Since(at))
 					}
 					delete(due, uid)
 					mu.Unlock()
@@ -73,7 +73,7 @@ func TestWorkers(t *testing.T) {
 				t.Errorf("never visited: %v", due)
 			}
 			if _, running := a.Progress(); running || a.queue.Len() > 0 {
-				t.Error("something is kept")
+				t.Error("entries are kept")
 			}
 			cancel()
 			<-done
@@ -81,7 +81,8 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// While one worker is busy for long, another visits what is due meanwhile.
+// TestLongReconciliationDoesNotDelayOtherPods checks that one worker audits pods that are due while
+// another is busy.
 func TestLongReconciliationDoesNotDelayOtherPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}
@@ -105,14 +106,15 @@ func TestLongReconciliationDoesNotDelayOtherPods(t *testing.T) {
 		begin := time.Now()
 		<-visited
 		if waited := time.Since(begin); waited > time.Millisecond {
-			t.Errorf("the other one is visited after %v", waited)
+			t.Errorf("the other pod is audited after %v", waited)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// Pods whose sandboxes were not found as often are sought together, whenever that was.
+// TestSearchesAreCombined checks that pods with the same number of failed searches are searched
+// together, whenever they failed.
 func TestSearchesAreCombined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		searches := newAlignedDelays(time.Now())
@@ -129,7 +131,7 @@ func TestSearchesAreCombined(t *testing.T) {
 	})
 }
 
-// After the end no pod is visited that is still in the queue.
+// TestTheQueueIsNotDrained checks that queued pods are not audited after the end.
 func TestTheQueueIsNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &Auditor{begin: time.Now()}
@@ -139,7 +141,7 @@ func TestTheQueueIsNotDrained(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		a.work(ctx, func(context.Context, string) { t.Error("a visit after the end") })
+		a.work(ctx, func(context.Context, string) { t.Error("an audit after the end") })
 	})
 }
 
@@ -161,8 +163,8 @@ func TestBackoffDoubles(t *testing.T) {
 	}
 }
 
-// What is planned by the wall clock would not come for an hour after somebody sets that back by an
-// hour.
+// TestTurnsKeepToTheMonotonicClock checks that setting back the clock by an hour does not delay
+// scheduled audits.
 func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	a := &Auditor{begin: time.Now(), pods: map[string]*pod{"web": {}}}
 	a.Compare, a.Interval = true, time.Minute
@@ -170,7 +172,7 @@ func TestTurnsKeepToTheMonotonicClock(t *testing.T) {
 	turn := (&reconciliation{Auditor: a, uid: "web", now: now}).nextIntervalVisit()
 	if wait := turn.Sub(now); !strings.Contains(turn.String(), " m=") || wait <= 0 ||
 		wait > time.Minute {
-		t.Errorf("the next turn is at %v, %v from now", turn, wait)
+		t.Errorf("the next pass is at %v, %v from now", turn, wait)
 	}
 	searches := newAlignedDelays(a.begin)
 	if wait := searches.When("web"); wait <= 0 || wait > initialSearchBackoff {

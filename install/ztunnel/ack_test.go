@@ -37,7 +37,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 		got.OwedSince.IsZero() {
 		t.Errorf("connection %+v", got)
 	}
-	// A second call waits for the same message, and others wait behind it.
+	// A second call waits for the same message, and other messages wait behind it.
 	go func() { results <- w.Add(t.Context(), p) }()
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() { results <- w.Add(ctx, pod(t, "b")) }()
@@ -60,7 +60,7 @@ func TestLateAcknowledgementIsValid(t *testing.T) {
 	}
 }
 
-// Neither the newest ztunnel nor the oldest one blocks an add when it is silent.
+// TestSilentZtunnelDoesNotBlockAdds covers a ztunnel without answers, connected first or last.
 func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 	for _, name := range []string{"newest", "oldest"} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestSilentZtunnelDoesNotBlockAdds(t *testing.T) {
 			}
 			for i, f := range connect {
 				f()
-				rulestest.Eventually(t, "it is connected", func() bool {
+				rulestest.Eventually(t, "the ztunnel is connected", func() bool {
 					return len(w.State().Connections) == i+1
 				})
 			}
@@ -114,7 +114,7 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 	for _, z := range all {
 		z.Wait(t, "add uid-a")
 	}
-	rulestest.Eventually(t, "all have it", func() bool {
+	rulestest.Eventually(t, "all ztunnels have the pod", func() bool {
 		got := w.State().Pods[0]
 		return got.AckedBy == 3 && got.AckedByReady
 	})
@@ -126,7 +126,7 @@ func TestEachZtunnelReceivesAddsAndDeletes(t *testing.T) {
 			t.Errorf("messages %q", got)
 		}
 	}
-	// The others have the pods after one has gone.
+	// The other ztunnels have the pods after one has ended.
 	all[2].Stop()
 	w.connected(t, 2, 2)
 	if err := w.Add(t.Context(), pod(t, "b")); err != nil {
@@ -161,7 +161,7 @@ func TestZtunnelEndsWhileAddWaits(t *testing.T) {
 		"add default/a" {
 		t.Errorf("log %v", entry.ContextMap())
 	}
-	// It connects again, and receives the pod in its snapshot.
+	// The ztunnel connects again, and receives the pod in its snapshot.
 	again := w.dial(t)
 	expect(t, again, "add uid-a")
 	expect(t, again, "snapshot")
@@ -178,7 +178,7 @@ func TestRemoveDoesNotWaitForZtunnelThatEnds(t *testing.T) {
 	expectUnacknowledged(t, c, "add uid-a")
 	results := make(chan error)
 	go func() { results <- w.Remove(t.Context(), "uid-a") }()
-	rulestest.Eventually(t, "it is removed", func() bool { return len(w.State().Pods) == 0 })
+	rulestest.Eventually(t, "the pod is removed", func() bool { return len(w.State().Pods) == 0 })
 	// The delete follows the snapshot.
 	if err := c.Ack(""); err != nil {
 		t.Fatal(err)
@@ -198,8 +198,8 @@ func TestAddDuringSnapshot(t *testing.T) {
 	expectUnacknowledged(t, c, "add uid-a")
 	results := make(chan error)
 	go func() { results <- w.Add(t.Context(), pod(t, "c")) }()
-	rulestest.Eventually(t, "it is queued", func() bool { return w.State().Connections[0].Queued == 2 })
-	if err := c.Ack("not now"); err != nil { // does not end the snapshot
+	rulestest.Eventually(t, "the message is queued", func() bool { return w.State().Connections[0].Queued == 2 })
+	if err := c.Ack("not now"); err != nil { // this does not end the snapshot
 		t.Fatal(err)
 	}
 	expect(t, c, "add uid-b")
@@ -230,7 +230,8 @@ func TestOtherVersions(t *testing.T) {
 	}
 }
 
-// What breaks the order of acknowledgements closes the connection; the log says why.
+// TestInvalidMessages checks that a message that violates the protocol closes the connection, and
+// that the log contains the reason.
 func TestInvalidMessages(t *testing.T) {
 	ack, err := proto.Marshal(&zds.Response{Payload: &zds.Response_Ack{Ack: &zds.Ack{}}})
 	if err != nil {
@@ -254,7 +255,7 @@ func TestInvalidMessages(t *testing.T) {
 			t.Error("the connection is open")
 		}
 		entry := w.wantLog(t, "connection to ztunnel closed")
-		// The text of package proto has varying white space.
+		// Package proto varies the white space of its messages.
 		if text, _ := entry.ContextMap()["error"].(string); !strings.Contains(text, want) {
 			t.Errorf("error %q, want %q", text, want)
 		}

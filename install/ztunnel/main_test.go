@@ -19,12 +19,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a server that listens.
+// world is a listening server.
 type world struct {
 	*ztunnel.Server
 	path string
 	logs *observer.ObservedLogs
-	// count is the number of connections, for the metric.
+	// count is the number of connections in the metric.
 	count atomic.Int64
 	stop  func()
 }
@@ -57,7 +57,7 @@ func start(t testing.TB, path string) *world {
 	return w
 }
 
-// dial connects a client that the test drives.
+// dial connects a client that the test controls.
 func (w *world) dial(t testing.TB) *ztunneltest.Client {
 	t.Helper()
 	c, err := ztunneltest.Dial(w.path, zds.Version_V1)
@@ -68,10 +68,10 @@ func (w *world) dial(t testing.TB) *ztunneltest.Client {
 	return c
 }
 
-// connected waits until n ztunnels have said hello, and the ones with a snapshot are ready.
+// connected waits until n ztunnels have sent a hello, and ready of them have received a snapshot.
 func (w *world) connected(t testing.TB, n, ready int) {
 	t.Helper()
-	rulestest.Eventually(t, "they are connected", func() bool {
+	rulestest.Eventually(t, "the ztunnels are connected", func() bool {
 		connections := w.State().Connections
 		got := 0
 		for _, c := range connections {
@@ -92,7 +92,7 @@ func (w *world) wantLog(t testing.TB, message string) observer.LoggedEntry {
 	return w.logs.FilterMessage(message).All()[0]
 }
 
-// pod is a pod with a network namespace of its own.
+// pod returns a pod with its own network namespace.
 func pod(t testing.TB, name string) ztunnel.Pod {
 	t.Helper()
 	return ztunnel.Pod{
@@ -101,7 +101,7 @@ func pod(t testing.TB, name string) ztunnel.Pod {
 	}
 }
 
-// expect receives the next message, acknowledges it, and compares it in the form of
+// expect receives the next message, acknowledges it, and compares it in the format of
 // ztunneltest.Describe.
 func expect(t testing.TB, c *ztunneltest.Client, want string) {
 	t.Helper()

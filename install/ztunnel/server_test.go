@@ -85,7 +85,7 @@ func TestSnapshotThenAddAndDelete(t *testing.T) {
 				UID: "uid-b", Name: "b", Namespace: "default", Netns: b.Netns.ID(),
 				AckedBy: 1, AckedByReady: true,
 			},
-			{UID: "uid-c", Name: "c", Namespace: "default"}, // kept is not acknowledged
+			{UID: "uid-c", Name: "c", Namespace: "default"}, // a kept pod is not acknowledged
 		},
 	}); !cmp.Equal(state, want) {
 		t.Error(cmp.Diff(want, state))
@@ -110,7 +110,7 @@ func TestNoZtunnelIsAcceptedBeforeRestore(t *testing.T) {
 	if got := w.State(); got.Restored || len(got.Connections) > 0 {
 		t.Errorf("state %+v", got)
 	}
-	// The pod that was added keeps its namespace; the one that was removed is not there.
+	// The added pod keeps its namespace; the removed one is missing.
 	w.Restore([]ztunnel.Pod{{UID: early.UID}, removed, pod(t, "x")})
 	z.Wait(t, "snapshot")
 	if got, want := z.Messages(), []string{"add uid-early", "add uid-x", "snapshot"}; !slices.Equal(
@@ -131,7 +131,7 @@ func TestAddWithoutZtunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	rulestest.Eventually(t, "it is counted", func() bool { return w.count.Load() == 1 })
+	rulestest.Eventually(t, "the connection is counted", func() bool { return w.count.Load() == 1 })
 	if err := w.Add(t.Context(), pod(t, "b")); !errors.Is(err, ztunnel.ErrNotConnected) {
 		t.Errorf("error %v, want %v", err, ztunnel.ErrNotConnected)
 	}
@@ -139,8 +139,8 @@ func TestAddWithoutZtunnel(t *testing.T) {
 		t.Errorf("Remove without ztunnel: %v", err)
 	}
 	silent.Close()
-	rulestest.Eventually(t, "it is not counted", func() bool { return w.count.Load() == 0 })
-	// The pod is not lost.
+	rulestest.Eventually(t, "the connection is no longer counted", func() bool { return w.count.Load() == 0 })
+	// The pod is sent to a later ztunnel.
 	z := ztunneltest.Start(t, w.path, nil)
 	z.Wait(t, "snapshot")
 	if got := slices.Sorted(maps.Keys(z.Pods())); !slices.Equal(got, []string{"uid-a"}) {
@@ -239,7 +239,7 @@ func TestRefusedDelete(t *testing.T) {
 	}
 }
 
-// A pod that the server does not know may be known to ztunnel.
+// TestDeleteOfUnknownPodIsSent covers a pod that the server does not know: ztunnel may know it.
 func TestDeleteOfUnknownPodIsSent(t *testing.T) {
 	w := start(t, socket(t))
 	w.Restore(nil)
@@ -279,7 +279,7 @@ func TestAddAgain(t *testing.T) {
 	}
 }
 
-// The namespace of a restored pod is found later.
+// TestAddOfKeptPod covers a restored pod whose namespace is found later.
 func TestAddOfKeptPod(t *testing.T) {
 	w := start(t, socket(t))
 	p := pod(t, "a")

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// reconnecting is a ztunnel that connects again when its connection ends, and keeps the pods of
-// which the last snapshot told.
+// reconnecting is a ztunnel that connects again when its connection ends, and keeps the pods of the
+// last snapshot.
 type reconnecting struct {
 	mu   sync.Mutex
 	pods map[string]netns.ID
@@ -89,8 +89,8 @@ func (z *reconnecting) has(p ztunnel.Pod) bool {
 	return z.pods[p.UID] == p.Netns.ID()
 }
 
-// During a rolling update the new agent replaces the socket while pods are added. Each pod of which
-// Add has said that ztunnel has it, at either agent, remains at ztunnel.
+// TestTakeoverLosesNoPod adds pods while the new agent replaces the socket during a rolling update.
+// Each pod for which Add has succeeded, at either agent, remains at ztunnel.
 func TestTakeoverLosesNoPod(t *testing.T) {
 	path := socket(t)
 	var current atomic.Pointer[world]
@@ -100,7 +100,7 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	z.done.Go(func() { z.run(path) })
 	ns := []*netns.NS{pod(t, "0").Netns, pod(t, "1").Netns}
 
-	var mu sync.Mutex // guards added, and makes it what the next server restores
+	var mu sync.Mutex // guards added, which the next server restores
 	var added []ztunnel.Pod
 	ctx, cancel := context.WithCancel(t.Context())
 	var adders sync.WaitGroup
@@ -156,8 +156,9 @@ func TestTakeoverLosesNoPod(t *testing.T) {
 	z.done.Wait()
 }
 
-// Pods are added, replaced and removed while ztunnels come and go. In the end each ztunnel has
-// exactly the pods of the state, and no descriptor is left.
+// TestNothingIsLeftAndNothingIsLost adds, replaces and removes pods while ztunnels connect and
+// disconnect. In the end each ztunnel has exactly the pods of the state, and no descriptor remains
+// open.
 func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 	before := descriptors(t)
 	func() {
@@ -176,7 +177,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					for range 10 { // and ends in the middle
+					for range 10 { // and the connection ends
 						_, ns, err := c.Next()
 						if err != nil {
 							break
@@ -211,7 +212,7 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 		last := ztunneltest.Start(t, w.path, nil)
 		last.Wait(t, "snapshot")
 		for _, z := range []*ztunneltest.Ztunnel{steady, last} {
-			rulestest.Eventually(t, "it has the pods of the state", func() bool {
+			rulestest.Eventually(t, "the ztunnel has the pods of the state", func() bool {
 				pods := z.Pods()
 				for _, p := range w.State().Pods {
 					if pods[p.UID] != p.Netns {
@@ -241,7 +242,8 @@ func TestNothingIsLeftAndNothingIsLost(t *testing.T) {
 	}
 }
 
-// The namespace of a removed pod ends, although the server had a descriptor and sent it.
+// TestRemoveReleasesTheNamespace checks that the namespace of a removed pod is destroyed, although
+// the server had a descriptor and sent it.
 func TestRemoveReleasesTheNamespace(t *testing.T) {
 	w := start(t, socket(t))
 	w.Restore(nil)
@@ -259,7 +261,7 @@ func TestRemoveReleasesTheNamespace(t *testing.T) {
 	if err := w.Remove(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	rulestest.Eventually(t, "it is closed", func() bool { return descriptors(t) == before })
+	rulestest.Eventually(t, "the descriptor is closed", func() bool { return descriptors(t) == before })
 }
 
 func TestOnlyRootMayConnect(t *testing.T) {
@@ -273,7 +275,7 @@ func TestOnlyRootMayConnect(t *testing.T) {
 			^uintptr(0)); errno != 0 {
 			t.Errorf("setresuid: %v", errno)
 		}
-		// The uid of the file system stays root's, so that the mode of the socket does not matter.
+		// The uid of the file system remains root's, so that the mode of the socket has no effect.
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, 0, 0, 0); errno != 0 {
 			t.Errorf("setfsuid: %v", errno)
 		}
@@ -297,7 +299,7 @@ func TestOnlyRootMayConnect(t *testing.T) {
 	}
 }
 
-// The end of the server ends connections in each state.
+// TestServeEndsWithItsContext checks that the end of the server ends connections in each state.
 func TestServeEndsWithItsContext(t *testing.T) {
 	w := start(t, socket(t))
 	unready, err := ztunneltest.Connect(w.path) // before Restore
@@ -329,7 +331,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if w.State().Listening {
-		t.Error("it is listening")
+		t.Error("the server is listening")
 	}
 }
 
