@@ -89,7 +89,7 @@ func Before(t testing.TB, f rules.Family) string {
 	return read(t, "before-"+fileName(f))
 }
 
-// After: see [Before].
+// After returns the foreign rules that are loaded after the run of Istio, see [Before].
 func After(t testing.TB, f rules.Family) string {
 	t.Helper()
 	return read(t, "after-"+fileName(f))
