@@ -19,11 +19,12 @@ import (
 	"github.com/sluice-mesh/sluice/rules"
 )
 
-// A value is an expression of nft that loads something, and the inputs on which the decoder says it
-// depends.
+// A value is an expression of nft that loads data, with the inputs on which the decoder assumes
+// that it depends.
 type value struct {
 	text string
-	// own reports that its value is not of the packet, and may differ whatever rules do.
+	// own reports whether the value does not belong to the packet, and may differ independently of
+	// rules.
 	own bool
 }
 
@@ -33,7 +34,7 @@ func loadedValues() []value {
 	for key, name := range metaKeys {
 		switch {
 		case strings.Contains(name, "br"):
-			continue // of bridges
+			continue // for bridges
 		case key == unix.NFT_META_CPU || key == unix.NFT_META_PRANDOM || name == "time" ||
 			name == "day" || name == "hour":
 			list = append(list, value{"meta " + name, true})
@@ -67,9 +68,9 @@ func loadedValues() []value {
 	return list
 }
 
-// TestRulesChangeOnlyTheInputs compares what the kernel loads with and without a rule that changes
-// something of the packet. Every value that differs depends on an input that the rule changes. Some
-// differences must be found, which shows that the packets meet the rules.
+// TestRulesChangeOnlyTheInputs compares the values that the kernel loads with and without a rule
+// that changes a part of the packet. Every value that differs must depend on an input that the rule
+// changes. Some expected differences prove that the packets match the rules.
 func TestRulesChangeOnlyTheInputs(t *testing.T) {
 	const translated = rules.HeaderInput | rules.ConnectionInput | rules.ContentsInput
 	const output, prerouting = "output", "prerouting"
@@ -125,7 +126,7 @@ func TestRulesChangeOnlyTheInputs(t *testing.T) {
 						inputs)
 				}
 			}
-			t.Logf("%d values, of which the rule changes %v", len(values), differs)
+			t.Logf("the rule changes %[2]v of %[1]d values", len(values), differs)
 			for _, text := range tc.differ {
 				if !slices.Contains(differs, text) {
 					t.Errorf("%s: equal with and without the rule", text)
@@ -173,7 +174,7 @@ func loadable(t *testing.T, hook string) []value {
 	return list
 }
 
-// loads sends a packet, and returns what the kernel loads after the change.
+// loads sends a packet, and returns the values that the kernel loads after the change.
 func loads(t *testing.T, values []value, hook, change string) []string {
 	t.Helper()
 	pair := netnstest.NewPair(t)
@@ -215,7 +216,7 @@ func loads(t *testing.T, values []value, hook, change string) []string {
 			return found
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no packet met the rules")
+			t.Fatal("no packet matched the rules")
 		}
 	}
 }

@@ -19,9 +19,9 @@ const (
 	everything = rules.AllInputs
 )
 
-// TestEveryKeyIsClassified walks all expressions of the kernel, and all their keys. What does not
-// depend on everything is listed here, so that an expression or a key that is added to the decoder
-// without a decision about its inputs fails.
+// TestEveryKeyIsClassified covers all expressions of the kernel and all their keys. Those that do
+// not depend on every input are listed here, so that the test fails for an expression or a key that
+// is added to the decoder without a decision about its inputs.
 func TestEveryKeyIsClassified(t *testing.T) {
 	check := func(name string, key uint32, a attributes, listed map[uint32]rules.Inputs) {
 		t.Helper()
@@ -34,7 +34,7 @@ func TestEveryKeyIsClassified(t *testing.T) {
 			t.Errorf("%s %d: inputs %b, want %b", name, key, got, want)
 		}
 	}
-	const maxKey = 300 // beyond the keys of any kernel
+	const maxKey = 300 // larger than the keys of any kernel
 	byKey := map[string]struct {
 		attribute uint16
 		listed    map[uint32]rules.Inputs
@@ -94,8 +94,8 @@ func TestEveryKeyIsClassified(t *testing.T) {
 			return all
 		}()},
 	}
-	// The inputs of the other expressions, which have no keys. Extensions have their own test, and
-	// the parts of the packet that payload loads too.
+	// The inputs of the other expressions, which have no keys. Other tests cover extensions and the
+	// parts of the packet that payload loads.
 	whole := map[string]rules.Inputs{
 		"bitwise": 0, "byteorder": 0, "cmp": 0, "counter": 0, "dynset": 0, "exthdr": length,
 		"immediate": 0, "last": 0, "log": 0, "lookup": 0, "numgen": 0, "objref": 0, "osf": header,
@@ -118,9 +118,9 @@ func TestEveryKeyIsClassified(t *testing.T) {
 	}
 }
 
-// TestEveryExpressionOfTheKernelMayHaveAnyEffect: an expression whose attributes the decoder cannot
-// read is a condition only if it is listed here, because no expression with its name writes
-// anything.
+// TestEveryExpressionOfTheKernelMayHaveAnyEffect checks that an expression whose attributes the
+// decoder cannot read is a condition only if it is listed here, because no expression with its name
+// has an effect.
 func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
 	harmless := map[string]string{
 		"cmp": "reads(cmp)?", "range": "reads(range)?", "counter": "counter", "last": "counter",
@@ -141,7 +141,7 @@ func TestEveryExpressionOfTheKernelMayHaveAnyEffect(t *testing.T) {
 		}
 		var got string
 		switch {
-		case name == "tproxy": // without a port, it takes the packet's own
+		case name == "tproxy": // without a port tproxy uses that of the packet
 			continue
 		case len(r.Matches) == 1 && len(r.Actions) == 0:
 			got = shapeOf(r.Matches[0])

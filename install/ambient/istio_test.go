@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// likeIstio are the objects of istio-cni in a pod, in its two backends, with fewer rules.
+// likeIstio contains the objects of istio-cni in a pod for its two backends, with fewer rules.
 var likeIstio = map[string][]string{
 	"nftables": {
 		`nft add table inet istio-ambient-nat`,
@@ -30,7 +30,7 @@ var likeIstio = map[string][]string{
 	},
 }
 
-// enrolByIstio makes a namespace have rules and routes of istio-cni.
+// enrolByIstio adds rules and routes of istio-cni to a namespace.
 func enrolByIstio(t *testing.T, ns *netns.NS, backend string) {
 	t.Helper()
 	for _, line := range slices.Concat(likeIstio[backend], []string{
@@ -62,14 +62,15 @@ func istioObjects(t *testing.T, ns *netns.NS) []string {
 	return found
 }
 
-// istio-cni is gone, and does not remove its rules from a pod that leaves ambient mode.
+// TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves covers an istio-cni that was uninstalled, and
+// does not remove its rules from a pod that leaves ambient mode.
 func TestRulesOfIstioCNIAreRemovedFromAPodThatLeaves(t *testing.T) {
 	for backend := range likeIstio {
 		t.Run(backend, func(t *testing.T) {
 			w, ns, _ := enrolled(t, nil)
 			enrolByIstio(t, ns, backend)
 			w.put("web", labelled(modeLabel, "none"))
-			rulestest.Eventually(t, "the pod leaves", func() bool { return w.annotation("web") == "" })
+			rulestest.Eventually(t, "the pod has left ambient mode", func() bool { return w.annotation("web") == "" })
 			if left := istioObjects(t, ns); len(left) > 0 || !bare(t, ns) {
 				t.Errorf("left: %q", left)
 			}
@@ -90,7 +91,8 @@ func TestRulesOfIstioCNIAreRemovedAtUninstallation(t *testing.T) {
 	stop()
 }
 
-// istio-cni runs beside the agent that is uninstalled: its pods stay in ambient mode without a gap.
+// TestIstioCNITakesPodsOver covers an istio-cni that runs when the agent is uninstalled: its pods
+// stay in ambient mode without a gap.
 func TestIstioCNITakesPodsOver(t *testing.T) {
 	for backend := range likeIstio {
 		t.Run(backend, func(t *testing.T) {
@@ -106,7 +108,7 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 				t.Error("the pod has rules of Sluice")
 			}
 			if got := istioObjects(t, ns); !slices.Equal(got, before) {
-				t.Errorf("istio-cni has %q in the pod, of %q", got, before)
+				t.Errorf("remaining objects of istio-cni: %q, want %q", got, before)
 			}
 			if routes := inside(t, ns, "ip", "route", "show", "table", "100"); !strings.Contains(routes, "local default") {
 				t.Errorf("the routes of istio-cni: %s", routes)
@@ -119,7 +121,8 @@ func TestIstioCNITakesPodsOver(t *testing.T) {
 	}
 }
 
-// A pod without rules of istio-cni leaves, whoever else runs.
+// TestIstioCNIDoesNotTakeOtherPodsOver covers a pod without rules of istio-cni, which leaves
+// ambient mode although istio-cni runs.
 func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
 	w, ns, _ := enrolled(t, nil)
 	listenAsIstio(t, w)
@@ -133,7 +136,7 @@ func TestIstioCNIDoesNotTakeOtherPodsOver(t *testing.T) {
 	stop()
 }
 
-// listenAsIstio replaces the agent's socket, as istio-cni does when it starts.
+// listenAsIstio replaces the agent's socket, like istio-cni when it starts.
 func listenAsIstio(t *testing.T, w *world) {
 	t.Helper()
 	l, err := net.Listen("unixpacket", w.socket+".istio")

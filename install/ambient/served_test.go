@@ -11,14 +11,15 @@ import (
 	"github.com/sluice-mesh/sluice/rules/rulestest"
 )
 
-// A ztunnel that is still connected to istio-cni serves the pod: it receives it when it connects.
+// TestZtunnelOfAnotherAgentServesThePod covers a ztunnel that is still connected to istio-cni. It
+// receives the pod when it connects.
 func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	w := newWorld(t)
 	ns := netnstest.New(t)
 	w.put("web", running("10.0.0.7"))
 	w.home("web", ns)
 	w.start()
-	rulestest.Eventually(t, "without ztunnel it is pending", func() bool {
+	rulestest.Eventually(t, "without ztunnel the pod is pending", func() bool {
 		return w.annotation("web") == "pending"
 	})
 	serve(t, ns)
@@ -29,7 +30,8 @@ func TestZtunnelOfAnotherAgentServesThePod(t *testing.T) {
 	ztunneltest.Start(t, w.socket, nil).Wait(t, "add uid-web")
 }
 
-// A pod that istio-cni has enrolled stays enrolled while ztunnel changes over.
+// TestRunningPodOfAnotherAgentStaysEnabled checks that a pod that istio-cni has enrolled stays
+// enrolled while ztunnel changes to the new agent.
 func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
 	w := newWorld(t)
 	ns := netnstest.New(t)
@@ -37,7 +39,7 @@ func TestRunningPodOfAnotherAgentStaysEnabled(t *testing.T) {
 	w.put("web", running("10.0.0.7"), annotated(redirection, "enabled"))
 	w.home("web", ns)
 	w.start()
-	rulestest.Eventually(t, "it is enrolled", func() bool { return w.Count()[ambient.Enrolled] == 1 })
+	rulestest.Eventually(t, "the pod is enrolled", func() bool { return w.Count()[ambient.Enrolled] == 1 })
 	ztunneltest.Start(t, w.socket, nil).Wait(t, "snapshot")
 	if got := w.patched(); got != "" {
 		t.Errorf("patches: %s", got)

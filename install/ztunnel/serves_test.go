@@ -23,7 +23,7 @@ func listenIn(t *testing.T, ns *netns.NS, network string, port int) net.Listener
 	return l
 }
 
-// ztunnel serves a namespace as long as it has all of its listeners there.
+// TestServes checks that ztunnel serves a namespace as long as it has all of its listeners there.
 func TestServes(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestServes(t *testing.T) {
 			serves(ns, true, "all listeners")
 			serves(other, false, "another namespace")
 			_ = l.Close()
-			serves(ns, false, "one listener was closed")
+			serves(ns, false, "one listener is closed")
 		})
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-mesh/sluice/nft/route"
 )
 
-// observing marks UDP packets, assigns those to port 9 to a transparent listener, and counts where
-// they go: all packets after prerouting, and those that are delivered to this host or forwarded.
+// observing marks UDP packets, assigns packets to port 9 to a transparent listener, and counts all
+// packets after prerouting, and those that are delivered to this host or forwarded.
 const observing = `table ip t {
 	chain p {
 		type filter hook prerouting priority -150
@@ -33,9 +33,9 @@ const observing = `table ip t {
 	chain f { type filter hook forward priority 0; meta l4proto udp counter; }
 }`
 
-// TestDelivers compares the answer with where the kernel sends packets, with a transparent listener
-// and without one. A packet that tproxy has assigned to a listener is dropped unless it is
-// delivered to this host, even by a host that forwards.
+// TestDelivers compares the result with the kernel's decision, with and without a transparent
+// listener. A packet that tproxy has assigned to a listener is dropped unless it is delivered to
+// this host, even if the host forwards.
 func TestDelivers(t *testing.T) {
 	const rule, local = "-4 rule add fwmark 7 lookup 100", "-4 route add local default dev lo table 100"
 	for _, tc := range []struct {
@@ -160,7 +160,8 @@ func listen(t *testing.T, ns *netns.NS) (c net.PacketConn) {
 	return c
 }
 
-// send sends two packets. When the second has passed prerouting, the first has gone its way.
+// send sends two packets. When the second has passed prerouting, the first was delivered, forwarded
+// or dropped.
 func send(t *testing.T, ns *netns.NS, to netip.AddrPort) {
 	t.Helper()
 	err := ns.Do(func() error {
