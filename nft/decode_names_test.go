@@ -270,6 +270,10 @@ var natWords = [][]string{
 		"meta nfproto ipv4 meta l4proto tcp th dport 1 | dnat ip to 1.2.3.4",
 	},
 	{
+		"tcp dport 1 dnat ip to 1.2.3.4-1.2.3.9 persistent",
+		"meta l4proto tcp th dport 1 | anything(nat)",
+	},
+	{
 		"tcp dport 1 dnat ip6 to [fd00::1]:80",
 		"meta nfproto ipv6 meta l4proto tcp th dport 1 | dnat ip6 to [fd00::1]:80",
 	},

@@ -103,7 +103,9 @@ func (d *ruleDecoder) nat(a attributes) error {
 	var action rules.Action = rules.DNATPort{Port: first, Last: last}
 	if a.Get(unix.NFTA_NAT_REG_ADDR_MIN) != nil {
 		addr, lastAddr, ok := d.natAddrs(a, family)
-		if !ok {
+		if !ok || lastAddr.IsValid() && a.Number(unix.NFTA_NAT_FLAGS)&natRangePersistent != 0 {
+			// With the flag, the choice of the address ignores the original destination
+			// (find_best_ips_proto in net/netfilter/nf_nat_core.c).
 			return errUnsupported
 		}
 		action = rules.DNATTo{Addr: addr, LastAddr: lastAddr, Port: first, Last: last}
