@@ -300,7 +300,7 @@ func (d *ruleDecoder) matchOf(op operand, negated bool, v values) (rules.Match, 
 	case fieldTransparentSocket:
 		// The model cannot represent a packet whose socket is not transparent.
 		transparent := v.keys[0][0][0] == 1 && !negated || v.keys[0][0][0] == 0 && negated
-		return rules.MatchSocket{Kind: "nft"}, transparent && len(v.keys) == 1 &&
+		return rules.MatchSocket{Kind: rules.NFTSocket}, transparent && len(v.keys) == 1 &&
 			isSingle(v.keys[0])
 	}
 	return nil, false

@@ -76,6 +76,9 @@ type MatchReversePath struct {
 	Kind string
 }
 
+// NFTSocket is the kind of the lookup by nftables. xtables has other kinds.
+const NFTSocket = "nft"
+
 // MatchSocket matches packets for which the host has a transparent socket, or with Not other
 // packets. Kind describes the lookup; matches of one kind are the same condition.
 type MatchSocket struct {

@@ -213,6 +213,7 @@ func TestEachFactHasAKernelTest(t *testing.T) {
 		diff.ConntrackPriorityTies:    true, // TestChainsAtConntracksPriority
 		diff.ExpectationFollowsMaster: true, // TestHelpersAffectNAT
 		diff.ConntrackReassembles:     true, // TestFragments
+		diff.UntrackedNotReassembled:  true, // TestFragments
 	}
 	for _, f := range facts() {
 		asked[f.of] = true

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,81 +17,116 @@ import (
 )
 
 // TestFragments verifies that rules match fragments only if nothing makes the kernel reassemble
-// packets, or in chains before priority -400, and that package diff predicts this.
+// packets, or in chains before priority -400, or of untracked packets on lo, and that package diff
+// predicts this.
 func TestFragments(t *testing.T) {
-	const port = "tcp dport 80 counter\n"
+	const (
+		port    = "tcp dport 80 counter\n"
+		tracks  = "type filter hook prerouting priority 0;\nct state new counter\n"
+		notrack = "type filter hook output priority -300;\nnotrack\n"
+	)
 	for _, tc := range []struct {
 		name, hook, rule string
-		meets            bool
+		// before is a chain that is registered earlier.
+		before string
+		meets  bool
 	}{
-		{"nothing reassembles", "prerouting priority -300", port, true},
-		{"nothing reassembles at output", "output priority -300", port, true},
+		{name: "nothing reassembles", hook: "prerouting priority -300", rule: port, meets: true},
 		{
-			"conntrack reassembles", "prerouting priority -300", port + "ct state new counter\n",
-			false,
+			name: "nothing reassembles at output", hook: "output priority -300", rule: port,
+			meets: true,
 		},
 		{
-			"conntrack reassembles at output", "output priority -300",
-			port + "ct state new counter\n", false,
+			name: "conntrack reassembles", hook: "prerouting priority -300",
+			rule: port + "ct state new counter\n",
 		},
 		{
-			"a chain right after reassembly", "output priority -399",
-			port + "ct state new counter\n", false,
+			name: "conntrack reassembles at output", hook: "output priority -300",
+			rule: port + "ct state new counter\n",
 		},
 		{
-			"a chain before reassembly", "output priority -401", port + "ct state new counter\n",
-			true,
-		},
-		{"a zone reassembles", "prerouting priority -300", port + "ct zone set 1\n", false},
-		{
-			"notrack alone does not reassemble", "prerouting priority -300",
-			port + "tcp dport 81 notrack\n", true,
+			name: "a chain right after reassembly", hook: "output priority -399",
+			rule: port + "ct state new counter\n",
 		},
 		{
-			"a transparent proxy reassembles", "prerouting priority -150",
-			port + "meta l4proto tcp tproxy to :15001\n", false,
+			name: "a chain before reassembly", hook: "output priority -401",
+			rule: port + "ct state new counter\n", meets: true,
+		},
+		{
+			name: "a chain of the priority of reassembly, registered later",
+			hook: "prerouting priority -400", rule: port, before: tracks, meets: true,
+		},
+		{
+			name: "a zone reassembles", hook: "prerouting priority -300",
+			rule: port + "ct zone set 1\n",
+		},
+		{
+			name: "notrack alone does not reassemble", hook: "prerouting priority -300",
+			rule: port + "tcp dport 81 notrack\n", meets: true,
+		},
+		{
+			name: "what is sent untracked over lo is not reassembled", hook: "prerouting priority -150",
+			rule: port + "ct state new counter\n", before: notrack, meets: true,
+		},
+		{
+			name: "a transparent proxy reassembles", hook: "prerouting priority -150",
+			rule: port + "meta l4proto tcp tproxy to :15001\n",
+		},
+		{
+			name: "the lookup of a socket does not reassemble", hook: "prerouting priority -150",
+			rule: port + "socket transparent 1 counter\n", meets: true,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ns := netnstest.New(t)
 			const seen = "ip frag-off & 0x1fff != 0 counter\n"
+			if tc.before != "" {
+				istiotest.Run(t, ns, "table ip b {\nchain c {\n"+tc.before+"}\n}\n", "nft", "-f", "-")
+			}
 			hook := "type filter hook " + tc.hook + ";\n"
 			istiotest.Run(t, ns, "table ip a {\nchain c {\n"+hook+seen+tc.rule+"}\n}\n", "nft",
 				"-f", "-")
-			if err := ns.Do(sendFragment); err != nil {
+			if err := ns.Do(sendFragments); err != nil {
 				t.Fatal(err)
 			}
 			live, err := compat.ReadLive(ns, compat.OriginNFT)
 			if err != nil {
 				t.Fatal(err)
 			}
-			hits := live.Ruleset.Tables[0].Chains[0].Rules[0].Hits.Packets
+			a := slices.IndexFunc(live.Ruleset.Tables, func(t rules.Table) bool { return t.Name == "a" })
+			hits := live.Ruleset.Tables[a].Chains[0].Rules[0].Hits.Packets
 			if (hits > 0) != tc.meets {
 				t.Errorf("the kernel: %d fragments in the chain, want some: %t", hits, tc.meets)
 			}
 			if got := diff.MeetsFragments(&live.Ruleset, rules.IPv4); got != tc.meets {
-				t.Errorf("rules may match fragments: %t, want %t", got, tc.meets)
+				t.Errorf("rules may meet fragments: %t, want %t", got, tc.meets)
 			}
 			if diff.MeetsFragments(&live.Ruleset, rules.IPv6) {
-				t.Error("IPv4 rules may match IPv6 fragments")
+				t.Error("rules of IPv4 may meet fragments of IPv6")
 			}
 		})
 	}
 }
 
-// sendFragment sends the last fragment of a packet over lo.
-func sendFragment() error {
+// sendFragments sends the two fragments of a packet over lo.
+func sendFragments() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
 	to := netip.AddrFrom4([4]byte{127, 0, 0, 1}).As4()
-	packet := make([]byte, 20+64)
-	packet[0], packet[8], packet[9] = 0x45, 64, unix.IPPROTO_TCP
-	binary.BigEndian.PutUint16(packet[4:], 7) // identification
-	binary.BigEndian.PutUint16(packet[6:], 64/8)
-	copy(packet[12:], to[:])
-	copy(packet[16:], to[:])
-	return os.NewSyscallError("sendto", unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: to}))
+	const length, moreFragments = 64, 1 << 13
+	for _, offset := range []uint16{moreFragments, length / 8} {
+		packet := make([]byte, 20+length)
+		packet[0], packet[8], packet[9] = 0x45, 64, unix.IPPROTO_TCP
+		binary.BigEndian.PutUint16(packet[4:], 7) // identification
+		binary.BigEndian.PutUint16(packet[6:], offset)
+		copy(packet[12:], to[:])
+		copy(packet[16:], to[:])
+		if err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: to}); err != nil {
+			return os.NewSyscallError("sendto", err)
+		}
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ const (
 	LoopbackConfirms
 	LoopbackPassesPostrouting
 	ConntrackReassembles
+	UntrackedNotReassembled
 
 	RedirectTakesFirstAddress
 	RedirectMatchesScope
@@ -139,6 +140,11 @@ var factTexts = [...]factText{
 	ConntrackReassembles: {
 		"ConntrackReassembles",
 		"where conntrack or a transparent proxy is in use, chains with a priority above -400 see no fragments, because the kernel reassembles packets first",
+		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
+	},
+	UntrackedNotReassembled: {
+		"UntrackedNotReassembled",
+		"untracked fragments that are sent over lo are not reassembled before prerouting",
 		"ipv4_conntrack_defrag in net/ipv4/netfilter/nf_defrag_ipv4.c, ipv6_defrag in net/ipv6/netfilter/nf_defrag_ipv6_hooks.c",
 	},
 	RedirectTakesFirstAddress: {

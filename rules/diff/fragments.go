@@ -12,27 +12,34 @@ const reassembly = -400
 
 // MeetsFragments reports whether rules of the family that read ports, flags or ICMP types may be
 // evaluated for fragments, which lack them. Decide compares whole packets: with conntrack or a
-// transparent proxy the kernel reassembles fragments before the rules (ConntrackReassembles).
+// transparent proxy the kernel reassembles fragments before the rules (ConntrackReassembles), except
+// before a chain of the same priority that was registered later, and except untracked fragments that
+// are sent over lo (UntrackedNotReassembled).
 func MeetsFragments(rs *rules.Ruleset, family rules.Family) bool {
-	reads, reassembles, early := false, false, false
+	reads, reassembles, early, untracks := false, false, false, false
 	for i := range rs.Tables {
 		t := &rs.Tables[i]
 		if t.Family != rules.Inet && t.Family != family {
 			continue
 		}
+		atOutput := slices.ContainsFunc(t.Chains, func(c rules.Chain) bool {
+			return c.Base != nil && c.Base.Hook == rules.Output
+		})
 		for j := range t.Chains {
 			c := &t.Chains[j]
-			if c.Base != nil && c.Base.Position() < reassembly && len(c.Rules) > 0 {
+			if c.Base != nil && c.Base.Position() <= reassembly && len(c.Rules) > 0 {
 				early = true
 			}
 			for k := range c.Rules {
+				untracks = untracks || atOutput &&
+					slices.Contains(c.Rules[k].Actions, rules.Action(rules.Notrack{}))
 				reads = reads || slices.ContainsFunc(c.Rules[k].Matches, readsTransport) ||
 					slices.ContainsFunc(c.Rules[k].Actions, requiresTransport)
 				reassembles = reassembles || usesConntrack(&c.Rules[k])
 			}
 		}
 	}
-	return reads && (early || !reassembles)
+	return reads && (early || untracks || !reassembles)
 }
 
 // requiresTransport reports whether an action ends the rule because of a field that only the first
@@ -75,11 +82,15 @@ func usesConntrack(r *rules.Rule) bool {
 	return false
 }
 
-// readsConntrack reports whether a match reads the connection or a transparent socket.
+// readsConntrack reports whether a match makes the kernel enable conntrack or reassembly, because it
+// reads the connection or a transparent socket.
 func readsConntrack(m rules.Match) bool {
 	switch m := m.(type) {
-	case rules.MatchState, rules.MatchStatus, rules.MatchDirection, rules.MatchSocket:
+	case rules.MatchState, rules.MatchStatus, rules.MatchDirection:
 		return true
+	case rules.MatchSocket:
+		// The socket expression of nft does not enable reassembly, unlike the match of xtables.
+		return m.Kind != rules.NFTSocket
 	case rules.MatchMark:
 		return m.Conntrack
 	case rules.MatchMarkRange:

@@ -64,7 +64,7 @@ func newDiffReport(left, right *diffSide, result diff.Result, strict bool) diffR
 	for _, side := range []*diffSide{left, right} {
 		if side.meetsFragments() {
 			r.notCompared = append(r.notCompared,
-				fmt.Sprintf("fragments of packets: no rule of %s makes the kernel reassemble them before its rules", side.name))
+				fmt.Sprintf("fragments of packets: rules of %s may meet them before the kernel reassembles them", side.name))
 		}
 		for _, text := range side.elsewhere {
 			r.notCompared = append(r.notCompared,
